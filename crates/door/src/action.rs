@@ -1,0 +1,171 @@
+//! What a brain asks of its world.
+
+use crate::{BufId, Bulk, ConnId, KernelSlot, Mail, Mono, Object, Span, Ticket};
+use wire::{LaneId, Status};
+
+/// How loud a line for people is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Say {
+    /// Worth knowing.
+    Info,
+    /// Somebody should look.
+    Warning,
+    /// Data or service is in danger.
+    Alarm,
+}
+
+/// Something to do. Spans are of this turn's arena; the world copies what it needs for longer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Action {
+    /// Client: connect to the server. Answered by `Connected` or `ConnectFailed`.
+    Connect {
+        /// Given back.
+        ticket: Ticket,
+    },
+    /// Server: the peer has proven itself; frames with bulk and long bodies are welcome from here
+    /// on. (Client: said when the Welcome came.)
+    Admit {
+        /// Which connection.
+        conn: ConnId,
+    },
+    /// Send a frame, and its bulk right behind it. Frames of one connection leave in order, and
+    /// all of a turn's frames together.
+    Send {
+        /// Where to. Unknown or closed: nothing happens.
+        conn: ConnId,
+        /// Head and body.
+        frame: Span,
+        /// The bulk.
+        bulk: Option<Bulk>,
+    },
+    /// Close a connection once what was queued for it has left (bounded by a second). Nothing more
+    /// is heard of it.
+    Close {
+        /// Which.
+        conn: ConnId,
+    },
+    /// Server: give a connection, of which only a Hello was read, to a sister lane.
+    HandOver {
+        /// Which.
+        conn: ConnId,
+        /// To whom.
+        lane: LaneId,
+        /// The Hello frame.
+        hello: Span,
+    },
+    /// Write to a sister lane.
+    Mail {
+        /// To whom.
+        to: LaneId,
+        /// What.
+        mail: Mail,
+    },
+    /// Give a buffer back.
+    Release {
+        /// Which.
+        buf: BufId,
+    },
+    /// Append to this lane's log and make it durable. One at a time. Answered by `Logged`.
+    LogAppend {
+        /// Given back.
+        ticket: Ticket,
+        /// The bytes: one batch.
+        batch: Span,
+    },
+    /// Read from an object. Answered by `ObjectRead`.
+    ObjectRead {
+        /// Given back.
+        ticket: Ticket,
+        /// Which.
+        object: Object,
+        /// From here.
+        object_offset: u64,
+        /// This many at most, up to [`wire::BULK_BYTES_MAX`].
+        read_bytes: u32,
+    },
+    /// Write into an object, making it if need be. Answered by `ObjectDone`; not durable yet.
+    ObjectWrite {
+        /// Given back.
+        ticket: Ticket,
+        /// Which.
+        object: Object,
+        /// To here.
+        object_offset: u64,
+        /// The bytes.
+        bulk: Bulk,
+    },
+    /// Set an object's size, making it if need be. Answered by `ObjectDone`; not durable yet.
+    ObjectTruncate {
+        /// Given back.
+        ticket: Ticket,
+        /// Which.
+        object: Object,
+        /// The new size.
+        size_bytes: u64,
+    },
+    /// Make an object's contents, size and existence durable. Answered by `ObjectDone`.
+    ObjectSync {
+        /// Given back.
+        ticket: Ticket,
+        /// Which.
+        object: Object,
+    },
+    /// Ask for an object's size. Answered by `ObjectStat`.
+    ObjectStat {
+        /// Given back.
+        ticket: Ticket,
+        /// Which.
+        object: Object,
+    },
+    /// Remove an object, durably; one that does not exist is removed already. Answered by
+    /// `ObjectDone`.
+    ObjectRemove {
+        /// Given back.
+        ticket: Ticket,
+        /// Which.
+        object: Object,
+    },
+    /// Ask for the space under the store. Answered by `StoreSpace`.
+    StoreSpace {
+        /// Given back.
+        ticket: Ticket,
+    },
+    /// Mount: answer the kernel.
+    KernelReply {
+        /// Of the request.
+        slot: KernelSlot,
+        /// `Ok`, or the errno.
+        status: Status,
+        /// What follows the header: the answer's structs and small bytes.
+        payload: Span,
+        /// What follows that: the bytes of a READ. Released by the brain as usual.
+        bulk: Option<Bulk>,
+    },
+    /// Mount: look up a process's supplementary groups. Answered by `CallerGroups`.
+    CallerGroups {
+        /// Given back.
+        ticket: Ticket,
+        /// The process (or thread) id.
+        pid: u32,
+    },
+    /// Take a turn at this time at the latest, even if nothing happens. Holds until that turn.
+    WakeAt {
+        /// When.
+        at: Mono,
+    },
+    /// A line for people.
+    Say {
+        /// How loud.
+        say: Say,
+        /// UTF-8.
+        line: Span,
+    },
+    /// Nothing is left to do: this lane ends.
+    Stopped,
+    /// The lane cannot go on without breaking its word (the log is broken). The process ends at
+    /// once with this line and a failure.
+    Halt {
+        /// UTF-8.
+        line: Span,
+    },
+}

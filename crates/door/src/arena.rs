@@ -1,0 +1,66 @@
+//! Small bytes of one turn.
+
+use alloc::vec::Vec;
+
+/// A piece of the turn's arena. Meaningless after the turn.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+pub struct Span {
+    start: u32,
+    span_bytes: u32,
+}
+
+impl Span {
+    /// How many bytes.
+    #[must_use]
+    pub const fn bytes_count(self) -> usize {
+        self.span_bytes as usize
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.span_bytes == 0
+    }
+}
+
+/// One growing byte vector, emptied between turns without giving its memory back.
+#[derive(Debug, Default)]
+pub struct Arena {
+    bytes: Vec<u8>,
+}
+
+impl Arena {
+    /// An empty arena.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { bytes: Vec::new() }
+    }
+
+    /// Copies bytes in.
+    pub fn put(&mut self, bytes: &[u8]) -> Span {
+        self.write(|out| out.extend_from_slice(bytes))
+    }
+
+    /// Lets `fill` append to the arena; what it appended is the span. `fill` must not shorten it.
+    pub fn write(&mut self, fill: impl FnOnce(&mut Vec<u8>)) -> Span {
+        let start = self.bytes.len();
+        fill(&mut self.bytes);
+        assert!(self.bytes.len() >= start, "an arena only grows within a turn");
+        let span_bytes = self.bytes.len() - start;
+        #[expect(clippy::expect_used, reason = "a turn's small bytes are bounded far below 4 GiB")]
+        let to_u32 = |count: usize| u32::try_from(count).expect("an arena stays below 4 GiB");
+        Span { start: to_u32(start), span_bytes: to_u32(span_bytes) }
+    }
+
+    /// The bytes of a span.
+    #[must_use]
+    pub fn get(&self, span: Span) -> &[u8] {
+        let start = span.start as usize;
+        &self.bytes[start..start + span.bytes_count()]
+    }
+
+    /// Empties it; spans handed out before are void.
+    pub fn reset(&mut self) {
+        self.bytes.clear();
+    }
+}

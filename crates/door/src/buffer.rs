@@ -1,0 +1,33 @@
+//! Names of bytes that stay in the world.
+
+use wire::InodeNo;
+
+/// A buffer of the world's. The brain that was handed it owns one reference until it says
+/// [`crate::Action::Release`]; actions that use the buffer hold references of their own, so it may
+/// be released right behind them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct BufId(pub u32);
+
+/// A piece of a buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Bulk {
+    /// Which buffer.
+    pub buf: BufId,
+    /// First byte in it.
+    pub start: u32,
+    /// How many bytes.
+    pub bulk_bytes: u32,
+    /// Their CRC-32C, computed by the world when they came in.
+    pub crc32c: u32,
+}
+
+/// One stripe of a file's contents: a file of its own under the store, made at its first write.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Object {
+    /// Index of its data shard.
+    pub shard_index: u16,
+    /// Index of the stripe object within the file, from 0.
+    pub stripe_index: u32,
+    /// The file.
+    pub inode: InodeNo,
+}

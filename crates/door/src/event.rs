@@ -1,0 +1,181 @@
+//! What a world tells a brain.
+
+use crate::{Bulk, Mail, Span};
+use wire::{Breach, LaneId, Status};
+
+/// A connection of this lane. Not reused while the process lives.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ConnId(pub u64);
+
+/// A brain's own number on an action, given back with its outcome.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Ticket(pub u64);
+
+/// A place in the kernel's request queues; taken by a request until it is answered.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct KernelSlot(pub u32);
+
+/// A Linux errno, positive.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Errno(pub u16);
+
+impl Errno {
+    /// The status to answer with; EIO for what has none.
+    #[must_use]
+    pub fn status(self) -> Status {
+        Status::from_number(self.0).filter(|status| *status != Status::Ok).unwrap_or(Status::Io)
+    }
+}
+
+/// Why a connection ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CloseReason {
+    /// The peer closed it in order.
+    Ended,
+    /// The socket failed.
+    Failed(Errno),
+    /// The peer sent something that is no frame.
+    Breach(Breach),
+    /// It does not read what it is sent.
+    TooSlow,
+}
+
+/// How much the lane's log can still take for sure: reserved on the medium beforehand.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LogRoom {
+    /// Bytes.
+    pub room_bytes: u64,
+}
+
+/// What the file system under the store says of an object.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ObjectStat {
+    /// Size in bytes.
+    pub size_bytes: u64,
+    /// Bytes allocated.
+    pub allocated_bytes: u64,
+    /// Time of its last change, nanoseconds since 1970.
+    pub write_time_ns: u64,
+}
+
+/// Space under the store.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StoreSpace {
+    /// All bytes.
+    pub total_bytes: u64,
+    /// Free bytes.
+    pub free_bytes: u64,
+    /// Bytes free for other than root.
+    pub available_bytes: u64,
+}
+
+/// Something happened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// Server: a connection of a listening lane sent its first frame, always a Hello.
+    /// Every other frame too. The checksum of the bulk is already checked, that of head and body
+    /// is not.
+    Frame {
+        /// Where from.
+        conn: ConnId,
+        /// Head and body.
+        frame: Span,
+        /// The bulk, owned by the brain from here on.
+        bulk: Option<Bulk>,
+    },
+    /// Server: a sister lane handed over a connection, with the Hello it had read.
+    Adopted {
+        /// Its name at this lane.
+        conn: ConnId,
+        /// The Hello frame.
+        hello: Span,
+    },
+    /// Client: a connection that was asked for is there.
+    Connected {
+        /// Of [`crate::Action::Connect`].
+        ticket: Ticket,
+        /// The connection.
+        conn: ConnId,
+    },
+    /// Client: a connection that was asked for could not be had.
+    ConnectFailed {
+        /// Of [`crate::Action::Connect`].
+        ticket: Ticket,
+        /// Why.
+        errno: Errno,
+    },
+    /// A connection ended without the brain's asking. Nothing more comes from it.
+    Closed {
+        /// Which.
+        conn: ConnId,
+        /// Why.
+        reason: CloseReason,
+    },
+    /// A sister lane wrote.
+    Mail {
+        /// Who.
+        from: LaneId,
+        /// What.
+        mail: Mail,
+    },
+    /// The outcome of [`crate::Action::LogAppend`]: the bytes are durable, or the log is broken
+    /// and takes no more.
+    Logged {
+        /// Of the action.
+        ticket: Ticket,
+        /// What is left.
+        result: Result<LogRoom, Errno>,
+    },
+    /// The log's reserve changed without an append (it grew).
+    LogRoom(LogRoom),
+    /// The outcome of [`crate::Action::ObjectRead`]; shorter than asked at the object's end.
+    ObjectRead {
+        /// Of the action.
+        ticket: Ticket,
+        /// The bytes (`None`: there are none), owned by the brain from here on.
+        result: Result<Option<Bulk>, Errno>,
+    },
+    /// The outcome of [`crate::Action::ObjectStat`]; `None` when there is no such object yet.
+    ObjectStat {
+        /// Of the action.
+        ticket: Ticket,
+        /// What was found.
+        result: Result<Option<ObjectStat>, Errno>,
+    },
+    /// The outcome of every other action on an object.
+    ObjectDone {
+        /// Of the action.
+        ticket: Ticket,
+        /// How it went.
+        result: Result<(), Errno>,
+    },
+    /// The outcome of [`crate::Action::StoreSpace`].
+    StoreSpace {
+        /// Of the action.
+        ticket: Ticket,
+        /// What was found.
+        result: Result<StoreSpace, Errno>,
+    },
+    /// Mount: the kernel asks. `slot` is `None` for what takes no answer (FORGET, INTERRUPT).
+    Kernel {
+        /// Where the answer goes.
+        slot: Option<KernelSlot>,
+        /// `fuse_in_header` and arguments, without the data of a WRITE.
+        request: Span,
+        /// The data of a WRITE. Valid until the answer; it needs no release.
+        bulk: Option<Bulk>,
+    },
+    /// Mount: the kernel has unmounted.
+    KernelGone,
+    /// Mount: the outcome of [`crate::Action::CallerGroups`].
+    CallerGroups {
+        /// Of the action.
+        ticket: Ticket,
+        /// Group ids, 4 bytes little-endian each; `None` when there is no such process any more.
+        groups: Option<Span>,
+    },
+    /// The time of an [`crate::Action::WakeAt`] has come, or nothing: look at your deadlines.
+    Tick,
+    /// The process is asked to end: finish what is begun, then say [`crate::Action::Stopped`].
+    Stop,
+}

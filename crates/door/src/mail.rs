@@ -1,0 +1,30 @@
+//! What lanes of one process tell each other.
+
+use wire::{HandleId, InodeNo};
+
+/// A letter between sister lanes: delivered once, in order per pair of lanes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mail {
+    /// Server: this inode is gone for good, destroy its object at your data shard.
+    DestroyObject {
+        /// The file.
+        inode: InodeNo,
+    },
+    /// Server: the object is gone, durably.
+    ObjectDestroyed {
+        /// The file.
+        inode: InodeNo,
+    },
+    /// Mount: the kernel interrupts its request `unique`; whoever has it, see to it.
+    Interrupt {
+        /// The kernel's number of the request.
+        unique: u64,
+    },
+    /// Mount: the kernel released a handle that you opened.
+    Release {
+        /// The handle.
+        handle: HandleId,
+    },
+    /// Mount: the kernel connection is gone (unmounted); end.
+    Unmounted,
+}

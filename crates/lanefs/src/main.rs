@@ -1,0 +1,2 @@
+//! `lanefs`.
+fn main() {}

@@ -1,0 +1,144 @@
+//! Attributes of an inode as they travel.
+
+use crate::codec::{Flaw, Reader, Wire, Writer};
+use crate::{Breach, InodeNo, Transno};
+
+/// What kind of thing an inode is; numbers are Linux's `d_type`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum FileKind {
+    /// A directory.
+    Directory = 4,
+    /// A regular file.
+    File = 8,
+    /// A symbolic link.
+    Symlink = 10,
+}
+
+impl FileKind {
+    /// The file-type bits of `st_mode`.
+    #[must_use]
+    pub const fn mode_bits(self) -> u32 {
+        match self {
+            Self::Directory => 0o040_000,
+            Self::File => 0o100_000,
+            Self::Symlink => 0o120_000,
+        }
+    }
+}
+
+impl Wire<'_> for FileKind {
+    fn encode(&self, to: &mut Writer<'_>) {
+        (*self as u8).encode(to);
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+        match u8::decode(from)? {
+            4 => Ok(Self::Directory),
+            8 => Ok(Self::File),
+            10 => Ok(Self::Symlink),
+            _ => Err(Flaw::Breach(Breach::Malformed)),
+        }
+    }
+}
+
+/// A point in time since 1970-01-01 UTC.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+pub struct Timestamp {
+    /// Whole seconds, negative before 1970.
+    pub secs: i64,
+    /// Nanoseconds within the second, 0 ..= 999,999,999.
+    pub nanos: u32,
+}
+
+impl Timestamp {
+    /// From nanoseconds since 1970.
+    #[must_use]
+    pub fn from_ns(ns: u64) -> Self {
+        let secs = i64::try_from(ns / 1_000_000_000).unwrap_or(i64::MAX);
+        let nanos = u32::try_from(ns % 1_000_000_000).unwrap_or(0);
+        Self { secs, nanos }
+    }
+}
+
+impl Wire<'_> for Timestamp {
+    fn encode(&self, to: &mut Writer<'_>) {
+        self.secs.encode(to);
+        self.nanos.encode(to);
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+        let stamp = Self { secs: from.read()?, nanos: from.read()? };
+        if stamp.nanos < 1_000_000_000 { Ok(stamp) } else { Err(Flaw::Breach(Breach::Malformed)) }
+    }
+}
+
+/// Bits of [`Attr::flags`].
+pub mod attr_flag {
+    /// Size, blocks and write times are with the data shards: ask them ([`crate::Glimpse`]).
+    pub const SIZE_AT_DATA: u32 = 1;
+}
+
+/// Attributes of an inode.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Attr {
+    /// Its number.
+    pub inode: InodeNo,
+    /// What it is.
+    pub kind: FileKind,
+    /// See [`attr_flag`].
+    pub flags: u32,
+    /// Permission bits, 0 ..= 0o7777.
+    pub mode: u32,
+    /// Hard links.
+    pub nlink: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Size in bytes; stale while `SIZE_AT_DATA`.
+    pub size_bytes: u64,
+    /// Bytes allocated; stale while `SIZE_AT_DATA`.
+    pub allocated_bytes: u64,
+    /// Last access.
+    pub atime: Timestamp,
+    /// Last change of the contents; while `SIZE_AT_DATA` a later write may be with the data shard.
+    pub mtime: Timestamp,
+    /// Last change of the inode, by the server's clock.
+    pub ctime: Timestamp,
+    /// Transaction of the last semantic change (PROTOCOL.md §12).
+    pub version: Transno,
+}
+
+impl Wire<'_> for Attr {
+    fn encode(&self, to: &mut Writer<'_>) {
+        to.write(&self.inode);
+        to.write(&self.kind);
+        to.write(&self.flags);
+        to.write(&self.mode);
+        to.write(&self.nlink);
+        to.write(&self.uid);
+        to.write(&self.gid);
+        to.write(&self.size_bytes);
+        to.write(&self.allocated_bytes);
+        to.write(&self.atime);
+        to.write(&self.mtime);
+        to.write(&self.ctime);
+        to.write(&self.version);
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+        Ok(Self {
+            inode: from.read()?,
+            kind: from.read()?,
+            flags: from.read()?,
+            mode: from.read()?,
+            nlink: from.read()?,
+            uid: from.read()?,
+            gid: from.read()?,
+            size_bytes: from.read()?,
+            allocated_bytes: from.read()?,
+            atime: from.read()?,
+            mtime: from.read()?,
+            ctime: from.read()?,
+            version: from.read()?,
+        })
+    }
+}

@@ -1,0 +1,270 @@
+//! Little-endian encoding of message bodies: a reader that cannot overrun and a writer.
+
+use crate::{
+    Breach, ClientUuid, FsUuid, HandleId, InodeNo, LaneId, SessionId, ShardId, Status, Transno, Xid,
+};
+use alloc::vec::Vec;
+
+/// Why a body did not decode: the peer broke the protocol, or the request deserves an errno
+/// (an over-long name is the user's mistake, not the peer's).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Flaw {
+    /// Close the connection.
+    Breach(Breach),
+    /// Answer the request.
+    Status(Status),
+}
+
+/// Reads fields off the front of a body.
+#[derive(Clone, Debug)]
+pub struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    /// A reader over all of `bytes`.
+    #[must_use]
+    pub const fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes }
+    }
+
+    /// The next `count` bytes.
+    ///
+    /// # Errors
+    /// [`Breach::Malformed`] when fewer are left.
+    pub fn take(&mut self, count: usize) -> Result<&'a [u8], Flaw> {
+        let (head, rest) =
+            self.rest.split_at_checked(count).ok_or(Flaw::Breach(Breach::Malformed))?;
+        self.rest = rest;
+        Ok(head)
+    }
+
+    /// The next `N` bytes as an array.
+    ///
+    /// # Errors
+    /// [`Breach::Malformed`] when fewer are left.
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Flaw> {
+        let (head, rest) =
+            self.rest.split_first_chunk::<N>().ok_or(Flaw::Breach(Breach::Malformed))?;
+        self.rest = rest;
+        Ok(*head)
+    }
+
+    /// The next field.
+    ///
+    /// # Errors
+    /// As the field's type says.
+    pub fn read<T: Wire<'a>>(&mut self) -> Result<T, Flaw> {
+        T::decode(self)
+    }
+
+    /// How many bytes are left.
+    #[must_use]
+    pub const fn left(&self) -> usize {
+        self.rest.len()
+    }
+
+    /// Ends the reading: nothing may be left.
+    ///
+    /// # Errors
+    /// [`Breach::Malformed`] when bytes are left over.
+    pub const fn finish(self) -> Result<(), Flaw> {
+        if self.rest.is_empty() { Ok(()) } else { Err(Flaw::Breach(Breach::Malformed)) }
+    }
+}
+
+/// Appends fields to a byte vector.
+#[derive(Debug)]
+pub struct Writer<'v> {
+    out: &'v mut Vec<u8>,
+}
+
+impl<'v> Writer<'v> {
+    /// A writer that appends to `out`.
+    pub const fn new(out: &'v mut Vec<u8>) -> Self {
+        Self { out }
+    }
+
+    /// Appends bytes as they are.
+    pub fn put(&mut self, bytes: &[u8]) {
+        self.out.extend_from_slice(bytes);
+    }
+
+    /// Appends one field.
+    pub fn write<'a, T: Wire<'a>>(&mut self, field: &T) {
+        field.encode(self);
+    }
+}
+
+/// A field or message with one encoding. `decode(encode(x)) == x`, and the reverse.
+pub trait Wire<'a>: Sized {
+    /// Appends the encoding.
+    fn encode(&self, to: &mut Writer<'_>);
+    /// Reads one.
+    ///
+    /// # Errors
+    /// [`Flaw`] when the bytes are not one.
+    fn decode(from: &mut Reader<'a>) -> Result<Self, Flaw>;
+
+    /// Decodes a whole body: nothing may be left over.
+    ///
+    /// # Errors
+    /// [`Flaw`] when the bytes are not exactly one.
+    fn decode_all(bytes: &'a [u8]) -> Result<Self, Flaw> {
+        let mut reader = Reader::new(bytes);
+        let value = Self::decode(&mut reader)?;
+        reader.finish()?;
+        Ok(value)
+    }
+
+    /// The encoding as a fresh vector; for tests and rare messages.
+    fn to_bytes(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.encode(&mut Writer::new(&mut out));
+        out
+    }
+}
+
+macro_rules! integers {
+    ($($int:ty),*) => {$(
+        impl Wire<'_> for $int {
+            fn encode(&self, to: &mut Writer<'_>) {
+                to.put(&self.to_le_bytes());
+            }
+            fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+                Ok(Self::from_le_bytes(from.array()?))
+            }
+        }
+    )*};
+}
+integers!(u8, u16, u32, u64, i64);
+
+macro_rules! newtypes {
+    ($($name:ident($inner:ty)),*) => {$(
+        impl<'a> Wire<'a> for $name {
+            fn encode(&self, to: &mut Writer<'_>) {
+                self.0.encode(to);
+            }
+            fn decode(from: &mut Reader<'a>) -> Result<Self, Flaw> {
+                <$inner>::decode(from).map(Self)
+            }
+        }
+    )*};
+}
+newtypes!(
+    InodeNo(u64),
+    Transno(u64),
+    SessionId(u64),
+    Xid(u64),
+    LaneId(u16),
+    HandleId(u64),
+    ShardId(u16),
+    ClientUuid([u8; 16]),
+    FsUuid([u8; 16])
+);
+
+impl<const N: usize> Wire<'_> for [u8; N] {
+    fn encode(&self, to: &mut Writer<'_>) {
+        to.put(self);
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+        from.array()
+    }
+}
+
+impl Wire<'_> for bool {
+    fn encode(&self, to: &mut Writer<'_>) {
+        u8::from(*self).encode(to);
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+        match u8::decode(from)? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(Flaw::Breach(Breach::Malformed)),
+        }
+    }
+}
+
+impl Wire<'_> for Status {
+    fn encode(&self, to: &mut Writer<'_>) {
+        self.number().encode(to);
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+        Self::from_number(u16::decode(from)?).ok_or(Flaw::Breach(Breach::Malformed))
+    }
+}
+
+impl<'a, T: Wire<'a>> Wire<'a> for Option<T> {
+    fn encode(&self, to: &mut Writer<'_>) {
+        self.is_some().encode(to);
+        if let Some(value) = self {
+            value.encode(to);
+        }
+    }
+    fn decode(from: &mut Reader<'a>) -> Result<Self, Flaw> {
+        if bool::decode(from)? { T::decode(from).map(Some) } else { Ok(None) }
+    }
+}
+
+/// A byte string with a 32-bit length in front; its limit is the frame's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Bytes<'a>(pub &'a [u8]);
+
+impl<'a> Wire<'a> for Bytes<'a> {
+    fn encode(&self, to: &mut Writer<'_>) {
+        let bytes_count = u32::try_from(self.0.len()).unwrap_or(u32::MAX);
+        bytes_count.encode(to);
+        to.put(self.0);
+    }
+    fn decode(from: &mut Reader<'a>) -> Result<Self, Flaw> {
+        let bytes_count = u32::decode(from)?;
+        let bytes_count =
+            usize::try_from(bytes_count).map_err(|_| Flaw::Breach(Breach::Malformed))?;
+        from.take(bytes_count).map(Self)
+    }
+}
+
+/// A list that stays encoded: `count` items of one type, checked when decoded, read by iterating.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct List<'a, T> {
+    count: u32,
+    bytes: &'a [u8],
+    item: core::marker::PhantomData<T>,
+}
+
+impl<'a, T: Wire<'a>> List<'a, T> {
+    /// A list of `count` items whose encodings stand one after the other in `bytes`.
+    #[must_use]
+    pub const fn new(count: u32, bytes: &'a [u8]) -> Self {
+        Self { count, bytes, item: core::marker::PhantomData }
+    }
+
+    /// How many items.
+    #[must_use]
+    pub const fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// The items in order.
+    pub fn iter(&self) -> impl Iterator<Item = T> + use<'a, T> {
+        let mut reader = Reader::new(self.bytes);
+        // Checked when the list was decoded, so no item is ever left out here.
+        (0..self.count).map_while(move |_| T::decode(&mut reader).ok())
+    }
+}
+
+impl<'a, T: Wire<'a>> Wire<'a> for List<'a, T> {
+    fn encode(&self, to: &mut Writer<'_>) {
+        self.count.encode(to);
+        to.put(self.bytes);
+    }
+    fn decode(from: &mut Reader<'a>) -> Result<Self, Flaw> {
+        let count = u32::decode(from)?;
+        let start = from.rest;
+        for _ in 0..count {
+            T::decode(from)?;
+        }
+        let bytes = &start[..start.len() - from.rest.len()];
+        Ok(Self::new(count, bytes))
+    }
+}

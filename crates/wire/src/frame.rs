@@ -1,0 +1,409 @@
+//! The frame: a fixed head of 96 bytes, a body of small bytes, bulk bytes.
+//!
+//! ```text
+//! offset bytes field            request                      reply
+//!      0     4 magic "LNFS"
+//!      4     1 version 1
+//!      5     1 kind             6                            7
+//!      6     2 op
+//!      8     4 body_bytes
+//!     12     4 bulk_bytes
+//!     16     4 head_crc32c      over head (this field as 0) and body
+//!     20     4 bulk_crc32c      over the bulk; 0 without
+//!     24     2 lane_hint        the lane it is for           the lane that should have been asked
+//!     26     2 shard
+//!     28     2 slot             0: changes nothing           as asked
+//!     30     2 flags            request_flag                 reply_flag
+//!     32     8 session
+//!     40     8 xid
+//!     48     8                  ack_xid                      transno (0: nothing changed)
+//!     56     8                  sack                         committed (per session)
+//!     64     4                  conn_epoch                   status (u16), credits (u16)
+//!     68     4                  deadline_ms (0: none)        retry_after_ms
+//!     72     8                  transno (replay only)        boot_id
+//!     80     8                  trace_id                     trace_id
+//!     88     8                  op_time_ns since 1970        op_time_ns used
+//! ```
+//! Hello, Challenge, Proof, Welcome and Refusal use the same head with everything from `op` on but
+//! the lengths and checksums zero. Field meanings: PROTOCOL.md §3.
+
+use crate::codec::{Flaw, Reader, Wire, Writer};
+use crate::{Breach, LaneId, Op, SessionId, ShardId, Status, Transno, Xid};
+use alloc::vec::Vec;
+
+/// Bytes of every frame's head.
+pub const HEAD_BYTES: usize = 96;
+/// Most bytes of a body.
+pub const BODY_BYTES_MAX: u32 = 160 * 1024;
+/// Most bytes of a body before the secret was proven.
+pub const GREETING_BODY_BYTES_MAX: u32 = 1024;
+/// Most bulk bytes of a frame: one FUSE write or read.
+pub const BULK_BYTES_MAX: u32 = 1 << 20;
+
+const MAGIC: [u8; 4] = *b"LNFS";
+const VERSION: u8 = 1;
+const HEAD_CRC_OFFSET: usize = 16;
+
+static CRC32C: crc::Crc<u32, crc::Table<16>> =
+    crc::Crc::<u32, crc::Table<16>>::new(&crc::CRC_32_ISCSI);
+
+/// CRC-32C (Castagnoli) of `bytes`.
+#[must_use]
+pub fn crc32c(bytes: &[u8]) -> u32 {
+    CRC32C.checksum(bytes)
+}
+
+/// Bits of [`Request::flags`].
+pub mod request_flag {
+    /// Sent before on an earlier connection; the reply was not received.
+    pub const RESENT: u16 = 1;
+}
+
+/// Bits of [`Reply::flags`].
+pub mod reply_flag {
+    /// The reply waited for durability.
+    pub const GATED: u16 = 1;
+    /// Answered from the slot: the request had been executed before.
+    pub const FROM_SLOT: u16 = 2;
+}
+
+/// What a frame is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum FrameKind {
+    /// Client: I want to talk to lane n.
+    Hello = 1,
+    /// Server: prove that you know the secret; here is my proof.
+    Challenge = 2,
+    /// Client: my proof.
+    Proof = 3,
+    /// Server: welcome, this is my shape.
+    Welcome = 4,
+    /// Server: no, and why. The connection closes after it.
+    Refusal = 5,
+    /// Client: a request.
+    Request = 6,
+    /// Server: its reply.
+    Reply = 7,
+}
+
+impl FrameKind {
+    const fn from_number(number: u8) -> Option<Self> {
+        Some(match number {
+            1 => Self::Hello,
+            2 => Self::Challenge,
+            3 => Self::Proof,
+            4 => Self::Welcome,
+            5 => Self::Refusal,
+            6 => Self::Request,
+            7 => Self::Reply,
+            _ => return None,
+        })
+    }
+}
+
+/// What a receiver must know of a frame before it has all of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Lengths {
+    /// The kind.
+    pub kind: FrameKind,
+    /// Head and body together.
+    pub frame_bytes: usize,
+    /// Bulk bytes that follow.
+    pub bulk_bytes: u32,
+    /// Checksum the bulk must have.
+    pub bulk_crc32c: u32,
+}
+
+impl Lengths {
+    /// Reads the lengths from the first [`HEAD_BYTES`] of a frame and checks them against the
+    /// limits. The checksum is not looked at: lengths come first, memory later.
+    ///
+    /// # Errors
+    /// [`Breach`] when this is no frame or a limit is exceeded.
+    pub fn peek(head: &[u8; HEAD_BYTES]) -> Result<Self, Breach> {
+        let mut reader = Reader::new(head);
+        let lengths = Self::read(&mut reader);
+        lengths.map_err(|flaw| match flaw {
+            Flaw::Breach(breach) => breach,
+            Flaw::Status(_) => Breach::Malformed,
+        })
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Result<Self, Flaw> {
+        if reader.array()? != MAGIC {
+            return Err(Flaw::Breach(Breach::Magic));
+        }
+        if u8::decode(reader)? != VERSION {
+            return Err(Flaw::Breach(Breach::Version));
+        }
+        let kind = FrameKind::from_number(u8::decode(reader)?).ok_or(Flaw::Breach(Breach::Kind))?;
+        let _op: u16 = reader.read()?;
+        let body_bytes: u32 = reader.read()?;
+        let bulk_bytes: u32 = reader.read()?;
+        let _head_crc: u32 = reader.read()?;
+        let bulk_crc32c: u32 = reader.read()?;
+        let greeting = !matches!(kind, FrameKind::Request | FrameKind::Reply);
+        let body_bytes_max = if greeting { GREETING_BODY_BYTES_MAX } else { BODY_BYTES_MAX };
+        let bulk_bytes_max = if greeting { 0 } else { BULK_BYTES_MAX };
+        if body_bytes > body_bytes_max || bulk_bytes > bulk_bytes_max {
+            return Err(Flaw::Breach(Breach::TooLong));
+        }
+        let body_bytes = usize::try_from(body_bytes).map_err(|_| Flaw::Breach(Breach::TooLong))?;
+        Ok(Self { kind, frame_bytes: HEAD_BYTES + body_bytes, bulk_bytes, bulk_crc32c })
+    }
+}
+
+/// The head of a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Request {
+    /// What is asked.
+    pub op: Op,
+    /// The lane the client believes to own the shard.
+    pub lane_hint: LaneId,
+    /// The shard it is about (for [`crate::Route::Lane`] ops: ignored).
+    pub shard: ShardId,
+    /// 1 ..= the granted count for ops that take effect once, else 0.
+    pub slot: u16,
+    /// See [`request_flag`].
+    pub flags: u16,
+    /// Whose.
+    pub session: SessionId,
+    /// Its number.
+    pub xid: Xid,
+    /// Highest xid of this session and shard below which every reply was received.
+    pub ack_xid: Xid,
+    /// Received replies above `ack_xid`: bit n stands for `ack_xid + 1 + n`.
+    pub sack: u64,
+    /// Counts this client lane's connections to this server.
+    pub conn_epoch: u32,
+    /// How long the client cares, in milliseconds; 0 for ever.
+    pub deadline_ms: u32,
+    /// The original transaction number of a replay, else 0.
+    pub transno: Transno,
+    /// For following one request through logs; 0 when not wanted.
+    pub trace_id: u64,
+    /// The client's clock, nanoseconds since 1970.
+    pub op_time_ns: u64,
+}
+
+/// The head of a reply.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Reply {
+    /// As in the request.
+    pub op: Op,
+    /// With [`Status::WrongLane`]: the lane to ask.
+    pub lane_hint: LaneId,
+    /// As in the request.
+    pub shard: ShardId,
+    /// As in the request.
+    pub slot: u16,
+    /// See [`reply_flag`].
+    pub flags: u16,
+    /// As in the request.
+    pub session: SessionId,
+    /// As in the request.
+    pub xid: Xid,
+    /// The transaction it became; 0 when nothing was changed.
+    pub transno: Transno,
+    /// Highest durable transaction of this session at this shard.
+    pub committed: Transno,
+    /// The outcome; bodies other than the op's reply message come only with [`Status::Ok`].
+    pub status: Status,
+    /// Requests the client may have outstanding.
+    pub credits: u16,
+    /// With [`Status::RetryLater`]: how long to wait.
+    pub retry_after_ms: u32,
+    /// The server's boot.
+    pub boot_id: u64,
+    /// As in the request.
+    pub trace_id: u64,
+    /// The time the op got, nanoseconds since 1970.
+    pub op_time_ns: u64,
+}
+
+/// A decoded head, by kind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Head {
+    /// One of the greeting's frames; its message is in the body.
+    Greeting(FrameKind),
+    /// A request.
+    Request(Request),
+    /// A reply.
+    Reply(Reply),
+}
+
+impl Head {
+    /// Decodes a whole frame without its bulk: checks the checksum, returns head and body.
+    ///
+    /// # Errors
+    /// [`Breach`] when anything is not as it must be.
+    pub fn decode(frame: &[u8]) -> Result<(Self, &[u8]), Breach> {
+        let (head, body) = frame.split_first_chunk::<HEAD_BYTES>().ok_or(Breach::Malformed)?;
+        let lengths = Lengths::peek(head)?;
+        if lengths.frame_bytes != frame.len() {
+            return Err(Breach::Malformed);
+        }
+        let found = u32::from_le_bytes([head[16], head[17], head[18], head[19]]);
+        if found != head_crc32c(head, body) {
+            return Err(Breach::Checksum);
+        }
+        let decoded = match lengths.kind {
+            FrameKind::Request => Self::request(head),
+            FrameKind::Reply => Self::reply(head),
+            FrameKind::Hello
+            | FrameKind::Challenge
+            | FrameKind::Proof
+            | FrameKind::Welcome
+            | FrameKind::Refusal => Ok(Self::Greeting(lengths.kind)),
+        };
+        match decoded {
+            Ok(decoded) => Ok((decoded, body)),
+            Err(Flaw::Breach(breach)) => Err(breach),
+            Err(Flaw::Status(_)) => Err(Breach::Malformed),
+        }
+    }
+
+    fn request(head: &[u8; HEAD_BYTES]) -> Result<Self, Flaw> {
+        let op = op_of(head)?;
+        let mut from = Reader::new(&head[24..]);
+        Ok(Self::Request(Request {
+            op,
+            lane_hint: from.read()?,
+            shard: from.read()?,
+            slot: from.read()?,
+            flags: from.read()?,
+            session: from.read()?,
+            xid: from.read()?,
+            ack_xid: from.read()?,
+            sack: from.read()?,
+            conn_epoch: from.read()?,
+            deadline_ms: from.read()?,
+            transno: from.read()?,
+            trace_id: from.read()?,
+            op_time_ns: from.read()?,
+        }))
+    }
+
+    fn reply(head: &[u8; HEAD_BYTES]) -> Result<Self, Flaw> {
+        let op = op_of(head)?;
+        let mut from = Reader::new(&head[24..]);
+        Ok(Self::Reply(Reply {
+            op,
+            lane_hint: from.read()?,
+            shard: from.read()?,
+            slot: from.read()?,
+            flags: from.read()?,
+            session: from.read()?,
+            xid: from.read()?,
+            transno: from.read()?,
+            committed: from.read()?,
+            status: from.read()?,
+            credits: from.read()?,
+            retry_after_ms: from.read()?,
+            boot_id: from.read()?,
+            trace_id: from.read()?,
+            op_time_ns: from.read()?,
+        }))
+    }
+
+    /// Appends a whole frame without its bulk to `out`: head, then what `body` writes. The bulk's
+    /// length and checksum are named by the caller, who sends the bulk right behind.
+    pub fn encode(
+        &self,
+        out: &mut Vec<u8>,
+        bulk: Option<(u32, u32)>,
+        body: impl FnOnce(&mut Writer<'_>),
+    ) {
+        let start = out.len();
+        let (bulk_bytes, bulk_crc32c) = bulk.unwrap_or((0, 0));
+        let mut to = Writer::new(out);
+        to.put(&MAGIC);
+        to.write(&VERSION);
+        match self {
+            Self::Greeting(kind) => {
+                to.write(&(*kind as u8));
+                to.write(&0_u16);
+            }
+            Self::Request(request) => {
+                to.write(&(FrameKind::Request as u8));
+                to.write(&request.op.number());
+            }
+            Self::Reply(reply) => {
+                to.write(&(FrameKind::Reply as u8));
+                to.write(&reply.op.number());
+            }
+        }
+        to.write(&0_u32); // body_bytes, known below
+        to.write(&bulk_bytes);
+        to.write(&0_u32); // head_crc32c, known below
+        to.write(&bulk_crc32c);
+        match self {
+            Self::Greeting(_) => to.put(&[0; HEAD_BYTES - 24]),
+            Self::Request(request) => request.put(&mut to),
+            Self::Reply(reply) => reply.put(&mut to),
+        }
+        body(&mut to);
+        seal(&mut out[start..]);
+    }
+}
+
+/// Fills in a frame's body length and checksum.
+fn seal(frame: &mut [u8]) {
+    let body_bytes = u32::try_from(frame.len() - HEAD_BYTES).unwrap_or(u32::MAX);
+    assert!(body_bytes <= BODY_BYTES_MAX, "a body of {body_bytes} bytes was built");
+    frame[8..12].copy_from_slice(&body_bytes.to_le_bytes());
+    let crc = crc32c(frame);
+    frame[HEAD_CRC_OFFSET..HEAD_CRC_OFFSET + 4].copy_from_slice(&crc.to_le_bytes());
+}
+
+fn head_crc32c(head: &[u8; HEAD_BYTES], body: &[u8]) -> u32 {
+    let mut digest = CRC32C.digest();
+    digest.update(&head[..HEAD_CRC_OFFSET]);
+    digest.update(&[0; 4]);
+    digest.update(&head[HEAD_CRC_OFFSET + 4..]);
+    digest.update(body);
+    digest.finalize()
+}
+
+fn op_of(head: &[u8; HEAD_BYTES]) -> Result<Op, Flaw> {
+    let number = u16::from_le_bytes([head[6], head[7]]);
+    Op::from_number(number).ok_or(Flaw::Breach(Breach::UnknownOp))
+}
+
+impl Request {
+    fn put(&self, to: &mut Writer<'_>) {
+        to.write(&self.lane_hint);
+        to.write(&self.shard);
+        to.write(&self.slot);
+        to.write(&self.flags);
+        to.write(&self.session);
+        to.write(&self.xid);
+        to.write(&self.ack_xid);
+        to.write(&self.sack);
+        to.write(&self.conn_epoch);
+        to.write(&self.deadline_ms);
+        to.write(&self.transno);
+        to.write(&self.trace_id);
+        to.write(&self.op_time_ns);
+    }
+}
+
+impl Reply {
+    fn put(&self, to: &mut Writer<'_>) {
+        to.write(&self.lane_hint);
+        to.write(&self.shard);
+        to.write(&self.slot);
+        to.write(&self.flags);
+        to.write(&self.session);
+        to.write(&self.xid);
+        to.write(&self.transno);
+        to.write(&self.committed);
+        to.write(&self.status);
+        to.write(&self.credits);
+        to.write(&self.retry_after_ms);
+        to.write(&self.boot_id);
+        to.write(&self.trace_id);
+        to.write(&self.op_time_ns);
+    }
+}

@@ -1,0 +1,186 @@
+//! The greeting: Hello, Challenge, Proof, Welcome, or Refusal. Their bodies; the order and the
+//! checks are the lane's and the client's.
+
+use crate::codec::{Bytes, Flaw, Reader, Wire, Writer};
+use crate::{Breach, ClientUuid, FsUuid, LaneId, Map, Nonce, SessionId};
+
+/// The first frame of a connection, from the client. The connection is handed to the lane it names
+/// before anything else is read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Hello<'a> {
+    /// The server lane wanted; taken modulo the server's lane count.
+    pub server_lane: LaneId,
+    /// The mount.
+    pub client: ClientUuid,
+    /// Which of its lanes.
+    pub client_lane: LaneId,
+    /// Counts this client lane's connections to this server, rising; an older one is refused.
+    pub conn_epoch: u32,
+    /// Random.
+    pub nonce: Nonce,
+    /// The host, and its boot, for telling a rebooted host's sessions from live ones.
+    pub host_id: [u8; 16],
+    /// From /proc/sys/kernel/random/boot_id.
+    pub host_boot_id: [u8; 16],
+    /// The boot this client lane last talked to, 0 if none.
+    pub boot_id_last: u64,
+    /// The export wanted, at most 64 bytes; empty for the default one.
+    pub export: Bytes<'a>,
+}
+
+impl<'a> Wire<'a> for Hello<'a> {
+    fn encode(&self, to: &mut Writer<'_>) {
+        to.write(&self.server_lane);
+        to.write(&self.client);
+        to.write(&self.client_lane);
+        to.write(&self.conn_epoch);
+        to.write(&self.nonce);
+        to.write(&self.host_id);
+        to.write(&self.host_boot_id);
+        to.write(&self.boot_id_last);
+        to.write(&self.export);
+    }
+    fn decode(from: &mut Reader<'a>) -> Result<Self, Flaw> {
+        Ok(Self {
+            server_lane: from.read()?,
+            client: from.read()?,
+            client_lane: from.read()?,
+            conn_epoch: from.read()?,
+            nonce: from.read()?,
+            host_id: from.read()?,
+            host_boot_id: from.read()?,
+            boot_id_last: from.read()?,
+            export: from.read()?,
+        })
+    }
+}
+
+/// The server's answer to a Hello.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Challenge {
+    /// Which file system this is.
+    pub fs: FsUuid,
+    /// Random.
+    pub nonce: Nonce,
+    /// [`crate::Secret::server_proof`].
+    pub proof: [u8; 32],
+}
+
+impl Wire<'_> for Challenge {
+    fn encode(&self, to: &mut Writer<'_>) {
+        to.write(&self.fs);
+        to.write(&self.nonce);
+        to.write(&self.proof);
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+        Ok(Self { fs: from.read()?, nonce: from.read()?, proof: from.read()? })
+    }
+}
+
+/// The client's answer to a Challenge.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Proof {
+    /// [`crate::Secret::client_proof`].
+    pub proof: [u8; 32],
+}
+
+impl Wire<'_> for Proof {
+    fn encode(&self, to: &mut Writer<'_>) {
+        to.write(&self.proof);
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+        Ok(Self { proof: from.read()? })
+    }
+}
+
+/// Bits of [`Welcome::flags`].
+pub mod welcome_flag {
+    /// This lane does not know the client's open handles: reopen them before anything else.
+    pub const HANDLES_UNKNOWN: u32 = 1;
+    /// The client's root acts as root here (otherwise as nobody).
+    pub const ROOT_TRUSTED: u32 = 2;
+}
+
+/// The server's yes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Welcome {
+    /// The session of this client lane.
+    pub session: SessionId,
+    /// The server's boot; rises by 1 with every start of the store.
+    pub boot_id: u64,
+    /// Its shape.
+    pub map: Map,
+    /// The lane that answers.
+    pub lane: LaneId,
+    /// Slots per session and shard.
+    pub slot_count: u16,
+    /// Requests a client lane may have outstanding on this connection.
+    pub credits: u16,
+    /// See [`welcome_flag`].
+    pub flags: u32,
+}
+
+impl Wire<'_> for Welcome {
+    fn encode(&self, to: &mut Writer<'_>) {
+        to.write(&self.session);
+        to.write(&self.boot_id);
+        to.write(&self.map);
+        to.write(&self.lane);
+        to.write(&self.slot_count);
+        to.write(&self.credits);
+        to.write(&self.flags);
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+        let welcome = Self {
+            session: from.read()?,
+            boot_id: from.read()?,
+            map: from.read()?,
+            lane: from.read()?,
+            slot_count: from.read()?,
+            credits: from.read()?,
+            flags: from.read()?,
+        };
+        let in_range = welcome.slot_count > 0 && welcome.credits > 0;
+        if in_range { Ok(welcome) } else { Err(Flaw::Breach(Breach::Malformed)) }
+    }
+}
+
+/// Why a greeting ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u16)]
+pub enum RefusalReason {
+    /// The client's proof is wrong.
+    WrongSecret = 1,
+    /// There is no such export.
+    NoSuchExport = 2,
+    /// A later connection of this client lane exists.
+    OldEpoch = 3,
+    /// Too many connections or clients.
+    Busy = 4,
+    /// The server is stopping.
+    Stopping = 5,
+}
+
+/// The server's no.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Refusal {
+    /// Why.
+    pub reason: RefusalReason,
+}
+
+impl Wire<'_> for Refusal {
+    fn encode(&self, to: &mut Writer<'_>) {
+        to.write(&(self.reason as u16));
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+        let reason = match u16::decode(from)? {
+            1 => RefusalReason::WrongSecret,
+            2 => RefusalReason::NoSuchExport,
+            3 => RefusalReason::OldEpoch,
+            4 => RefusalReason::Busy,
+            5 => RefusalReason::Stopping,
+            _ => return Err(Flaw::Breach(Breach::Malformed)),
+        };
+        Ok(Self { reason })
+    }
+}

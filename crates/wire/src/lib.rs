@@ -1,0 +1,41 @@
+//! `wire`: the bytes that travel between a client lane and a server lane.
+//!
+//! It owns the op table, the frame layout, every message body and the proof of the shared secret.
+//! It leaves sockets, sessions and meaning to others. Invariant: what decodes is valid, what is
+//! malformed is a [`Breach`], and encoding what was decoded gives the same bytes.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod attr;
+mod codec;
+mod frame;
+mod greeting;
+mod id;
+mod map;
+mod message;
+mod name;
+mod op;
+mod proof;
+mod status;
+
+pub use attr::{Attr, FileKind, Timestamp, attr_flag};
+pub use codec::{Bytes, Flaw, List, Reader, Wire, Writer};
+pub use frame::{
+    BODY_BYTES_MAX, BULK_BYTES_MAX, FrameKind, GREETING_BODY_BYTES_MAX, HEAD_BYTES, Head, Lengths,
+    Reply, Request, crc32c, reply_flag, request_flag,
+};
+pub use greeting::{Challenge, Hello, Proof, Refusal, RefusalReason, Welcome, welcome_flag};
+pub use id::{
+    Breach, ClientUuid, FsUuid, HandleId, InodeNo, LaneId, SessionId, ShardId, Transno, Xid,
+};
+pub use map::Map;
+pub use message::*;
+pub use name::{
+    Caller, Groups, NAME_BYTES_MAX, Name, SYMLINK_BYTES_MAX, XATTR_NAME_BYTES_MAX,
+    XATTR_VALUE_BYTES_MAX,
+};
+pub use op::{Op, OpRow, Retry, Route};
+pub use proof::{Nonce, Secret, session_id};
+pub use status::Status;

@@ -1,0 +1,533 @@
+//! The bodies of requests and replies, one struct each, fields in the order they travel.
+//!
+//! A request's reply message is named beside it; ops without one have an empty reply body.
+
+use crate::codec::{Bytes, Flaw, List, Reader, Wire, Writer};
+use crate::{Attr, Breach, Caller, FileKind, HandleId, InodeNo, Name, Timestamp};
+
+macro_rules! message {
+    ($(#[$doc:meta])* $name:ident $(<$life:lifetime>)? {
+        $($(#[$field_doc:meta])* $field:ident: $type:ty,)*
+    }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub struct $name $(<$life>)? {
+            $($(#[$field_doc])* pub $field: $type,)*
+        }
+
+        message!(@codec $name $(<$life>)? { $($field,)* });
+    };
+    (@codec $name:ident <$life:lifetime> { $($field:ident,)* }) => {
+        impl<$life> Wire<$life> for $name<$life> {
+            fn encode(&self, to: &mut Writer<'_>) {
+                $(to.write(&self.$field);)*
+            }
+            fn decode(from: &mut Reader<$life>) -> Result<Self, Flaw> {
+                Ok(Self { $($field: from.read()?,)* })
+            }
+        }
+    };
+    (@codec $name:ident { $($field:ident,)* }) => {
+        impl Wire<'_> for $name {
+            fn encode(&self, to: &mut Writer<'_>) {
+                $(to.write(&self.$field);)*
+            }
+            fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+                Ok(Self { $($field: from.read()?,)* })
+            }
+        }
+    };
+}
+
+message! {
+    /// [`crate::Op::Lookup`]. Reply: [`Entry`].
+    Lookup<'a> {
+        /// Who asks.
+        caller: Caller<'a>,
+        /// The directory.
+        parent: InodeNo,
+        /// The name in it. `..` is asked with [`Getattr`]'s parent, not here.
+        name: Name<'a>,
+    }
+}
+message! {
+    /// An inode's attributes: the reply of every op that makes, finds or changes one.
+    Entry {
+        /// The attributes.
+        attr: Attr,
+    }
+}
+message! {
+    /// [`crate::Op::Getattr`]. Reply: [`Entry`]. Needs no permission.
+    Getattr {
+        /// Of which inode.
+        inode: InodeNo,
+    }
+}
+
+/// A time to set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SetTime {
+    /// Leave it.
+    Keep,
+    /// The server's clock. Whoever may write may do this.
+    Now,
+    /// This time. Only the owner may.
+    At(Timestamp),
+}
+
+impl Wire<'_> for SetTime {
+    fn encode(&self, to: &mut Writer<'_>) {
+        match self {
+            Self::Keep => to.write(&0_u8),
+            Self::Now => to.write(&1_u8),
+            Self::At(time) => {
+                to.write(&2_u8);
+                to.write(time);
+            }
+        }
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+        match u8::decode(from)? {
+            0 => Ok(Self::Keep),
+            1 => Ok(Self::Now),
+            2 => from.read().map(Self::At),
+            _ => Err(Flaw::Breach(Breach::Malformed)),
+        }
+    }
+}
+
+message! {
+    /// [`crate::Op::Setattr`]. Reply: [`Entry`]. Sizes are set by [`Truncate`].
+    Setattr<'a> {
+        /// Who asks.
+        caller: Caller<'a>,
+        /// Of which inode.
+        inode: InodeNo,
+        /// New permission bits, 0 ..= 0o7777.
+        mode: Option<u32>,
+        /// New owner.
+        uid: Option<u32>,
+        /// New group.
+        gid: Option<u32>,
+        /// New access time.
+        atime: SetTime,
+        /// New modification time.
+        mtime: SetTime,
+    }
+}
+
+/// A handle to register together with an open: which, and whether it may write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Handle {
+    /// Chosen by the client, unique within it.
+    pub id: HandleId,
+    /// Opened for writing: from here on the size is with the data shards.
+    pub write: bool,
+}
+
+impl Wire<'_> for Handle {
+    fn encode(&self, to: &mut Writer<'_>) {
+        to.write(&self.id);
+        to.write(&self.write);
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+        Ok(Self { id: from.read()?, write: from.read()? })
+    }
+}
+
+message! {
+    /// [`crate::Op::Create`]. Reply: [`Created`].
+    Create<'a> {
+        /// Who asks.
+        caller: Caller<'a>,
+        /// The directory.
+        parent: InodeNo,
+        /// The new name.
+        name: Name<'a>,
+        /// Permission bits, umask already applied.
+        mode: u32,
+        /// An existing name is an error (O_EXCL).
+        exclusive: bool,
+        /// For an existing file: the caller wants to read it.
+        read: bool,
+        /// The handle to open on it.
+        handle: Option<Handle>,
+    }
+}
+message! {
+    /// Reply of [`Create`].
+    Created {
+        /// The file.
+        attr: Attr,
+        /// It did not exist before.
+        made: bool,
+    }
+}
+message! {
+    /// [`crate::Op::Mkdir`]. Reply: [`Entry`].
+    Mkdir<'a> {
+        /// Who asks.
+        caller: Caller<'a>,
+        /// The directory.
+        parent: InodeNo,
+        /// The new name.
+        name: Name<'a>,
+        /// Permission bits, umask already applied.
+        mode: u32,
+    }
+}
+message! {
+    /// [`crate::Op::Symlink`]. Reply: [`Entry`].
+    Symlink<'a> {
+        /// Who asks.
+        caller: Caller<'a>,
+        /// The directory.
+        parent: InodeNo,
+        /// The new name.
+        name: Name<'a>,
+        /// What it points to, 1 ..= 4095 bytes.
+        target: Bytes<'a>,
+    }
+}
+message! {
+    /// [`crate::Op::Link`]. Reply: [`Entry`]. Routed by `parent`.
+    Link<'a> {
+        /// Who asks.
+        caller: Caller<'a>,
+        /// The file that gets a further name.
+        inode: InodeNo,
+        /// The directory of the new name.
+        parent: InodeNo,
+        /// The new name.
+        name: Name<'a>,
+    }
+}
+message! {
+    /// [`crate::Op::Unlink`]. No reply body.
+    Unlink<'a> {
+        /// Who asks.
+        caller: Caller<'a>,
+        /// The directory.
+        parent: InodeNo,
+        /// The name.
+        name: Name<'a>,
+    }
+}
+message! {
+    /// [`crate::Op::Rmdir`]. No reply body.
+    Rmdir<'a> {
+        /// Who asks.
+        caller: Caller<'a>,
+        /// The directory that holds it.
+        parent: InodeNo,
+        /// Its name.
+        name: Name<'a>,
+    }
+}
+message! {
+    /// [`crate::Op::Rename`]. No reply body. Routed by `parent`.
+    Rename<'a> {
+        /// Who asks.
+        caller: Caller<'a>,
+        /// The directory now.
+        parent: InodeNo,
+        /// The name now.
+        name: Name<'a>,
+        /// The directory then.
+        new_parent: InodeNo,
+        /// The name then.
+        new_name: Name<'a>,
+        /// An existing target is an error (RENAME_NOREPLACE).
+        no_replace: bool,
+    }
+}
+message! {
+    /// [`crate::Op::Readlink`]. Reply: [`Target`].
+    Readlink {
+        /// The link.
+        inode: InodeNo,
+    }
+}
+message! {
+    /// Reply of [`Readlink`].
+    Target<'a> {
+        /// What it points to.
+        target: Bytes<'a>,
+    }
+}
+message! {
+    /// [`crate::Op::Readdir`]. Reply: [`Listing`].
+    Readdir<'a> {
+        /// Who asks.
+        caller: Caller<'a>,
+        /// The directory.
+        inode: InodeNo,
+        /// Entries after this cookie; 0 from the start. `.` and `..` are not among them.
+        cookie: u64,
+        /// Encoded reply bytes wanted at most, 512 ..= 131,072.
+        listing_bytes_max: u32,
+        /// With attributes.
+        attrs: bool,
+    }
+}
+message! {
+    /// One entry of a [`Listing`].
+    Dirent<'a> {
+        /// Its place: rises along the directory, stays the entry's for its life.
+        cookie: u64,
+        /// The inode.
+        inode: InodeNo,
+        /// What it is.
+        kind: FileKind,
+        /// Its name.
+        name: Name<'a>,
+        /// Its attributes, when asked for.
+        attr: Option<Attr>,
+    }
+}
+message! {
+    /// Reply of [`Readdir`].
+    Listing<'a> {
+        /// The directory's parent, for `..`.
+        parent: InodeNo,
+        /// Nothing follows the last entry.
+        end: bool,
+        /// In the order of their cookies.
+        entries: List<'a, Dirent<'a>>,
+    }
+}
+message! {
+    /// [`crate::Op::Open`]. Reply: [`Entry`]. Files and directories.
+    Open<'a> {
+        /// Who asks.
+        caller: Caller<'a>,
+        /// What to open.
+        inode: InodeNo,
+        /// For reading.
+        read: bool,
+        /// For executing: permission x instead of r.
+        execute: bool,
+        /// The handle, and whether for writing.
+        handle: Handle,
+    }
+}
+
+/// What the data shards know of a file, told by the last writer's close.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Contents {
+    /// Size in bytes.
+    pub size_bytes: u64,
+    /// Bytes allocated.
+    pub allocated_bytes: u64,
+    /// Time of the last write or truncate by the server's clock; `None` if never written since the
+    /// server started and the object does not exist.
+    pub write_time: Option<Timestamp>,
+}
+
+impl Wire<'_> for Contents {
+    fn encode(&self, to: &mut Writer<'_>) {
+        to.write(&self.size_bytes);
+        to.write(&self.allocated_bytes);
+        to.write(&self.write_time);
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+        let contents = Self {
+            size_bytes: from.read()?,
+            allocated_bytes: from.read()?,
+            write_time: from.read()?,
+        };
+        let fits = i64::try_from(contents.size_bytes).is_ok();
+        if fits { Ok(contents) } else { Err(Flaw::Breach(Breach::Malformed)) }
+    }
+}
+
+message! {
+    /// [`crate::Op::Close`]. No reply body.
+    Close {
+        /// The file.
+        inode: InodeNo,
+        /// The handle.
+        handle: HandleId,
+        /// A writer's: the contents as a [`Glimpse`] found them after the handle's last write was
+        /// answered. Taken over if no other writer has the file open.
+        settle: Option<Contents>,
+    }
+}
+message! {
+    /// [`crate::Op::Reopen`]. No reply body.
+    Reopen {
+        /// The file.
+        inode: InodeNo,
+        /// The handle as it was.
+        handle: Handle,
+    }
+}
+message! {
+    /// [`crate::Op::Access`]. No reply body; the status tells.
+    Access<'a> {
+        /// Who asks.
+        caller: Caller<'a>,
+        /// Of which inode.
+        inode: InodeNo,
+        /// R_OK 4, W_OK 2, X_OK 1.
+        mask: u32,
+    }
+}
+message! {
+    /// [`crate::Op::Getxattr`]. Reply: [`Value`].
+    Getxattr<'a> {
+        /// Who asks.
+        caller: Caller<'a>,
+        /// Of which inode.
+        inode: InodeNo,
+        /// With its prefix (`user.`, `security.`, ...), 1 ..= 255 bytes.
+        name: Bytes<'a>,
+    }
+}
+message! {
+    /// Reply of [`Getxattr`], and of [`Listxattr`] (names, each ended by NUL).
+    Value<'a> {
+        /// The bytes.
+        value: Bytes<'a>,
+    }
+}
+message! {
+    /// [`crate::Op::Setxattr`]. No reply body.
+    Setxattr<'a> {
+        /// Who asks.
+        caller: Caller<'a>,
+        /// Of which inode.
+        inode: InodeNo,
+        /// With its prefix.
+        name: Bytes<'a>,
+        /// At most 65,536 bytes.
+        value: Bytes<'a>,
+        /// XATTR_CREATE 1, XATTR_REPLACE 2.
+        flags: u32,
+    }
+}
+message! {
+    /// [`crate::Op::Listxattr`]. Reply: [`Value`].
+    Listxattr<'a> {
+        /// Who asks.
+        caller: Caller<'a>,
+        /// Of which inode.
+        inode: InodeNo,
+    }
+}
+message! {
+    /// [`crate::Op::Removexattr`]. No reply body.
+    Removexattr<'a> {
+        /// Who asks.
+        caller: Caller<'a>,
+        /// Of which inode.
+        inode: InodeNo,
+        /// With its prefix.
+        name: Bytes<'a>,
+    }
+}
+message! {
+    /// [`crate::Op::Statfs`]. Reply: [`Space`].
+    Statfs {
+        /// Any inode of the file system.
+        inode: InodeNo,
+    }
+}
+message! {
+    /// Reply of [`Statfs`].
+    Space {
+        /// Bytes of the medium under the store.
+        total_bytes: u64,
+        /// Bytes free there.
+        free_bytes: u64,
+        /// Bytes free for other than root there.
+        available_bytes: u64,
+        /// Inodes in use.
+        inode_count: u64,
+        /// Inodes that could still be made.
+        inode_free_count: u64,
+    }
+}
+message! {
+    /// [`crate::Op::Read`]. Reply body empty, the bytes are its bulk: fewer than asked at the
+    /// file's end, holes as zeros.
+    Read {
+        /// The file.
+        inode: InodeNo,
+        /// From here, 0 ..= 2^63 − 1.
+        file_offset: u64,
+        /// This many, at most [`crate::BULK_BYTES_MAX`].
+        read_bytes: u32,
+    }
+}
+message! {
+    /// [`crate::Op::Write`]. The bytes are its bulk. Reply: [`Written`].
+    Write {
+        /// The file.
+        inode: InodeNo,
+        /// To here; ignored when appending.
+        file_offset: u64,
+        /// At the end, wherever that is when it is executed (O_APPEND).
+        append: bool,
+    }
+}
+message! {
+    /// Reply of [`Write`].
+    Written {
+        /// Where the bytes went.
+        file_offset: u64,
+        /// How many: always all of them.
+        written_bytes: u32,
+    }
+}
+message! {
+    /// [`crate::Op::Truncate`]. No reply body.
+    Truncate {
+        /// The file.
+        inode: InodeNo,
+        /// New size, 0 ..= 2^63 − 1.
+        size_bytes: u64,
+    }
+}
+message! {
+    /// [`crate::Op::Glimpse`]. Reply: [`Glimpsed`].
+    Glimpse {
+        /// The file.
+        inode: InodeNo,
+    }
+}
+message! {
+    /// Reply of [`Glimpse`].
+    Glimpsed {
+        /// What is known there; all zero for a file never written.
+        contents: Contents,
+    }
+}
+message! {
+    /// Reply of [`crate::Op::Stats`], which has an empty body.
+    Stats {
+        /// Requests answered since the start.
+        request_count: u64,
+        /// Of them, those that changed something.
+        change_count: u64,
+        /// Batches made durable.
+        batch_count: u64,
+        /// Replies that waited for a batch.
+        held_count: u64,
+        /// Requests answered from a slot.
+        from_slot_count: u64,
+        /// Turns taken.
+        turn_count: u64,
+        /// Bytes read from files.
+        read_bytes: u64,
+        /// Bytes written to files.
+        written_bytes: u64,
+        /// Connections open.
+        conn_count: u64,
+        /// Connections closed for a breach of the protocol.
+        breach_count: u64,
+        /// Inodes in this lane's metadata shards.
+        inode_count: u64,
+    }
+}

@@ -1,0 +1,84 @@
+//! Who we are to each other: HMAC-SHA256 over both nonces and the whole Hello, in both directions.
+//!
+//! ```text
+//! client -> Hello { client_nonce, ... }
+//! server -> Challenge { server_nonce, HMAC(secret, "lanefs server 1" | hello | server_nonce) }
+//! client -> Proof { HMAC(secret, "lanefs client 1" | hello | server_nonce) }
+//! ```
+//! Neither side shows a proof that the other could reuse: the label names the direction and each
+//! side's own nonce is in it. It proves knowledge of the secret, it does not encrypt.
+
+use crate::{ClientUuid, LaneId, SessionId};
+use core::fmt;
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+
+/// 32 random bytes, used once.
+pub type Nonce = [u8; 32];
+
+/// The file system's shared secret. Never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret([u8; 32]);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
+impl Secret {
+    /// A secret of 32 random bytes.
+    #[must_use]
+    pub const fn new(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// What the server shows for a Hello's body bytes and its own nonce.
+    #[must_use]
+    pub fn server_proof(&self, hello: &[u8], server_nonce: &Nonce) -> [u8; 32] {
+        self.mac(b"lanefs server 1", &[hello, server_nonce]).finalize().into_bytes().into()
+    }
+
+    /// What the client shows.
+    #[must_use]
+    pub fn client_proof(&self, hello: &[u8], server_nonce: &Nonce) -> [u8; 32] {
+        self.mac(b"lanefs client 1", &[hello, server_nonce]).finalize().into_bytes().into()
+    }
+
+    /// Whether `proof` is the client's; takes the same time however wrong it is.
+    #[must_use]
+    pub fn client_proven(&self, hello: &[u8], server_nonce: &Nonce, proof: &[u8; 32]) -> bool {
+        self.mac(b"lanefs client 1", &[hello, server_nonce]).verify_slice(proof).is_ok()
+    }
+
+    /// Whether `proof` is the server's.
+    #[must_use]
+    pub fn server_proven(&self, hello: &[u8], server_nonce: &Nonce, proof: &[u8; 32]) -> bool {
+        self.mac(b"lanefs server 1", &[hello, server_nonce]).verify_slice(proof).is_ok()
+    }
+
+    fn mac(&self, label: &[u8], parts: &[&[u8]]) -> Hmac<Sha256> {
+        // HMAC takes keys of any length, so this cannot fail.
+        #[expect(clippy::expect_used, reason = "HMAC accepts keys of any length")]
+        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("any key length fits");
+        mac.update(label);
+        for part in parts {
+            let part_bytes = u64::try_from(part.len()).unwrap_or(u64::MAX);
+            mac.update(&part_bytes.to_le_bytes());
+            mac.update(part);
+        }
+        mac
+    }
+}
+
+/// The session of one client lane: the same at every shard, lane and boot, so that no log write is
+/// needed to make it, and not to be guessed without the secret. Never 0.
+#[must_use]
+pub fn session_id(secret: &Secret, client: ClientUuid, lane: LaneId) -> SessionId {
+    let mac = secret.mac(b"lanefs session 1", &[&client.0, &lane.0.to_le_bytes()]);
+    let bytes: [u8; 32] = mac.finalize().into_bytes().into();
+    let (first, _) = bytes.split_at(8);
+    let mut number = [0; 8];
+    number.copy_from_slice(first);
+    SessionId(u64::from_le_bytes(number).max(1))
+}

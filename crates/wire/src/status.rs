@@ -1,0 +1,115 @@
+//! The outcome of a request: 0, a Linux errno, or one of few numbers of our own from 1000 on.
+
+macro_rules! statuses {
+    ($($(#[$doc:meta])* $name:ident = $number:literal, $text:literal;)*) => {
+        /// The outcome of a request. Numbers below 1000 are Linux's errno values.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        #[repr(u16)]
+        pub enum Status {
+            $($(#[$doc])* $name = $number,)*
+        }
+
+        impl Status {
+            /// Every status, in the order of the table.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// The number that travels.
+            #[must_use]
+            pub const fn number(self) -> u16 {
+                self as u16
+            }
+
+            /// The status of a number from a peer, if there is one.
+            #[must_use]
+            pub const fn from_number(number: u16) -> Option<Self> {
+                match number {
+                    $($number => Some(Self::$name),)*
+                    _ => None,
+                }
+            }
+
+            /// In words, for people.
+            #[must_use]
+            pub const fn text(self) -> &'static str {
+                match self {
+                    $(Self::$name => $text,)*
+                }
+            }
+        }
+    };
+}
+
+statuses! {
+    /// Done.
+    Ok = 0, "done";
+    /// EPERM.
+    NotPermitted = 1, "operation not permitted";
+    /// ENOENT.
+    NotFound = 2, "no such file or directory";
+    /// EINTR.
+    Interrupted = 4, "interrupted";
+    /// EIO.
+    Io = 5, "input/output error";
+    /// ENXIO.
+    NoDevice = 6, "no such device or address";
+    /// EBADF.
+    BadHandle = 9, "bad file descriptor";
+    /// EAGAIN.
+    Again = 11, "resource temporarily unavailable";
+    /// ENOMEM.
+    NoMemory = 12, "not enough memory";
+    /// EACCES.
+    Access = 13, "permission denied";
+    /// EBUSY.
+    Busy = 16, "device or resource busy";
+    /// EEXIST.
+    Exists = 17, "file exists";
+    /// EXDEV.
+    CrossDevice = 18, "invalid cross-device link";
+    /// ENOTDIR.
+    NotDirectory = 20, "not a directory";
+    /// EISDIR.
+    IsDirectory = 21, "is a directory";
+    /// EINVAL.
+    Invalid = 22, "invalid argument";
+    /// EFBIG.
+    TooLarge = 27, "file too large";
+    /// ENOSPC.
+    NoSpace = 28, "no space left on device";
+    /// EROFS.
+    ReadOnly = 30, "read-only file system";
+    /// EMLINK.
+    TooManyLinks = 31, "too many links";
+    /// ERANGE.
+    Range = 34, "numerical result out of range";
+    /// ENAMETOOLONG.
+    NameTooLong = 36, "file name too long";
+    /// ENOSYS.
+    NotImplemented = 38, "function not implemented";
+    /// ENOTEMPTY.
+    NotEmpty = 39, "directory not empty";
+    /// ELOOP.
+    Loop = 40, "too many levels of symbolic links";
+    /// ENODATA.
+    NoData = 61, "no data available";
+    /// EPROTO.
+    Protocol = 71, "protocol error";
+    /// EOVERFLOW.
+    Overflow = 75, "value too large for defined data type";
+    /// EOPNOTSUPP.
+    NotSupported = 95, "operation not supported";
+    /// ENOTCONN.
+    NotConnected = 107, "not connected";
+    /// ESTALE.
+    Stale = 116, "stale file handle";
+    /// EDQUOT.
+    Quota = 122, "disk quota exceeded";
+    /// The shard lives at another lane: the reply's lane hint says which. The request was not
+    /// looked at; send it there under a new xid.
+    WrongLane = 1001, "wrong lane";
+    /// Too busy: the slot was not touched, try again under a new xid.
+    RetryLater = 1002, "busy, retry later";
+    /// The answer depends on the caller's supplementary groups, which the request did not name.
+    /// Nothing was done; send it again with the groups, under a new xid.
+    NeedGroups = 1003, "supplementary groups needed";
+}
