@@ -277,13 +277,17 @@ pub(crate) struct Mv {
 }
 
 #[derive(Args, Clone, Debug)]
+#[command(disable_help_flag = true)]
 pub(crate) struct Df {
     /// lanefs://HOST:PORT
     #[arg(required = true, value_name = "URL")]
     pub(crate) paths: Vec<OsString>,
     /// Sizes with a unit, in powers of 1024
-    #[arg(short = 'H', long = "human-readable", visible_short_alias = 'h')]
+    #[arg(short = 'h', long = "human-readable")]
     pub(crate) human: bool,
+    /// Print help (-h is taken)
+    #[arg(long, action = clap::ArgAction::Help)]
+    pub(crate) help: Option<bool>,
     #[command(flatten)]
     pub(crate) access: Access,
 }

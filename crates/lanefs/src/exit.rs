@@ -2,7 +2,7 @@
 //!
 //! Invariant: the numbers here are the ones `--help` prints ([`crate::args::EXIT_CODES`]).
 
-use library::Error;
+use library::{Error, Refused};
 use std::fmt;
 
 /// Exit code of a process.
@@ -74,14 +74,15 @@ pub(crate) fn code_of(error: &anyhow::Error) -> Code {
 pub(crate) const fn code_of_library(error: &Error) -> Code {
     match error {
         Error::Unreachable { .. } => Code::Unreachable,
-        Error::Refused { reason, .. } => match reason {
-            wire::RefusalReason::WrongSecret => Code::Secret,
-            wire::RefusalReason::NoSuchExport
-            | wire::RefusalReason::OldEpoch
-            | wire::RefusalReason::Busy
-            | wire::RefusalReason::Stopping => Code::Failed,
-        },
-        Error::Impostor { .. } => Code::Secret,
-        Error::Op { .. } | Error::Ring(_) | Error::Protocol { .. } => Code::Failed,
+        Error::Refused { reason, .. } => code_of_refusal(*reason),
+        Error::Op { .. } | Error::Ring(_) => Code::Failed,
+    }
+}
+
+/// The code that a refused greeting ends with.
+pub(crate) const fn code_of_refusal(reason: Refused) -> Code {
+    match reason {
+        Refused::WrongSecret => Code::Secret,
+        Refused::NoSuchExport | Refused::OtherFileSystem => Code::Failed,
     }
 }

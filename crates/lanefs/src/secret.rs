@@ -123,8 +123,7 @@ fn make(path: &Path) -> Result<()> {
 }
 
 fn write(file: &mut File) -> io::Result<()> {
-    let mut bytes = [0; SECRET_BYTES];
-    random(&mut bytes)?;
+    let bytes: [u8; SECRET_BYTES] = library::random()?;
     let mut text = String::with_capacity(2 * SECRET_BYTES + 1);
     for byte in bytes {
         // Writing to a string cannot fail.
@@ -133,16 +132,6 @@ fn write(file: &mut File) -> io::Result<()> {
     text.push('\n');
     file.write_all(text.as_bytes())?;
     file.sync_all()
-}
-
-/// Fills `bytes` from the kernel's random numbers.
-fn random(bytes: &mut [u8]) -> io::Result<()> {
-    let mut filled_bytes = 0;
-    while filled_bytes < bytes.len() {
-        let rest = &mut bytes[filled_bytes..];
-        filled_bytes += rustix::rand::getrandom(rest, rustix::rand::GetRandomFlags::empty())?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 //! What can go wrong, by what the caller can do about it.
 
+use client::Refused;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use wire::{Breach, RefusalReason, Status};
+use wire::Status;
 
 /// Why a call failed.
 #[derive(Debug)]
@@ -13,27 +14,13 @@ pub enum Error {
     Unreachable {
         /// Whom we tried.
         address: SocketAddr,
-        /// The last reason, when the network named one.
-        reason: Option<io::Error>,
     },
-    /// The server said no to the greeting.
+    /// The greeting ended with a no, ours or the server's.
     Refused {
         /// Which server.
         address: SocketAddr,
         /// Why.
-        reason: RefusalReason,
-    },
-    /// The server could not prove that it knows the secret.
-    Impostor {
-        /// Which server.
-        address: SocketAddr,
-    },
-    /// Something that is no lanefs server of this version answered.
-    Protocol {
-        /// Which server.
-        address: SocketAddr,
-        /// What was wrong with it.
-        breach: Breach,
+        reason: Refused,
     },
     /// The server refused one operation.
     Op {
@@ -56,8 +43,6 @@ impl Error {
             Self::Op { status, .. } => Some(*status),
             Self::Unreachable { .. }
             | Self::Refused { .. }
-            | Self::Impostor { .. }
-            | Self::Protocol { .. }
             | Self::Ring(_) => None,
         }
     }
@@ -72,21 +57,10 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unreachable { address, reason: Some(reason) } => {
-                write!(f, "no lanefs server reachable at {address}: {reason}")
+            Self::Unreachable { address } => {
+                write!(f, "no lanefs server answers at {address}")
             }
-            Self::Unreachable { address, reason: None } => {
-                write!(f, "no lanefs server reachable at {address}: no answer in time")
-            }
-            Self::Refused { address, reason } => {
-                write!(f, "the server at {address} refused: {}", refusal_text(*reason))
-            }
-            Self::Impostor { address } => {
-                write!(f, "the server at {address} does not know our secret: another file system's?")
-            }
-            Self::Protocol { address, breach } => {
-                write!(f, "what answers at {address} does not speak lanefs: {}", breach.text())
-            }
+            Self::Refused { address, reason } => write!(f, "{address}: {}", reason.text()),
             Self::Op { op: _, path, status } => {
                 write!(f, "{}: {}", path.display(), status.text())
             }
@@ -96,14 +70,3 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
-
-/// A refusal in words.
-const fn refusal_text(reason: RefusalReason) -> &'static str {
-    match reason {
-        RefusalReason::WrongSecret => "wrong secret",
-        RefusalReason::NoSuchExport => "it has no such export",
-        RefusalReason::OldEpoch => "a later connection of this client exists",
-        RefusalReason::Busy => "too many connections",
-        RefusalReason::Stopping => "it is stopping",
-    }
-}

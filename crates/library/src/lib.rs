@@ -21,10 +21,13 @@ mod path;
 mod transfer;
 mod volume;
 
+pub use client::Refused;
 pub use error::Error;
+pub use lane::{hex_file, random};
 pub use options::{ConnectOptions, Identity};
+pub use transfer::Piece;
 pub use volume::{Dir, DirEntry, File, OpenFor, SetAttr, Volume};
 pub use wire::{
-    Attr, BULK_BYTES_MAX, FileKind, InodeNo, RefusalReason, Secret, SetTime, Space, Stats, Status,
+    Attr, BULK_BYTES_MAX, FileKind, InodeNo, Secret, SetTime, Space, Stats, Status,
     Timestamp,
 };
