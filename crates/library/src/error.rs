@@ -41,9 +41,7 @@ impl Error {
     pub const fn status(&self) -> Option<Status> {
         match self {
             Self::Op { status, .. } => Some(*status),
-            Self::Unreachable { .. }
-            | Self::Refused { .. }
-            | Self::Ring(_) => None,
+            Self::Unreachable { .. } | Self::Refused { .. } | Self::Ring(_) => None,
         }
     }
 

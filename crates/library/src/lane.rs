@@ -34,18 +34,13 @@ pub(crate) struct Reply {
 impl Reply {
     /// The attributes of an answer that has them.
     pub(crate) fn entry(&self) -> Option<Attr> {
-        match self.answer {
-            Answer::Entry(attr) => Some(attr),
-            _ => None,
-        }
+        if let Answer::Entry(attr) = self.answer { Some(attr) } else { None }
     }
 
     /// The listing of an answer that has one.
     pub(crate) fn listing(&self) -> Option<Listing<'_>> {
-        match self.answer {
-            Answer::Listing(_) => Listing::decode_all(&self.small).ok(),
-            _ => None,
-        }
+        let Answer::Listing(_) = self.answer else { return None };
+        Listing::decode_all(&self.small).ok()
     }
 }
 
@@ -97,7 +92,6 @@ fn small_of(answer: &Answer, turn: &Turn<'_>) -> Vec<u8> {
 }
 
 /// The lane.
-#[derive(Debug)]
 pub(crate) struct ClientLane {
     ring: Ring,
     face: Face,
@@ -173,19 +167,20 @@ impl ClientLane {
 
     /// Puts bytes where the ring can send them from.
     pub(crate) fn put(&mut self, bytes: &[u8]) -> Result<Bulk, Error> {
-        self.ring.put_bulk(bytes).map_err(Error::Ring)
+        let full = || Error::Ring(io::Error::new(io::ErrorKind::OutOfMemory, "no buffer free"));
+        self.ring.bulk_of(bytes).ok_or_else(full)
     }
 
     /// Gives such bytes back.
     pub(crate) fn release(&mut self, bulk: Bulk) {
-        self.ring.release(bulk.buf);
+        self.ring.with(|turn| turn.act(Action::Release { buf: bulk.buf }));
     }
 
     fn take_answers(&mut self) {
         for (id, result, mut small) in self.face.came.drain(..) {
             if let Ok(Answer::Bytes(Some(bulk))) = result {
                 small.extend_from_slice(self.ring.bulk_bytes(bulk));
-                self.ring.release(bulk.buf);
+                self.ring.with(|turn| turn.act(Action::Release { buf: bulk.buf }));
             }
             self.answers.insert(id, result.map(|answer| Reply { answer, small }));
         }

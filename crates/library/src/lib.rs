@@ -28,6 +28,5 @@ pub use options::{ConnectOptions, Identity};
 pub use transfer::Piece;
 pub use volume::{Dir, DirEntry, File, OpenFor, SetAttr, Volume};
 pub use wire::{
-    Attr, BULK_BYTES_MAX, FileKind, InodeNo, Secret, SetTime, Space, Stats, Status,
-    Timestamp,
+    Attr, BULK_BYTES_MAX, FileKind, InodeNo, Secret, SetTime, Space, Stats, Status, Timestamp,
 };

@@ -51,10 +51,10 @@ impl Volume {
                 ids.into_iter().map(|id| self.lane.wait("read", &file.path, id)).collect();
             for reply in replies {
                 let reply = reply?;
-                match reply.answer {
-                    Answer::Bytes(_) => read.push(reply.small),
-                    _ => return Err(broken("read", &file.path)),
-                }
+                let Answer::Bytes(_) = reply.answer else {
+                    return Err(broken("read", &file.path));
+                };
+                read.push(reply.small);
             }
         }
         Ok(read)

@@ -20,7 +20,6 @@ const LINK_COUNT_MAX: u32 = 40;
 const LISTING_BYTES_MAX: u32 = 64 * 1024;
 
 /// A connection to a file system.
-#[derive(Debug)]
 pub struct Volume {
     pub(crate) lane: ClientLane,
     pub(crate) options: ConnectOptions,
@@ -184,11 +183,13 @@ impl Volume {
             read: open_for == OpenFor::Read,
             write: open_for == OpenFor::Write,
             execute: false,
+            sizes: true,
         });
-        match self.lane.ask("open", path, &call)?.answer {
-            Answer::Opened { attr, handle } => Ok(File { path: path.to_path_buf(), attr, handle }),
-            _ => Err(broken("open", path)),
-        }
+        let reply = self.lane.ask("open", path, &call)?;
+        let Answer::Opened { attr, handle } = reply.answer else {
+            return Err(broken("open", path));
+        };
+        Ok(File { path: path.to_path_buf(), attr, handle })
     }
 
     /// Opens a file for writing, making it with `mode` (umask already applied) if need be. Symbolic
@@ -212,12 +213,11 @@ impl Volume {
             exclusive,
             open: Some(client::OpenFor { read: false, write: true }),
         });
-        match self.lane.ask("create", path, &call)?.answer {
-            Answer::Created { attr, made: _, handle: Some(handle) } => {
-                Ok(File { path: path.to_path_buf(), attr, handle })
-            }
-            _ => Err(broken("create", path)),
-        }
+        let reply = self.lane.ask("create", path, &call)?;
+        let Answer::Created { attr, made: _, handle: Some(handle) } = reply.answer else {
+            return Err(broken("create", path));
+        };
+        Ok(File { path: path.to_path_buf(), attr, handle })
     }
 
     /// Closes a file and settles its size.
@@ -313,12 +313,7 @@ impl Volume {
     ///
     /// # Errors
     /// [`Error::Op`].
-    pub fn set_attr(
-        &mut self,
-        inode: InodeNo,
-        path: &Path,
-        set: &SetAttr,
-    ) -> Result<Attr, Error> {
+    pub fn set_attr(&mut self, inode: InodeNo, path: &Path, set: &SetAttr) -> Result<Attr, Error> {
         let call = Call::Setattr(wire::Setattr {
             caller: self.options.identity.caller(),
             inode,
@@ -352,10 +347,9 @@ impl Volume {
     pub fn statfs(&mut self) -> Result<Space, Error> {
         let root = Path::new("/");
         let call = Call::Statfs(wire::Statfs { inode: InodeNo::ROOT });
-        match self.lane.ask("statfs", root, &call)?.answer {
-            Answer::Space(space) => Ok(space),
-            _ => Err(broken("statfs", root)),
-        }
+        let reply = self.lane.ask("statfs", root, &call)?;
+        let Answer::Space(space) = reply.answer else { return Err(broken("statfs", root)) };
+        Ok(space)
     }
 
     /// Counters, one entry per server lane.
@@ -367,10 +361,9 @@ impl Volume {
         let lane_count = self.lane.server_lane_count();
         let mut lanes = Vec::with_capacity(usize::from(lane_count));
         for lane in 0..lane_count {
-            match self.lane.ask("stats", root, &Call::Stats(LaneId(lane)))?.answer {
-                Answer::Stats(stats) => lanes.push(stats),
-                _ => return Err(broken("stats", root)),
-            }
+            let reply = self.lane.ask("stats", root, &Call::Stats(LaneId(lane)))?;
+            let Answer::Stats(stats) = reply.answer else { return Err(broken("stats", root)) };
+            lanes.push(stats);
         }
         Ok(lanes)
     }
@@ -434,10 +427,8 @@ impl Volume {
     fn link_target(&mut self, inode: InodeNo, path: &Path) -> Result<Vec<u8>, Error> {
         let call = Call::Readlink(wire::Readlink { inode });
         let reply: Reply = self.lane.ask("readlink", path, &call)?;
-        match reply.answer {
-            Answer::Target(_) => Ok(reply.small),
-            _ => Err(broken("readlink", path)),
-        }
+        let Answer::Target(_) = reply.answer else { return Err(broken("readlink", path)) };
+        Ok(reply.small)
     }
 
     fn target(&mut self, op: &'static str, path: &Path) -> Result<Target, Error> {

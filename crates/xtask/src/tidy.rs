@@ -151,7 +151,7 @@ fn named_paths(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Every outside dependency has its record, and every record of a dependency has its dependency.
+/// Every outside dependency stands in backticks in the title of a record, and the other way round.
 fn check_decisions(root: &Path, faults: &mut Vec<String>) -> Result<()> {
     let manifest = fs::read_to_string(root.join("Cargo.toml"))?;
     let dependencies = Manifest::parse(&manifest).outside_dependencies;
@@ -160,18 +160,16 @@ fn check_decisions(root: &Path, faults: &mut Vec<String>) -> Result<()> {
         let path = entry?.path();
         let text = fs::read_to_string(&path)?;
         let title = text.lines().next().unwrap_or_default();
-        let Some((_, names)) = title.split_once("Dependency: ") else { continue };
-        for name in names.split(", ") {
-            let name = name.trim_matches('`').to_owned();
+        for name in title.split('`').skip(1).step_by(2).map(ToOwned::to_owned) {
             if !dependencies.contains(&name) {
-                faults.push(format!("{}: {name} is no dependency any more", path.display()));
+                faults.push(format!("{}: {name} is no dependency", path.display()));
             }
             recorded.push(name);
         }
     }
     for name in dependencies {
         if !recorded.contains(&name) {
-            faults.push(format!("Cargo.toml: {name} has no record `# Dependency: {name}`"));
+            faults.push(format!("Cargo.toml: {name} has no record in docs/decisions titled with `{name}`"));
         }
     }
     Ok(())
