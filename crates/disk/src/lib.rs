@@ -1,1 +1,82 @@
-//! `disk`.
+//! `disk`: the bytes that stay: superblock, log files, batches, records and the changes in them.
+//!
+//! It owns every layout on the medium and the checks that tell a torn end from damage. It leaves
+//! files, syncing and the meaning of a change to others. Invariant: what decodes is what was
+//! encoded, no bytes whatever make a decoder panic, and what is wrong is a [`Fault`] that says
+//! where.
+//!
+//! ```text
+//! store:    superblock | one log file per (boot, lane) | objects
+//! log file: LogHead | batch | batch | ... | zeros (reserved beforehand)
+//! batch:    BatchHead | record | record | ... | zeros up to a multiple of 8 bytes
+//! record:   shard, lsn, transno | pre-versions | origin and reply record | changes
+//! ```
+//! A start redoes all log files in the order of their boots, each from front to back.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod batch;
+mod change;
+mod fault;
+mod inode;
+mod log;
+mod reader;
+mod record;
+mod superblock;
+
+pub use batch::{BATCH_HEAD_BYTES, Batch, BatchHead};
+pub use change::{Change, Changes};
+pub use fault::Fault;
+pub use inode::InodeRow;
+pub use log::{LOG_HEAD_BYTES, LogHead};
+pub use reader::{LogReader, Records, SealedBatch};
+pub use record::{Origin, PreVersions, REPLY_BYTES_MAX, Record, SessionRow};
+pub use superblock::{SUPERBLOCK_BYTES, Superblock};
+
+use wire::Reader;
+
+/// Reads one field of a layout whose length and checksum were verified before.
+fn field<'a, T: wire::Wire<'a>>(
+    from: &mut Reader<'a>,
+    what: &'static str,
+    offset: u64,
+) -> Result<T, Fault> {
+    from.read().map_err(|_| Fault::new(what, offset))
+}
+
+/// CRC-32C of `bytes` with the four bytes at `crc_offset` taken as zero.
+fn crc32c_without(bytes: &[u8], crc_offset: usize) -> u32 {
+    let mut copy = alloc::vec::Vec::from(bytes);
+    copy[crc_offset..crc_offset + 4].fill(0);
+    wire::crc32c(&copy)
+}
+
+/// The little-endian number at `offset`, which must lie within `bytes`.
+fn u32_at(bytes: &[u8], offset: usize) -> u32 {
+    let mut number = [0; 4];
+    number.copy_from_slice(&bytes[offset..offset + 4]);
+    u32::from_le_bytes(number)
+}
+
+/// The little-endian number at `offset`, which must lie within `bytes`.
+fn u64_at(bytes: &[u8], offset: usize) -> u64 {
+    let mut number = [0; 8];
+    number.copy_from_slice(&bytes[offset..offset + 8]);
+    u64::from_le_bytes(number)
+}
+
+/// A length as it is written.
+fn to_u32(bytes_count: usize) -> u32 {
+    #[expect(clippy::expect_used, reason = "a batch is bounded far below 4 GiB")]
+    u32::try_from(bytes_count).expect("a length on the medium fits 32 bits")
+}
+
+/// A length or offset as it is reported.
+fn to_u64(bytes_count: usize) -> u64 {
+    u64::try_from(bytes_count).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

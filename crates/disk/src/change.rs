@@ -1,0 +1,248 @@
+//! `Change`: the effect of an operation, physical enough to be redone without looking at anything.
+//!
+//! A record's changes stand one after the other, each a tag byte and its fields (little-endian,
+//! byte strings with a 32-bit length, names with a 16-bit one, in the order of the enum below):
+//!
+//! ```text
+//! tag 1 Inode   2 Touch    3 Dirent  4 DirentGone  5 Symlink  6 Xattr  7 XattrGone  8 InodeGone
+//!     9 Write  10 Truncate 11 ObjectGone
+//! ```
+//! Redo is idempotent: everything but `Touch` says what shall be, not how to get there. `Touch`
+//! adds to a link count, so that changes of a directory by different clients commute; it is
+//! taken over only if its record's transno is above the inode's `touched`, which it then becomes.
+//! A record holds at most one `Touch` per inode, and an `Inode` row brings its own `touched`, so
+//! redoing any stretch of a log again from its beginning ends in the same state.
+
+use crate::{Fault, InodeRow, to_u64};
+use wire::{
+    Breach, Bytes, FileKind, Flaw, InodeNo, Name, Reader, Timestamp, Transno, Wire, Writer,
+};
+
+/// One effect.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Change<'a> {
+    /// The inode is this.
+    Inode {
+        /// All of it.
+        row: InodeRow,
+    },
+    /// A directory's entries changed.
+    Touch {
+        /// The directory.
+        inode: InodeNo,
+        /// Its new times.
+        mtime: Timestamp,
+        /// See `mtime`.
+        ctime: Timestamp,
+        /// Added to its links.
+        nlink_delta: i32,
+    },
+    /// A directory has this entry, whatever stood under the name before.
+    Dirent {
+        /// The directory.
+        dir: InodeNo,
+        /// The name.
+        name: Name<'a>,
+        /// Its place in listings.
+        cookie: u64,
+        /// What it names.
+        inode: InodeNo,
+        /// What that is.
+        kind: FileKind,
+        /// Transaction of the entry's last change.
+        version: Transno,
+    },
+    /// A directory has no entry of this name.
+    DirentGone {
+        /// The directory.
+        dir: InodeNo,
+        /// The name.
+        name: Name<'a>,
+    },
+    /// A symbolic link points here.
+    Symlink {
+        /// The link.
+        inode: InodeNo,
+        /// Its target.
+        target: Bytes<'a>,
+    },
+    /// An extended attribute has this value.
+    Xattr {
+        /// Of which inode.
+        inode: InodeNo,
+        /// Its name with prefix.
+        name: Bytes<'a>,
+        /// Its value.
+        value: Bytes<'a>,
+    },
+    /// There is no such extended attribute.
+    XattrGone {
+        /// Of which inode.
+        inode: InodeNo,
+        /// Its name with prefix.
+        name: Bytes<'a>,
+    },
+    /// There is no such inode, nor anything that hung on it.
+    InodeGone {
+        /// Which.
+        inode: InodeNo,
+    },
+    /// Data shard: these bytes are in the object. The bytes themselves were durable before the
+    /// record.
+    Write {
+        /// The file.
+        inode: InodeNo,
+        /// From here.
+        object_offset: u64,
+        /// This many.
+        write_bytes: u32,
+        /// Their CRC-32C.
+        crc32c: u32,
+    },
+    /// Data shard: the object has this size.
+    Truncate {
+        /// The file.
+        inode: InodeNo,
+        /// The size.
+        size_bytes: u64,
+    },
+    /// Data shard: there is no such object.
+    ObjectGone {
+        /// The file.
+        inode: InodeNo,
+    },
+}
+
+impl<'a> Wire<'a> for Change<'a> {
+    fn encode(&self, to: &mut Writer<'_>) {
+        to.write(&self.tag());
+        match self {
+            Self::Inode { row } => to.write(row),
+            Self::Touch { inode, mtime, ctime, nlink_delta } => {
+                to.write(inode);
+                to.write(mtime);
+                to.write(ctime);
+                to.put(&nlink_delta.to_le_bytes());
+            }
+            Self::Dirent { dir, name, cookie, inode, kind, version } => {
+                to.write(dir);
+                to.write(name);
+                to.write(cookie);
+                to.write(inode);
+                to.write(kind);
+                to.write(version);
+            }
+            Self::DirentGone { dir, name } => {
+                to.write(dir);
+                to.write(name);
+            }
+            Self::Symlink { inode, target } => {
+                to.write(inode);
+                to.write(target);
+            }
+            Self::Xattr { inode, name, value } => {
+                to.write(inode);
+                to.write(name);
+                to.write(value);
+            }
+            Self::XattrGone { inode, name } => {
+                to.write(inode);
+                to.write(name);
+            }
+            Self::InodeGone { inode } | Self::ObjectGone { inode } => to.write(inode),
+            Self::Write { inode, object_offset, write_bytes, crc32c } => {
+                to.write(inode);
+                to.write(object_offset);
+                to.write(write_bytes);
+                to.write(crc32c);
+            }
+            Self::Truncate { inode, size_bytes } => {
+                to.write(inode);
+                to.write(size_bytes);
+            }
+        }
+    }
+
+    fn decode(from: &mut Reader<'a>) -> Result<Self, Flaw> {
+        Ok(match u8::decode(from)? {
+            1 => Self::Inode { row: from.read()? },
+            2 => Self::Touch {
+                inode: from.read()?,
+                mtime: from.read()?,
+                ctime: from.read()?,
+                nlink_delta: i32::from_le_bytes(from.array()?),
+            },
+            3 => Self::Dirent {
+                dir: from.read()?,
+                name: from.read()?,
+                cookie: from.read()?,
+                inode: from.read()?,
+                kind: from.read()?,
+                version: from.read()?,
+            },
+            4 => Self::DirentGone { dir: from.read()?, name: from.read()? },
+            5 => Self::Symlink { inode: from.read()?, target: from.read()? },
+            6 => Self::Xattr { inode: from.read()?, name: from.read()?, value: from.read()? },
+            7 => Self::XattrGone { inode: from.read()?, name: from.read()? },
+            8 => Self::InodeGone { inode: from.read()? },
+            9 => Self::Write {
+                inode: from.read()?,
+                object_offset: from.read()?,
+                write_bytes: from.read()?,
+                crc32c: from.read()?,
+            },
+            10 => Self::Truncate { inode: from.read()?, size_bytes: from.read()? },
+            11 => Self::ObjectGone { inode: from.read()? },
+            _ => return Err(Flaw::Breach(Breach::Malformed)),
+        })
+    }
+}
+
+impl Change<'_> {
+    const fn tag(&self) -> u8 {
+        match self {
+            Self::Inode { .. } => 1,
+            Self::Touch { .. } => 2,
+            Self::Dirent { .. } => 3,
+            Self::DirentGone { .. } => 4,
+            Self::Symlink { .. } => 5,
+            Self::Xattr { .. } => 6,
+            Self::XattrGone { .. } => 7,
+            Self::InodeGone { .. } => 8,
+            Self::Write { .. } => 9,
+            Self::Truncate { .. } => 10,
+            Self::ObjectGone { .. } => 11,
+        }
+    }
+}
+
+/// The changes of a record, one after the other. After a fault there are no more.
+#[derive(Clone, Debug)]
+pub struct Changes<'a> {
+    rest: Reader<'a>,
+    changes_bytes: usize,
+}
+
+impl<'a> Changes<'a> {
+    /// Over [`crate::Record::changes`].
+    #[must_use]
+    pub const fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: Reader::new(bytes), changes_bytes: bytes.len() }
+    }
+}
+
+impl<'a> Iterator for Changes<'a> {
+    type Item = Result<Change<'a>, Fault>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.left() == 0 {
+            return None;
+        }
+        let offset = to_u64(self.changes_bytes - self.rest.left());
+        let change = self.rest.read();
+        Some(change.map_err(|_| {
+            self.rest = Reader::new(&[]);
+            Fault::new("a change that does not decode", offset)
+        }))
+    }
+}

@@ -1,0 +1,65 @@
+//! `Fault`: the medium is wrong. It carries where, so that a person at night needs no debugger.
+
+use alloc::string::String;
+use core::fmt;
+
+/// Bytes on the medium are not what was written. The reaction is to fence and to repair, never to
+/// go on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Fault {
+    /// What is wrong, in words.
+    pub what: &'static str,
+    /// The file or device; empty until somebody who knows it says so ([`Fault::on`]).
+    pub device: String,
+    /// Byte offset in it.
+    pub offset: u64,
+    /// The number that should stand there, where there is one.
+    pub expected: u64,
+    /// The number that stands there.
+    pub found: u64,
+}
+
+impl Fault {
+    /// A fault at a byte offset.
+    #[must_use]
+    pub const fn new(what: &'static str, offset: u64) -> Self {
+        Self { what, device: String::new(), offset, expected: 0, found: 0 }
+    }
+
+    /// Names both numbers.
+    #[must_use]
+    pub fn numbers(mut self, expected: impl Into<u64>, found: impl Into<u64>) -> Self {
+        self.expected = expected.into();
+        self.found = found.into();
+        self
+    }
+
+    /// Names the file or device.
+    #[must_use]
+    pub fn on(mut self, device: &str) -> Self {
+        self.device = String::from(device);
+        self
+    }
+
+    /// The same fault in a piece that itself begins at `start`.
+    #[must_use]
+    pub const fn behind(mut self, start: u64) -> Self {
+        self.offset = self.offset.saturating_add(start);
+        self
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.device.is_empty() {
+            write!(f, "{}: ", self.device)?;
+        }
+        write!(f, "{} at byte {}", self.what, self.offset)?;
+        if self.expected != self.found {
+            write!(f, " (expected {}, found {})", self.expected, self.found)?;
+        }
+        Ok(())
+    }
+}
+
+impl core::error::Error for Fault {}

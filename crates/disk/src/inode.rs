@@ -1,0 +1,123 @@
+//! An inode as it stays.
+//!
+//! ```text
+//! bytes field              bytes field                bytes field
+//!     8 inode                  8 allocated_bytes          8 touched
+//!     1 kind                   1 size_at_data             8 parent
+//!     4 mode                  12 atime                    8 next_cookie
+//!     4 uid                   12 mtime                    4 stripe_unit_bytes
+//!     4 gid                   12 ctime                    2 stripe_count
+//!     4 nlink                  8 version
+//!     8 size_bytes
+//! ```
+
+use wire::{Attr, FileKind, Flaw, InodeNo, Reader, Timestamp, Transno, Wire, Writer, attr_flag};
+
+/// An inode.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct InodeRow {
+    /// Its number.
+    pub inode: InodeNo,
+    /// What it is.
+    pub kind: FileKind,
+    /// Permission bits, 0 ..= 0o7777.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Hard links; a directory's count `.` and the `..` of its children.
+    pub nlink: u32,
+    /// Size in bytes; stale while `size_at_data`.
+    pub size_bytes: u64,
+    /// Bytes allocated; stale while `size_at_data`.
+    pub allocated_bytes: u64,
+    /// Opened for writing since the size was last settled: the data shards know it.
+    pub size_at_data: bool,
+    /// Last access.
+    pub atime: Timestamp,
+    /// Last change of the contents.
+    pub mtime: Timestamp,
+    /// Last change of the inode.
+    pub ctime: Timestamp,
+    /// Transaction of the last semantic change.
+    pub version: Transno,
+    /// Transaction of the last [`crate::Change::Touch`] taken over.
+    pub touched: Transno,
+    /// A directory's parent (the root's is itself); 0 for what may have many.
+    pub parent: InodeNo,
+    /// A directory's cookie for its next new entry.
+    pub next_cookie: u64,
+    /// Layout: bytes per stripe unit; 0 while `stripe_count` is 0 or 1.
+    pub stripe_unit_bytes: u32,
+    /// Layout: objects the contents are spread over; 0 for what has no contents.
+    pub stripe_count: u16,
+}
+
+impl InodeRow {
+    /// As it travels.
+    #[must_use]
+    pub const fn attr(&self) -> Attr {
+        Attr {
+            inode: self.inode,
+            kind: self.kind,
+            flags: if self.size_at_data { attr_flag::SIZE_AT_DATA } else { 0 },
+            mode: self.mode,
+            nlink: self.nlink,
+            uid: self.uid,
+            gid: self.gid,
+            size_bytes: self.size_bytes,
+            allocated_bytes: self.allocated_bytes,
+            atime: self.atime,
+            mtime: self.mtime,
+            ctime: self.ctime,
+            version: self.version,
+        }
+    }
+}
+
+impl Wire<'_> for InodeRow {
+    fn encode(&self, to: &mut Writer<'_>) {
+        to.write(&self.inode);
+        to.write(&self.kind);
+        to.write(&self.mode);
+        to.write(&self.uid);
+        to.write(&self.gid);
+        to.write(&self.nlink);
+        to.write(&self.size_bytes);
+        to.write(&self.allocated_bytes);
+        to.write(&self.size_at_data);
+        to.write(&self.atime);
+        to.write(&self.mtime);
+        to.write(&self.ctime);
+        to.write(&self.version);
+        to.write(&self.touched);
+        to.write(&self.parent);
+        to.write(&self.next_cookie);
+        to.write(&self.stripe_unit_bytes);
+        to.write(&self.stripe_count);
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+        Ok(Self {
+            inode: from.read()?,
+            kind: from.read()?,
+            mode: from.read()?,
+            uid: from.read()?,
+            gid: from.read()?,
+            nlink: from.read()?,
+            size_bytes: from.read()?,
+            allocated_bytes: from.read()?,
+            size_at_data: from.read()?,
+            atime: from.read()?,
+            mtime: from.read()?,
+            ctime: from.read()?,
+            version: from.read()?,
+            touched: from.read()?,
+            parent: from.read()?,
+            next_cookie: from.read()?,
+            stripe_unit_bytes: from.read()?,
+            stripe_count: from.read()?,
+        })
+    }
+}

@@ -1,0 +1,86 @@
+//! The head of a log file: whose it is. One new file per boot and lane; a file is never taken up
+//! again, so that the order of boots is the order of redo.
+//!
+//! ```text
+//! offset bytes field
+//!      0     8 magic "LANEFSLG"
+//!      8     4 format version 1
+//!     12     4 crc32c over these 64 bytes, this field as 0
+//!     16    16 fs
+//!     32     8 boot_id
+//!     40     2 lane
+//!     42     2 lane_count
+//!     44    20 zeros
+//! ```
+
+use crate::{Fault, Superblock, crc32c_without, field, to_u64, u32_at};
+use wire::{FsUuid, LaneId, Reader};
+
+/// Bytes of a log file's head.
+pub const LOG_HEAD_BYTES: usize = 64;
+
+const MAGIC: [u8; 8] = *b"LANEFSLG";
+const CRC_OFFSET: usize = 12;
+
+/// Whose log a file is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LogHead {
+    /// Which file system.
+    pub fs: FsUuid,
+    /// Which start of the store, from 1.
+    pub boot_id: u64,
+    /// Which of its lanes.
+    pub lane: LaneId,
+    /// How many lanes that boot had.
+    pub lane_count: u16,
+}
+
+impl LogHead {
+    /// The bytes at the front of the file.
+    #[must_use]
+    pub fn encode(&self) -> [u8; LOG_HEAD_BYTES] {
+        let mut bytes = [0; LOG_HEAD_BYTES];
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[8..12].copy_from_slice(&Superblock::FORMAT_VERSION.to_le_bytes());
+        bytes[16..32].copy_from_slice(&self.fs.0);
+        bytes[32..40].copy_from_slice(&self.boot_id.to_le_bytes());
+        bytes[40..42].copy_from_slice(&self.lane.0.to_le_bytes());
+        bytes[42..44].copy_from_slice(&self.lane_count.to_le_bytes());
+        let crc = wire::crc32c(&bytes);
+        bytes[CRC_OFFSET..CRC_OFFSET + 4].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    /// Reads the head off the front of a log file.
+    ///
+    /// # Errors
+    /// [`Fault`] when there is none, or it is of another version or damaged.
+    pub fn decode(file: &[u8]) -> Result<Self, Fault> {
+        let bytes: &[u8; LOG_HEAD_BYTES] = file.first_chunk().ok_or_else(|| {
+            Fault::new("a log file without a head", 0)
+                .numbers(to_u64(LOG_HEAD_BYTES), to_u64(file.len()))
+        })?;
+        if bytes[..8] != MAGIC {
+            return Err(Fault::new("not a lanefs log file", 0));
+        }
+        let version = u32_at(bytes, 8);
+        if version != Superblock::FORMAT_VERSION {
+            return Err(Fault::new("a log file of an unknown format version", 8)
+                .numbers(Superblock::FORMAT_VERSION, version));
+        }
+        let (expected, found) = (u32_at(bytes, CRC_OFFSET), crc32c_without(bytes, CRC_OFFSET));
+        if expected != found {
+            return Err(
+                Fault::new("the log head's checksum does not fit", 12).numbers(expected, found)
+            );
+        }
+        let mut from = Reader::new(&bytes[16..]);
+        let what = "a damaged log head";
+        Ok(Self {
+            fs: field(&mut from, what, 16)?,
+            boot_id: field(&mut from, what, 32)?,
+            lane: field(&mut from, what, 40)?,
+            lane_count: field(&mut from, what, 42)?,
+        })
+    }
+}

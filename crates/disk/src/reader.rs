@@ -1,0 +1,191 @@
+//! `LogReader`: a log file from front to back, and where it ends.
+//!
+//! ```text
+//! next batch valid and next in number ─▶ its records
+//! otherwise ─▶ is there a later batch of this boot anywhere behind?  yes ─▶ Fault (damage)
+//!                                                                    no  ─▶ the end (torn or zeros)
+//! ```
+//! A batch is written only after the one before it is durable. So an incomplete batch with nothing
+//! behind it was never acknowledged and is cut; one with a later batch behind it had been durable.
+
+use crate::batch::BATCH_ALIGN_BYTES;
+use crate::{BATCH_HEAD_BYTES, BatchHead, Fault, LOG_HEAD_BYTES, LogHead, Record, to_u64};
+
+/// Reads one log file.
+#[derive(Clone, Debug)]
+pub struct LogReader<'a> {
+    file: &'a [u8],
+    boot_id: u64,
+    offset: usize,
+    batch_no: u64,
+    ended: bool,
+}
+
+/// A batch whose checksums fit and whose records all decode.
+#[derive(Clone, Copy, Debug)]
+pub struct SealedBatch<'a> {
+    head: BatchHead,
+    offset: u64,
+    payload: &'a [u8],
+}
+
+impl<'a> SealedBatch<'a> {
+    /// Its head.
+    #[must_use]
+    pub const fn head(&self) -> &BatchHead {
+        &self.head
+    }
+
+    /// Where in the file it begins, in bytes.
+    #[must_use]
+    pub const fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Its records in order.
+    #[must_use]
+    pub const fn records(&self) -> Records<'a> {
+        Records { rest: self.payload, record_count: self.head.record_count }
+    }
+}
+
+/// The records of a batch in order.
+#[derive(Clone, Debug)]
+pub struct Records<'a> {
+    rest: &'a [u8],
+    record_count: u32,
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = Record<'a>;
+
+    fn next(&mut self) -> Option<Record<'a>> {
+        self.record_count = self.record_count.checked_sub(1)?;
+        // Checked when the batch was verified, so no record is ever left out here.
+        let (record, rest) = Record::decode(self.rest).ok()?;
+        self.rest = rest;
+        Some(record)
+    }
+}
+
+impl<'a> LogReader<'a> {
+    /// Reads the head of a log file.
+    ///
+    /// # Errors
+    /// [`Fault`] when it has none that is valid.
+    pub fn new(file: &'a [u8]) -> Result<(LogHead, Self), Fault> {
+        let head = LogHead::decode(file)?;
+        let reader =
+            Self { file, boot_id: head.boot_id, offset: LOG_HEAD_BYTES, batch_no: 0, ended: false };
+        Ok((head, reader))
+    }
+
+    /// Bytes from the front of the file that are valid as far as was read; after the last batch,
+    /// where the log ends.
+    #[must_use]
+    pub fn valid_bytes(&self) -> u64 {
+        to_u64(self.offset)
+    }
+
+    /// Number of the last batch read, 0 before the first.
+    #[must_use]
+    pub const fn batch_no(&self) -> u64 {
+        self.batch_no
+    }
+
+    /// Whether, at the end, something other than zeros stands behind the last batch: a batch that
+    /// was being written when the server died.
+    #[must_use]
+    pub fn is_torn(&self) -> bool {
+        self.ended && self.file[self.offset..].iter().any(|byte| *byte != 0)
+    }
+
+    /// The next batch, `None` at the end of the log.
+    ///
+    /// # Errors
+    /// [`Fault`] when there is damage in front of a later batch, or a sealed batch holds something
+    /// that is no record.
+    pub fn next_batch(&mut self) -> Result<Option<SealedBatch<'a>>, Fault> {
+        if self.ended {
+            return Ok(None);
+        }
+        let Some((head, payload)) = self.sealed() else {
+            self.ended = true;
+            return self.expect_end().map(|()| None);
+        };
+        let offset = to_u64(self.offset);
+        verify(&head, payload).map_err(|fault| {
+            self.ended = true;
+            fault.behind(offset + to_u64(BATCH_HEAD_BYTES))
+        })?;
+        self.offset += BATCH_HEAD_BYTES + payload.len();
+        self.batch_no = head.batch_no;
+        Ok(Some(SealedBatch { head, offset, payload }))
+    }
+
+    /// The batch at the present offset if it is whole, intact and the next in number.
+    fn sealed(&self) -> Option<(BatchHead, &'a [u8])> {
+        let rest = &self.file[self.offset..];
+        let head = BatchHead::decode(rest)?;
+        if head.boot_id != self.boot_id || head.batch_no != self.batch_no + 1 {
+            return None;
+        }
+        let batch_bytes = usize::try_from(head.batch_bytes).ok()?;
+        let payload = rest.get(BATCH_HEAD_BYTES..batch_bytes)?;
+        let intact = batch_bytes.is_multiple_of(BATCH_ALIGN_BYTES)
+            && wire::crc32c(payload) == head.payload_crc32c;
+        intact.then_some((head, payload))
+    }
+
+    /// The bytes at the present offset are no batch: nothing written later may stand behind them.
+    fn expect_end(&self) -> Result<(), Fault> {
+        let rest = &self.file[self.offset..];
+        // Small bytes in an intact head's own payload are a client's; they are not searched.
+        let own_bytes = BatchHead::decode(rest)
+            .filter(|head| head.boot_id == self.boot_id && head.batch_no == self.batch_no + 1)
+            .and_then(|head| usize::try_from(head.batch_bytes).ok())
+            .map_or(0, |batch_bytes| batch_bytes.next_multiple_of(BATCH_ALIGN_BYTES));
+        let mut offset = own_bytes;
+        while let Some(bytes) = rest.get(offset..) {
+            if bytes.len() < BATCH_HEAD_BYTES {
+                break;
+            }
+            let later = BatchHead::decode(bytes)
+                .filter(|head| head.boot_id == self.boot_id && head.batch_no > self.batch_no);
+            if let Some(head) = later {
+                return Err(Fault::new(
+                    "a damaged batch in front of a later one",
+                    to_u64(self.offset),
+                )
+                .numbers(self.batch_no + 1, head.batch_no));
+            }
+            offset += BATCH_ALIGN_BYTES;
+        }
+        Ok(())
+    }
+}
+
+impl<'a> Iterator for LogReader<'a> {
+    type Item = Result<SealedBatch<'a>, Fault>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.next_batch().transpose()
+    }
+}
+
+/// A batch's payload is its records and padding, nothing else. Fault offsets are in the payload.
+fn verify(head: &BatchHead, payload: &[u8]) -> Result<(), Fault> {
+    let mut rest = payload;
+    for _ in 0..head.record_count {
+        let offset = to_u64(payload.len() - rest.len());
+        (_, rest) = Record::decode(rest).map_err(|fault| fault.behind(offset))?;
+    }
+    let padding_only = rest.len() < BATCH_ALIGN_BYTES && rest.iter().all(|byte| *byte == 0);
+    if padding_only {
+        Ok(())
+    } else {
+        Err(Fault::new("a batch longer than its records", to_u64(payload.len() - rest.len())))
+    }
+}
+
+const _: () = assert!(Record::BYTES_MIN > BATCH_ALIGN_BYTES, "padding is never a record");

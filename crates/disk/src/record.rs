@@ -1,0 +1,242 @@
+//! `Record`: one transaction of one shard: its effect, the versions it found and its reply record,
+//! atomically (PROTOCOL.md §4, I1).
+//!
+//! ```text
+//! offset bytes field
+//!      0     4 record_bytes, all of it
+//!      4     1 redo version 1
+//!      5     1 origin: 0 internal, 1 session
+//!      6     2 shard
+//!      8     8 lsn
+//!     16     8 transno
+//!     24     1 pre-version count (0 ..= 4), then 8 bytes each
+//!      then, of a session: session 8, slot 2, xid 8, op 2, status 2, reply (4 + n),
+//!            opened 1 [client 16, client_lane 2, host_id 16, host_boot_id 16]
+//!      then  changes (4 + n)
+//! ```
+
+use crate::{Fault, field, to_u32, to_u64};
+use alloc::vec::Vec;
+use wire::{
+    Bytes, ClientUuid, Flaw, LaneId, Op, Reader, SessionId, ShardId, Status, Transno, Wire, Writer,
+    Xid,
+};
+
+/// Longest reply body a record keeps.
+pub const REPLY_BYTES_MAX: usize = 4096;
+
+const REDO_VERSION: u8 = 1;
+const WHAT: &str = "a damaged record";
+
+/// Versions of the touched objects before the transaction, at most four (PROTOCOL.md §12).
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct PreVersions {
+    versions: [Transno; Self::COUNT_MAX],
+    version_count: u8,
+}
+
+impl PreVersions {
+    /// Most versions kept.
+    pub const COUNT_MAX: usize = 4;
+
+    /// None yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { versions: [Transno(0); Self::COUNT_MAX], version_count: 0 }
+    }
+
+    /// Adds one; beyond four nothing is kept.
+    pub const fn push(&mut self, version: Transno) {
+        let index = self.version_count as usize;
+        if index < Self::COUNT_MAX {
+            self.versions[index] = version;
+            self.version_count += 1;
+        }
+    }
+
+    /// In the order they were added.
+    #[must_use]
+    pub fn as_slice(&self) -> &[Transno] {
+        &self.versions[..usize::from(self.version_count)]
+    }
+}
+
+/// Who a session is: stands in the first record of a session at a shard.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SessionRow {
+    /// The mount.
+    pub client: ClientUuid,
+    /// Which of its lanes.
+    pub client_lane: LaneId,
+    /// Its host.
+    pub host_id: [u8; 16],
+    /// Its host's boot.
+    pub host_boot_id: [u8; 16],
+}
+
+impl Wire<'_> for SessionRow {
+    fn encode(&self, to: &mut Writer<'_>) {
+        to.write(&self.client);
+        to.write(&self.client_lane);
+        to.write(&self.host_id);
+        to.write(&self.host_boot_id);
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+        Ok(Self {
+            client: from.read()?,
+            client_lane: from.read()?,
+            host_id: from.read()?,
+            host_boot_id: from.read()?,
+        })
+    }
+}
+
+/// Why a transaction happened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Origin<'a> {
+    /// The server itself.
+    Internal,
+    /// A client's request; with it the slot's reply record.
+    Session {
+        /// Whose.
+        session: SessionId,
+        /// Its slot.
+        slot: u16,
+        /// Its number.
+        xid: Xid,
+        /// What it asked for.
+        op: Op,
+        /// What it was told.
+        status: Status,
+        /// The reply's body, at most [`REPLY_BYTES_MAX`].
+        reply: &'a [u8],
+        /// In the session's first record at this shard.
+        opened: Option<SessionRow>,
+    },
+}
+
+/// One transaction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Record<'a> {
+    /// The shard it happened at.
+    pub shard: ShardId,
+    /// Its place in the shard's log, from 1.
+    pub lsn: u64,
+    /// Its number, never 0.
+    pub transno: Transno,
+    /// What it found.
+    pub pre_versions: PreVersions,
+    /// Why it happened.
+    pub origin: Origin<'a>,
+    /// Its effect, see [`crate::Changes`].
+    pub changes: &'a [u8],
+}
+
+impl<'a> Record<'a> {
+    /// Fewest bytes a record can have.
+    pub(crate) const BYTES_MIN: usize = 29;
+
+    /// Appends the record.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        assert!(self.transno.0 > 0, "what changes nothing is not recorded");
+        let start = out.len();
+        let mut to = Writer::new(out);
+        to.write(&0_u32); // record_bytes, known below
+        to.write(&REDO_VERSION);
+        to.write(&u8::from(matches!(self.origin, Origin::Session { .. })));
+        to.write(&self.shard.0);
+        to.write(&self.lsn);
+        to.write(&self.transno);
+        to.write(&self.pre_versions.version_count);
+        for version in self.pre_versions.as_slice() {
+            to.write(version);
+        }
+        match &self.origin {
+            Origin::Internal => {}
+            Origin::Session { session, slot, xid, op, status, reply, opened } => {
+                assert!(reply.len() <= REPLY_BYTES_MAX, "a reply record is small");
+                to.write(session);
+                to.write(slot);
+                to.write(xid);
+                to.write(&op.number());
+                to.write(status);
+                to.write(&Bytes(reply));
+                to.write(opened);
+            }
+        }
+        to.write(&Bytes(self.changes));
+        let record_bytes = to_u32(out.len() - start);
+        out[start..start + 4].copy_from_slice(&record_bytes.to_le_bytes());
+    }
+
+    /// Reads a record off the front of `bytes`; the rest is returned too. Offsets in a fault count
+    /// from the front of `bytes`.
+    ///
+    /// # Errors
+    /// [`Fault`] when that is no record.
+    pub fn decode(bytes: &'a [u8]) -> Result<(Self, &'a [u8]), Fault> {
+        let length = bytes.first_chunk::<4>().ok_or_else(|| Fault::new("a record cut short", 0))?;
+        let record_bytes = usize::try_from(u32::from_le_bytes(*length)).unwrap_or(usize::MAX);
+        let (record, rest) = bytes.split_at_checked(record_bytes).ok_or_else(|| {
+            Fault::new("a record cut short", 0).numbers(to_u64(record_bytes), to_u64(bytes.len()))
+        })?;
+        let body = record.get(4..).ok_or_else(|| Fault::new("a record cut short", 0))?;
+        let mut from = Reader::new(body);
+        let record = Self::read(&mut from)?;
+        if from.left() > 0 {
+            let end = to_u64(record_bytes - from.left());
+            return Err(Fault::new("a record longer than its fields", end));
+        }
+        Ok((record, rest))
+    }
+
+    fn read(from: &mut Reader<'a>) -> Result<Self, Fault> {
+        let version: u8 = field(from, WHAT, 4)?;
+        if version != REDO_VERSION {
+            return Err(
+                Fault::new("a record of an unknown redo version", 4).numbers(REDO_VERSION, version)
+            );
+        }
+        let origin: bool = field(from, WHAT, 5)?;
+        let shard = ShardId(field(from, WHAT, 6)?);
+        let lsn = field(from, WHAT, 8)?;
+        let transno: Transno = field(from, WHAT, 16)?;
+        if transno.0 == 0 {
+            return Err(Fault::new("a record without a transaction number", 16));
+        }
+        let pre_versions = read_versions(from)?;
+        let origin = if origin { read_session(from)? } else { Origin::Internal };
+        let changes: Bytes<'a> = field(from, WHAT, 25)?;
+        Ok(Self { shard, lsn, transno, pre_versions, origin, changes: changes.0 })
+    }
+}
+
+fn read_versions(from: &mut Reader<'_>) -> Result<PreVersions, Fault> {
+    let version_count: u8 = field(from, WHAT, 24)?;
+    if usize::from(version_count) > PreVersions::COUNT_MAX {
+        return Err(Fault::new("too many pre-versions", 24)
+            .numbers(to_u64(PreVersions::COUNT_MAX), version_count));
+    }
+    let mut pre_versions = PreVersions::new();
+    for _ in 0..version_count {
+        pre_versions.push(field(from, WHAT, 25)?);
+    }
+    Ok(pre_versions)
+}
+
+fn read_session<'a>(from: &mut Reader<'a>) -> Result<Origin<'a>, Fault> {
+    let session = field(from, WHAT, 25)?;
+    let slot = field(from, WHAT, 25)?;
+    let xid = field(from, WHAT, 25)?;
+    let op_number: u16 = field(from, WHAT, 25)?;
+    let op = Op::from_number(op_number)
+        .ok_or_else(|| Fault::new("a record of an unknown op", 25).numbers(0_u64, op_number))?;
+    let status = field(from, WHAT, 25)?;
+    let reply: Bytes<'a> = field(from, WHAT, 25)?;
+    if reply.0.len() > REPLY_BYTES_MAX {
+        return Err(Fault::new("a reply record beyond its limit", 25)
+            .numbers(to_u64(REPLY_BYTES_MAX), to_u64(reply.0.len())));
+    }
+    let opened = field(from, WHAT, 25)?;
+    Ok(Origin::Session { session, slot, xid, op, status, reply: reply.0, opened })
+}

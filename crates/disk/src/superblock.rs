@@ -1,0 +1,106 @@
+//! The superblock: what a store is, frozen when it is made.
+//!
+//! ```text
+//! offset bytes field
+//!      0     8 magic "LANEFSSB"
+//!      8     4 format version 1
+//!     12     4 crc32c over all 4096 bytes, this field as 0
+//!     16    16 fs, the file system's uuid
+//!     32     2 meta_shard_count
+//!     34     2 data_shard_count
+//!     36     4 zero
+//!     40     8 created_ns since 1970
+//!     48  4048 zeros
+//! ```
+
+use crate::{Fault, crc32c_without, field, u32_at};
+use wire::{FsUuid, Reader};
+
+/// Bytes of a superblock.
+pub const SUPERBLOCK_BYTES: usize = 4096;
+
+const MAGIC: [u8; 8] = *b"LANEFSSB";
+const CRC_OFFSET: usize = 12;
+
+/// What a store is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Superblock {
+    /// Which file system this is.
+    pub fs: FsUuid,
+    /// Metadata shards, 1 ..= 32,767.
+    pub meta_shard_count: u16,
+    /// Data shards, 1 ..= 32,767.
+    pub data_shard_count: u16,
+    /// When it was made, nanoseconds since 1970.
+    pub created_ns: u64,
+}
+
+impl Superblock {
+    /// The format this build reads and writes.
+    pub const FORMAT_VERSION: u32 = 1;
+    /// Shards of either kind, unless told otherwise.
+    pub const SHARD_COUNT: u16 = 64;
+    const SHARD_COUNT_MAX: u16 = 0x7fff;
+
+    /// The bytes for the medium.
+    #[must_use]
+    pub fn encode(&self) -> [u8; SUPERBLOCK_BYTES] {
+        assert!(in_range(self.meta_shard_count), "a store has metadata shards");
+        assert!(in_range(self.data_shard_count), "a store has data shards");
+        let mut bytes = [0; SUPERBLOCK_BYTES];
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[8..12].copy_from_slice(&Self::FORMAT_VERSION.to_le_bytes());
+        bytes[16..32].copy_from_slice(&self.fs.0);
+        bytes[32..34].copy_from_slice(&self.meta_shard_count.to_le_bytes());
+        bytes[34..36].copy_from_slice(&self.data_shard_count.to_le_bytes());
+        bytes[40..48].copy_from_slice(&self.created_ns.to_le_bytes());
+        let crc = wire::crc32c(&bytes);
+        bytes[CRC_OFFSET..CRC_OFFSET + 4].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    /// Reads one.
+    ///
+    /// # Errors
+    /// [`Fault`] when the bytes are no superblock, of another format version (both versions are in
+    /// the fault), or damaged.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Fault> {
+        let bytes: &[u8; SUPERBLOCK_BYTES] =
+            bytes.first_chunk().filter(|_| bytes.len() == SUPERBLOCK_BYTES).ok_or_else(|| {
+                Fault::new("a superblock of the wrong length", 0)
+                    .numbers(crate::to_u64(SUPERBLOCK_BYTES), crate::to_u64(bytes.len()))
+            })?;
+        if bytes[..8] != MAGIC {
+            return Err(Fault::new("not a lanefs superblock", 0));
+        }
+        let version = u32_at(bytes, 8);
+        if version != Self::FORMAT_VERSION {
+            return Err(Fault::new("a store of an unknown format version", 8)
+                .numbers(Self::FORMAT_VERSION, version));
+        }
+        let (expected, found) = (u32_at(bytes, CRC_OFFSET), crc32c_without(bytes, CRC_OFFSET));
+        if expected != found {
+            return Err(
+                Fault::new("the superblock's checksum does not fit", 12).numbers(expected, found)
+            );
+        }
+        let mut from = Reader::new(&bytes[16..]);
+        let what = "a damaged superblock";
+        let fs = field(&mut from, what, 16)?;
+        let meta_shard_count = field(&mut from, what, 32)?;
+        let data_shard_count = field(&mut from, what, 34)?;
+        let _zero: u32 = field(&mut from, what, 36)?;
+        let created_ns = field(&mut from, what, 40)?;
+        for (count, offset) in [(meta_shard_count, 32), (data_shard_count, 34)] {
+            if !in_range(count) {
+                return Err(Fault::new("an impossible number of shards", offset)
+                    .numbers(Self::SHARD_COUNT, count));
+            }
+        }
+        Ok(Self { fs, meta_shard_count, data_shard_count, created_ns })
+    }
+}
+
+const fn in_range(count: u16) -> bool {
+    count > 0 && count <= Superblock::SHARD_COUNT_MAX
+}
