@@ -10,26 +10,35 @@ const DEVICE: &str = "/dev/fuse";
 /// Why mounting is not possible: one sentence with its remedy.
 pub(crate) fn obstacle() -> Option<String> {
     let opened = open(DEVICE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
-    if let Err(error) = opened {
-        return Some(match error {
-            Errno::NOENT | Errno::NODEV | Errno::NXIO => format!(
+    match opened {
+        Ok(_) => {}
+        Err(Errno::NOENT | Errno::NODEV | Errno::NXIO) => {
+            return Some(format!(
                 "no {DEVICE}: load the kernel module with `modprobe fuse` (container: start it \
                  with `--device {DEVICE} --cap-add SYS_ADMIN`)"
-            ),
-            Errno::ACCESS | Errno::PERM => {
-                format!("no right to open {DEVICE}: run it as root, for now the only way to mount")
-            }
-            error => format!("cannot open {DEVICE}: {error}"),
-        });
+            ));
+        }
+        Err(error) => return Some(format!("cannot open {DEVICE}: {error}; run it as root")),
     }
-    let may_mount = capabilities(None)
-        .is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN));
-    if !may_mount {
-        return Some(
-            "no right to mount: run it as root (container: with `--cap-add SYS_ADMIN`)".to_owned(),
-        );
+    let sets = capabilities(None);
+    let may_mount = sets.is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN));
+    let root = rustix::process::geteuid().is_root();
+    if !may_mount && root {
+        // fusermount3 would have no more rights than we have.
+        let line = "no right to mount: start the container with `--cap-add SYS_ADMIN`";
+        return Some(line.to_owned());
+    }
+    if !may_mount && !has_tool() {
+        let line = "no right to mount: install Debian's package fuse3, or run it as root";
+        return Some(line.to_owned());
     }
     None
+}
+
+/// Whether the tool that mounts for those who may not is there.
+fn has_tool() -> bool {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&folders).any(|folder| folder.join("fusermount3").is_file())
 }
 
 /// Whether the kernel's module parameter allows FUSE requests over io_uring.

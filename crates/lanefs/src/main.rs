@@ -10,6 +10,7 @@ mod exit;
 mod files;
 mod fuse_device;
 mod holders;
+mod lanes;
 mod mount;
 mod mounts;
 mod out;

@@ -3,9 +3,8 @@
 //! Nothing here looks into a mount: a file system whose server is away would not answer.
 
 use anyhow::{Context as _, Result};
-use rustix::io::Errno;
-use rustix::mount::{UnmountFlags, unmount};
 use std::ffi::OsString;
+use std::io;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
@@ -98,17 +97,16 @@ pub(crate) enum TakenAway {
 
 /// Unmounts what is at `point`.
 pub(crate) fn take_away(point: &Path) -> Result<TakenAway> {
-    match unmount(point, UnmountFlags::NOFOLLOW) {
+    match ring::unmount(point, false) {
         Ok(()) => Ok(TakenAway::Gone),
-        Err(Errno::BUSY) => Ok(TakenAway::Busy),
+        Err(error) if error.kind() == io::ErrorKind::ResourceBusy => Ok(TakenAway::Busy),
         Err(error) => Err(error).with_context(|| format!("cannot unmount {}", point.display())),
     }
 }
 
 /// Takes `point` out of the tree at once; who uses it keeps it until it lets go.
 pub(crate) fn detach(point: &Path) -> Result<()> {
-    unmount(point, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH)
-        .with_context(|| format!("cannot detach {}", point.display()))
+    ring::unmount(point, true).with_context(|| format!("cannot detach {}", point.display()))
 }
 
 #[cfg(test)]
