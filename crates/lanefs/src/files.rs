@@ -105,7 +105,7 @@ fn local_reason(error: &std::io::Error) -> String {
 
 /// Reads arguments that must all be on a server.
 pub(crate) fn urls(paths: &[OsString]) -> Result<Vec<Url>> {
-    paths.iter().map(|path| url(path)).collect()
+    paths.iter().map(url).collect()
 }
 
 fn url(path: &OsString) -> Result<Url> {

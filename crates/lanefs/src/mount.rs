@@ -7,9 +7,7 @@ use crate::args::{self, Transport};
 use crate::exit::{Code, Exit};
 use crate::lanes::{self, News, count_text};
 use crate::mounts::TakenAway;
-use crate::{
-    address, background, fuse_device, mounts, out, secret, signals, umount,
-};
+use crate::{address, background, fuse_device, mounts, out, secret, signals, umount};
 use anyhow::{Context as _, Result, bail};
 use client::Client;
 use library::{ConnectOptions, Identity, Volume};
@@ -112,10 +110,9 @@ fn mount(plan: &Plan) -> Result<OwnedFd> {
         allow_other: rustix::process::geteuid().is_root(),
     };
     ring::mount(&plan.dir, &options).map_err(|error| {
-        let code = match error.kind() {
-            io::ErrorKind::PermissionDenied | io::ErrorKind::NotFound => Code::CannotMount,
-            _ => Code::Failed,
-        };
+        let kind = error.kind();
+        let cannot = kind == io::ErrorKind::PermissionDenied || kind == io::ErrorKind::NotFound;
+        let code = if cannot { Code::CannotMount } else { Code::Failed };
         Exit::new(code, error.to_string()).into()
     })
 }

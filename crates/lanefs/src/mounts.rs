@@ -46,7 +46,7 @@ pub(crate) fn absolute(path: &Path) -> Result<PathBuf> {
 pub(crate) fn at(point: &Path) -> Result<Option<Mounted>> {
     let text = std::fs::read("/proc/self/mountinfo").context("cannot read /proc/self/mountinfo")?;
     let lines = text.split(|byte| *byte == b'\n');
-    Ok(lines.filter_map(parse).filter(|mounted| mounted.point == point).last())
+    Ok(lines.filter_map(parse).rfind(|mounted| mounted.point == point))
 }
 
 /// `36 35 98:0 /root /point options... - type source options`.

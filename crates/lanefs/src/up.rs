@@ -150,11 +150,10 @@ fn listen(asked: Option<&str>) -> Result<TcpListener> {
 pub(crate) fn bind(text: &str) -> Result<TcpListener> {
     let address = address::resolve(text)?;
     TcpListener::bind(address).map_err(|error| {
-        let line = match error.kind() {
-            io::ErrorKind::AddrInUse => format!(
-                "{address} is in use by another program; name another with --listen HOST:PORT"
-            ),
-            _ => format!("cannot serve on {address}: {error}"),
+        let line = if error.kind() == io::ErrorKind::AddrInUse {
+            format!("{address} is in use by another program; name another with --listen HOST:PORT")
+        } else {
+            format!("cannot serve on {address}: {error}")
         };
         Exit::new(Code::Failed, line).into()
     })

@@ -48,32 +48,36 @@ struct Report {
 }
 
 /// Runs everything; goes on after a failed step, so that one run shows all that is wrong.
-fn run_all(report: &mut Report) -> Result<()> {
-    let step = |report: &mut Report, name, result: (Result<()>, Duration)| {
-        let (outcome, elapsed) = result;
-        report.steps.push((name, elapsed, outcome.err().map(|error| format!("{error:#}"))));
+fn run_all() -> Report {
+    let mut steps = Vec::new();
+    let mut skipped = Vec::new();
+    let mut tally = Tally::default();
+    let mut step = |name, work: &mut dyn FnMut() -> Result<()>| {
+        println!("\n== {name}");
+        let start = Instant::now();
+        let failure = work().err().map(|error| format!("{error:#}"));
+        if let Some(failure) = &failure {
+            eprintln!("{name}: {failure}");
+        }
+        steps.push((name, start.elapsed(), failure));
     };
-    let fmt = timed(|| run(&mut cargo(["fmt", "--all", "--check"])));
-    step(report, "fmt", fmt);
-    step(report, "tidy", timed(|| tidy::check(&mut report.skipped)));
+    step("fmt", &mut || run(&mut cargo(["fmt", "--all", "--check"])));
+    step("tidy", &mut || tidy::check(&mut skipped));
     let clippy = ["clippy", "--workspace", "--all-targets", "--release", "--", "-D", "warnings"];
-    step(report, "clippy", timed(|| run(&mut cargo(clippy))));
-    let bare = timed(|| bare_build(&mut report.skipped));
-    step(report, "no_std build", bare);
-    step(report, "build", timed(|| run(&mut cargo(["build", "--release", "--workspace"]))));
-    let tested = timed(|| {
+    step("clippy", &mut || run(&mut cargo(clippy)));
+    step("no_std build", &mut || bare_build(&mut skipped));
+    step("build", &mut || run(&mut cargo(["build", "--release", "--workspace"])));
+    step("tests", &mut || {
         let arguments = ["test", "--workspace", "--release", "--no-fail-fast"];
-        test(&mut cargo(arguments), &mut report.skipped, &mut report.tally)
+        test(&mut cargo(arguments), &mut skipped, &mut tally)
     });
-    step(report, "tests", tested);
-    Ok(())
+    Report { steps, skipped, tally }
 }
 
 /// Runs the chore.
 pub(crate) fn run_everything() -> Result<()> {
     needs::check()?;
-    let mut report = Report { steps: Vec::new(), skipped: Vec::new(), tally: Tally::default() };
-    run_all(&mut report)?;
+    let report = run_all();
     report.print();
     let failed = report.steps.iter().filter(|(_, _, failure)| failure.is_some()).count();
     if failed > 0 {
@@ -95,12 +99,6 @@ pub(crate) fn e2e(filter: Option<&str>) -> Result<()> {
         println!("skipped: {line}");
     }
     tested
-}
-
-fn timed(work: impl FnOnce() -> Result<()>) -> (Result<()>, Duration) {
-    let start = Instant::now();
-    let result = work();
-    (result, start.elapsed())
 }
 
 /// Brains without the standard library: no clock, socket, thread or file can hide in them.

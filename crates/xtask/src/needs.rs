@@ -78,9 +78,11 @@ fn machine_lacks() -> Vec<String> {
             "/dev/fuse ({error}): modprobe fuse, or start the container with `--device /dev/fuse`"
         ));
     }
-    let may = capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN));
+    let may =
+        capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN));
     if !may {
-        missing.push("the right to mount: run it as root (container: `--cap-add SYS_ADMIN`)".into());
+        missing
+            .push("the right to mount: run it as root (container: `--cap-add SYS_ADMIN`)".into());
     }
     missing
 }

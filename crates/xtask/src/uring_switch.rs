@@ -24,7 +24,8 @@ impl UringOn {
             return Ok(Err(format!("cannot write {SWITCH}: {error}")));
         }
         let on_end = before.clone();
-        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot catch signals")?;
+        let mut signals =
+            Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot catch signals")?;
         std::thread::spawn(move || {
             if let Some(signal) = signals.forever().next() {
                 put_back(&on_end);

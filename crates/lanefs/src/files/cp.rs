@@ -102,7 +102,10 @@ impl Copy<'_> {
                 (false, true) => {
                     format!("cannot overwrite directory '{to}' with non-directory '{from}'")
                 }
-                _ if !meta.is_dir() && same_side(source, target) && meta.identity == there.identity => {
+                _ if !meta.is_dir()
+                    && same_side(source, target)
+                    && meta.identity == there.identity =>
+                {
                     format!("'{from}' and '{to}' are the same file")
                 }
                 _ => String::new(),

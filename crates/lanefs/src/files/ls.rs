@@ -120,12 +120,7 @@ fn long(rows: &[Row], terminal: bool, text: &mut Vec<u8>) {
         .map(|row| {
             let attr = &row.attr;
             let owner = users.of(attr.uid);
-            [
-                attr.nlink.to_string(),
-                owner,
-                groups.of(attr.gid),
-                attr.size_bytes.to_string(),
-            ]
+            [attr.nlink.to_string(), owner, groups.of(attr.gid), attr.size_bytes.to_string()]
         })
         .collect();
     let width = |index: usize| columns.iter().map(|row| row[index].len()).max().unwrap_or(0);

@@ -163,9 +163,7 @@ pub(crate) fn read_link(session: &mut Session, place: &Place) -> Result<OsString
 pub(crate) fn make_link(session: &mut Session, place: &Place, target: &OsString) -> Result<()> {
     match place {
         Place::Local(path) => Ok(std::os::unix::fs::symlink(target, path)?),
-        Place::Remote(url) => {
-            Ok(session.volume(url)?.symlink(target, &url.path).map(drop)?)
-        }
+        Place::Remote(url) => Ok(session.volume(url)?.symlink(target, &url.path).map(drop)?),
     }
 }
 

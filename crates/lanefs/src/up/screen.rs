@@ -171,10 +171,10 @@ pub(crate) fn watch_rates(address: &str, secret_file: &Path, news: Sender<News>)
 
 fn watch(options: &ConnectOptions, news: &Sender<News>) {
     loop {
-        if let Ok(mut volume) = Volume::connect(options) {
-            if !watch_volume(&mut volume, news) {
-                return;
-            }
+        if let Ok(mut volume) = Volume::connect(options)
+            && !watch_volume(&mut volume, news)
+        {
+            return;
         }
         std::thread::sleep(Duration::from_secs(1));
     }

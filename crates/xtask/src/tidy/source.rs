@@ -162,7 +162,8 @@ fn after_word<'l>(line: &'l str, word: &str) -> Option<&'l str> {
     while let Some(found) = line[from..].find(word) {
         let start = from + found;
         let end = start + word.len();
-        let free = |letter: Option<char>| letter.is_none_or(|one| !one.is_alphanumeric() && one != '_');
+        let free =
+            |letter: Option<char>| letter.is_none_or(|one| !one.is_alphanumeric() && one != '_');
         if free(line[..start].chars().next_back()) && free(line[end..].chars().next()) {
             return Some(&line[end..]);
         }
@@ -185,10 +186,10 @@ fn banned_word(name: &str) -> Option<&'static str> {
         if letter == '_' || letter == '-' || letter.is_uppercase() {
             words.push(String::new());
         }
-        if letter.is_alphanumeric() {
-            if let Some(word) = words.last_mut() {
-                word.extend(letter.to_lowercase());
-            }
+        if letter.is_alphanumeric()
+            && let Some(word) = words.last_mut()
+        {
+            word.extend(letter.to_lowercase());
         }
     }
     let whole = name.to_lowercase();
