@@ -87,6 +87,15 @@ impl MountLane {
         &self.client
     }
 
+    fn on_mail(&mut self, turn: &mut Turn<'_>, event: Event, mail: Mail) {
+        match mail {
+            Mail::Interrupt { unique } => self.on_interrupt(turn, unique, false),
+            Mail::Unmounted => self.on_kernel_gone(turn, false),
+            Mail::Release { .. } => self.client.apply(turn, event),
+            Mail::DestroyObject { .. } | Mail::ObjectDestroyed { .. } => {}
+        }
+    }
+
     fn on_kernel(
         &mut self,
         turn: &mut Turn<'_>,
@@ -315,16 +324,8 @@ impl Brain for MountLane {
             Event::KernelGone => self.on_kernel_gone(turn, true),
             Event::CallerGroups { ticket, groups } => self.on_groups(turn, ticket, groups),
             Event::Stop => self.on_stop(turn),
-            Event::Mail { mail: Mail::Interrupt { unique }, .. } => {
-                self.on_interrupt(turn, unique, false);
-            }
-            Event::Mail { mail: Mail::Unmounted, .. } => self.on_kernel_gone(turn, false),
-            Event::Mail {
-                mail:
-                    Mail::Release { .. } | Mail::DestroyObject { .. } | Mail::ObjectDestroyed { .. },
-                ..
-            }
-            | Event::Frame { .. }
+            Event::Mail { mail, .. } => self.on_mail(turn, event, mail),
+            Event::Frame { .. }
             | Event::Adopted { .. }
             | Event::Connected { .. }
             | Event::ConnectFailed { .. }
