@@ -213,6 +213,35 @@ impl State {
     }
 }
 
+#[cfg(test)]
+impl State {
+    /// Everything durable, in one order.
+    pub(crate) fn dump(&self) -> alloc::vec::Vec<alloc::string::String> {
+        let mut lines: alloc::vec::Vec<_> = self
+            .inodes
+            .iter()
+            .map(|(inode, known)| {
+                let body = match &known.body {
+                    Body::File => alloc::string::String::new(),
+                    Body::Directory(entries) => {
+                        alloc::format!("{:?}", entries.after(0).collect::<alloc::vec::Vec<_>>())
+                    }
+                    Body::Symlink(target) => alloc::format!("{target:?}"),
+                };
+                alloc::format!("{:020} {:?} {body} {:?}", inode.0, known.row, known.xattrs)
+            })
+            .collect();
+        lines.sort();
+        lines.push(alloc::format!("{:?}", self.orphans));
+        lines
+    }
+
+    /// What is given out next.
+    pub(crate) const fn numbers(&self) -> (u64, Transno) {
+        (self.next_count, self.transno_last)
+    }
+}
+
 /// A row with one link, of root's, without contents.
 pub(crate) const fn new_row(inode: InodeNo, kind: FileKind, mode: u32, now: Timestamp) -> InodeRow {
     InodeRow {
