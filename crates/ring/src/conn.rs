@@ -358,8 +358,8 @@ impl Conns {
 
     /// Delivers what is whole; begins to receive the bulk of what is not.
     fn cut(&mut self, index: u32, tools: &mut Tools) {
-        loop {
-            let conn = self.conn(index);
+        // It may be gone: a frame before this one was a breach.
+        while let Some(conn) = self.slots[index as usize].as_mut() {
             let open = matches!(conn.state, State::Open);
             if !open || conn.paused || conn.starved || conn.incoming.is_some() {
                 return;

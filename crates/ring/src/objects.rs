@@ -226,10 +226,4 @@ impl Objects {
             FileState::Unknown | FileState::Opening => -1,
         }
     }
-
-    /// How many objects are known.
-    #[cfg(test)]
-    pub(crate) fn known_count(&self) -> usize {
-        self.by_object.len()
-    }
 }
