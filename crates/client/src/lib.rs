@@ -1,1 +1,42 @@
-//! `client`.
+//! `client`: the other end of the protocol, one per client lane: connections, sessions, calls.
+//!
+//! It turns a [`Call`] into requests to the lanes that own what it is about, sees each of them
+//! through lost connections and server restarts exactly once, and gives the [`Answer`]. It leaves
+//! sockets to the world and the caller's interface (kernel, library) to the face that owns it.
+//!
+//! A face drives it from its own `Brain`:
+//!
+//! ```text
+//! apply(event):  client.apply(turn, event)      frames, connections, mail, ticks
+//!                client.call(turn, id, call)    whatever the face is asked for
+//! settle:        loop { client.settle(turn);
+//!                       while let Some((id, result)) = client.next_answer() { ... }
+//!                       until nothing was answered }
+//! ```
+//! Invariants: every call is answered once; calls wait while the server is away and are not
+//! failed; a modifying request keeps its slot until the server's word on it is known (I3, I18).
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod call;
+mod client;
+mod exchange;
+mod greet;
+mod handles;
+mod interrupt;
+mod link;
+mod plan;
+mod receive;
+mod send;
+mod session;
+mod size;
+mod slab;
+#[cfg(test)]
+mod tests;
+
+pub use call::{Answer, Call, CallId, Create, Open, OpenFor, Resize, Write};
+pub use client::{Client, Config, Counters, Refused};
+pub use handles::handle_lane;
+pub use size::with_contents;

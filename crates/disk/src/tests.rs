@@ -49,6 +49,7 @@ pub(crate) fn row() -> InodeRow {
         size_at_data: true,
         atime: Timestamp { secs: 1, nanos: 2 },
         mtime: Timestamp { secs: -3, nanos: 4 },
+        mtime_set: Timestamp { secs: -4, nanos: 5 },
         ctime: Timestamp { secs: 5, nanos: 999_999_999 },
         version: Transno(7),
         touched: Transno(8),

@@ -16,6 +16,18 @@ impl Span {
         self.span_bytes as usize
     }
 
+    /// A piece of this piece: `bytes_count` bytes from `from` on; `None` when they are not within.
+    #[must_use]
+    pub fn part(self, from: usize, bytes_count: usize) -> Option<Self> {
+        let end = from.checked_add(bytes_count)?;
+        if end > self.bytes_count() {
+            return None;
+        }
+        let from = u32::try_from(from).ok()?;
+        let span_bytes = u32::try_from(bytes_count).ok()?;
+        Some(Self { start: self.start + from, span_bytes })
+    }
+
     /// Whether there are none.
     #[must_use]
     pub const fn is_empty(self) -> bool {

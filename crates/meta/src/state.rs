@@ -256,6 +256,7 @@ pub(crate) const fn new_row(inode: InodeNo, kind: FileKind, mode: u32, now: Time
         size_at_data: false,
         atime: now,
         mtime: now,
+        mtime_set: now,
         ctime: now,
         version: Transno(0),
         touched: Transno(0),

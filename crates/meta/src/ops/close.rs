@@ -3,7 +3,7 @@
 use crate::needs::Needs;
 use crate::txn::{Done, Txn};
 use disk::InodeRow;
-use wire::{Close, Contents, Status};
+use wire::{Close, Contents, Status, Times};
 
 pub(crate) fn needs(args: &Close, needs: &mut Needs<'_>) {
     needs.inode(args.inode);
@@ -28,16 +28,17 @@ pub(crate) fn execute(args: &Close, txn: &mut Txn<'_>) -> Result<Done, Status> {
     Ok(Done)
 }
 
-/// Takes size and space over, and the time of the last write unless the inode was changed since
-/// (a utimes after the write stands).
+/// Takes size and space over, and the time of the last write as [`Times::after_write`] says.
 fn settled(row: InodeRow, contents: &Contents) -> InodeRow {
-    let write_time = contents.write_time.filter(|time| *time > row.ctime);
+    let InodeRow { mtime, mtime_set, ctime, .. } = row;
+    let times = Times { mtime, mtime_set, ctime }.after_write(contents.write_time);
     InodeRow {
         size_bytes: contents.size_bytes,
         allocated_bytes: contents.allocated_bytes,
         size_at_data: false,
-        mtime: write_time.unwrap_or(row.mtime),
-        ctime: write_time.unwrap_or(row.ctime),
+        mtime: times.mtime,
+        mtime_set: times.mtime_set,
+        ctime: times.ctime,
         ..row
     }
 }

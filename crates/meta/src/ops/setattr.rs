@@ -22,6 +22,9 @@ pub(crate) fn execute(args: &Setattr<'_>, txn: &mut Txn<'_>) -> Result<Entry, St
         return Ok(Entry { attr: old.attr() });
     }
     row.ctime = txn.now;
+    if args.mtime != SetTime::Keep {
+        row.mtime_set = txn.now;
+    }
     txn.saw(old.version);
     Ok(Entry { attr: txn.put(row).attr() })
 }

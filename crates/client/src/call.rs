@@ -1,0 +1,174 @@
+//! What a face asks for and what it gets. One [`Call`] may take several requests; the face sees
+//! only its [`Answer`].
+
+use door::{Bulk, Span};
+use wire::{Attr, Caller, HandleId, InodeNo, LaneId, Name, Space, Stats, Written};
+
+/// A call's number, chosen by the face; unique among its unanswered calls.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct CallId(pub u64);
+
+/// How a file is to be opened by [`Create`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OpenFor {
+    /// For reading.
+    pub read: bool,
+    /// For writing.
+    pub write: bool,
+}
+
+/// A new regular file, or an existing one unless `exclusive`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Create<'a> {
+    /// Who asks.
+    pub caller: Caller<'a>,
+    /// The directory.
+    pub parent: InodeNo,
+    /// The name.
+    pub name: Name<'a>,
+    /// Permission bits, umask already applied.
+    pub mode: u32,
+    /// An existing name is an error.
+    pub exclusive: bool,
+    /// Open it as well; `None` only makes it.
+    pub open: Option<OpenFor>,
+}
+
+/// Open a file or directory and get a handle.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Open<'a> {
+    /// Who asks.
+    pub caller: Caller<'a>,
+    /// What.
+    pub inode: InodeNo,
+    /// For reading.
+    pub read: bool,
+    /// For writing.
+    pub write: bool,
+    /// For executing: permission x instead of r.
+    pub execute: bool,
+    /// The answer's attributes shall have the file's size and times; without it, these may be
+    /// stale and an exchange is saved.
+    pub sizes: bool,
+}
+
+/// Set a file's size.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Resize<'a> {
+    /// Who asks.
+    pub caller: Caller<'a>,
+    /// The file.
+    pub inode: InodeNo,
+    /// The new size, 0 ..= 2^63 − 1.
+    pub size_bytes: u64,
+    /// The caller holds a handle open for writing: permission was checked when it was opened.
+    pub open_for_write: bool,
+}
+
+/// Bytes into a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Write {
+    /// The file.
+    pub inode: InodeNo,
+    /// To here; ignored when appending.
+    pub file_offset: u64,
+    /// At the end, wherever that is then.
+    pub append: bool,
+    /// The bytes, at most [`wire::BULK_BYTES_MAX`]; `None` for none. They stay the face's, who
+    /// keeps them valid until the answer.
+    pub bulk: Option<Bulk>,
+}
+
+/// What a face may ask for.
+#[derive(Clone, Copy, Debug)]
+pub enum Call<'a> {
+    /// [`Answer::Entry`].
+    Lookup(wire::Lookup<'a>),
+    /// [`Answer::Entry`].
+    Getattr(wire::Getattr),
+    /// [`Answer::Entry`]. Mode, owner, times; sizes by [`Call::Resize`].
+    Setattr(wire::Setattr<'a>),
+    /// [`Answer::Entry`], with the new size.
+    Resize(Resize<'a>),
+    /// [`Answer::Created`].
+    Create(Create<'a>),
+    /// [`Answer::Entry`].
+    Mkdir(wire::Mkdir<'a>),
+    /// [`Answer::Entry`].
+    Symlink(wire::Symlink<'a>),
+    /// [`Answer::Entry`].
+    Link(wire::Link<'a>),
+    /// [`Answer::Done`].
+    Unlink(wire::Unlink<'a>),
+    /// [`Answer::Done`].
+    Rmdir(wire::Rmdir<'a>),
+    /// [`Answer::Done`].
+    Rename(wire::Rename<'a>),
+    /// [`Answer::Target`].
+    Readlink(wire::Readlink),
+    /// [`Answer::Listing`]. Attributes flagged `SIZE_AT_DATA` in it are as they came.
+    Readdir(wire::Readdir<'a>),
+    /// [`Answer::Opened`].
+    Open(Open<'a>),
+    /// [`Answer::Done`] when the server knows. See also [`crate::Client::release`].
+    Close(HandleId),
+    /// [`Answer::Done`]; the status tells.
+    Access(wire::Access<'a>),
+    /// [`Answer::Value`].
+    Getxattr(wire::Getxattr<'a>),
+    /// [`Answer::Done`].
+    Setxattr(wire::Setxattr<'a>),
+    /// [`Answer::Value`]: names, each ended by NUL.
+    Listxattr(wire::Listxattr<'a>),
+    /// [`Answer::Done`].
+    Removexattr(wire::Removexattr<'a>),
+    /// [`Answer::Space`].
+    Statfs(wire::Statfs),
+    /// [`Answer::Bytes`].
+    Read(wire::Read),
+    /// [`Answer::Written`].
+    Write(Write),
+    /// [`Answer::Stats`] of this server lane.
+    Stats(LaneId),
+    /// [`Answer::Done`] when this server lane has answered; lane 0 always exists.
+    Ping(LaneId),
+}
+
+/// What came of a call. Spans are of the turn in which the answer is taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Answer {
+    /// It is done.
+    Done,
+    /// Attributes, sizes included.
+    Entry(Attr),
+    /// Of [`Call::Create`].
+    Created {
+        /// Attributes, sizes included.
+        attr: Attr,
+        /// The file did not exist before.
+        made: bool,
+        /// The handle, if one was wanted.
+        handle: Option<HandleId>,
+    },
+    /// Of [`Call::Open`].
+    Opened {
+        /// Attributes; sizes if they were asked for.
+        attr: Attr,
+        /// The handle.
+        handle: HandleId,
+    },
+    /// A symbolic link's target.
+    Target(Span),
+    /// An encoded [`wire::Listing`], valid: decode it with `Listing::decode_all`.
+    Listing(Span),
+    /// The value of an extended attribute, or the names of them.
+    Value(Span),
+    /// Space and inodes.
+    Space(Space),
+    /// Bytes of a file, `None` at its end; owned by the face from here on, which releases them.
+    Bytes(Option<Bulk>),
+    /// Where the bytes went.
+    Written(Written),
+    /// A lane's counters.
+    Stats(Stats),
+}

@@ -1,0 +1,415 @@
+//! The client's state and its doors: events in, calls in, answers out. What happens to a request
+//! is in `send` and `receive`, connections are in `greet`.
+
+use crate::exchange::{Exchange, Job, Outcome};
+use crate::handles::{Handles, handle_lane};
+use crate::link::{Link, LinkState};
+use crate::plan::begin::{Begun, Target, begin};
+use crate::plan::{Ask, Close, Plan};
+use crate::session::Session;
+use crate::slab::Slab;
+use crate::{Answer, Call, CallId};
+use alloc::collections::VecDeque;
+use alloc::vec;
+use alloc::vec::Vec;
+use door::{Action, Event, Mail, Mono, Turn};
+use wire::{
+    BODY_BYTES_MAX, ClientUuid, FsUuid, Handle, HandleId, LaneId, Map, RefusalReason, Reopen,
+    Secret, SessionId, Status, Writer,
+};
+
+/// What a client is made of.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The mount or library instance: random, the same for its sister lanes.
+    pub client: ClientUuid,
+    /// Which of its lanes this is.
+    pub lane: LaneId,
+    /// The file system's secret.
+    pub secret: Secret,
+    /// The export wanted, at most 64 bytes; empty for the default one.
+    pub export: Vec<u8>,
+    /// The host.
+    pub host_id: [u8; 16],
+    /// Its boot.
+    pub host_boot_id: [u8; 16],
+    /// Random, different for every lane; nonces, first xids and pauses come from it.
+    pub seed: [u8; 32],
+    /// Unanswered calls at most; further ones are answered `Again`.
+    pub calls_max: usize,
+    /// Open handles at most; further opens are answered `NoMemory`.
+    pub handles_max: usize,
+}
+
+/// Why the client does not go on until told to ([`Client::try_again`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refused {
+    /// The server, or the client, has another secret.
+    WrongSecret,
+    /// The server has no such export.
+    NoSuchExport,
+    /// Another file system answers now.
+    OtherFileSystem,
+}
+
+impl Refused {
+    /// What waiting calls are answered with.
+    #[must_use]
+    pub const fn status(self) -> Status {
+        match self {
+            Self::WrongSecret => Status::Access,
+            Self::NoSuchExport => Status::NotFound,
+            Self::OtherFileSystem => Status::Stale,
+        }
+    }
+
+    /// In words, for people.
+    #[must_use]
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::WrongSecret => "the server has another secret",
+            Self::NoSuchExport => "the server has no such export",
+            Self::OtherFileSystem => "another file system answers at this address now",
+        }
+    }
+
+    pub(crate) const fn of(reason: RefusalReason) -> Option<Self> {
+        match reason {
+            RefusalReason::WrongSecret => Some(Self::WrongSecret),
+            RefusalReason::NoSuchExport => Some(Self::NoSuchExport),
+            RefusalReason::OldEpoch | RefusalReason::Busy | RefusalReason::Stopping => None,
+        }
+    }
+}
+
+/// What happened so far, for people.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Counters {
+    /// Connections that were greeted.
+    pub connect_count: u64,
+    /// Requests sent, again ones included.
+    pub request_count: u64,
+    /// Requests sent again after a connection was lost.
+    pub resend_count: u64,
+    /// Replies to requests that nobody waits for.
+    pub stray_reply_count: u64,
+    /// Connections closed because the server broke the protocol.
+    pub breach_count: u64,
+}
+
+/// One client lane's end of the protocol.
+#[derive(Debug)]
+pub struct Client {
+    pub(crate) config: Config,
+    pub(crate) fs: Option<FsUuid>,
+    pub(crate) map: Option<Map>,
+    pub(crate) session: SessionId,
+    pub(crate) boot_id: u64,
+    pub(crate) slot_count: u16,
+    pub(crate) conn_epoch: u32,
+    pub(crate) ticket_last: u64,
+    pub(crate) dice_count: u64,
+    pub(crate) born_last: u64,
+    /// By server lane; before the map is known only lane 0's.
+    pub(crate) links: Vec<Link>,
+    /// Metadata shards, data shards, then lanes.
+    pub(crate) sessions: Vec<Session>,
+    pub(crate) exchanges: Slab<Exchange>,
+    pub(crate) jobs: Slab<Job>,
+    pub(crate) handles: Handles,
+    pub(crate) unrouted: VecDeque<usize>,
+    pub(crate) later: Vec<(Mono, usize)>,
+    pub(crate) interrupts: Vec<(Mono, CallId)>,
+    /// Handles being registered again; while there are any, nothing else is sent.
+    pub(crate) reopening_count: usize,
+    pub(crate) answers: VecDeque<Outcome>,
+    pub(crate) spare_bodies: Vec<Vec<u8>>,
+    pub(crate) refused: Option<Refused>,
+    pub(crate) waiting_since: Option<Mono>,
+    pub(crate) counters: Counters,
+}
+
+impl Client {
+    /// A client that connects when it is first called.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        let handles = Handles::new(config.lane, config.handles_max);
+        Self {
+            config,
+            fs: None,
+            map: None,
+            session: SessionId(0),
+            boot_id: 0,
+            slot_count: 1,
+            conn_epoch: 0,
+            ticket_last: 0,
+            dice_count: 0,
+            born_last: 0,
+            links: vec![Link::new()],
+            sessions: Vec::new(),
+            exchanges: Slab::new(),
+            jobs: Slab::new(),
+            handles,
+            unrouted: VecDeque::new(),
+            later: Vec::new(),
+            interrupts: Vec::new(),
+            reopening_count: 0,
+            answers: VecDeque::new(),
+            spare_bodies: Vec::new(),
+            refused: None,
+            waiting_since: None,
+            counters: Counters::default(),
+        }
+    }
+
+    /// Which client lane this is.
+    #[must_use]
+    pub const fn lane(&self) -> LaneId {
+        self.config.lane
+    }
+
+    /// Whether any server lane has welcomed us and is still there.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        self.links.iter().any(Link::is_up)
+    }
+
+    /// Since when the server could not be reached; `None` while it can, or nobody tried.
+    #[must_use]
+    pub const fn waiting_since(&self) -> Option<Mono> {
+        self.waiting_since
+    }
+
+    /// Why the client does not go on, if so; all calls are answered with its status.
+    #[must_use]
+    pub const fn refusal(&self) -> Option<Refused> {
+        self.refused
+    }
+
+    /// Forgets a refusal: the next call connects again.
+    pub const fn try_again(&mut self) {
+        self.refused = None;
+    }
+
+    /// The server's shape, once known.
+    #[must_use]
+    pub const fn map(&self) -> Option<Map> {
+        self.map
+    }
+
+    /// The file system, once known.
+    #[must_use]
+    pub const fn fs(&self) -> Option<FsUuid> {
+        self.fs
+    }
+
+    /// What happened so far.
+    #[must_use]
+    pub const fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// How many calls and closes are under way.
+    #[must_use]
+    pub fn busy_count(&self) -> usize {
+        self.jobs.count()
+    }
+
+    /// How many handles are open.
+    #[must_use]
+    pub fn open_count(&self) -> usize {
+        self.handles.count()
+    }
+
+    /// Takes an event in; those of other brains pass by.
+    pub fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
+        match event {
+            Event::Frame { conn, frame, bulk } => self.on_frame(turn, conn, frame, bulk),
+            Event::Connected { ticket, conn } => self.on_connected(turn, ticket, conn),
+            Event::ConnectFailed { ticket, .. } => self.on_connect_failed(turn, ticket),
+            Event::Closed { conn, .. } => self.on_closed(turn, conn),
+            Event::Mail { mail: Mail::Release { handle }, .. } => self.release(turn, handle),
+            Event::Mail {
+                mail:
+                    Mail::DestroyObject { .. }
+                    | Mail::ObjectDestroyed { .. }
+                    | Mail::Interrupt { .. }
+                    | Mail::Unmounted,
+                ..
+            }
+            | Event::Tick
+            | Event::Adopted { .. }
+            | Event::Logged { .. }
+            | Event::LogRoom(_)
+            | Event::ObjectRead { .. }
+            | Event::ObjectStat { .. }
+            | Event::ObjectDone { .. }
+            | Event::StoreSpace { .. }
+            | Event::Kernel { .. }
+            | Event::KernelGone
+            | Event::CallerGroups { .. }
+            | Event::Stop => {}
+        }
+    }
+
+    /// Ends the turn: looks at deadlines, connects, sends. May be called again in the same turn
+    /// after further calls.
+    pub fn settle(&mut self, turn: &mut Turn<'_>) {
+        let now = turn.now.mono;
+        self.take_up_later(now);
+        self.give_up_interrupted(turn);
+        for link_index in 0..self.links.len() {
+            self.drive(turn, link_index);
+        }
+        if let Some(at) = self.next_deadline() {
+            turn.act(Action::WakeAt { at });
+        }
+    }
+
+    /// The next outcome. Its spans are of this turn: take all before the turn ends.
+    pub fn next_answer(&mut self) -> Option<(CallId, Result<Answer, Status>)> {
+        self.answers.pop_front()
+    }
+
+    /// Begins a call. It is sent at the latest by [`Client::settle`].
+    pub fn call(&mut self, turn: &mut Turn<'_>, id: CallId, call: Call<'_>) {
+        // A foreign handle is its opener's to close.
+        if let Call::Close(handle) = call
+            && handle_lane(handle) != self.config.lane
+        {
+            self.release(turn, handle);
+            self.answers.push_back((id, Ok(Answer::Done)));
+            return;
+        }
+        if let Err(status) = self.start(id, call) {
+            self.answers.push_back((id, Err(status)));
+        }
+    }
+
+    fn start(&mut self, id: CallId, call: Call<'_>) -> Result<(), Status> {
+        if let Some(refused) = self.refused {
+            return Err(refused.status());
+        }
+        if self.jobs.count() >= self.config.calls_max {
+            return Err(Status::Again);
+        }
+        let mut body = self.spare_bodies.pop().unwrap_or_default();
+        let begun = begin(call, &mut self.handles, &mut body).and_then(|begun| {
+            let fits = u32::try_from(body.len()).is_ok_and(|bytes| bytes <= BODY_BYTES_MAX);
+            if fits {
+                return Ok(begun);
+            }
+            if let Some(handle) = begun.plan.handle() {
+                self.handles.remove(handle);
+            }
+            Err(Status::Overflow)
+        });
+        match begun {
+            Ok(begun) => {
+                self.begin_job(Some(id), begun, body);
+                Ok(())
+            }
+            Err(status) => {
+                self.spare(body);
+                Err(status)
+            }
+        }
+    }
+
+    /// Closes a handle without anybody waiting; one of a sister lane's is sent there.
+    pub fn release(&mut self, turn: &mut Turn<'_>, handle: HandleId) {
+        let lane = handle_lane(handle);
+        if lane != self.config.lane {
+            turn.act(Action::Mail { to: lane, mail: Mail::Release { handle } });
+            return;
+        }
+        self.close_unasked(handle);
+    }
+
+    /// Begins the close of an own handle that nobody waits for. A handle that is not open, or is
+    /// being closed, is left alone.
+    pub(crate) fn close_unasked(&mut self, handle: HandleId) {
+        let Some(file) = self.handles.close(handle) else { return };
+        let (plan, ask) = Close::begin(handle, file);
+        self.begin_unasked(Plan::Close(plan), ask);
+    }
+
+    /// Registers again, at their metadata shards, all handles that `wanted` picks.
+    pub(crate) fn reopen(&mut self, wanted: impl Fn(&Self, wire::InodeNo) -> bool) {
+        for (handle, file) in self.handles.to_reopen() {
+            if !wanted(self, file.inode) {
+                continue;
+            }
+            self.handles.set_reopening(handle, true);
+            self.reopening_count += 1;
+            let again = Handle { id: handle, write: file.write };
+            let ask = Ask::Reopen(Reopen { inode: file.inode, handle: again });
+            self.begin_unasked(Plan::Reopen(handle), ask);
+        }
+    }
+
+    fn begin_unasked(&mut self, plan: Plan, ask: Ask) {
+        let mut body = self.spare_bodies.pop().unwrap_or_default();
+        ask.encode(&mut Writer::new(&mut body));
+        let target = Target::Inode(ask.inode());
+        self.begin_job(None, Begun { plan, op: ask.op(), target, bulk: None }, body);
+    }
+
+    fn begin_job(&mut self, call: Option<CallId>, begun: Begun, body: Vec<u8>) {
+        let job_id = self.jobs.insert(Job { call, plan: begun.plan, exchange_id: usize::MAX });
+        self.submit(job_id, begun, body);
+    }
+
+    pub(crate) fn spare(&mut self, mut body: Vec<u8>) {
+        const SPARE_COUNT_MAX: usize = 256;
+        const SPARE_BYTES_MAX: usize = 4096;
+        if self.spare_bodies.len() < SPARE_COUNT_MAX && body.capacity() <= SPARE_BYTES_MAX {
+            body.clear();
+            self.spare_bodies.push(body);
+        }
+    }
+
+    /// A job is over: its call is answered, and a handle that nobody got is closed.
+    pub(crate) fn finish(&mut self, job_id: usize, result: Result<Answer, Status>) {
+        let Some(job) = self.jobs.remove(job_id) else { return };
+        if let Plan::Reopen(handle) = job.plan {
+            self.handles.set_reopening(handle, false);
+            self.reopening_count -= 1;
+        }
+        let delivered = result.is_ok() && job.call.is_some();
+        if !delivered && let Some(handle) = job.plan.handle() {
+            match self.handles.get(handle) {
+                Some(file) if file.open && !file.closing => self.close_unasked(handle),
+                Some(_) => self.handles.remove(handle),
+                None => {}
+            }
+        }
+        if let Some(call) = job.call {
+            self.answers.push_back((call, result));
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Mono> {
+        let links = self.links.iter().filter_map(|link| match link.state {
+            LinkState::Pausing { until }
+            | LinkState::AwaitChallenge { until, .. }
+            | LinkState::AwaitWelcome { until, .. } => Some(until),
+            LinkState::Idle | LinkState::Connecting { .. } | LinkState::Up { .. } => None,
+        });
+        let later = self.later.iter().map(|(at, _)| *at);
+        let interrupts = self.interrupts.iter().map(|(at, _)| *at);
+        links.chain(later).chain(interrupts).min()
+    }
+
+    fn take_up_later(&mut self, now: Mono) {
+        let mut index = 0;
+        while let Some((at, exchange_id)) = self.later.get(index).copied() {
+            if at > now {
+                index += 1;
+                continue;
+            }
+            self.later.swap_remove(index);
+            self.route(exchange_id);
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! One request from its making to its reply: what must be kept to send it again.
+
+use crate::plan::Plan;
+use crate::plan::begin::Target;
+use crate::{Answer, CallId};
+use alloc::vec::Vec;
+use door::Bulk;
+use wire::{Op, Retry, ShardId, Status, Xid};
+
+/// Where a request is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Place {
+    /// Waits for the server's map.
+    Unrouted,
+    /// In a queue of its link, new or to be sent again.
+    Queued,
+    /// Waits for a slot of its session.
+    SlotWait,
+    /// Told to come later.
+    Later,
+    /// On its link's connection; a reply is due.
+    Sent,
+}
+
+#[derive(Debug)]
+pub(crate) struct Exchange {
+    pub(crate) job_id: usize,
+    pub(crate) op: Op,
+    pub(crate) target: Target,
+    pub(crate) body: Vec<u8>,
+    pub(crate) bulk: Option<Bulk>,
+    pub(crate) urgent: bool,
+    pub(crate) place: Place,
+    /// Where it goes; meaningless while `Unrouted`.
+    pub(crate) shard: ShardId,
+    pub(crate) session_index: usize,
+    pub(crate) link_index: usize,
+    /// Given at the first sending, with the slot (0 for ops that change nothing).
+    pub(crate) xid: Option<Xid>,
+    pub(crate) slot: u16,
+    pub(crate) wrong_lane_count: u8,
+    /// Counts all requests, in the order they were made.
+    pub(crate) born: u64,
+}
+
+impl Exchange {
+    /// Whether it may be forgotten although it was sent.
+    pub(crate) fn repeats(&self) -> bool {
+        self.op.row().retry == Retry::Repeat
+    }
+}
+
+/// A call under way, or work of our own that nobody waits for.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) call: Option<CallId>,
+    pub(crate) plan: Plan,
+    /// The request it waits for.
+    pub(crate) exchange_id: usize,
+}
+
+/// A call's outcome on its way to the face.
+pub(crate) type Outcome = (CallId, Result<Answer, Status>);

@@ -1,0 +1,277 @@
+//! Connections: making them, the greeting, what a Welcome changes, what a loss means.
+//!
+//! The server proves the secret before we do. The first connection goes to lane 0, whose Welcome
+//! brings the map. A Welcome of a new boot makes all handles be registered again before anything
+//! else is sent.
+
+use crate::client::{Client, Refused};
+use crate::link::LinkState;
+use alloc::vec::Vec;
+use door::{Action, ConnId, Ticket, Turn};
+use wire::{
+    Bytes, Challenge, FrameKind, FsUuid, Head, Hello, LaneId, Nonce, Proof, Refusal, Secret,
+    Welcome, Wire, welcome_flag,
+};
+
+/// How long a greeting may take.
+const GREETING_MS_MAX: u64 = 10_000;
+
+impl Client {
+    pub(crate) fn connect(&mut self, turn: &mut Turn<'_>, link_index: usize) {
+        let Some(link) = self.links.get_mut(link_index) else { return };
+        self.conn_epoch += 1;
+        self.ticket_last += 1;
+        let ticket = Ticket(self.ticket_last);
+        link.conn_epoch = self.conn_epoch;
+        link.state = LinkState::Connecting { ticket };
+        turn.act(Action::Connect { ticket });
+    }
+
+    pub(crate) fn on_connected(&mut self, turn: &mut Turn<'_>, ticket: Ticket, conn: ConnId) {
+        let Some(link_index) = self.link_connecting(ticket) else {
+            // Nobody wants it any more.
+            turn.act(Action::Close { conn });
+            return;
+        };
+        let nonce = self.nonce();
+        let Some(link) = self.links.get_mut(link_index) else { return };
+        let hello = Hello {
+            server_lane: LaneId(u16::try_from(link_index).unwrap_or(0)),
+            client: self.config.client,
+            client_lane: self.config.lane,
+            conn_epoch: link.conn_epoch,
+            nonce,
+            host_id: self.config.host_id,
+            host_boot_id: self.config.host_boot_id,
+            boot_id_last: self.boot_id,
+            export: Bytes(&self.config.export),
+        };
+        let hello = hello.to_bytes();
+        greet(turn, conn, FrameKind::Hello, &hello);
+        let until = turn.now.mono.after_ms(GREETING_MS_MAX);
+        link.state = LinkState::AwaitChallenge { conn, hello, until };
+    }
+
+    pub(crate) fn on_connect_failed(&mut self, turn: &mut Turn<'_>, ticket: Ticket) {
+        if let Some(link_index) = self.link_connecting(ticket) {
+            self.on_link_down(turn, link_index);
+        }
+    }
+
+    pub(crate) fn on_closed(&mut self, turn: &mut Turn<'_>, conn: ConnId) {
+        if let Some(link_index) = self.link_of(conn) {
+            self.on_link_down(turn, link_index);
+        }
+    }
+
+    /// A connection, or the attempt at one, is gone. Who waits for it goes on waiting.
+    pub(crate) fn on_link_down(&mut self, turn: &mut Turn<'_>, link_index: usize) {
+        self.take_back(link_index);
+        let dice = self.dice();
+        let open_count = self.handles.count();
+        let unrouted = link_index == 0 && !self.unrouted.is_empty();
+        let Some(link) = self.links.get_mut(link_index) else { return };
+        let now = turn.now.mono;
+        // With open files the server shall know them again soon, even if nobody asks for anything.
+        if !link.is_wanted() && open_count == 0 && !unrouted {
+            link.state = LinkState::Idle;
+            return;
+        }
+        self.waiting_since = self.waiting_since.or(Some(now));
+        let pause_ms = if link.failure_count == 0 { 0 } else { link.pause_ms(dice) };
+        link.failure_count = link.failure_count.saturating_add(1);
+        link.state = LinkState::Pausing { until: now.after_ms(pause_ms) };
+    }
+
+    /// The server broke the protocol: the connection is closed, and made again after a pause.
+    pub(crate) fn on_breach(&mut self, turn: &mut Turn<'_>, link_index: usize) {
+        self.counters.breach_count += 1;
+        self.drop_link(turn, link_index);
+    }
+
+    pub(crate) fn drop_link(&mut self, turn: &mut Turn<'_>, link_index: usize) {
+        let conn = self.links.get(link_index).and_then(crate::link::Link::conn);
+        if let Some(conn) = conn {
+            turn.act(Action::Close { conn });
+        }
+        self.on_link_down(turn, link_index);
+    }
+
+    pub(crate) fn on_challenge(
+        &mut self,
+        turn: &mut Turn<'_>,
+        link_index: usize,
+        challenge: Challenge,
+    ) {
+        let Some(link) = self.links.get_mut(link_index) else { return };
+        let LinkState::AwaitChallenge { conn, hello, until } = &link.state else {
+            self.on_breach(turn, link_index);
+            return;
+        };
+        let (conn, until) = (*conn, *until);
+        let secret = &self.config.secret;
+        if !secret.server_proven(hello, &challenge.nonce, &challenge.proof) {
+            self.refuse(turn, Refused::WrongSecret);
+            return;
+        }
+        if self.fs.is_some_and(|fs| fs != challenge.fs) {
+            self.refuse(turn, Refused::OtherFileSystem);
+            return;
+        }
+        let proof = Proof { proof: secret.client_proof(hello, &challenge.nonce) };
+        greet(turn, conn, FrameKind::Proof, &proof.to_bytes());
+        link.state = LinkState::AwaitWelcome { conn, fs: challenge.fs, until };
+    }
+
+    pub(crate) fn on_refusal(&mut self, turn: &mut Turn<'_>, link_index: usize, refusal: Refusal) {
+        match Refused::of(refusal.reason) {
+            Some(refused) => self.refuse(turn, refused),
+            None => {
+                if let Some(link) = self.links.get_mut(link_index) {
+                    // Not a moment to come back at once.
+                    link.failure_count = link.failure_count.max(1);
+                }
+                self.drop_link(turn, link_index);
+            }
+        }
+    }
+
+    pub(crate) fn on_welcome(&mut self, turn: &mut Turn<'_>, link_index: usize, welcome: Welcome) {
+        let Some(link) = self.links.get_mut(link_index) else { return };
+        let LinkState::AwaitWelcome { conn, fs, .. } = link.state else {
+            self.on_breach(turn, link_index);
+            return;
+        };
+        if let Some(map) = self.map
+            && (map.meta_shard_count, map.data_shard_count)
+                != (welcome.map.meta_shard_count, welcome.map.data_shard_count)
+        {
+            self.refuse(turn, Refused::OtherFileSystem);
+            return;
+        }
+        if welcome.boot_id < self.boot_id {
+            // The last word of a boot that has ended.
+            self.drop_link(turn, link_index);
+            return;
+        }
+        self.adopt(turn, link_index, fs, &welcome);
+        if usize::from(welcome.lane.0) != link_index {
+            // The lane that was wanted does not exist any more; the new map says so.
+            if link_index < self.links.len() {
+                self.drop_link(turn, link_index);
+            } else {
+                turn.act(Action::Close { conn });
+            }
+            return;
+        }
+        let Some(link) = self.links.get_mut(link_index) else { return };
+        link.state = LinkState::Up { conn };
+        link.boot_id = welcome.boot_id;
+        link.credits = welcome.credits;
+        link.outstanding = 0;
+        turn.act(Action::Admit { conn });
+        self.counters.connect_count += 1;
+        let all_up = self.links.iter().all(|link| link.is_up() || !link.is_wanted());
+        if all_up {
+            self.waiting_since = None;
+        }
+        if welcome.flags & welcome_flag::HANDLES_UNKNOWN != 0 {
+            self.reopen(|client, inode| {
+                let lane = client.map.map(|map| map.lane(inode.shard()));
+                lane.is_some_and(|lane| usize::from(lane.0) == link_index)
+            });
+        }
+    }
+
+    /// Takes over what a Welcome says of the whole server.
+    fn adopt(&mut self, turn: &mut Turn<'_>, link_index: usize, fs: FsUuid, welcome: &Welcome) {
+        self.fs = Some(fs);
+        self.session = welcome.session;
+        self.slot_count = welcome.slot_count;
+        let new_boot = self.boot_id != 0 && self.boot_id != welcome.boot_id;
+        self.boot_id = welcome.boot_id;
+        if self.map != Some(welcome.map) {
+            self.reshape(turn, welcome.map, link_index);
+        }
+        if !new_boot {
+            return;
+        }
+        // Other connections still lead to the old boot; what is on them died with it.
+        for other_index in 0..self.links.len() {
+            let old = self.links.get(other_index).is_some_and(|link| {
+                other_index != link_index && link.is_up() && link.boot_id != welcome.boot_id
+            });
+            if old {
+                self.drop_link(turn, other_index);
+            }
+        }
+        self.reopen(|_, _| true);
+    }
+
+    /// Stops for good: every call is answered, and no connection is made until told otherwise.
+    fn refuse(&mut self, turn: &mut Turn<'_>, refused: Refused) {
+        self.refused = Some(refused);
+        self.waiting_since = None;
+        for link in &mut self.links {
+            if let Some(conn) = link.conn() {
+                turn.act(Action::Close { conn });
+            }
+            link.state = LinkState::Idle;
+            link.outstanding = 0;
+            link.first.clear();
+            link.again.clear();
+            link.fresh.clear();
+        }
+        self.unrouted.clear();
+        self.later.clear();
+        for session in &mut self.sessions {
+            session.slot_waiters.clear();
+        }
+        // What a file system that is gone had open has no one to close it at. Jobs begun by the
+        // closing of handles are refused in the next round.
+        while self.jobs.count() > 0 {
+            let jobs: Vec<_> = self.jobs.iter().map(|(id, job)| (id, job.exchange_id)).collect();
+            for (job_id, exchange_id) in jobs {
+                self.forget_exchange(exchange_id);
+                self.finish(job_id, Err(refused.status()));
+            }
+        }
+        for link in &mut self.links {
+            link.fresh.clear();
+        }
+        self.unrouted.clear();
+    }
+
+    pub(crate) fn link_of(&self, conn: ConnId) -> Option<usize> {
+        self.links.iter().position(|link| link.conn() == Some(conn))
+    }
+
+    fn link_connecting(&self, ticket: Ticket) -> Option<usize> {
+        self.links.iter().position(|link| match link.state {
+            LinkState::Connecting { ticket: ours } => ours == ticket,
+            LinkState::Idle
+            | LinkState::Pausing { .. }
+            | LinkState::AwaitChallenge { .. }
+            | LinkState::AwaitWelcome { .. }
+            | LinkState::Up { .. } => false,
+        })
+    }
+
+    /// 32 bytes that nobody has seen: a keyed hash of a counter under the seed.
+    fn nonce(&mut self) -> Nonce {
+        self.dice_count += 1;
+        let seed = Secret::new(self.config.seed);
+        seed.client_proof(&self.dice_count.to_le_bytes(), &[0; 32])
+    }
+
+    /// A random number, from the same source.
+    pub(crate) fn dice(&mut self) -> u64 {
+        let [a, b, c, d, e, f, g, h, ..] = self.nonce();
+        u64::from_le_bytes([a, b, c, d, e, f, g, h])
+    }
+}
+
+fn greet(turn: &mut Turn<'_>, conn: ConnId, kind: FrameKind, body: &[u8]) {
+    let frame = turn.arena.write(|out| Head::Greeting(kind).encode(out, None, |to| to.put(body)));
+    turn.act(Action::Send { conn, frame, bulk: None });
+}

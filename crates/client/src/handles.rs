@@ -1,0 +1,94 @@
+//! The open files of this client lane: what must be registered again at a server that has
+//! forgotten it. A handle's number names its client lane in the upper 16 bits.
+
+use alloc::vec::Vec;
+use hashbrown::HashMap;
+use wire::{Handle, HandleId, InodeNo, LaneId};
+
+const LANE_SHIFT: u32 = 48;
+
+/// The client lane that opened a handle.
+#[must_use]
+pub fn handle_lane(handle: HandleId) -> LaneId {
+    LaneId(u16::try_from(handle.0 >> LANE_SHIFT).unwrap_or(u16::MAX))
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct OpenFile {
+    pub(crate) inode: InodeNo,
+    pub(crate) write: bool,
+    /// The server said that it opened it, and has not said that it closed it.
+    pub(crate) open: bool,
+    /// A close was begun.
+    pub(crate) closing: bool,
+    /// A reopen is on its way.
+    pub(crate) reopening: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Handles {
+    lane: LaneId,
+    count_last: u64,
+    count_max: usize,
+    files: HashMap<HandleId, OpenFile>,
+}
+
+impl Handles {
+    pub(crate) fn new(lane: LaneId, count_max: usize) -> Self {
+        Self { lane, count_last: 0, count_max, files: HashMap::new() }
+    }
+
+    /// A fresh handle that is about to be opened; `None` when there are too many.
+    pub(crate) fn begin(&mut self, inode: InodeNo, write: bool) -> Option<Handle> {
+        if self.files.len() >= self.count_max {
+            return None;
+        }
+        self.count_last += 1;
+        assert!(self.count_last < 1 << LANE_SHIFT, "a lane opens fewer than 2^48 files");
+        let id = HandleId((u64::from(self.lane.0) << LANE_SHIFT) | self.count_last);
+        let file = OpenFile { inode, write, open: false, closing: false, reopening: false };
+        self.files.insert(id, file);
+        Some(Handle { id, write })
+    }
+
+    /// The server has opened it, on this inode.
+    pub(crate) fn opened(&mut self, handle: HandleId, inode: InodeNo) {
+        if let Some(file) = self.files.get_mut(&handle) {
+            file.inode = inode;
+            file.open = true;
+        }
+    }
+
+    /// Begins a close; `None` when it is not open or a close was begun already.
+    pub(crate) fn close(&mut self, handle: HandleId) -> Option<OpenFile> {
+        let file = self.files.get_mut(&handle).filter(|file| file.open && !file.closing)?;
+        file.closing = true;
+        Some(*file)
+    }
+
+    pub(crate) fn get(&self, handle: HandleId) -> Option<OpenFile> {
+        self.files.get(&handle).copied()
+    }
+
+    pub(crate) fn remove(&mut self, handle: HandleId) {
+        self.files.remove(&handle);
+    }
+
+    pub(crate) fn set_reopening(&mut self, handle: HandleId, reopening: bool) {
+        if let Some(file) = self.files.get_mut(&handle) {
+            file.reopening = reopening;
+        }
+    }
+
+    /// Open handles that no reopen is under way for, in the order they were opened.
+    pub(crate) fn to_reopen(&self) -> Vec<(HandleId, OpenFile)> {
+        let due = self.files.iter().filter(|(_, file)| file.open && !file.reopening);
+        let mut list: Vec<_> = due.map(|(handle, file)| (*handle, *file)).collect();
+        list.sort_unstable_by_key(|(handle, _)| *handle);
+        list
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.files.len()
+    }
+}

@@ -1,0 +1,126 @@
+//! Calls that the caller gives up: what was not sent is dropped, what was sent is either answered
+//! within a moment or left to run out with nobody waiting (I18).
+//!
+//! A write's bytes vanish with its answer, so it can not be sent again. Its slot must still learn
+//! whether it took effect: the same xid is sent again as a write of no bytes, which the slot
+//! answers if the write was done and which does nothing if it was not.
+
+use crate::CallId;
+use crate::client::Client;
+use crate::exchange::Place;
+use crate::plan::Plan;
+use door::Turn;
+use wire::{InodeNo, Op, Status, Wire, Writer};
+
+/// How long a reply is waited for after an interrupt.
+const PATIENCE_MS: u64 = 1_000;
+
+impl Client {
+    /// The caller of `call` has been interrupted. It is answered soon: with its outcome or with
+    /// `Interrupted`. False when there is no such call (any more).
+    pub fn interrupt(&mut self, turn: &mut Turn<'_>, call: CallId) -> bool {
+        let Some(job_id) = self.job_of(call) else { return false };
+        if !self.is_sent(job_id) {
+            self.abandon(turn, job_id);
+        } else if !self.interrupts.iter().any(|(_, known)| *known == call) {
+            self.interrupts.push((turn.now.mono.after_ms(PATIENCE_MS), call));
+        }
+        true
+    }
+
+    /// Interrupted calls whose time is up, or whose connection is gone.
+    pub(crate) fn give_up_interrupted(&mut self, turn: &mut Turn<'_>) {
+        let mut index = 0;
+        while let Some((at, call)) = self.interrupts.get(index).copied() {
+            let job_id = self.job_of(call);
+            let waits = job_id.is_some_and(|job_id| self.is_sent(job_id)) && at > turn.now.mono;
+            if waits {
+                index += 1;
+                continue;
+            }
+            self.interrupts.swap_remove(index);
+            if let Some(job_id) = job_id {
+                self.abandon(turn, job_id);
+            }
+        }
+    }
+
+    fn abandon(&mut self, turn: &mut Turn<'_>, job_id: usize) {
+        let Some(job) = self.jobs.get_mut(job_id) else { return };
+        let exchange_id = job.exchange_id;
+        if let Some(call) = job.call.take() {
+            self.answers.push_back((call, Err(Status::Interrupted)));
+        }
+        let Some(exchange) = self.exchanges.get(exchange_id) else { return };
+        let link_index = exchange.link_index;
+        if exchange.bulk.is_some() && exchange.place == Place::Sent {
+            // No send from that memory may be under way once the caller has its answer.
+            self.drop_link(turn, link_index);
+        }
+        if self.is_unwanted(exchange_id) {
+            self.forget(exchange_id);
+        } else if let Some(exchange) = self.exchanges.get_mut(exchange_id)
+            && exchange.bulk.take().is_some()
+        {
+            let inode = written_inode(&exchange.body);
+            exchange.body.clear();
+            let nothing = wire::Write { inode, file_offset: 0, append: false };
+            nothing.encode(&mut Writer::new(&mut exchange.body));
+        }
+    }
+
+    /// Whether a request that is not on a connection may be dropped: nobody waits for it, and
+    /// either it never was sent or it changes nothing.
+    pub(crate) fn is_unwanted(&self, exchange_id: usize) -> bool {
+        let Some(exchange) = self.exchanges.get(exchange_id) else { return false };
+        let Some(job) = self.jobs.get(exchange.job_id) else { return true };
+        let must_go_on = matches!(job.plan, Plan::Close(_) | Plan::Reopen(_));
+        let harmless = exchange.xid.is_none() || exchange.repeats();
+        job.call.is_none() && !must_go_on && exchange.place != Place::Sent && harmless
+    }
+
+    /// Drops a request and its job.
+    pub(crate) fn forget(&mut self, exchange_id: usize) {
+        let Some(exchange) = self.exchanges.get(exchange_id) else { return };
+        let job_id = exchange.job_id;
+        self.forget_exchange(exchange_id);
+        self.finish(job_id, Err(Status::Interrupted));
+    }
+
+    pub(crate) fn forget_exchange(&mut self, exchange_id: usize) {
+        self.release_xid(exchange_id);
+        let Some(exchange) = self.exchanges.remove(exchange_id) else { return };
+        match exchange.place {
+            Place::Unrouted => self.unrouted.retain(|id| *id != exchange_id),
+            Place::Later => self.later.retain(|(_, id)| *id != exchange_id),
+            Place::SlotWait => {
+                if let Some(session) = self.sessions.get_mut(exchange.session_index) {
+                    session.slot_waiters.retain(|id| *id != exchange_id);
+                }
+            }
+            Place::Queued | Place::Sent => {
+                if let Some(link) = self.links.get_mut(exchange.link_index) {
+                    link.first.retain(|id| *id != exchange_id);
+                    link.again.retain(|id| *id != exchange_id);
+                    link.fresh.retain(|id| *id != exchange_id);
+                }
+            }
+        }
+        self.spare(exchange.body);
+    }
+
+    fn job_of(&self, call: CallId) -> Option<usize> {
+        self.jobs.iter().find(|(_, job)| job.call == Some(call)).map(|(job_id, _)| job_id)
+    }
+
+    fn is_sent(&self, job_id: usize) -> bool {
+        let exchange = self.jobs.get(job_id).and_then(|job| self.exchanges.get(job.exchange_id));
+        exchange.is_some_and(|exchange| exchange.place == Place::Sent)
+    }
+}
+
+/// The file that the encoded write is about.
+fn written_inode(body: &[u8]) -> InodeNo {
+    debug_assert_eq!(Op::Write.row().request_bulk_bytes_max, wire::BULK_BYTES_MAX);
+    wire::Write::decode_all(body).map_or(InodeNo(0), |write| write.inode)
+}

@@ -1,0 +1,87 @@
+//! The connection of this client lane to one server lane: where it stands, and what waits for it.
+//!
+//! ```text
+//! Idle ─▶ Connecting ─▶ AwaitChallenge ─▶ AwaitWelcome ─▶ Up
+//!   ▲         │               │                │           │
+//!   └─ Pausing◀───────────────┴────────────────┴───────────┘   (at once after Up, else a pause)
+//! ```
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use door::{ConnId, Mono, Ticket};
+use wire::FsUuid;
+
+const PAUSE_MS_MIN: u64 = 50;
+const PAUSE_MS_MAX: u64 = 1_000;
+
+#[derive(Debug)]
+pub(crate) enum LinkState {
+    Idle,
+    Pausing { until: Mono },
+    Connecting { ticket: Ticket },
+    AwaitChallenge { conn: ConnId, hello: Vec<u8>, until: Mono },
+    AwaitWelcome { conn: ConnId, fs: FsUuid, until: Mono },
+    Up { conn: ConnId },
+}
+
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) state: LinkState,
+    /// Of the last connect.
+    pub(crate) conn_epoch: u32,
+    /// The server's boot at the last Welcome.
+    pub(crate) boot_id: u64,
+    /// Requests that may be outstanding, and those that are.
+    pub(crate) credits: u16,
+    pub(crate) outstanding: u16,
+    /// Failed attempts since the last reply.
+    pub(crate) failure_count: u32,
+    /// What goes before everything: registering handles again.
+    pub(crate) first: VecDeque<usize>,
+    /// What was sent before, in the order of xids.
+    pub(crate) again: VecDeque<usize>,
+    /// What is new.
+    pub(crate) fresh: VecDeque<usize>,
+}
+
+impl Link {
+    pub(crate) const fn new() -> Self {
+        Self {
+            state: LinkState::Idle,
+            conn_epoch: 0,
+            boot_id: 0,
+            credits: 1,
+            outstanding: 0,
+            failure_count: 0,
+            first: VecDeque::new(),
+            again: VecDeque::new(),
+            fresh: VecDeque::new(),
+        }
+    }
+
+    pub(crate) fn conn(&self) -> Option<ConnId> {
+        match self.state {
+            LinkState::Idle | LinkState::Pausing { .. } | LinkState::Connecting { .. } => None,
+            LinkState::AwaitChallenge { conn, .. }
+            | LinkState::AwaitWelcome { conn, .. }
+            | LinkState::Up { conn } => Some(conn),
+        }
+    }
+
+    pub(crate) const fn is_up(&self) -> bool {
+        matches!(self.state, LinkState::Up { .. })
+    }
+
+    /// Whether somebody waits for this connection.
+    pub(crate) fn is_wanted(&self) -> bool {
+        !(self.first.is_empty() && self.again.is_empty() && self.fresh.is_empty())
+    }
+
+    /// How long to wait after the failures so far; `dice` is any number.
+    pub(crate) fn pause_ms(&self, dice: u64) -> u64 {
+        let doublings = self.failure_count.saturating_sub(1).min(8);
+        let pause_ms = (PAUSE_MS_MIN << doublings).min(PAUSE_MS_MAX);
+        // Up to a quarter less, so that many clients do not come at one moment.
+        pause_ms - dice % (pause_ms / 4)
+    }
+}

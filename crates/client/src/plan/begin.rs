@@ -1,0 +1,160 @@
+//! The first request of every call: which op, where to, which plan waits for its reply. A
+//! switchboard; what follows is in the file of the plan.
+
+use super::{Close, Create, Open, Plan, Resize};
+use crate::Call;
+use crate::handles::Handles;
+use alloc::vec::Vec;
+use door::Bulk;
+use wire::{Handle, InodeNo, LaneId, Op, Status, Wire, Writer};
+
+/// What decides where a request goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Target {
+    Inode(InodeNo),
+    Lane(LaneId),
+}
+
+/// A call's first request; its body was written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Begun {
+    pub(crate) plan: Plan,
+    pub(crate) op: Op,
+    pub(crate) target: Target,
+    pub(crate) bulk: Option<Bulk>,
+}
+
+struct Beginning<'v> {
+    handles: &'v mut Handles,
+    body: &'v mut Vec<u8>,
+}
+
+/// Begins `call`: writes the body of its first request to `body`.
+pub(crate) fn begin(
+    call: Call<'_>,
+    handles: &mut Handles,
+    body: &mut Vec<u8>,
+) -> Result<Begun, Status> {
+    let mut to = Beginning { handles, body };
+    match call {
+        Call::Lookup(ask) => Ok(to.entry(Op::Lookup, ask.parent, &ask)),
+        Call::Getattr(ask) => Ok(to.entry(Op::Getattr, ask.inode, &ask)),
+        Call::Setattr(ask) => Ok(to.entry(Op::Setattr, ask.inode, &ask)),
+        Call::Resize(ask) => to.resize(&ask),
+        Call::Create(ask) => to.create(&ask),
+        Call::Mkdir(ask) => Ok(to.entry(Op::Mkdir, ask.parent, &ask)),
+        Call::Symlink(ask) => Ok(to.entry(Op::Symlink, ask.parent, &ask)),
+        Call::Link(ask) => Ok(to.entry(Op::Link, ask.parent, &ask)),
+        Call::Unlink(ask) => Ok(to.direct(Op::Unlink, ask.parent, &ask)),
+        Call::Rmdir(ask) => Ok(to.direct(Op::Rmdir, ask.parent, &ask)),
+        Call::Rename(ask) => Ok(to.direct(Op::Rename, ask.parent, &ask)),
+        Call::Readlink(ask) => Ok(to.direct(Op::Readlink, ask.inode, &ask)),
+        Call::Readdir(ask) => Ok(to.direct(Op::Readdir, ask.inode, &ask)),
+        Call::Open(ask) => to.open(&ask),
+        Call::Close(handle) => {
+            let file = to.handles.close(handle).ok_or(Status::BadHandle)?;
+            let (plan, ask) = Close::begin(handle, file);
+            ask.encode(&mut Writer::new(to.body));
+            Ok(Begun::new(Plan::Close(plan), ask.op(), Target::Inode(ask.inode())))
+        }
+        Call::Access(ask) => Ok(to.direct(Op::Access, ask.inode, &ask)),
+        Call::Getxattr(ask) => Ok(to.direct(Op::Getxattr, ask.inode, &ask)),
+        Call::Setxattr(ask) => Ok(to.direct(Op::Setxattr, ask.inode, &ask)),
+        Call::Listxattr(ask) => Ok(to.direct(Op::Listxattr, ask.inode, &ask)),
+        Call::Removexattr(ask) => Ok(to.direct(Op::Removexattr, ask.inode, &ask)),
+        Call::Statfs(ask) => Ok(to.direct(Op::Statfs, ask.inode, &ask)),
+        Call::Read(ask) => Ok(to.direct(Op::Read, ask.inode, &ask)),
+        Call::Write(write) => Ok(to.write(&write)),
+        Call::Stats(lane) => Ok(Begun::new(Plan::Direct, Op::Stats, Target::Lane(lane))),
+        Call::Ping(lane) => Ok(Begun::new(Plan::Direct, Op::Ping, Target::Lane(lane))),
+    }
+}
+
+impl Begun {
+    const fn new(plan: Plan, op: Op, target: Target) -> Self {
+        Self { plan, op, target, bulk: None }
+    }
+}
+
+impl Beginning<'_> {
+    fn put<'m>(&mut self, message: &impl Wire<'m>) {
+        message.encode(&mut Writer::new(self.body));
+    }
+
+    fn direct<'m>(&mut self, op: Op, inode: InodeNo, message: &impl Wire<'m>) -> Begun {
+        self.put(message);
+        Begun::new(Plan::Direct, op, Target::Inode(inode))
+    }
+
+    fn entry<'m>(&mut self, op: Op, inode: InodeNo, message: &impl Wire<'m>) -> Begun {
+        self.put(message);
+        Begun::new(Plan::Entry, op, Target::Inode(inode))
+    }
+
+    fn handle(&mut self, inode: InodeNo, write: bool) -> Result<Handle, Status> {
+        self.handles.begin(inode, write).ok_or(Status::NoMemory)
+    }
+
+    fn create(&mut self, ask: &crate::Create<'_>) -> Result<Begun, Status> {
+        let handle = match ask.open {
+            Some(open) => Some(self.handle(InodeNo(0), open.write)?),
+            None => None,
+        };
+        self.put(&wire::Create {
+            caller: ask.caller,
+            parent: ask.parent,
+            name: ask.name,
+            mode: ask.mode,
+            exclusive: ask.exclusive,
+            read: ask.open.is_some_and(|open| open.read),
+            handle,
+        });
+        let plan = Plan::Create(Create::new(handle));
+        Ok(Begun::new(plan, Op::Create, Target::Inode(ask.parent)))
+    }
+
+    fn open(&mut self, ask: &crate::Open<'_>) -> Result<Begun, Status> {
+        let handle = self.handle(ask.inode, ask.write)?;
+        self.put(&wire::Open {
+            caller: ask.caller,
+            inode: ask.inode,
+            read: ask.read,
+            execute: ask.execute,
+            handle,
+        });
+        let plan = Plan::Open(Open::new(handle, ask.sizes));
+        Ok(Begun::new(plan, Op::Open, Target::Inode(ask.inode)))
+    }
+
+    fn resize(&mut self, ask: &crate::Resize<'_>) -> Result<Begun, Status> {
+        if i64::try_from(ask.size_bytes).is_err() {
+            return Err(Status::TooLarge);
+        }
+        let target = Target::Inode(ask.inode);
+        if ask.open_for_write {
+            let (plan, truncate) = Resize::of_open_file(ask.inode, ask.size_bytes);
+            self.put(&truncate);
+            return Ok(Begun::new(Plan::Resize(plan), Op::Truncate, target));
+        }
+        let handle = self.handle(ask.inode, true)?;
+        self.put(&wire::Open {
+            caller: ask.caller,
+            inode: ask.inode,
+            read: false,
+            execute: false,
+            handle,
+        });
+        let plan = Resize::with_open(ask.inode, ask.size_bytes, handle);
+        Ok(Begun::new(Plan::Resize(plan), Op::Open, target))
+    }
+
+    fn write(&mut self, write: &crate::Write) -> Begun {
+        self.put(&wire::Write {
+            inode: write.inode,
+            file_offset: write.file_offset,
+            append: write.append,
+        });
+        let begun = Begun::new(Plan::Direct, Op::Write, Target::Inode(write.inode));
+        Begun { bulk: write.bulk, ..begun }
+    }
+}

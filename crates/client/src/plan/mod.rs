@@ -1,0 +1,232 @@
+//! How a call becomes requests, one after the other: a plan is asked what comes next each time a
+//! reply is there. Plans know nothing of connections; a plan that opened a handle closes it, or
+//! hands it to the face.
+
+pub(crate) mod begin;
+mod close;
+mod create;
+mod entry;
+mod open;
+mod resize;
+
+pub(crate) use close::Close;
+pub(crate) use create::Create;
+pub(crate) use entry::Sizing;
+pub(crate) use open::Open;
+pub(crate) use resize::Resize;
+
+use crate::Answer;
+use crate::handles::Handles;
+use door::{Bulk, Span};
+use wire::{
+    Attr, Breach, Contents, Created, Flaw, HandleId, InodeNo, Op, Space, Stats, Status, Wire,
+    Writer, Written,
+};
+
+/// A call under way, waiting for a reply.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Plan {
+    /// The reply is the answer.
+    Direct,
+    /// The reply has attributes, which may need a size.
+    Entry,
+    /// Waiting for the size that belongs to attributes.
+    Sizing(Sizing),
+    Create(Create),
+    Open(Open),
+    Close(Close),
+    Resize(Resize),
+    /// Registering a handle again after the server forgot it.
+    Reopen(HandleId),
+}
+
+/// A decoded reply with status `Ok`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Body {
+    Empty,
+    Entry(Attr),
+    Created(Created),
+    Target(Span),
+    Listing(Span),
+    Value(Span),
+    Space(Space),
+    Bytes(Option<Bulk>),
+    Written(Written),
+    Contents(Contents),
+    Stats(Stats),
+}
+
+/// What came back for a plan's request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Got {
+    pub(crate) outcome: Result<Body, Status>,
+    /// The server had executed the request before, perhaps in an earlier boot.
+    pub(crate) from_slot: bool,
+}
+
+/// A request in the middle of a plan; none of them carries names.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Ask {
+    Getattr(wire::Getattr),
+    Glimpse(wire::Glimpse),
+    Truncate(wire::Truncate),
+    Close(wire::Close),
+    Reopen(wire::Reopen),
+}
+
+/// What a plan wants next.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Next {
+    Ask(Plan, Ask),
+    Done(Result<Answer, Status>),
+}
+
+impl Plan {
+    pub(crate) fn next(self, got: Got, handles: &mut Handles) -> Next {
+        match self {
+            Self::Direct => Next::Done(got.outcome.map(Body::answer)),
+            Self::Entry => entry::next(got),
+            Self::Sizing(sizing) => sizing.next(got),
+            Self::Create(create) => create.next(got, handles),
+            Self::Open(open) => open.next(got, handles),
+            Self::Close(close) => close.next(got, handles),
+            Self::Resize(resize) => resize.next(got, handles),
+            Self::Reopen(_) => Next::Done(got.outcome.map(Body::answer)),
+        }
+    }
+
+    /// The handle this plan has asked for or holds.
+    pub(crate) const fn handle(&self) -> Option<HandleId> {
+        match self {
+            Self::Direct | Self::Entry | Self::Reopen(_) => None,
+            Self::Sizing(sizing) => sizing.handle(),
+            Self::Create(create) => create.handle(),
+            Self::Open(open) => Some(open.handle.id),
+            Self::Close(close) => Some(close.handle),
+            Self::Resize(resize) => resize.handle(),
+        }
+    }
+
+    /// Whether a request must not wait behind others.
+    pub(crate) const fn is_urgent(&self) -> bool {
+        matches!(self, Self::Reopen(_))
+    }
+}
+
+impl Body {
+    fn answer(self) -> Answer {
+        match self {
+            Self::Empty | Self::Contents(_) => Answer::Done,
+            Self::Entry(attr) => Answer::Entry(attr),
+            Self::Created(created) => {
+                Answer::Created { attr: created.attr, made: created.made, handle: None }
+            }
+            Self::Target(target) => Answer::Target(target),
+            Self::Listing(listing) => Answer::Listing(listing),
+            Self::Value(value) => Answer::Value(value),
+            Self::Space(space) => Answer::Space(space),
+            Self::Bytes(bulk) => Answer::Bytes(bulk),
+            Self::Written(written) => Answer::Written(written),
+            Self::Stats(stats) => Answer::Stats(stats),
+        }
+    }
+
+    fn entry(self) -> Result<Attr, Status> {
+        if let Self::Entry(attr) = self { Ok(attr) } else { Err(Status::Protocol) }
+    }
+
+    fn contents(self) -> Result<Contents, Status> {
+        if let Self::Contents(contents) = self { Ok(contents) } else { Err(Status::Protocol) }
+    }
+
+    /// Decodes the body of `op`'s reply. `body` is `bytes` as a piece of the turn's arena.
+    pub(crate) fn decode(op: Op, bytes: &[u8], body: Span) -> Result<Self, Breach> {
+        Self::read(op, bytes, body).map_err(|flaw| match flaw {
+            Flaw::Breach(breach) => breach,
+            Flaw::Status(_) => Breach::Malformed,
+        })
+    }
+
+    fn read(op: Op, bytes: &[u8], body: Span) -> Result<Self, Flaw> {
+        match op {
+            Op::Lookup
+            | Op::Getattr
+            | Op::Setattr
+            | Op::Mkdir
+            | Op::Symlink
+            | Op::Link
+            | Op::Open => wire::Entry::decode_all(bytes).map(|entry| Self::Entry(entry.attr)),
+            Op::Create => Created::decode_all(bytes).map(Self::Created),
+            Op::Readlink => {
+                let target = wire::Target::decode_all(bytes)?.target.0;
+                tail(body, target.len()).map(Self::Target)
+            }
+            Op::Readdir => wire::Listing::decode_all(bytes).map(|_| Self::Listing(body)),
+            Op::Getxattr | Op::Listxattr => {
+                let value = wire::Value::decode_all(bytes)?.value.0;
+                tail(body, value.len()).map(Self::Value)
+            }
+            Op::Statfs => Space::decode_all(bytes).map(Self::Space),
+            Op::Write => Written::decode_all(bytes).map(Self::Written),
+            Op::Glimpse => {
+                wire::Glimpsed::decode_all(bytes).map(|found| Self::Contents(found.contents))
+            }
+            Op::Stats => Stats::decode_all(bytes).map(Self::Stats),
+            Op::Read => empty(bytes).map(|()| Self::Bytes(None)),
+            Op::Unlink
+            | Op::Rmdir
+            | Op::Rename
+            | Op::Close
+            | Op::Reopen
+            | Op::Access
+            | Op::Setxattr
+            | Op::Removexattr
+            | Op::Truncate
+            | Op::Ping => empty(bytes).map(|()| Self::Empty),
+        }
+    }
+}
+
+/// The last `bytes_count` bytes of a body: a byte string that stands last in its message.
+fn tail(body: Span, bytes_count: usize) -> Result<Span, Flaw> {
+    body.bytes_count()
+        .checked_sub(bytes_count)
+        .and_then(|from| body.part(from, bytes_count))
+        .ok_or(Flaw::Breach(Breach::Malformed))
+}
+
+const fn empty(bytes: &[u8]) -> Result<(), Flaw> {
+    if bytes.is_empty() { Ok(()) } else { Err(Flaw::Breach(Breach::Malformed)) }
+}
+
+impl Ask {
+    pub(crate) const fn op(&self) -> Op {
+        match self {
+            Self::Getattr(_) => Op::Getattr,
+            Self::Glimpse(_) => Op::Glimpse,
+            Self::Truncate(_) => Op::Truncate,
+            Self::Close(_) => Op::Close,
+            Self::Reopen(_) => Op::Reopen,
+        }
+    }
+
+    pub(crate) const fn inode(&self) -> InodeNo {
+        match self {
+            Self::Getattr(getattr) => getattr.inode,
+            Self::Glimpse(glimpse) => glimpse.inode,
+            Self::Truncate(truncate) => truncate.inode,
+            Self::Close(close) => close.inode,
+            Self::Reopen(reopen) => reopen.inode,
+        }
+    }
+
+    pub(crate) fn encode(&self, to: &mut Writer<'_>) {
+        match self {
+            Self::Getattr(getattr) => to.write(getattr),
+            Self::Glimpse(glimpse) => to.write(glimpse),
+            Self::Truncate(truncate) => to.write(truncate),
+            Self::Close(close) => to.write(close),
+            Self::Reopen(reopen) => to.write(reopen),
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Resize: set a file's size where its bytes are, and answer with what it is then.
+//!
+//! ```text
+//! not open for writing: Open ─▶ (Reopen) ─▶ Truncate ─▶ Glimpse ─▶ Close(settle) ─▶ Getattr ─▶ size
+//! open for writing:                         Truncate ──────────────────────────────▶ Getattr ─▶ size
+//! ```
+//! The open checks the permission and tells the metadata shard that the size is elsewhere; the
+//! close brings it back. A failure in between still closes.
+
+use super::entry::{SizedFor, complete};
+use super::{Ask, Got, Next, Plan};
+use crate::handles::Handles;
+use wire::{Contents, Getattr, Glimpse, Handle, HandleId, InodeNo, Reopen, Status, Truncate};
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Opening(Handle),
+    Reopening(Handle),
+    Truncating(Option<Handle>),
+    Sizing(Handle),
+    Closing { handle: Handle, outcome: Result<(), Status> },
+    Reading,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Resize {
+    inode: InodeNo,
+    size_bytes: u64,
+    step: Step,
+}
+
+impl Resize {
+    /// The plan whose first request is an open with `handle`.
+    pub(crate) const fn with_open(inode: InodeNo, size_bytes: u64, handle: Handle) -> Self {
+        Self { inode, size_bytes, step: Step::Opening(handle) }
+    }
+
+    /// The plan whose first request is the truncate.
+    pub(crate) const fn of_open_file(inode: InodeNo, size_bytes: u64) -> (Self, Truncate) {
+        let plan = Self { inode, size_bytes, step: Step::Truncating(None) };
+        (plan, Truncate { inode, size_bytes })
+    }
+
+    pub(super) fn next(self, got: Got, handles: &mut Handles) -> Next {
+        match self.step {
+            Step::Opening(handle) => self.on_open(handle, got, handles),
+            Step::Reopening(handle) => self.truncate(handle),
+            Step::Truncating(handle) => self.on_truncate(handle, got),
+            Step::Sizing(handle) => {
+                self.close(handle, got.outcome.and_then(super::Body::contents).ok(), Ok(()))
+            }
+            Step::Closing { handle, outcome } => {
+                handles.remove(handle.id);
+                match outcome {
+                    Ok(()) => self.read(),
+                    Err(status) => Next::Done(Err(status)),
+                }
+            }
+            Step::Reading => match got.outcome.and_then(super::Body::entry) {
+                Ok(attr) => complete(attr, SizedFor::Entry),
+                Err(status) => Next::Done(Err(status)),
+            },
+        }
+    }
+
+    fn on_open(self, handle: Handle, got: Got, handles: &mut Handles) -> Next {
+        if let Err(status) = got.outcome {
+            return Next::Done(Err(status));
+        }
+        handles.opened(handle.id, self.inode);
+        if !got.from_slot {
+            return self.truncate(handle);
+        }
+        let reopen = Ask::Reopen(Reopen { inode: self.inode, handle });
+        self.go(Step::Reopening(handle), reopen)
+    }
+
+    const fn truncate(self, handle: Handle) -> Next {
+        let ask = Truncate { inode: self.inode, size_bytes: self.size_bytes };
+        self.go(Step::Truncating(Some(handle)), Ask::Truncate(ask))
+    }
+
+    fn on_truncate(self, handle: Option<Handle>, got: Got) -> Next {
+        let outcome = got.outcome.map(|_| ());
+        match (handle, outcome) {
+            (Some(handle), Ok(())) => {
+                self.go(Step::Sizing(handle), Ask::Glimpse(Glimpse { inode: self.inode }))
+            }
+            (Some(handle), Err(_)) => self.close(handle, None, outcome),
+            (None, Ok(())) => self.read(),
+            (None, Err(status)) => Next::Done(Err(status)),
+        }
+    }
+
+    const fn close(
+        self,
+        handle: Handle,
+        settle: Option<Contents>,
+        outcome: Result<(), Status>,
+    ) -> Next {
+        let ask = wire::Close { inode: self.inode, handle: handle.id, settle };
+        self.go(Step::Closing { handle, outcome }, Ask::Close(ask))
+    }
+
+    const fn read(self) -> Next {
+        self.go(Step::Reading, Ask::Getattr(Getattr { inode: self.inode }))
+    }
+
+    const fn go(self, step: Step, ask: Ask) -> Next {
+        Next::Ask(Plan::Resize(Self { step, ..self }), ask)
+    }
+
+    pub(super) const fn handle(&self) -> Option<HandleId> {
+        match self.step {
+            Step::Opening(handle)
+            | Step::Reopening(handle)
+            | Step::Truncating(Some(handle))
+            | Step::Sizing(handle)
+            | Step::Closing { handle, .. } => Some(handle.id),
+            Step::Truncating(None) | Step::Reading => None,
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! From a request to its frame: which lane it goes to, which slot it takes, and how many may be on
+//! a connection at once.
+//!
+//! ```text
+//! Unrouted ─map─▶ Queued ─credit, slot─▶ Sent      Queued ─no slot─▶ SlotWait ─slot─▶ Queued
+//! ```
+
+use crate::client::Client;
+use crate::exchange::{Exchange, Place};
+use crate::link::LinkState;
+use crate::plan::begin::{Begun, Target};
+use crate::session::Session;
+use alloc::vec::Vec;
+use door::{Action, ConnId, Mono, Turn};
+use wire::{Head, LaneId, Map, Request, Retry, ShardId, Transno, request_flag};
+
+impl Client {
+    /// Makes a job's next request and queues it.
+    pub(crate) fn submit(&mut self, job_id: usize, begun: Begun, body: Vec<u8>) {
+        self.born_last += 1;
+        let exchange = Exchange {
+            job_id,
+            op: begun.op,
+            target: begun.target,
+            body,
+            bulk: begun.bulk,
+            urgent: begun.plan.is_urgent(),
+            place: Place::Unrouted,
+            shard: ShardId(0),
+            session_index: 0,
+            link_index: 0,
+            xid: None,
+            slot: 0,
+            wrong_lane_count: 0,
+            born: self.born_last,
+        };
+        let exchange_id = self.exchanges.insert(exchange);
+        if let Some(job) = self.jobs.get_mut(job_id) {
+            job.exchange_id = exchange_id;
+            job.plan = begun.plan;
+        }
+        self.route(exchange_id);
+    }
+
+    /// Finds a request's shard, session and lane by the map and queues it; without a map it waits.
+    pub(crate) fn route(&mut self, exchange_id: usize) {
+        let Some(map) = self.map else {
+            self.unrouted.push_back(exchange_id);
+            return;
+        };
+        let Some(exchange) = self.exchanges.get_mut(exchange_id) else { return };
+        let lanes_start = usize::from(map.meta_shard_count) + usize::from(map.data_shard_count);
+        let shard = match exchange.target {
+            Target::Inode(inode) => map.shard(exchange.op, inode).filter(|shard| map.has(*shard)),
+            Target::Lane(lane) => {
+                exchange.shard = ShardId(0);
+                exchange.link_index = usize::from(lane.0 % map.lane_count);
+                exchange.session_index = lanes_start + exchange.link_index;
+                self.queue(exchange_id, Place::Queued);
+                return;
+            }
+        };
+        // An inode number that no shard of this store can have made: no such inode there.
+        let shard = shard.unwrap_or(ShardId::meta(0));
+        exchange.shard = shard;
+        exchange.session_index = session_index(map, shard);
+        exchange.link_index = usize::from(map.lane(shard).0);
+        self.queue(exchange_id, Place::Queued);
+    }
+
+    /// Puts a routed request into its link's queue: what never was sent at the end, what was (or
+    /// has just got a slot, `SlotWait`) before that.
+    pub(crate) fn queue(&mut self, exchange_id: usize, from: Place) {
+        let Some(exchange) = self.exchanges.get_mut(exchange_id) else { return };
+        exchange.place = Place::Queued;
+        let Some(link) = self.links.get_mut(exchange.link_index) else { return };
+        if exchange.urgent {
+            link.first.push_back(exchange_id);
+        } else if exchange.xid.is_some() {
+            link.again.push_back(exchange_id);
+        } else if from == Place::SlotWait {
+            link.fresh.push_front(exchange_id);
+        } else {
+            link.fresh.push_back(exchange_id);
+        }
+    }
+
+    /// Sees to a link: connects it if it is wanted, sends what may be sent.
+    pub(crate) fn drive(&mut self, turn: &mut Turn<'_>, link_index: usize) {
+        let now = turn.now.mono;
+        let Some(link) = self.links.get(link_index) else { return };
+        match link.state {
+            LinkState::Up { conn } => self.pump(turn, link_index, conn),
+            LinkState::Idle => {
+                let wanted = link.is_wanted() || (link_index == 0 && !self.unrouted.is_empty());
+                if wanted && self.refused.is_none() {
+                    self.connect(turn, link_index);
+                }
+            }
+            LinkState::Pausing { until } => {
+                if until <= now {
+                    self.connect(turn, link_index);
+                }
+            }
+            LinkState::Connecting { .. } => {}
+            LinkState::AwaitChallenge { conn, until, .. }
+            | LinkState::AwaitWelcome { conn, until, .. } => {
+                if until <= now {
+                    turn.act(Action::Close { conn });
+                    self.on_link_down(turn, link_index);
+                }
+            }
+        }
+    }
+
+    fn pump(&mut self, turn: &mut Turn<'_>, link_index: usize, conn: ConnId) {
+        loop {
+            let reopening = self.reopening_count > 0;
+            let Some(link) = self.links.get_mut(link_index) else { return };
+            if link.outstanding >= link.credits {
+                return;
+            }
+            let mut next = link.first.pop_front();
+            if next.is_none() && !reopening {
+                next = link.again.pop_front().or_else(|| link.fresh.pop_front());
+            }
+            let Some(exchange_id) = next else { return };
+            self.send(turn, exchange_id, conn);
+        }
+    }
+
+    fn send(&mut self, turn: &mut Turn<'_>, exchange_id: usize, conn: ConnId) {
+        let Some(exchange) = self.exchanges.get_mut(exchange_id) else { return };
+        let Some(session) = self.sessions.get_mut(exchange.session_index) else { return };
+        let Some(link) = self.links.get_mut(exchange.link_index) else { return };
+        let mut flags = 0;
+        let xid = match exchange.xid {
+            Some(xid) => {
+                flags |= request_flag::RESENT;
+                self.counters.resend_count += 1;
+                xid
+            }
+            None => {
+                if exchange.op.row().retry == Retry::Once {
+                    let Some(slot) = session.take_slot(self.slot_count, exchange.urgent) else {
+                        exchange.place = Place::SlotWait;
+                        session.slot_waiters.push_back(exchange_id);
+                        return;
+                    };
+                    exchange.slot = slot;
+                }
+                let xid = session.begin(exchange_id);
+                exchange.xid = Some(xid);
+                xid
+            }
+        };
+        exchange.place = Place::Sent;
+        link.outstanding += 1;
+        self.counters.request_count += 1;
+        let acks = session.acks();
+        let head = Head::Request(Request {
+            op: exchange.op,
+            lane_hint: LaneId(u16::try_from(exchange.link_index).unwrap_or(u16::MAX)),
+            shard: exchange.shard,
+            slot: exchange.slot,
+            flags,
+            session: self.session,
+            xid,
+            ack_xid: acks.ack_xid,
+            sack: acks.sack,
+            conn_epoch: link.conn_epoch,
+            deadline_ms: 0,
+            transno: Transno(0),
+            trace_id: 0,
+            op_time_ns: turn.now.wall_ns,
+        });
+        let bulk = exchange.bulk;
+        let sizes = bulk.map(|bulk| (bulk.bulk_bytes, bulk.crc32c));
+        let body = &exchange.body;
+        let frame = turn.arena.write(|out| head.encode(out, sizes, |to| to.put(body)));
+        turn.act(Action::Send { conn, frame, bulk });
+    }
+
+    /// A slot was given back: whoever waits for one may try.
+    pub(crate) fn wake_slot_waiter(&mut self, session_index: usize) {
+        let Some(session) = self.sessions.get_mut(session_index) else { return };
+        let exchanges = &self.exchanges;
+        let urgent_at = session
+            .slot_waiters
+            .iter()
+            .position(|id| exchanges.get(*id).is_some_and(|exchange| exchange.urgent));
+        let at = urgent_at.unwrap_or(0);
+        if !session.has_slot(self.slot_count, urgent_at.is_some()) {
+            return;
+        }
+        if let Some(exchange_id) = session.slot_waiters.remove(at) {
+            self.queue(exchange_id, Place::SlotWait);
+        }
+    }
+
+    /// A connection is gone: what was on it goes again, in the order of its xids; what nobody
+    /// waits for and changes nothing is forgotten.
+    pub(crate) fn take_back(&mut self, link_index: usize) {
+        let mut sent = Vec::new();
+        for (exchange_id, exchange) in self.exchanges.iter() {
+            if exchange.link_index == link_index && exchange.place == Place::Sent {
+                sent.push((exchange.session_index, exchange.xid, exchange_id));
+            }
+        }
+        sent.sort_unstable();
+        for (_, _, exchange_id) in sent.into_iter().rev() {
+            let Some(exchange) = self.exchanges.get_mut(exchange_id) else { continue };
+            exchange.place = Place::Queued;
+            let urgent = exchange.urgent;
+            if self.is_unwanted(exchange_id) {
+                self.forget(exchange_id);
+                continue;
+            }
+            if let Some(link) = self.links.get_mut(link_index) {
+                let queue = if urgent { &mut link.first } else { &mut link.again };
+                queue.push_front(exchange_id);
+            }
+        }
+        if let Some(link) = self.links.get_mut(link_index) {
+            link.outstanding = 0;
+        }
+    }
+
+    /// Makes the sessions and links of a map and routes everything anew. Connections are closed,
+    /// but for `kept`'s.
+    pub(crate) fn reshape(&mut self, turn: &mut Turn<'_>, map: Map, kept: usize) {
+        for link_index in 0..self.links.len() {
+            self.take_back(link_index);
+        }
+        let mut links = core::mem::take(&mut self.links);
+        self.links.resize_with(usize::from(map.lane_count), crate::link::Link::new);
+        for (link_index, link) in links.iter_mut().enumerate() {
+            link.first.clear();
+            link.again.clear();
+            link.fresh.clear();
+            if link_index != kept
+                && let Some(conn) = link.conn()
+            {
+                turn.act(Action::Close { conn });
+            }
+        }
+        if let (Some(link), Some(place)) = (links.into_iter().nth(kept), self.links.get_mut(kept)) {
+            *place = link;
+        }
+        let shards = usize::from(map.meta_shard_count) + usize::from(map.data_shard_count);
+        let sessions_count = shards + usize::from(map.lane_count);
+        while self.sessions.len() < sessions_count {
+            // Random-high and never near the end of the numbers.
+            let xid_start = (self.dice() >> 2) | (1 << 61);
+            self.sessions.push(Session::new(xid_start));
+        }
+        self.map = Some(map);
+        self.unrouted.clear();
+        let mut all: Vec<_> = self
+            .exchanges
+            .iter()
+            .filter(|(_, exchange)| exchange.place != Place::Later)
+            .map(|(id, exchange)| (exchange.session_index, exchange.xid, exchange.born, id))
+            .collect();
+        all.sort_unstable();
+        for session in &mut self.sessions {
+            session.slot_waiters.clear();
+        }
+        for (_, _, _, exchange_id) in all {
+            self.forget_lane_xid(exchange_id);
+            self.route(exchange_id);
+        }
+    }
+
+    /// The session of a request about a lane ends with the lane; nothing is lost by a fresh xid.
+    fn forget_lane_xid(&mut self, exchange_id: usize) {
+        let Some(exchange) = self.exchanges.get_mut(exchange_id) else { return };
+        if let (Target::Lane(_), Some(xid)) = (exchange.target, exchange.xid) {
+            exchange.xid = None;
+            if let Some(session) = self.sessions.get_mut(exchange.session_index) {
+                session.end(xid);
+            }
+        }
+    }
+
+    pub(crate) fn postpone(&mut self, exchange_id: usize, at: Mono) {
+        if let Some(exchange) = self.exchanges.get_mut(exchange_id) {
+            exchange.place = Place::Later;
+            self.later.push((at, exchange_id));
+        }
+    }
+}
+
+pub(crate) fn session_index(map: Map, shard: ShardId) -> usize {
+    let index = usize::from(shard.index());
+    if shard.is_data() { usize::from(map.meta_shard_count) + index } else { index }
+}

@@ -1,0 +1,108 @@
+//! The bookkeeping of one session at one shard that makes requests take effect once: xids, slots
+//! and acknowledgements (PROTOCOL.md §2, §3, §8). It knows no connection.
+//!
+//! Invariants: xids only rise; a slot has at most one request; `ack_xid` never passes an xid whose
+//! reply was not received.
+
+use alloc::collections::VecDeque;
+use wire::Xid;
+
+/// Most slots of a session.
+pub(crate) const SLOT_COUNT_MAX: u16 = 64;
+const SACK_BITS: u64 = 64;
+
+/// What a request says of the replies received.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Acks {
+    pub(crate) ack_xid: Xid,
+    pub(crate) sack: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Session {
+    xid_last: u64,
+    /// Bit n: slot n + 1 is taken.
+    slots_taken: u64,
+    /// Sent or to be sent again, with the exchange it belongs to; in the order of xids.
+    unreplied: VecDeque<(Xid, usize)>,
+    /// Exchanges that wait for a slot.
+    pub(crate) slot_waiters: VecDeque<usize>,
+}
+
+impl Session {
+    /// A session whose first xid follows `xid_start`.
+    pub(crate) const fn new(xid_start: u64) -> Self {
+        Self {
+            xid_last: xid_start,
+            slots_taken: 0,
+            unreplied: VecDeque::new(),
+            slot_waiters: VecDeque::new(),
+        }
+    }
+
+    /// A fresh xid for an exchange.
+    pub(crate) fn begin(&mut self, exchange: usize) -> Xid {
+        self.xid_last += 1;
+        let xid = Xid(self.xid_last);
+        self.unreplied.push_back((xid, exchange));
+        xid
+    }
+
+    /// The exchange that waits for a reply to `xid`.
+    pub(crate) fn find(&self, xid: Xid) -> Option<usize> {
+        let at = self.unreplied.binary_search_by_key(&xid, |(xid, _)| *xid).ok()?;
+        self.unreplied.get(at).map(|(_, exchange)| *exchange)
+    }
+
+    /// The reply to `xid` was received, or nobody needs it any more.
+    pub(crate) fn end(&mut self, xid: Xid) {
+        if let Ok(at) = self.unreplied.binary_search_by_key(&xid, |(xid, _)| *xid) {
+            self.unreplied.remove(at);
+        }
+    }
+
+    /// Takes the lowest free slot of `1 ..= slot_count`. The last one is kept for those that may
+    /// not wait (`urgent`) when there is more than one.
+    pub(crate) fn take_slot(&mut self, slot_count: u16, urgent: bool) -> Option<u16> {
+        let slot_index = self.free_slot_index(slot_count, urgent)?;
+        self.slots_taken |= 1 << slot_index;
+        Some(slot_index + 1)
+    }
+
+    /// Whether [`Session::take_slot`] would give one.
+    pub(crate) fn has_slot(&self, slot_count: u16, urgent: bool) -> bool {
+        self.free_slot_index(slot_count, urgent).is_some()
+    }
+
+    fn free_slot_index(&self, slot_count: u16, urgent: bool) -> Option<u16> {
+        let kept = u16::from(!urgent && slot_count > 1);
+        let usable = slot_count.min(SLOT_COUNT_MAX) - kept;
+        let slot_index = u16::try_from(self.slots_taken.trailing_ones()).unwrap_or(u16::MAX);
+        (slot_index < usable).then_some(slot_index)
+    }
+
+    pub(crate) fn free_slot(&mut self, slot: u16) {
+        assert!(slot > 0, "slot 0 is nobody's");
+        let bit = 1_u64 << (slot - 1);
+        assert!(self.slots_taken & bit != 0, "only a taken slot is given back");
+        self.slots_taken &= !bit;
+    }
+
+    /// What to say now of the replies received.
+    pub(crate) fn acks(&self) -> Acks {
+        let Some((first, _)) = self.unreplied.front() else {
+            return Acks { ack_xid: Xid(self.xid_last), sack: 0 };
+        };
+        let ack_xid = first.0 - 1;
+        let above_count = (self.xid_last - ack_xid).min(SACK_BITS);
+        let mut sack = u64::MAX >> (SACK_BITS - above_count);
+        for (xid, _) in &self.unreplied {
+            let bit = xid.0 - ack_xid - 1;
+            if bit >= SACK_BITS {
+                break;
+            }
+            sack &= !(1 << bit);
+        }
+        Acks { ack_xid: Xid(ack_xid), sack }
+    }
+}

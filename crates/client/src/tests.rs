@@ -1,0 +1,46 @@
+//! The client against a scripted server.
+#![allow(clippy::unwrap_used, clippy::wildcard_enum_match_arm, clippy::expect_used)]
+
+mod calls;
+mod connections;
+mod exactly_once;
+mod interrupts;
+mod rig;
+
+use wire::{Attr, Caller, FileKind, Groups, InodeNo, Timestamp, Transno};
+
+const CALLER: Caller<'static> = Caller { uid: 1000, gid: 1000, groups: Groups::Unknown };
+/// A file of metadata shard 2.
+const FILE: InodeNo = InodeNo((2 << 48) | 77);
+
+fn attr(inode: InodeNo, flags: u32) -> Attr {
+    let time = Timestamp { secs: 100, nanos: 0 };
+    Attr {
+        inode,
+        kind: FileKind::File,
+        flags,
+        mode: 0o644,
+        nlink: 1,
+        uid: 1000,
+        gid: 1000,
+        size_bytes: 1,
+        allocated_bytes: 512,
+        atime: time,
+        mtime: time,
+        mtime_set: time,
+        ctime: time,
+        version: Transno(5),
+    }
+}
+
+/// A small generator of our own (xorshift64*), for property tests.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % sides
+    }
+}

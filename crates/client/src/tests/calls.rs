@@ -1,0 +1,265 @@
+//! What the calls that take several requests do.
+
+use super::rig::Rig;
+use super::{CALLER, FILE, attr};
+use crate::{Answer, Call, Create, Open, OpenFor, Resize, with_contents};
+use alloc::vec::Vec;
+use door::{Event, Mail};
+use wire::{
+    Bytes, Close, Contents, Created, Entry, Getattr, Getxattr, Glimpsed, Groups, HandleId, LaneId,
+    Name, Op, Status, Target, Timestamp, Truncate, Value, Wire, attr_flag,
+};
+
+const CONTENTS: Contents = Contents {
+    size_bytes: 4711,
+    allocated_bytes: 8192,
+    write_time: Some(Timestamp { secs: 200, nanos: 5 }),
+};
+
+fn entry(flags: u32) -> Vec<u8> {
+    Entry { attr: attr(FILE, flags) }.to_bytes()
+}
+
+fn glimpsed() -> Vec<u8> {
+    Glimpsed { contents: CONTENTS }.to_bytes()
+}
+
+fn resize(open_for_write: bool) -> Call<'static> {
+    Call::Resize(Resize { caller: CALLER, inode: FILE, size_bytes: 99, open_for_write })
+}
+
+fn open(rig: &mut Rig, write: bool) -> HandleId {
+    let open =
+        Open { caller: CALLER, inode: FILE, read: true, write, execute: false, sizes: false };
+    rig.call(1, Call::Open(open));
+    let asked = rig.take();
+    rig.answer(&asked, &entry(attr_flag::SIZE_AT_DATA));
+    let Ok(Answer::Opened { handle, .. }) = rig.outcome() else { panic!("not opened") };
+    handle
+}
+
+#[test]
+fn a_size_that_is_elsewhere_is_asked_for() {
+    let mut rig = Rig::new(4);
+    rig.call(1, Call::Getattr(Getattr { inode: FILE }));
+    let asked = rig.take();
+    rig.answer(&asked, &entry(attr_flag::SIZE_AT_DATA));
+    assert!(rig.answers().is_empty());
+    let glimpse = rig.take();
+    assert_eq!(glimpse.head.op, Op::Glimpse);
+    assert_eq!(glimpse.head.shard, rig.shape.map.data_shard(FILE, 0));
+    rig.answer(&glimpse, &glimpsed());
+    let Ok(Answer::Entry(found)) = rig.outcome() else { panic!("no entry") };
+    assert_eq!((found.size_bytes, found.allocated_bytes), (4711, 8192));
+    assert_eq!(Some(found.mtime), CONTENTS.write_time);
+}
+
+#[test]
+fn times_set_after_the_last_write_win() {
+    let mut inode = attr(FILE, attr_flag::SIZE_AT_DATA);
+    inode.mtime = Timestamp { secs: 50, nanos: 0 };
+    inode.mtime_set = Timestamp { secs: 300, nanos: 0 };
+    inode.ctime = Timestamp { secs: 300, nanos: 0 };
+    let found = with_contents(inode, CONTENTS);
+    assert_eq!((found.mtime.secs, found.ctime.secs, found.size_bytes), (50, 300, 4711));
+    inode.mtime_set = Timestamp { secs: 200, nanos: 4 };
+    inode.ctime = Timestamp { secs: 100, nanos: 0 };
+    let found = with_contents(inode, CONTENTS);
+    assert_eq!((found.mtime, found.ctime), (CONTENTS.write_time.unwrap(), found.mtime));
+    let found = with_contents(inode, Contents { write_time: None, ..CONTENTS });
+    assert_eq!(found.mtime.secs, 50, "never written");
+}
+
+#[test]
+fn making_a_file_is_one_exchange() {
+    let mut rig = Rig::new(1);
+    let create = Create {
+        caller: CALLER,
+        parent: FILE,
+        name: Name::new(b"new").unwrap(),
+        mode: 0o600,
+        exclusive: false,
+        open: Some(OpenFor { read: true, write: true }),
+    };
+    for made in [true, false] {
+        rig.call(1, Call::Create(create));
+        let asked = rig.take();
+        let sent = wire::Create::decode_all(&asked.body).unwrap();
+        assert!(sent.read && sent.handle.unwrap().write && !sent.exclusive);
+        assert_eq!(sent.handle.unwrap().id.0 >> 48, 3, "the handle names its client lane");
+        let attr = attr(FILE, attr_flag::SIZE_AT_DATA);
+        rig.answer(&asked, &Created { attr, made }.to_bytes());
+        if !made {
+            let glimpse = rig.take();
+            assert_eq!(glimpse.head.op, Op::Glimpse, "an existing file has a size");
+            rig.answer(&glimpse, &glimpsed());
+        }
+        let Ok(Answer::Created { made: answered, handle, .. }) = rig.outcome() else {
+            panic!("not created")
+        };
+        assert_eq!((answered, handle), (made, sent.handle.map(|handle| handle.id)));
+    }
+}
+
+#[test]
+fn a_failed_open_leaves_no_handle() {
+    let mut rig = Rig::new(1);
+    let open = Open {
+        caller: CALLER,
+        inode: FILE,
+        read: true,
+        write: false,
+        execute: false,
+        sizes: false,
+    };
+    rig.call(1, Call::Open(open));
+    let asked = rig.take();
+    rig.fail(&asked, Status::Access);
+    assert_eq!(rig.outcome(), Err(Status::Access));
+    assert_eq!(rig.client.open_count(), 0);
+}
+
+#[test]
+fn a_writers_close_settles_the_size() {
+    let mut rig = Rig::new(1);
+    let handle = open(&mut rig, true);
+    rig.call(2, Call::Close(handle));
+    let glimpse = rig.take();
+    assert_eq!(glimpse.head.op, Op::Glimpse);
+    rig.answer(&glimpse, &glimpsed());
+    let close = rig.take();
+    let wanted = Close { inode: FILE, handle, settle: Some(CONTENTS) };
+    assert_eq!(Close::decode_all(&close.body), Ok(wanted));
+    rig.call(3, Call::Close(handle));
+    assert_eq!(rig.outcome(), Err(Status::BadHandle), "it is being closed");
+    rig.answer(&close, &[]);
+    assert_eq!(rig.outcome(), Ok(Answer::Done));
+    assert_eq!((rig.client.open_count(), rig.client.busy_count()), (0, 0));
+}
+
+#[test]
+fn a_readers_close_is_one_exchange() {
+    let mut rig = Rig::new(1);
+    let handle = open(&mut rig, false);
+    rig.call(2, Call::Close(handle));
+    let close = rig.take();
+    let wanted = Close { inode: FILE, handle, settle: None };
+    assert_eq!(Close::decode_all(&close.body), Ok(wanted));
+}
+
+#[test]
+fn a_sisters_handle_is_closed_by_the_sister() {
+    let mut rig = Rig::new(1);
+    let foreign = HandleId((9 << 48) | 1);
+    rig.call(1, Call::Close(foreign));
+    assert_eq!(rig.outcome(), Ok(Answer::Done));
+    assert_eq!(rig.mails, [(LaneId(9), Mail::Release { handle: foreign })]);
+    assert!(rig.asked.is_empty());
+    let handle = open(&mut rig, false);
+    rig.event(Event::Mail { from: LaneId(1), mail: Mail::Release { handle } });
+    let close = rig.take();
+    assert_eq!(close.head.op, Op::Close);
+    rig.answer(&close, &[]);
+    assert!(rig.answers().is_empty(), "nobody asked");
+    assert_eq!(rig.client.open_count(), 0);
+}
+
+#[test]
+fn resizing_a_closed_file_opens_and_settles_it() {
+    let mut rig = Rig::new(1);
+    rig.call(1, resize(false));
+    let asked = rig.take();
+    let sent = wire::Open::decode_all(&asked.body).unwrap();
+    assert!(sent.handle.write && !sent.read);
+    rig.answer(&asked, &entry(attr_flag::SIZE_AT_DATA));
+    let truncate = rig.take();
+    let wanted = Truncate { inode: FILE, size_bytes: 99 };
+    assert_eq!(Truncate::decode_all(&truncate.body), Ok(wanted));
+    rig.answer(&truncate, &[]);
+    let glimpse = rig.take();
+    rig.answer(&glimpse, &glimpsed());
+    let close = rig.take();
+    let settle = Some(CONTENTS);
+    let wanted = Close { inode: FILE, handle: sent.handle.id, settle };
+    assert_eq!(Close::decode_all(&close.body), Ok(wanted));
+    rig.answer(&close, &[]);
+    let getattr = rig.take();
+    assert_eq!(getattr.head.op, Op::Getattr);
+    rig.answer(&getattr, &entry(0));
+    assert_eq!(rig.outcome(), Ok(Answer::Entry(attr(FILE, 0))));
+    assert_eq!(rig.client.open_count(), 0);
+}
+
+#[test]
+fn a_resize_that_fails_closes_what_it_opened() {
+    let mut rig = Rig::new(1);
+    rig.call(1, resize(false));
+    let asked = rig.take();
+    rig.answer(&asked, &entry(attr_flag::SIZE_AT_DATA));
+    let truncate = rig.take();
+    rig.fail(&truncate, Status::NoSpace);
+    let close = rig.take();
+    assert_eq!(close.head.op, Op::Close);
+    rig.answer(&close, &[]);
+    assert_eq!(rig.outcome(), Err(Status::NoSpace));
+    assert_eq!(rig.client.open_count(), 0);
+}
+
+#[test]
+fn resizing_an_open_file_goes_to_its_bytes() {
+    let mut rig = Rig::new(1);
+    rig.call(1, resize(true));
+    let truncate = rig.take();
+    assert_eq!(truncate.head.op, Op::Truncate);
+    rig.answer(&truncate, &[]);
+    let getattr = rig.take();
+    rig.answer(&getattr, &entry(attr_flag::SIZE_AT_DATA));
+    let glimpse = rig.take();
+    rig.answer(&glimpse, &glimpsed());
+    assert!(matches!(rig.outcome(), Ok(Answer::Entry(found)) if found.size_bytes == 4711));
+}
+
+#[test]
+fn byte_strings_come_as_spans() {
+    let mut rig = Rig::new(1);
+    rig.call(1, Call::Readlink(wire::Readlink { inode: FILE }));
+    let asked = rig.take();
+    rig.answer(&asked, &Target { target: Bytes(b"../there") }.to_bytes());
+    assert_eq!(rig.answers()[0].bytes, b"../there");
+    let ask = Getxattr { caller: CALLER, inode: FILE, name: Bytes(b"user.a") };
+    rig.call(2, Call::Getxattr(ask));
+    let asked = rig.take();
+    rig.answer(&asked, &Value { value: Bytes(b"") }.to_bytes());
+    assert_eq!(rig.answers()[0].bytes, b"");
+}
+
+#[test]
+fn groups_are_asked_for_by_the_face() {
+    let mut rig = Rig::new(1);
+    rig.call(1, Call::Access(wire::Access { caller: CALLER, inode: FILE, mask: 4 }));
+    let asked = rig.take();
+    rig.fail(&asked, Status::NeedGroups);
+    assert_eq!(rig.outcome(), Err(Status::NeedGroups));
+}
+
+#[test]
+fn a_request_too_long_for_a_frame_is_refused_here() {
+    let mut rig = Rig::new(1);
+    let ids = alloc::vec![0; 4 * Groups::COUNT_MAX];
+    let caller = wire::Caller { groups: Groups::Known(&ids), ..CALLER };
+    let open = Open { caller, inode: FILE, read: true, write: false, execute: false, sizes: false };
+    rig.call(1, Call::Open(open));
+    assert_eq!(rig.outcome(), Err(Status::Overflow));
+    assert_eq!((rig.client.open_count(), rig.client.busy_count()), (0, 0));
+}
+
+#[test]
+fn too_many_calls_are_refused() {
+    let mut rig = Rig::new(1);
+    for id in 0..100 {
+        rig.call(id, Call::Ping(LaneId(0)));
+    }
+    assert!(rig.answers().is_empty());
+    rig.call(100, Call::Ping(LaneId(0)));
+    assert_eq!(rig.outcome(), Err(Status::Again));
+}

@@ -1,0 +1,338 @@
+//! A client with a scripted server behind it: connections are greeted by themselves, requests pile
+//! up in `asked` until the test answers them.
+
+use crate::{Answer, Call, CallId, Client, Config};
+use alloc::collections::VecDeque;
+
+use alloc::vec::Vec;
+use door::{
+    Action, Arena, BufId, Bulk, CloseReason, ConnId, Errno, Event, Mail, Mono, Now, Span, Turn,
+};
+use wire::{
+    Challenge, ClientUuid, FrameKind, FsUuid, Head, Hello, LaneId, Map, RefusalReason, Reply,
+    Request, Secret, SessionId, Status, Transno, Welcome, Wire,
+};
+
+pub(super) const SECRET: [u8; 32] = [7; 32];
+pub(super) const SESSION: SessionId = SessionId(0x5e55_1011);
+
+/// A request as the server got it.
+#[derive(Clone, Debug)]
+pub(super) struct Asked {
+    pub(super) conn: ConnId,
+    pub(super) head: Request,
+    pub(super) body: Vec<u8>,
+    pub(super) bulk: Option<Bulk>,
+}
+
+/// An answer as the face got it, with the bytes of its span.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Answered {
+    pub(super) call: CallId,
+    pub(super) result: Result<Answer, Status>,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// How the server behaves.
+#[derive(Clone, Debug)]
+pub(super) struct Shape {
+    pub(super) secret: [u8; 32],
+    pub(super) fs: FsUuid,
+    pub(super) boot_id: u64,
+    pub(super) map: Map,
+    pub(super) slot_count: u16,
+    pub(super) credits: u16,
+    pub(super) flags: u32,
+    pub(super) refuse: Option<RefusalReason>,
+    pub(super) listening: bool,
+}
+
+/// Frames and bulk as bytes of their own, turned into events at the next turn.
+enum Happening {
+    Frame(ConnId, Vec<u8>, Option<Bulk>),
+    Event(Event),
+}
+
+pub(super) struct Rig {
+    pub(super) client: Client,
+    pub(super) shape: Shape,
+    pub(super) asked: VecDeque<Asked>,
+    pub(super) answered: Vec<Answered>,
+    pub(super) hellos: Vec<(LaneId, u32)>,
+    pub(super) closed: Vec<ConnId>,
+    pub(super) released: Vec<BufId>,
+    pub(super) mails: Vec<(LaneId, Mail)>,
+    pub(super) wake_at: Option<Mono>,
+    pub(super) now_ms: u64,
+    conns: Vec<(ConnId, Vec<u8>, LaneId)>,
+    conn_last: u64,
+    happenings: VecDeque<Happening>,
+}
+
+pub(super) fn config() -> Config {
+    Config {
+        client: ClientUuid([1; 16]),
+        lane: LaneId(3),
+        secret: Secret::new(SECRET),
+        export: Vec::new(),
+        host_id: [2; 16],
+        host_boot_id: [3; 16],
+        seed: [4; 32],
+        calls_max: 100,
+        handles_max: 100,
+    }
+}
+
+impl Rig {
+    pub(super) fn new(lane_count: u16) -> Self {
+        let map = Map { lane_count, meta_shard_count: 8, data_shard_count: 8 };
+        Self {
+            client: Client::new(config()),
+            shape: Shape {
+                secret: SECRET,
+                fs: FsUuid([9; 16]),
+                boot_id: 1,
+                map,
+                slot_count: 4,
+                credits: 64,
+                flags: 0,
+                refuse: None,
+                listening: true,
+            },
+            asked: VecDeque::new(),
+            answered: Vec::new(),
+            hellos: Vec::new(),
+            closed: Vec::new(),
+            released: Vec::new(),
+            mails: Vec::new(),
+            wake_at: None,
+            now_ms: 1_000,
+            conns: Vec::new(),
+            conn_last: 0,
+            happenings: VecDeque::new(),
+        }
+    }
+
+    /// Calls, and lets things happen until nothing does.
+    pub(super) fn call(&mut self, id: u64, call: Call<'_>) {
+        self.turn(|client, turn| client.call(turn, CallId(id), call));
+        self.run();
+    }
+
+    pub(super) fn interrupt(&mut self, id: u64) -> bool {
+        let mut known = false;
+        self.turn(|client, turn| known = client.interrupt(turn, CallId(id)));
+        self.run();
+        known
+    }
+
+    /// Time passes.
+    pub(super) fn wait_ms(&mut self, ms: u64) {
+        self.now_ms += ms;
+        self.happenings.push_back(Happening::Event(Event::Tick));
+        self.run();
+    }
+
+    pub(super) fn event(&mut self, event: Event) {
+        self.happenings.push_back(Happening::Event(event));
+        self.run();
+    }
+
+    /// All connections end.
+    pub(super) fn hang_up(&mut self) {
+        for (conn, ..) in core::mem::take(&mut self.conns) {
+            let event = Event::Closed { conn, reason: CloseReason::Ended };
+            self.happenings.push_back(Happening::Event(event));
+        }
+        self.asked.clear();
+        self.run();
+    }
+
+    /// The oldest request.
+    pub(super) fn take(&mut self) -> Asked {
+        self.asked.pop_front().expect("a request was sent")
+    }
+
+    pub(super) fn reply(&self, asked: &Asked) -> Reply {
+        Reply {
+            op: asked.head.op,
+            lane_hint: asked.head.lane_hint,
+            shard: asked.head.shard,
+            slot: asked.head.slot,
+            flags: 0,
+            session: SESSION,
+            xid: asked.head.xid,
+            transno: Transno(0),
+            committed: Transno(0),
+            status: Status::Ok,
+            credits: self.shape.credits,
+            retry_after_ms: 0,
+            boot_id: self.shape.boot_id,
+            trace_id: 0,
+            op_time_ns: 0,
+        }
+    }
+
+    pub(super) fn answer(&mut self, asked: &Asked, body: &[u8]) {
+        let reply = self.reply(asked);
+        self.send(asked.conn, reply, body, None);
+    }
+
+    pub(super) fn fail(&mut self, asked: &Asked, status: Status) {
+        let reply = Reply { status, ..self.reply(asked) };
+        self.send(asked.conn, reply, &[], None);
+    }
+
+    pub(super) fn send(&mut self, conn: ConnId, reply: Reply, body: &[u8], bulk: Option<Bulk>) {
+        let mut frame = Vec::new();
+        let sizes = bulk.map(|bulk| (bulk.bulk_bytes, bulk.crc32c));
+        Head::Reply(reply).encode(&mut frame, sizes, |to| to.put(body));
+        self.frame(conn, frame, bulk);
+    }
+
+    pub(super) fn frame(&mut self, conn: ConnId, frame: Vec<u8>, bulk: Option<Bulk>) {
+        self.happenings.push_back(Happening::Frame(conn, frame, bulk));
+        self.run();
+    }
+
+    /// What was answered since the last time.
+    pub(super) fn answers(&mut self) -> Vec<Answered> {
+        core::mem::take(&mut self.answered)
+    }
+
+    /// The one outcome there is.
+    pub(super) fn outcome(&mut self) -> Result<Answer, Status> {
+        let mut answers = self.answers();
+        assert_eq!(answers.len(), 1, "one answer was expected: {answers:?}");
+        answers.remove(0).result
+    }
+
+    pub(super) fn run(&mut self) {
+        for _ in 0..1_000 {
+            if self.happenings.is_empty() {
+                return;
+            }
+            self.turn(|_, _| {});
+        }
+        panic!("the client and the server never come to rest");
+    }
+
+    fn turn(&mut self, also: impl FnOnce(&mut Client, &mut Turn<'_>)) {
+        let mut arena = Arena::new();
+        let mut actions = Vec::new();
+        let mono = Mono(self.now_ms * 1_000_000);
+        let now = Now { mono, wall_ns: 1_700_000_000_000_000_000 + mono.0 };
+        let mut turn = Turn { now, arena: &mut arena, actions: &mut actions };
+        for happening in core::mem::take(&mut self.happenings) {
+            let event = match happening {
+                Happening::Event(event) => event,
+                Happening::Frame(conn, frame, bulk) => {
+                    Event::Frame { conn, frame: turn.arena.put(&frame), bulk }
+                }
+            };
+            self.client.apply(&mut turn, event);
+        }
+        also(&mut self.client, &mut turn);
+        self.client.settle(&mut turn);
+        while let Some((call, result)) = self.client.next_answer() {
+            let span = match result {
+                Ok(Answer::Target(span) | Answer::Listing(span) | Answer::Value(span)) => span,
+                _ => Span::default(),
+            };
+            let bytes = turn.arena.get(span).to_vec();
+            self.answered.push(Answered { call, result, bytes });
+        }
+        self.wake_at = None;
+        for action in actions {
+            self.perform(&arena, action);
+        }
+    }
+
+    fn perform(&mut self, arena: &Arena, action: Action) {
+        match action {
+            Action::Connect { ticket } => {
+                let event = if self.shape.listening {
+                    self.conn_last += 1;
+                    Event::Connected { ticket, conn: ConnId(self.conn_last) }
+                } else {
+                    Event::ConnectFailed { ticket, errno: Errno(111) }
+                };
+                self.happenings.push_back(Happening::Event(event));
+            }
+            Action::Send { conn, frame, bulk } => self.receive(conn, arena.get(frame), bulk),
+            Action::Close { conn } => {
+                self.closed.push(conn);
+                self.conns.retain(|(known, ..)| *known != conn);
+                self.asked.retain(|asked| asked.conn != conn);
+            }
+            Action::Mail { to, mail } => self.mails.push((to, mail)),
+            Action::Release { buf } => self.released.push(buf),
+            Action::WakeAt { at } => self.wake_at = Some(at),
+            Action::Admit { .. } => {}
+            other => panic!("a client has no use for {other:?}"),
+        }
+    }
+
+    fn receive(&mut self, conn: ConnId, frame: &[u8], bulk: Option<Bulk>) {
+        let (head, body) = Head::decode(frame).expect("a client sends valid frames");
+        match head {
+            Head::Greeting(FrameKind::Hello) => {
+                let hello = Hello::decode_all(body).unwrap();
+                let lane = LaneId(hello.server_lane.0 % self.shape.map.lane_count);
+                self.hellos.push((hello.server_lane, hello.conn_epoch));
+                self.conns.push((conn, body.to_vec(), lane));
+                let nonce = [5; 32];
+                let proof = Secret::new(self.shape.secret).server_proof(body, &nonce);
+                let challenge = Challenge { fs: self.shape.fs, nonce, proof };
+                self.greet(conn, FrameKind::Challenge, &challenge.to_bytes());
+            }
+            Head::Greeting(FrameKind::Proof) => {
+                let (_, hello, lane) =
+                    self.conns.iter().find(|(known, ..)| *known == conn).unwrap().clone();
+                let proof = wire::Proof::decode_all(body).unwrap().proof;
+                let secret = Secret::new(self.shape.secret);
+                assert!(secret.client_proven(&hello, &[5; 32], &proof), "the client proves itself");
+                if let Some(reason) = self.shape.refuse {
+                    let refusal = wire::Refusal { reason };
+                    self.greet(conn, FrameKind::Refusal, &refusal.to_bytes());
+                    return;
+                }
+                let welcome = Welcome {
+                    session: SESSION,
+                    boot_id: self.shape.boot_id,
+                    map: self.shape.map,
+                    lane,
+                    slot_count: self.shape.slot_count,
+                    credits: self.shape.credits,
+                    flags: self.shape.flags,
+                };
+                self.greet(conn, FrameKind::Welcome, &welcome.to_bytes());
+            }
+            Head::Request(head) => {
+                self.asked.push_back(Asked { conn, head, body: body.to_vec(), bulk });
+            }
+            other => panic!("a client does not send {other:?}"),
+        }
+    }
+
+    fn greet(&mut self, conn: ConnId, kind: FrameKind, body: &[u8]) {
+        let mut frame = Vec::new();
+        Head::Greeting(kind).encode(&mut frame, None, |to| to.put(body));
+        self.happenings.push_back(Happening::Frame(conn, frame, None));
+    }
+
+    /// The server lane a connection leads to.
+    pub(super) fn lane_of(&self, conn: ConnId) -> Option<LaneId> {
+        self.conns.iter().find(|(known, ..)| *known == conn).map(|(.., lane)| *lane)
+    }
+
+    /// The server ends and starts again.
+    pub(super) fn restart(&mut self) {
+        self.shape.boot_id += 1;
+        self.hang_up();
+    }
+}
+
+pub(super) fn bulk(buf: u32, bulk_bytes: u32) -> Bulk {
+    Bulk { buf: BufId(buf), start: 0, bulk_bytes, crc32c: 0 }
+}

@@ -1,0 +1,80 @@
+//! Reading a request of the kernel's: header, structs, names. Numbers are in the machine's own byte
+//! order. A short request is answered EINVAL; none can make this overrun.
+
+use crate::abi::size;
+use wire::{InodeNo, Name, Status};
+
+/// `fuse_in_header`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Header {
+    pub(crate) opcode: u32,
+    /// The kernel's number of the request.
+    pub(crate) unique: u64,
+    pub(crate) node: InodeNo,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) pid: u32,
+}
+
+/// Reads fields off the front of a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Args<'a> {
+    rest: &'a [u8],
+}
+
+/// Splits a request into header and arguments.
+pub(crate) fn split(request: &[u8]) -> Result<(Header, Args<'_>), Status> {
+    let (header, rest) = request.split_at_checked(size::IN_HEADER).ok_or(Status::Invalid)?;
+    let mut from = Args { rest: header };
+    let _bytes_count = from.u32()?;
+    let header = Header {
+        opcode: from.u32()?,
+        unique: from.u64()?,
+        node: InodeNo(from.u64()?),
+        uid: from.u32()?,
+        gid: from.u32()?,
+        pid: from.u32()?,
+    };
+    Ok((header, Args { rest }))
+}
+
+impl<'a> Args<'a> {
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Status> {
+        let (head, rest) = self.rest.split_first_chunk::<N>().ok_or(Status::Invalid)?;
+        self.rest = rest;
+        Ok(*head)
+    }
+
+    pub(crate) fn u32(&mut self) -> Result<u32, Status> {
+        self.array().map(u32::from_ne_bytes)
+    }
+
+    pub(crate) fn u64(&mut self) -> Result<u64, Status> {
+        self.array().map(u64::from_ne_bytes)
+    }
+
+    /// Passes over fields we do not need.
+    pub(crate) fn skip(&mut self, bytes_count: usize) -> Result<(), Status> {
+        self.bytes(bytes_count).map(|_| ())
+    }
+
+    /// The next bytes as they are.
+    pub(crate) fn bytes(&mut self, bytes_count: usize) -> Result<&'a [u8], Status> {
+        let (bytes, rest) = self.rest.split_at_checked(bytes_count).ok_or(Status::Invalid)?;
+        self.rest = rest;
+        Ok(bytes)
+    }
+
+    /// Bytes up to a NUL, which is passed over.
+    pub(crate) fn text(&mut self) -> Result<&'a [u8], Status> {
+        let end = self.rest.iter().position(|byte| *byte == 0).ok_or(Status::Invalid)?;
+        let text = self.bytes(end)?;
+        self.skip(1)?;
+        Ok(text)
+    }
+
+    /// A name of a directory entry. `.` and `..` come from NFS servers only, and not to us.
+    pub(crate) fn name(&mut self) -> Result<Name<'a>, Status> {
+        self.text().and_then(Name::new)
+    }
+}

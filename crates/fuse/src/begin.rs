@@ -1,0 +1,398 @@
+//! From the kernel's request to a call: one function per op code, and the switchboard. It changes
+//! nothing; what comes of the call is in `finish`.
+
+use crate::abi::{
+    Opcode, RENAME_NO_REPLACE, TRANSFER_BYTES_MAX, WRITE_CACHE, open_flag, setattr_flag,
+};
+use crate::args::{Args, Header};
+use crate::pending::Then;
+use client::{Call, Create, Open, OpenFor, Resize, Write};
+use door::Bulk;
+use wire::{Bytes, Caller, Groups, HandleId, InodeNo, SetTime, Status, Timestamp};
+
+const MODE_BITS: u32 = 0o7777;
+const KIND_BITS: u32 = 0o170_000;
+const KIND_FILE: u32 = 0o100_000;
+const READ_OK: u32 = 4;
+const ACCESS_BITS: u32 = 7;
+/// `.` and `..` stand before the server's entries; see `listing`.
+pub(crate) const DOT_COUNT: u64 = 2;
+const LISTING_BYTES_MIN: u32 = 512;
+const LISTING_BYTES_MAX: u32 = 131_072;
+
+/// What is to be done about a request.
+pub(crate) enum Begin<'a> {
+    /// Ask the client; the answer is for `Then`.
+    Call(Call<'a>, Then),
+    /// Nothing to ask: done.
+    Done,
+    /// Done, and close this behind it.
+    Release(HandleId),
+    /// Answer with our side of the negotiation.
+    Init,
+    /// The kernel wants no answer.
+    Silent,
+    /// It gives up on another request.
+    Interrupt(u64),
+}
+
+/// A request about to become a call.
+#[derive(Clone, Copy)]
+pub(crate) struct Beginning<'a> {
+    pub(crate) header: Header,
+    pub(crate) args: Args<'a>,
+    pub(crate) groups: Groups<'a>,
+    /// The data of a WRITE.
+    pub(crate) bulk: Option<Bulk>,
+}
+
+impl<'a> Beginning<'a> {
+    pub(crate) fn begin(self, opcode: Opcode) -> Result<Begin<'a>, Status> {
+        let inode = self.header.node;
+        match opcode {
+            Opcode::Lookup => self.lookup(),
+            Opcode::Forget | Opcode::BatchForget => Ok(Begin::Silent),
+            Opcode::Getattr => Ok(self.getattr()),
+            Opcode::Setattr => self.setattr(),
+            Opcode::Readlink => {
+                Ok(Begin::Call(Call::Readlink(wire::Readlink { inode }), Then::Target))
+            }
+            Opcode::Symlink => self.symlink(),
+            Opcode::Mknod => self.mknod(),
+            Opcode::Mkdir => self.mkdir(),
+            Opcode::Unlink => self.unlink(),
+            Opcode::Rmdir => self.rmdir(),
+            Opcode::Rename => self.rename(),
+            Opcode::Rename2 => self.rename2(),
+            Opcode::Link => self.link(),
+            Opcode::Open => self.open(),
+            Opcode::Create => self.create(),
+            Opcode::Read => self.read(),
+            Opcode::Write => self.write(),
+            Opcode::Statfs => Ok(Begin::Call(Call::Statfs(wire::Statfs { inode }), Then::Space)),
+            Opcode::Release => self.release(),
+            // Every write that was answered is durable.
+            Opcode::Flush | Opcode::Fsync | Opcode::Fsyncdir => Ok(Begin::Done),
+            Opcode::Releasedir | Opcode::Destroy => Ok(Begin::Done),
+            Opcode::Setxattr => self.setxattr(),
+            Opcode::Getxattr => self.getxattr(),
+            Opcode::Listxattr => self.listxattr(),
+            Opcode::Removexattr => self.removexattr(),
+            Opcode::Init => Ok(Begin::Init),
+            Opcode::Opendir => Ok(self.opendir()),
+            Opcode::Readdir => self.readdir(false),
+            Opcode::Readdirplus => self.readdir(true),
+            Opcode::Access => self.access(),
+            Opcode::Interrupt => self.interrupt(),
+        }
+    }
+
+    const fn caller(&self) -> Caller<'a> {
+        Caller { uid: self.header.uid, gid: self.header.gid, groups: self.groups }
+    }
+
+    fn lookup(mut self) -> Result<Begin<'a>, Status> {
+        let name = self.args.name()?;
+        let ask = wire::Lookup { caller: self.caller(), parent: self.header.node, name };
+        Ok(Begin::Call(Call::Lookup(ask), Then::Entry))
+    }
+
+    const fn getattr(self) -> Begin<'a> {
+        Begin::Call(Call::Getattr(wire::Getattr { inode: self.header.node }), Then::Attr)
+    }
+
+    /// `fuse_setattr_in`. A size goes first, by the data shard; the rest after it.
+    fn setattr(self) -> Result<Begin<'a>, Status> {
+        let mut args = self.args;
+        let valid = args.u32()?;
+        if valid & setattr_flag::SIZE == 0 {
+            return self.set_rest();
+        }
+        args.skip(12)?; // padding, fh
+        let size_bytes = args.u64()?;
+        let resize = Resize {
+            caller: self.caller(),
+            inode: self.header.node,
+            size_bytes,
+            // ftruncate and O_TRUNC: only a handle open for writing gets here.
+            open_for_write: valid & setattr_flag::FH != 0,
+        };
+        let rest = setattr_flag::MODE
+            | setattr_flag::UID
+            | setattr_flag::GID
+            | setattr_flag::ATIME
+            | setattr_flag::MTIME;
+        let then = if valid & rest == 0 { Then::Attr } else { Then::SetRest };
+        Ok(Begin::Call(Call::Resize(resize), then))
+    }
+
+    /// A SETATTR without its size.
+    pub(crate) fn set_rest(mut self) -> Result<Begin<'a>, Status> {
+        let args = &mut self.args;
+        let valid = args.u32()?;
+        args.skip(28)?; // padding, fh, size, lock_owner
+        let times = [args.u64()?, args.u64()?, args.u64()?];
+        let nanos = [args.u32()?, args.u32()?, args.u32()?];
+        let mode = args.u32()?;
+        args.skip(4)?;
+        let (uid, gid) = (args.u32()?, args.u32()?);
+        let [atime, mtime, _] = times;
+        let [atime_nanos, mtime_nanos, _] = nanos;
+        let chosen = |flag: u32, number: u32| (valid & flag != 0).then_some(number);
+        let time = |flag: u32, now: u32, secs: u64, nanos: u32| {
+            if valid & flag == 0 {
+                Ok(SetTime::Keep)
+            } else if valid & now != 0 {
+                Ok(SetTime::Now)
+            } else if nanos >= 1_000_000_000 {
+                Err(Status::Invalid)
+            } else {
+                Ok(SetTime::At(Timestamp { secs: secs.cast_signed(), nanos }))
+            }
+        };
+        let ask = wire::Setattr {
+            caller: self.caller(),
+            inode: self.header.node,
+            mode: chosen(setattr_flag::MODE, mode & MODE_BITS),
+            uid: chosen(setattr_flag::UID, uid),
+            gid: chosen(setattr_flag::GID, gid),
+            atime: time(setattr_flag::ATIME, setattr_flag::ATIME_NOW, atime, atime_nanos)?,
+            mtime: time(setattr_flag::MTIME, setattr_flag::MTIME_NOW, mtime, mtime_nanos)?,
+        };
+        let nothing = ask.mode.is_none()
+            && ask.uid.is_none()
+            && ask.gid.is_none()
+            && ask.atime == SetTime::Keep
+            && ask.mtime == SetTime::Keep;
+        if nothing {
+            return Ok(self.getattr());
+        }
+        Ok(Begin::Call(Call::Setattr(ask), Then::Attr))
+    }
+
+    fn symlink(mut self) -> Result<Begin<'a>, Status> {
+        let name = self.args.name()?;
+        let target = Bytes(self.args.text()?);
+        let ask = wire::Symlink { caller: self.caller(), parent: self.header.node, name, target };
+        Ok(Begin::Call(Call::Symlink(ask), Then::Entry))
+    }
+
+    /// `fuse_mknod_in` and a name. Of all kinds only regular files.
+    fn mknod(mut self) -> Result<Begin<'a>, Status> {
+        let mode = self.args.u32()?;
+        self.args.skip(12)?; // rdev, umask, padding
+        let name = self.args.name()?;
+        if mode & KIND_BITS != KIND_FILE {
+            return Err(Status::NotPermitted);
+        }
+        let ask = Create {
+            caller: self.caller(),
+            parent: self.header.node,
+            name,
+            mode: mode & MODE_BITS,
+            exclusive: true,
+            open: None,
+        };
+        Ok(Begin::Call(Call::Create(ask), Then::Entry))
+    }
+
+    /// `fuse_mkdir_in` and a name. The kernel has applied the umask.
+    fn mkdir(mut self) -> Result<Begin<'a>, Status> {
+        let mode = self.args.u32()? & MODE_BITS;
+        self.args.skip(4)?; // umask
+        let name = self.args.name()?;
+        let ask = wire::Mkdir { caller: self.caller(), parent: self.header.node, name, mode };
+        Ok(Begin::Call(Call::Mkdir(ask), Then::Entry))
+    }
+
+    fn unlink(mut self) -> Result<Begin<'a>, Status> {
+        let name = self.args.name()?;
+        let ask = wire::Unlink { caller: self.caller(), parent: self.header.node, name };
+        Ok(Begin::Call(Call::Unlink(ask), Then::Done))
+    }
+
+    fn rmdir(mut self) -> Result<Begin<'a>, Status> {
+        let name = self.args.name()?;
+        let ask = wire::Rmdir { caller: self.caller(), parent: self.header.node, name };
+        Ok(Begin::Call(Call::Rmdir(ask), Then::Done))
+    }
+
+    fn rename(mut self) -> Result<Begin<'a>, Status> {
+        let new_parent = InodeNo(self.args.u64()?);
+        self.rename_to(new_parent, false)
+    }
+
+    /// `fuse_rename2_in`: exchanging two names or leaving a whiteout is refused.
+    fn rename2(mut self) -> Result<Begin<'a>, Status> {
+        let new_parent = InodeNo(self.args.u64()?);
+        let flags = self.args.u32()?;
+        self.args.skip(4)?; // padding
+        if flags & !RENAME_NO_REPLACE != 0 {
+            return Err(Status::Invalid);
+        }
+        self.rename_to(new_parent, flags == RENAME_NO_REPLACE)
+    }
+
+    fn rename_to(mut self, new_parent: InodeNo, no_replace: bool) -> Result<Begin<'a>, Status> {
+        let name = self.args.name()?;
+        let new_name = self.args.name()?;
+        let caller = self.caller();
+        let parent = self.header.node;
+        let ask = wire::Rename { caller, parent, name, new_parent, new_name, no_replace };
+        Ok(Begin::Call(Call::Rename(ask), Then::Done))
+    }
+
+    /// The node is the directory of the new name, the argument the file.
+    fn link(mut self) -> Result<Begin<'a>, Status> {
+        let inode = InodeNo(self.args.u64()?);
+        let name = self.args.name()?;
+        let ask = wire::Link { caller: self.caller(), inode, parent: self.header.node, name };
+        Ok(Begin::Call(Call::Link(ask), Then::Entry))
+    }
+
+    /// `fuse_open_in`. Truncation comes as a SETATTR of its own.
+    fn open(mut self) -> Result<Begin<'a>, Status> {
+        let flags = self.args.u32()?;
+        let open_for = open_for(flags);
+        let execute = flags & open_flag::EXECUTE != 0;
+        let ask = Open {
+            caller: self.caller(),
+            inode: self.header.node,
+            read: open_for.read && !execute,
+            write: open_for.write,
+            execute,
+            sizes: false,
+        };
+        Ok(Begin::Call(Call::Open(ask), Then::Open))
+    }
+
+    /// `fuse_create_in` and a name.
+    fn create(mut self) -> Result<Begin<'a>, Status> {
+        let flags = self.args.u32()?;
+        let mode = self.args.u32()? & MODE_BITS;
+        self.args.skip(8)?; // umask, open_flags
+        let name = self.args.name()?;
+        let ask = Create {
+            caller: self.caller(),
+            parent: self.header.node,
+            name,
+            mode,
+            exclusive: flags & open_flag::EXCLUSIVE != 0,
+            open: Some(open_for(flags)),
+        };
+        let truncate = flags & open_flag::TRUNCATE != 0;
+        Ok(Begin::Call(Call::Create(ask), Then::Create { truncate }))
+    }
+
+    /// `fuse_read_in`.
+    fn read(mut self) -> Result<Begin<'a>, Status> {
+        self.args.skip(8)?; // fh
+        let file_offset = self.args.u64()?;
+        let read_bytes = self.args.u32()?.min(TRANSFER_BYTES_MAX);
+        if i64::try_from(file_offset).is_err() {
+            return Err(Status::Invalid);
+        }
+        let ask = wire::Read { inode: self.header.node, file_offset, read_bytes };
+        Ok(Begin::Call(Call::Read(ask), Then::Bytes))
+    }
+
+    /// `fuse_write_in`; the data is the bulk.
+    fn write(mut self) -> Result<Begin<'a>, Status> {
+        self.args.skip(8)?; // fh
+        let file_offset = self.args.u64()?;
+        let write_bytes = self.args.u32()?;
+        let write_flags = self.args.u32()?;
+        self.args.skip(8)?; // lock_owner
+        let flags = self.args.u32()?;
+        if self.bulk.map_or(0, |bulk| bulk.bulk_bytes) != write_bytes {
+            return Err(Status::Io);
+        }
+        // A page of a mapping has its place, whatever file wrote it.
+        let mapped = write_flags & WRITE_CACHE != 0;
+        let append = flags & open_flag::APPEND != 0 && !mapped;
+        if !append && i64::try_from(file_offset).is_err() {
+            return Err(Status::TooLarge);
+        }
+        let ask = Write { inode: self.header.node, file_offset, append, bulk: self.bulk };
+        Ok(Begin::Call(Call::Write(ask), Then::Written))
+    }
+
+    fn release(mut self) -> Result<Begin<'a>, Status> {
+        self.args.u64().map(|handle| Begin::Release(HandleId(handle)))
+    }
+
+    /// `fuse_setxattr_in` in its short form (the long one was not asked for), name, value.
+    fn setxattr(mut self) -> Result<Begin<'a>, Status> {
+        let value_bytes = usize::try_from(self.args.u32()?).map_err(|_| Status::Invalid)?;
+        let flags = self.args.u32()?;
+        let name = Bytes(self.args.text()?);
+        let value = Bytes(self.args.bytes(value_bytes)?);
+        let caller = self.caller();
+        let ask = wire::Setxattr { caller, inode: self.header.node, name, value, flags };
+        Ok(Begin::Call(Call::Setxattr(ask), Then::Done))
+    }
+
+    fn getxattr(mut self) -> Result<Begin<'a>, Status> {
+        let buffer_bytes = self.args.u32()?;
+        self.args.skip(4)?; // padding
+        let name = Bytes(self.args.text()?);
+        let ask = wire::Getxattr { caller: self.caller(), inode: self.header.node, name };
+        Ok(Begin::Call(Call::Getxattr(ask), Then::Value { buffer_bytes }))
+    }
+
+    fn listxattr(mut self) -> Result<Begin<'a>, Status> {
+        let buffer_bytes = self.args.u32()?;
+        let ask = wire::Listxattr { caller: self.caller(), inode: self.header.node };
+        Ok(Begin::Call(Call::Listxattr(ask), Then::Value { buffer_bytes }))
+    }
+
+    fn removexattr(mut self) -> Result<Begin<'a>, Status> {
+        let name = Bytes(self.args.text()?);
+        let ask = wire::Removexattr { caller: self.caller(), inode: self.header.node, name };
+        Ok(Begin::Call(Call::Removexattr(ask), Then::Done))
+    }
+
+    /// A directory needs no handle, only the permission to read it.
+    const fn opendir(self) -> Begin<'a> {
+        let caller = self.caller();
+        let ask = wire::Access { caller, inode: self.header.node, mask: READ_OK };
+        Begin::Call(Call::Access(ask), Then::Opendir)
+    }
+
+    /// `fuse_read_in` of a directory; the offset is a position, see `listing`.
+    fn readdir(mut self, plus: bool) -> Result<Begin<'a>, Status> {
+        self.args.skip(8)?; // fh
+        let position = self.args.u64()?;
+        let buffer_bytes = self.args.u32()?;
+        let ask = wire::Readdir {
+            caller: self.caller(),
+            inode: self.header.node,
+            cookie: position.saturating_sub(DOT_COUNT),
+            // An entry takes more room in the kernel's format than in ours.
+            listing_bytes_max: buffer_bytes.clamp(LISTING_BYTES_MIN, LISTING_BYTES_MAX),
+            attrs: plus,
+        };
+        Ok(Begin::Call(Call::Readdir(ask), Then::Listing { position, buffer_bytes, plus }))
+    }
+
+    fn access(mut self) -> Result<Begin<'a>, Status> {
+        let mask = self.args.u32()?;
+        if mask & !ACCESS_BITS != 0 {
+            return Err(Status::Invalid);
+        }
+        let ask = wire::Access { caller: self.caller(), inode: self.header.node, mask };
+        Ok(Begin::Call(Call::Access(ask), Then::Done))
+    }
+
+    fn interrupt(mut self) -> Result<Begin<'a>, Status> {
+        self.args.u64().map(Begin::Interrupt)
+    }
+}
+
+const fn open_for(flags: u32) -> OpenFor {
+    let access_mode = flags & open_flag::ACCESS_MODE;
+    OpenFor {
+        read: access_mode != open_flag::WRITE_ONLY,
+        write: access_mode != open_flag::READ_ONLY,
+    }
+}

@@ -1,0 +1,197 @@
+//! From an answer to the kernel's reply.
+
+use crate::args::split;
+use crate::lane::MountLane;
+use crate::listing::{Buffer, put_listing};
+use crate::out::{
+    put_attr_out, put_entry, put_open, put_opendir, put_statfs, put_value_size, put_written,
+};
+use crate::pending::Then;
+use client::{Answer, Call, CallId, Resize};
+use door::{Action, Span, Turn};
+use wire::{Caller, Groups, HandleId, InodeNo, Listing, Status, Wire};
+
+impl MountLane {
+    /// A call was answered: encodes the reply, or goes on with what is left of the request.
+    pub(crate) fn on_answer(
+        &mut self,
+        turn: &mut Turn<'_>,
+        pending_id: usize,
+        result: Result<Answer, Status>,
+    ) {
+        let Some(pending) = self.pendings.get(pending_id) else {
+            self.discard(turn, result);
+            return;
+        };
+        let answer = match result {
+            Ok(answer) => answer,
+            Err(Status::NeedGroups) => return self.ask_groups(turn, pending_id),
+            Err(status) => return self.fail(turn, pending_id, pending.then, status),
+        };
+        match (pending.then, answer) {
+            (Then::Done, Answer::Done) => {
+                self.reply(turn, pending_id, Status::Ok, Span::default(), None);
+            }
+            (Then::Opendir, Answer::Done) => self.encode(turn, pending_id, put_opendir),
+            (Then::Entry, Answer::Entry(attr) | Answer::Created { attr, .. }) => {
+                self.encode(turn, pending_id, |out| put_entry(out, &attr));
+            }
+            (Then::Attr, Answer::Entry(attr)) => {
+                self.encode(turn, pending_id, |out| put_attr_out(out, &attr));
+            }
+            (Then::SetRest, Answer::Entry(_)) => self.set_rest(turn, pending_id),
+            (Then::Create { truncate }, Answer::Created { attr, made, handle: Some(handle) }) => {
+                if truncate && !made {
+                    self.truncate_created(turn, pending_id, attr.inode, handle);
+                    return;
+                }
+                self.encode(turn, pending_id, |out| {
+                    put_entry(out, &attr);
+                    put_open(out, handle);
+                });
+            }
+            (Then::CreateTruncated { handle }, Answer::Entry(attr)) => {
+                self.encode(turn, pending_id, |out| {
+                    put_entry(out, &attr);
+                    put_open(out, handle);
+                });
+            }
+            (Then::Open, Answer::Opened { handle, .. }) => {
+                self.encode(turn, pending_id, |out| put_open(out, handle));
+            }
+            (Then::Target, Answer::Target(target)) => {
+                self.reply(turn, pending_id, Status::Ok, target, None);
+            }
+            (Then::Value { buffer_bytes }, Answer::Value(value)) => {
+                self.reply_value(turn, pending_id, buffer_bytes, value);
+            }
+            (Then::Listing { position, buffer_bytes, plus }, Answer::Listing(listing)) => {
+                self.reply_listing(turn, pending_id, (position, buffer_bytes, plus), listing);
+            }
+            (Then::Bytes, Answer::Bytes(bulk)) => {
+                self.reply(turn, pending_id, Status::Ok, Span::default(), bulk);
+                if let Some(bulk) = bulk {
+                    turn.act(Action::Release { buf: bulk.buf });
+                }
+            }
+            (Then::Written, Answer::Written(written)) => {
+                self.encode(turn, pending_id, |out| put_written(out, written.written_bytes));
+            }
+            (Then::Space, Answer::Space(space)) => {
+                self.encode(turn, pending_id, |out| put_statfs(out, &space));
+            }
+            (_, answer) => {
+                self.discard(turn, Ok(answer));
+                self.reply(turn, pending_id, Status::Io, Span::default(), None);
+            }
+        }
+    }
+
+    fn encode(
+        &mut self,
+        turn: &mut Turn<'_>,
+        pending_id: usize,
+        fill: impl FnOnce(&mut alloc::vec::Vec<u8>),
+    ) {
+        let payload = turn.arena.write(fill);
+        self.reply(turn, pending_id, Status::Ok, payload, None);
+    }
+
+    fn fail(&mut self, turn: &mut Turn<'_>, pending_id: usize, then: Then, status: Status) {
+        if let Then::CreateTruncated { handle } = then {
+            self.client.release(turn, handle);
+        }
+        self.reply(turn, pending_id, errno(status), Span::default(), None);
+    }
+
+    /// Gives back what an answer holds that nobody will use.
+    fn discard(&mut self, turn: &mut Turn<'_>, result: Result<Answer, Status>) {
+        match result {
+            Ok(Answer::Bytes(Some(bulk))) => turn.act(Action::Release { buf: bulk.buf }),
+            Ok(Answer::Opened { handle, .. } | Answer::Created { handle: Some(handle), .. }) => {
+                self.client.release(turn, handle);
+            }
+            Ok(
+                Answer::Done
+                | Answer::Entry(_)
+                | Answer::Created { handle: None, .. }
+                | Answer::Target(_)
+                | Answer::Listing(_)
+                | Answer::Value(_)
+                | Answer::Space(_)
+                | Answer::Bytes(None)
+                | Answer::Written(_)
+                | Answer::Stats(_),
+            )
+            | Err(_) => {}
+        }
+    }
+
+    /// The kernel thought that it would make the file, so it will not truncate it itself.
+    fn truncate_created(
+        &mut self,
+        turn: &mut Turn<'_>,
+        pending_id: usize,
+        inode: InodeNo,
+        handle: HandleId,
+    ) {
+        let Some(pending) = self.pendings.get_mut(pending_id) else { return };
+        pending.then = Then::CreateTruncated { handle };
+        // Not looked at: the handle's open was the permission.
+        let caller = Caller { uid: 0, gid: 0, groups: Groups::Unknown };
+        let resize = Resize { caller, inode, size_bytes: 0, open_for_write: true };
+        let call = CallId(u64::try_from(pending_id).unwrap_or(u64::MAX));
+        self.client.call(turn, call, Call::Resize(resize));
+    }
+
+    fn reply_value(
+        &mut self,
+        turn: &mut Turn<'_>,
+        pending_id: usize,
+        buffer_bytes: u32,
+        value: Span,
+    ) {
+        let value_bytes = u32::try_from(value.bytes_count()).unwrap_or(u32::MAX);
+        if buffer_bytes == 0 {
+            self.encode(turn, pending_id, |out| put_value_size(out, value_bytes));
+        } else if value_bytes > buffer_bytes {
+            self.reply(turn, pending_id, Status::Range, Span::default(), None);
+        } else {
+            self.reply(turn, pending_id, Status::Ok, value, None);
+        }
+    }
+
+    fn reply_listing(
+        &mut self,
+        turn: &mut Turn<'_>,
+        pending_id: usize,
+        (position, buffer_bytes, plus): (u64, u32, bool),
+        listing: Span,
+    ) {
+        let directory = self
+            .pendings
+            .get(pending_id)
+            .and_then(|pending| split(&pending.request).ok())
+            .map_or(InodeNo(0), |(header, _)| header.node);
+        let mut records = core::mem::take(&mut self.records);
+        records.clear();
+        let end = usize::try_from(buffer_bytes).unwrap_or(usize::MAX);
+        let mut buffer = Buffer { out: &mut records, end, plus };
+        let outcome = Listing::decode_all(turn.arena.get(listing))
+            .map_err(|_| Status::Io)
+            .and_then(|listing| put_listing(&mut buffer, directory, position, &listing));
+        match outcome {
+            Ok(()) => {
+                let payload = turn.arena.put(&records);
+                self.reply(turn, pending_id, Status::Ok, payload, None);
+            }
+            Err(status) => self.reply(turn, pending_id, status, Span::default(), None),
+        }
+        self.records = records;
+    }
+}
+
+/// What the kernel can be told: our own numbers have no place in errno.
+const fn errno(status: Status) -> Status {
+    if status.number() >= 1000 { Status::Io } else { status }
+}

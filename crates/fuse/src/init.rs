@@ -1,0 +1,85 @@
+//! INIT: what the kernel offers and what we take of it.
+
+use crate::abi::{MAJOR, MINOR, MINOR_MIN, TRANSFER_BYTES_MAX, TRANSFER_PAGES_MAX, init_flag};
+use crate::args::Args;
+use crate::out::{put_u16, put_u32};
+use alloc::vec::Vec;
+use wire::Status;
+
+/// Requests the kernel may have in the background (readahead, direct I/O in pieces), and from when
+/// on it says that we are congested.
+const BACKGROUND_MAX: u16 = 64;
+const CONGESTION_COUNT: u16 = 48;
+
+/// What we take if it is offered. Not among it, for reasons:
+/// - WRITEBACK_CACHE, and anything that keeps data or names: other mounts could not see changes;
+/// - POSIX_LOCKS, FLOCK_LOCKS: the kernel keeps locks within this mount until the server does;
+/// - ATOMIC_O_TRUNC: truncation has a request of its own;
+/// - DONT_MASK: the kernel applies the umask;
+/// - EXPORT_SUPPORT: `.` and `..` are not looked up by name.
+const WANTED: u64 = init_flag::ASYNC_READ
+    | init_flag::BIG_WRITES
+    | init_flag::DO_READDIRPLUS
+    | init_flag::READDIRPLUS_AUTO
+    | init_flag::ASYNC_DIO
+    | init_flag::PARALLEL_DIROPS
+    | init_flag::MAX_PAGES
+    | init_flag::INIT_EXT
+    | init_flag::DIRECT_IO_ALLOW_MMAP;
+
+/// What was agreed on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Agreed {
+    /// `fuse_init_out` with these.
+    Session { max_readahead: u32, flags: u64 },
+    /// The kernel speaks a later major version: tell it ours, it will ask again.
+    OlderMajor,
+}
+
+/// Looks at `fuse_init_in`.
+pub(crate) fn agree(mut args: Args<'_>, over_io_uring: bool) -> Result<Agreed, Status> {
+    let major = args.u32()?;
+    let minor = args.u32()?;
+    if major > MAJOR {
+        return Ok(Agreed::OlderMajor);
+    }
+    if major < MAJOR || minor < MINOR_MIN {
+        return Err(Status::Protocol);
+    }
+    let max_readahead = args.u32()?;
+    let mut offered = u64::from(args.u32()?);
+    if offered & init_flag::INIT_EXT != 0 {
+        offered |= u64::from(args.u32()?) << 32;
+    }
+    let mut wanted = WANTED;
+    if over_io_uring {
+        wanted |= init_flag::OVER_IO_URING;
+    }
+    Ok(Agreed::Session { max_readahead, flags: offered & wanted })
+}
+
+/// `fuse_init_out`.
+pub(crate) fn put_init(out: &mut Vec<u8>, agreed: Agreed) {
+    put_u32(out, MAJOR);
+    put_u32(out, MINOR);
+    let (max_readahead, flags) = match agreed {
+        Agreed::Session { max_readahead, flags } => (max_readahead, flags),
+        Agreed::OlderMajor => (0, 0),
+    };
+    let [low, high] = halves(flags);
+    put_u32(out, max_readahead);
+    put_u32(out, low);
+    put_u16(out, BACKGROUND_MAX);
+    put_u16(out, CONGESTION_COUNT);
+    put_u32(out, TRANSFER_BYTES_MAX);
+    put_u32(out, 1); // time_gran: nanoseconds
+    put_u16(out, TRANSFER_PAGES_MAX);
+    put_u16(out, 0); // map_alignment
+    put_u32(out, high);
+    out.extend_from_slice(&[0; 28]); // unused
+}
+
+fn halves(flags: u64) -> [u32; 2] {
+    let half = |bits: u64| u32::try_from(bits & u64::from(u32::MAX)).unwrap_or(0);
+    [half(flags), half(flags >> 32)]
+}

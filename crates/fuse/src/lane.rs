@@ -1,0 +1,324 @@
+//! One lane of a mount: the brain that stands between the kernel's queue of one core and the
+//! client lane of that core.
+//!
+//! Interrupts and handles cross lanes by mail: the kernel may give up a request at another queue
+//! than it made it, and release a file on another core than it opened it.
+
+use crate::abi::Opcode;
+use crate::args::split;
+use crate::begin::{Begin, Beginning};
+use crate::init::{agree, put_init};
+use crate::interrupts::Interrupts;
+use crate::pending::{Pendings, Wait};
+use alloc::vec::Vec;
+use client::{CallId, Client};
+use door::{Action, Brain, Bulk, Event, KernelSlot, Mail, Mono, Say, Span, Ticket, Turn};
+use wire::{Groups, LaneId, Status};
+
+/// How long what is begun may take after the end was asked for.
+const END_MS_MAX: u64 = 5_000;
+
+/// What a mount lane is made of, besides its client.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Config {
+    /// Lanes of this mount; the client's lane is one of them.
+    pub lane_count: u16,
+    /// The kernel's requests come by io_uring, so INIT asks for that.
+    pub over_io_uring: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Life {
+    Serving,
+    /// The end was asked for; the kernel may still be there.
+    Ending {
+        until: Mono,
+    },
+    Stopped,
+}
+
+/// The brain of one lane of a mount.
+#[derive(Debug)]
+pub struct MountLane {
+    pub(crate) config: Config,
+    pub(crate) client: Client,
+    pub(crate) pendings: Pendings,
+    interrupts: Interrupts,
+    life: Life,
+    kernel_gone: bool,
+    /// For building listings; kept for its memory.
+    pub(crate) records: Vec<u8>,
+}
+
+impl MountLane {
+    /// A lane that serves whatever the kernel asks.
+    #[must_use]
+    pub fn new(config: Config, client: Client) -> Self {
+        Self {
+            config,
+            client,
+            pendings: Pendings::default(),
+            interrupts: Interrupts::default(),
+            life: Life::Serving,
+            kernel_gone: false,
+            records: Vec::new(),
+        }
+    }
+
+    /// The client, for its state.
+    #[must_use]
+    pub const fn client(&self) -> &Client {
+        &self.client
+    }
+
+    fn on_kernel(
+        &mut self,
+        turn: &mut Turn<'_>,
+        slot: Option<KernelSlot>,
+        request: Span,
+        bulk: Option<Bulk>,
+    ) {
+        let bytes = turn.arena.get(request);
+        let header = split(bytes).map(|(header, _)| header);
+        let (unique, pid) = header.map_or((0, 0), |header| (header.unique, header.pid));
+        let Some(slot) = slot else {
+            let begin = split(bytes).map(|(header, args)| {
+                let opcode = Opcode::from_number(header.opcode)?;
+                let begin = Beginning { header, args, groups: Groups::Unknown, bulk: None };
+                begin.begin(opcode).ok()
+            });
+            if let Ok(Some(Begin::Interrupt(unique))) = begin {
+                self.on_interrupt(turn, unique, true);
+            }
+            return;
+        };
+        let pending_id = self.pendings.insert(slot, unique, pid, bytes);
+        self.begin(turn, pending_id, bulk);
+        if self.interrupts.take(unique) {
+            self.interrupt_pending(turn, pending_id);
+        }
+    }
+
+    /// Begins a request, or begins it again now that the caller's groups are known.
+    fn begin(&mut self, turn: &mut Turn<'_>, pending_id: usize, bulk: Option<Bulk>) {
+        let Some(pending) = self.pendings.get(pending_id) else { return };
+        let groups = pending.groups.as_deref().map_or(Groups::Unknown, Groups::Known);
+        let begin = split(&pending.request).and_then(|(header, args)| {
+            let opcode = Opcode::from_number(header.opcode).ok_or(Status::NotImplemented)?;
+            let beginning = Beginning { header, args, groups, bulk };
+            if pending.size_set { beginning.set_rest() } else { beginning.begin(opcode) }
+        });
+        match begin {
+            Ok(Begin::Call(call, then)) => {
+                // The bytes of the call are the pending's own, which therefore waits to be changed.
+                self.client.call(turn, call_id(pending_id), call);
+                if let Some(pending) = self.pendings.get_mut(pending_id) {
+                    pending.then = then;
+                }
+            }
+            Ok(Begin::Done) => self.reply(turn, pending_id, Status::Ok, Span::default(), None),
+            Ok(Begin::Release(handle)) => {
+                self.client.release(turn, handle);
+                self.reply(turn, pending_id, Status::Ok, Span::default(), None);
+            }
+            Ok(Begin::Init) => self.on_init(turn, pending_id),
+            Ok(Begin::Silent) => {
+                self.pendings.remove(pending_id);
+            }
+            Ok(Begin::Interrupt(unique)) => {
+                self.pendings.remove(pending_id);
+                self.on_interrupt(turn, unique, true);
+            }
+            Err(status) => self.reply(turn, pending_id, status, Span::default(), None),
+        }
+    }
+
+    /// After the size of a SETATTR was set.
+    pub(crate) fn set_rest(&mut self, turn: &mut Turn<'_>, pending_id: usize) {
+        if let Some(pending) = self.pendings.get_mut(pending_id) {
+            pending.size_set = true;
+        }
+        self.begin(turn, pending_id, None);
+    }
+
+    fn on_init(&mut self, turn: &mut Turn<'_>, pending_id: usize) {
+        let Some(pending) = self.pendings.get(pending_id) else { return };
+        let agreed =
+            split(&pending.request).and_then(|(_, args)| agree(args, self.config.over_io_uring));
+        match agreed {
+            Ok(agreed) => {
+                let payload = turn.arena.write(|out| put_init(out, agreed));
+                self.reply(turn, pending_id, Status::Ok, payload, None);
+            }
+            Err(status) => {
+                let line = turn.arena.put(b"this kernel's FUSE is older than 7.31 (Linux 5.4)");
+                turn.act(Action::Say { say: Say::Alarm, line });
+                self.reply(turn, pending_id, status, Span::default(), None);
+            }
+        }
+    }
+
+    /// Answers the kernel.
+    pub(crate) fn reply(
+        &mut self,
+        turn: &mut Turn<'_>,
+        pending_id: usize,
+        status: Status,
+        payload: Span,
+        bulk: Option<Bulk>,
+    ) {
+        let Some(slot) = self.pendings.remove(pending_id) else { return };
+        if !self.kernel_gone {
+            turn.act(Action::KernelReply { slot, status, payload, bulk });
+        }
+    }
+
+    /// The caller's groups are asked for; once.
+    pub(crate) fn ask_groups(&mut self, turn: &mut Turn<'_>, pending_id: usize) {
+        let Some(pending) = self.pendings.get_mut(pending_id) else { return };
+        if pending.groups.is_some() {
+            self.reply(turn, pending_id, Status::Access, Span::default(), None);
+        } else if pending.interrupted {
+            self.reply(turn, pending_id, Status::Interrupted, Span::default(), None);
+        } else {
+            pending.wait = Wait::Groups;
+            let ticket = Ticket(call_id(pending_id).0);
+            turn.act(Action::CallerGroups { ticket, pid: pending.pid });
+        }
+    }
+
+    fn on_groups(&mut self, turn: &mut Turn<'_>, ticket: Ticket, groups: Option<Span>) {
+        let pending_id = pending_id(CallId(ticket.0));
+        let Some(pending) = self.pendings.get_mut(pending_id) else { return };
+        if pending.wait != Wait::Groups {
+            return;
+        }
+        let Some(groups) = groups.filter(|_| !pending.interrupted) else {
+            // The process is gone or gives up; nobody will read this.
+            self.reply(turn, pending_id, Status::Interrupted, Span::default(), None);
+            return;
+        };
+        pending.wait = Wait::Call;
+        pending.groups = Some(turn.arena.get(groups).to_vec());
+        self.begin(turn, pending_id, None);
+    }
+
+    fn on_interrupt(&mut self, turn: &mut Turn<'_>, unique: u64, tell_sisters: bool) {
+        if let Some(pending_id) = self.pendings.by_unique(unique) {
+            self.interrupt_pending(turn, pending_id);
+            return;
+        }
+        self.interrupts.remember(unique);
+        if tell_sisters {
+            self.tell_sisters(turn, Mail::Interrupt { unique });
+        }
+    }
+
+    fn interrupt_pending(&mut self, turn: &mut Turn<'_>, pending_id: usize) {
+        let Some(pending) = self.pendings.get_mut(pending_id) else { return };
+        pending.interrupted = true;
+        if pending.wait == Wait::Call {
+            self.client.interrupt(turn, call_id(pending_id));
+        }
+    }
+
+    fn tell_sisters(&self, turn: &mut Turn<'_>, mail: Mail) {
+        for lane in (0..self.config.lane_count).map(LaneId) {
+            if lane != self.client.lane() {
+                turn.act(Action::Mail { to: lane, mail });
+            }
+        }
+    }
+
+    /// The mount is gone: nobody waits for answers any more.
+    fn on_kernel_gone(&mut self, turn: &mut Turn<'_>, tell_sisters: bool) {
+        if tell_sisters && !self.kernel_gone {
+            self.tell_sisters(turn, Mail::Unmounted);
+        }
+        self.kernel_gone = true;
+        for pending_id in self.pendings.all() {
+            self.interrupt_pending(turn, pending_id);
+        }
+        self.on_stop(turn);
+    }
+
+    fn on_stop(&mut self, turn: &mut Turn<'_>) {
+        if self.life == Life::Serving {
+            let until = turn.now.mono.after_ms(END_MS_MAX);
+            self.life = Life::Ending { until };
+        }
+    }
+
+    /// Ends when everything is answered and closed, or when that takes too long.
+    fn try_to_end(&mut self, turn: &mut Turn<'_>) {
+        let Life::Ending { until } = self.life else { return };
+        let idle = self.pendings.count() == 0 && self.client.busy_count() == 0;
+        if !idle && turn.now.mono < until {
+            turn.act(Action::WakeAt { at: until });
+            return;
+        }
+        for pending_id in self.pendings.all() {
+            self.reply(turn, pending_id, Status::NotConnected, Span::default(), None);
+        }
+        self.life = Life::Stopped;
+        turn.act(Action::Stopped);
+    }
+}
+
+impl Brain for MountLane {
+    fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
+        match event {
+            Event::Kernel { slot, request, bulk } => self.on_kernel(turn, slot, request, bulk),
+            Event::KernelGone => self.on_kernel_gone(turn, true),
+            Event::CallerGroups { ticket, groups } => self.on_groups(turn, ticket, groups),
+            Event::Stop => self.on_stop(turn),
+            Event::Mail { mail: Mail::Interrupt { unique }, .. } => {
+                self.on_interrupt(turn, unique, false);
+            }
+            Event::Mail { mail: Mail::Unmounted, .. } => self.on_kernel_gone(turn, false),
+            Event::Mail {
+                mail:
+                    Mail::Release { .. } | Mail::DestroyObject { .. } | Mail::ObjectDestroyed { .. },
+                ..
+            }
+            | Event::Frame { .. }
+            | Event::Adopted { .. }
+            | Event::Connected { .. }
+            | Event::ConnectFailed { .. }
+            | Event::Closed { .. }
+            | Event::Logged { .. }
+            | Event::LogRoom(_)
+            | Event::ObjectRead { .. }
+            | Event::ObjectStat { .. }
+            | Event::ObjectDone { .. }
+            | Event::StoreSpace { .. }
+            | Event::Tick => self.client.apply(turn, event),
+        }
+    }
+
+    fn settle(&mut self, turn: &mut Turn<'_>) {
+        if self.life == Life::Stopped {
+            return;
+        }
+        loop {
+            self.client.settle(turn);
+            let mut answered = false;
+            while let Some((call, result)) = self.client.next_answer() {
+                answered = true;
+                self.on_answer(turn, pending_id(call), result);
+            }
+            if !answered {
+                break;
+            }
+        }
+        self.try_to_end(turn);
+    }
+}
+
+fn call_id(pending_id: usize) -> CallId {
+    CallId(u64::try_from(pending_id).unwrap_or(u64::MAX))
+}
+
+fn pending_id(call: CallId) -> usize {
+    usize::try_from(call.0).unwrap_or(usize::MAX)
+}

@@ -1,0 +1,101 @@
+//! A directory's entries in the kernel's format.
+//!
+//! Positions: 0 is before `.`, 1 before `..`, 2 before the server's first entry; the position
+//! behind a server's entry is its cookie + 2. A cookie is at least 1 and stays the entry's for its
+//! life, so positions never collide, and a listing goes on where it stopped whatever came or went.
+
+use crate::abi::size;
+use crate::begin::DOT_COUNT;
+use crate::out::{put_entry, put_u32, put_u64};
+use alloc::vec::Vec;
+use wire::{Attr, FileKind, InodeNo, Listing, Status, attr_flag};
+
+const ALIGN_BYTES: usize = 8;
+
+struct Entry<'a> {
+    inode: InodeNo,
+    kind: FileKind,
+    name: &'a [u8],
+    /// Behind this entry.
+    position: u64,
+    attr: Option<Attr>,
+}
+
+/// A buffer of the kernel's that is being filled.
+pub(crate) struct Buffer<'v> {
+    pub(crate) out: &'v mut Vec<u8>,
+    /// Where in `out` it ends.
+    pub(crate) end: usize,
+    /// `fuse_direntplus` instead of `fuse_dirent`.
+    pub(crate) plus: bool,
+}
+
+/// Fills `buffer` from `position` on with as many entries as fit.
+pub(crate) fn put_listing(
+    buffer: &mut Buffer<'_>,
+    directory: InodeNo,
+    position: u64,
+    listing: &Listing<'_>,
+) -> Result<(), Status> {
+    let start = buffer.out.len();
+    let dots: [(&[u8], InodeNo); 2] = [(b".", directory), (b"..", listing.parent)];
+    let dots = (1..).zip(dots).map(|(position, (name, inode))| Entry {
+        inode,
+        kind: FileKind::Directory,
+        name,
+        position,
+        attr: None,
+    });
+    let found = listing.entries.iter().map(|dirent| Entry {
+        inode: dirent.inode,
+        kind: dirent.kind,
+        name: dirent.name.bytes(),
+        position: dirent.cookie.saturating_add(DOT_COUNT),
+        attr: dirent.attr,
+    });
+    let first = usize::try_from(position.min(DOT_COUNT)).unwrap_or(0);
+    let mut any = false;
+    for entry in dots.skip(first).chain(found) {
+        any = true;
+        if !buffer.put(&entry) {
+            break;
+        }
+    }
+    if any && buffer.out.len() == start {
+        // Not even one fits; an empty answer would say that this is the end.
+        return Err(Status::Invalid);
+    }
+    if !any && !listing.end {
+        return Err(Status::Io);
+    }
+    Ok(())
+}
+
+impl Buffer<'_> {
+    /// False when it does not fit.
+    fn put(&mut self, entry: &Entry<'_>) -> bool {
+        let head_bytes = if self.plus { size::ENTRY_OUT } else { 0 } + size::DIRENT;
+        let record_bytes = (head_bytes + entry.name.len()).next_multiple_of(ALIGN_BYTES);
+        let record_end = self.out.len() + record_bytes;
+        if record_end > self.end {
+            return false;
+        }
+        if self.plus {
+            match entry.attr {
+                Some(attr) if attr.flags & attr_flag::SIZE_AT_DATA == 0 => {
+                    put_entry(self.out, &attr);
+                }
+                // Node 0: the kernel takes the name and asks for the rest itself. So for dots, and
+                // for files whose size is elsewhere.
+                Some(_) | None => self.out.resize(self.out.len() + size::ENTRY_OUT, 0),
+            }
+        }
+        put_u64(self.out, entry.inode.0);
+        put_u64(self.out, entry.position);
+        put_u32(self.out, u32::try_from(entry.name.len()).unwrap_or(u32::MAX));
+        put_u32(self.out, u32::from(entry.kind as u8));
+        self.out.extend_from_slice(entry.name);
+        self.out.resize(record_end, 0);
+        true
+    }
+}

@@ -1,0 +1,102 @@
+//! Writing what the kernel gets: structs in the machine's own byte order, reserved fields 0.
+
+use crate::abi::FOPEN_DIRECT_IO;
+use alloc::vec::Vec;
+use wire::{Attr, HandleId, NAME_BYTES_MAX, Space, Timestamp};
+
+/// What programs are told as the best size of a read or write: each one is an exchange.
+const BLOCK_BYTES: u32 = 65_536;
+/// What `st_blocks` counts.
+const SECTOR_BYTES: u64 = 512;
+/// What STATFS counts in.
+const STATFS_BLOCK_BYTES: u32 = 4096;
+
+pub(crate) fn put_u16(out: &mut Vec<u8>, number: u16) {
+    out.extend_from_slice(&number.to_ne_bytes());
+}
+
+pub(crate) fn put_u32(out: &mut Vec<u8>, number: u32) {
+    out.extend_from_slice(&number.to_ne_bytes());
+}
+
+pub(crate) fn put_u64(out: &mut Vec<u8>, number: u64) {
+    out.extend_from_slice(&number.to_ne_bytes());
+}
+
+/// `fuse_attr`.
+fn put_attr(out: &mut Vec<u8>, attr: &Attr) {
+    let secs = |time: Timestamp| time.secs.cast_unsigned();
+    put_u64(out, attr.inode.0);
+    put_u64(out, attr.size_bytes);
+    put_u64(out, attr.allocated_bytes.div_ceil(SECTOR_BYTES));
+    put_u64(out, secs(attr.atime));
+    put_u64(out, secs(attr.mtime));
+    put_u64(out, secs(attr.ctime));
+    put_u32(out, attr.atime.nanos);
+    put_u32(out, attr.mtime.nanos);
+    put_u32(out, attr.ctime.nanos);
+    put_u32(out, attr.kind.mode_bits() | attr.mode);
+    put_u32(out, attr.nlink);
+    put_u32(out, attr.uid);
+    put_u32(out, attr.gid);
+    put_u32(out, 0); // rdev
+    put_u32(out, BLOCK_BYTES);
+    put_u32(out, 0); // flags
+}
+
+/// `fuse_entry_out`, valid for no time.
+pub(crate) fn put_entry(out: &mut Vec<u8>, attr: &Attr) {
+    put_u64(out, attr.inode.0);
+    put_u64(out, 0); // generation: inode numbers are never reused
+    put_u64(out, 0); // entry_valid
+    put_u64(out, 0); // attr_valid
+    put_u32(out, 0); // entry_valid_nsec
+    put_u32(out, 0); // attr_valid_nsec
+    put_attr(out, attr);
+}
+
+/// `fuse_attr_out`, valid for no time.
+pub(crate) fn put_attr_out(out: &mut Vec<u8>, attr: &Attr) {
+    put_u64(out, 0); // attr_valid
+    put_u32(out, 0); // attr_valid_nsec
+    put_u32(out, 0); // dummy
+    put_attr(out, attr);
+}
+
+/// `fuse_open_out` of a file.
+pub(crate) fn put_open(out: &mut Vec<u8>, handle: HandleId) {
+    put_u64(out, handle.0);
+    put_u32(out, FOPEN_DIRECT_IO);
+    put_u32(out, 0); // padding
+}
+
+/// `fuse_open_out` of a directory, which has no handle.
+pub(crate) fn put_opendir(out: &mut Vec<u8>) {
+    out.extend_from_slice(&[0; 16]);
+}
+
+/// `fuse_write_out`.
+pub(crate) fn put_written(out: &mut Vec<u8>, written_bytes: u32) {
+    put_u32(out, written_bytes);
+    put_u32(out, 0); // padding
+}
+
+/// `fuse_getxattr_out`.
+pub(crate) fn put_value_size(out: &mut Vec<u8>, value_bytes: u32) {
+    put_u32(out, value_bytes);
+    put_u32(out, 0); // padding
+}
+
+/// `fuse_statfs_out`.
+pub(crate) fn put_statfs(out: &mut Vec<u8>, space: &Space) {
+    let blocks = |bytes: u64| bytes / u64::from(STATFS_BLOCK_BYTES);
+    put_u64(out, blocks(space.total_bytes));
+    put_u64(out, blocks(space.free_bytes));
+    put_u64(out, blocks(space.available_bytes));
+    put_u64(out, space.inode_count.saturating_add(space.inode_free_count));
+    put_u64(out, space.inode_free_count);
+    put_u32(out, STATFS_BLOCK_BYTES);
+    put_u32(out, u32::try_from(NAME_BYTES_MAX).unwrap_or(u32::MAX));
+    put_u32(out, STATFS_BLOCK_BYTES);
+    out.extend_from_slice(&[0; 28]); // padding, spare
+}

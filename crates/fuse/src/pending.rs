@@ -1,0 +1,137 @@
+//! The kernel's requests that are not answered yet, by a small number that is also the call's.
+
+use alloc::vec::Vec;
+use door::KernelSlot;
+
+/// What an answer becomes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Then {
+    /// No payload.
+    Done,
+    /// `fuse_entry_out`.
+    Entry,
+    /// `fuse_attr_out`.
+    Attr,
+    /// The size is set; then the rest of a SETATTR.
+    SetRest,
+    /// `fuse_entry_out` and `fuse_open_out`; an existing file is emptied first if told so.
+    Create { truncate: bool },
+    /// As the one before, after the emptying.
+    CreateTruncated { handle: wire::HandleId },
+    /// `fuse_open_out`.
+    Open,
+    /// `fuse_open_out` without a handle.
+    Opendir,
+    /// The target's bytes.
+    Target,
+    /// `fuse_dirent`s from a position on, with attributes or without, in a buffer of this size.
+    Listing { position: u64, buffer_bytes: u32, plus: bool },
+    /// The value's bytes, or their number when the buffer's size is 0.
+    Value { buffer_bytes: u32 },
+    /// Bytes of a file.
+    Bytes,
+    /// `fuse_write_out`.
+    Written,
+    /// `fuse_statfs_out`.
+    Space,
+}
+
+/// Whom it waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wait {
+    Call,
+    /// The groups of the calling process.
+    Groups,
+}
+
+#[derive(Debug)]
+pub(crate) struct Pending {
+    pub(crate) slot: KernelSlot,
+    pub(crate) unique: u64,
+    pub(crate) pid: u32,
+    pub(crate) then: Then,
+    pub(crate) wait: Wait,
+    /// The supplementary groups of the process, once looked up.
+    pub(crate) groups: Option<Vec<u8>>,
+    /// A SETATTR's size is set; the rest is not.
+    pub(crate) size_set: bool,
+    pub(crate) interrupted: bool,
+    /// Header and arguments, for asking again.
+    pub(crate) request: Vec<u8>,
+}
+
+/// All of them; numbers are used again.
+#[derive(Debug, Default)]
+pub(crate) struct Pendings {
+    places: Vec<Option<Pending>>,
+    free: Vec<usize>,
+    spare_requests: Vec<Vec<u8>>,
+}
+
+impl Pendings {
+    pub(crate) fn insert(
+        &mut self,
+        slot: KernelSlot,
+        unique: u64,
+        pid: u32,
+        request: &[u8],
+    ) -> usize {
+        let mut copy = self.spare_requests.pop().unwrap_or_default();
+        copy.extend_from_slice(request);
+        let pending = Pending {
+            slot,
+            unique,
+            pid,
+            then: Then::Done,
+            wait: Wait::Call,
+            groups: None,
+            size_set: false,
+            interrupted: false,
+            request: copy,
+        };
+        if let Some(index) = self.free.pop() {
+            self.places[index] = Some(pending);
+            return index;
+        }
+        self.places.push(Some(pending));
+        self.places.len() - 1
+    }
+
+    pub(crate) fn get(&self, index: usize) -> Option<&Pending> {
+        self.places.get(index)?.as_ref()
+    }
+
+    pub(crate) fn get_mut(&mut self, index: usize) -> Option<&mut Pending> {
+        self.places.get_mut(index)?.as_mut()
+    }
+
+    /// Ends one; where its answer goes.
+    pub(crate) fn remove(&mut self, index: usize) -> Option<KernelSlot> {
+        const SPARE_COUNT_MAX: usize = 256;
+        const SPARE_BYTES_MAX: usize = 4096;
+        let pending = self.places.get_mut(index)?.take()?;
+        self.free.push(index);
+        let mut request = pending.request;
+        if self.spare_requests.len() < SPARE_COUNT_MAX && request.capacity() <= SPARE_BYTES_MAX {
+            request.clear();
+            self.spare_requests.push(request);
+        }
+        Some(pending.slot)
+    }
+
+    pub(crate) fn by_unique(&self, unique: u64) -> Option<usize> {
+        self.places
+            .iter()
+            .position(|place| place.as_ref().is_some_and(|pending| pending.unique == unique))
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    /// The numbers of all.
+    pub(crate) fn all(&self) -> Vec<usize> {
+        let places = self.places.iter().enumerate();
+        places.filter(|(_, place)| place.is_some()).map(|(index, _)| index).collect()
+    }
+}

@@ -1,0 +1,462 @@
+//! Golden bytes: every frame and message keeps the encoding it has.
+//!
+//! `golden.txt` holds one line for each: a name and the bytes in hexadecimal. A line that differs
+//! means that old peers are not understood any more; that needs a new frame version, not a new
+//! line. `LANEFS_GOLDEN_WRITE=1` writes the file for messages added.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, clippy::panic)]
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use wire::*;
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").unwrap();
+        text
+    })
+}
+
+fn unhex(text: &str) -> Vec<u8> {
+    (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).unwrap()).collect()
+}
+
+const ATTR: Attr = Attr {
+    inode: InodeNo(0x0003_0000_0000_0102),
+    kind: FileKind::File,
+    flags: attr_flag::SIZE_AT_DATA,
+    mode: 0o4755,
+    nlink: 2,
+    uid: 1000,
+    gid: 100,
+    size_bytes: 0x1_0000_0001,
+    allocated_bytes: 8192,
+    atime: Timestamp { secs: -1, nanos: 999_999_999 },
+    mtime: Timestamp { secs: 1_700_000_000, nanos: 1 },
+    mtime_set: Timestamp { secs: 1_700_000_001, nanos: 3 },
+    ctime: Timestamp { secs: 1_700_000_001, nanos: 2 },
+    version: Transno(0x1_0000_0007),
+};
+const CONTENTS: Contents = Contents {
+    size_bytes: 4097,
+    allocated_bytes: 8192,
+    write_time: Some(Timestamp { secs: 5, nanos: 6 }),
+};
+
+fn caller() -> Caller<'static> {
+    Caller { uid: 1000, gid: 100, groups: Groups::Known(&[4, 0, 0, 0, 20, 0, 0, 0]) }
+}
+
+fn name(text: &'static str) -> Name<'static> {
+    Name::new(text.as_bytes()).unwrap()
+}
+
+/// The request body of every op, and the bodies of replies.
+fn bodies() -> BTreeMap<String, Vec<u8>> {
+    let parent = InodeNo::ROOT;
+    let inode = InodeNo(258);
+    let handle = Handle { id: HandleId(0x0001_0000_0000_0009), write: true };
+    let entries = Dirent { cookie: 3, inode, kind: FileKind::Symlink, name: name("l"), attr: None }
+        .to_bytes();
+    let mut all = BTreeMap::new();
+    for &op in Op::ALL {
+        let body = match op {
+            Op::Lookup => Lookup { caller: caller(), parent, name: name("a") }.to_bytes(),
+            Op::Getattr => Getattr { inode }.to_bytes(),
+            Op::Setattr => Setattr {
+                caller: Caller { groups: Groups::Unknown, ..caller() },
+                inode,
+                mode: Some(0o640),
+                uid: None,
+                gid: Some(5),
+                atime: SetTime::Now,
+                mtime: SetTime::At(Timestamp { secs: 7, nanos: 8 }),
+            }
+            .to_bytes(),
+            Op::Create => Create {
+                caller: caller(),
+                parent,
+                name: name("f"),
+                mode: 0o644,
+                exclusive: true,
+                read: false,
+                handle: Some(handle),
+            }
+            .to_bytes(),
+            Op::Mkdir => {
+                Mkdir { caller: caller(), parent, name: name("d"), mode: 0o755 }.to_bytes()
+            }
+            Op::Symlink => {
+                Symlink { caller: caller(), parent, name: name("l"), target: Bytes(b"../x") }
+                    .to_bytes()
+            }
+            Op::Link => Link { caller: caller(), inode, parent, name: name("h") }.to_bytes(),
+            Op::Unlink => Unlink { caller: caller(), parent, name: name("f") }.to_bytes(),
+            Op::Rmdir => Rmdir { caller: caller(), parent, name: name("d") }.to_bytes(),
+            Op::Rename => Rename {
+                caller: caller(),
+                parent,
+                name: name("a"),
+                new_parent: inode,
+                new_name: name("b"),
+                no_replace: true,
+            }
+            .to_bytes(),
+            Op::Readlink => Readlink { inode }.to_bytes(),
+            Op::Readdir => Readdir {
+                caller: caller(),
+                inode,
+                cookie: 9,
+                listing_bytes_max: 65_536,
+                attrs: true,
+            }
+            .to_bytes(),
+            Op::Open => {
+                Open { caller: caller(), inode, read: true, execute: false, handle }.to_bytes()
+            }
+            Op::Close => Close { inode, handle: handle.id, settle: Some(CONTENTS) }.to_bytes(),
+            Op::Reopen => Reopen { inode, handle }.to_bytes(),
+            Op::Access => Access { caller: caller(), inode, mask: 5 }.to_bytes(),
+            Op::Getxattr => Getxattr { caller: caller(), inode, name: Bytes(b"user.k") }.to_bytes(),
+            Op::Setxattr => Setxattr {
+                caller: caller(),
+                inode,
+                name: Bytes(b"user.k"),
+                value: Bytes(b"v"),
+                flags: 1,
+            }
+            .to_bytes(),
+            Op::Listxattr => Listxattr { caller: caller(), inode }.to_bytes(),
+            Op::Removexattr => {
+                Removexattr { caller: caller(), inode, name: Bytes(b"user.k") }.to_bytes()
+            }
+            Op::Statfs => Statfs { inode }.to_bytes(),
+            Op::Read => Read { inode, file_offset: 1 << 40, read_bytes: 4096 }.to_bytes(),
+            Op::Write => Write { inode, file_offset: 1 << 41, append: true }.to_bytes(),
+            Op::Truncate => Truncate { inode, size_bytes: 77 }.to_bytes(),
+            Op::Glimpse => Glimpse { inode }.to_bytes(),
+            Op::Stats | Op::Ping => Vec::new(),
+        };
+        all.insert(format!("request {}", op.row().name), body);
+    }
+    let mut reply = |what: &str, body: Vec<u8>| all.insert(format!("reply {what}"), body);
+    reply("entry", Entry { attr: ATTR }.to_bytes());
+    reply("created", Created { attr: ATTR, made: true }.to_bytes());
+    reply("target", Target { target: Bytes(b"../x") }.to_bytes());
+    reply("value", Value { value: Bytes(b"v") }.to_bytes());
+    reply("listing", { Listing { parent, end: true, entries: List::new(1, &entries) }.to_bytes() });
+    reply("written", Written { file_offset: 3, written_bytes: 4 }.to_bytes());
+    reply("glimpsed", Glimpsed { contents: CONTENTS }.to_bytes());
+    reply("space", {
+        let (total_bytes, free_bytes, available_bytes) = (9, 8, 7);
+        let (inode_count, inode_free_count) = (6, 5);
+        Space { total_bytes, free_bytes, available_bytes, inode_count, inode_free_count }.to_bytes()
+    });
+    reply("stats", {
+        Stats {
+            request_count: 1,
+            change_count: 2,
+            batch_count: 3,
+            held_count: 4,
+            from_slot_count: 5,
+            turn_count: 6,
+            read_bytes: 7,
+            written_bytes: 8,
+            conn_count: 9,
+            breach_count: 10,
+            inode_count: 11,
+        }
+        .to_bytes()
+    });
+    all
+}
+
+fn request_head() -> Request {
+    Request {
+        op: Op::Getattr,
+        lane_hint: LaneId(1),
+        shard: ShardId::data(5),
+        slot: 2,
+        flags: request_flag::RESENT,
+        session: SessionId(0x1122_3344_5566_7788),
+        xid: Xid(1000),
+        ack_xid: Xid(990),
+        sack: 0b101,
+        conn_epoch: 3,
+        deadline_ms: 30_000,
+        transno: Transno(0),
+        trace_id: 42,
+        op_time_ns: 1_700_000_000_000_000_001,
+    }
+}
+
+fn reply_head() -> Reply {
+    Reply {
+        op: Op::Getattr,
+        lane_hint: LaneId(0),
+        shard: ShardId::meta(0),
+        slot: 2,
+        flags: reply_flag::GATED,
+        session: SessionId(0x1122_3344_5566_7788),
+        xid: Xid(1000),
+        transno: Transno(0x1_0000_0002),
+        committed: Transno(0x1_0000_0001),
+        status: Status::NeedGroups,
+        credits: 80,
+        retry_after_ms: 5,
+        boot_id: 7,
+        trace_id: 42,
+        op_time_ns: 1_700_000_000_000_000_002,
+    }
+}
+
+/// Every kind of frame, whole.
+fn frames() -> BTreeMap<String, Vec<u8>> {
+    let hello = Hello {
+        server_lane: LaneId(1),
+        client: ClientUuid([1; 16]),
+        client_lane: LaneId(2),
+        conn_epoch: 3,
+        nonce: [4; 32],
+        host_id: [5; 16],
+        host_boot_id: [6; 16],
+        boot_id_last: 7,
+        export: Bytes(b"up"),
+    };
+    let secret = Secret::new([9; 32]);
+    let server_proof = secret.server_proof(&hello.to_bytes(), &[8; 32]);
+    let client_proof = secret.client_proof(&hello.to_bytes(), &[8; 32]);
+    let welcome = Welcome {
+        session: session_id(&secret, hello.client, hello.client_lane),
+        boot_id: 7,
+        map: Map { lane_count: 2, meta_shard_count: 64, data_shard_count: 64 },
+        lane: LaneId(1),
+        slot_count: 16,
+        credits: 80,
+        flags: welcome_flag::HANDLES_UNKNOWN,
+    };
+    let challenge = Challenge { fs: FsUuid([3; 16]), nonce: [8; 32], proof: server_proof };
+    let getattr = Getattr { inode: InodeNo(258) }.to_bytes();
+    let mut all = BTreeMap::new();
+    let mut frame = |what: &str, head: Head, bulk, body: &[u8]| {
+        let mut bytes = Vec::new();
+        head.encode(&mut bytes, bulk, |to| to.put(body));
+        all.insert(format!("frame {what}"), bytes);
+    };
+    frame("hello", Head::Greeting(FrameKind::Hello), None, &hello.to_bytes());
+    frame("challenge", Head::Greeting(FrameKind::Challenge), None, &challenge.to_bytes());
+    let proof = Proof { proof: client_proof };
+    frame("proof", Head::Greeting(FrameKind::Proof), None, &proof.to_bytes());
+    frame("welcome", Head::Greeting(FrameKind::Welcome), None, &welcome.to_bytes());
+    let refusal = Refusal { reason: RefusalReason::WrongSecret };
+    frame("refusal", Head::Greeting(FrameKind::Refusal), None, &refusal.to_bytes());
+    frame("request", Head::Request(request_head()), None, &getattr);
+    let bulk = Some((9, crc32c(b"123456789")));
+    frame("request with bulk", Head::Request(request_head()), bulk, &getattr);
+    frame("reply", Head::Reply(reply_head()), None, &Entry { attr: ATTR }.to_bytes());
+    all
+}
+
+#[test]
+fn every_frame_and_message_keeps_its_bytes() {
+    let mut found = bodies();
+    found.append(&mut frames());
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden.txt");
+    if std::env::var_os("LANEFS_GOLDEN_WRITE").is_some() {
+        let lines: String = found.iter().map(|(k, v)| format!("{k}: {}\n", hex(v))).collect();
+        std::fs::write(path, lines).unwrap();
+    }
+    let text = std::fs::read_to_string(path).unwrap();
+    let golden: BTreeMap<&str, Vec<u8>> = text
+        .lines()
+        .map(|line| line.split_once(": ").unwrap())
+        .map(|(name, bytes)| (name, unhex(bytes)))
+        .collect();
+    for (name, bytes) in &found {
+        let kept = golden.get(name.as_str()).unwrap_or_else(|| panic!("no golden bytes: {name}"));
+        assert_eq!(hex(bytes), hex(kept), "the encoding of {name} changed");
+    }
+    assert_eq!(golden.len(), found.len(), "golden.txt has lines for things that do not exist");
+}
+
+#[test]
+fn frames_decode_to_what_was_encoded() {
+    let frames = frames();
+    let request = Head::decode(&frames["frame request with bulk"]).unwrap();
+    assert_eq!(request.0, Head::Request(request_head()));
+    let lengths = Lengths::peek(frames["frame request with bulk"].first_chunk().unwrap()).unwrap();
+    assert_eq!((lengths.bulk_bytes, lengths.bulk_crc32c), (9, 0xe306_9283));
+    assert_eq!(Head::decode(&frames["frame reply"]).unwrap().0, Head::Reply(reply_head()));
+    let hello = Head::decode(&frames["frame hello"]).unwrap();
+    assert_eq!(hello.0, Head::Greeting(FrameKind::Hello));
+    assert_eq!(Hello::decode_all(hello.1).unwrap().to_bytes(), hello.1);
+}
+
+/// Decodes `body` as the message of the golden line `what`, and encodes it again.
+fn again(what: &str, body: &[u8]) -> Result<Vec<u8>, Flaw> {
+    macro_rules! dispatch {
+        ($($line:literal => $message:ident,)*) => {
+            match what {
+                $($line => $message::decode_all(body).map(|message| message.to_bytes()),)*
+                _ => Ok(body.to_vec()),
+            }
+        };
+    }
+    dispatch! {
+        "request lookup" => Lookup, "request getattr" => Getattr, "request setattr" => Setattr,
+        "request create" => Create, "request mkdir" => Mkdir, "request symlink" => Symlink,
+        "request link" => Link, "request unlink" => Unlink, "request rmdir" => Rmdir,
+        "request rename" => Rename, "request readlink" => Readlink,
+        "request readdir" => Readdir, "request open" => Open, "request close" => Close,
+        "request reopen" => Reopen, "request access" => Access,
+        "request getxattr" => Getxattr, "request setxattr" => Setxattr,
+        "request listxattr" => Listxattr, "request removexattr" => Removexattr,
+        "request statfs" => Statfs, "request read" => Read, "request write" => Write,
+        "request truncate" => Truncate, "request glimpse" => Glimpse,
+        "reply entry" => Entry, "reply created" => Created, "reply target" => Target,
+        "reply value" => Value, "reply listing" => Listing, "reply written" => Written,
+        "reply glimpsed" => Glimpsed, "reply space" => Space, "reply stats" => Stats,
+    }
+}
+
+#[test]
+fn bodies_decode_and_encode_to_the_same_bytes() {
+    for (what, body) in bodies() {
+        assert_eq!(again(&what, &body), Ok(body.clone()), "{what}");
+    }
+}
+
+#[test]
+fn a_body_cut_short_or_prolonged_is_a_breach() {
+    for (what, body) in bodies() {
+        if body.is_empty() {
+            continue;
+        }
+        for end in 0..body.len() {
+            assert!(matches!(again(&what, &body[..end]), Err(Flaw::Breach(_))), "{what} to {end}");
+        }
+        let longer = [&body[..], &[0]].concat();
+        assert_eq!(again(&what, &longer), Err(Flaw::Breach(Breach::Malformed)), "{what}");
+    }
+}
+
+/// xorshift64*: the tests' dice.
+fn roll(state: &mut u64) -> u64 {
+    *state ^= *state >> 12;
+    *state ^= *state << 25;
+    *state ^= *state >> 27;
+    state.wrapping_mul(0x2545_f491_4f6c_dd1d)
+}
+
+#[test]
+fn changed_bytes_never_panic_and_what_decodes_encodes_the_same() {
+    let bodies = bodies();
+    let mut dice = 0x1a2b_3c4d_u64;
+    for _ in 0..2_000 {
+        for (what, body) in &bodies {
+            let mut body = body.clone();
+            for _ in 0..=roll(&mut dice) % 3 {
+                if !body.is_empty() {
+                    let at = usize::try_from(roll(&mut dice)).unwrap() % body.len();
+                    body[at] = u8::try_from(roll(&mut dice) & 0xff).unwrap();
+                }
+            }
+            if let Ok(bytes) = again(what, &body) {
+                assert_eq!(bytes, body, "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn any_single_changed_byte_of_a_frame_is_noticed() {
+    for (what, frame) in frames() {
+        for at in 0..frame.len() {
+            let mut changed = frame.clone();
+            changed[at] ^= 0x20;
+            assert!(Head::decode(&changed).is_err(), "{what}: byte {at}");
+        }
+        assert!(Head::decode(&frame[..frame.len() - 1]).is_err());
+    }
+}
+
+#[test]
+fn lengths_beyond_the_limits_are_refused_before_memory_is_taken() {
+    let frames = frames();
+    let mut head: [u8; HEAD_BYTES] = *frames["frame request"].first_chunk().unwrap();
+    head[8..12].copy_from_slice(&(BODY_BYTES_MAX + 1).to_le_bytes());
+    assert_eq!(Lengths::peek(&head), Err(Breach::TooLong));
+    head[8..12].copy_from_slice(&0_u32.to_le_bytes());
+    head[12..16].copy_from_slice(&(BULK_BYTES_MAX + 1).to_le_bytes());
+    assert_eq!(Lengths::peek(&head), Err(Breach::TooLong));
+    let mut hello: [u8; HEAD_BYTES] = *frames["frame hello"].first_chunk().unwrap();
+    hello[12..16].copy_from_slice(&1_u32.to_le_bytes());
+    assert_eq!(Lengths::peek(&hello), Err(Breach::TooLong), "a greeting carries no bulk");
+    hello[0] = b'X';
+    assert_eq!(Lengths::peek(&hello), Err(Breach::Magic));
+}
+
+#[test]
+fn proofs_hold_for_one_direction_one_nonce_and_one_secret() {
+    let secret = Secret::new([1; 32]);
+    let (hello, nonce) = (b"hello".as_slice(), [2; 32]);
+    let proof = secret.client_proof(hello, &nonce);
+    assert!(secret.client_proven(hello, &nonce, &proof));
+    assert!(!secret.server_proven(hello, &nonce, &proof));
+    assert!(!secret.client_proven(b"hellp", &nonce, &proof));
+    assert!(!secret.client_proven(hello, &[3; 32], &proof));
+    assert!(!Secret::new([2; 32]).client_proven(hello, &nonce, &proof));
+    assert_eq!(format!("{secret:?}"), "Secret(..)", "a secret does not print itself");
+}
+
+#[test]
+fn names_are_checked() {
+    assert_eq!(Name::new(&[b'x'; 256]), Err(Status::NameTooLong));
+    assert!(Name::new(&[b'x'; 255]).is_ok());
+    for wrong in [&b"."[..], b"..", b"a/b", b"a\0b"] {
+        assert_eq!(Name::new(wrong), Err(Status::Invalid));
+    }
+    assert_eq!(Name::new(b""), Err(Status::NotFound));
+    let mut body = Lookup { caller: caller(), parent: InodeNo::ROOT, name: name("a") }.to_bytes();
+    body.truncate(body.len() - 3);
+    body.extend_from_slice(&256_u16.to_le_bytes());
+    body.extend_from_slice(&[b'x'; 256]);
+    assert_eq!(
+        Lookup::decode_all(&body),
+        Err(Flaw::Status(Status::NameTooLong)),
+        "an over-long name is the user's mistake, not a breach"
+    );
+}
+
+#[test]
+fn the_later_of_write_and_set_says_when_contents_changed() {
+    let at = |secs| Timestamp { secs, nanos: 0 };
+    let times = Times { mtime: at(10), mtime_set: at(100), ctime: at(120) };
+    assert_eq!(times.after_write(None), times);
+    assert_eq!(times.after_write(Some(at(99))), times, "utimes after the write stands");
+    let written = Times { mtime: at(110), mtime_set: at(110), ctime: at(120) };
+    assert_eq!(times.after_write(Some(at(110))), written, "a chmod at 120 hides no write");
+    assert_eq!(times.after_write(Some(at(130))).ctime, at(130));
+}
+
+#[test]
+fn shards_spread_over_lanes_and_numbers_are_unique() {
+    let map = Map { lane_count: 3, meta_shard_count: 64, data_shard_count: 64 };
+    let mut per_shard = [0_u32; 64];
+    for count in 1..=64_000 {
+        let shard = map.data_shard(InodeNo::new(0, count), 0);
+        assert!(map.has(shard));
+        per_shard[usize::from(shard.index())] += 1;
+    }
+    assert!(per_shard.iter().all(|count| (800..1200).contains(count)), "{per_shard:?}");
+    assert_eq!(InodeNo::ROOT.shard(), ShardId::meta(0));
+    assert_eq!(InodeNo::new(63, 5).shard(), ShardId::meta(63));
+    let mut numbers: Vec<u16> = Op::ALL.iter().map(|op| op.number()).collect();
+    numbers.dedup();
+    assert_eq!(numbers.len(), Op::ALL.len());
+    for &op in Op::ALL {
+        assert_eq!(Op::from_number(op.number()), Some(op));
+    }
+    for &status in Status::ALL {
+        assert_eq!(Status::from_number(status.number()), Some(status));
+    }
+}
