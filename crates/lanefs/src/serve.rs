@@ -5,14 +5,21 @@
 //! turns, and a clean end has everything answered on disk.
 
 use crate::args;
+use crate::exit::{Code, Exit};
 use crate::lanes::{self, News, count_text};
 use crate::{out, secret, signals, up};
 use anyhow::{Context as _, Result, bail};
-use ring::{Mesh, Stopper};
+use lane::{Export, Lane, Restore};
+use ring::{LogFile, Mesh, Stopper};
+use std::fs::File;
 use std::net::TcpListener;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use store::{Shape, Store};
+use wire::{Map, Secret};
+
+/// As the Hello has it.
+const EXPORT_NAME_BYTES_MAX: usize = 64;
 
 /// Runs the command.
 pub(crate) fn run(args: &args::Serve) -> Result<()> {
@@ -87,14 +94,109 @@ fn wait_for_end(news: &Receiver<News>, stoppers: &[Stopper]) -> Result<()> {
     Ok(())
 }
 
+/// Replays the logs and starts a lane on each core.
 fn start(
-    _args: &args::Serve,
-    _store: &Store,
-    _listener: TcpListener,
-    _secret: wire::Secret,
+    args: &args::Serve,
+    store: &Store,
+    listener: TcpListener,
+    secret: Secret,
     cores: &[u16],
-    _tell: &Sender<News>,
+    tell: &Sender<News>,
 ) -> Result<Vec<Stopper>> {
-    let posts = Mesh::posts(u16::try_from(cores.len())?)?;
-    Ok(posts.iter().map(ring::Post::stopper).collect())
+    ring::raise_fd_limit().context("cannot raise the limit of open files")?;
+    let lane_count = u16::try_from(cores.len())?;
+    let superblock = store.superblock();
+    let map = Map {
+        lane_count,
+        meta_shard_count: superblock.meta_shard_count,
+        data_shard_count: superblock.data_shard_count,
+    };
+    let mut restore = Restore::new(map, superblock.created_ns);
+    let replayed = store.replay(|record| restore.feed(record))?;
+    if replayed.torn_count > 0 {
+        out::complain(&format!(
+            "{} log(s) ended in a batch that was never acknowledged; it was cut off",
+            replayed.torn_count
+        ));
+    }
+    let exports = exports(&args.exports)?;
+    let objects = File::open(store.objects_path()).context("cannot open the objects' folder")?;
+    let posts = Mesh::posts(lane_count)?;
+    let stoppers = posts.iter().map(ring::Post::stopper).collect();
+    let mut listener = Some(OwnedFd::from(listener));
+    let restored = restore.into_lanes(lane_count, store.boot_id());
+    for ((post, restored), core) in posts.into_iter().zip(restored).zip(cores) {
+        let lane = post.lane();
+        let config = lane::Config {
+            lane,
+            map,
+            fs: superblock.fs,
+            secret: secret.clone(),
+            boot_id: store.boot_id(),
+            exports: exports.clone(),
+            seed: library::random()?,
+            limits: lane::Limits::default(),
+        };
+        let (log, start_offset) = store.new_log(lane, lane_count)?;
+        let reserve_bytes = LogFile::RESERVE_BYTES;
+        let log = LogFile { file: log, start_offset, reserve_bytes };
+        let objects = OwnedFd::from(objects.try_clone()?);
+        // One lane listens; the Hello names the lane that a connection is handed to.
+        let listener = listener.take();
+        lanes::start(format!("lane {lane}"), *core, tell.clone(), move || {
+            let mut ring_config = ring::Config::new(lane);
+            ring_config.post = Some(post);
+            ring_config.listener = listener;
+            ring_config.log = Some(log);
+            ring_config.store = Some(objects);
+            Ok((ring_config, Lane::new(config, restored)))
+        })?;
+    }
+    Ok(stoppers)
+}
+
+/// The default export and those named on the command line.
+fn exports(named: &[String]) -> Result<Vec<Export>> {
+    let mut exports = vec![Export { name: String::new(), root_trusted: false }];
+    for text in named {
+        let (name, squash) = text.split_once('=').unwrap_or((text, ""));
+        let root_trusted = match squash {
+            "" => false,
+            "no-root-squash" => true,
+            _ => {
+                let line = format!("--export {text}: after `=` only no-root-squash is known");
+                return Err(Exit::new(Code::Usage, line).into());
+            }
+        };
+        let fits = !name.is_empty() && name.len() <= EXPORT_NAME_BYTES_MAX;
+        if !fits || exports.iter().any(|export| export.name == name) {
+            let line = format!("--export {text}: a name of its own, 1 to 64 bytes");
+            return Err(Exit::new(Code::Usage, line).into());
+        }
+        exports.push(Export { name: name.to_owned(), root_trusted });
+    }
+    Ok(exports)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn root_is_trusted_only_where_it_is_said() {
+        let exports = exports(&["up=no-root-squash".to_owned(), "other".to_owned()]).unwrap();
+        let found: Vec<(&str, bool)> =
+            exports.iter().map(|export| (export.name.as_str(), export.root_trusted)).collect();
+        assert_eq!(found, [("", false), ("up", true), ("other", false)]);
+    }
+
+    #[test]
+    fn exports_that_mean_nothing_are_refused() {
+        for text in ["", "a=root", "=no-root-squash"] {
+            assert!(exports(&[text.to_owned()]).is_err(), "{text}");
+        }
+        assert!(exports(&["a".to_owned(), "a".to_owned()]).is_err());
+        assert!(exports(&["n".repeat(65)]).is_err());
+    }
 }

@@ -62,7 +62,6 @@ impl Child {
             Role::Server => server_command(plan)?,
             Role::Mount => mount_command(plan),
         };
-        command.arg("--parent-pid").arg(std::process::id().to_string());
         // A group of its own: Ctrl-C is for us, who end our children in the right order.
         command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped());
         let started = Instant::now();
@@ -82,7 +81,8 @@ impl Child {
 
 fn server_command(plan: &Plan) -> Result<Command> {
     let mut command = myself();
-    command.arg("serve").arg("--store").arg(&plan.store);
+    command.arg("serve").arg("--parent-pid").arg(std::process::id().to_string());
+    command.arg("--store").arg(&plan.store);
     command.arg("--secret-file").arg(&plan.secret_file);
     command.arg("--export").arg(format!("{EXPORT}=no-root-squash"));
     command.arg("--listen").arg(plan.address.to_string()).arg("--listen-on-stdin");
@@ -95,7 +95,8 @@ fn server_command(plan: &Plan) -> Result<Command> {
 
 fn mount_command(plan: &Plan) -> Command {
     let mut command = myself();
-    command.arg("mount").arg("--export").arg(EXPORT);
+    command.arg("mount").arg("--parent-pid").arg(std::process::id().to_string());
+    command.arg("--export").arg(EXPORT);
     command.arg("--secret-file").arg(&plan.secret_file).arg("--fuse").arg(plan.fuse.text());
     if let Some(lanes) = plan.lanes {
         command.arg("--lanes").arg(lanes.to_string());
