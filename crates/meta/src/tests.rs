@@ -1,1 +1,250 @@
-#![allow(clippy::unwrap_used, missing_docs)]
+//! A shard with its log, asked as a lane asks.
+#![allow(clippy::unwrap_used, clippy::wildcard_enum_match_arm, missing_docs)]
+
+mod attrs;
+mod directory;
+mod handles;
+mod listing;
+mod model;
+mod names;
+mod permission;
+mod random;
+mod redo;
+mod xattrs;
+
+use crate::{Ask, Effect, Shard};
+use alloc::string::String;
+use alloc::vec::Vec;
+use wire::{
+    Attr, Bytes, Caller, ClientUuid, Create, Created, Entry, Getattr, Groups, Handle, HandleId,
+    InodeNo, Lookup, Mkdir, Name, Op, Open, SetTime, Setattr, ShardId, Status, Timestamp, Transno,
+    Unlink, Wire,
+};
+
+/// A xorshift generator: the same seed, the same run.
+pub(crate) struct Dice(u64);
+
+impl Dice {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    pub(crate) fn roll(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    pub(crate) fn below(&mut self, limit: usize) -> usize {
+        usize::try_from(self.roll() % u64::try_from(limit).unwrap()).unwrap()
+    }
+
+    pub(crate) fn chance(&mut self, percent: usize) -> bool {
+        self.below(100) < percent
+    }
+
+    pub(crate) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len())]
+    }
+
+    pub(crate) fn bytes(&mut self, count: usize) -> Vec<u8> {
+        (0..count).map(|_| self.roll().to_le_bytes()[3]).collect()
+    }
+}
+
+pub(crate) const ROOT: InodeNo = InodeNo::ROOT;
+pub(crate) const MADE_NS: u64 = 1_000_000_000;
+pub(crate) const ALICE: ClientUuid = ClientUuid([1; 16]);
+pub(crate) const BOB: ClientUuid = ClientUuid([2; 16]);
+
+pub(crate) fn root() -> Caller<'static> {
+    Caller { uid: 0, gid: 0, groups: Groups::Unknown }
+}
+
+pub(crate) fn user(uid: u32, gid: u32) -> Caller<'static> {
+    Caller { uid, gid, groups: Groups::Known(&[]) }
+}
+
+pub(crate) fn name(text: &str) -> Name<'_> {
+    Name::new(text.as_bytes()).unwrap()
+}
+
+pub(crate) fn write_handle(id: u64) -> Handle {
+    Handle { id: HandleId(id), write: true }
+}
+
+pub(crate) fn read_handle(id: u64) -> Handle {
+    Handle { id: HandleId(id), write: false }
+}
+
+/// A shard, what it recorded, and a clock that goes on by a second with every request.
+pub(crate) struct World {
+    pub(crate) shard: Shard,
+    boot_id: u64,
+    pub(crate) log: Vec<(Transno, Vec<u8>)>,
+    pub(crate) now: Timestamp,
+    pub(crate) client: ClientUuid,
+    pub(crate) root_trusted: bool,
+    pub(crate) reply: Vec<u8>,
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        Self {
+            shard: Shard::new(ShardId::meta(0), MADE_NS),
+            boot_id: 0,
+            log: Vec::new(),
+            now: Timestamp { secs: 100, nanos: 0 },
+            client: ALICE,
+            root_trusted: true,
+            reply: Vec::new(),
+        }
+    }
+
+    /// Executes, records, and checks what holds for every op.
+    pub(crate) fn execute<'a>(&mut self, op: Op, args: &impl Wire<'a>) -> Effect {
+        let effect = self.execute_bytes(op, &args.to_bytes());
+        effect.expect("a well-formed body is no breach")
+    }
+
+    pub(crate) fn execute_bytes(&mut self, op: Op, body: &[u8]) -> Result<Effect, wire::Breach> {
+        self.now.secs += 1;
+        let (client, root_trusted, now) = (self.client, self.root_trusted, self.now);
+        let mut changes = Vec::new();
+        self.reply.clear();
+        let last = self.shard.transno_last();
+        let ask = Ask { op, body, client, root_trusted, now };
+        let effect = self.shard.execute(&ask, &mut self.reply, &mut changes)?;
+        assert_eq!(effect.transno == Transno(0), changes.is_empty());
+        if effect.status != Status::Ok {
+            assert!(changes.is_empty() && self.reply.is_empty());
+        }
+        if effect.transno == Transno(0) {
+            assert_eq!(self.shard.transno_last(), last);
+        } else {
+            assert!(effect.transno > last);
+            assert_eq!(self.shard.transno_last(), effect.transno);
+            self.log.push((effect.transno, changes));
+        }
+        Ok(effect)
+    }
+
+    pub(crate) fn status<'a>(&mut self, op: Op, args: &impl Wire<'a>) -> Status {
+        self.execute(op, args).status
+    }
+
+    /// Executes what must succeed and decodes its reply.
+    pub(crate) fn answer<'a, 's, R: Wire<'s>>(&'s mut self, op: Op, args: &impl Wire<'a>) -> R {
+        assert_eq!(self.status(op, args), Status::Ok, "{op:?}");
+        R::decode_all(&self.reply).unwrap()
+    }
+
+    pub(crate) fn mkdir(&mut self, parent: InodeNo, text: &str, mode: u32) -> InodeNo {
+        let args = Mkdir { caller: root(), parent, name: name(text), mode };
+        self.answer::<Entry>(Op::Mkdir, &args).attr.inode
+    }
+
+    pub(crate) fn file(&mut self, parent: InodeNo, text: &str, mode: u32) -> InodeNo {
+        self.create(root(), parent, text, mode).unwrap().attr.inode
+    }
+
+    pub(crate) fn create(
+        &mut self,
+        caller: Caller<'_>,
+        parent: InodeNo,
+        text: &str,
+        mode: u32,
+    ) -> Result<Created, Status> {
+        let (exclusive, read, handle) = (true, false, None);
+        let args = Create { caller, parent, name: name(text), mode, exclusive, read, handle };
+        match self.status(Op::Create, &args) {
+            Status::Ok => Ok(Created::decode_all(&self.reply).unwrap()),
+            status => Err(status),
+        }
+    }
+
+    pub(crate) fn symlink(&mut self, parent: InodeNo, text: &str, target: &[u8]) -> InodeNo {
+        let target = Bytes(target);
+        let args = wire::Symlink { caller: root(), parent, name: name(text), target };
+        self.answer::<Entry>(Op::Symlink, &args).attr.inode
+    }
+
+    pub(crate) fn unlink(&mut self, parent: InodeNo, text: &str) -> Effect {
+        self.execute(Op::Unlink, &Unlink { caller: root(), parent, name: name(text) })
+    }
+
+    pub(crate) fn open(&mut self, inode: InodeNo, handle: Handle) -> Status {
+        let args = Open { caller: root(), inode, read: true, execute: false, handle };
+        self.status(Op::Open, &args)
+    }
+
+    pub(crate) fn attr(&mut self, inode: InodeNo) -> Attr {
+        self.answer::<Entry>(Op::Getattr, &Getattr { inode }).attr
+    }
+
+    pub(crate) fn lookup(&mut self, parent: InodeNo, text: &str) -> Option<InodeNo> {
+        let args = Lookup { caller: root(), parent, name: name(text) };
+        match self.status(Op::Lookup, &args) {
+            Status::Ok => Some(Entry::decode_all(&self.reply).unwrap().attr.inode),
+            status => {
+                assert_eq!(status, Status::NotFound);
+                None
+            }
+        }
+    }
+
+    /// Sets mode and owner as root.
+    pub(crate) fn set(&mut self, inode: InodeNo, mode: u32, uid: u32, gid: u32) {
+        let owner = Setattr { uid: Some(uid), gid: Some(gid), ..setattr(inode) };
+        assert_eq!(self.status(Op::Setattr, &owner), Status::Ok);
+        let args = Setattr { mode: Some(mode), ..setattr(inode) };
+        assert_eq!(self.status(Op::Setattr, &args), Status::Ok);
+    }
+
+    pub(crate) fn dump(&self) -> Vec<String> {
+        self.shard.state.dump()
+    }
+
+    /// A shard made from the log, redone `times` times over.
+    pub(crate) fn redone(&self, times: usize) -> Shard {
+        let mut shard = Shard::new(ShardId::meta(0), MADE_NS);
+        for _ in 0..times {
+            for (transno, changes) in &self.log {
+                shard.replay(*transno, changes).unwrap();
+            }
+        }
+        shard
+    }
+
+    /// The log alone gives this state, redone once or more often.
+    pub(crate) fn check_redo(&self) {
+        for times in 1..=2 {
+            let redone = self.redone(times);
+            assert_eq!(self.dump(), redone.state.dump(), "redone {times} times");
+            if self.boot_id == 0 {
+                assert_eq!(self.shard.state.numbers(), redone.state.numbers());
+            }
+        }
+    }
+
+    /// Stops and starts again from the log.
+    pub(crate) fn restart(&mut self) {
+        self.boot_id += 1;
+        self.shard = self.redone(1);
+        self.shard.start_boot(self.boot_id);
+    }
+}
+
+/// A setattr by root that asks for nothing.
+pub(crate) fn setattr(inode: InodeNo) -> Setattr<'static> {
+    Setattr {
+        caller: root(),
+        inode,
+        mode: None,
+        uid: None,
+        gid: None,
+        atime: SetTime::Keep,
+        mtime: SetTime::Keep,
+    }
+}

@@ -1,0 +1,120 @@
+//! Setattr and getattr: mode, owner, group, times.
+
+use super::{ROOT, World, setattr, user};
+use wire::{Caller, Getattr, Groups, InodeNo, Op, SetTime, Setattr, Status, Timestamp, Transno};
+
+const AT: Timestamp = Timestamp { secs: 12, nanos: 34 };
+
+#[test]
+fn an_unknown_inode_is_stale() {
+    let mut world = World::new();
+    for inode in [InodeNo(0), InodeNo(9), InodeNo::new(3, 1), InodeNo(u64::MAX)] {
+        assert_eq!(world.status(Op::Getattr, &Getattr { inode }), Status::Stale);
+        assert_eq!(world.status(Op::Setattr, &setattr(inode)), Status::Stale);
+    }
+}
+
+#[test]
+fn asking_for_nothing_changes_nothing() {
+    let mut world = World::new();
+    let effect = world.execute(Op::Setattr, &setattr(ROOT));
+    assert_eq!((effect.status, effect.transno), (Status::Ok, Transno(0)));
+}
+
+#[test]
+fn the_owner_changes_the_mode_and_others_do_not() {
+    let mut world = World::new();
+    let file = world.file(ROOT, "f", 0o644);
+    world.set(file, 0o644, 5, 6);
+    let chmod = |caller, mode| Setattr { caller, mode: Some(mode), ..setattr(file) };
+    assert_eq!(world.status(Op::Setattr, &chmod(user(7, 6), 0o600)), Status::NotPermitted);
+    let before = world.attr(file).version;
+    let effect = world.execute(Op::Setattr, &chmod(user(5, 9), 0o17_600));
+    assert_eq!((effect.status, effect.pre_versions.as_slice()), (Status::Ok, &[before][..]));
+    let attr = world.attr(file);
+    assert_eq!((attr.mode, attr.version), (0o5600, effect.transno), "set-gid is gone: not in it");
+    assert_eq!(attr.ctime.secs, world.now.secs - 1);
+    world.check_redo();
+}
+
+#[test]
+fn set_group_id_is_for_members() {
+    let mut world = World::new();
+    let file = world.file(ROOT, "f", 0o644);
+    world.set(file, 0o644, 5, 6);
+    let unknown = Caller { uid: 5, gid: 9, groups: Groups::Unknown };
+    let chmod = |caller, mode| Setattr { caller, mode: Some(mode), ..setattr(file) };
+    assert_eq!(world.status(Op::Setattr, &chmod(unknown, 0o2755)), Status::NeedGroups);
+    assert_eq!(world.status(Op::Setattr, &chmod(unknown, 0o755)), Status::Ok);
+    let six = 6_u32.to_le_bytes();
+    let member = Caller { groups: Groups::Known(&six), ..unknown };
+    assert_eq!(world.status(Op::Setattr, &chmod(member, 0o2755)), Status::Ok);
+    assert_eq!(world.attr(file).mode, 0o2755);
+}
+
+#[test]
+fn only_root_gives_files_away() {
+    let mut world = World::new();
+    let file = world.file(ROOT, "f", 0o644);
+    world.set(file, 0o6755, 5, 6);
+    let give = |caller, uid, gid| Setattr { caller, uid, gid, ..setattr(file) };
+    let seven = 7_u32.to_le_bytes();
+    let owner = Caller { uid: 5, gid: 6, groups: Groups::Known(&seven) };
+    let lazy = Caller { groups: Groups::Unknown, ..owner };
+    for (caller, uid, gid, status) in [
+        (owner, Some(8), None, Status::NotPermitted),
+        (owner, None, Some(8), Status::NotPermitted),
+        (user(9, 7), None, Some(7), Status::NotPermitted),
+        (lazy, None, Some(7), Status::NeedGroups),
+        (lazy, None, Some(6), Status::Ok),
+        (owner, Some(5), Some(7), Status::Ok),
+        (owner, Some(u32::MAX), None, Status::Invalid),
+    ] {
+        assert_eq!(world.status(Op::Setattr, &give(caller, uid, gid)), status, "{uid:?} {gid:?}");
+    }
+    let attr = world.attr(file);
+    assert_eq!((attr.uid, attr.gid, attr.mode), (5, 7, 0o755), "set-id bits are gone");
+    world.check_redo();
+}
+
+#[test]
+fn set_group_without_execution_stays_and_directories_keep_their_bits() {
+    let mut world = World::new();
+    let (file, dir) = (world.file(ROOT, "f", 0o644), world.mkdir(ROOT, "d", 0o755));
+    for inode in [file, dir] {
+        world.set(inode, 0o6745, 5, 6);
+        let give = Setattr { uid: Some(7), ..setattr(inode) };
+        assert_eq!(world.status(Op::Setattr, &give), Status::Ok);
+    }
+    assert_eq!((world.attr(file).mode, world.attr(dir).mode), (0o2745, 0o6745));
+}
+
+#[test]
+fn the_owner_sets_any_time_and_writers_the_present() {
+    let mut world = World::new();
+    let file = world.file(ROOT, "f", 0o644);
+    world.set(file, 0o646, 5, 6);
+    let times = |caller, atime, mtime| Setattr { caller, atime, mtime, ..setattr(file) };
+    let (keep, now, at) = (SetTime::Keep, SetTime::Now, SetTime::At(AT));
+    assert_eq!(world.status(Op::Setattr, &times(user(9, 9), now, now)), Status::Ok);
+    assert_eq!(world.attr(file).mtime.secs, world.now.secs - 1);
+    assert_eq!(world.status(Op::Setattr, &times(user(9, 9), keep, at)), Status::NotPermitted);
+    assert_eq!(world.status(Op::Setattr, &times(user(9, 6), keep, now)), Status::Access);
+    assert_eq!(world.status(Op::Setattr, &times(user(5, 5), at, keep)), Status::Ok);
+    let attr = world.attr(file);
+    assert_eq!((attr.atime, attr.ctime.secs), (AT, world.now.secs - 1));
+    assert_eq!(world.status(Op::Setattr, &times(user(5, 5), keep, at)), Status::Ok);
+    assert_eq!(world.attr(file).mtime, AT);
+    world.check_redo();
+}
+
+#[test]
+fn a_symbolic_link_has_no_mode_to_change() {
+    let mut world = World::new();
+    let symlink = world.symlink(ROOT, "l", b"x");
+    let chmod = Setattr { mode: Some(0o600), ..setattr(symlink) };
+    assert_eq!(world.status(Op::Setattr, &chmod), Status::NotSupported);
+    let give = Setattr { uid: Some(7), ..setattr(symlink) };
+    assert_eq!(world.status(Op::Setattr, &give), Status::Ok);
+    assert_eq!((world.attr(symlink).uid, world.attr(symlink).mode), (7, 0o777));
+}

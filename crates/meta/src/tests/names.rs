@@ -1,0 +1,297 @@
+//! Names: create, mkdir, symlink, link, unlink, rmdir, rename, lookup, readlink.
+
+use super::{ALICE, ROOT, World, name, read_handle, root, setattr, user, write_handle};
+use crate::ops::LINK_COUNT_MAX;
+use disk::Change;
+use wire::{
+    Bytes, Create, Created, FileKind, InodeNo, Link, Mkdir, Op, Readlink, Rename, Rmdir, Setattr,
+    Status, Symlink, Target, Transno, Wire, attr_flag,
+};
+
+fn rename(world: &mut World, from: (InodeNo, &str), to: (InodeNo, &str)) -> Status {
+    world.status(Op::Rename, &rename_args(from, to))
+}
+
+fn rename_args<'a>(from: (InodeNo, &'a str), to: (InodeNo, &'a str)) -> Rename<'a> {
+    Rename {
+        caller: root(),
+        parent: from.0,
+        name: name(from.1),
+        new_parent: to.0,
+        new_name: name(to.1),
+        no_replace: false,
+    }
+}
+
+fn link(world: &mut World, inode: InodeNo, parent: InodeNo, text: &str) -> Status {
+    world.status(Op::Link, &Link { caller: root(), inode, parent, name: name(text) })
+}
+
+fn rmdir(world: &mut World, parent: InodeNo, text: &str) -> Status {
+    world.status(Op::Rmdir, &Rmdir { caller: root(), parent, name: name(text) })
+}
+
+#[test]
+fn the_root_is_made_with_the_store() {
+    let mut world = World::new();
+    let attr = world.attr(ROOT);
+    assert_eq!((attr.kind, attr.mode, attr.uid, attr.gid), (FileKind::Directory, 0o755, 0, 0));
+    assert_eq!((attr.nlink, attr.mtime.secs, world.shard.inode_count()), (2, 1, 1));
+    let other = crate::Shard::new(wire::ShardId::meta(1), 5);
+    assert_eq!(other.inode_count(), 0);
+}
+
+#[test]
+fn a_created_file_has_a_name_and_its_directory_new_times() {
+    let mut world = World::new();
+    let created = world.create(user(7, 8), ROOT, "f", 0o7644);
+    assert_eq!(created, Err(Status::Access));
+    let created = world.create(root(), ROOT, "f", 0o7644).unwrap();
+    assert!(created.made);
+    assert_eq!((created.attr.mode, created.attr.nlink), (0o7644, 1));
+    assert_eq!(world.lookup(ROOT, "f"), Some(created.attr.inode));
+    let dir = world.attr(ROOT);
+    assert_eq!((dir.mtime, dir.ctime), (created.attr.ctime, created.attr.ctime));
+    assert_eq!(dir.version, Transno(0), "times of a directory are not versioned");
+    assert_eq!(world.create(root(), ROOT, "f", 0o644), Err(Status::Exists));
+    world.check_redo();
+}
+
+#[test]
+fn create_opens_what_exists_unless_it_shall_not() {
+    let mut world = World::new();
+    let file = world.file(ROOT, "f", 0o640);
+    world.mkdir(ROOT, "d", 0o755);
+    world.symlink(ROOT, "l", b"f");
+    let open = |text: &'static str| Create {
+        caller: root(),
+        parent: ROOT,
+        name: name(text),
+        mode: 0o600,
+        exclusive: false,
+        read: true,
+        handle: Some(write_handle(1)),
+    };
+    let created: Created = world.answer(Op::Create, &open("f"));
+    assert_eq!((created.made, created.attr.inode, created.attr.mode), (false, file, 0o640));
+    assert_eq!(created.attr.flags, attr_flag::SIZE_AT_DATA);
+    assert_eq!(world.status(Op::Create, &open("d")), Status::IsDirectory);
+    assert_eq!(world.status(Op::Create, &open("l")), Status::Loop);
+    let stranger = Create { caller: user(5, 5), ..open("f") };
+    assert_eq!(world.status(Op::Create, &stranger), Status::Access);
+    assert_eq!(world.status(Op::Create, &Create { exclusive: true, ..open("f") }), Status::Exists);
+    assert_eq!(
+        world.status(Op::Create, &Create { parent: file, ..open("x") }),
+        Status::NotDirectory
+    );
+    let unknown = Create { parent: InodeNo(77), ..open("x") };
+    assert_eq!(world.status(Op::Create, &unknown), Status::Stale);
+    world.check_redo();
+}
+
+#[test]
+fn a_new_file_may_be_written_whatever_its_mode() {
+    let mut world = World::new();
+    let dir = world.mkdir(ROOT, "d", 0o777);
+    let args = Create {
+        caller: user(5, 5),
+        parent: dir,
+        name: name("f"),
+        mode: 0o000,
+        exclusive: true,
+        read: true,
+        handle: Some(write_handle(1)),
+    };
+    world.set(dir, 0o777, 5, 5);
+    let created: Created = world.answer(Op::Create, &args);
+    assert!(created.made);
+    assert_eq!(created.attr.flags, attr_flag::SIZE_AT_DATA);
+    assert!(world.shard.handles.has_open(created.attr.inode, ALICE));
+}
+
+#[test]
+fn directories_count_their_links() {
+    let mut world = World::new();
+    let dir = world.mkdir(ROOT, "d", 0o7755);
+    assert_eq!(world.attr(dir).mode, 0o1755, "set-id bits are not for the maker to give");
+    let below = world.mkdir(dir, "e", 0o755);
+    assert_eq!((world.attr(ROOT).nlink, world.attr(dir).nlink, world.attr(below).nlink), (3, 3, 2));
+    assert_eq!(rmdir(&mut world, ROOT, "d"), Status::NotEmpty);
+    assert_eq!(rmdir(&mut world, dir, "e"), Status::Ok);
+    assert_eq!(rmdir(&mut world, dir, "e"), Status::NotFound);
+    assert_eq!(world.attr(dir).nlink, 2);
+    world.file(ROOT, "f", 0o644);
+    assert_eq!(rmdir(&mut world, ROOT, "f"), Status::NotDirectory);
+    assert_eq!(world.unlink(ROOT, "d").status, Status::IsDirectory);
+    assert_eq!(world.status(Op::Getattr, &wire::Getattr { inode: below }), Status::Stale);
+    let again = Mkdir { caller: root(), parent: ROOT, name: name("d"), mode: 0 };
+    assert_eq!(world.status(Op::Mkdir, &again), Status::Exists);
+    world.check_redo();
+}
+
+#[test]
+fn a_symbolic_link_keeps_its_target() {
+    let mut world = World::new();
+    let symlink = world.symlink(ROOT, "l", b"../x");
+    let attr = world.attr(symlink);
+    assert_eq!((attr.kind, attr.mode, attr.size_bytes), (FileKind::Symlink, 0o777, 4));
+    let target: Target<'_> = world.answer(Op::Readlink, &Readlink { inode: symlink });
+    assert_eq!(target.target.0, b"../x");
+    assert_eq!(world.status(Op::Readlink, &Readlink { inode: ROOT }), Status::Invalid);
+    let long = [b'x'; 4096];
+    for (target, status) in [
+        (&b""[..], Status::NotFound),
+        (&long[..], Status::NameTooLong),
+        (&b"a\0b"[..], Status::Invalid),
+        (&long[..4095], Status::Ok),
+    ] {
+        let target = Bytes(target);
+        let args = Symlink { caller: root(), parent: ROOT, name: name("m"), target };
+        assert_eq!(world.status(Op::Symlink, &args), status);
+    }
+    let effect = world.unlink(ROOT, "l");
+    assert_eq!((effect.status, effect.orphan), (Status::Ok, None));
+    assert_eq!(world.status(Op::Readlink, &Readlink { inode: symlink }), Status::Stale);
+    world.check_redo();
+}
+
+#[test]
+fn links_are_counted_and_the_last_one_leaves_an_orphan() {
+    let mut world = World::new();
+    let file = world.file(ROOT, "f", 0o644);
+    let dir = world.mkdir(ROOT, "d", 0o755);
+    assert_eq!(link(&mut world, file, dir, "g"), Status::Ok);
+    assert_eq!(link(&mut world, file, dir, "g"), Status::Exists);
+    assert_eq!(link(&mut world, dir, dir, "h"), Status::NotPermitted);
+    assert_eq!(link(&mut world, InodeNo(99), dir, "h"), Status::Stale);
+    assert_eq!(link(&mut world, InodeNo::new(1, 5), dir, "h"), Status::CrossDevice);
+    assert_eq!(world.attr(file).nlink, 2);
+    let before = world.attr(file).version;
+    let effect = world.unlink(ROOT, "f");
+    assert_eq!((effect.orphan, effect.pre_versions.as_slice()[1]), (None, before));
+    let attr = world.attr(file);
+    assert_eq!((attr.nlink, attr.version), (1, effect.transno));
+    let effect = world.unlink(dir, "g");
+    assert_eq!(effect.orphan, Some(file));
+    assert_eq!(world.shard.orphans().collect::<alloc::vec::Vec<_>>(), [file]);
+    assert_eq!(link(&mut world, file, dir, "again"), Status::NotFound);
+    world.check_redo();
+}
+
+#[test]
+fn an_inode_has_only_so_many_links() {
+    let mut world = World::new();
+    let file = world.file(ROOT, "f", 0o644);
+    let mut row = world.shard.state.inode(file).unwrap().row;
+    row.nlink = LINK_COUNT_MAX;
+    let full = Change::Inode { row }.to_bytes();
+    world.shard.replay(Transno(50), &full).unwrap();
+    assert_eq!(link(&mut world, file, ROOT, "g"), Status::TooManyLinks);
+}
+
+#[test]
+fn a_file_moves_and_replaces() {
+    let mut world = World::new();
+    let (dir, file) = (world.mkdir(ROOT, "d", 0o755), world.file(ROOT, "f", 0o644));
+    let victim = world.file(dir, "g", 0o644);
+    assert_eq!(rename(&mut world, (ROOT, "nothing"), (dir, "g")), Status::NotFound);
+    let kept = Rename { no_replace: true, ..rename_args((ROOT, "f"), (dir, "g")) };
+    assert_eq!(world.status(Op::Rename, &kept), Status::Exists);
+    let effect = world.execute(Op::Rename, &rename_args((ROOT, "f"), (dir, "g")));
+    assert_eq!((effect.status, effect.orphan), (Status::Ok, Some(victim)));
+    assert_eq!(effect.pre_versions.as_slice().len(), 4);
+    assert_eq!((world.lookup(ROOT, "f"), world.lookup(dir, "g")), (None, Some(file)));
+    assert_eq!((world.attr(file).version, world.attr(file).nlink), (effect.transno, 1));
+    assert_eq!(rename(&mut world, (dir, "g"), (dir, "g")), Status::Ok);
+    assert_eq!(rename(&mut world, (dir, "g"), (InodeNo::new(2, 9), "g")), Status::CrossDevice);
+    world.check_redo();
+}
+
+#[test]
+fn renaming_one_name_of_an_inode_over_another_does_nothing() {
+    let mut world = World::new();
+    let file = world.file(ROOT, "f", 0o644);
+    assert_eq!(link(&mut world, file, ROOT, "g"), Status::Ok);
+    let effect = world.execute(Op::Rename, &rename_args((ROOT, "f"), (ROOT, "g")));
+    assert_eq!((effect.status, effect.transno), (Status::Ok, Transno(0)));
+    assert_eq!((world.lookup(ROOT, "f"), world.lookup(ROOT, "g")), (Some(file), Some(file)));
+}
+
+#[test]
+fn a_directory_moves_with_its_parent_and_counts() {
+    let mut world = World::new();
+    let (a, b) = (world.mkdir(ROOT, "a", 0o755), world.mkdir(ROOT, "b", 0o755));
+    let moved = world.mkdir(a, "m", 0o755);
+    assert_eq!(rename(&mut world, (a, "m"), (b, "m")), Status::Ok);
+    assert_eq!((world.attr(a).nlink, world.attr(b).nlink), (2, 3));
+    assert_eq!(world.shard.state.inode(moved).unwrap().row.parent, b);
+    // Over an empty directory; the counts stay.
+    let victim = world.mkdir(a, "v", 0o755);
+    assert_eq!(rename(&mut world, (b, "m"), (a, "v")), Status::Ok);
+    assert_eq!((world.attr(a).nlink, world.attr(b).nlink), (3, 2));
+    assert_eq!(world.status(Op::Getattr, &wire::Getattr { inode: victim }), Status::Stale);
+    // Within one directory over an empty one.
+    world.mkdir(a, "w", 0o755);
+    assert_eq!(rename(&mut world, (a, "v"), (a, "w")), Status::Ok);
+    assert_eq!(world.attr(a).nlink, 3);
+    world.check_redo();
+}
+
+#[test]
+fn a_directory_never_moves_below_itself() {
+    let mut world = World::new();
+    let a = world.mkdir(ROOT, "a", 0o755);
+    let b = world.mkdir(a, "b", 0o755);
+    assert_eq!(rename(&mut world, (ROOT, "a"), (a, "x")), Status::Invalid);
+    assert_eq!(rename(&mut world, (ROOT, "a"), (b, "x")), Status::Invalid);
+    assert_eq!(rename(&mut world, (a, "b"), (ROOT, "a")), Status::NotEmpty);
+    world.check_redo();
+}
+
+#[test]
+fn kinds_do_not_replace_each_other() {
+    let mut world = World::new();
+    let dir = world.mkdir(ROOT, "d", 0o755);
+    world.file(ROOT, "f", 0o644);
+    assert_eq!(rename(&mut world, (ROOT, "d"), (ROOT, "f")), Status::NotDirectory);
+    assert_eq!(rename(&mut world, (ROOT, "f"), (ROOT, "d")), Status::IsDirectory);
+    world.mkdir(ROOT, "e", 0o755);
+    world.file(dir, "x", 0o644);
+    assert_eq!(rename(&mut world, (ROOT, "e"), (ROOT, "d")), Status::NotEmpty);
+    assert_eq!(rename(&mut world, (ROOT, "d"), (ROOT, "e")), Status::Ok);
+    world.check_redo();
+}
+
+#[test]
+fn nothing_is_made_in_a_removed_directory_that_is_still_open() {
+    let mut world = World::new();
+    let dir = world.mkdir(ROOT, "d", 0o777);
+    assert_eq!(world.open(dir, read_handle(1)), Status::Ok);
+    assert_eq!(rmdir(&mut world, ROOT, "d"), Status::Ok);
+    assert_eq!(world.attr(dir).nlink, 0);
+    assert_eq!(world.create(root(), dir, "f", 0o644), Err(Status::NotFound));
+    let args = Mkdir { caller: root(), parent: dir, name: name("x"), mode: 0o755 };
+    assert_eq!(world.status(Op::Mkdir, &args), Status::NotFound);
+    let file = world.file(ROOT, "f", 0o644);
+    assert_eq!(link(&mut world, file, dir, "g"), Status::NotFound);
+    assert_eq!(rename(&mut world, (ROOT, "f"), (dir, "g")), Status::NotFound);
+    world.check_redo();
+}
+
+#[test]
+fn a_set_group_directory_hands_its_group_down() {
+    let mut world = World::new();
+    let dir = world.mkdir(ROOT, "d", 0o777);
+    world.set(dir, 0o2777, 0, 50);
+    let below = world.mkdir(dir, "e", 0o755);
+    assert_eq!((world.attr(below).gid, world.attr(below).mode), (50, 0o2755));
+    let file = world.create(user(5, 6), dir, "f", 0o2755).unwrap();
+    assert_eq!((file.attr.uid, file.attr.gid, file.attr.mode), (5, 50, 0o755));
+    let member = world.create(user(5, 50), dir, "g", 0o2755).unwrap();
+    assert_eq!(member.attr.mode, 0o2755);
+    assert_eq!(world.attr(world.shard.state.inode(dir).unwrap().row.inode).gid, 50);
+    let plain = Setattr { mode: Some(0o777), ..setattr(dir) };
+    assert_eq!(world.status(Op::Setattr, &plain), Status::Ok);
+    assert_eq!(world.create(user(5, 6), dir, "h", 0o644).unwrap().attr.gid, 6);
+    world.check_redo();
+}

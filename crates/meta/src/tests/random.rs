@@ -1,0 +1,143 @@
+//! No body whatever makes a shard panic, or leaves a change behind that redo does not know.
+
+use super::{ALICE, BOB, Dice, ROOT, World, name, read_handle, root, user, write_handle};
+use alloc::vec::Vec;
+use wire::{
+    Access, Bytes, Caller, Close, Contents, Create, Getattr, Getxattr, Groups, HandleId, InodeNo,
+    Link, Listxattr, Lookup, Mkdir, Op, Open, Readdir, Readlink, Removexattr, Rename, Reopen,
+    Rmdir, SetTime, Setattr, Setxattr, Status, Symlink, Timestamp, Unlink, Wire,
+};
+
+fn bodies() -> Vec<(Op, Vec<u8>)> {
+    let (caller, parent, inode, name) = (root(), ROOT, InodeNo(2), name("f"));
+    let groups = Groups::Known(&[1, 0, 0, 0, 2, 0, 0, 0]);
+    let grouped = Caller { groups, ..user(5, 6) };
+    let (handle, at) = (write_handle(1), SetTime::At(Timestamp { secs: 5, nanos: 6 }));
+    let value = Bytes(b"value");
+    let key = Bytes(b"user.k");
+    let contents = Contents {
+        size_bytes: 5,
+        allocated_bytes: 4096,
+        write_time: Some(Timestamp { secs: 5, nanos: 6 }),
+    };
+    let create = Create {
+        caller,
+        parent,
+        name,
+        mode: 0o644,
+        exclusive: false,
+        read: true,
+        handle: Some(handle),
+    };
+    let setattr = Setattr {
+        caller: grouped,
+        inode,
+        mode: Some(0o755),
+        uid: Some(1),
+        gid: Some(2),
+        atime: SetTime::Now,
+        mtime: at,
+    };
+    let rename =
+        Rename { caller, parent, name, new_parent: ROOT, new_name: name, no_replace: false };
+    let readdir = Readdir { caller, inode: ROOT, cookie: 0, listing_bytes_max: 4096, attrs: true };
+    alloc::vec![
+        (Op::Lookup, Lookup { caller: grouped, parent, name }.to_bytes()),
+        (Op::Getattr, Getattr { inode }.to_bytes()),
+        (Op::Setattr, setattr.to_bytes()),
+        (Op::Create, create.to_bytes()),
+        (Op::Mkdir, Mkdir { caller, parent, name, mode: 0o755 }.to_bytes()),
+        (Op::Symlink, Symlink { caller, parent, name, target: value }.to_bytes()),
+        (Op::Link, Link { caller, inode, parent, name }.to_bytes()),
+        (Op::Unlink, Unlink { caller, parent, name }.to_bytes()),
+        (Op::Rmdir, Rmdir { caller, parent, name }.to_bytes()),
+        (Op::Rename, rename.to_bytes()),
+        (Op::Readlink, Readlink { inode }.to_bytes()),
+        (Op::Readdir, readdir.to_bytes()),
+        (Op::Open, Open { caller, inode, read: true, execute: false, handle }.to_bytes()),
+        (Op::Close, Close { inode, handle: HandleId(1), settle: Some(contents) }.to_bytes()),
+        (Op::Reopen, Reopen { inode, handle: read_handle(1) }.to_bytes()),
+        (Op::Access, Access { caller: grouped, inode, mask: 7 }.to_bytes()),
+        (Op::Getxattr, Getxattr { caller, inode, name: key }.to_bytes()),
+        (Op::Setxattr, Setxattr { caller, inode, name: key, value, flags: 0 }.to_bytes()),
+        (Op::Listxattr, Listxattr { caller, inode }.to_bytes()),
+        (Op::Removexattr, Removexattr { caller, inode, name: key }.to_bytes()),
+    ]
+}
+
+fn mutate(dice: &mut Dice, bytes: &mut Vec<u8>) {
+    for _ in 0..dice.below(4) {
+        let index = dice.below(bytes.len());
+        match dice.below(8) {
+            0 => bytes.truncate(index.max(1)),
+            1 => {
+                let inserted = dice.below(9);
+                let inserted = dice.bytes(inserted);
+                bytes.splice(index..index, inserted);
+            }
+            2 | 3 => bytes[index] ^= 1 << dice.below(8),
+            // Small numbers: other inodes, other names, other cases.
+            4 | 5 => bytes[index] = dice.bytes(1)[0] % 8,
+            _ => bytes[index] = dice.bytes(1)[0],
+        }
+    }
+}
+
+#[test]
+fn mutated_bodies() {
+    let originals = bodies();
+    for seed in 1..6 {
+        let (mut world, mut dice) = (World::new(), Dice::new(seed));
+        let (mut ok_count, mut breach_count) = (0, 0);
+        for _ in 0..8000 {
+            world.client = dice.pick(&[ALICE, BOB]);
+            world.root_trusted = dice.chance(80);
+            let (op, mut body) = originals[dice.below(originals.len())].clone();
+            mutate(&mut dice, &mut body);
+            match world.execute_bytes(op, &body) {
+                Ok(effect) => ok_count += usize::from(effect.status == Status::Ok),
+                Err(_) => breach_count += 1,
+            }
+        }
+        assert!(ok_count > 500 && breach_count > 1000, "{ok_count} {breach_count}");
+        world.check_redo();
+    }
+}
+
+#[test]
+fn random_bodies() {
+    let (mut world, mut dice) = (World::new(), Dice::new(1));
+    let mut breach_count = 0;
+    for _ in 0..20_000 {
+        let op = dice.pick(Op::ALL);
+        let count = dice.below(80);
+        let body = dice.bytes(count);
+        breach_count += usize::from(world.execute_bytes(op, &body).is_err());
+    }
+    assert!(breach_count > 10_000);
+    world.check_redo();
+}
+
+#[test]
+fn ops_of_others_are_refused() {
+    let mut world = World::new();
+    for op in [Op::Statfs, Op::Read, Op::Write, Op::Truncate, Op::Glimpse, Op::Stats, Op::Ping] {
+        assert_eq!(world.execute_bytes(op, &[]).unwrap().status, Status::NotImplemented);
+    }
+}
+
+#[test]
+fn a_name_that_is_the_users_mistake_is_answered() {
+    let mut world = World::new();
+    let mut body = Vec::new();
+    root().encode(&mut wire::Writer::new(&mut body));
+    ROOT.encode(&mut wire::Writer::new(&mut body));
+    let long = [b'x'; 256];
+    for (text, status) in [(&long[..], Status::NameTooLong), (b"a/b", Status::Invalid)] {
+        let mut body = body.clone();
+        body.extend_from_slice(&u16::try_from(text.len()).unwrap().to_le_bytes());
+        body.extend_from_slice(text);
+        assert_eq!(world.execute_bytes(Op::Lookup, &body).unwrap().status, status);
+        assert_eq!(world.execute_bytes(Op::Unlink, &body).unwrap().status, status);
+    }
+}
