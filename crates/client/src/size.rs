@@ -1,7 +1,6 @@
-//! Where a file's size is: with its data shard while `SIZE_AT_DATA` is set. The one rule that joins
-//! what both shards know.
+//! Where a file's size is: with its data shard while `SIZE_AT_DATA` is set.
 
-use wire::{Attr, Contents, FileKind, attr_flag};
+use wire::{Attr, Contents, FileKind, Times, attr_flag};
 
 /// Whether `attr` must be completed by a glimpse before anybody sees it.
 pub(crate) const fn at_data(attr: &Attr) -> bool {
@@ -9,20 +8,17 @@ pub(crate) const fn at_data(attr: &Attr) -> bool {
 }
 
 /// The attributes of a file whose contents are `contents`.
-///
-/// Size and space are the contents'. A write later than the inode's last change is the last change
-/// of both contents and inode. An earlier one changes no times: the inode's were set after it
-/// (`cp -p` and `tar` set them last, and must win).
+/// Size and space are the contents'; the times follow [`wire::Times::after_write`].
 #[must_use]
 pub fn with_contents(attr: Attr, contents: Contents) -> Attr {
-    let mut attr = attr;
-    attr.size_bytes = contents.size_bytes;
-    attr.allocated_bytes = contents.allocated_bytes;
-    if let Some(write_time) = contents.write_time
-        && write_time > attr.ctime
-    {
-        attr.mtime = write_time;
-        attr.ctime = write_time;
+    let Attr { mtime, mtime_set, ctime, .. } = attr;
+    let times = Times { mtime, mtime_set, ctime }.after_write(contents.write_time);
+    Attr {
+        size_bytes: contents.size_bytes,
+        allocated_bytes: contents.allocated_bytes,
+        mtime: times.mtime,
+        mtime_set: times.mtime_set,
+        ctime: times.ctime,
+        ..attr
     }
-    attr
 }

@@ -27,6 +27,7 @@ fn attr(inode: InodeNo, flags: u32) -> Attr {
         allocated_bytes: 512,
         atime: time,
         mtime: time,
+        mtime_set: time,
         ctime: time,
         version: Transno(5),
     }

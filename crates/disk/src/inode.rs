@@ -6,9 +6,9 @@
 //!     1 kind                   1 size_at_data             8 parent
 //!     4 mode                  12 atime                    8 next_cookie
 //!     4 uid                   12 mtime                    4 stripe_unit_bytes
-//!     4 gid                   12 ctime                    2 stripe_count
-//!     4 nlink                  8 version
-//!     8 size_bytes
+//!     4 gid                   12 mtime_set                2 stripe_count
+//!     4 nlink                 12 ctime
+//!     8 size_bytes             8 version
 //! ```
 
 use wire::{Attr, FileKind, Flaw, InodeNo, Reader, Timestamp, Transno, Wire, Writer, attr_flag};
@@ -38,6 +38,8 @@ pub struct InodeRow {
     pub atime: Timestamp,
     /// Last change of the contents.
     pub mtime: Timestamp,
+    /// When `mtime` was last set by anything but a write, by the server's clock.
+    pub mtime_set: Timestamp,
     /// Last change of the inode.
     pub ctime: Timestamp,
     /// Transaction of the last semantic change.
@@ -70,6 +72,7 @@ impl InodeRow {
             allocated_bytes: self.allocated_bytes,
             atime: self.atime,
             mtime: self.mtime,
+            mtime_set: self.mtime_set,
             ctime: self.ctime,
             version: self.version,
         }
@@ -89,6 +92,7 @@ impl Wire<'_> for InodeRow {
         to.write(&self.size_at_data);
         to.write(&self.atime);
         to.write(&self.mtime);
+        to.write(&self.mtime_set);
         to.write(&self.ctime);
         to.write(&self.version);
         to.write(&self.touched);
@@ -111,6 +115,7 @@ impl Wire<'_> for InodeRow {
             size_at_data: from.read()?,
             atime: from.read()?,
             mtime: from.read()?,
+            mtime_set: from.read()?,
             ctime: from.read()?,
             version: from.read()?,
             touched: from.read()?,

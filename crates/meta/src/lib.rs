@@ -1,1 +1,35 @@
-//! `meta`.
+//! `meta`: the name space of one metadata shard: inodes, names, attributes, open handles.
+//!
+//! It owns what an operation on names means and who may do it. It leaves sessions, slots, logs and
+//! replies to the lane, and file contents to the data shards. Invariants: an operation that fails
+//! changes nothing; what one changed, its [`disk::Change`]s change again in the same way, because
+//! they are how it was changed.
+//!
+//! ```text
+//! Ask ─▶ dispatch ─▶ decode ─▶ ops::<op>::needs ─▶ resident? ─▶ ops::<op>::execute
+//!                                                                 │ checks, then
+//!                                            state ◀── apply ◀── Txn ──▶ encoded changes
+//!                                                        ▲
+//!                                                      replay
+//! ```
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod directory;
+mod dispatch;
+mod handles;
+mod hash;
+mod needs;
+mod ops;
+mod shard;
+mod state;
+mod txn;
+mod who;
+mod xattr;
+
+pub use shard::{Ask, Effect, Shard};
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,45 @@
-//! `ring`.
+//! `ring`: the machine room. It performs a brain's [`door::Action`]s with io_uring and reports
+//! what came of them as [`door::Event`]s: sockets, files, mailboxes, timers, the kernel's file
+//! system requests.
+//!
+//! It knows no names, sessions or operations. Invariant: a [`Ring`] belongs to one thread, and
+//! nothing in a [`Ring::turn`] blocks but the one wait at its beginning.
+//!
+//! ```text
+//! turn: collect (submit, wait, reap: one io_uring_enter) ─▶ one clock reading ─▶ brain.apply for
+//!       each event ─▶ brain.settle ─▶ perform the actions ─▶ flush (a send a connection, a wake-up
+//!       a sleeping neighbour); what was queued leaves with the next collect
+//! ```
+#![cfg(target_os = "linux")]
+
+mod abi;
+mod buffer;
+mod clock;
+mod config;
+mod conn;
+mod driver;
+mod framing;
+mod job;
+mod kernel;
+mod kernel_classic;
+mod kernel_queue;
+mod listen;
+mod log;
+mod mailbox;
+mod mount;
+pub mod null;
+mod number;
+mod objects;
+mod pin;
+mod send;
+mod spsc;
+mod tools;
+mod turn;
+
+pub use abi::KERNEL_DATA_BYTES_MAX;
+pub use config::{Config, Counters, Fault, FaultPoint, HaltFn, Limits, LogFile, SayFn};
+pub use kernel::{KernelChannel, Transport};
+pub use mailbox::{Mesh, Post, Stopper};
+pub use mount::{MountOptions, mount, unmount};
+pub use pin::{core_count, pin_to_core, raise_fd_limit, usable_cores};
+pub use turn::Ring;

@@ -71,6 +71,33 @@ impl Wire<'_> for Timestamp {
     }
 }
 
+/// The times of an inode that a write changes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Times {
+    /// Last change of the contents, as far as the metadata shard knows.
+    pub mtime: Timestamp,
+    /// When that was last set.
+    pub mtime_set: Timestamp,
+    /// Last change of the inode.
+    pub ctime: Timestamp,
+}
+
+impl Times {
+    /// The times when the data shard's last write happened at `write_time`. The one rule that joins
+    /// what both shards know: whichever came last, the write or the setting of `mtime` (`cp -p` and
+    /// `tar` set it after their last write), says when the contents changed. A chmod in between
+    /// changes nothing of that.
+    #[must_use]
+    pub fn after_write(self, write_time: Option<Timestamp>) -> Self {
+        match write_time {
+            Some(time) if time > self.mtime_set => {
+                Self { mtime: time, mtime_set: time, ctime: self.ctime.max(time) }
+            }
+            Some(_) | None => self,
+        }
+    }
+}
+
 /// Bits of [`Attr::flags`].
 pub mod attr_flag {
     /// Size, blocks and write times are with the data shards: ask them ([`crate::Glimpse`]).
@@ -102,6 +129,9 @@ pub struct Attr {
     pub atime: Timestamp,
     /// Last change of the contents; while `SIZE_AT_DATA` a later write may be with the data shard.
     pub mtime: Timestamp,
+    /// When `mtime` was last set by anything but a write, by the server's clock: a write later
+    /// than this is later than `mtime` says ([`Times::after_write`]).
+    pub mtime_set: Timestamp,
     /// Last change of the inode, by the server's clock.
     pub ctime: Timestamp,
     /// Transaction of the last semantic change (PROTOCOL.md §12).
@@ -121,6 +151,7 @@ impl Wire<'_> for Attr {
         to.write(&self.allocated_bytes);
         to.write(&self.atime);
         to.write(&self.mtime);
+        to.write(&self.mtime_set);
         to.write(&self.ctime);
         to.write(&self.version);
     }
@@ -137,6 +168,7 @@ impl Wire<'_> for Attr {
             allocated_bytes: from.read()?,
             atime: from.read()?,
             mtime: from.read()?,
+            mtime_set: from.read()?,
             ctime: from.read()?,
             version: from.read()?,
         })

@@ -20,7 +20,7 @@ mod op;
 mod proof;
 mod status;
 
-pub use attr::{Attr, FileKind, Timestamp, attr_flag};
+pub use attr::{Attr, FileKind, Times, Timestamp, attr_flag};
 pub use codec::{Bytes, Flaw, List, Reader, Wire, Writer};
 pub use frame::{
     BODY_BYTES_MAX, BULK_BYTES_MAX, FrameKind, GREETING_BODY_BYTES_MAX, HEAD_BYTES, Head, Lengths,

@@ -32,6 +32,7 @@ const ATTR: Attr = Attr {
     allocated_bytes: 8192,
     atime: Timestamp { secs: -1, nanos: 999_999_999 },
     mtime: Timestamp { secs: 1_700_000_000, nanos: 1 },
+    mtime_set: Timestamp { secs: 1_700_000_001, nanos: 3 },
     ctime: Timestamp { secs: 1_700_000_001, nanos: 2 },
     version: Transno(0x1_0000_0007),
 };
@@ -112,14 +113,10 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
             Op::Open => {
                 Open { caller: caller(), inode, read: true, execute: false, handle }.to_bytes()
             }
-            Op::Close => {
-                Close { inode, handle: handle.id, settle: Some(CONTENTS) }.to_bytes()
-            }
+            Op::Close => Close { inode, handle: handle.id, settle: Some(CONTENTS) }.to_bytes(),
             Op::Reopen => Reopen { inode, handle }.to_bytes(),
             Op::Access => Access { caller: caller(), inode, mask: 5 }.to_bytes(),
-            Op::Getxattr => {
-                Getxattr { caller: caller(), inode, name: Bytes(b"user.k") }.to_bytes()
-            }
+            Op::Getxattr => Getxattr { caller: caller(), inode, name: Bytes(b"user.k") }.to_bytes(),
             Op::Setxattr => Setxattr {
                 caller: caller(),
                 inode,
@@ -146,9 +143,7 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
     reply("created", Created { attr: ATTR, made: true }.to_bytes());
     reply("target", Target { target: Bytes(b"../x") }.to_bytes());
     reply("value", Value { value: Bytes(b"v") }.to_bytes());
-    reply("listing", {
-        Listing { parent, end: true, entries: List::new(1, &entries) }.to_bytes()
-    });
+    reply("listing", { Listing { parent, end: true, entries: List::new(1, &entries) }.to_bytes() });
     reply("written", Written { file_offset: 3, written_bytes: 4 }.to_bytes());
     reply("glimpsed", Glimpsed { contents: CONTENTS }.to_bytes());
     reply("space", {
@@ -430,6 +425,17 @@ fn names_are_checked() {
         Err(Flaw::Status(Status::NameTooLong)),
         "an over-long name is the user's mistake, not a breach"
     );
+}
+
+#[test]
+fn the_later_of_write_and_set_says_when_contents_changed() {
+    let at = |secs| Timestamp { secs, nanos: 0 };
+    let times = Times { mtime: at(10), mtime_set: at(100), ctime: at(120) };
+    assert_eq!(times.after_write(None), times);
+    assert_eq!(times.after_write(Some(at(99))), times, "utimes after the write stands");
+    let written = Times { mtime: at(110), mtime_set: at(110), ctime: at(120) };
+    assert_eq!(times.after_write(Some(at(110))), written, "a chmod at 120 hides no write");
+    assert_eq!(times.after_write(Some(at(130))).ctime, at(130));
 }
 
 #[test]

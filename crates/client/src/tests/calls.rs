@@ -58,10 +58,12 @@ fn a_size_that_is_elsewhere_is_asked_for() {
 fn times_set_after_the_last_write_win() {
     let mut inode = attr(FILE, attr_flag::SIZE_AT_DATA);
     inode.mtime = Timestamp { secs: 50, nanos: 0 };
+    inode.mtime_set = Timestamp { secs: 300, nanos: 0 };
     inode.ctime = Timestamp { secs: 300, nanos: 0 };
     let found = with_contents(inode, CONTENTS);
     assert_eq!((found.mtime.secs, found.ctime.secs, found.size_bytes), (50, 300, 4711));
-    inode.ctime = Timestamp { secs: 200, nanos: 4 };
+    inode.mtime_set = Timestamp { secs: 200, nanos: 4 };
+    inode.ctime = Timestamp { secs: 100, nanos: 0 };
     let found = with_contents(inode, CONTENTS);
     assert_eq!((found.mtime, found.ctime), (CONTENTS.write_time.unwrap(), found.mtime));
     let found = with_contents(inode, Contents { write_time: None, ..CONTENTS });

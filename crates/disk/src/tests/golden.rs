@@ -1,0 +1,196 @@
+//! The bytes on the medium are what they were when the format was fixed.
+
+use super::{changes, session_record};
+use crate::{Batch, BatchHead, Fault, LogHead, Origin, PreVersions, Record, Superblock};
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt::Write;
+use wire::{FsUuid, LaneId, ShardId, Transno, Wire};
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").unwrap();
+        text
+    })
+}
+
+fn superblock() -> Superblock {
+    let fs = FsUuid([0xF5; 16]);
+    Superblock { fs, meta_shard_count: 64, data_shard_count: 32, created_ns: 0x0102_0304 }
+}
+
+fn log_head() -> LogHead {
+    LogHead { fs: FsUuid([0xF5; 16]), boot_id: 3, lane: LaneId(1), lane_count: 2 }
+}
+
+#[test]
+fn superblock_bytes() {
+    let bytes = superblock().encode();
+    assert_eq!(
+        hex(&bytes[..48]),
+        "4c414e4546535342010000005e97417cf5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5400020000000\
+         00000403020100000000"
+    );
+    assert!(bytes[48..].iter().all(|byte| *byte == 0));
+    assert_eq!(Superblock::decode(&bytes), Ok(superblock()));
+}
+
+#[test]
+fn a_superblock_of_another_version_names_both() {
+    let mut bytes = superblock().encode();
+    bytes[8] = 9;
+    let fault = Superblock::decode(&bytes).unwrap_err().on("store/superblock");
+    assert_eq!((fault.expected, fault.found, fault.offset), (1, 9, 8));
+    assert_eq!(
+        fault.to_string(),
+        "store/superblock: a store of an unknown format version at byte 8 (expected 1, found 9)"
+    );
+}
+
+#[test]
+fn any_flipped_bit_of_a_superblock_is_found() {
+    let bytes = superblock().encode();
+    for index in 0..bytes.len() {
+        let mut damaged = bytes;
+        damaged[index] ^= 0x10;
+        assert!(Superblock::decode(&damaged).is_err(), "byte {index}");
+    }
+    assert!(Superblock::decode(&bytes[..4095]).is_err());
+    assert!(Superblock::decode(&[]).is_err());
+}
+
+#[test]
+fn impossible_shard_counts_are_refused() {
+    let mut bytes = superblock().encode();
+    bytes[34] = 0;
+    bytes[12..16].fill(0);
+    let crc = wire::crc32c(&bytes);
+    bytes[12..16].copy_from_slice(&crc.to_le_bytes());
+    assert_eq!(Superblock::decode(&bytes).unwrap_err().offset, 34);
+}
+
+#[test]
+fn log_head_bytes() {
+    let bytes = log_head().encode();
+    assert_eq!(
+        hex(&bytes),
+        "4c414e4546534c470100000031f5157ff5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5030000000000\
+         0000010002000000000000000000000000000000000000000000"
+    );
+    assert_eq!(LogHead::decode(&bytes), Ok(log_head()));
+    for index in 0..bytes.len() {
+        let mut damaged = bytes;
+        damaged[index] ^= 1;
+        assert!(LogHead::decode(&damaged).is_err(), "byte {index}");
+    }
+    assert!(LogHead::decode(&bytes[..63]).is_err());
+}
+
+#[test]
+fn batch_head_bytes() {
+    let head = BatchHead {
+        boot_id: 3,
+        batch_no: 7,
+        batch_bytes: 0x0128,
+        record_count: 2,
+        payload_crc32c: 0xAABB_CCDD,
+    };
+    let bytes = head.encode();
+    assert_eq!(
+        hex(&bytes),
+        "4c414e4546534254030000000000000007000000000000002801000002000000ddccbbaae4d8\
+         7e08"
+    );
+    assert_eq!(BatchHead::decode(&bytes), Some(head));
+    for index in 0..bytes.len() {
+        let mut damaged = bytes;
+        damaged[index] ^= 1;
+        assert_eq!(BatchHead::decode(&damaged), None, "byte {index}");
+    }
+}
+
+#[test]
+fn change_bytes() {
+    let golden = [
+        "01020000000000010008ed090000e80300006400000003000000060504030201000000100000\
+         0000000001010000000000000002000000fdffffffffffffff04000000fcffff\
+         ffffffffff050000000500000000000000ff\
+         c99a3b0700000000000000080000000000000009000000000000000a000000000000000b0000\
+         000100",
+        "020200000000000000100000000000000011000000100000000000000011000000ffffffff",
+        "0301000000000000000300612062050000000000000002000000000000000406000000000000\
+         00",
+        "0401000000000000000300612062",
+        "050200000000000000040000002e2e2f78",
+        "06020000000000000006000000757365722e6b0100000076",
+        "07020000000000000006000000757365722e6b",
+        "080200000000000000",
+        "090200000000000000001000000000000000020000ddccbbaa",
+        "0a02000000000000004d00000000000000",
+        "0b0200000000000000",
+    ];
+    let found: Vec<String> = changes().iter().map(|change| hex(&change.to_bytes())).collect();
+    assert_eq!(found, golden);
+}
+
+#[test]
+fn record_bytes() {
+    let mut bytes = Vec::new();
+    let record = session_record(9, b"changes");
+    record.encode(&mut bytes);
+    assert_eq!(
+        hex(&bytes),
+        "8600000001010500090000000000000009000000010000000203000000000000000400000000\
+         0000008877665544332211020063000000000000000a000000050000007265706c7901c1c1c1\
+         c1c1c1c1c1c1c1c1c1c1c1c1c10100a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0b0b0b0b0b0b0b0\
+         b0b0b0b0b0b0b0b0b0070000006368616e676573"
+    );
+    bytes.push(0xEE);
+    assert_eq!(Record::decode(&bytes), Ok((record, &[0xEE][..])));
+
+    let internal = Record {
+        shard: ShardId::data(3),
+        lsn: 1,
+        transno: Transno(2),
+        pre_versions: PreVersions::new(),
+        origin: Origin::Internal,
+        changes: b"c",
+    };
+    bytes.clear();
+    internal.encode(&mut bytes);
+    assert_eq!(hex(&bytes), "1e0000000100038001000000000000000200000000000000000100000063");
+    assert_eq!(Record::decode(&bytes), Ok((internal, &[][..])));
+}
+
+#[test]
+fn a_record_says_what_is_wrong_with_it() {
+    let mut bytes = Vec::new();
+    session_record(9, b"").encode(&mut bytes);
+    bytes[4] = 2;
+    let fault = Record::decode(&bytes).unwrap_err();
+    assert_eq!(fault, Fault::new("a record of an unknown redo version", 4).numbers(1_u64, 2_u64));
+}
+
+#[test]
+fn a_sealed_batch_is_padded_and_the_builder_is_empty_again() {
+    let mut batch = Batch::new();
+    assert!(batch.is_empty());
+    batch.push(&session_record(1, b"x"));
+    assert_eq!(batch.record_count(), 1);
+    let announced_bytes = batch.bytes_count();
+    let mut out = Vec::new();
+    batch.seal(3, 1, &mut out);
+    assert_eq!(out.len(), announced_bytes);
+    assert_eq!(out.len() % 8, 0);
+    assert!(batch.is_empty());
+    let head = BatchHead::decode(&out).unwrap();
+    assert_eq!(usize::try_from(head.batch_bytes).unwrap(), out.len());
+    assert_eq!(head.payload_crc32c, wire::crc32c(&out[40..]));
+}
+
+#[test]
+fn no_more_than_four_versions_are_kept() {
+    let mut versions = PreVersions::new();
+    (1..=5).for_each(|number| versions.push(Transno(number)));
+    assert_eq!(versions.as_slice(), [1, 2, 3, 4].map(Transno));
+}

@@ -1,0 +1,186 @@
+//! A log file: where it ends, and what is damage.
+
+use super::{Dice, changes, session_record};
+use crate::{BATCH_HEAD_BYTES, Batch, Changes, Fault, LOG_HEAD_BYTES, LogHead, LogReader};
+use alloc::vec::Vec;
+use wire::{FsUuid, LaneId, Wire};
+
+const BOOT_ID: u64 = 3;
+
+/// A log of batches with so many records each, and where each batch ends.
+fn log(record_counts: &[u64]) -> (Vec<u8>, Vec<usize>) {
+    let head = LogHead { fs: FsUuid([1; 16]), boot_id: BOOT_ID, lane: LaneId(0), lane_count: 1 };
+    let mut file = Vec::from(head.encode());
+    let mut ends = Vec::new();
+    let (mut batch, mut batch_no, mut lsn) = (Batch::new(), 0, 0);
+    for record_count in record_counts {
+        for _ in 0..*record_count {
+            lsn += 1;
+            batch.push(&session_record(lsn, &lsn.to_le_bytes()));
+        }
+        batch_no += 1;
+        batch.seal(BOOT_ID, batch_no, &mut file);
+        ends.push(file.len());
+    }
+    (file, ends)
+}
+
+/// Lsns read, where reading ended, and the fault if that was the end.
+fn read(file: &[u8]) -> (Vec<u64>, u64, Option<Fault>) {
+    let (_, mut reader) = LogReader::new(file).unwrap();
+    let (mut lsns, mut fault) = (Vec::new(), None);
+    for batch in reader.by_ref() {
+        match batch {
+            Ok(batch) => lsns.extend(batch.records().map(|record| record.lsn)),
+            Err(found) => fault = Some(found),
+        }
+    }
+    (lsns, reader.valid_bytes(), fault)
+}
+
+fn bytes_count(count: usize) -> u64 {
+    u64::try_from(count).unwrap()
+}
+
+#[test]
+fn all_batches_are_read_and_the_reserved_tail_is_the_end() {
+    let (mut file, ends) = log(&[1, 3, 2]);
+    let end = bytes_count(ends[2]);
+    assert_eq!(read(&file), ((1..=6).collect(), end, None));
+    file.resize(file.len() + 1000, 0);
+    assert_eq!(read(&file), ((1..=6).collect(), end, None));
+    let (head, mut reader) = LogReader::new(&file).unwrap();
+    assert_eq!(head.boot_id, BOOT_ID);
+    while reader.next_batch().unwrap().is_some() {}
+    assert!(!reader.is_torn());
+    assert_eq!(reader.batch_no(), 3);
+}
+
+#[test]
+fn an_empty_log_ends_behind_its_head() {
+    let (file, _) = log(&[]);
+    assert_eq!(read(&file), (Vec::new(), bytes_count(LOG_HEAD_BYTES), None));
+    assert!(LogReader::new(&file[..LOG_HEAD_BYTES - 1]).is_err());
+}
+
+#[test]
+fn a_torn_tail_is_cut_wherever_it_is_torn() {
+    let (file, ends) = log(&[2, 2, 1]);
+    for cut in ends[1]..ends[2] {
+        let mut torn = Vec::from(&file[..cut]);
+        torn.resize(ends[2] + 64, 0);
+        let (_, mut reader) = LogReader::new(&torn).unwrap();
+        let mut record_count = 0;
+        while let Some(batch) = reader.next_batch().unwrap() {
+            record_count += batch.records().count();
+        }
+        // Cut within the padding nothing was lost: the zeros are the padding.
+        let whole = torn[..ends[2]] == file[..];
+        assert_eq!(record_count, if whole { 5 } else { 4 }, "cut at {cut}");
+        let valid = if whole { ends[2] } else { ends[1] };
+        assert_eq!(reader.valid_bytes(), bytes_count(valid), "cut at {cut}");
+        assert_eq!(reader.is_torn(), !whole && cut > ends[1], "cut at {cut}");
+        assert_eq!(read(&file[..cut]).1, bytes_count(ends[1]), "short at {cut}");
+    }
+}
+
+#[test]
+fn a_torn_tail_written_out_of_order_is_cut() {
+    let (file, ends) = log(&[2, 9]);
+    let mut torn = file;
+    torn[ends[0]..ends[0] + BATCH_HEAD_BYTES].fill(0);
+    assert_eq!(read(&torn), ((1..=2).collect(), bytes_count(ends[0]), None));
+}
+
+#[test]
+fn damage_in_front_of_a_later_batch_is_a_fault_and_says_where() {
+    let (file, ends) = log(&[2, 1, 2]);
+    for index in LOG_HEAD_BYTES..ends[1] {
+        let mut damaged = file.clone();
+        damaged[index] ^= 4;
+        let (lsns, valid_bytes, fault) = read(&damaged);
+        let start = if index < ends[0] { LOG_HEAD_BYTES } else { ends[0] };
+        let fault = fault.unwrap();
+        assert_eq!(fault.offset, bytes_count(start), "byte {index}");
+        assert_eq!(valid_bytes, bytes_count(start), "byte {index}");
+        assert_eq!(lsns.len(), if index < ends[0] { 0 } else { 2 }, "byte {index}");
+    }
+}
+
+#[test]
+fn a_flipped_bit_in_the_last_batch_cuts_it() {
+    let (file, ends) = log(&[2, 1, 2]);
+    for index in ends[1]..ends[2] {
+        let mut damaged = file.clone();
+        damaged[index] ^= 4;
+        assert_eq!(read(&damaged), ((1..=3).collect(), bytes_count(ends[1]), None), "{index}");
+    }
+}
+
+#[test]
+fn a_batch_of_another_boot_is_no_continuation_and_no_damage() {
+    let (mut file, ends) = log(&[1]);
+    let mut batch = Batch::new();
+    batch.push(&session_record(2, b""));
+    batch.seal(BOOT_ID + 1, 2, &mut file);
+    assert_eq!(read(&file), (alloc::vec![1], bytes_count(ends[0]), None));
+}
+
+#[test]
+fn a_missing_batch_is_damage() {
+    let (file, ends) = log(&[1, 1, 1]);
+    let mut gap = Vec::from(&file[..ends[0]]);
+    gap.extend_from_slice(&file[ends[1]..]);
+    let fault = read(&gap).2.unwrap();
+    assert_eq!((fault.offset, fault.expected, fault.found), (bytes_count(ends[0]), 2, 3));
+}
+
+#[test]
+fn what_a_client_wrote_into_a_torn_batch_is_not_taken_for_a_later_one() {
+    let (mut file, ends) = log(&[1]);
+    let mut forged = Vec::new();
+    let mut batch = Batch::new();
+    batch.push(&session_record(9, b""));
+    batch.seal(BOOT_ID, 3, &mut forged);
+    // All alignments: the forged head stands somewhere at a multiple of 8.
+    let mut changes = Vec::new();
+    for shift in 0..8 {
+        changes.resize(changes.len() + shift, 7);
+        changes.extend_from_slice(&forged);
+    }
+    batch.push(&session_record(2, &changes));
+    batch.seal(BOOT_ID, 2, &mut file);
+    let last = file.len() - 9;
+    file[last] ^= 1;
+    assert_eq!(read(&file), (alloc::vec![1], bytes_count(ends[0]), None));
+}
+
+#[test]
+fn changes_come_back_as_they_were_and_stop_at_a_fault() {
+    let mut bytes = Vec::new();
+    for change in changes() {
+        change.encode(&mut wire::Writer::new(&mut bytes));
+    }
+    let good_bytes = bytes.len();
+    bytes.extend_from_slice(&[99, 1, 2, 3]);
+    let mut reader = Changes::new(&bytes);
+    for change in changes() {
+        assert_eq!(reader.next(), Some(Ok(change)));
+    }
+    assert_eq!(reader.next().unwrap().unwrap_err().offset, bytes_count(good_bytes));
+    assert_eq!(reader.next(), None);
+}
+
+#[test]
+fn random_logs_are_read_as_written() {
+    for seed in 1..200 {
+        let mut dice = Dice::new(seed);
+        let counts: Vec<u64> = (0..dice.below(9)).map(|_| 1 + dice.roll() % 5).collect();
+        let (mut file, ends) = log(&counts);
+        let end = ends.last().copied().unwrap_or(LOG_HEAD_BYTES);
+        let tail = dice.below(100);
+        file.resize(file.len() + tail, 0);
+        let all = (1..=counts.iter().sum()).collect();
+        assert_eq!(read(&file), (all, bytes_count(end), None), "seed {seed}");
+    }
+}

@@ -1,0 +1,77 @@
+//! The switchboard: a request's op to the two functions that answer it.
+
+use crate::needs::Needs;
+use crate::ops;
+use crate::shard::{Ask, Effect, Shard};
+use crate::txn::Txn;
+use alloc::vec::Vec;
+use wire::{Breach, Flaw, Op, Status, Wire, Writer};
+
+impl Shard {
+    /// Executes one request. The reply's body is appended to `reply`, the changes to record (when
+    /// the effect has a transno) to `changes`; both stay as they were unless the status is `Ok`.
+    ///
+    /// # Errors
+    /// [`Breach`] when the body is not what the op has: nothing was done, close the connection.
+    pub fn execute(
+        &mut self,
+        ask: &Ask<'_>,
+        reply: &mut Vec<u8>,
+        changes: &mut Vec<u8>,
+    ) -> Result<Effect, Breach> {
+        macro_rules! answer {
+            ($op:ident) => {{
+                let args = match Wire::decode_all(ask.body) {
+                    Ok(args) => args,
+                    Err(Flaw::Breach(breach)) => return Err(breach),
+                    Err(Flaw::Status(status)) => return Ok(Effect::unchanged(status)),
+                };
+                let mut needs = Needs::new();
+                ops::$op::needs(&args, &mut needs);
+                assert!(self.is_resident(&needs), "all state is in memory");
+                let mut txn = Txn::new(self, ask, changes);
+                let status = match ops::$op::execute(&args, &mut txn) {
+                    Ok(answer) => {
+                        Writer::new(reply).write(&answer);
+                        Status::Ok
+                    }
+                    Err(status) => status,
+                };
+                Ok(txn.finish(status))
+            }};
+        }
+        match ask.op {
+            Op::Lookup => answer!(lookup),
+            Op::Getattr => answer!(getattr),
+            Op::Setattr => answer!(setattr),
+            Op::Create => answer!(create),
+            Op::Mkdir => answer!(mkdir),
+            Op::Symlink => answer!(symlink),
+            Op::Link => answer!(link),
+            Op::Unlink => answer!(unlink),
+            Op::Rmdir => answer!(rmdir),
+            Op::Rename => answer!(rename),
+            Op::Readlink => answer!(readlink),
+            Op::Readdir => answer!(readdir),
+            Op::Open => answer!(open),
+            Op::Close => answer!(close),
+            Op::Reopen => answer!(reopen),
+            Op::Access => answer!(access),
+            Op::Getxattr => answer!(getxattr),
+            Op::Setxattr => answer!(setxattr),
+            Op::Listxattr => answer!(listxattr),
+            Op::Removexattr => answer!(removexattr),
+            // The lane's own, and the data shards'.
+            Op::Statfs | Op::Stats | Op::Ping => Ok(Effect::unchanged(Status::NotImplemented)),
+            Op::Read | Op::Write | Op::Truncate | Op::Glimpse => {
+                Ok(Effect::unchanged(Status::NotImplemented))
+            }
+        }
+    }
+
+    /// Whether everything needed is in memory. It always is: there is no cold store yet.
+    #[expect(clippy::unused_self, reason = "a cold store asks its state")]
+    const fn is_resident(&self, _needs: &Needs<'_>) -> bool {
+        true
+    }
+}

@@ -1,0 +1,115 @@
+//! Open handles: volatile, a set, so that opening or closing twice is as once.
+//!
+//! After a restart the clients' handles are unknown until they opened them again; until then
+//! nobody may conclude from a missing handle that a file is not open.
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+use wire::{ClientUuid, HandleId, InodeNo};
+
+/// Writers of an inode stand before its readers.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Key {
+    inode: InodeNo,
+    read_only: bool,
+    client: ClientUuid,
+    handle: HandleId,
+}
+
+impl Key {
+    const fn first(inode: InodeNo, read_only: bool, client: ClientUuid) -> Self {
+        Self { inode, read_only, client, handle: HandleId(0) }
+    }
+}
+
+const NOBODY: ClientUuid = ClientUuid([0; 16]);
+
+/// Which clients have which inodes open.
+#[derive(Debug)]
+pub(crate) struct Handles {
+    open: BTreeSet<Key>,
+    /// Clients whose handles were dropped: they must open again what they still hold.
+    gone: BTreeSet<ClientUuid>,
+    known: bool,
+}
+
+impl Handles {
+    /// Most handles at one shard.
+    pub(crate) const COUNT_MAX: usize = 4_000_000;
+
+    pub(crate) const fn new() -> Self {
+        Self { open: BTreeSet::new(), gone: BTreeSet::new(), known: true }
+    }
+
+    /// All are forgotten, and clients may still hold some.
+    pub(crate) fn forget(&mut self) {
+        self.open.clear();
+        self.gone.clear();
+        self.known = false;
+    }
+
+    /// Whoever wanted to has opened again what he held.
+    pub(crate) const fn end_grace(&mut self) {
+        self.known = true;
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.open.len() >= Self::COUNT_MAX
+    }
+
+    pub(crate) fn knows(&self, client: ClientUuid) -> bool {
+        !self.gone.contains(&client)
+    }
+
+    pub(crate) fn open(
+        &mut self,
+        inode: InodeNo,
+        client: ClientUuid,
+        handle: HandleId,
+        write: bool,
+    ) {
+        self.open.insert(Key { inode, read_only: !write, client, handle });
+    }
+
+    /// Whether the closed handle was a writer's.
+    pub(crate) fn close(&mut self, inode: InodeNo, client: ClientUuid, handle: HandleId) -> bool {
+        self.open.remove(&Key { inode, read_only: true, client, handle });
+        self.open.remove(&Key { inode, read_only: false, client, handle })
+    }
+
+    /// Nobody has it open, for certain.
+    pub(crate) fn is_free(&self, inode: InodeNo) -> bool {
+        self.known && self.first_from(Key::first(inode, false, NOBODY)).is_none()
+    }
+
+    /// Nobody has it open for writing, for certain.
+    pub(crate) fn is_settled(&self, inode: InodeNo) -> bool {
+        let first = self.first_from(Key::first(inode, false, NOBODY));
+        self.known && first.is_none_or(|key| key.read_only)
+    }
+
+    /// Whether this client has it open.
+    pub(crate) fn has_open(&self, inode: InodeNo, client: ClientUuid) -> bool {
+        [false, true].into_iter().any(|read_only| {
+            self.first_from(Key::first(inode, read_only, client))
+                .is_some_and(|key| key.client == client && key.read_only == read_only)
+        })
+    }
+
+    /// Drops a client's handles; the inodes that had some, in rising order.
+    pub(crate) fn client_gone(&mut self, client: ClientUuid) -> Vec<InodeNo> {
+        let mut inodes = Vec::new();
+        self.open.retain(|key| {
+            if key.client == client && inodes.last() != Some(&key.inode) {
+                inodes.push(key.inode);
+            }
+            key.client != client
+        });
+        self.gone.insert(client);
+        inodes
+    }
+
+    fn first_from(&self, key: Key) -> Option<&Key> {
+        self.open.range(key..).next().filter(|first| first.inode == key.inode)
+    }
+}

@@ -1,0 +1,58 @@
+//! `Create`: a new regular file, or an existing one opened, as `open` with O_CREAT does.
+
+use crate::directory::Target;
+use crate::needs::Needs;
+use crate::txn::Txn;
+use crate::who::{Want, Who};
+use disk::InodeRow;
+use wire::{Create, Created, FileKind, Status};
+
+pub(crate) fn needs<'a>(args: &Create<'a>, needs: &mut Needs<'a>) {
+    needs.inode(args.parent);
+    needs.entry(args.parent, args.name);
+}
+
+pub(crate) fn execute(args: &Create<'_>, txn: &mut Txn<'_>) -> Result<Created, Status> {
+    let who = txn.who(args.caller);
+    if let Some(target) = txn.search(args.parent, args.name, &who)? {
+        return open_existing(args, target, &who, txn);
+    }
+    txn.permit_change(args.parent, &who)?;
+    txn.permit_handle()?;
+    let row = txn.new_inode(args.parent, FileKind::File, args.mode & 0o7777, &who)?;
+    // Whoever makes a file may write to it, whatever its mode says.
+    let size_at_data = args.handle.is_some_and(|handle| handle.write);
+    let row = txn.put(InodeRow { size_at_data, ..row });
+    txn.put_entry(args.parent, args.name, &row, None);
+    txn.touch(args.parent, 0);
+    let row = match args.handle {
+        Some(handle) => txn.open(row, handle),
+        None => row,
+    };
+    Ok(Created { attr: row.attr(), made: true })
+}
+
+fn open_existing(
+    args: &Create<'_>,
+    target: Target,
+    who: &Who<'_>,
+    txn: &mut Txn<'_>,
+) -> Result<Created, Status> {
+    if args.exclusive {
+        return Err(Status::Exists);
+    }
+    match target.kind {
+        FileKind::Directory => return Err(Status::IsDirectory),
+        FileKind::Symlink => return Err(Status::Loop),
+        FileKind::File => {}
+    }
+    let row = txn.row(target.inode)?;
+    let write = args.handle.is_some_and(|handle| handle.write);
+    who.permit(&row, Want::NOTHING.and(Want::READ, args.read).and(Want::WRITE, write))?;
+    txn.permit_handle()?;
+    let row = match args.handle {
+        Some(handle) => txn.open(row, handle),
+        None => row,
+    };
+    Ok(Created { attr: row.attr(), made: false })
+}

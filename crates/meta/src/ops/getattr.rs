@@ -1,0 +1,13 @@
+//! `Getattr`: attributes of an inode. Whoever got at its number may see them.
+
+use crate::needs::Needs;
+use crate::txn::Txn;
+use wire::{Entry, Getattr, Status};
+
+pub(crate) fn needs(args: &Getattr, needs: &mut Needs<'_>) {
+    needs.inode(args.inode);
+}
+
+pub(crate) fn execute(args: &Getattr, txn: &mut Txn<'_>) -> Result<Entry, Status> {
+    Ok(Entry { attr: txn.inode(args.inode)?.row.attr() })
+}

@@ -1,0 +1,39 @@
+//! `Link`: a further name for something that is no directory.
+
+use crate::needs::Needs;
+use crate::ops::LINK_COUNT_MAX;
+use crate::txn::Txn;
+use disk::InodeRow;
+use wire::{Entry, FileKind, Link, Status};
+
+pub(crate) fn needs<'a>(args: &Link<'a>, needs: &mut Needs<'a>) {
+    needs.inode(args.inode);
+    needs.inode(args.parent);
+    needs.entry(args.parent, args.name);
+}
+
+pub(crate) fn execute(args: &Link<'_>, txn: &mut Txn<'_>) -> Result<Entry, Status> {
+    let who = txn.who(args.caller);
+    if txn.search(args.parent, args.name, &who)?.is_some() {
+        return Err(Status::Exists);
+    }
+    txn.permit_change(args.parent, &who)?;
+    if args.inode.shard() != args.parent.shard() {
+        return Err(Status::CrossDevice);
+    }
+    let row = txn.row(args.inode)?;
+    if row.kind == FileKind::Directory {
+        return Err(Status::NotPermitted);
+    }
+    if row.nlink == 0 {
+        return Err(Status::NotFound);
+    }
+    if row.nlink >= LINK_COUNT_MAX {
+        return Err(Status::TooManyLinks);
+    }
+    txn.saw(row.version);
+    let row = txn.put(InodeRow { nlink: row.nlink + 1, ctime: txn.now, ..row });
+    txn.put_entry(args.parent, args.name, &row, None);
+    txn.touch(args.parent, 0);
+    Ok(Entry { attr: row.attr() })
+}

@@ -1,0 +1,16 @@
+//! `Lookup`: a name in a directory to its inode.
+
+use crate::needs::Needs;
+use crate::txn::Txn;
+use wire::{Entry, Lookup, Status};
+
+pub(crate) fn needs<'a>(args: &Lookup<'a>, needs: &mut Needs<'a>) {
+    needs.inode(args.parent);
+    needs.entry(args.parent, args.name);
+}
+
+pub(crate) fn execute(args: &Lookup<'_>, txn: &mut Txn<'_>) -> Result<Entry, Status> {
+    let who = txn.who(args.caller);
+    let target = txn.search(args.parent, args.name, &who)?.ok_or(Status::NotFound)?;
+    Ok(Entry { attr: txn.inode(target.inode)?.row.attr() })
+}

@@ -1,0 +1,30 @@
+//! `Open`: checks permission and registers the handle.
+
+use crate::needs::Needs;
+use crate::txn::Txn;
+use crate::who::Want;
+use wire::{Entry, FileKind, Open, Status};
+
+pub(crate) fn needs(args: &Open<'_>, needs: &mut Needs<'_>) {
+    needs.inode(args.inode);
+}
+
+pub(crate) fn execute(args: &Open<'_>, txn: &mut Txn<'_>) -> Result<Entry, Status> {
+    let who = txn.who(args.caller);
+    let row = txn.row(args.inode)?;
+    match row.kind {
+        FileKind::Symlink => return Err(Status::Loop),
+        FileKind::Directory if args.handle.write => return Err(Status::IsDirectory),
+        FileKind::Directory | FileKind::File => {}
+    }
+    if row.nlink == 0 && txn.handles.is_free(args.inode) {
+        return Err(Status::Stale); // It is being destroyed.
+    }
+    let want = Want::NOTHING
+        .and(Want::READ, args.read)
+        .and(Want::EXECUTE, args.execute)
+        .and(Want::WRITE, args.handle.write);
+    who.permit(&row, want)?;
+    txn.permit_handle()?;
+    Ok(Entry { attr: txn.open(row, args.handle).attr() })
+}

@@ -1,0 +1,17 @@
+//! `Readlink`: the target of a symbolic link.
+
+use crate::needs::Needs;
+use crate::state::Body;
+use crate::txn::Txn;
+use wire::{Bytes, Readlink, Status, Target};
+
+pub(crate) fn needs(args: &Readlink, needs: &mut Needs<'_>) {
+    needs.inode(args.inode);
+}
+
+pub(crate) fn execute<'t>(args: &Readlink, txn: &'t mut Txn<'_>) -> Result<Target<'t>, Status> {
+    match &txn.inode(args.inode)?.body {
+        Body::Symlink(target) => Ok(Target { target: Bytes(target) }),
+        Body::File | Body::Directory(_) => Err(Status::Invalid),
+    }
+}

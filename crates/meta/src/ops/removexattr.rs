@@ -1,0 +1,25 @@
+//! `Removexattr`: takes an extended attribute away.
+
+use crate::needs::Needs;
+use crate::txn::{Done, Txn};
+use crate::xattr;
+use disk::InodeRow;
+use wire::{Removexattr, Status};
+
+pub(crate) fn needs(args: &Removexattr<'_>, needs: &mut Needs<'_>) {
+    needs.inode(args.inode);
+}
+
+pub(crate) fn execute(args: &Removexattr<'_>, txn: &mut Txn<'_>) -> Result<Done, Status> {
+    let who = txn.who(args.caller);
+    let inode = txn.inode(args.inode)?;
+    xattr::permit(&inode.row, args.name.0, true, &who)?;
+    if !inode.xattrs.contains_key(args.name.0) {
+        return Err(Status::NoData);
+    }
+    let row = inode.row;
+    txn.saw(row.version);
+    txn.drop_xattr(args.inode, args.name);
+    txn.put(InodeRow { ctime: txn.now, ..row });
+    Ok(Done)
+}

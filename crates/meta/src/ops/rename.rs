@@ -1,0 +1,107 @@
+//! `Rename`: moves a name, over an existing one if need be.
+
+use crate::directory::Target;
+use crate::needs::Needs;
+use crate::ops::LINK_COUNT_MAX;
+use crate::txn::{Done, Txn};
+use crate::who::{Want, Who};
+use disk::InodeRow;
+use wire::{FileKind, Rename, Status};
+
+pub(crate) fn needs<'a>(args: &Rename<'a>, needs: &mut Needs<'a>) {
+    needs.inode(args.parent);
+    needs.inode(args.new_parent);
+    needs.entry(args.parent, args.name);
+    needs.entry(args.new_parent, args.new_name);
+}
+
+pub(crate) fn execute(args: &Rename<'_>, txn: &mut Txn<'_>) -> Result<Done, Status> {
+    let who = txn.who(args.caller);
+    if args.new_parent.shard() != args.parent.shard() {
+        return Err(Status::CrossDevice);
+    }
+    let source = txn.search(args.parent, args.name, &who)?.ok_or(Status::NotFound)?;
+    let victim = txn.search(args.new_parent, args.new_name, &who)?;
+    if victim.is_some() && args.no_replace {
+        return Err(Status::Exists);
+    }
+    if victim.is_some_and(|victim| victim.inode == source.inode) {
+        return Ok(Done); // Two names of one inode: POSIX leaves both.
+    }
+    permit(args, source, victim, &who, txn)?;
+    apply(args, source, victim, txn)
+}
+
+/// All the reasons why not.
+fn permit(
+    args: &Rename<'_>,
+    source: Target,
+    victim: Option<Target>,
+    who: &Who<'_>,
+    txn: &Txn<'_>,
+) -> Result<(), Status> {
+    let is_directory = source.kind == FileKind::Directory;
+    let moves = args.parent != args.new_parent;
+    if is_directory && txn.is_within(args.new_parent, source.inode) {
+        return Err(Status::Invalid);
+    }
+    txn.permit_remove(args.parent, source, who)?;
+    match victim {
+        Some(victim) => {
+            txn.permit_remove(args.new_parent, victim, who)?;
+            match (is_directory, victim.kind == FileKind::Directory) {
+                (true, false) => return Err(Status::NotDirectory),
+                (false, true) => return Err(Status::IsDirectory),
+                (true, true) => {
+                    if !txn.directory(victim.inode)?.1.is_empty() {
+                        return Err(Status::NotEmpty);
+                    }
+                }
+                (false, false) => {}
+            }
+        }
+        None => txn.permit_change(args.new_parent, who)?,
+    }
+    if is_directory && moves {
+        // Its `..` changes.
+        who.permit(&txn.row(source.inode)?, Want::WRITE)?;
+        if txn.row(args.new_parent)?.nlink >= LINK_COUNT_MAX {
+            return Err(Status::TooManyLinks);
+        }
+    }
+    Ok(())
+}
+
+fn apply(
+    args: &Rename<'_>,
+    source: Target,
+    victim: Option<Target>,
+    txn: &mut Txn<'_>,
+) -> Result<Done, Status> {
+    let row = txn.row(source.inode)?;
+    let victim_row = victim.map(|victim| txn.row(victim.inode)).transpose()?;
+    txn.saw(source.version);
+    txn.saw(row.version);
+    if let Some(victim) = victim {
+        txn.saw(victim.version);
+    }
+    let is_directory = source.kind == FileKind::Directory;
+    let parent = if is_directory { args.new_parent } else { row.parent };
+    let row = txn.put(InodeRow { parent, ctime: txn.now, ..row });
+    txn.drop_entry(args.parent, args.name);
+    txn.put_entry(args.new_parent, args.new_name, &row, victim);
+    let came = i32::from(is_directory);
+    let gone = i32::from(victim_row.is_some_and(|victim| victim.kind == FileKind::Directory));
+    if args.parent == args.new_parent {
+        txn.touch(args.parent, -gone);
+    } else {
+        txn.touch(args.parent, -came);
+        txn.touch(args.new_parent, came - gone);
+    }
+    match victim_row {
+        Some(victim) if victim.kind == FileKind::Directory => txn.remove_directory(victim),
+        Some(victim) => txn.unname(victim),
+        None => {}
+    }
+    Ok(Done)
+}

@@ -1,0 +1,27 @@
+//! `Reopen`: registers a handle that was opened before, without asking for permission again.
+
+use crate::needs::Needs;
+use crate::txn::{Done, Txn};
+use wire::{FileKind, Reopen, Status};
+
+pub(crate) fn needs(args: &Reopen, needs: &mut Needs<'_>) {
+    needs.inode(args.inode);
+}
+
+pub(crate) fn execute(args: &Reopen, txn: &mut Txn<'_>) -> Result<Done, Status> {
+    let row = txn.row(args.inode)?;
+    let openable = match row.kind {
+        FileKind::File => true,
+        FileKind::Directory => !args.handle.write,
+        FileKind::Symlink => false,
+    };
+    if !openable {
+        return Err(Status::Invalid);
+    }
+    if row.nlink == 0 && txn.handles.is_free(args.inode) {
+        return Err(Status::Stale); // It is being destroyed.
+    }
+    txn.permit_handle()?;
+    txn.open(row, args.handle);
+    Ok(Done)
+}

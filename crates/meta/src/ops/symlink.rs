@@ -1,0 +1,36 @@
+//! `Symlink`: a new symbolic link. Its target is not looked at.
+
+use crate::needs::Needs;
+use crate::txn::Txn;
+use disk::InodeRow;
+use wire::{Entry, FileKind, SYMLINK_BYTES_MAX, Status, Symlink};
+
+pub(crate) fn needs<'a>(args: &Symlink<'a>, needs: &mut Needs<'a>) {
+    needs.inode(args.parent);
+    needs.entry(args.parent, args.name);
+}
+
+pub(crate) fn execute(args: &Symlink<'_>, txn: &mut Txn<'_>) -> Result<Entry, Status> {
+    let who = txn.who(args.caller);
+    let target = args.target.0;
+    if target.is_empty() {
+        return Err(Status::NotFound);
+    }
+    if target.len() > SYMLINK_BYTES_MAX {
+        return Err(Status::NameTooLong);
+    }
+    if target.contains(&0) {
+        return Err(Status::Invalid);
+    }
+    if txn.search(args.parent, args.name, &who)?.is_some() {
+        return Err(Status::Exists);
+    }
+    txn.permit_change(args.parent, &who)?;
+    let row = txn.new_inode(args.parent, FileKind::Symlink, 0o777, &who)?;
+    let size_bytes = u64::try_from(target.len()).unwrap_or(u64::MAX);
+    let row = txn.put(InodeRow { size_bytes, ..row });
+    txn.put_target(row.inode, args.target);
+    txn.put_entry(args.parent, args.name, &row, None);
+    txn.touch(args.parent, 0);
+    Ok(Entry { attr: row.attr() })
+}

@@ -1,0 +1,139 @@
+//! `Shard`: one metadata shard, as a lane sees it.
+
+use crate::handles::Handles;
+use crate::state::State;
+use alloc::vec::Vec;
+use disk::{Change, Changes, Fault, PreVersions};
+use wire::{ClientUuid, InodeNo, Op, ShardId, Status, Timestamp, Transno, Wire, Writer};
+
+/// One request.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask<'a> {
+    /// What is asked for.
+    pub op: Op,
+    /// The request's body as it came.
+    pub body: &'a [u8],
+    /// Who asks.
+    pub client: ClientUuid,
+    /// His root acts as root.
+    pub root_trusted: bool,
+    /// The turn's time.
+    pub now: Timestamp,
+}
+
+/// What came of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Effect {
+    /// The answer.
+    pub status: Status,
+    /// The transaction's number; 0: nothing durable was changed, there is nothing to record.
+    pub transno: Transno,
+    /// Versions of what it touched, before.
+    pub pre_versions: PreVersions,
+    /// This inode has neither names nor handles any more: destroy its object once everything
+    /// recorded so far is durable, then say [`Shard::destroyed`].
+    pub orphan: Option<InodeNo>,
+}
+
+impl Effect {
+    /// An answer that changed nothing.
+    #[must_use]
+    pub const fn unchanged(status: Status) -> Self {
+        Self { status, transno: Transno(0), pre_versions: PreVersions::new(), orphan: None }
+    }
+}
+
+/// One metadata shard: all its state, in memory.
+#[derive(Debug)]
+pub struct Shard {
+    pub(crate) state: State,
+    pub(crate) handles: Handles,
+    /// Where listings are put together.
+    pub(crate) scratch: Vec<u8>,
+}
+
+impl Shard {
+    /// A shard as the making of its store left it, at `made_ns` since 1970. The same arguments
+    /// give the same shard; it is not in any log.
+    #[must_use]
+    pub fn new(shard: ShardId, made_ns: u64) -> Self {
+        Self { state: State::new(shard, made_ns), handles: Handles::new(), scratch: Vec::new() }
+    }
+
+    /// Redoes the changes of one record.
+    ///
+    /// # Errors
+    /// [`Fault`] when they are not what a shard records; its offset is within `changes`.
+    pub fn replay(&mut self, transno: Transno, changes: &[u8]) -> Result<(), Fault> {
+        for change in Changes::new(changes) {
+            self.state.apply(transno, &change?)?;
+        }
+        self.state.transno_last = self.state.transno_last.max(transno);
+        Ok(())
+    }
+
+    /// Begins boot `boot_id` (1 or more, higher at every start of the store), after all records
+    /// were redone: numbers an earlier boot may have given out and lost are left behind, and what
+    /// handles clients hold is unknown until [`Shard::end_grace`].
+    pub fn start_boot(&mut self, boot_id: u64) {
+        self.state.start_boot(boot_id);
+        self.handles.forget();
+    }
+
+    /// Clients had their time to open again what they held: from here on a handle that is not
+    /// known does not exist. Destroy [`Shard::orphans`] now.
+    pub const fn end_grace(&mut self) {
+        self.handles.end_grace();
+    }
+
+    /// Inodes without names and handles, in rising order; none during the grace time.
+    pub fn orphans(&self) -> impl Iterator<Item = InodeNo> {
+        self.state.orphans.iter().copied().filter(|inode| self.handles.is_free(*inode))
+    }
+
+    /// The object of an orphan is gone, durably: so is the inode. Appends the changes to record.
+    pub fn destroyed(&mut self, inode: InodeNo, changes: &mut Vec<u8>) -> Effect {
+        if !self.state.orphans.contains(&inode) || !self.handles.is_free(inode) {
+            return Effect::unchanged(Status::Stale);
+        }
+        let transno = self.state.next_transno();
+        let gone = Change::InodeGone { inode };
+        gone.encode(&mut Writer::new(changes));
+        #[expect(clippy::expect_used, reason = "taking an inode away cannot fail")]
+        self.state.apply(transno, &gone).expect("an inode can always go");
+        self.state.transno_last = transno;
+        Effect { transno, ..Effect::unchanged(Status::Ok) }
+    }
+
+    /// Drops all handles of a client that is gone; the orphans that result, in rising order.
+    pub fn client_gone(&mut self, client: ClientUuid) -> Vec<InodeNo> {
+        let mut inodes = self.handles.client_gone(client);
+        inodes.retain(|inode| self.state.orphans.contains(inode) && self.handles.is_free(*inode));
+        inodes
+    }
+
+    /// Whether all handles this client opened here in this boot are still known. If not, it has to
+    /// reopen them; handles of an earlier boot are never known.
+    #[must_use]
+    pub fn knows_handles_of(&self, client: ClientUuid) -> bool {
+        self.handles.knows(client)
+    }
+
+    /// Inodes in it.
+    #[must_use]
+    pub fn inode_count(&self) -> u64 {
+        u64::try_from(self.state.inode_count()).unwrap_or(u64::MAX)
+    }
+
+    /// The number of the last transaction, 0 before the first.
+    #[must_use]
+    pub const fn transno_last(&self) -> Transno {
+        self.state.transno_last
+    }
+
+    /// Which shard it is.
+    #[must_use]
+    pub const fn id(&self) -> ShardId {
+        self.state.shard()
+    }
+}

@@ -1,0 +1,243 @@
+//! The state of a shard and the one function that changes it.
+//!
+//! `apply` is called by transactions and by redo alike, so both always agree.
+
+use crate::directory::{Directory, Target};
+use crate::hash::Seed;
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
+use disk::{Change, Fault, InodeRow};
+use hashbrown::HashMap;
+use wire::{FileKind, InodeNo, Name, ShardId, Timestamp, Transno};
+
+/// An inode and what hangs on it.
+#[derive(Debug)]
+pub(crate) struct Inode {
+    pub(crate) row: InodeRow,
+    pub(crate) body: Body,
+    pub(crate) xattrs: BTreeMap<Box<[u8]>, Box<[u8]>>,
+}
+
+/// What an inode has by its kind.
+#[derive(Debug)]
+pub(crate) enum Body {
+    /// Contents, with the data shards.
+    File,
+    /// Entries.
+    Directory(Box<Directory>),
+    /// A target.
+    Symlink(Box<[u8]>),
+}
+
+impl Body {
+    fn new(kind: FileKind) -> Self {
+        match kind {
+            FileKind::File => Self::File,
+            FileKind::Directory => Self::Directory(Box::default()),
+            FileKind::Symlink => Self::Symlink(Box::default()),
+        }
+    }
+}
+
+/// Everything durable of a shard, in memory.
+#[derive(Debug)]
+pub(crate) struct State {
+    shard: ShardId,
+    pub(crate) seed: Seed,
+    inodes: HashMap<InodeNo, Inode, Seed>,
+    /// Inodes without a name.
+    pub(crate) orphans: BTreeSet<InodeNo>,
+    next_count: u64,
+    pub(crate) transno_last: Transno,
+}
+
+impl State {
+    const EPOCH_SHIFT: u32 = 32;
+    const COUNT_EPOCH_SHIFT: u32 = 20;
+    const COUNT_MAX: u64 = (1 << 48) - 1;
+
+    /// A shard as the making of its store left it: the first one has the root directory.
+    pub(crate) fn new(shard: ShardId, made_ns: u64) -> Self {
+        assert!(!shard.is_data(), "names live in metadata shards");
+        let seed = Seed::new(made_ns ^ u64::from(shard.0));
+        let mut state = Self {
+            shard,
+            seed,
+            inodes: HashMap::with_hasher(seed),
+            orphans: BTreeSet::new(),
+            next_count: 1,
+            transno_last: Transno(0),
+        };
+        if InodeNo::ROOT.shard() == shard {
+            let made = Timestamp::from_ns(made_ns);
+            state.put_inode(&InodeRow {
+                nlink: 2,
+                parent: InodeNo::ROOT,
+                ..new_row(InodeNo::ROOT, FileKind::Directory, 0o755, made)
+            });
+        }
+        state
+    }
+
+    pub(crate) fn inode(&self, inode: InodeNo) -> Option<&Inode> {
+        self.inodes.get(&inode)
+    }
+
+    pub(crate) fn inode_count(&self) -> usize {
+        self.inodes.len()
+    }
+
+    pub(crate) const fn shard(&self) -> ShardId {
+        self.shard
+    }
+
+    /// The number of the next new inode, while there are any left.
+    pub(crate) fn next_inode(&self) -> Option<InodeNo> {
+        let left = self.next_count <= Self::COUNT_MAX;
+        left.then(|| InodeNo::new(self.shard.index(), self.next_count))
+    }
+
+    pub(crate) const fn next_transno(&self) -> Transno {
+        Transno(self.transno_last.0 + 1)
+    }
+
+    /// Leaves behind every number an earlier boot may have given out and lost: others may have
+    /// seen them. A transno's upper half is at least the boot that gave it, so the distance to
+    /// this boot bounds the number of boots of which nothing is left; each of them began two
+    /// epochs of inode counts behind the one before.
+    pub(crate) fn start_boot(&mut self, boot_id: u64) {
+        let epoch_last = self.transno_last.0 >> Self::EPOCH_SHIFT;
+        let epoch = (epoch_last + 1).max(boot_id);
+        let count_epoch =
+            (self.next_count >> Self::COUNT_EPOCH_SHIFT) + (epoch - epoch_last).saturating_mul(2);
+        self.transno_last = Transno(epoch << Self::EPOCH_SHIFT);
+        self.next_count = count_epoch << Self::COUNT_EPOCH_SHIFT;
+    }
+
+    /// Makes one change of transaction `transno`.
+    pub(crate) fn apply(&mut self, transno: Transno, change: &Change<'_>) -> Result<(), Fault> {
+        match change {
+            Change::Inode { row } => {
+                self.check_row(row)?;
+                self.put_inode(row);
+            }
+            Change::Touch { inode, mtime, ctime, nlink_delta } => {
+                let row = &mut self.known(*inode)?.row;
+                if transno > row.touched {
+                    row.touched = transno;
+                    (row.mtime, row.ctime) = (*mtime, *ctime);
+                    row.nlink = row.nlink.checked_add_signed(*nlink_delta).ok_or_else(|| {
+                        Fault::new("redo counts links below 0", 0).numbers(0_u64, inode.0)
+                    })?;
+                }
+            }
+            Change::Dirent { dir, name, cookie, inode, kind, version } => {
+                let (cookie, inode, kind, version) = (*cookie, *inode, *kind, *version);
+                self.put_entry(*dir, *name, Target { cookie, inode, kind, version })?;
+            }
+            Change::DirentGone { dir, name } => {
+                let seed = self.seed;
+                self.directory(*dir)?.1.remove(seed, name.bytes());
+            }
+            Change::Symlink { inode, target } => match &mut self.known(*inode)?.body {
+                Body::Symlink(old) => *old = target.0.into(),
+                Body::File | Body::Directory(_) => return Err(wrong_kind(*inode)),
+            },
+            Change::Xattr { inode, name, value } => {
+                self.known(*inode)?.xattrs.insert(name.0.into(), value.0.into());
+            }
+            Change::XattrGone { inode, name } => {
+                self.known(*inode)?.xattrs.remove(name.0);
+            }
+            Change::InodeGone { inode } => {
+                self.inodes.remove(inode);
+                self.orphans.remove(inode);
+            }
+            Change::Write { inode, .. }
+            | Change::Truncate { inode, .. }
+            | Change::ObjectGone { inode } => {
+                return Err(Fault::new("a change of contents in a metadata shard", 0)
+                    .numbers(0_u64, inode.0));
+            }
+        }
+        Ok(())
+    }
+
+    /// A row from the medium must fit the shard and what is known of the inode.
+    fn check_row(&self, row: &InodeRow) -> Result<(), Fault> {
+        if row.inode.shard() != self.shard || row.inode.count() == 0 {
+            return Err(Fault::new("redo names an inode of another shard", 0)
+                .numbers(u64::from(self.shard.0), row.inode.0));
+        }
+        let other = self.inodes.get(&row.inode).is_some_and(|known| known.row.kind != row.kind);
+        if other { Err(wrong_kind(row.inode)) } else { Ok(()) }
+    }
+
+    fn put_inode(&mut self, row: &InodeRow) {
+        if row.nlink == 0 {
+            self.orphans.insert(row.inode);
+        } else {
+            self.orphans.remove(&row.inode);
+        }
+        self.next_count = self.next_count.max(row.inode.count() + 1);
+        self.inodes.entry(row.inode).and_modify(|known| known.row = *row).or_insert_with(|| {
+            Inode { row: *row, body: Body::new(row.kind), xattrs: BTreeMap::new() }
+        });
+    }
+
+    fn put_entry(&mut self, dir: InodeNo, name: Name<'_>, target: Target) -> Result<(), Fault> {
+        let seed = self.seed;
+        let (row, directory) = self.directory(dir)?;
+        let fault =
+            || Fault::new("redo puts two names at one place", 0).numbers(target.cookie, dir.0);
+        let behind = target.cookie.checked_add(1).ok_or_else(fault)?;
+        if !directory.put(seed, name.bytes(), target) {
+            return Err(fault());
+        }
+        row.next_cookie = row.next_cookie.max(behind);
+        Ok(())
+    }
+
+    fn known(&mut self, inode: InodeNo) -> Result<&mut Inode, Fault> {
+        self.inodes.get_mut(&inode).ok_or_else(|| {
+            Fault::new("redo names an inode that does not exist", 0).numbers(0_u64, inode.0)
+        })
+    }
+
+    fn directory(&mut self, dir: InodeNo) -> Result<(&mut InodeRow, &mut Directory), Fault> {
+        let known = self.known(dir)?;
+        match &mut known.body {
+            Body::Directory(directory) => Ok((&mut known.row, directory)),
+            Body::File | Body::Symlink(_) => Err(wrong_kind(dir)),
+        }
+    }
+}
+
+/// A row with one link, of root's, without contents.
+pub(crate) const fn new_row(inode: InodeNo, kind: FileKind, mode: u32, now: Timestamp) -> InodeRow {
+    InodeRow {
+        inode,
+        kind,
+        mode,
+        uid: 0,
+        gid: 0,
+        nlink: 1,
+        size_bytes: 0,
+        allocated_bytes: 0,
+        size_at_data: false,
+        atime: now,
+        mtime: now,
+        mtime_set: now,
+        ctime: now,
+        version: Transno(0),
+        touched: Transno(0),
+        parent: InodeNo(0),
+        next_cookie: 1,
+        stripe_unit_bytes: 0,
+        stripe_count: 0,
+    }
+}
+
+fn wrong_kind(inode: InodeNo) -> Fault {
+    Fault::new("redo takes an inode for another kind", 0).numbers(0_u64, inode.0)
+}

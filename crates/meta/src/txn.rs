@@ -1,0 +1,299 @@
+//! `Txn`: one operation's view of its shard. It reads the state, and changes it only through
+//! [`disk::Change`]s, each applied and recorded in one step.
+//!
+//! Invariant: an operation makes all its checks before its first change; one that fails has
+//! changed nothing (asserted).
+
+use crate::directory::{Directory, Target};
+use crate::handles::Handles;
+use crate::shard::{Ask, Effect, Shard};
+use crate::state::{Body, Inode, State, new_row};
+use crate::who::{SET_GID, STICKY, Want, Who};
+use alloc::vec::Vec;
+use disk::{Change, InodeRow, PreVersions};
+use wire::{
+    Breach, Bytes, Caller, ClientUuid, FileKind, Flaw, Handle, InodeNo, Name, Reader, Status,
+    Timestamp, Transno, Wire, Writer,
+};
+
+/// The reply of an op that has no reply body.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Done;
+
+impl Wire<'_> for Done {
+    fn encode(&self, _to: &mut Writer<'_>) {}
+    fn decode(_from: &mut Reader<'_>) -> Result<Self, Flaw> {
+        Err(Flaw::Breach(Breach::Malformed))
+    }
+}
+
+/// One operation at work.
+#[derive(Debug)]
+pub(crate) struct Txn<'s> {
+    state: &'s mut State,
+    pub(crate) handles: &'s mut Handles,
+    scratch: &'s mut Vec<u8>,
+    changes: &'s mut Vec<u8>,
+    changes_start: usize,
+    /// The number it gets if it changes anything.
+    transno: Transno,
+    pub(crate) now: Timestamp,
+    pub(crate) client: ClientUuid,
+    root_trusted: bool,
+    pre_versions: PreVersions,
+    orphan: Option<InodeNo>,
+}
+
+impl<'s> Txn<'s> {
+    pub(crate) fn new(shard: &'s mut Shard, ask: &Ask<'_>, changes: &'s mut Vec<u8>) -> Self {
+        let transno = shard.state.next_transno();
+        Self {
+            state: &mut shard.state,
+            handles: &mut shard.handles,
+            scratch: &mut shard.scratch,
+            changes_start: changes.len(),
+            changes,
+            transno,
+            now: ask.now,
+            client: ask.client,
+            root_trusted: ask.root_trusted,
+            pre_versions: PreVersions::new(),
+            orphan: None,
+        }
+    }
+
+    /// Ends the transaction.
+    pub(crate) fn finish(self, status: Status) -> Effect {
+        let changed = self.changes.len() > self.changes_start;
+        if !changed {
+            return Effect { orphan: self.orphan, ..Effect::unchanged(status) };
+        }
+        assert!(status == Status::Ok, "an operation that fails changes nothing");
+        self.state.transno_last = self.transno;
+        let Self { transno, pre_versions, orphan, .. } = self;
+        Effect { status, transno, pre_versions, orphan }
+    }
+
+    // What there is.
+
+    pub(crate) const fn who<'a>(&self, caller: Caller<'a>) -> Who<'a> {
+        Who::new(caller, self.root_trusted)
+    }
+
+    pub(crate) fn inode(&self, inode: InodeNo) -> Result<&Inode, Status> {
+        self.state.inode(inode).ok_or(Status::Stale)
+    }
+
+    pub(crate) fn row(&self, inode: InodeNo) -> Result<InodeRow, Status> {
+        self.inode(inode).map(|known| known.row)
+    }
+
+    pub(crate) fn directory(&self, dir: InodeNo) -> Result<(&InodeRow, &Directory), Status> {
+        let known = self.inode(dir)?;
+        match &known.body {
+            Body::Directory(directory) => Ok((&known.row, directory)),
+            Body::File | Body::Symlink(_) => Err(Status::NotDirectory),
+        }
+    }
+
+    /// Whether `dir` is `inode` or lies below it.
+    pub(crate) fn is_within(&self, dir: InodeNo, inode: InodeNo) -> bool {
+        let mut at = dir;
+        loop {
+            if at == inode {
+                return true;
+            }
+            match self.state.inode(at) {
+                Some(known) if known.row.parent != at => at = known.row.parent,
+                Some(_) | None => return false,
+            }
+        }
+    }
+
+    /// A vector to build a reply in, empty.
+    pub(crate) fn scratch(&mut self) -> (&mut Vec<u8>, &State) {
+        self.scratch.clear();
+        (self.scratch, self.state)
+    }
+
+    // What the caller may do.
+
+    /// Looks a name up for somebody who must be allowed to search the directory.
+    pub(crate) fn search(
+        &self,
+        dir: InodeNo,
+        name: Name<'_>,
+        who: &Who<'_>,
+    ) -> Result<Option<Target>, Status> {
+        let (row, directory) = self.directory(dir)?;
+        who.permit(row, Want::EXECUTE)?;
+        Ok(directory.get(self.state.seed, name.bytes()))
+    }
+
+    /// Whether entries may be added to a directory.
+    pub(crate) fn permit_change(&self, dir: InodeNo, who: &Who<'_>) -> Result<(), Status> {
+        let (row, _) = self.directory(dir)?;
+        if row.nlink == 0 {
+            return Err(Status::NotFound);
+        }
+        who.permit(row, Want::CHANGE_ENTRIES)
+    }
+
+    /// Whether an entry may be taken out of a directory.
+    pub(crate) fn permit_remove(
+        &self,
+        dir: InodeNo,
+        target: Target,
+        who: &Who<'_>,
+    ) -> Result<(), Status> {
+        self.permit_change(dir, who)?;
+        let (row, _) = self.directory(dir)?;
+        if row.mode & STICKY != 0 && !who.owns(row) && !who.owns(&self.row(target.inode)?) {
+            return Err(Status::NotPermitted);
+        }
+        Ok(())
+    }
+
+    /// Whether another handle may be registered.
+    pub(crate) fn permit_handle(&self) -> Result<(), Status> {
+        if self.handles.is_full() { Err(Status::NoMemory) } else { Ok(()) }
+    }
+
+    // What is to be.
+
+    /// The row of a new inode in a directory, not put yet.
+    pub(crate) fn new_inode(
+        &self,
+        parent: InodeNo,
+        kind: FileKind,
+        mode: u32,
+        who: &Who<'_>,
+    ) -> Result<InodeRow, Status> {
+        let (dir, _) = self.directory(parent)?;
+        let inode = self.state.next_inode().ok_or(Status::NoSpace)?;
+        let mut row = new_row(inode, kind, mode, self.now);
+        row.uid = who.uid;
+        row.gid = who.gid;
+        if dir.mode & SET_GID != 0 {
+            row.gid = dir.gid;
+            // A stranger may not make a program that runs with a group he is not in.
+            let runs_as_group = mode & SET_GID != 0 && mode & 0o010 != 0;
+            if kind == FileKind::Directory {
+                row.mode |= SET_GID;
+            } else if runs_as_group && !who.is_root() && !who.in_group(dir.gid)? {
+                row.mode &= !SET_GID;
+            }
+        }
+        match kind {
+            FileKind::Directory => {
+                row.nlink = 2;
+                row.parent = parent;
+            }
+            FileKind::File => row.stripe_count = 1,
+            FileKind::Symlink => {}
+        }
+        Ok(row)
+    }
+
+    /// Puts an inode's row, with this transaction as its version.
+    pub(crate) fn put(&mut self, row: InodeRow) -> InodeRow {
+        let row = InodeRow { version: self.transno, ..row };
+        self.change(&Change::Inode { row });
+        row
+    }
+
+    /// Puts an entry; over an old one it keeps that one's place.
+    pub(crate) fn put_entry(
+        &mut self,
+        dir: InodeNo,
+        name: Name<'_>,
+        row: &InodeRow,
+        over: Option<Target>,
+    ) {
+        #[expect(clippy::expect_used, reason = "the directory was found by the checks before")]
+        let (dir_row, _) = self.directory(dir).expect("a checked directory");
+        let cookie = over.map_or(dir_row.next_cookie, |target| target.cookie);
+        let (inode, kind, version) = (row.inode, row.kind, self.transno);
+        self.change(&Change::Dirent { dir, name, cookie, inode, kind, version });
+    }
+
+    pub(crate) fn drop_entry(&mut self, dir: InodeNo, name: Name<'_>) {
+        self.change(&Change::DirentGone { dir, name });
+    }
+
+    /// A directory's entries changed; `nlink_delta` subdirectories came. Once per directory.
+    pub(crate) fn touch(&mut self, dir: InodeNo, nlink_delta: i32) {
+        let first = self.row(dir).is_ok_and(|row| row.touched < self.transno);
+        assert!(first, "a record touches a directory at most once");
+        let (mtime, ctime) = (self.now, self.now);
+        self.change(&Change::Touch { inode: dir, mtime, ctime, nlink_delta });
+    }
+
+    pub(crate) fn put_target(&mut self, inode: InodeNo, target: Bytes<'_>) {
+        self.change(&Change::Symlink { inode, target });
+    }
+
+    pub(crate) fn put_xattr(&mut self, inode: InodeNo, name: Bytes<'_>, value: Bytes<'_>) {
+        self.change(&Change::Xattr { inode, name, value });
+    }
+
+    pub(crate) fn drop_xattr(&mut self, inode: InodeNo, name: Bytes<'_>) {
+        self.change(&Change::XattrGone { inode, name });
+    }
+
+    /// Notes the version of something that is about to be changed.
+    pub(crate) const fn saw(&mut self, version: Transno) {
+        self.pre_versions.push(version);
+    }
+
+    /// Registers a handle; the first writer's makes "the data shards know the size" durable.
+    pub(crate) fn open(&mut self, row: InodeRow, handle: Handle) -> InodeRow {
+        self.handles.open(row.inode, self.client, handle.id, handle.write);
+        if handle.write && !row.size_at_data {
+            self.saw(row.version);
+            return self.put(InodeRow { size_at_data: true, ..row });
+        }
+        row
+    }
+
+    /// One name of an inode that is no directory is gone.
+    pub(crate) fn unname(&mut self, row: InodeRow) {
+        assert!(row.nlink > 0, "what had a name had a link");
+        self.saw(row.version);
+        let nlink = row.nlink - 1;
+        match row.kind {
+            // Nobody can have a symbolic link open, and it has no object.
+            FileKind::Symlink if nlink == 0 => {
+                self.change(&Change::InodeGone { inode: row.inode });
+            }
+            FileKind::Symlink | FileKind::File => {
+                self.put(InodeRow { nlink, ctime: self.now, ..row });
+                self.check_orphan(row.inode);
+            }
+            FileKind::Directory => unreachable!("directories are removed, not unlinked"),
+        }
+    }
+
+    /// A directory has lost its one name.
+    pub(crate) fn remove_directory(&mut self, row: InodeRow) {
+        self.saw(row.version);
+        if self.handles.is_free(row.inode) {
+            self.change(&Change::InodeGone { inode: row.inode });
+        } else {
+            self.put(InodeRow { nlink: 0, ctime: self.now, ..row });
+        }
+    }
+
+    /// Reports an inode if nothing holds it any more.
+    pub(crate) fn check_orphan(&mut self, inode: InodeNo) {
+        if self.state.orphans.contains(&inode) && self.handles.is_free(inode) {
+            self.orphan = Some(inode);
+        }
+    }
+
+    fn change(&mut self, change: &Change<'_>) {
+        change.encode(&mut Writer::new(self.changes));
+        #[expect(clippy::expect_used, reason = "an operation checked what it changes")]
+        self.state.apply(self.transno, change).expect("a checked change applies");
+    }
+}

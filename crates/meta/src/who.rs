@@ -1,0 +1,104 @@
+//! Who asks, and what he may do: the classes of POSIX, with groups that may not be known yet.
+
+use disk::InodeRow;
+use wire::{Caller, FileKind, Groups, Status};
+
+/// Uid and gid of nobody, which a client's root is unless it is trusted.
+const NOBODY: u32 = 65_534;
+/// Set user id on execution.
+pub(crate) const SET_UID: u32 = 0o4000;
+/// Set group id on execution; on a directory: entries inherit its group.
+pub(crate) const SET_GID: u32 = 0o2000;
+/// On a directory: only owners remove entries.
+pub(crate) const STICKY: u32 = 0o1000;
+
+/// Permissions wanted, as the bits of one class.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Want(u32);
+
+impl Want {
+    pub(crate) const NOTHING: Self = Self(0);
+    pub(crate) const READ: Self = Self(4);
+    pub(crate) const WRITE: Self = Self(2);
+    pub(crate) const EXECUTE: Self = Self(1);
+    /// To change a directory's entries.
+    pub(crate) const CHANGE_ENTRIES: Self = Self(3);
+
+    /// From an `access` mask.
+    pub(crate) const fn from_mask(mask: u32) -> Option<Self> {
+        if mask & !7 == 0 { Some(Self(mask)) } else { None }
+    }
+
+    /// This too, if `wanted`.
+    #[must_use]
+    pub(crate) const fn and(self, other: Self, wanted: bool) -> Self {
+        if wanted { Self(self.0 | other.0) } else { self }
+    }
+}
+
+/// A caller after squashing: what is checked against.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Who<'a> {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    groups: Groups<'a>,
+    root_trusted: bool,
+}
+
+impl<'a> Who<'a> {
+    pub(crate) const fn new(caller: Caller<'a>, root_trusted: bool) -> Self {
+        let Caller { uid, gid, groups } = caller;
+        if root_trusted {
+            return Self { uid, gid, groups, root_trusted };
+        }
+        let gid = if gid == 0 { NOBODY } else { gid };
+        if uid == 0 {
+            return Self { uid: NOBODY, gid: NOBODY, groups: Groups::Known(&[]), root_trusted };
+        }
+        Self { uid, gid, groups, root_trusted }
+    }
+
+    pub(crate) const fn is_root(&self) -> bool {
+        self.uid == 0
+    }
+
+    pub(crate) const fn owns(&self, row: &InodeRow) -> bool {
+        self.is_root() || self.uid == row.uid
+    }
+
+    /// Whether the caller is in a group.
+    ///
+    /// # Errors
+    /// `NeedGroups` when only the supplementary groups tell.
+    pub(crate) fn in_group(&self, gid: u32) -> Result<bool, Status> {
+        if self.gid == gid {
+            return Ok(true);
+        }
+        if gid == 0 && !self.root_trusted {
+            return Ok(false);
+        }
+        self.groups.contains(gid).ok_or(Status::NeedGroups)
+    }
+
+    /// Checks the permission bits.
+    ///
+    /// # Errors
+    /// `Access` when not granted; `NeedGroups` when the group's bits and the others' differ in the
+    /// answer and it is not known which class the caller is of. (The group may have less.)
+    pub(crate) fn permit(&self, row: &InodeRow, want: Want) -> Result<(), Status> {
+        let granted = |shift: u32| (row.mode >> shift) & want.0 == want.0;
+        let permitted = if self.is_root() {
+            let executes = want.0 & Want::EXECUTE.0 != 0;
+            !executes || row.kind == FileKind::Directory || row.mode & 0o111 != 0
+        } else if self.uid == row.uid {
+            granted(6)
+        } else if granted(3) == granted(0) {
+            granted(0)
+        } else if self.in_group(row.gid)? {
+            granted(3)
+        } else {
+            granted(0)
+        };
+        if permitted { Ok(()) } else { Err(Status::Access) }
+    }
+}

@@ -1,0 +1,71 @@
+//! Extended attributes: namespaces, who may use them, and their limits, as on Linux without a
+//! security module.
+//!
+//! ```text
+//! user.      files and directories; read and write permission; sticky directories: owner writes
+//! trusted.   root only, invisible to others
+//! security.  anybody reads, root writes
+//! system. and all others: not supported
+//! ```
+
+use crate::state::Inode;
+use crate::who::{STICKY, Want, Who};
+use disk::InodeRow;
+use wire::{FileKind, Status, XATTR_NAME_BYTES_MAX};
+
+/// Most bytes of names and values of one inode. Two of the longest values fit.
+pub(crate) const TOTAL_BYTES_MAX: usize = 144 * 1024;
+/// Most bytes of a list of names, each ended by NUL, as on Linux.
+pub(crate) const LIST_BYTES_MAX: usize = 65_536;
+
+const USER: &[u8] = b"user.";
+const TRUSTED: &[u8] = b"trusted.";
+const SECURITY: &[u8] = b"security.";
+
+/// Checks whether `who` may read the attribute, or write it.
+pub(crate) fn permit(
+    row: &InodeRow,
+    name: &[u8],
+    write: bool,
+    who: &Who<'_>,
+) -> Result<(), Status> {
+    if name.is_empty() || name.len() > XATTR_NAME_BYTES_MAX {
+        return Err(Status::Range);
+    }
+    if name.contains(&0) || [USER, TRUSTED, SECURITY].contains(&name) {
+        return Err(Status::Invalid);
+    }
+    let hidden = if write { Status::NotPermitted } else { Status::NoData };
+    if name.starts_with(USER) {
+        if row.kind == FileKind::Symlink {
+            return Err(hidden);
+        }
+        let sticky = row.kind == FileKind::Directory && row.mode & STICKY != 0;
+        if write && sticky && !who.owns(row) {
+            return Err(Status::NotPermitted);
+        }
+        who.permit(row, if write { Want::WRITE } else { Want::READ })
+    } else if name.starts_with(TRUSTED) {
+        if who.is_root() { Ok(()) } else { Err(hidden) }
+    } else if name.starts_with(SECURITY) {
+        if who.is_root() || !write { Ok(()) } else { Err(Status::NotPermitted) }
+    } else {
+        Err(Status::NotSupported)
+    }
+}
+
+/// Whether `who` is shown the attribute in a list.
+pub(crate) fn is_visible(name: &[u8], who: &Who<'_>) -> bool {
+    who.is_root() || !name.starts_with(TRUSTED)
+}
+
+/// Checks the limits for an attribute that is to be set.
+pub(crate) fn check_room(inode: &Inode, name: &[u8], value_bytes: usize) -> Result<(), Status> {
+    let (mut total_bytes, mut list_bytes) = (name.len() + value_bytes, name.len() + 1);
+    for (other, value) in inode.xattrs.iter().filter(|(other, _)| ***other != *name) {
+        total_bytes += other.len() + value.len();
+        list_bytes += other.len() + 1;
+    }
+    let fits = total_bytes <= TOTAL_BYTES_MAX && list_bytes <= LIST_BYTES_MAX;
+    if fits { Ok(()) } else { Err(Status::NoSpace) }
+}

@@ -1,0 +1,141 @@
+//! The clock of a turn: CLOCK_MONOTONIC, and the wall clock at an offset all lanes share.
+//!
+//! Invariant: two readings ordered on `mono` are ordered the same way on `wall_ns`, on whichever
+//! lanes they were taken, as long as nobody sets the system's clock.
+
+use door::{Mono, Now};
+use rustix::time::{ClockId, Timespec, clock_gettime};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How often the offset is looked at again, in nanoseconds.
+const REFRESH_NS: u64 = 1_000_000_000;
+
+/// Wall clock minus monotonic clock, nanoseconds; wrapping.
+static OFFSET_NS: AtomicU64 = AtomicU64::new(0);
+
+/// A lane's view of the clocks.
+pub(crate) struct Clock {
+    /// Only one lane moves the offset.
+    keeps_offset: bool,
+    refreshed: Mono,
+}
+
+impl Clock {
+    pub(crate) fn new(keeps_offset: bool) -> Self {
+        let refreshed = Mono(monotonic_ns());
+        if keeps_offset || OFFSET_NS.load(Ordering::Relaxed) == 0 {
+            refresh();
+        }
+        Self { keeps_offset, refreshed }
+    }
+
+    /// Reads the clock.
+    pub(crate) fn read(&mut self) -> Now {
+        let mono = Mono(monotonic_ns());
+        if self.keeps_offset && mono.since_ns(self.refreshed) > REFRESH_NS {
+            self.refreshed = mono;
+            refresh();
+        }
+        Now { mono, wall_ns: mono.0.wrapping_add(OFFSET_NS.load(Ordering::Relaxed)) }
+    }
+}
+
+fn refresh() {
+    let offset_ns = ns_of(clock_gettime(ClockId::Realtime)).wrapping_sub(monotonic_ns());
+    OFFSET_NS.store(offset_ns, Ordering::Relaxed);
+}
+
+fn monotonic_ns() -> u64 {
+    ns_of(clock_gettime(ClockId::Monotonic))
+}
+
+/// Before 1970 it is 1970.
+fn ns_of(time: Timespec) -> u64 {
+    let secs = u64::try_from(time.tv_sec).unwrap_or(0);
+    let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
+    secs.saturating_mul(1_000_000_000).saturating_add(nanos)
+}
+
+/// When to take a turn even if nothing happens: every time asked for holds until its turn.
+///
+/// Times within one millisecond share an entry, so that asking in each turn costs no memory. Of
+/// those the earliest is met exactly, the others up to a millisecond late.
+#[derive(Debug, Default)]
+pub(crate) struct Alarms {
+    /// By millisecond: the earliest and the latest time asked for.
+    by_ms: std::collections::BTreeMap<u64, (u64, u64)>,
+}
+
+impl Alarms {
+    pub(crate) fn add(&mut self, at: Mono) {
+        let times = self.by_ms.entry(at.0 / 1_000_000).or_insert((at.0, at.0));
+        times.0 = times.0.min(at.0);
+        times.1 = times.1.max(at.0);
+    }
+
+    /// The next time.
+    pub(crate) fn next(&self) -> Option<Mono> {
+        self.by_ms.first_key_value().map(|(_, times)| Mono(times.0))
+    }
+
+    /// Forgets times that have come; tells whether there were any.
+    pub(crate) fn ring(&mut self, now: Mono) -> bool {
+        let mut rang = false;
+        while let Some(mut first) = self.by_ms.first_entry() {
+            let (earliest, latest) = *first.get();
+            if earliest > now.0 {
+                break;
+            }
+            rang = true;
+            if latest > now.0 {
+                first.insert((latest, latest));
+                break;
+            }
+            first.remove();
+        }
+        rang
+    }
+
+    #[cfg(test)]
+    fn count(&self) -> usize {
+        self.by_ms.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wall_clock_orders_as_the_monotonic_one() {
+        let mut keeper = Clock::new(true);
+        let mut other = Clock::new(false);
+        let first = keeper.read();
+        let second = other.read();
+        assert!(first.mono <= second.mono);
+        assert!(first.wall_ns <= second.wall_ns);
+        assert!(first.wall_ns > 1_600_000_000_000_000_000, "the offset was found");
+    }
+
+    #[test]
+    fn every_alarm_holds_until_its_turn() {
+        let mut alarms = Alarms::default();
+        alarms.add(Mono(5_000_000));
+        alarms.add(Mono(2_000_000));
+        alarms.add(Mono(2_000_500));
+        assert_eq!(alarms.next(), Some(Mono(2_000_000)));
+        assert!(!alarms.ring(Mono(1_999_999)));
+        assert!(alarms.ring(Mono(2_000_000)));
+        assert_eq!(alarms.next(), Some(Mono(2_000_500)));
+        assert!(alarms.ring(Mono(3_000_000)));
+        assert!(alarms.ring(Mono(5_000_000)));
+        assert_eq!(alarms.next(), None);
+    }
+
+    #[test]
+    fn asking_every_turn_takes_no_more_memory_than_milliseconds() {
+        let mut alarms = Alarms::default();
+        (0..1_000_000).for_each(|turn| alarms.add(Mono(1_000_000_000 + turn)));
+        assert_eq!(alarms.count(), 1);
+    }
+}

@@ -1,0 +1,173 @@
+//! What a lane's ring is made with: its descriptors, its limits, its ears and its voice.
+
+use crate::kernel::KernelChannel;
+use crate::mailbox::Post;
+use door::{Errno, Say};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use wire::LaneId;
+
+/// This lane's log file.
+#[derive(Debug)]
+pub struct LogFile {
+    /// Open for writing.
+    pub file: OwnedFd,
+    /// Where the next batch goes; what lies behind is overwritten.
+    pub start_offset: u64,
+    /// How far ahead space is reserved, in bytes.
+    pub reserve_bytes: u64,
+}
+
+impl LogFile {
+    /// Default of [`Self::reserve_bytes`].
+    pub const RESERVE_BYTES: u64 = 16 << 20;
+}
+
+/// Everything that grows has a limit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Connections at a time; more are refused by closing them.
+    pub conn_count_max: usize,
+    /// Bytes queued for one connection that it has not read; more, and it is too slow.
+    pub conn_out_bytes_max: usize,
+    /// How long an accepted connection may take until it is admitted, in milliseconds.
+    pub greeting_ms_max: u64,
+    /// Bytes of buffers in use; beyond it, what needs a buffer waits.
+    pub buffer_bytes_max: usize,
+    /// Objects kept open.
+    pub open_object_count_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            conn_count_max: 16_384,
+            conn_out_bytes_max: 64 << 20,
+            greeting_ms_max: 10_000,
+            buffer_bytes_max: 256 << 20,
+            open_object_count_max: 1024,
+        }
+    }
+}
+
+/// Where a test may let the medium fail.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum FaultPoint {
+    /// Writing a batch to the log and making it durable.
+    LogWrite,
+    /// Reserving space for the log.
+    LogReserve,
+    /// Opening or making an object.
+    ObjectOpen,
+    /// Reading an object.
+    ObjectRead,
+    /// Writing an object.
+    ObjectWrite,
+    /// Setting an object's size.
+    ObjectTruncate,
+    /// Making an object durable.
+    ObjectSync,
+    /// Removing an object.
+    ObjectRemove,
+}
+
+/// Asked before each such operation; an errno is what it fails with.
+pub type Fault = Arc<dyn Fn(FaultPoint) -> Option<Errno> + Send + Sync>;
+
+/// Takes a line for people.
+pub type SayFn = Box<dyn FnMut(Say, &str)>;
+/// Takes the last line of a process.
+pub type HaltFn = Box<dyn FnMut(&str)>;
+
+/// What a ring is made with.
+pub struct Config {
+    /// Which lane.
+    pub lane: LaneId,
+    /// Its mailbox; alone without.
+    pub post: Option<Post>,
+    /// Accepts connections: bound, listening.
+    pub listener: Option<OwnedFd>,
+    /// Where [`door::Action::Connect`] connects to.
+    pub server: Option<SocketAddr>,
+    /// The log.
+    pub log: Option<LogFile>,
+    /// The directory that holds the objects.
+    pub store: Option<OwnedFd>,
+    /// The kernel's file system requests.
+    pub kernel: Option<KernelChannel>,
+    /// Limits.
+    pub limits: Limits,
+    /// For tests.
+    pub fault: Option<Fault>,
+    /// Prints a line for people. Default: to stderr, with a prefix.
+    pub say: SayFn,
+    /// Called for [`door::Action::Halt`]. Default: prints the line and exits with code 70. If it
+    /// returns, the lane ends.
+    pub halt: HaltFn,
+}
+
+impl Config {
+    /// A ring with nothing but a clock.
+    #[must_use]
+    pub fn new(lane: LaneId) -> Self {
+        Self {
+            lane,
+            post: None,
+            listener: None,
+            server: None,
+            log: None,
+            store: None,
+            kernel: None,
+            limits: Limits::default(),
+            fault: None,
+            say: Box::new(say_to_stderr),
+            halt: Box::new(halt_process),
+        }
+    }
+}
+
+fn say_to_stderr(say: Say, line: &str) {
+    match say {
+        Say::Info => eprintln!("{line}"),
+        Say::Warning => eprintln!("warning: {line}"),
+        Say::Alarm => eprintln!("ALARM: {line}"),
+    }
+}
+
+/// EX_SOFTWARE of sysexits.h.
+const HALT_EXIT_CODE: i32 = 70;
+
+fn halt_process(line: &str) {
+    say_to_stderr(Say::Alarm, line);
+    std::process::exit(HALT_EXIT_CODE);
+}
+
+/// What a ring has done so far.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Counters {
+    /// Turns taken.
+    pub turn_count: u64,
+    /// io_uring_enter calls.
+    pub enter_count: u64,
+    /// Events handed to the brain.
+    pub event_count: u64,
+    /// Sister lanes woken.
+    pub wake_count: u64,
+    /// Frames received.
+    pub frame_in_count: u64,
+    /// Frames queued for sending.
+    pub frame_out_count: u64,
+    /// Bytes received from sockets.
+    pub in_bytes: u64,
+    /// Bytes sent to sockets.
+    pub out_bytes: u64,
+    /// Sends and gathered sends.
+    pub send_count: u64,
+    /// Connections closed for a breach.
+    pub breach_count: u64,
+    /// Connections refused because there were too many.
+    pub refused_count: u64,
+    /// Requests from the kernel.
+    pub kernel_request_count: u64,
+}

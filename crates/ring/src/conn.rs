@@ -1,0 +1,629 @@
+//! Connections: from accept or connect to the last byte.
+//!
+//! They receive, cut frames, check the bulk's checksum, send one wave a turn and close in order.
+//! What a frame means is the brain's. Invariants: a connection has at most one receive and one
+//! send in flight; its slot is used again only when none is; a [`ConnId`] names one connection for
+//! ever.
+//!
+//! ```text
+//! Connecting ─▶ Open ─▶ Closing (brain: what is queued leaves, then the peer ends) ─▶ Dead ─▶ gone
+//!                 ├──▶ HandingOver (a receive is being cancelled) ─▶ gone, to a sister lane
+//!                 └──▶ Dead (ended, failed, breach: completions are awaited)
+//! ```
+
+use crate::config::Limits;
+use crate::driver::{Kind, Op, Token};
+use crate::framing::{Cut, Inbox};
+use crate::listen::Address;
+use crate::mailbox::Letter;
+use crate::number::{errno_of, u32_of, u64_of};
+use crate::send::Outbox;
+use crate::tools::Tools;
+use door::{BufId, Bulk, CloseReason, ConnId, Errno, Event, Mono, Span, Ticket};
+use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, sockopt};
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use wire::{Breach, Lengths};
+
+/// Bits of a [`ConnId`] that are the slot's index.
+const INDEX_BITS: u32 = 20;
+/// How long a closed connection may take to send what is queued.
+const CLOSE_MS_MAX: u64 = 1000;
+const CANCELLED: Errno = Errno(125);
+const TIMED_OUT: Errno = Errno(110);
+const BROKEN_PIPE: Errno = Errno(32);
+
+enum State {
+    Connecting { ticket: Ticket },
+    Open,
+    HandingOver { lane: usize, hello: Box<[u8]> },
+    Closing { shut: bool, peer_ended: bool },
+    Dead,
+}
+
+/// A bulk on its way in; its frame waits at the front of the inbox.
+#[derive(Clone, Copy)]
+struct Incoming {
+    buf: BufId,
+    lengths: Lengths,
+    received_bytes: usize,
+}
+
+struct Conn {
+    id: ConnId,
+    socket: Option<OwnedFd>,
+    state: State,
+    /// The brain knows it.
+    announced: bool,
+    admitted: bool,
+    /// A frame was cut before admission: no more until the brain has had its say.
+    paused: bool,
+    /// It waits for a buffer.
+    starved: bool,
+    touched: bool,
+    recv_armed: bool,
+    send_armed: bool,
+    connect_armed: bool,
+    inbox: Inbox,
+    incoming: Option<Incoming>,
+    outbox: Outbox,
+    address: Option<Box<Address>>,
+}
+
+impl Conn {
+    const fn is_armed(&self) -> bool {
+        self.recv_armed || self.send_armed || self.connect_armed
+    }
+
+    fn raw(&self) -> RawFd {
+        self.socket.as_ref().map_or(-1, AsRawFd::as_raw_fd)
+    }
+}
+
+/// All connections of a lane.
+pub(crate) struct Conns {
+    slots: Vec<Option<Conn>>,
+    free: Vec<u32>,
+    serial: u64,
+    live_count: usize,
+    limits: Limits,
+    server: Option<SocketAddr>,
+    touched: Vec<u32>,
+    starved: VecDeque<u32>,
+    /// Deadlines rise, because each of both kinds has one length.
+    closing: VecDeque<(Mono, ConnId)>,
+    greeting: VecDeque<(Mono, ConnId)>,
+    /// Connections for sister lanes.
+    pub(crate) handed: Vec<(usize, Letter)>,
+}
+
+impl Conns {
+    pub(crate) fn new(limits: Limits, server: Option<SocketAddr>) -> Self {
+        Self {
+            slots: Vec::new(),
+            free: Vec::new(),
+            serial: 0,
+            live_count: 0,
+            limits,
+            server,
+            touched: Vec::new(),
+            starved: VecDeque::new(),
+            closing: VecDeque::new(),
+            greeting: VecDeque::new(),
+            handed: Vec::new(),
+        }
+    }
+
+    // --- how a connection begins -----------------------------------------------------------------
+
+    /// The listening socket gave a connection.
+    pub(crate) fn accepted(&mut self, socket: OwnedFd, tools: &mut Tools) {
+        if self.is_full() {
+            tools.counters.refused_count += 1;
+            return;
+        }
+        let index = self.add(socket, State::Open);
+        self.greet_until(index, tools.now.mono);
+        self.touch(index);
+    }
+
+    /// A sister lane handed a connection over.
+    pub(crate) fn adopt(&mut self, socket: OwnedFd, hello: &[u8], tools: &mut Tools) {
+        if self.is_full() {
+            tools.counters.refused_count += 1;
+            return;
+        }
+        let index = self.add(socket, State::Open);
+        self.greet_until(index, tools.now.mono);
+        let conn = self.conn(index);
+        conn.announced = true;
+        let event = Event::Adopted { conn: conn.id, hello: tools.arena.put(hello) };
+        tools.events.push(event);
+        self.touch(index);
+    }
+
+    /// The brain wants a connection.
+    pub(crate) fn connect(&mut self, ticket: Ticket, tools: &mut Tools) {
+        let opened = self.open_socket();
+        let (socket, address) = match opened {
+            Ok(opened) => opened,
+            Err(errno) => {
+                tools.events.push(Event::ConnectFailed { ticket, errno });
+                return;
+            }
+        };
+        let index = self.add(socket, State::Connecting { ticket });
+        let conn = self.conn(index);
+        let address = conn.address.insert(Box::new(address));
+        let (at, address_bytes) = address.raw();
+        conn.connect_armed = true;
+        let op = Op::Connect { socket: conn.raw(), address: at, address_bytes };
+        // SAFETY: the address is boxed in the connection, which outlives the operation.
+        unsafe { tools.driver.queue(Token::new(Kind::Connect, index), op) };
+    }
+
+    fn open_socket(&self) -> Result<(OwnedFd, Address), Errno> {
+        let Some(server) = self.server else { return Err(Errno(107)) };
+        if self.is_full() {
+            return Err(Errno(24));
+        }
+        let family = if server.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let flags = SocketFlags::CLOEXEC;
+        let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None);
+        let socket = socket.map_err(errno_of)?;
+        Ok((socket, Address::new(server)))
+    }
+
+    fn add(&mut self, socket: OwnedFd, state: State) -> u32 {
+        // Fails only for what is no TCP socket (a test's socket pair), which has no delay to set.
+        sockopt::set_tcp_nodelay(&socket, true).ok();
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            u32_of(self.slots.len() - 1)
+        });
+        self.serial += 1;
+        self.live_count += 1;
+        self.slots[index as usize] = Some(Conn {
+            id: ConnId((self.serial << INDEX_BITS) | u64::from(index)),
+            socket: Some(socket),
+            state,
+            announced: false,
+            admitted: false,
+            paused: false,
+            starved: false,
+            touched: false,
+            recv_armed: false,
+            send_armed: false,
+            connect_armed: false,
+            inbox: Inbox::default(),
+            incoming: None,
+            outbox: Outbox::default(),
+            address: None,
+        });
+        index
+    }
+
+    fn is_full(&self) -> bool {
+        self.live_count >= self.limits.conn_count_max.min(1 << INDEX_BITS)
+    }
+
+    fn greet_until(&mut self, index: u32, now: Mono) {
+        let id = self.conn(index).id;
+        self.greeting.push_back((now.after_ms(self.limits.greeting_ms_max), id));
+    }
+
+    // --- what the brain asks ---------------------------------------------------------------------
+
+    pub(crate) fn admit(&mut self, id: ConnId) {
+        if let Some(index) = self.open_index(id) {
+            self.conn(index).admitted = true;
+            self.touch(index);
+        }
+    }
+
+    pub(crate) fn send(&mut self, id: ConnId, frame: Span, bulk: Option<Bulk>, tools: &mut Tools) {
+        let Some(index) = self.open_index(id) else { return };
+        let limit_bytes = self.limits.conn_out_bytes_max;
+        let conn = self.conn(index);
+        conn.outbox.push(tools.arena.get(frame), bulk, &mut tools.pool);
+        tools.counters.frame_out_count += 1;
+        if conn.outbox.unsent_bytes() > limit_bytes {
+            self.fail(index, CloseReason::TooSlow, tools);
+        } else {
+            self.touch(index);
+        }
+    }
+
+    pub(crate) fn close(&mut self, id: ConnId, now: Mono) {
+        let Some(index) = self.open_index(id) else { return };
+        self.conn(index).state = State::Closing { shut: false, peer_ended: false };
+        self.closing.push_back((now.after_ms(CLOSE_MS_MAX), id));
+        self.touch(index);
+    }
+
+    pub(crate) fn hand_over(&mut self, id: ConnId, lane: usize, hello: &[u8], tools: &mut Tools) {
+        let Some(index) = self.open_index(id) else { return };
+        let conn = self.conn(index);
+        let untouched = conn.inbox.is_empty()
+            && conn.incoming.is_none()
+            && conn.outbox.unsent_bytes() == 0
+            && !conn.send_armed;
+        if !untouched {
+            self.fail(index, CloseReason::Breach(Breach::Sequence), tools);
+            return;
+        }
+        conn.state = State::HandingOver { lane, hello: hello.into() };
+        if conn.recv_armed {
+            tools.driver.cancel(Token::new(Kind::Recv, index));
+        } else {
+            self.give_away(index, tools);
+        }
+    }
+
+    fn give_away(&mut self, index: u32, tools: &mut Tools) {
+        let conn = self.conn(index);
+        let state = std::mem::replace(&mut conn.state, State::Dead);
+        if let (State::HandingOver { lane, hello }, Some(socket)) = (state, conn.socket.take()) {
+            self.handed.push((lane, Letter::Socket { socket, hello }));
+        }
+        self.bury(index, tools);
+    }
+
+    // --- what the kernel says --------------------------------------------------------------------
+
+    pub(crate) fn on_connect(&mut self, index: u32, result: Result<u32, Errno>, tools: &mut Tools) {
+        let conn = self.conn(index);
+        conn.connect_armed = false;
+        let State::Connecting { ticket } = conn.state else {
+            self.bury_if_quiet(index, tools);
+            return;
+        };
+        match result {
+            Ok(_) => {
+                conn.state = State::Open;
+                conn.announced = true;
+                conn.address = None;
+                tools.events.push(Event::Connected { ticket, conn: conn.id });
+                self.touch(index);
+            }
+            Err(errno) => {
+                tools.events.push(Event::ConnectFailed { ticket, errno });
+                self.bury(index, tools);
+            }
+        }
+    }
+
+    pub(crate) fn on_send(&mut self, index: u32, result: Result<u32, Errno>, tools: &mut Tools) {
+        let conn = self.conn(index);
+        conn.send_armed = false;
+        if let Ok(sent_bytes) = result {
+            conn.outbox.sent(sent_bytes as usize);
+            tools.counters.out_bytes += u64::from(sent_bytes);
+        }
+        match (&conn.state, result) {
+            (State::Dead, _) => self.bury_if_quiet(index, tools),
+            (_, Ok(sent_bytes)) if sent_bytes > 0 => self.touch(index),
+            (State::Closing { .. }, _) => self.kill(index, tools),
+            (_, result) => {
+                let errno = result.err().unwrap_or(BROKEN_PIPE);
+                self.fail(index, CloseReason::Failed(errno), tools);
+            }
+        }
+    }
+
+    pub(crate) fn on_recv(&mut self, index: u32, result: Result<u32, Errno>, tools: &mut Tools) {
+        let conn = self.conn(index);
+        conn.recv_armed = false;
+        if let Ok(received_bytes) = result {
+            tools.counters.in_bytes += u64::from(received_bytes);
+        }
+        match (&mut conn.state, result) {
+            (State::Dead, _) => self.bury_if_quiet(index, tools),
+            (State::HandingOver { .. }, Err(CANCELLED)) => self.give_away(index, tools),
+            (State::HandingOver { .. }, Ok(1..)) => {
+                self.fail(index, CloseReason::Breach(Breach::Sequence), tools);
+            }
+            (State::Closing { peer_ended, .. }, Ok(received_bytes)) => {
+                *peer_ended = received_bytes == 0;
+                self.touch(index);
+            }
+            (State::Closing { .. }, Err(_)) => self.kill(index, tools),
+            (_, Ok(0)) => self.fail(index, CloseReason::Ended, tools),
+            (_, Ok(received_bytes)) => self.received(index, received_bytes as usize, tools),
+            (_, Err(Errno(4))) => self.touch(index),
+            (_, Err(errno)) => self.fail(index, CloseReason::Failed(errno), tools),
+        }
+    }
+
+    fn received(&mut self, index: u32, received_bytes: usize, tools: &mut Tools) {
+        let conn = self.conn(index);
+        match &mut conn.incoming {
+            Some(incoming) => {
+                incoming.received_bytes += received_bytes;
+                let whole = incoming.received_bytes == incoming.lengths.bulk_bytes as usize;
+                if whole {
+                    let Incoming { buf, lengths, .. } = *incoming;
+                    conn.incoming = None;
+                    self.deliver(index, lengths, Some(buf), tools);
+                }
+            }
+            None => conn.inbox.arrived(received_bytes),
+        }
+        self.cut(index, tools);
+        self.touch(index);
+    }
+
+    // --- frames ----------------------------------------------------------------------------------
+
+    /// Delivers what is whole; begins to receive the bulk of what is not.
+    fn cut(&mut self, index: u32, tools: &mut Tools) {
+        loop {
+            let conn = self.conn(index);
+            let open = matches!(conn.state, State::Open);
+            if !open || conn.paused || conn.starved || conn.incoming.is_some() {
+                return;
+            }
+            let lengths = match conn.inbox.cut(conn.admitted) {
+                Ok(Cut::Frame(lengths)) => lengths,
+                Ok(Cut::More) => return,
+                Err(reason) => return self.fail(index, reason, tools),
+            };
+            let bulk_bytes = lengths.bulk_bytes as usize;
+            if bulk_bytes == 0 {
+                self.deliver(index, lengths, None, tools);
+                continue;
+            }
+            let Some(buf) = tools.pool.take(bulk_bytes) else {
+                conn.starved = true;
+                self.starved.push_back(index);
+                return;
+            };
+            let to = tools.pool.bytes_mut(buf, 0, bulk_bytes);
+            let received_bytes = conn.inbox.take_behind(lengths.frame_bytes, to);
+            if received_bytes < bulk_bytes {
+                conn.incoming = Some(Incoming { buf, lengths, received_bytes });
+                return;
+            }
+            self.deliver(index, lengths, Some(buf), tools);
+        }
+    }
+
+    fn deliver(&mut self, index: u32, lengths: Lengths, buf: Option<BufId>, tools: &mut Tools) {
+        let conn = self.conn(index);
+        let bulk = buf.map(|buf| {
+            let bulk_bytes = lengths.bulk_bytes;
+            let crc32c = crc32c::crc32c(tools.pool.bytes(buf, 0, bulk_bytes as usize));
+            Bulk { buf, start: 0, bulk_bytes, crc32c }
+        });
+        if let Some(bulk) = bulk.filter(|bulk| bulk.crc32c != lengths.bulk_crc32c) {
+            tools.pool.release(bulk.buf);
+            return self.fail(index, CloseReason::Breach(Breach::Checksum), tools);
+        }
+        let frame = tools.arena.put(conn.inbox.front(lengths.frame_bytes));
+        conn.inbox.consume(lengths.frame_bytes);
+        conn.announced = true;
+        conn.paused = !conn.admitted;
+        tools.counters.frame_in_count += 1;
+        tools.events.push(Event::Frame { conn: conn.id, frame, bulk });
+    }
+
+    // --- the end of a turn -----------------------------------------------------------------------
+
+    /// Starts the sends and receives of all connections that something happened to.
+    /// `freed`: those that wait for a buffer may try again.
+    pub(crate) fn flush(&mut self, freed: bool, tools: &mut Tools) {
+        let starved_count = if freed { self.starved.len() } else { 0 };
+        for _ in 0..starved_count {
+            let Some(index) = self.starved.pop_front() else { break };
+            if let Some(conn) = self.slots[index as usize].as_mut() {
+                conn.starved = false;
+                self.cut(index, tools);
+                self.touch(index);
+            }
+        }
+        let mut touched = std::mem::take(&mut self.touched);
+        for index in touched.drain(..) {
+            let Some(conn) = self.slots[index as usize].as_mut() else { continue };
+            conn.touched = false;
+            self.arm_send(index, tools);
+            self.arm_recv(index, tools);
+        }
+        // What was touched meanwhile (a frame cut before admission) waits for the next turn.
+        if self.touched.is_empty() {
+            self.touched = touched;
+        }
+    }
+
+    /// Whether the next turn has work here without waiting.
+    pub(crate) fn is_ready(&self) -> bool {
+        !self.touched.is_empty()
+    }
+
+    fn arm_send(&mut self, index: u32, tools: &mut Tools) {
+        let conn = self.conn(index);
+        let sends = matches!(conn.state, State::Open | State::Closing { .. });
+        if !sends || conn.send_armed {
+            return;
+        }
+        if let Some(op) = conn.outbox.next(conn.raw(), &mut tools.pool) {
+            conn.send_armed = true;
+            tools.counters.send_count += 1;
+            // SAFETY: the outbox keeps bytes, buffers and message in place until `sent`, the
+            // connection keeps socket and outbox until nothing is armed.
+            unsafe { tools.driver.queue(Token::new(Kind::Send, index), op) };
+            return;
+        }
+        if let State::Closing { shut, peer_ended } = &mut conn.state {
+            let ended = *peer_ended;
+            if !std::mem::replace(shut, true)
+                && let Some(socket) = &conn.socket
+            {
+                // Fails when the peer is gone already, which is as good.
+                shutdown(socket, Shutdown::Write).ok();
+            }
+            if ended {
+                self.kill(index, tools);
+            }
+        }
+    }
+
+    fn arm_recv(&mut self, index: u32, tools: &mut Tools) {
+        let Some(conn) = self.slots[index as usize].as_mut() else { return };
+        let closing = matches!(conn.state, State::Closing { .. });
+        if conn.recv_armed || !(closing || matches!(conn.state, State::Open)) {
+            return;
+        }
+        if closing {
+            // Read on, or the kernel resets the connection and the peer loses what it was sent.
+            conn.inbox.clear();
+            if let Some(incoming) = conn.incoming.take() {
+                tools.pool.release(incoming.buf);
+            }
+            if matches!(conn.state, State::Closing { peer_ended: true, .. }) {
+                return;
+            }
+        } else if std::mem::take(&mut conn.paused) {
+            self.cut(index, tools);
+        }
+        let Some(conn) = self.slots[index as usize].as_mut() else { return };
+        if conn.paused {
+            return self.touch(index);
+        }
+        if conn.starved || matches!(conn.state, State::Dead) {
+            return;
+        }
+        let socket = conn.raw();
+        let op = match conn.incoming {
+            Some(Incoming { buf, lengths, received_bytes }) => {
+                let rest_bytes = lengths.bulk_bytes as usize - received_bytes;
+                let at = tools.pool.at(buf, received_bytes, rest_bytes);
+                Op::Recv { socket, at, room_bytes: u32_of(rest_bytes), whole: true }
+            }
+            None => {
+                let room = conn.inbox.room();
+                let room_bytes = u32_of(room.len());
+                Op::Recv { socket, at: room.as_mut_ptr(), room_bytes, whole: false }
+            }
+        };
+        conn.recv_armed = true;
+        // SAFETY: inbox and buffer belong to the connection and stay in place and untouched until
+        // the completion, before which the slot is not buried.
+        unsafe { tools.driver.queue(Token::new(Kind::Recv, index), op) };
+    }
+
+    /// The next time at which something here is due.
+    pub(crate) fn deadline(&self) -> Option<Mono> {
+        let closing = self.closing.front().map(|(at, _)| *at);
+        let greeting = self.greeting.front().map(|(at, _)| *at);
+        [closing, greeting].into_iter().flatten().min()
+    }
+
+    /// Ends what has taken too long.
+    pub(crate) fn expire(&mut self, tools: &mut Tools) {
+        let now = tools.now.mono;
+        while let Some((_, id)) = self.closing.pop_front_if(|(at, _)| *at <= now) {
+            if let Some(index) = self.index_of(id) {
+                self.kill(index, tools);
+            }
+        }
+        while let Some((_, id)) = self.greeting.pop_front_if(|(at, _)| *at <= now) {
+            if let Some(index) = self.open_index(id)
+                && !self.conn(index).admitted
+            {
+                self.fail(index, CloseReason::Failed(TIMED_OUT), tools);
+            }
+        }
+    }
+
+    /// Whether something is queued for sending anywhere.
+    pub(crate) fn is_sending(&self) -> bool {
+        let unsent = |conn: &Conn| {
+            !matches!(conn.state, State::Dead)
+                && (conn.outbox.unsent_bytes() > 0 || conn.send_armed)
+        };
+        self.slots.iter().flatten().any(unsent)
+    }
+
+    /// How many there are.
+    pub(crate) const fn live_count(&self) -> usize {
+        self.live_count
+    }
+
+    // --- how a connection ends -------------------------------------------------------------------
+
+    /// Ends a connection without the brain's asking.
+    fn fail(&mut self, index: u32, reason: CloseReason, tools: &mut Tools) {
+        if matches!(reason, CloseReason::Breach(_)) {
+            tools.counters.breach_count += 1;
+        }
+        let conn = self.conn(index);
+        if conn.announced {
+            tools.events.push(Event::Closed { conn: conn.id, reason });
+        }
+        self.kill(index, tools);
+    }
+
+    fn kill(&mut self, index: u32, tools: &mut Tools) {
+        let conn = self.conn(index);
+        conn.state = State::Dead;
+        if conn.recv_armed {
+            tools.driver.cancel(Token::new(Kind::Recv, index));
+        }
+        if conn.send_armed {
+            tools.driver.cancel(Token::new(Kind::Send, index));
+        }
+        if conn.connect_armed {
+            tools.driver.cancel(Token::new(Kind::Connect, index));
+        }
+        self.bury_if_quiet(index, tools);
+    }
+
+    fn bury_if_quiet(&mut self, index: u32, tools: &mut Tools) {
+        if !self.conn(index).is_armed() {
+            self.bury(index, tools);
+        }
+    }
+
+    fn bury(&mut self, index: u32, tools: &mut Tools) {
+        let Some(mut conn) = self.slots[index as usize].take() else { return };
+        assert!(!conn.is_armed(), "the kernel still works for this connection");
+        conn.outbox.clear(&mut tools.pool);
+        if let Some(incoming) = conn.incoming {
+            tools.pool.release(incoming.buf);
+        }
+        self.live_count -= 1;
+        self.free.push(index);
+    }
+
+    // --- slots -----------------------------------------------------------------------------------
+
+    fn conn(&mut self, index: u32) -> &mut Conn {
+        let Some(conn) = self.slots[index as usize].as_mut() else {
+            panic!("connection slot {index} is empty")
+        };
+        conn
+    }
+
+    fn touch(&mut self, index: u32) {
+        let Some(conn) = self.slots[index as usize].as_mut() else { return };
+        if !conn.touched {
+            conn.touched = true;
+            self.touched.push(index);
+        }
+    }
+
+    fn index_of(&self, id: ConnId) -> Option<u32> {
+        let index = u32_of(crate::number::usize_of(id.0 & ((1 << INDEX_BITS) - 1)));
+        let conn = self.slots.get(index as usize)?.as_ref()?;
+        (conn.id == id).then_some(index)
+    }
+
+    fn open_index(&self, id: ConnId) -> Option<u32> {
+        let index = self.index_of(id)?;
+        let open = |conn: &&Conn| matches!(conn.state, State::Open);
+        self.slots[index as usize].as_ref().filter(open).map(|_| index)
+    }
+}
+
+const _: () = assert!(u64_of(1 << INDEX_BITS) << INDEX_BITS != 0, "a serial has 44 bits");

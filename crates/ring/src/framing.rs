@@ -1,0 +1,210 @@
+//! Cutting a byte stream into frames.
+//!
+//! It owns the bytes received and not yet cut; sockets are not its matter. Invariant: memory for a
+//! frame is taken only after its head was found within the limits.
+
+use door::CloseReason;
+use wire::{Breach, GREETING_BODY_BYTES_MAX, HEAD_BYTES, Lengths};
+
+/// Room of a connection that has shown nothing yet.
+const ROOM_BYTES_MIN: usize = 4096;
+/// Room that a busy connection keeps.
+const ROOM_BYTES_KEPT: usize = 64 * 1024;
+
+/// What lies at the front of an inbox.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Cut {
+    /// Not yet a whole frame.
+    More,
+    /// Head and body are there; the bulk, if any, follows.
+    Frame(Lengths),
+}
+
+/// Bytes received and not yet cut.
+#[derive(Debug, Default)]
+pub(crate) struct Inbox {
+    bytes: Vec<u8>,
+    start: usize,
+    end: usize,
+    /// Room that the frame at the front needs.
+    wanted_bytes: usize,
+}
+
+impl Inbox {
+    /// Where the next bytes go. The memory stays where it is until [`Self::arrived`].
+    pub(crate) fn room(&mut self) -> &mut [u8] {
+        if self.start == self.end {
+            self.start = 0;
+            self.end = 0;
+            if self.bytes.len() > ROOM_BYTES_KEPT && self.wanted_bytes <= ROOM_BYTES_KEPT {
+                self.bytes.truncate(ROOM_BYTES_KEPT);
+                self.bytes.shrink_to_fit();
+            }
+        }
+        let capacity_bytes = self.bytes.len().max(ROOM_BYTES_MIN).max(self.wanted_bytes);
+        let crowded = self.end + HEAD_BYTES > self.bytes.len();
+        if self.start > 0 && (crowded || self.start + self.wanted_bytes > self.bytes.len()) {
+            self.bytes.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
+            self.start = 0;
+        }
+        if capacity_bytes > self.bytes.len() {
+            self.bytes.resize(capacity_bytes, 0);
+        }
+        &mut self.bytes[self.end..]
+    }
+
+    /// So many bytes were written at the front of [`Self::room`].
+    pub(crate) fn arrived(&mut self, arrived_bytes: usize) {
+        assert!(arrived_bytes <= self.bytes.len() - self.end, "more arrived than there was room");
+        self.end += arrived_bytes;
+        let full = self.end == self.bytes.len();
+        if full && self.bytes.len() < ROOM_BYTES_KEPT {
+            // It sends more than fits: give it more next time, which saves calls.
+            self.wanted_bytes = self.wanted_bytes.max(self.bytes.len() * 4).min(ROOM_BYTES_KEPT);
+        }
+    }
+
+    /// Looks at the front.
+    pub(crate) fn cut(&mut self, admitted: bool) -> Result<Cut, CloseReason> {
+        let there = &self.bytes[self.start..self.end];
+        let Some((head, _)) = there.split_first_chunk::<HEAD_BYTES>() else {
+            return Ok(Cut::More);
+        };
+        let lengths = Lengths::peek(head).map_err(CloseReason::Breach)?;
+        let greeting_bytes_max = HEAD_BYTES + GREETING_BODY_BYTES_MAX as usize;
+        let too_long = lengths.frame_bytes > greeting_bytes_max || lengths.bulk_bytes > 0;
+        if !admitted && too_long {
+            return Err(CloseReason::Breach(Breach::TooLong));
+        }
+        if there.len() < lengths.frame_bytes {
+            self.wanted_bytes = lengths.frame_bytes;
+            return Ok(Cut::More);
+        }
+        Ok(Cut::Frame(lengths))
+    }
+
+    /// The first bytes, which must be there.
+    pub(crate) fn front(&self, front_bytes: usize) -> &[u8] {
+        &self.bytes[self.start..self.end][..front_bytes]
+    }
+
+    /// Moves bytes that lie behind the first `skip_bytes` out, as many as fit into `to` and are
+    /// there. Nothing may be received before [`Self::consume`].
+    pub(crate) fn take_behind(&mut self, skip_bytes: usize, to: &mut [u8]) -> usize {
+        let from = self.start + skip_bytes;
+        let taken_bytes = (self.end - from).min(to.len());
+        to[..taken_bytes].copy_from_slice(&self.bytes[from..from + taken_bytes]);
+        self.bytes.copy_within(from + taken_bytes..self.end, from);
+        self.end -= taken_bytes;
+        taken_bytes
+    }
+
+    /// Forgets everything.
+    pub(crate) const fn clear(&mut self) {
+        self.start = 0;
+        self.end = 0;
+        self.wanted_bytes = 0;
+    }
+
+    /// Forgets the first bytes.
+    pub(crate) fn consume(&mut self, front_bytes: usize) {
+        assert!(front_bytes <= self.end - self.start, "only what is there is consumed");
+        self.start += front_bytes;
+        self.wanted_bytes = 0;
+    }
+
+    /// Whether nothing is there.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use wire::{Bytes, FrameKind, Head, Wire};
+
+    fn frame(body: &[u8], kind: FrameKind) -> Vec<u8> {
+        let mut out = Vec::new();
+        Head::Greeting(kind).encode(&mut out, None, |to| Bytes(body).encode(to));
+        out
+    }
+
+    fn receive(inbox: &mut Inbox, bytes: &[u8]) {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let room = inbox.room();
+            let count = room.len().min(rest.len());
+            room[..count].copy_from_slice(&rest[..count]);
+            inbox.arrived(count);
+            rest = &rest[count..];
+        }
+    }
+
+    #[test]
+    fn a_frame_is_cut_only_when_it_is_whole() {
+        let sent = frame(b"hello", FrameKind::Hello);
+        let mut inbox = Inbox::default();
+        for byte in &sent[..sent.len() - 1] {
+            receive(&mut inbox, &[*byte]);
+            assert_eq!(inbox.cut(false), Ok(Cut::More));
+        }
+        receive(&mut inbox, &sent[sent.len() - 1..]);
+        let Ok(Cut::Frame(lengths)) = inbox.cut(false) else { panic!("a whole frame is there") };
+        assert_eq!(inbox.front(lengths.frame_bytes), sent);
+        inbox.consume(lengths.frame_bytes);
+        assert!(inbox.is_empty());
+    }
+
+    #[test]
+    fn many_frames_in_one_piece_come_out_one_by_one() {
+        let sent: Vec<Vec<u8>> =
+            (0..200).map(|count| frame(&vec![7; count * 4], FrameKind::Hello)).collect();
+        let mut inbox = Inbox::default();
+        let mut cut = Vec::new();
+        for chunk in sent.concat().chunks(3333) {
+            receive(&mut inbox, chunk);
+            while let Cut::Frame(lengths) = inbox.cut(true).unwrap() {
+                cut.push(inbox.front(lengths.frame_bytes).to_vec());
+                inbox.consume(lengths.frame_bytes);
+            }
+        }
+        assert_eq!(cut, sent);
+    }
+
+    #[test]
+    fn garbage_is_a_breach_and_takes_no_memory() {
+        let mut inbox = Inbox::default();
+        receive(&mut inbox, &[0xff; 200]);
+        assert_eq!(inbox.cut(true), Err(CloseReason::Breach(Breach::Magic)));
+        assert_eq!(inbox.bytes.len(), ROOM_BYTES_MIN);
+    }
+
+    #[test]
+    fn bulk_before_admission_is_a_breach() {
+        let mut sent = frame(b"", FrameKind::Reply);
+        sent[5] = 7;
+        sent[12] = 1;
+        let mut inbox = Inbox::default();
+        receive(&mut inbox, &sent);
+        assert_eq!(inbox.cut(false), Err(CloseReason::Breach(Breach::TooLong)));
+        assert!(inbox.cut(true).is_ok());
+    }
+
+    #[test]
+    fn bytes_behind_a_frame_are_taken_and_the_rest_stays() {
+        let sent = frame(b"x", FrameKind::Hello);
+        let mut inbox = Inbox::default();
+        receive(&mut inbox, &[&sent[..], b"abcdef"].concat());
+        let mut bulk = [0; 4];
+        assert_eq!(inbox.take_behind(sent.len(), &mut bulk), 4);
+        assert_eq!(&bulk, b"abcd");
+        assert_eq!(inbox.front(sent.len()), sent);
+        inbox.consume(sent.len());
+        assert_eq!(inbox.front(2), b"ef");
+        assert_eq!(inbox.take_behind(0, &mut bulk), 2);
+        assert!(inbox.is_empty());
+    }
+}

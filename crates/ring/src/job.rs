@@ -1,0 +1,500 @@
+//! One thing being done to one object, in steps; the kernel's answers move it from step to step.
+//!
+//! ```text
+//! need a file: Open ─ENOENT─▶ (reads: there is none) or Create ─ENOENT─▶ MakeDir ×2 ─▶ Create
+//! read, write: Move, again while short          truncate: Move
+//! sync:        Sync ─▶ (entry durable? done) ─▶ for the directory and, once each, its parents:
+//!              OpenDir ─▶ SyncDir              remove: Unlink ─▶ the same
+//! ```
+//! Invariant: everything the kernel was given (path, buffer, descriptor) is the job's until it is
+//! dropped, and it is dropped only after its last completion.
+
+use crate::config::FaultPoint;
+use crate::driver::{Kind, Op, Token};
+use crate::number::{errno_of, u32_of, u64_of};
+use crate::objects::{FileState, Objects};
+use crate::tools::Tools;
+use door::{BufId, Bulk, Errno, Event, Object, ObjectStat, Ticket};
+use rustix::fs::{fstat, ftruncate};
+use std::fmt::Write as _;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+const INTERRUPTED: Errno = Errno(4);
+const NOT_FOUND: Errno = Errno(2);
+const IO: Errno = Errno(5);
+const EXISTS: Errno = Errno(17);
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum JobKind {
+    Read { ticket: Ticket, offset: u64, read_bytes: u32 },
+    Write { ticket: Ticket, offset: u64, bulk: Bulk },
+    Truncate { ticket: Ticket, size_bytes: u64 },
+    Sync { ticket: Ticket },
+    Stat { ticket: Ticket },
+    Remove { ticket: Ticket },
+}
+
+impl JobKind {
+    /// Whether nothing else may run beside it, and whether it must be the last to start of those
+    /// that run.
+    pub(crate) const fn order(self) -> (bool, bool) {
+        match self {
+            Self::Read { .. } | Self::Write { .. } | Self::Stat { .. } => (false, false),
+            Self::Sync { .. } => (false, true),
+            Self::Truncate { .. } | Self::Remove { .. } => (true, true),
+        }
+    }
+
+    const fn creates(self) -> bool {
+        match self {
+            Self::Write { .. } | Self::Truncate { .. } => true,
+            Self::Read { .. } | Self::Stat { .. } | Self::Sync { .. } | Self::Remove { .. } => {
+                false
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Step {
+    Begin,
+    Open,
+    Create,
+    /// 0: the shard's directory; 1: the one in it.
+    MakeDir(u8),
+    Move,
+    Sync,
+    Unlink,
+    /// 2: the directory of the object; 1: the shard's; 0: the store.
+    OpenDir(u8),
+    SyncDir(u8),
+}
+
+/// Where an object lies, relative to the store, NUL-terminated.
+pub(crate) struct ObjectPath {
+    bytes: [u8; 48],
+    /// Ends of the two directories' names.
+    dir_ends: [usize; 2],
+    dirs: (u16, u8),
+}
+
+impl ObjectPath {
+    pub(crate) fn new(object: Object) -> Self {
+        let shard = object.shard_index;
+        let [.., upper, _] = object.inode.0.to_be_bytes();
+        let mut path = String::with_capacity(48);
+        let mut dir_ends = [0; 2];
+        // Writing to a string cannot fail.
+        write!(path, "{shard:02x}").ok();
+        dir_ends[0] = path.len();
+        write!(path, "/{upper:02x}").ok();
+        dir_ends[1] = path.len();
+        write!(path, "/{:016x}.{:x}", object.inode.0, object.stripe_index).ok();
+        let mut bytes = [0; 48];
+        assert!(path.len() < bytes.len(), "4 + 1 + 2 + 1 + 16 + 1 + 8 bytes fit");
+        bytes[..path.len()].copy_from_slice(path.as_bytes());
+        Self { bytes, dir_ends, dirs: (shard, upper) }
+    }
+}
+
+/// One thing being done.
+pub(crate) struct Job {
+    pub(crate) kind: JobKind,
+    pub(crate) object_index: u32,
+    step: Step,
+    path: ObjectPath,
+    /// The path's first part, while a directory is made or opened.
+    dir_path: [u8; 48],
+    dir: Option<OwnedFd>,
+    buf: Option<BufId>,
+    moved_bytes: usize,
+}
+
+impl Job {
+    pub(crate) const fn new(kind: JobKind, object_index: u32, path: ObjectPath) -> Self {
+        Self {
+            kind,
+            object_index,
+            step: Step::Begin,
+            path,
+            dir_path: [0; 48],
+            dir: None,
+            buf: None,
+            moved_bytes: 0,
+        }
+    }
+
+    /// Takes the kernel's answer to the last step, if there was one, and queues the next. Returns
+    /// whether the job has ended; its event was pushed.
+    pub(crate) fn step(
+        &mut self,
+        index: u32,
+        result: Option<Result<u32, Errno>>,
+        objects: &mut Objects,
+        tools: &mut Tools,
+    ) -> bool {
+        let token = Token::new(Kind::Job, index);
+        let outcome = match result {
+            None => Ok(0),
+            Some(Err(INTERRUPTED)) if self.step != Step::Begin => {
+                return self.again(token, objects, tools);
+            }
+            Some(result) => result,
+        };
+        match self.step {
+            Step::Begin => self.begin(token, objects, tools),
+            Step::Open | Step::Create => self.on_open(outcome, token, objects, tools),
+            Step::MakeDir(level) => match outcome {
+                Ok(_) | Err(EXISTS) if level == 0 => {
+                    self.go(Step::MakeDir(1), token, objects, tools)
+                }
+                Ok(_) | Err(EXISTS) => self.go(Step::Create, token, objects, tools),
+                Err(errno) => self.fail(errno, objects, tools),
+            },
+            Step::Move => self.on_moved(outcome, token, objects, tools),
+            Step::Sync => match outcome {
+                Ok(_) if objects.slot(self.object_index).entry_durable => self.done(tools),
+                Ok(_) => self.go(Step::OpenDir(2), token, objects, tools),
+                Err(errno) => self.fail(errno, objects, tools),
+            },
+            Step::Unlink => match outcome {
+                Ok(_) | Err(NOT_FOUND) => self.go(Step::OpenDir(2), token, objects, tools),
+                Err(errno) => self.fail(errno, objects, tools),
+            },
+            Step::OpenDir(level) => self.on_dir(outcome, level, token, objects, tools),
+            Step::SyncDir(level) => self.on_dir_synced(outcome, level, token, objects, tools),
+        }
+    }
+
+    fn begin(&mut self, token: Token, objects: &mut Objects, tools: &mut Tools) -> bool {
+        if let JobKind::Remove { .. } = self.kind {
+            // Closed first: the kernel then frees the blocks in the unlink, off this thread.
+            objects.slot(self.object_index).file = FileState::Unknown;
+            objects.slot(self.object_index).entry_durable = false;
+            return self.go(Step::Unlink, token, objects, tools);
+        }
+        if let JobKind::Read { read_bytes, .. } = self.kind
+            && self.buf.is_none()
+        {
+            self.buf = tools.pool.take(read_bytes as usize);
+            if self.buf.is_none() {
+                objects.starve(token.index);
+                return false;
+            }
+        }
+        match objects.slot(self.object_index).file {
+            FileState::Open(_) => self.work(token, objects, tools),
+            FileState::Unknown | FileState::Opening => {
+                objects.slot(self.object_index).file = FileState::Opening;
+                self.go(Step::Open, token, objects, tools)
+            }
+        }
+    }
+
+    fn on_open(
+        &mut self,
+        outcome: Result<u32, Errno>,
+        token: Token,
+        objects: &mut Objects,
+        tools: &mut Tools,
+    ) -> bool {
+        match outcome {
+            Ok(file) => {
+                objects.slot(self.object_index).file = FileState::Open(own(file));
+                self.work(token, objects, tools)
+            }
+            Err(NOT_FOUND) if self.kind.creates() && self.step == Step::Open => {
+                self.go(Step::Create, token, objects, tools)
+            }
+            // The directories are missing; they are made once.
+            Err(NOT_FOUND) if self.kind.creates() && self.dir_path[0] == 0 => {
+                self.go(Step::MakeDir(0), token, objects, tools)
+            }
+            Err(NOT_FOUND) if !self.kind.creates() => self.absent(objects, tools),
+            Err(errno) => self.fail(errno, objects, tools),
+        }
+    }
+
+    /// The file is open.
+    fn work(&mut self, token: Token, objects: &mut Objects, tools: &mut Tools) -> bool {
+        match self.kind {
+            JobKind::Read { .. } | JobKind::Write { .. } => {
+                self.go(Step::Move, token, objects, tools)
+            }
+            JobKind::Truncate { size_bytes, .. } if !tools.driver.truncates() => {
+                let result =
+                    borrowed(objects, self.object_index, |file| ftruncate(file, size_bytes));
+                match result {
+                    Ok(()) => self.done(tools),
+                    Err(errno) => self.fail(errno, objects, tools),
+                }
+            }
+            JobKind::Truncate { .. } => self.go(Step::Move, token, objects, tools),
+            JobKind::Sync { .. } => self.go(Step::Sync, token, objects, tools),
+            JobKind::Stat { ticket } => {
+                let found = borrowed(objects, self.object_index, |file| fstat(file));
+                let result = found.map(|stat| Some(stat_of(&stat)));
+                tools.events.push(Event::ObjectStat { ticket, result });
+                true
+            }
+            JobKind::Remove { .. } => self.go(Step::Unlink, token, objects, tools),
+        }
+    }
+
+    fn on_moved(
+        &mut self,
+        outcome: Result<u32, Errno>,
+        token: Token,
+        objects: &mut Objects,
+        tools: &mut Tools,
+    ) -> bool {
+        let moved_bytes = match outcome {
+            Ok(moved_bytes) => moved_bytes as usize,
+            Err(errno) => return self.fail(errno, objects, tools),
+        };
+        self.moved_bytes += moved_bytes;
+        let wanted_bytes = match self.kind {
+            JobKind::Read { read_bytes, .. } => read_bytes as usize,
+            JobKind::Write { bulk, .. } => bulk.bulk_bytes as usize,
+            JobKind::Truncate { .. } | JobKind::Sync { .. } => return self.done(tools),
+            JobKind::Stat { .. } | JobKind::Remove { .. } => return self.done(tools),
+        };
+        if self.moved_bytes < wanted_bytes && moved_bytes > 0 {
+            return self.go(Step::Move, token, objects, tools);
+        }
+        let written_short = self.kind.creates() && self.moved_bytes < wanted_bytes;
+        if written_short { self.fail(IO, objects, tools) } else { self.done(tools) }
+    }
+
+    fn on_dir(
+        &mut self,
+        outcome: Result<u32, Errno>,
+        level: u8,
+        token: Token,
+        objects: &mut Objects,
+        tools: &mut Tools,
+    ) -> bool {
+        match outcome {
+            Ok(dir) => {
+                self.dir = Some(own(dir));
+                self.go(Step::SyncDir(level), token, objects, tools)
+            }
+            // Nothing was ever there, so nothing is left to be made durable.
+            Err(NOT_FOUND) if matches!(self.kind, JobKind::Remove { .. }) => self.done(tools),
+            Err(errno) => self.fail(errno, objects, tools),
+        }
+    }
+
+    fn on_dir_synced(
+        &mut self,
+        outcome: Result<u32, Errno>,
+        level: u8,
+        token: Token,
+        objects: &mut Objects,
+        tools: &mut Tools,
+    ) -> bool {
+        if let Err(errno) = outcome {
+            return self.fail(errno, objects, tools);
+        }
+        if matches!(self.kind, JobKind::Remove { .. }) {
+            return self.done(tools);
+        }
+        let known = objects.durable_dirs.contains(&self.path.dirs);
+        if level > 0 && !known {
+            return self.go(Step::OpenDir(level - 1), token, objects, tools);
+        }
+        objects.durable_dirs.insert(self.path.dirs);
+        objects.slot(self.object_index).entry_durable = true;
+        self.done(tools)
+    }
+
+    /// Queues a step again that a signal interrupted.
+    fn again(&mut self, token: Token, objects: &mut Objects, tools: &mut Tools) -> bool {
+        self.go(self.step, token, objects, tools)
+    }
+
+    /// Queues a step.
+    fn go(&mut self, step: Step, token: Token, objects: &mut Objects, tools: &mut Tools) -> bool {
+        self.step = step;
+        let file = objects.raw(self.object_index);
+        let store = objects.dir.as_raw_fd();
+        let path = self.path.bytes.as_ptr().cast();
+        let (point, op) = match step {
+            Step::Begin => return self.begin(token, objects, tools),
+            Step::Open => {
+                (FaultPoint::ObjectOpen, Op::Open { dir: store, path, flags: libc::O_RDWR })
+            }
+            Step::Create => {
+                let flags = libc::O_RDWR | libc::O_CREAT;
+                (FaultPoint::ObjectOpen, Op::Open { dir: store, path, flags })
+            }
+            Step::MakeDir(level) => {
+                let path = self.dir_path(usize::from(level));
+                (FaultPoint::ObjectOpen, Op::MakeDir { dir: store, path })
+            }
+            Step::Move => self.move_op(file, tools),
+            Step::Sync => (FaultPoint::ObjectSync, Op::Sync { file, data_only: true }),
+            Step::Unlink => (FaultPoint::ObjectRemove, Op::Remove { dir: store, path }),
+            Step::OpenDir(level) => {
+                let path = match level {
+                    0 => c".".as_ptr(),
+                    level => self.dir_path(usize::from(level) - 1),
+                };
+                let flags = libc::O_RDONLY | libc::O_DIRECTORY;
+                (FaultPoint::ObjectSync, Op::Open { dir: store, path, flags })
+            }
+            Step::SyncDir(_) => {
+                let dir = self.dir.as_ref().map_or(-1, AsRawFd::as_raw_fd);
+                (FaultPoint::ObjectSync, Op::Sync { file: dir, data_only: false })
+            }
+        };
+        // SAFETY: paths and directory are in the boxed job, which lives until the completion; the
+        // buffer is held; the object with its file is not forgotten while a job runs.
+        unsafe { tools.queue_or_fail(point, token, op) };
+        false
+    }
+
+    fn move_op(&self, file: RawFd, tools: &Tools) -> (FaultPoint, Op) {
+        let moved_bytes = self.moved_bytes;
+        match self.kind {
+            JobKind::Read { offset, read_bytes, .. } => {
+                let rest_bytes = read_bytes as usize - moved_bytes;
+                let Some(buf) = self.buf else { panic!("a read has its buffer") };
+                let at = tools.pool.at(buf, moved_bytes, rest_bytes);
+                let (read_bytes, offset) = (u32_of(rest_bytes), offset + u64_of(moved_bytes));
+                (FaultPoint::ObjectRead, Op::Read { file, at, read_bytes, offset })
+            }
+            JobKind::Write { offset, bulk, .. } => {
+                let rest_bytes = bulk.bulk_bytes as usize - moved_bytes;
+                let at = tools.pool.at(bulk.buf, bulk.start as usize + moved_bytes, rest_bytes);
+                let (write_bytes, offset) = (u32_of(rest_bytes), offset + u64_of(moved_bytes));
+                (FaultPoint::ObjectWrite, Op::Write { file, at, write_bytes, offset })
+            }
+            JobKind::Truncate { size_bytes, .. } => {
+                (FaultPoint::ObjectTruncate, Op::Truncate { file, size_bytes })
+            }
+            JobKind::Sync { .. } | JobKind::Stat { .. } | JobKind::Remove { .. } => {
+                panic!("{:?} moves no bytes", self.kind)
+            }
+        }
+    }
+
+    fn dir_path(&mut self, level: usize) -> *const libc::c_char {
+        let end = self.path.dir_ends[level];
+        self.dir_path = [0; 48];
+        self.dir_path[..end].copy_from_slice(&self.path.bytes[..end]);
+        self.dir_path.as_ptr().cast()
+    }
+
+    // --- how it ends -----------------------------------------------------------------------------
+
+    fn done(&mut self, tools: &mut Tools) -> bool {
+        let event = match self.kind {
+            JobKind::Read { ticket, .. } => {
+                Event::ObjectRead { ticket, result: Ok(self.take_bulk(tools)) }
+            }
+            JobKind::Write { ticket, bulk, .. } => {
+                tools.pool.release(bulk.buf);
+                Event::ObjectDone { ticket, result: Ok(()) }
+            }
+            JobKind::Truncate { ticket, .. }
+            | JobKind::Sync { ticket }
+            | JobKind::Remove { ticket } => Event::ObjectDone { ticket, result: Ok(()) },
+            JobKind::Stat { ticket } => Event::ObjectStat { ticket, result: Ok(None) },
+        };
+        tools.events.push(event);
+        true
+    }
+
+    fn take_bulk(&mut self, tools: &mut Tools) -> Option<Bulk> {
+        let buf = self.buf.take()?;
+        if self.moved_bytes == 0 {
+            tools.pool.release(buf);
+            return None;
+        }
+        let crc32c = crc32c::crc32c(tools.pool.bytes(buf, 0, self.moved_bytes));
+        Some(Bulk { buf, start: 0, bulk_bytes: u32_of(self.moved_bytes), crc32c })
+    }
+
+    /// There is no such object, which is no error for what does not make it.
+    fn absent(&mut self, objects: &mut Objects, tools: &mut Tools) -> bool {
+        objects.slot(self.object_index).file = FileState::Unknown;
+        self.done(tools)
+    }
+
+    fn fail(&mut self, errno: Errno, objects: &mut Objects, tools: &mut Tools) -> bool {
+        let slot = objects.slot(self.object_index);
+        if matches!(slot.file, FileState::Opening) {
+            slot.file = FileState::Unknown;
+        }
+        if let Some(buf) = self.buf.take() {
+            tools.pool.release(buf);
+        }
+        let event = match self.kind {
+            JobKind::Read { ticket, .. } => Event::ObjectRead { ticket, result: Err(errno) },
+            JobKind::Stat { ticket } => Event::ObjectStat { ticket, result: Err(errno) },
+            JobKind::Write { ticket, bulk, .. } => {
+                tools.pool.release(bulk.buf);
+                Event::ObjectDone { ticket, result: Err(errno) }
+            }
+            JobKind::Truncate { ticket, .. }
+            | JobKind::Sync { ticket }
+            | JobKind::Remove { ticket } => Event::ObjectDone { ticket, result: Err(errno) },
+        };
+        tools.events.push(event);
+        true
+    }
+}
+
+/// A descriptor that an open has just given.
+fn own(file: u32) -> OwnedFd {
+    // SAFETY: the kernel has just made it for us; nobody else has it.
+    unsafe { OwnedFd::from_raw_fd(i32::try_from(file).unwrap_or(-1)) }
+}
+
+fn borrowed<T>(
+    objects: &mut Objects,
+    index: u32,
+    ask: impl FnOnce(BorrowedFd<'_>) -> rustix::io::Result<T>,
+) -> Result<T, Errno> {
+    match &objects.slot(index).file {
+        FileState::Open(file) => ask(file.as_fd()).map_err(errno_of),
+        FileState::Unknown | FileState::Opening => Err(IO),
+    }
+}
+
+fn stat_of(stat: &rustix::fs::Stat) -> ObjectStat {
+    /// Bytes of a block of `st_blocks`, whatever the file system's block is.
+    const STAT_BLOCK_BYTES: u64 = 512;
+    let secs = u64::try_from(stat.st_mtime).unwrap_or(0);
+    let nanos = stat.st_mtime_nsec;
+    ObjectStat {
+        size_bytes: u64::try_from(stat.st_size).unwrap_or(0),
+        allocated_bytes: u64::try_from(stat.st_blocks).unwrap_or(0) * STAT_BLOCK_BYTES,
+        write_time_ns: secs.saturating_mul(1_000_000_000).saturating_add(nanos),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::InodeNo;
+
+    #[test]
+    fn a_path_names_shard_and_spreads_by_inode() {
+        let object =
+            Object { shard_index: 5, stripe_index: 0xa, inode: InodeNo(0x0003_0000_0000_1234) };
+        let path = ObjectPath::new(object);
+        let text = std::str::from_utf8(&path.bytes).unwrap_or("");
+        assert_eq!(text.trim_end_matches('\0'), "05/12/0003000000001234.a");
+        assert_eq!(path.dir_ends, [2, 5]);
+    }
+
+    #[test]
+    fn the_longest_path_fits() {
+        let object =
+            Object { shard_index: u16::MAX, stripe_index: u32::MAX, inode: InodeNo(u64::MAX) };
+        assert_eq!(ObjectPath::new(object).bytes.last(), Some(&0));
+    }
+}

@@ -1,0 +1,262 @@
+//! The kernel's file system requests, over either transport.
+//!
+//! It carries requests in and answers out; what they mean is the brain's. Invariant: a slot named
+//! to the brain stays taken until the brain has answered it, and its WRITE data stay where they
+//! are until then.
+
+use crate::abi::IOC_CLONE;
+use crate::kernel_classic::Classic;
+use crate::kernel_queue::Queues;
+use crate::tools::Tools;
+use door::{Bulk, Event, KernelSlot, Say, Span};
+use rustix::fs::{Mode, OFlags};
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use wire::Status;
+
+/// A slot of the io_uring queues; the others are of `/dev/fuse`.
+pub(crate) const QUEUE_SLOT: u32 = 1 << 31;
+
+/// How requests travel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Transport {
+    /// `/dev/fuse`, one cloned channel per lane.
+    Classic,
+    /// Queues per core over io_uring, Linux 6.14 and later.
+    Uring,
+}
+
+impl Transport {
+    const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
+
+    /// The better one that this kernel allows.
+    #[must_use]
+    pub fn best() -> Self {
+        let allowed = fs::read_to_string(Self::SWITCH).is_ok_and(|value| value.starts_with('Y'));
+        if allowed { Self::Uring } else { Self::Classic }
+    }
+}
+
+/// One lane's share of a mount.
+#[derive(Debug)]
+pub struct KernelChannel {
+    pub(crate) device: OwnedFd,
+    pub(crate) transport: Transport,
+    /// Serves `/dev/fuse` whatever the transport: INIT, FORGET and INTERRUPT come there.
+    pub(crate) is_first: bool,
+    /// Cores whose queues this lane serves.
+    pub(crate) cores: Vec<u16>,
+    /// Requests per queue at a time.
+    pub(crate) queue_depth: u16,
+}
+
+impl KernelChannel {
+    /// Default number of requests that a core's queue takes at a time.
+    pub const QUEUE_DEPTH: u16 = 8;
+
+    /// Shares a mount's device among lanes, lane n pinned to `lane_cores[n]`. Every possible core
+    /// gets its queue; those without a lane are spread.
+    ///
+    /// # Errors
+    /// When `/dev/fuse` cannot be opened again, or the possible cores are not known.
+    pub fn share(
+        device: OwnedFd,
+        transport: Transport,
+        lane_cores: &[u16],
+        queue_depth: u16,
+    ) -> io::Result<Vec<Self>> {
+        assert!(!lane_cores.is_empty(), "a mount has a lane");
+        assert!(queue_depth > 0, "a queue takes a request");
+        let mut cores = spread(lane_cores, &crate::pin::possible_cores()?);
+        let mut devices = Vec::with_capacity(lane_cores.len());
+        for _ in 1..lane_cores.len() {
+            devices.push(match transport {
+                Transport::Classic => clone_device(&device)?,
+                Transport::Uring => device.try_clone()?,
+            });
+        }
+        devices.insert(0, device);
+        Ok(devices
+            .into_iter()
+            .enumerate()
+            .map(|(lane, device)| Self {
+                device,
+                transport,
+                is_first: lane == 0,
+                cores: std::mem::take(&mut cores[lane]),
+                queue_depth,
+            })
+            .collect())
+    }
+}
+
+/// A channel of its own to the same mount.
+fn clone_device(device: &OwnedFd) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let clone = rustix::fs::open("/dev/fuse", flags, Mode::empty())?;
+    let number = device.as_raw_fd().unsigned_abs();
+    // SAFETY: FUSE_DEV_IOC_CLONE reads one u32, a descriptor's number, and writes nothing.
+    let result = unsafe { libc::ioctl(clone.as_raw_fd(), u64::from(IOC_CLONE), &raw const number) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(clone) }
+}
+
+/// Which queues each lane serves: its own core's, and its share of those without a lane.
+fn spread(lane_cores: &[u16], possible_cores: &[u16]) -> Vec<Vec<u16>> {
+    let mut shares = vec![Vec::new(); lane_cores.len()];
+    let mut next_lane = 0;
+    for core in possible_cores {
+        let owner = lane_cores.iter().position(|lane_core| lane_core == core);
+        let lane = owner.unwrap_or_else(|| {
+            next_lane = (next_lane + 1) % lane_cores.len();
+            next_lane
+        });
+        shares[lane].push(*core);
+    }
+    shares
+}
+
+/// A lane's side of the kernel.
+pub(crate) struct Kernel {
+    classic: Option<Classic>,
+    queues: Option<Queues>,
+    gone: bool,
+    /// The answer to INIT has left: sister lanes shall register, too.
+    pub(crate) opened: bool,
+}
+
+impl Kernel {
+    pub(crate) fn new(channel: KernelChannel) -> io::Result<Self> {
+        let KernelChannel { device, transport, is_first, cores, queue_depth } = channel;
+        let queues = match transport {
+            Transport::Classic => None,
+            Transport::Uring => Some(Queues::new(device.try_clone()?, cores, queue_depth)),
+        };
+        let serves_device = is_first || transport == Transport::Classic;
+        let classic = serves_device.then(|| Classic::new(device));
+        Ok(Self { classic, queues, gone: false, opened: false })
+    }
+
+    /// Registers this lane's queues; the kernel knows that they come.
+    pub(crate) fn register(&mut self, tools: &mut Tools) {
+        if let Some(queues) = &mut self.queues {
+            queues.register(tools);
+        }
+    }
+
+    /// Whether sister lanes have queues to register.
+    pub(crate) const fn has_queues(&self) -> bool {
+        self.queues.is_some()
+    }
+
+    /// Prepares to hear of requests on `/dev/fuse`.
+    pub(crate) fn arm(&mut self, tools: &mut Tools) {
+        if let Some(classic) = self.classic.as_mut().filter(|_| !self.gone) {
+            classic.arm(tools);
+        }
+    }
+
+    /// `/dev/fuse` is readable.
+    pub(crate) fn on_readable(&mut self) {
+        if let Some(classic) = &mut self.classic {
+            classic.on_readable();
+        }
+    }
+
+    /// Reads what is there, bounded.
+    pub(crate) fn read(&mut self, tools: &mut Tools) {
+        if let Some(classic) = self.classic.as_mut().filter(|_| !self.gone)
+            && classic.read(tools) == Life::Over
+        {
+            self.end(tools);
+        }
+    }
+
+    /// Whether there is more to read without waiting.
+    pub(crate) fn is_ready(&self) -> bool {
+        !self.gone && self.classic.as_ref().is_some_and(Classic::is_ready)
+    }
+
+    /// A queue's entry has completed. A line says why, should registering have failed.
+    pub(crate) fn on_entry(
+        &mut self,
+        index: u32,
+        result: Result<u32, door::Errno>,
+        tools: &mut Tools,
+    ) -> Option<(Say, String)> {
+        let queues = self.queues.as_mut()?;
+        let (life, line) = queues.on_entry(index, result, tools);
+        if life == Life::Over {
+            self.end(tools);
+        }
+        line.map(|line| (Say::Alarm, line))
+    }
+
+    /// Answers a request.
+    pub(crate) fn reply(&mut self, answer: Answer, tools: &mut Tools) {
+        let KernelSlot(slot) = answer.slot;
+        if slot & QUEUE_SLOT != 0 {
+            let Some(queues) = &mut self.queues else { panic!("slot {slot} is of no queue") };
+            queues.reply(slot & !QUEUE_SLOT, answer, tools);
+            return;
+        }
+        let Some(classic) = &mut self.classic else { panic!("slot {slot} is of no device") };
+        let replied = classic.reply(slot, answer, tools);
+        if replied.life == Life::Over {
+            self.end(tools);
+        } else if replied.opened {
+            self.opened = true;
+        }
+    }
+
+    /// Sends answers that waited until their entry's data were no longer used.
+    pub(crate) fn flush(&mut self, freed: bool, tools: &mut Tools) {
+        if let Some(classic) = self.classic.as_mut().filter(|_| freed) {
+            classic.feed();
+        }
+        if let Some(queues) = &mut self.queues {
+            queues.flush(tools);
+        }
+    }
+
+    fn end(&mut self, tools: &mut Tools) {
+        if !std::mem::replace(&mut self.gone, true) {
+            tools.events.push(Event::KernelGone);
+        }
+    }
+}
+
+/// Whether the mount is still there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Life {
+    /// It is.
+    On,
+    /// It was unmounted or aborted.
+    Over,
+}
+
+/// An answer to the kernel.
+#[derive(Clone, Copy)]
+pub(crate) struct Answer {
+    pub(crate) slot: KernelSlot,
+    pub(crate) status: Status,
+    pub(crate) payload: Span,
+    pub(crate) bulk: Option<Bulk>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_possible_core_has_one_lane() {
+        assert_eq!(spread(&[0, 1], &[0, 1]), [vec![0], vec![1]]);
+        assert_eq!(spread(&[1], &[0, 1, 2]), [vec![0, 1, 2]]);
+        let shares = spread(&[2, 0], &[0, 1, 2, 3, 4, 5]);
+        let mut all = shares.concat();
+        all.sort_unstable();
+        assert_eq!(all, [0, 1, 2, 3, 4, 5]);
+        assert!(shares[0].contains(&2) && shares[1].contains(&0));
+        assert_eq!(shares[0].len(), 3);
+    }
+}

@@ -1,0 +1,183 @@
+//! FUSE over `/dev/fuse`: read(2) a request when the ring says that one is there, writev(2) the
+//! answer at once.
+//!
+//! Invariant: a request's slot keeps the buffer with its WRITE data until the answer.
+
+use crate::abi::{
+    IN_HEADER_BYTES, InHeader, KERNEL_DATA_BYTES_MAX, OP_INIT, OP_WRITE, WRITE_IN_BYTES, out_header,
+};
+use crate::buffer::BUFFER_BYTES_MAX;
+use crate::driver::{Kind, Op, Token};
+use crate::kernel::{Answer, Life};
+use crate::number::u32_of;
+use crate::tools::Tools;
+use door::{BufId, Bulk, Event, KernelSlot};
+use rustix::io::Errno;
+use std::io::IoSlice;
+use std::os::fd::{AsRawFd, OwnedFd};
+use wire::Status;
+
+/// Requests taken in one turn.
+const READ_COUNT_MAX: usize = 64;
+
+struct Slot {
+    unique: u64,
+    is_init: bool,
+    /// The data of a WRITE.
+    buf: Option<BufId>,
+    taken: bool,
+}
+
+/// A channel to the kernel.
+pub(crate) struct Classic {
+    device: OwnedFd,
+    armed: bool,
+    readable: bool,
+    /// There was no buffer to read into.
+    starved: bool,
+    /// What the next request is read into.
+    buf: Option<BufId>,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+}
+
+/// What came of an answer.
+pub(crate) struct Replied {
+    pub(crate) life: Life,
+    /// It was the answer to INIT, and it said yes.
+    pub(crate) opened: bool,
+}
+
+impl Classic {
+    pub(crate) const fn new(device: OwnedFd) -> Self {
+        Self {
+            device,
+            armed: false,
+            // Perhaps something is there already; a read tells.
+            readable: true,
+            starved: false,
+            buf: None,
+            slots: Vec::new(),
+            free: Vec::new(),
+        }
+    }
+
+    pub(crate) fn arm(&mut self, tools: &mut Tools) {
+        if self.armed || self.readable {
+            return;
+        }
+        self.armed = true;
+        let op = Op::Readable { file: self.device.as_raw_fd() };
+        // SAFETY: names no memory; the device lives as long as the ring.
+        unsafe { tools.driver.queue(Token::new(Kind::KernelReadable, 0), op) };
+    }
+
+    pub(crate) const fn on_readable(&mut self) {
+        self.armed = false;
+        self.readable = true;
+    }
+
+    pub(crate) const fn is_ready(&self) -> bool {
+        self.readable && !self.starved
+    }
+
+    /// Buffers were given back.
+    pub(crate) const fn feed(&mut self) {
+        self.starved = false;
+    }
+
+    /// Reads requests until there are none.
+    pub(crate) fn read(&mut self, tools: &mut Tools) -> Life {
+        if !self.readable {
+            return Life::On;
+        }
+        for _ in 0..READ_COUNT_MAX {
+            if self.buf.is_none() {
+                self.buf = tools.pool.take(BUFFER_BYTES_MAX);
+            }
+            let Some(buf) = self.buf else {
+                self.starved = true;
+                return Life::On;
+            };
+            let room = tools.pool.bytes_mut(buf, 0, BUFFER_BYTES_MAX);
+            match rustix::io::read(&self.device, room) {
+                Ok(request_bytes) => self.take(buf, request_bytes, tools),
+                Err(Errno::AGAIN) => {
+                    self.readable = false;
+                    return Life::On;
+                }
+                // The request was interrupted before it was read.
+                Err(Errno::NOENT | Errno::INTR) => {}
+                Err(_) => return Life::Over,
+            }
+        }
+        Life::On
+    }
+
+    fn take(&mut self, buf: BufId, request_bytes: usize, tools: &mut Tools) {
+        let request = tools.pool.bytes(buf, 0, request_bytes);
+        let Some(header) = InHeader::read(request) else { return };
+        tools.counters.kernel_request_count += 1;
+        if header.is_unanswered() {
+            let request = tools.arena.put(request);
+            tools.events.push(Event::Kernel { slot: None, request, bulk: None });
+            return;
+        }
+        let args_bytes = IN_HEADER_BYTES + WRITE_IN_BYTES;
+        let has_data = header.opcode == OP_WRITE && request_bytes > args_bytes;
+        let small_bytes = if has_data { args_bytes } else { request_bytes };
+        let bulk = has_data.then(|| {
+            let data = &request[args_bytes..];
+            let crc32c = crc32c::crc32c(data);
+            Bulk { buf, start: u32_of(args_bytes), bulk_bytes: u32_of(data.len()), crc32c }
+        });
+        let request = tools.arena.put(&request[..small_bytes]);
+        let kept = if has_data { self.buf.take() } else { None };
+        let slot = self.add(Slot {
+            unique: header.unique,
+            is_init: header.opcode == OP_INIT,
+            buf: kept,
+            taken: true,
+        });
+        tools.events.push(Event::Kernel { slot: Some(KernelSlot(slot)), request, bulk });
+    }
+
+    fn add(&mut self, slot: Slot) -> u32 {
+        if let Some(index) = self.free.pop() {
+            self.slots[index as usize] = slot;
+            return index;
+        }
+        self.slots.push(slot);
+        u32_of(self.slots.len() - 1)
+    }
+
+    /// Writes an answer.
+    pub(crate) fn reply(&mut self, index: u32, answer: Answer, tools: &mut Tools) -> Replied {
+        let slot = &mut self.slots[index as usize];
+        assert!(slot.taken, "a request is answered once");
+        slot.taken = false;
+        self.free.push(index);
+        let (unique, is_init, buf) = (slot.unique, slot.is_init, slot.buf.take());
+        let ok = answer.status == Status::Ok;
+        let payload = if ok { tools.arena.get(answer.payload) } else { &[] };
+        let data = answer.bulk.filter(|_| ok).map_or(&[][..], |bulk| tools.bulk_bytes(bulk));
+        let header = out_header(unique, answer.status, u32_of(payload.len() + data.len()));
+        let pieces = [IoSlice::new(&header), IoSlice::new(payload), IoSlice::new(data)];
+        let written = rustix::io::writev(&self.device, &pieces);
+        if let Some(buf) = buf {
+            tools.pool.release(buf);
+        }
+        let life = match written {
+            // NOENT: the request is gone; its process was killed. INVAL: the answer was malformed,
+            // which fails the request alone.
+            Ok(_) | Err(Errno::NOENT | Errno::INTR | Errno::INVAL) => Life::On,
+            Err(_) => Life::Over,
+        };
+        Replied { life, opened: is_init && ok && written.is_ok() }
+    }
+}
+
+const _: () = assert!(
+    BUFFER_BYTES_MAX >= KERNEL_DATA_BYTES_MAX + IN_HEADER_BYTES + WRITE_IN_BYTES,
+    "the largest WRITE fits a buffer"
+);

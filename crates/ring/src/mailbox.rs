@@ -1,0 +1,231 @@
+//! How lanes of one process write to each other, and how a sleeping lane is woken.
+//!
+//! Every ordered pair of lanes has a queue of its own with one writer and one reader, no lock.
+//! What does not fit stays with its sender, in order. Invariant: a letter sent before its reader
+//! looked is seen, and one sent after the reader said that it sleeps wakes it: the reader sets its
+//! flag and looks once more, the writer writes and looks at the flag, both in one total order.
+
+use crate::spsc::{Consumer, Producer, queue};
+use door::Mail;
+use rustix::event::{EventfdFlags, eventfd};
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use wire::LaneId;
+
+/// Letters between two lanes that need no memory of the sender.
+const QUEUE_COUNT: usize = 1024;
+
+/// What goes from lane to lane.
+pub(crate) enum Letter {
+    /// From brain to brain.
+    Mail(Mail),
+    /// A connection, and the only frame that was read from it.
+    Socket { socket: OwnedFd, hello: Box<[u8]> },
+    /// From ring to ring: the kernel has been told that its queues are welcome; register yours.
+    RegisterKernelQueues,
+}
+
+/// What others need to know of a lane.
+struct Bell {
+    sleeping: AtomicBool,
+    stop: AtomicBool,
+    event: OwnedFd,
+}
+
+impl Bell {
+    /// Wakes the lane if it sleeps.
+    fn wake(&self) -> bool {
+        fence(Ordering::SeqCst);
+        let asleep = self.sleeping.load(Ordering::Relaxed);
+        let mine = asleep && self.sleeping.swap(false, Ordering::SeqCst);
+        if mine {
+            self.knock();
+        }
+        mine
+    }
+
+    fn knock(&self) {
+        // Fails only when 2^64 - 2 knocks were not heard.
+        rustix::io::write(&self.event, &1_u64.to_ne_bytes()).ok();
+    }
+}
+
+/// Tells a lane from any thread that the process is asked to end.
+#[derive(Clone)]
+pub struct Stopper {
+    bells: Arc<[Bell]>,
+    lane: usize,
+}
+
+impl Stopper {
+    /// The lane's brain gets [`door::Event::Stop`], once.
+    pub fn stop(&self) {
+        let bell = &self.bells[self.lane];
+        bell.stop.store(true, Ordering::SeqCst);
+        bell.knock();
+    }
+}
+
+/// Makes the mailboxes of a process, one per lane.
+#[derive(Debug)]
+pub struct Mesh;
+
+impl Mesh {
+    /// Mailboxes for lanes 0 .. `lane_count`, which may be sent to their threads.
+    ///
+    /// # Errors
+    /// When the process has no descriptors left.
+    pub fn posts(lane_count: u16) -> io::Result<Vec<Post>> {
+        let lane_count = usize::from(lane_count);
+        let mut bells = Vec::with_capacity(lane_count);
+        for _ in 0..lane_count {
+            let event = eventfd(0, EventfdFlags::CLOEXEC)?;
+            bells.push(Bell {
+                sleeping: AtomicBool::new(false),
+                stop: AtomicBool::new(false),
+                event,
+            });
+        }
+        let bells: Arc<[Bell]> = bells.into();
+        let mut posts: Vec<Post> = (0..lane_count)
+            .map(|lane| Post {
+                lane,
+                bells: Arc::clone(&bells),
+                outgoing: Vec::with_capacity(lane_count),
+                incoming: Vec::with_capacity(lane_count),
+                waiting_count: 0,
+            })
+            .collect();
+        for from in 0..lane_count {
+            for to in 0..lane_count {
+                let (producer, consumer) = queue(QUEUE_COUNT);
+                posts[from].outgoing.push(Outgoing {
+                    queue: producer,
+                    waiting: VecDeque::new(),
+                    written: false,
+                });
+                posts[to].incoming.push(consumer);
+            }
+        }
+        Ok(posts)
+    }
+}
+
+struct Outgoing {
+    queue: Producer<Letter>,
+    /// What did not fit.
+    waiting: VecDeque<Letter>,
+    /// Something was put into the queue since the last wake-up.
+    written: bool,
+}
+
+/// One lane's mailbox.
+pub struct Post {
+    lane: usize,
+    bells: Arc<[Bell]>,
+    outgoing: Vec<Outgoing>,
+    incoming: Vec<Consumer<Letter>>,
+    waiting_count: usize,
+}
+
+impl Post {
+    /// Whose it is.
+    #[must_use]
+    pub fn lane(&self) -> LaneId {
+        LaneId(u16::try_from(self.lane).unwrap_or(u16::MAX))
+    }
+
+    /// How many lanes there are.
+    #[must_use]
+    pub fn lane_count(&self) -> usize {
+        self.bells.len()
+    }
+
+    /// For stopping this lane from elsewhere.
+    #[must_use]
+    pub fn stopper(&self) -> Stopper {
+        Stopper { bells: Arc::clone(&self.bells), lane: self.lane }
+    }
+
+    /// Writes to a lane; it is woken by the next [`Self::wake_readers`].
+    pub(crate) fn send(&mut self, to: usize, letter: Letter) {
+        let outgoing = &mut self.outgoing[to];
+        if outgoing.waiting.is_empty() {
+            outgoing.written = true;
+            if let Err(letter) = outgoing.queue.push(letter) {
+                outgoing.waiting.push_back(letter);
+                self.waiting_count += 1;
+            }
+        } else {
+            outgoing.waiting.push_back(letter);
+            self.waiting_count += 1;
+        }
+    }
+
+    /// Wakes every lane that was written to and sleeps; returns how many that were.
+    pub(crate) fn wake_readers(&mut self) -> u64 {
+        let mut woken_count = 0;
+        for (to, outgoing) in self.outgoing.iter_mut().enumerate() {
+            while let Some(letter) = outgoing.waiting.pop_front() {
+                if let Err(letter) = outgoing.queue.push(letter) {
+                    outgoing.waiting.push_front(letter);
+                    break;
+                }
+                outgoing.written = true;
+                self.waiting_count -= 1;
+            }
+            if std::mem::take(&mut outgoing.written) && self.bells[to].wake() {
+                woken_count += 1;
+            }
+        }
+        woken_count
+    }
+
+    /// Whether letters wait here for room at their reader.
+    pub(crate) const fn is_waiting(&self) -> bool {
+        self.waiting_count > 0
+    }
+
+    /// Says that this lane is about to sleep. Returns whether it may: nothing is there to be read.
+    pub(crate) fn fall_asleep(&mut self) -> bool {
+        let bell = &self.bells[self.lane];
+        bell.sleeping.store(true, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        let nothing =
+            self.incoming.iter_mut().all(Consumer::is_empty) && !bell.stop.load(Ordering::SeqCst);
+        if !nothing {
+            bell.sleeping.store(false, Ordering::Relaxed);
+        }
+        nothing
+    }
+
+    /// Says that this lane is up.
+    pub(crate) fn wake_up(&self) {
+        self.bells[self.lane].sleeping.store(false, Ordering::Relaxed);
+    }
+
+    /// Reads letters, at most `count_max` per lane.
+    pub(crate) fn read(&mut self, count_max: usize, mut take: impl FnMut(LaneId, Letter)) {
+        for (from, consumer) in self.incoming.iter_mut().enumerate() {
+            let from = LaneId(u16::try_from(from).unwrap_or(u16::MAX));
+            for _ in 0..count_max {
+                let Some(letter) = consumer.pop() else { break };
+                take(from, letter);
+            }
+        }
+    }
+
+    /// Whether the process was asked to end since the last call.
+    pub(crate) fn take_stop(&self) -> bool {
+        let stop = &self.bells[self.lane].stop;
+        stop.load(Ordering::Relaxed) && stop.swap(false, Ordering::SeqCst)
+    }
+
+    /// Readable when somebody knocked; 8 bytes to be read.
+    pub(crate) fn event(&self) -> BorrowedFd<'_> {
+        self.bells[self.lane].event.as_fd()
+    }
+}

@@ -1,0 +1,235 @@
+//! Objects: one file each under the store, opened when needed, kept open while room allows.
+//!
+//! It owns paths, descriptors and the order of what is done to one object; each thing to be done
+//! is a [`Job`] and its steps are in `job`. Invariants: an object with jobs is never forgotten;
+//! jobs of one object start in the order they came; truncate and remove run alone, a sync starts
+//! when all before it have ended. Reads and writes of one object that overlap in time and range
+//! are the brain's to avoid.
+
+use crate::job::{Job, JobKind, ObjectPath};
+use crate::number::{errno_of, u32_of};
+use crate::tools::Tools;
+use door::{Errno, Event, Object, StoreSpace, Ticket};
+use rustix::fs::fstatvfs;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+/// Whether an object's file is open.
+pub(crate) enum FileState {
+    /// Nobody has looked.
+    Unknown,
+    /// The front job is opening it.
+    Opening,
+    /// Here it is.
+    Open(OwnedFd),
+}
+
+/// What is known of an object.
+pub(crate) struct OpenObject {
+    object: Object,
+    pub(crate) file: FileState,
+    /// Its directory entry is known to be durable.
+    pub(crate) entry_durable: bool,
+    running_count: u32,
+    /// A job that runs alone is running.
+    alone: bool,
+    waiting: VecDeque<u32>,
+    /// Used since the clock hand last passed.
+    used: bool,
+}
+
+/// All objects of a lane.
+pub(crate) struct Objects {
+    pub(crate) dir: OwnedFd,
+    open_count_max: usize,
+    slots: Vec<Option<OpenObject>>,
+    free: Vec<u32>,
+    by_object: HashMap<Object, u32>,
+    /// Of the eviction clock.
+    hand: usize,
+    jobs: Vec<Option<Box<Job>>>,
+    idle_jobs: Vec<u32>,
+    /// Jobs that wait for a buffer.
+    starved: VecDeque<u32>,
+    /// Directories (shard, and directory in it) whose own entries are durable.
+    pub(crate) durable_dirs: HashSet<(u16, u8)>,
+}
+
+impl Objects {
+    pub(crate) fn new(dir: OwnedFd, open_count_max: usize) -> Self {
+        Self {
+            dir,
+            open_count_max: open_count_max.max(1),
+            slots: Vec::new(),
+            free: Vec::new(),
+            by_object: HashMap::new(),
+            hand: 0,
+            jobs: Vec::new(),
+            idle_jobs: Vec::new(),
+            starved: VecDeque::new(),
+            durable_dirs: HashSet::new(),
+        }
+    }
+
+    /// Space under the store.
+    pub(crate) fn space(&self, ticket: Ticket) -> Event {
+        let result = fstatvfs(&self.dir).map_err(errno_of).map(|found| StoreSpace {
+            total_bytes: found.f_blocks.saturating_mul(found.f_frsize),
+            free_bytes: found.f_bfree.saturating_mul(found.f_frsize),
+            available_bytes: found.f_bavail.saturating_mul(found.f_frsize),
+        });
+        Event::StoreSpace { ticket, result }
+    }
+
+    /// Begins something.
+    pub(crate) fn begin(&mut self, object: Object, kind: JobKind, tools: &mut Tools) {
+        let object_index = self.slot_of(object);
+        let job = Box::new(Job::new(kind, object_index, ObjectPath::new(object)));
+        let job_index = match self.idle_jobs.pop() {
+            Some(index) => {
+                self.jobs[index as usize] = Some(job);
+                index
+            }
+            None => {
+                self.jobs.push(Some(job));
+                u32_of(self.jobs.len() - 1)
+            }
+        };
+        self.slot(object_index).waiting.push_back(job_index);
+        self.start_waiting(object_index, tools);
+    }
+
+    /// Starts the jobs at the front that may start.
+    fn start_waiting(&mut self, object_index: u32, tools: &mut Tools) {
+        loop {
+            let slot = self.slot(object_index);
+            let Some(job_index) = slot.waiting.front().copied() else { return };
+            let (alone, last) = self.job(job_index).kind.order();
+            let slot = self.slot(object_index);
+            let opening = matches!(slot.file, FileState::Opening);
+            let closed = matches!(slot.file, FileState::Unknown);
+            let blocked = slot.alone || opening || (slot.running_count > 0 && (alone || last));
+            // While the object is not open the front job alone runs: it opens it.
+            if blocked || (closed && slot.running_count > 0) {
+                return;
+            }
+            slot.waiting.pop_front();
+            slot.running_count += 1;
+            slot.alone = alone;
+            self.step(job_index, None, tools);
+        }
+    }
+
+    /// An operation of a job has completed.
+    pub(crate) fn on_job(&mut self, index: u32, result: Result<u32, Errno>, tools: &mut Tools) {
+        let object_index = self.job(index).object_index;
+        self.step(index, Some(result), tools);
+        // It may have opened the object or made room for what must run alone.
+        self.start_waiting(object_index, tools);
+    }
+
+    fn step(&mut self, index: u32, result: Option<Result<u32, Errno>>, tools: &mut Tools) {
+        let Some(mut job) = self.jobs[index as usize].take() else {
+            panic!("job {index} is not running")
+        };
+        if job.step(index, result, self, tools) {
+            self.idle_jobs.push(index);
+            let slot = self.slot(job.object_index);
+            slot.running_count -= 1;
+            slot.alone = false;
+        } else {
+            self.jobs[index as usize] = Some(job);
+        }
+    }
+
+    /// A job must wait for a buffer.
+    pub(crate) fn starve(&mut self, job_index: u32) {
+        self.starved.push_back(job_index);
+    }
+
+    /// Lets jobs that waited for a buffer try again.
+    pub(crate) fn feed(&mut self, tools: &mut Tools) {
+        for _ in 0..self.starved.len() {
+            let Some(job_index) = self.starved.pop_front() else { break };
+            let object_index = self.job(job_index).object_index;
+            self.step(job_index, None, tools);
+            self.start_waiting(object_index, tools);
+        }
+    }
+
+    // --- slots -----------------------------------------------------------------------------------
+
+    fn slot_of(&mut self, object: Object) -> u32 {
+        if let Some(index) = self.by_object.get(&object) {
+            let index = *index;
+            self.slot(index).used = true;
+            return index;
+        }
+        if self.by_object.len() >= self.open_count_max {
+            self.forget_one();
+        }
+        let slot = Some(OpenObject {
+            object,
+            file: FileState::Unknown,
+            entry_durable: false,
+            running_count: 0,
+            alone: false,
+            waiting: VecDeque::new(),
+            used: true,
+        });
+        let index = match self.free.pop() {
+            Some(index) => {
+                self.slots[index as usize] = slot;
+                index
+            }
+            None => {
+                self.slots.push(slot);
+                u32_of(self.slots.len() - 1)
+            }
+        };
+        self.by_object.insert(object, index);
+        index
+    }
+
+    /// Closes an object that was not used lately. Those with jobs stay, be they as many as may be.
+    fn forget_one(&mut self) {
+        for _ in 0..2 * self.slots.len() {
+            self.hand = (self.hand + 1) % self.slots.len();
+            let Some(slot) = self.slots[self.hand].as_mut() else { continue };
+            let busy = slot.running_count > 0 || !slot.waiting.is_empty();
+            if busy || std::mem::take(&mut slot.used) {
+                continue;
+            }
+            self.by_object.remove(&slot.object);
+            self.slots[self.hand] = None;
+            self.free.push(u32_of(self.hand));
+            return;
+        }
+    }
+
+    pub(crate) fn slot(&mut self, index: u32) -> &mut OpenObject {
+        let Some(slot) = self.slots[index as usize].as_mut() else {
+            panic!("object slot {index} is empty")
+        };
+        slot
+    }
+
+    fn job(&self, index: u32) -> &Job {
+        let Some(job) = self.jobs[index as usize].as_ref() else { panic!("job {index} is gone") };
+        job
+    }
+
+    /// The open file of a slot.
+    pub(crate) fn raw(&mut self, index: u32) -> RawFd {
+        match &self.slot(index).file {
+            FileState::Open(file) => file.as_raw_fd(),
+            FileState::Unknown | FileState::Opening => -1,
+        }
+    }
+
+    /// How many objects are known.
+    #[cfg(test)]
+    pub(crate) fn known_count(&self) -> usize {
+        self.by_object.len()
+    }
+}

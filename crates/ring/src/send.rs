@@ -1,0 +1,253 @@
+//! What a connection is yet to be sent.
+//!
+//! Frames of a turn are gathered into one wave and leave in one call; bulk goes out from where it
+//! lies. Invariant: one wave is in flight at a time; its bytes do not move and its buffers are held
+//! until the kernel has taken all of them.
+
+use crate::buffer::Pool;
+use crate::driver::Op;
+use crate::number::u32_of;
+use door::{BufId, Bulk};
+use std::os::fd::RawFd;
+
+/// Pieces gathered into one call; the kernel takes 1024.
+const IOVEC_COUNT_MAX: usize = 512;
+/// Small bytes whose memory a connection keeps.
+const SMALL_BYTES_KEPT: usize = 256 * 1024;
+
+#[derive(Clone, Copy, Debug)]
+enum Piece {
+    /// Of the wave's small bytes.
+    Small { start: usize, piece_bytes: usize },
+    /// Of a buffer, held.
+    Bulk { buf: BufId, start: usize, piece_bytes: usize },
+}
+
+impl Piece {
+    const fn piece_bytes(self) -> usize {
+        match self {
+            Self::Small { piece_bytes, .. } | Self::Bulk { piece_bytes, .. } => piece_bytes,
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Wave {
+    small: Vec<u8>,
+    pieces: Vec<Piece>,
+}
+
+impl Wave {
+    fn clear(&mut self, pool: &mut Pool) {
+        for piece in self.pieces.drain(..) {
+            match piece {
+                Piece::Bulk { buf, .. } => pool.release(buf),
+                Piece::Small { .. } => {}
+            }
+        }
+        self.small.clear();
+        if self.small.capacity() > SMALL_BYTES_KEPT {
+            self.small = Vec::new();
+        }
+    }
+}
+
+/// What the kernel reads of a gathered send; it stays in place.
+struct Message {
+    header: libc::msghdr,
+    iovecs: Vec<libc::iovec>,
+}
+
+/// A connection's outgoing bytes.
+#[derive(Default)]
+pub(crate) struct Outbox {
+    queued: Wave,
+    flying: Wave,
+    /// How much of the first piece that has not wholly left has left.
+    piece_index: usize,
+    piece_sent_bytes: usize,
+    message: Option<Box<Message>>,
+    /// Not taken by the kernel yet, both waves.
+    unsent_bytes: usize,
+}
+
+impl Outbox {
+    /// Queues a frame and its bulk.
+    pub(crate) fn push(&mut self, frame: &[u8], bulk: Option<Bulk>, pool: &mut Pool) {
+        let start = self.queued.small.len();
+        self.queued.small.extend_from_slice(frame);
+        self.unsent_bytes += frame.len();
+        match self.queued.pieces.last_mut() {
+            Some(Piece::Small { piece_bytes, .. }) => *piece_bytes += frame.len(),
+            Some(Piece::Bulk { .. }) | None => {
+                self.queued.pieces.push(Piece::Small { start, piece_bytes: frame.len() });
+            }
+        }
+        if let Some(bulk) = bulk.filter(|bulk| bulk.bulk_bytes > 0) {
+            pool.hold(bulk.buf);
+            let (start, piece_bytes) = (bulk.start as usize, bulk.bulk_bytes as usize);
+            self.unsent_bytes += piece_bytes;
+            self.queued.pieces.push(Piece::Bulk { buf: bulk.buf, start, piece_bytes });
+        }
+    }
+
+    /// Bytes that the kernel has not taken yet.
+    pub(crate) const fn unsent_bytes(&self) -> usize {
+        self.unsent_bytes
+    }
+
+    /// The next send, if there is anything to send. None may be in flight.
+    pub(crate) fn next(&mut self, socket: RawFd, pool: &mut Pool) -> Option<Op> {
+        if self.piece_index == self.flying.pieces.len() {
+            self.flying.clear(pool);
+            self.piece_index = 0;
+            if self.queued.pieces.is_empty() {
+                return None;
+            }
+            std::mem::swap(&mut self.flying, &mut self.queued);
+        }
+        let rest = &self.flying.pieces[self.piece_index..];
+        if let [Piece::Small { start, piece_bytes }] = *rest {
+            let piece = &self.flying.small[start + self.piece_sent_bytes..start + piece_bytes];
+            let send_bytes = u32_of(piece.len());
+            return Some(Op::Send { socket, at: piece.as_ptr(), send_bytes });
+        }
+        let message = self.message.get_or_insert_with(|| {
+            Box::new(Message { header: empty_header(), iovecs: Vec::new() })
+        });
+        message.iovecs.clear();
+        let mut skip_bytes = self.piece_sent_bytes;
+        for piece in rest.iter().take(IOVEC_COUNT_MAX) {
+            let at = match *piece {
+                Piece::Small { start, piece_bytes } => {
+                    self.flying.small[start..start + piece_bytes].as_ptr().cast_mut()
+                }
+                Piece::Bulk { buf, start, piece_bytes } => pool.at(buf, start, piece_bytes),
+            };
+            message.iovecs.push(libc::iovec {
+                iov_base: at.wrapping_add(skip_bytes).cast(),
+                iov_len: piece.piece_bytes() - skip_bytes,
+            });
+            skip_bytes = 0;
+        }
+        message.header.msg_iov = message.iovecs.as_mut_ptr();
+        message.header.msg_iovlen = message.iovecs.len();
+        Some(Op::SendGathered { socket, message: &raw const message.header })
+    }
+
+    /// The kernel has taken so many bytes of what [`Self::next`] gave.
+    pub(crate) fn sent(&mut self, sent_bytes: usize) {
+        assert!(sent_bytes <= self.unsent_bytes, "no more leaves than was queued");
+        self.unsent_bytes -= sent_bytes;
+        let mut rest_bytes = self.piece_sent_bytes + sent_bytes;
+        while let Some(piece) = self.flying.pieces.get(self.piece_index) {
+            if rest_bytes < piece.piece_bytes() {
+                break;
+            }
+            rest_bytes -= piece.piece_bytes();
+            self.piece_index += 1;
+        }
+        self.piece_sent_bytes = rest_bytes;
+    }
+
+    /// Forgets everything. Nothing may be in flight.
+    pub(crate) fn clear(&mut self, pool: &mut Pool) {
+        self.flying.clear(pool);
+        self.queued.clear(pool);
+        self.piece_index = 0;
+        self.piece_sent_bytes = 0;
+        self.unsent_bytes = 0;
+        self.message = None;
+    }
+}
+
+fn empty_header() -> libc::msghdr {
+    libc::msghdr {
+        msg_name: std::ptr::null_mut(),
+        msg_namelen: 0,
+        msg_iov: std::ptr::null_mut(),
+        msg_iovlen: 0,
+        msg_control: std::ptr::null_mut(),
+        msg_controllen: 0,
+        msg_flags: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// What the kernel would read.
+    fn bytes_of(op: Op) -> Vec<u8> {
+        match op {
+            Op::Send { at, send_bytes, .. } => {
+                // SAFETY: the outbox that made it is alive and untouched.
+                unsafe { std::slice::from_raw_parts(at, send_bytes as usize) }.to_vec()
+            }
+            Op::SendGathered { message, .. } => {
+                // SAFETY: as above.
+                let header = unsafe { &*message };
+                // SAFETY: as above; the header names that many.
+                let iovecs =
+                    unsafe { std::slice::from_raw_parts(header.msg_iov, header.msg_iovlen) };
+                let piece = |iovec: &libc::iovec| {
+                    // SAFETY: as above.
+                    unsafe {
+                        std::slice::from_raw_parts(iovec.iov_base.cast::<u8>(), iovec.iov_len)
+                    }
+                    .to_vec()
+                };
+                iovecs.iter().flat_map(piece).collect()
+            }
+            other => panic!("{other:?} is no send"),
+        }
+    }
+
+    #[test]
+    fn short_sends_lose_and_repeat_nothing() {
+        let mut pool = Pool::new(1 << 20);
+        let buf = pool.take(4096).unwrap();
+        let data: Vec<u8> = (0..100).collect();
+        pool.bytes_mut(buf, 10, 100).copy_from_slice(&data);
+        let bulk = Bulk { buf, start: 10, bulk_bytes: 100, crc32c: 0 };
+        let mut outbox = Outbox::default();
+        outbox.push(b"first", None, &mut pool);
+        outbox.push(b"second", Some(bulk), &mut pool);
+        outbox.push(b"third", None, &mut pool);
+        pool.release(buf);
+        let expected = [b"firstsecond".as_slice(), &data, b"third"].concat();
+        assert_eq!(outbox.unsent_bytes(), expected.len());
+        for step_bytes in [1, 7, 50, expected.len()] {
+            let mut sent = Vec::new();
+            let mut copy = Outbox::default();
+            pool.hold(buf);
+            copy.push(b"first", None, &mut pool);
+            copy.push(b"second", Some(bulk), &mut pool);
+            copy.push(b"third", None, &mut pool);
+            pool.release(buf);
+            while let Some(op) = copy.next(0, &mut pool) {
+                let bytes = bytes_of(op);
+                let count = step_bytes.min(bytes.len());
+                sent.extend_from_slice(&bytes[..count]);
+                copy.sent(count);
+            }
+            assert_eq!(sent, expected, "in steps of {step_bytes}");
+            assert_eq!(copy.unsent_bytes(), 0);
+        }
+        assert_eq!(pool.refs_count(buf), 1, "the first outbox still holds it");
+        outbox.clear(&mut pool);
+        assert_eq!(pool.used_bytes(), 0);
+    }
+
+    #[test]
+    fn small_frames_of_a_turn_leave_as_one_piece() {
+        let mut pool = Pool::new(0);
+        let mut outbox = Outbox::default();
+        (0..100).for_each(|_| outbox.push(b"abc", None, &mut pool));
+        let Some(Op::Send { send_bytes, .. }) = outbox.next(0, &mut pool) else {
+            panic!("one plain send")
+        };
+        assert_eq!(send_bytes, 300);
+    }
+}

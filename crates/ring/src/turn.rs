@@ -1,0 +1,502 @@
+//! The turn: collect, apply, settle, perform.
+//!
+//! The switchboards are here, the work is elsewhere. Invariants: the brain sees one clock reading a
+//! turn; events already known are never slept over; memory given to the kernel outlives the
+//! operation even if the ring is dropped in the middle.
+
+use crate::buffer::Pool;
+use crate::clock::{Alarms, Clock};
+use crate::config::{Config, Counters, HaltFn, SayFn};
+use crate::conn::Conns;
+use crate::driver::{Completion, Driver, Kind, Op, Token, Wait};
+use crate::job::JobKind;
+use crate::kernel::{Answer, Kernel};
+use crate::listen::Listener;
+use crate::log::Log;
+use crate::mailbox::{Letter, Mesh, Post, Stopper};
+use crate::objects::Objects;
+use crate::tools::Tools;
+use door::{Action, Arena, Brain, Bulk, Event, Object, Say, Span, Ticket, Turn};
+use std::io;
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::os::fd::AsRawFd;
+use wire::LaneId;
+
+/// Completions taken in one turn.
+const COMPLETION_COUNT_MAX: usize = 1024;
+/// Letters read from each sister lane in one turn.
+const LETTER_COUNT_MAX: usize = 256;
+/// How soon to try again to deliver letters that did not fit.
+const LETTER_RETRY_MS: u64 = 1;
+/// How long the end may take to send what is queued.
+const STOP_MS_MAX: u64 = 1000;
+
+/// One lane's machine room; it stays on the thread that made it.
+pub struct Ring {
+    /// Leaked when the kernel does not let go of its memory.
+    parts: ManuallyDrop<Parts>,
+    /// An io_uring with a single issuer belongs to its thread.
+    stays: PhantomData<*const ()>,
+}
+
+struct Parts {
+    conns: Conns,
+    listener: Option<Listener>,
+    log: Option<Log>,
+    objects: Option<Objects>,
+    kernel: Option<Kernel>,
+    post: Post,
+    knock: Knock,
+    clock: Clock,
+    alarms: Alarms,
+    actions: Vec<Action>,
+    completions: Vec<Completion>,
+    groups_wanted: Vec<(Ticket, u32)>,
+    say: SayFn,
+    halt: HaltFn,
+    life: Life,
+    tools: Tools,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Life {
+    /// No turn was taken yet.
+    New,
+    On,
+    /// The brain is done; queued sends shall leave.
+    Stopping,
+    Over,
+}
+
+/// The read that is woken by other threads.
+struct Knock {
+    armed: bool,
+    count: Box<[u8; 8]>,
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // Taken apart only when the kernel has let go of all memory.
+        if self.parts.tools.driver.quiesce() {
+            // SAFETY: dropped once, here, and not used afterwards.
+            unsafe { ManuallyDrop::drop(&mut self.parts) };
+        }
+    }
+}
+
+impl Ring {
+    /// Sets a ring up for the calling thread.
+    ///
+    /// # Errors
+    /// When the kernel is too old or io_uring is forbidden; the text says what to do.
+    pub fn new(config: Config) -> io::Result<Self> {
+        let post = match config.post {
+            Some(post) => post,
+            None => lonely_post()?,
+        };
+        assert!(
+            post.lane() == config.lane || post.lane_count() == 1,
+            "a lane uses its own mailbox"
+        );
+        let mut clock = Clock::new(config.lane == LaneId(0));
+        let mut tools = Tools {
+            driver: Driver::new()?,
+            pool: Pool::new(config.limits.buffer_bytes_max),
+            arena: Arena::new(),
+            events: Vec::new(),
+            counters: Counters::default(),
+            now: clock.read(),
+            fault: config.fault,
+        };
+        let open_count_max = config.limits.open_object_count_max;
+        let parts = Parts {
+            conns: Conns::new(config.limits, config.server),
+            listener: config.listener.map(Listener::new),
+            log: config.log.map(|log| Log::new(log, &mut tools)),
+            objects: config.store.map(|dir| Objects::new(dir, open_count_max)),
+            kernel: config.kernel.map(Kernel::new).transpose()?,
+            post,
+            knock: Knock { armed: false, count: Box::new([0; 8]) },
+            clock,
+            alarms: Alarms::default(),
+            actions: Vec::new(),
+            completions: Vec::new(),
+            groups_wanted: Vec::new(),
+            say: config.say,
+            halt: config.halt,
+            life: Life::New,
+            tools,
+        };
+        Ok(Self { parts: ManuallyDrop::new(parts), stays: PhantomData })
+    }
+
+    /// Takes a turn: waits until something happens, unless something is known already. The first
+    /// turn does not wait and brings a [`Event::Tick`]. Returns whether the lane goes on.
+    ///
+    /// # Errors
+    /// When the kernel refuses the ring itself, which nothing can be done about.
+    pub fn turn<B: Brain + ?Sized>(&mut self, brain: &mut B) -> io::Result<bool> {
+        self.parts.turn(brain)
+    }
+
+    /// Lets its owner talk to the brain between turns. What the brain asks for is done at the
+    /// beginning of the next turn.
+    pub fn with<T>(&mut self, talk: impl FnOnce(&mut Turn<'_>) -> T) -> T {
+        let Parts { clock, tools, actions, .. } = &mut *self.parts;
+        tools.now = clock.read();
+        talk(&mut Turn { now: tools.now, arena: &mut tools.arena, actions })
+    }
+
+    /// The bytes of a bulk whose buffer somebody holds.
+    #[must_use]
+    pub fn bulk_bytes(&self, bulk: Bulk) -> &[u8] {
+        self.parts.tools.bulk_bytes(bulk)
+    }
+
+    /// A bulk with these bytes, at most [`wire::BULK_BYTES_MAX`], to be released by a brain;
+    /// `None` while no buffer is free.
+    #[must_use]
+    pub fn bulk_of(&mut self, bytes: &[u8]) -> Option<Bulk> {
+        let tools = &mut self.parts.tools;
+        let buf = tools.pool.take(bytes.len())?;
+        tools.pool.bytes_mut(buf, 0, bytes.len()).copy_from_slice(bytes);
+        let bulk_bytes = crate::number::u32_of(bytes.len());
+        Some(Bulk { buf, start: 0, bulk_bytes, crc32c: crc32c::crc32c(bytes) })
+    }
+
+    /// What it has done so far.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        let tools = &self.parts.tools;
+        Counters { enter_count: tools.driver.enter_count(), ..tools.counters }
+    }
+
+    /// How many connections there are.
+    #[must_use]
+    pub fn conn_count(&self) -> usize {
+        self.parts.conns.live_count()
+    }
+
+    /// Bytes of buffers in use.
+    #[must_use]
+    pub fn buffer_bytes(&self) -> usize {
+        self.parts.tools.pool.used_bytes()
+    }
+
+    /// For stopping this lane from another thread.
+    #[must_use]
+    pub fn stopper(&self) -> Stopper {
+        self.parts.post.stopper()
+    }
+}
+
+fn lonely_post() -> io::Result<Post> {
+    let post = Mesh::posts(1)?.pop();
+    post.ok_or_else(|| io::Error::other("one lane has one mailbox"))
+}
+
+impl Parts {
+    fn turn<B: Brain + ?Sized>(&mut self, brain: &mut B) -> io::Result<bool> {
+        if self.life == Life::Over {
+            return Ok(false);
+        }
+        if !self.actions.is_empty() {
+            // Events that wait for this turn have spans in the arena, so it stays.
+            self.perform();
+            self.flush();
+        }
+        self.collect()?;
+        let Self { tools, actions, .. } = self;
+        let mut events = std::mem::take(&mut tools.events);
+        tools.counters.turn_count += 1;
+        tools.counters.event_count += crate::number::u64_of(events.len());
+        let mut turn = Turn { now: tools.now, arena: &mut tools.arena, actions };
+        for event in events.drain(..) {
+            brain.apply(&mut turn, event);
+        }
+        brain.settle(&mut turn);
+        tools.events = events;
+        self.perform();
+        self.tools.arena.reset();
+        self.flush();
+        if self.life == Life::Stopping {
+            self.send_last()?;
+        }
+        Ok(self.life != Life::Over)
+    }
+
+    // --- collect ---------------------------------------------------------------------------------
+
+    fn collect(&mut self) -> io::Result<()> {
+        self.arm();
+        let wait = self.wait();
+        let entered = self.tools.driver.enter(wait);
+        self.post.wake_up();
+        entered?;
+        self.tools.now = self.clock.read();
+        self.dispatch();
+        self.read_mail();
+        if let Some(kernel) = &mut self.kernel {
+            kernel.read(&mut self.tools);
+        }
+        self.look_up_groups();
+        self.conns.expire(&mut self.tools);
+        if self.alarms.ring(self.tools.now.mono) || self.life == Life::New {
+            self.tools.events.push(Event::Tick);
+        }
+        if self.life == Life::New {
+            self.life = Life::On;
+        }
+        if self.post.take_stop() {
+            self.tools.events.push(Event::Stop);
+        }
+        Ok(())
+    }
+
+    fn arm(&mut self) {
+        let Self { tools, .. } = self;
+        if let Some(listener) = &mut self.listener {
+            listener.arm(tools);
+        }
+        if let Some(kernel) = &mut self.kernel {
+            kernel.arm(tools);
+        }
+        if !self.knock.armed {
+            self.knock.armed = true;
+            let file = self.post.event().as_raw_fd();
+            let at = self.knock.count.as_mut_ptr();
+            let op = Op::Read { file, at, read_bytes: 8, offset: 0 };
+            // SAFETY: the eight bytes are boxed in the ring, which outlives its operations.
+            unsafe { tools.driver.queue(Token::new(Kind::Wake, 0), op) };
+        }
+    }
+
+    /// How long this turn may wait.
+    fn wait(&mut self) -> Wait {
+        let busy = self.life == Life::New
+            || !self.tools.events.is_empty()
+            || !self.groups_wanted.is_empty()
+            || self.tools.driver.is_answered()
+            || self.conns.is_ready()
+            || self.kernel.as_ref().is_some_and(Kernel::is_ready)
+            || !self.post.fall_asleep();
+        if busy {
+            return Wait::No;
+        }
+        let retry_at =
+            self.post.is_waiting().then(|| self.tools.now.mono.after_ms(LETTER_RETRY_MS));
+        let listener_at = self.listener.as_ref().and_then(Listener::deadline);
+        let deadlines = [self.alarms.next(), self.conns.deadline(), retry_at, listener_at];
+        match deadlines.into_iter().flatten().min() {
+            None => Wait::Ever,
+            // The turn's reading may be old by now; before sleeping, a new one costs nothing.
+            Some(deadline) => match deadline.since_ns(self.clock.read().mono) {
+                0 => Wait::No,
+                wait_ns => Wait::Ns(wait_ns),
+            },
+        }
+    }
+
+    fn dispatch(&mut self) {
+        let mut completions = std::mem::take(&mut self.completions);
+        self.tools.driver.reap(&mut completions, COMPLETION_COUNT_MAX);
+        for completion in completions.drain(..) {
+            self.on_completion(completion);
+        }
+        self.completions = completions;
+    }
+
+    fn on_completion(&mut self, completion: Completion) {
+        let Completion { token: Token { kind, index }, result, .. } = completion;
+        let tools = &mut self.tools;
+        match kind {
+            Kind::Recv => self.conns.on_recv(index, result, tools),
+            Kind::Send => self.conns.on_send(index, result, tools),
+            Kind::Connect => self.conns.on_connect(index, result, tools),
+            Kind::Accept => self.on_accept(completion),
+            Kind::Wake => self.knock.armed = false,
+            Kind::LogWrite => present(&mut self.log).on_write(result, tools),
+            Kind::LogReserve => present(&mut self.log).on_reserve(result, tools),
+            Kind::Job => present(&mut self.objects).on_job(index, result, tools),
+            Kind::KernelReadable => present(&mut self.kernel).on_readable(),
+            Kind::KernelEntry => {
+                if let Some((say, line)) = present(&mut self.kernel).on_entry(index, result, tools)
+                {
+                    (self.say)(say, &line);
+                }
+            }
+            Kind::Cancel => {}
+        }
+    }
+
+    fn on_accept(&mut self, completion: Completion) {
+        let accepted = present(&mut self.listener).on_accept(completion, self.tools.now.mono);
+        if let Some(socket) = accepted {
+            self.conns.accepted(socket, &mut self.tools);
+        }
+    }
+
+    fn read_mail(&mut self) {
+        let Self { post, tools, conns, kernel, .. } = self;
+        post.read(LETTER_COUNT_MAX, |from, letter| match letter {
+            Letter::Mail(mail) => tools.events.push(Event::Mail { from, mail }),
+            Letter::Socket { socket, hello } => conns.adopt(socket, &hello, tools),
+            Letter::RegisterKernelQueues => {
+                if let Some(kernel) = kernel {
+                    kernel.register(tools);
+                }
+            }
+        });
+    }
+
+    fn look_up_groups(&mut self) {
+        for (ticket, pid) in self.groups_wanted.drain(..) {
+            let status = std::fs::read(format!("/proc/{pid}/status")).ok();
+            let arena = &mut self.tools.arena;
+            let groups = status.as_deref().and_then(groups_of).map(|groups| {
+                arena.write(|out| groups.iter().for_each(|gid| out.extend(gid.to_le_bytes())))
+            });
+            self.tools.events.push(Event::CallerGroups { ticket, groups });
+        }
+    }
+
+    // --- perform ---------------------------------------------------------------------------------
+
+    fn perform(&mut self) {
+        let mut actions = std::mem::take(&mut self.actions);
+        for action in actions.drain(..) {
+            self.act(action);
+        }
+        self.actions = actions;
+    }
+
+    fn act(&mut self, action: Action) {
+        let tools = &mut self.tools;
+        match action {
+            Action::Connect { ticket } => self.conns.connect(ticket, tools),
+            Action::Admit { conn } => self.conns.admit(conn),
+            Action::Send { conn, frame, bulk } => self.conns.send(conn, frame, bulk, tools),
+            Action::Close { conn } => self.conns.close(conn, tools.now.mono),
+            Action::HandOver { conn, lane, hello } => self.hand_over(conn, lane, hello),
+            Action::Mail { to, mail } => self.post.send(usize::from(to.0), Letter::Mail(mail)),
+            Action::Release { buf } => tools.pool.release(buf),
+            Action::LogAppend { ticket, batch } => self.log_append(ticket, batch),
+            Action::ObjectRead { ticket, object, object_offset: offset, read_bytes } => {
+                self.begin(object, JobKind::Read { ticket, offset, read_bytes });
+            }
+            Action::ObjectWrite { ticket, object, object_offset: offset, bulk } => {
+                tools.pool.hold(bulk.buf);
+                self.begin(object, JobKind::Write { ticket, offset, bulk });
+            }
+            Action::ObjectTruncate { ticket, object, size_bytes } => {
+                self.begin(object, JobKind::Truncate { ticket, size_bytes });
+            }
+            Action::ObjectSync { ticket, object } => self.begin(object, JobKind::Sync { ticket }),
+            Action::ObjectStat { ticket, object } => self.begin(object, JobKind::Stat { ticket }),
+            Action::ObjectRemove { ticket, object } => {
+                self.begin(object, JobKind::Remove { ticket });
+            }
+            Action::StoreSpace { ticket } => {
+                tools.events.push(present(&mut self.objects).space(ticket));
+            }
+            Action::KernelReply { slot, status, payload, bulk } => {
+                self.kernel_reply(Answer { slot, status, payload, bulk });
+            }
+            Action::CallerGroups { ticket, pid } => self.groups_wanted.push((ticket, pid)),
+            Action::WakeAt { at } => self.alarms.add(at),
+            Action::Say { say, line } => self.speak(say, line),
+            Action::Stopped => self.life = Life::Stopping,
+            Action::Halt { line } => self.stop_at_once(line),
+        }
+    }
+
+    fn hand_over(&mut self, conn: door::ConnId, lane: LaneId, hello: Span) {
+        // The arena cannot be lent while the connections write to it.
+        let hello: Box<[u8]> = self.tools.arena.get(hello).into();
+        self.conns.hand_over(conn, usize::from(lane.0), &hello, &mut self.tools);
+    }
+
+    fn log_append(&mut self, ticket: Ticket, batch: Span) {
+        let log = present(&mut self.log);
+        match log.append(ticket, self.tools.arena.get(batch)) {
+            Some(event) => self.tools.events.push(event),
+            None => log.write(&mut self.tools),
+        }
+    }
+
+    fn begin(&mut self, object: Object, kind: JobKind) {
+        present(&mut self.objects).begin(object, kind, &mut self.tools);
+    }
+
+    fn kernel_reply(&mut self, answer: Answer) {
+        let kernel = present(&mut self.kernel);
+        kernel.reply(answer, &mut self.tools);
+        if std::mem::take(&mut kernel.opened) && kernel.has_queues() {
+            kernel.register(&mut self.tools);
+            let own = usize::from(self.post.lane().0);
+            for lane in (0..self.post.lane_count()).filter(|lane| *lane != own) {
+                self.post.send(lane, Letter::RegisterKernelQueues);
+            }
+        }
+    }
+
+    fn speak(&mut self, say: Say, line: Span) {
+        (self.say)(say, &String::from_utf8_lossy(self.tools.arena.get(line)));
+    }
+
+    fn stop_at_once(&mut self, line: Span) {
+        (self.halt)(&String::from_utf8_lossy(self.tools.arena.get(line)));
+        self.life = Life::Over;
+    }
+
+    // --- the end of a turn -----------------------------------------------------------------------
+
+    fn flush(&mut self) {
+        let Self { tools, .. } = self;
+        let freed = tools.pool.take_freed();
+        if let Some(objects) = self.objects.as_mut().filter(|_| freed) {
+            objects.feed(tools);
+        }
+        self.conns.flush(freed, tools);
+        if let Some(kernel) = &mut self.kernel {
+            kernel.flush(freed, tools);
+        }
+        for (lane, letter) in self.conns.handed.drain(..) {
+            self.post.send(lane, letter);
+        }
+        tools.counters.wake_count += self.post.wake_readers();
+    }
+
+    /// Lets what is queued leave, for a while.
+    fn send_last(&mut self) -> io::Result<()> {
+        let deadline = self.tools.now.mono.after_ms(STOP_MS_MAX);
+        while self.conns.is_sending() {
+            let left_ns = deadline.since_ns(self.clock.read().mono);
+            if left_ns == 0 {
+                break;
+            }
+            self.tools.driver.enter(Wait::Ns(left_ns))?;
+            self.dispatch();
+            self.flush();
+        }
+        self.life = Life::Over;
+        Ok(())
+    }
+}
+
+/// What an action or completion belongs to; without it the configuration and the brain disagree.
+#[track_caller]
+fn present<T>(part: &mut Option<T>) -> &mut T {
+    let Some(part) = part else {
+        panic!("the brain uses a {} that the ring was not given", std::any::type_name::<T>())
+    };
+    part
+}
+
+/// The group ids of `/proc/<pid>/status`.
+fn groups_of(status: &[u8]) -> Option<Vec<u32>> {
+    let text = std::str::from_utf8(status).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("Groups:"))?;
+    line.split_ascii_whitespace().map(|gid| gid.parse().ok()).collect()
+}
