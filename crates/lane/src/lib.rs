@@ -1,1 +1,47 @@
-//! `lane`.
+//! `lane`: one core's server brain, from a request's frame to its reply.
+//!
+//! It owns connections, sessions with their slots, the log batches and the replies that wait for
+//! them. It leaves names to `meta`, contents to `data`, and everything that takes time to the world.
+//! Invariants: a request that changes something takes effect once, however often it is sent and
+//! whoever dies; its reply leaves only when its record is durable; a peer that breaks the protocol
+//! loses its connection and disturbs nobody else.
+//!
+//! ```text
+//! Frame ─▶ greeting                                (until the secret is proven)
+//!       ─▶ conn: head as it must be? ─▶ route: mine? ─▶ session: slot new or seen?
+//!                                                         │ new
+//!            meta::execute ◀── dispatch ──▶ data::ask ─▶ … ┘
+//!                 │ changed something         │ bytes durable
+//!                 ▼                           ▼
+//!               commit: record into the open batch, reply held ─▶ LogAppend ─▶ Logged
+//!                                                                   └─▶ outbox: one wave
+//! ```
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod clients;
+mod commit;
+mod config;
+mod conn;
+mod contents;
+mod destroy;
+mod dispatch;
+mod greeting;
+mod hash;
+mod lane;
+mod outbox;
+mod restore;
+mod room;
+mod session;
+mod stats;
+
+pub use config::{Config, Export, Limits};
+pub use lane::Lane;
+pub use restore::{Restore, Restored};
+
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod toy;

@@ -1,1 +1,133 @@
-//! `store`.
+//! `store`: the directory a server keeps its file system in. What is here may block, so it runs
+//! before the lanes start and never on one.
+//!
+//! It owns the directory's layout, who may use it (one server at a time), the boot counter and the
+//! reading of the logs. It leaves appending to the logs and the objects themselves to the ring.
+//! Invariant: whatever moment a process dies in, the next open finds a whole store or recognises an
+//! unfinished creation, and nothing acknowledged is ever cut off a log.
+//!
+//! ```text
+//! DIR/superblock          what the store is; renamed into place last, so it marks a whole store
+//!     lock                flock'ed by the server that has the store open; holds its process id
+//!     boot                how often the store was opened, decimal
+//!     log/BOOT-LANE.log   16 and 4 hexadecimal digits; one file per boot and lane
+//!     objects/            file contents, laid out by the ring
+//! ```
+#![forbid(unsafe_code)]
+
+mod boot;
+mod create;
+mod error;
+mod files;
+mod lock;
+mod logs;
+
+pub use create::{Shape, create};
+pub use error::{StoreError, StoreFault};
+pub use logs::Replayed;
+
+use disk::Superblock;
+use lock::Lock;
+use std::path::{Path, PathBuf};
+
+/// Name of the superblock's file.
+const SUPERBLOCK: &str = "superblock";
+/// Name of the folder of the logs.
+const LOG: &str = "log";
+/// Name of the folder of the objects.
+const OBJECTS: &str = "objects";
+
+/// An open store. Nobody else can open it while this lives, in this process or another.
+#[derive(Debug)]
+pub struct Store {
+    path: PathBuf,
+    superblock: Superblock,
+    boot_id: u64,
+    _lock: Lock,
+}
+
+/// Opens a store that exists, for this process alone, and raises its boot counter durably.
+///
+/// # Errors
+/// [`StoreError`] when there is none, another server has it open, or it is unknown or damaged.
+pub fn open(path: &Path) -> Result<Store, StoreError> {
+    if !path.join(SUPERBLOCK).exists() {
+        return Err(StoreError::new(path, StoreFault::NoStore));
+    }
+    open_locked(path, Lock::take(path)?)
+}
+
+/// Opens a store, making it first if `path` does not exist, is empty or holds a creation that was
+/// interrupted.
+///
+/// # Errors
+/// [`StoreError`] as of [`create`] and [`open`].
+pub fn open_or_create(path: &Path, shape: &Shape) -> Result<Store, StoreError> {
+    if path.join(SUPERBLOCK).exists() {
+        return open(path);
+    }
+    let lock = create::begin(path)?;
+    // Another process may have finished the creation before the lock was had.
+    if !path.join(SUPERBLOCK).exists() {
+        create::finish(path, shape)?;
+    }
+    open_locked(path, lock)
+}
+
+fn open_locked(path: &Path, lock: Lock) -> Result<Store, StoreError> {
+    let superblock = read_superblock(path)?;
+    for folder in [LOG, OBJECTS] {
+        if !path.join(folder).is_dir() {
+            return Err(StoreError::new(&path.join(folder), StoreFault::Missing));
+        }
+    }
+    logs::remove_unfinished(path)?;
+    let boot_id = boot::raise(path, logs::boot_id_max(path)?)?;
+    Ok(Store { path: path.to_owned(), superblock, boot_id, _lock: lock })
+}
+
+fn read_superblock(path: &Path) -> Result<Superblock, StoreError> {
+    let file = path.join(SUPERBLOCK);
+    let bytes = files::read(&file)?;
+    // Version first: another version may well have another length.
+    if let Some(found) = version_of(&bytes).filter(|found| *found != Superblock::FORMAT_VERSION) {
+        let known = Superblock::FORMAT_VERSION;
+        return Err(StoreError::new(&file, StoreFault::Version { known, found }));
+    }
+    Superblock::decode(&bytes).map_err(|fault| StoreError::new(&file, StoreFault::Damage(fault)))
+}
+
+/// The format version of something that begins like a superblock.
+fn version_of(bytes: &[u8]) -> Option<u32> {
+    let rest = bytes.strip_prefix(b"LANEFSSB")?;
+    rest.first_chunk::<4>().map(|number| u32::from_le_bytes(*number))
+}
+
+impl Store {
+    /// Where it lies.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What it is.
+    #[must_use]
+    pub const fn superblock(&self) -> &Superblock {
+        &self.superblock
+    }
+
+    /// The number of this opening, from 1; durable.
+    #[must_use]
+    pub const fn boot_id(&self) -> u64 {
+        self.boot_id
+    }
+
+    /// The folder of the objects.
+    #[must_use]
+    pub fn objects_path(&self) -> PathBuf {
+        self.path.join(OBJECTS)
+    }
+}
+
+#[cfg(test)]
+mod tests;

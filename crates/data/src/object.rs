@@ -1,0 +1,116 @@
+//! One object: what is known of it, what waits for it, what is not durable yet.
+//!
+//! ```text
+//! queue ─▶ running (reads, writes: together) or exclusive (append, truncate, remove: alone)
+//!              └─ done ─▶ written ─▶ syncing ─▶ out
+//! fences: a truncation whose record is not durable; until it is, no change begins, because after a
+//!         crash the log would tell another size than the object has.
+//! ```
+
+use crate::request::Pending;
+use crate::{Answer, Token};
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use disk::Change;
+use wire::{Contents, InodeNo};
+
+/// A change that is in the object but not yet durable there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Effect {
+    pub(crate) token: Token,
+    pub(crate) change: Change<'static>,
+    pub(crate) answer: Answer,
+}
+
+/// An object's state.
+#[derive(Debug)]
+pub(crate) struct Object {
+    pub(crate) name: door::Object,
+    /// `None`: ask the world before anything else.
+    pub(crate) contents: Option<Contents>,
+    /// The world was asked, or the object is being cut to what was recorded.
+    pub(crate) asking: bool,
+    /// Something failed half-way: what the log says of the size may be wrong.
+    pub(crate) doubtful: bool,
+    /// Changes since the object is known; tells whether the allocated bytes are fresh.
+    pub(crate) change_no: u64,
+    /// `change_no` when the allocated bytes were asked for.
+    pub(crate) allocated_change_no: u64,
+    pub(crate) queue: VecDeque<Pending>,
+    pub(crate) running_count: u32,
+    pub(crate) exclusive: bool,
+    pub(crate) fence_count: u32,
+    pub(crate) written: Vec<Effect>,
+    pub(crate) syncing: Vec<Effect>,
+    pub(crate) sync_running: bool,
+    /// Used since the cache last looked.
+    pub(crate) used: bool,
+}
+
+impl Object {
+    pub(crate) const fn new(shard_index: u16, inode: InodeNo) -> Self {
+        Self {
+            name: door::Object { shard_index, stripe_index: 0, inode },
+            contents: None,
+            asking: false,
+            doubtful: false,
+            change_no: 0,
+            allocated_change_no: 0,
+            queue: VecDeque::new(),
+            running_count: 0,
+            exclusive: false,
+            fence_count: 0,
+            written: Vec::new(),
+            syncing: Vec::new(),
+            sync_running: false,
+            used: true,
+        }
+    }
+
+    /// Whether the first that waits must wait for the size, and the size has to be asked for.
+    pub(crate) fn must_ask(&self) -> bool {
+        let wanted = self.queue.front().is_some_and(|first| *first != Pending::Remove);
+        wanted && self.contents.is_none() && !self.asking
+    }
+
+    /// Takes the first that waits, if its time has come.
+    pub(crate) fn next(&mut self) -> Option<Pending> {
+        let first = self.queue.front()?;
+        if self.exclusive || self.asking {
+            return None;
+        }
+        let alone = self.running_count == 0;
+        let unfenced = self.fence_count == 0;
+        let known = self.contents.is_some();
+        let settled = self.written.is_empty() && !self.sync_running;
+        let may_begin = match first {
+            Pending::Read { .. } | Pending::Glimpse { .. } => known,
+            Pending::Write { .. } => known && unfenced,
+            Pending::Append { .. } | Pending::Truncate { .. } => known && unfenced && alone,
+            Pending::Remove => unfenced && alone && settled,
+        };
+        if may_begin { self.queue.pop_front() } else { None }
+    }
+
+    /// Whether nothing would be lost by forgetting it.
+    pub(crate) fn is_idle(&self) -> bool {
+        let quiet = self.queue.is_empty() && self.running_count == 0 && !self.exclusive;
+        let durable = self.written.is_empty() && !self.sync_running && self.fence_count == 0;
+        quiet && durable && !self.asking && !self.doubtful
+    }
+
+    /// What was just done to it is there to be seen.
+    pub(crate) fn changed(&mut self, size_bytes: impl FnOnce(u64) -> u64, now_ns: u64) {
+        self.change_no += 1;
+        if let Some(contents) = &mut self.contents {
+            contents.size_bytes = size_bytes(contents.size_bytes);
+            contents.write_time = Some(wire::Timestamp::from_ns(now_ns));
+        }
+    }
+
+    /// Nothing is known of it any more.
+    pub(crate) const fn doubt(&mut self) {
+        self.contents = None;
+        self.doubtful = true;
+    }
+}

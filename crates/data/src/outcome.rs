@@ -1,0 +1,99 @@
+//! What the lane asks of the data shards and what comes back.
+
+use disk::Change;
+use door::{BufId, Bulk};
+use wire::{Contents, InodeNo, Op, ShardId, Status, Transno, Wire, Writer, Written};
+
+/// The lane's number on a request, given back with its outcome.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Token(pub u64);
+
+/// One request.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask<'a> {
+    /// Given back.
+    pub token: Token,
+    /// What is asked for: one of the ops routed to data shards.
+    pub op: Op,
+    /// Where.
+    pub shard: ShardId,
+    /// The request's body as it came.
+    pub body: &'a [u8],
+    /// Its bulk, owned by the data shards from here on.
+    pub bulk: Option<Bulk>,
+}
+
+/// A successful answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Answer {
+    /// Nothing more to say.
+    Empty,
+    /// Bytes read; the lane owns the buffer from here on.
+    Bytes(Option<Bulk>),
+    /// Where a write went.
+    Written(Written),
+    /// What is known of the contents.
+    Glimpsed(Contents),
+}
+
+impl Answer {
+    /// Appends the reply's body.
+    pub fn encode(&self, out: &mut alloc::vec::Vec<u8>) {
+        let mut to = Writer::new(out);
+        match self {
+            Self::Empty | Self::Bytes(_) => {}
+            Self::Written(written) => written.encode(&mut to),
+            Self::Glimpsed(contents) => wire::Glimpsed { contents: *contents }.encode(&mut to),
+        }
+    }
+
+    /// The buffer in it, which somebody has to release.
+    #[must_use]
+    pub fn buf(&self) -> Option<BufId> {
+        match self {
+            Self::Bytes(bulk) => bulk.map(|bulk| bulk.buf),
+            Self::Empty | Self::Written(_) | Self::Glimpsed(_) => None,
+        }
+    }
+}
+
+/// Something the lane has to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// Answer now: nothing was changed, or it failed.
+    Answered {
+        /// Of the request.
+        token: Token,
+        /// How it went.
+        result: Result<Answer, Status>,
+    },
+    /// The bytes are durable: record the change, answer when the record is.
+    Changed {
+        /// Of the request.
+        token: Token,
+        /// Where.
+        shard: ShardId,
+        /// Its number; they rise per shard in the order of the outcomes.
+        transno: Transno,
+        /// What to record.
+        change: Change<'static>,
+        /// The answer.
+        answer: Answer,
+    },
+    /// Record this; nobody waits for an answer.
+    Noted {
+        /// Where.
+        shard: ShardId,
+        /// Its number.
+        transno: Transno,
+        /// What to record.
+        change: Change<'static>,
+    },
+    /// A removal that was asked for ended; after `Ok` the object is gone, durably.
+    Removed {
+        /// The file.
+        inode: InodeNo,
+        /// How it went.
+        result: Result<(), Status>,
+    },
+}

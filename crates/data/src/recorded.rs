@@ -1,0 +1,77 @@
+//! What the log says of a shard's objects, gathered at a start.
+//!
+//! Bytes become durable in the object before their record does. A server that dies in between leaves
+//! an object longer than its records say, and a resent append would add its bytes a second time. So
+//! the first touch of an object after a start compares: what is longer than recorded was never
+//! acknowledged and is cut off.
+
+use alloc::collections::BTreeMap;
+use disk::{Change, Changes, Fault};
+use wire::{InodeNo, ShardId, Transno};
+
+/// One data shard as its records tell it.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    shard: ShardId,
+    transno_last: Transno,
+    sizes_bytes: BTreeMap<InodeNo, u64>,
+}
+
+impl Recorded {
+    /// A shard without records.
+    #[must_use]
+    pub const fn new(shard: ShardId) -> Self {
+        Self { shard, transno_last: Transno(0), sizes_bytes: BTreeMap::new() }
+    }
+
+    /// Takes one record in; records come in the order they were written.
+    ///
+    /// # Errors
+    /// [`Fault`] when its changes are none of a data shard.
+    pub fn replay(&mut self, transno: Transno, changes: &[u8]) -> Result<(), Fault> {
+        for change in Changes::new(changes) {
+            match change? {
+                Change::Write { inode, object_offset, write_bytes, .. } => {
+                    let end = object_offset.saturating_add(u64::from(write_bytes));
+                    let size_bytes = self.sizes_bytes.entry(inode).or_default();
+                    *size_bytes = end.max(*size_bytes);
+                }
+                Change::Truncate { inode, size_bytes } => {
+                    self.sizes_bytes.insert(inode, size_bytes);
+                }
+                Change::ObjectGone { inode } => {
+                    self.sizes_bytes.remove(&inode);
+                }
+                Change::Inode { .. }
+                | Change::Touch { .. }
+                | Change::Dirent { .. }
+                | Change::DirentGone { .. }
+                | Change::Symlink { .. }
+                | Change::Xattr { .. }
+                | Change::XattrGone { .. }
+                | Change::InodeGone { .. } => {
+                    return Err(Fault::new("a metadata change at a data shard", 0));
+                }
+            }
+        }
+        self.transno_last = self.transno_last.max(transno);
+        Ok(())
+    }
+
+    /// Which shard.
+    #[must_use]
+    pub const fn shard(&self) -> ShardId {
+        self.shard
+    }
+
+    /// The first number of a new boot minus one: numbers handed out by an earlier boot but lost are
+    /// never used again (PROTOCOL.md §2).
+    pub(crate) const fn boot_transno(&self) -> Transno {
+        Transno(((self.transno_last.0 >> 32) + 1) << 32)
+    }
+
+    /// Sizes by inode.
+    pub(crate) fn sizes(self) -> impl Iterator<Item = (InodeNo, u64)> {
+        self.sizes_bytes.into_iter()
+    }
+}

@@ -1,0 +1,118 @@
+//! Requests as they wait for their turn at an object: decoded and checked.
+
+use crate::{Ask, Token};
+use disk::Change;
+use door::Bulk;
+use wire::{Breach, Flaw, InodeNo, Map, Op, Status, Wire};
+
+/// The largest size of a file.
+pub(crate) const SIZE_BYTES_MAX: u64 = i64::MAX.unsigned_abs();
+
+/// What waits at an object.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Pending {
+    /// Bytes wanted.
+    Read { token: Token, object_offset: u64, read_bytes: u32 },
+    /// Size wanted.
+    Glimpse { token: Token },
+    /// Bytes for a place.
+    Write { token: Token, object_offset: u64, bulk: Option<Bulk> },
+    /// Bytes for the end.
+    Append { token: Token, bulk: Option<Bulk> },
+    /// A new size.
+    Truncate { token: Token, size_bytes: u64 },
+    /// The file is gone.
+    Remove,
+}
+
+/// A request that was understood.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Decoded {
+    pub(crate) inode: InodeNo,
+    pub(crate) pending: Pending,
+}
+
+/// Number of bytes in a bulk that may be missing.
+pub(crate) fn bulk_bytes(bulk: Option<Bulk>) -> u32 {
+    bulk.map_or(0, |bulk| bulk.bulk_bytes)
+}
+
+/// Understands a request. Its buffer is still the caller's if this fails.
+pub(crate) fn decode(ask: &Ask<'_>, map: &Map) -> Result<Decoded, Flaw> {
+    let token = ask.token;
+    let (inode, pending) = match ask.op {
+        Op::Read => {
+            let read = wire::Read::decode_all(ask.body)?;
+            if read.file_offset > SIZE_BYTES_MAX {
+                return Err(Flaw::Status(Status::Invalid));
+            }
+            if read.read_bytes > wire::BULK_BYTES_MAX {
+                return Err(Flaw::Breach(Breach::TooLong));
+            }
+            let (object_offset, read_bytes) = (read.file_offset, read.read_bytes);
+            (read.inode, Pending::Read { token, object_offset, read_bytes })
+        }
+        Op::Glimpse => (wire::Glimpse::decode_all(ask.body)?.inode, Pending::Glimpse { token }),
+        Op::Write => {
+            let write = wire::Write::decode_all(ask.body)?;
+            (write.inode, decode_write(&write, ask)?)
+        }
+        Op::Truncate => {
+            let truncate = wire::Truncate::decode_all(ask.body)?;
+            if truncate.size_bytes > SIZE_BYTES_MAX {
+                return Err(Flaw::Status(Status::TooLarge));
+            }
+            (truncate.inode, Pending::Truncate { token, size_bytes: truncate.size_bytes })
+        }
+        Op::Lookup
+        | Op::Getattr
+        | Op::Setattr
+        | Op::Create
+        | Op::Mkdir
+        | Op::Symlink
+        | Op::Link
+        | Op::Unlink
+        | Op::Rmdir
+        | Op::Rename
+        | Op::Readlink
+        | Op::Readdir
+        | Op::Open
+        | Op::Close
+        | Op::Reopen
+        | Op::Access
+        | Op::Getxattr
+        | Op::Setxattr
+        | Op::Listxattr
+        | Op::Removexattr
+        | Op::Statfs
+        | Op::Stats
+        | Op::Ping => return Err(Flaw::Breach(Breach::Route)),
+    };
+    // The object must be one of the shard that was asked, and its inode one that can exist.
+    if map.data_shard(inode, 0) != ask.shard || inode.count() == 0 {
+        return Err(Flaw::Breach(Breach::Route));
+    }
+    Ok(Decoded { inode, pending })
+}
+
+fn decode_write(write: &wire::Write, ask: &Ask<'_>) -> Result<Pending, Flaw> {
+    let (token, bulk) = (ask.token, ask.bulk);
+    if write.append {
+        return Ok(Pending::Append { token, bulk });
+    }
+    let end = write.file_offset.checked_add(u64::from(bulk_bytes(bulk)));
+    if end.is_none_or(|end| end > SIZE_BYTES_MAX) {
+        return Err(Flaw::Status(Status::TooLarge));
+    }
+    Ok(Pending::Write { token, object_offset: write.file_offset, bulk })
+}
+
+/// The record of a write.
+pub(crate) fn write_change(
+    inode: InodeNo,
+    object_offset: u64,
+    bulk: Option<Bulk>,
+) -> Change<'static> {
+    let crc32c = bulk.map_or(0, |bulk| bulk.crc32c);
+    Change::Write { inode, object_offset, write_bytes: bulk_bytes(bulk), crc32c }
+}

@@ -1,0 +1,458 @@
+//! What is in flight for an object: how each kind of action begins and what its end means.
+
+use crate::object::Effect;
+use crate::request::{Pending, SIZE_BYTES_MAX, bulk_bytes, write_change};
+use crate::shards::{Proven, release};
+use crate::{Answer, Outcome, Shards, Token};
+use disk::Change;
+use door::{Action, Bulk, Errno, ObjectStat, Ticket, Turn};
+use wire::{Contents, InodeNo, Status, Timestamp, Written};
+
+/// An action in flight.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Job {
+    /// Bytes for an answer.
+    Read { inode: InodeNo, token: Token },
+    /// The size, before anything else can be done.
+    Stat { inode: InodeNo },
+    /// The allocated bytes, for a glimpse; asked for when the object had this change number.
+    Glimpse { inode: InodeNo, token: Token, change_no: u64 },
+    /// A write or append.
+    Write { inode: InodeNo, effect: Effect, end: u64, exclusive: bool },
+    /// A truncation.
+    Truncate { inode: InodeNo, effect: Effect, size_bytes: u64 },
+    /// Cutting off what was never acknowledged, after a start.
+    Trim { inode: InodeNo, contents: Contents },
+    /// Making everything written so far durable.
+    Sync { inode: InodeNo },
+    /// Taking the object away.
+    Remove { inode: InodeNo },
+}
+
+impl Shards {
+    /// Begins whatever may begin at an object.
+    pub(crate) fn advance(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
+        loop {
+            let Some(object) = self.objects.get_mut(&inode) else { return };
+            if object.must_ask() {
+                object.asking = true;
+                let object = object.name;
+                let ticket = self.ticket(Job::Stat { inode });
+                turn.act(Action::ObjectStat { ticket, object });
+                return;
+            }
+            let Some(pending) = object.next() else { return };
+            self.begin(turn, inode, pending);
+        }
+    }
+
+    fn begin(&mut self, turn: &mut Turn<'_>, inode: InodeNo, pending: Pending) {
+        match pending {
+            Pending::Read { token, object_offset, read_bytes } => {
+                self.begin_read(turn, inode, token, (object_offset, read_bytes));
+            }
+            Pending::Glimpse { token } => self.begin_glimpse(turn, inode, token),
+            Pending::Write { token, object_offset, bulk } => {
+                self.begin_write(turn, inode, token, (Some(object_offset), bulk));
+            }
+            Pending::Append { token, bulk } => self.begin_write(turn, inode, token, (None, bulk)),
+            Pending::Truncate { token, size_bytes } => {
+                self.begin_truncate(turn, inode, token, size_bytes);
+            }
+            Pending::Remove => {
+                let Some(object) = self.objects.get_mut(&inode) else { return };
+                object.exclusive = true;
+                let object = object.name;
+                let ticket = self.ticket(Job::Remove { inode });
+                turn.act(Action::ObjectRemove { ticket, object });
+            }
+        }
+    }
+
+    fn begin_read(
+        &mut self,
+        turn: &mut Turn<'_>,
+        inode: InodeNo,
+        token: Token,
+        (object_offset, wanted_bytes): (u64, u32),
+    ) {
+        let Some(object) = self.objects.get_mut(&inode) else { return };
+        let size_bytes = object.contents.map_or(0, |contents| contents.size_bytes);
+        let left_bytes = size_bytes.saturating_sub(object_offset);
+        let read_bytes = wanted_bytes.min(u32::try_from(left_bytes).unwrap_or(u32::MAX));
+        if read_bytes == 0 {
+            return self.answer(token, Ok(Answer::Bytes(None)));
+        }
+        object.running_count += 1;
+        let object = object.name;
+        let ticket = self.ticket(Job::Read { inode, token });
+        turn.act(Action::ObjectRead { ticket, object, object_offset, read_bytes });
+    }
+
+    fn begin_glimpse(&mut self, turn: &mut Turn<'_>, inode: InodeNo, token: Token) {
+        let Some(object) = self.objects.get_mut(&inode) else { return };
+        let fresh = object.allocated_change_no == object.change_no;
+        if let Some(contents) = object.contents.filter(|_| fresh) {
+            return self.answer(token, Ok(Answer::Glimpsed(contents)));
+        }
+        object.running_count += 1;
+        let (change_no, object) = (object.change_no, object.name);
+        let ticket = self.ticket(Job::Glimpse { inode, token, change_no });
+        turn.act(Action::ObjectStat { ticket, object });
+    }
+
+    /// Without an offset: at the end.
+    fn begin_write(
+        &mut self,
+        turn: &mut Turn<'_>,
+        inode: InodeNo,
+        token: Token,
+        (offset, bulk): (Option<u64>, Option<Bulk>),
+    ) {
+        let Some(object) = self.objects.get_mut(&inode) else { return release(turn, bulk) };
+        let size_bytes = object.contents.map_or(0, |contents| contents.size_bytes);
+        let object_offset = offset.unwrap_or(size_bytes);
+        let written_bytes = bulk_bytes(bulk);
+        let end = object_offset.saturating_add(u64::from(written_bytes));
+        let written = Answer::Written(Written { file_offset: object_offset, written_bytes });
+        let Some(bulk) = bulk.filter(|_| written_bytes > 0 && end <= SIZE_BYTES_MAX) else {
+            release(turn, bulk);
+            let fits = end <= SIZE_BYTES_MAX;
+            return self.answer(token, if fits { Ok(written) } else { Err(Status::TooLarge) });
+        };
+        let exclusive = offset.is_none();
+        if exclusive {
+            object.exclusive = true;
+        } else {
+            object.running_count += 1;
+        }
+        let change = write_change(inode, object_offset, Some(bulk));
+        let effect = Effect { token, change, answer: written };
+        let object = object.name;
+        let ticket = self.ticket(Job::Write { inode, effect, end, exclusive });
+        turn.act(Action::ObjectWrite { ticket, object, object_offset, bulk });
+        turn.act(Action::Release { buf: bulk.buf });
+    }
+
+    fn begin_truncate(
+        &mut self,
+        turn: &mut Turn<'_>,
+        inode: InodeNo,
+        token: Token,
+        size_bytes: u64,
+    ) {
+        let Some(object) = self.objects.get_mut(&inode) else { return };
+        // From nothing to nothing (O_TRUNC of a new file) needs no object and no record: whatever
+        // made it empty is recorded, or the fence would have kept this waiting.
+        if size_bytes == 0 && object.contents.is_some_and(|contents| contents.size_bytes == 0) {
+            object.changed(|_| 0, turn.now.wall_ns);
+            return self.answer(token, Ok(Answer::Empty));
+        }
+        object.exclusive = true;
+        object.fence_count += 1;
+        let object = object.name;
+        let change = Change::Truncate { inode, size_bytes };
+        let effect = Effect { token, change, answer: Answer::Empty };
+        let ticket = self.ticket(Job::Truncate { inode, effect, size_bytes });
+        turn.act(Action::ObjectTruncate { ticket, object, size_bytes });
+    }
+
+    /// Begins a sync of an object that was written, unless one is in flight.
+    pub(crate) fn sync(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
+        let Some(object) = self.objects.get_mut(&inode) else { return };
+        if object.sync_running || object.written.is_empty() {
+            return;
+        }
+        object.sync_running = true;
+        core::mem::swap(&mut object.written, &mut object.syncing);
+        let object = object.name;
+        let ticket = self.ticket(Job::Sync { inode });
+        turn.act(Action::ObjectSync { ticket, object });
+    }
+
+    /// The outcome of a read.
+    pub fn on_read(
+        &mut self,
+        turn: &mut Turn<'_>,
+        ticket: Ticket,
+        result: Result<Option<Bulk>, Errno>,
+    ) {
+        let Some(Job::Read { inode, token }) = self.jobs.remove(&ticket.0) else {
+            return release(turn, result.ok().flatten());
+        };
+        if let Ok(bulk) = result {
+            self.read_bytes += u64::from(bulk_bytes(bulk));
+        }
+        self.answer(token, result.map(Answer::Bytes).map_err(Errno::status));
+        self.ran(turn, inode);
+    }
+
+    /// The outcome of asking for an object's size.
+    pub fn on_stat(
+        &mut self,
+        turn: &mut Turn<'_>,
+        ticket: Ticket,
+        result: Result<Option<ObjectStat>, Errno>,
+    ) {
+        match self.jobs.remove(&ticket.0) {
+            Some(Job::Stat { inode }) => self.on_asked(turn, inode, result),
+            Some(Job::Glimpse { inode, token, change_no }) => {
+                self.on_glimpsed(inode, token, (change_no, result));
+                self.ran(turn, inode);
+            }
+            Some(
+                Job::Read { .. }
+                | Job::Write { .. }
+                | Job::Truncate { .. }
+                | Job::Trim { .. }
+                | Job::Sync { .. }
+                | Job::Remove { .. },
+            )
+            | None => {}
+        }
+    }
+
+    /// The outcome of every other action.
+    pub fn on_done(&mut self, turn: &mut Turn<'_>, ticket: Ticket, result: Result<(), Errno>) {
+        let result = result.map_err(Errno::status);
+        match self.jobs.remove(&ticket.0) {
+            Some(Job::Write { inode, effect, end, exclusive }) => {
+                self.on_written(turn, inode, effect, result.map(|()| end));
+                if exclusive {
+                    self.ran_alone(turn, inode);
+                } else {
+                    self.ran(turn, inode);
+                }
+            }
+            Some(Job::Truncate { inode, effect, size_bytes }) => {
+                self.on_truncated(turn, inode, effect, result.map(|()| size_bytes));
+                self.ran_alone(turn, inode);
+            }
+            Some(Job::Trim { inode, contents }) => self.on_trimmed(turn, inode, contents, result),
+            Some(Job::Sync { inode }) => self.on_synced(turn, inode, result),
+            Some(Job::Remove { inode }) => self.on_removed(turn, inode, result),
+            Some(Job::Read { .. } | Job::Stat { .. } | Job::Glimpse { .. }) | None => {}
+        }
+    }
+
+    /// The size is there, or not to be had. What is longer than recorded is cut, what is shorter is
+    /// recorded so, before anything else happens to the object.
+    fn on_asked(
+        &mut self,
+        turn: &mut Turn<'_>,
+        inode: InodeNo,
+        result: Result<Option<ObjectStat>, Errno>,
+    ) {
+        let Some(object) = self.objects.get_mut(&inode) else { return };
+        let found = match result {
+            Ok(found) => contents_of(found),
+            Err(errno) => {
+                object.asking = false;
+                return self.fail_waiting(turn, inode, errno.status());
+            }
+        };
+        let recorded = match self.proven.get(&inode) {
+            Some(Proven::Object) => None,
+            Some(Proven::Log(size_bytes)) => Some(*size_bytes),
+            None => Some(0),
+        };
+        if let Some(size_bytes) = recorded.filter(|recorded| found.size_bytes > *recorded) {
+            let object = object.name;
+            let contents = Contents { size_bytes, ..found };
+            let ticket = self.ticket(Job::Trim { inode, contents });
+            turn.act(Action::ObjectTruncate { ticket, object, size_bytes });
+            return;
+        }
+        let shorter = recorded.is_some_and(|recorded| found.size_bytes < recorded);
+        object.asking = false;
+        object.contents = Some(found);
+        object.allocated_change_no = object.change_no;
+        if core::mem::take(&mut object.doubtful) || shorter {
+            object.fence_count += 1;
+            self.note(inode, Change::Truncate { inode, size_bytes: found.size_bytes });
+        }
+        self.proven.insert(inode, Proven::Object);
+        self.advance(turn, inode);
+    }
+
+    fn on_trimmed(
+        &mut self,
+        turn: &mut Turn<'_>,
+        inode: InodeNo,
+        contents: Contents,
+        result: Result<(), Status>,
+    ) {
+        let Some(object) = self.objects.get_mut(&inode) else { return };
+        object.asking = false;
+        if let Err(status) = result {
+            return self.fail_waiting(turn, inode, status);
+        }
+        object.contents = Some(contents);
+        object.change_no += 1; // The allocated bytes are those from before the cut.
+        self.proven.insert(inode, Proven::Object);
+        self.advance(turn, inode);
+    }
+
+    fn on_glimpsed(
+        &mut self,
+        inode: InodeNo,
+        token: Token,
+        (change_no, result): (u64, Result<Option<ObjectStat>, Errno>),
+    ) {
+        let found = match result {
+            Ok(found) => contents_of(found),
+            Err(errno) => return self.answer(token, Err(errno.status())),
+        };
+        let Some(object) = self.objects.get_mut(&inode) else { return };
+        let contents = match &mut object.contents {
+            Some(contents) => {
+                contents.allocated_bytes = found.allocated_bytes;
+                object.allocated_change_no = change_no;
+                *contents
+            }
+            None => found,
+        };
+        self.answer(token, Ok(Answer::Glimpsed(contents)));
+    }
+
+    fn on_written(
+        &mut self,
+        turn: &mut Turn<'_>,
+        inode: InodeNo,
+        effect: Effect,
+        result: Result<u64, Status>,
+    ) {
+        let Some(object) = self.objects.get_mut(&inode) else { return };
+        match result {
+            Ok(end) => {
+                object.changed(|size_bytes| size_bytes.max(end), turn.now.wall_ns);
+                object.written.push(effect);
+                self.dirty.push(inode);
+                if let Answer::Written(written) = effect.answer {
+                    self.written_bytes += u64::from(written.written_bytes);
+                }
+            }
+            Err(status) => {
+                object.doubt();
+                self.answer(effect.token, Err(status));
+            }
+        }
+    }
+
+    fn on_truncated(
+        &mut self,
+        turn: &mut Turn<'_>,
+        inode: InodeNo,
+        effect: Effect,
+        result: Result<u64, Status>,
+    ) {
+        let Some(object) = self.objects.get_mut(&inode) else { return };
+        match result {
+            Ok(size_bytes) => {
+                object.changed(|_| size_bytes, turn.now.wall_ns);
+                object.written.push(effect);
+                self.dirty.push(inode);
+            }
+            Err(status) => {
+                object.doubt();
+                object.fence_count = object.fence_count.saturating_sub(1);
+                self.answer(effect.token, Err(status));
+            }
+        }
+    }
+
+    /// All that was written before the sync began is durable, or nothing is certain: what was
+    /// written during a sync that failed may have been lost with it.
+    fn on_synced(&mut self, turn: &mut Turn<'_>, inode: InodeNo, result: Result<(), Status>) {
+        let Some(object) = self.objects.get_mut(&inode) else { return };
+        object.sync_running = false;
+        let mut ended = core::mem::take(&mut object.syncing);
+        if result.is_err() {
+            ended.append(&mut object.written);
+            object.doubt();
+        } else if !object.written.is_empty() {
+            self.dirty.push(inode);
+        }
+        for effect in ended.drain(..) {
+            match result {
+                Ok(()) => self.changed(inode, effect),
+                Err(status) => {
+                    self.unfence(inode, &effect);
+                    self.answer(effect.token, Err(status));
+                }
+            }
+        }
+        if let Some(object) = self.objects.get_mut(&inode) {
+            object.syncing = ended; // Keeps its memory.
+        }
+        self.advance(turn, inode);
+    }
+
+    fn on_removed(&mut self, turn: &mut Turn<'_>, inode: InodeNo, result: Result<(), Status>) {
+        let Some(object) = self.objects.get_mut(&inode) else { return };
+        object.exclusive = false;
+        object.contents = None;
+        if result.is_ok() && self.proven.remove(&inode).is_some() {
+            self.note(inode, Change::ObjectGone { inode });
+        }
+        self.outcomes.push_back(Outcome::Removed { inode, result });
+        if self.objects.get(&inode).is_some_and(|object| object.queue.is_empty()) {
+            self.objects.remove(&inode);
+        } else {
+            self.advance(turn, inode);
+        }
+    }
+
+    fn unfence(&mut self, inode: InodeNo, effect: &Effect) {
+        if matches!(effect.change, Change::Truncate { .. })
+            && let Some(object) = self.objects.get_mut(&inode)
+        {
+            object.fence_count = object.fence_count.saturating_sub(1);
+        }
+    }
+
+    fn changed(&mut self, inode: InodeNo, effect: Effect) {
+        let shard = self.shard(inode);
+        let transno = self.next_transno(shard);
+        let Effect { token, change, answer } = effect;
+        self.outcomes.push_back(Outcome::Changed { token, shard, transno, change, answer });
+    }
+
+    fn note(&mut self, inode: InodeNo, change: Change<'static>) {
+        let shard = self.shard(inode);
+        let transno = self.next_transno(shard);
+        self.outcomes.push_back(Outcome::Noted { shard, transno, change });
+    }
+
+    fn answer(&mut self, token: Token, result: Result<Answer, Status>) {
+        self.outcomes.push_back(Outcome::Answered { token, result });
+    }
+
+    /// A read, glimpse or write ended.
+    fn ran(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
+        if let Some(object) = self.objects.get_mut(&inode) {
+            assert!(object.running_count > 0, "what ended had begun");
+            object.running_count -= 1;
+        }
+        self.advance(turn, inode);
+    }
+
+    /// An append or truncation ended.
+    fn ran_alone(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
+        if let Some(object) = self.objects.get_mut(&inode) {
+            assert!(object.exclusive, "what ended had begun");
+            object.exclusive = false;
+        }
+        self.advance(turn, inode);
+    }
+}
+
+fn contents_of(found: Option<ObjectStat>) -> Contents {
+    found.map_or(Contents { size_bytes: 0, allocated_bytes: 0, write_time: None }, |stat| {
+        Contents {
+            size_bytes: stat.size_bytes,
+            allocated_bytes: stat.allocated_bytes,
+            write_time: Some(Timestamp::from_ns(stat.write_time_ns)),
+        }
+    })
+}

@@ -1,0 +1,109 @@
+//! Clients and the time they have: one without any connection for a while has lost its open files;
+//! after a start, all have a grace time to open theirs again.
+
+use crate::Lane;
+use crate::config::Limits;
+use crate::hash::Seed;
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+use door::{Mono, Turn};
+use hashbrown::HashMap;
+use wire::ClientUuid;
+
+/// Who is here and who has left.
+#[derive(Debug)]
+pub(crate) struct Clients {
+    conn_counts: HashMap<ClientUuid, u32, Seed>,
+    /// Those without a connection, by the time their patience ends.
+    leaving: BTreeSet<(Mono, ClientUuid)>,
+}
+
+/// The grace time after a start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Grace {
+    /// Begins with the first turn.
+    Due,
+    /// Runs until then.
+    Until(Mono),
+    /// A handle that is not known does not exist.
+    Over,
+}
+
+impl Clients {
+    pub(crate) const fn new(seed: Seed) -> Self {
+        Self { conn_counts: HashMap::with_hasher(seed), leaving: BTreeSet::new() }
+    }
+
+    /// A connection of a client was opened.
+    pub(crate) fn came(&mut self, client: ClientUuid) {
+        let conn_count = self.conn_counts.entry(client).or_default();
+        *conn_count += 1;
+        if *conn_count == 1 {
+            // Rare, and as many as clients that left within a minute.
+            self.leaving.retain(|(_, leaving)| *leaving != client);
+        }
+    }
+
+    /// A connection of a client was closed.
+    pub(crate) fn left(&mut self, client: ClientUuid, now: Mono, limits: &Limits) {
+        let Some(conn_count) = self.conn_counts.get_mut(&client) else { return };
+        *conn_count -= 1;
+        if *conn_count == 0 {
+            self.conn_counts.remove(&client);
+            self.leaving.insert((now.after_ms(limits.client_gone_ms), client));
+        }
+    }
+
+    fn gone(&mut self, now: Mono) -> Option<ClientUuid> {
+        let (until, client) = self.leaving.first().copied()?;
+        if until > now {
+            return None;
+        }
+        self.leaving.pop_first();
+        Some(client)
+    }
+}
+
+impl Lane {
+    /// Looks at all deadlines.
+    pub(crate) fn on_time(&mut self, turn: &mut Turn<'_>) {
+        let now = turn.now.mono;
+        self.end_greetings(turn);
+        while let Some(client) = self.clients.gone(now) {
+            for index in 0..self.metas.len() {
+                for inode in self.metas[index].client_gone(client) {
+                    self.destroy_when_durable(inode);
+                }
+            }
+        }
+        match self.grace {
+            Grace::Due => self.grace = Grace::Until(now.after_ms(self.config.limits.grace_ms)),
+            Grace::Until(until) if until <= now => self.end_grace(),
+            Grace::Until(_) | Grace::Over => {}
+        }
+        self.retry_removals(turn);
+    }
+
+    /// From here on a handle that is not known does not exist.
+    pub(crate) fn end_grace(&mut self) {
+        self.grace = Grace::Over;
+        for index in 0..self.metas.len() {
+            self.metas[index].end_grace();
+            let orphans: Vec<_> = self.metas[index].orphans().collect();
+            for inode in orphans {
+                self.destroy_when_durable(inode);
+            }
+        }
+    }
+
+    /// The earliest deadline.
+    pub(crate) fn deadline(&self) -> Option<Mono> {
+        let grace = match self.grace {
+            Grace::Until(until) => Some(until),
+            Grace::Due | Grace::Over => None,
+        };
+        let greeting = self.greetings.first().map(|(deadline, _)| *deadline);
+        let leaving = self.clients.leaving.first().map(|(until, _)| *until);
+        [grace, greeting, leaving, self.removals_retry_at()].into_iter().flatten().min()
+    }
+}

@@ -1,0 +1,83 @@
+//! What a lane is told when it begins, and its limits.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use wire::{FsUuid, LaneId, Map, Secret};
+
+/// What a lane is told when it begins.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Which lane it is.
+    pub lane: LaneId,
+    /// The server's shape; its lane count is that of this start.
+    pub map: Map,
+    /// Which file system.
+    pub fs: FsUuid,
+    /// What a peer has to know.
+    pub secret: Secret,
+    /// Which start of the store, from 1.
+    pub boot_id: u64,
+    /// What can be mounted; the first is the default.
+    pub exports: Vec<Export>,
+    /// Random bytes, of this lane and boot alone.
+    pub seed: [u8; 32],
+    /// How much of everything.
+    pub limits: Limits,
+}
+
+/// What a mount may see, and as whom.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Export {
+    /// Its name.
+    pub name: String,
+    /// A client's root acts as root; otherwise as nobody.
+    pub root_trusted: bool,
+}
+
+/// Limits of a lane: what grows, ends here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Connections.
+    pub conn_count_max: usize,
+    /// Of them, those that have not proven the secret.
+    pub greeting_count_max: usize,
+    /// Time for proving it, in milliseconds.
+    pub greeting_ms_max: u64,
+    /// Sessions remembered.
+    pub session_count_max: usize,
+    /// Slots per session and shard, 1 ..= 64.
+    pub slot_count: u16,
+    /// Requests outstanding per connection.
+    pub credits: u16,
+    /// A client without a connection for this long has lost its open files, in milliseconds.
+    pub client_gone_ms: u64,
+    /// After a start, time for clients to open again what they held, in milliseconds.
+    pub grace_ms: u64,
+    /// Objects remembered, apart from those in use.
+    pub object_count_max: usize,
+    /// Objects being destroyed at a time.
+    pub destroy_count_max: usize,
+    /// Room the log must have for changes that take space, in bytes.
+    pub log_room_bytes_min: u64,
+    /// Room it must have for changes that give space back, in bytes.
+    pub log_room_bytes_last: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            conn_count_max: 4096,
+            greeting_count_max: 256,
+            greeting_ms_max: 10_000,
+            session_count_max: 16_384,
+            slot_count: 16,
+            credits: 64 + 16,
+            client_gone_ms: 60_000,
+            grace_ms: 30_000,
+            object_count_max: 65_536,
+            destroy_count_max: 64,
+            log_room_bytes_min: 1 << 20,
+            log_room_bytes_last: 1 << 18,
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Connections of this lane: what each is allowed to say next, and how it ends.
+
+use crate::Lane;
+use crate::config::Limits;
+use alloc::format;
+use alloc::vec::Vec;
+use door::{Action, ConnId, Mono, Say, Turn};
+use wire::{Breach, ClientUuid, Map, Nonce, Request, Retry, Route, SessionId};
+
+/// A connection.
+#[derive(Debug)]
+pub(crate) enum Conn {
+    /// It has said Hello and was challenged.
+    Greeting(Greeting),
+    /// It has proven the secret.
+    Open(Open),
+}
+
+/// Until the proof.
+#[derive(Debug)]
+pub(crate) struct Greeting {
+    /// The body of its Hello.
+    pub(crate) hello: Vec<u8>,
+    /// Our part of the challenge.
+    pub(crate) nonce: Nonce,
+    /// When patience ends.
+    pub(crate) deadline: Mono,
+}
+
+/// After it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Open {
+    pub(crate) session: SessionId,
+    pub(crate) client: ClientUuid,
+    pub(crate) conn_epoch: u32,
+    pub(crate) root_trusted: bool,
+    /// Requests without a reply yet.
+    pub(crate) outstanding_count: u16,
+}
+
+impl Open {
+    /// Whether a request's head is as it must be on this connection.
+    pub(crate) fn check(
+        &self,
+        request: &Request,
+        bulk_bytes: u32,
+        (limits, map): (&Limits, &Map),
+    ) -> Result<(), Breach> {
+        let row = request.op.row();
+        if bulk_bytes > row.request_bulk_bytes_max {
+            return Err(Breach::TooLong);
+        }
+        let slot_fits = match row.retry {
+            Retry::Repeat => request.slot == 0,
+            Retry::Once => (1..=limits.slot_count).contains(&request.slot),
+        };
+        let mine = request.session == self.session && request.conn_epoch == self.conn_epoch;
+        let in_order = mine && slot_fits && request.xid.0 != 0;
+        if !in_order || self.outstanding_count >= limits.credits {
+            return Err(Breach::Sequence);
+        }
+        let shard_fits = match row.route {
+            Route::Meta => !request.shard.is_data() && map.has(request.shard),
+            Route::Data => request.shard.is_data() && map.has(request.shard),
+            Route::Lane => true,
+        };
+        if shard_fits { Ok(()) } else { Err(Breach::Route) }
+    }
+}
+
+impl Lane {
+    /// A peer broke the protocol: count it, say so now and then, close that connection.
+    pub(crate) fn breach(&mut self, turn: &mut Turn<'_>, conn: ConnId, breach: Breach) {
+        const SAY_EVERY_MS: u64 = 1000;
+        self.stats.breach_count += 1;
+        if turn.now.mono >= self.breach_said_until {
+            self.breach_said_until = turn.now.mono.after_ms(SAY_EVERY_MS);
+            let count = self.stats.breach_count;
+            let text = breach.text();
+            let line = format!("a connection was closed: {text} (breach {count} on this lane)");
+            self.say(turn, Say::Warning, &line);
+        }
+        self.close(turn, conn);
+    }
+
+    /// Closes a connection.
+    pub(crate) fn close(&mut self, turn: &mut Turn<'_>, conn: ConnId) {
+        turn.act(Action::Close { conn });
+        self.forget(turn, conn);
+    }
+
+    /// A connection is no more.
+    pub(crate) fn forget(&mut self, turn: &Turn<'_>, conn: ConnId) {
+        match self.conns.remove(&conn) {
+            Some(Conn::Greeting(greeting)) => {
+                self.greetings.remove(&(greeting.deadline, conn));
+            }
+            Some(Conn::Open(open)) => {
+                if let Some(session) = self.sessions.get_mut(&open.session)
+                    && session.conn == Some(conn)
+                {
+                    session.conn = None;
+                }
+                self.clients.left(open.client, turn.now.mono, &self.config.limits);
+            }
+            None => {}
+        }
+    }
+
+    /// A request of this connection was answered, or will not be.
+    pub(crate) fn settled(&mut self, conn: ConnId) -> bool {
+        match self.conns.get_mut(&conn) {
+            Some(Conn::Open(open)) => {
+                open.outstanding_count = open.outstanding_count.saturating_sub(1);
+                true
+            }
+            Some(Conn::Greeting(_)) | None => false,
+        }
+    }
+
+    /// A line for people.
+    pub(crate) fn say(&self, turn: &mut Turn<'_>, say: Say, line: &str) {
+        let line = turn.arena.put(format!("lane {}: {line}", self.config.lane).as_bytes());
+        turn.act(Action::Say { say, line });
+    }
+}

@@ -1,0 +1,141 @@
+//! What comes back from the data shards, and of the space under the store.
+
+use crate::Lane;
+use crate::commit::Held;
+use crate::dispatch::Waiting;
+use crate::outbox::Said;
+use crate::session::{Done, State};
+use data::{Answer, Outcome, Token};
+use disk::{Change, Origin, PreVersions};
+use door::{Action, Errno, StoreSpace, Ticket, Turn};
+use wire::{ShardId, Space, Status, Transno, Wire, Writer};
+
+/// Bytes a further file is taken to need, for telling how many still fit.
+const INODE_BYTES: u64 = 4096;
+
+impl Lane {
+    /// Takes in everything the data shards have to say.
+    pub(crate) fn on_outcomes(&mut self, turn: &mut Turn<'_>) {
+        while let Some(outcome) = self.data.outcome() {
+            match outcome {
+                Outcome::Answered { token, result } => self.on_answered(turn, token, result),
+                Outcome::Changed { token, shard, transno, change, answer } => {
+                    self.on_changed(token, (shard, transno), &change, answer);
+                }
+                Outcome::Noted { shard, transno, change } => {
+                    self.record_note(shard, transno, &change);
+                }
+                Outcome::Removed { inode, result } => self.on_removed(turn, inode, result),
+            }
+        }
+    }
+
+    /// Nothing was changed: answered at once.
+    fn on_answered(&mut self, turn: &mut Turn<'_>, token: Token, result: Result<Answer, Status>) {
+        let buf = result.ok().and_then(|answer| answer.buf());
+        if let Some(Waiting { conn, asked }) = self.pending.remove(&token.0) {
+            let mut body = core::mem::take(&mut self.reply);
+            body.clear();
+            let (status, bulk) = match result {
+                Ok(answer) => {
+                    answer.encode(&mut body);
+                    let bulk = if let Answer::Bytes(bulk) = answer { bulk } else { None };
+                    (Status::Ok, bulk)
+                }
+                Err(status) => (status, None),
+            };
+            if asked.slot == 0 {
+                let said = Said { bulk, ..Said::plain(status, &body) };
+                self.send(turn, conn, &asked, &said);
+            } else {
+                let held = Held { shard: asked.shard, session: asked.session, slot: asked.slot };
+                let done = Done { status, transno: Transno(0), body: body.clone() };
+                self.end_slot(turn, &held, done);
+            }
+            self.reply = body;
+        }
+        if let Some(buf) = buf {
+            turn.act(Action::Release { buf });
+        }
+    }
+
+    /// A running request ended without a change.
+    fn end_slot(&mut self, turn: &mut Turn<'_>, held: &Held, done: Done) {
+        let Some(table) = self.slots.get_mut(&(held.shard, held.session)) else { return };
+        let slot = table.slot(held.slot);
+        let State::Running(target) = slot.state else { return };
+        let request = (slot.xid, slot.op);
+        self.answer_slot(turn, held, request, (target, &done, 0));
+        if let Some(table) = self.slots.get_mut(&(held.shard, held.session)) {
+            table.slot(held.slot).state = State::Done(done);
+        }
+    }
+
+    /// The bytes are durable: now the record, then the reply.
+    fn on_changed(
+        &mut self,
+        token: Token,
+        (shard, transno): (ShardId, Transno),
+        change: &Change<'_>,
+        answer: Answer,
+    ) {
+        let Some(Waiting { asked, .. }) = self.pending.remove(&token.0) else { return };
+        let mut changes = core::mem::take(&mut self.changes);
+        changes.clear();
+        change.encode(&mut Writer::new(&mut changes));
+        let mut body = alloc::vec::Vec::new();
+        answer.encode(&mut body);
+        let session = asked.session;
+        let table = self.slots.entry((shard, session)).or_default();
+        let row = self.sessions.get(&session).map(|session| session.row);
+        let opened = row.filter(|_| !table.recorded);
+        table.recorded = true;
+        let origin = Origin::Session {
+            session,
+            slot: asked.slot,
+            xid: asked.xid,
+            op: asked.op,
+            status: Status::Ok,
+            reply: &body,
+            opened,
+        };
+        self.commit.push((shard, transno), PreVersions::new(), origin, &changes);
+        let slot = table.slot(asked.slot);
+        assert!(slot.xid == asked.xid, "a slot waits for its request");
+        if let State::Running(target) = slot.state {
+            slot.state = State::Held(target, Done { status: Status::Ok, transno, body });
+        }
+        self.commit.open.held.push(Held { shard, session, slot: asked.slot });
+        self.changes = changes;
+        self.fence(change);
+    }
+
+    /// The space under the store is known.
+    pub(crate) fn on_space(
+        &mut self,
+        turn: &mut Turn<'_>,
+        ticket: Ticket,
+        result: Result<StoreSpace, Errno>,
+    ) {
+        let number = ticket.0 & !crate::lane::TICKET_TAG;
+        let Some(Waiting { conn, asked }) = self.pending.remove(&number) else { return };
+        let mut body = core::mem::take(&mut self.reply);
+        body.clear();
+        let status = match result {
+            Ok(space) => {
+                let space = Space {
+                    total_bytes: space.total_bytes,
+                    free_bytes: space.free_bytes,
+                    available_bytes: space.available_bytes,
+                    inode_count: self.inode_count(),
+                    inode_free_count: space.available_bytes / INODE_BYTES,
+                };
+                space.encode(&mut Writer::new(&mut body));
+                Status::Ok
+            }
+            Err(errno) => errno.status(),
+        };
+        self.send(turn, conn, &asked, &Said::plain(status, &body));
+        self.reply = body;
+    }
+}

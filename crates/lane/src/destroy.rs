@@ -1,0 +1,120 @@
+//! Files without a name and without a handle: object first, inode then.
+//!
+//! ```text
+//! unlink, close, client gone ─▶ record durable ─▶ queue ─▶ data lane: ObjectRemove
+//!                        InodeGone recorded ◀─ meta lane: ObjectDestroyed ◀─┘
+//! ```
+//! A crash anywhere leaves an orphan that the next start finds and destroys again.
+
+use crate::Lane;
+use alloc::collections::VecDeque;
+use alloc::format;
+use alloc::vec::Vec;
+use door::{Action, Mail, Mono, Say, Turn};
+use wire::{InodeNo, Status};
+
+/// What is being destroyed.
+#[derive(Debug, Default)]
+pub(crate) struct Destroys {
+    /// Orphans of this lane's metadata shards whose turn has not come.
+    pub(crate) queue: VecDeque<InodeNo>,
+    /// Those whose object is being removed, here or at a sister lane.
+    running_count: usize,
+    /// Removals at this lane that failed.
+    failed: Vec<InodeNo>,
+    retry_at: Option<Mono>,
+}
+
+impl Lane {
+    /// Destroys an inode once everything recorded so far is durable.
+    pub(crate) fn destroy_when_durable(&mut self, inode: InodeNo) {
+        if !self.commit.batch.is_empty() {
+            self.commit.open.orphans.push(inode);
+        } else if self.commit.is_flying() {
+            self.commit.flying.orphans.push(inode);
+        } else {
+            self.destroys.queue.push_back(inode);
+        }
+    }
+
+    /// Begins what may begin.
+    pub(crate) fn destroy(&mut self, turn: &mut Turn<'_>) {
+        let count_max = self.config.limits.destroy_count_max;
+        while self.destroys.running_count < count_max && self.room_for_own() && !self.stopping {
+            let Some(inode) = self.destroys.queue.pop_front() else { return };
+            self.destroys.running_count += 1;
+            let to = self.config.map.lane(self.config.map.data_shard(inode, 0));
+            if to == self.config.lane {
+                self.data.remove(turn, inode);
+                self.on_outcomes(turn);
+            } else {
+                turn.act(Action::Mail { to, mail: Mail::DestroyObject { inode } });
+            }
+        }
+    }
+
+    /// A sister's inode is gone: remove its object.
+    pub(crate) fn on_destroy_mail(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
+        if self.config.map.lane(self.config.map.data_shard(inode, 0)) == self.config.lane {
+            self.data.remove(turn, inode);
+            self.on_outcomes(turn);
+        }
+    }
+
+    /// An object of this lane is gone, or could not be removed.
+    pub(crate) fn on_removed(
+        &mut self,
+        turn: &mut Turn<'_>,
+        inode: InodeNo,
+        result: Result<(), Status>,
+    ) {
+        const RETRY_MS: u64 = 10_000;
+        if let Err(status) = result {
+            let text = status.text();
+            let line = format!("the contents of removed inode {inode} cannot be freed: {text}");
+            self.say(turn, Say::Warning, &line);
+            self.destroys.failed.push(inode);
+            let retry_at = turn.now.mono.after_ms(RETRY_MS);
+            self.destroys.retry_at.get_or_insert(retry_at);
+            return;
+        }
+        let to = self.config.map.lane(inode.shard());
+        if to == self.config.lane {
+            self.on_object_destroyed(inode);
+        } else {
+            turn.act(Action::Mail { to, mail: Mail::ObjectDestroyed { inode } });
+        }
+    }
+
+    /// The object of an orphan of this lane is gone: so is the inode.
+    pub(crate) fn on_object_destroyed(&mut self, inode: InodeNo) {
+        let shard = inode.shard();
+        if self.config.map.lane(shard) != self.config.lane || !self.config.map.has(shard) {
+            return;
+        }
+        self.destroys.running_count = self.destroys.running_count.saturating_sub(1);
+        let index = usize::from(shard.index() / self.config.map.lane_count);
+        let mut changes = core::mem::take(&mut self.changes);
+        changes.clear();
+        let effect = self.metas[index].destroyed(inode, &mut changes);
+        if effect.transno.0 > 0 {
+            self.record_own(shard, effect.transno, &changes);
+        }
+        self.changes = changes;
+    }
+
+    /// Tries again what failed.
+    pub(crate) fn retry_removals(&mut self, turn: &mut Turn<'_>) {
+        if self.destroys.retry_at.is_some_and(|at| at <= turn.now.mono) {
+            self.destroys.retry_at = None;
+            for inode in core::mem::take(&mut self.destroys.failed) {
+                self.data.remove(turn, inode);
+            }
+            self.on_outcomes(turn);
+        }
+    }
+
+    pub(crate) const fn removals_retry_at(&self) -> Option<Mono> {
+        self.destroys.retry_at
+    }
+}

@@ -1,0 +1,284 @@
+//! A request that came over a proven connection: checked, routed, judged, executed.
+
+use crate::Lane;
+use crate::commit::Held;
+use crate::conn::{Conn, Open};
+use crate::outbox::{Asked, Said};
+use crate::session::{Done, State, Target, Verdict};
+use data::Token;
+use disk::Origin;
+use door::{Action, Bulk, ConnId, Span, Ticket, Turn};
+use wire::{
+    Breach, Flaw, HEAD_BYTES, Head, Op, Request, Retry, Route, Status, Timestamp, Wire, Writer,
+    reply_flag,
+};
+
+/// A request that waits for the world.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waiting {
+    pub(crate) conn: ConnId,
+    pub(crate) asked: Asked,
+}
+
+/// A request with all that belongs to it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrived {
+    pub(crate) conn: ConnId,
+    pub(crate) open: Open,
+    pub(crate) request: Request,
+    pub(crate) frame: Span,
+    pub(crate) bulk: Option<Bulk>,
+}
+
+impl Lane {
+    /// A frame of a proven connection: it must be a request.
+    pub(crate) fn on_request(
+        &mut self,
+        turn: &mut Turn<'_>,
+        conn: ConnId,
+        frame: Span,
+        bulk: Option<Bulk>,
+    ) {
+        let outcome = self.arrive(turn, conn, frame, bulk);
+        let kept = match outcome {
+            Ok(kept) => kept,
+            Err(breach) => {
+                self.breach(turn, conn, breach);
+                false
+            }
+        };
+        if let Some(bulk) = bulk.filter(|_| !kept) {
+            turn.act(Action::Release { buf: bulk.buf });
+        }
+    }
+
+    /// Whether somebody else owns the bulk from here on.
+    fn arrive(
+        &mut self,
+        turn: &mut Turn<'_>,
+        conn: ConnId,
+        frame: Span,
+        bulk: Option<Bulk>,
+    ) -> Result<bool, Breach> {
+        let request = match Head::decode(turn.arena.get(frame))?.0 {
+            Head::Request(request) => request,
+            Head::Greeting(_) | Head::Reply(_) => return Err(Breach::Kind),
+        };
+        let Some(Conn::Open(open)) = self.conns.get_mut(&conn) else { return Ok(false) };
+        let bulk_bytes = bulk.map_or(0, |bulk| bulk.bulk_bytes);
+        open.check(&request, bulk_bytes, (&self.config.limits, &self.config.map))?;
+        open.outstanding_count += 1;
+        let arrived = Arrived { conn, open: *open, request, frame, bulk };
+        let row = request.op.row();
+        if row.route == Route::Lane {
+            return self.about_lane(turn, &arrived).map(|()| false);
+        }
+        if self.config.map.lane(request.shard) != self.config.lane {
+            let said = Said::plain(Status::WrongLane, &[]);
+            self.send(turn, conn, &Asked::from(&request), &said);
+            return Ok(false);
+        }
+        match row.retry {
+            Retry::Repeat => self.repeat(turn, &arrived),
+            Retry::Once => self.once(turn, &arrived),
+        }
+    }
+
+    /// Asked of the lane itself.
+    fn about_lane(&mut self, turn: &mut Turn<'_>, arrived: &Arrived) -> Result<(), Breach> {
+        if turn.arena.get(arrived.frame).len() != HEAD_BYTES {
+            return Err(Breach::Malformed);
+        }
+        let mut body = core::mem::take(&mut self.reply);
+        body.clear();
+        if arrived.request.op == Op::Stats {
+            self.counters().encode(&mut Writer::new(&mut body));
+        }
+        let said = Said::plain(Status::Ok, &body);
+        self.send(turn, arrived.conn, &Asked::from(&arrived.request), &said);
+        self.reply = body;
+        Ok(())
+    }
+
+    /// Changes nothing: answered as it comes.
+    fn repeat(&mut self, turn: &mut Turn<'_>, arrived: &Arrived) -> Result<bool, Breach> {
+        let request = &arrived.request;
+        if request.op == Op::Statfs {
+            return self.ask_space(turn, arrived).map(|()| false);
+        }
+        if request.shard.is_data() {
+            return self.ask_data(turn, arrived).map(|()| true);
+        }
+        let effect = self.execute(turn, arrived)?;
+        let body = core::mem::take(&mut self.reply);
+        let said = Said::plain(effect.status, &body);
+        self.send(turn, arrived.conn, &Asked::from(request), &said);
+        self.reply = body;
+        Ok(false)
+    }
+
+    /// Executes at a metadata shard; reply body and changes lie in the scratch vectors.
+    fn execute(&mut self, turn: &Turn<'_>, arrived: &Arrived) -> Result<meta::Effect, Breach> {
+        let request = &arrived.request;
+        let body = &turn.arena.get(arrived.frame)[HEAD_BYTES..];
+        let ask = meta::Ask {
+            op: request.op,
+            body,
+            client: arrived.open.client,
+            root_trusted: arrived.open.root_trusted,
+            now: Timestamp::from_ns(turn.now.wall_ns),
+        };
+        self.reply.clear();
+        self.changes.clear();
+        let index = usize::from(request.shard.index() / self.config.map.lane_count);
+        self.metas[index].execute(&ask, &mut self.reply, &mut self.changes)
+    }
+
+    /// Takes effect once.
+    fn once(&mut self, turn: &mut Turn<'_>, arrived: &Arrived) -> Result<bool, Breach> {
+        let request = &arrived.request;
+        if let Some(session) = self.sessions.get_mut(&request.session) {
+            session.heard = true;
+        }
+        let held = Held { shard: request.shard, session: request.session, slot: request.slot };
+        let target = Target { conn: arrived.conn, trace_id: request.trace_id };
+        let key = (request.shard, request.session);
+        let table = self.slots.entry(key).or_default();
+        table.acknowledge(request.ack_xid, request.sack);
+        match table.judge(request.slot, (request.xid, request.op), target)? {
+            Verdict::Drop => {
+                self.settled(arrived.conn);
+                return Ok(false);
+            }
+            Verdict::Attached => return Ok(false),
+            Verdict::Seen => {
+                self.stats.from_slot_count += 1;
+                let slot = table.slot(request.slot);
+                let (xid, op) = (slot.xid, slot.op);
+                if let State::Done(done) = &slot.state {
+                    let done = done.clone();
+                    let said = (target, &done, reply_flag::FROM_SLOT);
+                    self.answer_slot(turn, &held, (xid, op), said);
+                }
+                return Ok(false);
+            }
+            Verdict::New => {}
+        }
+        if let Err(status) = self.room_for(request.op) {
+            self.reply.clear();
+            self.done(turn, arrived, status);
+            return Ok(false);
+        }
+        if request.shard.is_data() {
+            let slot = self.slots.entry(key).or_default().slot(request.slot);
+            slot.xid = request.xid;
+            slot.op = request.op;
+            slot.state = State::Running(target);
+            return self.ask_data(turn, arrived).map(|()| true);
+        }
+        let effect = self.execute(turn, arrived)?;
+        if effect.transno.0 == 0 {
+            self.done(turn, arrived, effect.status);
+        } else {
+            self.hold(arrived, &effect);
+        }
+        if let Some(inode) = effect.orphan {
+            self.destroy_when_durable(inode);
+        }
+        Ok(false)
+    }
+
+    /// Nothing durable was changed: answered at once, remembered in memory only. A resend after a
+    /// crash executes again, which is right because nothing happened.
+    fn done(&mut self, turn: &mut Turn<'_>, arrived: &Arrived, status: Status) {
+        let request = &arrived.request;
+        let body = core::mem::take(&mut self.reply);
+        let slot =
+            self.slots.entry((request.shard, request.session)).or_default().slot(request.slot);
+        slot.xid = request.xid;
+        slot.op = request.op;
+        let transno = wire::Transno(0);
+        slot.state = State::Done(Done { status, transno, body: body.clone() });
+        let said = Said::plain(status, &body);
+        self.send(turn, arrived.conn, &Asked::from(request), &said);
+        self.reply = body;
+    }
+
+    /// Something was changed: recorded, and answered when the record is durable.
+    fn hold(&mut self, arrived: &Arrived, effect: &meta::Effect) {
+        let request = &arrived.request;
+        let Request { shard, session, slot: number, xid, op, .. } = *request;
+        let table = self.slots.entry((shard, session)).or_default();
+        let row = self.sessions.get(&session).map(|session| session.row);
+        let opened = row.filter(|_| !table.recorded);
+        table.recorded = true;
+        let origin = Origin::Session {
+            session,
+            slot: number,
+            xid,
+            op,
+            status: effect.status,
+            reply: &self.reply,
+            opened,
+        };
+        self.commit.push((shard, effect.transno), effect.pre_versions, origin, &self.changes);
+        let target = Target { conn: arrived.conn, trace_id: request.trace_id };
+        let (status, transno) = (effect.status, effect.transno);
+        let done = Done { status, transno, body: self.reply.clone() };
+        let slot = table.slot(number);
+        slot.xid = xid;
+        slot.op = op;
+        slot.state = State::Held(target, done);
+        self.commit.open.held.push(Held { shard, session, slot: number });
+    }
+
+    /// Hands a request to the data shards, which own its bulk from here on.
+    fn ask_data(&mut self, turn: &mut Turn<'_>, arrived: &Arrived) -> Result<(), Breach> {
+        let token = self.wait(arrived);
+        let mut body = core::mem::take(&mut self.body);
+        body.clear();
+        body.extend_from_slice(&turn.arena.get(arrived.frame)[HEAD_BYTES..]);
+        let Request { op, shard, .. } = arrived.request;
+        let ask = data::Ask { token, op, shard, body: &body, bulk: arrived.bulk };
+        let asked = self.data.ask(turn, &ask);
+        self.body = body;
+        if let Err(breach) = asked {
+            self.pending.remove(&token.0);
+            self.unrun(arrived);
+            self.breach(turn, arrived.conn, breach);
+        }
+        self.on_outcomes(turn);
+        Ok(())
+    }
+
+    /// A request that was no request after all leaves its slot as if it had never come.
+    fn unrun(&mut self, arrived: &Arrived) {
+        let request = &arrived.request;
+        if request.slot > 0
+            && let Some(table) = self.slots.get_mut(&(request.shard, request.session))
+        {
+            let slot = table.slot(request.slot);
+            slot.xid = wire::Xid(slot.xid.0.saturating_sub(1));
+            slot.state = State::Acknowledged;
+        }
+    }
+
+    fn ask_space(&mut self, turn: &mut Turn<'_>, arrived: &Arrived) -> Result<(), Breach> {
+        let body = &turn.arena.get(arrived.frame)[HEAD_BYTES..];
+        match wire::Statfs::decode_all(body) {
+            Ok(_) => {}
+            Err(Flaw::Breach(breach)) => return Err(breach),
+            Err(Flaw::Status(_)) => return Err(Breach::Malformed),
+        }
+        let Token(number) = self.wait(arrived);
+        turn.act(Action::StoreSpace { ticket: Ticket(crate::lane::SPACE_TICKET | number) });
+        Ok(())
+    }
+
+    fn wait(&mut self, arrived: &Arrived) -> Token {
+        self.token_count += 1;
+        let waiting = Waiting { conn: arrived.conn, asked: Asked::from(&arrived.request) };
+        self.pending.insert(self.token_count, waiting);
+        Token(self.token_count)
+    }
+}

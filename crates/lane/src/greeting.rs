@@ -1,0 +1,246 @@
+//! The greeting: Hello, Challenge, Proof, Welcome. Nothing of a peer is believed and little is kept
+//! of it before the proof.
+
+use crate::Lane;
+use crate::conn::{Conn, Greeting, Open};
+use crate::session::Session;
+use alloc::format;
+use alloc::vec::Vec;
+use disk::SessionRow;
+use door::{Action, ConnId, Say, Span, Turn};
+use sha2::{Digest, Sha256};
+use wire::{
+    Breach, Challenge, Flaw, FrameKind, HEAD_BYTES, Head, Hello, LaneId, Nonce, Proof, Refusal,
+    RefusalReason, SessionId, Welcome, Wire, session_id, welcome_flag,
+};
+
+/// Longest name of an export in a Hello.
+const EXPORT_BYTES_MAX: usize = 64;
+
+/// Numbers nobody can guess, from a seed that nobody knows.
+#[derive(Debug)]
+pub(crate) struct Dice {
+    seed: [u8; 32],
+    throw_count: u64,
+}
+
+impl Dice {
+    pub(crate) const fn new(seed: [u8; 32]) -> Self {
+        Self { seed, throw_count: 0 }
+    }
+
+    pub(crate) fn nonce(&mut self) -> Nonce {
+        self.throw_count += 1;
+        let mut digest = Sha256::new();
+        digest.update(b"lanefs nonce 1");
+        digest.update(self.seed);
+        digest.update(self.throw_count.to_le_bytes());
+        digest.finalize().into()
+    }
+}
+
+impl Lane {
+    /// The first frame of a connection: a Hello, read here or handed over by a sister.
+    pub(crate) fn on_hello(
+        &mut self,
+        turn: &mut Turn<'_>,
+        conn: ConnId,
+        frame: Span,
+        adopted: bool,
+    ) {
+        if self.stopping {
+            return self.refuse(turn, conn, RefusalReason::Stopping);
+        }
+        let bytes = turn.arena.get(frame);
+        let hello = match decode_hello(bytes) {
+            Ok(hello) => hello,
+            Err(breach) => return self.breach(turn, conn, breach),
+        };
+        let lane = LaneId(hello.server_lane.0 % self.config.map.lane_count);
+        if lane != self.config.lane {
+            if adopted {
+                return self.breach(turn, conn, Breach::Route);
+            }
+            return turn.act(Action::HandOver { conn, lane, hello: frame });
+        }
+        let limits = &self.config.limits;
+        let full = self.conns.len() >= limits.conn_count_max
+            || self.greetings.len() >= limits.greeting_count_max;
+        if full {
+            return self.refuse(turn, conn, RefusalReason::Busy);
+        }
+        let hello = bytes[HEAD_BYTES..].to_vec();
+        let nonce = self.dice.nonce();
+        let proof = self.config.secret.server_proof(&hello, &nonce);
+        let challenge = Challenge { fs: self.config.fs, nonce, proof };
+        greet(turn, conn, FrameKind::Challenge, &challenge);
+        let deadline = turn.now.mono.after_ms(limits.greeting_ms_max);
+        self.greetings.insert((deadline, conn));
+        self.conns.insert(conn, Conn::Greeting(Greeting { hello, nonce, deadline }));
+    }
+
+    /// The second frame: the proof.
+    pub(crate) fn on_proof(&mut self, turn: &mut Turn<'_>, conn: ConnId, frame: Span) {
+        let proof = match decode_proof(turn.arena.get(frame)) {
+            Ok(proof) => proof,
+            Err(breach) => return self.breach(turn, conn, breach),
+        };
+        let Some(Conn::Greeting(greeting)) = self.conns.get_mut(&conn) else { return };
+        let hello_bytes = core::mem::take(&mut greeting.hello);
+        let nonce = greeting.nonce;
+        if !self.config.secret.client_proven(&hello_bytes, &nonce, &proof.proof) {
+            self.stats.breach_count += 1;
+            self.say(turn, Say::Warning, "a client with a wrong secret was refused");
+            return self.refuse(turn, conn, RefusalReason::WrongSecret);
+        }
+        // It decoded when it came.
+        let Ok(hello) = Hello::decode_all(&hello_bytes) else { return };
+        let export = if hello.export.0.is_empty() {
+            self.config.exports.first()
+        } else {
+            let named = |name: &[u8]| name == hello.export.0;
+            self.config.exports.iter().find(|export| named(export.name.as_bytes()))
+        };
+        match export.map(|export| export.root_trusted) {
+            Some(root_trusted) => self.admit(turn, conn, &hello, root_trusted),
+            None => self.refuse(turn, conn, RefusalReason::NoSuchExport),
+        }
+    }
+
+    /// The peer has proven itself. It replaces an earlier connection of its session.
+    fn admit(&mut self, turn: &mut Turn<'_>, conn: ConnId, hello: &Hello<'_>, root_trusted: bool) {
+        let id = session_id(&self.config.secret, hello.client, hello.client_lane);
+        let row = SessionRow {
+            client: hello.client,
+            client_lane: hello.client_lane,
+            host_id: hello.host_id,
+            host_boot_id: hello.host_boot_id,
+        };
+        let known = self.sessions.get(&id);
+        let replaced = known.and_then(|session| session.conn);
+        if let Some(session) = known {
+            let epoch_last = session.conn_epoch;
+            let again = replaced.is_some() && hello.conn_epoch == epoch_last;
+            if hello.conn_epoch < epoch_last || again {
+                return self.refuse(turn, conn, RefusalReason::OldEpoch);
+            }
+        } else if !self.make_session_room() {
+            return self.refuse(turn, conn, RefusalReason::Busy);
+        }
+        if let Some(replaced) = replaced {
+            self.close(turn, replaced);
+        }
+        self.session_count += 1;
+        let heard = self.sessions.get(&id).is_some_and(|session| session.heard);
+        let opened_no = self.session_count;
+        let conn_epoch = hello.conn_epoch;
+        self.sessions.insert(id, Session { row, conn: Some(conn), conn_epoch, heard, opened_no });
+        if let Some(Conn::Greeting(greeting)) = self.conns.get(&conn) {
+            self.greetings.remove(&(greeting.deadline, conn));
+        }
+        let client = hello.client;
+        let open = Open { session: id, client, conn_epoch, root_trusted, outstanding_count: 0 };
+        self.conns.insert(conn, Conn::Open(open));
+        self.clients.came(client);
+        turn.act(Action::Admit { conn });
+        let mut flags = if root_trusted { welcome_flag::ROOT_TRUSTED } else { 0 };
+        if self.must_reopen(hello, heard) {
+            flags |= welcome_flag::HANDLES_UNKNOWN;
+        }
+        let welcome = self.welcome(id, flags);
+        greet(turn, conn, FrameKind::Welcome, &welcome);
+    }
+
+    const fn welcome(&self, session: SessionId, flags: u32) -> Welcome {
+        Welcome {
+            session,
+            boot_id: self.config.boot_id,
+            map: self.config.map,
+            lane: self.config.lane,
+            slot_count: self.config.limits.slot_count,
+            credits: self.config.limits.credits,
+            flags,
+        }
+    }
+
+    /// Whether this client may hold handles that are not known here. Asked once too often, it costs
+    /// a few requests; once too rarely, an open file is destroyed.
+    fn must_reopen(&self, hello: &Hello<'_>, heard: bool) -> bool {
+        let knows = self.metas.iter().all(|shard| shard.knows_handles_of(hello.client));
+        let other_boot = self.config.boot_id > 1 && hello.boot_id_last != self.config.boot_id;
+        // What a Welcome asked for is done only when something was heard after it.
+        let unheard = self.config.boot_id > 1 && !heard;
+        !self.metas.is_empty() && (!knows || other_boot || unheard)
+    }
+
+    /// Says no and closes.
+    pub(crate) fn refuse(&mut self, turn: &mut Turn<'_>, conn: ConnId, reason: RefusalReason) {
+        greet(turn, conn, FrameKind::Refusal, &Refusal { reason });
+        self.close(turn, conn);
+    }
+
+    /// Room for one more session: forgets the one that was without a connection for longest. Its
+    /// slots go with it, so this is the limit of exactly once.
+    fn make_session_room(&mut self) -> bool {
+        if self.sessions.len() < self.config.limits.session_count_max {
+            return true;
+        }
+        let idle = self.sessions.iter().filter(|(_, session)| session.conn.is_none());
+        let oldest = idle.min_by_key(|(id, session)| (session.opened_no, **id)).map(|(id, _)| *id);
+        let Some(oldest) = oldest else { return false };
+        let busy = self.slots.iter().any(|((_, id), table)| *id == oldest && table.is_busy());
+        if busy {
+            return false;
+        }
+        self.sessions.remove(&oldest);
+        self.slots.retain(|(_, id), _| *id != oldest);
+        true
+    }
+
+    /// Ends greetings whose time is over.
+    pub(crate) fn end_greetings(&mut self, turn: &mut Turn<'_>) {
+        while let Some((deadline, conn)) = self.greetings.first().copied() {
+            if deadline > turn.now.mono {
+                return;
+            }
+            let seconds = self.config.limits.greeting_ms_max / 1000;
+            let line = format!("a connection proved nothing in {seconds} s and was closed");
+            self.say(turn, Say::Info, &line);
+            self.greetings.remove(&(deadline, conn));
+            self.close(turn, conn);
+        }
+    }
+}
+
+/// Sends a frame of the greeting.
+fn greet<'a>(turn: &mut Turn<'_>, conn: ConnId, kind: FrameKind, message: &impl Wire<'a>) {
+    let encode = |out: &mut Vec<u8>| {
+        Head::Greeting(kind).encode(out, None, |to| to.write(message));
+    };
+    let frame = turn.arena.write(encode);
+    turn.act(Action::Send { conn, frame, bulk: None });
+}
+
+fn decode_hello(frame: &[u8]) -> Result<Hello<'_>, Breach> {
+    let body = body_of(frame, FrameKind::Hello)?;
+    let hello = Hello::decode_all(body).map_err(breach_of)?;
+    if hello.export.0.len() > EXPORT_BYTES_MAX { Err(Breach::Malformed) } else { Ok(hello) }
+}
+
+fn decode_proof(frame: &[u8]) -> Result<Proof, Breach> {
+    Proof::decode_all(body_of(frame, FrameKind::Proof)?).map_err(breach_of)
+}
+
+fn body_of(frame: &[u8], wanted: FrameKind) -> Result<&[u8], Breach> {
+    match Head::decode(frame)? {
+        (Head::Greeting(kind), body) if kind == wanted => Ok(body),
+        (Head::Greeting(_) | Head::Request(_) | Head::Reply(_), _) => Err(Breach::Kind),
+    }
+}
+
+const fn breach_of(flaw: Flaw) -> Breach {
+    match flaw {
+        Flaw::Breach(breach) => breach,
+        Flaw::Status(_) => Breach::Malformed,
+    }
+}

@@ -1,0 +1,237 @@
+//! `Lane`: the state of one core's server, and the switchboard of its events.
+
+use crate::clients::{Clients, Grace};
+use crate::commit::Commit;
+use crate::config::Config;
+use crate::conn::Conn;
+use crate::destroy::Destroys;
+use crate::dispatch::Waiting;
+use crate::greeting::Dice;
+use crate::hash::Seed;
+use crate::restore::Restored;
+use crate::session::{Session, SlotTable};
+use crate::stats::Counters;
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+use door::{Action, Brain, Bulk, CloseReason, ConnId, Event, Mail, Mono, Span, Turn};
+use hashbrown::HashMap;
+use wire::{Breach, SessionId, ShardId};
+
+/// The bits of a ticket that say whose it is.
+pub(crate) const TICKET_TAG: u64 = 0xff << 56;
+/// The data shards' tickets.
+const DATA_TICKET: u64 = 1 << 56;
+/// Questions about the space under the store.
+pub(crate) const SPACE_TICKET: u64 = 2 << 56;
+/// The log's.
+pub(crate) const LOG_TICKET: u64 = 3 << 56;
+
+/// One lane of the server.
+#[derive(Debug)]
+pub struct Lane {
+    pub(crate) config: Config,
+    pub(crate) dice: Dice,
+    pub(crate) conns: HashMap<ConnId, Conn, Seed>,
+    /// Connections that have not proven anything, by the end of patience.
+    pub(crate) greetings: BTreeSet<(Mono, ConnId)>,
+    pub(crate) sessions: HashMap<SessionId, Session, Seed>,
+    /// Connections that were ever admitted.
+    pub(crate) session_count: u64,
+    pub(crate) slots: HashMap<(ShardId, SessionId), SlotTable, Seed>,
+    pub(crate) clients: Clients,
+    pub(crate) grace: Grace,
+    /// By shard index divided by the lane count.
+    pub(crate) metas: Vec<meta::Shard>,
+    pub(crate) data: data::Shards,
+    pub(crate) commit: Commit,
+    pub(crate) destroys: Destroys,
+    /// Requests that wait for the data shards or the world, by token.
+    pub(crate) pending: HashMap<u64, Waiting, Seed>,
+    pub(crate) token_count: u64,
+    pub(crate) stats: Counters,
+    /// Until then breaches are only counted.
+    pub(crate) breach_said_until: Mono,
+    /// When the world was asked to wake this lane.
+    wake_at: Option<Mono>,
+    pub(crate) stopping: bool,
+    stopped: bool,
+    /// The log is broken: nothing may leave any more.
+    pub(crate) halted: bool,
+    /// Scratch: a reply's body.
+    pub(crate) reply: Vec<u8>,
+    /// Scratch: a record's changes.
+    pub(crate) changes: Vec<u8>,
+    /// Scratch: a request's body.
+    pub(crate) body: Vec<u8>,
+}
+
+impl Lane {
+    /// A lane with what a start restored for it.
+    #[must_use]
+    pub fn new(config: Config, restored: Restored) -> Self {
+        assert!(restored.lane == config.lane, "each lane gets its own");
+        assert!(config.limits.slot_count > 0, "a session has slots");
+        let mut number = [0; 8];
+        number.copy_from_slice(&config.seed[..8]);
+        let key = u64::from_le_bytes(number);
+        let seed = Seed(key);
+        let shape = data::Shape {
+            map: config.map,
+            lane: config.lane,
+            object_count_max: config.limits.object_count_max,
+            ticket_tag: DATA_TICKET,
+            seed: key,
+        };
+        let mut sessions = HashMap::with_hasher(seed);
+        let session_count = restored.sessions.iter().map(|(_, session)| session.opened_no).max();
+        sessions.extend(restored.sessions);
+        let mut slots = HashMap::with_hasher(seed);
+        slots.extend(restored.slots);
+        let known = !sessions.is_empty();
+        let mut lane = Self {
+            dice: Dice::new(config.seed),
+            conns: HashMap::with_hasher(seed),
+            greetings: BTreeSet::new(),
+            sessions,
+            session_count: session_count.unwrap_or(0),
+            slots,
+            clients: Clients::new(seed),
+            grace: Grace::Due,
+            metas: restored.metas,
+            data: data::Shards::new(shape, restored.datas),
+            commit: Commit::new(seed, restored.lsns.into_iter()),
+            destroys: Destroys::default(),
+            pending: HashMap::with_hasher(seed),
+            token_count: 0,
+            stats: Counters::default(),
+            breach_said_until: Mono(0),
+            wake_at: None,
+            stopping: false,
+            stopped: false,
+            halted: false,
+            reply: Vec::new(),
+            changes: Vec::new(),
+            body: Vec::new(),
+            config,
+        };
+        if !known {
+            // Nobody can hold anything.
+            lane.end_grace();
+        }
+        lane
+    }
+
+    /// A frame: what it may be depends on how far its connection is.
+    fn on_frame(&mut self, turn: &mut Turn<'_>, conn: ConnId, frame: Span, bulk: Option<Bulk>) {
+        match self.conns.get(&conn) {
+            Some(Conn::Open(_)) if !self.stopping => {
+                return self.on_request(turn, conn, frame, bulk);
+            }
+            // It will be sent again to the next boot.
+            Some(Conn::Open(_)) => {}
+            Some(Conn::Greeting(_)) if bulk.is_some() => self.breach(turn, conn, Breach::Kind),
+            Some(Conn::Greeting(_)) => self.on_proof(turn, conn, frame),
+            None if bulk.is_some() => self.breach(turn, conn, Breach::Kind),
+            None => self.on_hello(turn, conn, frame, false),
+        }
+        if let Some(bulk) = bulk {
+            turn.act(Action::Release { buf: bulk.buf });
+        }
+    }
+
+    /// A connection ended by itself.
+    fn on_closed(&mut self, turn: &mut Turn<'_>, conn: ConnId, reason: CloseReason) {
+        match reason {
+            CloseReason::Breach(breach) => self.breach(turn, conn, breach),
+            CloseReason::Ended | CloseReason::Failed(_) | CloseReason::TooSlow => {
+                self.forget(turn, conn);
+            }
+        }
+    }
+
+    fn on_mail(&mut self, turn: &mut Turn<'_>, mail: Mail) {
+        match mail {
+            Mail::DestroyObject { inode } => self.on_destroy_mail(turn, inode),
+            Mail::ObjectDestroyed { inode } => self.on_object_destroyed(inode),
+            // A mount's own.
+            Mail::Interrupt { .. } | Mail::Release { .. } | Mail::Unmounted => {}
+        }
+    }
+
+    /// Asks to be woken for the earliest deadline, once for each.
+    fn ask_wake(&mut self, turn: &mut Turn<'_>) {
+        let deadline = self.deadline();
+        let asked = self.wake_at.filter(|at| *at > turn.now.mono);
+        if let Some(at) = deadline.filter(|at| asked != Some(*at)) {
+            turn.act(Action::WakeAt { at });
+        }
+        self.wake_at = deadline;
+    }
+
+    /// Ends when nothing that was begun is left.
+    fn stop(&mut self, turn: &mut Turn<'_>) {
+        let idle = self.pending.is_empty() && self.data.is_idle() && self.commit.is_idle();
+        if !idle || self.stopped {
+            return;
+        }
+        self.stopped = true;
+        let mut conns: Vec<ConnId> = self.conns.keys().copied().collect();
+        conns.sort_unstable();
+        for conn in conns {
+            self.close(turn, conn);
+        }
+        turn.act(Action::Stopped);
+    }
+}
+
+impl Brain for Lane {
+    fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
+        if self.halted {
+            return;
+        }
+        match event {
+            Event::Frame { conn, frame, bulk } => self.on_frame(turn, conn, frame, bulk),
+            Event::Adopted { conn, hello } => self.on_hello(turn, conn, hello, true),
+            Event::Closed { conn, reason } => self.on_closed(turn, conn, reason),
+            Event::Mail { mail, .. } => self.on_mail(turn, mail),
+            Event::Logged { result, .. } => self.on_logged(turn, result),
+            Event::LogRoom(room) => self.commit.set_room(room),
+            Event::ObjectRead { ticket, result } => {
+                self.data.on_read(turn, ticket, result);
+                self.on_outcomes(turn);
+            }
+            Event::ObjectStat { ticket, result } => {
+                self.data.on_stat(turn, ticket, result);
+                self.on_outcomes(turn);
+            }
+            Event::ObjectDone { ticket, result } => {
+                self.data.on_done(turn, ticket, result);
+                self.on_outcomes(turn);
+            }
+            Event::StoreSpace { ticket, result } => self.on_space(turn, ticket, result),
+            Event::Tick => {}
+            Event::Stop => self.stopping = true,
+            // A client's and a mount's own: a server's world has none of these.
+            Event::Connected { .. }
+            | Event::ConnectFailed { .. }
+            | Event::Kernel { .. }
+            | Event::KernelGone
+            | Event::CallerGroups { .. } => {}
+        }
+    }
+
+    fn settle(&mut self, turn: &mut Turn<'_>) {
+        if self.halted {
+            return;
+        }
+        self.stats.turn_count += 1;
+        self.on_time(turn);
+        self.destroy(turn);
+        self.data.settle(turn);
+        self.append(turn);
+        if self.stopping {
+            self.stop(turn);
+        }
+        self.ask_wake(turn);
+    }
+}

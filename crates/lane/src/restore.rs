@@ -1,0 +1,161 @@
+//! A start: all records of all earlier boots, in order, back into shards and slots; then the shards
+//! are dealt out to however many lanes there are now.
+
+use crate::session::{Done, Session, SlotTable, State};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use data::Recorded;
+use disk::{Fault, Origin, Record};
+use wire::{LaneId, Map, SessionId, ShardId};
+
+/// What is being restored.
+#[derive(Debug)]
+pub struct Restore {
+    map: Map,
+    metas: Vec<meta::Shard>,
+    datas: Vec<Recorded>,
+    lsns: BTreeMap<ShardId, u64>,
+    sessions: BTreeMap<SessionId, Session>,
+    slots: BTreeMap<(ShardId, SessionId), SlotTable>,
+    record_count: u64,
+}
+
+/// What one lane begins with.
+#[derive(Debug)]
+pub struct Restored {
+    pub(crate) lane: LaneId,
+    pub(crate) metas: Vec<meta::Shard>,
+    pub(crate) datas: Vec<Recorded>,
+    pub(crate) lsns: Vec<(ShardId, u64)>,
+    pub(crate) sessions: Vec<(SessionId, Session)>,
+    pub(crate) slots: Vec<((ShardId, SessionId), SlotTable)>,
+}
+
+impl Restore {
+    /// Highest slot number a record may name.
+    const SLOT_COUNT_MAX: u16 = 64;
+
+    /// A store made at `made_ns` since 1970, without any records yet. Of `map` only the numbers of
+    /// shards count.
+    #[must_use]
+    pub fn new(map: Map, made_ns: u64) -> Self {
+        let metas = (0..map.meta_shard_count).map(ShardId::meta);
+        let datas = (0..map.data_shard_count).map(ShardId::data);
+        Self {
+            map,
+            metas: metas.map(|shard| meta::Shard::new(shard, made_ns)).collect(),
+            datas: datas.map(Recorded::new).collect(),
+            lsns: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            slots: BTreeMap::new(),
+            record_count: 0,
+        }
+    }
+
+    /// Redoes a record. They come boot by boot, and within a lane's log front to back.
+    ///
+    /// # Errors
+    /// [`Fault`] when it does not follow from what came before; the store cannot be used.
+    pub fn feed(&mut self, record: &Record<'_>) -> Result<(), Fault> {
+        let shard = record.shard;
+        if !self.map.has(shard) {
+            return Err(Fault::new("a record of a shard the store does not have", 0)
+                .numbers(0_u64, shard.0));
+        }
+        let lsn = self.lsns.entry(shard).or_default();
+        if record.lsn != *lsn + 1 {
+            return Err(
+                Fault::new("a record out of its shard's order", 0).numbers(*lsn + 1, record.lsn)
+            );
+        }
+        *lsn = record.lsn;
+        let index = usize::from(shard.index());
+        if shard.is_data() {
+            self.datas[index].replay(record.transno, record.changes)?;
+        } else {
+            self.metas[index].replay(record.transno, record.changes)?;
+        }
+        self.record_count += 1;
+        self.remember(record)
+    }
+
+    /// The reply record goes back into its slot.
+    fn remember(&mut self, record: &Record<'_>) -> Result<(), Fault> {
+        let Origin::Session { session, slot, xid, op, status, reply, opened } = record.origin
+        else {
+            return Ok(());
+        };
+        if slot == 0 || slot > Self::SLOT_COUNT_MAX {
+            return Err(
+                Fault::new("a record of an impossible slot", 0).numbers(Self::SLOT_COUNT_MAX, slot)
+            );
+        }
+        if let Some(row) = opened {
+            let session = self.sessions.entry(session).or_insert(Session {
+                row,
+                conn: None,
+                conn_epoch: 0,
+                heard: false,
+                opened_no: 0,
+            });
+            session.row = row;
+        }
+        let Some(known) = self.sessions.get_mut(&session) else {
+            return Err(Fault::new("a record of a session that was never opened", 0));
+        };
+        known.opened_no = self.record_count;
+        let table = self.slots.entry((record.shard, session)).or_default();
+        table.recorded = true;
+        table.committed = table.committed.max(record.transno);
+        let place = table.slot(slot);
+        if xid > place.xid {
+            place.xid = xid;
+            place.op = op;
+            let (transno, body) = (record.transno, reply.to_vec());
+            place.state = State::Done(Done { status, transno, body });
+        }
+        Ok(())
+    }
+
+    /// Inodes and transactions found so far.
+    #[must_use]
+    pub fn counts(&self) -> (u64, u64) {
+        (self.metas.iter().map(meta::Shard::inode_count).sum(), self.record_count)
+    }
+
+    /// Begins boot `boot_id` with `lane_count` lanes: what each of them gets, in their order.
+    #[must_use]
+    pub fn into_lanes(self, lane_count: u16, boot_id: u64) -> Vec<Restored> {
+        assert!(lane_count > 0, "a server has a lane");
+        let map = Map { lane_count, ..self.map };
+        let mut lanes: Vec<Restored> = (0..lane_count)
+            .map(|lane| Restored {
+                lane: LaneId(lane),
+                metas: Vec::new(),
+                datas: Vec::new(),
+                lsns: Vec::new(),
+                sessions: Vec::new(),
+                slots: Vec::new(),
+            })
+            .collect();
+        let place = |shard: ShardId| usize::from(map.lane(shard).0);
+        for mut shard in self.metas {
+            shard.start_boot(boot_id);
+            lanes[place(shard.id())].metas.push(shard);
+        }
+        for shard in self.datas {
+            lanes[place(shard.shard())].datas.push(shard);
+        }
+        for (shard, lsn) in self.lsns {
+            lanes[place(shard)].lsns.push((shard, lsn));
+        }
+        for ((shard, id), table) in self.slots {
+            let lane = &mut lanes[place(shard)];
+            if let Some(session) = self.sessions.get(&id) {
+                lane.sessions.push((id, *session));
+                lane.slots.push(((shard, id), table));
+            }
+        }
+        lanes
+    }
+}

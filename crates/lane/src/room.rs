@@ -1,0 +1,74 @@
+//! Room in the log: what may still be changed when the medium gets full.
+//!
+//! A record that does not fit would be a broken promise, so requests are refused before they are
+//! executed. Changes that take space end first; those that give space back go on into a reserve.
+
+use crate::Lane;
+use wire::{Op, Status};
+
+/// What an op does to the space.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Appetite {
+    /// Changes nothing.
+    None,
+    /// Gives space back, or is needed for doing so.
+    Frees,
+    /// Takes space.
+    Takes,
+}
+
+const fn appetite(op: Op) -> Appetite {
+    match op {
+        Op::Create | Op::Mkdir | Op::Symlink | Op::Link | Op::Rename | Op::Setxattr | Op::Write => {
+            Appetite::Takes
+        }
+        Op::Setattr
+        | Op::Unlink
+        | Op::Rmdir
+        | Op::Open
+        | Op::Close
+        | Op::Reopen
+        | Op::Removexattr
+        | Op::Truncate => Appetite::Frees,
+        Op::Lookup
+        | Op::Getattr
+        | Op::Readlink
+        | Op::Readdir
+        | Op::Access
+        | Op::Getxattr
+        | Op::Listxattr
+        | Op::Statfs
+        | Op::Read
+        | Op::Glimpse
+        | Op::Stats
+        | Op::Ping => Appetite::None,
+    }
+}
+
+impl Lane {
+    /// Bytes of a record that a data shard will bring, at most.
+    const DATA_RECORD_BYTES: u64 = 256;
+
+    /// What the log takes for sure, less what was promised of it.
+    pub(crate) fn room_bytes(&self) -> u64 {
+        let coming = u64::try_from(self.pending.len()).unwrap_or(u64::MAX);
+        let promised = coming.saturating_mul(Self::DATA_RECORD_BYTES);
+        self.commit.room_bytes().saturating_sub(promised)
+    }
+
+    /// Whether an op may be executed.
+    pub(crate) fn room_for(&self, op: Op) -> Result<(), Status> {
+        let limits = &self.config.limits;
+        let wanted_bytes = match appetite(op) {
+            Appetite::None => return Ok(()),
+            Appetite::Frees => limits.log_room_bytes_last,
+            Appetite::Takes => limits.log_room_bytes_min,
+        };
+        if self.room_bytes() >= wanted_bytes { Ok(()) } else { Err(Status::NoSpace) }
+    }
+
+    /// Whether the server may record something of its own.
+    pub(crate) fn room_for_own(&self) -> bool {
+        self.room_bytes() >= self.config.limits.log_room_bytes_last / 2
+    }
+}

@@ -1,0 +1,149 @@
+//! Sessions and their slots: which request is new, which was seen (PROTOCOL.md §5.2).
+//!
+//! ```text
+//! Free ─▶ Running ─▶ Held ─▶ Done ─▶ Acknowledged
+//!            │  (data)  (log)   ▲ │
+//!            └──────────────────┘ └─▶ Running, under a higher xid
+//! ```
+
+use alloc::vec::Vec;
+use disk::SessionRow;
+use door::ConnId;
+use wire::{Breach, Op, Status, Transno, Xid};
+
+/// A client lane, as long as it is remembered here.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Session {
+    pub(crate) row: SessionRow,
+    pub(crate) conn: Option<ConnId>,
+    /// Of its latest connection; an older one is refused.
+    pub(crate) conn_epoch: u32,
+    /// It sent a request in this boot, so it had a Welcome and did what that asked for.
+    pub(crate) heard: bool,
+    /// Rises with every connection: who was here last.
+    pub(crate) opened_no: u64,
+}
+
+/// Where a reply goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Target {
+    pub(crate) conn: ConnId,
+    pub(crate) trace_id: u64,
+}
+
+/// What a request came to; enough for answering it again.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Done {
+    pub(crate) status: Status,
+    pub(crate) transno: Transno,
+    pub(crate) body: Vec<u8>,
+}
+
+/// How far a slot's request is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum State {
+    /// Never used.
+    Free,
+    /// With the data shards.
+    Running(Target),
+    /// Executed; its record is not durable yet.
+    Held(Target, Done),
+    /// Answered, or nobody was there to be answered.
+    Done(Done),
+    /// The client has the reply.
+    Acknowledged,
+}
+
+/// One slot.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Slot {
+    pub(crate) xid: Xid,
+    pub(crate) op: Op,
+    pub(crate) state: State,
+}
+
+/// What is to be done with a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Verdict {
+    /// Execute it.
+    New,
+    /// Nothing: a late duplicate of something that ended, or one that is on its way on this very
+    /// connection.
+    Drop,
+    /// Nothing now: it runs, its reply will go to the new target.
+    Attached,
+    /// Answer from the slot.
+    Seen,
+}
+
+/// A session's slots at one shard.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct SlotTable {
+    slots: Vec<Slot>,
+    /// A record that says whose session this is was written.
+    pub(crate) recorded: bool,
+    /// Highest durable transaction.
+    pub(crate) committed: Transno,
+}
+
+impl SlotTable {
+    /// Slot `number`, from 1; made if it was never used.
+    pub(crate) fn slot(&mut self, number: u16) -> &mut Slot {
+        assert!(number > 0, "slots count from 1");
+        let index = usize::from(number) - 1;
+        if self.slots.len() <= index {
+            let free = Slot { xid: Xid(0), op: Op::Ping, state: State::Free };
+            self.slots.resize(index + 1, free);
+        }
+        &mut self.slots[index]
+    }
+
+    /// Judges a request. The client received all replies up to `ack_xid`.
+    pub(crate) fn judge(
+        &mut self,
+        number: u16,
+        (xid, op): (Xid, Op),
+        target: Target,
+    ) -> Result<Verdict, Breach> {
+        let slot = self.slot(number);
+        if xid < slot.xid {
+            return Ok(Verdict::Drop);
+        }
+        let again = xid == slot.xid;
+        if again && op != slot.op {
+            return Err(Breach::Sequence);
+        }
+        match &mut slot.state {
+            State::Running(to) | State::Held(to, _) if again => {
+                let verdict =
+                    if to.conn == target.conn { Verdict::Drop } else { Verdict::Attached };
+                *to = target;
+                Ok(verdict)
+            }
+            State::Running(_) | State::Held(..) => Err(Breach::Sequence),
+            State::Done(_) if again => Ok(Verdict::Seen),
+            State::Acknowledged if again => Ok(Verdict::Drop),
+            State::Free | State::Done(_) | State::Acknowledged => Ok(Verdict::New),
+        }
+    }
+
+    /// The client has the replies up to `ack_xid` and those `sack` names: their bodies are not
+    /// needed any more.
+    pub(crate) fn acknowledge(&mut self, ack_xid: Xid, sack: u64) {
+        for slot in &mut self.slots {
+            let above = slot.xid.0.checked_sub(ack_xid.0.saturating_add(1));
+            let received = match above {
+                None => true,
+                Some(bit) => bit < 64 && sack >> bit & 1 == 1,
+            };
+            if received && matches!(slot.state, State::Done(_)) {
+                slot.state = State::Acknowledged;
+            }
+        }
+    }
+
+    /// Whether a request is on its way.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.slots.iter().any(|slot| matches!(slot.state, State::Running(_) | State::Held(..)))
+    }
+}

@@ -1,0 +1,107 @@
+//! Making a store. The superblock is put in place last, by a rename: while it is missing, the
+//! directory is an unfinished creation and is simply begun again.
+
+use crate::boot::{self, BOOT};
+use crate::lock::{LOCK, Lock};
+use crate::{LOG, OBJECTS, SUPERBLOCK, StoreError, StoreFault, files};
+use disk::Superblock;
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+use wire::FsUuid;
+
+/// What cannot be changed once a store is made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shape {
+    /// Metadata shards, 1 ..= 32,767.
+    pub meta_shard_count: u16,
+    /// Data shards, 1 ..= 32,767.
+    pub data_shard_count: u16,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        Self {
+            meta_shard_count: Superblock::SHARD_COUNT,
+            data_shard_count: Superblock::SHARD_COUNT,
+        }
+    }
+}
+
+/// Makes a store in a directory that does not exist, is empty, or holds an interrupted creation.
+///
+/// # Errors
+/// [`StoreError`] when there is a store already, the directory holds something else, or the file
+/// system refuses.
+pub fn create(path: &Path, shape: &Shape) -> Result<(), StoreError> {
+    let _lock = begin(path)?;
+    if path.join(SUPERBLOCK).exists() {
+        return Err(StoreError::new(path, StoreFault::Exists));
+    }
+    finish(path, shape)
+}
+
+/// The directory and its lock. Nothing is touched in a directory that holds anything of others'.
+pub(crate) fn begin(path: &Path) -> Result<Lock, StoreError> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
+    made.map_err(|error| StoreError::io("make", path, error))?;
+    if !path.join(SUPERBLOCK).exists()
+        && let Some(name) = foreign(path)?
+    {
+        return Err(StoreError::new(path, StoreFault::Foreign { name }));
+    }
+    Lock::take(path)
+}
+
+/// A name that no creation leaves behind.
+fn foreign(path: &Path) -> Result<Option<String>, StoreError> {
+    let unfinished = [BOOT, SUPERBLOCK].map(|name| format!("{name}.tmp"));
+    let own = |name: &str| [LOCK, BOOT, LOG, OBJECTS].contains(&name);
+    let names = files::names(path)?;
+    if let Some(name) = names.iter().find(|name| !own(name) && !unfinished.contains(name)) {
+        return Ok(Some(name.clone()));
+    }
+    // The lock comes first, so folders of our names without it are somebody else's.
+    let locked = names.iter().any(|name| name == LOCK);
+    for folder in
+        [LOG, OBJECTS].into_iter().filter(|folder| names.iter().any(|name| name == folder))
+    {
+        let inside =
+            if path.join(folder).is_dir() { files::names(&path.join(folder))? } else { Vec::new() };
+        if !locked || !path.join(folder).is_dir() || !inside.is_empty() {
+            return Ok(Some(folder.to_owned()));
+        }
+    }
+    Ok(None)
+}
+
+/// Everything else, the superblock last.
+pub(crate) fn finish(path: &Path, shape: &Shape) -> Result<(), StoreError> {
+    files::make_folder(&path.join(LOG))?;
+    files::make_folder(&path.join(OBJECTS))?;
+    boot::begin(path)?;
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let superblock = Superblock {
+        fs: random_uuid(path)?,
+        meta_shard_count: shape.meta_shard_count,
+        data_shard_count: shape.data_shard_count,
+        created_ns: u64::try_from(since.as_nanos()).unwrap_or(u64::MAX),
+    };
+    files::place(&path.join(SUPERBLOCK), &superblock.encode())?;
+    // The directory's own name too, as far as it was made here.
+    match path.canonicalize().ok().as_deref().and_then(Path::parent) {
+        Some(parent) => files::sync_folder(parent),
+        None => Ok(()),
+    }
+}
+
+fn random_uuid(path: &Path) -> Result<FsUuid, StoreError> {
+    let mut uuid = [0; 16];
+    let filled = rustix::rand::getrandom(&mut uuid, rustix::rand::GetRandomFlags::empty());
+    match filled {
+        Ok(count) => assert!(count == uuid.len(), "16 random bytes come in one piece"),
+        Err(errno) => return Err(StoreError::io("get random bytes for", path, errno)),
+    }
+    Ok(FsUuid(uuid))
+}

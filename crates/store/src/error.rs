@@ -1,0 +1,131 @@
+//! `StoreError`: what is wrong with a store directory, in words for the person who started the
+//! server: what, which path, why, and what to do about it.
+
+use disk::Fault;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why a store cannot be used.
+#[derive(Debug)]
+pub struct StoreError {
+    path: PathBuf,
+    fault: StoreFault,
+}
+
+/// The kinds of trouble.
+#[derive(Debug)]
+pub enum StoreFault {
+    /// There is no store.
+    NoStore,
+    /// There is one already.
+    Exists,
+    /// The directory holds something else.
+    Foreign {
+        /// A name in it.
+        name: String,
+    },
+    /// Another server has it open.
+    Locked {
+        /// Its process id, if it could be read.
+        pid: Option<u32>,
+    },
+    /// It was made by another version of lanefs.
+    Version {
+        /// The format this build reads and writes.
+        known: u32,
+        /// The format that was found.
+        found: u32,
+    },
+    /// Bytes on the medium are not what was written.
+    Damage(Fault),
+    /// A part that every store has is not there.
+    Missing,
+    /// The file system under it said no.
+    Io {
+        /// What was attempted, as in "cannot …".
+        what: &'static str,
+        /// What came of it.
+        error: io::Error,
+    },
+}
+
+impl StoreError {
+    pub(crate) fn new(path: &Path, fault: StoreFault) -> Self {
+        Self { path: path.to_owned(), fault }
+    }
+
+    pub(crate) fn io(what: &'static str, path: &Path, error: impl Into<io::Error>) -> Self {
+        Self::new(path, StoreFault::Io { what, error: error.into() })
+    }
+
+    /// The file or directory it is about.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What is wrong.
+    #[must_use]
+    pub const fn fault(&self) -> &StoreFault {
+        &self.fault
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.path.display();
+        match &self.fault {
+            StoreFault::NoStore => write!(
+                f,
+                "there is no lanefs store at {path}: name the right directory, or a new one to make"
+            ),
+            StoreFault::Exists => {
+                write!(f, "{path} is a lanefs store already: choose another directory")
+            }
+            StoreFault::Foreign { name } => write!(
+                f,
+                "{path} is neither empty nor a lanefs store (it holds {name:?}): choose an empty \
+                 or a new directory"
+            ),
+            StoreFault::Locked { pid: Some(pid) } => write!(
+                f,
+                "another server (process {pid}) has the store {path} open: stop it first, or use \
+                 another store"
+            ),
+            StoreFault::Locked { pid: None } => write!(
+                f,
+                "another server has the store {path} open: stop it first, or use another store"
+            ),
+            StoreFault::Version { known, found } => write!(
+                f,
+                "{path} has format version {found}, this lanefs knows version {known}: use the \
+                 lanefs that made the store"
+            ),
+            StoreFault::Damage(fault) => write!(
+                f,
+                "{path} is damaged: {fault}. Nothing was changed; bring the file back from a copy"
+            ),
+            StoreFault::Missing => write!(
+                f,
+                "{path} is missing from the store: bring it back from a copy; nothing was changed"
+            ),
+            StoreFault::Io { what, error } => write!(f, "cannot {what} {path}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for StoreError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.fault {
+            StoreFault::Io { error, .. } => Some(error),
+            StoreFault::Damage(fault) => Some(fault),
+            StoreFault::NoStore
+            | StoreFault::Exists
+            | StoreFault::Foreign { .. }
+            | StoreFault::Locked { .. }
+            | StoreFault::Version { .. }
+            | StoreFault::Missing => None,
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Files written so that they are either there as a whole or not at all.
+
+use crate::StoreError;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// The name a file has until it is whole.
+pub(crate) fn unfinished(path: &Path) -> PathBuf {
+    path.with_added_extension("tmp")
+}
+
+/// A file with these bytes, whatever stood there; durable, name and all, when it returns. The file
+/// is open for reading and writing, at its end.
+pub(crate) fn place(path: &Path, bytes: &[u8]) -> Result<File, StoreError> {
+    let tmp = unfinished(path);
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&tmp)
+        .map_err(|error| StoreError::io("make", &tmp, error))?;
+    let written = (&file).write_all(bytes).and_then(|()| file.sync_all());
+    written.map_err(|error| StoreError::io("write", &tmp, error))?;
+    fs::rename(&tmp, path).map_err(|error| StoreError::io("put in place", path, error))?;
+    sync_folder(path.parent().unwrap_or(Path::new("/")))?;
+    Ok(file)
+}
+
+/// Makes the names in a folder durable.
+pub(crate) fn sync_folder(path: &Path) -> Result<(), StoreError> {
+    let synced = File::open(path).and_then(|folder| folder.sync_all());
+    synced.map_err(|error| StoreError::io("make durable", path, error))
+}
+
+/// A folder for the owner alone; one that exists is left as it is.
+pub(crate) fn make_folder(path: &Path) -> Result<(), StoreError> {
+    match DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            Err(StoreError::io("make", path, error))
+        }
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// All bytes of a file.
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, StoreError> {
+    fs::read(path).map_err(|error| StoreError::io("read", path, error))
+}
+
+/// The names in a folder, sorted.
+pub(crate) fn names(path: &Path) -> Result<Vec<String>, StoreError> {
+    let listed = || -> io::Result<Vec<String>> {
+        fs::read_dir(path)?
+            .map(|entry| entry.map(|entry| entry.file_name().to_string_lossy().into_owned()))
+            .collect()
+    };
+    let mut names = listed().map_err(|error| StoreError::io("list", path, error))?;
+    names.sort_unstable();
+    Ok(names)
+}
+
+/// Removes a file.
+pub(crate) fn remove(path: &Path) -> Result<(), StoreError> {
+    fs::remove_file(path).map_err(|error| StoreError::io("remove", path, error))
+}

@@ -1,0 +1,261 @@
+//! The store directory on a real file system: who may have it, what is refused, what is repaired.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use super::*;
+use disk::{Batch, Origin, PreVersions, Record};
+use std::fs;
+use std::io::{Seek, SeekFrom, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::sync::atomic::{AtomicU32, Ordering};
+use wire::{LaneId, ShardId, Transno};
+
+/// A folder of its own per test, removed at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path =
+            std::env::temp_dir().join(format!("lanefs-store-{}-{count}", std::process::id()));
+        fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    fn store(&self) -> PathBuf {
+        self.0.join("store")
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        drop(fs::remove_dir_all(&self.0));
+    }
+}
+
+fn open_new(folder: &Folder) -> Store {
+    open_or_create(&folder.store(), &Shape::default()).unwrap()
+}
+
+fn batch(boot_id: u64, batch_no: u64, lsns: &[u64]) -> Vec<u8> {
+    let mut batch = Batch::new();
+    for lsn in lsns {
+        batch.push(&Record {
+            shard: ShardId::meta(0),
+            lsn: *lsn,
+            transno: Transno(*lsn),
+            pre_versions: PreVersions::new(),
+            origin: Origin::Internal,
+            changes: &[],
+        });
+    }
+    let mut out = Vec::new();
+    batch.seal(boot_id, batch_no, &mut out);
+    out
+}
+
+/// Opens, writes these bytes behind the head of lane 0's log, closes.
+fn write_log(folder: &Folder, write: impl FnOnce(u64) -> Vec<u8>) -> PathBuf {
+    let store = open_new(folder);
+    let (fd, start_offset) = store.new_log(LaneId(0), 1).unwrap();
+    let mut file = fs::File::from(fd);
+    file.seek(SeekFrom::Start(start_offset)).unwrap();
+    file.write_all(&write(store.boot_id())).unwrap();
+    folder.store().join(LOG).join(format!("{:016x}-0000.log", store.boot_id()))
+}
+
+fn lsns(store: &Store) -> Result<Vec<u64>, StoreError> {
+    let mut lsns = Vec::new();
+    store.replay(|record| {
+        lsns.push(record.lsn);
+        Ok(())
+    })?;
+    Ok(lsns)
+}
+
+#[test]
+fn a_new_store_is_private_and_opens_again() {
+    let folder = Folder::new();
+    let store = open_new(&folder);
+    assert_eq!(store.boot_id(), 1);
+    assert_eq!(store.superblock().data_shard_count, 64);
+    assert_eq!(fs::metadata(folder.store()).unwrap().permissions().mode() & 0o777, 0o700);
+    let fs_uuid = store.superblock().fs;
+    drop(store);
+    let again = open(&folder.store()).unwrap();
+    assert_eq!((again.boot_id(), again.superblock().fs), (2, fs_uuid));
+    let exists = create(&folder.store(), &Shape::default()).unwrap_err();
+    assert!(matches!(exists.fault(), StoreFault::Locked { .. }), "{exists}");
+    drop(again);
+    let exists = create(&folder.store(), &Shape::default()).unwrap_err();
+    assert!(matches!(exists.fault(), StoreFault::Exists), "{exists}");
+}
+
+#[test]
+fn a_second_opening_is_refused_while_the_first_lives() {
+    let folder = Folder::new();
+    let store = open_new(&folder);
+    let refused = open(&folder.store()).unwrap_err();
+    assert!(refused.to_string().contains(&format!("process {}", std::process::id())), "{refused}");
+    drop(store);
+    assert_eq!(open(&folder.store()).unwrap().boot_id(), 2);
+}
+
+#[test]
+fn what_is_no_store_is_left_alone() {
+    let folder = Folder::new();
+    let nothing = open(&folder.store()).unwrap_err();
+    assert!(matches!(nothing.fault(), StoreFault::NoStore), "{nothing}");
+    fs::create_dir(folder.store()).unwrap();
+    fs::write(folder.store().join("thesis.tex"), b"mine").unwrap();
+    let refused = open_or_create(&folder.store(), &Shape::default()).unwrap_err();
+    assert!(refused.to_string().contains("thesis.tex"), "{refused}");
+    assert_eq!(files::names(&folder.store()).unwrap(), ["thesis.tex"], "nothing was added");
+    fs::remove_file(folder.store().join("thesis.tex")).unwrap();
+    fs::create_dir(folder.store().join(LOG)).unwrap();
+    let refused = open_or_create(&folder.store(), &Shape::default()).unwrap_err();
+    assert!(matches!(refused.fault(), StoreFault::Foreign { .. }), "{refused}");
+    fs::remove_dir(folder.store().join(LOG)).unwrap();
+    assert_eq!(open_new(&folder).boot_id(), 1, "an empty directory is taken");
+}
+
+#[test]
+fn an_interrupted_creation_is_finished_wherever_it_stopped() {
+    // The steps of a creation in their order; each prefix of them is a place to die.
+    let steps: [&dyn Fn(&Path); 6] = [
+        &|path| fs::write(path.join("lock"), b"").unwrap(),
+        &|path| fs::create_dir(path.join(LOG)).unwrap(),
+        &|path| fs::create_dir(path.join(OBJECTS)).unwrap(),
+        &|path| fs::write(path.join("boot.tmp"), b"").unwrap(),
+        &|path| fs::rename(path.join("boot.tmp"), path.join("boot")).unwrap(),
+        &|path| fs::write(path.join("superblock.tmp"), b"LANEFSSB").unwrap(),
+    ];
+    for died_after in 0..=steps.len() {
+        let folder = Folder::new();
+        fs::create_dir(folder.store()).unwrap();
+        steps[..died_after].iter().for_each(|step| step(&folder.store()));
+        assert!(matches!(open(&folder.store()).unwrap_err().fault(), StoreFault::NoStore));
+        let store = open_new(&folder);
+        assert_eq!(store.boot_id(), 1, "died after step {died_after}");
+        assert_eq!(lsns(&store).unwrap(), []);
+    }
+}
+
+#[test]
+fn an_unknown_version_names_both() {
+    let folder = Folder::new();
+    drop(open_new(&folder));
+    let file = folder.store().join(SUPERBLOCK);
+    let mut bytes = fs::read(&file).unwrap();
+    bytes[8..12].copy_from_slice(&7_u32.to_le_bytes());
+    fs::write(&file, &bytes[..1000]).unwrap();
+    let refused = open(&folder.store()).unwrap_err().to_string();
+    assert!(refused.contains("version 7"), "{refused}");
+    assert!(refused.contains("version 1"), "{refused}");
+}
+
+#[test]
+fn damaged_or_missing_parts_are_named() {
+    let folder = Folder::new();
+    drop(open_new(&folder));
+    let superblock = folder.store().join(SUPERBLOCK);
+    let good = fs::read(&superblock).unwrap();
+    for bad in [&good[..0], &good[..100], &good[..4095]] {
+        fs::write(&superblock, bad).unwrap();
+        let refused = open(&folder.store()).unwrap_err();
+        assert!(matches!(refused.fault(), StoreFault::Damage(_)), "{refused}");
+        assert_eq!(refused.path(), superblock);
+    }
+    let mut flipped = good.clone();
+    flipped[33] ^= 1;
+    fs::write(&superblock, flipped).unwrap();
+    assert!(open(&folder.store()).unwrap_err().to_string().contains("checksum"));
+    fs::write(&superblock, good).unwrap();
+    fs::write(folder.store().join("boot"), b"x").unwrap();
+    assert!(open(&folder.store()).unwrap_err().to_string().contains("boot counter"));
+    fs::remove_file(folder.store().join("boot")).unwrap();
+    assert!(matches!(open(&folder.store()).unwrap_err().fault(), StoreFault::Missing));
+    fs::write(folder.store().join("boot"), b"1\n").unwrap();
+    fs::remove_dir(folder.store().join(OBJECTS)).unwrap();
+    assert!(matches!(open(&folder.store()).unwrap_err().fault(), StoreFault::Missing));
+}
+
+#[test]
+fn logs_are_read_in_the_order_of_boots_and_empty_ones_removed() {
+    let folder = Folder::new();
+    write_log(&folder, |boot_id| [batch(boot_id, 1, &[1, 2]), batch(boot_id, 2, &[3])].concat());
+    let empty = write_log(&folder, |_| Vec::new());
+    write_log(&folder, |boot_id| batch(boot_id, 1, &[4]));
+    // A lane's log that was being made, and a boot counter from an old copy.
+    let unfinished = empty.with_file_name("0000000000000003-0001.log.tmp");
+    fs::write(&unfinished, b"LANE").unwrap();
+    fs::write(folder.store().join("boot"), b"1\n").unwrap();
+    let store = open_new(&folder);
+    assert_eq!(store.boot_id(), 4, "above every log");
+    let (_fd, _) = store.new_log(LaneId(0), 1).unwrap();
+    assert_eq!(lsns(&store).unwrap(), [1, 2, 3, 4], "this boot's own log is not read");
+    assert!(!empty.exists());
+    assert!(!unfinished.exists());
+}
+
+#[test]
+fn a_torn_tail_is_cut() {
+    let whole = batch(1, 2, &[2, 3]);
+    for tail in [&whole[..1], &whole[..20], &whole[..whole.len() - 1], &[0; 4096]] {
+        let folder = Folder::new();
+        let log = write_log(&folder, |boot_id| [&batch(boot_id, 1, &[1])[..], tail].concat());
+        let before = fs::metadata(&log).unwrap().len();
+        let store = open_new(&folder);
+        assert_eq!(lsns(&store).unwrap(), [1]);
+        assert_eq!(fs::metadata(&log).unwrap().len(), before - tail.len() as u64);
+        assert_eq!(lsns(&store).unwrap(), [1], "reading again finds the same");
+    }
+}
+
+#[test]
+fn damage_in_the_middle_refuses_and_changes_nothing() {
+    let folder = Folder::new();
+    let log = write_log(&folder, |boot_id| {
+        [batch(boot_id, 1, &[1]), batch(boot_id, 2, &[2]), batch(boot_id, 3, &[3])].concat()
+    });
+    let good = fs::read(&log).unwrap();
+    let batch_bytes = batch(1, 1, &[1]).len();
+    let second = disk::LOG_HEAD_BYTES + batch_bytes;
+    for offset in [second, second + 30, second + batch_bytes - 9] {
+        let mut bad = good.clone();
+        bad[offset] ^= 0x10;
+        fs::write(&log, &bad).unwrap();
+        let store = open_new(&folder);
+        let refused = lsns(&store).unwrap_err();
+        assert_eq!(refused.path(), log);
+        assert!(refused.to_string().contains(&format!("at byte {second}")), "{refused}");
+        assert_eq!(fs::read(&log).unwrap(), bad, "nothing was cut");
+    }
+    let mut other = good.clone();
+    other[20] ^= 1;
+    fs::write(&log, &other).unwrap();
+    assert!(matches!(lsns(&open_new(&folder)).unwrap_err().fault(), StoreFault::Damage(_)));
+}
+
+#[test]
+fn a_record_that_cannot_be_redone_names_the_file() {
+    let folder = Folder::new();
+    let log = write_log(&folder, |boot_id| batch(boot_id, 1, &[1]));
+    let store = open_new(&folder);
+    let refused = store.replay(|_| Err(disk::Fault::new("no such inode", 5))).unwrap_err();
+    assert_eq!(refused.path(), log);
+    assert!(refused.to_string().contains("no such inode"), "{refused}");
+}
+
+#[test]
+fn logs_of_another_store_are_refused() {
+    let (one, other) = (Folder::new(), Folder::new());
+    let log = write_log(&one, |boot_id| batch(boot_id, 1, &[1]));
+    drop(open_new(&other));
+    fs::copy(&log, other.store().join(LOG).join("0000000000000001-0000.log")).unwrap();
+    let refused = lsns(&open_new(&other)).unwrap_err();
+    assert!(refused.to_string().contains("another store"), "{refused}");
+    fs::write(other.store().join(LOG).join("notes.txt"), b"").unwrap();
+    let refused = open(&other.store()).unwrap_err();
+    assert!(refused.to_string().contains("notes.txt"), "{refused}");
+}

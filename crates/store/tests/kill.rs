@@ -1,0 +1,36 @@
+//! A holder that is killed. In a program of its own: a starting child holds copies of its parent's
+//! descriptors for a moment, which the other tests would see as a store that is still open.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+#[test]
+fn kill_of_the_holder_frees_the_store() {
+    const HOLD: &str = "LANEFS_TEST_HOLD";
+    if let Some(path) = std::env::var_os(HOLD) {
+        // The child: holds the store until it is killed.
+        let store = store::open(Path::new(&path)).unwrap();
+        println!("\nheld by boot {}", store.boot_id());
+        std::io::stdin().read_line(&mut String::new()).unwrap();
+        return;
+    }
+    let path = std::env::temp_dir().join(format!("lanefs-store-kill-{}", std::process::id()));
+    store::create(&path, &store::Shape::default()).unwrap();
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "--nocapture", "kill_of_the_holder_frees_the_store"])
+        .env(HOLD, &path)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap() == "held by boot 1"), "the child opens the store");
+    let refused = store::open(&path).unwrap_err();
+    assert!(refused.to_string().contains(&format!("process {}", child.id())), "{refused}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(store::open(&path).unwrap().boot_id(), 2);
+    std::fs::remove_dir_all(&path).unwrap();
+}
