@@ -3,7 +3,7 @@
 //!
 //! It performs every action a server lane knows and checks what a real world would suffer from: a
 //! buffer released twice or never, two appends at a time. What peers get lies in their inboxes.
-#![allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, clippy::wildcard_enum_match_arm)]
 
 use crate::{Config, Export, Lane, Limits, Restore};
 use alloc::collections::BTreeMap;
@@ -13,9 +13,13 @@ use alloc::vec::Vec;
 use disk::{LogHead, LogReader};
 use door::{
     Action, Arena, Brain, BufId, Bulk, ConnId, Errno, Event, LogRoom, Mail, Mono, Now, Object,
-    ObjectStat, StoreSpace, Ticket, Turn,
+    Ticket, Turn,
 };
+pub(crate) use flights::Kind;
+use flights::{File, Flight, write};
 use wire::{FsUuid, LaneId, Map, Secret};
+
+mod flights;
 
 /// Small dice: SplitMix64.
 #[derive(Clone, Debug)]
@@ -38,35 +42,6 @@ impl Dice {
     pub(crate) fn one_in(&mut self, count: usize) -> bool {
         self.below(count) == 0
     }
-}
-
-/// An object's bytes: what readers see, and what a crash leaves.
-#[derive(Clone, Default, Debug)]
-struct File {
-    seen: Vec<u8>,
-    durable: Option<Vec<u8>>,
-}
-
-/// An action in flight.
-#[derive(Clone, Debug)]
-enum Flight {
-    Log { ticket: Ticket, bytes: Vec<u8> },
-    Read { ticket: Ticket, object: Object, from: usize, count: usize },
-    Write { ticket: Ticket, object: Object, from: usize, bytes: Vec<u8> },
-    Truncate { ticket: Ticket, object: Object, size: usize },
-    Sync { ticket: Ticket, object: Object, snapshot: Option<Vec<u8>> },
-    Stat { ticket: Ticket, object: Object },
-    Remove { ticket: Ticket, object: Object },
-    Space { ticket: Ticket },
-}
-
-/// What kinds of action can be made to fail.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
-    Log,
-    Write,
-    Sync,
-    Remove,
 }
 
 /// Something that will be an event.
@@ -416,11 +391,7 @@ impl Toy {
 
     fn perform(&mut self, index: usize, action: Action) {
         let place = &mut self.places[index];
-        let bulk_of = |place: &Place, bulk: Bulk| {
-            let bytes = &place.bufs[&bulk.buf.0];
-            bytes[bulk.start as usize..][..bulk.bulk_bytes as usize].to_vec()
-        };
-        let flight = match action {
+        match action {
             Action::Send { conn, frame, bulk } => {
                 let frame = place.arena.get(frame).to_vec();
                 let bulk = bulk.map(|bulk| bulk_of(place, bulk)).unwrap_or_default();
@@ -428,45 +399,44 @@ impl Toy {
                     assert_eq!(peer.lane, index, "a lane has only its own connections");
                     peer.inbox.push(Arrived { frame, bulk });
                 }
-                return;
             }
             Action::Admit { conn } => {
                 self.peers.get_mut(&conn).unwrap().admitted = true;
-                return;
             }
             Action::Close { conn } => {
                 self.peers.get_mut(&conn).unwrap().closed = true;
-                return;
             }
             Action::HandOver { conn, lane, hello } => {
                 let hello = place.arena.get(hello).to_vec();
                 self.handed_over_count += 1;
                 self.peers.get_mut(&conn).unwrap().lane = usize::from(lane.0);
                 self.places[usize::from(lane.0)].coming.push(Coming::Adopted { conn, hello });
-                return;
             }
-            Action::Mail { to, mail } => return self.mail(index, to, mail),
+            Action::Mail { to, mail } => self.mail(index, to, mail),
             Action::Release { buf } => {
                 assert!(place.bufs.remove(&buf.0).is_some(), "a buffer is released once");
-                return;
             }
             Action::Say { line, .. } => {
                 self.lines.push(String::from_utf8(place.arena.get(line).to_vec()).unwrap());
-                return;
             }
             Action::Halt { line } => {
                 self.lines.push(String::from_utf8(place.arena.get(line).to_vec()).unwrap());
                 self.halted = true;
-                return;
             }
             Action::Stopped => {
                 place.stopped = true;
-                return;
             }
             Action::WakeAt { at } => {
                 place.wake_at = Some(at);
-                return;
             }
+            other => self.launch(index, other),
+        }
+    }
+
+    /// An action that takes time begins.
+    fn launch(&mut self, index: usize, action: Action) {
+        let place = &mut self.places[index];
+        let flight = match action {
             Action::LogAppend { ticket, batch } => {
                 let logging =
                     place.flights.iter().any(|flight| matches!(flight, Flight::Log { .. }));
@@ -492,9 +462,7 @@ impl Toy {
             Action::ObjectStat { ticket, object } => Flight::Stat { ticket, object },
             Action::ObjectRemove { ticket, object } => Flight::Remove { ticket, object },
             Action::StoreSpace { ticket } => Flight::Space { ticket },
-            Action::Connect { .. } | Action::KernelReply { .. } | Action::CallerGroups { .. } => {
-                panic!("a server does not do this: {action:?}")
-            }
+            other => panic!("a server does not do this: {other:?}"),
         };
         place.flights.push(flight);
     }
@@ -504,89 +472,6 @@ impl Toy {
         let from = LaneId(index as u16);
         self.places[usize::from(to.0)].coming.push(Coming::Plain(Event::Mail { from, mail }));
     }
-
-    /// An action ends.
-    fn land(&mut self, index: usize) {
-        let flight_index = self.dice.below(self.places[index].flights.len());
-        let flight = self.places[index].flights.remove(flight_index);
-        let kind = match flight {
-            Flight::Log { .. } => Some(Kind::Log),
-            Flight::Write { .. } => Some(Kind::Write),
-            Flight::Sync { .. } => Some(Kind::Sync),
-            Flight::Remove { .. } => Some(Kind::Remove),
-            Flight::Read { .. }
-            | Flight::Truncate { .. }
-            | Flight::Stat { .. }
-            | Flight::Space { .. } => None,
-        };
-        let fails = self.failing.iter().position(|(failing, _)| Some(*failing) == kind);
-        let failed = fails.map(|at| self.failing.remove(at).1);
-        let (files, place) = (&mut self.files, &mut self.places[index]);
-        let done = |ticket| Event::ObjectDone { ticket, result: failed.map_or(Ok(()), Err) };
-        let event = match flight {
-            Flight::Log { ticket, bytes } => {
-                let bytes_count = bytes.len() as u64;
-                assert!(bytes_count <= place.room_bytes, "the log never outgrows its reserve");
-                place.room_bytes -= bytes_count;
-                place.log.extend_from_slice(&bytes);
-                let room = LogRoom { room_bytes: place.room_bytes };
-                Event::Logged { ticket, result: failed.map_or(Ok(room), Err) }
-            }
-            Flight::Read { ticket, object, from, count } => {
-                let seen = files.get(&object).map_or(&[][..], |file| &file.seen);
-                let from = from.min(seen.len());
-                let bytes = seen[from..seen.len().min(from + count)].to_vec();
-                place.coming.push(Coming::Read { ticket, bytes });
-                return;
-            }
-            Flight::Write { ticket, object, from, bytes } => {
-                if failed.is_none() {
-                    write(files.entry(object).or_default(), from, &bytes);
-                }
-                done(ticket)
-            }
-            Flight::Truncate { ticket, object, size } => {
-                files.entry(object).or_default().seen.resize(size, 0);
-                done(ticket)
-            }
-            Flight::Sync { ticket, object, snapshot } => {
-                if let (Some(file), None) = (files.get_mut(&object), failed) {
-                    file.durable = snapshot;
-                }
-                done(ticket)
-            }
-            Flight::Stat { ticket, object } => {
-                let stat = files.get(&object).map(|file| ObjectStat {
-                    size_bytes: file.seen.len() as u64,
-                    allocated_bytes: file.seen.len().next_multiple_of(4096) as u64,
-                    write_time_ns: 1_650_000_000_000_000_000,
-                });
-                Event::ObjectStat { ticket, result: Ok(stat) }
-            }
-            Flight::Remove { ticket, object } => {
-                if failed.is_none() {
-                    files.remove(&object);
-                }
-                done(ticket)
-            }
-            Flight::Space { ticket } => {
-                let space = StoreSpace {
-                    total_bytes: 1 << 40,
-                    free_bytes: 1 << 39,
-                    available_bytes: 1 << 38,
-                };
-                Event::StoreSpace { ticket, result: Ok(space) }
-            }
-        };
-        place.coming.push(Coming::Plain(event));
-    }
-}
-
-fn write(file: &mut File, from: usize, bytes: &[u8]) {
-    if file.seen.len() < from + bytes.len() {
-        file.seen.resize(from + bytes.len(), 0);
-    }
-    file.seen[from..from + bytes.len()].copy_from_slice(bytes);
 }
 
 impl Toy {
@@ -598,4 +483,9 @@ impl Toy {
             self.places[index].coming.extend(later);
         }
     }
+}
+
+fn bulk_of(place: &Place, bulk: Bulk) -> Vec<u8> {
+    let bytes = &place.bufs[&bulk.buf.0];
+    bytes[bulk.start as usize..][..bulk.bulk_bytes as usize].to_vec()
 }

@@ -388,11 +388,11 @@ fn a_kill_at_every_step_of_one_request() {
                 let mut run = Run::new(1000 + seed);
                 let mut tries = 0;
                 // The wanted kind of request comes after some others.
-                while !run.clients[0]
-                    .owed
-                    .get(&1)
-                    .is_some_and(|owed| matches!(owed.doing, Doing::Append(_)) == append)
-                {
+                let wanted = |run: &Run| {
+                    let doing = run.clients[0].owed.get(&1).map(|owed| &owed.doing);
+                    doing.is_some_and(|doing| matches!(doing, Doing::Append(_)) == append)
+                };
+                while !wanted(&run) {
                     run.clients[0].owed.clear();
                     run.invent(0, 1);
                     tries += 1;
