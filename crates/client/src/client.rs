@@ -119,6 +119,8 @@ pub struct Client {
     pub(crate) handles: Handles,
     pub(crate) unrouted: VecDeque<usize>,
     pub(crate) later: Vec<(Mono, usize)>,
+    /// The last alarm that was set.
+    pub(crate) alarm: Option<Mono>,
     pub(crate) interrupts: Vec<(Mono, CallId)>,
     /// Handles being registered again; while there are any, nothing else is sent.
     pub(crate) reopening_count: usize,
@@ -152,6 +154,7 @@ impl Client {
             handles,
             unrouted: VecDeque::new(),
             later: Vec::new(),
+            alarm: None,
             interrupts: Vec::new(),
             reopening_count: 0,
             answers: VecDeque::new(),
@@ -262,7 +265,12 @@ impl Client {
             self.drive(turn, link_index);
         }
         if let Some(at) = self.next_deadline() {
-            turn.act(Action::WakeAt { at });
+            // An alarm that was set and is still to come need not be set again.
+            let alarm = self.alarm.filter(|alarm| *alarm > now);
+            if alarm.is_none_or(|alarm| at < alarm) {
+                self.alarm = Some(at);
+                turn.act(Action::WakeAt { at });
+            }
         }
     }
 

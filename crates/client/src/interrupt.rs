@@ -33,7 +33,9 @@ impl Client {
         let mut index = 0;
         while let Some((at, call)) = self.interrupts.get(index).copied() {
             let job_id = self.job_of(call);
-            let waits = job_id.is_some_and(|job_id| self.is_sent(job_id)) && at > turn.now.mono;
+            // A later request of the same call may not be sent yet; it is as good as sent.
+            let waits = job_id.is_some_and(|job_id| self.is_reachable(job_id));
+            let waits = waits && at > turn.now.mono;
             if waits {
                 index += 1;
                 continue;
@@ -111,6 +113,12 @@ impl Client {
 
     fn job_of(&self, call: CallId) -> Option<usize> {
         self.jobs.iter().find(|(_, job)| job.call == Some(call)).map(|(job_id, _)| job_id)
+    }
+
+    fn is_reachable(&self, job_id: usize) -> bool {
+        let exchange = self.jobs.get(job_id).and_then(|job| self.exchanges.get(job.exchange_id));
+        let link = exchange.and_then(|exchange| self.links.get(exchange.link_index));
+        link.is_some_and(crate::link::Link::is_up)
     }
 
     fn is_sent(&self, job_id: usize) -> bool {

@@ -145,7 +145,7 @@ impl Client {
     }
 
     /// Hands a reply to the plan that waits for it.
-    fn advance(&mut self, exchange_id: usize, got: Got) {
+    pub(crate) fn advance(&mut self, exchange_id: usize, got: Got) {
         let Some(exchange) = self.exchanges.remove(exchange_id) else { return };
         let job_id = exchange.job_id;
         let Some(job) = self.jobs.get_mut(job_id) else { return };

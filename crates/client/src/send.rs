@@ -8,11 +8,14 @@
 use crate::client::Client;
 use crate::exchange::{Exchange, Place};
 use crate::link::LinkState;
+use crate::plan::Got;
 use crate::plan::begin::{Begun, Target};
 use crate::session::Session;
 use alloc::vec::Vec;
 use door::{Action, ConnId, Mono, Turn};
-use wire::{Head, LaneId, Map, Request, Retry, ShardId, Transno, request_flag};
+use wire::{
+    Head, InodeNo, LaneId, Map, Op, Request, Retry, ShardId, Status, Transno, request_flag,
+};
 
 impl Client {
     /// Makes a job's next request and queues it.
@@ -51,7 +54,7 @@ impl Client {
         let Some(exchange) = self.exchanges.get_mut(exchange_id) else { return };
         let lanes_start = usize::from(map.meta_shard_count) + usize::from(map.data_shard_count);
         let shard = match exchange.target {
-            Target::Inode(inode) => map.shard(exchange.op, inode).filter(|shard| map.has(*shard)),
+            Target::Inode(inode) => owner(map, exchange.op, inode),
             Target::Lane(lane) => {
                 exchange.shard = ShardId(0);
                 exchange.link_index = usize::from(lane.0 % map.lane_count);
@@ -60,8 +63,11 @@ impl Client {
                 return;
             }
         };
-        // An inode number that no shard of this store can have made: no such inode there.
-        let shard = shard.unwrap_or(ShardId::meta(0));
+        let Some(shard) = shard else {
+            // The server would take such a number for a breach of the protocol.
+            self.advance(exchange_id, Got { outcome: Err(Status::Stale), from_slot: false });
+            return;
+        };
         exchange.shard = shard;
         exchange.session_index = session_index(map, shard);
         exchange.link_index = usize::from(map.lane(shard).0);
@@ -289,6 +295,12 @@ impl Client {
             self.later.push((at, exchange_id));
         }
     }
+}
+
+/// The shard that a request about `inode` goes to; `None` for numbers that no shard can have made.
+fn owner(map: Map, op: Op, inode: InodeNo) -> Option<ShardId> {
+    let exists = inode.count() > 0 && map.has(inode.shard());
+    map.shard(op, inode).filter(|_| exists)
 }
 
 pub(crate) fn session_index(map: Map, shard: ShardId) -> usize {

@@ -4,7 +4,8 @@ use crate::args::split;
 use crate::lane::MountLane;
 use crate::listing::{Buffer, put_listing};
 use crate::out::{
-    put_attr_out, put_entry, put_open, put_opendir, put_statfs, put_value_size, put_written,
+    put_attr_out, put_created, put_entry, put_open, put_opendir, put_statfs, put_value_size,
+    put_written,
 };
 use crate::pending::Then;
 use client::{Answer, Call, CallId, Resize};
@@ -43,18 +44,12 @@ impl MountLane {
             (Then::Create { truncate }, Answer::Created { attr, made, handle: Some(handle) }) => {
                 if truncate && !made {
                     self.truncate_created(turn, pending_id, attr.inode, handle);
-                    return;
+                } else {
+                    self.encode(turn, pending_id, |out| put_created(out, &attr, handle));
                 }
-                self.encode(turn, pending_id, |out| {
-                    put_entry(out, &attr);
-                    put_open(out, handle);
-                });
             }
             (Then::CreateTruncated { handle }, Answer::Entry(attr)) => {
-                self.encode(turn, pending_id, |out| {
-                    put_entry(out, &attr);
-                    put_open(out, handle);
-                });
+                self.encode(turn, pending_id, |out| put_created(out, &attr, handle));
             }
             (Then::Open, Answer::Opened { handle, .. }) => {
                 self.encode(turn, pending_id, |out| put_open(out, handle));
@@ -140,8 +135,12 @@ impl MountLane {
         // Not looked at: the handle's open was the permission.
         let caller = Caller { uid: 0, gid: 0, groups: Groups::Unknown };
         let resize = Resize { caller, inode, size_bytes: 0, open_for_write: true };
+        let interrupted = pending.interrupted;
         let call = CallId(u64::try_from(pending_id).unwrap_or(u64::MAX));
         self.client.call(turn, call, Call::Resize(resize));
+        if interrupted {
+            self.interrupt_again.push(pending_id);
+        }
     }
 
     fn reply_value(

@@ -18,6 +18,9 @@ use wire::{Groups, LaneId, Status};
 /// How long what is begun may take after the end was asked for.
 const END_MS_MAX: u64 = 5_000;
 
+/// An absence of the server that is worth a line.
+const AWAY_NS_MIN: u64 = 1_000_000_000;
+
 /// What a mount lane is made of, besides its client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Config {
@@ -37,6 +40,14 @@ pub(crate) enum Life {
     Stopped,
 }
 
+/// What people were told of the server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Told {
+    Fine,
+    Away,
+    Refused,
+}
+
 /// The brain of one lane of a mount.
 #[derive(Debug)]
 pub struct MountLane {
@@ -46,6 +57,9 @@ pub struct MountLane {
     interrupts: Interrupts,
     life: Life,
     kernel_gone: bool,
+    /// Interrupted requests whose next call was just begun.
+    pub(crate) interrupt_again: Vec<usize>,
+    told: Told,
     /// For building listings; kept for its memory.
     pub(crate) records: Vec<u8>,
 }
@@ -61,6 +75,8 @@ impl MountLane {
             interrupts: Interrupts::default(),
             life: Life::Serving,
             kernel_gone: false,
+            interrupt_again: Vec::new(),
+            told: Told::Fine,
             records: Vec::new(),
         }
     }
@@ -69,6 +85,15 @@ impl MountLane {
     #[must_use]
     pub const fn client(&self) -> &Client {
         &self.client
+    }
+
+    fn on_mail(&mut self, turn: &mut Turn<'_>, event: Event, mail: Mail) {
+        match mail {
+            Mail::Interrupt { unique } => self.on_interrupt(turn, unique, false),
+            Mail::Unmounted => self.on_kernel_gone(turn, false),
+            Mail::Release { .. } => self.client.apply(turn, event),
+            Mail::DestroyObject { .. } | Mail::ObjectDestroyed { .. } => {}
+        }
     }
 
     fn on_kernel(
@@ -114,6 +139,10 @@ impl MountLane {
                 self.client.call(turn, call_id(pending_id), call);
                 if let Some(pending) = self.pendings.get_mut(pending_id) {
                     pending.then = then;
+                    if pending.interrupted {
+                        // The kernel says it once, for all calls of the request.
+                        self.interrupt_again.push(pending_id);
+                    }
                 }
             }
             Ok(Begin::Done) => self.reply(turn, pending_id, Status::Ok, Span::default(), None),
@@ -249,6 +278,29 @@ impl MountLane {
         }
     }
 
+    /// Tells people when the server goes and comes; one lane speaks for all.
+    fn tell(&mut self, turn: &mut Turn<'_>) {
+        if self.client.lane() != LaneId(0) {
+            return;
+        }
+        let now = turn.now.mono;
+        let away_ns = self.client.waiting_since().map(|since| now.since_ns(since));
+        let (told, say, line) = match (self.client.refusal(), away_ns) {
+            (Some(refused), _) => (Told::Refused, Say::Alarm, refused.text()),
+            (None, Some(away_ns)) if away_ns >= AWAY_NS_MIN => {
+                (Told::Away, Say::Warning, "the server is away; operations wait for it")
+            }
+            // A short absence is not worth a line; the client's own alarms bring us back here.
+            (None, Some(_)) => return,
+            (None, None) => (Told::Fine, Say::Info, "the server is back"),
+        };
+        if told != self.told {
+            self.told = told;
+            let line = turn.arena.put(line.as_bytes());
+            turn.act(Action::Say { say, line });
+        }
+    }
+
     /// Ends when everything is answered and closed, or when that takes too long.
     fn try_to_end(&mut self, turn: &mut Turn<'_>) {
         let Life::Ending { until } = self.life else { return };
@@ -272,16 +324,8 @@ impl Brain for MountLane {
             Event::KernelGone => self.on_kernel_gone(turn, true),
             Event::CallerGroups { ticket, groups } => self.on_groups(turn, ticket, groups),
             Event::Stop => self.on_stop(turn),
-            Event::Mail { mail: Mail::Interrupt { unique }, .. } => {
-                self.on_interrupt(turn, unique, false);
-            }
-            Event::Mail { mail: Mail::Unmounted, .. } => self.on_kernel_gone(turn, false),
-            Event::Mail {
-                mail:
-                    Mail::Release { .. } | Mail::DestroyObject { .. } | Mail::ObjectDestroyed { .. },
-                ..
-            }
-            | Event::Frame { .. }
+            Event::Mail { mail, .. } => self.on_mail(turn, event, mail),
+            Event::Frame { .. }
             | Event::Adopted { .. }
             | Event::Connected { .. }
             | Event::ConnectFailed { .. }
@@ -311,6 +355,10 @@ impl Brain for MountLane {
                 break;
             }
         }
+        for pending_id in core::mem::take(&mut self.interrupt_again) {
+            self.interrupt_pending(turn, pending_id);
+        }
+        self.tell(turn);
         self.try_to_end(turn);
     }
 }

@@ -70,6 +70,12 @@ pub(crate) fn put_open(out: &mut Vec<u8>, handle: HandleId) {
     put_u32(out, 0); // padding
 }
 
+/// `fuse_entry_out` and `fuse_open_out` of a file.
+pub(crate) fn put_created(out: &mut Vec<u8>, attr: &Attr, handle: HandleId) {
+    put_entry(out, attr);
+    put_open(out, handle);
+}
+
 /// `fuse_open_out` of a directory, which has no handle.
 pub(crate) fn put_opendir(out: &mut Vec<u8>) {
     out.extend_from_slice(&[0; 16]);

@@ -1,1 +1,54 @@
-//! Tests.
+//! A mount lane between a kernel made of bytes and a scripted server.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::wildcard_enum_match_arm,
+    clippy::cast_possible_truncation
+)]
+
+extern crate std;
+
+mod answers;
+mod header;
+mod life;
+mod listings;
+mod rig;
+
+use wire::{Attr, FileKind, InodeNo, Timestamp, Transno};
+
+/// A directory.
+const DIRECTORY: InodeNo = InodeNo((1 << 48) | 5);
+/// A file.
+const FILE: InodeNo = InodeNo((2 << 48) | 77);
+
+fn attr(inode: InodeNo, kind: FileKind) -> Attr {
+    let time = |secs| Timestamp { secs, nanos: 9 };
+    Attr {
+        inode,
+        kind,
+        flags: 0,
+        mode: 0o640,
+        nlink: 3,
+        uid: 1001,
+        gid: 1002,
+        size_bytes: 12_345,
+        allocated_bytes: 16_384,
+        atime: time(-1),
+        mtime: time(200),
+        mtime_set: time(200),
+        ctime: time(300),
+        version: Transno(5),
+    }
+}
+
+/// A small generator of our own (xorshift64*).
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % sides
+    }
+}

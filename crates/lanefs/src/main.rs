@@ -1,2 +1,75 @@
-//! `lanefs`.
-fn main() {}
+//! `lanefs`: the one binary. It reads the command line, runs one command, and turns what came of
+//! it into an exit code.
+//!
+//! Invariant: whatever fails is said in one line on stderr that begins with `lanefs`.
+
+mod address;
+mod args;
+mod background;
+mod exit;
+mod files;
+mod fuse_device;
+mod holders;
+mod lanes;
+mod mount;
+mod mounts;
+mod out;
+mod secret;
+mod serve;
+mod signals;
+mod umount;
+mod up;
+
+use anyhow::Result;
+use args::{Cli, Command};
+use clap::Parser as _;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let name = name_of(&cli.command);
+    match run(cli.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let line = format!("{error:#}");
+            if !line.is_empty() {
+                out::complain(&format!("lanefs {name}: {line}"));
+            }
+            ExitCode::from(exit::code_of(&error).number())
+        }
+    }
+}
+
+fn run(command: Command) -> Result<()> {
+    match command {
+        Command::Up(args) => up::run(&args),
+        Command::Serve(args) => serve::run(&args),
+        Command::Mount(args) => mount::run(&args),
+        Command::Umount(args) => umount::run(&args),
+        Command::Ls(args) => files::ls::run(&args),
+        Command::Cat(args) => files::cat::run(&args),
+        Command::Cp(args) => files::cp::run(&args),
+        Command::Stat(args) => files::stat::run(&args),
+        Command::Mkdir(args) => files::mkdir::run(&args),
+        Command::Rm(args) => files::rm::run(&args),
+        Command::Mv(args) => files::mv::run(&args),
+        Command::Df(args) => files::df::run(&args),
+    }
+}
+
+const fn name_of(command: &Command) -> &'static str {
+    match command {
+        Command::Up(_) => "up",
+        Command::Serve(_) => "serve",
+        Command::Mount(_) => "mount",
+        Command::Umount(_) => "umount",
+        Command::Ls(_) => "ls",
+        Command::Cat(_) => "cat",
+        Command::Cp(_) => "cp",
+        Command::Stat(_) => "stat",
+        Command::Mkdir(_) => "mkdir",
+        Command::Rm(_) => "rm",
+        Command::Mv(_) => "mv",
+        Command::Df(_) => "df",
+    }
+}

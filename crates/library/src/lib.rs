@@ -1,1 +1,32 @@
-//! `library`.
+//! `library`: files of a lanefs server without a mount, for Rust programs. Every call blocks.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), library::Error> {
+//! # let options: library::ConnectOptions = todo!();
+//! let mut volume = library::Volume::connect(&options)?;
+//! let file = volume.create("/greeting".as_ref(), 0o644, false)?;
+//! volume.write_at(&file, 0, b"hello")?;
+//! volume.close(file)?;
+//! # Ok(()) }
+//! ```
+//! It joins `client` (what to ask) with `ring` (how it travels) on the calling thread, which it
+//! does not pin. It leaves formatting, local files and retry by people to its callers. Invariant:
+//! one [`Volume`] is one client of the server, and what a method has returned is durable there.
+#![forbid(unsafe_code)]
+
+mod error;
+mod lane;
+mod options;
+mod path;
+mod transfer;
+mod volume;
+
+pub use client::Refused;
+pub use error::Error;
+pub use lane::{hex_file, random};
+pub use options::{ConnectOptions, Identity};
+pub use transfer::Piece;
+pub use volume::{Dir, DirEntry, File, OpenFor, SetAttr, Volume};
+pub use wire::{
+    Attr, BULK_BYTES_MAX, FileKind, InodeNo, Secret, SetTime, Space, Stats, Status, Timestamp,
+};

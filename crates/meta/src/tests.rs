@@ -1,7 +1,8 @@
 //! A shard with its log, asked as a lane asks.
-#![allow(clippy::unwrap_used, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::wildcard_enum_match_arm, missing_docs)]
 
 mod attrs;
+mod directory;
 mod handles;
 mod listing;
 mod model;

@@ -299,18 +299,21 @@ impl Driver {
     pub(crate) fn quiesce(&mut self) -> bool {
         let mut completions = Vec::new();
         for _ in 0..100 {
-            let wait = if self.known.is_empty() { Wait::Ns(10_000_000) } else { Wait::No };
             if self.in_flight_count == 0 {
                 return true;
             }
-            if self.enter(wait).is_err() {
+            // What is only queued cannot be cancelled: let the kernel take it first.
+            if self.enter(Wait::No).is_err() {
                 return false;
             }
+            let at_once = Some(Timespec::new());
+            // Not found, or not yet ended: the loop asks again.
+            self.ring.submitter().register_sync_cancel(at_once, CancelBuilder::any().all()).ok();
             self.reap(&mut completions, usize::MAX);
             completions.clear();
-            let now = Some(Timespec::new());
-            // Not found, or not yet ended: the loop asks again.
-            self.ring.submitter().register_sync_cancel(now, CancelBuilder::any()).ok();
+            if self.in_flight_count > 0 && self.enter(Wait::Ns(10_000_000)).is_err() {
+                return false;
+            }
         }
         self.in_flight_count == 0
     }

@@ -16,7 +16,7 @@ use crate::objects::{FileState, Objects};
 use crate::tools::Tools;
 use door::{BufId, Bulk, Errno, Event, Object, ObjectStat, Ticket};
 use rustix::fs::{fstat, ftruncate};
-use std::fmt::Write as _;
+use std::io::Write as _;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 const INTERRUPTED: Errno = Errno(4);
@@ -83,17 +83,19 @@ impl ObjectPath {
     pub(crate) fn new(object: Object) -> Self {
         let shard = object.shard_index;
         let [.., upper, _] = object.inode.0.to_be_bytes();
-        let mut path = String::with_capacity(48);
-        let mut dir_ends = [0; 2];
-        // Writing to a string cannot fail.
-        write!(path, "{shard:02x}").ok();
-        dir_ends[0] = path.len();
-        write!(path, "/{upper:02x}").ok();
-        dir_ends[1] = path.len();
-        write!(path, "/{:016x}.{:x}", object.inode.0, object.stripe_index).ok();
         let mut bytes = [0; 48];
-        assert!(path.len() < bytes.len(), "4 + 1 + 2 + 1 + 16 + 1 + 8 bytes fit");
-        bytes[..path.len()].copy_from_slice(path.as_bytes());
+        let mut dir_ends = [0; 2];
+        let mut rest = &mut bytes[..];
+        let mut left_bytes = [0; 2];
+        // 4 + 1 + 2 + 1 + 16 + 1 + 8 bytes fit, and a NUL stays behind them.
+        let mut fits = write!(rest, "{shard:02x}").is_ok();
+        left_bytes[0] = rest.len();
+        fits &= write!(rest, "/{upper:02x}").is_ok();
+        left_bytes[1] = rest.len();
+        fits &= write!(rest, "/{:016x}.{:x}", object.inode.0, object.stripe_index).is_ok();
+        assert!(fits && !rest.is_empty(), "a path fits");
+        dir_ends[0] = bytes.len() - left_bytes[0];
+        dir_ends[1] = bytes.len() - left_bytes[1];
         Self { bytes, dir_ends, dirs: (shard, upper) }
     }
 }

@@ -64,7 +64,7 @@ enum Life {
     /// No turn was taken yet.
     New,
     On,
-    /// The brain is done; queued sends shall leave.
+    /// The brain is done; queued sends and letters shall leave.
     Stopping,
     Over,
 }
@@ -205,6 +205,9 @@ impl Parts {
             // Events that wait for this turn have spans in the arena, so it stays.
             self.perform();
             self.flush();
+            if self.life == Life::Over {
+                return Ok(false);
+            }
         }
         self.collect()?;
         let Self { tools, actions, .. } = self;
@@ -274,7 +277,7 @@ impl Parts {
 
     /// How long this turn may wait.
     fn wait(&mut self) -> Wait {
-        let busy = self.life == Life::New
+        let busy = self.life != Life::On
             || !self.tools.events.is_empty()
             || !self.groups_wanted.is_empty()
             || self.tools.driver.is_answered()
@@ -471,12 +474,15 @@ impl Parts {
     /// Lets what is queued leave, for a while.
     fn send_last(&mut self) -> io::Result<()> {
         let deadline = self.tools.now.mono.after_ms(STOP_MS_MAX);
-        while self.conns.is_sending() {
+        while self.conns.is_sending() || self.post.is_waiting() {
             let left_ns = deadline.since_ns(self.clock.read().mono);
             if left_ns == 0 {
                 break;
             }
-            self.tools.driver.enter(Wait::Ns(left_ns))?;
+            // Sister lanes do not tell when they have room again.
+            let retry_ns =
+                if self.post.is_waiting() { LETTER_RETRY_MS * 1_000_000 } else { left_ns };
+            self.tools.driver.enter(Wait::Ns(retry_ns.min(left_ns)))?;
             self.dispatch();
             self.flush();
         }

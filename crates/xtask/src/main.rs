@@ -1,2 +1,69 @@
-//! `xtask`.
-fn main() {}
+//! `cargo xtask`: the only entrance for chores. What CI runs is exactly `cargo xtask ci`.
+//!
+//! Invariant: a chore that could not do all of its work says what it left out, by name and reason.
+#![forbid(unsafe_code)]
+
+mod bench_seam;
+mod bench_statx;
+mod ci;
+mod needs;
+mod run;
+mod tidy;
+mod uring_switch;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Chores of the lanefs workspace.
+#[derive(Parser, Debug)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Subcommand, Debug)]
+enum Chore {
+    /// Everything that must be green: format, lints, tidy, build, all tests with real mounts
+    Ci,
+    /// Check the rules of the house that no compiler checks
+    Tidy,
+    /// Run only the end-to-end tests, or those whose names contain FILTER
+    E2e {
+        /// Part of a test's name
+        filter: Option<String>,
+    },
+    /// Measure
+    #[command(subcommand)]
+    Bench(Bench),
+}
+
+#[derive(Subcommand, Debug)]
+enum Bench {
+    /// A getattr through lane and door, without network, and the seam's share
+    Seam,
+    /// A forced statx through the mount against a null file system with one loopback exchange
+    Statx,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(&cli.chore) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("cargo xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(chore: &Chore) -> Result<()> {
+    match chore {
+        Chore::Ci => ci::run_everything(),
+        Chore::Tidy => tidy::run_alone(),
+        Chore::E2e { filter } => ci::e2e(filter.as_deref()),
+        Chore::Bench(Bench::Seam) => bench_seam::run(),
+        Chore::Bench(Bench::Statx) => bench_statx::run(),
+    }
+}

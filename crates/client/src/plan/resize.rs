@@ -1,8 +1,8 @@
 //! Resize: set a file's size where its bytes are, and answer with what it is then.
 //!
 //! ```text
-//! not open for writing: Open ─▶ (Reopen) ─▶ Truncate ─▶ Glimpse ─▶ Close(settle) ─▶ Getattr ─▶ size
-//! open for writing:                         Truncate ──────────────────────────────▶ Getattr ─▶ size
+//! closed: Open ─▶ (Reopen) ─▶ Truncate ─▶ Glimpse ─▶ Close(settle) ─▶ Getattr ─▶ size
+//! open:                       Truncate ──────────────────────────────▶ Getattr ─▶ size
 //! ```
 //! The open checks the permission and tells the metadata shard that the size is elsewhere; the
 //! close brings it back. A failure in between still closes.

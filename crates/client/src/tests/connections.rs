@@ -180,3 +180,17 @@ fn changed_frames_never_panic_and_the_call_survives() {
     }
     assert_eq!(rig.asked.len(), 1, "it is still being asked");
 }
+
+#[test]
+fn inode_numbers_that_nobody_made_are_stale() {
+    let mut rig = Rig::new(1);
+    for (id, inode) in [(1, 0), (2, 8 << 48 | 1), (3, 2 << 48), (4, u64::MAX)] {
+        let inode = InodeNo(inode);
+        rig.call(id, Call::Getattr(Getattr { inode }));
+        assert_eq!(rig.outcome(), Err(Status::Stale));
+        rig.call(id, Call::Read(wire::Read { inode, file_offset: 0, read_bytes: 1 }));
+        assert_eq!(rig.outcome(), Err(Status::Stale));
+    }
+    assert!(rig.asked.is_empty());
+    assert_eq!(rig.client.busy_count(), 0);
+}

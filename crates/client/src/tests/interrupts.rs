@@ -174,3 +174,17 @@ fn bytes_read_for_nobody_are_released() {
     assert_eq!(rig.released, [door::BufId(3)]);
     assert_eq!(rig.client.busy_count(), 0);
 }
+
+#[test]
+fn an_interrupt_lets_the_rest_of_a_call_go_on_for_a_while() {
+    let mut rig = Rig::new(1);
+    rig.call(1, GETATTR);
+    rig.interrupt(1);
+    let asked = rig.take();
+    let found = Entry { attr: attr(FILE, wire::attr_flag::SIZE_AT_DATA) };
+    rig.answer(&asked, &found.to_bytes());
+    assert!(rig.answers().is_empty());
+    assert_eq!(rig.take().head.op, Op::Glimpse);
+    rig.wait_ms(1_000);
+    assert_eq!(rig.outcome(), Err(Status::Interrupted));
+}

@@ -242,7 +242,6 @@ impl Rig {
             let bytes = turn.arena.get(span).to_vec();
             self.answered.push(Answered { call, result, bytes });
         }
-        self.wake_at = None;
         for action in actions {
             self.perform(&arena, action);
         }

@@ -76,6 +76,8 @@ fn only_a_registered_writer_settles() {
     }
     assert_eq!(close(&mut world, file, 1, None).transno, Transno(0));
     assert!(at_data(&mut world, file), "nothing was told, so the data shards know");
+    let late = close(&mut world, file, 1, Some(contents(9, 900)));
+    assert_eq!(late.transno, Transno(0), "a repetition may tell old news");
     assert_eq!(close(&mut world, InodeNo(99), 1, None).status, Status::Ok);
 }
 

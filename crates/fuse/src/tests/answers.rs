@@ -1,0 +1,434 @@
+//! Every op code: what the server is asked, and the bytes the kernel gets.
+
+use super::rig::{Replied, Rig, request, u32s, u64s};
+use super::{DIRECTORY, FILE, attr};
+use crate::abi::Opcode;
+use alloc::vec;
+use alloc::vec::Vec;
+use door::{BufId, Bulk, KernelSlot};
+use wire::{
+    Access, Attr, Bytes, Contents, Created, Entry, FileKind, Getattr, Getxattr, Glimpsed, Groups,
+    HandleId, InodeNo, Link, Lookup, Mkdir, Op, Read, Rename, SetTime, Setattr, Setxattr, Space,
+    Status, Symlink, Target, Timestamp, Truncate, Value, Wire, Write, Written,
+};
+
+/// `fuse_attr` of [`attr`].
+fn attr_bytes(attr: &Attr) -> Vec<u8> {
+    let mut bytes = u64s(&[attr.inode.0, 12_345, 32, u64::MAX, 200, 300]);
+    bytes.extend(u32s(&[9, 9, 9]));
+    bytes.extend(u32s(&[attr.kind.mode_bits() | 0o640, 3, 1001, 1002, 0, 65_536, 0]));
+    bytes
+}
+
+fn entry_bytes(attr: &Attr) -> Vec<u8> {
+    let mut bytes = u64s(&[attr.inode.0, 0, 0, 0, 0]);
+    bytes.extend(attr_bytes(attr));
+    bytes
+}
+
+fn attr_out_bytes(attr: &Attr) -> Vec<u8> {
+    let mut bytes = u64s(&[0, 0]);
+    bytes.extend(attr_bytes(attr));
+    bytes
+}
+
+fn open_bytes(handle: HandleId) -> Vec<u8> {
+    let mut bytes = u64s(&[handle.0]);
+    bytes.extend(u32s(&[1, 0]));
+    bytes
+}
+
+fn ok(slot: u32, payload: Vec<u8>) -> Replied {
+    Replied { slot: KernelSlot(slot), status: Status::Ok, payload, bulk: None }
+}
+
+fn with(mut head: Vec<u8>, tail: &[u8]) -> Vec<u8> {
+    head.extend(tail);
+    head
+}
+
+/// Asks, checks what the server is asked, answers with `body`.
+fn exchange(opcode: Opcode, args: &[u8], op: Op, wanted: &[u8], body: &[u8]) -> Replied {
+    let mut rig = Rig::new();
+    rig.ask(opcode, 7, DIRECTORY, args);
+    let asked = rig.take();
+    assert_eq!(asked.head.op, op);
+    assert_eq!(asked.body, wanted, "{opcode:?} asks {op:?}");
+    assert!(rig.replied.is_empty());
+    rig.answer(&asked, body);
+    rig.reply()
+}
+
+fn caller() -> wire::Caller<'static> {
+    wire::Caller { uid: 1001, gid: 1002, groups: Groups::Unknown }
+}
+
+fn name(bytes: &[u8]) -> wire::Name<'_> {
+    wire::Name::new(bytes).unwrap()
+}
+
+#[test]
+fn names_become_entries() {
+    let file = attr(FILE, FileKind::File);
+    let body = Entry { attr: file }.to_bytes();
+    let (caller, parent) = (caller(), DIRECTORY);
+
+    let wanted = Lookup { caller, parent, name: name(b"a") }.to_bytes();
+    let reply = exchange(Opcode::Lookup, b"a\0", Op::Lookup, &wanted, &body);
+    assert_eq!(reply, ok(7, entry_bytes(&file)));
+
+    let wanted = Mkdir { caller, parent, name: name(b"d"), mode: 0o1755 }.to_bytes();
+    let args = with(u32s(&[0o041_755, 0o22]), b"d\0");
+    let reply = exchange(Opcode::Mkdir, &args, Op::Mkdir, &wanted, &body);
+    assert_eq!(reply, ok(7, entry_bytes(&file)));
+
+    let ask = Symlink { caller, parent, name: name(b"s"), target: Bytes(b"../t") };
+    let reply = exchange(Opcode::Symlink, b"s\0../t\0", Op::Symlink, &ask.to_bytes(), &body);
+    assert_eq!(reply, ok(7, entry_bytes(&file)));
+
+    let wanted = Link { caller, inode: FILE, parent, name: name(b"l") }.to_bytes();
+    let args = with(u64s(&[FILE.0]), b"l\0");
+    let reply = exchange(Opcode::Link, &args, Op::Link, &wanted, &body);
+    assert_eq!(reply, ok(7, entry_bytes(&file)));
+
+    let wanted = wire::Create {
+        caller,
+        parent,
+        name: name(b"n"),
+        mode: 0o600,
+        exclusive: true,
+        read: false,
+        handle: None,
+    };
+    let args = with(u32s(&[0o100_600, 0, 0, 0]), b"n\0");
+    let created = Created { attr: file, made: true }.to_bytes();
+    let reply = exchange(Opcode::Mknod, &args, Op::Create, &wanted.to_bytes(), &created);
+    assert_eq!(reply, ok(7, entry_bytes(&file)));
+}
+
+#[test]
+fn names_go_and_move() {
+    let (caller, parent) = (caller(), DIRECTORY);
+    let wanted = wire::Unlink { caller, parent, name: name(b"a") }.to_bytes();
+    let reply = exchange(Opcode::Unlink, b"a\0", Op::Unlink, &wanted, &[]);
+    assert_eq!(reply, ok(7, vec![]));
+
+    let reply = exchange(Opcode::Rmdir, b"a\0", Op::Rmdir, &wanted, &[]);
+    assert_eq!(reply, ok(7, vec![]));
+
+    let mut rename = Rename {
+        caller,
+        parent,
+        name: name(b"old"),
+        new_parent: InodeNo::ROOT,
+        new_name: name(b"new"),
+        no_replace: false,
+    };
+    let args = with(u64s(&[1]), b"old\0new\0");
+    let reply = exchange(Opcode::Rename, &args, Op::Rename, &rename.to_bytes(), &[]);
+    assert_eq!(reply, ok(7, vec![]));
+    rename.no_replace = true;
+    let args = with(u64s(&[1, 1]), b"old\0new\0");
+    let reply = exchange(Opcode::Rename2, &args, Op::Rename, &rename.to_bytes(), &[]);
+    assert_eq!(reply, ok(7, vec![]));
+}
+
+#[test]
+fn attributes_and_links_are_read() {
+    let directory = attr(DIRECTORY, FileKind::Directory);
+    let body = Entry { attr: directory }.to_bytes();
+    let wanted = Getattr { inode: DIRECTORY }.to_bytes();
+    let reply = exchange(Opcode::Getattr, &u64s(&[0, 0]), Op::Getattr, &wanted, &body);
+    assert_eq!(reply, ok(7, attr_out_bytes(&directory)));
+
+    let body = Target { target: Bytes(b"/else/where") }.to_bytes();
+    let reply = exchange(Opcode::Readlink, &[], Op::Readlink, &wanted, &body);
+    assert_eq!(reply, ok(7, b"/else/where".to_vec()));
+
+    let ask = Access { caller: caller(), inode: DIRECTORY, mask: 3 }.to_bytes();
+    let reply = exchange(Opcode::Access, &u32s(&[3, 0]), Op::Access, &ask, &[]);
+    assert_eq!(reply, ok(7, vec![]));
+
+    let space = Space {
+        total_bytes: 409_600,
+        free_bytes: 40_960,
+        available_bytes: 8_192,
+        inode_count: 10,
+        inode_free_count: 90,
+    };
+    let reply = exchange(Opcode::Statfs, &[], Op::Statfs, &wanted, &space.to_bytes());
+    let mut payload = u64s(&[100, 10, 2, 100, 90]);
+    payload.extend(u32s(&[4096, 255, 4096, 0, 0, 0, 0, 0, 0, 0]));
+    assert_eq!(reply, ok(7, payload));
+}
+
+/// `fuse_setattr_in`.
+fn setattr_args(valid: u32, size_bytes: u64, mode: u32) -> Vec<u8> {
+    let mut args = u32s(&[valid, 0]);
+    args.extend(u64s(&[0, size_bytes, 0, 10, 20, 30]));
+    args.extend(u32s(&[1, 2, 3, mode, 0, 55, 66, 0]));
+    args
+}
+
+#[test]
+fn setattr_sets_what_is_named() {
+    let file = attr(FILE, FileKind::File);
+    let body = Entry { attr: file }.to_bytes();
+    let nothing = Setattr {
+        caller: caller(),
+        inode: DIRECTORY,
+        mode: None,
+        uid: None,
+        gid: None,
+        atime: SetTime::Keep,
+        mtime: SetTime::Keep,
+    };
+    let at = |secs, nanos| SetTime::At(Timestamp { secs, nanos });
+    let cases = [
+        (1, Setattr { mode: Some(0o7644), ..nothing }),
+        (2, Setattr { uid: Some(55), ..nothing }),
+        (4, Setattr { gid: Some(66), ..nothing }),
+        (16, Setattr { atime: at(10, 1), ..nothing }),
+        (32, Setattr { mtime: at(20, 2), ..nothing }),
+        (16 | 128, Setattr { atime: SetTime::Now, ..nothing }),
+        (32 | 256 | 1024, Setattr { mtime: SetTime::Now, ..nothing }),
+    ];
+    for (valid, wanted) in cases {
+        let args = setattr_args(valid, 0, 0o107_644);
+        let reply = exchange(Opcode::Setattr, &args, Op::Setattr, &wanted.to_bytes(), &body);
+        assert_eq!(reply, ok(7, attr_out_bytes(&file)));
+    }
+    let wanted = Getattr { inode: DIRECTORY }.to_bytes();
+    let reply = exchange(Opcode::Setattr, &setattr_args(64, 0, 0), Op::Getattr, &wanted, &body);
+    assert_eq!(reply, ok(7, attr_out_bytes(&file)), "nothing to set");
+}
+
+#[test]
+fn setattr_sets_the_size_first_and_then_the_rest() {
+    let file = attr(FILE, FileKind::File);
+    let mut rig = Rig::new();
+    rig.ask(Opcode::Setattr, 7, FILE, &setattr_args(8 | 64 | 1, 99, 0o600));
+    let truncate = rig.take();
+    let wanted = Truncate { inode: FILE, size_bytes: 99 }.to_bytes();
+    assert_eq!((truncate.head.op, &truncate.body), (Op::Truncate, &wanted));
+    rig.answer(&truncate, &[]);
+    let getattr = rig.take();
+    rig.answer(&getattr, &Entry { attr: file }.to_bytes());
+    assert!(rig.replied.is_empty());
+    let setattr = rig.take();
+    assert_eq!(Setattr::decode_all(&setattr.body).unwrap().mode, Some(0o600));
+    rig.answer(&setattr, &Entry { attr: file }.to_bytes());
+    assert_eq!(rig.reply(), ok(7, attr_out_bytes(&file)));
+}
+
+#[test]
+fn a_size_that_needs_groups_is_still_set() {
+    let file = attr(FILE, FileKind::File);
+    let mut rig = Rig::new();
+    rig.ask(Opcode::Setattr, 7, FILE, &setattr_args(8 | 1, 99, 0o600));
+    let open = rig.take();
+    assert_eq!(open.head.op, Op::Open);
+    rig.fail(&open, Status::NeedGroups);
+    rig.groups(Some(&[5]));
+    let ops = [Op::Open, Op::Truncate, Op::Glimpse, Op::Close, Op::Getattr, Op::Setattr];
+    for op in ops {
+        let asked = rig.take();
+        assert_eq!(asked.head.op, op);
+        let contents = Contents { size_bytes: 99, allocated_bytes: 0, write_time: None };
+        let body = match op {
+            Op::Truncate | Op::Close => vec![],
+            Op::Glimpse => Glimpsed { contents }.to_bytes(),
+            _ => Entry { attr: file }.to_bytes(),
+        };
+        rig.answer(&asked, &body);
+    }
+    assert_eq!(rig.reply(), ok(7, attr_out_bytes(&file)));
+}
+
+#[test]
+fn files_are_opened_read_written_and_closed() {
+    let file = attr(FILE, FileKind::File);
+    let mut rig = Rig::new();
+    // O_RDWR
+    rig.ask(Opcode::Open, 1, FILE, &u32s(&[2, 0]));
+    let asked = rig.take();
+    let open = wire::Open::decode_all(&asked.body).unwrap();
+    assert!(open.read && open.handle.write && !open.execute);
+    rig.answer(&asked, &Entry { attr: file }.to_bytes());
+    assert_eq!(rig.reply(), ok(1, open_bytes(open.handle.id)));
+    let handle = open.handle.id;
+
+    let args = [u64s(&[handle.0, 500]), u32s(&[5 << 20, 0]), u64s(&[0, 0])].concat();
+    rig.ask(Opcode::Read, 2, FILE, &args);
+    let asked = rig.take();
+    let wanted = Read { inode: FILE, file_offset: 500, read_bytes: 1 << 20 };
+    assert_eq!(Read::decode_all(&asked.body), Ok(wanted));
+    let bulk = Bulk { buf: BufId(8), start: 3, bulk_bytes: 10, crc32c: 1 };
+    rig.send(&asked, Status::Ok, &[], Some(bulk));
+    let reply = rig.reply();
+    assert_eq!((reply.status, reply.bulk), (Status::Ok, Some(bulk)));
+    assert_eq!(rig.released, [BufId(8)]);
+
+    let data = Bulk { buf: BufId(9), start: 0, bulk_bytes: 100, crc32c: 2 };
+    for (flags, write_flags, append) in [(0, 0, false), (0o2000, 0, true), (0o2000, 1, false)] {
+        let args = [u64s(&[handle.0, 600]), u32s(&[100, write_flags]), u64s(&[0])].concat();
+        let args = with(args, &u32s(&[flags, 0]));
+        let bytes = request(Opcode::Write as u32, 3, FILE, &args);
+        rig.ask_bytes(Some(3), bytes, Some(data));
+        let asked = rig.take();
+        let wanted = Write { inode: FILE, file_offset: 600, append };
+        assert_eq!(Write::decode_all(&asked.body), Ok(wanted));
+        assert_eq!(asked.bulk, Some(data));
+        let written = Written { file_offset: 600, written_bytes: 100 };
+        rig.answer(&asked, &written.to_bytes());
+        assert_eq!(rig.reply(), ok(3, u32s(&[100, 0])));
+    }
+    assert_eq!(rig.released, [BufId(8)], "the kernel's data need no release");
+
+    for opcode in [Opcode::Flush, Opcode::Fsync] {
+        rig.ask(opcode, 4, FILE, &u64s(&[handle.0, 0, 0]));
+        assert_eq!(rig.reply(), ok(4, vec![]));
+    }
+    rig.ask(Opcode::Release, 5, FILE, &u64s(&[handle.0, 0, 0]));
+    assert_eq!(rig.reply(), ok(5, vec![]), "answered before the server knows");
+    assert_eq!(rig.take().head.op, Op::Glimpse);
+}
+
+#[test]
+fn executing_asks_for_that_permission_alone() {
+    let mut rig = Rig::new();
+    rig.ask(Opcode::Open, 1, FILE, &u32s(&[0o40, 0]));
+    let open = rig.take();
+    let open = wire::Open::decode_all(&open.body).unwrap();
+    assert!(open.execute && !open.read && !open.handle.write);
+}
+
+#[test]
+fn create_makes_and_opens() {
+    let file = attr(FILE, FileKind::File);
+    let mut rig = Rig::new();
+    // O_WRONLY | O_EXCL
+    let args = with(u32s(&[0o201, 0o100_644, 0o22, 0]), b"new\0");
+    rig.ask(Opcode::Create, 7, DIRECTORY, &args);
+    let asked = rig.take();
+    let create = wire::Create::decode_all(&asked.body).unwrap();
+    assert!(create.exclusive && !create.read && create.handle.unwrap().write);
+    assert_eq!((create.mode, create.name.bytes()), (0o644, &b"new"[..]));
+    rig.answer(&asked, &Created { attr: file, made: true }.to_bytes());
+    let payload = with(entry_bytes(&file), &open_bytes(create.handle.unwrap().id));
+    assert_eq!(rig.reply(), ok(7, payload));
+}
+
+#[test]
+fn create_empties_a_file_that_was_there() {
+    let file = attr(FILE, FileKind::File);
+    let mut rig = Rig::new();
+    // O_WRONLY | O_TRUNC
+    let args = with(u32s(&[0o1001, 0o100_644, 0, 0]), b"old\0");
+    rig.ask(Opcode::Create, 7, DIRECTORY, &args);
+    let asked = rig.take();
+    let create = wire::Create::decode_all(&asked.body).unwrap();
+    rig.answer(&asked, &Created { attr: file, made: false }.to_bytes());
+    let truncate = rig.take();
+    let wanted = Truncate { inode: FILE, size_bytes: 0 };
+    assert_eq!(Truncate::decode_all(&truncate.body), Ok(wanted));
+    rig.answer(&truncate, &[]);
+    let getattr = rig.take();
+    rig.answer(&getattr, &Entry { attr: file }.to_bytes());
+    let payload = with(entry_bytes(&file), &open_bytes(create.handle.unwrap().id));
+    assert_eq!(rig.reply(), ok(7, payload));
+}
+
+#[test]
+fn extended_attributes() {
+    let (caller, inode) = (caller(), DIRECTORY);
+    let ask = Setxattr { caller, inode, name: Bytes(b"user.a"), value: Bytes(b"xyz"), flags: 1 };
+    let args = with(u32s(&[3, 1]), b"user.a\0xyz");
+    let reply = exchange(Opcode::Setxattr, &args, Op::Setxattr, &ask.to_bytes(), &[]);
+    assert_eq!(reply, ok(7, vec![]));
+
+    let ask = Getxattr { caller, inode, name: Bytes(b"user.a") }.to_bytes();
+    let reply = exchange(Opcode::Removexattr, b"user.a\0", Op::Removexattr, &ask, &[]);
+    assert_eq!(reply, ok(7, vec![]));
+
+    let body = Value { value: Bytes(b"xyz") }.to_bytes();
+    let get = |buffer_bytes: u32| {
+        let args = with(u32s(&[buffer_bytes, 0]), b"user.a\0");
+        exchange(Opcode::Getxattr, &args, Op::Getxattr, &ask, &body)
+    };
+    assert_eq!(get(0), ok(7, u32s(&[3, 0])));
+    assert_eq!(get(3), ok(7, b"xyz".to_vec()));
+    assert_eq!(get(2).status, Status::Range);
+
+    let ask = wire::Listxattr { caller, inode }.to_bytes();
+    let body = Value { value: Bytes(b"user.a\0user.b\0") }.to_bytes();
+    let list = |buffer_bytes: u32| {
+        exchange(Opcode::Listxattr, &u32s(&[buffer_bytes, 0]), Op::Listxattr, &ask, &body)
+    };
+    assert_eq!(list(0), ok(7, u32s(&[14, 0])));
+    assert_eq!(list(100), ok(7, b"user.a\0user.b\0".to_vec()));
+    assert_eq!(list(13).status, Status::Range);
+}
+
+#[test]
+fn directories_need_the_permission_to_read_and_no_handle() {
+    let ask = Access { caller: caller(), inode: DIRECTORY, mask: 4 }.to_bytes();
+    let reply = exchange(Opcode::Opendir, &u32s(&[0, 0]), Op::Access, &ask, &[]);
+    assert_eq!(reply, ok(7, vec![0; 16]));
+    let mut rig = Rig::new();
+    rig.ask(Opcode::Opendir, 7, DIRECTORY, &u32s(&[0, 0]));
+    let asked = rig.take();
+    rig.fail(&asked, Status::Access);
+    assert_eq!(rig.status(), Status::Access);
+    for opcode in [Opcode::Releasedir, Opcode::Fsyncdir, Opcode::Destroy] {
+        rig.ask(opcode, 8, DIRECTORY, &u64s(&[0, 0, 0]));
+        assert_eq!(rig.reply(), ok(8, vec![]));
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_here() {
+    let cases: [(Opcode, Vec<u8>, Status); 12] = [
+        (Opcode::Lookup, b"..\0".to_vec(), Status::Invalid),
+        (Opcode::Lookup, b"no end".to_vec(), Status::Invalid),
+        (Opcode::Lookup, with(vec![b'x'; 256], b"\0"), Status::NameTooLong),
+        (Opcode::Mknod, with(u32s(&[0o010_644, 0, 0, 0]), b"fifo\0"), Status::NotPermitted),
+        (Opcode::Rename2, with(u64s(&[1, 2]), b"a\0b\0"), Status::Invalid),
+        (Opcode::Rename2, with(u64s(&[1, 4]), b"a\0b\0"), Status::Invalid),
+        (Opcode::Setattr, setattr_args(8, 1 << 63, 0), Status::TooLarge),
+        (Opcode::Read, u64s(&[0, 1 << 63, 0, 0, 0]), Status::Invalid),
+        (Opcode::Write, u64s(&[0, 0, 100, 0, 0]), Status::Io),
+        (Opcode::Access, u32s(&[8, 0]), Status::Invalid),
+        (Opcode::Setxattr, with(u32s(&[4, 0]), b"user.a\0xyz"), Status::Invalid),
+        (Opcode::Getattr, vec![], Status::Ok),
+    ];
+    for (opcode, args, status) in cases {
+        let mut rig = Rig::new();
+        rig.ask(opcode, 7, FILE, &args);
+        if status == Status::Ok {
+            assert_eq!(rig.asked.len(), 1, "GETATTR needs no arguments of ours");
+            continue;
+        }
+        assert_eq!(rig.status(), status, "{opcode:?}");
+        assert!(rig.asked.is_empty());
+    }
+    let mut rig = Rig::new();
+    // POLL, IOCTL, COPY_FILE_RANGE, STATX, nonsense.
+    for opcode in [40, 39, 47, 52, 0, 9999] {
+        rig.ask_bytes(Some(7), request(opcode, 7, FILE, &[0; 64]), None);
+        assert_eq!(rig.status(), Status::NotImplemented);
+    }
+    rig.ask_bytes(Some(7), vec![1, 2, 3], None);
+    assert_eq!(rig.status(), Status::Invalid, "shorter than a header");
+}
+
+#[test]
+fn errors_of_our_own_are_no_errno() {
+    let mut rig = Rig::new();
+    rig.ask(Opcode::Getattr, 7, FILE, &[]);
+    for _ in 0..=8 {
+        let asked = rig.take();
+        rig.fail(&asked, Status::WrongLane);
+    }
+    assert_eq!(rig.status(), Status::Io);
+}

@@ -1,0 +1,183 @@
+//! Directories: complete and in order whatever the buffer's size, with a server that serves
+//! 100,000 names.
+
+use super::rig::{Rig, u32s, u64s};
+use super::std::collections::BTreeMap;
+use super::{DIRECTORY, Dice, attr};
+use crate::abi::Opcode;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use wire::{
+    Dirent, FileKind, InodeNo, List, Listing, Name, Op, Readdir, Status, Wire, Writer, attr_flag,
+};
+
+/// One record of the kernel's buffer.
+#[derive(Debug, PartialEq, Eq)]
+struct Record {
+    node: Option<u64>,
+    inode: u64,
+    position: u64,
+    kind: u32,
+    name: String,
+}
+
+fn records(bytes: &[u8], plus: bool) -> Vec<Record> {
+    let u32_at = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap());
+    let u64_at = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap());
+    let mut found = Vec::new();
+    let mut at = 0;
+    while at < bytes.len() {
+        assert_eq!(at % 8, 0);
+        let node = plus.then(|| u64_at(at));
+        at += if plus { 128 } else { 0 };
+        let name_bytes = u32_at(at + 16) as usize;
+        let name = String::from_utf8(bytes[at + 24..at + 24 + name_bytes].to_vec()).unwrap();
+        let (inode, position, kind) = (u64_at(at), u64_at(at + 8), u32_at(at + 20));
+        found.push(Record { node, inode, position, kind, name });
+        at += (24 + name_bytes).next_multiple_of(8);
+    }
+    assert_eq!(at, bytes.len(), "records end where the buffer does");
+    found
+}
+
+/// A directory at the server: names by cookie.
+struct Directory {
+    names: BTreeMap<u64, String>,
+}
+
+impl Directory {
+    fn new(count: u64) -> Self {
+        // Cookies with holes; the first is the smallest there is.
+        let name = |n: u64| format!("{n:0width$}", width = 1 + (n % 40) as usize);
+        Self { names: (0..count).map(|n| (1 + n * 3, name(n))).collect() }
+    }
+
+    /// The server's reply body.
+    fn list(&self, ask: &Readdir<'_>) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut count = 0;
+        let mut end = true;
+        for (cookie, name) in self.names.range(ask.cookie + 1..) {
+            let inode = InodeNo((3 << 48) | cookie);
+            let mut attr = attr(inode, FileKind::File);
+            if cookie % 2 == 0 {
+                attr.flags = attr_flag::SIZE_AT_DATA;
+            }
+            let dirent = Dirent {
+                cookie: *cookie,
+                inode,
+                kind: FileKind::File,
+                name: Name::new(name.as_bytes()).unwrap(),
+                attr: ask.attrs.then_some(attr),
+            };
+            let before = bytes.len();
+            dirent.encode(&mut Writer::new(&mut bytes));
+            if bytes.len() + 13 > ask.listing_bytes_max as usize {
+                bytes.truncate(before);
+                end = false;
+                break;
+            }
+            count += 1;
+        }
+        Listing { parent: InodeNo::ROOT, end, entries: List::new(count, &bytes) }.to_bytes()
+    }
+}
+
+fn read_at(rig: &mut Rig, directory: &Directory, opcode: Opcode, at: u64, size: u32) -> Vec<u8> {
+    let args = [u64s(&[0, at]), u32s(&[size, 0]), u64s(&[0, 0])].concat();
+    rig.ask(opcode, 7, DIRECTORY, &args);
+    let asked = rig.take();
+    assert_eq!(asked.head.op, Op::Readdir);
+    let ask = Readdir::decode_all(&asked.body).unwrap();
+    assert!(ask.listing_bytes_max >= 512 && ask.listing_bytes_max <= 131_072);
+    let body = directory.list(&ask);
+    rig.answer(&asked, &body);
+    let reply = rig.reply();
+    assert_eq!(reply.status, Status::Ok);
+    assert!(reply.payload.len() <= size as usize);
+    reply.payload
+}
+
+fn read_all(directory: &Directory, opcode: Opcode, size: impl Fn(&mut Dice) -> u32) -> Vec<Record> {
+    let mut rig = Rig::new();
+    let mut dice = Dice(77);
+    let mut all: Vec<Record> = Vec::new();
+    loop {
+        let at = all.last().map_or(0, |record| record.position);
+        let bytes = read_at(&mut rig, directory, opcode, at, size(&mut dice));
+        let some = records(&bytes, opcode == Opcode::Readdirplus);
+        if some.is_empty() {
+            return all;
+        }
+        all.extend(some);
+    }
+}
+
+fn check(directory: &Directory, all: &[Record]) {
+    let names: Vec<_> = all.iter().map(|record| record.name.as_str()).collect();
+    assert_eq!(names[..2], [".", ".."]);
+    assert_eq!((all[0].inode, all[1].inode), (DIRECTORY.0, 1));
+    assert!(names[2..].iter().eq(directory.names.values()), "complete and in order");
+    assert!(all.windows(2).all(|pair| pair[0].position < pair[1].position));
+}
+
+#[test]
+fn a_hundred_thousand_names_come_complete() {
+    let directory = Directory::new(100_000);
+    check(&directory, &read_all(&directory, Opcode::Readdir, |_| 32_768));
+    check(&directory, &read_all(&directory, Opcode::Readdirplus, |_| 1 << 20));
+}
+
+#[test]
+fn buffers_of_any_size_give_the_same_listing() {
+    let directory = Directory::new(500);
+    for opcode in [Opcode::Readdir, Opcode::Readdirplus] {
+        let all = read_all(&directory, opcode, |dice| 208 + dice.roll(3_000) as u32);
+        check(&directory, &all);
+    }
+}
+
+#[test]
+fn an_empty_directory_has_its_dots() {
+    let directory = Directory::new(0);
+    let all = read_all(&directory, Opcode::Readdir, |_| 4096);
+    check(&directory, &all);
+    assert_eq!(all.len(), 2);
+}
+
+#[test]
+fn a_listing_goes_on_although_names_came_and_went() {
+    let mut directory = Directory::new(50);
+    let mut rig = Rig::new();
+    let first = records(&read_at(&mut rig, &directory, Opcode::Readdir, 0, 600), false);
+    let last = first.last().unwrap();
+    // The name it stopped at goes, one comes before and one behind.
+    directory.names.remove(&(last.position - 2));
+    directory.names.insert(2, "before".to_string());
+    directory.names.insert(last.position - 1, "behind".to_string());
+    let at = last.position;
+    let next = records(&read_at(&mut rig, &directory, Opcode::Readdir, at, 600), false);
+    assert_eq!(next[0].name, "behind");
+}
+
+#[test]
+fn attributes_are_left_out_where_the_size_is_elsewhere() {
+    let directory = Directory::new(4);
+    let all = read_all(&directory, Opcode::Readdirplus, |_| 8192);
+    let nodes: Vec<_> = all.iter().map(|record| record.node.unwrap()).collect();
+    let inode = |cookie: u64| (3 << 48) | cookie;
+    assert_eq!(nodes, [0, 0, inode(1), 0, inode(7), 0]);
+    assert!(all.iter().all(|record| record.kind == 8 || record.kind == 4));
+}
+
+#[test]
+fn a_buffer_too_small_for_one_name_is_an_error() {
+    let directory = Directory::new(4);
+    let mut rig = Rig::new();
+    rig.ask(Opcode::Readdir, 7, DIRECTORY, &[u64s(&[0, 0]), u32s(&[16, 0])].concat());
+    let asked = rig.take();
+    let body = directory.list(&Readdir::decode_all(&asked.body).unwrap());
+    rig.answer(&asked, &body);
+    assert_eq!(rig.status(), Status::Invalid, "an empty answer would mean the end");
+}

@@ -1,0 +1,304 @@
+//! The command line, as a newcomer reads it in `--help`.
+//!
+//! It says what may be asked; each command's own file says what happens.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// What every `--help` ends with.
+pub(crate) const EXIT_CODES: &str = "\
+Exit codes:
+  0  done
+  1  failed, or failed for some of the files; stderr says why
+  2  the command line makes no sense
+  3  the server is not reachable
+  4  the secret was refused, or the server does not know it
+  5  this machine or user cannot mount";
+
+/// lanefs: files of many machines in one place, without a kernel module.
+///
+/// Start with `lanefs up ./mnt`: it makes a store beside ./mnt, serves it, mounts it on ./mnt and
+/// stays until Ctrl-C. Files put into ./mnt are kept in ./mnt.lanefs.
+#[derive(Parser, Debug)]
+#[command(name = "lanefs", version, after_help = EXIT_CODES, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    /// Make a store if there is none, serve it and mount it on DIR, all in one
+    #[command(after_help = EXIT_CODES)]
+    Up(Up),
+    /// Serve a store to the network, without mounting it
+    #[command(after_help = EXIT_CODES)]
+    Serve(Serve),
+    /// Mount the file system of a server on DIR
+    #[command(after_help = EXIT_CODES)]
+    Mount(Mount),
+    /// Unmount DIR
+    #[command(after_help = EXIT_CODES)]
+    Umount(Umount),
+    /// List directories of a server, without a mount
+    #[command(after_help = EXIT_CODES)]
+    Ls(Ls),
+    /// Print files of a server, without a mount
+    #[command(after_help = EXIT_CODES)]
+    Cat(Paths),
+    /// Copy files to, from or within a server, without a mount
+    #[command(after_help = EXIT_CODES)]
+    Cp(Cp),
+    /// Show all that is known about a file of a server
+    #[command(after_help = EXIT_CODES)]
+    Stat(Paths),
+    /// Make directories on a server
+    #[command(after_help = EXIT_CODES)]
+    Mkdir(Mkdir),
+    /// Remove files of a server
+    #[command(after_help = EXIT_CODES)]
+    Rm(Rm),
+    /// Rename or move files within a server
+    #[command(after_help = EXIT_CODES)]
+    Mv(Mv),
+    /// Show how much space a server's file system has
+    #[command(after_help = EXIT_CODES)]
+    Df(Df),
+}
+
+/// How requests of the kernel are carried.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Transport {
+    /// io_uring queues where the kernel allows them, else /dev/fuse
+    Auto,
+    /// Per-core io_uring queues (kernel 6.14 or later, module parameter enable_uring=Y)
+    Uring,
+    /// /dev/fuse, one channel per lane
+    Classic,
+}
+
+impl Transport {
+    /// As it is written on a command line.
+    pub(crate) const fn text(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Uring => "uring",
+            Self::Classic => "classic",
+        }
+    }
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct SecretFile {
+    /// File with the secret [default: $LANEFS_SECRET_FILE, else lanefs/secret in the user's
+    /// configuration folder]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) secret_file: Option<PathBuf>,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Up {
+    /// Where to mount; made if missing, must be empty
+    pub(crate) dir: PathBuf,
+    /// Where the data lies; made at the first start [default: DIR.lanefs, beside DIR]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) store: Option<PathBuf>,
+    /// Address to serve on [default: 127.0.0.1:7117, or the next free port]
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) listen: Option<String>,
+    /// Lanes (pinned threads) of the server and of the mount [default: one per core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) lanes: Option<u16>,
+    /// Go to the background once everything runs; a log file is kept beside the store
+    #[arg(short = 'd', long)]
+    pub(crate) detach: bool,
+    /// How requests of the kernel are carried
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = Transport::Auto)]
+    pub(crate) fuse: Transport,
+    #[command(flatten)]
+    pub(crate) secret: SecretFile,
+    /// This is the process in the background: say READY, then write to this file.
+    #[arg(long, hide = true, value_name = "LOG")]
+    pub(crate) in_background: Option<PathBuf>,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Serve {
+    /// Where the data lies; made if there is none
+    #[arg(long, value_name = "PATH")]
+    pub(crate) store: PathBuf,
+    /// Address to serve on
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7117")]
+    pub(crate) listen: String,
+    /// Lanes (pinned threads) [default: one per core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) lanes: Option<u16>,
+    #[command(flatten)]
+    pub(crate) secret: SecretFile,
+    /// A further export; with =no-root-squash its clients' root acts as root. The default export
+    /// is nameless and turns root into nobody
+    #[arg(long = "export", value_name = "NAME[=no-root-squash]")]
+    pub(crate) exports: Vec<String>,
+    /// The listening socket is handed in as standard input.
+    #[arg(long, hide = true)]
+    pub(crate) listen_on_stdin: bool,
+    /// End when this parent process ends.
+    #[arg(long, hide = true, value_name = "PID")]
+    pub(crate) parent_pid: Option<u32>,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Mount {
+    /// The server: HOST or HOST:PORT
+    pub(crate) address: String,
+    /// Where to mount; an existing, empty directory
+    pub(crate) dir: PathBuf,
+    /// Which export to mount [default: the nameless one, where root is nobody]
+    #[arg(long, value_name = "NAME", default_value = "")]
+    pub(crate) export: String,
+    #[command(flatten)]
+    pub(crate) secret: SecretFile,
+    /// How requests of the kernel are carried
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = Transport::Auto)]
+    pub(crate) fuse: Transport,
+    /// Lanes (pinned threads) [default: one per core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) lanes: Option<u16>,
+    /// Go to the background once mounted
+    #[arg(short = 'd', long)]
+    pub(crate) detach: bool,
+    /// This is the process in the background: say READY, then write to this file.
+    #[arg(long, hide = true, value_name = "LOG")]
+    pub(crate) in_background: Option<PathBuf>,
+    /// End when this parent process ends.
+    #[arg(long, hide = true, value_name = "PID")]
+    pub(crate) parent_pid: Option<u32>,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Umount {
+    /// What to unmount
+    pub(crate) dir: PathBuf,
+    /// If it is in use, take it out of the tree anyway; its users keep it until they let go
+    #[arg(short, long)]
+    pub(crate) lazy: bool,
+}
+
+/// As whom and where to.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Access {
+    #[command(flatten)]
+    pub(crate) secret: SecretFile,
+    /// Which export to use [default: the nameless one, where root is nobody]
+    #[arg(long, value_name = "NAME", default_value = "")]
+    pub(crate) export: String,
+    /// Seconds to wait for the server before giving up
+    #[arg(long, value_name = "SECONDS", default_value_t = 5)]
+    pub(crate) connect_timeout: u32,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Paths {
+    /// lanefs://HOST:PORT/path
+    #[arg(required = true, value_name = "URL")]
+    pub(crate) paths: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) access: Access,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Ls {
+    /// lanefs://HOST:PORT/path
+    #[arg(required = true, value_name = "URL")]
+    pub(crate) paths: Vec<OsString>,
+    /// One line each, with mode, owner, size and time
+    #[arg(short = 'l')]
+    pub(crate) long: bool,
+    /// Names that begin with a dot, too
+    #[arg(short = 'a', long)]
+    pub(crate) all: bool,
+    /// Directories themselves, not what is in them
+    #[arg(short = 'd', long)]
+    pub(crate) directory: bool,
+    #[command(flatten)]
+    pub(crate) access: Access,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Cp {
+    /// What to copy, then where to: paths or lanefs://HOST:PORT/path
+    #[arg(required = true, num_args = 2.., value_name = "SOURCE... DEST")]
+    pub(crate) paths: Vec<OsString>,
+    /// Directories with all that is in them
+    #[arg(short = 'r', short_alias = 'R', long)]
+    pub(crate) recursive: bool,
+    /// Keep mode, owner and times
+    #[arg(short, long)]
+    pub(crate) preserve: bool,
+    #[command(flatten)]
+    pub(crate) access: Access,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Mkdir {
+    /// lanefs://HOST:PORT/path
+    #[arg(required = true, value_name = "URL")]
+    pub(crate) paths: Vec<OsString>,
+    /// Parents too, and no error if it exists
+    #[arg(short, long)]
+    pub(crate) parents: bool,
+    #[command(flatten)]
+    pub(crate) access: Access,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Rm {
+    /// lanefs://HOST:PORT/path
+    #[arg(value_name = "URL", required_unless_present = "force")]
+    pub(crate) paths: Vec<OsString>,
+    /// Directories with all that is in them
+    #[arg(short = 'r', short_alias = 'R', long)]
+    pub(crate) recursive: bool,
+    /// No error for what does not exist
+    #[arg(short, long)]
+    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) access: Access,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Mv {
+    /// What to move, then where to: lanefs://HOST:PORT/path, all on one server
+    #[arg(required = true, num_args = 2.., value_name = "SOURCE... DEST")]
+    pub(crate) paths: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) access: Access,
+}
+
+#[derive(Args, Clone, Debug)]
+#[command(disable_help_flag = true)]
+pub(crate) struct Df {
+    /// lanefs://HOST:PORT
+    #[arg(required = true, value_name = "URL")]
+    pub(crate) paths: Vec<OsString>,
+    /// Sizes with a unit, in powers of 1024
+    #[arg(short = 'h', long = "human-readable")]
+    pub(crate) human: bool,
+    /// Print help (-h is taken)
+    #[arg(long, action = clap::ArgAction::Help)]
+    pub(crate) help: Option<bool>,
+    #[command(flatten)]
+    pub(crate) access: Access,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_table_of_arguments_is_sound() {
+        Cli::command().debug_assert();
+    }
+}

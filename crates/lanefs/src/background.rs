@@ -1,0 +1,101 @@
+//! Going to the background: the command starts itself again in a session of its own, shows what
+//! that one says until it is ready or has failed, and leaves it alone.
+//!
+//! ```text
+//! foreground ── starts ──▶ background (--in-background LOG), its output in a pipe
+//!     ◀── lines, copied to the terminal and to LOG ──
+//!     ◀── READY ──          from here on the background writes to LOG itself
+//! ```
+
+use crate::exit::{Code, Exit};
+use crate::{out, signals};
+use anyhow::{Context as _, Result};
+use rustix::process::{Pid, Signal, kill_process};
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// The line that says that everything runs.
+const READY: &str = "READY";
+
+/// A program that is this one, even when its file was replaced meanwhile.
+pub(crate) fn myself() -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("lanefs");
+    command
+}
+
+/// Starts this command line again in the background and waits until it is ready.
+pub(crate) fn launch(log: &Path) -> Result<()> {
+    let mut log_file = open_log(log)?;
+    let (from_child, to_us) = std::io::pipe()?;
+    let mut child = spawn(log, to_us)?;
+    let pid = Pid::from_child(&child);
+    let guard = signals::on_ending(move |_| {
+        // It may have ended by itself already.
+        let _gone = kill_process(pid, Signal::TERM);
+    })?;
+    let mut ready = false;
+    for line in BufReader::new(from_child).split(b'\n') {
+        let line = line.context("cannot hear the background process")?;
+        let line = String::from_utf8_lossy(&line);
+        if line == READY {
+            ready = true;
+            break;
+        }
+        writeln!(log_file, "{line}").with_context(|| format!("cannot write {}", log.display()))?;
+        out::tell(&line);
+    }
+    guard.close();
+    if ready {
+        out::tell(&format!("background process {}, log {}", child.id(), log.display()));
+        return Ok(());
+    }
+    let status = child.wait()?;
+    let code = match status.code() {
+        Some(3) => Code::Unreachable,
+        Some(4) => Code::Secret,
+        Some(5) => Code::CannotMount,
+        Some(_) | None => Code::Failed,
+    };
+    Err(Exit::new(code, "the background process did not start").into())
+}
+
+fn spawn(log: &Path, to_us: std::io::PipeWriter) -> Result<Child> {
+    let mut arguments = std::env::args_os().skip(1);
+    let command_name = arguments.next().unwrap_or_default();
+    let mut command = myself();
+    command.arg(command_name).arg("--in-background").arg(log).args(arguments);
+    command.stdin(Stdio::null()).stderr(to_us.try_clone()?).stdout(to_us);
+    command.spawn().context("cannot start the background process")
+}
+
+fn open_log(log: &Path) -> Result<File> {
+    let opened = OpenOptions::new().create(true).append(true).open(log);
+    opened.with_context(|| format!("cannot open the log {}", log.display()))
+}
+
+/// In the background process: leaves the terminal's session.
+pub(crate) fn begin() -> Result<()> {
+    rustix::process::setsid().context("cannot leave the session")?;
+    Ok(())
+}
+
+/// In the background process: everything runs; from here on all output goes to `log`.
+pub(crate) fn ready(log: &Path) -> Result<()> {
+    let file = open_log(log)?;
+    out::tell(READY);
+    rustix::stdio::dup2_stdout(&file)?;
+    rustix::stdio::dup2_stderr(&file)?;
+    Ok(())
+}
+
+/// `path` with something behind its last name.
+pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name: OsString = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}

@@ -1,0 +1,88 @@
+//! How the process ends: every way out that a script may want to tell apart has its own code.
+//!
+//! Invariant: the numbers here are the ones `--help` prints ([`crate::args::EXIT_CODES`]).
+
+use library::{Error, Refused};
+use std::fmt;
+
+/// Exit code of a process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum Code {
+    /// It did not work; the line on stderr says why.
+    Failed = 1,
+    /// The command line makes no sense.
+    Usage = 2,
+    /// The server is not reachable.
+    Unreachable = 3,
+    /// The server did not take the secret, or did not know it.
+    Secret = 4,
+    /// This machine or user cannot mount.
+    CannotMount = 5,
+}
+
+impl Code {
+    /// The number.
+    pub(crate) const fn number(self) -> u8 {
+        self as u8
+    }
+}
+
+/// An error with an exit code of its own.
+#[derive(Debug)]
+pub(crate) struct Exit {
+    /// The code.
+    pub(crate) code: Code,
+    /// What to print; empty when everything was said already.
+    pub(crate) line: String,
+}
+
+impl Exit {
+    /// With a line.
+    pub(crate) fn new(code: Code, line: impl Into<String>) -> Self {
+        Self { code, line: line.into() }
+    }
+
+    /// Everything was said already.
+    pub(crate) const fn said(code: Code) -> Self {
+        Self { code, line: String::new() }
+    }
+}
+
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.line)
+    }
+}
+
+impl std::error::Error for Exit {}
+
+/// The code that an error ends with.
+pub(crate) fn code_of(error: &anyhow::Error) -> Code {
+    for cause in error.chain() {
+        if let Some(exit) = cause.downcast_ref::<Exit>() {
+            return exit.code;
+        }
+        if let Some(error) = cause.downcast_ref::<Error>() {
+            return code_of_library(error);
+        }
+    }
+    Code::Failed
+}
+
+/// The code that an error of the library ends with.
+pub(crate) const fn code_of_library(error: &Error) -> Code {
+    match error {
+        Error::Unreachable { .. } => Code::Unreachable,
+        Error::Refused { reason, .. } => code_of_refusal(*reason),
+        Error::Op { .. } | Error::Ring(_) => Code::Failed,
+    }
+}
+
+/// The code that a refused greeting ends with.
+pub(crate) const fn code_of_refusal(reason: Refused) -> Code {
+    match reason {
+        Refused::WrongSecret => Code::Secret,
+        Refused::NoSuchExport | Refused::OtherFileSystem => Code::Failed,
+    }
+}

@@ -1,0 +1,247 @@
+//! `lanefs cp [-r] [-p]`: to, from and within servers.
+//!
+//! It leaves the verbs of either side to [`super::side`]. Pieces of zeros are not written: holes
+//! stay holes.
+
+use super::Session;
+use super::side::{self, Dest, Meta, READ_AHEAD_COUNT, Source};
+use crate::address::Place;
+use crate::args;
+use crate::exit::{Code, Exit};
+use anyhow::Result;
+use indicatif::{ProgressBar, ProgressStyle};
+use library::{BULK_BYTES_MAX, FileKind};
+use std::time::Duration;
+
+struct Copy<'a> {
+    session: Session,
+    args: &'a args::Cp,
+    progress: ProgressBar,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &args::Cp) -> Result<()> {
+    let parse = |path| Place::parse(path);
+    let mut sources = args.paths.iter().map(|path| parse(path)).collect::<Result<Vec<_>>>()?;
+    let Some(dest) = sources.pop() else { return Ok(()) };
+    let remote = |place: &Place| matches!(place, Place::Remote(_));
+    if !remote(&dest) && !sources.iter().any(remote) {
+        let line = "no lanefs://HOST:PORT/path among them: for local files there is cp";
+        return Err(Exit::new(Code::Usage, line).into());
+    }
+    let session = Session::new("cp", &args.access);
+    let mut copy = Copy { session, args, progress: progress() };
+    let into = side::look(&mut copy.session, &dest, true)?.is_some_and(|meta| meta.is_dir());
+    if !into && sources.len() > 1 {
+        let line = format!("target '{}' is not a directory", dest.text());
+        return Err(Exit::new(Code::Failed, line).into());
+    }
+    for source in &sources {
+        let target = if into { target_in(&dest, source) } else { Ok(dest.clone()) };
+        let Some(target) = copy.session.note(&source.text(), target)? else { continue };
+        copy.top(source, &target)?;
+    }
+    copy.progress.finish_and_clear();
+    copy.session.end()
+}
+
+fn target_in(dest: &Place, source: &Place) -> Result<Place> {
+    Ok(side::below(dest, &side::name_of(source)?))
+}
+
+/// A bar on stderr if that is a terminal, else nothing.
+fn progress() -> ProgressBar {
+    let progress = ProgressBar::new(0);
+    let template = "{bytes}/{total_bytes} {bytes_per_sec} {wide_msg}";
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        progress.set_style(style);
+    }
+    progress.enable_steady_tick(Duration::from_millis(200));
+    progress
+}
+
+impl Copy<'_> {
+    /// Copies one source named on the command line.
+    fn top(&mut self, source: &Place, target: &Place) -> Result<()> {
+        // As cp: links are followed, unless whole trees are copied.
+        let meta = side::look(&mut self.session, source, !self.args.recursive);
+        let what = format!("cannot stat '{}'", source.text());
+        let meta = self.session.note(&what, meta)?;
+        match meta {
+            None => Ok(()),
+            Some(None) => {
+                self.complain(&format!("{what}: no such file or directory"));
+                Ok(())
+            }
+            Some(Some(meta)) if meta.is_dir() && !self.args.recursive => {
+                let line = format!("-r not given; omitting directory '{}'", source.text());
+                self.complain(&line);
+                Ok(())
+            }
+            Some(Some(meta)) if meta.is_dir() && is_below(target, source) => {
+                let (source, target) = (source.text(), target.text());
+                let line = format!("cannot copy a directory, '{source}', into itself, '{target}'");
+                self.complain(&line);
+                Ok(())
+            }
+            Some(Some(meta)) => self.one(source, target, &meta),
+        }
+    }
+
+    /// Copies a file, link or tree.
+    fn one(&mut self, source: &Place, target: &Place, meta: &Meta) -> Result<()> {
+        let there = side::look(&mut self.session, target, true);
+        let what = format!("cannot stat '{}'", target.text());
+        let Some(there) = self.session.note(&what, there)? else { return Ok(()) };
+        if let Some(there) = &there {
+            let (from, to) = (source.text(), target.text());
+            let line = match (meta.is_dir(), there.is_dir()) {
+                (true, false) => {
+                    format!("cannot overwrite non-directory '{to}' with directory '{from}'")
+                }
+                (false, true) => {
+                    format!("cannot overwrite directory '{to}' with non-directory '{from}'")
+                }
+                _ if !meta.is_dir()
+                    && same_side(source, target)
+                    && meta.identity == there.identity =>
+                {
+                    format!("'{from}' and '{to}' are the same file")
+                }
+                _ => String::new(),
+            };
+            if !line.is_empty() {
+                self.complain(&line);
+                return Ok(());
+            }
+        }
+        let copied = match meta.kind {
+            Some(FileKind::Directory) => return self.tree(source, target, meta, there.is_some()),
+            Some(FileKind::Symlink) => self.link(source, target),
+            Some(FileKind::File) => self.file(source, target, meta),
+            None => Err(anyhow::anyhow!("neither file, directory nor symbolic link; left out")),
+        };
+        let preserved = copied.and_then(|()| self.preserve(target, meta));
+        let what = format!("cannot copy '{}' to '{}'", source.text(), target.text());
+        self.session.note(&what, preserved).map(drop)
+    }
+
+    fn preserve(&mut self, target: &Place, meta: &Meta) -> Result<()> {
+        if self.args.preserve { side::preserve(&mut self.session, target, meta) } else { Ok(()) }
+    }
+
+    fn tree(&mut self, source: &Place, target: &Place, meta: &Meta, exists: bool) -> Result<()> {
+        let what = format!("cannot create directory '{}'", target.text());
+        if !exists {
+            // Its owner can write into it until everything is there.
+            let made = side::make_dir(&mut self.session, target, 0o700);
+            if self.session.note(&what, made)?.is_none() {
+                return Ok(());
+            }
+        }
+        let names = side::list(&mut self.session, source);
+        let unreadable = format!("cannot read directory '{}'", source.text());
+        let names = self.session.note(&unreadable, names)?.unwrap_or_default();
+        for name in &names {
+            let from = side::below(source, name);
+            let found = side::look(&mut self.session, &from, false);
+            let gone = format!("cannot stat '{}'", from.text());
+            // A name that vanished meanwhile is no failure of ours.
+            let Some(Some(meta)) = self.session.note(&gone, found)? else { continue };
+            self.one(&from, &side::below(target, name), &meta)?;
+        }
+        let finished = if self.args.preserve {
+            side::preserve(&mut self.session, target, meta)
+        } else if exists {
+            Ok(())
+        } else {
+            let mode = meta.mode & 0o777 & !side::umask();
+            side::set_mode(&mut self.session, target, mode)
+        };
+        self.session.note(&what, finished).map(drop)
+    }
+
+    fn link(&mut self, source: &Place, target: &Place) -> Result<()> {
+        let points_to = side::read_link(&mut self.session, source)?;
+        if side::look(&mut self.session, target, false)?.is_some() {
+            side::remove(&mut self.session, target)?;
+        }
+        side::make_link(&mut self.session, target, &points_to)
+    }
+
+    fn file(&mut self, source: &Place, target: &Place, meta: &Meta) -> Result<()> {
+        self.progress.inc_length(meta.size_bytes);
+        self.progress.set_message(source.text());
+        let from = Source::open(&mut self.session, source)?;
+        let to = Dest::create(&mut self.session, target, meta.mode & 0o777)?;
+        let size = self.contents(&from, &to, meta);
+        // Closed also when the copy failed, so that the server forgets the handles.
+        let closed = from.close(&mut self.session);
+        let (size_bytes, hole) = *size.as_ref().unwrap_or(&(0, false));
+        let finished = to.finish(&mut self.session, size_bytes, hole);
+        size?;
+        closed?;
+        finished
+    }
+
+    /// Copies the bytes. Returns how many there are, and whether the last ones are a hole.
+    fn contents(&mut self, from: &Source, to: &Dest, meta: &Meta) -> Result<(u64, bool)> {
+        let piece_bytes = u64::from(BULK_BYTES_MAX);
+        let mut file_offset = 0;
+        let mut hole = false;
+        loop {
+            let data_offset = from.next_data(file_offset)?;
+            hole |= data_offset > file_offset;
+            self.progress.inc(data_offset - file_offset);
+            file_offset = data_offset;
+            let left_bytes = meta.size_bytes.saturating_sub(file_offset);
+            let count = left_bytes.div_ceil(piece_bytes).clamp(1, READ_AHEAD_COUNT);
+            let pieces = from.read(&mut self.session, file_offset, count)?;
+            let mut writes: Vec<(u64, &[u8])> = Vec::with_capacity(pieces.len());
+            let mut ended = false;
+            for bytes in &pieces {
+                let end = (bytes.len() as u64) < piece_bytes;
+                if !bytes.is_empty() {
+                    hole = bytes.iter().all(|byte| *byte == 0);
+                    if !hole {
+                        writes.push((file_offset, bytes));
+                    }
+                }
+                file_offset += bytes.len() as u64;
+                if end {
+                    ended = true;
+                    break;
+                }
+            }
+            to.write(&mut self.session, &writes)?;
+            let read_bytes: usize = pieces.iter().map(Vec::len).sum();
+            self.progress.inc(read_bytes as u64);
+            if ended {
+                return Ok((file_offset, hole));
+            }
+        }
+    }
+
+    fn complain(&mut self, line: &str) {
+        let session = &mut self.session;
+        self.progress.suspend(|| session.complain(line));
+    }
+}
+
+fn same_side(one: &Place, two: &Place) -> bool {
+    match (one, two) {
+        (Place::Local(_), Place::Local(_)) => true,
+        (Place::Remote(one), Place::Remote(two)) => one.address == two.address,
+        (Place::Local(_), Place::Remote(_)) | (Place::Remote(_), Place::Local(_)) => false,
+    }
+}
+
+fn is_below(inner: &Place, outer: &Place) -> bool {
+    match (inner, outer) {
+        (Place::Remote(inner), Place::Remote(outer)) => {
+            inner.address == outer.address && inner.path.starts_with(&outer.path)
+        }
+        (Place::Local(inner), Place::Local(outer)) => inner.starts_with(outer),
+        (Place::Local(_), Place::Remote(_)) | (Place::Remote(_), Place::Local(_)) => false,
+    }
+}

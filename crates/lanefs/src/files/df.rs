@@ -1,0 +1,69 @@
+//! `lanefs df [-h]`.
+
+use super::show::human;
+use super::{Session, urls};
+use crate::{args, out};
+use anyhow::Result;
+use library::Space;
+
+/// Runs the command.
+pub(crate) fn run(args: &args::Df) -> Result<()> {
+    let mut session = Session::new("df", &args.access);
+    let mut rows = Vec::new();
+    for url in urls(&args.paths)? {
+        let space = session.volume(&url)?.statfs();
+        if let Some(space) = session.note(&url.text(), space.map_err(Into::into))? {
+            rows.push((format!("lanefs://{}", url.address), space));
+        }
+    }
+    if !rows.is_empty() {
+        out::put(table(&rows, args.human).as_bytes())?;
+    }
+    session.end()
+}
+
+fn table(rows: &[(String, Space)], human_sizes: bool) -> String {
+    let size = |bytes: u64| match human_sizes {
+        true => human(bytes),
+        false => bytes.div_ceil(1024).to_string(),
+    };
+    let title = if human_sizes { "Size" } else { "1K-blocks" };
+    let mut text = format!(
+        "{:<32} {title:>12} {:>12} {:>12} {:>4} {:>12}\n",
+        "Filesystem", "Used", "Available", "Use%", "Inodes"
+    );
+    for (name, space) in rows {
+        let used_bytes = space.total_bytes.saturating_sub(space.free_bytes);
+        // As df has it: of what is there for everybody, how much is used, rounded up.
+        let usable_bytes = used_bytes.saturating_add(space.available_bytes).max(1);
+        let percent = (u128::from(used_bytes) * 100).div_ceil(u128::from(usable_bytes));
+        text.push_str(&format!(
+            "{name:<32} {:>12} {:>12} {:>12} {percent:>3}% {:>12}\n",
+            size(space.total_bytes),
+            size(used_bytes),
+            size(space.available_bytes),
+            space.inode_count,
+        ));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_share_in_use_is_rounded_up() {
+        let space = Space {
+            total_bytes: 1000 * 1024,
+            free_bytes: 999 * 1024,
+            available_bytes: 900 * 1024,
+            inode_count: 7,
+            inode_free_count: 0,
+        };
+        let text = table(&[("lanefs://h:1".to_owned(), space)], false);
+        let row = text.lines().last().unwrap_or_default();
+        let fields: Vec<&str> = row.split_whitespace().collect();
+        assert_eq!(fields, ["lanefs://h:1", "1000", "1", "900", "1%", "7"]);
+    }
+}

@@ -1,0 +1,61 @@
+//! `lanefs rm [-r] [-f]`.
+
+use super::{Session, urls};
+use crate::address::Url;
+use crate::args;
+use anyhow::Result;
+use library::{Attr, FileKind};
+
+/// Runs the command.
+pub(crate) fn run(args: &args::Rm) -> Result<()> {
+    let mut session = Session::new("rm", &args.access);
+    for url in urls(&args.paths)? {
+        if url.path.file_name().is_none() {
+            let line = format!("refusing to remove '{}': the root, `.` or `..`", url.text());
+            session.complain(&line);
+            continue;
+        }
+        let found = session.volume(&url)?.lstat(&url.path);
+        if args.force && found.as_ref().is_err_and(library::Error::is_not_found) {
+            continue;
+        }
+        let what = format!("cannot remove '{}'", url.text());
+        let Some(attr) = session.note(&what, found.map_err(Into::into))? else { continue };
+        if attr.kind == FileKind::Directory && !args.recursive {
+            session.complain(&format!("{what}: is a directory"));
+            continue;
+        }
+        remove(&mut session, &url, &attr)?;
+    }
+    session.end()
+}
+
+/// Removes a tree, what is in it first. What cannot be removed is said and left.
+fn remove(session: &mut Session, url: &Url, attr: &Attr) -> Result<()> {
+    let directory = attr.kind == FileKind::Directory;
+    if directory {
+        let listed = list(session, url);
+        let what = format!("cannot remove '{}'", url.text());
+        let Some(entries) = session.note(&what, listed)? else { return Ok(()) };
+        for entry in entries {
+            remove(session, &url.at(url.path.join(&entry.name)), &entry.attr)?;
+        }
+    }
+    let volume = session.volume(url)?;
+    let removed = if directory { volume.rmdir(&url.path) } else { volume.unlink(&url.path) };
+    session.note(&format!("cannot remove '{}'", url.text()), removed.map_err(Into::into))?;
+    Ok(())
+}
+
+fn list(session: &mut Session, url: &Url) -> Result<Vec<library::DirEntry>> {
+    let volume = session.volume(url)?;
+    let mut dir = volume.read_dir(&url.path)?;
+    let mut entries = Vec::new();
+    loop {
+        let batch = volume.next_entries(&mut dir)?;
+        if batch.is_empty() {
+            return Ok(entries);
+        }
+        entries.extend(batch);
+    }
+}

@@ -1,0 +1,56 @@
+//! `lanefs stat`: everything that is known about a file.
+
+use super::show::{Names, kind_text, mode_text, time_text};
+use super::{Session, urls};
+use crate::address::Url;
+use crate::{args, out};
+use anyhow::Result;
+use library::{BULK_BYTES_MAX, FileKind};
+
+const TIME: &str = "%Y-%m-%d %H:%M:%S.%9f %z";
+
+/// Runs the command.
+pub(crate) fn run(args: &args::Paths) -> Result<()> {
+    let mut session = Session::new("stat", &args.access);
+    for url in urls(&args.paths)? {
+        let text = text(&mut session, &url);
+        let what = format!("cannot stat '{}'", url.text());
+        if let Some(text) = session.note(&what, text)? {
+            out::put(text.as_bytes())?;
+        }
+    }
+    session.end()
+}
+
+fn text(session: &mut Session, url: &Url) -> Result<String> {
+    let volume = session.volume(url)?;
+    let attr = volume.lstat(&url.path)?;
+    let mut name = url.text();
+    if attr.kind == FileKind::Symlink {
+        let target = volume.readlink(&url.path)?;
+        name.push_str(&format!(" -> {}", target.display()));
+    }
+    let kind = match (attr.kind, attr.size_bytes) {
+        (FileKind::File, 0) => "regular empty file",
+        (kind, _) => kind_text(kind),
+    };
+    let (user, group) = (Names::users().of(attr.uid), Names::groups().of(attr.gid));
+    Ok(format!(
+        "  File: {name}\n  Size: {:<15}\tBlocks: {:<10} IO Block: {BULK_BYTES_MAX} {kind}\n\
+         Shard: {:<14}\tInode: {:<11} Links: {}\n\
+         Access: ({:04o}/{})  Uid: ({:>5}/{user:>8})   Gid: ({:>5}/{group:>8})\n\
+         Access: {}\nModify: {}\nChange: {}\n",
+        attr.size_bytes,
+        attr.allocated_bytes.div_ceil(512),
+        attr.inode.shard().to_string(),
+        attr.inode.0,
+        attr.nlink,
+        attr.mode,
+        mode_text(attr.kind, attr.mode),
+        attr.uid,
+        attr.gid,
+        time_text(attr.atime, TIME),
+        time_text(attr.mtime, TIME),
+        time_text(attr.ctime, TIME),
+    ))
+}

@@ -1,0 +1,72 @@
+//! The threads of a server or a mount: one per lane, pinned, each with its own ring and brain.
+//!
+//! It knows nothing of what the brains do. Invariant: every lane that was started is reported
+//! once, as ended.
+
+use anyhow::{Context as _, Result};
+use door::Brain;
+use ring::{Config, Ring, Stopper};
+use std::io;
+use std::sync::mpsc::Sender;
+
+/// What a process with lanes waits for.
+#[derive(Debug)]
+pub(crate) enum News {
+    /// A lane has its ring and takes turns.
+    Ready,
+    /// A lane has ended.
+    Ended(io::Result<()>),
+    /// A signal asks for the end.
+    Signal,
+}
+
+/// The cores of `wanted` lanes: one lane per usable core unless told otherwise; more lanes than
+/// cores share them.
+pub(crate) fn cores(wanted: Option<u16>) -> Result<Vec<u16>> {
+    let usable = ring::usable_cores().context("cannot find out the usable cores")?;
+    let lane_count = wanted.map_or(usable.len(), usize::from);
+    Ok(usable.iter().copied().cycle().take(lane_count).collect())
+}
+
+/// Starts a lane on its own thread, pinned to `core`. `make` runs there, because a ring belongs to
+/// the thread that made it.
+pub(crate) fn start<B, M>(name: String, core: u16, news: Sender<News>, make: M) -> Result<()>
+where
+    B: Brain,
+    M: FnOnce() -> io::Result<(Config, B)> + Send + 'static,
+{
+    let thread = std::thread::Builder::new().name(name);
+    let spawned = thread.spawn(move || {
+        let ended = run(core, &news, make);
+        // Nobody listens any more when the process is about to end.
+        let _unheard = news.send(News::Ended(ended));
+    });
+    spawned.context("cannot start a lane")?;
+    Ok(())
+}
+
+fn run<B: Brain>(
+    core: u16,
+    news: &Sender<News>,
+    make: impl FnOnce() -> io::Result<(Config, B)>,
+) -> io::Result<()> {
+    ring::pin_to_core(core)?;
+    let (config, mut brain) = make()?;
+    let mut ring = Ring::new(config)?;
+    // As above.
+    let _unheard = news.send(News::Ready);
+    while ring.turn(&mut brain)? {}
+    Ok(())
+}
+
+/// Asks all lanes to end.
+pub(crate) fn stop(stoppers: &[Stopper]) {
+    for stopper in stoppers {
+        stopper.stop();
+    }
+}
+
+/// `1 lane`, `2 lanes`.
+pub(crate) fn count_text(lane_count: usize) -> String {
+    if lane_count == 1 { "1 lane".to_owned() } else { format!("{lane_count} lanes") }
+}

@@ -1,0 +1,241 @@
+//! `lanefs mount ADDR DIR`: a server's file system on a directory, until a signal or `umount`.
+//!
+//! It joins the kernel's channel, the fuse lanes and their clients. Invariant: nothing is mounted
+//! before the server has welcomed us, and nothing stays mounted when the process ends.
+
+use crate::args::{self, Transport};
+use crate::exit::{Code, Exit};
+use crate::lanes::{self, News, count_text};
+use crate::mounts::TakenAway;
+use crate::{address, background, fuse_device, mounts, out, secret, signals, umount};
+use anyhow::{Context as _, Result, bail};
+use client::Client;
+use library::{ConnectOptions, Identity, Volume};
+use ring::{KernelChannel, Mesh, MountOptions, Stopper};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+use wire::{ClientUuid, Secret};
+
+/// How long the server may take to welcome us before anything is mounted.
+const WELCOME: Duration = Duration::from_secs(10);
+/// How long the lanes may take to end; they give up what they wait for after 5 s.
+const LANES_END: Duration = Duration::from_secs(8);
+/// Calls of a lane that may be under way together: more than the kernel ever asks of one.
+const CALL_COUNT_MAX: usize = 4096;
+/// Files that a lane may have open together.
+const HANDLE_COUNT_MAX: usize = 1 << 20;
+
+struct Plan {
+    server: SocketAddr,
+    dir: PathBuf,
+    secret: Secret,
+    export: String,
+    cores: Vec<u16>,
+    transport: ring::Transport,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &args::Mount) -> Result<()> {
+    let dir = mounts::absolute(&args.dir)?;
+    if args.in_background.is_some() {
+        background::begin()?;
+    } else if args.detach {
+        return background::launch(&background::beside(&dir, ".lanefs-mount.log"));
+    }
+    let (tell, news) = channel();
+    let on_signal = tell.clone();
+    signals::on_ending(move |_| {
+        // Nobody listens any more when the process is about to end.
+        let _unheard = on_signal.send(News::Signal);
+    })?;
+    if let Some(parent_pid) = args.parent_pid
+        && !signals::tie_to_parent(parent_pid)?
+    {
+        bail!("the parent process has ended");
+    }
+    let plan = prepare(args, dir)?;
+    let device = mount(&plan)?;
+    let served = serve(&plan, device, &tell, &news, args.in_background.as_deref());
+    let cleared = clear(&plan.dir);
+    served.and(cleared)
+}
+
+fn prepare(args: &args::Mount, dir: PathBuf) -> Result<Plan> {
+    check_dir(&dir)?;
+    if let Some(obstacle) = fuse_device::obstacle() {
+        return Err(Exit::new(Code::CannotMount, obstacle).into());
+    }
+    let transport = match args.fuse {
+        Transport::Auto => ring::Transport::best(),
+        Transport::Classic => ring::Transport::Classic,
+        Transport::Uring if fuse_device::uring_enabled() => ring::Transport::Uring,
+        Transport::Uring => bail!("{}", fuse_device::NO_URING),
+    };
+    let secret = secret::read(&secret::path(args.secret.secret_file.as_deref())?)?;
+    let server = address::resolve(&args.address)?;
+    let options = ConnectOptions {
+        address: server,
+        secret: secret.clone(),
+        export: args.export.clone(),
+        identity: Identity::of_process(),
+        connect_timeout: WELCOME,
+    };
+    // A wrong secret or address shall be an error here, not a mount that never answers.
+    Volume::connect(&options)?;
+    let cores = lanes::cores(args.lanes)?;
+    Ok(Plan { server, dir, secret, export: args.export.clone(), cores, transport })
+}
+
+fn check_dir(dir: &Path) -> Result<()> {
+    let shown = dir.display();
+    if let Some(mounted) = mounts::at(dir)? {
+        bail!("{shown}: {} is mounted there already", mounted.fs_type);
+    }
+    let entries = std::fs::read_dir(dir);
+    let mut entries = entries.with_context(|| format!("cannot mount on {shown}"))?;
+    if entries.next().is_some() {
+        bail!("{shown} is not empty: a mount would hide its files; name an empty directory");
+    }
+    Ok(())
+}
+
+fn mount(plan: &Plan) -> Result<OwnedFd> {
+    let options = MountOptions {
+        source: format!("lanefs://{}", plan.server),
+        // Only root may let others in without a line in /etc/fuse.conf.
+        allow_other: rustix::process::geteuid().is_root(),
+    };
+    ring::mount(&plan.dir, &options).map_err(|error| {
+        let kind = error.kind();
+        let cannot = kind == io::ErrorKind::PermissionDenied || kind == io::ErrorKind::NotFound;
+        let code = if cannot { Code::CannotMount } else { Code::Failed };
+        Exit::new(code, error.to_string()).into()
+    })
+}
+
+/// Starts the lanes and waits for the end of the mount.
+fn serve(
+    plan: &Plan,
+    device: OwnedFd,
+    tell: &Sender<News>,
+    news: &Receiver<News>,
+    log: Option<&Path>,
+) -> Result<()> {
+    let stoppers = start(plan, device, tell)?;
+    let mut running_count = stoppers.len();
+    wait_until_ready(news, running_count)?;
+    // Through the kernel and the server and back: from here on it works.
+    rustix::fs::statfs(&plan.dir).context("the mount does not answer")?;
+    let how = match plan.transport {
+        ring::Transport::Uring => "io_uring",
+        ring::Transport::Classic => "/dev/fuse",
+    };
+    let lanes = count_text(running_count);
+    out::tell(&format!("mounted {} over {how}, {lanes}", plan.dir.display()));
+    if let Some(log) = log {
+        background::ready(log)?;
+        std::env::set_current_dir("/")?;
+    }
+    while running_count > 0 {
+        match news.recv()? {
+            News::Signal => return end(&plan.dir, &stoppers, running_count, news),
+            News::Ended(ended) => {
+                running_count -= 1;
+                ended.context("a lane of the mount failed")?;
+            }
+            News::Ready => {}
+        }
+    }
+    Ok(())
+}
+
+fn start(plan: &Plan, device: OwnedFd, tell: &Sender<News>) -> Result<Vec<Stopper>> {
+    ring::raise_fd_limit().context("cannot raise the limit of open files")?;
+    let depth = KernelChannel::QUEUE_DEPTH;
+    let channels = KernelChannel::share(device, plan.transport, &plan.cores, depth)?;
+    let lane_count = u16::try_from(plan.cores.len())?;
+    let posts = Mesh::posts(lane_count)?;
+    let stoppers = posts.iter().map(ring::Post::stopper).collect();
+    let client = ClientUuid(library::random()?);
+    let over_io_uring = plan.transport == ring::Transport::Uring;
+    for ((post, channel), core) in posts.into_iter().zip(channels).zip(&plan.cores) {
+        let lane = post.lane();
+        let config = client::Config {
+            client,
+            lane,
+            secret: plan.secret.clone(),
+            export: plan.export.as_bytes().to_vec(),
+            host_id: library::hex_file("/etc/machine-id"),
+            host_boot_id: library::hex_file("/proc/sys/kernel/random/boot_id"),
+            seed: library::random()?,
+            calls_max: CALL_COUNT_MAX,
+            handles_max: HANDLE_COUNT_MAX,
+        };
+        let server = plan.server;
+        lanes::start(format!("lane {lane}"), *core, tell.clone(), move || {
+            let mut ring_config = ring::Config::new(lane);
+            ring_config.post = Some(post);
+            ring_config.server = Some(server);
+            ring_config.kernel = Some(channel);
+            let fuse_config = fuse::Config { lane_count, over_io_uring };
+            Ok((ring_config, fuse::MountLane::new(fuse_config, Client::new(config))))
+        })?;
+    }
+    Ok(stoppers)
+}
+
+fn wait_until_ready(news: &Receiver<News>, lane_count: usize) -> Result<()> {
+    let mut ready_count = 0;
+    while ready_count < lane_count {
+        match news.recv()? {
+            News::Ready => ready_count += 1,
+            News::Ended(ended) => {
+                ended.context("a lane of the mount did not start")?;
+                bail!("a lane of the mount ended at its start");
+            }
+            News::Signal => bail!("asked to end before anything was mounted"),
+        }
+    }
+    Ok(())
+}
+
+/// Unmounts, lazily if somebody holds on, and waits for the lanes.
+fn end(
+    dir: &Path,
+    stoppers: &[Stopper],
+    mut running_count: usize,
+    news: &Receiver<News>,
+) -> Result<()> {
+    if mounts::at(dir)?.is_some() && mounts::take_away(dir)? == TakenAway::Busy {
+        umount::complain_of_holders("mount", dir);
+        out::complain("lanefs mount: detached; its users will see it disconnected");
+        mounts::detach(dir)?;
+    }
+    lanes::stop(stoppers);
+    let deadline = Instant::now() + LANES_END;
+    while running_count > 0 {
+        match news.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Ok(News::Ended(ended)) => {
+                running_count -= 1;
+                ended.context("a lane of the mount failed")?;
+            }
+            Ok(News::Ready | News::Signal) => {}
+            // The kernel ends the mount with the process; nothing that was answered is lost.
+            Err(RecvTimeoutError::Timeout) => break,
+            Err(error @ RecvTimeoutError::Disconnected) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Takes away what may be left of the mount after a failure.
+fn clear(dir: &Path) -> Result<()> {
+    if mounts::at(dir)?.is_some_and(|mounted| mounted.is_lanefs()) {
+        mounts::detach(dir)?;
+    }
+    Ok(())
+}

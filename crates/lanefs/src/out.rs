@@ -1,0 +1,30 @@
+//! Writing to stdout and stderr without dying of a closed pipe in the wrong way.
+
+use anyhow::Result;
+use std::io::{self, Write as _};
+
+/// Writes bytes to stdout. A reader that went away ends the process by SIGPIPE, as it ends `cat`.
+pub(crate) fn put(bytes: &[u8]) -> Result<()> {
+    let mut stdout = io::stdout().lock();
+    let written = stdout.write_all(bytes).and_then(|()| stdout.flush());
+    match written {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+            signal_hook::low_level::emulate_default_handler(signal_hook::consts::SIGPIPE)?;
+            Err(error.into())
+        }
+        written => Ok(written?),
+    }
+}
+
+/// Writes a line for people to stdout; a reader that went away does not matter.
+pub(crate) fn tell(line: &str) {
+    let mut stdout = io::stdout().lock();
+    // Whoever closed our stdout does not want to know, and the work goes on.
+    let _unread = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
+}
+
+/// Writes a line for people to stderr; a reader that went away does not matter.
+pub(crate) fn complain(line: &str) {
+    // There is no place left to say that stderr is closed.
+    let _unread = writeln!(io::stderr().lock(), "{line}");
+}

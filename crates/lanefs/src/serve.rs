@@ -1,0 +1,202 @@
+//! `lanefs serve`: a store's lanes on the network, until a signal.
+//!
+//! It opens the store, replays its logs and gives each lane its shards, its log and a ring; what
+//! lanes do with requests is theirs. Invariant: `listening on` is printed when every lane takes
+//! turns, and a clean end has everything answered on disk.
+
+use crate::args;
+use crate::exit::{Code, Exit};
+use crate::lanes::{self, News, count_text};
+use crate::{out, secret, signals, up};
+use anyhow::{Context as _, Result, bail};
+use lane::{Export, Lane, Restore};
+use ring::{LogFile, Mesh, Stopper};
+use std::fs::File;
+use std::net::TcpListener;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use store::{Shape, Store};
+use wire::{Map, Secret};
+
+/// As the Hello has it.
+const EXPORT_NAME_BYTES_MAX: usize = 64;
+
+/// Runs the command.
+pub(crate) fn run(args: &args::Serve) -> Result<()> {
+    let (tell, news) = channel();
+    let on_signal = tell.clone();
+    signals::on_ending(move |_| {
+        // Nobody listens any more when the process is about to end.
+        let _unheard = on_signal.send(News::Signal);
+    })?;
+    if let Some(parent_pid) = args.parent_pid
+        && !signals::tie_to_parent(parent_pid)?
+    {
+        bail!("the parent process has ended");
+    }
+    let secret = secret::read_or_make(&secret::path(args.secret.secret_file.as_deref())?)?;
+    let listener = listener(args)?;
+    let path = std::path::absolute(&args.store)?;
+    let store = store::open_or_create(&path, &Shape::default())?;
+    let address = listener.local_addr().context("the listening socket has no address")?;
+    let cores = lanes::cores(args.lanes)?;
+    let stoppers = start(args, &store, listener, secret, &cores, &tell)?;
+    wait_until_ready(&news, stoppers.len())?;
+    out::tell(&format!("listening on {address}, {}", count_text(stoppers.len())));
+    wait_for_end(&news, &stoppers)
+}
+
+/// The socket handed in by `up`, which outlives us, or our own.
+fn listener(args: &args::Serve) -> Result<TcpListener> {
+    if args.listen_on_stdin {
+        let stdin: OwnedFd = std::io::stdin().as_fd().try_clone_to_owned()?;
+        return Ok(TcpListener::from(stdin));
+    }
+    up::bind(&args.listen)
+}
+
+fn wait_until_ready(news: &Receiver<News>, lane_count: usize) -> Result<()> {
+    let mut ready_count = 0;
+    while ready_count < lane_count {
+        match news.recv()? {
+            News::Ready => ready_count += 1,
+            News::Ended(ended) => {
+                ended.context("a lane did not start")?;
+                bail!("a lane ended at its start");
+            }
+            News::Signal => bail!("asked to end before it was ready"),
+        }
+    }
+    Ok(())
+}
+
+/// Lanes end when they are asked to, after what they have begun. One that ends by itself takes the
+/// process with it: its shards would answer nobody.
+fn wait_for_end(news: &Receiver<News>, stoppers: &[Stopper]) -> Result<()> {
+    let mut running_count = stoppers.len();
+    let mut asked = false;
+    while running_count > 0 {
+        match news.recv()? {
+            News::Signal => {
+                asked = true;
+                lanes::stop(stoppers);
+            }
+            News::Ended(ended) => {
+                ended.context("a lane failed")?;
+                if !asked {
+                    bail!("a lane ended without being asked to");
+                }
+                running_count -= 1;
+            }
+            News::Ready => {}
+        }
+    }
+    Ok(())
+}
+
+/// Replays the logs and starts a lane on each core.
+fn start(
+    args: &args::Serve,
+    store: &Store,
+    listener: TcpListener,
+    secret: Secret,
+    cores: &[u16],
+    tell: &Sender<News>,
+) -> Result<Vec<Stopper>> {
+    ring::raise_fd_limit().context("cannot raise the limit of open files")?;
+    let lane_count = u16::try_from(cores.len())?;
+    let superblock = store.superblock();
+    let map = Map {
+        lane_count,
+        meta_shard_count: superblock.meta_shard_count,
+        data_shard_count: superblock.data_shard_count,
+    };
+    let mut restore = Restore::new(map, superblock.created_ns);
+    let replayed = store.replay(|record| restore.feed(record))?;
+    if replayed.torn_count > 0 {
+        out::complain(&format!(
+            "{} log(s) ended in a batch that was never acknowledged; it was cut off",
+            replayed.torn_count
+        ));
+    }
+    let exports = exports(&args.exports)?;
+    let objects = File::open(store.objects_path()).context("cannot open the objects' folder")?;
+    let posts = Mesh::posts(lane_count)?;
+    let stoppers = posts.iter().map(ring::Post::stopper).collect();
+    let mut listener = Some(OwnedFd::from(listener));
+    let restored = restore.into_lanes(lane_count, store.boot_id());
+    for ((post, restored), core) in posts.into_iter().zip(restored).zip(cores) {
+        let lane = post.lane();
+        let config = lane::Config {
+            lane,
+            map,
+            fs: superblock.fs,
+            secret: secret.clone(),
+            boot_id: store.boot_id(),
+            exports: exports.clone(),
+            seed: library::random()?,
+            limits: lane::Limits::default(),
+        };
+        let (log, start_offset) = store.new_log(lane, lane_count)?;
+        let reserve_bytes = LogFile::RESERVE_BYTES;
+        let log = LogFile { file: log, start_offset, reserve_bytes };
+        let objects = OwnedFd::from(objects.try_clone()?);
+        // One lane listens; the Hello names the lane that a connection is handed to.
+        let listener = listener.take();
+        lanes::start(format!("lane {lane}"), *core, tell.clone(), move || {
+            let mut ring_config = ring::Config::new(lane);
+            ring_config.post = Some(post);
+            ring_config.listener = listener;
+            ring_config.log = Some(log);
+            ring_config.store = Some(objects);
+            Ok((ring_config, Lane::new(config, restored)))
+        })?;
+    }
+    Ok(stoppers)
+}
+
+/// The default export and those named on the command line.
+fn exports(named: &[String]) -> Result<Vec<Export>> {
+    let mut exports = vec![Export { name: String::new(), root_trusted: false }];
+    for text in named {
+        let (name, squash) = text.split_once('=').unwrap_or((text, ""));
+        let root_trusted = match squash {
+            "" => false,
+            "no-root-squash" => true,
+            _ => {
+                let line = format!("--export {text}: after `=` only no-root-squash is known");
+                return Err(Exit::new(Code::Usage, line).into());
+            }
+        };
+        let fits = !name.is_empty() && name.len() <= EXPORT_NAME_BYTES_MAX;
+        if !fits || exports.iter().any(|export| export.name == name) {
+            let line = format!("--export {text}: a name of its own, 1 to 64 bytes");
+            return Err(Exit::new(Code::Usage, line).into());
+        }
+        exports.push(Export { name: name.to_owned(), root_trusted });
+    }
+    Ok(exports)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn root_is_trusted_only_where_it_is_said() {
+        let exports = exports(&["up=no-root-squash".to_owned(), "other".to_owned()]).unwrap();
+        let found: Vec<(&str, bool)> =
+            exports.iter().map(|export| (export.name.as_str(), export.root_trusted)).collect();
+        assert_eq!(found, [("", false), ("up", true), ("other", false)]);
+    }
+
+    #[test]
+    fn exports_that_mean_nothing_are_refused() {
+        for text in ["", "a=root", "=no-root-squash"] {
+            assert!(exports(&[text.to_owned()]).is_err(), "{text}");
+        }
+        assert!(exports(&["a".to_owned(), "a".to_owned()]).is_err());
+        assert!(exports(&["n".repeat(65)]).is_err());
+    }
+}

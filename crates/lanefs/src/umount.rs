@@ -1,0 +1,38 @@
+//! `lanefs umount DIR`: takes a mount away, or says who keeps it.
+
+use crate::exit::{Code, Exit};
+use crate::mounts::{self, TakenAway};
+use crate::{args, holders, out};
+use anyhow::{Result, bail};
+use std::path::Path;
+
+/// Runs the command.
+pub(crate) fn run(args: &args::Umount) -> Result<()> {
+    let point = mounts::absolute(&args.dir)?;
+    let Some(mounted) = mounts::at(&point)? else {
+        bail!("{}: nothing is mounted there", point.display());
+    };
+    if !mounted.is_lanefs() {
+        bail!("{}: not a lanefs mount but {}", point.display(), mounted.fs_type);
+    }
+    match mounts::take_away(&point)? {
+        TakenAway::Gone => Ok(()),
+        TakenAway::Busy if args.lazy => mounts::detach(&point),
+        TakenAway::Busy => {
+            complain_of_holders("umount", &point);
+            Err(Exit::said(Code::Failed).into())
+        }
+    }
+}
+
+/// Says who keeps `point` busy.
+pub(crate) fn complain_of_holders(command: &str, point: &Path) {
+    out::complain(&format!("lanefs {command}: {} is in use", point.display()));
+    let holders = holders::of(point);
+    for holder in &holders {
+        out::complain(&format!("  held by {holder}"));
+    }
+    if holders.is_empty() {
+        out::complain("  by whom cannot be seen from here (another container, or a mount below)");
+    }
+}

@@ -1,0 +1,160 @@
+//! `lanefs up DIR`: a store, its server and its mount from one command.
+//!
+//! This file prepares: directory, store, secret and listening socket. What runs then and is kept
+//! running is the [`supervisor`]'s. Invariant: nothing is started before all of it was checked.
+
+mod child;
+mod screen;
+mod supervisor;
+
+use crate::args::{self, Transport};
+use crate::exit::{Code, Exit};
+use crate::{address, background, fuse_device, mounts, out, secret};
+use anyhow::{Context as _, Result, bail};
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+
+/// Ports tried after the default one.
+const PORT_COUNT_MAX: u16 = 100;
+
+/// The export of `up`'s own mount.
+pub(crate) const EXPORT: &str = "up";
+
+/// Everything checked, nothing started.
+pub(crate) struct Plan {
+    /// Absolute.
+    pub(crate) dir: PathBuf,
+    /// Absolute.
+    pub(crate) store: PathBuf,
+    /// Absolute.
+    pub(crate) secret_file: PathBuf,
+    /// Kept by this process, so that clients queue while the server is away.
+    pub(crate) listener: TcpListener,
+    /// What it listens on.
+    pub(crate) address: SocketAddr,
+    /// Lanes asked for.
+    pub(crate) lanes: Option<u16>,
+    /// How the mount talks to the kernel.
+    pub(crate) fuse: Transport,
+    /// Why there is no mount.
+    pub(crate) obstacle: Option<String>,
+    /// In the background: where output goes once everything runs.
+    pub(crate) log: Option<PathBuf>,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &args::Up) -> Result<()> {
+    if args.in_background.is_some() {
+        background::begin()?;
+    } else if args.detach {
+        let dir = mounts::absolute(&args.dir)?;
+        let store = store_path(args, &dir)?;
+        return background::launch(&background::beside(&store, ".log"));
+    }
+    let plan = prepare(args)?;
+    supervisor::run(&plan)
+}
+
+fn prepare(args: &args::Up) -> Result<Plan> {
+    let dir = mounts::absolute(&args.dir)?;
+    let store = store_path(args, &dir)?;
+    if store.starts_with(&dir) {
+        bail!("the store {} cannot lie below the mount point {}", store.display(), dir.display());
+    }
+    prepare_dir(&dir)?;
+    let secret_file = std::path::absolute(secret::path(args.secret.secret_file.as_deref())?)?;
+    secret::read_or_make(&secret_file)?;
+    let listener = listen(args.listen.as_deref())?;
+    let address = listener.local_addr()?;
+    let obstacle = fuse_device::obstacle();
+    if args.fuse == Transport::Uring && obstacle.is_none() && !fuse_device::uring_enabled() {
+        bail!("{}", fuse_device::NO_URING);
+    }
+    Ok(Plan {
+        dir,
+        store,
+        secret_file,
+        listener,
+        address,
+        lanes: args.lanes,
+        fuse: args.fuse,
+        obstacle,
+        log: args.in_background.clone(),
+    })
+}
+
+fn store_path(args: &args::Up, dir: &Path) -> Result<PathBuf> {
+    match &args.store {
+        Some(store) => mounts::absolute(store),
+        None => Ok(background::beside(dir, ".lanefs")),
+    }
+}
+
+/// Makes the mount point, or sees that it can be one.
+fn prepare_dir(dir: &Path) -> Result<()> {
+    let shown = dir.display();
+    if let Some(mounted) = mounts::at(dir)? {
+        if !mounted.is_lanefs() {
+            bail!("{shown}: {} is mounted there already", mounted.fs_type);
+        }
+        if !is_dead(dir) {
+            bail!("{shown}: lanefs is mounted there already; `lanefs umount {shown}` ends it");
+        }
+        mounts::detach(dir)?;
+        out::complain(&format!("lanefs up: cleared a mount on {shown} whose process had ended"));
+    }
+    match std::fs::create_dir(dir) {
+        Ok(()) => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(error).with_context(|| format!("cannot make {shown}")),
+    }
+    let mut entries = std::fs::read_dir(dir).with_context(|| format!("cannot use {shown}"))?;
+    if entries.next().is_some() {
+        bail!("{shown} is not empty: a mount would hide its files; name an empty directory");
+    }
+    Ok(())
+}
+
+/// A FUSE mount whose process is gone answers ENOTCONN at once; one that lives is not waited for.
+fn is_dead(dir: &Path) -> bool {
+    let dir = dir.to_path_buf();
+    let (tell, told) = std::sync::mpsc::channel();
+    let thread = std::thread::Builder::new().name("probe".to_owned());
+    let spawned = thread.spawn(move || {
+        let dead = std::fs::symlink_metadata(&dir)
+            .is_err_and(|error| error.kind() == io::ErrorKind::NotConnected);
+        // Nobody listens any more when the answer took too long.
+        let _late = tell.send(dead);
+    });
+    spawned.is_ok() && told.recv_timeout(std::time::Duration::from_secs(2)).unwrap_or(false)
+}
+
+/// The socket to serve on: what was asked for, else the default port or the next free one.
+fn listen(asked: Option<&str>) -> Result<TcpListener> {
+    if let Some(asked) = asked {
+        return bind(asked);
+    }
+    for step in 0..PORT_COUNT_MAX {
+        let address = SocketAddr::from(([127, 0, 0, 1], address::PORT_DEFAULT + step));
+        match TcpListener::bind(address) {
+            Ok(listener) => return Ok(listener),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+            Err(error) => return Err(error).with_context(|| format!("cannot serve on {address}")),
+        }
+    }
+    bail!("no free port from {} on; name one with --listen", address::PORT_DEFAULT)
+}
+
+/// Binds and listens on exactly this address.
+pub(crate) fn bind(text: &str) -> Result<TcpListener> {
+    let address = address::resolve(text)?;
+    TcpListener::bind(address).map_err(|error| {
+        let line = if error.kind() == io::ErrorKind::AddrInUse {
+            format!("{address} is in use by another program; name another with --listen HOST:PORT")
+        } else {
+            format!("cannot serve on {address}: {error}")
+        };
+        Exit::new(Code::Failed, line).into()
+    })
+}

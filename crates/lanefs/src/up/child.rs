@@ -1,0 +1,153 @@
+//! One child process of `up`: how it is started, heard and told to end.
+
+use super::{EXPORT, Plan};
+use crate::background::myself;
+use anyhow::{Context as _, Result};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use std::io::{BufRead as _, BufReader, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child as Process, Command, ExitStatus, Stdio};
+use std::sync::mpsc::Sender;
+use std::time::Instant;
+
+/// Which of the two.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Role {
+    /// `lanefs serve`.
+    Server,
+    /// `lanefs mount`.
+    Mount,
+}
+
+impl Role {
+    /// For people.
+    pub(crate) const fn text(self) -> &'static str {
+        match self {
+            Self::Server => "server",
+            Self::Mount => "mount",
+        }
+    }
+}
+
+/// What the supervisor hears.
+#[derive(Debug)]
+pub(crate) enum News {
+    /// A child wrote a line to its stdout.
+    Line(Role, String),
+    /// A child wrote a line to its stderr.
+    Complaint(Role, String),
+    /// A child ended, after all its lines.
+    Ended(Role, ExitStatus),
+    /// We are asked to end.
+    Signal,
+    /// What the server does, once a second.
+    Rates(super::screen::Rates),
+}
+
+/// A running child.
+#[derive(Debug)]
+pub(crate) struct Child {
+    pid_fd: OwnedFd,
+    /// When it was started.
+    pub(crate) started: Instant,
+    /// It has said that it does its work.
+    pub(crate) ready: bool,
+}
+
+impl Child {
+    /// Starts a child. Its lines and its end come as news.
+    pub(crate) fn start(role: Role, plan: &Plan, news: &Sender<News>) -> Result<Self> {
+        let mut command = match role {
+            Role::Server => server_command(plan)?,
+            Role::Mount => mount_command(plan),
+        };
+        // A group of its own: Ctrl-C is for us, who end our children in the right order.
+        command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let started = Instant::now();
+        let spawned = command.spawn();
+        let process = spawned.with_context(|| format!("cannot start the {}", role.text()))?;
+        let pid_fd = pidfd_open(Pid::from_child(&process), PidfdFlags::empty())?;
+        listen_to(role, process, news.clone())?;
+        Ok(Self { pid_fd, started, ready: false })
+    }
+
+    /// Sends a signal; one that has ended already does not hear it.
+    pub(crate) fn signal(&self, signal: Signal) {
+        // Its end is in the news already or will be.
+        let _gone = pidfd_send_signal(&self.pid_fd, signal);
+    }
+}
+
+fn server_command(plan: &Plan) -> Result<Command> {
+    let mut command = myself();
+    command.arg("serve").arg("--parent-pid").arg(std::process::id().to_string());
+    command.arg("--store").arg(&plan.store);
+    command.arg("--secret-file").arg(&plan.secret_file);
+    command.arg("--export").arg(format!("{EXPORT}=no-root-squash"));
+    command.arg("--listen").arg(plan.address.to_string()).arg("--listen-on-stdin");
+    if let Some(lanes) = plan.lanes {
+        command.arg("--lanes").arg(lanes.to_string());
+    }
+    command.stdin(OwnedFd::from(plan.listener.try_clone()?));
+    Ok(command)
+}
+
+fn mount_command(plan: &Plan) -> Command {
+    let mut command = myself();
+    command.arg("mount").arg("--parent-pid").arg(std::process::id().to_string());
+    command.arg("--export").arg(EXPORT);
+    command.arg("--secret-file").arg(&plan.secret_file).arg("--fuse").arg(plan.fuse.text());
+    if let Some(lanes) = plan.lanes {
+        command.arg("--lanes").arg(lanes.to_string());
+    }
+    command.stdin(Stdio::null());
+    command.arg("--").arg(own_address(plan)).arg(&plan.dir);
+    command
+}
+
+/// Where this machine reaches the server: a wildcard is reached over loopback.
+pub(crate) fn own_address(plan: &Plan) -> String {
+    let mut address = plan.address;
+    if address.ip().is_unspecified() {
+        address.set_ip(match address {
+            std::net::SocketAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
+            std::net::SocketAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
+        });
+    }
+    address.to_string()
+}
+
+/// Two threads that read what the child writes; when both streams have ended, its end is waited
+/// for, so that its last words come before it.
+fn listen_to(role: Role, mut process: Process, news: Sender<News>) -> Result<()> {
+    let stdout = process.stdout.take();
+    let stderr = process.stderr.take();
+    let complaints = news.clone();
+    let spawn = |name: &str| std::thread::Builder::new().name(format!("{} {name}", role.text()));
+    let second = spawn("stderr").spawn(move || {
+        forward(stderr, |line| complaints.send(News::Complaint(role, line)).is_ok());
+    });
+    let second = second.context("cannot start a thread")?;
+    let first = spawn("stdout").spawn(move || {
+        forward(stdout, |line| news.send(News::Line(role, line)).is_ok());
+        // It cannot panic: the process would have been aborted.
+        let _joined = second.join();
+        if let Ok(status) = process.wait() {
+            // Nobody listens any more when `up` itself is about to end.
+            let _unheard = news.send(News::Ended(role, status));
+        }
+    });
+    first.context("cannot start a thread")?;
+    Ok(())
+}
+
+fn forward(stream: Option<impl Read>, mut hear: impl FnMut(String) -> bool) {
+    let Some(stream) = stream else { return };
+    for line in BufReader::new(stream).split(b'\n') {
+        let Ok(line) = line else { return };
+        if !hear(String::from_utf8_lossy(&line).into_owned()) {
+            return;
+        }
+    }
+}

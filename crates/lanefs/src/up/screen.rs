@@ -1,0 +1,234 @@
+//! What `up` shows: plain lines, or one small screen that stays in place on a terminal.
+
+use super::child::{News, own_address};
+use super::{EXPORT, Plan};
+use crate::{address, out, secret};
+use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use library::{ConnectOptions, Identity, Stats, Volume};
+use std::io::IsTerminal as _;
+use std::path::Path;
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+/// What the server did within a second.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Rates {
+    /// Lanes of the server.
+    pub(crate) lane_count: usize,
+    /// Requests answered.
+    pub(crate) requests_per_s: f64,
+    /// Of them, changes.
+    pub(crate) changes_per_s: f64,
+    /// Bytes read.
+    pub(crate) read_bytes_per_s: f64,
+    /// Bytes written.
+    pub(crate) written_bytes_per_s: f64,
+    /// Inodes.
+    pub(crate) inode_count: u64,
+}
+
+/// The mouth of `up`.
+pub(crate) struct Screen {
+    /// On a terminal, the part that stays in place.
+    live: Option<Live>,
+}
+
+struct Live {
+    bar: ProgressBar,
+    facts: Vec<(String, String)>,
+    rates: Option<Rates>,
+}
+
+impl Screen {
+    /// A live one on a terminal, unless we run in the background.
+    pub(crate) fn new(plan: &Plan) -> Self {
+        if plan.log.is_some() || !std::io::stdout().is_terminal() {
+            return Self { live: None };
+        }
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stdout());
+        if let Ok(style) = ProgressStyle::with_template("{msg}") {
+            bar.set_style(style);
+        }
+        Self { live: Some(Live { bar, facts: Vec::new(), rates: None }) }
+    }
+
+    /// Whether rates are shown.
+    pub(crate) const fn is_live(&self) -> bool {
+        self.live.is_some()
+    }
+
+    /// A fact that stays true: printed once, or kept on the screen. A later one of the same name
+    /// takes its place there.
+    pub(crate) fn fact(&mut self, name: &str, value: &str) {
+        let Some(live) = &mut self.live else {
+            out::tell(&format!("{name} {value}"));
+            return;
+        };
+        match live.facts.iter_mut().find(|(known, _)| known == name) {
+            Some((_, old)) => value.clone_into(old),
+            None => live.facts.push((name.to_owned(), value.to_owned())),
+        }
+        live.draw();
+    }
+
+    /// Something that happened.
+    pub(crate) fn say(&self, line: &str) {
+        match &self.live {
+            Some(live) => live.bar.suspend(|| out::tell(line)),
+            None => out::tell(line),
+        }
+    }
+
+    /// Something that somebody should look at.
+    pub(crate) fn complain(&self, line: &str) {
+        match &self.live {
+            Some(live) => live.bar.suspend(|| out::complain(line)),
+            None => out::complain(line),
+        }
+    }
+
+    /// What the server does now.
+    pub(crate) fn rates(&mut self, rates: Rates) {
+        if let Some(live) = &mut self.live {
+            live.rates = Some(rates);
+            live.draw();
+        }
+    }
+
+    /// Ends the live part, leaving what it shows.
+    pub(crate) fn end(&mut self) {
+        if let Some(live) = self.live.take() {
+            live.bar.abandon();
+        }
+    }
+}
+
+impl Live {
+    fn draw(&self) {
+        let width = self.facts.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+        let mut lines: Vec<String> = Vec::with_capacity(self.facts.len() + 1);
+        lines.extend(self.facts.iter().map(|(name, value)| format!("{name:width$}  {value}")));
+        if let Some(rates) = &self.rates {
+            lines.push(format!("{:width$}  {}", "now", rates_text(rates)));
+        }
+        self.bar.set_message(lines.join("\n"));
+        self.bar.tick();
+    }
+}
+
+fn rates_text(rates: &Rates) -> String {
+    // The rates are small and not negative.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "for people")]
+    let bytes = |per_s: f64| HumanBytes(per_s as u64).to_string();
+    format!(
+        "{:.0} ops/s, {:.0} changes/s, read {}/s, written {}/s, {} inodes, {} lanes",
+        rates.requests_per_s,
+        rates.changes_per_s,
+        bytes(rates.read_bytes_per_s),
+        bytes(rates.written_bytes_per_s),
+        rates.inode_count,
+        rates.lane_count,
+    )
+}
+
+/// The command that mounts the same file system a second time.
+pub(crate) fn second_mount(plan: &Plan) -> String {
+    let program = program_text();
+    let mut line = format!("{program} mount {} OTHER-DIR --export {EXPORT}", own_address(plan));
+    let usual = secret::path(None).ok();
+    if usual.as_deref() != Some(plan.secret_file.as_path()) {
+        line.push_str(&format!(" --secret-file {}", plan.secret_file.display()));
+    }
+    line
+}
+
+/// `lanefs` where the shell finds this program by that name, else its path.
+fn program_text() -> String {
+    let Ok(me) = std::env::current_exe() else { return "lanefs".to_owned() };
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&folders).map(|folder| folder.join("lanefs"));
+    let on_path = found.into_iter().find(|path| path.exists());
+    let same = on_path.and_then(|path| path.canonicalize().ok()).is_some_and(|path| path == me);
+    if same { "lanefs".to_owned() } else { me.display().to_string() }
+}
+
+/// Asks the server once a second what it did, on a thread of its own, for as long as somebody
+/// listens.
+pub(crate) fn watch_rates(address: &str, secret_file: &Path, news: Sender<News>) {
+    let Ok(address) = address::resolve(address) else { return };
+    let Ok(secret) = secret::read(secret_file) else { return };
+    let options = ConnectOptions {
+        address,
+        secret,
+        export: EXPORT.to_owned(),
+        identity: Identity::of_process(),
+        connect_timeout: Duration::from_secs(5),
+    };
+    let thread = std::thread::Builder::new().name("rates".to_owned());
+    // Without the thread there are no rates, and nothing else is lost.
+    let _no_rates = thread.spawn(move || watch(&options, &news));
+}
+
+fn watch(options: &ConnectOptions, news: &Sender<News>) {
+    loop {
+        if let Ok(mut volume) = Volume::connect(options)
+            && !watch_volume(&mut volume, news)
+        {
+            return;
+        }
+        std::thread::sleep(Duration::from_secs(1));
+    }
+}
+
+/// Returns whether somebody still listens.
+fn watch_volume(volume: &mut Volume, news: &Sender<News>) -> bool {
+    let mut before: Option<(Instant, Stats)> = None;
+    while let Ok(lanes) = volume.stats() {
+        let now = Instant::now();
+        let sum = sum(&lanes);
+        if let Some((then, old)) = before {
+            let rates = rates_between(&old, &sum, now.duration_since(then), lanes.len());
+            if news.send(News::Rates(rates)).is_err() {
+                return false;
+            }
+        }
+        before = Some((now, sum));
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    true
+}
+
+fn rates_between(old: &Stats, new: &Stats, elapsed: Duration, lane_count: usize) -> Rates {
+    let per_s = |old: u64, new: u64| {
+        // A server that was started again counts from 0.
+        #[expect(clippy::cast_precision_loss, reason = "for people")]
+        let count = new.saturating_sub(old) as f64;
+        count / elapsed.as_secs_f64().max(0.001)
+    };
+    Rates {
+        lane_count,
+        requests_per_s: per_s(old.request_count, new.request_count),
+        changes_per_s: per_s(old.change_count, new.change_count),
+        read_bytes_per_s: per_s(old.read_bytes, new.read_bytes),
+        written_bytes_per_s: per_s(old.written_bytes, new.written_bytes),
+        inode_count: new.inode_count,
+    }
+}
+
+/// The lanes' counters together.
+fn sum(lanes: &[Stats]) -> Stats {
+    let sum = |field: fn(&Stats) -> u64| lanes.iter().map(field).sum();
+    Stats {
+        request_count: sum(|lane| lane.request_count),
+        change_count: sum(|lane| lane.change_count),
+        batch_count: sum(|lane| lane.batch_count),
+        held_count: sum(|lane| lane.held_count),
+        from_slot_count: sum(|lane| lane.from_slot_count),
+        turn_count: sum(|lane| lane.turn_count),
+        read_bytes: sum(|lane| lane.read_bytes),
+        written_bytes: sum(|lane| lane.written_bytes),
+        conn_count: sum(|lane| lane.conn_count),
+        breach_count: sum(|lane| lane.breach_count),
+        inode_count: sum(|lane| lane.inode_count),
+    }
+}

@@ -1,0 +1,335 @@
+//! Keeps a server and a mount running, and ends them in the right order.
+//!
+//! ```text
+//! Idle ─▶ Running ─▶ (ended) ─▶ Due at a time ─▶ Running ...
+//!            └ ended too often, in order, or for good ─▶ Over
+//! ```
+//! Invariant: the mount ends before the server, so that nothing it still has to say is lost.
+
+use super::Plan;
+use super::child::{Child, News, Role};
+use super::screen::{Screen, second_mount, watch_rates};
+use crate::exit::{Code, Exit};
+use crate::{background, mounts, signals};
+use anyhow::Result;
+use rustix::process::Signal;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::ExitStatus;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+/// Ends in a row, each right after the start, that are too many.
+const FAILURE_COUNT_MAX: u32 = 6;
+/// A child that did its work this long has not failed at its start.
+const SETTLED: Duration = Duration::from_secs(5);
+/// First pause after a failure; doubled with each.
+const PAUSE: Duration = Duration::from_millis(100);
+/// How long the mount may take to end when asked.
+const MOUNT_END: Duration = Duration::from_secs(15);
+/// How long the server may take to end when asked.
+const SERVER_END: Duration = Duration::from_secs(60);
+
+/// Where a child stands.
+enum State {
+    /// Not wanted yet.
+    Idle,
+    /// Running.
+    Running(Child),
+    /// To be started then.
+    Due(Instant),
+    /// Not started any more.
+    Over,
+}
+
+struct Post {
+    state: State,
+    failure_count: u32,
+    last_words: String,
+}
+
+impl Post {
+    const fn new() -> Self {
+        Self { state: State::Idle, failure_count: 0, last_words: String::new() }
+    }
+
+    const fn running(&self) -> Option<&Child> {
+        match &self.state {
+            State::Running(child) => Some(child),
+            State::Idle | State::Due(_) | State::Over => None,
+        }
+    }
+}
+
+struct Supervisor<'p> {
+    plan: &'p Plan,
+    screen: Screen,
+    news: Receiver<News>,
+    tell: Sender<News>,
+    server: Post,
+    mount: Post,
+    /// The address and the store were told.
+    announced: bool,
+    /// So was all the rest.
+    all_told: bool,
+}
+
+/// Runs until a signal asks for the end or nothing can be kept running.
+pub(crate) fn run(plan: &Plan) -> Result<()> {
+    let (tell, news) = channel();
+    let on_signal = tell.clone();
+    signals::on_ending(move |_| {
+        // Nobody listens any more when everything has ended.
+        let _unheard = on_signal.send(News::Signal);
+    })?;
+    let mut supervisor = Supervisor {
+        plan,
+        screen: Screen::new(plan),
+        news,
+        tell,
+        server: Post::new(),
+        mount: Post::new(),
+        announced: false,
+        all_told: false,
+    };
+    let outcome = supervisor.keep_running();
+    supervisor.end();
+    supervisor.screen.end();
+    outcome
+}
+
+impl Supervisor<'_> {
+    fn keep_running(&mut self) -> Result<()> {
+        self.start(Role::Server)?;
+        loop {
+            match self.next()? {
+                Some(News::Signal) => return Ok(()),
+                Some(News::Line(role, line)) => self.on_line(role, &line)?,
+                Some(News::Complaint(role, line)) => self.on_complaint(role, line),
+                Some(News::Ended(role, status)) => self.on_ended(role, status)?,
+                Some(News::Rates(rates)) => self.screen.rates(rates),
+                None => self.start_due()?,
+            }
+        }
+    }
+
+    /// The next news, or `None` when a child is due.
+    fn next(&self) -> Result<Option<News>> {
+        let due = [&self.server, &self.mount].into_iter().filter_map(|post| match post.state {
+            State::Due(at) => Some(at),
+            State::Idle | State::Running(_) | State::Over => None,
+        });
+        let Some(due) = due.min() else { return Ok(Some(self.news.recv()?)) };
+        match self.news.recv_timeout(due.saturating_duration_since(Instant::now())) {
+            Ok(news) => Ok(Some(news)),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(error @ RecvTimeoutError::Disconnected) => Err(error.into()),
+        }
+    }
+
+    const fn post(&mut self, role: Role) -> &mut Post {
+        match role {
+            Role::Server => &mut self.server,
+            Role::Mount => &mut self.mount,
+        }
+    }
+
+    fn start(&mut self, role: Role) -> Result<()> {
+        if role == Role::Mount {
+            self.clear_stale_mount()?;
+        }
+        let child = Child::start(role, self.plan, &self.tell)?;
+        let post = self.post(role);
+        post.state = State::Running(child);
+        post.last_words.clear();
+        Ok(())
+    }
+
+    fn start_due(&mut self) -> Result<()> {
+        let now = Instant::now();
+        for role in [Role::Server, Role::Mount] {
+            if matches!(self.post(role).state, State::Due(at) if at <= now) {
+                self.start(role)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A mount whose process was killed stays in the tree and answers ENOTCONN.
+    fn clear_stale_mount(&self) -> Result<()> {
+        while mounts::at(&self.plan.dir)?.is_some_and(|mounted| mounted.is_lanefs()) {
+            mounts::detach(&self.plan.dir)?;
+        }
+        Ok(())
+    }
+
+    fn on_line(&mut self, role: Role, line: &str) -> Result<()> {
+        let post = self.post(role);
+        if let State::Running(child) = &mut post.state {
+            child.ready = true;
+        }
+        match role {
+            Role::Server => self.on_server_ready(line),
+            Role::Mount => self.on_mounted(line),
+        }
+    }
+
+    fn on_server_ready(&mut self, line: &str) -> Result<()> {
+        if self.announced {
+            self.screen.say(&format!("server running again: {line}"));
+            return Ok(());
+        }
+        self.announced = true;
+        self.screen.fact("address", &self.plan.address.to_string());
+        self.screen.fact("store", &self.plan.store.display().to_string());
+        let lanes = line.rsplit_once(", ").map_or(line, |(_, lanes)| lanes);
+        self.screen.fact("lanes", lanes.trim_end_matches(" lanes").trim_end_matches(" lane"));
+        if self.screen.is_live() {
+            let address = super::child::own_address(self.plan);
+            watch_rates(&address, &self.plan.secret_file, self.tell.clone());
+        }
+        match &self.plan.obstacle {
+            Some(obstacle) => {
+                let obstacle = obstacle.clone();
+                self.go_without_mount(&obstacle)
+            }
+            None => self.start(Role::Mount),
+        }
+    }
+
+    fn on_mounted(&mut self, line: &str) -> Result<()> {
+        if self.all_told {
+            self.screen.say(&format!("mount running again: {line}"));
+            return Ok(());
+        }
+        let where_and_how = line.strip_prefix("mounted ").unwrap_or(line);
+        self.screen.fact("mounted", where_and_how);
+        self.everything_runs()
+    }
+
+    fn go_without_mount(&mut self, why: &str) -> Result<()> {
+        self.mount.state = State::Over;
+        self.screen.fact("mounted", &format!("nowhere: {why}"));
+        let url = format!("lanefs ls lanefs://{}/", super::child::own_address(self.plan));
+        self.screen.fact("without", &format!("a mount: {url}"));
+        self.everything_runs()
+    }
+
+    fn everything_runs(&mut self) -> Result<()> {
+        if self.all_told {
+            return Ok(());
+        }
+        self.all_told = true;
+        self.screen.fact("second", &format!("mount: {}", second_mount(self.plan)));
+        let stop = format!("with Ctrl-C or `kill {}`", std::process::id());
+        self.screen.fact("stop", &stop);
+        if let Some(log) = &self.plan.log {
+            background::ready(log)?;
+            // A background process must not keep a folder busy.
+            std::env::set_current_dir("/")?;
+        }
+        Ok(())
+    }
+
+    fn on_complaint(&mut self, role: Role, line: String) {
+        self.screen.complain(&format!("{}: {line}", role.text()));
+        self.post(role).last_words = line;
+    }
+
+    fn on_ended(&mut self, role: Role, status: ExitStatus) -> Result<()> {
+        let post = self.post(role);
+        let (was_ready, lived) = post
+            .running()
+            .map_or((false, Duration::ZERO), |child| (child.ready, child.started.elapsed()));
+        if was_ready && lived >= SETTLED {
+            post.failure_count = 0;
+        }
+        post.failure_count += 1;
+        let failure_count = post.failure_count;
+        let code = status.code();
+        if role == Role::Mount && code == Some(i32::from(Code::CannotMount.number())) {
+            let why = post.last_words.clone();
+            return self.go_without_mount(&why);
+        }
+        if role == Role::Mount && code == Some(0) {
+            post.state = State::Over;
+            self.screen.fact("mounted", "nowhere: it was unmounted; the server goes on");
+            return Ok(());
+        }
+        // A refusal at the very first start (store in use, unknown version) will not mend itself.
+        let refused = !was_ready && failure_count == 1 && code.is_some() && role == Role::Server;
+        if refused || failure_count >= FAILURE_COUNT_MAX {
+            return Err(self.give_up(role, status, failure_count));
+        }
+        let pause = PAUSE * 2_u32.saturating_pow(failure_count - 1);
+        let first_of_a_row = was_ready && failure_count == 1;
+        let pause = if first_of_a_row { Duration::ZERO } else { pause };
+        post.state = State::Due(Instant::now() + pause);
+        self.screen.complain(&format!("{} {}; starting it again", role.text(), end_text(status)));
+        Ok(())
+    }
+
+    fn give_up(&mut self, role: Role, status: ExitStatus, failure_count: u32) -> anyhow::Error {
+        let post = self.post(role);
+        post.state = State::Over;
+        let name = role.text();
+        let line = if failure_count == 1 {
+            format!("the {name} did not start: {}", post.last_words)
+        } else {
+            let end = end_text(status);
+            format!("the {name} {end} {failure_count} times in a row; giving up")
+        };
+        Exit::new(Code::Failed, line).into()
+    }
+
+    /// Ends the mount, then the server.
+    fn end(&mut self) {
+        let unmounted = self.end_child(Role::Mount, MOUNT_END);
+        if !unmounted {
+            self.screen.complain("the mount did not end in time: killed, and detached");
+        }
+        if let Err(error) = self.clear_stale_mount() {
+            self.screen.complain(&format!("{error:#}"));
+        }
+        if !self.end_child(Role::Server, SERVER_END) {
+            self.screen.complain("the server did not end in time: killed; its log is replayed");
+        }
+    }
+
+    /// Returns whether the child ended by itself within `patience`; a second signal ends that.
+    fn end_child(&mut self, role: Role, patience: Duration) -> bool {
+        let Some(child) = self.post(role).running() else { return true };
+        child.signal(Signal::TERM);
+        let mut deadline = Instant::now() + patience;
+        let mut by_itself = true;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.news.recv_timeout(left) {
+                Ok(News::Ended(ended, _)) => {
+                    self.post(ended).state = State::Over;
+                    if ended == role {
+                        return by_itself;
+                    }
+                }
+                Ok(News::Complaint(role, line)) => self.on_complaint(role, line),
+                Ok(News::Signal) => deadline = Instant::now(),
+                Ok(News::Line(..) | News::Rates(_)) => {}
+                Err(_) if by_itself => {
+                    by_itself = false;
+                    deadline = Instant::now() + patience;
+                    if let Some(child) = self.post(role).running() {
+                        child.signal(Signal::KILL);
+                    }
+                }
+                Err(_) => return false,
+            }
+        }
+    }
+}
+
+fn end_text(status: ExitStatus) -> String {
+    match (status.signal(), status.code()) {
+        (Some(signal), _) => format!("was killed by signal {signal}"),
+        (None, Some(code)) => format!("ended with code {code}"),
+        (None, None) => "ended".to_owned(),
+    }
+}

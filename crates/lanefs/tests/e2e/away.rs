@@ -1,0 +1,71 @@
+//! While the server is away operations wait, can be killed, and go on when it is back.
+
+use crate::stage::{Stage, kill, must, program, state_of, until};
+use std::fs;
+use std::process::Stdio;
+
+#[test]
+fn operations_wait_can_be_killed_and_go_on() {
+    let Some(stage) = Stage::new("away") else { return };
+    let mut server = stage.serve("127.0.0.1:0");
+    let address = server.address.clone();
+    let mount = stage.mount(&address, "mnt", &["--export", "up"]);
+    fs::write(mount.dir.join("before"), "x").unwrap();
+    kill(server.process.pid());
+    server.process.end();
+
+    let touch = |name: &str| {
+        let mut command = program("touch");
+        command.arg(mount.dir.join(name)).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let waits = |pid: u32| {
+        until("it sleeps in the kernel", || matches!(state_of(pid), Some('S' | 'D')));
+    };
+    let mut killed = touch("killed");
+    waits(killed.id());
+    assert!(killed.try_wait().unwrap().is_none(), "it waits for the server");
+    killed.kill().unwrap();
+    assert!(!killed.wait().unwrap().success());
+
+    let mut waiting = touch("waiting");
+    waits(waiting.id());
+    assert!(waiting.try_wait().unwrap().is_none(), "it waits for the server");
+    let again = stage.serve(&address);
+    assert!(waiting.wait().unwrap().success());
+    assert!(mount.dir.join("waiting").exists());
+    assert_eq!(fs::read_to_string(mount.dir.join("before")).unwrap(), "x");
+    mount.stop();
+    drop(again);
+}
+
+#[test]
+fn a_mount_ends_while_its_server_is_away() {
+    let Some(stage) = Stage::new("away_end") else { return };
+    let mut server = stage.serve("127.0.0.1:0");
+    let mount = stage.mount(&server.address, "mnt", &["--export", "up"]);
+    fs::write(mount.dir.join("x"), "x").unwrap();
+    kill(server.process.pid());
+    server.process.end();
+    mount.stop();
+}
+
+#[test]
+fn an_open_file_survives_a_restart_of_the_server() {
+    let Some(stage) = Stage::new("away_open") else { return };
+    let mut up = stage.up(&[]);
+    let path = up.dir.join("file");
+    let mut script = program("sh");
+    let text = "exec 3>\"$1\"; echo one >&3; echo ready; read line; echo two >&3; cat \"$1\"";
+    script.args(["-c", text, "sh"]).arg(&path).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = script.spawn().unwrap();
+    until("the first line is there", || {
+        fs::read_to_string(&path).is_ok_and(|text| text == "one\n")
+    });
+    up.kill_server();
+    drop(child.stdin.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "ready\none\ntwo\n");
+    must(program("rm").arg(&path));
+    up.stop();
+}

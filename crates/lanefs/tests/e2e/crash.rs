@@ -1,0 +1,110 @@
+//! The server is killed with -9 in the middle of work and restarted: nothing acknowledged is lost,
+//! nothing is done twice.
+
+use crate::stage::{Stage, Up, must, program, run, texts, until};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Child;
+
+/// A real source tree: cargo's registry, or as much of the toolchain's sources as there is.
+fn source_tree() -> PathBuf {
+    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")));
+    let registry = home.unwrap().join("registry/src");
+    assert!(registry.is_dir(), "{} does not exist", registry.display());
+    registry
+}
+
+/// Packs `tree` into an archive, as it is now: the tree itself may change meanwhile.
+fn pack(stage: &Stage, tree: &Path) -> (PathBuf, PathBuf) {
+    let archive = stage.path("tree.tar");
+    let original = stage.make_dir("original");
+    must(program("tar").arg("cf").arg(&archive).arg("-C").arg(tree).arg("."));
+    must(program("tar").arg("xpf").arg(&archive).arg("-C").arg(&original));
+    (archive, original)
+}
+
+fn count(dir: &Path) -> usize {
+    must(program("find").arg(dir)).lines().count()
+}
+
+/// Starts unpacking, and kills the server each time a further part of the tree is there.
+fn unpack_with_kills(up: &mut Up, archive: &Path, target: &Path, kills: &[usize]) {
+    let mut command = program("tar");
+    command.arg("xpf").arg(archive).arg("-C").arg(target);
+    let mut tar: Child = command.spawn().unwrap();
+    for wanted in kills {
+        until("a part of the tree is unpacked", || {
+            entries_at_least(target, *wanted) || tar.try_wait().unwrap().is_some()
+        });
+        assert!(tar.try_wait().unwrap().is_none(), "tar is killed in the middle, not after it");
+        up.kill_server();
+    }
+    assert!(tar.wait().unwrap().success(), "tar notices nothing");
+}
+
+fn entries_at_least(dir: &Path, wanted: usize) -> bool {
+    fn walk(dir: &Path, left: &mut usize) {
+        let Ok(entries) = fs::read_dir(dir) else { return };
+        for entry in entries.flatten() {
+            *left = left.saturating_sub(1);
+            if *left == 0 {
+                return;
+            }
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                walk(&entry.path(), left);
+            }
+        }
+    }
+    let mut left = wanted;
+    walk(dir, &mut left);
+    left == 0
+}
+
+fn assert_same(original: &Path, copy: &Path) {
+    let diff = run(program("diff").args(["-r", "--no-dereference"]).arg(original).arg(copy));
+    assert!(diff.status.success(), "{}", texts(&diff).0);
+    let mut rsync = program("rsync");
+    rsync.args(["-aHXn", "--delete", "--itemize-changes"]);
+    rsync.arg(original.join("")).arg(copy.join(""));
+    assert_eq!(must(&mut rsync), "", "rsync finds no difference");
+}
+
+#[test]
+fn a_tree_unpacked_over_two_kills_is_whole_after_a_restart() {
+    let Some(stage) = Stage::new("tar_kill") else { return };
+    let (archive, original) = pack(&stage, &source_tree());
+    let entry_count = count(&original);
+    assert!(entry_count > 1000, "a tree of {entry_count} entries proves little");
+    let mut up = stage.up(&[]);
+    let copy = up.dir.join("copy");
+    fs::create_dir(&copy).unwrap();
+    fs::set_permissions(&copy, fs::metadata(&original).unwrap().permissions()).unwrap();
+    unpack_with_kills(&mut up, &archive, &copy, &[entry_count / 4, entry_count / 2]);
+    up.stop();
+    let up = stage.up(&[]);
+    assert_eq!(count(&up.dir.join("copy")), entry_count);
+    assert_same(&original, &up.dir.join("copy"));
+    up.stop();
+}
+
+#[test]
+fn another_number_of_lanes_finds_the_same_files() {
+    let Some(stage) = Stage::new("lanes_change") else { return };
+    let original = stage.make_dir("original");
+    for folder in 0..20 {
+        let folder = original.join(format!("folder{folder}"));
+        fs::create_dir(&folder).unwrap();
+        for file in 0..20 {
+            fs::write(folder.join(format!("file{file}")), format!("{file}\n").repeat(500)).unwrap();
+        }
+    }
+    for (lanes, first) in [("1", true), ("3", false), ("2", false)] {
+        let up = stage.up(&["--lanes", lanes]);
+        if first {
+            must(program("cp").arg("-a").arg(&original).arg(up.dir.join("copy")));
+        }
+        assert_same(&original, &up.dir.join("copy"));
+        up.stop();
+    }
+}

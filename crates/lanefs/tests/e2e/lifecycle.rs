@@ -1,0 +1,290 @@
+//! Starting, stopping, refusing.
+
+use crate::stage::{Stage, failure, is_alive, is_mounted, kill, must, program, run, texts, until};
+use rustix::process::Signal;
+use std::fs;
+use std::io::Write as _;
+use std::net::TcpListener;
+
+#[test]
+fn up_serves_and_mounts_and_leaves_nothing_behind() {
+    let Some(stage) = Stage::new("up_serves") else { return };
+    let up = stage.up(&[]);
+    let (dir, url) = (up.dir.clone(), up.url("/"));
+    fs::write(dir.join("hello"), "there").unwrap();
+    assert_eq!(fs::read_to_string(dir.join("hello")).unwrap(), "there");
+    assert_eq!(texts(&stage.run(["ls", &url])).0, "hello\n");
+    let server = up.child("serve");
+    let said = up.stop();
+    assert!(said.starts_with("address "), "the address comes first:\n{said}");
+    let second = said.lines().find(|line| line.starts_with("second mount: ")).unwrap();
+    assert!(second.contains(" mount 127.0.0.1:") && second.contains("--export up"), "{second}");
+    assert!(!is_alive(server));
+    assert_eq!(fs::read_dir(&dir).unwrap().count(), 0, "the mount point is empty again");
+    // The store is not locked: the next start finds the file.
+    let up = stage.up(&[]);
+    assert_eq!(fs::read_to_string(up.dir.join("hello")).unwrap(), "there");
+    up.stop();
+}
+
+#[test]
+fn ctrl_c_ends_it_as_well() {
+    let Some(stage) = Stage::new("ctrl_c") else { return };
+    let mut up = stage.up(&["--lanes", "1"]);
+    up.process.signal(Signal::INT);
+    assert_eq!(up.process.end().code(), Some(0));
+    assert!(!is_mounted(&up.dir));
+}
+
+#[test]
+fn in_the_background_it_returns_when_it_is_mounted() {
+    let Some(stage) = Stage::new("background") else { return };
+    let dir = stage.path("mnt");
+    let mut command = stage.lanefs(["up", "-d", "--listen", "127.0.0.1:0"]);
+    let said = must(command.arg(&dir));
+    assert!(said.starts_with("address "), "{said}");
+    assert!(is_mounted(&dir), "{said}");
+    fs::write(dir.join("a"), "b").unwrap();
+    let last = said.lines().last().unwrap();
+    let mut words = last.split([' ', ',']);
+    let pid: u32 = words.nth(2).unwrap().parse().unwrap_or_else(|_| panic!("{last}"));
+    let log = last.rsplit_once("log ").unwrap().1;
+    assert!(fs::read_to_string(log).unwrap().starts_with("address "), "{last}");
+    must(program("kill").arg(pid.to_string()));
+    until("the background process has ended", || !is_alive(pid));
+    assert!(!is_mounted(&dir));
+}
+
+#[test]
+fn in_the_background_a_failure_is_told() {
+    let Some(stage) = Stage::new("background_failure") else { return };
+    let dir = stage.make_dir("mnt");
+    fs::write(dir.join("in the way"), "").unwrap();
+    let (code, stderr) = failure(&run(stage.lanefs(["up", "-d"]).arg(&dir)));
+    assert_eq!(code, 1);
+    assert!(stderr.contains("did not start"), "{stderr}");
+}
+
+#[test]
+fn a_wrong_secret_is_refused_before_anything_is_mounted() {
+    let Some(stage) = Stage::new("wrong_secret") else { return };
+    let up = stage.up(&[]);
+    let other = stage.path("other-secret");
+    let mut options = fs::OpenOptions::new();
+    std::os::unix::fs::OpenOptionsExt::mode(options.write(true).create_new(true), 0o600);
+    let digits = "ab".repeat(32);
+    options.open(&other).unwrap().write_all(digits.as_bytes()).unwrap();
+    let dir = stage.make_dir("second");
+    let mut command = stage.lanefs(["mount", &up.address]);
+    let (code, stderr) = failure(&run(command.arg(&dir).arg("--secret-file").arg(&other)));
+    assert_eq!(code, 4, "{stderr}");
+    assert!(stderr.contains("secret") && !stderr.contains(&digits), "{stderr}");
+    assert!(!is_mounted(&dir));
+    let mut command = stage.lanefs(["ls", &up.url("/")]);
+    let (code, stderr) = failure(&run(command.arg("--secret-file").arg(&other)));
+    assert_eq!(code, 4, "{stderr}");
+    up.stop();
+}
+
+#[test]
+fn an_unknown_export_is_refused() {
+    let Some(stage) = Stage::new("unknown_export") else { return };
+    let up = stage.up(&[]);
+    let (code, stderr) = failure(&stage.run(["ls", "--export", "none", &up.url("/")]));
+    assert_eq!(code, 1, "{stderr}");
+    assert!(stderr.contains("no such export"), "{stderr}");
+    up.stop();
+}
+
+#[test]
+fn an_unreachable_server_is_an_error_of_its_own() {
+    let Some(stage) = Stage::new("unreachable") else { return };
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    stage.up(&[]).stop();
+    let url = format!("lanefs://{free}/");
+    let (code, stderr) = failure(&stage.run(["ls", "--connect-timeout", "1", &url]));
+    assert_eq!(code, 3, "{stderr}");
+    assert!(stderr.contains(&free.to_string()), "{stderr}");
+}
+
+#[test]
+fn a_second_server_on_one_store_is_refused() {
+    let Some(stage) = Stage::new("second_server") else { return };
+    let mut first = stage.serve("127.0.0.1:0");
+    let mut command = stage.lanefs(["serve", "--listen", "127.0.0.1:0", "--store"]);
+    let (code, stderr) = failure(&run(command.arg(stage.path("store"))));
+    assert_eq!(code, 1, "{stderr}");
+    assert!(stderr.contains("another server"), "{stderr}");
+    assert!(!first.process.has_ended(), "the first one is not disturbed");
+}
+
+#[test]
+fn a_port_in_use_is_named() {
+    let Some(stage) = Stage::new("port_in_use") else { return };
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let mut command = stage.lanefs(["serve", "--listen", &address, "--store"]);
+    let (code, stderr) = failure(&run(command.arg(stage.path("store"))));
+    assert_eq!(code, 1);
+    assert!(stderr.contains(&address) && stderr.contains("in use"), "{stderr}");
+    assert!(!stage.path("store").exists(), "no store is made for a server that cannot serve");
+}
+
+#[test]
+fn a_store_of_an_unknown_version_is_left_alone() {
+    let Some(stage) = Stage::new("unknown_version") else { return };
+    stage.up(&[]).stop();
+    let superblock = stage.path("mnt.lanefs").join("superblock");
+    let mut bytes = fs::read(&superblock).unwrap();
+    bytes[8] = bytes[8].wrapping_add(1);
+    fs::write(&superblock, &bytes).unwrap();
+    let dir = stage.path("mnt");
+    let (code, stderr) = failure(&run(stage.lanefs(["up", "--listen", "127.0.0.1:0"]).arg(&dir)));
+    assert_eq!(code, 1, "{stderr}");
+    assert!(stderr.contains("superblock") || stderr.contains("version"), "{stderr}");
+    assert!(!is_mounted(&dir));
+    assert_eq!(fs::read(&superblock).unwrap(), bytes);
+}
+
+#[test]
+fn a_directory_that_is_not_empty_is_refused() {
+    let Some(stage) = Stage::new("not_empty") else { return };
+    let dir = stage.make_dir("mnt");
+    fs::write(dir.join("mine"), "").unwrap();
+    let (code, stderr) = failure(&run(stage.lanefs(["up"]).arg(&dir)));
+    assert_eq!(code, 1);
+    assert!(stderr.contains("not empty"), "{stderr}");
+    assert!(!stage.path("mnt.lanefs").exists());
+}
+
+#[test]
+fn a_mounted_directory_is_refused() {
+    let Some(stage) = Stage::new("mounted_already") else { return };
+    let up = stage.up(&[]);
+    let (code, stderr) = failure(&run(stage.lanefs(["up"]).arg(&up.dir)));
+    assert_eq!(code, 1);
+    assert!(stderr.contains("mounted there already"), "{stderr}");
+    fs::write(up.dir.join("still"), "works").unwrap();
+    up.stop();
+}
+
+#[test]
+fn a_missing_mount_point_is_an_error() {
+    let Some(stage) = Stage::new("missing_point") else { return };
+    let up = stage.up(&[]);
+    let missing = stage.path("missing");
+    let (code, stderr) = failure(&run(stage.lanefs(["mount", &up.address]).arg(&missing)));
+    assert_eq!(code, 1);
+    assert!(stderr.contains("missing"), "{stderr}");
+    up.stop();
+}
+
+#[test]
+fn a_busy_mount_is_detached_and_its_holder_named() {
+    let Some(stage) = Stage::new("busy") else { return };
+    let up = stage.up(&[]);
+    fs::write(up.dir.join("held"), "x").unwrap();
+    let held = fs::File::open(up.dir.join("held")).unwrap();
+    let (code, stderr) = failure(&run(stage.lanefs(["umount"]).arg(&up.dir)));
+    assert_eq!(code, 1);
+    let me = format!("(pid {})", std::process::id());
+    assert!(stderr.contains(&me), "{stderr}");
+    assert!(is_mounted(&up.dir), "umount without --lazy leaves a busy mount");
+    let said = up.stop();
+    assert!(said.contains(&me) && said.contains("held"), "{said}");
+    drop(held);
+}
+
+#[test]
+fn umount_ends_the_mount_and_the_server_goes_on() {
+    let Some(stage) = Stage::new("umount") else { return };
+    let mut up = stage.up(&[]);
+    fs::write(up.dir.join("kept"), "x").unwrap();
+    must(stage.lanefs(["umount"]).arg(&up.dir));
+    up.process.line_with("it was unmounted");
+    assert!(!is_mounted(&up.dir));
+    assert_eq!(texts(&stage.run(["ls", &up.url("/")])).0, "kept\n");
+    let (code, stderr) = failure(&run(stage.lanefs(["umount"]).arg(&up.dir)));
+    assert_eq!((code, stderr.contains("nothing is mounted")), (1, true), "{stderr}");
+    up.stop();
+}
+
+#[test]
+fn when_up_is_killed_both_children_end_and_the_store_is_free() {
+    let Some(stage) = Stage::new("up_killed") else { return };
+    let mut up = stage.up(&[]);
+    fs::write(up.dir.join("kept"), "x").unwrap();
+    let (server, mount) = (up.child("serve"), up.child("mount"));
+    kill(up.process.pid());
+    up.process.end();
+    until("server and mount have ended", || !is_alive(server) && !is_alive(mount));
+    assert!(!is_mounted(&up.dir));
+    let up = stage.up(&[]);
+    assert_eq!(fs::read_to_string(up.dir.join("kept")).unwrap(), "x");
+    up.stop();
+}
+
+#[test]
+fn a_killed_mount_comes_back() {
+    let Some(stage) = Stage::new("mount_killed") else { return };
+    let mut up = stage.up(&[]);
+    fs::write(up.dir.join("kept"), "x").unwrap();
+    kill(up.child("mount"));
+    up.process.line_with("mount running again");
+    assert_eq!(fs::read_to_string(up.dir.join("kept")).unwrap(), "x");
+    up.stop();
+}
+
+#[test]
+fn a_dead_mount_in_the_way_is_cleared() {
+    let Some(stage) = Stage::new("stale") else { return };
+    let server = stage.serve("127.0.0.1:0");
+    let mut mount = stage.mount(&server.address, "mnt", &["--export", "up"]);
+    mount.process.signal(Signal::KILL);
+    mount.process.end();
+    assert!(is_mounted(&mount.dir), "a killed mount process leaves its mount in the tree");
+    let up = stage.up(&[]);
+    fs::write(up.dir.join("a"), "b").unwrap();
+    up.stop();
+}
+
+#[test]
+fn without_the_right_to_mount_it_serves_and_says_the_remedy() {
+    let Some(stage) = Stage::new("no_right") else { return };
+    let mut command = program("setpriv");
+    command.args(["--bounding-set=-sys_admin", "--inh-caps=-sys_admin"]);
+    command.arg(env!("CARGO_BIN_EXE_lanefs"));
+    command.args(["up", "--listen", "127.0.0.1:0"]).arg(stage.path("mnt"));
+    command.env("XDG_CONFIG_HOME", stage.path("config")).env_remove("LANEFS_SECRET_FILE");
+    let mut process = crate::stage::Process::start(&mut command);
+    let address = process.line_with("address ").replace("address ", "");
+    let line = process.line_with("mounted nowhere");
+    assert!(line.contains("SYS_ADMIN"), "{line}");
+    process.line_with("stop ");
+    let listed = stage.run(["ls", &format!("lanefs://{address}/")]);
+    assert!(listed.status.success(), "{:?}", failure(&listed));
+    process.signal(Signal::TERM);
+    assert_eq!(process.end().code(), Some(0), "{}", process.said());
+}
+
+#[test]
+fn a_server_that_cannot_start_is_given_up_with_its_reason() {
+    let Some(stage) = Stage::new("give_up") else { return };
+    let server = stage.serve("127.0.0.1:0");
+    let mut command = stage.lanefs(["up", "--listen", "127.0.0.1:0", "--store"]);
+    let output = run(command.arg(stage.path("store")).arg(stage.path("mnt")));
+    let (code, stderr) = failure(&output);
+    assert_eq!(code, 1);
+    assert!(stderr.contains("the server did not start"), "{stderr}");
+    assert!(stderr.contains("another server"), "{stderr}");
+    drop(server);
+}
+
+#[test]
+fn usage_errors_have_a_code_of_their_own() {
+    let Some(stage) = Stage::new("usage") else { return };
+    assert_eq!(stage.run(["up"]).status.code(), Some(2));
+    assert_eq!(stage.run(["ls", "/tmp"]).status.code(), Some(2));
+    let help = texts(&stage.run(["--help"])).0;
+    assert!(help.contains("Exit codes"), "{help}");
+}

@@ -1,0 +1,14 @@
+//! End to end: the real binary, real mounts, real kills. Every test has a store, a secret and
+//! ports of its own, and waits for lines and conditions, never for time to pass.
+#![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
+
+mod away;
+mod coherence;
+mod crash;
+mod files;
+mod hostile;
+mod lifecycle;
+mod programs;
+mod rights;
+mod stage;
+mod transports;

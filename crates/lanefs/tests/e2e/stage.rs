@@ -1,0 +1,396 @@
+//! What every test stands on: folders of its own, the binary, and processes that are ended
+//! whatever happens.
+
+use rustix::process::{Pid, Signal, kill_process};
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// How long anything may take before a test gives up; never how long a test waits.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Says that a test was left out, and why.
+pub(crate) fn skip(test: &str, reason: &str) {
+    let line = format!("{test}: {reason}\n");
+    eprint!("SKIPPED {line}");
+    if let Some(file) = std::env::var_os("LANEFS_SKIPPED_FILE") {
+        let mut options = fs::OpenOptions::new();
+        let file = options.append(true).create(true).mode(0o644).open(file);
+        file.unwrap().write_all(line.as_bytes()).unwrap();
+    }
+}
+
+/// Waits until a condition holds.
+#[track_caller]
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The folders of one test.
+pub(crate) struct Stage {
+    folder: TempDir,
+}
+
+impl Stage {
+    /// `None`, said aloud, where this machine or user cannot mount.
+    pub(crate) fn new(test: &str) -> Option<Self> {
+        if !rustix::process::geteuid().is_root() {
+            skip(test, "needs root, to mount and to be several users");
+            return None;
+        }
+        if fs::File::options().read(true).write(true).open("/dev/fuse").is_err() {
+            skip(test, "needs /dev/fuse");
+            return None;
+        }
+        let place = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let folder = tempfile::Builder::new().prefix(test).tempdir_in(place).unwrap();
+        // Other users shall be able to reach the mounts below.
+        let open = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o755);
+        fs::set_permissions(folder.path(), open).unwrap();
+        Some(Self { folder })
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn make_dir(&self, name: &str) -> PathBuf {
+        let path = self.path(name);
+        fs::create_dir_all(&path).unwrap();
+        path
+    }
+
+    /// The binary, with this test's configuration folder.
+    pub(crate) fn lanefs<S: AsRef<OsStr>>(
+        &self,
+        arguments: impl IntoIterator<Item = S>,
+    ) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lanefs"));
+        command.args(arguments).stdin(Stdio::null());
+        command.env("XDG_CONFIG_HOME", self.path("config")).env_remove("LANEFS_SECRET_FILE");
+        command
+    }
+
+    /// Runs the binary to its end.
+    pub(crate) fn run<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Output {
+        run(&mut self.lanefs(arguments))
+    }
+
+    /// `lanefs up` on `mnt`, running.
+    pub(crate) fn up(&self, more: &[&str]) -> Up {
+        self.up_on("mnt", more)
+    }
+
+    pub(crate) fn up_on(&self, name: &str, more: &[&str]) -> Up {
+        let dir = self.path(name);
+        let mut command = self.lanefs(["up"]);
+        command.arg(&dir).args(["--listen", "127.0.0.1:0"]).args(more);
+        let mut process = Process::start(&mut command);
+        let address = process.line_with("address ").replace("address ", "");
+        process.line_with("stop ");
+        Up { process, address, dir }
+    }
+
+    /// `lanefs serve` of `store` on `listen`, running.
+    pub(crate) fn serve(&self, listen: &str) -> Server {
+        let mut command = self.lanefs(["serve", "--export", "up=no-root-squash"]);
+        command.arg("--store").arg(self.path("store")).args(["--listen", listen]);
+        let mut process = Process::start(&mut command);
+        let line = process.line_with("listening on ");
+        let address = line.trim_start_matches("listening on ").split(',').next().unwrap();
+        Server { address: address.to_owned(), process }
+    }
+
+    /// `lanefs mount`, mounted.
+    pub(crate) fn mount(&self, address: &str, name: &str, more: &[&str]) -> Mount {
+        let dir = self.make_dir(name);
+        let mut command = self.lanefs(["mount", address]);
+        command.arg(&dir).args(more);
+        let mut process = Process::start(&mut command);
+        process.line_with("mounted ");
+        Mount { process, dir }
+    }
+}
+
+/// Runs a command to its end; one that hangs is killed and fails the test.
+#[track_caller]
+pub(crate) fn run(command: &mut Command) -> Output {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let pid = Pid::from_child(&child);
+    let (done, finished) = channel();
+    let waiting = std::thread::spawn(move || {
+        let output = child.wait_with_output().unwrap();
+        done.send(()).ok();
+        output
+    });
+    if finished.recv_timeout(10 * PATIENCE).is_err() {
+        kill_process(pid, Signal::KILL).ok();
+        panic!("{command:?} hangs");
+    }
+    waiting.join().unwrap()
+}
+
+/// Runs a command that must succeed; returns its stdout.
+#[track_caller]
+pub(crate) fn must(command: &mut Command) -> String {
+    let output = run(command);
+    let (stdout, stderr) = texts(&output);
+    assert!(output.status.success(), "{command:?}: {}\n{stdout}{stderr}", output.status);
+    stdout
+}
+
+/// stdout and stderr.
+pub(crate) fn texts(output: &Output) -> (String, String) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (text(&output.stdout), text(&output.stderr))
+}
+
+/// The exit code and stderr of a run.
+pub(crate) fn failure(output: &Output) -> (i32, String) {
+    (output.status.code().unwrap_or(-1), texts(output).1)
+}
+
+/// A running program whose lines, of stdout and stderr together, can be waited for.
+pub(crate) struct Process {
+    child: Child,
+    lines: Receiver<String>,
+    said: Vec<String>,
+}
+
+impl Process {
+    pub(crate) fn start(command: &mut Command) -> Self {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let (tell, lines) = channel();
+        let streams: [Box<dyn Read + Send>; 2] =
+            [Box::new(child.stdout.take().unwrap()), Box::new(child.stderr.take().unwrap())];
+        for stream in streams {
+            let tell = tell.clone();
+            std::thread::spawn(move || {
+                for line in BufReader::new(stream).split(b'\n').map_while(Result::ok) {
+                    let line = String::from_utf8_lossy(&line).into_owned();
+                    if tell.send(line).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        Self { child, lines, said: Vec::new() }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits for a line that contains `part`, among those not waited for yet.
+    #[track_caller]
+    pub(crate) fn line_with(&mut self, part: &str) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.lines.recv_timeout(left) {
+                Ok(line) => {
+                    self.said.push(line.clone());
+                    if line.contains(part) {
+                        return line;
+                    }
+                }
+                Err(_) => panic!("no line with {part:?}; it said {:#?}", self.said),
+            }
+        }
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).ok();
+    }
+
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
+    /// Waits for the end.
+    #[track_caller]
+    pub(crate) fn end(&mut self) -> ExitStatus {
+        let mut status = None;
+        until("the process ends", || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
+        self.said.extend(self.lines.iter());
+        status.unwrap()
+    }
+
+    /// Everything it said; after its end.
+    pub(crate) fn said(&self) -> String {
+        self.said.join("\n")
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if !self.has_ended() {
+            self.signal(Signal::TERM);
+            let deadline = Instant::now() + PATIENCE;
+            while !self.has_ended() && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            self.signal(Signal::KILL);
+            self.child.wait().ok();
+        }
+    }
+}
+
+/// Takes a mount away that a failed test left behind.
+fn clear(dir: &Path) {
+    while is_mounted(dir) && ring_unmount(dir) {}
+}
+
+fn ring_unmount(dir: &Path) -> bool {
+    rustix::mount::unmount(dir, rustix::mount::UnmountFlags::DETACH).is_ok()
+}
+
+/// Whether something is mounted exactly there. Never asks the mount itself.
+pub(crate) fn is_mounted(dir: &Path) -> bool {
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let wanted = dir.to_str().unwrap();
+    table.lines().any(|line| line.split(' ').nth(4) == Some(wanted))
+}
+
+/// A running `lanefs up`.
+pub(crate) struct Up {
+    pub(crate) process: Process,
+    pub(crate) address: String,
+    pub(crate) dir: PathBuf,
+}
+
+impl Up {
+    /// The process id of its `serve` or `mount`.
+    #[track_caller]
+    pub(crate) fn child(&self, command: &str) -> u32 {
+        let mut found = None;
+        until("up has its child", || {
+            found = child_of(self.process.pid(), command);
+            found.is_some()
+        });
+        found.unwrap()
+    }
+
+    /// Kills its server with -9 and waits until the next one runs.
+    #[track_caller]
+    pub(crate) fn kill_server(&mut self) {
+        kill(self.child("serve"));
+        self.process.line_with("server running again");
+    }
+
+    /// Ends it in order.
+    #[track_caller]
+    pub(crate) fn stop(mut self) -> String {
+        self.process.signal(Signal::TERM);
+        let status = self.process.end();
+        let said = self.process.said();
+        assert_eq!(status.code(), Some(0), "{said}");
+        assert!(!is_mounted(&self.dir), "still mounted\n{said}");
+        said
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("lanefs://{}{path}", self.address)
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        if !self.process.has_ended() {
+            self.process.signal(Signal::TERM);
+            let deadline = Instant::now() + PATIENCE;
+            while !self.process.has_ended() && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        clear(&self.dir);
+    }
+}
+
+/// A running `lanefs serve`.
+pub(crate) struct Server {
+    pub(crate) process: Process,
+    pub(crate) address: String,
+}
+
+/// A running `lanefs mount`.
+pub(crate) struct Mount {
+    pub(crate) process: Process,
+    pub(crate) dir: PathBuf,
+}
+
+impl Mount {
+    #[track_caller]
+    pub(crate) fn stop(mut self) {
+        self.process.signal(Signal::TERM);
+        let status = self.process.end();
+        assert_eq!(status.code(), Some(0), "{}", self.process.said());
+        assert!(!is_mounted(&self.dir), "still mounted");
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        self.process.signal(Signal::TERM);
+        let deadline = Instant::now() + PATIENCE;
+        while !self.process.has_ended() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        clear(&self.dir);
+    }
+}
+
+/// Kills a process with -9.
+pub(crate) fn kill(pid: u32) {
+    let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    kill_process(pid, Signal::KILL).unwrap();
+}
+
+/// Whether a process lives (a zombie does not).
+pub(crate) fn is_alive(pid: u32) -> bool {
+    state_of(pid).is_some_and(|state| state != 'Z')
+}
+
+/// The state letter of a process.
+pub(crate) fn state_of(pid: u32) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
+fn child_of(parent: u32, command: &str) -> Option<u32> {
+    for entry in fs::read_dir("/proc").unwrap().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let ppid = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1));
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let second = line.split(|byte| *byte == 0).nth(1).unwrap_or_default();
+        if ppid == Some(parent.to_string().as_str()) && second == command.as_bytes() {
+            return Some(pid);
+        }
+    }
+    None
+}
+
+/// A command by name.
+pub(crate) fn program(name: &str) -> Command {
+    let mut command = Command::new(name);
+    command.stdin(Stdio::null());
+    command
+}

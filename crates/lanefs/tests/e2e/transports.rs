@@ -1,0 +1,37 @@
+//! Both ways of carrying the kernel's requests do the same.
+
+use crate::stage::{Stage, must, program, skip};
+use std::fs;
+
+fn works_over(test: &str, how: &str, shown: &str) {
+    let Some(stage) = Stage::new(test) else { return };
+    let up = stage.up(&["--fuse", how]);
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let line = table.lines().find(|line| line.contains(up.dir.to_str().unwrap())).unwrap();
+    assert!(line.contains("fuse.lanefs"), "{line}");
+    let original = stage.make_dir("original");
+    for number in 0..100 {
+        let text = format!("{number}").repeat(number * 1000);
+        fs::write(original.join(format!("file{number}")), text).unwrap();
+    }
+    must(program("cp").arg("-a").arg(&original).arg(up.dir.join("copy")));
+    must(program("diff").arg("-r").arg(&original).arg(up.dir.join("copy")));
+    must(program("rm").arg("-r").arg(up.dir.join("copy")));
+    let said = up.stop();
+    assert!(said.contains(&format!("over {shown}")), "{said}");
+}
+
+#[test]
+fn classic_works() {
+    works_over("classic", "classic", "/dev/fuse");
+}
+
+#[test]
+fn io_uring_works() {
+    let switch = fs::read_to_string("/sys/module/fuse/parameters/enable_uring");
+    match switch.as_deref().map(str::trim_end) {
+        Ok("Y") => works_over("uring", "uring", "io_uring"),
+        Ok(_) => skip("io_uring_works", "enable_uring is off (`cargo xtask ci` turns it on)"),
+        Err(_) => skip("io_uring_works", "this kernel has no FUSE over io_uring (before 6.14)"),
+    }
+}

@@ -1,0 +1,362 @@
+//! Random operations: each goes as in the naive file system, and so does all that is left.
+
+use super::{Model, Node, Outcome};
+use crate::tests::{ALICE, BOB, Dice, ROOT, World, root, setattr};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::String;
+use alloc::vec::Vec;
+use wire::{
+    Attr, Bytes, Caller, Close, Contents, Create, Created, Entry, FileKind, Getattr, Getxattr,
+    Groups, Handle, HandleId, InodeNo, Link, Listing, Listxattr, Lookup, Mkdir, Name, Op, Open,
+    Readdir, Readlink, Removexattr, Rename, Rmdir, Setattr, Setxattr, Status, Symlink, Target,
+    Timestamp, Unlink, Value, Wire, attr_flag,
+};
+
+/// What a run is made of, rolled anew for each.
+struct Run {
+    world: World,
+    model: Model,
+    dice: Dice,
+    names: Vec<String>,
+    ok_count: usize,
+    /// Numbers seen, dead ones too.
+    inodes: Vec<InodeNo>,
+}
+
+impl Run {
+    fn new(seed: u64) -> Self {
+        let mut world = World::new();
+        let mut dice = Dice::new(seed);
+        world.set(ROOT, 0o1777, 0, 0);
+        let mut model = Model::new(&mut world);
+        model.at(ROOT).ctime = world.attr(ROOT).ctime;
+        let names = (0..2 + dice.below(12)).map(|no| alloc::format!("n{no}")).collect();
+        Self { world, model, dice, names, ok_count: 0, inodes: alloc::vec![ROOT] }
+    }
+
+    fn inode(&mut self) -> InodeNo {
+        self.dice.pick(&self.inodes)
+    }
+
+    fn name(&mut self) -> String {
+        let index = self.dice.below(self.names.len());
+        self.names[index].clone()
+    }
+
+    /// A directory more often than not.
+    fn dir(&mut self) -> InodeNo {
+        let inode = self.inode();
+        let is_directory =
+            self.model.nodes.get(&inode).is_some_and(|node| node.kind == FileKind::Directory);
+        if is_directory || self.dice.chance(10) { inode } else { ROOT }
+    }
+
+    fn mode(&mut self) -> u32 {
+        let mode = self.dice.pick(&[0o777, 0o755, 0o700, 0o770, 0o1777, 0o2775, 0o644, 0o6751]);
+        if self.dice.chance(10) { u32::try_from(self.dice.below(0o10_000)).unwrap() } else { mode }
+    }
+
+    /// Executes the op; it must go as the model says. Returns whether it was done.
+    fn expect<'a>(&mut self, op: Op, args: &impl Wire<'a>, expected: Outcome) -> bool {
+        let effect = self.world.execute(op, args);
+        let status = expected.err().unwrap_or(Status::Ok);
+        assert_eq!(effect.status, status, "{op:?}");
+        self.ok_count += usize::from(status == Status::Ok);
+        if let Some(orphan) = effect.orphan {
+            assert!(self.model.orphans.contains(&orphan), "{orphan} is no orphan");
+        }
+        status == Status::Ok
+    }
+
+    fn step(&mut self) {
+        let uid = self.dice.pick(&[0, 0, 1, 2]);
+        let caller = Caller { uid, gid: uid, groups: Groups::Known(&[]) };
+        (self.model.uid, self.model.gid) = (uid, uid);
+        self.model.client = self.dice.pick(&[ALICE, BOB]);
+        self.world.client = self.model.client;
+        self.model.now = Timestamp { secs: self.world.now.secs + 1, nanos: 0 };
+        match self.dice.below(16) {
+            0..=2 => self.create(caller),
+            3 | 4 => self.mkdir(caller),
+            5 => self.symlink(caller),
+            6 => self.link(caller),
+            7 => self.unlink(caller),
+            8 => self.rmdir(caller),
+            9..=10 => self.rename(caller),
+            11 => self.chmod(caller),
+            12 => self.open(caller),
+            13 => self.close(),
+            14 => self.set_xattr(caller),
+            _ => self.look(caller),
+        }
+        if self.dice.chance(10) {
+            self.destroy();
+        }
+    }
+
+    fn create(&mut self, caller: Caller<'_>) {
+        let (parent, text, mode) = (self.dir(), self.name(), self.mode());
+        let handle = Handle { id: HandleId(self.dice.roll() % 4), write: self.dice.chance(50) };
+        let handle = self.dice.chance(50).then_some(handle);
+        let (exclusive, read) = (self.dice.chance(50), self.dice.chance(50));
+        let expected = self.model.find(parent, &text).and_then(|found| match found {
+            None => self.model.may_add(parent).map(|()| None),
+            Some(_) if exclusive => Err(Status::Exists),
+            Some(inode) => match self.model.nodes[&inode].kind {
+                FileKind::Directory => Err(Status::IsDirectory),
+                FileKind::Symlink => Err(Status::Loop),
+                FileKind::File => {
+                    let write = handle.is_some_and(|handle| handle.write);
+                    let bits = if read { 4 } else { 0 } | if write { 2 } else { 0 };
+                    self.model.may(inode, bits).map(|()| Some(inode))
+                }
+            },
+        });
+        let name = Name::new(text.as_bytes()).unwrap();
+        let args = Create { caller, parent, name, mode, exclusive, read, handle };
+        if !self.expect(Op::Create, &args, expected.map(|_| ())) {
+            return;
+        }
+        let created = Created::decode_all(&self.world.reply).unwrap();
+        let inode = created.attr.inode;
+        assert_eq!(created.made, expected == Ok(None));
+        if created.made {
+            self.model.add(inode, FileKind::File, mode, parent);
+            let (uid, gid) = (self.model.uid, self.model.gid);
+            let node = self.model.at(inode);
+            if uid != 0 && gid != node.gid && mode & 0o2010 == 0o2010 {
+                node.mode &= !0o2000;
+            }
+            self.model.enter(parent, &text, inode);
+            self.inodes.push(inode);
+        } else {
+            assert_eq!(expected, Ok(Some(inode)));
+        }
+        if let Some(handle) = handle {
+            self.model.register(inode, handle);
+        }
+        check_attr(&created.attr, &self.model.nodes[&inode]);
+    }
+
+    fn mkdir(&mut self, caller: Caller<'_>) {
+        let (parent, text, mode) = (self.dir(), self.name(), self.mode());
+        let expected = self.model.check_new(parent, &text);
+        let name = Name::new(text.as_bytes()).unwrap();
+        if self.expect(Op::Mkdir, &Mkdir { caller, parent, name, mode }, expected) {
+            let attr = Entry::decode_all(&self.world.reply).unwrap().attr;
+            self.model.add(attr.inode, FileKind::Directory, mode & 0o1777, parent);
+            self.model.enter(parent, &text, attr.inode);
+            self.model.at(parent).nlink += 1;
+            self.inodes.push(attr.inode);
+            check_attr(&attr, &self.model.nodes[&attr.inode]);
+        }
+    }
+
+    fn symlink(&mut self, caller: Caller<'_>) {
+        let (parent, text) = (self.dir(), self.name());
+        let expected = self.model.check_new(parent, &text);
+        let (name, target) = (Name::new(text.as_bytes()).unwrap(), Bytes(b"some/where"));
+        if self.expect(Op::Symlink, &Symlink { caller, parent, name, target }, expected) {
+            let attr = Entry::decode_all(&self.world.reply).unwrap().attr;
+            self.model.add(attr.inode, FileKind::Symlink, 0o777, parent);
+            self.model.at(attr.inode).target = target.0.into();
+            self.model.at(attr.inode).size_bytes = 10;
+            self.model.enter(parent, &text, attr.inode);
+            self.inodes.push(attr.inode);
+        }
+    }
+
+    fn link(&mut self, caller: Caller<'_>) {
+        let (inode, parent, text) = (self.inode(), self.dir(), self.name());
+        let expected = self.model.link(inode, parent, &text);
+        let name = Name::new(text.as_bytes()).unwrap();
+        self.expect(Op::Link, &Link { caller, inode, parent, name }, expected);
+    }
+
+    fn unlink(&mut self, caller: Caller<'_>) {
+        let (parent, text) = (self.dir(), self.name());
+        let expected = self.model.unlink(parent, &text);
+        let name = Name::new(text.as_bytes()).unwrap();
+        self.expect(Op::Unlink, &Unlink { caller, parent, name }, expected);
+    }
+
+    fn rmdir(&mut self, caller: Caller<'_>) {
+        let (parent, text) = (self.dir(), self.name());
+        let expected = self.model.rmdir(parent, &text);
+        let name = Name::new(text.as_bytes()).unwrap();
+        self.expect(Op::Rmdir, &Rmdir { caller, parent, name }, expected);
+    }
+
+    fn rename(&mut self, caller: Caller<'_>) {
+        let (parent, from) = (self.dir(), self.name());
+        let (new_parent, to) = (self.dir(), self.name());
+        let no_replace = self.dice.chance(20);
+        let expected = self.model.rename((parent, &from), (new_parent, &to), no_replace);
+        let name = Name::new(from.as_bytes()).unwrap();
+        let new_name = Name::new(to.as_bytes()).unwrap();
+        let args = Rename { caller, parent, name, new_parent, new_name, no_replace };
+        self.expect(Op::Rename, &args, expected);
+    }
+
+    fn chmod(&mut self, caller: Caller<'_>) {
+        let (inode, mode) = (self.inode(), self.mode());
+        if self.dice.chance(50) {
+            let expected = self.model.chmod(inode, mode);
+            let args = Setattr { caller, mode: Some(mode), ..setattr(inode) };
+            self.expect(Op::Setattr, &args, expected);
+        } else {
+            let (uid, gid) = (self.dice.pick(&[0, 1, 2]), self.dice.pick(&[0, 1, 2]));
+            let expected = self.model.chown(inode, uid, gid);
+            let args = Setattr { caller, uid: Some(uid), gid: Some(gid), ..setattr(inode) };
+            self.expect(Op::Setattr, &args, expected);
+        }
+    }
+
+    fn open(&mut self, caller: Caller<'_>) {
+        let (inode, read) = (self.inode(), self.dice.chance(70));
+        let handle = Handle { id: HandleId(self.dice.roll() % 4), write: self.dice.chance(50) };
+        let expected = self.model.open(inode, read, handle);
+        let args = Open { caller, inode, read, execute: false, handle };
+        self.expect(Op::Open, &args, expected);
+    }
+
+    fn close(&mut self) {
+        let open: Vec<_> = self.model.open.iter().copied().collect();
+        if open.is_empty() {
+            return;
+        }
+        let (inode, _, client, id) = self.dice.pick(&open);
+        (self.model.client, self.world.client) = (client, client);
+        let secs = self.world.now.secs - i64::try_from(self.dice.below(9)).unwrap();
+        let contents = Contents {
+            size_bytes: self.dice.roll() >> 1,
+            allocated_bytes: 0,
+            write_time: self.dice.chance(80).then_some(Timestamp { secs, nanos: 0 }),
+        };
+        self.model.close(inode, id, contents);
+        let args = Close { inode, handle: HandleId(id), settle: Some(contents) };
+        self.expect(Op::Close, &args, Ok(()));
+    }
+
+    fn set_xattr(&mut self, caller: Caller<'_>) {
+        let (inode, now) = (self.inode(), self.model.now);
+        let key = self.dice.pick(&[&b"user.a"[..], b"user.b"]);
+        let permitted = self.model.may_set_xattr(inode);
+        if self.dice.chance(60) {
+            let value = self.dice.bytes(5);
+            let args = Setxattr { caller, inode, name: Bytes(key), value: Bytes(&value), flags: 0 };
+            if self.expect(Op::Setxattr, &args, permitted) {
+                self.model.at(inode).xattrs.insert(key.into(), value);
+                self.model.at(inode).ctime = now;
+            }
+        } else {
+            let expected = permitted.and_then(|()| {
+                let known = self.model.nodes[&inode].xattrs.contains_key(key);
+                if known { Ok(()) } else { Err(Status::NoData) }
+            });
+            let args = Removexattr { caller, inode, name: Bytes(key) };
+            if self.expect(Op::Removexattr, &args, expected) {
+                self.model.at(inode).xattrs.remove(key);
+                self.model.at(inode).ctime = now;
+            }
+        }
+    }
+
+    fn look(&mut self, caller: Caller<'_>) {
+        let (parent, text) = (self.dir(), self.name());
+        let found = self.model.find(parent, &text).and_then(|inode| inode.ok_or(Status::NotFound));
+        let name = Name::new(text.as_bytes()).unwrap();
+        if self.expect(Op::Lookup, &Lookup { caller, parent, name }, found.map(|_| ())) {
+            let attr = Entry::decode_all(&self.world.reply).unwrap().attr;
+            assert_eq!(Ok(attr.inode), found);
+            check_attr(&attr, &self.model.nodes[&attr.inode]);
+        }
+    }
+
+    /// The objects of orphans go.
+    fn destroy(&mut self) {
+        let found: BTreeSet<_> = self.world.shard.orphans().collect();
+        assert_eq!(found, self.model.orphans);
+        for inode in core::mem::take(&mut self.model.orphans) {
+            let mut changes = Vec::new();
+            let effect = self.world.shard.destroyed(inode, &mut changes);
+            self.world.log.push((effect.transno, changes));
+            self.model.nodes.remove(&inode).unwrap();
+        }
+    }
+
+    /// Everything the model knows, the shard knows alike, and nothing else.
+    fn check(&mut self) {
+        let world = &mut self.world;
+        assert_eq!(world.shard.inode_count(), u64::try_from(self.model.nodes.len()).unwrap());
+        for inode in &self.inodes {
+            let Some(node) = self.model.nodes.get(inode) else {
+                let args = Getattr { inode: *inode };
+                assert_eq!(world.status(Op::Getattr, &args), Status::Stale);
+                continue;
+            };
+            check_attr(&world.attr(*inode), node);
+            check_node(world, *inode, node);
+        }
+    }
+}
+
+fn check_attr(attr: &Attr, node: &Node) {
+    assert_eq!((attr.kind, attr.mode), (node.kind, node.mode), "{}", attr.inode);
+    assert_eq!((attr.uid, attr.gid), (node.uid, node.gid), "{}", attr.inode);
+    assert_eq!(attr.nlink, node.nlink, "links of {}", attr.inode);
+    assert_eq!(attr.flags & attr_flag::SIZE_AT_DATA != 0, node.at_data, "{}", attr.inode);
+    assert_eq!(attr.size_bytes, node.size_bytes, "size of {}", attr.inode);
+    assert_eq!((attr.mtime, attr.ctime), (node.mtime, node.ctime), "times of {}", attr.inode);
+}
+
+fn check_node(world: &mut World, inode: InodeNo, node: &Node) {
+    let caller = root();
+    match node.kind {
+        FileKind::Directory => {
+            let (cookie, listing_bytes_max, attrs) = (0, 131_072, true);
+            let args = Readdir { caller, inode, cookie, listing_bytes_max, attrs };
+            let listing: Listing<'_> = world.answer(Op::Readdir, &args);
+            let found: BTreeMap<String, InodeNo> = listing
+                .entries
+                .iter()
+                .map(|entry| {
+                    assert_eq!(entry.attr.unwrap().kind, entry.kind);
+                    assert_eq!(entry.attr.unwrap().inode, entry.inode);
+                    (String::from_utf8(entry.name.bytes().into()).unwrap(), entry.inode)
+                })
+                .collect();
+            assert!(listing.end);
+            assert_eq!(found, node.entries);
+            assert_eq!(listing.parent, node.parent);
+        }
+        FileKind::Symlink => {
+            let target: Target<'_> = world.answer(Op::Readlink, &Readlink { inode });
+            assert_eq!(target.target.0, node.target);
+        }
+        FileKind::File => {}
+    }
+    let names: Vec<u8> =
+        node.xattrs.keys().flat_map(|name| name.iter().copied().chain([0])).collect();
+    let list: Value<'_> = world.answer(Op::Listxattr, &Listxattr { caller, inode });
+    assert_eq!(list.value.0, names);
+    for (name, value) in &node.xattrs {
+        let args = Getxattr { caller, inode, name: Bytes(name) };
+        let found: Value<'_> = world.answer(Op::Getxattr, &args);
+        assert_eq!(found.value.0, value);
+    }
+}
+
+#[test]
+fn random_operations_go_as_in_a_naive_file_system() {
+    for seed in 1..=300 {
+        let mut run = Run::new(seed);
+        let step_count = 50 + run.dice.below(400);
+        for _ in 0..step_count {
+            run.step();
+        }
+        run.check();
+        run.world.check_redo();
+        assert!(run.ok_count > step_count / 10, "seed {seed} did nothing");
+    }
+}

@@ -1,0 +1,350 @@
+//! The log and the objects, on real files.
+#![allow(clippy::unwrap_used, clippy::wildcard_enum_match_arm, missing_docs)]
+
+mod support;
+
+use door::{Action, Bulk, Errno, Event, LogRoom, Object, ObjectStat, Ticket};
+use ring::{Config, FaultPoint, LogFile, Ring};
+use std::fs::{self, File, OpenOptions};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use support::{Diary, Dir, ask, noise, turns};
+use wire::{InodeNo, LaneId};
+
+const RESERVE_BYTES: u64 = 1 << 20;
+
+/// What shall fail, and how often yet.
+type Faults = Arc<Mutex<Vec<(FaultPoint, Errno)>>>;
+
+fn open(dir: &Path, start_offset: u64, faults: &Faults) -> (Ring, Diary) {
+    let mut config = Config::new(LaneId(0));
+    let file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(dir.join("log"))
+        .unwrap()
+        .into();
+    config.log = Some(LogFile { file, start_offset, reserve_bytes: RESERVE_BYTES });
+    config.store = Some(File::open(dir).unwrap().into());
+    config.limits.open_object_count_max = 4;
+    let faults = Arc::clone(faults);
+    config.fault = Some(Arc::new(move |point| {
+        let mut faults = faults.lock().unwrap();
+        let found = faults.iter().position(|(at, _)| *at == point)?;
+        Some(faults.remove(found).1)
+    }));
+    (Ring::new(config).unwrap(), Diary::default())
+}
+
+fn append(ring: &mut Ring, diary: &mut Diary, batch: &[u8]) -> Result<LogRoom, Errno> {
+    let known_count = diary.events.len();
+    ring.with(|turn| {
+        let batch = turn.arena.put(batch);
+        turn.act(Action::LogAppend { ticket: Ticket(7), batch });
+    });
+    let logged = |diary: &mut Diary| {
+        diary.events[known_count..].iter().find_map(|event| match event {
+            Event::Logged { ticket: Ticket(7), result } => Some(*result),
+            _ => None,
+        })
+    };
+    turns(ring, diary, |diary| logged(diary).is_some());
+    logged(diary).unwrap()
+}
+
+fn object(inode: u64) -> Object {
+    Object { shard_index: 3, stripe_index: 1, inode: InodeNo(inode) }
+}
+
+fn done(result: Result<(), Errno>) -> Event {
+    Event::ObjectDone { ticket: Ticket(1), result }
+}
+
+fn write(ring: &mut Ring, diary: &mut Diary, at: (Object, u64), bytes: &[u8]) -> Event {
+    let bulk = ring.bulk_of(bytes).unwrap();
+    let known_count = diary.events.len();
+    let (object, object_offset) = at;
+    ring.with(|turn| {
+        turn.act(Action::ObjectWrite { ticket: Ticket(1), object, object_offset, bulk });
+        turn.act(Action::Release { buf: bulk.buf });
+    });
+    turns(ring, diary, |diary| diary.events.len() > known_count);
+    diary.events[known_count]
+}
+
+fn read(ring: &mut Ring, diary: &mut Diary, at: (Object, u64), read_bytes: u32) -> Option<Bulk> {
+    let (object, object_offset) = at;
+    let action = Action::ObjectRead { ticket: Ticket(2), object, object_offset, read_bytes };
+    match ask(ring, diary, action) {
+        Event::ObjectRead { ticket: Ticket(2), result } => result.unwrap(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn stat(ring: &mut Ring, diary: &mut Diary, object: Object) -> Option<ObjectStat> {
+    match ask(ring, diary, Action::ObjectStat { ticket: Ticket(4), object }) {
+        Event::ObjectStat { ticket: Ticket(4), result } => result.unwrap(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn batches_lie_one_behind_the_other_and_the_reserve_shrinks_and_grows() {
+    let dir = Dir::new("log");
+    let (mut ring, mut diary) = open(&dir.0, 0, &Faults::default());
+    turns(&mut ring, &mut diary, |diary| !diary.events.is_empty());
+    assert_eq!(diary.events, [Event::LogRoom(LogRoom { room_bytes: RESERVE_BYTES })]);
+    let batches: Vec<Vec<u8>> = (0..12).map(|count| noise(count, 100_000)).collect();
+    let mut room_bytes = RESERVE_BYTES;
+    for batch in &batches {
+        let room = append(&mut ring, &mut diary, batch).unwrap();
+        assert!(
+            room.room_bytes == room_bytes - 100_000
+                || room.room_bytes == room_bytes - 100_000 + RESERVE_BYTES,
+            "{room:?} after {room_bytes}"
+        );
+        room_bytes = room.room_bytes;
+    }
+    let grown = |event: &&Event| matches!(event, Event::LogRoom(_));
+    turns(&mut ring, &mut diary, |diary| diary.events.iter().filter(grown).count() >= 2);
+    let written = fs::read(dir.0.join("log")).unwrap();
+    let expected = batches.concat();
+    assert_eq!(written[..expected.len()], expected);
+    assert!(written[expected.len()..].iter().all(|byte| *byte == 0));
+    assert!(written.len() > expected.len());
+}
+
+#[test]
+fn a_log_goes_on_where_it_is_told_to() {
+    let dir = Dir::new("log-restart");
+    {
+        let (mut ring, mut diary) = open(&dir.0, 0, &Faults::default());
+        append(&mut ring, &mut diary, b"first").unwrap();
+    }
+    let (mut ring, mut diary) = open(&dir.0, 5, &Faults::default());
+    append(&mut ring, &mut diary, b"second").unwrap();
+    assert_eq!(fs::read(dir.0.join("log")).unwrap()[..12], *b"firstsecond\0");
+}
+
+#[test]
+fn a_full_disk_shrinks_the_room_and_a_failed_write_breaks_the_log() {
+    let dir = Dir::new("log-faults");
+    let faults = Faults::default();
+    faults.lock().unwrap().push((FaultPoint::LogReserve, Errno(28)));
+    let (mut ring, mut diary) = open(&dir.0, 0, &faults);
+    turns(&mut ring, &mut diary, |diary| !diary.events.is_empty());
+    assert_eq!(diary.events, [Event::LogRoom(LogRoom { room_bytes: 0 })]);
+    // The next reserve is asked for not before a second has passed.
+    assert_eq!(append(&mut ring, &mut diary, b"x"), Ok(LogRoom { room_bytes: 0 }));
+    faults.lock().unwrap().push((FaultPoint::LogWrite, Errno(5)));
+    assert_eq!(append(&mut ring, &mut diary, b"y"), Err(Errno(5)));
+    assert_eq!(append(&mut ring, &mut diary, b"z"), Err(Errno(5)), "it stays broken");
+    assert_eq!(fs::read(dir.0.join("log")).unwrap(), b"x");
+}
+
+#[test]
+fn an_object_is_written_read_truncated_synced_and_removed() {
+    let dir = Dir::new("object");
+    let (mut ring, mut diary) = open(&dir.0, 0, &Faults::default());
+    turns(&mut ring, &mut diary, |diary| !diary.events.is_empty());
+    let object = object(0x1234);
+    let path = dir.0.join("03/12/0000000000001234.1");
+
+    assert_eq!(read(&mut ring, &mut diary, (object, 0), 100), None);
+    assert_eq!(stat(&mut ring, &mut diary, object), None);
+    assert!(!dir.0.join("03").exists(), "looking makes nothing");
+
+    let bytes = noise(1, 1 << 20);
+    assert_eq!(write(&mut ring, &mut diary, (object, 5000), &bytes), done(Ok(())));
+    assert_eq!(fs::read(&path).unwrap(), [vec![0; 5000], bytes.clone()].concat());
+    let found = stat(&mut ring, &mut diary, object).unwrap();
+    assert_eq!(found.size_bytes, 5000 + (1 << 20));
+    assert!(found.allocated_bytes >= 1 << 20);
+    assert!(found.write_time_ns > 1_600_000_000_000_000_000);
+
+    let bulk = read(&mut ring, &mut diary, (object, 5000), 1 << 20).unwrap();
+    assert_eq!(ring.bulk_bytes(bulk), bytes);
+    assert_eq!(bulk.crc32c, wire::crc32c(&bytes));
+    ring.with(|turn| turn.act(Action::Release { buf: bulk.buf }));
+    let short = read(&mut ring, &mut diary, (object, 5000 + (1 << 20) - 3), 100).unwrap();
+    assert_eq!(ring.bulk_bytes(short), &bytes[bytes.len() - 3..]);
+    ring.with(|turn| turn.act(Action::Release { buf: short.buf }));
+    assert_eq!(read(&mut ring, &mut diary, (object, 1 << 30), 100), None);
+
+    let action = Action::ObjectTruncate { ticket: Ticket(1), object, size_bytes: 10 };
+    assert_eq!(ask(&mut ring, &mut diary, action), done(Ok(())));
+    assert_eq!(fs::metadata(&path).unwrap().len(), 10);
+    let sync = Action::ObjectSync { ticket: Ticket(1), object };
+    assert_eq!(ask(&mut ring, &mut diary, sync), done(Ok(())));
+    let remove = Action::ObjectRemove { ticket: Ticket(1), object };
+    assert_eq!(ask(&mut ring, &mut diary, remove), done(Ok(())));
+    assert!(!path.exists());
+    assert_eq!(ask(&mut ring, &mut diary, remove), done(Ok(())), "gone is gone");
+    assert_eq!(read(&mut ring, &mut diary, (object, 0), 100), None);
+    assert_eq!(ring.buffer_bytes(), 0, "every buffer came back");
+}
+
+#[test]
+fn what_is_asked_in_one_turn_is_done_in_order() {
+    let dir = Dir::new("order");
+    let (mut ring, mut diary) = open(&dir.0, 0, &Faults::default());
+    turns(&mut ring, &mut diary, |diary| !diary.events.is_empty());
+    let object = object(1);
+    let bulk = ring.bulk_of(&noise(1, 1000)).unwrap();
+    ring.with(|turn| {
+        let ticket = Ticket(1);
+        turn.act(Action::ObjectWrite { ticket, object, object_offset: 0, bulk });
+        turn.act(Action::ObjectTruncate { ticket, object, size_bytes: 400 });
+        turn.act(Action::ObjectSync { ticket, object });
+        turn.act(Action::ObjectWrite { ticket, object, object_offset: 600, bulk });
+        turn.act(Action::ObjectSync { ticket, object });
+        turn.act(Action::ObjectRemove { ticket, object });
+        turn.act(Action::ObjectTruncate { ticket, object, size_bytes: 77 });
+        turn.act(Action::Release { buf: bulk.buf });
+    });
+    turns(&mut ring, &mut diary, |diary| diary.events.len() == 8);
+    assert_eq!(diary.events[1..], [done(Ok(())); 7]);
+    let path = dir.0.join("03/00/0000000000000001.1");
+    assert_eq!(fs::read(path).unwrap(), [0; 77]);
+}
+
+#[test]
+fn more_objects_than_are_kept_open_work_all_the_same() {
+    let dir = Dir::new("many");
+    let (mut ring, mut diary) = open(&dir.0, 0, &Faults::default());
+    turns(&mut ring, &mut diary, |diary| !diary.events.is_empty());
+    for inode in 1..40 {
+        let bytes = noise(inode, 5000);
+        assert_eq!(write(&mut ring, &mut diary, (object(inode), 0), &bytes), done(Ok(())));
+    }
+    let known_count = diary.events.len();
+    ring.with(|turn| {
+        for inode in 1..40 {
+            let object = object(inode);
+            turn.act(Action::ObjectRead {
+                ticket: Ticket(inode),
+                object,
+                object_offset: 0,
+                read_bytes: 8192,
+            });
+        }
+    });
+    turns(&mut ring, &mut diary, |diary| diary.events.len() == known_count + 39);
+    for event in &diary.events[known_count..] {
+        let Event::ObjectRead { ticket, result: Ok(Some(bulk)) } = event else {
+            panic!("{event:?}")
+        };
+        assert_eq!(ring.bulk_bytes(*bulk), noise(ticket.0, 5000));
+    }
+}
+
+#[test]
+fn a_failing_medium_is_told_and_the_next_try_works() {
+    let dir = Dir::new("object-faults");
+    let faults = Faults::default();
+    let (mut ring, mut diary) = open(&dir.0, 0, &faults);
+    turns(&mut ring, &mut diary, |diary| !diary.events.is_empty());
+    let object = object(2);
+    let fail = |point, errno| faults.lock().unwrap().push((point, Errno(errno)));
+
+    fail(FaultPoint::ObjectOpen, 24);
+    assert_eq!(write(&mut ring, &mut diary, (object, 0), b"abc"), done(Err(Errno(24))));
+    fail(FaultPoint::ObjectWrite, 28);
+    assert_eq!(write(&mut ring, &mut diary, (object, 0), b"abc"), done(Err(Errno(28))));
+    assert_eq!(write(&mut ring, &mut diary, (object, 0), b"abc"), done(Ok(())));
+    fail(FaultPoint::ObjectRead, 5);
+    let read_action =
+        Action::ObjectRead { ticket: Ticket(2), object, object_offset: 0, read_bytes: 3 };
+    let failed = Event::ObjectRead { ticket: Ticket(2), result: Err(Errno(5)) };
+    assert_eq!(ask(&mut ring, &mut diary, read_action), failed);
+    let bulk = read(&mut ring, &mut diary, (object, 0), 3).unwrap();
+    assert_eq!(ring.bulk_bytes(bulk), b"abc");
+    ring.with(|turn| turn.act(Action::Release { buf: bulk.buf }));
+    let sync = Action::ObjectSync { ticket: Ticket(1), object };
+    fail(FaultPoint::ObjectSync, 5);
+    assert_eq!(ask(&mut ring, &mut diary, sync), done(Err(Errno(5))));
+    assert_eq!(ask(&mut ring, &mut diary, sync), done(Ok(())));
+    fail(FaultPoint::ObjectTruncate, 28);
+    let truncate = Action::ObjectTruncate { ticket: Ticket(1), object, size_bytes: 1 };
+    assert_eq!(ask(&mut ring, &mut diary, truncate), done(Err(Errno(28))));
+    fail(FaultPoint::ObjectRemove, 5);
+    let remove = Action::ObjectRemove { ticket: Ticket(1), object };
+    assert_eq!(ask(&mut ring, &mut diary, remove), done(Err(Errno(5))));
+    assert_eq!(ask(&mut ring, &mut diary, remove), done(Ok(())));
+    assert_eq!(ring.buffer_bytes(), 0);
+}
+
+#[test]
+fn the_first_sync_makes_the_way_to_an_object_durable_and_the_next_only_its_bytes() {
+    let dir = Dir::new("sync");
+    let syncs = Arc::new(Mutex::new(0));
+    let mut config = Config::new(LaneId(0));
+    config.store = Some(File::open(&dir.0).unwrap().into());
+    let counted = Arc::clone(&syncs);
+    config.fault = Some(Arc::new(move |point| {
+        *counted.lock().unwrap() += u32::from(point == FaultPoint::ObjectSync);
+        None
+    }));
+    let mut ring = Ring::new(config).unwrap();
+    let mut diary = Diary::default();
+    let mut sync = |inode| {
+        let object = object(inode);
+        assert_eq!(write(&mut ring, &mut diary, (object, 0), b"abc"), done(Ok(())));
+        let action = Action::ObjectSync { ticket: Ticket(1), object };
+        assert_eq!(ask(&mut ring, &mut diary, action), done(Ok(())));
+        std::mem::take(&mut *syncs.lock().unwrap())
+    };
+    // The file; then its directory, the shard's and the store, each opened and synced.
+    assert_eq!(sync(1), 7);
+    assert_eq!(sync(1), 1);
+    // A sister in the same directory needs that directory alone.
+    assert_eq!(sync(2), 3);
+    assert_eq!(sync(0x100), 7);
+}
+
+#[test]
+fn reads_wait_for_buffers() {
+    let dir = Dir::new("starved");
+    let mut config = Config::new(LaneId(0));
+    config.store = Some(File::open(&dir.0).unwrap().into());
+    config.limits.buffer_bytes_max = 2 << 20;
+    let mut ring = Ring::new(config).unwrap();
+    let mut diary = Diary::default();
+    let object = object(3);
+    let bytes = noise(3, 1 << 20);
+    assert_eq!(write(&mut ring, &mut diary, (object, 0), &bytes), done(Ok(())));
+    ring.with(|turn| {
+        for ticket in 0..6 {
+            turn.act(Action::ObjectRead {
+                ticket: Ticket(ticket),
+                object,
+                object_offset: 0,
+                read_bytes: 1 << 20,
+            });
+        }
+    });
+    for ticket in 0..6_u64 {
+        let known_count = 1 + usize::try_from(ticket).unwrap();
+        turns(&mut ring, &mut diary, |diary| diary.events.len() > known_count);
+        let Event::ObjectRead { result: Ok(Some(bulk)), .. } = diary.events[known_count] else {
+            panic!("{:?}", diary.events[known_count])
+        };
+        assert_eq!(ring.bulk_bytes(bulk), bytes);
+        ring.with(|turn| turn.act(Action::Release { buf: bulk.buf }));
+    }
+}
+
+#[test]
+fn the_space_under_the_store_is_told() {
+    let dir = Dir::new("space");
+    let (mut ring, mut diary) = open(&dir.0, 0, &Faults::default());
+    turns(&mut ring, &mut diary, |diary| !diary.events.is_empty());
+    let event = ask(&mut ring, &mut diary, Action::StoreSpace { ticket: Ticket(9) });
+    let Event::StoreSpace { ticket: Ticket(9), result: Ok(space) } = event else {
+        panic!("{event:?}")
+    };
+    assert!(space.total_bytes >= space.free_bytes);
+    assert!(space.free_bytes >= space.available_bytes);
+    assert!(space.total_bytes > 0);
+}

@@ -1,0 +1,229 @@
+//! Mail between lanes, sleeping and waking, timers, the end.
+#![allow(clippy::unwrap_used, clippy::wildcard_enum_match_arm, missing_docs)]
+
+mod support;
+
+use door::{Action, Brain, Event, Mail, Mono, Now, Say, Turn};
+use ring::{Config, Mesh, Ring};
+use std::cell::RefCell;
+use std::rc::Rc;
+use support::{Closure, Diary, ask, start, turns};
+use wire::LaneId;
+
+const LANE_COUNT: u16 = 3;
+const LETTER_COUNT: u64 = 20_000;
+
+/// Sends letters to every sister in bursts, whenever somebody wrote; counts what comes.
+struct Gossip {
+    lane: u16,
+    sent_count: u64,
+    received: Vec<u64>,
+}
+
+impl Gossip {
+    fn send(&mut self, turn: &mut Turn<'_>) {
+        let burst_count = 1 + self.sent_count % 3000;
+        for _ in 0..burst_count.min(LETTER_COUNT - self.sent_count) {
+            for to in (0..LANE_COUNT).filter(|to| *to != self.lane) {
+                let mail = Mail::Interrupt { unique: self.sent_count };
+                turn.act(Action::Mail { to: LaneId(to), mail });
+            }
+            self.sent_count += 1;
+        }
+    }
+}
+
+impl Brain for Gossip {
+    fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
+        match event {
+            Event::Tick => self.send(turn),
+            Event::Mail { from, mail: Mail::Interrupt { unique } } => {
+                let received = &mut self.received[usize::from(from.0)];
+                assert_eq!(unique, *received, "in order, once");
+                *received += 1;
+                if unique % 500 == 0 {
+                    self.send(turn);
+                }
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn settle(&mut self, turn: &mut Turn<'_>) {
+        if self.sent_count < LETTER_COUNT {
+            turn.act(Action::WakeAt { at: turn.now.mono.after_ms(1) });
+        }
+        let all = self.received.iter().filter(|count| **count == LETTER_COUNT).count();
+        if all == usize::from(LANE_COUNT) - 1 && self.sent_count == LETTER_COUNT {
+            turn.act(Action::Stopped);
+        }
+    }
+}
+
+#[test]
+fn every_letter_arrives_once_and_in_order_though_readers_sleep() {
+    let lanes: Vec<_> = Mesh::posts(LANE_COUNT)
+        .unwrap()
+        .into_iter()
+        .map(|post| {
+            let lane = post.lane().0;
+            start(post, move |_| Gossip {
+                lane,
+                sent_count: 0,
+                received: vec![0; usize::from(LANE_COUNT)],
+            })
+        })
+        .collect();
+    // Every lane ends only when it has all letters of all others.
+    let woken_count: u64 =
+        lanes.into_iter().map(|lane| lane.thread.join().unwrap().wake_count).sum();
+    assert!(woken_count > 0, "somebody slept");
+}
+
+#[test]
+fn letters_go_back_and_forth_between_two_sleepers() {
+    let mut posts = Mesh::posts(2).unwrap();
+    let pong = start(posts.pop().unwrap(), |_| {
+        Closure(|turn: &mut Turn<'_>, event| match event {
+            Event::Mail { from, mail: Mail::Unmounted } => {
+                turn.act(Action::Mail { to: from, mail: Mail::Unmounted });
+                turn.act(Action::Stopped);
+            }
+            Event::Mail { from, mail } => turn.act(Action::Mail { to: from, mail }),
+            _ => {}
+        })
+    });
+    let ping = start(posts.pop().unwrap(), |_| {
+        let mut next = 0;
+        Closure(move |turn: &mut Turn<'_>, event| {
+            let to = LaneId(1);
+            match event {
+                Event::Tick if next == 0 => {
+                    turn.act(Action::Mail { to, mail: Mail::Interrupt { unique: 0 } });
+                }
+                Event::Mail { mail: Mail::Interrupt { unique }, .. } => {
+                    assert_eq!(unique, next);
+                    next += 1;
+                    let again = Mail::Interrupt { unique: next };
+                    let mail = if next == 2000 { Mail::Unmounted } else { again };
+                    turn.act(Action::Mail { to, mail });
+                }
+                Event::Mail { mail: Mail::Unmounted, .. } => turn.act(Action::Stopped),
+                _ => {}
+            }
+        })
+    });
+    assert_eq!(ping.thread.join().unwrap().event_count, 2002);
+    assert_eq!(pong.thread.join().unwrap().event_count, 2002);
+}
+
+#[test]
+fn mail_to_oneself_arrives() {
+    let mut ring = Ring::new(Config::new(LaneId(0))).unwrap();
+    let mut diary = Diary::default();
+    let mail = Mail::Interrupt { unique: 9 };
+    let event = ask(&mut ring, &mut diary, Action::Mail { to: LaneId(0), mail });
+    assert_eq!(event, Event::Mail { from: LaneId(0), mail });
+}
+
+#[test]
+fn a_stop_from_another_thread_is_told_once_and_ends_a_sleeper() {
+    let lane = start(support::lonely_post(), |_| {
+        let mut stop_count = 0;
+        Closure(move |turn: &mut Turn<'_>, event| match event {
+            Event::Stop => {
+                stop_count += 1;
+                assert_eq!(stop_count, 1);
+                turn.act(Action::WakeAt { at: turn.now.mono.after_ms(5) });
+            }
+            Event::Tick if stop_count == 1 => turn.act(Action::Stopped),
+            Event::Tick => {}
+            other => panic!("{other:?}"),
+        })
+    });
+    let counters = lane.stop();
+    assert!(counters.turn_count >= 2);
+}
+
+/// Notes when turns were taken.
+struct Timer {
+    asked: Vec<Mono>,
+    seen: Vec<Now>,
+    /// Turns without an event tell nothing about an alarm.
+    ticks: usize,
+}
+
+impl Brain for Timer {
+    fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
+        assert_eq!(event, Event::Tick);
+        self.ticks += 1;
+        self.seen.push(turn.now);
+        if self.ticks == 1 {
+            for ms in [30, 10, 20, 10] {
+                let at = turn.now.mono.after_ms(ms);
+                self.asked.push(at);
+                turn.act(Action::WakeAt { at });
+            }
+        }
+    }
+    fn settle(&mut self, _turn: &mut Turn<'_>) {}
+}
+
+#[test]
+fn every_alarm_has_its_turn_and_time_rises() {
+    let mut ring = Ring::new(Config::new(LaneId(0))).unwrap();
+    let mut timer = Timer { asked: Vec::new(), seen: Vec::new(), ticks: 0 };
+    turns(&mut ring, &mut timer, |timer| timer.ticks == 4);
+    let mut asked = timer.asked.clone();
+    asked.sort_unstable();
+    asked.dedup();
+    for (at, seen) in asked.iter().zip(&timer.seen[1..]) {
+        assert!(seen.mono >= *at, "a tick before its time");
+    }
+    assert!(timer.seen.is_sorted_by(|a, b| a.mono < b.mono && a.wall_ns < b.wall_ns));
+    assert!(ring.counters().turn_count < 20, "it slept in between");
+}
+
+#[test]
+fn lines_reach_their_ears_and_a_halt_ends_the_lane() {
+    let said = Rc::new(RefCell::new(Vec::new()));
+    let halted = Rc::new(RefCell::new(String::new()));
+    let mut config = Config::new(LaneId(0));
+    let (ears, end) = (Rc::clone(&said), Rc::clone(&halted));
+    config.say = Box::new(move |say, line| ears.borrow_mut().push((say, line.to_owned())));
+    config.halt = Box::new(move |line| line.clone_into(&mut end.borrow_mut()));
+    let mut ring = Ring::new(config).unwrap();
+    ring.with(|turn| {
+        let line = turn.arena.put("schön".as_bytes());
+        turn.act(Action::Say { say: Say::Warning, line });
+        let line = turn.arena.put(b"the log is broken");
+        turn.act(Action::Halt { line });
+    });
+    assert!(!ring.turn(&mut Diary::default()).unwrap());
+    assert!(!ring.turn(&mut Diary::default()).unwrap());
+    assert_eq!(*said.borrow(), [(Say::Warning, "schön".to_owned())]);
+    assert_eq!(*halted.borrow(), "the log is broken");
+}
+
+#[test]
+fn groups_of_a_process_are_found_and_a_dead_one_has_none() {
+    let mut ring = Ring::new(Config::new(LaneId(0))).unwrap();
+    let mut found = Vec::new();
+    let pid = std::process::id();
+    for pid in [pid, 0x7fff_fff0] {
+        ring.with(|turn| turn.act(Action::CallerGroups { ticket: door::Ticket(3), pid }));
+        let mut brain = Closure(|turn: &mut Turn<'_>, event| {
+            if let Event::CallerGroups { groups, .. } = event {
+                found.push(groups.map(|span| turn.arena.get(span).to_vec()));
+            }
+        });
+        ring.turn(&mut brain).unwrap();
+    }
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("Groups:")).unwrap();
+    let expected: Vec<u8> = line
+        .split_ascii_whitespace()
+        .flat_map(|gid| gid.parse::<u32>().unwrap().to_le_bytes())
+        .collect();
+    assert_eq!(found, [Some(expected), None]);
+}

@@ -1,0 +1,327 @@
+//! Connections over real loopback sockets.
+#![allow(clippy::unwrap_used, clippy::wildcard_enum_match_arm, missing_docs)]
+
+mod support;
+
+use door::{Action, CloseReason, Errno, Event, Ticket, Turn};
+use ring::{Config, Mesh, Ring};
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::mpsc::channel;
+use support::{Closure, Diary, ask, echo_server, frame, hello, noise, read_frame, start, turns};
+use wire::{Breach, LaneId};
+
+/// Says the first frame, after which the server admits us.
+fn greet(address: std::net::SocketAddr) -> TcpStream {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(&hello(b"hi")).unwrap();
+    assert_eq!(read_frame(&mut stream).unwrap(), hello(b"hi"));
+    stream
+}
+
+#[test]
+fn frames_come_back_with_bulk_of_every_size() {
+    let (server, address, _) = echo_server(|_| {});
+    let mut stream = greet(address);
+    for bulk_bytes in [0, 1, 4095, 4096, 70_000, 1 << 20] {
+        let sent = frame(7, &noise(bulk_bytes as u64, bulk_bytes));
+        stream.write_all(&sent).unwrap();
+        assert_eq!(read_frame(&mut stream).unwrap(), sent, "{bulk_bytes} bytes of bulk");
+    }
+    let counters = server.stop();
+    assert_eq!(counters.frame_in_count, 7);
+    assert_eq!(counters.frame_out_count, 7);
+    assert_eq!(counters.in_bytes, counters.out_bytes);
+    assert_eq!(counters.breach_count, 0);
+}
+
+#[test]
+fn a_frame_that_arrives_byte_by_byte_is_one_frame() {
+    let (server, address, _) = echo_server(|_| {});
+    let mut stream = greet(address);
+    stream.set_nodelay(true).unwrap();
+    let sent = frame(1, &noise(1, 300));
+    for byte in &sent {
+        stream.write_all(&[*byte]).unwrap();
+    }
+    assert_eq!(read_frame(&mut stream).unwrap(), sent);
+    assert_eq!(server.stop().frame_in_count, 2);
+}
+
+#[test]
+fn many_frames_at_once_come_back_in_order_and_in_few_sends() {
+    let (server, address, _) = echo_server(|_| {});
+    let mut stream = greet(address);
+    let sent: Vec<Vec<u8>> =
+        (0..500).map(|xid| frame(xid, &noise(xid, if xid % 50 == 0 { 9000 } else { 0 }))).collect();
+    let all = sent.concat();
+    let mut writer = stream.try_clone().unwrap();
+    let writing = std::thread::spawn(move || writer.write_all(&all).unwrap());
+    for expected in &sent {
+        assert_eq!(&read_frame(&mut stream).unwrap(), expected);
+    }
+    writing.join().unwrap();
+    let counters = server.stop();
+    assert_eq!(counters.frame_out_count, 501);
+    assert!(counters.send_count < 200, "{} sends for 501 frames", counters.send_count);
+}
+
+#[test]
+fn garbage_closes_that_connection_and_no_other() {
+    let (server, address, _) = echo_server(|_| {});
+    let mut good = greet(address);
+    for seed in 0..50 {
+        let mut bad =
+            if seed % 2 == 0 { greet(address) } else { TcpStream::connect(address).unwrap() };
+        // Either may find the connection closed already.
+        bad.write_all(&noise(seed, 1 + usize::try_from(seed).unwrap() * 97)).ok();
+        bad.shutdown(Shutdown::Write).ok();
+        let mut rest = Vec::new();
+        bad.read_to_end(&mut rest).ok();
+        assert!(rest.is_empty(), "garbage is not answered");
+        let sent = frame(seed, b"still here");
+        good.write_all(&sent).unwrap();
+        assert_eq!(read_frame(&mut good).unwrap(), sent);
+    }
+    assert!(server.stop().breach_count > 40);
+}
+
+#[test]
+fn a_wrong_checksum_of_the_bulk_is_a_breach() {
+    let (server, address, ended) = echo_server(|_| {});
+    let mut stream = greet(address);
+    let mut sent = frame(1, &noise(1, 100_000));
+    let last = sent.len() - 1;
+    sent[last] ^= 1;
+    stream.write_all(&sent).unwrap();
+    let event = ended.recv().unwrap();
+    assert!(
+        matches!(event, Event::Closed { reason: CloseReason::Breach(Breach::Checksum), .. }),
+        "{event:?}"
+    );
+    assert_eq!(server.stop().breach_count, 1);
+}
+
+#[test]
+fn bulk_before_admission_is_a_breach_and_takes_no_buffer() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let mut config = Config::new(LaneId(0));
+    config.listener = Some(listener.into());
+    let mut ring = Ring::new(config).unwrap();
+    let mut diary = Diary::default();
+    stream.write_all(&hello(b"hi")).unwrap();
+    turns(&mut ring, &mut diary, |diary| diary.events.len() == 1);
+    stream.write_all(&frame(1, b"bulk")).unwrap();
+    turns(&mut ring, &mut diary, |diary| diary.events.len() == 2);
+    let reason = CloseReason::Breach(Breach::TooLong);
+    assert!(matches!(diary.events[1], Event::Closed { reason: found, .. } if found == reason));
+    assert_eq!(ring.buffer_bytes(), 0);
+    assert_eq!(stream.read(&mut [0; 1]).unwrap_or(0), 0);
+}
+
+#[test]
+fn a_peer_that_does_not_read_is_too_slow() {
+    let (server, address, ended) = echo_server(|config| {
+        config.limits.conn_out_bytes_max = 8 << 20;
+    });
+    let mut stream = greet(address);
+    let sent = frame(1, &noise(1, 1 << 20));
+    while stream.write_all(&sent).is_ok() {}
+    let event = ended.recv().unwrap();
+    assert!(matches!(event, Event::Closed { reason: CloseReason::TooSlow, .. }), "{event:?}");
+    assert_eq!(server.stop().breach_count, 0);
+}
+
+#[test]
+fn without_free_buffers_connections_wait_and_then_go_on() {
+    let (server, address, _) = echo_server(|config| config.limits.buffer_bytes_max = 2 << 20);
+    let clients: Vec<_> = (0..8)
+        .map(|client| {
+            std::thread::spawn(move || {
+                let mut stream = greet(address);
+                for round in 0..10 {
+                    let sent = frame(round, &noise(client * 100 + round, 1 << 20));
+                    let mut writer = stream.try_clone().unwrap();
+                    let copy = sent.clone();
+                    let writing = std::thread::spawn(move || writer.write_all(&copy).unwrap());
+                    assert_eq!(read_frame(&mut stream).unwrap(), sent);
+                    writing.join().unwrap();
+                }
+            })
+        })
+        .collect();
+    clients.into_iter().for_each(|client| client.join().unwrap());
+    assert_eq!(server.stop().frame_in_count, 88);
+}
+
+#[test]
+fn too_many_connections_are_refused_and_room_is_used_again() {
+    let (server, address, ended) = echo_server(|config| config.limits.conn_count_max = 2);
+    let first = greet(address);
+    let _second = greet(address);
+    let mut third = TcpStream::connect(address).unwrap();
+    assert_eq!(third.read(&mut [0; 1]).unwrap_or(0), 0);
+    drop(first);
+    let event = ended.recv().unwrap();
+    assert!(matches!(event, Event::Closed { reason: CloseReason::Ended, .. }), "{event:?}");
+    greet(address);
+    assert_eq!(server.stop().refused_count, 1);
+}
+
+#[test]
+fn one_who_says_nothing_is_closed_in_time() {
+    let (server, address, _) = echo_server(|config| config.limits.greeting_ms_max = 20);
+    let mut silent = TcpStream::connect(address).unwrap();
+    assert_eq!(silent.read(&mut [0; 1]).unwrap(), 0);
+    let mut heard = greet(address);
+    let sent = frame(1, b"");
+    heard.write_all(&sent).unwrap();
+    assert_eq!(read_frame(&mut heard).unwrap(), sent);
+    server.stop();
+}
+
+#[test]
+fn what_was_queued_before_a_close_arrives() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = start(support::lonely_post(), move |config| {
+        config.listener = Some(listener.into());
+        Closure(|turn: &mut Turn<'_>, event| match event {
+            Event::Frame { conn, frame, .. } => {
+                (0..1000).for_each(|_| turn.act(Action::Send { conn, frame, bulk: None }));
+                turn.act(Action::Close { conn });
+            }
+            Event::Stop => turn.act(Action::Stopped),
+            Event::Tick => {}
+            other => panic!("{other:?} after a close"),
+        })
+    });
+    let mut stream = TcpStream::connect(address).unwrap();
+    // More than is read: without care the kernel would reset the connection.
+    stream.write_all(&[hello(b"bye"), vec![1; 10_000]].concat()).unwrap();
+    let mut all = Vec::new();
+    stream.read_to_end(&mut all).unwrap();
+    assert_eq!(all.len(), 1000 * hello(b"bye").len());
+    drop(stream);
+    server.stop();
+}
+
+#[test]
+fn connecting_works_and_a_refusal_is_told() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut config = Config::new(LaneId(0));
+    config.server = Some(address);
+    let mut ring = Ring::new(config).unwrap();
+    let mut diary = Diary::default();
+    let event = ask(&mut ring, &mut diary, Action::Connect { ticket: Ticket(5) });
+    let Event::Connected { ticket: Ticket(5), conn } = event else { panic!("{event:?}") };
+    let (mut peer, _) = listener.accept().unwrap();
+    ring.with(|turn| {
+        turn.act(Action::Admit { conn });
+        let frame = turn.arena.put(&frame(1, b""));
+        turn.act(Action::Send { conn, frame, bulk: None });
+    });
+    peer.write_all(&frame(2, b"answer")).unwrap();
+    turns(&mut ring, &mut diary, |diary| diary.events.len() == 2);
+    assert_eq!(read_frame(&mut peer).unwrap(), frame(1, b""));
+    let Event::Frame { bulk: Some(bulk), .. } = diary.events[1] else { panic!("a frame") };
+    assert_eq!(ring.bulk_bytes(bulk), b"answer");
+    assert_eq!(bulk.crc32c, wire::crc32c(b"answer"));
+    drop(peer);
+    turns(&mut ring, &mut diary, |diary| diary.events.len() == 3);
+    assert_eq!(diary.events[2], Event::Closed { conn, reason: CloseReason::Ended });
+
+    drop(listener);
+    let event = ask(&mut ring, &mut diary, Action::Connect { ticket: Ticket(6) });
+    assert_eq!(event, Event::ConnectFailed { ticket: Ticket(6), errno: Errno(111) });
+    assert_eq!(ring.conn_count(), 0);
+}
+
+#[test]
+fn a_connection_is_handed_to_a_sister_lane_with_its_hello() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut posts = Mesh::posts(2).unwrap();
+    let (sender, adopted) = channel();
+    let second = start(posts.pop().unwrap(), move |_| {
+        Closure(move |turn: &mut Turn<'_>, event| match event {
+            Event::Adopted { conn, hello } => {
+                sender.send(turn.arena.get(hello).to_vec()).unwrap();
+                turn.act(Action::Admit { conn });
+                turn.act(Action::Send { conn, frame: hello, bulk: None });
+            }
+            Event::Frame { conn, frame, bulk } => {
+                turn.act(Action::Send { conn, frame, bulk });
+                bulk.iter().for_each(|bulk| turn.act(Action::Release { buf: bulk.buf }));
+            }
+            Event::Stop => turn.act(Action::Stopped),
+            _ => {}
+        })
+    });
+    let first = start(posts.pop().unwrap(), move |config| {
+        config.listener = Some(listener.into());
+        Closure(|turn: &mut Turn<'_>, event| match event {
+            Event::Frame { conn, frame: hello, .. } => {
+                turn.act(Action::HandOver { conn, lane: LaneId(1), hello });
+            }
+            Event::Stop => turn.act(Action::Stopped),
+            _ => {}
+        })
+    });
+    for count in 1..20 {
+        let said = hello(&noise(count, 30));
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(&said).unwrap();
+        assert_eq!(adopted.recv().unwrap(), said);
+        assert_eq!(read_frame(&mut stream).unwrap(), said);
+        let sent = frame(count, &noise(count, 50_000));
+        stream.write_all(&sent).unwrap();
+        assert_eq!(read_frame(&mut stream).unwrap(), sent);
+    }
+    // Who talks on without waiting cannot be handed over.
+    let mut hasty = TcpStream::connect(address).unwrap();
+    hasty.write_all(&[hello(b"a"), hello(b"b")].concat()).unwrap();
+    assert_eq!(hasty.read(&mut [0; 1]).unwrap_or(0), 0);
+    assert_eq!(first.stop().breach_count, 1);
+    assert_eq!(second.stop().frame_in_count, 19);
+}
+
+#[test]
+fn stopping_lets_queued_frames_leave() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = start(support::lonely_post(), move |config| {
+        config.listener = Some(listener.into());
+        Closure(|turn: &mut Turn<'_>, event| {
+            if let Event::Frame { conn, frame, .. } = event {
+                (0..10_000).for_each(|_| turn.act(Action::Send { conn, frame, bulk: None }));
+                turn.act(Action::Stopped);
+            }
+        })
+    });
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(&hello(b"last")).unwrap();
+    for _ in 0..10_000 {
+        assert_eq!(read_frame(&mut stream).unwrap(), hello(b"last"));
+    }
+    assert_eq!(server.thread.join().unwrap().frame_out_count, 10_000);
+}
+
+#[test]
+fn a_ring_dropped_in_the_middle_leaves_nothing_behind() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    for _ in 0..20 {
+        let mut config = Config::new(LaneId(0));
+        config.listener = Some(listener.try_clone().unwrap().into());
+        let mut ring = Ring::new(config).unwrap();
+        let mut diary = Diary::default();
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(&hello(b"hi")).unwrap();
+        turns(&mut ring, &mut diary, |diary| diary.frames.len() == 1);
+        drop(ring);
+        assert_eq!(stream.read(&mut [0; 1]).unwrap_or(0), 0, "the socket is closed");
+    }
+}

@@ -1,0 +1,105 @@
+//! What the tests need of the machine, looked at before anything is built.
+//!
+//! Invariant: what is missing is named together with the command that gets it.
+
+use crate::run::{cargo, find};
+use anyhow::{Result, bail};
+use rustix::fs::{Mode, OFlags, open};
+use rustix::thread::{CapabilitySet, capabilities};
+use std::path::Path;
+use std::process::Stdio;
+
+/// The smallest kernel: FUSE_DIRECT_IO_ALLOW_MMAP came with 6.6.
+pub(crate) const KERNEL_MIN: (u32, u32) = (6, 6);
+
+/// Programs and the Debian packages that have them.
+const PROGRAMS: [(&str, &str); 9] = [
+    ("cc", "gcc"),
+    ("fusermount3", "fuse3"),
+    ("rsync", "rsync"),
+    ("git", "git"),
+    ("sqlite3", "sqlite3"),
+    ("tar", "tar"),
+    ("diff", "diffutils"),
+    ("setpriv", "util-linux"),
+    ("mount", "mount"),
+];
+
+/// Files and the Debian packages that have them.
+const FILES: [(&str, &str); 1] = [("/usr/include/linux/fuse.h", "linux-libc-dev")];
+
+/// Checks everything; an error names all that is missing.
+pub(crate) fn check() -> Result<()> {
+    let mut missing = Vec::new();
+    let mut packages: Vec<&str> = Vec::new();
+    for (program, package) in PROGRAMS {
+        if find(program).is_none() {
+            missing.push(format!("the program {program}"));
+            packages.push(package);
+        }
+    }
+    for (file, package) in FILES {
+        if !Path::new(file).exists() {
+            missing.push(format!("the file {file}"));
+            packages.push(package);
+        }
+    }
+    if !packages.is_empty() {
+        missing.push(format!("    get them: apt-get install {}", packages.join(" ")));
+    }
+    for component in ["fmt", "clippy"] {
+        if !has_cargo_command(component) {
+            let name = if component == "fmt" { "rustfmt" } else { component };
+            missing.push(format!("cargo {component}: rustup component add {name}"));
+        }
+    }
+    missing.extend(machine_lacks());
+    if missing.is_empty() {
+        return Ok(());
+    }
+    bail!("the tests need what this machine lacks:\n  {}", missing.join("\n  "));
+}
+
+fn has_cargo_command(name: &str) -> bool {
+    let mut command = cargo([name, "--version"]);
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+fn machine_lacks() -> Vec<String> {
+    let mut missing = Vec::new();
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    if kernel_version(&release).is_none_or(|version| version < KERNEL_MIN) {
+        let (major, minor) = KERNEL_MIN;
+        missing.push(format!("Linux {major}.{minor} or later; this is {release}"));
+    }
+    if let Err(error) = open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
+        missing.push(format!(
+            "/dev/fuse ({error}): modprobe fuse, or start the container with `--device /dev/fuse`"
+        ));
+    }
+    let may =
+        capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN));
+    if !may {
+        missing
+            .push("the right to mount: run it as root (container: `--cap-add SYS_ADMIN`)".into());
+    }
+    missing
+}
+
+fn kernel_version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|letter: char| !letter.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_release_is_read() {
+        assert_eq!(kernel_version("6.18.44-fc-v445"), Some((6, 18)));
+        assert_eq!(kernel_version("6.6"), Some((6, 6)));
+        assert_eq!(kernel_version("six"), None);
+    }
+}

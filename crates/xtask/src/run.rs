@@ -1,0 +1,73 @@
+//! Running other programs, and where the workspace is.
+
+use anyhow::{Context as _, Result, bail};
+use std::ffi::OsStr;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The workspace's root.
+pub(crate) fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().nth(2).unwrap_or(here).to_path_buf()
+}
+
+/// Where cargo puts what it builds.
+pub(crate) fn target_dir() -> PathBuf {
+    match std::env::var_os("CARGO_TARGET_DIR") {
+        Some(dir) => root().join(dir),
+        None => root().join("target"),
+    }
+}
+
+/// The cargo that runs us, in the workspace's root.
+pub(crate) fn cargo<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {
+    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir(root());
+    command
+}
+
+/// Runs a command to its end; its output goes where ours goes.
+pub(crate) fn run(command: &mut Command) -> Result<()> {
+    let status = command.status().with_context(|| format!("cannot start {command:?}"))?;
+    if !status.success() {
+        bail!("{} failed: {status}", command.get_program().display());
+    }
+    Ok(())
+}
+
+/// Runs a command and returns its stdout.
+pub(crate) fn output(command: &mut Command) -> Result<String> {
+    let output = command.stderr(Stdio::inherit()).output();
+    let output = output.with_context(|| format!("cannot start {command:?}"))?;
+    if !output.status.success() {
+        bail!("{} failed: {}", command.get_program().display(), output.status);
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Runs a command, shows its stdout and hands every line of it to `hear`.
+pub(crate) fn run_heard(command: &mut Command, mut hear: impl FnMut(&str)) -> Result<()> {
+    let started = command.stdout(Stdio::piped()).spawn();
+    let mut child = started.with_context(|| format!("cannot start {command:?}"))?;
+    let mut stdout = std::io::stdout();
+    if let Some(stream) = child.stdout.take() {
+        for line in BufReader::new(stream).lines() {
+            let line = line?;
+            writeln!(stdout, "{line}")?;
+            hear(&line);
+        }
+    }
+    let status = child.wait()?;
+    if !status.success() {
+        bail!("{} failed: {status}", command.get_program().display());
+    }
+    Ok(())
+}
+
+/// Where a program is, if it is on the path.
+pub(crate) fn find(program: &str) -> Option<PathBuf> {
+    let folders = std::env::var_os("PATH")?;
+    std::env::split_paths(&folders).map(|folder| folder.join(program)).find(|path| path.is_file())
+}

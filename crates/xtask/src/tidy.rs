@@ -1,0 +1,214 @@
+//! `cargo xtask tidy`: the rules of the house that no compiler checks.
+//!
+//! The rules on manifests and papers are here, those on source text in [`source`]. Invariant: all
+//! violations are found in one run, each with its file.
+
+mod manifest;
+mod source;
+
+use crate::run::{cargo, find, root, run};
+use anyhow::{Context as _, Result, bail};
+use manifest::Manifest;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Crates without the standard library.
+pub(crate) const BRAINS: [&str; 8] =
+    ["wire", "disk", "door", "meta", "data", "lane", "client", "fuse"];
+
+/// Who may name whom, by folder; DESIGN.md §2 gives the reasons.
+const EDGES: [(&str, &[&str]); 13] = [
+    ("wire", &[]),
+    ("disk", &["wire"]),
+    ("door", &["wire"]),
+    ("meta", &["wire", "disk", "door"]),
+    ("data", &["wire", "disk", "door"]),
+    ("lane", &["wire", "disk", "door", "meta", "data"]),
+    ("client", &["wire", "door"]),
+    ("fuse", &["wire", "door", "client"]),
+    ("ring", &["wire", "door"]),
+    ("store", &["wire", "disk", "door"]),
+    ("library", &["wire", "door", "client", "ring"]),
+    ("lanefs", &["wire", "disk", "door", "lane", "client", "fuse", "ring", "store", "library"]),
+    ("xtask", &[]),
+];
+
+/// What a brain may use from outside.
+const BRAIN_DEPENDENCIES: [&str; 4] = ["hashbrown", "crc", "hmac", "sha2"];
+
+/// Runs the chore alone.
+pub(crate) fn run_alone() -> Result<()> {
+    let mut skipped = Vec::new();
+    let checked = check(&mut skipped);
+    for line in skipped {
+        println!("left out: {line}");
+    }
+    checked
+}
+
+/// Checks everything. What could not be checked is added to `skipped`.
+pub(crate) fn check(skipped: &mut Vec<String>) -> Result<()> {
+    let root = root();
+    let mut faults = Vec::new();
+    let crates = crates(&root)?;
+    check_edges(&crates, &mut faults);
+    for (folder, _) in &crates {
+        source::check_crate(&root, folder, &mut faults)?;
+    }
+    check_architecture(&root, &crates, &mut faults)?;
+    check_decisions(&root, &mut faults)?;
+    check_licences(&root, skipped, &mut faults)?;
+    if !faults.is_empty() {
+        bail!("{} rules broken:\n  {}", faults.len(), faults.join("\n  "));
+    }
+    println!("tidy: {} crates, no rule broken", crates.len());
+    Ok(())
+}
+
+fn crates(root: &Path) -> Result<Vec<(String, Manifest)>> {
+    let mut crates = Vec::new();
+    for entry in fs::read_dir(root.join("crates"))? {
+        let folder = entry?.file_name().to_string_lossy().into_owned();
+        let path = root.join("crates").join(&folder).join("Cargo.toml");
+        let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        crates.push((folder, Manifest::parse(&text)));
+    }
+    crates.sort_by(|one, two| one.0.cmp(&two.0));
+    Ok(crates)
+}
+
+fn check_edges(crates: &[(String, Manifest)], faults: &mut Vec<String>) {
+    let rooms: Vec<&str> = EDGES.iter().map(|(folder, _)| *folder).collect();
+    for (folder, manifest) in crates {
+        let Some((_, allowed)) = EDGES.iter().find(|(room, _)| room == folder) else {
+            faults.push(format!("crates/{folder}: not in the table of rooms"));
+            continue;
+        };
+        for name in &manifest.dependencies {
+            let room = rooms.contains(&name.as_str());
+            if room && !allowed.contains(&name.as_str()) {
+                faults.push(format!("crates/{folder}: may not depend on {name}"));
+            }
+            let brain = BRAINS.contains(&folder.as_str());
+            if brain && !room && !BRAIN_DEPENDENCIES.contains(&name.as_str()) {
+                faults.push(format!("crates/{folder}: a brain may not depend on {name}"));
+            }
+        }
+    }
+    for (folder, _) in EDGES {
+        if !crates.iter().any(|(found, _)| found == folder) {
+            faults.push(format!("crates/{folder}: in the table of rooms, but not there"));
+        }
+    }
+}
+
+/// ARCHITECTURE.md names every crate, and every path it names exists.
+fn check_architecture(
+    root: &Path,
+    crates: &[(String, Manifest)],
+    faults: &mut Vec<String>,
+) -> Result<()> {
+    let text = fs::read_to_string(root.join("ARCHITECTURE.md")).context("ARCHITECTURE.md")?;
+    for (folder, _) in crates {
+        if !text.contains(&format!("`crates/{folder}`")) {
+            faults.push(format!("ARCHITECTURE.md: does not name `crates/{folder}`"));
+        }
+    }
+    for paper in papers(root)? {
+        let text = fs::read_to_string(&paper)?;
+        let shown = paper.strip_prefix(root).unwrap_or(&paper).display().to_string();
+        for path in named_paths(&text) {
+            if !root.join(path).exists() {
+                faults.push(format!("{shown}: names `{path}`, which does not exist"));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn papers(root: &Path) -> Result<Vec<PathBuf>> {
+    let mut papers = vec![root.join("README.md"), root.join("ARCHITECTURE.md")];
+    for folder in ["docs", "docs/decisions"] {
+        for entry in fs::read_dir(root.join(folder)).with_context(|| folder.to_owned())? {
+            let path = entry?.path();
+            if path.extension().is_some_and(|extension| extension == "md") {
+                papers.push(path);
+            }
+        }
+    }
+    Ok(papers)
+}
+
+/// Paths in backticks that begin in a folder of the repository.
+fn named_paths(text: &str) -> impl Iterator<Item = &str> {
+    let quoted = text.split('`').skip(1).step_by(2);
+    quoted.filter(|path| {
+        let ours = ["crates/", "docs/", ".ci/"].iter().any(|folder| path.starts_with(folder));
+        ours && !path.contains([' ', '*', '<'])
+    })
+}
+
+/// Every outside dependency stands in the title of a record, and whatever stands there in
+/// backticks is one.
+fn check_decisions(root: &Path, faults: &mut Vec<String>) -> Result<()> {
+    let manifest = fs::read_to_string(root.join("Cargo.toml"))?;
+    let dependencies = Manifest::parse(&manifest).outside_dependencies;
+    let mut recorded = Vec::new();
+    for entry in fs::read_dir(root.join("docs/decisions")).context("docs/decisions")? {
+        let path = entry?.path();
+        let text = fs::read_to_string(&path)?;
+        let title = text.lines().next().unwrap_or_default();
+        recorded.extend(title.split_whitespace().map(|word| word.replace('`', "")));
+        for name in title.split('`').skip(1).step_by(2) {
+            if !dependencies.iter().any(|dependency| dependency == name) {
+                faults.push(format!("{}: {name} is no dependency", path.display()));
+            }
+        }
+    }
+    for name in dependencies {
+        if !recorded.contains(&name) {
+            faults.push(format!(
+                "Cargo.toml: {name} has no record in docs/decisions titled with `{name}`"
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn check_licences(root: &Path, skipped: &mut Vec<String>, faults: &mut Vec<String>) -> Result<()> {
+    for paper in ["deny.toml", "LICENSE-MIT", "LICENSE-APACHE", "CHANGELOG.md"] {
+        if !root.join(paper).exists() {
+            faults.push(format!("{paper} is missing"));
+        }
+    }
+    if find("cargo-deny").is_none() {
+        skipped.push(
+            "licences of dependencies (deny.toml): cargo-deny is not installed (cargo install \
+             cargo-deny)"
+                .to_owned(),
+        );
+        return Ok(());
+    }
+    run(&mut cargo(["deny", "--offline", "check", "licenses", "bans", "sources"]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_found_in_backticks_only() {
+        let text = "see `crates/wire/src/op.rs`, crates/none, `cargo test`, `docs/*.md`";
+        assert_eq!(named_paths(text).collect::<Vec<_>>(), ["crates/wire/src/op.rs"]);
+    }
+
+    #[test]
+    fn an_edge_that_is_not_allowed_is_found() {
+        let manifest =
+            Manifest::parse("[dependencies]\nmeta = { workspace = true }\nlibc = \"1\"\n");
+        let mut faults = Vec::new();
+        check_edges(&[("data".to_owned(), manifest)], &mut faults);
+        assert!(faults.iter().any(|fault| fault.contains("may not depend on meta")), "{faults:?}");
+        assert!(faults.iter().any(|fault| fault.contains("a brain may not depend on libc")));
+    }
+}
