@@ -1,5 +1,6 @@
 //! The data shards, action by action: the test is the world.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, missing_docs)]
+#![allow(clippy::wildcard_enum_match_arm)]
 
 use super::*;
 use alloc::vec;
