@@ -99,12 +99,17 @@ impl Object {
         quiet && durable && !self.asking && !self.doubtful
     }
 
-    /// What was just done to it is there to be seen.
+    /// What was just done to it is there to be seen. Every change has a later time than the one
+    /// before, so that of two who looked it can be told who saw more.
     pub(crate) fn changed(&mut self, size_bytes: impl FnOnce(u64) -> u64, now_ns: u64) {
         self.change_no += 1;
         if let Some(contents) = &mut self.contents {
             contents.size_bytes = size_bytes(contents.size_bytes);
-            contents.write_time = Some(wire::Timestamp::from_ns(now_ns));
+            let now = wire::Timestamp::from_ns(now_ns);
+            contents.write_time = Some(match contents.write_time {
+                Some(last) if last >= now => last.next(),
+                Some(_) | None => now,
+            });
         }
     }
 

@@ -76,3 +76,22 @@ impl Arena {
         self.bytes.clear();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Arena;
+
+    #[test]
+    fn a_part_lies_within_its_span() {
+        let mut arena = Arena::new();
+        arena.put(b"before");
+        let whole = arena.put(b"0123456789");
+        let part = |from, count| whole.part(from, count).map(|part| arena.get(part));
+        assert_eq!(part(0, 10), Some(&b"0123456789"[..]));
+        assert_eq!(part(3, 2), Some(&b"34"[..]));
+        assert_eq!(part(10, 0), Some(&b""[..]));
+        assert_eq!(part(10, 1), None);
+        assert_eq!(part(0, 11), None);
+        assert_eq!(part(usize::MAX, 2), None);
+    }
+}

@@ -35,6 +35,7 @@ fn attr(inode: InodeNo, kind: FileKind) -> Attr {
         allocated_bytes: 16_384,
         atime: time(-1),
         mtime: time(200),
+        mtime_set: time(200),
         ctime: time(300),
         version: Transno(5),
     }

@@ -1,1 +1,491 @@
-//! x
+//! A toy world for tests: connections, logs and objects in memory, in-flight actions that end in an
+//! order thrown by dice, and crashes that take away whatever was not durable.
+//!
+//! It performs every action a server lane knows and checks what a real world would suffer from: a
+//! buffer released twice or never, two appends at a time. What peers get lies in their inboxes.
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, clippy::wildcard_enum_match_arm)]
+
+use crate::{Config, Export, Lane, Limits, Restore};
+use alloc::collections::BTreeMap;
+use alloc::string::{String, ToString};
+use alloc::vec;
+use alloc::vec::Vec;
+use disk::{LogHead, LogReader};
+use door::{
+    Action, Arena, Brain, BufId, Bulk, ConnId, Errno, Event, LogRoom, Mail, Mono, Now, Object,
+    Ticket, Turn,
+};
+pub(crate) use flights::Kind;
+use flights::{File, Flight, write};
+use wire::{FsUuid, LaneId, Map, Secret};
+
+mod flights;
+
+/// Small dice: SplitMix64.
+#[derive(Clone, Debug)]
+pub(crate) struct Dice(pub(crate) u64);
+
+impl Dice {
+    pub(crate) fn throw(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mix = self.0;
+        mix = (mix ^ (mix >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mix = (mix ^ (mix >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mix ^ (mix >> 31)
+    }
+
+    /// 0 .. `count`.
+    pub(crate) fn below(&mut self, count: usize) -> usize {
+        (self.throw() % count as u64) as usize
+    }
+
+    pub(crate) fn one_in(&mut self, count: usize) -> bool {
+        self.below(count) == 0
+    }
+}
+
+/// Something that will be an event.
+#[derive(Clone, Debug)]
+enum Coming {
+    Frame { conn: ConnId, frame: Vec<u8>, bulk: Option<Vec<u8>> },
+    Adopted { conn: ConnId, hello: Vec<u8> },
+    Read { ticket: Ticket, bytes: Vec<u8> },
+    Plain(Event),
+}
+
+/// A frame that reached a peer.
+#[derive(Clone, Debug)]
+pub(crate) struct Arrived {
+    pub(crate) frame: Vec<u8>,
+    pub(crate) bulk: Vec<u8>,
+}
+
+/// The other end of a connection.
+#[derive(Default, Debug)]
+struct Peer {
+    lane: usize,
+    inbox: Vec<Arrived>,
+    admitted: bool,
+    closed: bool,
+}
+
+/// A lane and its part of the world.
+struct Place {
+    lane: Lane,
+    arena: Arena,
+    log: Vec<u8>,
+    flights: Vec<Flight>,
+    coming: Vec<Coming>,
+    bufs: BTreeMap<u32, Vec<u8>>,
+    buf_count: u32,
+    room_bytes: u64,
+    wake_at: Option<Mono>,
+    stopped: bool,
+}
+
+/// The world.
+pub(crate) struct Toy {
+    pub(crate) dice: Dice,
+    pub(crate) now: Now,
+    pub(crate) boot_id: u64,
+    pub(crate) map: Map,
+    pub(crate) limits: Limits,
+    pub(crate) secret: Secret,
+    pub(crate) lines: Vec<String>,
+    pub(crate) halted: bool,
+    /// The next actions of these kinds fail so.
+    pub(crate) failing: Vec<(Kind, Errno)>,
+    /// Bytes of log every lane may still write.
+    pub(crate) room_bytes: u64,
+    pub(crate) handed_over_count: usize,
+    places: Vec<Place>,
+    peers: BTreeMap<ConnId, Peer>,
+    conn_count: u64,
+    logs: Vec<Vec<u8>>,
+    files: BTreeMap<Object, File>,
+}
+
+const FS: FsUuid = FsUuid([7; 16]);
+pub(crate) const SHARD_COUNTS: Map =
+    Map { lane_count: 1, meta_shard_count: 2, data_shard_count: 4 };
+
+impl Toy {
+    /// A new store, not started.
+    pub(crate) fn new(seed: u64) -> Self {
+        Self {
+            dice: Dice(seed),
+            now: Now { mono: Mono(1_000_000_000), wall_ns: 1_700_000_000_000_000_000 },
+            boot_id: 0,
+            map: SHARD_COUNTS,
+            limits: Limits::default(),
+            secret: Secret::new([3; 32]),
+            lines: Vec::new(),
+            halted: false,
+            failing: Vec::new(),
+            room_bytes: u64::MAX,
+            handed_over_count: 0,
+            places: Vec::new(),
+            peers: BTreeMap::new(),
+            conn_count: 0,
+            logs: Vec::new(),
+            files: BTreeMap::new(),
+        }
+    }
+
+    /// A new store with a server of so many lanes.
+    pub(crate) fn started(seed: u64, lane_count: u16) -> Self {
+        let mut toy = Self::new(seed);
+        toy.start(lane_count);
+        toy
+    }
+
+    /// Starts a server on what is durable.
+    pub(crate) fn start(&mut self, lane_count: u16) {
+        self.boot_id += 1;
+        self.map.lane_count = lane_count;
+        self.halted = false;
+        let mut restore = Restore::new(self.map, 1_600_000_000_000_000_000);
+        for log in &mut self.logs {
+            let (_, mut reader) = LogReader::new(log).unwrap();
+            while let Some(batch) = reader.next_batch().unwrap() {
+                batch.records().for_each(|record| restore.feed(&record).unwrap());
+            }
+            let valid_bytes = reader.valid_bytes() as usize;
+            log.truncate(valid_bytes);
+        }
+        for (index, restored) in
+            restore.into_lanes(lane_count, self.boot_id).into_iter().enumerate()
+        {
+            let mut seed = [index as u8; 32];
+            seed[0] = self.boot_id as u8;
+            let lane_id = LaneId(index as u16);
+            let export = |name: &str, root_trusted| Export { name: name.to_string(), root_trusted };
+            let config = Config {
+                lane: lane_id,
+                map: self.map,
+                fs: FS,
+                secret: self.secret.clone(),
+                boot_id: self.boot_id,
+                exports: vec![export("own", true), export("guests", false)],
+                seed,
+                limits: self.limits,
+            };
+            let head = LogHead { fs: FS, boot_id: self.boot_id, lane: lane_id, lane_count };
+            self.places.push(Place {
+                lane: Lane::new(config, restored),
+                arena: Arena::new(),
+                log: head.encode().to_vec(),
+                flights: Vec::new(),
+                coming: vec![Coming::Plain(Event::Tick)],
+                bufs: BTreeMap::new(),
+                buf_count: 0,
+                room_bytes: self.room_bytes,
+                wake_at: None,
+                stopped: false,
+            });
+        }
+    }
+
+    /// Kills the server: connections end, and of what was in flight the dice keep some.
+    pub(crate) fn crash(&mut self) {
+        let Self { places, dice, logs, files, .. } = self;
+        for place in places.drain(..) {
+            let mut log = place.log;
+            for flight in place.flights {
+                match flight {
+                    Flight::Log { bytes, .. } => {
+                        let kept = dice.below(bytes.len() + 1);
+                        // A torn batch, a whole one that nobody heard of, or nothing.
+                        let kept = if dice.one_in(2) { bytes.len() } else { kept };
+                        log.extend_from_slice(&bytes[..kept]);
+                    }
+                    Flight::Write { object, from, bytes, .. } if dice.one_in(2) => {
+                        write(files.entry(object).or_default(), from, &bytes);
+                    }
+                    Flight::Truncate { object, size, .. } if dice.one_in(2) => {
+                        files.entry(object).or_default().seen.resize(size, 0);
+                    }
+                    Flight::Remove { object, .. } if dice.one_in(2) => {
+                        files.remove(&object);
+                    }
+                    Flight::Read { .. }
+                    | Flight::Write { .. }
+                    | Flight::Truncate { .. }
+                    | Flight::Sync { .. }
+                    | Flight::Stat { .. }
+                    | Flight::Remove { .. }
+                    | Flight::Space { .. } => {}
+                }
+            }
+            logs.push(log);
+        }
+        files.retain(|_, file| {
+            // The kernel may have written what nobody asked it to.
+            let kept = if dice.one_in(2) { Some(file.seen.clone()) } else { file.durable.take() };
+            file.seen = kept.clone().unwrap_or_default();
+            file.durable.clone_from(&kept);
+            kept.is_some()
+        });
+        self.peers.values_mut().for_each(|peer| peer.closed = true);
+    }
+
+    // ---- peers ----
+
+    /// A peer connects to the listening lane.
+    pub(crate) fn connect(&mut self) -> ConnId {
+        self.conn_count += 1;
+        let conn = ConnId(self.conn_count);
+        let lane = self.dice.below(self.places.len());
+        self.peers.insert(conn, Peer { lane, ..Peer::default() });
+        conn
+    }
+
+    /// A peer sends a frame.
+    pub(crate) fn send(&mut self, conn: ConnId, frame: Vec<u8>, bulk: Option<Vec<u8>>) {
+        let Some(peer) = self.peers.get(&conn).filter(|peer| !peer.closed) else { return };
+        self.places[peer.lane].coming.push(Coming::Frame { conn, frame, bulk });
+    }
+
+    /// A peer's connection is cut; what was on its way to it is lost.
+    pub(crate) fn cut(&mut self, conn: ConnId) {
+        let Some(peer) = self.peers.get_mut(&conn).filter(|peer| !peer.closed) else { return };
+        peer.closed = true;
+        peer.inbox.clear();
+        let reason = door::CloseReason::Ended;
+        self.places[peer.lane].coming.push(Coming::Plain(Event::Closed { conn, reason }));
+    }
+
+    /// What reached a peer since it last looked.
+    pub(crate) fn take(&mut self, conn: ConnId) -> Vec<Arrived> {
+        self.peers.get_mut(&conn).map(|peer| core::mem::take(&mut peer.inbox)).unwrap_or_default()
+    }
+
+    pub(crate) fn is_closed(&self, conn: ConnId) -> bool {
+        self.peers[&conn].closed
+    }
+
+    pub(crate) fn is_admitted(&self, conn: ConnId) -> bool {
+        self.peers[&conn].admitted
+    }
+
+    pub(crate) fn lane_of(&self, conn: ConnId) -> usize {
+        self.peers[&conn].lane
+    }
+
+    // ---- the world's course ----
+
+    pub(crate) fn lane(&self, index: usize) -> &Lane {
+        &self.places[index].lane
+    }
+
+    pub(crate) fn event(&mut self, index: usize, event: Event) {
+        self.places[index].coming.push(Coming::Plain(event));
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.places.iter().all(|place| place.stopped)
+    }
+
+    /// The room every lane's log has from now on.
+    pub(crate) fn set_room(&mut self, room_bytes: u64) {
+        self.room_bytes = room_bytes;
+        for place in &mut self.places {
+            place.room_bytes = room_bytes;
+            place.coming.push(Coming::Plain(Event::LogRoom(LogRoom { room_bytes })));
+        }
+    }
+
+    /// Time passes; who asked to be woken is.
+    pub(crate) fn pass_ms(&mut self, ms: u64) {
+        self.now.mono = self.now.mono.after_ms(ms);
+        self.now.wall_ns += ms * 1_000_000;
+        for place in &mut self.places {
+            if place.wake_at.is_some_and(|at| at <= self.now.mono) {
+                place.wake_at = None;
+                place.coming.push(Coming::Plain(Event::Tick));
+            }
+        }
+    }
+
+    /// Objects that exist.
+    pub(crate) fn object_count(&self) -> usize {
+        self.files.len()
+    }
+
+    /// One step somewhere: an action ends or a lane takes a turn. `false`: nothing is to be done.
+    pub(crate) fn step(&mut self) -> bool {
+        let can: Vec<usize> = (0..self.places.len())
+            .filter(|index| {
+                let place = &self.places[*index];
+                !place.flights.is_empty() || !place.coming.is_empty()
+            })
+            .collect();
+        if can.is_empty() || self.halted {
+            return false;
+        }
+        self.now.mono.0 += 1000;
+        self.now.wall_ns += 1000;
+        let index = can[self.dice.below(can.len())];
+        let place = &self.places[index];
+        let turn = place.flights.is_empty() || (!place.coming.is_empty() && self.dice.one_in(2));
+        if turn {
+            self.turn(index)
+        } else {
+            self.land(index)
+        }
+        true
+    }
+
+    /// Until nothing is left to do.
+    pub(crate) fn run(&mut self) {
+        while self.step() {}
+        let held: usize = self.places.iter().map(|place| place.bufs.len()).sum();
+        assert!(held == 0 || self.halted, "{held} buffers were never released");
+    }
+
+    fn turn(&mut self, index: usize) {
+        let Place { lane, arena, coming, bufs, buf_count, .. } = &mut self.places[index];
+        arena.reset();
+        let mut actions = Vec::new();
+        // Some of what came waits for a later turn, in order.
+        let count = 1 + self.dice.below(coming.len().max(1));
+        let now: Vec<Coming> = coming.drain(..count.min(coming.len())).collect();
+        let mut events = Vec::new();
+        let mut buffer = |bytes: Vec<u8>| {
+            *buf_count += 1;
+            let bulk = Bulk {
+                buf: BufId(*buf_count),
+                start: 0,
+                bulk_bytes: bytes.len() as u32,
+                crc32c: wire::crc32c(&bytes),
+            };
+            bufs.insert(*buf_count, bytes);
+            bulk
+        };
+        for coming in now {
+            events.push(match coming {
+                Coming::Plain(Event::Closed { conn, reason }) => Event::Closed { conn, reason },
+                Coming::Plain(event) => event,
+                Coming::Adopted { conn, hello } => {
+                    Event::Adopted { conn, hello: arena.put(&hello) }
+                }
+                Coming::Frame { conn, frame, bulk } => {
+                    if self.peers[&conn].closed {
+                        continue;
+                    }
+                    Event::Frame { conn, frame: arena.put(&frame), bulk: bulk.map(&mut buffer) }
+                }
+                Coming::Read { ticket, bytes } => {
+                    let bulk = (!bytes.is_empty()).then(|| buffer(bytes));
+                    Event::ObjectRead { ticket, result: Ok(bulk) }
+                }
+            });
+        }
+        let mut turn = Turn { now: self.now, arena, actions: &mut actions };
+        events.into_iter().for_each(|event| lane.apply(&mut turn, event));
+        lane.settle(&mut turn);
+        for action in actions {
+            self.perform(index, action);
+        }
+    }
+
+    fn perform(&mut self, index: usize, action: Action) {
+        let place = &mut self.places[index];
+        match action {
+            Action::Send { conn, frame, bulk } => {
+                let frame = place.arena.get(frame).to_vec();
+                let bulk = bulk.map(|bulk| bulk_of(place, bulk)).unwrap_or_default();
+                if let Some(peer) = self.peers.get_mut(&conn).filter(|peer| !peer.closed) {
+                    assert_eq!(peer.lane, index, "a lane has only its own connections");
+                    peer.inbox.push(Arrived { frame, bulk });
+                }
+            }
+            Action::Admit { conn } => {
+                self.peers.get_mut(&conn).unwrap().admitted = true;
+            }
+            Action::Close { conn } => {
+                self.peers.get_mut(&conn).unwrap().closed = true;
+            }
+            Action::HandOver { conn, lane, hello } => {
+                let hello = place.arena.get(hello).to_vec();
+                self.handed_over_count += 1;
+                self.peers.get_mut(&conn).unwrap().lane = usize::from(lane.0);
+                self.places[usize::from(lane.0)].coming.push(Coming::Adopted { conn, hello });
+            }
+            Action::Mail { to, mail } => self.mail(index, to, mail),
+            Action::Release { buf } => {
+                assert!(place.bufs.remove(&buf.0).is_some(), "a buffer is released once");
+            }
+            Action::Say { line, .. } => {
+                self.lines.push(String::from_utf8(place.arena.get(line).to_vec()).unwrap());
+            }
+            Action::Halt { line } => {
+                self.lines.push(String::from_utf8(place.arena.get(line).to_vec()).unwrap());
+                self.halted = true;
+            }
+            Action::Stopped => {
+                place.stopped = true;
+            }
+            Action::WakeAt { at } => {
+                place.wake_at = Some(at);
+            }
+            other => self.launch(index, other),
+        }
+    }
+
+    /// An action that takes time begins.
+    fn launch(&mut self, index: usize, action: Action) {
+        let place = &mut self.places[index];
+        let flight = match action {
+            Action::LogAppend { ticket, batch } => {
+                let logging =
+                    place.flights.iter().any(|flight| matches!(flight, Flight::Log { .. }));
+                assert!(!logging, "one append at a time");
+                Flight::Log { ticket, bytes: place.arena.get(batch).to_vec() }
+            }
+            Action::ObjectRead { ticket, object, object_offset, read_bytes } => {
+                let (from, count) = (object_offset as usize, read_bytes as usize);
+                Flight::Read { ticket, object, from, count }
+            }
+            Action::ObjectWrite { ticket, object, object_offset, bulk } => {
+                let bytes = bulk_of(place, bulk);
+                assert_eq!(bulk.crc32c, wire::crc32c(&bytes));
+                Flight::Write { ticket, object, from: object_offset as usize, bytes }
+            }
+            Action::ObjectTruncate { ticket, object, size_bytes } => {
+                Flight::Truncate { ticket, object, size: size_bytes as usize }
+            }
+            Action::ObjectSync { ticket, object } => {
+                let snapshot = self.files.get(&object).map(|file| file.seen.clone());
+                Flight::Sync { ticket, object, snapshot }
+            }
+            Action::ObjectStat { ticket, object } => Flight::Stat { ticket, object },
+            Action::ObjectRemove { ticket, object } => Flight::Remove { ticket, object },
+            Action::StoreSpace { ticket } => Flight::Space { ticket },
+            other => panic!("a server does not do this: {other:?}"),
+        };
+        place.flights.push(flight);
+    }
+
+    fn mail(&mut self, index: usize, to: LaneId, mail: Mail) {
+        assert_ne!(usize::from(to.0), index, "nobody writes to himself");
+        let from = LaneId(index as u16);
+        self.places[usize::from(to.0)].coming.push(Coming::Plain(Event::Mail { from, mail }));
+    }
+}
+
+impl Toy {
+    /// A lane takes turns, one event each, until nothing comes; no action ends meanwhile.
+    pub(crate) fn run_turns_only(&mut self, index: usize) {
+        while !self.places[index].coming.is_empty() {
+            let later = self.places[index].coming.split_off(1);
+            self.turn(index);
+            self.places[index].coming.extend(later);
+        }
+    }
+}
+
+fn bulk_of(place: &Place, bulk: Bulk) -> Vec<u8> {
+    let bytes = &place.bufs[&bulk.buf.0];
+    bytes[bulk.start as usize..][..bulk.bulk_bytes as usize].to_vec()
+}

@@ -1,7 +1,7 @@
 //! A directory's entries: found by name, listed by cookie, a million of them without a pause.
 //!
 //! ```text
-//! names: hash ─▶ slot        order: cookie ─▶ slot        slots: the entries
+//! names: hash ─▶ slot_no       order: cookie ─▶ slot_no       slots: the entries
 //! ```
 
 use crate::hash::Seed;
@@ -9,7 +9,6 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use hashbrown::HashTable;
-use hashbrown::hash_table::Entry as Place;
 use wire::{FileKind, InodeNo, Transno};
 
 /// What stands under a name.
@@ -35,7 +34,7 @@ struct Slot {
 pub(crate) struct Directory {
     slots: Vec<Option<Slot>>,
     free: Vec<u32>,
-    names: HashTable<u32>,
+    names: Names,
     order: BTreeMap<u64, u32>,
 }
 
@@ -45,47 +44,43 @@ impl Directory {
     }
 
     pub(crate) fn get(&self, seed: Seed, name: &[u8]) -> Option<Target> {
-        let hash = seed.hash_name(name);
-        let slot_no = *self.names.find(hash, |slot_no| self.is_named(*slot_no, hash, name))?;
-        self.slot(slot_no).map(|slot| slot.target)
+        let slot_no = self.find(seed.hash_name(name), name)?;
+        slot(&self.slots, slot_no).map(|slot| slot.target)
     }
 
     /// Puts an entry in, whatever stood under its name. `false` if another name has its cookie.
     pub(crate) fn put(&mut self, seed: Seed, name: &[u8], target: Target) -> bool {
         let hash = seed.hash_name(name);
-        let known = self.names.find(hash, |slot_no| self.is_named(*slot_no, hash, name)).copied();
+        let known = self.find(hash, name);
         let holder = self.order.get(&target.cookie).copied();
         if holder.is_some() && holder != known {
             return false;
         }
-        let slot = Slot { name: name.into(), hash, target };
-        match known {
+        let new = Slot { name: name.into(), hash, target };
+        let slot_no = match known {
             Some(slot_no) => {
-                if let Some(old) = self.slot(slot_no) {
-                    let cookie = old.target.cookie;
-                    self.order.remove(&cookie);
+                if let Some(old) = slot(&self.slots, slot_no) {
+                    self.order.remove(&old.target.cookie);
                 }
-                self.slots[slot_no as usize] = Some(slot);
-                self.order.insert(target.cookie, slot_no);
+                self.slots[slot_no as usize] = Some(new);
+                slot_no
             }
-            None => self.insert(slot),
-        }
+            None => self.insert(new),
+        };
+        self.order.insert(target.cookie, slot_no);
         true
     }
 
     pub(crate) fn remove(&mut self, seed: Seed, name: &[u8]) {
         let hash = seed.hash_name(name);
-        let slots = &self.slots;
-        let found = self.names.find_entry(hash, |slot_no| {
-            slots[*slot_no as usize].as_ref().is_some_and(|slot| *slot.name == *name)
-        });
-        if let Ok(found) = found {
-            let (slot_no, _) = found.remove();
-            if let Some(slot) = self.slots[slot_no as usize].take() {
-                self.order.remove(&slot.target.cookie);
-            }
-            self.free.push(slot_no);
+        let Some(slot_no) = self.find(hash, name) else {
+            return;
+        };
+        self.names.remove(hash, slot_no);
+        if let Some(old) = self.slots[slot_no as usize].take() {
+            self.order.remove(&old.target.cookie);
         }
+        self.free.push(slot_no);
     }
 
     /// The entries behind `cookie`, in the order of their cookies.
@@ -93,38 +88,97 @@ impl Directory {
         let behind = (core::ops::Bound::Excluded(cookie), core::ops::Bound::Unbounded);
         self.order
             .range(behind)
-            .filter_map(|(_, slot_no)| self.slot(*slot_no))
+            .filter_map(|(_, slot_no)| slot(&self.slots, *slot_no))
             .map(|slot| (&*slot.name, slot.target))
     }
 
-    fn insert(&mut self, slot: Slot) {
-        let (hash, cookie) = (slot.hash, slot.target.cookie);
+    fn find(&self, hash: u64, name: &[u8]) -> Option<u32> {
+        self.names.find(hash, |slot_no| {
+            slot(&self.slots, slot_no).is_some_and(|slot| slot.hash == hash && *slot.name == *name)
+        })
+    }
+
+    /// Takes a slot for a new name.
+    fn insert(&mut self, new: Slot) -> u32 {
+        let hash = new.hash;
         let slot_no = match self.free.pop() {
             Some(slot_no) => {
-                self.slots[slot_no as usize] = Some(slot);
+                self.slots[slot_no as usize] = Some(new);
                 slot_no
             }
             None => {
                 #[expect(clippy::expect_used, reason = "memory ends before 2^32 entries do")]
                 let slot_no = u32::try_from(self.slots.len()).expect("fewer than 2^32 entries");
-                self.slots.push(Some(slot));
+                self.slots.push(Some(new));
                 slot_no
             }
         };
         let slots = &self.slots;
-        let rehash = |slot_no: &u32| slots[*slot_no as usize].as_ref().map_or(0, |slot| slot.hash);
-        match self.names.entry(hash, |_| false, rehash) {
-            Place::Vacant(place) => place.insert(slot_no),
-            Place::Occupied(_) => unreachable!("nothing is equal here"),
-        };
-        self.order.insert(cookie, slot_no);
+        let hash_of = |slot_no: u32| slot(slots, slot_no).map_or(0, |slot| slot.hash);
+        self.names.insert(hash, slot_no, self.order.len(), hash_of);
+        slot_no
+    }
+}
+
+fn slot(slots: &[Option<Slot>], slot_no: u32) -> Option<&Slot> {
+    slots.get(slot_no as usize).and_then(Option::as_ref)
+}
+
+/// Slots by the hash of their name: one table, or many, so that no single growth takes long.
+#[derive(Debug, Default)]
+struct Names {
+    tables: Vec<HashTable<u32>>,
+}
+
+impl Names {
+    const TABLE_COUNT: usize = 256;
+    /// From here on a directory has many tables.
+    const ONE_TABLE_MAX: usize = 8192;
+
+    /// Which table; of bits that a table itself looks at last.
+    fn index(&self, hash: u64) -> usize {
+        let [_, _, _, _, byte, ..] = hash.to_le_bytes();
+        if self.tables.len() > 1 { usize::from(byte) } else { 0 }
     }
 
-    fn slot(&self, slot_no: u32) -> Option<&Slot> {
-        self.slots.get(slot_no as usize).and_then(Option::as_ref)
+    fn find(&self, hash: u64, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
+        let table = self.tables.get(self.index(hash))?;
+        table.find(hash, |slot_no| is_it(*slot_no)).copied()
     }
 
-    fn is_named(&self, slot_no: u32, hash: u64, name: &[u8]) -> bool {
-        self.slot(slot_no).is_some_and(|slot| slot.hash == hash && *slot.name == *name)
+    fn remove(&mut self, hash: u64, slot_no: u32) {
+        let index = self.index(hash);
+        match self.tables[index].find_entry(hash, |other| *other == slot_no) {
+            Ok(found) => {
+                found.remove();
+            }
+            Err(_) => unreachable!("what is removed was found"),
+        }
+    }
+
+    /// Adds a slot whose name is not there; `entry_count` others are.
+    fn insert(
+        &mut self,
+        hash: u64,
+        slot_no: u32,
+        entry_count: usize,
+        hash_of: impl Fn(u32) -> u64,
+    ) {
+        if self.tables.is_empty() {
+            self.tables.push(HashTable::new());
+        }
+        if self.tables.len() == 1 && entry_count >= Self::ONE_TABLE_MAX {
+            let all = core::mem::take(&mut self.tables);
+            self.tables.resize_with(Self::TABLE_COUNT, HashTable::new);
+            for other in all.into_iter().flatten() {
+                self.insert_into_table(hash_of(other), other, &hash_of);
+            }
+        }
+        self.insert_into_table(hash, slot_no, &hash_of);
+    }
+
+    fn insert_into_table(&mut self, hash: u64, slot_no: u32, hash_of: impl Fn(u32) -> u64) {
+        let index = self.index(hash);
+        self.tables[index].insert_unique(hash, slot_no, |other| hash_of(*other));
     }
 }

@@ -3,9 +3,9 @@
 //! After a restart the clients' handles are unknown until they opened them again; until then
 //! nobody may conclude from a missing handle that a file is not open.
 
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
-use wire::{ClientUuid, HandleId, InodeNo};
+use wire::{ClientUuid, Contents, HandleId, InodeNo, Timestamp};
 
 /// Writers of an inode stand before its readers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -30,21 +30,28 @@ pub(crate) struct Handles {
     open: BTreeSet<Key>,
     /// Clients whose handles were dropped: they must open again what they still hold.
     gone: BTreeSet<ClientUuid>,
+    /// Of inodes open for writing: the latest write that a writer, closing before others, had
+    /// seen. Who closes last may have looked before it, and then has old news.
+    seen: BTreeMap<InodeNo, Timestamp>,
     known: bool,
 }
+
+/// No closing writer has seen this: the size stays with the data shards until everybody closed.
+const NEVER_SEEN: Timestamp = Timestamp { secs: i64::MAX, nanos: 0 };
 
 impl Handles {
     /// Most handles at one shard.
     pub(crate) const COUNT_MAX: usize = 4_000_000;
 
     pub(crate) const fn new() -> Self {
-        Self { open: BTreeSet::new(), gone: BTreeSet::new(), known: true }
+        Self { open: BTreeSet::new(), gone: BTreeSet::new(), seen: BTreeMap::new(), known: true }
     }
 
     /// All are forgotten, and clients may still hold some.
     pub(crate) fn forget(&mut self) {
         self.open.clear();
         self.gone.clear();
+        self.seen.clear();
         self.known = false;
     }
 
@@ -71,21 +78,57 @@ impl Handles {
         self.open.insert(Key { inode, read_only: !write, client, handle });
     }
 
-    /// Whether the closed handle was a writer's.
-    pub(crate) fn close(&mut self, inode: InodeNo, client: ClientUuid, handle: HandleId) -> bool {
+    /// A handle that was open before a restart is open again. Others may have written and closed
+    /// without a trace, so this time nobody settles.
+    pub(crate) fn reopen(
+        &mut self,
+        inode: InodeNo,
+        client: ClientUuid,
+        handle: HandleId,
+        write: bool,
+    ) {
+        self.open(inode, client, handle, write);
+        if write {
+            self.seen.insert(inode, NEVER_SEEN);
+        }
+    }
+
+    /// Drops a handle. Whether `settle`, what its holder saw of the contents, is the last word on
+    /// them: it was a writer's, no writer is left, and none that closed before saw a later write.
+    pub(crate) fn close(
+        &mut self,
+        inode: InodeNo,
+        client: ClientUuid,
+        handle: HandleId,
+        settle: Option<&Contents>,
+    ) -> bool {
         self.open.remove(&Key { inode, read_only: true, client, handle });
-        self.open.remove(&Key { inode, read_only: false, client, handle })
+        if !self.open.remove(&Key { inode, read_only: false, client, handle }) {
+            return false;
+        }
+        let before = self.seen.get(&inode).copied();
+        let saw = match settle {
+            Some(contents) => contents.write_time,
+            None => Some(NEVER_SEEN),
+        };
+        if self.is_being_written(inode) {
+            if let Some(latest) = before.max(saw) {
+                self.seen.insert(inode, latest);
+            }
+            return false;
+        }
+        self.seen.remove(&inode);
+        self.known && saw >= before
+    }
+
+    fn is_being_written(&self, inode: InodeNo) -> bool {
+        let first = self.first_from(Key::first(inode, false, NOBODY));
+        first.is_some_and(|key| !key.read_only)
     }
 
     /// Nobody has it open, for certain.
     pub(crate) fn is_free(&self, inode: InodeNo) -> bool {
         self.known && self.first_from(Key::first(inode, false, NOBODY)).is_none()
-    }
-
-    /// Nobody has it open for writing, for certain.
-    pub(crate) fn is_settled(&self, inode: InodeNo) -> bool {
-        let first = self.first_from(Key::first(inode, false, NOBODY));
-        self.known && first.is_none_or(|key| key.read_only)
     }
 
     /// Whether this client has it open.
@@ -99,12 +142,23 @@ impl Handles {
     /// Drops a client's handles; the inodes that had some, in rising order.
     pub(crate) fn client_gone(&mut self, client: ClientUuid) -> Vec<InodeNo> {
         let mut inodes = Vec::new();
+        let mut written = Vec::new();
         self.open.retain(|key| {
             if key.client == client && inodes.last() != Some(&key.inode) {
                 inodes.push(key.inode);
             }
+            if key.client == client && !key.read_only {
+                written.push(key.inode);
+            }
             key.client != client
         });
+        for inode in written {
+            if self.is_being_written(inode) {
+                self.seen.insert(inode, NEVER_SEEN);
+            } else {
+                self.seen.remove(&inode);
+            }
+        }
         self.gone.insert(client);
         inodes
     }

@@ -21,6 +21,7 @@ mod directory;
 mod dispatch;
 mod handles;
 mod hash;
+mod inodes;
 mod needs;
 mod ops;
 mod shard;

@@ -4,10 +4,10 @@
 
 use crate::directory::{Directory, Target};
 use crate::hash::Seed;
+use crate::inodes::Inodes;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use disk::{Change, Fault, InodeRow};
-use hashbrown::HashMap;
 use wire::{FileKind, InodeNo, Name, ShardId, Timestamp, Transno};
 
 /// An inode and what hangs on it.
@@ -44,7 +44,7 @@ impl Body {
 pub(crate) struct State {
     shard: ShardId,
     pub(crate) seed: Seed,
-    inodes: HashMap<InodeNo, Inode, Seed>,
+    inodes: Inodes,
     /// Inodes without a name.
     pub(crate) orphans: BTreeSet<InodeNo>,
     next_count: u64,
@@ -63,7 +63,7 @@ impl State {
         let mut state = Self {
             shard,
             seed,
-            inodes: HashMap::with_hasher(seed),
+            inodes: Inodes::new(seed),
             orphans: BTreeSet::new(),
             next_count: 1,
             transno_last: Transno(0),
@@ -80,11 +80,11 @@ impl State {
     }
 
     pub(crate) fn inode(&self, inode: InodeNo) -> Option<&Inode> {
-        self.inodes.get(&inode)
+        self.inodes.get(inode)
     }
 
     pub(crate) fn inode_count(&self) -> usize {
-        self.inodes.len()
+        self.inodes.count()
     }
 
     pub(crate) const fn shard(&self) -> ShardId {
@@ -150,7 +150,7 @@ impl State {
                 self.known(*inode)?.xattrs.remove(name.0);
             }
             Change::InodeGone { inode } => {
-                self.inodes.remove(inode);
+                self.inodes.remove(*inode);
                 self.orphans.remove(inode);
             }
             Change::Write { inode, .. }
@@ -169,7 +169,7 @@ impl State {
             return Err(Fault::new("redo names an inode of another shard", 0)
                 .numbers(u64::from(self.shard.0), row.inode.0));
         }
-        let other = self.inodes.get(&row.inode).is_some_and(|known| known.row.kind != row.kind);
+        let other = self.inodes.get(row.inode).is_some_and(|known| known.row.kind != row.kind);
         if other { Err(wrong_kind(row.inode)) } else { Ok(()) }
     }
 
@@ -180,9 +180,12 @@ impl State {
             self.orphans.remove(&row.inode);
         }
         self.next_count = self.next_count.max(row.inode.count() + 1);
-        self.inodes.entry(row.inode).and_modify(|known| known.row = *row).or_insert_with(|| {
-            Inode { row: *row, body: Body::new(row.kind), xattrs: BTreeMap::new() }
-        });
+        if let Some(known) = self.inodes.get_mut(row.inode) {
+            known.row = *row;
+            return;
+        }
+        let (body, xattrs) = (Body::new(row.kind), BTreeMap::new());
+        self.inodes.insert(row.inode, Inode { row: *row, body, xattrs });
     }
 
     fn put_entry(&mut self, dir: InodeNo, name: Name<'_>, target: Target) -> Result<(), Fault> {
@@ -199,7 +202,7 @@ impl State {
     }
 
     fn known(&mut self, inode: InodeNo) -> Result<&mut Inode, Fault> {
-        self.inodes.get_mut(&inode).ok_or_else(|| {
+        self.inodes.get_mut(inode).ok_or_else(|| {
             Fault::new("redo names an inode that does not exist", 0).numbers(0_u64, inode.0)
         })
     }
@@ -220,7 +223,7 @@ impl State {
         let mut lines: alloc::vec::Vec<_> = self
             .inodes
             .iter()
-            .map(|(inode, known)| {
+            .map(|known| {
                 let body = match &known.body {
                     Body::File => alloc::string::String::new(),
                     Body::Directory(entries) => {
@@ -228,7 +231,12 @@ impl State {
                     }
                     Body::Symlink(target) => alloc::format!("{target:?}"),
                 };
-                alloc::format!("{:020} {:?} {body} {:?}", inode.0, known.row, known.xattrs)
+                alloc::format!(
+                    "{:020} {:?} {body} {:?}",
+                    known.row.inode.0,
+                    known.row,
+                    known.xattrs
+                )
             })
             .collect();
         lines.sort();

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::wildcard_enum_match_arm, missing_docs)]
 
 mod attrs;
+mod directory;
 mod handles;
 mod listing;
 mod model;

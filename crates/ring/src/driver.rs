@@ -9,7 +9,7 @@ use door::Errno;
 use io_uring::types::{CancelBuilder, Fd, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, Probe, cqueue, opcode, squeue};
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
 const SUBMISSION_COUNT: u32 = 512;
 const COMPLETION_COUNT: u32 = 4096;
@@ -299,21 +299,38 @@ impl Driver {
     pub(crate) fn quiesce(&mut self) -> bool {
         let mut completions = Vec::new();
         for _ in 0..100 {
-            let wait = if self.known.is_empty() { Wait::Ns(10_000_000) } else { Wait::No };
             if self.in_flight_count == 0 {
                 return true;
             }
-            if self.enter(wait).is_err() {
+            // What is only queued cannot be cancelled: let the kernel take it first.
+            if self.enter(Wait::No).is_err() {
                 return false;
             }
-            self.reap(&mut completions, usize::MAX);
-            completions.clear();
-            let now = Some(Timespec::new());
+            let at_once = Some(Timespec::new());
             // Not found, or not yet ended: the loop asks again.
-            self.ring.submitter().register_sync_cancel(now, CancelBuilder::any()).ok();
+            self.ring.submitter().register_sync_cancel(at_once, CancelBuilder::any().all()).ok();
+            self.reap(&mut completions, usize::MAX);
+            completions.drain(..).for_each(forget);
+            if self.in_flight_count > 0 && self.enter(Wait::Ns(10_000_000)).is_err() {
+                return false;
+            }
         }
         self.in_flight_count == 0
     }
+}
+
+/// Drops what came of an operation, with the connection that it may have brought.
+fn forget(completion: Completion) {
+    if let (Kind::Accept, Ok(socket)) = (completion.token.kind, completion.result) {
+        drop(owned(socket));
+    }
+}
+
+/// The descriptor that an accept or open has just given.
+pub(crate) fn owned(file: u32) -> OwnedFd {
+    let Ok(file) = i32::try_from(file) else { panic!("{file} is no descriptor") };
+    // SAFETY: the kernel has just made it for this ring; nobody else has it.
+    unsafe { OwnedFd::from_raw_fd(file) }
 }
 
 fn completion_of(entry: &cqueue::Entry) -> Completion {

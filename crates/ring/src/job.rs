@@ -10,14 +10,14 @@
 //! dropped, and it is dropped only after its last completion.
 
 use crate::config::FaultPoint;
-use crate::driver::{Kind, Op, Token};
+use crate::driver::{Kind, Op, Token, owned};
 use crate::number::{errno_of, u32_of, u64_of};
 use crate::objects::{FileState, Objects};
 use crate::tools::Tools;
 use door::{BufId, Bulk, Errno, Event, Object, ObjectStat, Ticket};
-use rustix::fs::{fstat, ftruncate};
-use std::fmt::Write as _;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use rustix::fs::{AtFlags, StatxFlags, ftruncate, statx};
+use std::io::Write as _;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 const INTERRUPTED: Errno = Errno(4);
 const NOT_FOUND: Errno = Errno(2);
@@ -83,17 +83,19 @@ impl ObjectPath {
     pub(crate) fn new(object: Object) -> Self {
         let shard = object.shard_index;
         let [.., upper, _] = object.inode.0.to_be_bytes();
-        let mut path = String::with_capacity(48);
-        let mut dir_ends = [0; 2];
-        // Writing to a string cannot fail.
-        write!(path, "{shard:02x}").ok();
-        dir_ends[0] = path.len();
-        write!(path, "/{upper:02x}").ok();
-        dir_ends[1] = path.len();
-        write!(path, "/{:016x}.{:x}", object.inode.0, object.stripe_index).ok();
         let mut bytes = [0; 48];
-        assert!(path.len() < bytes.len(), "4 + 1 + 2 + 1 + 16 + 1 + 8 bytes fit");
-        bytes[..path.len()].copy_from_slice(path.as_bytes());
+        let mut dir_ends = [0; 2];
+        let mut rest = &mut bytes[..];
+        let mut left_bytes = [0; 2];
+        // 4 + 1 + 2 + 1 + 16 + 1 + 8 bytes fit, and a NUL stays behind them.
+        let mut fits = write!(rest, "{shard:02x}").is_ok();
+        left_bytes[0] = rest.len();
+        fits &= write!(rest, "/{upper:02x}").is_ok();
+        left_bytes[1] = rest.len();
+        fits &= write!(rest, "/{:016x}.{:x}", object.inode.0, object.stripe_index).is_ok();
+        assert!(fits && !rest.is_empty(), "a path fits");
+        dir_ends[0] = bytes.len() - left_bytes[0];
+        dir_ends[1] = bytes.len() - left_bytes[1];
         Self { bytes, dir_ends, dirs: (shard, upper) }
     }
 }
@@ -201,7 +203,7 @@ impl Job {
     ) -> bool {
         match outcome {
             Ok(file) => {
-                objects.slot(self.object_index).file = FileState::Open(own(file));
+                objects.slot(self.object_index).file = FileState::Open(owned(file));
                 self.work(token, objects, tools)
             }
             Err(NOT_FOUND) if self.kind.creates() && self.step == Step::Open => {
@@ -233,8 +235,7 @@ impl Job {
             JobKind::Truncate { .. } => self.go(Step::Move, token, objects, tools),
             JobKind::Sync { .. } => self.go(Step::Sync, token, objects, tools),
             JobKind::Stat { ticket } => {
-                let found = borrowed(objects, self.object_index, |file| fstat(file));
-                let result = found.map(|stat| Some(stat_of(&stat)));
+                let result = borrowed(objects, self.object_index, look).map(Some);
                 tools.events.push(Event::ObjectStat { ticket, result });
                 true
             }
@@ -277,7 +278,7 @@ impl Job {
     ) -> bool {
         match outcome {
             Ok(dir) => {
-                self.dir = Some(own(dir));
+                self.dir = Some(owned(dir));
                 self.go(Step::SyncDir(level), token, objects, tools)
             }
             // Nothing was ever there, so nothing is left to be made durable.
@@ -447,12 +448,6 @@ impl Job {
     }
 }
 
-/// A descriptor that an open has just given.
-fn own(file: u32) -> OwnedFd {
-    // SAFETY: the kernel has just made it for us; nobody else has it.
-    unsafe { OwnedFd::from_raw_fd(i32::try_from(file).unwrap_or(-1)) }
-}
-
 fn borrowed<T>(
     objects: &mut Objects,
     index: u32,
@@ -464,16 +459,17 @@ fn borrowed<T>(
     }
 }
 
-fn stat_of(stat: &rustix::fs::Stat) -> ObjectStat {
-    /// Bytes of a block of `st_blocks`, whatever the file system's block is.
+fn look(file: BorrowedFd<'_>) -> rustix::io::Result<ObjectStat> {
+    /// Bytes of a block of `stx_blocks`, whatever the file system's block is.
     const STAT_BLOCK_BYTES: u64 = 512;
-    let secs = u64::try_from(stat.st_mtime).unwrap_or(0);
-    let nanos = stat.st_mtime_nsec;
-    ObjectStat {
-        size_bytes: u64::try_from(stat.st_size).unwrap_or(0),
-        allocated_bytes: u64::try_from(stat.st_blocks).unwrap_or(0) * STAT_BLOCK_BYTES,
+    let found = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?;
+    let secs = u64::try_from(found.stx_mtime.tv_sec).unwrap_or(0);
+    let nanos = u64::from(found.stx_mtime.tv_nsec);
+    Ok(ObjectStat {
+        size_bytes: found.stx_size,
+        allocated_bytes: found.stx_blocks.saturating_mul(STAT_BLOCK_BYTES),
         write_time_ns: secs.saturating_mul(1_000_000_000).saturating_add(nanos),
-    }
+    })
 }
 
 #[cfg(test)]

@@ -2,11 +2,11 @@
 //!
 //! Invariant: while the lane has a listener, an accept is in flight or due at a known time.
 
-use crate::driver::{Completion, Kind, Op, Token};
+use crate::driver::{Completion, Kind, Op, Token, owned};
 use crate::tools::Tools;
 use door::Mono;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 
 /// How long to wait after an accept failed, which it does when descriptors run out.
 const RETRY_MS: u64 = 100;
@@ -39,11 +39,7 @@ impl Listener {
     pub(crate) fn on_accept(&mut self, completion: Completion, now: Mono) -> Option<OwnedFd> {
         self.armed = completion.more;
         match completion.result {
-            Ok(socket) => {
-                let socket = i32::try_from(socket).unwrap_or(-1);
-                // SAFETY: the kernel has just made this descriptor for us; nobody else has it.
-                Some(unsafe { OwnedFd::from_raw_fd(socket) })
-            }
+            Ok(socket) => Some(owned(socket)),
             Err(_) => {
                 self.retry_at = Some(now.after_ms(RETRY_MS));
                 None

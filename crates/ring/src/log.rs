@@ -50,12 +50,12 @@ impl Log {
             refused_at: None,
             broken: None,
         };
-        // What an earlier run had reserved is kept, whatever the setting is now.
+        // What an earlier run had reserved comes first: it is had even on a full disk.
         let file_bytes = rustix::fs::fstat(&log.config.file)
             .map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0));
         let kept_bytes = file_bytes.saturating_sub(start_offset);
-        let chunk_bytes = log.config.reserve_bytes;
-        log.reserve(kept_bytes.max(chunk_bytes), tools);
+        let first_bytes = if kept_bytes > 0 { kept_bytes } else { log.config.reserve_bytes };
+        log.reserve(first_bytes, tools);
         log
     }
 
@@ -149,5 +149,6 @@ impl Log {
         }
         // A refusal tells the room, too: the first event of a log must come.
         tools.events.push(Event::LogRoom(self.room()));
+        self.reserve_ahead(tools);
     }
 }

@@ -15,8 +15,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use wire::LaneId;
 
-/// Letters between two lanes that need no memory of the sender.
-const QUEUE_COUNT: usize = 1024;
+/// Letters between two lanes that need no memory of the sender; fewer where the pairs are many.
+const fn queue_count(lane_count: usize) -> usize {
+    if lane_count <= 8 { 1024 } else { 128 }
+}
 
 /// What goes from lane to lane.
 pub(crate) enum Letter {
@@ -101,7 +103,7 @@ impl Mesh {
             .collect();
         for from in 0..lane_count {
             for to in 0..lane_count {
-                let (producer, consumer) = queue(QUEUE_COUNT);
+                let (producer, consumer) = queue(queue_count(lane_count));
                 posts[from].outgoing.push(Outgoing {
                     queue: producer,
                     waiting: VecDeque::new(),

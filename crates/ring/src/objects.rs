@@ -47,8 +47,12 @@ pub(crate) struct Objects {
     by_object: HashMap<Object, u32>,
     /// Of the eviction clock.
     hand: usize,
+    /// Boxed, because the kernel reads paths in them.
     jobs: Vec<Option<Box<Job>>>,
     idle_jobs: Vec<u32>,
+    /// Boxes of jobs that have ended.
+    #[expect(clippy::vec_box, reason = "the boxes themselves are what is kept")]
+    spare: Vec<Box<Job>>,
     /// Jobs that wait for a buffer.
     starved: VecDeque<u32>,
     /// Directories (shard, and directory in it) whose own entries are durable.
@@ -66,6 +70,7 @@ impl Objects {
             hand: 0,
             jobs: Vec::new(),
             idle_jobs: Vec::new(),
+            spare: Vec::new(),
             starved: VecDeque::new(),
             durable_dirs: HashSet::new(),
         }
@@ -84,7 +89,14 @@ impl Objects {
     /// Begins something.
     pub(crate) fn begin(&mut self, object: Object, kind: JobKind, tools: &mut Tools) {
         let object_index = self.slot_of(object);
-        let job = Box::new(Job::new(kind, object_index, ObjectPath::new(object)));
+        let job = Job::new(kind, object_index, ObjectPath::new(object));
+        let job = match self.spare.pop() {
+            Some(mut spare) => {
+                *spare = job;
+                spare
+            }
+            None => Box::new(job),
+        };
         let job_index = match self.idle_jobs.pop() {
             Some(index) => {
                 self.jobs[index as usize] = Some(job);
@@ -137,6 +149,7 @@ impl Objects {
             let slot = self.slot(job.object_index);
             slot.running_count -= 1;
             slot.alone = false;
+            self.spare.push(job);
         } else {
             self.jobs[index as usize] = Some(job);
         }

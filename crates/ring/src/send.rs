@@ -175,7 +175,7 @@ fn empty_header() -> libc::msghdr {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::unwrap_used, clippy::wildcard_enum_match_arm)]
     use super::*;
 
     /// What the kernel would read.

@@ -276,6 +276,34 @@ fn a_failing_medium_is_told_and_the_next_try_works() {
 }
 
 #[test]
+fn the_first_sync_makes_the_way_to_an_object_durable_and_the_next_only_its_bytes() {
+    let dir = Dir::new("sync");
+    let syncs = Arc::new(Mutex::new(0));
+    let mut config = Config::new(LaneId(0));
+    config.store = Some(File::open(&dir.0).unwrap().into());
+    let counted = Arc::clone(&syncs);
+    config.fault = Some(Arc::new(move |point| {
+        *counted.lock().unwrap() += u32::from(point == FaultPoint::ObjectSync);
+        None
+    }));
+    let mut ring = Ring::new(config).unwrap();
+    let mut diary = Diary::default();
+    let mut sync = |inode| {
+        let object = object(inode);
+        assert_eq!(write(&mut ring, &mut diary, (object, 0), b"abc"), done(Ok(())));
+        let action = Action::ObjectSync { ticket: Ticket(1), object };
+        assert_eq!(ask(&mut ring, &mut diary, action), done(Ok(())));
+        std::mem::take(&mut *syncs.lock().unwrap())
+    };
+    // The file; then its directory, the shard's and the store, each opened and synced.
+    assert_eq!(sync(1), 7);
+    assert_eq!(sync(1), 1);
+    // A sister in the same directory needs that directory alone.
+    assert_eq!(sync(2), 3);
+    assert_eq!(sync(0x100), 7);
+}
+
+#[test]
 fn reads_wait_for_buffers() {
     let dir = Dir::new("starved");
     let mut config = Config::new(LaneId(0));

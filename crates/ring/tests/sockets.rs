@@ -241,6 +241,16 @@ fn connecting_works_and_a_refusal_is_told() {
 
 #[test]
 fn a_connection_is_handed_to_a_sister_lane_with_its_hello() {
+    hand_over(0);
+}
+
+#[test]
+fn a_connection_that_is_being_read_can_be_handed_over_as_well() {
+    hand_over(1);
+}
+
+/// `delay_ms`: how long the first lane thinks about it; meanwhile it reads.
+fn hand_over(delay_ms: u64) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let mut posts = Mesh::posts(2).unwrap();
@@ -262,9 +272,21 @@ fn a_connection_is_handed_to_a_sister_lane_with_its_hello() {
     });
     let first = start(posts.pop().unwrap(), move |config| {
         config.listener = Some(listener.into());
-        Closure(|turn: &mut Turn<'_>, event| match event {
-            Event::Frame { conn, frame: hello, .. } => {
-                turn.act(Action::HandOver { conn, lane: LaneId(1), hello });
+        let mut thinking = Vec::new();
+        let lane = LaneId(1);
+        Closure(move |turn: &mut Turn<'_>, event| match event {
+            Event::Frame { conn, frame: hello, .. } if delay_ms == 0 => {
+                turn.act(Action::HandOver { conn, lane, hello });
+            }
+            Event::Frame { conn, frame, .. } => {
+                thinking.push((conn, turn.arena.get(frame).to_vec()));
+                turn.act(Action::WakeAt { at: turn.now.mono.after_ms(delay_ms) });
+            }
+            Event::Tick => {
+                for (conn, hello) in thinking.drain(..) {
+                    let hello = turn.arena.put(&hello);
+                    turn.act(Action::HandOver { conn, lane, hello });
+                }
             }
             Event::Stop => turn.act(Action::Stopped),
             _ => {}
@@ -279,6 +301,12 @@ fn a_connection_is_handed_to_a_sister_lane_with_its_hello() {
         let sent = frame(count, &noise(count, 50_000));
         stream.write_all(&sent).unwrap();
         assert_eq!(read_frame(&mut stream).unwrap(), sent);
+    }
+    if delay_ms > 0 {
+        // Whether a second frame is noticed in time depends on who is faster.
+        first.stop();
+        second.stop();
+        return;
     }
     // Who talks on without waiting cannot be handed over.
     let mut hasty = TcpStream::connect(address).unwrap();

@@ -58,6 +58,15 @@ impl Timestamp {
         let nanos = u32::try_from(ns % 1_000_000_000).unwrap_or(0);
         Self { secs, nanos }
     }
+
+    /// One nanosecond later.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        if self.nanos < 999_999_999 {
+            return Self { nanos: self.nanos + 1, ..self };
+        }
+        Self { secs: self.secs.saturating_add(1), nanos: 0 }
+    }
 }
 
 impl Wire<'_> for Timestamp {

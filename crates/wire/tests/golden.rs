@@ -143,7 +143,8 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
     reply("created", Created { attr: ATTR, made: true }.to_bytes());
     reply("target", Target { target: Bytes(b"../x") }.to_bytes());
     reply("value", Value { value: Bytes(b"v") }.to_bytes());
-    reply("listing", { Listing { parent, end: true, entries: List::new(1, &entries) }.to_bytes() });
+    let listing = Listing { parent, end: true, entries: List::new(1, &entries) };
+    reply("listing", listing.to_bytes());
     reply("written", Written { file_offset: 3, written_bytes: 4 }.to_bytes());
     reply("glimpsed", Glimpsed { contents: CONTENTS }.to_bytes());
     reply("space", {

@@ -6,7 +6,7 @@ use crate::Call;
 use crate::handles::Handles;
 use alloc::vec::Vec;
 use door::Bulk;
-use wire::{Handle, InodeNo, LaneId, Op, Status, Wire, Writer};
+use wire::{BULK_BYTES_MAX, Handle, InodeNo, LaneId, Op, SetTime, Status, Timestamp, Wire, Writer};
 
 /// What decides where a request goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,7 +39,11 @@ pub(crate) fn begin(
     match call {
         Call::Lookup(ask) => Ok(to.entry(Op::Lookup, ask.parent, &ask)),
         Call::Getattr(ask) => Ok(to.entry(Op::Getattr, ask.inode, &ask)),
-        Call::Setattr(ask) => Ok(to.entry(Op::Setattr, ask.inode, &ask)),
+        Call::Setattr(ask) => {
+            check_time(ask.atime)?;
+            check_time(ask.mtime)?;
+            Ok(to.entry(Op::Setattr, ask.inode, &ask))
+        }
         Call::Resize(ask) => to.resize(&ask),
         Call::Create(ask) => to.create(&ask),
         Call::Mkdir(ask) => Ok(to.entry(Op::Mkdir, ask.parent, &ask)),
@@ -63,10 +67,29 @@ pub(crate) fn begin(
         Call::Listxattr(ask) => Ok(to.direct(Op::Listxattr, ask.inode, &ask)),
         Call::Removexattr(ask) => Ok(to.direct(Op::Removexattr, ask.inode, &ask)),
         Call::Statfs(ask) => Ok(to.direct(Op::Statfs, ask.inode, &ask)),
-        Call::Read(ask) => Ok(to.direct(Op::Read, ask.inode, &ask)),
-        Call::Write(write) => Ok(to.write(&write)),
+        Call::Read(ask) => {
+            check_bulk(ask.read_bytes)?;
+            Ok(to.direct(Op::Read, ask.inode, &ask))
+        }
+        Call::Write(write) => {
+            check_bulk(write.bulk.map_or(0, |bulk| bulk.bulk_bytes))?;
+            Ok(to.write(&write))
+        }
         Call::Stats(lane) => Ok(Begun::new(Plan::Direct, Op::Stats, Target::Lane(lane))),
         Call::Ping(lane) => Ok(Begun::new(Plan::Direct, Op::Ping, Target::Lane(lane))),
+    }
+}
+
+/// What a server would take for a breach of the protocol must not leave: the connection would be
+/// closed, and the request sent again for ever.
+const fn check_bulk(bulk_bytes: u32) -> Result<(), Status> {
+    if bulk_bytes <= BULK_BYTES_MAX { Ok(()) } else { Err(Status::Invalid) }
+}
+
+const fn check_time(time: SetTime) -> Result<(), Status> {
+    match time {
+        SetTime::At(Timestamp { nanos: 1_000_000_000.., .. }) => Err(Status::Invalid),
+        SetTime::At(_) | SetTime::Now | SetTime::Keep => Ok(()),
     }
 }
 

@@ -263,3 +263,27 @@ fn too_many_calls_are_refused() {
     rig.call(100, Call::Ping(LaneId(0)));
     assert_eq!(rig.outcome(), Err(Status::Again));
 }
+
+#[test]
+fn what_the_server_would_take_for_a_breach_does_not_leave() {
+    let mut rig = Rig::new(1);
+    let read_bytes = wire::BULK_BYTES_MAX + 1;
+    rig.call(1, Call::Read(wire::Read { inode: FILE, file_offset: 0, read_bytes }));
+    assert_eq!(rig.outcome(), Err(Status::Invalid));
+    let bulk = Some(super::rig::bulk(1, read_bytes));
+    let write = crate::Write { inode: FILE, file_offset: 0, append: false, bulk };
+    rig.call(2, Call::Write(write));
+    assert_eq!(rig.outcome(), Err(Status::Invalid));
+    let setattr = wire::Setattr {
+        caller: CALLER,
+        inode: FILE,
+        mode: None,
+        uid: None,
+        gid: None,
+        atime: wire::SetTime::Keep,
+        mtime: wire::SetTime::At(Timestamp { secs: 0, nanos: 1_000_000_000 }),
+    };
+    rig.call(3, Call::Setattr(setattr));
+    assert_eq!(rig.outcome(), Err(Status::Invalid));
+    assert!(rig.asked.is_empty());
+}

@@ -10,19 +10,18 @@ pub(crate) fn needs(args: &Close, needs: &mut Needs<'_>) {
 }
 
 pub(crate) fn execute(args: &Close, txn: &mut Txn<'_>) -> Result<Done, Status> {
-    let was_writer = txn.handles.close(args.inode, txn.client, args.handle);
+    let settle = args.settle.as_ref();
+    let settles = txn.handles.close(args.inode, txn.client, args.handle, settle);
     let Ok(row) = txn.row(args.inode) else {
         return Ok(Done); // Gone is as closed as can be.
     };
-    // Only what a registered writer found is news: after a late repetition of a close somebody
-    // else may have written and settled.
-    let settles = was_writer && row.size_at_data && row.nlink > 0;
-    match args.settle {
-        Some(contents) if settles && txn.handles.is_settled(args.inode) => {
-            txn.saw(row.version);
-            txn.put(settled(row, &contents));
-        }
-        Some(_) | None => {}
+    if settles
+        && row.size_at_data
+        && row.nlink > 0
+        && let Some(contents) = settle
+    {
+        txn.saw(row.version);
+        txn.put(settled(row, contents));
     }
     txn.check_orphan(args.inode);
     Ok(Done)

@@ -23,5 +23,6 @@ pub(crate) fn execute(args: &Reopen, txn: &mut Txn<'_>) -> Result<Done, Status> 
     }
     txn.permit_handle()?;
     txn.open(row, args.handle);
+    txn.handles.reopen(args.inode, txn.client, args.handle.id, args.handle.write);
     Ok(Done)
 }

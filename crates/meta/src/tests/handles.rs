@@ -76,6 +76,8 @@ fn only_a_registered_writer_settles() {
     }
     assert_eq!(close(&mut world, file, 1, None).transno, Transno(0));
     assert!(at_data(&mut world, file), "nothing was told, so the data shards know");
+    let late = close(&mut world, file, 1, Some(contents(9, 900)));
+    assert_eq!(late.transno, Transno(0), "a repetition may tell old news");
     assert_eq!(close(&mut world, InodeNo(99), 1, None).status, Status::Ok);
 }
 
@@ -182,6 +184,36 @@ fn after_a_restart_nobody_is_taken_for_closed_until_the_grace_time_ends() {
     assert_eq!(world.status(Op::Reopen, &reopen(left)), Status::Stale, "too late");
     assert_eq!(close(&mut world, held, held.0, None).orphan, Some(held));
     world.check_redo();
+}
+
+#[test]
+fn who_closes_last_but_looked_before_another_wrote_settles_nothing() {
+    let mut world = World::new();
+    let file = world.file(ROOT, "f", 0o644);
+    let later = Timestamp { secs: 600, nanos: 1 };
+    let seen_first = contents(10, 600);
+    let seen_last = Contents { write_time: Some(later), ..contents(20, 600) };
+    for (first, second, settles) in [
+        (seen_last, seen_first, false),
+        (seen_first, seen_last, true),
+        (seen_last, seen_last, true),
+    ] {
+        assert_eq!(world.open(file, write_handle(1)), Status::Ok);
+        assert_eq!(world.open(file, write_handle(2)), Status::Ok);
+        assert_eq!(close(&mut world, file, 2, Some(first)).transno, Transno(0));
+        let settled = close(&mut world, file, 1, Some(second)).transno > Transno(0);
+        assert_eq!((settled, at_data(&mut world, file)), (settles, !settles));
+    }
+    assert_eq!(world.attr(file).size_bytes, 20);
+    // A writer who left without a word may have written anything.
+    assert_eq!(world.open(file, write_handle(1)), Status::Ok);
+    world.client = BOB;
+    assert_eq!(world.open(file, write_handle(1)), Status::Ok);
+    world.shard.client_gone(BOB);
+    world.client = ALICE;
+    assert_eq!(close(&mut world, file, 1, Some(seen_last)).transno, Transno(0));
+    assert_eq!(world.open(file, write_handle(1)), Status::Ok);
+    assert!(close(&mut world, file, 1, Some(seen_last)).transno > Transno(0), "all is told again");
 }
 
 #[test]

@@ -18,6 +18,10 @@ struct Node {
     size_bytes: u64,
     at_data: bool,
     mtime: Timestamp,
+    /// When a file's mtime was last set.
+    set: Timestamp,
+    /// What writers that closed had seen, since nobody had it open for writing.
+    told: Vec<Option<Timestamp>>,
     ctime: Timestamp,
     parent: InodeNo,
     entries: BTreeMap<String, InodeNo>,
@@ -68,6 +72,8 @@ impl Model {
             size_bytes: 0,
             at_data: false,
             mtime: self.now,
+            set: self.now,
+            told: Vec::new(),
             ctime: self.now,
             parent,
             entries: BTreeMap::new(),
@@ -296,11 +302,18 @@ impl Model {
         let Some(node) = self.nodes.get_mut(&inode) else {
             return;
         };
-        if was_writer && !is_written && node.nlink > 0 {
-            node.size_bytes = contents.size_bytes;
-            node.at_data = false;
-            if let Some(time) = contents.write_time.filter(|time| *time > node.ctime) {
-                (node.mtime, node.ctime) = (time, time);
+        if was_writer {
+            node.told.push(contents.write_time);
+        }
+        if was_writer && !is_written {
+            let told = core::mem::take(&mut node.told);
+            if node.nlink > 0 && told.iter().all(|time| contents.write_time >= *time) {
+                node.size_bytes = contents.size_bytes;
+                node.at_data = false;
+                if let Some(time) = contents.write_time.filter(|time| *time > node.set) {
+                    (node.mtime, node.set) = (time, time);
+                    node.ctime = node.ctime.max(time);
+                }
             }
         }
         if node.nlink == 0 && !is_open {

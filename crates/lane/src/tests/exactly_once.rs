@@ -1,0 +1,504 @@
+//! Replies lost, connections cut, the server killed at any moment, lanes counted anew: each request
+//! takes effect once, and what was acknowledged is there.
+//!
+//! Every slot of every client works on names of its own, so what each request must come to is known
+//! beforehand. A request executed twice, or lost after its reply, changes a status, the listing or
+//! the bytes of a file that all slots append to.
+
+use super::peer::{Got, Peer, ROOT, Who, create, got, greeted, greeting, name, request};
+use crate::toy::{Dice, Toy};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use door::ConnId;
+use wire::{
+    Challenge, Dirent, FrameKind, InodeNo, LaneId, Listing, Op, Proof, Read, Readdir, Reply,
+    Request, SessionId, ShardId, Status, Welcome, Wire, Xid, reply_flag, request_flag,
+};
+
+/// A request that is owed a reply.
+#[derive(Clone, Debug)]
+struct Owed {
+    head: Request,
+    body: Vec<u8>,
+    bulk: Option<Vec<u8>>,
+    doing: Doing,
+    /// On which connection it was sent last.
+    sent: Option<ConnId>,
+}
+
+/// What a slot is about to have done.
+#[derive(Clone, Debug)]
+enum Doing {
+    Create(String),
+    Mkdir(String),
+    Rename(String, String),
+    Unlink(String),
+    Rmdir(String),
+    Append(Vec<u8>),
+}
+
+/// How far a connection is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    Hello,
+    Proof,
+    Open(SessionId),
+}
+
+/// One client lane with its connections to server lanes.
+struct Client {
+    number: u8,
+    conn_epoch: u32,
+    xid: u64,
+    links: BTreeMap<u16, (ConnId, Who, Stage)>,
+    owed: BTreeMap<u16, Owed>,
+    /// What exists of each slot's own: files and directories.
+    files: BTreeMap<u16, Vec<String>>,
+    folders: BTreeMap<u16, Vec<String>>,
+    appended: Vec<Vec<u8>>,
+    name_count: u32,
+}
+
+struct Run {
+    seed: u64,
+    toy: Toy,
+    dice: Dice,
+    clients: Vec<Client>,
+    /// The file all append to.
+    log: InodeNo,
+    answered_count: u64,
+    from_slot_count: u64,
+}
+
+impl Run {
+    fn new(seed: u64) -> Self {
+        let mut dice = Dice(seed ^ 0x5555);
+        let mut toy = Toy::started(seed, 1 + dice.below(3) as u16);
+        toy.limits.object_count_max = 1 + dice.below(4);
+        let mut maker = Peer::new(&mut toy, &Who::new(99));
+        let log = maker.create(&mut toy, "log");
+        let client_count = 1 + dice.below(3) as u8;
+        let client = |number| Client {
+            number,
+            conn_epoch: 0,
+            xid: 1 << 40,
+            links: BTreeMap::new(),
+            owed: BTreeMap::new(),
+            files: BTreeMap::new(),
+            folders: BTreeMap::new(),
+            appended: Vec::new(),
+            name_count: 0,
+        };
+        let clients = (1..=client_count).map(client).collect();
+        Self { seed, toy, dice, clients, log, answered_count: 0, from_slot_count: 0 }
+    }
+
+    /// Some new work for a free slot.
+    fn invent(&mut self, index: usize, slot: u16) {
+        let client = &mut self.clients[index];
+        client.name_count += 1;
+        let fresh = format!("c{}-{}", client.number, client.name_count);
+        let files = client.files.entry(slot).or_default();
+        let folders = client.folders.entry(slot).or_default();
+        let doing = match self.dice.below(8) {
+            0 | 1 => Doing::Create(fresh),
+            2 => Doing::Mkdir(fresh),
+            3 if !files.is_empty() => Doing::Rename(files[0].clone(), fresh),
+            4 if !files.is_empty() => Doing::Unlink(files[0].clone()),
+            5 if !folders.is_empty() => Doing::Rmdir(folders[0].clone()),
+            _ => Doing::Append(format!("<{fresh}>").into_bytes()),
+        };
+        let (caller, parent) = (ROOT, InodeNo::ROOT);
+        let (op, body, bulk) = match &doing {
+            Doing::Create(text) => (Op::Create, create(text).to_bytes(), None),
+            Doing::Mkdir(text) => {
+                let mkdir = wire::Mkdir { caller, parent, name: name(text), mode: 0o755 };
+                (Op::Mkdir, mkdir.to_bytes(), None)
+            }
+            Doing::Rename(from, to) => {
+                let rename = wire::Rename {
+                    caller,
+                    parent,
+                    name: name(from),
+                    new_parent: parent,
+                    new_name: name(to),
+                    no_replace: true,
+                };
+                (Op::Rename, rename.to_bytes(), None)
+            }
+            Doing::Unlink(text) => {
+                (Op::Unlink, wire::Unlink { caller, parent, name: name(text) }.to_bytes(), None)
+            }
+            Doing::Rmdir(text) => {
+                (Op::Rmdir, wire::Rmdir { caller, parent, name: name(text) }.to_bytes(), None)
+            }
+            Doing::Append(bytes) => {
+                let write = wire::Write { inode: self.log, file_offset: 0, append: true };
+                (Op::Write, write.to_bytes(), Some(bytes.clone()))
+            }
+        };
+        let client = &mut self.clients[index];
+        client.xid += 1;
+        let oldest = client.owed.values().map(|owed| owed.head.xid.0).min().unwrap_or(client.xid);
+        let head = Request {
+            op,
+            lane_hint: LaneId(0),
+            shard: self.toy.map.shard(op, self.log).unwrap(),
+            slot,
+            flags: 0,
+            session: SessionId(0),
+            xid: Xid(client.xid),
+            ack_xid: Xid(oldest - 1),
+            sack: 0,
+            conn_epoch: 0,
+            deadline_ms: 0,
+            transno: wire::Transno(0),
+            trace_id: 0,
+            op_time_ns: 0,
+        };
+        client.owed.insert(slot, Owed { head, body, bulk, doing, sent: None });
+    }
+
+    /// Connects where it must, sends what was not sent on the present connection.
+    fn send(&mut self, index: usize) {
+        let client = &mut self.clients[index];
+        for owed in client.owed.values_mut() {
+            let lane = self.toy.map.lane(owed.head.shard);
+            let Some((conn, who, stage)) = client.links.get(&lane.0) else {
+                client.conn_epoch += 1;
+                let who = Who {
+                    server_lane: lane,
+                    conn_epoch: client.conn_epoch,
+                    ..Who::new(client.number)
+                };
+                let conn = self.toy.connect();
+                self.toy.send(conn, greeting(FrameKind::Hello, &who.hello()), None);
+                client.links.insert(lane.0, (conn, who, Stage::Hello));
+                continue;
+            };
+            let Stage::Open(session) = *stage else { continue };
+            if owed.sent == Some(*conn) {
+                continue;
+            }
+            owed.head.session = session;
+            owed.head.conn_epoch = who.conn_epoch;
+            owed.head.flags = if owed.sent.is_some() { request_flag::RESENT } else { 0 };
+            owed.sent = Some(*conn);
+            let frame = request(&owed.head, &owed.body, owed.bulk.as_deref());
+            self.toy.send(*conn, frame, owed.bulk.clone());
+        }
+    }
+
+    /// Takes in what came.
+    fn receive(&mut self, index: usize) {
+        let links = self.clients[index].links.clone();
+        for (lane, (conn, who, stage)) in links {
+            for arrived in self.toy.take(conn) {
+                if let Stage::Open(_) = stage {
+                    self.on_reply(index, got(arrived));
+                    continue;
+                }
+                let (kind, body) = greeted(&[arrived]);
+                let link = self.clients[index].links.get_mut(&lane).unwrap();
+                match kind {
+                    FrameKind::Challenge => {
+                        let challenge = Challenge::decode_all(&body).unwrap();
+                        let proof = self.toy.secret.client_proof(&who.hello(), &challenge.nonce);
+                        let proof = greeting(FrameKind::Proof, &Proof { proof }.to_bytes());
+                        self.toy.send(conn, proof, None);
+                        link.2 = Stage::Proof;
+                    }
+                    FrameKind::Welcome => {
+                        link.2 = Stage::Open(Welcome::decode_all(&body).unwrap().session);
+                    }
+                    other => panic!("{other:?} in a greeting"),
+                }
+            }
+            if self.toy.is_closed(conn) {
+                self.clients[index].links.remove(&lane);
+            }
+        }
+    }
+
+    fn on_reply(&mut self, index: usize, got: Got) {
+        let client = &mut self.clients[index];
+        let Reply { slot, xid, status, flags, transno, .. } = got.head;
+        let owed = client.owed.remove(&slot).unwrap();
+        assert_eq!(xid, owed.head.xid, "a reply to what was asked");
+        assert_eq!(status, Status::Ok, "{:?}", owed.doing);
+        assert!(transno.0 > 0);
+        self.answered_count += 1;
+        self.from_slot_count += u64::from(flags & reply_flag::FROM_SLOT != 0);
+        let files = client.files.entry(slot).or_default();
+        let folders = client.folders.entry(slot).or_default();
+        match owed.doing {
+            Doing::Create(text) => files.push(text),
+            Doing::Mkdir(text) => folders.push(text),
+            Doing::Rename(_, to) => files[0] = to,
+            Doing::Unlink(_) => drop(files.remove(0)),
+            Doing::Rmdir(_) => drop(folders.remove(0)),
+            Doing::Append(bytes) => client.appended.push(bytes),
+        }
+    }
+
+    /// One of the things that happen to a distributed system.
+    fn mishap(&mut self) {
+        let index = self.dice.below(self.clients.len());
+        match self.dice.below(40) {
+            0 => {
+                self.toy.crash();
+                self.toy.start(1 + self.dice.below(3) as u16);
+            }
+            1 | 2 => {
+                let conns: Vec<ConnId> =
+                    self.clients[index].links.values().map(|(conn, ..)| *conn).collect();
+                conns.into_iter().for_each(|conn| self.toy.cut(conn));
+            }
+            _ => {}
+        }
+    }
+
+    /// Works until everything asked for was answered.
+    fn work(&mut self, steps: usize) {
+        for step in 0.. {
+            let busy = step < steps;
+            let owing = self.clients.iter().any(|client| !client.owed.is_empty());
+            if !busy && !owing {
+                return;
+            }
+            assert!(step < steps + 100_000, "every request is answered some day");
+            let index = self.dice.below(self.clients.len());
+            let slot = 1 + self.dice.below(4) as u16;
+            if busy && !self.clients[index].owed.contains_key(&slot) {
+                self.invent(index, slot);
+            }
+            self.send(index);
+            for _ in 0..self.dice.below(6) {
+                self.toy.step();
+            }
+            if self.dice.one_in(2) {
+                self.receive(index);
+            }
+            if busy {
+                self.mishap();
+            }
+        }
+    }
+
+    /// What is there is what was acknowledged, no more and no less; now and after a restart.
+    fn verify(&mut self) {
+        for restart in [false, true] {
+            if restart {
+                self.toy.crash();
+                self.toy.start(1 + self.dice.below(3) as u16);
+            }
+            let mut expected: BTreeSet<String> = BTreeSet::from([String::from("log")]);
+            let mut appended: Vec<&[u8]> = Vec::new();
+            for client in &self.clients {
+                expected.extend(client.files.values().flatten().cloned());
+                expected.extend(client.folders.values().flatten().cloned());
+                appended.extend(client.appended.iter().map(Vec::as_slice));
+            }
+            let listed = list(&mut self.toy);
+            assert_eq!(listed, expected);
+            let bytes = read(&mut self.toy, self.log);
+            let text = String::from_utf8(bytes).unwrap();
+            let mut found: Vec<&[u8]> = text.split_inclusive('>').map(str::as_bytes).collect();
+            found.sort_unstable();
+            appended.sort_unstable();
+            assert_eq!(found, appended, "each append once, none lost");
+        }
+    }
+}
+
+/// Says which seed failed.
+impl Drop for Run {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            std::eprintln!("the failing run: Run::new({})", self.seed);
+        }
+    }
+}
+
+/// A peer that nobody else is, at the lane of a shard.
+fn visitor(toy: &mut Toy, shard: ShardId) -> Peer {
+    let number = 100 + toy.dice.below(100) as u8;
+    let mut who = Who { server_lane: toy.map.lane(shard), ..Who::new(number) };
+    who.conn_epoch = 1 + toy.boot_id as u32;
+    who.client_lane = LaneId(toy.now.mono.0 as u16);
+    let peer = Peer::new(toy, &who);
+    toy.run();
+    peer
+}
+
+fn list(toy: &mut Toy) -> BTreeSet<String> {
+    let mut peer = visitor(toy, InodeNo::ROOT.shard());
+    let mut names = BTreeSet::new();
+    let mut cookie = 0;
+    loop {
+        let body = Readdir {
+            caller: ROOT,
+            inode: InodeNo::ROOT,
+            cookie,
+            listing_bytes_max: 4096,
+            attrs: false,
+        };
+        let got = peer.ask(toy, Op::Readdir, 0, &body);
+        assert_eq!(got.head.status, Status::Ok);
+        let listing = Listing::decode_all(&got.body).unwrap();
+        for Dirent { name, cookie: place, .. } in listing.entries.iter() {
+            assert!(names.insert(String::from_utf8(name.bytes().to_vec()).unwrap()));
+            cookie = place;
+        }
+        if listing.end {
+            return names;
+        }
+    }
+}
+
+fn read(toy: &mut Toy, inode: InodeNo) -> Vec<u8> {
+    let mut peer = visitor(toy, toy.map.data_shard(inode, 0));
+    let body = Read { inode, file_offset: 0, read_bytes: 1 << 20 };
+    peer.ask_data(toy, (Op::Read, 0, inode), &body, None).bulk
+}
+
+#[test]
+fn whatever_happens_each_request_takes_effect_once() {
+    let mut from_slot_count = 0;
+    for seed in 0..150 {
+        let mut run = Run::new(seed);
+        let steps = 50 + run.dice.below(400);
+        run.work(steps);
+        run.toy.run();
+        run.verify();
+        assert!(run.answered_count > 0, "seed {seed}");
+        from_slot_count += run.from_slot_count;
+    }
+    assert!(from_slot_count > 100, "slots were needed {from_slot_count} times");
+}
+
+/// One request, the server killed after every possible number of steps, with and without its reply.
+#[test]
+fn a_kill_at_every_step_of_one_request() {
+    for append in [false, true] {
+        for killed_after in 0..40 {
+            for seed in 0..4 {
+                let mut run = Run::new(1000 + seed);
+                let mut tries = 0;
+                // The wanted kind of request comes after some others.
+                let wanted = |run: &Run| {
+                    let doing = run.clients[0].owed.get(&1).map(|owed| &owed.doing);
+                    doing.is_some_and(|doing| matches!(doing, Doing::Append(_)) == append)
+                };
+                while !wanted(&run) {
+                    run.clients[0].owed.clear();
+                    run.invent(0, 1);
+                    tries += 1;
+                    assert!(tries < 1000);
+                }
+                for _ in 0..killed_after {
+                    run.send(0);
+                    run.toy.step();
+                    if run.clients[0].links.values().any(|link| !matches!(link.2, Stage::Open(_))) {
+                        run.receive(0);
+                    }
+                }
+                run.toy.crash();
+                run.toy.start(2);
+                run.clients[0].links.clear();
+                run.work(0);
+                run.toy.run();
+                run.verify();
+            }
+        }
+    }
+}
+
+/// The bytes of a reply are the same when it is asked for again, before and after a kill.
+#[test]
+fn a_resend_gets_the_same_bytes() {
+    let mut toy = Toy::started(31, 1);
+    let mut peer = Peer::new(&mut toy, &Who::new(1));
+    let head = peer.head(Op::Create, InodeNo::ROOT.shard(), 3);
+    let ask = |toy: &mut Toy, peer: &Peer| {
+        let head = Request { conn_epoch: peer.conn_epoch, ..head };
+        peer.send(toy, &head, &create("a").to_bytes(), None);
+        toy.run();
+        peer.replies(toy).remove(0)
+    };
+    let first = ask(&mut toy, &peer);
+    assert_eq!(first.head.flags, reply_flag::GATED);
+    assert_eq!(first.head.committed, first.head.transno);
+    for conn_epoch in 2..5 {
+        if conn_epoch == 4 {
+            toy.crash();
+            toy.start(3);
+        }
+        let peer = Peer::new(&mut toy, &Who { conn_epoch, ..Who::new(1) });
+        let again = ask(&mut toy, &peer);
+        assert_eq!(again.head.flags, reply_flag::FROM_SLOT);
+        assert_eq!(again.body, first.body);
+        assert_eq!((again.head.status, again.head.xid), (first.head.status, first.head.xid));
+        assert_eq!(again.head.transno, first.head.transno);
+        assert_eq!(again.head.committed, first.head.transno);
+    }
+}
+
+/// A request that runs when its connection dies is answered on the one it is sent again on.
+#[test]
+fn a_running_request_is_attached_to() {
+    let mut toy = Toy::started(32, 1);
+    let mut peer = Peer::new(&mut toy, &Who::new(1));
+    let head = peer.head(Op::Create, InodeNo::ROOT.shard(), 1);
+    peer.send(&mut toy, &head, &create("a").to_bytes(), None);
+    toy.run_turns_only(0);
+    assert!(toy.lane(0).commit.is_flying());
+    // The greeting, without letting the log end.
+    let who = Who { conn_epoch: 2, ..Who::new(1) };
+    let conn = toy.connect();
+    toy.send(conn, greeting(FrameKind::Hello, &who.hello()), None);
+    toy.run_turns_only(0);
+    let challenge = Challenge::decode_all(&greeted(&toy.take(conn)).1).unwrap();
+    let proof = Proof { proof: toy.secret.client_proof(&who.hello(), &challenge.nonce) };
+    toy.send(conn, greeting(FrameKind::Proof, &proof.to_bytes()), None);
+    toy.run_turns_only(0);
+    toy.take(conn);
+    assert!(toy.is_closed(peer.conn), "replaced");
+    let head = Request { conn_epoch: 2, flags: request_flag::RESENT, ..head };
+    for _ in 0..2 {
+        toy.send(conn, request(&head, &create("a").to_bytes(), None), None);
+        toy.run_turns_only(0);
+    }
+    assert!(toy.take(conn).is_empty());
+    toy.run();
+    let replies = toy.take(conn);
+    assert_eq!(replies.len(), 1, "one reply, however often it was sent");
+    assert_eq!(got(replies[0].clone()).head.status, Status::Ok);
+}
+
+/// Late duplicates of what was answered and acknowledged are not executed and not answered.
+#[test]
+fn late_duplicates_are_dropped() {
+    let mut toy = Toy::started(33, 1);
+    let mut peer = Peer::new(&mut toy, &Who::new(1));
+    let first = peer.head(Op::Create, InodeNo::ROOT.shard(), 1);
+    peer.send(&mut toy, &first, &create("a").to_bytes(), None);
+    let second = peer.head(Op::Create, InodeNo::ROOT.shard(), 2);
+    peer.send(&mut toy, &second, &create("b").to_bytes(), None);
+    toy.run();
+    assert_eq!(peer.replies(&mut toy).len(), 2);
+    let mut third = peer.head(Op::Create, InodeNo::ROOT.shard(), 1);
+    third.ack_xid = Xid(first.xid.0 - 1);
+    third.sack = 0b11;
+    peer.send(&mut toy, &third, &create("c").to_bytes(), None);
+    toy.run();
+    assert_eq!(peer.replies(&mut toy).len(), 1);
+    peer.send(&mut toy, &first, &create("a").to_bytes(), None);
+    peer.send(&mut toy, &second, &create("b").to_bytes(), None);
+    toy.run();
+    assert!(peer.replies(&mut toy).is_empty(), "one is older than its slot, one acknowledged");
+    assert!(!toy.is_closed(peer.conn));
+    assert_eq!(toy.lane(0).counters().change_count, 3);
+}

@@ -1,0 +1,177 @@
+//! Who comes in, and who does not.
+
+use super::peer::{Peer, Who, create, greet, greeted, greeting};
+use crate::toy::Toy;
+use door::Event;
+use wire::{
+    FrameKind, Getattr, InodeNo, LaneId, Op, Proof, Refusal, RefusalReason, Status, Wire,
+    welcome_flag,
+};
+
+fn refused(answer: Result<wire::Welcome, Refusal>) -> RefusalReason {
+    answer.unwrap_err().reason
+}
+
+#[test]
+fn a_client_comes_to_the_lane_it_names() {
+    let mut toy = Toy::started(1, 3);
+    for lane in 0..7 {
+        let who = Who { server_lane: LaneId(lane), client_lane: LaneId(lane), ..Who::new(1) };
+        let (conn, welcome) = greet(&mut toy, &who);
+        let welcome = welcome.unwrap();
+        assert_eq!(welcome.lane, LaneId(lane % 3));
+        assert_eq!(toy.lane_of(conn), usize::from(lane % 3));
+        assert_eq!((welcome.map, welcome.boot_id), (toy.map, 1));
+        assert_eq!(welcome.slot_count, 16);
+        assert_eq!(welcome.flags, welcome_flag::ROOT_TRUSTED, "nobody can hold anything");
+    }
+    assert!(toy.handed_over_count > 0, "the listening lane was not always the right one");
+}
+
+#[test]
+fn a_wrong_secret_is_refused() {
+    let mut toy = Toy::started(2, 1);
+    let who = Who::new(1);
+    let conn = toy.connect();
+    toy.send(conn, greeting(FrameKind::Hello, &who.hello()), None);
+    toy.run();
+    assert!(!toy.is_admitted(conn));
+    toy.take(conn);
+    let proof = Proof { proof: [5; 32] };
+    toy.send(conn, greeting(FrameKind::Proof, &proof.to_bytes()), None);
+    toy.run();
+    let (kind, body) = greeted(&toy.take(conn));
+    assert_eq!(kind, FrameKind::Refusal);
+    assert_eq!(Refusal::decode_all(&body).unwrap().reason, RefusalReason::WrongSecret);
+    assert!(toy.is_closed(conn));
+    assert!(!toy.is_admitted(conn));
+}
+
+#[test]
+fn exports_are_looked_up() {
+    let mut toy = Toy::started(3, 1);
+    let (_, welcome) = greet(&mut toy, &Who { export: "guests", ..Who::new(1) });
+    assert_eq!(welcome.unwrap().flags & welcome_flag::ROOT_TRUSTED, 0);
+    let (conn, refusal) = greet(&mut toy, &Who { export: "nothing", ..Who::new(2) });
+    assert_eq!(refused(refusal), RefusalReason::NoSuchExport);
+    assert!(toy.is_closed(conn));
+}
+
+#[test]
+fn a_later_connection_replaces_an_earlier_one_and_never_the_reverse() {
+    let mut toy = Toy::started(4, 1);
+    let first = Peer::new(&mut toy, &Who { conn_epoch: 5, ..Who::new(1) });
+    for conn_epoch in [4, 5] {
+        let (_, refusal) = greet(&mut toy, &Who { conn_epoch, ..Who::new(1) });
+        assert_eq!(refused(refusal), RefusalReason::OldEpoch);
+        assert!(!toy.is_closed(first.conn));
+    }
+    let second = Peer::new(&mut toy, &Who { conn_epoch: 6, ..Who::new(1) });
+    assert!(toy.is_closed(first.conn));
+    assert_eq!(first.session, second.session);
+    let sister = Peer::new(&mut toy, &Who { client_lane: LaneId(1), ..Who::new(1) });
+    assert_ne!(sister.session, second.session);
+    assert!(!toy.is_closed(second.conn));
+}
+
+#[test]
+fn greetings_end_in_time_and_are_few() {
+    let mut toy = Toy::new(5);
+    toy.limits.greeting_count_max = 2;
+    toy.limits.conn_count_max = 3;
+    toy.start(1);
+    let hello = || greeting(FrameKind::Hello, &Who::new(1).hello());
+    let slow = [toy.connect(), toy.connect(), toy.connect()];
+    for conn in slow {
+        toy.send(conn, hello(), None);
+        toy.run();
+    }
+    assert!(!toy.is_closed(slow[1]));
+    assert!(toy.is_closed(slow[2]), "the third has to come again");
+    toy.pass_ms(9_000);
+    toy.run();
+    assert!(!toy.is_closed(slow[0]));
+    toy.pass_ms(1_100);
+    toy.run();
+    assert!(toy.is_closed(slow[0]));
+    assert!(toy.is_closed(slow[1]));
+    for client in 1..=3 {
+        Peer::new(&mut toy, &Who::new(client));
+    }
+    let (_, refusal) = greet(&mut toy, &Who::new(4));
+    assert_eq!(refused(refusal), RefusalReason::Busy);
+}
+
+#[test]
+fn handles_are_unknown_after_a_restart_until_something_is_heard() {
+    let mut toy = Toy::started(6, 1);
+    let mut peer = Peer::new(&mut toy, &Who::new(1));
+    peer.create(&mut toy, "a");
+    toy.crash();
+    toy.start(1);
+    let unknown = |toy: &mut Toy, conn_epoch, boot_id_last| {
+        let (conn, welcome) = greet(toy, &Who { conn_epoch, boot_id_last, ..Who::new(1) });
+        (conn, welcome.unwrap().flags & welcome_flag::HANDLES_UNKNOWN != 0)
+    };
+    assert!(unknown(&mut toy, 2, 1).1);
+    assert!(unknown(&mut toy, 3, 2).1, "its Welcome may have been lost");
+    let mut peer = Peer::new(&mut toy, &Who { conn_epoch: 4, ..Who::new(1) });
+    peer.ask(&mut toy, Op::Create, 1, &create("b"));
+    assert!(!unknown(&mut toy, 5, 2).1);
+}
+
+#[test]
+fn a_client_that_was_away_for_long_has_lost_its_handles() {
+    let mut toy = Toy::started(7, 1);
+    let peer = Peer::new(&mut toy, &Who::new(1));
+    toy.cut(peer.conn);
+    toy.run();
+    let again = |toy: &mut Toy, conn_epoch| {
+        let (conn, welcome) = greet(toy, &Who { conn_epoch, boot_id_last: 1, ..Who::new(1) });
+        (conn, welcome.unwrap().flags & welcome_flag::HANDLES_UNKNOWN != 0)
+    };
+    toy.pass_ms(59_000);
+    toy.run();
+    let (conn, unknown) = again(&mut toy, 2);
+    assert!(!unknown);
+    toy.cut(conn);
+    toy.run();
+    toy.pass_ms(61_000);
+    toy.run();
+    assert!(again(&mut toy, 3).1);
+}
+
+#[test]
+fn a_stop_finishes_what_was_begun() {
+    let mut toy = Toy::started(8, 2);
+    let mut peer = Peer::new(&mut toy, &Who::new(1));
+    let head = peer.head(Op::Create, InodeNo::ROOT.shard(), 1);
+    peer.send(&mut toy, &head, &create("a").to_bytes(), None);
+    while !toy.lane(0).commit.is_flying() {
+        assert!(toy.step());
+    }
+    for lane in 0..2 {
+        toy.event(lane, Event::Stop);
+    }
+    while toy.lane(0).commit.is_flying() {
+        assert!(!toy.is_stopped());
+        assert!(toy.step());
+    }
+    toy.run();
+    assert!(toy.is_stopped());
+    let replies = peer.replies(&mut toy);
+    assert_eq!(replies.len(), 1, "what was begun is answered");
+    assert_eq!(replies[0].head.status, Status::Ok);
+    assert!(toy.is_closed(peer.conn));
+    toy.crash();
+    toy.start(1);
+    let mut peer = Peer::new(&mut toy, &Who::new(2));
+    let got = peer.ask(&mut toy, Op::Getattr, 0, &Getattr { inode: InodeNo::ROOT });
+    assert_eq!(got.head.status, Status::Ok);
+    for lane in 0..1 {
+        toy.event(lane, Event::Stop);
+    }
+    toy.run();
+    let (_, refusal) = greet(&mut toy, &Who::new(3));
+    assert_eq!(refused(refusal), RefusalReason::Stopping);
+}

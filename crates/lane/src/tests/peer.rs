@@ -1,0 +1,208 @@
+//! A client for tests: greets, asks, remembers what it is owed.
+
+use crate::toy::{Arrived, Toy};
+use alloc::vec::Vec;
+use door::ConnId;
+use wire::{
+    Bytes, Caller, Challenge, ClientUuid, FrameKind, Groups, Head, Hello, InodeNo, LaneId, Name,
+    Op, Proof, Refusal, Reply, Request, SessionId, ShardId, Status, Transno, Welcome, Wire, Xid,
+};
+
+pub(crate) const ROOT: Caller<'static> = Caller { uid: 0, gid: 0, groups: Groups::Known(&[]) };
+
+pub(crate) fn name(text: &str) -> Name<'_> {
+    Name::new(text.as_bytes()).unwrap()
+}
+
+/// What a Hello says that tests vary.
+#[derive(Clone, Debug)]
+pub(crate) struct Who {
+    pub(crate) client: ClientUuid,
+    pub(crate) client_lane: LaneId,
+    pub(crate) server_lane: LaneId,
+    pub(crate) conn_epoch: u32,
+    pub(crate) boot_id_last: u64,
+    pub(crate) export: &'static str,
+}
+
+impl Who {
+    pub(crate) fn new(client: u8) -> Self {
+        Self {
+            client: ClientUuid([client; 16]),
+            client_lane: LaneId(0),
+            server_lane: LaneId(0),
+            conn_epoch: 1,
+            boot_id_last: 0,
+            export: "",
+        }
+    }
+
+    pub(crate) fn hello(&self) -> Vec<u8> {
+        let hello = Hello {
+            server_lane: self.server_lane,
+            client: self.client,
+            client_lane: self.client_lane,
+            conn_epoch: self.conn_epoch,
+            nonce: [9; 32],
+            host_id: [1; 16],
+            host_boot_id: [2; 16],
+            boot_id_last: self.boot_id_last,
+            export: Bytes(self.export.as_bytes()),
+        };
+        hello.to_bytes()
+    }
+}
+
+pub(crate) fn greeting(kind: FrameKind, body: &[u8]) -> Vec<u8> {
+    let mut frame = Vec::new();
+    Head::Greeting(kind).encode(&mut frame, None, |to| to.put(body));
+    frame
+}
+
+/// The last greeting frame in an inbox.
+pub(crate) fn greeted(arrived: &[Arrived]) -> (FrameKind, Vec<u8>) {
+    let (head, body) = Head::decode(&arrived.last().unwrap().frame).unwrap();
+    let Head::Greeting(kind) = head else { panic!("{head:?} is no greeting") };
+    (kind, body.to_vec())
+}
+
+/// Greets with the right secret; what the server says last.
+pub(crate) fn greet(toy: &mut Toy, who: &Who) -> (ConnId, Result<Welcome, Refusal>) {
+    let conn = toy.connect();
+    toy.send(conn, greeting(FrameKind::Hello, &who.hello()), None);
+    toy.run();
+    let (kind, body) = greeted(&toy.take(conn));
+    if kind == FrameKind::Refusal {
+        return (conn, Err(Refusal::decode_all(&body).unwrap()));
+    }
+    assert_eq!(kind, FrameKind::Challenge);
+    let challenge = Challenge::decode_all(&body).unwrap();
+    assert!(toy.secret.server_proven(&who.hello(), &challenge.nonce, &challenge.proof));
+    let proof = Proof { proof: toy.secret.client_proof(&who.hello(), &challenge.nonce) };
+    toy.send(conn, greeting(FrameKind::Proof, &proof.to_bytes()), None);
+    toy.run();
+    let (kind, body) = greeted(&toy.take(conn));
+    match kind {
+        FrameKind::Welcome => (conn, Ok(Welcome::decode_all(&body).unwrap())),
+        FrameKind::Refusal => (conn, Err(Refusal::decode_all(&body).unwrap())),
+        other => panic!("{other:?} is no answer to a proof"),
+    }
+}
+
+/// A proven connection.
+#[derive(Clone, Debug)]
+pub(crate) struct Peer {
+    pub(crate) conn: ConnId,
+    pub(crate) session: SessionId,
+    pub(crate) conn_epoch: u32,
+    pub(crate) xid: u64,
+}
+
+/// A reply with everything.
+#[derive(Clone, Debug)]
+pub(crate) struct Got {
+    pub(crate) head: Reply,
+    pub(crate) body: Vec<u8>,
+    pub(crate) bulk: Vec<u8>,
+}
+
+impl Peer {
+    pub(crate) fn new(toy: &mut Toy, who: &Who) -> Self {
+        let (conn, welcome) = greet(toy, who);
+        let welcome = welcome.unwrap();
+        assert!(toy.is_admitted(conn));
+        Self { conn, session: welcome.session, conn_epoch: who.conn_epoch, xid: 1000 }
+    }
+
+    /// The head of a request under the next xid.
+    pub(crate) fn head(&mut self, op: Op, shard: ShardId, slot: u16) -> Request {
+        self.xid += 1;
+        Request {
+            op,
+            lane_hint: LaneId(0),
+            shard,
+            slot,
+            flags: 0,
+            session: self.session,
+            xid: Xid(self.xid),
+            ack_xid: Xid(0),
+            sack: 0,
+            conn_epoch: self.conn_epoch,
+            deadline_ms: 0,
+            transno: Transno(0),
+            trace_id: 5,
+            op_time_ns: 0,
+        }
+    }
+
+    pub(crate) fn send(&self, toy: &mut Toy, head: &Request, body: &[u8], bulk: Option<&[u8]>) {
+        toy.send(self.conn, request(head, body, bulk), bulk.map(<[u8]>::to_vec));
+    }
+
+    pub(crate) fn replies(&self, toy: &mut Toy) -> Vec<Got> {
+        toy.take(self.conn).into_iter().map(got).collect()
+    }
+
+    /// Asks a metadata shard, and waits.
+    pub(crate) fn ask<'a>(
+        &mut self,
+        toy: &mut Toy,
+        op: Op,
+        slot: u16,
+        body: &impl Wire<'a>,
+    ) -> Got {
+        let head = self.head(op, InodeNo::ROOT.shard(), slot);
+        self.send(toy, &head, &body.to_bytes(), None);
+        toy.run();
+        let mut replies = self.replies(toy);
+        assert_eq!(replies.len(), 1, "one reply to {op:?}");
+        replies.remove(0)
+    }
+
+    /// Asks a data shard, and waits.
+    pub(crate) fn ask_data<'a>(
+        &mut self,
+        toy: &mut Toy,
+        (op, slot, inode): (Op, u16, InodeNo),
+        body: &impl Wire<'a>,
+        bulk: Option<&[u8]>,
+    ) -> Got {
+        let head = self.head(op, toy.map.data_shard(inode, 0), slot);
+        self.send(toy, &head, &body.to_bytes(), bulk);
+        toy.run();
+        let mut replies = self.replies(toy);
+        assert_eq!(replies.len(), 1, "one reply to {op:?}");
+        replies.remove(0)
+    }
+
+    pub(crate) fn create(&mut self, toy: &mut Toy, text: &str) -> InodeNo {
+        let got = self.ask(toy, Op::Create, 1, &create(text));
+        assert_eq!(got.head.status, Status::Ok);
+        wire::Created::decode_all(&got.body).unwrap().attr.inode
+    }
+}
+
+pub(crate) fn create(text: &str) -> wire::Create<'_> {
+    wire::Create {
+        caller: ROOT,
+        parent: InodeNo::ROOT,
+        name: name(text),
+        mode: 0o644,
+        exclusive: true,
+        read: false,
+        handle: None,
+    }
+}
+
+pub(crate) fn request(head: &Request, body: &[u8], bulk: Option<&[u8]>) -> Vec<u8> {
+    let mut frame = Vec::new();
+    let lengths = bulk.map(|bulk| (bulk.len() as u32, wire::crc32c(bulk)));
+    Head::Request(*head).encode(&mut frame, lengths, |to| to.put(body));
+    frame
+}
+
+pub(crate) fn got(arrived: Arrived) -> Got {
+    let (head, body) = Head::decode(&arrived.frame).unwrap();
+    let Head::Reply(head) = head else { panic!("{head:?} is no reply") };
+    Got { head, body: body.to_vec(), bulk: arrived.bulk }
+}

@@ -1,0 +1,252 @@
+//! Full disks, broken disks, clients that leave, files that are destroyed.
+
+use super::peer::{Peer, ROOT, Who, create, name};
+use crate::toy::{Kind, Toy};
+use door::Errno;
+use wire::{
+    Getattr, Glimpse, Glimpsed, Handle, HandleId, InodeNo, Op, Read, Status, Truncate, Unlink,
+    Wire, Write, Written, reply_flag,
+};
+
+fn unlink(text: &str) -> Unlink<'_> {
+    Unlink { caller: ROOT, parent: InodeNo::ROOT, name: name(text) }
+}
+
+fn write(peer: &mut Peer, toy: &mut Toy, inode: InodeNo, bytes: &[u8]) -> Status {
+    let body = Write { inode, file_offset: 0, append: true };
+    peer.ask_data(toy, (Op::Write, 1, inode), &body, Some(bytes)).head.status
+}
+
+fn read(peer: &mut Peer, toy: &mut Toy, inode: InodeNo) -> alloc::vec::Vec<u8> {
+    let body = Read { inode, file_offset: 0, read_bytes: 100_000 };
+    let got = peer.ask_data(toy, (Op::Read, 0, inode), &body, None);
+    assert_eq!(got.head.status, Status::Ok);
+    got.bulk
+}
+
+#[test]
+fn bytes_come_back() {
+    let mut toy = Toy::started(20, 2);
+    let who = |lane| Who {
+        server_lane: wire::LaneId(lane),
+        client_lane: wire::LaneId(lane),
+        ..Who::new(1)
+    };
+    let mut peers = [Peer::new(&mut toy, &who(0)), Peer::new(&mut toy, &who(1))];
+    let inode = peers[0].create(&mut toy, "a");
+    let data = &mut peers[usize::from(toy.map.lane(toy.map.data_shard(inode, 0)).0)];
+    let body = Write { inode, file_offset: 3, append: false };
+    let got = data.ask_data(&mut toy, (Op::Write, 1, inode), &body, Some(b"hello"));
+    assert_eq!(got.head.status, Status::Ok);
+    assert_eq!(got.head.flags, reply_flag::GATED);
+    let written = Written::decode_all(&got.body).unwrap();
+    assert_eq!(written, Written { file_offset: 3, written_bytes: 5 });
+    assert_eq!(read(data, &mut toy, inode), b"\0\0\0hello");
+    let got = data.ask_data(&mut toy, (Op::Glimpse, 0, inode), &Glimpse { inode }, None);
+    let contents = Glimpsed::decode_all(&got.body).unwrap().contents;
+    assert_eq!((contents.size_bytes, contents.allocated_bytes), (8, 4096));
+    assert!(contents.write_time.is_some());
+    let body = Truncate { inode, size_bytes: 4 };
+    let got = data.ask_data(&mut toy, (Op::Truncate, 1, inode), &body, None);
+    assert_eq!(got.head.status, Status::Ok);
+    assert_eq!(read(data, &mut toy, inode), b"\0\0\0h");
+}
+
+#[test]
+fn a_broken_log_ends_the_server_and_nothing_is_acknowledged() {
+    let mut toy = Toy::started(21, 1);
+    let mut peer = Peer::new(&mut toy, &Who::new(1));
+    toy.failing.push((Kind::Log, Errno(5)));
+    let head = peer.head(Op::Create, InodeNo::ROOT.shard(), 1);
+    peer.send(&mut toy, &head, &create("a").to_bytes(), None);
+    toy.run();
+    assert!(toy.halted);
+    assert!(peer.replies(&mut toy).is_empty());
+    assert!(toy.lines.last().unwrap().contains("log cannot be written"));
+}
+
+#[test]
+fn a_full_log_refuses_what_takes_space_first_and_recovers() {
+    let mut toy = Toy::started(22, 1);
+    let mut peer = Peer::new(&mut toy, &Who::new(1));
+    let inode = peer.create(&mut toy, "a");
+    assert_eq!(write(&mut peer, &mut toy, inode, b"one"), Status::Ok);
+    toy.set_room((1 << 20) - 1);
+    toy.run();
+    assert_eq!(peer.ask(&mut toy, Op::Create, 1, &create("b")).head.status, Status::NoSpace);
+    assert_eq!(write(&mut peer, &mut toy, inode, b"two"), Status::NoSpace);
+    let got = peer.ask(&mut toy, Op::Getattr, 0, &Getattr { inode });
+    assert_eq!(got.head.status, Status::Ok, "reading goes on");
+    assert_eq!(peer.ask(&mut toy, Op::Unlink, 1, &unlink("a")).head.status, Status::Ok);
+    toy.set_room(1000);
+    toy.run();
+    assert_eq!(peer.ask(&mut toy, Op::Unlink, 1, &unlink("c")).head.status, Status::NoSpace);
+    toy.set_room(1 << 30);
+    toy.run();
+    assert_eq!(peer.ask(&mut toy, Op::Create, 1, &create("b")).head.status, Status::Ok);
+}
+
+#[test]
+fn a_growing_log_never_exceeds_its_reserve() {
+    // The toy asserts it; here the reserve is used up by many at a time.
+    let mut toy = Toy::started(23, 1);
+    toy.set_room(3 << 20);
+    let mut peer = Peer::new(&mut toy, &Who::new(1));
+    let value = [7; 60_000];
+    let mut statuses = alloc::vec::Vec::new();
+    for _ in 0..8 {
+        for slot in 1..=16 {
+            let head = peer.head(Op::Setxattr, InodeNo::ROOT.shard(), slot);
+            let body = wire::Setxattr {
+                caller: ROOT,
+                inode: InodeNo::ROOT,
+                name: wire::Bytes(b"user.a"),
+                value: wire::Bytes(&value),
+                flags: 0,
+            };
+            peer.send(&mut toy, &head, &body.to_bytes(), None);
+        }
+        toy.run();
+        statuses.extend(peer.replies(&mut toy).iter().map(|got| got.head.status));
+    }
+    assert_eq!(statuses.len(), 128);
+    assert!(statuses.contains(&Status::Ok));
+    assert_eq!(statuses.last(), Some(&Status::NoSpace));
+}
+
+#[test]
+fn failed_writes_are_told_and_not_recorded() {
+    for kind in [Kind::Write, Kind::Sync] {
+        let mut toy = Toy::started(24, 1);
+        let mut peer = Peer::new(&mut toy, &Who::new(1));
+        let inode = peer.create(&mut toy, "a");
+        assert_eq!(write(&mut peer, &mut toy, inode, b"one"), Status::Ok);
+        toy.failing.push((kind, Errno(28)));
+        assert_eq!(write(&mut peer, &mut toy, inode, b"two"), Status::NoSpace);
+        assert_eq!(write(&mut peer, &mut toy, inode, b"three"), Status::Ok);
+        let bytes = read(&mut peer, &mut toy, inode);
+        assert!(bytes.starts_with(b"one"));
+        assert!(bytes.ends_with(b"three"));
+        toy.crash();
+        toy.start(1);
+        let mut peer = Peer::new(&mut toy, &Who::new(2));
+        assert_eq!(read(&mut peer, &mut toy, inode), bytes, "{kind:?}");
+    }
+}
+
+#[test]
+fn unlinked_files_are_destroyed_everywhere() {
+    for lane_count in 1..=3 {
+        let mut toy = Toy::started(25, lane_count);
+        let lanes = 0..lane_count;
+        let mut peers: alloc::vec::Vec<Peer> = lanes
+            .map(|lane| {
+                let lane = wire::LaneId(lane);
+                let who = Who { server_lane: lane, client_lane: lane, ..Who::new(1) };
+                Peer::new(&mut toy, &who)
+            })
+            .collect();
+        for text in ["a", "b", "c", "d", "e"] {
+            let inode = peers[0].create(&mut toy, text);
+            let lane = usize::from(toy.map.lane(toy.map.data_shard(inode, 0)).0);
+            assert_eq!(write(&mut peers[lane], &mut toy, inode, b"bytes"), Status::Ok);
+        }
+        assert_eq!(toy.object_count(), 5);
+        toy.failing.push((Kind::Remove, Errno(5)));
+        for text in ["a", "b", "c", "d", "e"] {
+            let got = peers[0].ask(&mut toy, Op::Unlink, 1, &unlink(text));
+            assert_eq!(got.head.status, Status::Ok);
+        }
+        assert_eq!(toy.object_count(), 1, "one removal failed");
+        toy.pass_ms(10_100);
+        toy.run();
+        assert_eq!(toy.object_count(), 0, "and was tried again");
+        assert_eq!(toy.lane(0).inode_count(), 1, "the root is left");
+        toy.crash();
+        toy.start(1);
+        assert_eq!(toy.lane(0).inode_count(), 1, "also after a restart");
+    }
+}
+
+#[test]
+fn an_open_file_outlives_its_name_until_its_client_is_gone() {
+    let mut toy = Toy::started(26, 1);
+    let mut peer = Peer::new(&mut toy, &Who::new(1));
+    let handle = Some(Handle { id: HandleId(1), write: true });
+    let got = peer.ask(&mut toy, Op::Create, 1, &wire::Create { handle, ..create("a") });
+    let inode = wire::Created::decode_all(&got.body).unwrap().attr.inode;
+    assert_eq!(write(&mut peer, &mut toy, inode, b"bytes"), Status::Ok);
+    assert_eq!(peer.ask(&mut toy, Op::Unlink, 1, &unlink("a")).head.status, Status::Ok);
+    assert_eq!(toy.object_count(), 1, "it is open");
+    toy.cut(peer.conn);
+    toy.run();
+    toy.pass_ms(60_100);
+    toy.run();
+    assert_eq!(toy.object_count(), 0);
+}
+
+#[test]
+fn an_open_file_without_a_name_survives_a_restart_if_it_is_opened_again() {
+    for reopened in [true, false] {
+        let mut toy = Toy::started(27, 1);
+        let mut peer = Peer::new(&mut toy, &Who::new(1));
+        let handle = Handle { id: HandleId(1), write: true };
+        let opening = wire::Create { handle: Some(handle), ..create("a") };
+        let got = peer.ask(&mut toy, Op::Create, 1, &opening);
+        let inode = wire::Created::decode_all(&got.body).unwrap().attr.inode;
+        assert_eq!(write(&mut peer, &mut toy, inode, b"bytes"), Status::Ok);
+        assert_eq!(peer.ask(&mut toy, Op::Unlink, 1, &unlink("a")).head.status, Status::Ok);
+        toy.crash();
+        toy.start(1);
+        toy.run();
+        let mut peer = Peer::new(&mut toy, &Who { conn_epoch: 2, ..Who::new(1) });
+        peer.xid += 1000;
+        if reopened {
+            let got = peer.ask(&mut toy, Op::Reopen, 1, &wire::Reopen { inode, handle });
+            assert_eq!(got.head.status, Status::Ok);
+        }
+        toy.pass_ms(29_000);
+        toy.run();
+        assert_eq!(toy.object_count(), 1, "the grace time runs");
+        toy.pass_ms(1_100);
+        toy.run();
+        assert_eq!(toy.object_count(), usize::from(reopened));
+        if reopened {
+            let close = wire::Close { inode, handle: handle.id, settle: None };
+            assert_eq!(peer.ask(&mut toy, Op::Close, 1, &close).head.status, Status::Ok);
+            assert_eq!(toy.object_count(), 0);
+        }
+    }
+}
+
+#[test]
+fn space_and_counters_are_told() {
+    let mut toy = Toy::started(28, 1);
+    let mut peer = Peer::new(&mut toy, &Who::new(1));
+    peer.create(&mut toy, "a");
+    let got = peer.ask(&mut toy, Op::Statfs, 0, &wire::Statfs { inode: InodeNo::ROOT });
+    let space = wire::Space::decode_all(&got.body).unwrap();
+    assert_eq!(space.available_bytes, 1 << 38);
+    let got = peer.ask(&mut toy, Op::Stats, 0, &[0_u8; 0]);
+    let stats = wire::Stats::decode_all(&got.body).unwrap();
+    assert_eq!((stats.change_count, stats.batch_count, stats.held_count), (1, 1, 1));
+    assert_eq!(stats.inode_count, space.inode_count);
+    assert_eq!(peer.ask(&mut toy, Op::Ping, 0, &[0_u8; 0]).head.status, Status::Ok);
+}
+
+#[test]
+fn whoever_arrives_meanwhile_shares_a_batch() {
+    let mut toy = Toy::started(29, 1);
+    let mut peer = Peer::new(&mut toy, &Who::new(1));
+    for slot in 1..=16 {
+        let head = peer.head(Op::Create, InodeNo::ROOT.shard(), slot);
+        let text = alloc::format!("f{slot}");
+        peer.send(&mut toy, &head, &create(&text).to_bytes(), None);
+    }
+    toy.run_turns_only(0);
+    toy.run();
+    let replies = peer.replies(&mut toy);
+    assert_eq!(replies.len(), 16);
+    assert!(replies.iter().all(|got| got.head.flags == reply_flag::GATED));
+    assert_eq!(toy.lane(0).counters().batch_count, 2, "one was in flight, the rest went together");
+}

@@ -1,0 +1,119 @@
+//! Actions in flight in the toy world, and what their end does to its disks.
+
+use super::{Coming, Toy};
+use alloc::vec::Vec;
+use door::{Event, LogRoom, Object, ObjectStat, StoreSpace, Ticket};
+
+/// An object's bytes: what readers see, and what a crash leaves.
+#[derive(Clone, Default, Debug)]
+pub(super) struct File {
+    pub(super) seen: Vec<u8>,
+    pub(super) durable: Option<Vec<u8>>,
+}
+
+/// An action in flight.
+#[derive(Clone, Debug)]
+pub(super) enum Flight {
+    Log { ticket: Ticket, bytes: Vec<u8> },
+    Read { ticket: Ticket, object: Object, from: usize, count: usize },
+    Write { ticket: Ticket, object: Object, from: usize, bytes: Vec<u8> },
+    Truncate { ticket: Ticket, object: Object, size: usize },
+    Sync { ticket: Ticket, object: Object, snapshot: Option<Vec<u8>> },
+    Stat { ticket: Ticket, object: Object },
+    Remove { ticket: Ticket, object: Object },
+    Space { ticket: Ticket },
+}
+
+/// What kinds of action can be made to fail.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    Log,
+    Write,
+    Sync,
+    Remove,
+}
+
+impl Toy {
+    /// An action ends.
+    pub(super) fn land(&mut self, index: usize) {
+        let flight_index = self.dice.below(self.places[index].flights.len());
+        let flight = self.places[index].flights.remove(flight_index);
+        let kind = match flight {
+            Flight::Log { .. } => Some(Kind::Log),
+            Flight::Write { .. } => Some(Kind::Write),
+            Flight::Sync { .. } => Some(Kind::Sync),
+            Flight::Remove { .. } => Some(Kind::Remove),
+            Flight::Read { .. }
+            | Flight::Truncate { .. }
+            | Flight::Stat { .. }
+            | Flight::Space { .. } => None,
+        };
+        let fails = self.failing.iter().position(|(failing, _)| Some(*failing) == kind);
+        let failed = fails.map(|at| self.failing.remove(at).1);
+        let (files, place) = (&mut self.files, &mut self.places[index]);
+        let done = |ticket| Event::ObjectDone { ticket, result: failed.map_or(Ok(()), Err) };
+        let event = match flight {
+            Flight::Log { ticket, bytes } => {
+                let bytes_count = bytes.len() as u64;
+                assert!(bytes_count <= place.room_bytes, "the log never outgrows its reserve");
+                place.room_bytes -= bytes_count;
+                place.log.extend_from_slice(&bytes);
+                let room = LogRoom { room_bytes: place.room_bytes };
+                Event::Logged { ticket, result: failed.map_or(Ok(room), Err) }
+            }
+            Flight::Read { ticket, object, from, count } => {
+                let seen = files.get(&object).map_or(&[][..], |file| &file.seen);
+                let from = from.min(seen.len());
+                let bytes = seen[from..seen.len().min(from + count)].to_vec();
+                place.coming.push(Coming::Read { ticket, bytes });
+                return;
+            }
+            Flight::Write { ticket, object, from, bytes } => {
+                if failed.is_none() {
+                    write(files.entry(object).or_default(), from, &bytes);
+                }
+                done(ticket)
+            }
+            Flight::Truncate { ticket, object, size } => {
+                files.entry(object).or_default().seen.resize(size, 0);
+                done(ticket)
+            }
+            Flight::Sync { ticket, object, snapshot } => {
+                if let (Some(file), None) = (files.get_mut(&object), failed) {
+                    file.durable = snapshot;
+                }
+                done(ticket)
+            }
+            Flight::Stat { ticket, object } => {
+                let stat = files.get(&object).map(|file| ObjectStat {
+                    size_bytes: file.seen.len() as u64,
+                    allocated_bytes: file.seen.len().next_multiple_of(4096) as u64,
+                    write_time_ns: 1_650_000_000_000_000_000,
+                });
+                Event::ObjectStat { ticket, result: Ok(stat) }
+            }
+            Flight::Remove { ticket, object } => {
+                if failed.is_none() {
+                    files.remove(&object);
+                }
+                done(ticket)
+            }
+            Flight::Space { ticket } => {
+                let space = StoreSpace {
+                    total_bytes: 1 << 40,
+                    free_bytes: 1 << 39,
+                    available_bytes: 1 << 38,
+                };
+                Event::StoreSpace { ticket, result: Ok(space) }
+            }
+        };
+        place.coming.push(Coming::Plain(event));
+    }
+}
+
+pub(super) fn write(file: &mut File, from: usize, bytes: &[u8]) {
+    if file.seen.len() < from + bytes.len() {
+        file.seen.resize(from + bytes.len(), 0);
+    }
+    file.seen[from..from + bytes.len()].copy_from_slice(bytes);
+}

@@ -1,0 +1,223 @@
+//! A null file system, really mounted, over both transports. One test, because the switch for
+//! io_uring queues is the whole machine's.
+#![allow(clippy::unwrap_used, clippy::wildcard_enum_match_arm, missing_docs)]
+
+mod support;
+
+use door::{Action, Brain, ConnId, Event, Object, Ticket, Turn};
+use ring::null::{Before, FILE_BYTES, FILE_NAME, NullFs};
+use ring::{KernelChannel, Mesh, MountOptions, Transport, mount, unmount, usable_cores};
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Read};
+use std::net::TcpListener;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use support::{Dir, Lane, noise, start};
+use wire::{InodeNo, Status};
+
+const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
+
+fn contents() -> Object {
+    Object { shard_index: 0, stripe_index: 0, inode: InodeNo(2) }
+}
+
+/// Puts the machine's switch back, and keeps other tests that turn it out meanwhile.
+struct Switch {
+    before: String,
+    _lock: File,
+}
+
+impl Switch {
+    /// `None`, with a line for people, where it cannot be turned.
+    fn turn_on() -> Option<Self> {
+        let lock = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open("/tmp/lanefs-enable-uring.lock")
+            .unwrap();
+        lock.lock().unwrap();
+        let before = fs::read_to_string(SWITCH).unwrap_or_default();
+        if let Err(error) = fs::write(SWITCH, "Y") {
+            eprintln!("SKIPPED: FUSE over io_uring: {SWITCH} cannot be set: {error}");
+            return None;
+        }
+        Some(Self { before, _lock: lock })
+    }
+}
+
+impl Drop for Switch {
+    fn drop(&mut self) {
+        fs::write(SWITCH, self.before.trim()).unwrap();
+    }
+}
+
+/// Unmounts even if the test fails, so that nothing hangs on it.
+struct Mounted<'a>(&'a Path);
+
+impl Drop for Mounted<'_> {
+    fn drop(&mut self) {
+        unmount(self.0, true).ok();
+    }
+}
+
+/// Mounts with a lane per core.
+fn mount_null(dir: &Path, store: &Path, transport: Transport, before: Before) -> Vec<Lane> {
+    let options = MountOptions { source: "null".to_owned(), allow_other: false };
+    let device = mount(dir, &options).unwrap();
+    let cores = usable_cores().unwrap();
+    let channels =
+        KernelChannel::share(device, transport, &cores, KernelChannel::QUEUE_DEPTH).unwrap();
+    let posts = Mesh::posts(u16::try_from(cores.len()).unwrap()).unwrap();
+    let lanes = channels.into_iter().zip(posts).zip(cores);
+    lanes
+        .map(|((channel, post), core)| {
+            let store = File::open(store).unwrap();
+            start(post, move |config| {
+                ring::pin_to_core(core).unwrap();
+                config.kernel = Some(channel);
+                config.store = Some(store.into());
+                if before == Before::Echo {
+                    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+                    config.server = Some(listener.local_addr().unwrap());
+                    config.listener = Some(listener.into());
+                }
+                NullFs::new(before, transport == Transport::Uring, Some(contents()))
+            })
+        })
+        .collect()
+}
+
+/// Answers a WRITE at once, though its data are still being sent to somebody.
+struct Forward {
+    null: NullFs,
+    conn: Option<ConnId>,
+}
+
+impl Brain for Forward {
+    fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
+        match (event, self.conn) {
+            (Event::Kernel { slot: Some(slot), bulk: Some(bulk), .. }, Some(conn)) => {
+                let frame = turn.arena.put(&bulk.bulk_bytes.to_le_bytes());
+                turn.act(Action::Send { conn, frame, bulk: Some(bulk) });
+                let payload = turn.arena.put(&[bulk.bulk_bytes.to_le_bytes(), [0; 4]].concat());
+                turn.act(Action::KernelReply { slot, status: Status::Ok, payload, bulk: None });
+            }
+            (Event::Connected { conn, .. }, _) => self.conn = Some(conn),
+            (Event::Tick, None) => turn.act(Action::Connect { ticket: Ticket(0) }),
+            (event, _) => self.null.apply(turn, event),
+        }
+    }
+    fn settle(&mut self, _turn: &mut Turn<'_>) {}
+}
+
+/// Data of a WRITE that was answered early reach the other end as they were, though the kernel
+/// would like their memory back.
+fn forward(transport: Transport) {
+    let dir = Dir::new("forward");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let options = MountOptions { source: "null".to_owned(), allow_other: false };
+    let device = mount(&dir.0, &options).unwrap();
+    let mut channels = KernelChannel::share(device, transport, &[0], 1).unwrap();
+    let channel = channels.pop().unwrap();
+    let lane = start(support::lonely_post(), move |config| {
+        config.kernel = Some(channel);
+        config.server = Some(address);
+        let null = NullFs::new(Before::Nothing, transport == Transport::Uring, None);
+        Forward { null, conn: None }
+    });
+    let mounted = Mounted(&dir.0);
+    let (mut peer, _) = listener.accept().unwrap();
+    let path = dir.0.join(FILE_NAME);
+    let writing = std::thread::spawn(move || {
+        let file = OpenOptions::new().write(true).open(path).unwrap();
+        for round in 0..20 {
+            file.write_all_at(&noise(round, 1 << 20), 0).unwrap();
+        }
+    });
+    for round in 0..20 {
+        // The kernel cuts what spans more than 256 pages.
+        let mut bytes = Vec::new();
+        while bytes.len() < 1 << 20 {
+            let mut count = [0; 4];
+            peer.read_exact(&mut count).unwrap();
+            let start = bytes.len();
+            bytes.resize(start + u32::from_le_bytes(count) as usize, 0);
+            peer.read_exact(&mut bytes[start..]).unwrap();
+        }
+        assert!(bytes == noise(round, 1 << 20), "write {round} arrived as it was");
+    }
+    writing.join().unwrap();
+    unmount(&dir.0, false).unwrap();
+    std::mem::forget(mounted);
+    lane.thread.join().unwrap();
+}
+
+fn exercise(transport: Transport, before: Before) {
+    let dir = Dir::new("mount");
+    let store = Dir::new("mount-store");
+    let lanes = mount_null(&dir.0, &store.0, transport, before);
+    let mounted = Mounted(&dir.0);
+
+    let root = fs::metadata(&dir.0).unwrap();
+    assert!(root.is_dir());
+    let path = dir.0.join(FILE_NAME);
+    assert_eq!(fs::metadata(&path).unwrap().len(), FILE_BYTES);
+    let missing = fs::metadata(dir.0.join("missing")).unwrap_err();
+    assert_eq!(missing.kind(), ErrorKind::NotFound);
+    let long = dir.0.join("n".repeat(255));
+    assert_eq!(fs::metadata(long).unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(fs::read_dir(&dir.0).unwrap().count(), 0);
+
+    let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    for (offset, count) in [(0, 1 << 20), (5, 1), (100, 4097), (1_000_000, 300_000), (7, 65_536)] {
+        let bytes = noise(offset, count);
+        file.write_all_at(&bytes, offset).unwrap();
+        let mut back = vec![0; count];
+        file.read_exact_at(&mut back, offset).unwrap();
+        assert!(back == bytes, "{count} bytes at {offset} came back");
+        let stored = File::open(store.0.join("00/00/0000000000000002.0")).unwrap();
+        stored.read_exact_at(&mut back, offset).unwrap();
+        assert!(back == bytes, "{count} bytes at {offset} were stored");
+    }
+    drop(file);
+
+    let askers: Vec<_> = (0..8)
+        .map(|_| {
+            let path = path.clone();
+            std::thread::spawn(move || {
+                (0..200).for_each(|_| assert!(fs::metadata(&path).unwrap().is_file()));
+            })
+        })
+        .collect();
+    askers.into_iter().for_each(|asker| asker.join().unwrap());
+
+    // From outside: the lanes notice by themselves and end.
+    unmount(&dir.0, false).unwrap();
+    std::mem::forget(mounted);
+    let requests: u64 =
+        lanes.into_iter().map(|lane| lane.thread.join().unwrap().kernel_request_count).sum();
+    assert!(requests > 1600, "{requests} requests were served");
+    assert_eq!(fs::read_dir(&dir.0).unwrap().count(), 0);
+}
+
+#[test]
+fn mounting_where_nothing_is_says_so() {
+    let options = MountOptions { source: "null".to_owned(), allow_other: false };
+    let error = mount(Path::new("/nowhere/at/all"), &options).unwrap_err();
+    assert!(error.to_string().contains("/nowhere/at/all"), "{error}");
+}
+
+#[test]
+fn a_null_file_system_works_over_both_transports_and_ends_when_unmounted() {
+    exercise(Transport::Classic, Before::Nothing);
+    exercise(Transport::Classic, Before::Echo);
+    forward(Transport::Classic);
+    if let Some(_switch) = Switch::turn_on() {
+        assert_eq!(Transport::best(), Transport::Uring);
+        exercise(Transport::Uring, Before::Nothing);
+        exercise(Transport::Uring, Before::Echo);
+        forward(Transport::Uring);
+    }
+}
