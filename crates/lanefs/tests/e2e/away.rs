@@ -2,6 +2,7 @@
 
 use crate::stage::{Stage, kill, must, program, state_of, until};
 use std::fs;
+use std::io::Read as _;
 use std::process::Stdio;
 
 #[test]
@@ -48,6 +49,23 @@ fn a_mount_ends_while_its_server_is_away() {
     kill(server.process.pid());
     server.process.end();
     mount.stop();
+}
+
+#[test]
+fn an_open_file_without_a_name_survives_a_restart_of_the_server() {
+    let Some(stage) = Stage::new("away_unlinked") else { return };
+    let mut up = stage.up(&[]);
+    let path = up.dir.join("gone");
+    fs::write(&path, "still here").unwrap();
+    let mut file = fs::File::open(&path).unwrap();
+    fs::remove_file(&path).unwrap();
+    up.kill_server();
+    let mut text = String::new();
+    file.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "still here");
+    assert!(!path.exists());
+    drop(file);
+    up.stop();
 }
 
 #[test]
