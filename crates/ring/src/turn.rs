@@ -141,7 +141,8 @@ impl Ring {
     }
 
     /// Lets its owner talk to the brain between turns. What the brain asks for is done at the
-    /// beginning of the next turn.
+    /// beginning of the next turn, before it sleeps. The brain is not settled in between: an owner
+    /// whose brain acts in [`Brain::settle`] settles it here, or the request waits for an event.
     pub fn with<T>(&mut self, talk: impl FnOnce(&mut Turn<'_>) -> T) -> T {
         let Parts { clock, tools, actions, .. } = &mut *self.parts;
         tools.now = clock.read();
