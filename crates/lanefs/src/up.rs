@@ -14,9 +14,13 @@ use anyhow::{Context as _, Result, bail};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Ports tried after the default one.
 const PORT_COUNT_MAX: u16 = 100;
+
+/// How long a mount that is in the way may take to say whether it lives.
+const PROBE: Duration = Duration::from_secs(10);
 
 /// The export of `up`'s own mount.
 pub(crate) const EXPORT: &str = "up";
@@ -116,7 +120,8 @@ fn prepare_dir(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A FUSE mount whose process is gone answers ENOTCONN at once; one that lives is not waited for.
+/// A FUSE mount whose process is gone answers ENOTCONN, at the latest when the kernel has taken the
+/// process's rings apart; one that lives but does not answer is not waited for.
 fn is_dead(dir: &Path) -> bool {
     let dir = dir.to_path_buf();
     let (tell, told) = std::sync::mpsc::channel();
@@ -127,7 +132,7 @@ fn is_dead(dir: &Path) -> bool {
         // Nobody listens any more when the answer took too long.
         let _late = tell.send(dead);
     });
-    spawned.is_ok() && told.recv_timeout(std::time::Duration::from_secs(2)).unwrap_or(false)
+    spawned.is_ok() && told.recv_timeout(PROBE).unwrap_or(false)
 }
 
 /// The socket to serve on: what was asked for, else the default port or the next free one.

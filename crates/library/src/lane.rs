@@ -143,8 +143,12 @@ impl ClientLane {
     pub(crate) fn begin(&mut self, call: &Call<'_>) -> CallId {
         self.call_last += 1;
         let id = CallId(self.call_last);
-        let client = &mut self.face.client;
-        self.ring.with(|turn| client.call(turn, id, *call));
+        let face = &mut self.face;
+        self.ring.with(|turn| {
+            face.client.call(turn, id, *call);
+            // Sent now: the next turn sleeps until something happens.
+            face.settle(turn);
+        });
         id
     }
 

@@ -28,7 +28,7 @@ fn main() -> io::Result<()> {
     let channels = KernelChannel::share(device, transport, &cores, KernelChannel::QUEUE_DEPTH)?;
     let lane_count = u16::try_from(cores.len()).unwrap_or(u16::MAX);
     let posts = Mesh::posts(lane_count)?;
-    println!("{dir}: {transport:?}, {before:?}, cores {cores:?}");
+    println!("null: {dir}: {transport:?}, {before:?}, cores {cores:?}");
     let mut lanes = Vec::new();
     for ((channel, post), core) in channels.into_iter().zip(posts).zip(cores) {
         lanes.push(std::thread::spawn(move || -> io::Result<()> {

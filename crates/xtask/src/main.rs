@@ -63,7 +63,7 @@ fn run(chore: &Chore) -> Result<()> {
         Chore::Ci => ci::run_everything(),
         Chore::Tidy => tidy::run_alone(),
         Chore::E2e { filter } => ci::e2e(filter.as_deref()),
-        Chore::Bench(Bench::Seam) => bench_seam::run(),
-        Chore::Bench(Bench::Statx) => bench_statx::run(),
+        Chore::Bench(Bench::Seam) => bench_seam::run_measurement(),
+        Chore::Bench(Bench::Statx) => bench_statx::run_measurement(),
     }
 }

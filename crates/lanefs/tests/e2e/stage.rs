@@ -134,7 +134,7 @@ pub(crate) fn run(command: &mut Command) -> Output {
         done.send(()).ok();
         output
     });
-    if finished.recv_timeout(10 * PATIENCE).is_err() {
+    if finished.recv_timeout(2 * PATIENCE).is_err() {
         kill_process(pid, Signal::KILL).ok();
         panic!("{command:?} hangs");
     }
