@@ -14,13 +14,16 @@ use anyhow::{Context as _, Result, bail};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Ports tried after the default one.
 const PORT_COUNT_MAX: u16 = 100;
 
 /// How long a mount that is in the way may take to say whether it lives.
 const PROBE: Duration = Duration::from_secs(10);
+
+/// How long the socket of a killed server may stay.
+const LINGER: Duration = Duration::from_secs(2);
 
 /// The export of `up`'s own mount.
 pub(crate) const EXPORT: &str = "up";
@@ -127,8 +130,11 @@ fn is_dead(dir: &Path) -> bool {
     let (tell, told) = std::sync::mpsc::channel();
     let thread = std::thread::Builder::new().name("probe".to_owned());
     let spawned = thread.spawn(move || {
-        let dead = std::fs::symlink_metadata(&dir)
-            .is_err_and(|error| error.kind() == io::ErrorKind::NotConnected);
+        // The first answer after the end is "aborted", the later ones are "not connected".
+        let dead = std::fs::symlink_metadata(&dir).is_err_and(|error| {
+            let kind = error.kind();
+            kind == io::ErrorKind::NotConnected || kind == io::ErrorKind::ConnectionAborted
+        });
         // Nobody listens any more when the answer took too long.
         let _late = tell.send(dead);
     });
@@ -151,10 +157,20 @@ fn listen(asked: Option<&str>) -> Result<TcpListener> {
     bail!("no free port from {} on; name one with --listen", address::PORT_DEFAULT)
 }
 
-/// Binds and listens on exactly this address.
+/// Binds and listens on exactly this address. The kernel may hold the socket of a server that was
+/// killed for a moment longer than the process, so an address in use is tried again for a while.
 pub(crate) fn bind(text: &str) -> Result<TcpListener> {
     let address = address::resolve(text)?;
-    TcpListener::bind(address).map_err(|error| {
+    let deadline = Instant::now() + LINGER;
+    let bound = loop {
+        match TcpListener::bind(address) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < deadline => {
+                std::thread::sleep(LINGER / 20);
+            }
+            bound => break bound,
+        }
+    };
+    bound.map_err(|error| {
         let line = if error.kind() == io::ErrorKind::AddrInUse {
             format!("{address} is in use by another program; name another with --listen HOST:PORT")
         } else {
