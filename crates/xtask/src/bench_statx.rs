@@ -1,8 +1,10 @@
 //! `cargo xtask bench statx`: what a statx costs that must ask the server, through the real mount,
 //! against a null file system that does one loopback exchange in its lane.
 //!
-//! Caller, client lane and server lane sit on one core in both. Pairs alternate, so that a machine
-//! that changes its pace changes it for both; the median of the pairs' ratios is the answer.
+//! The exchange is with a lane in a process of its own, as ours is: caller, client lane and server
+//! lane sit on one core in both. A third column is stricter: the null file system's lane talks to
+//! itself, without a server lane. Runs alternate, so that a machine that changes its pace changes
+//! it for all; the median of the ratios is the answer.
 
 use crate::needs;
 use crate::run::{cargo, run, target_dir};
@@ -15,7 +17,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const PAIR_COUNT: usize = 10;
@@ -65,35 +67,35 @@ fn measure(transport: &str, core: usize) -> Result<()> {
 
 fn measure_in(folder: &Path, transport: &str, core: usize) -> Result<()> {
     let lanefs = Mounted::lanefs(folder, transport)?;
-    let null = Mounted::null(folder, transport, core)?;
-    let ours = lanefs.dir.join("file");
-    fs::write(&ours, "x")?;
-    let theirs = null.dir.join("file");
-    for path in [&ours, &theirs] {
+    let apart = Mounted::null(folder, transport, "--echo-apart", core)?;
+    let within = Mounted::null(folder, transport, "--echo", core)?;
+    let paths = [&lanefs, &apart, &within].map(|mounted| mounted.dir.join("file"));
+    fs::write(&paths[0], "x")?;
+    for path in &paths {
         statx_us(path, WARMED)?;
     }
-    let mut pairs = Vec::with_capacity(PAIR_COUNT);
-    for pair_no in 0..PAIR_COUNT {
-        // Who comes first changes with every pair.
-        let (our_us, their_us) = if pair_no % 2 == 0 {
-            let our_us = statx_us(&ours, MEASURED)?;
-            (our_us, statx_us(&theirs, MEASURED)?)
-        } else {
-            let their_us = statx_us(&theirs, MEASURED)?;
-            (statx_us(&ours, MEASURED)?, their_us)
-        };
-        pairs.push((our_us, their_us, our_us / their_us));
+    let mut rounds = Vec::with_capacity(PAIR_COUNT);
+    for round_no in 0..PAIR_COUNT {
+        let mut round_us = [0.0; 3];
+        // Who comes first changes with every round.
+        for turn_no in 0..paths.len() {
+            let index = (round_no + turn_no) % paths.len();
+            round_us[index] = statx_us(&paths[index], MEASURED)?;
+        }
+        rounds.push(round_us);
     }
-    let column = |pick: fn(&(f64, f64, f64)) -> f64| {
-        let mut values: Vec<f64> = pairs.iter().map(pick).collect();
+    let column = |pick: fn(&[f64; 3]) -> f64| {
+        let mut values: Vec<f64> = rounds.iter().map(pick).collect();
         values.sort_by(f64::total_cmp);
         let middle = f64::midpoint(values[(PAIR_COUNT - 1) / 2], values[PAIR_COUNT / 2]);
         format!("{middle:.2} ({:.2} ..= {:.2})", values[0], values[PAIR_COUNT - 1])
     };
     println!("{transport}");
-    println!("  lanefs                 {}", column(|pair| pair.0));
-    println!("  null with one exchange {}", column(|pair| pair.1));
-    println!("  ratio of the pairs     {}", column(|pair| pair.2));
+    println!("  lanefs                          {}", column(|us| us[0]));
+    println!("  null, exchange with a lane      {}", column(|us| us[1]));
+    println!("  null, exchange with itself      {}", column(|us| us[2]));
+    println!("  ratio to the exchange with a lane {}", column(|us| us[0] / us[1]));
+    println!("  ratio to the exchange with itself {}", column(|us| us[0] / us[2]));
     Ok(())
 }
 
@@ -114,6 +116,8 @@ fn statx_us(path: &Path, duration: Duration) -> Result<f64> {
 struct Mounted {
     child: Child,
     dir: PathBuf,
+    /// Held, so that its last lines have somewhere to go.
+    output: BufReader<ChildStdout>,
 }
 
 impl Mounted {
@@ -125,11 +129,11 @@ impl Mounted {
         Self::start(command, dir, "stop ")
     }
 
-    fn null(folder: &Path, transport: &str, core: usize) -> Result<Self> {
-        let dir = folder.join("null");
+    fn null(folder: &Path, transport: &str, echo: &str, core: usize) -> Result<Self> {
+        let dir = folder.join(format!("null{echo}"));
         fs::create_dir_all(&dir)?;
         let mut command = Command::new(target_dir().join("release/examples/null_mount"));
-        command.arg(&dir).args(["--echo", "--cores", &core.to_string()]);
+        command.arg(&dir).args([echo, "--cores", &core.to_string()]);
         if transport == "classic" {
             command.arg("--classic");
         }
@@ -140,13 +144,14 @@ impl Mounted {
     fn start(mut command: Command, dir: PathBuf, ready: &str) -> Result<Self> {
         let started = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
         let mut child = started.with_context(|| format!("cannot start {command:?}"))?;
-        let stdout = child.stdout.take();
-        let mounted = Self { child, dir };
-        let Some(stdout) = stdout else { bail!("no output of {command:?}") };
-        for line in BufReader::new(stdout).lines() {
-            if line?.contains(ready) {
+        let Some(stdout) = child.stdout.take() else { bail!("no output of {command:?}") };
+        let mut mounted = Self { child, dir, output: BufReader::new(stdout) };
+        let mut line = String::new();
+        while mounted.output.read_line(&mut line)? > 0 {
+            if line.contains(ready) {
                 return Ok(mounted);
             }
+            line.clear();
         }
         bail!("{command:?} ended at its start")
     }
