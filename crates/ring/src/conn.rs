@@ -34,6 +34,8 @@ const INDEX_BITS: u32 = 20;
 const CLOSE_MS_MAX: u64 = 1000;
 const CANCELLED: Errno = Errno(125);
 const TIMED_OUT: Errno = Errno(110);
+/// The socket has no room.
+const FULL: Errno = Errno(11);
 const BROKEN_PIPE: Errno = Errno(32);
 
 enum State {
@@ -66,6 +68,8 @@ struct Conn {
     touched: bool,
     recv_armed: bool,
     send_armed: bool,
+    /// The last send did not wholly fit into the socket: the next one waits for room.
+    crowded: bool,
     connect_armed: bool,
     inbox: Inbox,
     incoming: Option<Incoming>,
@@ -197,6 +201,7 @@ impl Conns {
             touched: false,
             recv_armed: false,
             send_armed: false,
+            crowded: false,
             connect_armed: false,
             inbox: Inbox::default(),
             incoming: None,
@@ -303,8 +308,10 @@ impl Conns {
             conn.outbox.sent(sent_bytes as usize);
             tools.counters.out_bytes += u64::from(sent_bytes);
         }
+        let was_at_once = !std::mem::replace(&mut conn.crowded, !conn.outbox.is_through());
         match (&conn.state, result) {
             (State::Dead, _) => self.bury_if_quiet(index, tools),
+            (_, Err(FULL)) if was_at_once => self.touch(index),
             (_, Ok(sent_bytes)) if sent_bytes > 0 => self.touch(index),
             (State::Closing { .. }, _) => self.kill(index, tools),
             (_, result) => {
@@ -376,7 +383,9 @@ impl Conns {
         if !sends || conn.send_armed {
             return;
         }
-        if let Some(op) = conn.outbox.next(conn.raw(), &mut tools.pool) {
+        // A closing connection waits for its last send, and must be woken by it.
+        let at_once = !conn.crowded && matches!(conn.state, State::Open);
+        if let Some(op) = conn.outbox.next(conn.raw(), at_once, &mut tools.pool) {
             conn.send_armed = true;
             tools.counters.send_count += 1;
             // SAFETY: the outbox keeps bytes, buffers and message in place until `sent`, the

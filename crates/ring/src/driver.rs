@@ -88,10 +88,14 @@ pub(crate) enum Op {
         room_bytes: u32,
         whole: bool,
     },
+    /// `at_once`: sent while it is submitted, or not at all. Its success is told with the next
+    /// completions and ends no wait, so that a turn is not woken by its own replies; what the
+    /// socket has no room for comes back as a short count or EAGAIN, and that does end it.
     Send {
         socket: RawFd,
         at: *const u8,
         send_bytes: u32,
+        at_once: bool,
     },
     SendGathered {
         socket: RawFd,
@@ -182,6 +186,8 @@ pub(crate) struct Driver {
     ring: IoUring<squeue::Entry128, cqueue::Entry>,
     /// Completions that did not need the kernel.
     known: Vec<Completion>,
+    /// Sends at once that the kernel complains of only if they fail.
+    at_once: Vec<(Token, u32)>,
     in_flight_count: usize,
     enter_count: u64,
     truncates: bool,
@@ -200,7 +206,14 @@ impl Driver {
         let mut probe = Probe::new();
         ring.submitter().register_probe(&mut probe)?;
         let truncates = probe.is_supported(opcode::Ftruncate::CODE);
-        Ok(Self { ring, known: Vec::new(), in_flight_count: 0, enter_count: 0, truncates })
+        Ok(Self {
+            ring,
+            known: Vec::new(),
+            at_once: Vec::new(),
+            in_flight_count: 0,
+            enter_count: 0,
+            truncates,
+        })
     }
 
     /// Whether [`Op::Truncate`] exists (Linux 6.9).
@@ -226,6 +239,9 @@ impl Driver {
     pub(crate) unsafe fn queue(&mut self, token: Token, op: Op) {
         let entry = entry_of(op).user_data(token.pack());
         self.in_flight_count += 1;
+        if let Op::Send { send_bytes, at_once: true, .. } = op {
+            self.at_once.push((token, send_bytes));
+        }
         loop {
             // SAFETY: the caller vouches for the memory that the entry names.
             let pushed = unsafe { self.ring.submission().push(&entry) };
@@ -289,9 +305,32 @@ impl Driver {
                 break;
             }
         }
+        self.end_sends_at_once(completions);
         let ended_count = completions.iter().filter(|completion| !completion.more).count();
         assert!(ended_count <= self.in_flight_count, "more completions than operations");
         self.in_flight_count -= ended_count;
+    }
+
+    /// Completes the sends at once that nothing was complained of. They ended within the call that
+    /// submitted them, so that is known when the kernel has taken all submissions and all its
+    /// completions were seen.
+    fn end_sends_at_once(&mut self, completions: &mut Vec<Completion>) {
+        if self.at_once.is_empty() {
+            return;
+        }
+        for completion in completions.iter().filter(|known| known.token.kind == Kind::Send) {
+            self.at_once.retain(|(token, _)| *token != completion.token);
+        }
+        let submission = self.ring.submission();
+        let all_seen = submission.is_empty() && !submission.cq_overflow();
+        drop(submission);
+        if all_seen && self.ring.completion().is_empty() {
+            completions.extend(self.at_once.drain(..).map(|(token, send_bytes)| Completion {
+                token,
+                result: Ok(send_bytes),
+                more: false,
+            }));
+        }
     }
 
     /// Ends everything that is in flight and waits for it, bounded. Completions are dropped.
@@ -356,8 +395,14 @@ fn entry_of(op: Op) -> squeue::Entry128 {
         Op::Recv { socket, at, room_bytes, whole } => {
             opcode::Recv::new(Fd(socket), at, room_bytes).flags(whole_flag(whole)).build()
         }
-        Op::Send { socket, at, send_bytes } => {
+        Op::Send { socket, at, send_bytes, at_once: false } => {
             opcode::Send::new(Fd(socket), at, send_bytes).flags(send_flags).build()
+        }
+        Op::Send { socket, at, send_bytes, at_once: true } => {
+            // WAITALL makes a short send a failure, and failures complete in spite of SKIP_SUCCESS.
+            let flags = send_flags | libc::MSG_DONTWAIT;
+            let send = opcode::Send::new(Fd(socket), at, send_bytes).flags(flags).build();
+            send.flags(squeue::Flags::SKIP_SUCCESS)
         }
         Op::SendGathered { socket, message } => {
             let flags = send_flags.unsigned_abs();

@@ -12,6 +12,8 @@ use std::os::fd::AsRawFd;
 
 /// How long to wait until space is asked for again after there was none.
 const RESERVE_RETRY_MS: u64 = 1000;
+/// Less than this is not asked for.
+const RESERVE_BYTES_MIN: u64 = 256 * 1024;
 const IO: Errno = Errno(5);
 
 /// A lane's log.
@@ -117,15 +119,24 @@ impl Log {
         tools.events.push(Event::Logged { ticket, result: Err(errno) });
     }
 
-    /// Asks for more space when less than half is left.
-    fn reserve_ahead(&mut self, tools: &mut Tools) {
-        let now = tools.now.mono;
-        let enough = self.room().room_bytes >= self.config.reserve_bytes / 2;
-        let too_early =
-            self.refused_at.is_some_and(|refused_at| now < refused_at.after_ms(RESERVE_RETRY_MS));
-        if !enough && !too_early && self.reserving_bytes.is_none() {
+    /// Asks for more space when less than half is left, after a refusal not at once.
+    pub(crate) fn reserve_ahead(&mut self, tools: &mut Tools) {
+        let early = self.deadline().is_some_and(|deadline| tools.now.mono < deadline);
+        if self.wants_more() && !early {
             self.reserve(self.config.reserve_bytes, tools);
         }
+    }
+
+    /// When to ask again for what was refused. On a full disk nothing is appended any more, so
+    /// nothing else would.
+    pub(crate) fn deadline(&self) -> Option<Mono> {
+        let refused_at = self.refused_at.filter(|_| self.wants_more())?;
+        Some(refused_at.after_ms(RESERVE_RETRY_MS))
+    }
+
+    fn wants_more(&self) -> bool {
+        let enough = self.room().room_bytes >= self.config.reserve_bytes / 2;
+        !enough && self.reserving_bytes.is_none() && self.broken.is_none()
     }
 
     fn reserve(&mut self, reserve_bytes: u64, tools: &mut Tools) {
@@ -144,6 +155,10 @@ impl Log {
             Ok(_) => {
                 self.refused_at = None;
                 self.reserved_offset += reserve_bytes;
+            }
+            // Less may still be there.
+            Err(_) if reserve_bytes / 2 >= RESERVE_BYTES_MIN => {
+                return self.reserve(reserve_bytes / 2, tools);
             }
             Err(_) => self.refused_at = Some(tools.now.mono),
         }

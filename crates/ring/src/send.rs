@@ -96,9 +96,15 @@ impl Outbox {
         self.unsent_bytes
     }
 
-    /// The next send, if there is anything to send. None may be in flight.
-    pub(crate) fn next(&mut self, socket: RawFd, pool: &mut Pool) -> Option<Op> {
-        if self.piece_index == self.flying.pieces.len() {
+    /// Whether all of the last send's bytes were taken.
+    pub(crate) fn is_through(&self) -> bool {
+        self.piece_index == self.flying.pieces.len()
+    }
+
+    /// The next send, if there is anything to send. None may be in flight. `at_once`: small frames
+    /// are sent within the submitting call or not at all.
+    pub(crate) fn next(&mut self, socket: RawFd, at_once: bool, pool: &mut Pool) -> Option<Op> {
+        if self.is_through() {
             self.flying.clear(pool);
             self.piece_index = 0;
             if self.queued.pieces.is_empty() {
@@ -110,7 +116,7 @@ impl Outbox {
         if let [Piece::Small { start, piece_bytes }] = *rest {
             let piece = &self.flying.small[start + self.piece_sent_bytes..start + piece_bytes];
             let send_bytes = u32_of(piece.len());
-            return Some(Op::Send { socket, at: piece.as_ptr(), send_bytes });
+            return Some(Op::Send { socket, at: piece.as_ptr(), send_bytes, at_once });
         }
         let message = self.message.get_or_insert_with(|| {
             Box::new(Message { header: empty_header(), iovecs: Vec::new() })
@@ -226,7 +232,7 @@ mod tests {
             copy.push(b"second", Some(bulk), &mut pool);
             copy.push(b"third", None, &mut pool);
             pool.release(buf);
-            while let Some(op) = copy.next(0, &mut pool) {
+            while let Some(op) = copy.next(0, false, &mut pool) {
                 let bytes = bytes_of(op);
                 let count = step_bytes.min(bytes.len());
                 sent.extend_from_slice(&bytes[..count]);
@@ -245,7 +251,7 @@ mod tests {
         let mut pool = Pool::new(0);
         let mut outbox = Outbox::default();
         (0..100).for_each(|_| outbox.push(b"abc", None, &mut pool));
-        let Some(Op::Send { send_bytes, .. }) = outbox.next(0, &mut pool) else {
+        let Some(Op::Send { send_bytes, .. }) = outbox.next(0, true, &mut pool) else {
             panic!("one plain send")
         };
         assert_eq!(send_bytes, 300);

@@ -246,6 +246,9 @@ impl Parts {
         }
         self.look_up_groups();
         self.conns.expire(&mut self.tools);
+        if let Some(log) = &mut self.log {
+            log.reserve_ahead(&mut self.tools);
+        }
         if self.alarms.ring(self.tools.now.mono) || self.life == Life::New {
             self.tools.events.push(Event::Tick);
         }
@@ -291,11 +294,12 @@ impl Parts {
         let retry_at =
             self.post.is_waiting().then(|| self.tools.now.mono.after_ms(LETTER_RETRY_MS));
         let listener_at = self.listener.as_ref().and_then(Listener::deadline);
-        let deadlines = [self.alarms.next(), self.conns.deadline(), retry_at, listener_at];
+        let log_at = self.log.as_ref().and_then(Log::deadline);
+        let deadlines = [self.alarms.next(), self.conns.deadline(), retry_at, listener_at, log_at];
         match deadlines.into_iter().flatten().min() {
             None => Wait::Ever,
-            // The turn's reading may be old by now; before sleeping, a new one costs nothing.
-            Some(deadline) => match deadline.since_ns(self.clock.read().mono) {
+            // From the turn's one reading: the sleep may last as much longer as the turn took.
+            Some(deadline) => match deadline.since_ns(self.tools.now.mono) {
                 0 => Wait::No,
                 wait_ns => Wait::Ns(wait_ns),
             },

@@ -131,7 +131,8 @@ fn a_log_goes_on_where_it_is_told_to() {
 fn a_full_disk_shrinks_the_room_and_a_failed_write_breaks_the_log() {
     let dir = Dir::new("log-faults");
     let faults = Faults::default();
-    faults.lock().unwrap().push((FaultPoint::LogReserve, Errno(28)));
+    // Smaller and smaller reserves are asked for, down to the least.
+    faults.lock().unwrap().extend([(FaultPoint::LogReserve, Errno(28)); 64]);
     let (mut ring, mut diary) = open(&dir.0, 0, &faults);
     turns(&mut ring, &mut diary, |diary| !diary.events.is_empty());
     assert_eq!(diary.events, [Event::LogRoom(LogRoom { room_bytes: 0 })]);
@@ -141,6 +142,20 @@ fn a_full_disk_shrinks_the_room_and_a_failed_write_breaks_the_log() {
     assert_eq!(append(&mut ring, &mut diary, b"y"), Err(Errno(5)));
     assert_eq!(append(&mut ring, &mut diary, b"z"), Err(Errno(5)), "it stays broken");
     assert_eq!(fs::read(dir.0.join("log")).unwrap(), b"x");
+}
+
+#[test]
+fn space_that_comes_back_is_found_though_nothing_is_appended() {
+    let dir = Dir::new("log-full");
+    let faults = Faults::default();
+    faults.lock().unwrap().extend([(FaultPoint::LogReserve, Errno(28)); 64]);
+    let (mut ring, mut diary) = open(&dir.0, 0, &faults);
+    turns(&mut ring, &mut diary, |diary| !diary.events.is_empty());
+    assert_eq!(diary.events, [Event::LogRoom(LogRoom { room_bytes: 0 })]);
+    faults.lock().unwrap().clear();
+    diary.events.clear();
+    let found = |event: &Event| matches!(event, Event::LogRoom(room) if room.room_bytes > 0);
+    turns(&mut ring, &mut diary, |diary| diary.events.iter().any(found));
 }
 
 #[test]

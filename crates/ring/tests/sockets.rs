@@ -67,6 +67,19 @@ fn many_frames_at_once_come_back_in_order_and_in_few_sends() {
 }
 
 #[test]
+fn small_frames_that_do_not_fit_the_socket_arrive_whole_all_the_same() {
+    let (server, address, _) = echo_server(|_| {});
+    let mut stream = greet(address);
+    // More than both sockets hold, sent before the first is read.
+    let all: Vec<u8> = (0..200_000).flat_map(|xid| frame(xid, &[])).collect();
+    stream.write_all(&all).unwrap();
+    for expected in all.chunks(frame(0, &[]).len()) {
+        assert_eq!(read_frame(&mut stream).unwrap(), expected);
+    }
+    assert_eq!(server.stop().frame_out_count, 200_001);
+}
+
+#[test]
 fn garbage_closes_that_connection_and_no_other() {
     let (server, address, _) = echo_server(|_| {});
     let mut good = greet(address);
