@@ -1,10 +1,11 @@
 //! The server is killed with -9 in the middle of work and restarted: nothing acknowledged is lost,
 //! nothing is done twice.
 
-use crate::stage::{Stage, Up, must, program, run, texts, until};
+use crate::stage::{Stage, Up, must, program, run, texts};
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::Child;
+use std::process::Stdio;
 
 /// A real source tree: cargo's registry, or as much of the toolchain's sources as there is.
 fn source_tree() -> PathBuf {
@@ -15,12 +16,20 @@ fn source_tree() -> PathBuf {
     registry
 }
 
-/// Packs `tree` into an archive, as it is now: the tree itself may change meanwhile.
+/// Entries that make a tree worth killing a server for.
+const ENTRY_COUNT_MIN: usize = 20_000;
+
+/// Packs `tree` into an archive, as it is now: the tree itself may change meanwhile. A small tree
+/// goes in several times, each copy in a folder of its own.
 fn pack(stage: &Stage, tree: &Path) -> (PathBuf, PathBuf) {
     let archive = stage.path("tree.tar");
     let original = stage.make_dir("original");
-    must(program("tar").arg("cf").arg(&archive).arg("-C").arg(tree).arg("."));
-    must(program("tar").arg("xpf").arg(&archive).arg("-C").arg(&original));
+    let copy_count = ENTRY_COUNT_MIN.div_ceil(count(tree).max(1));
+    for copy_no in 0..copy_count {
+        let copy = original.join(format!("copy{copy_no}"));
+        must(program("cp").arg("-a").arg(tree).arg(&copy));
+    }
+    must(program("tar").arg("cf").arg(&archive).arg("-C").arg(&original).arg("."));
     (archive, original)
 }
 
@@ -28,37 +37,19 @@ fn count(dir: &Path) -> usize {
     must(program("find").arg(dir)).lines().count()
 }
 
-/// Starts unpacking, and kills the server each time a further part of the tree is there.
+/// Unpacks, and kills the server each time a further part of the tree was named by tar.
 fn unpack_with_kills(up: &mut Up, archive: &Path, target: &Path, kills: &[usize]) {
     let mut command = program("tar");
-    command.arg("xpf").arg(archive).arg("-C").arg(target);
-    let mut tar: Child = command.spawn().unwrap();
-    for wanted in kills {
-        until("a part of the tree is unpacked", || {
-            entries_at_least(target, *wanted) || tar.try_wait().unwrap().is_some()
-        });
-        assert!(tar.try_wait().unwrap().is_none(), "tar is killed in the middle, not after it");
-        up.kill_server();
-    }
-    assert!(tar.wait().unwrap().success(), "tar notices nothing");
-}
-
-fn entries_at_least(dir: &Path, wanted: usize) -> bool {
-    fn walk(dir: &Path, left: &mut usize) {
-        let Ok(entries) = fs::read_dir(dir) else { return };
-        for entry in entries.flatten() {
-            *left = left.saturating_sub(1);
-            if *left == 0 {
-                return;
-            }
-            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                walk(&entry.path(), left);
-            }
+    command.arg("xpvf").arg(archive).arg("-C").arg(target).stdout(Stdio::piped());
+    let mut tar = command.spawn().unwrap();
+    let names = BufReader::new(tar.stdout.take().unwrap());
+    for (name_no, name) in names.split(b'\n').enumerate() {
+        assert!(!name.unwrap().is_empty());
+        if kills.contains(&name_no) {
+            up.kill_server();
         }
     }
-    let mut left = wanted;
-    walk(dir, &mut left);
-    left == 0
+    assert!(tar.wait().unwrap().success(), "tar notices nothing");
 }
 
 fn assert_same(original: &Path, copy: &Path) {
@@ -75,7 +66,7 @@ fn a_tree_unpacked_over_two_kills_is_whole_after_a_restart() {
     let Some(stage) = Stage::new("tar_kill") else { return };
     let (archive, original) = pack(&stage, &source_tree());
     let entry_count = count(&original);
-    assert!(entry_count > 1000, "a tree of {entry_count} entries proves little");
+    assert!(entry_count >= ENTRY_COUNT_MIN, "a tree of {entry_count} entries");
     let mut up = stage.up(&[]);
     let copy = up.dir.join("copy");
     fs::create_dir(&copy).unwrap();
