@@ -105,6 +105,7 @@ pub struct Client {
     pub(crate) map: Option<Map>,
     pub(crate) session: SessionId,
     pub(crate) boot_id: u64,
+    pub(crate) root_trusted: bool,
     pub(crate) slot_count: u16,
     pub(crate) conn_epoch: u32,
     pub(crate) ticket_last: u64,
@@ -142,6 +143,7 @@ impl Client {
             map: None,
             session: SessionId(0),
             boot_id: 0,
+            root_trusted: false,
             slot_count: 1,
             conn_epoch: 0,
             ticket_last: 0,
@@ -204,6 +206,12 @@ impl Client {
     #[must_use]
     pub const fn fs(&self) -> Option<FsUuid> {
         self.fs
+    }
+
+    /// Whether the last Welcome said that our root acts as root there; otherwise it is nobody.
+    #[must_use]
+    pub const fn is_root_trusted(&self) -> bool {
+        self.root_trusted
     }
 
     /// What happened so far.

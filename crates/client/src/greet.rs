@@ -188,6 +188,7 @@ impl Client {
         self.fs = Some(fs);
         self.session = welcome.session;
         self.slot_count = welcome.slot_count;
+        self.root_trusted = welcome.flags & welcome_flag::ROOT_TRUSTED != 0;
         let new_boot = self.boot_id != 0 && self.boot_id != welcome.boot_id;
         self.boot_id = welcome.boot_id;
         if self.map != Some(welcome.map) {

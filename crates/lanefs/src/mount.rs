@@ -85,7 +85,15 @@ fn prepare(args: &args::Mount, dir: PathBuf) -> Result<Plan> {
         connect_timeout: WELCOME,
     };
     // A wrong secret or address shall be an error here, not a mount that never answers.
-    Volume::connect(&options)?;
+    let volume = Volume::connect(&options)?;
+    if rustix::process::geteuid().is_root() && !volume.is_root_trusted() {
+        let export = if args.export.is_empty() { "the default export" } else { &args.export };
+        out::tell(&format!(
+            "root is nobody on {export}: it may do what others may; `serve --export \
+             NAME=no-root-squash` and `mount --export NAME` change that"
+        ));
+    }
+    drop(volume);
     let cores = lanes::cores(args.lanes)?;
     Ok(Plan { server, dir, secret, export: args.export.clone(), cores, transport })
 }

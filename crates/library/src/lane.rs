@@ -123,6 +123,11 @@ impl ClientLane {
         Ok(lane)
     }
 
+    /// Whether the server lets our root act as root.
+    pub(crate) const fn is_root_trusted(&self) -> bool {
+        self.face.client.is_root_trusted()
+    }
+
     /// Lanes of the server.
     pub(crate) fn server_lane_count(&self) -> u16 {
         self.face.client.map().map_or(1, |map| map.lane_count)

@@ -108,6 +108,12 @@ impl Volume {
         Ok(Self { lane, options: options.clone() })
     }
 
+    /// Whether root acts as root through this export; otherwise it is nobody.
+    #[must_use]
+    pub const fn is_root_trusted(&self) -> bool {
+        self.lane.is_root_trusted()
+    }
+
     /// What a path leads to; a symbolic link at its end is followed.
     ///
     /// # Errors

@@ -219,7 +219,7 @@ impl Supervisor<'_> {
             return Ok(());
         }
         self.all_told = true;
-        self.screen.fact("second", &format!("mount: {}", second_mount(self.plan)));
+        self.screen.fact("second mount:", &second_mount(self.plan));
         let stop = format!("with Ctrl-C or `kill {}`", std::process::id());
         self.screen.fact("stop", &stop);
         if let Some(log) = &self.plan.log {
