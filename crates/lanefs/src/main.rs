@@ -26,6 +26,9 @@ use clap::Parser as _;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    // `up` starts its children by /proc/self/exe, which would be their name.
+    // A name is for people; nothing depends on it.
+    let _unnamed = rustix::thread::set_name(c"lanefs");
     let cli = Cli::parse();
     let name = name_of(&cli.command);
     match run(cli.command) {

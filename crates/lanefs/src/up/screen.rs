@@ -183,9 +183,13 @@ fn watch(options: &ConnectOptions, news: &Sender<News>) {
 /// Returns whether somebody still listens.
 fn watch_volume(volume: &mut Volume, news: &Sender<News>) -> bool {
     let mut before: Option<(Instant, Stats)> = None;
+    let mut asked_count = 0;
     while let Ok(lanes) = volume.stats() {
         let now = Instant::now();
-        let sum = sum(&lanes);
+        // Our own question, one to each lane, is not what people want to see.
+        asked_count += lanes.len() as u64;
+        let mut sum = sum(&lanes);
+        sum.request_count = sum.request_count.saturating_sub(asked_count);
         if let Some((then, old)) = before {
             let rates = rates_between(&old, &sum, now.duration_since(then), lanes.len());
             if news.send(News::Rates(rates)).is_err() {

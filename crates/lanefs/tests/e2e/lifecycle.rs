@@ -56,6 +56,20 @@ fn in_the_background_it_returns_when_it_is_mounted() {
 }
 
 #[test]
+fn a_mount_goes_to_the_background_as_well() {
+    let Some(stage) = Stage::new("mount_background") else { return };
+    let up = stage.up(&[]);
+    fs::write(up.dir.join("a"), "b").unwrap();
+    let dir = stage.make_dir("second");
+    let said = must(stage.lanefs(["mount", "-d", "--export", "up", &up.address]).arg(&dir));
+    assert!(said.starts_with("mounted "), "{said}");
+    assert_eq!(fs::read_to_string(dir.join("a")).unwrap(), "b");
+    must(stage.lanefs(["umount"]).arg(&dir));
+    assert!(!is_mounted(&dir));
+    up.stop();
+}
+
+#[test]
 fn in_the_background_a_failure_is_told() {
     let Some(stage) = Stage::new("background_failure") else { return };
     let dir = stage.make_dir("mnt");
