@@ -18,12 +18,14 @@ use std::process::ExitStatus;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// Ends in a row, each right after the start, that are too many.
+/// Starts in a row that came to nothing, that are too many.
 const FAILURE_COUNT_MAX: u32 = 6;
-/// A child that did its work this long has not failed at its start.
+/// A child that did its work this long is started again at once, a shorter-lived one after a pause.
 const SETTLED: Duration = Duration::from_secs(5);
-/// First pause after a failure; doubled with each.
+/// First pause; doubled with each short life.
 const PAUSE: Duration = Duration::from_millis(100);
+/// Longest pause: whoever was ready once is never given up.
+const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// How long the mount may take to end when asked.
 const MOUNT_END: Duration = Duration::from_secs(15);
 /// How long the server may take to end when asked.
@@ -43,13 +45,17 @@ enum State {
 
 struct Post {
     state: State,
+    /// Starts in a row that never got ready.
     failure_count: u32,
+    /// Short lives in a row.
+    short_count: u32,
     last_words: String,
 }
 
 impl Post {
     const fn new() -> Self {
-        Self { state: State::Idle, failure_count: 0, last_words: String::new() }
+        let state = State::Idle;
+        Self { state, failure_count: 0, short_count: 0, last_words: String::new() }
     }
 
     const fn running(&self) -> Option<&Child> {
@@ -240,11 +246,9 @@ impl Supervisor<'_> {
         let (was_ready, lived) = post
             .running()
             .map_or((false, Duration::ZERO), |child| (child.ready, child.started.elapsed()));
-        if was_ready && lived >= SETTLED {
-            post.failure_count = 0;
-        }
-        post.failure_count += 1;
-        let failure_count = post.failure_count;
+        post.failure_count = if was_ready { 0 } else { post.failure_count + 1 };
+        post.short_count = if was_ready && lived >= SETTLED { 0 } else { post.short_count + 1 };
+        let (failure_count, short_count) = (post.failure_count, post.short_count);
         let code = status.code();
         if role == Role::Mount && code == Some(i32::from(Code::CannotMount.number())) {
             let why = post.last_words.clone();
@@ -260,9 +264,10 @@ impl Supervisor<'_> {
         if refused || failure_count >= FAILURE_COUNT_MAX {
             return Err(self.give_up(role, status, failure_count));
         }
-        let pause = PAUSE * 2_u32.saturating_pow(failure_count - 1);
-        let first_of_a_row = was_ready && failure_count == 1;
-        let pause = if first_of_a_row { Duration::ZERO } else { pause };
+        // A first death is no row.
+        let at_once = was_ready && short_count <= 1;
+        let pause = PAUSE.saturating_mul(2_u32.saturating_pow(short_count)).min(PAUSE_MAX);
+        let pause = if at_once { Duration::ZERO } else { pause };
         post.state = State::Due(Instant::now() + pause);
         self.screen.complain(&format!("{} {}; starting it again", role.text(), end_text(status)));
         Ok(())

@@ -239,6 +239,18 @@ fn when_up_is_killed_both_children_end_and_the_store_is_free() {
 }
 
 #[test]
+fn a_server_that_dies_often_is_started_again_each_time() {
+    let Some(stage) = Stage::new("dies_often") else { return };
+    let mut up = stage.up(&[]);
+    for round in 0..8 {
+        up.kill_server();
+        fs::write(up.dir.join(format!("file{round}")), "x").unwrap();
+    }
+    assert_eq!(fs::read_dir(&up.dir).unwrap().count(), 8);
+    up.stop();
+}
+
+#[test]
 fn a_killed_mount_comes_back() {
     let Some(stage) = Stage::new("mount_killed") else { return };
     let mut up = stage.up(&[]);
