@@ -33,7 +33,7 @@ pub use inode::InodeRow;
 pub use log::{LOG_HEAD_BYTES, LogHead};
 pub use reader::{LogReader, Records, SealedBatch};
 pub use record::{Origin, PreVersions, REPLY_BYTES_MAX, Record, SessionRow};
-pub use superblock::{SUPERBLOCK_BYTES, Superblock};
+pub use superblock::{Made, SUPERBLOCK_BYTES, Superblock};
 
 use wire::Reader;
 

@@ -9,8 +9,10 @@
 //!     32     2 meta_shard_count
 //!     34     2 data_shard_count
 //!     36     4 zero
-//!     40     8 created_ns since 1970
-//!     48  4048 zeros
+//!     40     8 made.at_ns since 1970
+//!     48     4 made.uid
+//!     52     4 made.gid
+//!     56  4040 zeros
 //! ```
 
 use crate::{Fault, crc32c_without, field, u32_at};
@@ -31,8 +33,19 @@ pub struct Superblock {
     pub meta_shard_count: u16,
     /// Data shards, 1 ..= 32,767.
     pub data_shard_count: u16,
-    /// When it was made, nanoseconds since 1970.
-    pub created_ns: u64,
+    /// By whom, and when.
+    pub made: Made,
+}
+
+/// The making of a store. Its root directory is of that time and that owner.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Made {
+    /// Nanoseconds since 1970.
+    pub at_ns: u64,
+    /// Owner of the root directory.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
 }
 
 impl Superblock {
@@ -53,7 +66,9 @@ impl Superblock {
         bytes[16..32].copy_from_slice(&self.fs.0);
         bytes[32..34].copy_from_slice(&self.meta_shard_count.to_le_bytes());
         bytes[34..36].copy_from_slice(&self.data_shard_count.to_le_bytes());
-        bytes[40..48].copy_from_slice(&self.created_ns.to_le_bytes());
+        bytes[40..48].copy_from_slice(&self.made.at_ns.to_le_bytes());
+        bytes[48..52].copy_from_slice(&self.made.uid.to_le_bytes());
+        bytes[52..56].copy_from_slice(&self.made.gid.to_le_bytes());
         let crc = wire::crc32c(&bytes);
         bytes[CRC_OFFSET..CRC_OFFSET + 4].copy_from_slice(&crc.to_le_bytes());
         bytes
@@ -90,14 +105,16 @@ impl Superblock {
         let meta_shard_count = field(&mut from, what, 32)?;
         let data_shard_count = field(&mut from, what, 34)?;
         let _zero: u32 = field(&mut from, what, 36)?;
-        let created_ns = field(&mut from, what, 40)?;
+        let at_ns = field(&mut from, what, 40)?;
+        let uid = field(&mut from, what, 48)?;
+        let gid = field(&mut from, what, 52)?;
         for (count, offset) in [(meta_shard_count, 32), (data_shard_count, 34)] {
             if !in_range(count) {
                 return Err(Fault::new("an impossible number of shards", offset)
                     .numbers(Self::SHARD_COUNT, count));
             }
         }
-        Ok(Self { fs, meta_shard_count, data_shard_count, created_ns })
+        Ok(Self { fs, meta_shard_count, data_shard_count, made: Made { at_ns, uid, gid } })
     }
 }
 

@@ -5,7 +5,7 @@ use crate::session::{Done, Session, SlotTable, State};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use data::Recorded;
-use disk::{Fault, Origin, Record};
+use disk::{Fault, Made, Origin, Record};
 use wire::{LaneId, Map, SessionId, ShardId};
 
 /// What is being restored.
@@ -35,15 +35,15 @@ impl Restore {
     /// Highest slot number a record may name.
     const SLOT_COUNT_MAX: u16 = 64;
 
-    /// A store made at `made_ns` since 1970, without any records yet. Of `map` only the numbers of
+    /// A store as it was made, without any records yet. Of `map` only the numbers of
     /// shards count.
     #[must_use]
-    pub fn new(map: Map, made_ns: u64) -> Self {
+    pub fn new(map: Map, made: Made) -> Self {
         let metas = (0..map.meta_shard_count).map(ShardId::meta);
         let datas = (0..map.data_shard_count).map(ShardId::data);
         Self {
             map,
-            metas: metas.map(|shard| meta::Shard::new(shard, made_ns)).collect(),
+            metas: metas.map(|shard| meta::Shard::new(shard, made)).collect(),
             datas: datas.map(Recorded::new).collect(),
             lsns: BTreeMap::new(),
             sessions: BTreeMap::new(),

@@ -10,7 +10,7 @@ use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
-use disk::{LogHead, LogReader};
+use disk::{LogHead, LogReader, Made};
 use door::{
     Action, Arena, Brain, BufId, Bulk, ConnId, Errno, Event, LogRoom, Mail, Mono, Now, Object,
     Ticket, Turn,
@@ -18,6 +18,8 @@ use door::{
 pub(crate) use flights::Kind;
 use flights::{File, Flight, write};
 use wire::{FsUuid, LaneId, Map, Secret};
+
+const MADE: Made = Made { at_ns: 1_600_000_000_000_000_000, uid: 0, gid: 0 };
 
 mod flights;
 
@@ -144,7 +146,7 @@ impl Toy {
         self.boot_id += 1;
         self.map.lane_count = lane_count;
         self.halted = false;
-        let mut restore = Restore::new(self.map, 1_600_000_000_000_000_000);
+        let mut restore = Restore::new(self.map, MADE);
         for log in &mut self.logs {
             let (_, mut reader) = LogReader::new(log).unwrap();
             while let Some(batch) = reader.next_batch().unwrap() {

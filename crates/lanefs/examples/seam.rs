@@ -21,6 +21,7 @@ use wire::{
 
 const MAP: Map = Map { lane_count: 1, meta_shard_count: 1, data_shard_count: 1 };
 const MADE_NS: u64 = 1_600_000_000_000_000_000;
+const MADE: disk::Made = disk::Made { at_ns: MADE_NS, uid: 0, gid: 0 };
 const CONN: ConnId = ConnId(1);
 const REPETITION_COUNT: usize = 15;
 const REQUEST_COUNT: u64 = 400_000;
@@ -37,7 +38,7 @@ struct Rig {
 
 fn main() {
     let mut rig = Rig::new();
-    let mut shard = Shard::new(ShardId::meta(0), MADE_NS);
+    let mut shard = Shard::new(ShardId::meta(0), MADE);
     shard.start_boot(1);
     shard.end_grace();
     println!("getattr, ns a request: median (least ..= most) of {REPETITION_COUNT} repetitions");
@@ -147,7 +148,7 @@ impl Rig {
             seed: [5; 32],
             limits: Limits::default(),
         };
-        let restored = Restore::new(MAP, MADE_NS).into_lanes(1, 1).pop().unwrap();
+        let restored = Restore::new(MAP, MADE).into_lanes(1, 1).pop().unwrap();
         let mut rig = Self {
             lane: Lane::new(config, restored),
             arena: Arena::new(),

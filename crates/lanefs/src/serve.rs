@@ -111,7 +111,7 @@ fn start(
         meta_shard_count: superblock.meta_shard_count,
         data_shard_count: superblock.data_shard_count,
     };
-    let mut restore = Restore::new(map, superblock.created_ns);
+    let mut restore = Restore::new(map, superblock.made);
     let replayed = store.replay(|record| restore.feed(record))?;
     if replayed.torn_count > 0 {
         out::complain(&format!(

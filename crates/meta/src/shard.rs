@@ -3,7 +3,7 @@
 use crate::handles::Handles;
 use crate::state::State;
 use alloc::vec::Vec;
-use disk::{Change, Changes, Fault, PreVersions};
+use disk::{Change, Changes, Fault, Made, PreVersions};
 use wire::{ClientUuid, InodeNo, Op, ShardId, Status, Timestamp, Transno, Wire, Writer};
 
 /// One request.
@@ -53,11 +53,11 @@ pub struct Shard {
 }
 
 impl Shard {
-    /// A shard as the making of its store left it, at `made_ns` since 1970. The same arguments
+    /// A shard as the making of its store left it. The same arguments
     /// give the same shard; it is not in any log.
     #[must_use]
-    pub fn new(shard: ShardId, made_ns: u64) -> Self {
-        Self { state: State::new(shard, made_ns), handles: Handles::new(), scratch: Vec::new() }
+    pub fn new(shard: ShardId, made: Made) -> Self {
+        Self { state: State::new(shard, made), handles: Handles::new(), scratch: Vec::new() }
     }
 
     /// Redoes the changes of one record.

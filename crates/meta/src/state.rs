@@ -7,7 +7,7 @@ use crate::hash::Seed;
 use crate::inodes::Inodes;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
-use disk::{Change, Fault, InodeRow};
+use disk::{Change, Fault, InodeRow, Made};
 use wire::{FileKind, InodeNo, Name, ShardId, Timestamp, Transno};
 
 /// An inode and what hangs on it.
@@ -57,9 +57,9 @@ impl State {
     const COUNT_MAX: u64 = (1 << 48) - 1;
 
     /// A shard as the making of its store left it: the first one has the root directory.
-    pub(crate) fn new(shard: ShardId, made_ns: u64) -> Self {
+    pub(crate) fn new(shard: ShardId, made: Made) -> Self {
         assert!(!shard.is_data(), "names live in metadata shards");
-        let seed = Seed::new(made_ns ^ u64::from(shard.0));
+        let seed = Seed::new(made.at_ns ^ u64::from(shard.0));
         let mut state = Self {
             shard,
             seed,
@@ -69,11 +69,13 @@ impl State {
             transno_last: Transno(0),
         };
         if InodeNo::ROOT.shard() == shard {
-            let made = Timestamp::from_ns(made_ns);
+            let made_at = Timestamp::from_ns(made.at_ns);
             state.put_inode(&InodeRow {
                 nlink: 2,
                 parent: InodeNo::ROOT,
-                ..new_row(InodeNo::ROOT, FileKind::Directory, 0o755, made)
+                uid: made.uid,
+                gid: made.gid,
+                ..new_row(InodeNo::ROOT, FileKind::Directory, 0o755, made_at)
             });
         }
         state

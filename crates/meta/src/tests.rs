@@ -54,7 +54,7 @@ impl Dice {
 }
 
 pub(crate) const ROOT: InodeNo = InodeNo::ROOT;
-pub(crate) const MADE_NS: u64 = 1_000_000_000;
+pub(crate) const MADE: disk::Made = disk::Made { at_ns: 1_000_000_000, uid: 0, gid: 0 };
 pub(crate) const ALICE: ClientUuid = ClientUuid([1; 16]);
 pub(crate) const BOB: ClientUuid = ClientUuid([2; 16]);
 
@@ -92,7 +92,7 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new() -> Self {
         Self {
-            shard: Shard::new(ShardId::meta(0), MADE_NS),
+            shard: Shard::new(ShardId::meta(0), MADE),
             boot_id: 0,
             log: Vec::new(),
             now: Timestamp { secs: 100, nanos: 0 },
@@ -208,7 +208,7 @@ impl World {
 
     /// A shard made from the log, redone `times` times over.
     pub(crate) fn redone(&self, times: usize) -> Shard {
-        let mut shard = Shard::new(ShardId::meta(0), MADE_NS);
+        let mut shard = Shard::new(ShardId::meta(0), MADE);
         for _ in 0..times {
             for (transno, changes) in &self.log {
                 shard.replay(*transno, changes).unwrap();

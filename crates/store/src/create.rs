@@ -4,7 +4,7 @@
 use crate::boot::{self, BOOT};
 use crate::lock::{LOCK, Lock};
 use crate::{LOG, OBJECTS, SUPERBLOCK, StoreError, StoreFault, files};
-use disk::Superblock;
+use disk::{Made, Superblock};
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
@@ -86,7 +86,11 @@ pub(crate) fn finish(path: &Path, shape: &Shape) -> Result<(), StoreError> {
         fs: random_uuid(path)?,
         meta_shard_count: shape.meta_shard_count,
         data_shard_count: shape.data_shard_count,
-        created_ns: u64::try_from(since.as_nanos()).unwrap_or(u64::MAX),
+        made: Made {
+            at_ns: u64::try_from(since.as_nanos()).unwrap_or(u64::MAX),
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+        },
     };
     files::place(&path.join(SUPERBLOCK), &superblock.encode())?;
     // The directory's own name too, as far as it was made here.

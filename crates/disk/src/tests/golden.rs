@@ -1,7 +1,7 @@
 //! The bytes on the medium are what they were when the format was fixed.
 
 use super::{changes, session_record};
-use crate::{Batch, BatchHead, Fault, LogHead, Origin, PreVersions, Record, Superblock};
+use crate::{Batch, BatchHead, Fault, LogHead, Made, Origin, PreVersions, Record, Superblock};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt::Write;
@@ -16,7 +16,8 @@ fn hex(bytes: &[u8]) -> String {
 
 fn superblock() -> Superblock {
     let fs = FsUuid([0xF5; 16]);
-    Superblock { fs, meta_shard_count: 64, data_shard_count: 32, created_ns: 0x0102_0304 }
+    let made = Made { at_ns: 0x0102_0304, uid: 1000, gid: 100 };
+    Superblock { fs, meta_shard_count: 64, data_shard_count: 32, made }
 }
 
 fn log_head() -> LogHead {
@@ -27,11 +28,11 @@ fn log_head() -> LogHead {
 fn superblock_bytes() {
     let bytes = superblock().encode();
     assert_eq!(
-        hex(&bytes[..48]),
-        "4c414e4546535342010000005e97417cf5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5400020000000\
-         00000403020100000000"
+        hex(&bytes[..56]),
+        "4c414e454653534201000000945825aef5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5400020000000\
+         00000403020100000000e803000064000000"
     );
-    assert!(bytes[48..].iter().all(|byte| *byte == 0));
+    assert!(bytes[56..].iter().all(|byte| *byte == 0));
     assert_eq!(Superblock::decode(&bytes), Ok(superblock()));
 }
 

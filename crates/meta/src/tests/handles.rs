@@ -268,7 +268,7 @@ fn numbers_that_may_have_been_seen_and_lost_are_never_given_again() {
             core::mem::swap(&mut lost.shard, &mut shard);
         }
     }
-    let mut fresh = Shard::new(ShardId::meta(0), super::MADE_NS);
+    let mut fresh = Shard::new(ShardId::meta(0), super::MADE);
     fresh.start_boot(5);
     assert_eq!(fresh.transno_last(), Transno(5 << 32));
 }

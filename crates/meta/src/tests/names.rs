@@ -37,7 +37,7 @@ fn the_root_is_made_with_the_store() {
     let attr = world.attr(ROOT);
     assert_eq!((attr.kind, attr.mode, attr.uid, attr.gid), (FileKind::Directory, 0o755, 0, 0));
     assert_eq!((attr.nlink, attr.mtime.secs, world.shard.inode_count()), (2, 1, 1));
-    let other = crate::Shard::new(wire::ShardId::meta(1), 5);
+    let other = crate::Shard::new(wire::ShardId::meta(1), super::MADE);
     assert_eq!(other.inode_count(), 0);
 }
 

@@ -1,6 +1,6 @@
 //! Redo: what is wrong in a log is a fault, not a panic and not a guess.
 
-use super::{MADE_NS, ROOT, World, name};
+use super::{MADE, ROOT, World, name};
 use crate::Shard;
 use crate::state::new_row;
 use disk::{Change, InodeRow};
@@ -9,7 +9,7 @@ use wire::{Bytes, FileKind, InodeNo, ShardId, Timestamp, Transno, Wire};
 const NOW: Timestamp = Timestamp { secs: 1, nanos: 0 };
 
 fn redo(changes: &[Change<'_>]) -> Result<Shard, disk::Fault> {
-    let mut shard = Shard::new(ShardId::meta(0), MADE_NS);
+    let mut shard = Shard::new(ShardId::meta(0), MADE);
     for change in changes {
         shard.replay(Transno(1), &change.to_bytes())?;
     }
@@ -48,7 +48,7 @@ fn changes_of_what_does_not_exist_are_faults() {
     for changes in bad {
         assert!(redo(&changes).is_err(), "{changes:?}");
     }
-    let mut shard = Shard::new(ShardId::meta(0), MADE_NS);
+    let mut shard = Shard::new(ShardId::meta(0), MADE);
     assert!(shard.replay(Transno(1), &[200]).is_err());
 }
 
