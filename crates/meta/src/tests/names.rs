@@ -295,3 +295,21 @@ fn a_set_group_directory_hands_its_group_down() {
     assert_eq!(world.create(user(5, 6), dir, "h", 0o644).unwrap().attr.gid, 6);
     world.check_redo();
 }
+
+#[test]
+fn the_root_directory_belongs_to_whoever_made_the_store() {
+    let made = disk::Made { uid: 1000, gid: 100, ..super::MADE };
+    let mut shard = crate::Shard::new(wire::ShardId::meta(0), made);
+    let body = wire::Getattr { inode: ROOT }.to_bytes();
+    let ask = crate::Ask {
+        op: Op::Getattr,
+        body: &body,
+        client: ALICE,
+        root_trusted: false,
+        now: wire::Timestamp::from_ns(made.at_ns),
+    };
+    let (mut reply, mut changes) = (alloc::vec![], alloc::vec![]);
+    shard.execute(&ask, &mut reply, &mut changes).unwrap();
+    let attr = wire::Entry::decode_all(&reply).unwrap().attr;
+    assert_eq!((attr.uid, attr.gid, attr.ctime), (1000, 100, ask.now));
+}
