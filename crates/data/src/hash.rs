@@ -4,7 +4,7 @@ use core::hash::{BuildHasher, Hasher};
 
 /// The key of this lane's maps.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Seed(pub(crate) u64);
+pub struct Seed(pub u64);
 
 impl BuildHasher for Seed {
     type Hasher = Mix;
@@ -16,7 +16,7 @@ impl BuildHasher for Seed {
 
 /// One hash being computed: the finalizer of MurmurHash3 after each word.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Mix(u64);
+pub struct Mix(u64);
 
 impl Hasher for Mix {
     fn write(&mut self, bytes: &[u8]) {

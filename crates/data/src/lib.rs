@@ -24,6 +24,7 @@ mod request;
 mod shards;
 mod work;
 
+pub use hash::{Mix, Seed};
 pub use outcome::{Answer, Ask, Outcome, Token};
 pub use recorded::Recorded;
 pub use shards::{Shape, Shards};

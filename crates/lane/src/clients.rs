@@ -3,9 +3,9 @@
 
 use crate::Lane;
 use crate::config::Limits;
-use crate::hash::Seed;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
+use data::Seed;
 use door::{Mono, Turn};
 use hashbrown::HashMap;
 use wire::ClientUuid;

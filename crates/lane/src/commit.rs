@@ -7,9 +7,9 @@
 //! ```
 
 use crate::Lane;
-use crate::hash::Seed;
 use alloc::format;
 use alloc::vec::Vec;
+use data::Seed;
 use disk::{Batch, Change, Origin, PreVersions, Record};
 use door::{Action, Errno, LogRoom, Ticket, Turn};
 use hashbrown::HashMap;

@@ -31,7 +31,6 @@ mod contents;
 mod destroy;
 mod dispatch;
 mod greeting;
-mod hash;
 mod lane;
 mod outbox;
 mod restore;

@@ -3,11 +3,11 @@
 //! It knows nothing of what the brains do. Invariant: every lane that was started is reported
 //! once, as ended.
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use door::Brain;
 use ring::{Config, Ring, Stopper};
 use std::io;
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{Receiver, Sender};
 
 /// What a process with lanes waits for.
 #[derive(Debug)]
@@ -56,6 +56,22 @@ fn run<B: Brain>(
     // As above.
     let _unheard = news.send(News::Ready);
     while ring.turn(&mut brain)? {}
+    Ok(())
+}
+
+/// Waits until all lanes take turns; one that does not ends the others' waiting.
+pub(crate) fn wait_until_ready(news: &Receiver<News>, lane_count: usize) -> Result<()> {
+    let mut ready_count = 0;
+    while ready_count < lane_count {
+        match news.recv()? {
+            News::Ready => ready_count += 1,
+            News::Ended(ended) => {
+                ended.context("a lane did not start")?;
+                bail!("a lane ended at its start");
+            }
+            News::Signal => bail!("asked to end before all lanes were ready"),
+        }
+    }
     Ok(())
 }
 

@@ -135,7 +135,7 @@ fn serve(
 ) -> Result<()> {
     let stoppers = start(plan, device, tell)?;
     let mut running_count = stoppers.len();
-    wait_until_ready(news, running_count)?;
+    lanes::wait_until_ready(news, running_count)?;
     // Through the kernel and the server and back: from here on it works.
     rustix::fs::statfs(&plan.dir).context("the mount does not answer")?;
     let how = match plan.transport {
@@ -194,21 +194,6 @@ fn start(plan: &Plan, device: OwnedFd, tell: &Sender<News>) -> Result<Vec<Stoppe
         })?;
     }
     Ok(stoppers)
-}
-
-fn wait_until_ready(news: &Receiver<News>, lane_count: usize) -> Result<()> {
-    let mut ready_count = 0;
-    while ready_count < lane_count {
-        match news.recv()? {
-            News::Ready => ready_count += 1,
-            News::Ended(ended) => {
-                ended.context("a lane of the mount did not start")?;
-                bail!("a lane of the mount ended at its start");
-            }
-            News::Signal => bail!("asked to end before anything was mounted"),
-        }
-    }
-    Ok(())
 }
 
 /// Unmounts, lazily if somebody holds on, and waits for the lanes.

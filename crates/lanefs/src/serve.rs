@@ -41,7 +41,7 @@ pub(crate) fn run(args: &args::Serve) -> Result<()> {
     let address = listener.local_addr().context("the listening socket has no address")?;
     let cores = lanes::cores(args.lanes)?;
     let stoppers = start(args, &store, listener, secret, &cores, &tell)?;
-    wait_until_ready(&news, stoppers.len())?;
+    lanes::wait_until_ready(&news, stoppers.len())?;
     out::tell(&format!("listening on {address}, {}", count_text(stoppers.len())));
     wait_for_end(&news, &stoppers)
 }
@@ -53,21 +53,6 @@ fn listener(args: &args::Serve) -> Result<TcpListener> {
         return Ok(TcpListener::from(stdin));
     }
     up::bind(&args.listen)
-}
-
-fn wait_until_ready(news: &Receiver<News>, lane_count: usize) -> Result<()> {
-    let mut ready_count = 0;
-    while ready_count < lane_count {
-        match news.recv()? {
-            News::Ready => ready_count += 1,
-            News::Ended(ended) => {
-                ended.context("a lane did not start")?;
-                bail!("a lane ended at its start");
-            }
-            News::Signal => bail!("asked to end before it was ready"),
-        }
-    }
-    Ok(())
 }
 
 /// Lanes end when they are asked to, after what they have begun. One that ends by itself takes the
