@@ -18,6 +18,7 @@ use door::{BufId, Bulk, Errno, Event, Object, ObjectStat, Ticket};
 use rustix::fs::{AtFlags, StatxFlags, ftruncate, statx};
 use std::io::Write as _;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use wire::InodeNo;
 
 const INTERRUPTED: Errno = Errno(4);
 const NOT_FOUND: Errno = Errno(2);
@@ -82,7 +83,7 @@ pub(crate) struct ObjectPath {
 impl ObjectPath {
     pub(crate) fn new(object: Object) -> Self {
         let shard = object.shard_index;
-        let [.., upper, _] = object.inode.0.to_be_bytes();
+        let folder = folder_of(object.inode);
         let mut bytes = [0; 48];
         let mut dir_ends = [0; 2];
         let mut rest = &mut bytes[..];
@@ -90,14 +91,23 @@ impl ObjectPath {
         // 4 + 1 + 2 + 1 + 16 + 1 + 8 bytes fit, and a NUL stays behind them.
         let mut fits = write!(rest, "{shard:02x}").is_ok();
         left_bytes[0] = rest.len();
-        fits &= write!(rest, "/{upper:02x}").is_ok();
+        fits &= write!(rest, "/{folder:02x}").is_ok();
         left_bytes[1] = rest.len();
         fits &= write!(rest, "/{:016x}.{:x}", object.inode.0, object.stripe_index).is_ok();
         assert!(fits && !rest.is_empty(), "a path fits");
         dir_ends[0] = bytes.len() - left_bytes[0];
         dir_ends[1] = bytes.len() - left_bytes[1];
-        Self { bytes, dir_ends, dirs: (shard, upper) }
+        Self { bytes, dir_ends, dirs: (shard, folder) }
     }
+}
+
+/// The folder of an inode's objects within their shard. Numbers are given in order and spread over
+/// the shards, so 2^14 of them put some hundreds of objects into a folder: few enough to find, and
+/// enough that a new file seldom pays for a new folder and its syncs.
+fn folder_of(inode: InodeNo) -> u8 {
+    const INODES_SHIFT: u32 = 14;
+    let [.., folder] = (inode.0 >> INODES_SHIFT).to_be_bytes();
+    folder
 }
 
 /// One thing being done.
