@@ -163,8 +163,8 @@ fn an_object_is_written_read_truncated_synced_and_removed() {
     let dir = Dir::new("object");
     let (mut ring, mut diary) = open(&dir.0, 0, &Faults::default());
     turns(&mut ring, &mut diary, |diary| !diary.events.is_empty());
-    let object = object(0x1234);
-    let path = dir.0.join("03/12/0000000000001234.1");
+    let object = object(0xb_c123);
+    let path = dir.0.join("03/2f/00000000000bc123.1");
 
     assert_eq!(read(&mut ring, &mut diary, (object, 0), 100), None);
     assert_eq!(stat(&mut ring, &mut diary, object), None);
@@ -315,7 +315,7 @@ fn the_first_sync_makes_the_way_to_an_object_durable_and_the_next_only_its_bytes
     assert_eq!(sync(1), 1);
     // A sister in the same directory needs that directory alone.
     assert_eq!(sync(2), 3);
-    assert_eq!(sync(0x100), 7);
+    assert_eq!(sync(0x4000), 7);
 }
 
 #[test]
