@@ -490,10 +490,10 @@ mod tests {
     #[test]
     fn a_path_names_shard_and_spreads_by_inode() {
         let object =
-            Object { shard_index: 5, stripe_index: 0xa, inode: InodeNo(0x0003_0000_0000_1234) };
+            Object { shard_index: 5, stripe_index: 0xa, inode: InodeNo(0x0003_0000_0004_8234) };
         let path = ObjectPath::new(object);
         let text = std::str::from_utf8(&path.bytes).unwrap_or("");
-        assert_eq!(text.trim_end_matches('\0'), "05/12/0003000000001234.a");
+        assert_eq!(text.trim_end_matches('\0'), "05/12/0003000000048234.a");
         assert_eq!(path.dir_ends, [2, 5]);
     }
 
