@@ -7,7 +7,7 @@ use crate::args::{self, Transport};
 use crate::exit::{Code, Exit};
 use crate::lanes::{self, News, count_text};
 use crate::mounts::TakenAway;
-use crate::{address, background, fuse_device, mounts, out, secret, signals, umount};
+use crate::{address, background, fuse_device, mounts, out, secret, umount};
 use anyhow::{Context as _, Result, bail};
 use client::Client;
 use library::{ConnectOptions, Identity, Volume};
@@ -16,7 +16,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 use wire::{ClientUuid, Secret};
 
@@ -46,17 +46,7 @@ pub(crate) fn run(args: &args::Mount) -> Result<()> {
     } else if args.detach {
         return background::launch(&background::beside(&dir, ".lanefs-mount.log"));
     }
-    let (tell, news) = channel();
-    let on_signal = tell.clone();
-    signals::on_ending(move |_| {
-        // Nobody listens any more when the process is about to end.
-        let _unheard = on_signal.send(News::Signal);
-    })?;
-    if let Some(parent_pid) = args.parent_pid
-        && !signals::tie_to_parent(parent_pid)?
-    {
-        bail!("the parent process has ended");
-    }
+    let (tell, news) = lanes::listen(args.parent_pid)?;
     let plan = prepare(args, dir)?;
     let device = mount(&plan)?;
     let served = serve(&plan, device, &tell, &news, args.in_background.as_deref());
@@ -88,7 +78,8 @@ fn prepare(args: &args::Mount, dir: PathBuf) -> Result<Plan> {
     let volume = Volume::connect(&options)?;
     if rustix::process::geteuid().is_root() && !volume.is_root_trusted() {
         let export = if args.export.is_empty() { "the default export" } else { &args.export };
-        out::tell(&format!(
+        // Not on stdout: whoever reads that waits for `mounted`.
+        out::complain(&format!(
             "root is nobody on {export}: it may do what others may; `serve --export \
              NAME=no-root-squash` and `mount --export NAME` change that"
         ));

@@ -479,6 +479,10 @@ impl Parts {
     /// Lets what is queued leave, for a while.
     fn send_last(&mut self) -> io::Result<()> {
         let deadline = self.tools.now.mono.after_ms(STOP_MS_MAX);
+        // Most has left when this returns, and the end of a send at once wakes nobody.
+        self.tools.driver.enter(Wait::No)?;
+        self.dispatch();
+        self.flush();
         while self.conns.is_sending() || self.post.is_waiting() {
             let left_ns = deadline.since_ns(self.clock.read().mono);
             if left_ns == 0 {
