@@ -7,13 +7,14 @@
 //! ```
 
 use crate::Lane;
+use crate::session::Done;
 use alloc::format;
 use alloc::vec::Vec;
 use data::Seed;
 use disk::{Batch, Change, Origin, PreVersions, Record};
 use door::{Action, Errno, LogRoom, Ticket, Turn};
 use hashbrown::HashMap;
-use wire::{InodeNo, SessionId, ShardId, Transno, Wire, Writer};
+use wire::{InodeNo, Op, SessionId, ShardId, Transno, Wire, Writer, Xid};
 
 /// A reply that waits: its slot has all the rest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -96,6 +97,27 @@ impl Commit {
 }
 
 impl Lane {
+    /// Records what a request changed, with the reply that waits for it; a session's first record
+    /// at a shard says who it is. The slot is the caller's to set.
+    pub(crate) fn record_asked(
+        &mut self,
+        held: Held,
+        (xid, op): (Xid, Op),
+        done: &Done,
+        pre_versions: PreVersions,
+        changes: &[u8],
+    ) {
+        let Held { shard, session, slot } = held;
+        let table = self.slots.entry((shard, session)).or_default();
+        let row = self.sessions.get(&session).map(|session| session.row);
+        let opened = row.filter(|_| !table.recorded);
+        table.recorded = true;
+        let (status, reply) = (done.status, done.body.as_slice());
+        let origin = Origin::Session { session, slot, xid, op, status, reply, opened };
+        self.commit.push((shard, done.transno), pre_versions, origin, changes);
+        self.commit.open.held.push(held);
+    }
+
     /// Records something nobody asked for.
     pub(crate) fn record_own(&mut self, shard: ShardId, transno: Transno, changes: &[u8]) {
         self.commit.push((shard, transno), PreVersions::new(), Origin::Internal, changes);

@@ -6,7 +6,7 @@ use crate::dispatch::Waiting;
 use crate::outbox::Said;
 use crate::session::{Done, State};
 use data::{Answer, Outcome, Token};
-use disk::{Change, Origin, PreVersions};
+use disk::{Change, PreVersions};
 use door::{Action, Errno, StoreSpace, Ticket, Turn};
 use wire::{ShardId, Space, Status, Transno, Wire, Writer};
 
@@ -85,27 +85,14 @@ impl Lane {
         change.encode(&mut Writer::new(&mut changes));
         let mut body = alloc::vec::Vec::new();
         answer.encode(&mut body);
-        let session = asked.session;
-        let table = self.slots.entry((shard, session)).or_default();
-        let row = self.sessions.get(&session).map(|session| session.row);
-        let opened = row.filter(|_| !table.recorded);
-        table.recorded = true;
-        let origin = Origin::Session {
-            session,
-            slot: asked.slot,
-            xid: asked.xid,
-            op: asked.op,
-            status: Status::Ok,
-            reply: &body,
-            opened,
-        };
-        self.commit.push((shard, transno), PreVersions::new(), origin, &changes);
-        let slot = table.slot(asked.slot);
+        let done = Done { status: Status::Ok, transno, body };
+        let held = Held { shard, session: asked.session, slot: asked.slot };
+        self.record_asked(held, (asked.xid, asked.op), &done, PreVersions::new(), &changes);
+        let slot = self.slots.entry((shard, asked.session)).or_default().slot(asked.slot);
         assert!(slot.xid == asked.xid, "a slot waits for its request");
         if let State::Running(target) = slot.state {
-            slot.state = State::Held(target, Done { status: Status::Ok, transno, body });
+            slot.state = State::Held(target, done);
         }
-        self.commit.open.held.push(Held { shard, session, slot: asked.slot });
         self.changes = changes;
         self.fence(change);
     }

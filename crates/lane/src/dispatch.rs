@@ -6,7 +6,6 @@ use crate::conn::{Conn, Open};
 use crate::outbox::{Asked, Said};
 use crate::session::{Done, State, Target, Verdict};
 use data::Token;
-use disk::Origin;
 use door::{Action, Bulk, ConnId, Span, Ticket, Turn};
 use wire::{
     Breach, Flaw, HEAD_BYTES, Head, Op, Request, Retry, Route, Status, Timestamp, Wire, Writer,
@@ -206,30 +205,17 @@ impl Lane {
 
     /// Something was changed: recorded, and answered when the record is durable.
     fn hold(&mut self, arrived: &Arrived, effect: &meta::Effect) {
-        let request = &arrived.request;
-        let Request { shard, session, slot: number, xid, op, .. } = *request;
-        let table = self.slots.entry((shard, session)).or_default();
-        let row = self.sessions.get(&session).map(|session| session.row);
-        let opened = row.filter(|_| !table.recorded);
-        table.recorded = true;
-        let origin = Origin::Session {
-            session,
-            slot: number,
-            xid,
-            op,
-            status: effect.status,
-            reply: &self.reply,
-            opened,
-        };
-        self.commit.push((shard, effect.transno), effect.pre_versions, origin, &self.changes);
-        let target = Target { conn: arrived.conn, trace_id: request.trace_id };
+        let Request { shard, session, slot: number, xid, op, trace_id, .. } = arrived.request;
         let (status, transno) = (effect.status, effect.transno);
         let done = Done { status, transno, body: self.reply.clone() };
-        let slot = table.slot(number);
+        let changes = core::mem::take(&mut self.changes);
+        let held = Held { shard, session, slot: number };
+        self.record_asked(held, (xid, op), &done, effect.pre_versions, &changes);
+        self.changes = changes;
+        let slot = self.slots.entry((shard, session)).or_default().slot(number);
         slot.xid = xid;
         slot.op = op;
-        slot.state = State::Held(target, done);
-        self.commit.open.held.push(Held { shard, session, slot: number });
+        slot.state = State::Held(Target { conn: arrived.conn, trace_id }, done);
     }
 
     /// Hands a request to the data shards, which own its bulk from here on.

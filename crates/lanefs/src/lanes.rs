@@ -3,11 +3,12 @@
 //! It knows nothing of what the brains do. Invariant: every lane that was started is reported
 //! once, as ended.
 
+use crate::signals;
 use anyhow::{Context as _, Result, bail};
 use door::Brain;
 use ring::{Config, Ring, Stopper};
 use std::io;
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::mpsc::{Receiver, Sender, channel};
 
 /// What a process with lanes waits for.
 #[derive(Debug)]
@@ -18,6 +19,23 @@ pub(crate) enum News {
     Ended(io::Result<()>),
     /// A signal asks for the end.
     Signal,
+}
+
+/// Where news are told and heard: signals from here on, lanes once they are started. A process with
+/// a parent ends with it.
+pub(crate) fn listen(parent_pid: Option<u32>) -> Result<(Sender<News>, Receiver<News>)> {
+    let (tell, news) = channel();
+    let on_signal = tell.clone();
+    signals::on_ending(move |_| {
+        // Nobody listens any more when the process is about to end.
+        let _unheard = on_signal.send(News::Signal);
+    })?;
+    if let Some(parent_pid) = parent_pid
+        && !signals::tie_to_parent(parent_pid)?
+    {
+        bail!("the parent process has ended");
+    }
+    Ok((tell, news))
 }
 
 /// The cores of `wanted` lanes: one lane per usable core unless told otherwise; more lanes than

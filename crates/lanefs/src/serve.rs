@@ -7,14 +7,14 @@
 use crate::args;
 use crate::exit::{Code, Exit};
 use crate::lanes::{self, News, count_text};
-use crate::{out, secret, signals, up};
+use crate::{out, secret, up};
 use anyhow::{Context as _, Result, bail};
 use lane::{Export, Lane, Restore};
 use ring::{LogFile, Mesh, Stopper};
 use std::fs::File;
 use std::net::TcpListener;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender};
 use store::{Shape, Store};
 use wire::{Map, Secret};
 
@@ -23,17 +23,7 @@ const EXPORT_NAME_BYTES_MAX: usize = 64;
 
 /// Runs the command.
 pub(crate) fn run(args: &args::Serve) -> Result<()> {
-    let (tell, news) = channel();
-    let on_signal = tell.clone();
-    signals::on_ending(move |_| {
-        // Nobody listens any more when the process is about to end.
-        let _unheard = on_signal.send(News::Signal);
-    })?;
-    if let Some(parent_pid) = args.parent_pid
-        && !signals::tie_to_parent(parent_pid)?
-    {
-        bail!("the parent process has ended");
-    }
+    let (tell, news) = lanes::listen(args.parent_pid)?;
     let secret = secret::read_or_make(&secret::path(args.secret.secret_file.as_deref())?)?;
     let listener = listener(args)?;
     let path = std::path::absolute(&args.store)?;
