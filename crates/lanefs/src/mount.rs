@@ -128,7 +128,10 @@ fn serve(
     let mut running_count = stoppers.len();
     lanes::wait_until_ready(news, running_count)?;
     // Through the kernel and the server and back: from here on it works.
-    rustix::fs::statfs(&plan.dir).context("the mount does not answer")?;
+    // Interrupted: the kernel takes the ring of the greeting apart by work that this thread, which
+    // made it, is woken for as by a signal.
+    rustix::io::retry_on_intr(|| rustix::fs::statfs(&plan.dir))
+        .context("the mount does not answer")?;
     let how = match plan.transport {
         ring::Transport::Uring => "io_uring",
         ring::Transport::Classic => "/dev/fuse",
