@@ -13,6 +13,7 @@
 #![cfg(target_os = "linux")]
 
 mod abi;
+pub mod bare;
 mod buffer;
 mod clock;
 mod config;
