@@ -424,7 +424,7 @@ impl Job {
             tools.pool.release(buf);
             return None;
         }
-        let crc32c = crc32c::crc32c(tools.pool.bytes(buf, 0, self.moved_bytes));
+        let crc32c = wire::crc32c(tools.pool.bytes(buf, 0, self.moved_bytes));
         Some(Bulk { buf, start: 0, bulk_bytes: u32_of(self.moved_bytes), crc32c })
     }
 

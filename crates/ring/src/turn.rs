@@ -163,7 +163,7 @@ impl Ring {
         let buf = tools.pool.take(bytes.len())?;
         tools.pool.bytes_mut(buf, 0, bytes.len()).copy_from_slice(bytes);
         let bulk_bytes = crate::number::u32_of(bytes.len());
-        Some(Bulk { buf, start: 0, bulk_bytes, crc32c: crc32c::crc32c(bytes) })
+        Some(Bulk { buf, start: 0, bulk_bytes, crc32c: wire::crc32c(bytes) })
     }
 
     /// What it has done so far.

@@ -9,6 +9,7 @@
 extern crate alloc;
 
 mod attr;
+mod checksum;
 mod codec;
 mod frame;
 mod greeting;
@@ -21,10 +22,11 @@ mod proof;
 mod status;
 
 pub use attr::{Attr, FileKind, Times, Timestamp, attr_flag};
+pub use checksum::crc32c;
 pub use codec::{Bytes, Flaw, List, Reader, Wire, Writer};
 pub use frame::{
     BODY_BYTES_MAX, BULK_BYTES_MAX, FrameKind, GREETING_BODY_BYTES_MAX, HEAD_BYTES, Head, Lengths,
-    Reply, Request, crc32c, reply_flag, request_flag,
+    Reply, Request, reply_flag, request_flag,
 };
 pub use greeting::{Challenge, Hello, Proof, Refusal, RefusalReason, Welcome, welcome_flag};
 pub use id::{

@@ -38,7 +38,7 @@ const EDGES: [(&str, &[&str]); 14] = [
 ];
 
 /// What a brain may use from outside.
-const BRAIN_DEPENDENCIES: [&str; 4] = ["hashbrown", "crc", "hmac", "sha2"];
+const BRAIN_DEPENDENCIES: [&str; 5] = ["hashbrown", "crc", "crc-fast", "hmac", "sha2"];
 
 /// Runs the chore alone.
 pub(crate) fn run_alone() -> Result<()> {
