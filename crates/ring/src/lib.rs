@@ -14,6 +14,7 @@
 
 mod abi;
 mod buffer;
+mod cache;
 mod clock;
 mod config;
 mod conn;
