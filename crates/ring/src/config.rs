@@ -94,8 +94,15 @@ pub struct Config {
     pub log: Option<LogFile>,
     /// The directory that holds the objects.
     pub store: Option<OwnedFd>,
+    /// Every bulk read from an object has a checksum, so it is read into memory. Without, large
+    /// ones are sent from the page cache as they lie there and have none, unless the ring answers a
+    /// kernel.
+    pub checksum_reads: bool,
     /// The kernel's file system requests.
     pub kernel: Option<KernelChannel>,
+    /// Where the kernel's own threads for this ring may run, which do what would block; empty:
+    /// where the calling thread may. A pinned lane names here what it had before it was pinned.
+    pub worker_cores: Vec<u16>,
     /// Limits.
     pub limits: Limits,
     /// For tests.
@@ -118,7 +125,9 @@ impl Config {
             server: None,
             log: None,
             store: None,
+            checksum_reads: false,
             kernel: None,
+            worker_cores: Vec::new(),
             limits: Limits::default(),
             fault: None,
             say: Box::new(say_to_stderr),
@@ -164,6 +173,12 @@ pub struct Counters {
     pub out_bytes: u64,
     /// Sends and gathered sends.
     pub send_count: u64,
+    /// sendfile calls.
+    pub sendfile_count: u64,
+    /// Bytes that left by sendfile; also in [`Self::out_bytes`].
+    pub sendfile_bytes: u64,
+    /// System calls that the lane's thread made itself, other than io_uring_enter.
+    pub syscall_count: u64,
     /// Connections closed for a breach.
     pub breach_count: u64,
     /// Connections refused because there were too many.

@@ -2,7 +2,7 @@
 //!
 //! They receive, cut frames, check the bulk's checksum, send one wave a turn and close in order.
 //! What a frame means is the brain's. Invariants: a connection has at most one receive and one
-//! send in flight; its slot is used again only when none is; a [`ConnId`] names one connection for
+//! send (or wait for room) in flight; its slot is used again only when none is; a [`ConnId`] names one connection for
 //! ever.
 //!
 //! ```text
@@ -12,6 +12,7 @@
 //! ```
 
 mod recv;
+mod sendfile;
 
 use crate::config::Limits;
 use crate::driver::{Kind, Op, Token};
@@ -68,6 +69,10 @@ struct Conn {
     touched: bool,
     recv_armed: bool,
     send_armed: bool,
+    /// It waits for the socket to have room.
+    writable_armed: bool,
+    /// Calls on the socket do not wait. Sends and receives of the ring do not care.
+    nonblocking: bool,
     /// The last send did not wholly fit into the socket: the next one waits for room.
     crowded: bool,
     connect_armed: bool,
@@ -79,7 +84,7 @@ struct Conn {
 
 impl Conn {
     const fn is_armed(&self) -> bool {
-        self.recv_armed || self.send_armed || self.connect_armed
+        self.recv_armed || self.send_armed || self.writable_armed || self.connect_armed
     }
 
     fn raw(&self) -> RawFd {
@@ -201,6 +206,8 @@ impl Conns {
             touched: false,
             recv_armed: false,
             send_armed: false,
+            writable_armed: false,
+            nonblocking: false,
             crowded: false,
             connect_armed: false,
             inbox: Inbox::default(),
@@ -380,9 +387,13 @@ impl Conns {
     fn arm_send(&mut self, index: u32, tools: &mut Tools) {
         let conn = self.conn(index);
         let sends = matches!(conn.state, State::Open | State::Closing { .. });
-        if !sends || conn.send_armed {
+        if !sends || conn.send_armed || conn.writable_armed {
             return;
         }
+        if !self.send_files(index, tools) {
+            return;
+        }
+        let conn = self.conn(index);
         // A closing connection waits for its last send, and must be woken by it.
         let at_once = !conn.crowded && matches!(conn.state, State::Open);
         if let Some(op) = conn.outbox.next(conn.raw(), at_once, &mut tools.pool) {
@@ -511,6 +522,9 @@ impl Conns {
         }
         if conn.send_armed {
             tools.driver.cancel(Token::new(Kind::Send, index));
+        }
+        if conn.writable_armed {
+            tools.driver.cancel(Token::new(Kind::Writable, index));
         }
         if conn.connect_armed {
             tools.driver.cancel(Token::new(Kind::Connect, index));

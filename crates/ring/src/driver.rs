@@ -24,6 +24,7 @@ pub(crate) enum Kind {
     Wake,
     Recv,
     Send,
+    Writable,
     Connect,
     LogWrite,
     LogReserve,
@@ -33,12 +34,13 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::Cancel,
         Self::Accept,
         Self::Wake,
         Self::Recv,
         Self::Send,
+        Self::Writable,
         Self::Connect,
         Self::LogWrite,
         Self::LogReserve,
@@ -149,6 +151,10 @@ pub(crate) enum Op {
     Readable {
         file: RawFd,
     },
+    /// Completes when the socket has room again, or is broken.
+    Writable {
+        socket: RawFd,
+    },
     /// FUSE over io_uring; `iovecs` are two.
     Kernel {
         file: RawFd,
@@ -214,6 +220,19 @@ impl Driver {
             enter_count: 0,
             truncates,
         })
+    }
+
+    /// Where the kernel's threads for this ring may run.
+    pub(crate) fn work_on(&self, cores: &[u16]) -> io::Result<()> {
+        // SAFETY: a set of cores is plain bits; none set is a valid one.
+        let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+        for core in cores.iter().map(|core| usize::from(*core)) {
+            if core < 8 * size_of::<libc::cpu_set_t>() {
+                // SAFETY: the set is ours and has a bit of that number.
+                unsafe { libc::CPU_SET(core, &mut set) };
+            }
+        }
+        self.ring.submitter().register_iowq_aff(&set)
     }
 
     /// Whether [`Op::Truncate`] exists (Linux 6.9).
@@ -434,6 +453,9 @@ fn entry_of(op: Op) -> squeue::Entry128 {
         Op::Remove { dir, path } => opcode::UnlinkAt::new(Fd(dir), path).build(),
         Op::Readable { file } => {
             opcode::PollAdd::new(Fd(file), u32::from(libc::POLLIN.unsigned_abs())).build()
+        }
+        Op::Writable { socket } => {
+            opcode::PollAdd::new(Fd(socket), u32::from(libc::POLLOUT.unsigned_abs())).build()
         }
         Op::Kernel { file, command, iovecs, body } => {
             return kernel_entry(file, command, iovecs, body);

@@ -128,7 +128,7 @@ impl Classic {
         let small_bytes = if has_data { args_bytes } else { request_bytes };
         let bulk = has_data.then(|| {
             let data = &request[args_bytes..];
-            let crc32c = wire::crc32c(data);
+            let crc32c = Some(wire::crc32c(data));
             Bulk { buf, start: u32_of(args_bytes), bulk_bytes: u32_of(data.len()), crc32c }
         });
         let request = tools.arena.put(&request[..small_bytes]);

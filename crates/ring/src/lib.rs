@@ -15,6 +15,7 @@
 mod abi;
 pub mod bare;
 mod buffer;
+mod cache;
 mod clock;
 mod config;
 mod conn;

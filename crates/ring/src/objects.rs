@@ -13,6 +13,7 @@ use door::{Errno, Event, Object, StoreSpace, Ticket};
 use rustix::fs::fstatvfs;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
 
 /// Whether an object's file is open.
 pub(crate) enum FileState {
@@ -21,12 +22,12 @@ pub(crate) enum FileState {
     /// The front job is opening it.
     Opening,
     /// Here it is.
-    Open(OwnedFd),
+    Open(Arc<OwnedFd>),
 }
 
 /// What is known of an object.
 pub(crate) struct OpenObject {
-    object: Object,
+    pub(crate) object: Object,
     pub(crate) file: FileState,
     /// Its directory entry is known to be durable.
     pub(crate) entry_durable: bool,
@@ -41,6 +42,8 @@ pub(crate) struct OpenObject {
 /// All objects of a lane.
 pub(crate) struct Objects {
     pub(crate) dir: OwnedFd,
+    /// Large reads may stay in the file.
+    pub(crate) lends: bool,
     open_count_max: usize,
     slots: Vec<Option<OpenObject>>,
     free: Vec<u32>,
@@ -60,9 +63,10 @@ pub(crate) struct Objects {
 }
 
 impl Objects {
-    pub(crate) fn new(dir: OwnedFd, open_count_max: usize) -> Self {
+    pub(crate) fn new(dir: OwnedFd, open_count_max: usize, lends: bool) -> Self {
         Self {
             dir,
+            lends,
             open_count_max: open_count_max.max(1),
             slots: Vec::new(),
             free: Vec::new(),

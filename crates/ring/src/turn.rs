@@ -109,12 +109,15 @@ impl Ring {
             now: clock.read(),
             fault: config.fault,
         };
+        work_on(&tools.driver, config.worker_cores)?;
         let open_count_max = config.limits.open_object_count_max;
+        // What answers a kernel is copied into its request, so it must be in memory.
+        let lends = !config.checksum_reads && config.kernel.is_none();
         let parts = Parts {
             conns: Conns::new(config.limits, config.server),
             listener: config.listener.map(Listener::new),
             log: config.log.map(|log| Log::new(log, &mut tools)),
-            objects: config.store.map(|dir| Objects::new(dir, open_count_max)),
+            objects: config.store.map(|dir| Objects::new(dir, open_count_max, lends)),
             kernel: config.kernel.map(Kernel::new).transpose()?,
             post,
             knock: Knock { armed: false, count: Box::new([0; 8]) },
@@ -149,7 +152,8 @@ impl Ring {
         talk(&mut Turn { now: tools.now, arena: &mut tools.arena, actions })
     }
 
-    /// The bytes of a bulk whose buffer somebody holds.
+    /// The bytes of a bulk whose buffer somebody holds. They must be in memory: a bulk without
+    /// checksum that was read from an object is not.
     #[must_use]
     pub fn bulk_bytes(&self, bulk: Bulk) -> &[u8] {
         self.parts.tools.bulk_bytes(bulk)
@@ -163,7 +167,7 @@ impl Ring {
         let buf = tools.pool.take(bytes.len())?;
         tools.pool.bytes_mut(buf, 0, bytes.len()).copy_from_slice(bytes);
         let bulk_bytes = crate::number::u32_of(bytes.len());
-        Some(Bulk { buf, start: 0, bulk_bytes, crc32c: wire::crc32c(bytes) })
+        Some(Bulk { buf, start: 0, bulk_bytes, crc32c: Some(wire::crc32c(bytes)) })
     }
 
     /// What it has done so far.
@@ -190,6 +194,14 @@ impl Ring {
     pub fn stopper(&self) -> Stopper {
         self.parts.post.stopper()
     }
+}
+
+fn work_on(driver: &Driver, cores: Vec<u16>) -> io::Result<()> {
+    let cores = if cores.is_empty() { crate::pin::usable_cores()? } else { cores };
+    // Refused where a container allows fewer cores than the process was told; the kernel's threads
+    // then run on those.
+    driver.work_on(&cores).ok();
+    Ok(())
 }
 
 fn lonely_post() -> io::Result<Post> {
@@ -321,6 +333,7 @@ impl Parts {
         match kind {
             Kind::Recv => self.conns.on_recv(index, result, tools),
             Kind::Send => self.conns.on_send(index, result, tools),
+            Kind::Writable => self.conns.on_writable(index, tools),
             Kind::Connect => self.conns.on_connect(index, result, tools),
             Kind::Accept => self.on_accept(completion),
             Kind::Wake => self.knock.armed = false,
@@ -491,7 +504,9 @@ impl Parts {
             // Sister lanes do not tell when they have room again.
             let retry_ns =
                 if self.post.is_waiting() { LETTER_RETRY_MS * 1_000_000 } else { left_ns };
-            self.tools.driver.enter(Wait::Ns(retry_ns.min(left_ns)))?;
+            let ready = self.conns.is_ready();
+            let wait = if ready { Wait::No } else { Wait::Ns(retry_ns.min(left_ns)) };
+            self.tools.driver.enter(wait)?;
             self.dispatch();
             self.flush();
         }
