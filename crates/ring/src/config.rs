@@ -96,6 +96,9 @@ pub struct Config {
     pub store: Option<OwnedFd>,
     /// The kernel's file system requests.
     pub kernel: Option<KernelChannel>,
+    /// How long the lane looks out for more work before it sleeps, in microseconds, at most 1000;
+    /// 0: not at all.
+    pub spin_us: u32,
     /// Limits.
     pub limits: Limits,
     /// For tests.
@@ -119,6 +122,7 @@ impl Config {
             log: None,
             store: None,
             kernel: None,
+            spin_us: 0,
             limits: Limits::default(),
             fault: None,
             say: Box::new(say_to_stderr),
@@ -150,10 +154,23 @@ pub struct Counters {
     pub turn_count: u64,
     /// io_uring_enter calls.
     pub enter_count: u64,
+    /// All other system calls that the lane's thread made itself in its turns; not those of the
+    /// allocator and of [`Config::say`].
+    pub syscall_count: u64,
+    /// Clock readings, of either clock.
+    pub clock_read_count: u64,
+    /// Times that the lane looked out for more work before it would have slept.
+    pub spin_count: u64,
+    /// Of them, those that found some.
+    pub spin_hit_count: u64,
     /// Events handed to the brain.
     pub event_count: u64,
     /// Sister lanes woken.
     pub wake_count: u64,
+    /// Letters read from sister lanes.
+    pub letter_in_count: u64,
+    /// Letters written to sister lanes.
+    pub letter_out_count: u64,
     /// Frames received.
     pub frame_in_count: u64,
     /// Frames queued for sending.
