@@ -97,6 +97,15 @@ pub(crate) struct SecretFile {
     pub(crate) secret_file: Option<PathBuf>,
 }
 
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct Spin {
+    /// Microseconds that a lane looks out for more work before it sleeps, up to 1000: shorter
+    /// answers for processor time
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=1000))]
+    pub(crate) spin_us: u32,
+}
+
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Up {
     /// Where to mount; made if missing, must be empty
@@ -110,6 +119,8 @@ pub(crate) struct Up {
     /// Lanes (pinned threads) of the server and of the mount [default: one per core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) lanes: Option<u16>,
+    #[command(flatten)]
+    pub(crate) spin: Spin,
     /// Go to the background once everything runs; a log file is kept beside the store
     #[arg(short = 'd', long)]
     pub(crate) detach: bool,
@@ -134,6 +145,8 @@ pub(crate) struct Serve {
     /// Lanes (pinned threads) [default: one per core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) lanes: Option<u16>,
+    #[command(flatten)]
+    pub(crate) spin: Spin,
     #[command(flatten)]
     pub(crate) secret: SecretFile,
     /// A further export; with =no-root-squash its clients' root acts as root. The default export
@@ -165,6 +178,8 @@ pub(crate) struct Mount {
     /// Lanes (pinned threads) [default: one per core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) lanes: Option<u16>,
+    #[command(flatten)]
+    pub(crate) spin: Spin,
     /// Go to the background once mounted
     #[arg(short = 'd', long)]
     pub(crate) detach: bool,

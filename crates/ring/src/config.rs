@@ -103,6 +103,9 @@ pub struct Config {
     /// Where the kernel's own threads for this ring may run, which do what would block; empty:
     /// where the calling thread may. A pinned lane names here what it had before it was pinned.
     pub worker_cores: Vec<u16>,
+    /// How long the lane looks out for more work before it sleeps, in microseconds, at most 1000;
+    /// 0: not at all.
+    pub spin_us: u32,
     /// Limits.
     pub limits: Limits,
     /// For tests.
@@ -128,6 +131,7 @@ impl Config {
             checksum_reads: false,
             kernel: None,
             worker_cores: Vec::new(),
+            spin_us: 0,
             limits: Limits::default(),
             fault: None,
             say: Box::new(say_to_stderr),
@@ -159,10 +163,23 @@ pub struct Counters {
     pub turn_count: u64,
     /// io_uring_enter calls.
     pub enter_count: u64,
+    /// All other system calls that the lane's thread made itself in its turns; not those of the
+    /// allocator and of [`Config::say`].
+    pub syscall_count: u64,
+    /// Clock readings, of either clock.
+    pub clock_read_count: u64,
+    /// Times that the lane looked out for more work before it would have slept.
+    pub spin_count: u64,
+    /// Of them, those that found some.
+    pub spin_hit_count: u64,
     /// Events handed to the brain.
     pub event_count: u64,
     /// Sister lanes woken.
     pub wake_count: u64,
+    /// Letters read from sister lanes.
+    pub letter_in_count: u64,
+    /// Letters written to sister lanes.
+    pub letter_out_count: u64,
     /// Frames received.
     pub frame_in_count: u64,
     /// Frames queued for sending.

@@ -11,6 +11,7 @@
 //!                 └──▶ Dead (ended, failed, breach: completions are awaited)
 //! ```
 
+mod deadline;
 mod recv;
 mod sendfile;
 
@@ -34,7 +35,6 @@ const INDEX_BITS: u32 = 20;
 /// How long a closed connection may take to send what is queued.
 const CLOSE_MS_MAX: u64 = 1000;
 const CANCELLED: Errno = Errno(125);
-const TIMED_OUT: Errno = Errno(110);
 /// The socket has no room.
 const FULL: Errno = Errno(11);
 const BROKEN_PIPE: Errno = Errno(32);
@@ -130,6 +130,7 @@ impl Conns {
 
     /// The listening socket gave a connection.
     pub(crate) fn accepted(&mut self, socket: OwnedFd, tools: &mut Tools) {
+        tools.counters.syscall_count += 1; // Its delay is set, or it is closed.
         if self.is_full() {
             tools.counters.refused_count += 1;
             return;
@@ -141,6 +142,7 @@ impl Conns {
 
     /// A sister lane handed a connection over.
     pub(crate) fn adopt(&mut self, socket: OwnedFd, hello: &[u8], tools: &mut Tools) {
+        tools.counters.syscall_count += 1; // As above.
         if self.is_full() {
             tools.counters.refused_count += 1;
             return;
@@ -164,6 +166,7 @@ impl Conns {
                 return;
             }
         };
+        tools.counters.syscall_count += 2; // It was made, and its delay is set.
         let index = self.add(socket, State::Connecting { ticket });
         let conn = self.conn(index);
         let address = conn.address.insert(Box::new(address));
@@ -220,11 +223,6 @@ impl Conns {
 
     fn is_full(&self) -> bool {
         self.live_count >= self.limits.conn_count_max.min(1 << INDEX_BITS)
-    }
-
-    fn greet_until(&mut self, index: u32, now: Mono) {
-        let id = self.conn(index).id;
-        self.greeting.push_back((now.after_ms(self.limits.greeting_ms_max), id));
     }
 
     // --- what the brain asks ---------------------------------------------------------------------
@@ -409,6 +407,7 @@ impl Conns {
             if !std::mem::replace(shut, true)
                 && let Some(socket) = &conn.socket
             {
+                tools.counters.syscall_count += 1;
                 // Fails when the peer is gone already, which is as good.
                 shutdown(socket, Shutdown::Write).ok();
             }
@@ -460,30 +459,6 @@ impl Conns {
         // SAFETY: inbox and buffer belong to the connection and stay in place and untouched until
         // the completion, before which the slot is not buried.
         unsafe { tools.driver.queue(Token::new(Kind::Recv, index), op) };
-    }
-
-    /// The next time at which something here is due.
-    pub(crate) fn deadline(&self) -> Option<Mono> {
-        let closing = self.closing.front().map(|(at, _)| *at);
-        let greeting = self.greeting.front().map(|(at, _)| *at);
-        [closing, greeting].into_iter().flatten().min()
-    }
-
-    /// Ends what has taken too long.
-    pub(crate) fn expire(&mut self, tools: &mut Tools) {
-        let now = tools.now.mono;
-        while let Some((_, id)) = self.closing.pop_front_if(|(at, _)| *at <= now) {
-            if let Some(index) = self.index_of(id) {
-                self.kill(index, tools);
-            }
-        }
-        while let Some((_, id)) = self.greeting.pop_front_if(|(at, _)| *at <= now) {
-            if let Some(index) = self.open_index(id)
-                && !self.conn(index).admitted
-            {
-                self.fail(index, CloseReason::Failed(TIMED_OUT), tools);
-            }
-        }
     }
 
     /// Whether something is queued for sending anywhere.
@@ -541,6 +516,7 @@ impl Conns {
     fn bury(&mut self, index: u32, tools: &mut Tools) {
         let Some(mut conn) = self.slots[index as usize].take() else { return };
         assert!(!conn.is_armed(), "the kernel still works for this connection");
+        tools.counters.syscall_count += u64::from(conn.socket.is_some()); // Its close.
         conn.outbox.clear(&mut tools.pool);
         if let Some(incoming) = conn.incoming {
             tools.pool.release(incoming.buf);

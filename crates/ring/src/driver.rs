@@ -197,12 +197,18 @@ pub(crate) struct Driver {
     in_flight_count: usize,
     enter_count: u64,
     truncates: bool,
+    /// The kernel says in memory when it has something to do for us.
+    polls: bool,
 }
 
 impl Driver {
-    /// Sets the ring up for the calling thread.
-    pub(crate) fn new() -> io::Result<Self> {
-        let ring = IoUring::<squeue::Entry128, cqueue::Entry>::builder()
+    /// Sets the ring up for the calling thread. `polls`: for [`Self::poll`].
+    pub(crate) fn new(polls: bool) -> io::Result<Self> {
+        let mut builder = IoUring::<squeue::Entry128, cqueue::Entry>::builder();
+        if polls {
+            builder.setup_taskrun_flag();
+        }
+        let ring = builder
             .setup_single_issuer()
             .setup_defer_taskrun()
             .setup_cqsize(COMPLETION_COUNT)
@@ -219,6 +225,7 @@ impl Driver {
             in_flight_count: 0,
             enter_count: 0,
             truncates,
+            polls,
         })
     }
 
@@ -287,9 +294,36 @@ impl Driver {
         self.known.push(Completion { token, result, more: false });
     }
 
-    /// Submits what was queued, waits for a completion if asked to: one system call.
+    /// Looks out for completions without a system call and without a clock, as far as memory tells
+    /// of them, and for what else may come. Whether anything came within so many rounds.
+    pub(crate) fn poll(&mut self, round_count: u64, mut comes: impl FnMut() -> bool) -> bool {
+        for _ in 0..round_count {
+            if self.is_pending() || comes() {
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+        false
+    }
+
+    /// Whether the kernel has completions, or would have some if it were entered.
+    pub(crate) fn is_pending(&mut self) -> bool {
+        self.wants_enter() || !self.ring.completion().is_empty()
+    }
+
+    /// Whether the kernel has to be entered before its completions are seen.
+    fn wants_enter(&mut self) -> bool {
+        let submission = self.ring.submission();
+        submission.taskrun() || submission.cq_overflow()
+    }
+
+    /// Submits what was queued, waits for a completion if asked to: one system call, or none when
+    /// nothing is to be submitted, to be done or to be waited for.
     pub(crate) fn enter(&mut self, wait: Wait) -> io::Result<()> {
         let submit_count = u32_of(self.ring.submission().len());
+        if self.polls && wait == Wait::No && submit_count == 0 && !self.wants_enter() {
+            return Ok(());
+        }
         let timespec;
         let mut args = SubmitArgs::new();
         let want_count = match wait {

@@ -191,6 +191,7 @@ impl Job {
     fn begin(&mut self, token: Token, objects: &mut Objects, tools: &mut Tools) -> bool {
         if let JobKind::Remove { .. } = self.kind {
             // Closed first: the kernel then frees the blocks in the unlink, off this thread.
+            objects.slot(self.object_index).file.count_close(tools);
             objects.slot(self.object_index).file = FileState::Unknown;
             objects.slot(self.object_index).entry_durable = false;
             return self.go(Step::Unlink, token, objects, tools);
@@ -252,6 +253,7 @@ impl Job {
             }
             JobKind::Truncate { size_bytes, .. } if !tools.driver.truncates() => {
                 self.keep_lent(size_bytes..u64::MAX, objects, tools);
+                tools.counters.syscall_count += 1;
                 let result =
                     borrowed(objects, self.object_index, |file| ftruncate(file, size_bytes));
                 match result {
@@ -265,6 +267,7 @@ impl Job {
             }
             JobKind::Sync { .. } => self.go(Step::Sync, token, objects, tools),
             JobKind::Stat { ticket } => {
+                tools.counters.syscall_count += 1;
                 let result = borrowed(objects, self.object_index, look).map(Some);
                 tools.events.push(Event::ObjectStat { ticket, result });
                 true
@@ -350,6 +353,7 @@ impl Job {
     ) -> bool {
         match outcome {
             Ok(dir) => {
+                tools.counters.syscall_count += 1; // Its close.
                 self.dir = Some(owned(dir));
                 self.go(Step::SyncDir(level), token, objects, tools)
             }

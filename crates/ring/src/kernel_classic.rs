@@ -100,6 +100,7 @@ impl Classic {
                 return Life::On;
             };
             let room = tools.pool.bytes_mut(buf, 0, BUFFER_BYTES_MAX);
+            tools.counters.syscall_count += 1;
             match rustix::io::read(&self.device, room) {
                 Ok(request_bytes) => self.take(buf, request_bytes, tools),
                 Err(Errno::AGAIN) => {
@@ -164,6 +165,7 @@ impl Classic {
         let header = out_header(unique, answer.status, u32_of(payload.len() + data.len()));
         let pieces = [IoSlice::new(&header), IoSlice::new(payload), IoSlice::new(data)];
         let written = rustix::io::writev(&self.device, &pieces);
+        tools.counters.syscall_count += 1;
         if let Some(buf) = buf {
             tools.pool.release(buf);
         }

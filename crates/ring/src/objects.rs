@@ -25,6 +25,13 @@ pub(crate) enum FileState {
     Open(Arc<OwnedFd>),
 }
 
+impl FileState {
+    /// An open file is about to be closed by being dropped, which is a system call.
+    pub(crate) fn count_close(&self, tools: &mut Tools) {
+        tools.counters.syscall_count += u64::from(matches!(self, Self::Open(_)));
+    }
+}
+
 /// What is known of an object.
 pub(crate) struct OpenObject {
     pub(crate) object: Object,
@@ -81,7 +88,8 @@ impl Objects {
     }
 
     /// Space under the store.
-    pub(crate) fn space(&self, ticket: Ticket) -> Event {
+    pub(crate) fn space(&self, ticket: Ticket, tools: &mut Tools) -> Event {
+        tools.counters.syscall_count += 1;
         let result = fstatvfs(&self.dir).map_err(errno_of).map(|found| StoreSpace {
             total_bytes: found.f_blocks.saturating_mul(found.f_frsize),
             free_bytes: found.f_bfree.saturating_mul(found.f_frsize),
@@ -92,7 +100,7 @@ impl Objects {
 
     /// Begins something.
     pub(crate) fn begin(&mut self, object: Object, kind: JobKind, tools: &mut Tools) {
-        let object_index = self.slot_of(object);
+        let object_index = self.slot_of(object, tools);
         let job = Job::new(kind, object_index, ObjectPath::new(object));
         let job = match self.spare.pop() {
             Some(mut spare) => {
@@ -176,14 +184,14 @@ impl Objects {
 
     // --- slots -----------------------------------------------------------------------------------
 
-    fn slot_of(&mut self, object: Object) -> u32 {
+    fn slot_of(&mut self, object: Object, tools: &mut Tools) -> u32 {
         if let Some(index) = self.by_object.get(&object) {
             let index = *index;
             self.slot(index).used = true;
             return index;
         }
         if self.by_object.len() >= self.open_count_max {
-            self.forget_one();
+            self.forget_one(tools);
         }
         let slot = Some(OpenObject {
             object,
@@ -209,7 +217,7 @@ impl Objects {
     }
 
     /// Closes an object that was not used lately. Those with jobs stay, be they as many as may be.
-    fn forget_one(&mut self) {
+    fn forget_one(&mut self, tools: &mut Tools) {
         for _ in 0..2 * self.slots.len() {
             self.hand = (self.hand + 1) % self.slots.len();
             let Some(slot) = self.slots[self.hand].as_mut() else { continue };
@@ -218,6 +226,7 @@ impl Objects {
                 continue;
             }
             self.by_object.remove(&slot.object);
+            slot.file.count_close(tools);
             self.slots[self.hand] = None;
             self.free.push(u32_of(self.hand));
             return;

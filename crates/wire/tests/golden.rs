@@ -165,6 +165,15 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
             conn_count: 9,
             breach_count: 10,
             inode_count: 11,
+            cpu_ns: 12,
+            voluntary_switch_count: 13,
+            involuntary_switch_count: 14,
+            syscall_count: 15,
+            clock_read_count: 16,
+            letter_out_count: 17,
+            send_count: 18,
+            spin_count: 19,
+            spin_hit_count: 20,
         }
         .to_bytes()
     });
