@@ -4,7 +4,7 @@
 use crate::getattr::refuse_hops;
 use crate::load::Work;
 use crate::plan::Dirs;
-use crate::race::{Finished, Race, hold_against_best};
+use crate::race::{Race, hold_against_best};
 use crate::report::Progress;
 use crate::row::Row;
 use crate::samples::Compare;
@@ -44,12 +44,10 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
             let ours = race.enter(&server, name("create"), *shape, |_| Ok(create(&parents)))?;
             race.hold(ours, limit, Compare::ops(client_count));
         }
-        let mut finished = race.run(&Progress::new(NAME))?;
-        refuse_hops(&finished)?;
-        hold_against_best(&mut finished, |row| {
-            row.ops_per_s.filter(|_| row.row.starts_with(NAME))
-        });
-        rows.extend(finished.into_iter().map(|Finished { row, .. }| row));
+        let mut raced = race.run(&Progress::new(NAME))?;
+        refuse_hops(&raced)?;
+        hold_against_best(&mut raced, |row| row.ops_per_s.filter(|_| row.row.starts_with(NAME)));
+        rows.extend(raced);
     }
     Ok(rows)
 }

@@ -4,14 +4,13 @@
 use crate::echo;
 use crate::limit::Limit;
 use crate::load::Work;
-use crate::race::{Finished, Race, hold_against_best};
+use crate::race::{Race, hold_against_best};
 use crate::report::Progress;
 use crate::row::Row;
 use crate::samples::{Compare, number};
 use crate::server::{Home, Server};
 use crate::usage::Usage;
 use anyhow::{Context as _, Result, bail};
-use std::path::Path;
 use std::time::{Duration, Instant};
 use wire::InodeNo;
 
@@ -36,16 +35,14 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
             Limited::Echo(echo) => race.enter(echo, name("echo"), shape, |_| Ok(echo::GETATTR))?,
             Limited::Ping => race.enter(&server, name("ping"), shape, |_| Ok(Work::Ping))?,
         };
-        let index =
-            race.enter(&server, name("getattr"), shape, |_| Ok(Work::Getattr { inode }))?;
+        let index = race.enter(&server, name("getattr"), shape, |_| Ok(Work::Getattr { inode }))?;
         race.hold(index, beside, Compare::ops(client_count));
         ours.push(index);
     }
-    let mut finished = race.run(&Progress::new(NAME))?;
-    refuse_hops(&finished)?;
+    let mut rows = race.run(&Progress::new(NAME))?;
+    refuse_hops(&rows)?;
     let flat = |row: &Row| row.ops_per_s.filter(|_| row.depth == Some(1) && is_ours(row));
-    hold_against_best(&mut finished, flat);
-    let mut rows: Vec<Row> = finished.into_iter().map(|Finished { row, .. }| row).collect();
+    hold_against_best(&mut rows, flat);
     if server.pid().is_some() {
         rows.push(idle(home, &server)?);
     }
@@ -85,8 +82,8 @@ fn make_file(server: &Server) -> Result<InodeNo> {
 }
 
 /// A request that is sent to the lane that owns its shard never leaves it.
-pub(crate) fn refuse_hops(finished: &[Finished]) -> Result<()> {
-    for Finished { row, .. } in finished {
+pub(crate) fn refuse_hops(rows: &[Row]) -> Result<()> {
+    for row in rows {
         if row.hops_per_op.is_some_and(|hops| hops > 0.0) {
             bail!("{} {}: requests travelled between lanes, which must not be", row.bench, row.row);
         }

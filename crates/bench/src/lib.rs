@@ -52,6 +52,17 @@ impl Bench {
     /// All, in the order in which they build on each other.
     pub const ALL: [Self; 4] = [Self::Echo, Self::Getattr, Self::Create, Self::Stream];
 
+    /// What it measures, in a line.
+    #[must_use]
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::Echo => "echo: a getattr's frames through a lane without a file system",
+            Self::Getattr => "getattr: the attributes of one file, without a client's cache",
+            Self::Create => "create: new files, durable when they are acknowledged",
+            Self::Stream => "stream: large reads and durable writes",
+        }
+    }
+
     /// Runs it.
     ///
     /// # Errors

@@ -81,7 +81,11 @@ pub fn run_limit(arguments: &[String]) -> Result<()> {
                 .context("the bare loop failed")
         }
         Limit::Echo => echo::run(listener),
-        Limit::Sendfile { file, piece_bytes } => bulk::run(listener, &file, piece_bytes, bulk::Way::Out),
-        Limit::RecvWrite { file, piece_bytes } => bulk::run(listener, &file, piece_bytes, bulk::Way::In),
+        Limit::Sendfile { file, piece_bytes } => {
+            bulk::run(listener, &file, piece_bytes, bulk::Way::Out)
+        }
+        Limit::RecvWrite { file, piece_bytes } => {
+            bulk::run(listener, &file, piece_bytes, bulk::Way::In)
+        }
     }
 }

@@ -276,6 +276,7 @@ impl Load {
 }
 
 impl Brain for Load {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "whatever else comes is an error")]
     fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
         match event {
             Event::Frame { conn, frame, bulk } => {

@@ -31,7 +31,8 @@ impl Machine {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let name = cpuinfo.lines().find_map(|line| line.strip_prefix("model name"));
         let name = name.and_then(|rest| rest.split_once(':')).map_or("unknown", |(_, name)| name);
-        let build = if cfg!(debug_assertions) { "debug build: not for measuring" } else { "release" };
+        let build =
+            if cfg!(debug_assertions) { "debug build: not for measuring" } else { "release" };
         let shared = if cores.server.contains(&cores.generator) { ", SHARED" } else { "" };
         let listed: Vec<String> = cores.server.iter().map(u16::to_string).collect();
         Self {
@@ -71,7 +72,7 @@ fn file_system(dir: &Path) -> String {
     ];
     match statfs(dir) {
         Ok(found) => {
-            let known = NAMES.iter().find(|(magic, _)| *magic == i64::from(found.f_type));
+            let known = NAMES.iter().find(|(magic, _)| *magic == found.f_type);
             known.map_or_else(|| format!("{:#x}", found.f_type), |(_, name)| (*name).to_owned())
         }
         Err(error) => format!("unknown ({error})"),

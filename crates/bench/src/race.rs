@@ -1,6 +1,6 @@
 //! Entrants that run in turn, each a load on a server, and the rows that come of it.
 
-use crate::generator::{Generator, Sample};
+use crate::generator::Generator;
 use crate::load::Work;
 use crate::report::Progress;
 use crate::rounds::alternate;
@@ -21,12 +21,6 @@ pub(crate) struct Entrant {
 pub(crate) struct Race<'a> {
     home: &'a Home,
     entrants: Vec<Entrant>,
-}
-
-/// A row and the repetitions it was made of.
-pub(crate) struct Finished {
-    pub(crate) row: Row,
-    pub(crate) samples: Vec<Sample>,
 }
 
 impl<'a> Race<'a> {
@@ -64,12 +58,12 @@ impl<'a> Race<'a> {
     ///
     /// # Errors
     /// The first that goes wrong.
-    pub(crate) fn run(mut self, progress: &Progress) -> Result<Vec<Finished>> {
+    pub(crate) fn run(mut self, progress: &Progress) -> Result<Vec<Row>> {
         let options = &self.home.options;
         let entrants = &mut self.entrants;
         let round_count = options.round_count;
         progress.begin(entrants.len() * round_count);
-        let mut samples = alternate(entrants.len(), round_count, |index, _| {
+        let samples = alternate(entrants.len(), round_count, |index, _| {
             let Entrant { row, generator, .. } = &mut entrants[index];
             progress.step(&row.row);
             generator.measure(options).with_context(|| format!("{}: {}", row.bench, row.row))
@@ -86,8 +80,7 @@ impl<'a> Race<'a> {
                 compare(&mut entrants[index].row, &samples[index], limit, by);
             }
         }
-        let rows = self.entrants.into_iter().map(|entrant| entrant.row);
-        Ok(rows.zip(samples.drain(..)).map(|(row, samples)| Finished { row, samples }).collect())
+        Ok(self.entrants.into_iter().map(|entrant| entrant.row).collect())
     }
 }
 
@@ -102,12 +95,11 @@ fn note_busy(row: &mut Row) {
 }
 
 /// Holds rates against the best of those with at most 64 clients.
-pub(crate) fn hold_against_best(finished: &mut [Finished], of: impl Fn(&Row) -> Option<f64>) {
+pub(crate) fn hold_against_best(rows: &mut [Row], of: impl Fn(&Row) -> Option<f64>) {
     const CLIENT_COUNT_MAX: u32 = 64;
     let few = |row: &&Row| row.clients.is_some_and(|count| count <= CLIENT_COUNT_MAX);
-    let rows = finished.iter().map(|finished| &finished.row);
-    let best = rows.filter(few).filter_map(&of).fold(0.0, f64::max);
-    for Finished { row, .. } in finished {
+    let best = rows.iter().filter(few).filter_map(&of).fold(0.0, f64::max);
+    for row in rows {
         row.ratio_to_best = of(row).filter(|_| best > 0.0).map(|rate| rate / best);
     }
 }

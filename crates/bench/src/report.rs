@@ -41,7 +41,7 @@ pub fn table(rows: &[Row]) -> String {
         COLUMNS.iter().filter(|(.., of)| rows.iter().any(|row| of(row).is_some())).collect();
     let noted = rows.iter().any(|row| row.note.is_some());
     let mut table = Table::new();
-    table.load_preset(ASCII_MARKDOWN).set_content_arrangement(ContentArrangement::Disabled);
+    table.load_style(ASCII_MARKDOWN).set_content_arrangement(ContentArrangement::Disabled);
     let mut header = vec!["row".to_owned()];
     header.extend(used.iter().map(|(title, ..)| (*title).to_owned()));
     if noted {

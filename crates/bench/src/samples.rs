@@ -1,8 +1,8 @@
 //! From repetitions to a row: medians, percentiles over all of them, ratios pair by pair.
 
 use crate::generator::Sample;
-use crate::row::Row;
 use crate::rounds::{median, spread};
+use crate::row::Row;
 use hdrhistogram::Histogram;
 
 /// Which cost a row is compared by.

@@ -3,7 +3,7 @@
 
 use crate::limit::Limit;
 use crate::load::{Pieces, Work};
-use crate::race::{Finished, Race, hold_against_best};
+use crate::race::{Race, hold_against_best};
 use crate::report::Progress;
 use crate::row::Row;
 use crate::samples::Compare;
@@ -52,11 +52,9 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
                 race.hold(ours, beside, Compare::CpuPerByte);
             }
         }
-        let mut finished = race.run(&Progress::new(NAME))?;
-        hold_against_best(&mut finished, |row| {
-            row.mb_per_s.filter(|_| row.row.starts_with(way))
-        });
-        rows.extend(finished.into_iter().map(|Finished { row, .. }| row));
+        let mut raced = race.run(&Progress::new(NAME))?;
+        hold_against_best(&mut raced, |row| row.mb_per_s.filter(|_| row.row.starts_with(way)));
+        rows.extend(raced);
     }
     Ok(rows)
 }

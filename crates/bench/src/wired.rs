@@ -22,11 +22,7 @@ const MAP: Map = Map { lane_count: 1, meta_shard_count: 1, data_shard_count: 1 }
 /// Measures creates in one directory.
 pub(crate) fn run(home: &Home) -> Result<Row> {
     let log = File::create(home.path().join("wired-log")).context("cannot make a log")?;
-    let log = LogFile {
-        file: log.into(),
-        start_offset: 0,
-        reserve_bytes: LogFile::RESERVE_BYTES,
-    };
+    let log = LogFile { file: log.into(), start_offset: 0, reserve_bytes: LogFile::RESERVE_BYTES };
     let mut config = ring::Config::new(LaneId(0));
     config.log = Some(log);
     let ring = Ring::new(config).context("cannot set up a ring")?;
@@ -37,9 +33,8 @@ pub(crate) fn run(home: &Home) -> Result<Row> {
         Shape { client_count: CLIENT_COUNT, depth: 1, work, greeting, counted_lane_count: 1 };
     let wired = Wired { lane: new_lane(secret)?, load: Load::new(shape)?, said: Vec::new() };
     let mut generator = Generator::start(ring, wired, &home.options)?;
-    let mut samples = alternate(1, home.options.round_count, |_, _| {
-        generator.measure(&home.options)
-    })?;
+    let mut samples =
+        alternate(1, home.options.round_count, |_, _| generator.measure(&home.options))?;
     let mut row = Row::new(NAME, "memory+log");
     row.clients = Some(CLIENT_COUNT);
     row.depth = Some(1);
@@ -95,6 +90,7 @@ impl Wired {
     }
 
     /// What the load says reaches the lane.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "everything else is passed on")]
     fn load_says(&mut self, to_lane: &mut Turn<'_>, action: Action) {
         match action {
             Action::Send { conn, frame, bulk } => {
@@ -105,6 +101,7 @@ impl Wired {
     }
 
     /// What the lane says reaches the load; what is neither's is the world's.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "everything else is passed on")]
     fn lane_says(&mut self, to_load: &mut Turn<'_>, action: Action) -> Option<Action> {
         match action {
             Action::Send { conn, frame, bulk } => {

@@ -2,6 +2,10 @@
 //!
 //! It says what may be asked; each command's own file says what happens.
 
+mod bench;
+
+pub(crate) use bench::{Bench, BenchLimit, Dirs as BenchDirs, Name as BenchName};
+
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -65,6 +69,12 @@ pub(crate) enum Command {
     /// Show how much space a server's file system has
     #[command(after_help = EXIT_CODES)]
     Df(Df),
+    /// Measure lanefs, each number beside its limit
+    #[command(after_help = EXIT_CODES)]
+    Bench(Bench),
+    /// Run one of the limits that `bench` measures against.
+    #[command(name = ::bench::LIMIT_COMMAND, hide = true)]
+    BenchLimit(BenchLimit),
 }
 
 /// How requests of the kernel are carried.

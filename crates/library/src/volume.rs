@@ -11,7 +11,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 use wire::{
-    Attr, Bytes, Caller, FileKind, HandleId, InodeNo, LaneId, Map, Name, SetTime, Space, Stats, Status,
+    Attr, Bytes, Caller, FileKind, HandleId, InodeNo, LaneId, Map, Name, SetTime, Space, Stats,
+    Status,
 };
 
 /// Symbolic links followed in one walk, as on Linux.

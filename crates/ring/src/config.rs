@@ -194,8 +194,6 @@ pub struct Counters {
     pub sendfile_count: u64,
     /// Bytes that left by sendfile; also in [`Self::out_bytes`].
     pub sendfile_bytes: u64,
-    /// System calls that the lane's thread made itself, other than io_uring_enter.
-    pub syscall_count: u64,
     /// Connections closed for a breach.
     pub breach_count: u64,
     /// Connections refused because there were too many.

@@ -81,6 +81,7 @@ impl Echo {
 }
 
 impl Brain for Echo {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "it does nothing else on purpose")]
     fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
         match event {
             Event::Frame { conn, frame, .. } => self.on_frame(turn, conn, frame),
