@@ -10,6 +10,7 @@
 //!       each event ─▶ brain.settle ─▶ perform the actions ─▶ flush (a send a connection, a wake-up
 //!       a sleeping neighbour); what was queued leaves with the next collect
 //! ```
+//! A lane that is to look out for more work before it sleeps submits first and reaps after: two.
 #![cfg(target_os = "linux")]
 
 mod abi;
