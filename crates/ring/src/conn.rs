@@ -22,9 +22,10 @@ use crate::listen::Address;
 use crate::mailbox::Letter;
 use crate::number::{errno_of, u32_of, u64_of};
 use crate::send::Outbox;
+use crate::socket::tune_socket;
 use crate::tools::Tools;
 use door::{BufId, Bulk, CloseReason, ConnId, Errno, Event, Mono, Span, Ticket};
-use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, sockopt};
+use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -190,8 +191,7 @@ impl Conns {
     }
 
     fn add(&mut self, socket: OwnedFd, state: State) -> u32 {
-        // Fails only for what is no TCP socket (a test's socket pair), which has no delay to set.
-        sockopt::set_tcp_nodelay(&socket, true).ok();
+        tune_socket(&socket);
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
             u32_of(self.slots.len() - 1)
@@ -296,6 +296,9 @@ impl Conns {
                 conn.state = State::Open;
                 conn.announced = true;
                 conn.address = None;
+                if let Some(socket) = &conn.socket {
+                    tune_socket(socket);
+                }
                 tools.events.push(Event::Connected { ticket, conn: conn.id });
                 self.touch(index);
             }
