@@ -310,9 +310,13 @@ fn only_a_reply_with_bulk_may_be_unchecked() {
     decoded.encode(&mut again, Some((9, Some(7))), |_| {});
     let found = Lengths::peek(again.first_chunk().unwrap()).unwrap();
     assert_eq!(found.bulk_crc32c, Some(7), "the flag follows the bulk that is there");
-    for what in
-        ["frame hello", "frame request", "frame request with bulk", "frame reply", "frame reply with bulk"]
-    {
+    for what in [
+        "frame hello",
+        "frame request",
+        "frame request with bulk",
+        "frame reply",
+        "frame reply with bulk",
+    ] {
         let mut head = head(what);
         assert!(Lengths::peek(&head).is_ok());
         head[FLAGS_OFFSET] |= u8::try_from(flag).unwrap();
