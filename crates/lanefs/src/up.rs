@@ -42,6 +42,8 @@ pub(crate) struct Plan {
     pub(crate) address: SocketAddr,
     /// Lanes asked for.
     pub(crate) lanes: Option<u16>,
+    /// Every reply's bulk has a checksum.
+    pub(crate) checksum_reads: bool,
     /// How the mount talks to the kernel.
     pub(crate) fuse: Transport,
     /// Why there is no mount.
@@ -85,6 +87,7 @@ fn prepare(args: &args::Up) -> Result<Plan> {
         listener,
         address,
         lanes: args.lanes,
+        checksum_reads: args.checksum_reads,
         fuse: args.fuse,
         obstacle,
         log: args.in_background.clone(),
