@@ -385,6 +385,11 @@ impl Conns {
         !self.touched.is_empty()
     }
 
+    /// Whether a connection waits for a buffer.
+    pub(crate) fn is_starved(&self) -> bool {
+        !self.starved.is_empty()
+    }
+
     fn arm_send(&mut self, index: u32, tools: &mut Tools) {
         let conn = self.conn(index);
         let sends = matches!(conn.state, State::Open | State::Closing { .. });
@@ -459,6 +464,7 @@ impl Conns {
             }
         };
         conn.recv_armed = true;
+        tools.counters.recv_count += 1;
         // SAFETY: inbox and buffer belong to the connection and stay in place and untouched until
         // the completion, before which the slot is not buried.
         unsafe { tools.driver.queue(Token::new(Kind::Recv, index), op) };
