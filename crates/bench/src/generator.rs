@@ -72,6 +72,8 @@ impl Generator {
         let greeting = greeting_of(server)?;
         let mut config = Config::new(LaneId(0));
         config.server = Some(server.address);
+        // A load that copied what it reads would be slower than the server.
+        config.discards_bulk = true;
         // What happens to a connection, the load says itself.
         config.say = Box::new(|_, _| {});
         let mut ring = Ring::new(config).context("cannot set up a ring for the load")?;

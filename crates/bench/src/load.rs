@@ -17,7 +17,7 @@ use client::{Client, Heard, State};
 use door::{Action, Brain, ConnId, Event, Mono, Span, Ticket, Turn};
 use hashbrown::HashMap;
 use hdrhistogram::Histogram;
-use wire::{HEAD_BYTES, Head, LaneId, Reply, Stats, Status, Wire as _};
+use wire::{Head, LaneId, Lengths, Reply, Stats, Status, Wire as _};
 
 /// Clients that are greeted at a time: a server refuses to greet too many strangers at once.
 const GREETING_COUNT_MAX: usize = 32;
@@ -208,7 +208,7 @@ impl Load {
         }
     }
 
-    fn on_frame(&mut self, turn: &mut Turn<'_>, index: usize, frame: Span, bulk_bytes: u32) {
+    fn on_frame(&mut self, turn: &mut Turn<'_>, index: usize, frame: Span) {
         let client = &mut self.clients[index];
         if !matches!(client.state, State::Up { .. }) {
             match client.hear(turn, frame, &self.shape.greeting) {
@@ -236,7 +236,8 @@ impl Load {
         {
             let latency_ns = turn.now.mono.since_ns(began);
             self.tally.op_count += 1;
-            self.tally.moved_bytes += u64::from(bulk_bytes).max(self.shape.work.sent_bytes());
+            let got_bytes = bulk_bytes(turn.arena.get(frame));
+            self.tally.moved_bytes += got_bytes.max(self.shape.work.sent_bytes());
             self.tally.latency.saturating_record(latency_ns);
         }
         self.ask_next(turn, index);
@@ -294,13 +295,9 @@ impl Brain for Load {
     #[expect(clippy::wildcard_enum_match_arm, reason = "whatever else comes is an error")]
     fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
         match event {
-            Event::Frame { conn, frame, bulk } => {
+            Event::Frame { conn, frame, .. } => {
                 if let Some(index) = self.by_conn.get(&conn).copied() {
-                    let bulk_bytes = bulk.map_or(0, |bulk| bulk.bulk_bytes);
-                    self.on_frame(turn, index, frame, bulk_bytes);
-                }
-                if let Some(bulk) = bulk {
-                    turn.act(Action::Release { buf: bulk.buf });
+                    self.on_frame(turn, index, frame);
                 }
             }
             Event::Connected { ticket, conn } => {
@@ -343,6 +340,12 @@ const fn after_ns(from: Mono, ns: u64) -> Mono {
     Mono(from.0.saturating_add(ns))
 }
 
+/// Bulk that came behind a frame; the ring has thrown it away.
+fn bulk_bytes(frame: &[u8]) -> u64 {
+    let head = frame.first_chunk().and_then(|head| Lengths::peek(head).ok());
+    head.map_or(0, |lengths| u64::from(lengths.bulk_bytes))
+}
+
 /// Whose reply this is, if it says that its operation was done.
 fn done_place(frame: &[u8], depth: u32) -> Result<u16, String> {
     let (head, _) = Head::decode(frame).map_err(|breach| breach.text().to_owned())?;
@@ -357,5 +360,3 @@ fn done_place(frame: &[u8], depth: u32) -> Result<u16, String> {
         Ok(_) | Err(_) => Err("a reply belongs to no request".to_owned()),
     }
 }
-
-const _: () = assert!(HEAD_BYTES == 96, "a request is its head and a small body");

@@ -8,7 +8,7 @@
 //! saves, so that it can become memory at any time.
 
 use crate::number::{u32_of, u64_of};
-use door::{BufId, Object};
+use door::{BufId, Mono, Object};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -20,8 +20,10 @@ const PAGE_BYTES: usize = 4096;
 const CLASS_COUNT: usize = 10;
 /// Capacity of the largest class, in bytes: 1 MiB of data and two pages for headers.
 pub(crate) const BUFFER_BYTES_MAX: usize = (1 << 20) + 2 * PAGE_BYTES;
-/// Memory kept for reuse, in bytes.
-const KEPT_BYTES_MAX: usize = 64 << 20;
+/// Memory kept for reuse even if nobody needs it, in bytes.
+const KEPT_BYTES_MIN: usize = 64 << 20;
+/// How long more than that must have lain unused before it is given back.
+const TRIM_MS: u64 = 1000;
 
 struct Slot {
     place: Place,
@@ -117,6 +119,10 @@ pub(crate) struct Pool {
     /// Indices of slots without references that keep their memory, by class.
     kept: [Vec<u32>; CLASS_COUNT],
     kept_bytes: usize,
+    /// The least of [`Self::kept_bytes`] since [`Self::trim_at`] was set.
+    unused_bytes: usize,
+    /// When to look whether memory lies unused.
+    trim_at: Option<Mono>,
     /// Indices of slots without anything.
     vacant: Vec<u32>,
     /// Buffers that are ranges of an object's file.
@@ -134,6 +140,8 @@ impl Pool {
             slots: Vec::new(),
             kept: [const { Vec::new() }; CLASS_COUNT],
             kept_bytes: 0,
+            unused_bytes: 0,
+            trim_at: None,
             vacant: Vec::new(),
             lent: HashMap::new(),
             used_bytes: 0,
@@ -153,10 +161,16 @@ impl Pool {
         self.used_bytes += capacity_bytes;
         if let Some(index) = self.kept[class].pop() {
             self.kept_bytes -= capacity_bytes;
+            self.unused_bytes = self.unused_bytes.min(self.kept_bytes);
             let slot = &mut self.slots[index as usize];
             assert!(slot.refs_count == 0, "a kept buffer has no owner");
             slot.refs_count = 1;
             return Some(BufId(index));
+        }
+        // What is kept in other sizes makes room, so that both together stay within the limit.
+        let over_bytes = (self.used_bytes + self.kept_bytes).saturating_sub(self.used_bytes_max);
+        if over_bytes > 0 {
+            self.drop_kept(over_bytes + BUFFER_BYTES_MAX);
         }
         Some(self.add(Slot {
             place: Place::Memory(Memory::new(capacity_bytes)),
@@ -247,6 +261,12 @@ impl Pool {
         slot.refs_count += 1;
     }
 
+    /// The same buffer with one more reference.
+    pub(crate) fn held(&mut self, buf: BufId) -> BufId {
+        self.hold(buf);
+        buf
+    }
+
     /// One reference less; the last one gives the buffer back.
     pub(crate) fn release(&mut self, buf: BufId) {
         let slot = &mut self.slots[buf.0 as usize];
@@ -264,12 +284,44 @@ impl Pool {
             slot.place = Place::Vacant;
             self.vacant.push(buf.0);
             self.forget(object, buf);
-        } else if self.kept_bytes + capacity_bytes <= KEPT_BYTES_MAX {
+        } else {
             self.kept_bytes += capacity_bytes;
             self.kept[class].push(buf.0);
-        } else {
-            slot.place = Place::Vacant;
-            self.vacant.push(buf.0);
+        }
+    }
+
+    /// Gives memory back that nobody has needed since the last call but one: asking the system for
+    /// it again and again costs more than the bytes that go through it. Call it each turn.
+    pub(crate) fn trim(&mut self, now: Mono) {
+        match self.trim_at {
+            None if self.kept_bytes > KEPT_BYTES_MIN => {
+                self.trim_at = Some(now.after_ms(TRIM_MS));
+                self.unused_bytes = self.kept_bytes;
+            }
+            Some(at) if at <= now => {
+                self.trim_at = None;
+                let spare_bytes = self.kept_bytes.saturating_sub(KEPT_BYTES_MIN);
+                self.drop_kept(self.unused_bytes.min(spare_bytes));
+            }
+            None | Some(_) => {}
+        }
+    }
+
+    /// When [`Self::trim`] has something to do.
+    pub(crate) const fn trim_at(&self) -> Option<Mono> {
+        self.trim_at
+    }
+
+    fn drop_kept(&mut self, mut drop_bytes: usize) {
+        for class in (0..CLASS_COUNT).rev() {
+            while drop_bytes >= capacity_of(class)
+                && let Some(index) = self.kept[class].pop()
+            {
+                drop_bytes -= capacity_of(class);
+                self.kept_bytes -= capacity_of(class);
+                self.slots[index as usize].place = Place::Vacant;
+                self.vacant.push(index);
+            }
         }
     }
 
@@ -381,11 +433,32 @@ mod tests {
     }
 
     #[test]
-    fn memory_beyond_what_is_kept_goes_back() {
+    fn memory_that_nobody_needed_for_a_while_goes_back() {
         let mut pool = Pool::new(256 << 20);
         let bufs: Vec<BufId> = (0..100).map(|_| pool.take(1 << 20).unwrap()).collect();
         bufs.iter().for_each(|buf| pool.release(*buf));
-        assert!(pool.kept_bytes <= KEPT_BYTES_MAX);
-        assert_eq!(pool.used_bytes(), 0);
+        assert_eq!((pool.kept_bytes, pool.used_bytes()), (100 << 20, 0));
+        pool.trim(Mono(0));
+        let at = pool.trim_at().unwrap();
+        // Ninety of them are needed meanwhile: those stay.
+        let bufs: Vec<BufId> = (0..90).map(|_| pool.take(1 << 20).unwrap()).collect();
+        bufs.iter().for_each(|buf| pool.release(*buf));
+        pool.trim(at);
+        assert_eq!((pool.kept_bytes, pool.trim_at()), (90 << 20, None));
+        pool.trim(at);
+        pool.trim(pool.trim_at().unwrap());
+        assert_eq!(pool.kept_bytes, KEPT_BYTES_MIN);
+        pool.trim(at);
+        assert_eq!(pool.trim_at(), None, "the least is kept for ever");
+    }
+
+    #[test]
+    fn what_is_kept_and_what_is_used_share_the_limit() {
+        let mut pool = Pool::new(8 << 20);
+        let bufs: Vec<BufId> = (0..8).map(|_| pool.take(1 << 20).unwrap()).collect();
+        bufs.iter().for_each(|buf| pool.release(*buf));
+        (0..1024).for_each(|_| assert!(pool.take(8192).is_some()));
+        assert_eq!(pool.used_bytes(), 8 << 20);
+        assert!(pool.kept_bytes < 2 * BUFFER_BYTES_MAX, "{} are kept", pool.kept_bytes);
     }
 }

@@ -98,6 +98,9 @@ pub struct Config {
     /// ones are sent from the page cache as they lie there and have none, unless the ring answers a
     /// kernel.
     pub checksum_reads: bool,
+    /// Bulk that is received is thrown away by the kernel, neither kept nor checked: for a load that
+    /// measures its server. Frames come without it; their heads tell how much there was.
+    pub discards_bulk: bool,
     /// The kernel's file system requests.
     pub kernel: Option<KernelChannel>,
     /// Where the kernel's own threads for this ring may run, which do what would block; empty:
@@ -129,6 +132,7 @@ impl Config {
             log: None,
             store: None,
             checksum_reads: false,
+            discards_bulk: false,
             kernel: None,
             worker_cores: Vec::new(),
             spin_us: 0,

@@ -101,6 +101,8 @@ pub(crate) struct Conns {
     live_count: usize,
     limits: Limits,
     server: Option<SocketAddr>,
+    /// Stands for all bulk, if bulk is thrown away; nothing is ever written into it.
+    sink: Option<BufId>,
     touched: Vec<u32>,
     starved: VecDeque<u32>,
     /// Deadlines rise, because each of both kinds has one length.
@@ -111,8 +113,9 @@ pub(crate) struct Conns {
 }
 
 impl Conns {
-    pub(crate) fn new(limits: Limits, server: Option<SocketAddr>) -> Self {
+    pub(crate) fn new(limits: Limits, server: Option<SocketAddr>, sink: Option<BufId>) -> Self {
         Self {
+            sink,
             slots: Vec::new(),
             free: Vec::new(),
             serial: 0,
@@ -455,12 +458,13 @@ impl Conns {
             Some(Incoming { buf, lengths, received_bytes }) => {
                 let rest_bytes = lengths.bulk_bytes as usize - received_bytes;
                 let at = tools.pool.at(buf, received_bytes, rest_bytes);
-                Op::Recv { socket, at, room_bytes: u32_of(rest_bytes), whole: true }
+                let room_bytes = u32_of(rest_bytes);
+                Op::Recv { socket, at, room_bytes, whole: true, discard: self.sink.is_some() }
             }
             None => {
                 let room = conn.inbox.room();
-                let room_bytes = u32_of(room.len());
-                Op::Recv { socket, at: room.as_mut_ptr(), room_bytes, whole: false }
+                let (at, room_bytes) = (room.as_mut_ptr(), u32_of(room.len()));
+                Op::Recv { socket, at, room_bytes, whole: false, discard: false }
             }
         };
         conn.recv_armed = true;

@@ -83,12 +83,14 @@ pub(crate) enum Op {
         address: *const libc::sockaddr,
         address_bytes: u32,
     },
-    /// `whole`: complete only when all is there (or the peer is gone).
+    /// `whole`: complete only when all is there (or the peer is gone). `discard`: the bytes are
+    /// thrown away, and nothing is written.
     Recv {
         socket: RawFd,
         at: *mut u8,
         room_bytes: u32,
         whole: bool,
+        discard: bool,
     },
     /// `at_once`: sent while it is submitted, or not at all. Its success is told with the next
     /// completions and ends no wait, so that a turn is not woken by its own replies; what the
@@ -445,8 +447,10 @@ fn entry_of(op: Op) -> squeue::Entry128 {
         Op::Connect { socket, address, address_bytes } => {
             opcode::Connect::new(Fd(socket), address, address_bytes).build()
         }
-        Op::Recv { socket, at, room_bytes, whole } => {
-            opcode::Recv::new(Fd(socket), at, room_bytes).flags(whole_flag(whole)).build()
+        Op::Recv { socket, at, room_bytes, whole, discard } => {
+            // tcp(7): with MSG_TRUNC received bytes are discarded.
+            let flags = whole_flag(whole) | if discard { libc::MSG_TRUNC } else { 0 };
+            opcode::Recv::new(Fd(socket), at, room_bytes).flags(flags).build()
         }
         Op::Send { socket, at, send_bytes, at_once: false } => {
             opcode::Send::new(Fd(socket), at, send_bytes).flags(send_flags).build()

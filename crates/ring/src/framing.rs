@@ -102,10 +102,18 @@ impl Inbox {
         let from = self.start + skip_bytes;
         let taken_bytes = (self.end - from).min(to.len());
         to[..taken_bytes].copy_from_slice(&self.bytes[from..from + taken_bytes]);
-        self.bytes.copy_within(from + taken_bytes..self.end, from);
-        self.end -= taken_bytes;
-        self.narrow = taken_bytes < to.len();
-        taken_bytes
+        self.drop_behind(skip_bytes, to.len())
+    }
+
+    /// Forgets bytes that lie behind the first `skip_bytes`, at most `drop_bytes_max` of those that
+    /// are there; returns how many. Nothing may be received before [`Self::consume`].
+    pub(crate) fn drop_behind(&mut self, skip_bytes: usize, drop_bytes_max: usize) -> usize {
+        let from = self.start + skip_bytes;
+        let dropped_bytes = (self.end - from).min(drop_bytes_max);
+        self.bytes.copy_within(from + dropped_bytes..self.end, from);
+        self.end -= dropped_bytes;
+        self.narrow = dropped_bytes < drop_bytes_max;
+        dropped_bytes
     }
 
     /// Forgets everything.

@@ -24,7 +24,7 @@ use std::io;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::os::fd::AsRawFd;
-use wire::LaneId;
+use wire::{BULK_BYTES_MAX, LaneId};
 
 /// Completions taken in one turn.
 const COMPLETION_COUNT_MAX: usize = 1024;
@@ -118,8 +118,9 @@ impl Ring {
         let open_count_max = config.limits.open_object_count_max;
         // What answers a kernel is copied into its request, so it must be in memory.
         let lends = !config.checksum_reads && config.kernel.is_none();
+        let sink = config.discards_bulk.then(|| tools.pool.pin(BULK_BYTES_MAX as usize));
         let parts = Parts {
-            conns: Conns::new(config.limits, config.server),
+            conns: Conns::new(config.limits, config.server, sink),
             listener: config.listener.map(Listener::new),
             log: config.log.map(|log| Log::new(log, &mut tools)),
             objects: config.store.map(|dir| Objects::new(dir, open_count_max, lends)),
@@ -271,6 +272,7 @@ impl Parts {
         }
         self.look_up_groups();
         self.conns.expire(&mut self.tools);
+        self.tools.pool.trim(self.tools.now.mono);
         if let Some(log) = &mut self.log {
             log.reserve_ahead(&mut self.tools);
         }
@@ -346,7 +348,9 @@ impl Parts {
             self.post.is_waiting().then(|| self.tools.now.mono.after_ms(LETTER_RETRY_MS));
         let listener_at = self.listener.as_ref().and_then(Listener::deadline);
         let log_at = self.log.as_ref().and_then(Log::deadline);
-        let deadlines = [self.alarms.next(), self.conns.deadline(), retry_at, listener_at, log_at];
+        let pool_at = self.tools.pool.trim_at();
+        let conns_at = self.conns.deadline();
+        let deadlines = [self.alarms.next(), conns_at, retry_at, listener_at, log_at, pool_at];
         match deadlines.into_iter().flatten().min() {
             None => Wait::Ever,
             // From the turn's one reading: the sleep may last as much longer as the turn took.

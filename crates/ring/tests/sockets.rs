@@ -116,6 +116,30 @@ fn a_wrong_checksum_of_the_bulk_is_a_breach() {
 }
 
 #[test]
+fn bulk_that_nobody_wants_is_thrown_away_and_the_frames_stay_in_step() {
+    let (lane, address, _ended) = echo_server(|config| config.discards_bulk = true);
+    let mut stream = greet(address);
+    let mut sent_bytes = 0;
+    for (xid, bulk_bytes) in (1_u64..).zip([1_usize << 20, 0, 100, 70_000, 1 << 20]) {
+        let mut request = frame(xid, &noise(xid, bulk_bytes));
+        let frame_bytes = request.len() - bulk_bytes;
+        // It is not checked either.
+        if let Some(last) = request[frame_bytes..].last_mut() {
+            *last ^= 1;
+        }
+        stream.write_all(&request).unwrap();
+        sent_bytes += request.len();
+        let mut head = vec![0; frame_bytes];
+        stream.read_exact(&mut head).unwrap();
+        assert_eq!(head, request[..frame_bytes], "frame {xid}");
+    }
+    drop(stream);
+    let counters = lane.stop();
+    assert!(counters.in_bytes >= sent_bytes as u64);
+    assert_eq!((counters.frame_in_count, counters.breach_count), (6, 0));
+}
+
+#[test]
 fn bulk_before_admission_is_a_breach_and_takes_no_buffer() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

@@ -46,13 +46,21 @@ impl Conns {
                 self.deliver(index, lengths, None, tools);
                 continue;
             }
-            let Some(buf) = tools.pool.take(bulk_bytes) else {
+            let taken = match self.sink {
+                Some(sink) => Some(tools.pool.held(sink)),
+                None => tools.pool.take(bulk_bytes),
+            };
+            let Some(buf) = taken else {
                 conn.starved = true;
                 self.starved.push_back(index);
                 return;
             };
-            let to = tools.pool.bytes_mut(buf, 0, bulk_bytes);
-            let received_bytes = conn.inbox.take_behind(lengths.frame_bytes, to);
+            let received_bytes = if self.sink.is_some() {
+                conn.inbox.drop_behind(lengths.frame_bytes, bulk_bytes)
+            } else {
+                let to = tools.pool.bytes_mut(buf, 0, bulk_bytes);
+                conn.inbox.take_behind(lengths.frame_bytes, to)
+            };
             if received_bytes < bulk_bytes {
                 conn.incoming = Some(Incoming { buf, lengths, received_bytes });
                 return;
@@ -62,6 +70,10 @@ impl Conns {
     }
 
     fn deliver(&mut self, index: u32, lengths: Lengths, buf: Option<BufId>, tools: &mut Tools) {
+        let mut buf = buf;
+        if let Some(sink) = buf.take_if(|_| self.sink.is_some()) {
+            tools.pool.release(sink);
+        }
         let conn = self.conn(index);
         let bulk = buf.map(|buf| {
             let bulk_bytes = lengths.bulk_bytes;
