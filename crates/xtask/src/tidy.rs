@@ -17,7 +17,7 @@ pub(crate) const BRAINS: [&str; 8] =
     ["wire", "disk", "door", "meta", "data", "lane", "client", "fuse"];
 
 /// Who may name whom, by folder; DESIGN.md §2 gives the reasons.
-const EDGES: [(&str, &[&str]); 13] = [
+const EDGES: [(&str, &[&str]); 14] = [
     ("wire", &[]),
     ("disk", &["wire"]),
     ("door", &["wire"]),
@@ -29,7 +29,11 @@ const EDGES: [(&str, &[&str]); 13] = [
     ("ring", &["wire", "door"]),
     ("store", &["wire", "disk", "door"]),
     ("library", &["wire", "door", "client", "ring"]),
-    ("lanefs", &["wire", "disk", "door", "lane", "client", "fuse", "ring", "store", "library"]),
+    ("bench", &["wire", "door", "ring", "library"]),
+    (
+        "lanefs",
+        &["wire", "disk", "door", "lane", "client", "fuse", "ring", "store", "library", "bench"],
+    ),
     ("xtask", &[]),
 ];
 

@@ -1,0 +1,105 @@
+//! A row of a benchmark's table: what was measured, and its ratio to a limit.
+//!
+//! The same row is one line of JSON or one line of the table; what does not apply is left out.
+
+use serde::Serialize;
+
+/// One row. Numbers are medians over the repetitions; times of single operations are taken from
+/// the histogram of all of them.
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
+pub struct Row {
+    /// The benchmark.
+    pub bench: &'static str,
+    /// What varies, words separated by spaces.
+    pub row: String,
+    /// Clients, each with a connection of its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clients: Option<u32>,
+    /// Operations a client keeps under way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub depth: Option<u32>,
+    /// Lanes of the server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lanes: Option<u32>,
+    /// Operations a second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ops_per_s: Option<f64>,
+    /// 10^6 bytes of contents a second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mb_per_s: Option<f64>,
+    /// Mean time of an operation, microseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mean_us: Option<f64>,
+    /// Half of the operations took at most so long, microseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p50_us: Option<f64>,
+    /// 99 of 100 took at most so long.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p99_us: Option<f64>,
+    /// 999 of 1000 took at most so long.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p999_us: Option<f64>,
+    /// Context switches of the server's process per operation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub switches_per_op: Option<f64>,
+    /// The same per 10^6 bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub switches_per_mb: Option<f64>,
+    /// CPU time of the server's process per operation, microseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_us_per_op: Option<f64>,
+    /// The same per 10^9 bytes, seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_s_per_gb: Option<f64>,
+    /// System calls of the server's lanes per operation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub syscalls_per_op: Option<f64>,
+    /// The same per 10^6 bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub syscalls_per_mb: Option<f64>,
+    /// Clock readings of the server's lanes per turn.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clock_reads_per_turn: Option<f64>,
+    /// Replies that waited until something was durable, in the measured time of one repetition.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held_replies: Option<f64>,
+    /// Operations that one flush of the log made durable.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ops_per_flush: Option<f64>,
+    /// Requests sent per operation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exchanges_per_op: Option<f64>,
+    /// Letters between the server's lanes per operation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hops_per_op: Option<f64>,
+    /// To the limit of the same run: one client, the p50s; many, CPU per operation or per byte.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ratio_to_limit: Option<f64>,
+    /// Which limit that is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<String>,
+    /// Operations a second (or bytes), as a part of the best row of the same kind.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ratio_to_best: Option<f64>,
+    /// (greatest − least) / median over the repetitions, of the ratio if there is one, else of the
+    /// rate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spread: Option<f64>,
+    /// How much of its time the load generator was busy, 0 to 1: near 1 it was the limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub generator_busy: Option<f64>,
+    /// How much of a core the server's process used, 0 to 1 per core.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server_busy: Option<f64>,
+    /// What must be known to read the row.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+impl Row {
+    /// A row with nothing but its name.
+    #[must_use]
+    pub fn new(bench: &'static str, row: impl Into<String>) -> Self {
+        Self { bench, row: row.into(), ..Self::default() }
+    }
+}
