@@ -3,8 +3,79 @@
 //! It measures and asserts nothing but what makes a measurement worthless. Invariant: what is
 //! compared was run in the same run, alternating, under the same load generator.
 
+mod cores;
+mod create;
+mod echo;
+mod flush;
+mod frames;
+mod generator;
+mod getattr;
+mod limit;
+mod load;
+mod machine;
+mod plan;
+mod race;
+mod report;
 mod rounds;
 mod row;
+mod samples;
+mod server;
+mod stream;
+mod usage;
+mod wired;
 
+pub use limit::run_limit;
+pub use machine::Machine;
+pub use plan::{Dirs, Interrupt, Options, Remote};
+pub use report::{table, write_json};
 pub use rounds::{alternate, median, spread};
 pub use row::Row;
+pub use server::LIMIT_COMMAND;
+
+use anyhow::Result;
+use server::Home;
+
+/// A benchmark.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Bench {
+    /// Frames through a lane without a file system.
+    Echo,
+    /// Attributes of one file.
+    Getattr,
+    /// New files.
+    Create,
+    /// Large files.
+    Stream,
+}
+
+impl Bench {
+    /// All, in the order in which they build on each other.
+    pub const ALL: [Self; 4] = [Self::Echo, Self::Getattr, Self::Create, Self::Stream];
+
+    /// What it measures, in a line.
+    #[must_use]
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::Echo => "echo: a getattr's frames through a lane without a file system",
+            Self::Getattr => "getattr: the attributes of one file, without a client's cache",
+            Self::Create => "create: new files, durable when they are acknowledged",
+            Self::Stream => "stream: large reads and durable writes",
+        }
+    }
+
+    /// Runs it.
+    ///
+    /// # Errors
+    /// When a server does not come up, an operation fails, or the user interrupts.
+    pub fn run(self, options: &Options) -> Result<(Machine, Vec<Row>)> {
+        let home = Home::new(options)?;
+        let machine = Machine::here(home.path(), &home.cores);
+        let rows = match self {
+            Self::Echo => echo::run(&home),
+            Self::Getattr => getattr::run(&home),
+            Self::Create => create::run(&home),
+            Self::Stream => stream::run(&home),
+        }?;
+        Ok((machine, rows))
+    }
+}

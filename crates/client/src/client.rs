@@ -256,6 +256,7 @@ impl Client {
             | Event::ObjectStat { .. }
             | Event::ObjectDone { .. }
             | Event::StoreSpace { .. }
+            | Event::Usage { .. }
             | Event::Kernel { .. }
             | Event::KernelGone
             | Event::CallerGroups { .. }

@@ -130,6 +130,12 @@ pub enum Action {
         /// Given back.
         ticket: Ticket,
     },
+    /// Ask for what this process and this lane have used. Answered by `Usage`, in the same turn or
+    /// the next.
+    Usage {
+        /// Given back.
+        ticket: Ticket,
+    },
     /// Mount: answer the kernel.
     KernelReply {
         /// Of the request.

@@ -2,7 +2,7 @@
 
 use wire::InodeNo;
 
-/// A buffer of the world's. The brain that was handed it owns one reference until it says
+/// A buffer of the world's, or a range of a file that stands for one. The brain that was handed it owns one reference until it says
 /// [`crate::Action::Release`]; actions that use the buffer hold references of their own, so it may
 /// be released right behind them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -17,8 +17,10 @@ pub struct Bulk {
     pub start: u32,
     /// How many bytes.
     pub bulk_bytes: u32,
-    /// Their CRC-32C, computed by the world when they came in.
-    pub crc32c: u32,
+    /// Their CRC-32C, computed by the world when they came in. `None`: nobody computed one, because
+    /// the bytes never were in this process's memory, or came with a reply that has none. The bulk
+    /// of a request always has one.
+    pub crc32c: Option<u32>,
 }
 
 /// One stripe of a file's contents: a file of its own under the store, made at its first write.

@@ -69,6 +69,31 @@ pub struct StoreSpace {
     pub available_bytes: u64,
 }
 
+/// What was used since the start.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Usage {
+    /// Processor time of the whole process, in user space and in the kernel.
+    pub cpu_ns: u64,
+    /// Times that a thread of the process went to sleep.
+    pub voluntary_switch_count: u64,
+    /// Times that a thread of the process had to give its core to others.
+    pub involuntary_switch_count: u64,
+    /// Turns that this lane took.
+    pub turn_count: u64,
+    /// System calls that this lane made.
+    pub syscall_count: u64,
+    /// Clock readings of this lane.
+    pub clock_read_count: u64,
+    /// Letters from this lane to its sisters.
+    pub letter_out_count: u64,
+    /// Sends of this lane, each of all that a turn had for a connection.
+    pub send_count: u64,
+    /// Times that this lane looked out for more work before it would have slept.
+    pub spin_count: u64,
+    /// Of them, those that found some.
+    pub spin_hit_count: u64,
+}
+
 /// Something happened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
@@ -155,6 +180,13 @@ pub enum Event {
         ticket: Ticket,
         /// What was found.
         result: Result<StoreSpace, Errno>,
+    },
+    /// The outcome of [`crate::Action::Usage`].
+    Usage {
+        /// Of the action.
+        ticket: Ticket,
+        /// What was used.
+        usage: Usage,
     },
     /// Mount: the kernel asks. `slot` is `None` for what takes no answer (FORGET, INTERRUPT).
     Kernel {

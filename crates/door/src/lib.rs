@@ -26,7 +26,7 @@ pub use action::{Action, Say};
 pub use arena::{Arena, Span};
 pub use buffer::{BufId, Bulk, Object};
 pub use event::{
-    CloseReason, ConnId, Errno, Event, KernelSlot, LogRoom, ObjectStat, StoreSpace, Ticket,
+    CloseReason, ConnId, Errno, Event, KernelSlot, LogRoom, ObjectStat, StoreSpace, Ticket, Usage,
 };
 pub use mail::Mail;
 pub use time::{Mono, Now};

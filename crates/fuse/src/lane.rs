@@ -336,6 +336,7 @@ impl Brain for MountLane {
             | Event::ObjectStat { .. }
             | Event::ObjectDone { .. }
             | Event::StoreSpace { .. }
+            | Event::Usage { .. }
             | Event::Tick => self.client.apply(turn, event),
         }
     }

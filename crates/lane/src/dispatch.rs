@@ -8,8 +8,7 @@ use crate::session::{Done, State, Target, Verdict};
 use data::Token;
 use door::{Action, Bulk, ConnId, Span, Ticket, Turn};
 use wire::{
-    Breach, Flaw, HEAD_BYTES, Head, Op, Request, Retry, Route, Status, Timestamp, Wire, Writer,
-    reply_flag,
+    Breach, Flaw, HEAD_BYTES, Head, Op, Request, Retry, Route, Status, Timestamp, Wire, reply_flag,
 };
 
 /// A request that waits for the world.
@@ -88,14 +87,13 @@ impl Lane {
         if turn.arena.get(arrived.frame).len() != HEAD_BYTES {
             return Err(Breach::Malformed);
         }
-        let mut body = core::mem::take(&mut self.reply);
-        body.clear();
         if arrived.request.op == Op::Stats {
-            self.counters().encode(&mut Writer::new(&mut body));
+            let Token(number) = self.wait(arrived);
+            turn.act(Action::Usage { ticket: Ticket(crate::lane::USAGE_TICKET | number) });
+        } else {
+            let said = Said::plain(Status::Ok, &[]);
+            self.send(turn, arrived.conn, &Asked::from(&arrived.request), &said);
         }
-        let said = Said::plain(Status::Ok, &body);
-        self.send(turn, arrived.conn, &Asked::from(&arrived.request), &said);
-        self.reply = body;
         Ok(())
     }
 

@@ -23,6 +23,8 @@ pub(crate) const TICKET_TAG: u64 = 0xff << 56;
 const DATA_TICKET: u64 = 1 << 56;
 /// Questions about the space under the store.
 pub(crate) const SPACE_TICKET: u64 = 2 << 56;
+/// Questions about what was used.
+pub(crate) const USAGE_TICKET: u64 = 4 << 56;
 /// The log's.
 pub(crate) const LOG_TICKET: u64 = 3 << 56;
 
@@ -158,14 +160,16 @@ impl Lane {
         }
     }
 
-    /// Asks to be woken for the earliest deadline, once for each.
+    /// Asks to be woken for the earliest deadline, unless it will be woken before that anyway:
+    /// deadlines that were met in time, such as those of greetings, shall not wake an idle lane
+    /// one by one.
     fn ask_wake(&mut self, turn: &mut Turn<'_>) {
-        let deadline = self.deadline();
         let asked = self.wake_at.filter(|at| *at > turn.now.mono);
-        if let Some(at) = deadline.filter(|at| asked != Some(*at)) {
+        let Some(at) = self.deadline() else { return };
+        if asked.is_none_or(|asked| at < asked) {
+            self.wake_at = Some(at);
             turn.act(Action::WakeAt { at });
         }
-        self.wake_at = deadline;
     }
 
     /// Ends when nothing that was begun is left.
@@ -209,6 +213,7 @@ impl Brain for Lane {
                 self.on_outcomes(turn);
             }
             Event::StoreSpace { ticket, result } => self.on_space(turn, ticket, result),
+            Event::Usage { ticket, usage } => self.on_usage(turn, ticket, &usage),
             Event::Tick => {}
             Event::Stop => self.stopping = true,
             // A client's and a mount's own: a server's world has none of these.
@@ -224,7 +229,6 @@ impl Brain for Lane {
         if self.halted {
             return;
         }
-        self.stats.turn_count += 1;
         self.on_time(turn);
         self.destroy(turn);
         self.data.settle(turn);

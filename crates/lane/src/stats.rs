@@ -1,7 +1,10 @@
 //! Counters of a lane, for whoever asks.
 
 use crate::Lane;
-use wire::Stats;
+use crate::dispatch::Waiting;
+use crate::outbox::Said;
+use door::{Ticket, Turn, Usage};
+use wire::{Stats, Status, Wire as _, Writer};
 
 /// What is counted here; the rest is counted where it lies.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -11,26 +14,44 @@ pub(crate) struct Counters {
     pub(crate) batch_count: u64,
     pub(crate) held_count: u64,
     pub(crate) from_slot_count: u64,
-    pub(crate) turn_count: u64,
     pub(crate) breach_count: u64,
 }
 
 impl Lane {
-    /// All counters of this lane.
-    #[must_use]
-    pub fn counters(&self) -> Stats {
+    /// What the world counts is known: the answer to [`wire::Op::Stats`].
+    pub(crate) fn on_usage(&mut self, turn: &mut Turn<'_>, ticket: Ticket, usage: &Usage) {
+        let number = ticket.0 & !crate::lane::TICKET_TAG;
+        let Some(Waiting { conn, asked }) = self.pending.remove(&number) else { return };
+        let mut body = core::mem::take(&mut self.reply);
+        body.clear();
+        self.counters(usage).encode(&mut Writer::new(&mut body));
+        self.send(turn, conn, &asked, &Said::plain(Status::Ok, &body));
+        self.reply = body;
+    }
+
+    /// All counters of this lane, with what the world counts.
+    pub(crate) fn counters(&self, usage: &Usage) -> Stats {
         Stats {
             request_count: self.stats.request_count,
             change_count: self.stats.change_count,
             batch_count: self.stats.batch_count,
             held_count: self.stats.held_count,
             from_slot_count: self.stats.from_slot_count,
-            turn_count: self.stats.turn_count,
+            turn_count: usage.turn_count,
             read_bytes: self.data.read_bytes(),
             written_bytes: self.data.written_bytes(),
             conn_count: u64::try_from(self.conns.len()).unwrap_or(u64::MAX),
             breach_count: self.stats.breach_count,
             inode_count: self.inode_count(),
+            cpu_ns: usage.cpu_ns,
+            voluntary_switch_count: usage.voluntary_switch_count,
+            involuntary_switch_count: usage.involuntary_switch_count,
+            syscall_count: usage.syscall_count,
+            clock_read_count: usage.clock_read_count,
+            letter_out_count: usage.letter_out_count,
+            send_count: usage.send_count,
+            spin_count: usage.spin_count,
+            spin_hit_count: usage.spin_hit_count,
         }
     }
 

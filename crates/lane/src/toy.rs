@@ -15,8 +15,8 @@ use door::{
     Action, Arena, Brain, BufId, Bulk, ConnId, Errno, Event, LogRoom, Mail, Mono, Now, Object,
     Ticket, Turn,
 };
-pub(crate) use flights::Kind;
 use flights::{File, Flight, write};
+pub(crate) use flights::{Kind, USAGE};
 use wire::{FsUuid, LaneId, Map, Secret};
 
 const MADE: Made = Made { at_ns: 1_600_000_000_000_000_000, uid: 0, gid: 0 };
@@ -100,6 +100,8 @@ pub(crate) struct Toy {
     /// Bytes of log every lane may still write.
     pub(crate) room_bytes: u64,
     pub(crate) handed_over_count: usize,
+    /// Times that a lane asked to be woken.
+    pub(crate) wake_count: usize,
     places: Vec<Place>,
     peers: BTreeMap<ConnId, Peer>,
     conn_count: u64,
@@ -126,6 +128,7 @@ impl Toy {
             failing: Vec::new(),
             room_bytes: u64::MAX,
             handed_over_count: 0,
+            wake_count: 0,
             places: Vec::new(),
             peers: BTreeMap::new(),
             conn_count: 0,
@@ -216,7 +219,8 @@ impl Toy {
                     | Flight::Sync { .. }
                     | Flight::Stat { .. }
                     | Flight::Remove { .. }
-                    | Flight::Space { .. } => {}
+                    | Flight::Space { .. }
+                    | Flight::Usage { .. } => {}
                 }
             }
             logs.push(log);
@@ -278,6 +282,11 @@ impl Toy {
 
     pub(crate) fn lane(&self, index: usize) -> &Lane {
         &self.places[index].lane
+    }
+
+    /// What a lane counts, with what the world counts for it.
+    pub(crate) fn counters(&self, index: usize) -> wire::Stats {
+        self.lane(index).counters(&USAGE)
     }
 
     pub(crate) fn event(&mut self, index: usize, event: Event) {
@@ -359,7 +368,7 @@ impl Toy {
                 buf: BufId(*buf_count),
                 start: 0,
                 bulk_bytes: bytes.len() as u32,
-                crc32c: wire::crc32c(&bytes),
+                crc32c: Some(wire::crc32c(&bytes)),
             };
             bufs.insert(*buf_count, bytes);
             bulk
@@ -429,6 +438,7 @@ impl Toy {
                 place.stopped = true;
             }
             Action::WakeAt { at } => {
+                self.wake_count += 1;
                 place.wake_at = Some(at);
             }
             other => self.launch(index, other),
@@ -451,7 +461,7 @@ impl Toy {
             }
             Action::ObjectWrite { ticket, object, object_offset, bulk } => {
                 let bytes = bulk_of(place, bulk);
-                assert_eq!(bulk.crc32c, wire::crc32c(&bytes));
+                assert_eq!(bulk.crc32c, Some(wire::crc32c(&bytes)));
                 Flight::Write { ticket, object, from: object_offset as usize, bytes }
             }
             Action::ObjectTruncate { ticket, object, size_bytes } => {
@@ -464,6 +474,7 @@ impl Toy {
             Action::ObjectStat { ticket, object } => Flight::Stat { ticket, object },
             Action::ObjectRemove { ticket, object } => Flight::Remove { ticket, object },
             Action::StoreSpace { ticket } => Flight::Space { ticket },
+            Action::Usage { ticket } => Flight::Usage { ticket },
             other => panic!("a server does not do this: {other:?}"),
         };
         place.flights.push(flight);

@@ -2,6 +2,10 @@
 //!
 //! It says what may be asked; each command's own file says what happens.
 
+mod bench;
+
+pub(crate) use bench::{Bench, BenchLimit, Dirs as BenchDirs, Name as BenchName};
+
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -65,6 +69,12 @@ pub(crate) enum Command {
     /// Show how much space a server's file system has
     #[command(after_help = EXIT_CODES)]
     Df(Df),
+    /// Measure lanefs, each number beside its limit
+    #[command(after_help = EXIT_CODES)]
+    Bench(Bench),
+    /// Run one of the limits that `bench` measures against.
+    #[command(name = ::bench::LIMIT_COMMAND, hide = true)]
+    BenchLimit(BenchLimit),
 }
 
 /// How requests of the kernel are carried.
@@ -97,6 +107,15 @@ pub(crate) struct SecretFile {
     pub(crate) secret_file: Option<PathBuf>,
 }
 
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct Spin {
+    /// Microseconds that a lane looks out for more work before it sleeps, up to 1000: shorter
+    /// answers for processor time
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=1000))]
+    pub(crate) spin_us: u32,
+}
+
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Up {
     /// Where to mount; made if missing, must be empty
@@ -110,6 +129,8 @@ pub(crate) struct Up {
     /// Lanes (pinned threads) of the server and of the mount [default: one per core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) lanes: Option<u16>,
+    #[command(flatten)]
+    pub(crate) spin: Spin,
     /// Go to the background once everything runs; a log file is kept beside the store
     #[arg(short = 'd', long)]
     pub(crate) detach: bool,
@@ -134,6 +155,8 @@ pub(crate) struct Serve {
     /// Lanes (pinned threads) [default: one per core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) lanes: Option<u16>,
+    #[command(flatten)]
+    pub(crate) spin: Spin,
     #[command(flatten)]
     pub(crate) secret: SecretFile,
     /// A further export; with =no-root-squash its clients' root acts as root. The default export
@@ -165,6 +188,8 @@ pub(crate) struct Mount {
     /// Lanes (pinned threads) [default: one per core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) lanes: Option<u16>,
+    #[command(flatten)]
+    pub(crate) spin: Spin,
     /// Go to the background once mounted
     #[arg(short = 'd', long)]
     pub(crate) detach: bool,

@@ -6,6 +6,7 @@
 mod address;
 mod args;
 mod background;
+mod bench;
 mod exit;
 mod files;
 mod fuse_device;
@@ -57,6 +58,8 @@ fn run(command: Command) -> Result<()> {
         Command::Rm(args) => files::rm::run(&args),
         Command::Mv(args) => files::mv::run(&args),
         Command::Df(args) => files::df::run(&args),
+        Command::Bench(args) => bench::run(&args),
+        Command::BenchLimit(args) => ::bench::run_limit(&args.arguments),
     }
 }
 
@@ -74,5 +77,7 @@ const fn name_of(command: &Command) -> &'static str {
         Command::Rm(_) => "rm",
         Command::Mv(_) => "mv",
         Command::Df(_) => "df",
+        Command::Bench(_) => "bench",
+        Command::BenchLimit(_) => ::bench::LIMIT_COMMAND,
     }
 }

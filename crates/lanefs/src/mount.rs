@@ -35,6 +35,8 @@ struct Plan {
     secret: Secret,
     export: String,
     cores: Vec<u16>,
+    /// How long lanes look out for more work before they sleep.
+    spin_us: u32,
     transport: ring::Transport,
 }
 
@@ -86,7 +88,8 @@ fn prepare(args: &args::Mount, dir: PathBuf) -> Result<Plan> {
     }
     drop(volume);
     let cores = lanes::cores(args.lanes)?;
-    Ok(Plan { server, dir, secret, export: args.export.clone(), cores, transport })
+    let (export, spin_us) = (args.export.clone(), args.spin.spin_us);
+    Ok(Plan { server, dir, secret, export, cores, spin_us, transport })
 }
 
 fn check_dir(dir: &Path) -> Result<()> {
@@ -177,10 +180,11 @@ fn start(plan: &Plan, device: OwnedFd, tell: &Sender<News>) -> Result<Vec<Stoppe
             calls_max: CALL_COUNT_MAX,
             handles_max: HANDLE_COUNT_MAX,
         };
-        let server = plan.server;
+        let Plan { server, spin_us, .. } = *plan;
         lanes::start(format!("lane {lane}"), *core, tell.clone(), move || {
             let mut ring_config = ring::Config::new(lane);
             ring_config.post = Some(post);
+            ring_config.spin_us = spin_us;
             ring_config.server = Some(server);
             ring_config.kernel = Some(channel);
             let fuse_config = fuse::Config { lane_count, over_io_uring };

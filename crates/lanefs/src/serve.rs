@@ -99,6 +99,7 @@ fn start(
     let posts = Mesh::posts(lane_count)?;
     let stoppers = posts.iter().map(ring::Post::stopper).collect();
     let mut listener = Some(OwnedFd::from(listener));
+    let spin_us = args.spin.spin_us;
     let restored = restore.into_lanes(lane_count, store.boot_id());
     for ((post, restored), core) in posts.into_iter().zip(restored).zip(cores) {
         let lane = post.lane();
@@ -121,6 +122,7 @@ fn start(
         lanes::start(format!("lane {lane}"), *core, tell.clone(), move || {
             let mut ring_config = ring::Config::new(lane);
             ring_config.post = Some(post);
+            ring_config.spin_us = spin_us;
             ring_config.listener = listener;
             ring_config.log = Some(log);
             ring_config.store = Some(objects);

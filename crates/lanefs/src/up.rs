@@ -42,6 +42,8 @@ pub(crate) struct Plan {
     pub(crate) address: SocketAddr,
     /// Lanes asked for.
     pub(crate) lanes: Option<u16>,
+    /// How long lanes look out for more work before they sleep.
+    pub(crate) spin_us: u32,
     /// How the mount talks to the kernel.
     pub(crate) fuse: Transport,
     /// Why there is no mount.
@@ -85,6 +87,7 @@ fn prepare(args: &args::Up) -> Result<Plan> {
         listener,
         address,
         lanes: args.lanes,
+        spin_us: args.spin.spin_us,
         fuse: args.fuse,
         obstacle,
         log: args.in_background.clone(),

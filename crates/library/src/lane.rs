@@ -133,6 +133,11 @@ impl ClientLane {
         self.face.client.map().map_or(1, |map| map.lane_count)
     }
 
+    /// The server's shape, once a Welcome has told it.
+    pub(crate) fn map(&self) -> Option<wire::Map> {
+        self.face.client.map()
+    }
+
     /// Asks and waits for the answer.
     pub(crate) fn ask(
         &mut self,

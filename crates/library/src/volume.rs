@@ -11,7 +11,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 use wire::{
-    Attr, Bytes, Caller, FileKind, HandleId, InodeNo, LaneId, Name, SetTime, Space, Stats, Status,
+    Attr, Bytes, Caller, FileKind, HandleId, InodeNo, LaneId, Map, Name, SetTime, Space, Stats,
+    Status,
 };
 
 /// Symbolic links followed in one walk, as on Linux.
@@ -378,6 +379,12 @@ impl Volume {
     #[must_use]
     pub fn server_lane_count(&self) -> u16 {
         self.lane.server_lane_count()
+    }
+
+    /// The server's shape: its lanes and shards.
+    #[must_use]
+    pub fn map(&self) -> Option<Map> {
+        self.lane.map()
     }
 
     /// Walks from the root, name by name.

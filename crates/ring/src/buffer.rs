@@ -1,14 +1,20 @@
 //! The lane's buffers: where bulk bytes lie, counted by references, reused.
 //!
-//! It leaves to others what the bytes mean. Invariants: a buffer with references is never given
-//! out again; its memory never moves; it is written only by whoever took it, before anyone else
-//! learned its name. Sizes are powers of two from 4 KiB on, the largest a little more than 1 MiB
-//! (a FUSE write with its headers).
+//! A buffer is memory, or a range of an object's file that is sent from there ([`FileRange`]). It
+//! leaves to others what the bytes mean. Invariants: a buffer with references is never given out
+//! again; its memory never moves; it is written only by whoever took it, before anyone else learned
+//! its name; its file stays open. Sizes are powers of two from 4 KiB on, the largest a little more
+//! than 1 MiB (a FUSE write with its headers); a range counts against the limit like the memory it
+//! saves, so that it can become memory at any time.
 
-use crate::number::u32_of;
-use door::BufId;
+use crate::number::{u32_of, u64_of};
+use door::{BufId, Object};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::collections::HashMap;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 const PAGE_BYTES: usize = 4096;
 const CLASS_COUNT: usize = 10;
@@ -18,10 +24,60 @@ pub(crate) const BUFFER_BYTES_MAX: usize = (1 << 20) + 2 * PAGE_BYTES;
 const KEPT_BYTES_MAX: usize = 64 << 20;
 
 struct Slot {
-    memory: Memory,
+    place: Place,
     refs_count: u32,
     /// `None`: made to stay, for the kernel's FUSE queues.
     class: Option<usize>,
+}
+
+/// Where a buffer's bytes are.
+enum Place {
+    Memory(Memory),
+    File(FileRange),
+    /// Nowhere: the slot waits to be used again.
+    Vacant,
+}
+
+impl Place {
+    /// The memory, which somebody is sure of.
+    #[track_caller]
+    const fn memory(&self) -> &Memory {
+        match self {
+            Self::Memory(memory) => memory,
+            Self::File(_) | Self::Vacant => panic!("these bytes are not in memory"),
+        }
+    }
+}
+
+/// Bytes of an object that are sent from its file. The descriptor is shared: the object may be
+/// forgotten or removed meanwhile.
+#[derive(Debug)]
+pub(crate) struct FileRange {
+    pub(crate) file: Arc<OwnedFd>,
+    pub(crate) object: Object,
+    pub(crate) offset: u64,
+    pub(crate) range_bytes: usize,
+}
+
+impl FileRange {
+    fn overlaps(&self, touched: &Range<u64>) -> bool {
+        self.offset < touched.end && self.offset + u64_of(self.range_bytes) > touched.start
+    }
+
+    /// Copies the bytes out; whether all were there.
+    fn read(&self, to: &mut [u8]) -> bool {
+        let mut read_bytes = 0;
+        while read_bytes < to.len() {
+            let offset = self.offset + u64_of(read_bytes);
+            match rustix::io::pread(&self.file, &mut to[read_bytes..], offset) {
+                Ok(0) => return false,
+                Ok(count) => read_bytes += count,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(_) => return false,
+            }
+        }
+        true
+    }
 }
 
 /// Page-aligned bytes, zeroed when made.
@@ -61,6 +117,10 @@ pub(crate) struct Pool {
     /// Indices of slots without references that keep their memory, by class.
     kept: [Vec<u32>; CLASS_COUNT],
     kept_bytes: usize,
+    /// Indices of slots without anything.
+    vacant: Vec<u32>,
+    /// Buffers that are ranges of an object's file.
+    lent: HashMap<Object, Vec<BufId>>,
     used_bytes: usize,
     used_bytes_max: usize,
     /// Something was given back since [`Self::take_freed`].
@@ -74,6 +134,8 @@ impl Pool {
             slots: Vec::new(),
             kept: [const { Vec::new() }; CLASS_COUNT],
             kept_bytes: 0,
+            vacant: Vec::new(),
+            lent: HashMap::new(),
             used_bytes: 0,
             // One buffer of the largest size fits always, or nothing would ever move.
             used_bytes_max: used_bytes_max.max(BUFFER_BYTES_MAX),
@@ -83,11 +145,11 @@ impl Pool {
 
     /// A buffer of at least this many bytes, with one reference; `None` while the limit forbids.
     pub(crate) fn take(&mut self, room_bytes: usize) -> Option<BufId> {
-        let class = class_of(room_bytes);
-        let capacity_bytes = capacity_of(class);
-        if self.used_bytes + capacity_bytes > self.used_bytes_max {
+        if !self.has_room(room_bytes) {
             return None;
         }
+        let class = class_of(room_bytes);
+        let capacity_bytes = capacity_of(class);
         self.used_bytes += capacity_bytes;
         if let Some(index) = self.kept[class].pop() {
             self.kept_bytes -= capacity_bytes;
@@ -97,19 +159,83 @@ impl Pool {
             return Some(BufId(index));
         }
         Some(self.add(Slot {
-            memory: Memory::new(capacity_bytes),
+            place: Place::Memory(Memory::new(capacity_bytes)),
             refs_count: 1,
             class: Some(class),
         }))
     }
 
+    /// Whether the limit lets a buffer of so many bytes be taken.
+    pub(crate) fn has_room(&self, room_bytes: usize) -> bool {
+        self.used_bytes + capacity_of(class_of(room_bytes)) <= self.used_bytes_max
+    }
+
+    /// A buffer that is a range of a file, with one reference. There must be room for it.
+    pub(crate) fn lend(&mut self, range: FileRange) -> BufId {
+        assert!(self.has_room(range.range_bytes), "who lends has asked for room");
+        let (object, class) = (range.object, class_of(range.range_bytes));
+        self.used_bytes += capacity_of(class);
+        let slot = Slot { place: Place::File(range), refs_count: 1, class: Some(class) };
+        let buf = self.add(slot);
+        self.lent.entry(object).or_default().push(buf);
+        buf
+    }
+
+    /// The range of a file that a buffer is, if it is one.
+    pub(crate) fn range(&self, buf: BufId) -> Option<&FileRange> {
+        let slot = &self.slots[buf.0 as usize];
+        assert!(slot.refs_count > 0, "{buf:?} is nobody's");
+        match &slot.place {
+            Place::File(range) => Some(range),
+            Place::Memory(_) | Place::Vacant => None,
+        }
+    }
+
+    /// A part of an object is about to change: ranges of its file that overlap it become memory, so
+    /// that who was promised them gets what was there. Returns how many were copied. A range that
+    /// cannot be read whole stays what it is; its sending finds out.
+    pub(crate) fn load(&mut self, object: Object, touched: &Range<u64>) -> usize {
+        let Some(mut bufs) = self.lent.remove(&object) else { return 0 };
+        let lent_count = bufs.len();
+        bufs.retain(|buf| !self.load_one(*buf, touched));
+        let loaded_count = lent_count - bufs.len();
+        if !bufs.is_empty() {
+            self.lent.insert(object, bufs);
+        }
+        loaded_count
+    }
+
+    fn load_one(&mut self, buf: BufId, touched: &Range<u64>) -> bool {
+        let Slot { place: Place::File(range), class: Some(class), .. } =
+            &self.slots[buf.0 as usize]
+        else {
+            panic!("{buf:?} is no range of a file")
+        };
+        if !range.overlaps(touched) {
+            return false;
+        }
+        let memory = Memory::new(capacity_of(*class));
+        // SAFETY: these are the memory's first bytes, initialised by `new`; nobody else has them.
+        let to = unsafe { std::slice::from_raw_parts_mut(memory.at.as_ptr(), range.range_bytes) };
+        let whole = range.read(to);
+        if whole {
+            self.slots[buf.0 as usize].place = Place::Memory(memory);
+        }
+        whole
+    }
+
     /// A buffer that stays for the ring's life and does not count against the limit.
     pub(crate) fn pin(&mut self, room_bytes: usize) -> BufId {
         let capacity_bytes = room_bytes.next_multiple_of(PAGE_BYTES);
-        self.add(Slot { memory: Memory::new(capacity_bytes), refs_count: 1, class: None })
+        let place = Place::Memory(Memory::new(capacity_bytes));
+        self.add(Slot { place, refs_count: 1, class: None })
     }
 
     fn add(&mut self, slot: Slot) -> BufId {
+        if let Some(index) = self.vacant.pop() {
+            self.slots[index as usize] = slot;
+            return BufId(index);
+        }
         self.slots.push(slot);
         BufId(u32_of(self.slots.len() - 1))
     }
@@ -130,17 +256,28 @@ impl Pool {
         if slot.refs_count > 0 {
             return;
         }
-        let capacity_bytes = slot.memory.capacity_bytes;
         let Some(class) = slot.class else { panic!("{buf:?} is the ring's own") };
+        let capacity_bytes = capacity_of(class);
         self.used_bytes -= capacity_bytes;
-        if self.kept_bytes + capacity_bytes <= KEPT_BYTES_MAX {
+        if let Place::File(range) = &slot.place {
+            let object = range.object;
+            slot.place = Place::Vacant;
+            self.vacant.push(buf.0);
+            self.forget(object, buf);
+        } else if self.kept_bytes + capacity_bytes <= KEPT_BYTES_MAX {
             self.kept_bytes += capacity_bytes;
             self.kept[class].push(buf.0);
         } else {
-            slot.memory = Memory::new(PAGE_BYTES);
-            slot.class = Some(0);
-            self.kept_bytes += PAGE_BYTES;
-            self.kept[0].push(buf.0);
+            slot.place = Place::Vacant;
+            self.vacant.push(buf.0);
+        }
+    }
+
+    fn forget(&mut self, object: Object, buf: BufId) {
+        let Some(bufs) = self.lent.get_mut(&object) else { panic!("{buf:?} was never lent") };
+        bufs.retain(|lent| *lent != buf);
+        if bufs.is_empty() {
+            self.lent.remove(&object);
         }
     }
 
@@ -163,9 +300,10 @@ impl Pool {
     pub(crate) fn at(&self, buf: BufId, start: usize, piece_bytes: usize) -> *mut u8 {
         let slot = &self.slots[buf.0 as usize];
         assert!(slot.refs_count > 0, "{buf:?} is nobody's");
-        assert!(start <= slot.memory.capacity_bytes, "a piece starts within its buffer");
-        assert!(piece_bytes <= slot.memory.capacity_bytes - start, "a piece ends in its buffer");
-        slot.memory.at.as_ptr().wrapping_add(start)
+        let memory = slot.place.memory();
+        assert!(start <= memory.capacity_bytes, "a piece starts within its buffer");
+        assert!(piece_bytes <= memory.capacity_bytes - start, "a piece ends in its buffer");
+        memory.at.as_ptr().wrapping_add(start)
     }
 
     /// The bytes of a piece. Nobody writes them: see the invariant.
@@ -242,7 +380,7 @@ mod tests {
         let mut pool = Pool::new(256 << 20);
         let bufs: Vec<BufId> = (0..100).map(|_| pool.take(1 << 20).unwrap()).collect();
         bufs.iter().for_each(|buf| pool.release(*buf));
-        assert!(pool.kept_bytes <= KEPT_BYTES_MAX + 100 * PAGE_BYTES);
+        assert!(pool.kept_bytes <= KEPT_BYTES_MAX);
         assert_eq!(pool.used_bytes(), 0);
     }
 }

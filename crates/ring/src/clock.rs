@@ -18,35 +18,45 @@ pub(crate) struct Clock {
     /// Only one lane moves the offset.
     keeps_offset: bool,
     refreshed: Mono,
+    read_count: u64,
 }
 
 impl Clock {
     pub(crate) fn new(keeps_offset: bool) -> Self {
-        let refreshed = Mono(monotonic_ns());
+        let mut clock = Self { keeps_offset, refreshed: Mono(0), read_count: 0 };
+        let mono = Mono(clock.ns(ClockId::Monotonic));
         if keeps_offset || OFFSET_NS.load(Ordering::Relaxed) == 0 {
-            refresh();
+            clock.refresh(mono);
         }
-        Self { keeps_offset, refreshed }
+        clock
     }
 
     /// Reads the clock.
     pub(crate) fn read(&mut self) -> Now {
-        let mono = Mono(monotonic_ns());
+        let mono = Mono(self.ns(ClockId::Monotonic));
         if self.keeps_offset && mono.since_ns(self.refreshed) > REFRESH_NS {
-            self.refreshed = mono;
-            refresh();
+            self.refresh(mono);
         }
         Now { mono, wall_ns: mono.0.wrapping_add(OFFSET_NS.load(Ordering::Relaxed)) }
     }
-}
 
-fn refresh() {
-    let offset_ns = ns_of(clock_gettime(ClockId::Realtime)).wrapping_sub(monotonic_ns());
-    OFFSET_NS.store(offset_ns, Ordering::Relaxed);
-}
+    /// Readings so far, of either clock.
+    pub(crate) const fn read_count(&self) -> u64 {
+        self.read_count
+    }
 
-fn monotonic_ns() -> u64 {
-    ns_of(clock_gettime(ClockId::Monotonic))
+    /// Looks at the offset again, right after `mono` was read.
+    fn refresh(&mut self, mono: Mono) {
+        self.refreshed = mono;
+        let offset_ns = self.ns(ClockId::Realtime).wrapping_sub(mono.0);
+        OFFSET_NS.store(offset_ns, Ordering::Relaxed);
+    }
+
+    /// The only place that reads a clock.
+    fn ns(&mut self, clock: ClockId) -> u64 {
+        self.read_count += 1;
+        ns_of(clock_gettime(clock))
+    }
 }
 
 /// Before 1970 it is 1970.
@@ -115,6 +125,19 @@ mod tests {
         assert!(first.mono <= second.mono);
         assert!(first.wall_ns <= second.wall_ns);
         assert!(first.wall_ns > 1_600_000_000_000_000_000, "the offset was found");
+    }
+
+    #[test]
+    fn every_reading_is_counted() {
+        let mut keeper = Clock::new(true);
+        assert_eq!(keeper.read_count(), 2, "one of each clock, for the offset");
+        keeper.read();
+        assert_eq!(keeper.read_count(), 3);
+        keeper.refreshed = Mono(0);
+        keeper.read();
+        assert_eq!(keeper.read_count(), 5, "the offset was looked at again");
+        keeper.read();
+        assert_eq!(keeper.read_count(), 6);
     }
 
     #[test]

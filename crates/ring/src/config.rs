@@ -94,8 +94,18 @@ pub struct Config {
     pub log: Option<LogFile>,
     /// The directory that holds the objects.
     pub store: Option<OwnedFd>,
+    /// Every bulk read from an object has a checksum, so it is read into memory. Without, large
+    /// ones are sent from the page cache as they lie there and have none, unless the ring answers a
+    /// kernel.
+    pub checksum_reads: bool,
     /// The kernel's file system requests.
     pub kernel: Option<KernelChannel>,
+    /// Where the kernel's own threads for this ring may run, which do what would block; empty:
+    /// where the calling thread may. A pinned lane names here what it had before it was pinned.
+    pub worker_cores: Vec<u16>,
+    /// How long the lane looks out for more work before it sleeps, in microseconds, at most 1000;
+    /// 0: not at all.
+    pub spin_us: u32,
     /// Limits.
     pub limits: Limits,
     /// For tests.
@@ -118,7 +128,10 @@ impl Config {
             server: None,
             log: None,
             store: None,
+            checksum_reads: false,
             kernel: None,
+            worker_cores: Vec::new(),
+            spin_us: 0,
             limits: Limits::default(),
             fault: None,
             say: Box::new(say_to_stderr),
@@ -150,10 +163,23 @@ pub struct Counters {
     pub turn_count: u64,
     /// io_uring_enter calls.
     pub enter_count: u64,
+    /// All other system calls that the lane's thread made itself in its turns; not those of the
+    /// allocator and of [`Config::say`].
+    pub syscall_count: u64,
+    /// Clock readings, of either clock.
+    pub clock_read_count: u64,
+    /// Times that the lane looked out for more work before it would have slept.
+    pub spin_count: u64,
+    /// Of them, those that found some.
+    pub spin_hit_count: u64,
     /// Events handed to the brain.
     pub event_count: u64,
     /// Sister lanes woken.
     pub wake_count: u64,
+    /// Letters read from sister lanes.
+    pub letter_in_count: u64,
+    /// Letters written to sister lanes.
+    pub letter_out_count: u64,
     /// Frames received.
     pub frame_in_count: u64,
     /// Frames queued for sending.
@@ -164,6 +190,10 @@ pub struct Counters {
     pub out_bytes: u64,
     /// Sends and gathered sends.
     pub send_count: u64,
+    /// sendfile calls.
+    pub sendfile_count: u64,
+    /// Bytes that left by sendfile; also in [`Self::out_bytes`].
+    pub sendfile_bytes: u64,
     /// Connections closed for a breach.
     pub breach_count: u64,
     /// Connections refused because there were too many.

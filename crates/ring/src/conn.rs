@@ -2,7 +2,7 @@
 //!
 //! They receive, cut frames, check the bulk's checksum, send one wave a turn and close in order.
 //! What a frame means is the brain's. Invariants: a connection has at most one receive and one
-//! send in flight; its slot is used again only when none is; a [`ConnId`] names one connection for
+//! send (or wait for room) in flight; its slot is used again only when none is; a [`ConnId`] names one connection for
 //! ever.
 //!
 //! ```text
@@ -11,7 +11,9 @@
 //!                 └──▶ Dead (ended, failed, breach: completions are awaited)
 //! ```
 
+mod deadline;
 mod recv;
+mod sendfile;
 
 use crate::config::Limits;
 use crate::driver::{Kind, Op, Token};
@@ -33,7 +35,6 @@ const INDEX_BITS: u32 = 20;
 /// How long a closed connection may take to send what is queued.
 const CLOSE_MS_MAX: u64 = 1000;
 const CANCELLED: Errno = Errno(125);
-const TIMED_OUT: Errno = Errno(110);
 /// The socket has no room.
 const FULL: Errno = Errno(11);
 const BROKEN_PIPE: Errno = Errno(32);
@@ -68,6 +69,10 @@ struct Conn {
     touched: bool,
     recv_armed: bool,
     send_armed: bool,
+    /// It waits for the socket to have room.
+    writable_armed: bool,
+    /// Calls on the socket do not wait. Sends and receives of the ring do not care.
+    nonblocking: bool,
     /// The last send did not wholly fit into the socket: the next one waits for room.
     crowded: bool,
     connect_armed: bool,
@@ -79,7 +84,7 @@ struct Conn {
 
 impl Conn {
     const fn is_armed(&self) -> bool {
-        self.recv_armed || self.send_armed || self.connect_armed
+        self.recv_armed || self.send_armed || self.writable_armed || self.connect_armed
     }
 
     fn raw(&self) -> RawFd {
@@ -125,6 +130,7 @@ impl Conns {
 
     /// The listening socket gave a connection.
     pub(crate) fn accepted(&mut self, socket: OwnedFd, tools: &mut Tools) {
+        tools.counters.syscall_count += 1; // Its delay is set, or it is closed.
         if self.is_full() {
             tools.counters.refused_count += 1;
             return;
@@ -136,6 +142,7 @@ impl Conns {
 
     /// A sister lane handed a connection over.
     pub(crate) fn adopt(&mut self, socket: OwnedFd, hello: &[u8], tools: &mut Tools) {
+        tools.counters.syscall_count += 1; // As above.
         if self.is_full() {
             tools.counters.refused_count += 1;
             return;
@@ -159,6 +166,7 @@ impl Conns {
                 return;
             }
         };
+        tools.counters.syscall_count += 2; // It was made, and its delay is set.
         let index = self.add(socket, State::Connecting { ticket });
         let conn = self.conn(index);
         let address = conn.address.insert(Box::new(address));
@@ -201,6 +209,8 @@ impl Conns {
             touched: false,
             recv_armed: false,
             send_armed: false,
+            writable_armed: false,
+            nonblocking: false,
             crowded: false,
             connect_armed: false,
             inbox: Inbox::default(),
@@ -213,11 +223,6 @@ impl Conns {
 
     fn is_full(&self) -> bool {
         self.live_count >= self.limits.conn_count_max.min(1 << INDEX_BITS)
-    }
-
-    fn greet_until(&mut self, index: u32, now: Mono) {
-        let id = self.conn(index).id;
-        self.greeting.push_back((now.after_ms(self.limits.greeting_ms_max), id));
     }
 
     // --- what the brain asks ---------------------------------------------------------------------
@@ -380,9 +385,13 @@ impl Conns {
     fn arm_send(&mut self, index: u32, tools: &mut Tools) {
         let conn = self.conn(index);
         let sends = matches!(conn.state, State::Open | State::Closing { .. });
-        if !sends || conn.send_armed {
+        if !sends || conn.send_armed || conn.writable_armed {
             return;
         }
+        if !self.send_files(index, tools) {
+            return;
+        }
+        let conn = self.conn(index);
         // A closing connection waits for its last send, and must be woken by it.
         let at_once = !conn.crowded && matches!(conn.state, State::Open);
         if let Some(op) = conn.outbox.next(conn.raw(), at_once, &mut tools.pool) {
@@ -398,6 +407,7 @@ impl Conns {
             if !std::mem::replace(shut, true)
                 && let Some(socket) = &conn.socket
             {
+                tools.counters.syscall_count += 1;
                 // Fails when the peer is gone already, which is as good.
                 shutdown(socket, Shutdown::Write).ok();
             }
@@ -451,30 +461,6 @@ impl Conns {
         unsafe { tools.driver.queue(Token::new(Kind::Recv, index), op) };
     }
 
-    /// The next time at which something here is due.
-    pub(crate) fn deadline(&self) -> Option<Mono> {
-        let closing = self.closing.front().map(|(at, _)| *at);
-        let greeting = self.greeting.front().map(|(at, _)| *at);
-        [closing, greeting].into_iter().flatten().min()
-    }
-
-    /// Ends what has taken too long.
-    pub(crate) fn expire(&mut self, tools: &mut Tools) {
-        let now = tools.now.mono;
-        while let Some((_, id)) = self.closing.pop_front_if(|(at, _)| *at <= now) {
-            if let Some(index) = self.index_of(id) {
-                self.kill(index, tools);
-            }
-        }
-        while let Some((_, id)) = self.greeting.pop_front_if(|(at, _)| *at <= now) {
-            if let Some(index) = self.open_index(id)
-                && !self.conn(index).admitted
-            {
-                self.fail(index, CloseReason::Failed(TIMED_OUT), tools);
-            }
-        }
-    }
-
     /// Whether something is queued for sending anywhere.
     pub(crate) fn is_sending(&self) -> bool {
         let unsent = |conn: &Conn| {
@@ -512,6 +498,9 @@ impl Conns {
         if conn.send_armed {
             tools.driver.cancel(Token::new(Kind::Send, index));
         }
+        if conn.writable_armed {
+            tools.driver.cancel(Token::new(Kind::Writable, index));
+        }
         if conn.connect_armed {
             tools.driver.cancel(Token::new(Kind::Connect, index));
         }
@@ -527,6 +516,7 @@ impl Conns {
     fn bury(&mut self, index: u32, tools: &mut Tools) {
         let Some(mut conn) = self.slots[index as usize].take() else { return };
         assert!(!conn.is_armed(), "the kernel still works for this connection");
+        tools.counters.syscall_count += u64::from(conn.socket.is_some()); // Its close.
         conn.outbox.clear(&mut tools.pool);
         if let Some(incoming) = conn.incoming {
             tools.pool.release(incoming.buf);

@@ -24,6 +24,7 @@ pub(crate) enum Kind {
     Wake,
     Recv,
     Send,
+    Writable,
     Connect,
     LogWrite,
     LogReserve,
@@ -33,12 +34,13 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::Cancel,
         Self::Accept,
         Self::Wake,
         Self::Recv,
         Self::Send,
+        Self::Writable,
         Self::Connect,
         Self::LogWrite,
         Self::LogReserve,
@@ -149,6 +151,10 @@ pub(crate) enum Op {
     Readable {
         file: RawFd,
     },
+    /// Completes when the socket has room again, or is broken.
+    Writable {
+        socket: RawFd,
+    },
     /// FUSE over io_uring; `iovecs` are two.
     Kernel {
         file: RawFd,
@@ -191,12 +197,18 @@ pub(crate) struct Driver {
     in_flight_count: usize,
     enter_count: u64,
     truncates: bool,
+    /// The kernel says in memory when it has something to do for us.
+    polls: bool,
 }
 
 impl Driver {
-    /// Sets the ring up for the calling thread.
-    pub(crate) fn new() -> io::Result<Self> {
-        let ring = IoUring::<squeue::Entry128, cqueue::Entry>::builder()
+    /// Sets the ring up for the calling thread. `polls`: for [`Self::poll`].
+    pub(crate) fn new(polls: bool) -> io::Result<Self> {
+        let mut builder = IoUring::<squeue::Entry128, cqueue::Entry>::builder();
+        if polls {
+            builder.setup_taskrun_flag();
+        }
+        let ring = builder
             .setup_single_issuer()
             .setup_defer_taskrun()
             .setup_cqsize(COMPLETION_COUNT)
@@ -213,7 +225,21 @@ impl Driver {
             in_flight_count: 0,
             enter_count: 0,
             truncates,
+            polls,
         })
+    }
+
+    /// Where the kernel's threads for this ring may run.
+    pub(crate) fn work_on(&self, cores: &[u16]) -> io::Result<()> {
+        // SAFETY: a set of cores is plain bits; none set is a valid one.
+        let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+        for core in cores.iter().map(|core| usize::from(*core)) {
+            if core < 8 * size_of::<libc::cpu_set_t>() {
+                // SAFETY: the set is ours and has a bit of that number.
+                unsafe { libc::CPU_SET(core, &mut set) };
+            }
+        }
+        self.ring.submitter().register_iowq_aff(&set)
     }
 
     /// Whether [`Op::Truncate`] exists (Linux 6.9).
@@ -268,9 +294,36 @@ impl Driver {
         self.known.push(Completion { token, result, more: false });
     }
 
-    /// Submits what was queued, waits for a completion if asked to: one system call.
+    /// Looks out for completions without a system call and without a clock, as far as memory tells
+    /// of them, and for what else may come. Whether anything came within so many rounds.
+    pub(crate) fn poll(&mut self, round_count: u64, mut comes: impl FnMut() -> bool) -> bool {
+        for _ in 0..round_count {
+            if self.is_pending() || comes() {
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+        false
+    }
+
+    /// Whether the kernel has completions, or would have some if it were entered.
+    pub(crate) fn is_pending(&mut self) -> bool {
+        self.wants_enter() || !self.ring.completion().is_empty()
+    }
+
+    /// Whether the kernel has to be entered before its completions are seen.
+    fn wants_enter(&mut self) -> bool {
+        let submission = self.ring.submission();
+        submission.taskrun() || submission.cq_overflow()
+    }
+
+    /// Submits what was queued, waits for a completion if asked to: one system call, or none when
+    /// nothing is to be submitted, to be done or to be waited for.
     pub(crate) fn enter(&mut self, wait: Wait) -> io::Result<()> {
         let submit_count = u32_of(self.ring.submission().len());
+        if self.polls && wait == Wait::No && submit_count == 0 && !self.wants_enter() {
+            return Ok(());
+        }
         let timespec;
         let mut args = SubmitArgs::new();
         let want_count = match wait {
@@ -434,6 +487,9 @@ fn entry_of(op: Op) -> squeue::Entry128 {
         Op::Remove { dir, path } => opcode::UnlinkAt::new(Fd(dir), path).build(),
         Op::Readable { file } => {
             opcode::PollAdd::new(Fd(file), u32::from(libc::POLLIN.unsigned_abs())).build()
+        }
+        Op::Writable { socket } => {
+            opcode::PollAdd::new(Fd(socket), u32::from(libc::POLLOUT.unsigned_abs())).build()
         }
         Op::Kernel { file, command, iovecs, body } => {
             return kernel_entry(file, command, iovecs, body);

@@ -28,6 +28,8 @@ pub(crate) struct Inbox {
     end: usize,
     /// Room that the frame at the front needs.
     wanted_bytes: usize,
+    /// The last frame's bulk went past us: the next one's shall not be caught here either.
+    narrow: bool,
 }
 
 impl Inbox {
@@ -51,13 +53,18 @@ impl Inbox {
         if capacity_bytes > self.bytes.len() {
             self.bytes.resize(capacity_bytes, 0);
         }
-        &mut self.bytes[self.end..]
+        let narrow = self.narrow && self.wanted_bytes == 0;
+        let room_bytes_max = if narrow { ROOM_BYTES_MIN } else { usize::MAX };
+        let room = &mut self.bytes[self.end..];
+        let room_bytes = room.len().min(room_bytes_max);
+        &mut room[..room_bytes]
     }
 
     /// So many bytes were written at the front of [`Self::room`].
     pub(crate) fn arrived(&mut self, arrived_bytes: usize) {
         assert!(arrived_bytes <= self.bytes.len() - self.end, "more arrived than there was room");
         self.end += arrived_bytes;
+        self.narrow = false;
         let full = self.end == self.bytes.len();
         if full && self.bytes.len() < ROOM_BYTES_KEPT {
             // It sends more than fits: give it more next time, which saves calls.
@@ -97,6 +104,7 @@ impl Inbox {
         to[..taken_bytes].copy_from_slice(&self.bytes[from..from + taken_bytes]);
         self.bytes.copy_within(from + taken_bytes..self.end, from);
         self.end -= taken_bytes;
+        self.narrow = taken_bytes < to.len();
         taken_bytes
     }
 
@@ -172,6 +180,23 @@ mod tests {
             }
         }
         assert_eq!(cut, sent);
+    }
+
+    #[test]
+    fn behind_a_bulk_that_went_past_it_an_inbox_catches_little() {
+        let sent = frame(b"hello", FrameKind::Hello);
+        let mut inbox = Inbox::default();
+        receive(&mut inbox, &vec![0; 2 * ROOM_BYTES_MIN]);
+        inbox.clear();
+        receive(&mut inbox, &[sent.clone(), vec![7; 10]].concat());
+        let Ok(Cut::Frame(lengths)) = inbox.cut(true) else { panic!("a whole frame is there") };
+        assert!(inbox.room().len() > ROOM_BYTES_MIN);
+        let mut bulk = vec![0; 1000];
+        assert_eq!(inbox.take_behind(lengths.frame_bytes, &mut bulk), 10);
+        inbox.consume(lengths.frame_bytes);
+        assert_eq!(inbox.room().len(), ROOM_BYTES_MIN);
+        receive(&mut inbox, &sent);
+        assert!(inbox.room().len() > ROOM_BYTES_MIN, "small frames have all the room again");
     }
 
     #[test]

@@ -3,27 +3,36 @@
 //! ```text
 //! need a file: Open ─ENOENT─▶ (reads: there is none) or Create ─ENOENT─▶ MakeDir ×2 ─▶ Create
 //! read, write: Move, again while short          truncate: Move
+//! read of much that is in the page cache: done, the bulk is a range of the file
 //! sync:        Sync ─▶ (entry durable? done) ─▶ for the directory and, once each, its parents:
 //!              OpenDir ─▶ SyncDir              remove: Unlink ─▶ the same
 //! ```
 //! Invariant: everything the kernel was given (path, buffer, descriptor) is the job's until it is
 //! dropped, and it is dropped only after its last completion.
 
+use crate::buffer::FileRange;
+use crate::cache::is_cached;
 use crate::config::FaultPoint;
 use crate::driver::{Kind, Op, Token, owned};
 use crate::number::{errno_of, u32_of, u64_of};
 use crate::objects::{FileState, Objects};
 use crate::tools::Tools;
 use door::{BufId, Bulk, Errno, Event, Object, ObjectStat, Ticket};
-use rustix::fs::{AtFlags, StatxFlags, ftruncate, statx};
+use rustix::fs::{AtFlags, StatxFlags, fstat, ftruncate, statx};
 use std::io::Write as _;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::Arc;
 use wire::InodeNo;
 
 const INTERRUPTED: Errno = Errno(4);
 const NOT_FOUND: Errno = Errno(2);
 const IO: Errno = Errno(5);
 const EXISTS: Errno = Errno(17);
+
+/// From how many bytes on a read may stay in the file: below, the two calls that find out whether
+/// it can and the one more that sends it cost as much as the copy they save.
+const LEND_BYTES_MIN: usize = 64 * 1024;
 
 /// What is to be done.
 #[derive(Clone, Copy, Debug)]
@@ -182,18 +191,10 @@ impl Job {
     fn begin(&mut self, token: Token, objects: &mut Objects, tools: &mut Tools) -> bool {
         if let JobKind::Remove { .. } = self.kind {
             // Closed first: the kernel then frees the blocks in the unlink, off this thread.
+            objects.slot(self.object_index).file.count_close(tools);
             objects.slot(self.object_index).file = FileState::Unknown;
             objects.slot(self.object_index).entry_durable = false;
             return self.go(Step::Unlink, token, objects, tools);
-        }
-        if let JobKind::Read { read_bytes, .. } = self.kind
-            && self.buf.is_none()
-        {
-            self.buf = tools.pool.take(read_bytes as usize);
-            if self.buf.is_none() {
-                objects.starve(token.index);
-                return false;
-            }
         }
         match objects.slot(self.object_index).file {
             FileState::Open(_) => self.work(token, objects, tools),
@@ -213,7 +214,7 @@ impl Job {
     ) -> bool {
         match outcome {
             Ok(file) => {
-                objects.slot(self.object_index).file = FileState::Open(owned(file));
+                objects.slot(self.object_index).file = FileState::Open(Arc::new(owned(file)));
                 self.work(token, objects, tools)
             }
             Err(NOT_FOUND) if self.kind.creates() && self.step == Step::Open => {
@@ -231,10 +232,28 @@ impl Job {
     /// The file is open.
     fn work(&mut self, token: Token, objects: &mut Objects, tools: &mut Tools) -> bool {
         match self.kind {
-            JobKind::Read { .. } | JobKind::Write { .. } => {
+            JobKind::Read { offset, read_bytes, .. } => {
+                let room_bytes = read_bytes as usize;
+                if !tools.pool.has_room(room_bytes) {
+                    self.step = Step::Begin;
+                    objects.starve(token.index);
+                    return false;
+                }
+                self.buf = self.lend(offset, room_bytes, objects, tools);
+                if self.buf.is_some() {
+                    return self.done(tools);
+                }
+                self.buf = tools.pool.take(room_bytes);
+                self.go(Step::Move, token, objects, tools)
+            }
+            JobKind::Write { offset, bulk, .. } => {
+                let end = offset.saturating_add(u64::from(bulk.bulk_bytes));
+                self.keep_lent(offset..end, objects, tools);
                 self.go(Step::Move, token, objects, tools)
             }
             JobKind::Truncate { size_bytes, .. } if !tools.driver.truncates() => {
+                self.keep_lent(size_bytes..u64::MAX, objects, tools);
+                tools.counters.syscall_count += 1;
                 let result =
                     borrowed(objects, self.object_index, |file| ftruncate(file, size_bytes));
                 match result {
@@ -242,15 +261,61 @@ impl Job {
                     Err(errno) => self.fail(errno, objects, tools),
                 }
             }
-            JobKind::Truncate { .. } => self.go(Step::Move, token, objects, tools),
+            JobKind::Truncate { size_bytes, .. } => {
+                self.keep_lent(size_bytes..u64::MAX, objects, tools);
+                self.go(Step::Move, token, objects, tools)
+            }
             JobKind::Sync { .. } => self.go(Step::Sync, token, objects, tools),
             JobKind::Stat { ticket } => {
+                tools.counters.syscall_count += 1;
                 let result = borrowed(objects, self.object_index, look).map(Some);
                 tools.events.push(Event::ObjectStat { ticket, result });
                 true
             }
             JobKind::Remove { .. } => self.go(Step::Unlink, token, objects, tools),
         }
+    }
+
+    /// A range of the open file instead of a buffer, if it is large, all of it is there, and the
+    /// page cache has it, so that sending it does not wait for the medium.
+    fn lend(
+        &mut self,
+        offset: u64,
+        read_bytes: usize,
+        objects: &mut Objects,
+        tools: &mut Tools,
+    ) -> Option<BufId> {
+        if read_bytes < LEND_BYTES_MIN || !objects.lends {
+            return None;
+        }
+        let slot = objects.slot(self.object_index);
+        let FileState::Open(file) = &slot.file else { return None };
+        tools.counters.syscall_count += 1;
+        let size_bytes = u64::try_from(fstat(file).ok()?.st_size).ok()?;
+        let left_bytes = size_bytes.saturating_sub(offset);
+        let range_bytes = usize::try_from(left_bytes).unwrap_or(usize::MAX).min(read_bytes);
+        if range_bytes < LEND_BYTES_MIN {
+            return None;
+        }
+        tools.counters.syscall_count += 1;
+        match is_cached(file.as_fd(), offset..offset + u64_of(range_bytes)) {
+            Ok(true) => {}
+            Ok(false) => return None,
+            Err(_) => {
+                // The kernel cannot tell, and will not be able to next time.
+                objects.lends = false;
+                return None;
+            }
+        }
+        let (file, object) = (Arc::clone(file), slot.object);
+        self.moved_bytes = range_bytes;
+        Some(tools.pool.lend(FileRange { file, object, offset, range_bytes }))
+    }
+
+    /// What was lent of a part of the file that is about to change is copied first.
+    fn keep_lent(&self, touched: Range<u64>, objects: &mut Objects, tools: &mut Tools) {
+        let object = objects.slot(self.object_index).object;
+        tools.counters.syscall_count += u64_of(tools.pool.load(object, &touched));
     }
 
     fn on_moved(
@@ -288,6 +353,7 @@ impl Job {
     ) -> bool {
         match outcome {
             Ok(dir) => {
+                tools.counters.syscall_count += 1; // Its close.
                 self.dir = Some(owned(dir));
                 self.go(Step::SyncDir(level), token, objects, tools)
             }
@@ -424,7 +490,8 @@ impl Job {
             tools.pool.release(buf);
             return None;
         }
-        let crc32c = wire::crc32c(tools.pool.bytes(buf, 0, self.moved_bytes));
+        let lent = tools.pool.range(buf).is_some();
+        let crc32c = (!lent).then(|| wire::crc32c(tools.pool.bytes(buf, 0, self.moved_bytes)));
         Some(Bulk { buf, start: 0, bulk_bytes: u32_of(self.moved_bytes), crc32c })
     }
 

@@ -100,6 +100,7 @@ impl Classic {
                 return Life::On;
             };
             let room = tools.pool.bytes_mut(buf, 0, BUFFER_BYTES_MAX);
+            tools.counters.syscall_count += 1;
             match rustix::io::read(&self.device, room) {
                 Ok(request_bytes) => self.take(buf, request_bytes, tools),
                 Err(Errno::AGAIN) => {
@@ -128,7 +129,7 @@ impl Classic {
         let small_bytes = if has_data { args_bytes } else { request_bytes };
         let bulk = has_data.then(|| {
             let data = &request[args_bytes..];
-            let crc32c = wire::crc32c(data);
+            let crc32c = Some(wire::crc32c(data));
             Bulk { buf, start: u32_of(args_bytes), bulk_bytes: u32_of(data.len()), crc32c }
         });
         let request = tools.arena.put(&request[..small_bytes]);
@@ -164,6 +165,7 @@ impl Classic {
         let header = out_header(unique, answer.status, u32_of(payload.len() + data.len()));
         let pieces = [IoSlice::new(&header), IoSlice::new(payload), IoSlice::new(data)];
         let written = rustix::io::writev(&self.device, &pieces);
+        tools.counters.syscall_count += 1;
         if let Some(buf) = buf {
             tools.pool.release(buf);
         }

@@ -149,7 +149,7 @@ impl Queues {
             buf: entry.payload,
             start: 0,
             bulk_bytes: u32_of(payload_bytes),
-            crc32c: wire::crc32c(payload),
+            crc32c: Some(wire::crc32c(payload)),
         });
         entry.state = EntryState::Taken { unique: in_header.unique, commit_id };
         tools.counters.kernel_request_count += 1;

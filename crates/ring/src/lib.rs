@@ -13,12 +13,15 @@
 #![cfg(target_os = "linux")]
 
 mod abi;
+pub mod bare;
 mod buffer;
+mod cache;
 mod clock;
 mod config;
 mod conn;
 mod driver;
 mod framing;
+mod groups;
 mod job;
 mod kernel;
 mod kernel_classic;
@@ -32,9 +35,11 @@ mod number;
 mod objects;
 mod pin;
 mod send;
+mod spin;
 mod spsc;
 mod tools;
 mod turn;
+mod usage;
 
 pub use abi::KERNEL_DATA_BYTES_MAX;
 pub use config::{Config, Counters, Fault, FaultPoint, HaltFn, Limits, LogFile, SayFn};

@@ -99,6 +99,8 @@ impl Mesh {
                 outgoing: Vec::with_capacity(lane_count),
                 incoming: Vec::with_capacity(lane_count),
                 waiting_count: 0,
+                in_count: 0,
+                out_count: 0,
             })
             .collect();
         for from in 0..lane_count {
@@ -131,6 +133,8 @@ pub struct Post {
     outgoing: Vec<Outgoing>,
     incoming: Vec<Consumer<Letter>>,
     waiting_count: usize,
+    in_count: u64,
+    out_count: u64,
 }
 
 impl Post {
@@ -154,6 +158,7 @@ impl Post {
 
     /// Writes to a lane; it is woken by the next [`Self::wake_readers`].
     pub(crate) fn send(&mut self, to: usize, letter: Letter) {
+        self.out_count += u64::from(to != self.lane);
         let outgoing = &mut self.outgoing[to];
         if outgoing.waiting.is_empty() {
             outgoing.written = true;
@@ -186,6 +191,16 @@ impl Post {
         woken_count
     }
 
+    /// Letters read from sister lanes so far.
+    pub(crate) const fn in_count(&self) -> u64 {
+        self.in_count
+    }
+
+    /// Letters written to sister lanes so far.
+    pub(crate) const fn out_count(&self) -> u64 {
+        self.out_count
+    }
+
     /// Whether letters wait here for room at their reader.
     pub(crate) const fn is_waiting(&self) -> bool {
         self.waiting_count > 0
@@ -193,15 +208,19 @@ impl Post {
 
     /// Says that this lane is about to sleep. Returns whether it may: nothing is there to be read.
     pub(crate) fn fall_asleep(&mut self) -> bool {
-        let bell = &self.bells[self.lane];
-        bell.sleeping.store(true, Ordering::SeqCst);
+        self.bells[self.lane].sleeping.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        let nothing =
-            self.incoming.iter_mut().all(Consumer::is_empty) && !bell.stop.load(Ordering::SeqCst);
+        let nothing = !self.has_news();
         if !nothing {
-            bell.sleeping.store(false, Ordering::Relaxed);
+            self.wake_up();
         }
         nothing
+    }
+
+    /// Whether there is something to be read, or the process was asked to end.
+    pub(crate) fn has_news(&mut self) -> bool {
+        let stop = &self.bells[self.lane].stop;
+        stop.load(Ordering::SeqCst) || !self.incoming.iter_mut().all(Consumer::is_empty)
     }
 
     /// Says that this lane is up.
@@ -215,6 +234,7 @@ impl Post {
             let from = LaneId(u16::try_from(from).unwrap_or(u16::MAX));
             for _ in 0..count_max {
                 let Some(letter) = consumer.pop() else { break };
+                self.in_count += u64::from(usize::from(from.0) != self.lane);
                 take(from, letter);
             }
         }

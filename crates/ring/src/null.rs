@@ -214,6 +214,7 @@ impl Brain for NullFs {
             | Event::LogRoom(_)
             | Event::ObjectStat { .. }
             | Event::StoreSpace { .. }
+            | Event::Usage { .. }
             | Event::CallerGroups { .. } => {}
         }
     }

@@ -13,6 +13,7 @@ use door::{Errno, Event, Object, StoreSpace, Ticket};
 use rustix::fs::fstatvfs;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
 
 /// Whether an object's file is open.
 pub(crate) enum FileState {
@@ -21,12 +22,19 @@ pub(crate) enum FileState {
     /// The front job is opening it.
     Opening,
     /// Here it is.
-    Open(OwnedFd),
+    Open(Arc<OwnedFd>),
+}
+
+impl FileState {
+    /// An open file is about to be closed by being dropped, which is a system call.
+    pub(crate) fn count_close(&self, tools: &mut Tools) {
+        tools.counters.syscall_count += u64::from(matches!(self, Self::Open(_)));
+    }
 }
 
 /// What is known of an object.
 pub(crate) struct OpenObject {
-    object: Object,
+    pub(crate) object: Object,
     pub(crate) file: FileState,
     /// Its directory entry is known to be durable.
     pub(crate) entry_durable: bool,
@@ -41,6 +49,8 @@ pub(crate) struct OpenObject {
 /// All objects of a lane.
 pub(crate) struct Objects {
     pub(crate) dir: OwnedFd,
+    /// Large reads may stay in the file.
+    pub(crate) lends: bool,
     open_count_max: usize,
     slots: Vec<Option<OpenObject>>,
     free: Vec<u32>,
@@ -60,9 +70,10 @@ pub(crate) struct Objects {
 }
 
 impl Objects {
-    pub(crate) fn new(dir: OwnedFd, open_count_max: usize) -> Self {
+    pub(crate) fn new(dir: OwnedFd, open_count_max: usize, lends: bool) -> Self {
         Self {
             dir,
+            lends,
             open_count_max: open_count_max.max(1),
             slots: Vec::new(),
             free: Vec::new(),
@@ -77,7 +88,8 @@ impl Objects {
     }
 
     /// Space under the store.
-    pub(crate) fn space(&self, ticket: Ticket) -> Event {
+    pub(crate) fn space(&self, ticket: Ticket, tools: &mut Tools) -> Event {
+        tools.counters.syscall_count += 1;
         let result = fstatvfs(&self.dir).map_err(errno_of).map(|found| StoreSpace {
             total_bytes: found.f_blocks.saturating_mul(found.f_frsize),
             free_bytes: found.f_bfree.saturating_mul(found.f_frsize),
@@ -88,7 +100,7 @@ impl Objects {
 
     /// Begins something.
     pub(crate) fn begin(&mut self, object: Object, kind: JobKind, tools: &mut Tools) {
-        let object_index = self.slot_of(object);
+        let object_index = self.slot_of(object, tools);
         let job = Job::new(kind, object_index, ObjectPath::new(object));
         let job = match self.spare.pop() {
             Some(mut spare) => {
@@ -172,14 +184,14 @@ impl Objects {
 
     // --- slots -----------------------------------------------------------------------------------
 
-    fn slot_of(&mut self, object: Object) -> u32 {
+    fn slot_of(&mut self, object: Object, tools: &mut Tools) -> u32 {
         if let Some(index) = self.by_object.get(&object) {
             let index = *index;
             self.slot(index).used = true;
             return index;
         }
         if self.by_object.len() >= self.open_count_max {
-            self.forget_one();
+            self.forget_one(tools);
         }
         let slot = Some(OpenObject {
             object,
@@ -205,7 +217,7 @@ impl Objects {
     }
 
     /// Closes an object that was not used lately. Those with jobs stay, be they as many as may be.
-    fn forget_one(&mut self) {
+    fn forget_one(&mut self, tools: &mut Tools) {
         for _ in 0..2 * self.slots.len() {
             self.hand = (self.hand + 1) % self.slots.len();
             let Some(slot) = self.slots[self.hand].as_mut() else { continue };
@@ -214,6 +226,7 @@ impl Objects {
                 continue;
             }
             self.by_object.remove(&slot.object);
+            slot.file.count_close(tools);
             self.slots[self.hand] = None;
             self.free.push(u32_of(self.hand));
             return;

@@ -1,14 +1,16 @@
 //! What a connection is yet to be sent.
 //!
 //! Frames of a turn are gathered into one wave and leave in one call; bulk goes out from where it
-//! lies. Invariant: one wave is in flight at a time; its bytes do not move and its buffers are held
-//! until the kernel has taken all of them.
+//! lies. A wave with a bulk that is a range of a file leaves in calls of the lane's own, up to the
+//! last such range ([`Outbox::next_own`]); what is only memory leaves through the ring
+//! ([`Outbox::next`]). Invariant: one wave is in flight at a time; its bytes do not move and its
+//! buffers, in memory or in a file, are held until the kernel has taken all of them.
 
-use crate::buffer::Pool;
+use crate::buffer::{FileRange, Pool};
 use crate::driver::Op;
-use crate::number::u32_of;
+use crate::number::{u32_of, u64_of};
 use door::{BufId, Bulk};
-use std::os::fd::RawFd;
+use std::os::fd::{AsFd as _, BorrowedFd, RawFd};
 
 /// Pieces gathered into one call; the kernel takes 1024.
 const IOVEC_COUNT_MAX: usize = 512;
@@ -48,6 +50,23 @@ impl Wave {
         self.small.clear();
         if self.small.capacity() > SMALL_BYTES_KEPT {
             self.small = Vec::new();
+        }
+    }
+}
+
+/// What leaves next by a call of the lane's own.
+pub(crate) enum Own<'a> {
+    /// Bytes in memory, with more behind them.
+    Message { header: &'a libc::msghdr, message_bytes: usize },
+    /// Bytes of a file.
+    File { file: BorrowedFd<'a>, offset: u64, file_bytes: usize },
+}
+
+impl Own<'_> {
+    pub(crate) const fn own_bytes(&self) -> usize {
+        match self {
+            Self::Message { message_bytes, .. } => *message_bytes,
+            Self::File { file_bytes, .. } => *file_bytes,
         }
     }
 }
@@ -101,16 +120,12 @@ impl Outbox {
         self.piece_index == self.flying.pieces.len()
     }
 
-    /// The next send, if there is anything to send. None may be in flight. `at_once`: small frames
+    /// The next send, if there is anything to send; all of it is in memory, for
+    /// [`Self::next_own`] was asked before. None may be in flight. `at_once`: small frames
     /// are sent within the submitting call or not at all.
     pub(crate) fn next(&mut self, socket: RawFd, at_once: bool, pool: &mut Pool) -> Option<Op> {
-        if self.is_through() {
-            self.flying.clear(pool);
-            self.piece_index = 0;
-            if self.queued.pieces.is_empty() {
-                return None;
-            }
-            std::mem::swap(&mut self.flying, &mut self.queued);
+        if !self.begin_wave(pool) {
+            return None;
         }
         let rest = &self.flying.pieces[self.piece_index..];
         if let [Piece::Small { start, piece_bytes }] = *rest {
@@ -118,12 +133,70 @@ impl Outbox {
             let send_bytes = u32_of(piece.len());
             return Some(Op::Send { socket, at: piece.as_ptr(), send_bytes, at_once });
         }
+        let piece_count = rest.len();
+        let (header, _) = self.gather(piece_count, usize::MAX, pool);
+        Some(Op::SendGathered { socket, message: &raw const *header })
+    }
+
+    /// What leaves next by a call of the lane's own, about `bytes_max` of it; `None` when nothing
+    /// is left of which a part is in a file. None may be in flight.
+    pub(crate) fn next_own<'a>(
+        &'a mut self,
+        bytes_max: usize,
+        pool: &'a mut Pool,
+    ) -> Option<Own<'a>> {
+        if !self.begin_wave(pool) {
+            return None;
+        }
+        let rest = &self.flying.pieces[self.piece_index..];
+        let piece_count = rest.iter().position(|piece| range_of(*piece, pool).is_some())?;
+        if piece_count > 0 {
+            let (header, message_bytes) = self.gather(piece_count, bytes_max, pool);
+            return Some(Own::Message { header, message_bytes });
+        }
+        let piece = rest[0];
+        let Piece::Bulk { start, .. } = piece else { panic!("{piece:?} is in no file") };
+        let range = range_of(piece, pool)?;
+        let skip_bytes = start + self.piece_sent_bytes;
+        Some(Own::File {
+            file: range.file.as_fd(),
+            offset: range.offset + u64_of(skip_bytes),
+            file_bytes: (piece.piece_bytes() - self.piece_sent_bytes).min(bytes_max),
+        })
+    }
+
+    /// Lets the queued wave fly when the one before has left. Returns whether there is one.
+    fn begin_wave(&mut self, pool: &mut Pool) -> bool {
+        if self.is_through() {
+            self.flying.clear(pool);
+            self.piece_index = 0;
+            if self.queued.pieces.is_empty() {
+                return false;
+            }
+            std::mem::swap(&mut self.flying, &mut self.queued);
+        }
+        true
+    }
+
+    /// Gathers the next pieces, which are in memory: not more than `piece_count`, and none behind
+    /// the first `bytes_max` bytes. Returns how many bytes they are.
+    fn gather(
+        &mut self,
+        piece_count: usize,
+        bytes_max: usize,
+        pool: &Pool,
+    ) -> (&libc::msghdr, usize) {
         let message = self.message.get_or_insert_with(|| {
             Box::new(Message { header: empty_header(), iovecs: Vec::new() })
         });
         message.iovecs.clear();
+        let mut message_bytes = 0;
         let mut skip_bytes = self.piece_sent_bytes;
-        for piece in rest.iter().take(IOVEC_COUNT_MAX) {
+        let rest = &self.flying.pieces[self.piece_index..];
+        for piece in rest.iter().take(piece_count.min(IOVEC_COUNT_MAX)) {
+            if message_bytes >= bytes_max {
+                break;
+            }
             let at = match *piece {
                 Piece::Small { start, piece_bytes } => {
                     self.flying.small[start..start + piece_bytes].as_ptr().cast_mut()
@@ -134,11 +207,12 @@ impl Outbox {
                 iov_base: at.wrapping_add(skip_bytes).cast(),
                 iov_len: piece.piece_bytes() - skip_bytes,
             });
+            message_bytes += piece.piece_bytes() - skip_bytes;
             skip_bytes = 0;
         }
         message.header.msg_iov = message.iovecs.as_mut_ptr();
         message.header.msg_iovlen = message.iovecs.len();
-        Some(Op::SendGathered { socket, message: &raw const message.header })
+        (&message.header, message_bytes)
     }
 
     /// The kernel has taken so many bytes of what [`Self::next`] gave.
@@ -164,6 +238,13 @@ impl Outbox {
         self.piece_sent_bytes = 0;
         self.unsent_bytes = 0;
         self.message = None;
+    }
+}
+
+fn range_of(piece: Piece, pool: &Pool) -> Option<&FileRange> {
+    match piece {
+        Piece::Small { .. } => None,
+        Piece::Bulk { buf, .. } => pool.range(buf),
     }
 }
 
@@ -216,7 +297,7 @@ mod tests {
         let buf = pool.take(4096).unwrap();
         let data: Vec<u8> = (0..100).collect();
         pool.bytes_mut(buf, 10, 100).copy_from_slice(&data);
-        let bulk = Bulk { buf, start: 10, bulk_bytes: 100, crc32c: 0 };
+        let bulk = Bulk { buf, start: 10, bulk_bytes: 100, crc32c: None };
         let mut outbox = Outbox::default();
         outbox.push(b"first", None, &mut pool);
         outbox.push(b"second", Some(bulk), &mut pool);

@@ -9,13 +9,16 @@ use crate::clock::{Alarms, Clock};
 use crate::config::{Config, Counters, HaltFn, SayFn};
 use crate::conn::Conns;
 use crate::driver::{Completion, Driver, Kind, Op, Token, Wait};
+use crate::groups;
 use crate::job::JobKind;
 use crate::kernel::{Answer, Kernel};
 use crate::listen::Listener;
 use crate::log::Log;
 use crate::mailbox::{Letter, Mesh, Post, Stopper};
 use crate::objects::Objects;
+use crate::spin::{Patience, Spin};
 use crate::tools::Tools;
+use crate::usage;
 use door::{Action, Arena, Brain, Bulk, Event, Object, Say, Span, Ticket, Turn};
 use std::io;
 use std::marker::PhantomData;
@@ -50,6 +53,7 @@ struct Parts {
     knock: Knock,
     clock: Clock,
     alarms: Alarms,
+    spin: Spin,
     actions: Vec<Action>,
     completions: Vec<Completion>,
     groups_wanted: Vec<(Ticket, u32)>,
@@ -91,7 +95,7 @@ impl Ring {
     /// # Errors
     /// When the kernel is too old or io_uring is forbidden; the text says what to do.
     pub fn new(config: Config) -> io::Result<Self> {
-        let post = match config.post {
+        let mut post = match config.post {
             Some(post) => post,
             None => lonely_post()?,
         };
@@ -101,7 +105,7 @@ impl Ring {
         );
         let mut clock = Clock::new(config.lane == LaneId(0));
         let mut tools = Tools {
-            driver: Driver::new()?,
+            driver: Driver::new(config.spin_us > 0)?,
             pool: Pool::new(config.limits.buffer_bytes_max),
             arena: Arena::new(),
             events: Vec::new(),
@@ -109,17 +113,22 @@ impl Ring {
             now: clock.read(),
             fault: config.fault,
         };
+        work_on(&tools.driver, config.worker_cores)?;
+        let spin = Spin::new(config.spin_us, &mut clock, &mut tools.driver, &mut post);
         let open_count_max = config.limits.open_object_count_max;
+        // What answers a kernel is copied into its request, so it must be in memory.
+        let lends = !config.checksum_reads && config.kernel.is_none();
         let parts = Parts {
             conns: Conns::new(config.limits, config.server),
             listener: config.listener.map(Listener::new),
             log: config.log.map(|log| Log::new(log, &mut tools)),
-            objects: config.store.map(|dir| Objects::new(dir, open_count_max)),
+            objects: config.store.map(|dir| Objects::new(dir, open_count_max, lends)),
             kernel: config.kernel.map(Kernel::new).transpose()?,
             post,
             knock: Knock { armed: false, count: Box::new([0; 8]) },
             clock,
             alarms: Alarms::default(),
+            spin,
             actions: Vec::new(),
             completions: Vec::new(),
             groups_wanted: Vec::new(),
@@ -149,7 +158,8 @@ impl Ring {
         talk(&mut Turn { now: tools.now, arena: &mut tools.arena, actions })
     }
 
-    /// The bytes of a bulk whose buffer somebody holds.
+    /// The bytes of a bulk whose buffer somebody holds. They must be in memory: a bulk without
+    /// checksum that was read from an object is not.
     #[must_use]
     pub fn bulk_bytes(&self, bulk: Bulk) -> &[u8] {
         self.parts.tools.bulk_bytes(bulk)
@@ -163,14 +173,13 @@ impl Ring {
         let buf = tools.pool.take(bytes.len())?;
         tools.pool.bytes_mut(buf, 0, bytes.len()).copy_from_slice(bytes);
         let bulk_bytes = crate::number::u32_of(bytes.len());
-        Some(Bulk { buf, start: 0, bulk_bytes, crc32c: wire::crc32c(bytes) })
+        Some(Bulk { buf, start: 0, bulk_bytes, crc32c: Some(wire::crc32c(bytes)) })
     }
 
     /// What it has done so far.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        let tools = &self.parts.tools;
-        Counters { enter_count: tools.driver.enter_count(), ..tools.counters }
+        self.parts.counters()
     }
 
     /// How many connections there are.
@@ -192,12 +201,30 @@ impl Ring {
     }
 }
 
+fn work_on(driver: &Driver, cores: Vec<u16>) -> io::Result<()> {
+    let cores = if cores.is_empty() { crate::pin::usable_cores()? } else { cores };
+    // Refused where a container allows fewer cores than the process was told; the kernel's threads
+    // then run on those.
+    driver.work_on(&cores).ok();
+    Ok(())
+}
+
 fn lonely_post() -> io::Result<Post> {
     let post = Mesh::posts(1)?.pop();
     post.ok_or_else(|| io::Error::other("one lane has one mailbox"))
 }
 
 impl Parts {
+    const fn counters(&self) -> Counters {
+        Counters {
+            enter_count: self.tools.driver.enter_count(),
+            clock_read_count: self.clock.read_count(),
+            letter_in_count: self.post.in_count(),
+            letter_out_count: self.post.out_count(),
+            ..self.tools.counters
+        }
+    }
+
     fn turn<B: Brain + ?Sized>(&mut self, brain: &mut B) -> io::Result<bool> {
         if self.life == Life::Over {
             return Ok(false);
@@ -206,6 +233,7 @@ impl Parts {
             // Events that wait for this turn have spans in the arena, so it stays.
             self.perform();
             self.flush();
+            self.spin.worked = true;
             if self.life == Life::Over {
                 return Ok(false);
             }
@@ -234,10 +262,7 @@ impl Parts {
 
     fn collect(&mut self) -> io::Result<()> {
         self.arm();
-        let wait = self.wait();
-        let entered = self.tools.driver.enter(wait);
-        self.post.wake_up();
-        entered?;
+        self.submit_and_wait()?;
         self.tools.now = self.clock.read();
         self.dispatch();
         self.read_mail();
@@ -279,6 +304,32 @@ impl Parts {
         }
     }
 
+    /// Submits what was queued and waits until something happens: first awake for a while, if that
+    /// is wanted, then asleep.
+    fn submit_and_wait(&mut self) -> io::Result<()> {
+        let wait = self.wait();
+        let wait = self.look_out(wait)?;
+        let may_sleep = wait != Wait::No && self.post.fall_asleep();
+        let entered = self.tools.driver.enter(if may_sleep { wait } else { Wait::No });
+        self.post.wake_up();
+        entered
+    }
+
+    /// Looks out for what may come soon, before a sleep. Returns how long may be slept then.
+    fn look_out(&mut self, wait: Wait) -> io::Result<Wait> {
+        let Some(Patience { round_count, rest }) = self.spin.before(wait) else { return Ok(wait) };
+        let Self { tools: Tools { driver, counters, .. }, post, .. } = self;
+        // Others begin with it meanwhile.
+        driver.enter(Wait::No)?;
+        if driver.is_pending() {
+            return Ok(Wait::No);
+        }
+        let came = driver.poll(round_count, || post.has_news());
+        counters.spin_count += 1;
+        counters.spin_hit_count += u64::from(came);
+        Ok(if came { Wait::No } else { rest })
+    }
+
     /// How long this turn may wait.
     fn wait(&mut self) -> Wait {
         let busy = self.life != Life::On
@@ -286,8 +337,7 @@ impl Parts {
             || !self.groups_wanted.is_empty()
             || self.tools.driver.is_answered()
             || self.conns.is_ready()
-            || self.kernel.as_ref().is_some_and(Kernel::is_ready)
-            || !self.post.fall_asleep();
+            || self.kernel.as_ref().is_some_and(Kernel::is_ready);
         if busy {
             return Wait::No;
         }
@@ -309,6 +359,7 @@ impl Parts {
     fn dispatch(&mut self) {
         let mut completions = std::mem::take(&mut self.completions);
         self.tools.driver.reap(&mut completions, COMPLETION_COUNT_MAX);
+        self.spin.worked |= !completions.is_empty();
         for completion in completions.drain(..) {
             self.on_completion(completion);
         }
@@ -321,6 +372,7 @@ impl Parts {
         match kind {
             Kind::Recv => self.conns.on_recv(index, result, tools),
             Kind::Send => self.conns.on_send(index, result, tools),
+            Kind::Writable => self.conns.on_writable(index, tools),
             Kind::Connect => self.conns.on_connect(index, result, tools),
             Kind::Accept => self.on_accept(completion),
             Kind::Wake => self.knock.armed = false,
@@ -346,13 +398,16 @@ impl Parts {
     }
 
     fn read_mail(&mut self) {
-        let Self { post, tools, conns, kernel, .. } = self;
-        post.read(LETTER_COUNT_MAX, |from, letter| match letter {
-            Letter::Mail(mail) => tools.events.push(Event::Mail { from, mail }),
-            Letter::Socket { socket, hello } => conns.adopt(socket, &hello, tools),
-            Letter::RegisterKernelQueues => {
-                if let Some(kernel) = kernel {
-                    kernel.register(tools);
+        let Self { post, tools, conns, kernel, spin, .. } = self;
+        post.read(LETTER_COUNT_MAX, |from, letter| {
+            spin.worked = true;
+            match letter {
+                Letter::Mail(mail) => tools.events.push(Event::Mail { from, mail }),
+                Letter::Socket { socket, hello } => conns.adopt(socket, &hello, tools),
+                Letter::RegisterKernelQueues => {
+                    if let Some(kernel) = kernel {
+                        kernel.register(tools);
+                    }
                 }
             }
         });
@@ -360,9 +415,8 @@ impl Parts {
 
     fn look_up_groups(&mut self) {
         for (ticket, pid) in self.groups_wanted.drain(..) {
-            let status = std::fs::read(format!("/proc/{pid}/status")).ok();
-            let arena = &mut self.tools.arena;
-            let groups = status.as_deref().and_then(groups_of).map(|groups| {
+            let Tools { arena, counters, .. } = &mut self.tools;
+            let groups = groups::look_up(pid, &mut counters.syscall_count).map(|groups| {
                 arena.write(|out| groups.iter().for_each(|gid| out.extend(gid.to_le_bytes())))
             });
             self.tools.events.push(Event::CallerGroups { ticket, groups });
@@ -406,8 +460,10 @@ impl Parts {
                 self.begin(object, JobKind::Remove { ticket });
             }
             Action::StoreSpace { ticket } => {
-                tools.events.push(present(&mut self.objects).space(ticket));
+                let space = present(&mut self.objects).space(ticket, tools);
+                tools.events.push(space);
             }
+            Action::Usage { ticket } => self.tell_usage(ticket),
             Action::KernelReply { slot, status, payload, bulk } => {
                 self.kernel_reply(Answer { slot, status, payload, bulk });
             }
@@ -435,6 +491,12 @@ impl Parts {
 
     fn begin(&mut self, object: Object, kind: JobKind) {
         present(&mut self.objects).begin(object, kind, &mut self.tools);
+    }
+
+    fn tell_usage(&mut self, ticket: Ticket) {
+        self.tools.counters.syscall_count += 1;
+        let usage = usage::now(&self.counters());
+        self.tools.events.push(Event::Usage { ticket, usage });
     }
 
     fn kernel_reply(&mut self, answer: Answer) {
@@ -473,7 +535,9 @@ impl Parts {
         for (lane, letter) in self.conns.handed.drain(..) {
             self.post.send(lane, letter);
         }
-        tools.counters.wake_count += self.post.wake_readers();
+        let woken_count = self.post.wake_readers();
+        tools.counters.wake_count += woken_count;
+        tools.counters.syscall_count += woken_count;
     }
 
     /// Lets what is queued leave, for a while.
@@ -491,7 +555,9 @@ impl Parts {
             // Sister lanes do not tell when they have room again.
             let retry_ns =
                 if self.post.is_waiting() { LETTER_RETRY_MS * 1_000_000 } else { left_ns };
-            self.tools.driver.enter(Wait::Ns(retry_ns.min(left_ns)))?;
+            let ready = self.conns.is_ready();
+            let wait = if ready { Wait::No } else { Wait::Ns(retry_ns.min(left_ns)) };
+            self.tools.driver.enter(wait)?;
             self.dispatch();
             self.flush();
         }
@@ -507,11 +573,4 @@ fn present<T>(part: &mut Option<T>) -> &mut T {
         panic!("the brain uses a {} that the ring was not given", std::any::type_name::<T>())
     };
     part
-}
-
-/// The group ids of `/proc/<pid>/status`.
-fn groups_of(status: &[u8]) -> Option<Vec<u32>> {
-    let text = std::str::from_utf8(status).ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("Groups:"))?;
-    line.split_ascii_whitespace().map(|gid| gid.parse().ok()).collect()
 }

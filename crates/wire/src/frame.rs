@@ -9,7 +9,7 @@
 //!      8     4 body_bytes
 //!     12     4 bulk_bytes
 //!     16     4 head_crc32c      over head (this field as 0) and body
-//!     20     4 bulk_crc32c      over the bulk; 0 without
+//!     20     4 bulk_crc32c      over the bulk; 0 without     the same; 0 if BULK_UNCHECKED
 //!     24     2 lane_hint        the lane it is for           the lane that should have been asked
 //!     26     2 shard
 //!     28     2 slot             0: changes nothing           as asked
@@ -57,6 +57,9 @@ pub mod reply_flag {
     pub const GATED: u16 = 1;
     /// Answered from the slot: the request had been executed before.
     pub const FROM_SLOT: u16 = 2;
+    /// The bulk behind it carries no checksum: it left without passing through the server's memory.
+    /// Only on a reply with bulk. [`super::Head::encode`] sets and clears it.
+    pub const BULK_UNCHECKED: u16 = 4;
 }
 
 /// What a frame is.
@@ -103,8 +106,9 @@ pub struct Lengths {
     pub frame_bytes: usize,
     /// Bulk bytes that follow.
     pub bulk_bytes: u32,
-    /// Checksum the bulk must have.
-    pub bulk_crc32c: u32,
+    /// Checksum the bulk must have. `None` only for a reply that says
+    /// [`reply_flag::BULK_UNCHECKED`]; 0 without bulk.
+    pub bulk_crc32c: Option<u32>,
 }
 
 impl Lengths {
@@ -135,6 +139,10 @@ impl Lengths {
         let bulk_bytes: u32 = reader.read()?;
         let _head_crc: u32 = reader.read()?;
         let bulk_crc32c: u32 = reader.read()?;
+        let _lane_hint: u16 = reader.read()?;
+        let _shard: u16 = reader.read()?;
+        let _slot: u16 = reader.read()?;
+        let flags: u16 = reader.read()?;
         let greeting = !matches!(kind, FrameKind::Request | FrameKind::Reply);
         let body_bytes_max = if greeting { GREETING_BODY_BYTES_MAX } else { BODY_BYTES_MAX };
         let bulk_bytes_max = if greeting { 0 } else { BULK_BYTES_MAX };
@@ -142,6 +150,12 @@ impl Lengths {
             return Err(Flaw::Breach(Breach::TooLong));
         }
         let body_bytes = usize::try_from(body_bytes).map_err(|_| Flaw::Breach(Breach::TooLong))?;
+        let unchecked = flags & reply_flag::BULK_UNCHECKED != 0;
+        // It means something in one place only, so nobody can say it by mistake anywhere else.
+        if unchecked && (kind != FrameKind::Reply || bulk_bytes == 0 || bulk_crc32c != 0) {
+            return Err(Flaw::Breach(Breach::Malformed));
+        }
+        let bulk_crc32c = (!unchecked).then_some(bulk_crc32c);
         Ok(Self { kind, frame_bytes: HEAD_BYTES + body_bytes, bulk_bytes, bulk_crc32c })
     }
 }
@@ -300,15 +314,18 @@ impl Head {
     }
 
     /// Appends a whole frame without its bulk to `out`: head, then what `body` writes. The bulk's
-    /// length and checksum are named by the caller, who sends the bulk right behind.
+    /// length and checksum are named by the caller, who sends the bulk right behind. Only a reply's
+    /// bulk may lack the checksum; [`reply_flag::BULK_UNCHECKED`] then says so.
     pub fn encode(
         &self,
         out: &mut Vec<u8>,
-        bulk: Option<(u32, u32)>,
+        bulk: Option<(u32, Option<u32>)>,
         body: impl FnOnce(&mut Writer<'_>),
     ) {
         let start = out.len();
-        let (bulk_bytes, bulk_crc32c) = bulk.unwrap_or((0, 0));
+        let (bulk_bytes, bulk_crc32c) = bulk.unwrap_or((0, Some(0)));
+        let unchecked = bulk_bytes > 0 && bulk_crc32c.is_none();
+        assert!(!unchecked || matches!(self, Self::Reply(_)), "only a reply's bulk is unchecked");
         let mut to = Writer::new(out);
         to.put(&MAGIC);
         to.write(&VERSION);
@@ -329,11 +346,11 @@ impl Head {
         to.write(&0_u32); // body_bytes, known below
         to.write(&bulk_bytes);
         to.write(&0_u32); // head_crc32c, known below
-        to.write(&bulk_crc32c);
+        to.write(&bulk_crc32c.unwrap_or(0));
         match self {
             Self::Greeting(_) => to.put(&[0; HEAD_BYTES - 24]),
             Self::Request(request) => request.put(&mut to),
-            Self::Reply(reply) => reply.put(&mut to),
+            Self::Reply(reply) => reply.put(&mut to, unchecked),
         }
         body(&mut to);
         seal(&mut out[start..]);
@@ -380,11 +397,12 @@ impl Request {
 }
 
 impl Reply {
-    fn put(&self, to: &mut Writer<'_>) {
+    fn put(&self, to: &mut Writer<'_>, unchecked: bool) {
+        let unchecked_flag = if unchecked { reply_flag::BULK_UNCHECKED } else { 0 };
         to.write(&self.lane_hint);
         to.write(&self.shard);
         to.write(&self.slot);
-        to.write(&self.flags);
+        to.write(&(self.flags & !reply_flag::BULK_UNCHECKED | unchecked_flag));
         to.write(&self.session);
         to.write(&self.xid);
         to.write(&self.transno);

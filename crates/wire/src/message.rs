@@ -529,5 +529,24 @@ message! {
         breach_count: u64,
         /// Inodes in this lane's metadata shards.
         inode_count: u64,
+        /// Processor time of the whole process, in user space and in the kernel: every lane of a
+        /// server says the same, and so with the next two.
+        cpu_ns: u64,
+        /// Times that a thread of the process went to sleep.
+        voluntary_switch_count: u64,
+        /// Times that a thread of the process had to give its core to others.
+        involuntary_switch_count: u64,
+        /// System calls that this lane made.
+        syscall_count: u64,
+        /// Clock readings of this lane.
+        clock_read_count: u64,
+        /// Letters from this lane to its sisters.
+        letter_out_count: u64,
+        /// Sends of this lane, each of all that a turn had for a connection.
+        send_count: u64,
+        /// Times that this lane looked out for more work before it would have slept.
+        spin_count: u64,
+        /// Of them, those that found some.
+        spin_hit_count: u64,
     }
 }

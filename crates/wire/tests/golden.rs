@@ -165,6 +165,15 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
             conn_count: 9,
             breach_count: 10,
             inode_count: 11,
+            cpu_ns: 12,
+            voluntary_switch_count: 13,
+            involuntary_switch_count: 14,
+            syscall_count: 15,
+            clock_read_count: 16,
+            letter_out_count: 17,
+            send_count: 18,
+            spin_count: 19,
+            spin_hit_count: 20,
         }
         .to_bytes()
     });
@@ -251,9 +260,12 @@ fn frames() -> BTreeMap<String, Vec<u8>> {
     let refusal = Refusal { reason: RefusalReason::WrongSecret };
     frame("refusal", Head::Greeting(FrameKind::Refusal), None, &refusal.to_bytes());
     frame("request", Head::Request(request_head()), None, &getattr);
-    let bulk = Some((9, crc32c(b"123456789")));
+    let bulk = Some((9, Some(crc32c(b"123456789"))));
     frame("request with bulk", Head::Request(request_head()), bulk, &getattr);
     frame("reply", Head::Reply(reply_head()), None, &Entry { attr: ATTR }.to_bytes());
+    let read_reply = Reply { op: Op::Read, ..reply_head() };
+    frame("reply with bulk", Head::Reply(read_reply), bulk, &[]);
+    frame("reply with unchecked bulk", Head::Reply(read_reply), Some((9, None)), &[]);
     all
 }
 
@@ -285,11 +297,40 @@ fn frames_decode_to_what_was_encoded() {
     let request = Head::decode(&frames["frame request with bulk"]).unwrap();
     assert_eq!(request.0, Head::Request(request_head()));
     let lengths = Lengths::peek(frames["frame request with bulk"].first_chunk().unwrap()).unwrap();
-    assert_eq!((lengths.bulk_bytes, lengths.bulk_crc32c), (9, 0xe306_9283));
+    assert_eq!((lengths.bulk_bytes, lengths.bulk_crc32c), (9, Some(0xe306_9283)));
     assert_eq!(Head::decode(&frames["frame reply"]).unwrap().0, Head::Reply(reply_head()));
     let hello = Head::decode(&frames["frame hello"]).unwrap();
     assert_eq!(hello.0, Head::Greeting(FrameKind::Hello));
     assert_eq!(Hello::decode_all(hello.1).unwrap().to_bytes(), hello.1);
+}
+
+#[test]
+fn only_a_reply_with_bulk_may_be_unchecked() {
+    const FLAGS_OFFSET: usize = 30;
+    let flag = reply_flag::BULK_UNCHECKED;
+    let frames = frames();
+    let head = |what: &str| -> [u8; HEAD_BYTES] { *frames[what].first_chunk().unwrap() };
+    let found = Lengths::peek(&head("frame reply with unchecked bulk")).unwrap();
+    assert_eq!((found.bulk_bytes, found.bulk_crc32c), (9, None));
+    let (decoded, _) = Head::decode(&frames["frame reply with unchecked bulk"]).unwrap();
+    let Head::Reply(reply) = decoded else { panic!("a reply") };
+    assert_eq!(reply.flags, reply_head().flags | flag);
+    let mut again = Vec::new();
+    decoded.encode(&mut again, Some((9, Some(7))), |_| {});
+    let found = Lengths::peek(again.first_chunk().unwrap()).unwrap();
+    assert_eq!(found.bulk_crc32c, Some(7), "the flag follows the bulk that is there");
+    for what in [
+        "frame hello",
+        "frame request",
+        "frame request with bulk",
+        "frame reply",
+        "frame reply with bulk",
+    ] {
+        let mut head = head(what);
+        assert!(Lengths::peek(&head).is_ok());
+        head[FLAGS_OFFSET] |= u8::try_from(flag).unwrap();
+        assert_eq!(Lengths::peek(&head), Err(Breach::Malformed), "{what}");
+    }
 }
 
 /// Decodes `body` as the message of the golden line `what`, and encodes it again.

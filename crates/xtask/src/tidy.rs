@@ -29,7 +29,7 @@ const EDGES: [(&str, &[&str]); 14] = [
     ("ring", &["wire", "door"]),
     ("store", &["wire", "disk", "door"]),
     ("library", &["wire", "door", "client", "ring"]),
-    ("bench", &["wire", "door", "ring", "library"]),
+    ("bench", &["wire", "disk", "door", "lane", "ring", "library"]),
     (
         "lanefs",
         &["wire", "disk", "door", "lane", "client", "fuse", "ring", "store", "library", "bench"],

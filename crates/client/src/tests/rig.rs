@@ -333,5 +333,5 @@ impl Rig {
 }
 
 pub(super) fn bulk(buf: u32, bulk_bytes: u32) -> Bulk {
-    Bulk { buf: BufId(buf), start: 0, bulk_bytes, crc32c: 0 }
+    Bulk { buf: BufId(buf), start: 0, bulk_bytes, crc32c: Some(0) }
 }

@@ -263,13 +263,13 @@ fn files_are_opened_read_written_and_closed() {
     let asked = rig.take();
     let wanted = Read { inode: FILE, file_offset: 500, read_bytes: 1 << 20 };
     assert_eq!(Read::decode_all(&asked.body), Ok(wanted));
-    let bulk = Bulk { buf: BufId(8), start: 3, bulk_bytes: 10, crc32c: 1 };
+    let bulk = Bulk { buf: BufId(8), start: 3, bulk_bytes: 10, crc32c: Some(1) };
     rig.send(&asked, Status::Ok, &[], Some(bulk));
     let reply = rig.reply();
     assert_eq!((reply.status, reply.bulk), (Status::Ok, Some(bulk)));
     assert_eq!(rig.released, [BufId(8)]);
 
-    let data = Bulk { buf: BufId(9), start: 0, bulk_bytes: 100, crc32c: 2 };
+    let data = Bulk { buf: BufId(9), start: 0, bulk_bytes: 100, crc32c: Some(2) };
     for (flags, write_flags, append) in [(0, 0, false), (0o2000, 0, true), (0o2000, 1, false)] {
         let args = [u64s(&[handle.0, 600]), u32s(&[100, write_flags]), u64s(&[0])].concat();
         let args = with(args, &u32s(&[flags, 0]));

@@ -20,11 +20,11 @@ fn breaks(what: &str, send: impl FnOnce(&mut Toy, &mut Peer)) {
     let mut toy = Toy::started(11, 1);
     let mut bystander = Peer::new(&mut toy, &Who::new(1));
     let mut culprit = Peer::new(&mut toy, &Who::new(2));
-    let before = toy.lane(0).counters();
+    let before = toy.counters(0);
     send(&mut toy, &mut culprit);
     toy.run();
     assert!(toy.is_closed(culprit.conn), "{what}: the connection is closed");
-    let after = toy.lane(0).counters();
+    let after = toy.counters(0);
     assert_eq!(after.breach_count, before.breach_count + 1, "{what}: counted once");
     assert_eq!(after.conn_count, before.conn_count - 1, "{what}: forgotten");
     assert!(toy.lines.iter().any(|line| line.contains("closed")), "{what}: said");
@@ -122,7 +122,7 @@ fn credits_are_a_limit() {
         }
         // Not one of them is answered before the last came.
         toy.dice = Dice(3);
-        while toy.lane(0).counters().breach_count == 0 {
+        while toy.counters(0).breach_count == 0 {
             toy.run_turns_only(0);
         }
     });
@@ -161,7 +161,7 @@ fn strangers_are_cut_off_at_the_first_wrong_frame() {
         assert!(toy.is_closed(conn), "a stranger with {count} frames");
         assert!(!toy.is_admitted(conn));
     }
-    assert_eq!(toy.lane(0).counters().conn_count, 1);
+    assert_eq!(toy.counters(0).conn_count, 1);
     assert!(toy.lines.len() < 8, "said now and then, not each time: {:?}", toy.lines.to_vec());
     let got = bystander.ask(&mut toy, Op::Getattr, 0, &Getattr { inode: InodeNo::ROOT });
     assert_eq!(got.head.status, Status::Ok);

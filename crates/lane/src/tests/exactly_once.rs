@@ -500,5 +500,5 @@ fn late_duplicates_are_dropped() {
     toy.run();
     assert!(peer.replies(&mut toy).is_empty(), "one is older than its slot, one acknowledged");
     assert!(!toy.is_closed(peer.conn));
-    assert_eq!(toy.lane(0).counters().change_count, 3);
+    assert_eq!(toy.counters(0).change_count, 3);
 }

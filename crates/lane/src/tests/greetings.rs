@@ -103,6 +103,25 @@ fn greetings_end_in_time_and_are_few() {
 }
 
 #[test]
+fn greetings_that_ended_in_time_do_not_wake_a_lane_one_by_one() {
+    let mut toy = Toy::started(13, 1);
+    let wake_count = toy.wake_count;
+    for client in 1..=64 {
+        Peer::new(&mut toy, &Who::new(client));
+        toy.pass_ms(5);
+        toy.run();
+    }
+    assert!(toy.wake_count <= wake_count + 1, "asked for the first deadline only");
+    let asked_count = toy.wake_count;
+    // Whatever was asked for comes, and leads to nothing.
+    for _ in 0..60 {
+        toy.pass_ms(1000);
+        toy.run();
+    }
+    assert!(toy.wake_count <= asked_count + 1, "an idle lane is left alone");
+}
+
+#[test]
 fn handles_are_unknown_after_a_restart_until_something_is_heard() {
     let mut toy = Toy::started(6, 1);
     let mut peer = Peer::new(&mut toy, &Who::new(1));

@@ -196,7 +196,7 @@ pub(crate) fn create(text: &str) -> wire::Create<'_> {
 
 pub(crate) fn request(head: &Request, body: &[u8], bulk: Option<&[u8]>) -> Vec<u8> {
     let mut frame = Vec::new();
-    let lengths = bulk.map(|bulk| (bulk.len() as u32, wire::crc32c(bulk)));
+    let lengths = bulk.map(|bulk| (bulk.len() as u32, Some(wire::crc32c(bulk))));
     Head::Request(*head).encode(&mut frame, lengths, |to| to.put(body));
     frame
 }

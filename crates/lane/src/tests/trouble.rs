@@ -231,6 +231,11 @@ fn space_and_counters_are_told() {
     let stats = wire::Stats::decode_all(&got.body).unwrap();
     assert_eq!((stats.change_count, stats.batch_count, stats.held_count), (1, 1, 1));
     assert_eq!(stats.inode_count, space.inode_count);
+    assert_eq!(stats, wire::Stats { request_count: stats.request_count, ..toy.counters(0) });
+    assert_eq!((stats.turn_count, stats.cpu_ns, stats.spin_hit_count), (104, 101, 110));
+    assert_eq!((stats.voluntary_switch_count, stats.involuntary_switch_count), (102, 103));
+    assert_eq!((stats.syscall_count, stats.clock_read_count), (105, 106));
+    assert_eq!((stats.letter_out_count, stats.send_count, stats.spin_count), (107, 108, 109));
     assert_eq!(peer.ask(&mut toy, Op::Ping, 0, &[0_u8; 0]).head.status, Status::Ok);
 }
 
@@ -248,5 +253,5 @@ fn whoever_arrives_meanwhile_shares_a_batch() {
     let replies = peer.replies(&mut toy);
     assert_eq!(replies.len(), 16);
     assert!(replies.iter().all(|got| got.head.flags == reply_flag::GATED));
-    assert_eq!(toy.lane(0).counters().batch_count, 2, "one was in flight, the rest went together");
+    assert_eq!(toy.counters(0).batch_count, 2, "one was in flight, the rest went together");
 }

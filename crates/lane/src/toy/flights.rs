@@ -2,7 +2,7 @@
 
 use super::{Coming, Toy};
 use alloc::vec::Vec;
-use door::{Event, LogRoom, Object, ObjectStat, StoreSpace, Ticket};
+use door::{Event, LogRoom, Object, ObjectStat, StoreSpace, Ticket, Usage};
 
 /// An object's bytes: what readers see, and what a crash leaves.
 #[derive(Clone, Default, Debug)]
@@ -10,6 +10,20 @@ pub(super) struct File {
     pub(super) seen: Vec<u8>,
     pub(super) durable: Option<Vec<u8>>,
 }
+
+/// What the toy world says of itself.
+pub(crate) const USAGE: Usage = Usage {
+    cpu_ns: 101,
+    voluntary_switch_count: 102,
+    involuntary_switch_count: 103,
+    turn_count: 104,
+    syscall_count: 105,
+    clock_read_count: 106,
+    letter_out_count: 107,
+    send_count: 108,
+    spin_count: 109,
+    spin_hit_count: 110,
+};
 
 /// An action in flight.
 #[derive(Clone, Debug)]
@@ -22,6 +36,7 @@ pub(super) enum Flight {
     Stat { ticket: Ticket, object: Object },
     Remove { ticket: Ticket, object: Object },
     Space { ticket: Ticket },
+    Usage { ticket: Ticket },
 }
 
 /// What kinds of action can be made to fail.
@@ -46,7 +61,8 @@ impl Toy {
             Flight::Read { .. }
             | Flight::Truncate { .. }
             | Flight::Stat { .. }
-            | Flight::Space { .. } => None,
+            | Flight::Space { .. }
+            | Flight::Usage { .. } => None,
         };
         let fails = self.failing.iter().position(|(failing, _)| Some(*failing) == kind);
         let failed = fails.map(|at| self.failing.remove(at).1);
@@ -106,6 +122,7 @@ impl Toy {
                 };
                 Event::StoreSpace { ticket, result: Ok(space) }
             }
+            Flight::Usage { ticket } => Event::Usage { ticket, usage: USAGE },
         };
         place.coming.push(Coming::Plain(event));
     }

@@ -86,6 +86,7 @@ fn server_command(plan: &Plan) -> Result<Command> {
     command.arg("--secret-file").arg(&plan.secret_file);
     command.arg("--export").arg(format!("{EXPORT}=no-root-squash"));
     command.arg("--listen").arg(plan.address.to_string()).arg("--listen-on-stdin");
+    command.arg("--spin-us").arg(plan.spin_us.to_string());
     if let Some(lanes) = plan.lanes {
         command.arg("--lanes").arg(lanes.to_string());
     }
@@ -98,6 +99,7 @@ fn mount_command(plan: &Plan) -> Command {
     command.arg("mount").arg("--parent-pid").arg(std::process::id().to_string());
     command.arg("--export").arg(EXPORT);
     command.arg("--secret-file").arg(&plan.secret_file).arg("--fuse").arg(plan.fuse.text());
+    command.arg("--spin-us").arg(plan.spin_us.to_string());
     if let Some(lanes) = plan.lanes {
         command.arg("--lanes").arg(lanes.to_string());
     }

@@ -25,6 +25,8 @@ pub(crate) struct Rates {
     pub(crate) written_bytes_per_s: f64,
     /// Inodes.
     pub(crate) inode_count: u64,
+    /// Processor time, in percent of one core.
+    pub(crate) cpu_percent: f64,
 }
 
 /// The mouth of `up`.
@@ -121,13 +123,15 @@ fn rates_text(rates: &Rates) -> String {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "for people")]
     let bytes = |per_s: f64| HumanBytes(per_s as u64).to_string();
     format!(
-        "{:.0} ops/s, {:.0} changes/s, read {}/s, written {}/s, {} inodes, {} lanes",
+        "{:.0} ops/s, {:.0} changes/s, read {}/s, written {}/s, {} inodes, {} lanes, \
+         {:.0} % of a core",
         rates.requests_per_s,
         rates.changes_per_s,
         bytes(rates.read_bytes_per_s),
         bytes(rates.written_bytes_per_s),
         rates.inode_count,
         rates.lane_count,
+        rates.cpu_percent,
     )
 }
 
@@ -216,12 +220,15 @@ fn rates_between(old: &Stats, new: &Stats, elapsed: Duration, lane_count: usize)
         read_bytes_per_s: per_s(old.read_bytes, new.read_bytes),
         written_bytes_per_s: per_s(old.written_bytes, new.written_bytes),
         inode_count: new.inode_count,
+        cpu_percent: per_s(old.cpu_ns, new.cpu_ns) * 100.0 / 1e9,
     }
 }
 
 /// The lanes' counters together.
 fn sum(lanes: &[Stats]) -> Stats {
     let sum = |field: fn(&Stats) -> u64| lanes.iter().map(field).sum();
+    // Each lane tells what the whole process has used, the last one asked the latest.
+    let last = |field: fn(&Stats) -> u64| lanes.last().map_or(0, field);
     Stats {
         request_count: sum(|lane| lane.request_count),
         change_count: sum(|lane| lane.change_count),
@@ -234,5 +241,14 @@ fn sum(lanes: &[Stats]) -> Stats {
         conn_count: sum(|lane| lane.conn_count),
         breach_count: sum(|lane| lane.breach_count),
         inode_count: sum(|lane| lane.inode_count),
+        cpu_ns: last(|lane| lane.cpu_ns),
+        voluntary_switch_count: last(|lane| lane.voluntary_switch_count),
+        involuntary_switch_count: last(|lane| lane.involuntary_switch_count),
+        syscall_count: sum(|lane| lane.syscall_count),
+        clock_read_count: sum(|lane| lane.clock_read_count),
+        letter_out_count: sum(|lane| lane.letter_out_count),
+        send_count: sum(|lane| lane.send_count),
+        spin_count: sum(|lane| lane.spin_count),
+        spin_hit_count: sum(|lane| lane.spin_hit_count),
     }
 }

@@ -7,6 +7,7 @@ mod coherence;
 mod crash;
 mod files;
 mod hostile;
+mod idle;
 mod lifecycle;
 mod programs;
 mod rights;

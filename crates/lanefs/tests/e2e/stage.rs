@@ -103,8 +103,12 @@ impl Stage {
 
     /// `lanefs serve` of `store` on `listen`, running.
     pub(crate) fn serve(&self, listen: &str) -> Server {
+        self.serve_with(listen, &[])
+    }
+
+    pub(crate) fn serve_with(&self, listen: &str, more: &[&str]) -> Server {
         let mut command = self.lanefs(["serve", "--export", "up=no-root-squash"]);
-        command.arg("--store").arg(self.path("store")).args(["--listen", listen]);
+        command.arg("--store").arg(self.path("store")).args(["--listen", listen]).args(more);
         let mut process = Process::start(&mut command);
         let line = process.line_with("listening on ");
         let address = line.trim_start_matches("listening on ").split(',').next().unwrap();

@@ -65,7 +65,9 @@ impl Conns {
         let conn = self.conn(index);
         let bulk = buf.map(|buf| {
             let bulk_bytes = lengths.bulk_bytes;
-            let crc32c = wire::crc32c(tools.pool.bytes(buf, 0, bulk_bytes as usize));
+            // A reply whose bulk never was in the server's memory has no checksum.
+            let sum = |_| wire::crc32c(tools.pool.bytes(buf, 0, bulk_bytes as usize));
+            let crc32c = lengths.bulk_crc32c.map(sum);
             Bulk { buf, start: 0, bulk_bytes, crc32c }
         });
         if let Some(bulk) = bulk.filter(|bulk| bulk.crc32c != lengths.bulk_crc32c) {

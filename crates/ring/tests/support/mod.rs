@@ -143,7 +143,7 @@ pub fn frame(xid: u64, bulk: &[u8]) -> Vec<u8> {
         op_time_ns: 0,
     };
     let mut frame = Vec::new();
-    let lengths = (u32::try_from(bulk.len()).unwrap(), wire::crc32c(bulk));
+    let lengths = (u32::try_from(bulk.len()).unwrap(), Some(wire::crc32c(bulk)));
     let lengths = if bulk.is_empty() { None } else { Some(lengths) };
     let body = Getattr { inode: InodeNo(xid) };
     Head::Request(request).encode(&mut frame, lengths, |to| body.encode(to));

@@ -1,0 +1,64 @@
+//! Which cores the server gets and which the load.
+//!
+//! With two cores or more they never share one. Invariant: a child started here never runs on the
+//! generator's core, unless there is only one.
+
+use anyhow::{Context as _, Result};
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+/// The cores of a run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Cores {
+    /// The server's, one per lane.
+    pub(crate) server: Vec<u16>,
+    /// The load generator's.
+    pub(crate) generator: u16,
+}
+
+impl Cores {
+    /// Splits the cores this process may use: the last is the generator's, `lane_count` of the
+    /// others are the server's.
+    ///
+    /// # Errors
+    /// When the system does not tell the cores.
+    pub(crate) fn split(lane_count: u16) -> Result<Self> {
+        let mut usable = ring::usable_cores().context("cannot tell the usable cores")?;
+        let generator = usable.pop().context("no core may be used")?;
+        usable.truncate(usize::from(lane_count).max(1));
+        let server = if usable.is_empty() { vec![generator] } else { usable };
+        Ok(Self { server, generator })
+    }
+
+    /// Lets this thread, and what it starts from here on, run on the server's cores.
+    pub(crate) fn go_to_server(&self) -> Result<()> {
+        go_to(&self.server)
+    }
+
+    /// Puts this thread on the generator's core.
+    pub(crate) fn go_to_generator(&self) -> Result<()> {
+        go_to(&[self.generator])
+    }
+}
+
+fn go_to(cores: &[u16]) -> Result<()> {
+    let mut set = CpuSet::new();
+    cores.iter().for_each(|core| set.set(usize::from(*core)));
+    sched_setaffinity(None, &set).with_context(|| format!("cannot run on cores {cores:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn server_and_load_share_no_core_if_there_are_two() {
+        let cores = Cores::split(1).unwrap();
+        assert_eq!(cores.server.len(), 1);
+        if ring::core_count() > 1 {
+            assert!(!cores.server.contains(&cores.generator));
+        }
+        let all = Cores::split(u16::MAX).unwrap();
+        assert_eq!(all.server.len(), (ring::core_count() - 1).max(1));
+    }
+}

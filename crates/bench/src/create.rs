@@ -1,0 +1,71 @@
+//! `create` (seeds 000 and 003): new files in the clients' own directories and in one, beside
+//! `getattr`, log and memory without a network, and this disk's flush.
+
+use crate::getattr::refuse_hops;
+use crate::load::Work;
+use crate::plan::Dirs;
+use crate::race::{Race, hold_against_best};
+use crate::report::Progress;
+use crate::row::Row;
+use crate::samples::Compare;
+use crate::server::{Home, Server};
+use crate::{flush, wired};
+use anyhow::Result;
+use rustix::process::{getegid, geteuid};
+use wire::InodeNo;
+
+pub(crate) const NAME: &str = "create";
+const SHAPES: [(u32, u32); 5] = [(1, 1), (4, 1), (16, 1), (64, 1), (256, 1)];
+
+pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
+    let options = &home.options;
+    let shapes = options.shapes(&SHAPES);
+    let server = home.server(NAME)?;
+    let mut rows = Vec::new();
+    if options.remote.is_none() {
+        rows.push(flush::run(home)?);
+        rows.push(wired::run(home)?);
+    }
+    let dirs = options.dirs.map_or(vec![Dirs::Own, Dirs::Shared], |dirs| vec![dirs]);
+    for dirs in dirs {
+        let parent_count = match dirs {
+            Dirs::Own => shapes.iter().map(|shape| shape.0).max().unwrap_or(1),
+            Dirs::Shared => 1,
+        };
+        let parents = make_dirs(&server, dirs, parent_count)?;
+        let mut race = Race::new(home);
+        for shape in &shapes {
+            let (client_count, depth) = *shape;
+            let text = dirs.text();
+            let name = |who: &str| Row::new(NAME, format!("{who} {text} {client_count}x{depth}"));
+            let inode = parents[0];
+            let limit =
+                race.enter(&server, name("getattr"), *shape, |_| Ok(Work::Getattr { inode }))?;
+            let ours = race.enter(&server, name("create"), *shape, |_| Ok(create(&parents)))?;
+            race.hold(ours, limit, Compare::ops(client_count));
+        }
+        let mut raced = race.run(&Progress::new(NAME))?;
+        refuse_hops(&raced)?;
+        hold_against_best(&mut raced, |row| row.ops_per_s.filter(|_| row.row.starts_with(NAME)));
+        rows.extend(raced);
+    }
+    Ok(rows)
+}
+
+/// The operation, in these directories.
+pub(crate) fn create(parents: &[InodeNo]) -> Work {
+    let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
+    Work::Create { parents: parents.to_vec(), uid, gid }
+}
+
+fn make_dirs(server: &Server, dirs: Dirs, count: u32) -> Result<Vec<InodeNo>> {
+    let mut volume = server.volume()?;
+    let folder = server.folder(&mut volume)?.join(dirs.text());
+    let shared = volume.mkdir(&folder, 0o755)?;
+    match dirs {
+        Dirs::Shared => Ok(vec![shared.inode]),
+        Dirs::Own => (0..count)
+            .map(|index| Ok(volume.mkdir(&folder.join(index.to_string()), 0o755)?.inode))
+            .collect(),
+    }
+}

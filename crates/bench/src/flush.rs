@@ -1,0 +1,39 @@
+//! This disk's flush: a small append made durable, one after the other, as a log without company
+//! would do it.
+
+use crate::row::Row;
+use crate::samples::number;
+use crate::server::Home;
+use anyhow::{Context as _, Result, anyhow};
+use hdrhistogram::Histogram;
+use rustix::fs::{FallocateFlags, fallocate, fdatasync};
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::time::Instant;
+
+const APPEND_BYTES: usize = 512;
+/// Reserved beforehand, as the log does, so that a flush writes no metadata.
+const RESERVED_BYTES: u64 = 64 << 20;
+
+pub(crate) fn run(home: &Home) -> Result<Row> {
+    let file = File::create(home.path().join("flush")).context("cannot make a file to flush")?;
+    fallocate(&file, FallocateFlags::empty(), 0, RESERVED_BYTES).context("cannot reserve space")?;
+    let mut took = Histogram::<u64>::new(3).map_err(|error| anyhow!(error))?;
+    let start = Instant::now();
+    let mut offset = 0;
+    while start.elapsed().as_secs_f64() < home.options.seconds {
+        home.options.interrupt.check()?;
+        let begin = Instant::now();
+        file.write_all_at(&[0x5a; APPEND_BYTES], offset)?;
+        fdatasync(&file).context("the disk cannot flush")?;
+        took.saturating_record(u64::try_from(begin.elapsed().as_nanos())?);
+        offset = (offset + APPEND_BYTES as u64) % RESERVED_BYTES;
+    }
+    let mut row = Row::new(crate::create::NAME, "flush");
+    row.ops_per_s = Some(number(took.len()) / start.elapsed().as_secs_f64());
+    row.mean_us = Some(took.mean() / 1e3);
+    row.p50_us = Some(number(took.value_at_quantile(0.5)) / 1e3);
+    row.p99_us = Some(number(took.value_at_quantile(0.99)) / 1e3);
+    row.p999_us = Some(number(took.value_at_quantile(0.999)) / 1e3);
+    Ok(row)
+}

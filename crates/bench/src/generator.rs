@@ -1,0 +1,159 @@
+//! A load at work: a ring on the generator's core, turned until a run is over.
+
+use crate::load::{Greeting, Load, Phase, Shape, Tally, Work};
+use crate::plan::Options;
+use crate::server::Server;
+use crate::usage::Usage;
+use anyhow::{Context as _, Result, bail};
+use door::{Brain, Turn};
+use ring::{Config, Ring};
+use rustix::time::{ClockId, clock_gettime};
+use std::time::Duration;
+use wire::LaneId;
+
+/// Part of the measured time that a run warms up before.
+const WARM_PART: f64 = 0.25;
+
+/// What one repetition came to.
+#[derive(Clone, Debug)]
+pub(crate) struct Sample {
+    pub(crate) tally: Tally,
+    /// Of the server's process; `None` when it runs elsewhere and has no counters.
+    pub(crate) usage: Option<Usage>,
+    /// Part of the measured time that the generator's thread was running.
+    pub(crate) busy: f64,
+}
+
+impl Sample {
+    /// The measured time in seconds.
+    pub(crate) fn seconds(&self) -> f64 {
+        Duration::from_nanos(self.tally.measured_ns).as_secs_f64()
+    }
+}
+
+/// A brain with a load in it.
+pub(crate) trait Driven: Brain {
+    /// The load.
+    fn load(&mut self) -> &mut Load;
+
+    /// Lets the load speak between turns.
+    fn talk(&mut self, turn: &mut Turn<'_>, talk: impl FnOnce(&mut Load, &mut Turn<'_>));
+}
+
+impl Driven for Load {
+    fn load(&mut self) -> &mut Load {
+        self
+    }
+
+    fn talk(&mut self, turn: &mut Turn<'_>, talk: impl FnOnce(&mut Load, &mut Turn<'_>)) {
+        talk(self, turn);
+    }
+}
+
+/// Connected clients and what they do.
+pub(crate) struct Generator<B = Load> {
+    ring: Ring,
+    brain: B,
+    pid: Option<u32>,
+}
+
+impl Generator {
+    /// Connects so many clients to a server; `work` says what they do, and may put bytes that they
+    /// send into the ring.
+    ///
+    /// # Errors
+    /// When one is refused.
+    pub(crate) fn connect(
+        server: &Server,
+        (client_count, depth): (u32, u32),
+        options: &Options,
+        work: impl FnOnce(&mut Ring) -> Result<Work>,
+    ) -> Result<Self> {
+        let greeting = greeting_of(server)?;
+        let mut config = Config::new(LaneId(0));
+        config.server = Some(server.address);
+        // What happens to a connection, the load says itself.
+        config.say = Box::new(|_, _| {});
+        let mut ring = Ring::new(config).context("cannot set up a ring for the load")?;
+        let work = work(&mut ring)?;
+        let counted_lane_count =
+            greeting.map().map_or(server.counted_lane_count, |map| map.lane_count);
+        let shape = Shape { client_count, depth, work, greeting, counted_lane_count };
+        let mut generator = Self::start(ring, Load::new(shape)?, options)?;
+        generator.pid = server.pid();
+        Ok(generator)
+    }
+}
+
+impl<B: Driven> Generator<B> {
+    /// Lets all clients connect.
+    ///
+    /// # Errors
+    /// When one is refused.
+    pub(crate) fn start(ring: Ring, brain: B, options: &Options) -> Result<Self> {
+        let mut generator = Self { ring, brain, pid: None };
+        let brain = &mut generator.brain;
+        generator.ring.with(|turn| brain.talk(turn, |load, turn| load.connect(turn)));
+        generator.turn_until(options, |phase| phase == Phase::Idle)?;
+        Ok(generator)
+    }
+
+    /// Runs once.
+    ///
+    /// # Errors
+    /// When an operation fails, the server goes, or the user interrupts.
+    pub(crate) fn measure(&mut self, options: &Options) -> Result<Sample> {
+        let measured = Duration::from_secs_f64(options.seconds);
+        let warm = Duration::from_secs_f64(options.seconds * WARM_PART);
+        let (warm_ns, measured_ns) = (ns_of(warm), ns_of(measured));
+        let brain = &mut self.brain;
+        brain.load().prepare()?;
+        self.ring.with(|turn| {
+            brain.talk(turn, |load, turn| load.begin(turn, (warm_ns, measured_ns)));
+        });
+        self.turn_until(options, |phase| matches!(phase, Phase::Measuring { .. }))?;
+        let before = self.look()?;
+        self.turn_until(options, |phase| !matches!(phase, Phase::Measuring { .. }))?;
+        let after = self.look()?;
+        self.turn_until(options, |phase| phase == Phase::Idle)?;
+        let (tally, lanes) = self.brain.load().results();
+        let usage = match (lanes, before.1, after.1) {
+            (Some((then, now)), ..) => Some(Usage::of_lanes(&now).since(&Usage::of_lanes(&then))),
+            (None, Some(then), Some(now)) => Some(now.since(&then)),
+            (None, ..) => None,
+        };
+        let busy_ns = after.0.saturating_sub(before.0);
+        let busy = Duration::from_nanos(busy_ns).as_secs_f64()
+            / Duration::from_nanos(tally.measured_ns).as_secs_f64();
+        Ok(Sample { tally: tally.clone(), usage, busy })
+    }
+
+    fn turn_until(&mut self, options: &Options, reached: impl Fn(Phase) -> bool) -> Result<()> {
+        while !reached(self.brain.load().phase()) {
+            options.interrupt.check()?;
+            if !self.ring.turn(&mut self.brain).context("the load's ring failed")? {
+                bail!("the load ended by itself");
+            }
+            self.brain.load().check()?;
+        }
+        Ok(())
+    }
+
+    /// CPU time of this thread, and what a server without counters of its own has used.
+    fn look(&self) -> Result<(u64, Option<Usage>)> {
+        let usage = self.pid.map(Usage::of_process).transpose()?;
+        let time = clock_gettime(ClockId::ThreadCPUTime);
+        let (secs, nanos) = (u64::try_from(time.tv_sec)?, u64::try_from(time.tv_nsec)?);
+        Ok((secs * 1_000_000_000 + nanos, usage))
+    }
+}
+
+fn greeting_of(server: &Server) -> Result<Greeting> {
+    let Some(access) = &server.access else { return Ok(Greeting::None) };
+    let map = server.volume()?.map().context("the server told no map")?;
+    Ok(Greeting::Full { secret: access.secret.clone(), export: access.export.clone(), map })
+}
+
+fn ns_of(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

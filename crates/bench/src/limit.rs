@@ -1,0 +1,91 @@
+//! The limits: servers that do as little as the hardware and the kernel allow, each run by a hidden
+//! command of our binary in a process of its own.
+
+mod bulk;
+mod echo;
+
+use crate::frames;
+use anyhow::{Context as _, Result, bail};
+use rustix::process::{Signal, set_parent_process_death_signal};
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+/// What a limit prints before its address.
+pub(crate) const READY: &str = "limit on ";
+
+/// Which one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Limit {
+    /// A getattr's frames through a bare io_uring loop.
+    Bare,
+    /// The same through a lane: ring, sockets, framing, events, actions; no file system.
+    Echo,
+    /// Pieces of a file by sendfile.
+    Sendfile { file: PathBuf, piece_bytes: u32 },
+    /// Pieces received and written to a file, not synced.
+    RecvWrite { file: PathBuf, piece_bytes: u32 },
+}
+
+impl Limit {
+    /// As the hidden command takes it.
+    pub(crate) fn arguments(&self) -> Vec<String> {
+        let bulk = |name: &str, file: &Path, piece_bytes: u32| {
+            vec![name.to_owned(), piece_bytes.to_string(), file.display().to_string()]
+        };
+        match self {
+            Self::Bare => vec!["bare".to_owned()],
+            Self::Echo => vec!["echo".to_owned()],
+            Self::Sendfile { file, piece_bytes } => bulk("sendfile", file, *piece_bytes),
+            Self::RecvWrite { file, piece_bytes } => bulk("recv-write", file, *piece_bytes),
+        }
+    }
+
+    fn parse(arguments: &[String]) -> Result<Self> {
+        let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        Ok(match *words {
+            ["bare"] => Self::Bare,
+            ["echo"] => Self::Echo,
+            ["sendfile", bytes, file] => {
+                Self::Sendfile { file: file.into(), piece_bytes: bytes.parse()? }
+            }
+            ["recv-write", bytes, file] => {
+                Self::RecvWrite { file: file.into(), piece_bytes: bytes.parse()? }
+            }
+            _ => bail!("there is no limit {words:?}"),
+        })
+    }
+
+    /// Lanes that can be asked for counters.
+    pub(crate) const fn counted_lane_count(&self) -> u16 {
+        match self {
+            Self::Echo => 1,
+            Self::Bare | Self::Sendfile { .. } | Self::RecvWrite { .. } => 0,
+        }
+    }
+}
+
+/// Runs a limit until the process is killed or its parent ends.
+///
+/// # Errors
+/// When it does not come up, or the kernel refuses what it needs.
+pub fn run_limit(arguments: &[String]) -> Result<()> {
+    let limit = Limit::parse(arguments)?;
+    set_parent_process_death_signal(Some(Signal::KILL)).context("cannot tie to the parent")?;
+    let listener = TcpListener::bind("127.0.0.1:0").context("cannot listen")?;
+    println!("{READY}{}", listener.local_addr()?);
+    match limit {
+        Limit::Bare => {
+            let (request_bytes, reply) = (frames::getattr_request_bytes(), frames::getattr_reply());
+            ring::bare::echo(&OwnedFd::from(listener), request_bytes, &reply)
+                .context("the bare loop failed")
+        }
+        Limit::Echo => echo::run(listener),
+        Limit::Sendfile { file, piece_bytes } => {
+            bulk::run(listener, &file, piece_bytes, bulk::Way::Out)
+        }
+        Limit::RecvWrite { file, piece_bytes } => {
+            bulk::run(listener, &file, piece_bytes, bulk::Way::In)
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! The load: many clients on one ring, each keeping so many operations under way, and the time each
+//! operation took.
+//!
+//! It speaks the protocol itself, as thinly as it can be spoken: no resending, no routing, no
+//! caching, so that one core of it keeps one core of a server busy. Invariant: an operation counts
+//! only if it began and ended within the measured time and its reply said that it was done.
+
+mod client;
+mod work;
+
+pub(crate) use client::Greeting;
+pub(crate) use work::{Pieces, Work};
+
+use crate::usage::LaneUsage;
+use anyhow::{Result, anyhow, bail};
+use client::{Client, Heard, State};
+use door::{Action, Brain, ConnId, Event, Mono, Span, Ticket, Turn};
+use hashbrown::HashMap;
+use hdrhistogram::Histogram;
+use wire::{HEAD_BYTES, Head, LaneId, Reply, Stats, Status, Wire as _};
+
+/// How often a load looks up, even if nothing happens, so that its owner can end it.
+const LOOK_MS: u64 = 50;
+/// Longest time that a histogram tells apart.
+const LATENCY_NS_MAX: u64 = 600_000_000_000;
+
+/// What is to be run.
+#[derive(Debug)]
+pub(crate) struct Shape {
+    pub(crate) client_count: u32,
+    pub(crate) depth: u32,
+    pub(crate) work: Work,
+    pub(crate) greeting: Greeting,
+    /// One further connection to each of these lanes asks for counters; none for servers that
+    /// have none to tell.
+    pub(crate) counted_lane_count: u16,
+}
+
+/// Where a run is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Phase {
+    /// Clients are being greeted.
+    Connecting,
+    /// Connected, nothing is asked.
+    Idle,
+    /// Operations run, none is counted until then; what was counted lasts so many nanoseconds.
+    Warming { until: Mono, measured_ns: u64 },
+    /// Operations are counted from then to then.
+    Measuring { from: Mono, until: Mono },
+    /// No further operation begins.
+    Draining,
+}
+
+/// What was counted.
+#[derive(Clone, Debug)]
+pub(crate) struct Tally {
+    pub(crate) op_count: u64,
+    pub(crate) moved_bytes: u64,
+    /// Nanoseconds.
+    pub(crate) latency: Histogram<u64>,
+    pub(crate) measured_ns: u64,
+}
+
+impl Tally {
+    fn new() -> Result<Self> {
+        let latency = Histogram::new_with_max(LATENCY_NS_MAX, 3).map_err(|error| anyhow!(error))?;
+        Ok(Self { op_count: 0, moved_bytes: 0, latency, measured_ns: 0 })
+    }
+}
+
+/// The brain of the generator.
+pub(crate) struct Load {
+    shape: Shape,
+    clients: Vec<Client>,
+    by_conn: HashMap<ConnId, usize>,
+    phase: Phase,
+    tally: Tally,
+    /// Counters of the server's lanes: at the beginning and at the end of the measured time.
+    counters: [Option<LaneUsage>; 2],
+    stats_wanted: usize,
+    failed: Option<String>,
+    wake_at: Mono,
+}
+
+impl Load {
+    /// A load that has not connected yet.
+    ///
+    /// # Errors
+    /// When the shape makes no sense.
+    pub(crate) fn new(shape: Shape) -> Result<Self> {
+        let slot_count_max = shape.work.depth_max();
+        if shape.client_count == 0 || shape.depth == 0 {
+            bail!("a load needs at least one client and one operation under way");
+        }
+        if shape.depth > slot_count_max {
+            bail!("a client of this load keeps at most {slot_count_max} operations under way");
+        }
+        let workers = (0..shape.client_count).map(|index| {
+            Client::new(shape.depth, shape.work.server_lane(index, shape.greeting.map()), false)
+        });
+        let counters = (0..shape.counted_lane_count).map(|lane| Client::new(1, LaneId(lane), true));
+        let clients = workers.chain(counters).collect();
+        Ok(Self {
+            clients,
+            by_conn: HashMap::new(),
+            phase: Phase::Connecting,
+            tally: Tally::new()?,
+            counters: [None; 2],
+            stats_wanted: 0,
+            failed: None,
+            wake_at: Mono(0),
+            shape,
+        })
+    }
+
+    /// Connects all clients.
+    pub(crate) fn connect(&mut self, turn: &mut Turn<'_>) {
+        for index in 0..self.clients.len() {
+            turn.act(Action::Connect { ticket: Ticket(index as u64) });
+        }
+    }
+
+    /// Forgets what the last run counted.
+    ///
+    /// # Errors
+    /// When there is no memory for new counters.
+    pub(crate) fn prepare(&mut self) -> Result<()> {
+        self.tally = Tally::new()?;
+        self.counters = [None; 2];
+        Ok(())
+    }
+
+    /// Begins a run: operations start, and are counted once they have warmed up.
+    pub(crate) fn begin(&mut self, turn: &mut Turn<'_>, (warm_ns, measured_ns): (u64, u64)) {
+        assert!(self.phase == Phase::Idle, "one run at a time, of connected clients");
+        self.phase = Phase::Warming { until: after_ns(turn.now.mono, warm_ns), measured_ns };
+        for index in 0..self.clients.len() {
+            if !self.clients[index].counts {
+                while self.ask_next(turn, index) {}
+            }
+        }
+        self.wake_at = turn.now.mono.after_ms(LOOK_MS);
+        turn.act(Action::WakeAt { at: self.wake_at });
+    }
+
+    /// Where it is.
+    pub(crate) const fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// What was counted in the run that has ended, and what the server's lanes counted meanwhile.
+    pub(crate) fn results(&self) -> (&Tally, Option<(LaneUsage, LaneUsage)>) {
+        let [before, after] = self.counters;
+        (&self.tally, before.zip(after))
+    }
+
+    /// Goes on, unless something went wrong.
+    ///
+    /// # Errors
+    /// What went wrong.
+    pub(crate) fn check(&self) -> Result<()> {
+        match &self.failed {
+            Some(line) => bail!("{line}"),
+            None => Ok(()),
+        }
+    }
+
+    fn fail(&mut self, line: impl Into<String>) {
+        self.failed.get_or_insert_with(|| line.into());
+    }
+
+    // --- operations ------------------------------------------------------------------------------
+
+    /// Lets a client begin an operation if it may; returns whether it did.
+    fn ask_next(&mut self, turn: &mut Turn<'_>, index: usize) -> bool {
+        if !matches!(self.phase, Phase::Warming { .. } | Phase::Measuring { .. }) {
+            return false;
+        }
+        let client = &mut self.clients[index];
+        let Some(place) = client.free.pop() else { return false };
+        client.began[usize::from(place)] = turn.now.mono;
+        let map = self.shape.greeting.map();
+        if map.is_none() {
+            client.order.push_back(place);
+        }
+        self.shape.work.ask(turn, (client, place), (index, map));
+        true
+    }
+
+    fn ask_stats(&mut self, turn: &mut Turn<'_>) {
+        for client in self.clients.iter_mut().filter(|client| client.counts) {
+            self.stats_wanted += 1;
+            work::ask_stats(turn, client);
+        }
+    }
+
+    fn on_frame(&mut self, turn: &mut Turn<'_>, index: usize, frame: Span, bulk_bytes: u32) {
+        let client = &mut self.clients[index];
+        if !matches!(client.state, State::Up { .. }) {
+            match client.hear(turn, frame, &self.shape.greeting) {
+                Ok(Heard::More) => {}
+                Ok(Heard::Up) => self.on_up(),
+                Err(line) => self.fail(line),
+            }
+            return;
+        }
+        if client.counts {
+            return self.on_stats(turn, frame);
+        }
+        let place = match self.shape.greeting {
+            // Nobody is there who could say anything else.
+            Greeting::None => client.oldest(),
+            Greeting::Full { .. } => match done_place(turn.arena.get(frame), client.depth()) {
+                Ok(place) => place,
+                Err(line) => return self.fail(line),
+            },
+        };
+        let began = client.began[usize::from(place)];
+        client.free.push(place);
+        if let Phase::Measuring { from, .. } = self.phase
+            && began >= from
+        {
+            let latency_ns = turn.now.mono.since_ns(began);
+            self.tally.op_count += 1;
+            self.tally.moved_bytes += u64::from(bulk_bytes).max(self.shape.work.sent_bytes());
+            self.tally.latency.saturating_record(latency_ns);
+        }
+        self.ask_next(turn, index);
+    }
+
+    fn on_up(&mut self) {
+        let up = |client: &Client| matches!(client.state, State::Up { .. });
+        if self.clients.iter().all(up) {
+            self.phase = Phase::Idle;
+        }
+    }
+
+    fn on_stats(&mut self, turn: &Turn<'_>, frame: Span) {
+        let decoded = Head::decode(turn.arena.get(frame));
+        let stats = decoded.ok().and_then(|(_, body)| Stats::decode_all(body).ok());
+        let Some(stats) = stats else {
+            return self.fail("the server's counters make no sense; is it of another version?");
+        };
+        self.stats_wanted -= 1;
+        let end = usize::from(matches!(self.phase, Phase::Draining));
+        let so_far = self.counters[end].unwrap_or_default();
+        self.counters[end] = Some(so_far.plus(&LaneUsage::of(&stats)));
+    }
+
+    fn on_time(&mut self, turn: &mut Turn<'_>) {
+        let now = turn.now.mono;
+        match self.phase {
+            Phase::Warming { until, measured_ns } if now >= until => {
+                self.phase = Phase::Measuring { from: now, until: after_ns(now, measured_ns) };
+                self.ask_stats(turn);
+            }
+            Phase::Measuring { from, until } if now >= until && self.stats_wanted == 0 => {
+                self.tally.measured_ns = now.since_ns(from);
+                self.phase = Phase::Draining;
+                self.ask_stats(turn);
+            }
+            Phase::Draining if self.stats_wanted == 0 && self.is_quiet() => {
+                self.phase = Phase::Idle;
+            }
+            Phase::Connecting
+            | Phase::Idle
+            | Phase::Warming { .. }
+            | Phase::Measuring { .. }
+            | Phase::Draining => {}
+        }
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.clients.iter().all(|client| client.counts || client.is_idle())
+    }
+}
+
+impl Brain for Load {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "whatever else comes is an error")]
+    fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
+        match event {
+            Event::Frame { conn, frame, bulk } => {
+                if let Some(index) = self.by_conn.get(&conn).copied() {
+                    let bulk_bytes = bulk.map_or(0, |bulk| bulk.bulk_bytes);
+                    self.on_frame(turn, index, frame, bulk_bytes);
+                }
+                if let Some(bulk) = bulk {
+                    turn.act(Action::Release { buf: bulk.buf });
+                }
+            }
+            Event::Connected { ticket, conn } => {
+                let index = usize::try_from(ticket.0).unwrap_or(usize::MAX);
+                self.by_conn.insert(conn, index);
+                match self.clients[index].greet(turn, conn, &self.shape.greeting) {
+                    Ok(()) => self.on_up(),
+                    Err(error) => self.fail(format!("{error:#}")),
+                }
+            }
+            Event::ConnectFailed { errno, .. } => {
+                let error = std::io::Error::from_raw_os_error(i32::from(errno.0));
+                self.fail(format!("cannot connect to the server: {error}"));
+            }
+            Event::Closed { reason, .. } => {
+                self.fail(format!("the server closed a connection: {reason:?}"));
+            }
+            Event::Tick | Event::Stop => {}
+            other => self.fail(format!("{other:?} is nothing that a load asked for")),
+        }
+    }
+
+    fn settle(&mut self, turn: &mut Turn<'_>) {
+        self.on_time(turn);
+        if self.phase != Phase::Idle && turn.now.mono >= self.wake_at {
+            self.wake_at = turn.now.mono.after_ms(LOOK_MS);
+            turn.act(Action::WakeAt { at: self.wake_at });
+        }
+        let due = match self.phase {
+            Phase::Warming { until, .. } | Phase::Measuring { until, .. } => until,
+            Phase::Connecting | Phase::Idle | Phase::Draining => return,
+        };
+        if due < self.wake_at {
+            turn.act(Action::WakeAt { at: due });
+        }
+    }
+}
+
+const fn after_ns(from: Mono, ns: u64) -> Mono {
+    Mono(from.0.saturating_add(ns))
+}
+
+/// Whose reply this is, if it says that its operation was done.
+fn done_place(frame: &[u8], depth: u32) -> Result<u16, String> {
+    let (head, _) = Head::decode(frame).map_err(|breach| breach.text().to_owned())?;
+    let Head::Reply(Reply { status, op, trace_id, .. }) = head else {
+        return Err("the server sent something that is no reply".to_owned());
+    };
+    if status != Status::Ok {
+        return Err(format!("{} failed: {}", op.row().name, status.text()));
+    }
+    match u16::try_from(trace_id) {
+        Ok(place) if u32::from(place) < depth => Ok(place),
+        Ok(_) | Err(_) => Err("a reply belongs to no request".to_owned()),
+    }
+}
+
+const _: () = assert!(HEAD_BYTES == 96, "a request is its head and a small body");

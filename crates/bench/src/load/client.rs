@@ -1,0 +1,182 @@
+//! One client of a load: its connection, its greeting, its places for operations under way.
+
+use anyhow::{Context as _, Result};
+use door::{Action, ConnId, Mono, Span, Turn};
+use std::collections::VecDeque;
+use wire::{
+    Bytes, Challenge, ClientUuid, FrameKind, Head, Hello, LaneId, Map, Proof, Refusal,
+    RefusalReason, Secret, SessionId, Welcome, Wire as _,
+};
+
+/// How clients present themselves.
+#[derive(Clone, Debug)]
+pub(crate) enum Greeting {
+    /// Not at all: the other end is a benchmark's own server.
+    None,
+    /// With proof of the secret, as any client.
+    Full { secret: Secret, export: String, map: Map },
+}
+
+impl Greeting {
+    /// The server's shape, where it has one.
+    pub(crate) const fn map(&self) -> Option<Map> {
+        match self {
+            Self::None => None,
+            Self::Full { map, .. } => Some(*map),
+        }
+    }
+}
+
+/// How far a connection is.
+#[derive(Debug)]
+pub(crate) enum State {
+    Connecting,
+    AwaitChallenge { hello: Vec<u8> },
+    AwaitWelcome,
+    Up { session: SessionId },
+}
+
+/// What a frame of the greeting came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Heard {
+    More,
+    Up,
+}
+
+/// A client.
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) state: State,
+    pub(crate) conn: ConnId,
+    pub(crate) server_lane: LaneId,
+    /// It only asks for counters.
+    pub(crate) counts: bool,
+    /// Operations asked so far; also the last xid.
+    pub(crate) asked_count: u64,
+    /// When the operation in each place began.
+    pub(crate) began: Vec<Mono>,
+    /// Places without an operation.
+    pub(crate) free: Vec<u16>,
+    /// Places in the order of their requests, for servers that do not say which they answer.
+    pub(crate) order: VecDeque<u16>,
+}
+
+impl Client {
+    pub(crate) fn new(depth: u32, server_lane: LaneId, counts: bool) -> Self {
+        let depth = u16::try_from(depth).unwrap_or(u16::MAX);
+        Self {
+            state: State::Connecting,
+            conn: ConnId(0),
+            server_lane,
+            counts,
+            asked_count: 0,
+            began: vec![Mono(0); usize::from(depth)],
+            free: (0..depth).collect(),
+            order: VecDeque::new(),
+        }
+    }
+
+    pub(crate) fn depth(&self) -> u32 {
+        u32::try_from(self.began.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Whether nothing is under way.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.free.len() == self.began.len()
+    }
+
+    /// The place that was asked first of those under way.
+    pub(crate) fn oldest(&mut self) -> u16 {
+        let Some(place) = self.order.pop_front() else { panic!("a reply without a request") };
+        place
+    }
+
+    pub(crate) const fn session(&self) -> SessionId {
+        match self.state {
+            State::Up { session } => session,
+            State::Connecting | State::AwaitChallenge { .. } | State::AwaitWelcome => SessionId(0),
+        }
+    }
+
+    /// The connection is there: begins the greeting.
+    pub(crate) fn greet(
+        &mut self,
+        turn: &mut Turn<'_>,
+        conn: ConnId,
+        greeting: &Greeting,
+    ) -> Result<()> {
+        self.conn = conn;
+        let Greeting::Full { export, .. } = greeting else {
+            turn.act(Action::Admit { conn });
+            self.state = State::Up { session: SessionId(1) };
+            return Ok(());
+        };
+        let client = library::random().context("no random bytes for a client's name")?;
+        let hello = Hello {
+            server_lane: self.server_lane,
+            client: ClientUuid(client),
+            client_lane: LaneId(0),
+            conn_epoch: 1,
+            nonce: library::random().context("no random bytes for a nonce")?,
+            host_id: [0; 16],
+            host_boot_id: [0; 16],
+            boot_id_last: 0,
+            export: Bytes(export.as_bytes()),
+        };
+        let hello = hello.to_bytes();
+        say(turn, conn, FrameKind::Hello, &hello);
+        self.state = State::AwaitChallenge { hello };
+        Ok(())
+    }
+
+    /// A frame of the greeting.
+    pub(crate) fn hear(
+        &mut self,
+        turn: &mut Turn<'_>,
+        frame: Span,
+        greeting: &Greeting,
+    ) -> Result<Heard, String> {
+        let nonsense = || "the greeting of the server makes no sense".to_owned();
+        let Greeting::Full { secret, .. } = greeting else { return Err(nonsense()) };
+        let decoded = Head::decode(turn.arena.get(frame)).map_err(|breach| breach.text());
+        let (head, body) = decoded?;
+        match (head, &self.state) {
+            (Head::Greeting(FrameKind::Challenge), State::AwaitChallenge { hello }) => {
+                let challenge = Challenge::decode_all(body).map_err(|_| nonsense())?;
+                if !secret.server_proven(hello, &challenge.nonce, &challenge.proof) {
+                    return Err("the server does not know the secret".to_owned());
+                }
+                let proof = Proof { proof: secret.client_proof(hello, &challenge.nonce) };
+                say(turn, self.conn, FrameKind::Proof, &proof.to_bytes());
+                self.state = State::AwaitWelcome;
+                Ok(Heard::More)
+            }
+            (Head::Greeting(FrameKind::Welcome), State::AwaitWelcome) => {
+                let welcome = Welcome::decode_all(body).map_err(|_| nonsense())?;
+                turn.act(Action::Admit { conn: self.conn });
+                self.state = State::Up { session: welcome.session };
+                Ok(Heard::Up)
+            }
+            (Head::Greeting(FrameKind::Refusal), _) => {
+                let refusal = Refusal::decode_all(body).map_err(|_| nonsense())?;
+                Err(refused(refusal.reason).to_owned())
+            }
+            _ => Err(nonsense()),
+        }
+    }
+}
+
+const fn refused(reason: RefusalReason) -> &'static str {
+    match reason {
+        RefusalReason::WrongSecret => "the server refused the secret",
+        RefusalReason::NoSuchExport => "the server has no such export",
+        RefusalReason::OldEpoch => "the server knows a later connection of this client",
+        RefusalReason::Busy => "the server has too many connections",
+        RefusalReason::Stopping => "the server is stopping",
+    }
+}
+
+fn say(turn: &mut Turn<'_>, conn: ConnId, kind: FrameKind, body: &[u8]) {
+    let frame = turn.arena.write(|out| Head::Greeting(kind).encode(out, None, |to| to.put(body)));
+    turn.act(Action::Send { conn, frame, bulk: None });
+}

@@ -1,0 +1,168 @@
+//! What the clients of a load do: one operation, again and again.
+
+use super::client::Client;
+use door::{Action, Bulk, Turn};
+use std::fmt::Write as _;
+use wire::{
+    Caller, Create, Getattr, Groups, Head, InodeNo, LaneId, Map, Name, Op, Read, Request, Retry,
+    ShardId, Transno, Wire, Write, Xid,
+};
+
+/// Operations that change something need a slot each, and a session has so many.
+const SLOT_COUNT: u32 = 16;
+/// Requests that may be under way on a connection.
+const CREDITS: u32 = 64;
+
+/// A file that is read or written piece by piece, from the beginning again when it ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pieces {
+    pub(crate) file_bytes: u64,
+    pub(crate) piece_bytes: u32,
+}
+
+impl Pieces {
+    /// Where piece `index` begins.
+    const fn offset(&self, index: u64) -> u64 {
+        let piece_bytes = self.piece_bytes as u64;
+        let count = self.file_bytes / piece_bytes;
+        if count == 0 { 0 } else { index % count * piece_bytes }
+    }
+}
+
+/// The operation.
+#[derive(Debug)]
+pub(crate) enum Work {
+    /// Asks for nothing.
+    Ping,
+    /// The attributes of one inode.
+    Getattr { inode: InodeNo },
+    /// A new file, in the client's directory (client n has `parents[n % len]`).
+    Create { parents: Vec<InodeNo>, uid: u32, gid: u32 },
+    /// A piece of the client's file.
+    Read { files: Vec<InodeNo>, pieces: Pieces },
+    /// Bytes into the client's file.
+    Write { files: Vec<InodeNo>, pieces: Pieces, bulk: Bulk },
+}
+
+impl Work {
+    const fn op(&self) -> Op {
+        match self {
+            Self::Ping => Op::Ping,
+            Self::Getattr { .. } => Op::Getattr,
+            Self::Create { .. } => Op::Create,
+            Self::Read { .. } => Op::Read,
+            Self::Write { .. } => Op::Write,
+        }
+    }
+
+    /// Operations that a client may keep under way.
+    pub(crate) const fn depth_max(&self) -> u32 {
+        match self.op().row().retry {
+            Retry::Repeat => CREDITS,
+            Retry::Once => SLOT_COUNT,
+        }
+    }
+
+    /// Bulk bytes of a request.
+    pub(crate) const fn sent_bytes(&self) -> u64 {
+        match self {
+            Self::Write { bulk, .. } => bulk.bulk_bytes as u64,
+            Self::Ping | Self::Getattr { .. } | Self::Create { .. } | Self::Read { .. } => 0,
+        }
+    }
+
+    fn inode(&self, client_index: usize) -> InodeNo {
+        match self {
+            Self::Ping => InodeNo::ROOT,
+            Self::Getattr { inode } => *inode,
+            Self::Create { parents: inodes, .. }
+            | Self::Read { files: inodes, .. }
+            | Self::Write { files: inodes, .. } => inodes[client_index % inodes.len()],
+        }
+    }
+
+    fn shard(&self, client_index: usize, map: Option<Map>) -> ShardId {
+        let shard = map.and_then(|map| map.shard(self.op(), self.inode(client_index)));
+        shard.unwrap_or(ShardId::meta(0))
+    }
+
+    /// The lane that owns what a client works on.
+    pub(crate) fn server_lane(&self, client_index: u32, map: Option<Map>) -> LaneId {
+        let shard = self.shard(client_index as usize, map);
+        map.map_or(LaneId(0), |map| map.lane(shard))
+    }
+
+    /// Sends the client's next request; its reply will belong to `place`.
+    pub(crate) fn ask(
+        &self,
+        turn: &mut Turn<'_>,
+        (client, place): (&mut Client, u16),
+        (client_index, map): (usize, Option<Map>),
+    ) {
+        let shard = self.shard(client_index, map);
+        let head = request(client, self.op(), (place, shard));
+        let number = client.asked_count;
+        let inode = self.inode(client_index);
+        let frame = turn.arena.write(|out| match self {
+            Self::Ping => head.encode(out, None, |_| {}),
+            Self::Getattr { .. } => head.encode(out, None, |to| Getattr { inode }.encode(to)),
+            Self::Create { uid, gid, .. } => {
+                let mut text = String::new();
+                // Writing to a string cannot fail.
+                let _written = write!(text, "{client_index:x}.{number:x}");
+                let Ok(name) = Name::new(text.as_bytes()) else { panic!("{text} is a name") };
+                let caller = Caller { uid: *uid, gid: *gid, groups: Groups::Known(&[]) };
+                let create = Create {
+                    caller,
+                    parent: inode,
+                    name,
+                    mode: 0o644,
+                    exclusive: true,
+                    read: false,
+                    handle: None,
+                };
+                head.encode(out, None, |to| create.encode(to));
+            }
+            Self::Read { pieces, .. } => {
+                let file_offset = pieces.offset(number);
+                let read = Read { inode, file_offset, read_bytes: pieces.piece_bytes };
+                head.encode(out, None, |to| read.encode(to));
+            }
+            Self::Write { pieces, bulk, .. } => {
+                let write = Write { inode, file_offset: pieces.offset(number), append: false };
+                let lengths = Some((bulk.bulk_bytes, bulk.crc32c));
+                head.encode(out, lengths, |to| write.encode(to));
+            }
+        });
+        let bulk = if let Self::Write { bulk, .. } = self { Some(*bulk) } else { None };
+        turn.act(Action::Send { conn: client.conn, frame, bulk });
+    }
+}
+
+/// Asks a lane for its counters.
+pub(crate) fn ask_stats(turn: &mut Turn<'_>, client: &mut Client) {
+    let head = request(client, Op::Stats, (0, ShardId::meta(0)));
+    let frame = turn.arena.write(|out| head.encode(out, None, |_| {}));
+    turn.act(Action::Send { conn: client.conn, frame, bulk: None });
+}
+
+fn request(client: &mut Client, op: Op, (place, shard): (u16, ShardId)) -> Head {
+    client.asked_count += 1;
+    let slot = if op.row().retry == Retry::Once { place + 1 } else { 0 };
+    Head::Request(Request {
+        op,
+        lane_hint: client.server_lane,
+        shard,
+        slot,
+        flags: 0,
+        session: client.session(),
+        xid: Xid(client.asked_count),
+        ack_xid: Xid(0),
+        sack: 0,
+        conn_epoch: 1,
+        deadline_ms: 0,
+        transno: Transno(0),
+        trace_id: u64::from(place),
+        op_time_ns: 0,
+    })
+}

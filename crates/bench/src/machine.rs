@@ -1,0 +1,80 @@
+//! What the numbers were measured on, in one line for people and one object for programs.
+
+use crate::cores::Cores;
+use rustix::fs::statfs;
+use rustix::system::uname;
+use serde::Serialize;
+use std::fs;
+use std::path::Path;
+
+/// A machine, as far as it matters.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Machine {
+    /// The processor's name.
+    pub processor: String,
+    /// Cores that may be used.
+    pub core_count: usize,
+    /// The kernel's release.
+    pub kernel: String,
+    /// The file system under the servers' stores.
+    pub store_file_system: String,
+    /// Which cores servers and load ran on.
+    pub placement: String,
+    /// Version of lanefs, and whether it was built for measuring.
+    pub build: String,
+}
+
+impl Machine {
+    /// This one, with stores in `dir`.
+    #[must_use]
+    pub(crate) fn here(dir: &Path, cores: &Cores) -> Self {
+        let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let name = cpuinfo.lines().find_map(|line| line.strip_prefix("model name"));
+        let name = name.and_then(|rest| rest.split_once(':')).map_or("unknown", |(_, name)| name);
+        let build =
+            if cfg!(debug_assertions) { "debug build: not for measuring" } else { "release" };
+        let shared = if cores.server.contains(&cores.generator) { ", SHARED" } else { "" };
+        let listed: Vec<String> = cores.server.iter().map(u16::to_string).collect();
+        Self {
+            processor: name.trim().to_owned(),
+            core_count: ring::core_count().max(cores.server.len() + 1),
+            kernel: uname().release().to_string_lossy().into_owned(),
+            store_file_system: file_system(dir),
+            placement: format!(
+                "servers on core {}, load on core {}{shared}",
+                listed.join(","),
+                cores.generator
+            ),
+            build: format!("lanefs {}, {build}", env!("CARGO_PKG_VERSION")),
+        }
+    }
+
+    /// In one line.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let Self { processor, core_count, kernel, store_file_system, placement, build } = self;
+        format!(
+            "{build}; {processor}, {core_count} cores, Linux {kernel}; stores on \
+             {store_file_system}; {placement}"
+        )
+    }
+}
+
+/// The name of a file system by its magic number, see statfs(2).
+fn file_system(dir: &Path) -> String {
+    const NAMES: [(i64, &str); 6] = [
+        (0xef53, "ext4"),
+        (0x5846_5342, "xfs"),
+        (0x9123_683e, "btrfs"),
+        (0x0102_1994, "tmpfs (flushes cost nothing there)"),
+        (0x794c_7630, "overlayfs"),
+        (0x2fc1_2fc1, "zfs"),
+    ];
+    match statfs(dir) {
+        Ok(found) => {
+            let known = NAMES.iter().find(|(magic, _)| *magic == found.f_type);
+            known.map_or_else(|| format!("{:#x}", found.f_type), |(_, name)| (*name).to_owned())
+        }
+        Err(error) => format!("unknown ({error})"),
+    }
+}

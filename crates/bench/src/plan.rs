@@ -1,0 +1,104 @@
+//! What a run is asked for: how long, how often, against whom.
+
+use anyhow::{Result, bail};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use wire::Secret;
+
+/// The options of all benchmarks; each uses those that apply to it.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Measured seconds of one repetition.
+    pub seconds: f64,
+    /// Repetitions.
+    pub round_count: usize,
+    /// Numbers of clients to try; empty for the benchmark's own.
+    pub clients: Vec<u32>,
+    /// Operations a client keeps under way; `None` for the benchmark's own.
+    pub depth: Option<u32>,
+    /// Lanes of the servers that are started.
+    pub lane_count: u16,
+    /// How long their lanes poll before they sleep, microseconds; `None` for their default.
+    pub spin_us: Option<u32>,
+    /// Where creates go; `None` for both.
+    pub dirs: Option<Dirs>,
+    /// Bytes of one read or write.
+    pub piece_bytes: u32,
+    /// Where the servers' stores are made and removed again.
+    pub dir: PathBuf,
+    /// A server elsewhere instead of servers of our own.
+    pub remote: Option<Remote>,
+    /// Set from outside when the run shall end early.
+    pub interrupt: Interrupt,
+}
+
+impl Options {
+    /// The shapes to run: the benchmark's own, or those that were asked for.
+    pub(crate) fn shapes(&self, own: &[(u32, u32)]) -> Vec<(u32, u32)> {
+        let depth_of = |depth: u32| self.depth.unwrap_or(depth);
+        let own_depth = own.first().map_or(1, |shape| shape.1);
+        let asked = self.clients.iter().map(|count| (*count, depth_of(own_depth)));
+        let mut shapes: Vec<(u32, u32)> = if self.clients.is_empty() {
+            own.iter().map(|(count, depth)| (*count, depth_of(*depth))).collect()
+        } else {
+            asked.collect()
+        };
+        shapes.dedup();
+        shapes
+    }
+}
+
+/// A server that runs already.
+#[derive(Clone, Debug)]
+pub struct Remote {
+    /// Where.
+    pub address: SocketAddr,
+    /// What it shares with us.
+    pub secret: Secret,
+    /// The export to use.
+    pub export: String,
+}
+
+/// Where creates go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Dirs {
+    /// Each client in a directory of its own (seed 003's test 3a).
+    Own,
+    /// All clients in one directory (3b).
+    Shared,
+}
+
+impl Dirs {
+    /// As it is written in a row.
+    #[must_use]
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Own => "own",
+            Self::Shared => "shared",
+        }
+    }
+}
+
+/// Ends a run early, from any thread.
+#[derive(Clone, Debug, Default)]
+pub struct Interrupt(Arc<AtomicBool>);
+
+impl Interrupt {
+    /// Asks for the end.
+    pub fn set(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Goes on, unless the end was asked for.
+    ///
+    /// # Errors
+    /// When it was.
+    pub fn check(&self) -> Result<()> {
+        if self.0.load(Ordering::Relaxed) {
+            bail!("interrupted; nothing was left behind");
+        }
+        Ok(())
+    }
+}

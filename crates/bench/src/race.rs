@@ -1,0 +1,105 @@
+//! Entrants that run in turn, each a load on a server, and the rows that come of it.
+
+use crate::generator::Generator;
+use crate::load::Work;
+use crate::report::Progress;
+use crate::rounds::alternate;
+use crate::row::Row;
+use crate::samples::{Compare, compare, fill};
+use crate::server::{Home, Server};
+use anyhow::{Context as _, Result};
+use ring::Ring;
+
+/// One that runs.
+pub(crate) struct Entrant {
+    row: Row,
+    generator: Generator,
+    limit: Option<(usize, Compare)>,
+}
+
+/// All that run in one race.
+pub(crate) struct Race<'a> {
+    home: &'a Home,
+    entrants: Vec<Entrant>,
+}
+
+impl<'a> Race<'a> {
+    pub(crate) const fn new(home: &'a Home) -> Self {
+        Self { home, entrants: Vec::new() }
+    }
+
+    /// Connects a load; returns its index, for those that are held against it.
+    ///
+    /// # Errors
+    /// When it cannot connect.
+    pub(crate) fn enter(
+        &mut self,
+        server: &Server,
+        mut row: Row,
+        shape: (u32, u32),
+        work: impl FnOnce(&mut Ring) -> Result<Work>,
+    ) -> Result<usize> {
+        let options = &self.home.options;
+        let shown = row.row.clone();
+        let generator = Generator::connect(server, shape, options, work)
+            .with_context(|| format!("{}: {shown}", row.bench))?;
+        (row.clients, row.depth) = (Some(shape.0), Some(shape.1));
+        row.lanes = server.lane_count.map(u32::from);
+        self.entrants.push(Entrant { row, generator, limit: None });
+        Ok(self.entrants.len() - 1)
+    }
+
+    /// Holds an entrant against another one.
+    pub(crate) fn hold(&mut self, entrant: usize, limit: usize, by: Compare) {
+        self.entrants[entrant].limit = Some((limit, by));
+    }
+
+    /// Runs all rounds.
+    ///
+    /// # Errors
+    /// The first that goes wrong.
+    pub(crate) fn run(mut self, progress: &Progress) -> Result<Vec<Row>> {
+        let options = &self.home.options;
+        let entrants = &mut self.entrants;
+        let round_count = options.round_count;
+        progress.begin(entrants.len() * round_count);
+        let samples = alternate(entrants.len(), round_count, |index, _| {
+            let Entrant { row, generator, .. } = &mut entrants[index];
+            progress.step(&row.row);
+            generator.measure(options).with_context(|| format!("{}: {}", row.bench, row.row))
+        })?;
+        progress.end();
+        for (index, entrant) in entrants.iter_mut().enumerate() {
+            fill(&mut entrant.row, &samples[index]);
+            note_busy(&mut entrant.row);
+        }
+        for index in 0..entrants.len() {
+            if let Some((limit, by)) = entrants[index].limit {
+                let name = entrants[limit].row.row.clone();
+                let limit = (name.as_str(), samples[limit].as_slice());
+                compare(&mut entrants[index].row, &samples[index], limit, by);
+            }
+        }
+        Ok(self.entrants.into_iter().map(|entrant| entrant.row).collect())
+    }
+}
+
+/// A row whose load had no time left says nothing about the server's rate.
+fn note_busy(row: &mut Row) {
+    const BUSY: f64 = 0.95;
+    let load = row.generator_busy.is_some_and(|busy| busy > BUSY);
+    let server = row.server_busy.is_some_and(|busy| busy > BUSY);
+    if load && !server {
+        row.note = Some("the load was the limit".to_owned());
+    }
+}
+
+/// Holds rates against the best of those with at most 64 clients.
+pub(crate) fn hold_against_best(rows: &mut [Row], of: impl Fn(&Row) -> Option<f64>) {
+    const CLIENT_COUNT_MAX: u32 = 64;
+    let few = |row: &&Row| row.clients.is_some_and(|count| count <= CLIENT_COUNT_MAX);
+    let best = rows.iter().filter(few).filter_map(&of).fold(0.0, f64::max);
+    for row in rows {
+        row.ratio_to_best = of(row).filter(|_| best > 0.0).map(|rate| rate / best);
+    }
+}

@@ -1,0 +1,142 @@
+//! Rows on their way out: a table for people, or one JSON object per line.
+
+use crate::row::Row;
+use anyhow::Result;
+use comfy_table::presets::ASCII_MARKDOWN;
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::io::Write;
+
+/// A column: its title, its digits behind the point, where its number is.
+type Column = (&'static str, usize, fn(&Row) -> Option<f64>);
+
+const COLUMNS: [Column; 21] = [
+    ("ops/s", 0, |row| row.ops_per_s),
+    ("MB/s", 0, |row| row.mb_per_s),
+    ("mean µs", 3, |row| row.mean_us),
+    ("p50", 3, |row| row.p50_us),
+    ("p99", 2, |row| row.p99_us),
+    ("p99.9", 2, |row| row.p999_us),
+    ("CPU µs/op", 3, |row| row.cpu_us_per_op.filter(|_| row.cpu_s_per_gb.is_none())),
+    ("CPU s/GB", 3, |row| row.cpu_s_per_gb),
+    ("switches/op", 3, |row| row.switches_per_op.filter(|_| row.switches_per_mb.is_none())),
+    ("switches/MB", 2, |row| row.switches_per_mb),
+    ("calls/op", 3, |row| row.syscalls_per_op.filter(|_| row.syscalls_per_mb.is_none())),
+    ("calls/MB", 2, |row| row.syscalls_per_mb),
+    ("clock/turn", 2, |row| row.clock_reads_per_turn),
+    ("held", 0, |row| row.held_replies),
+    ("ops/flush", 1, |row| row.ops_per_flush),
+    ("hops/op", 3, |row| row.hops_per_op),
+    ("server", 2, |row| row.server_busy),
+    ("load", 2, |row| row.generator_busy),
+    ("to limit", 2, |row| row.ratio_to_limit),
+    ("to best", 2, |row| row.ratio_to_best),
+    ("spread", 2, |row| row.spread),
+];
+
+/// Rows as a table in Markdown, without the columns that no row uses.
+#[must_use]
+pub fn table(rows: &[Row]) -> String {
+    let used: Vec<&Column> =
+        COLUMNS.iter().filter(|(.., of)| rows.iter().any(|row| of(row).is_some())).collect();
+    let noted = rows.iter().any(|row| row.note.is_some());
+    let mut table = Table::new();
+    table.load_style(ASCII_MARKDOWN).set_content_arrangement(ContentArrangement::Disabled);
+    let mut header = vec!["row".to_owned()];
+    header.extend(used.iter().map(|(title, ..)| (*title).to_owned()));
+    if noted {
+        header.push("note".to_owned());
+    }
+    table.set_header(header);
+    for row in rows {
+        let mut cells = vec![row.row.clone()];
+        cells.extend(used.iter().map(|(_, digits, of)| {
+            of(row).map_or_else(String::new, |value| format!("{value:.digits$}"))
+        }));
+        if noted {
+            cells.push(row.note.clone().unwrap_or_default());
+        }
+        table.add_row(cells);
+    }
+    for index in 1..=used.len() {
+        if let Some(column) = table.column_mut(index) {
+            column.set_cell_alignment(CellAlignment::Right);
+            column.set_constraint(ColumnConstraint::ContentWidth);
+        }
+    }
+    table.to_string()
+}
+
+/// One JSON object per row and line.
+///
+/// # Errors
+/// When they cannot be written.
+pub fn write_json(rows: &[Row], to: &mut impl Write) -> Result<()> {
+    for row in rows {
+        serde_json::to_writer(&mut *to, row)?;
+        to.write_all(b"\n")?;
+    }
+    Ok(())
+}
+
+/// A bar on stderr while a race runs, if that is a terminal.
+pub(crate) struct Progress {
+    bar: ProgressBar,
+}
+
+impl Progress {
+    /// For one benchmark.
+    pub(crate) fn new(bench: &'static str) -> Self {
+        let bar = ProgressBar::new(0);
+        let style = ProgressStyle::with_template("{prefix} [{bar:30}] {pos}/{len} {msg}");
+        if let Ok(style) = style {
+            bar.set_style(style.progress_chars("=> "));
+        }
+        bar.set_prefix(bench);
+        Self { bar }
+    }
+
+    /// So many measurements follow.
+    pub(crate) fn begin(&self, count: usize) {
+        self.bar.set_position(0);
+        self.bar.set_length(count as u64);
+    }
+
+    /// The next one begins.
+    pub(crate) fn step(&self, row: &str) {
+        self.bar.set_message(row.to_owned());
+        self.bar.inc(1);
+    }
+
+    /// All are done.
+    pub(crate) fn end(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_table_has_the_columns_that_are_used() {
+        let mut row = Row::new("echo", "64x16");
+        row.ops_per_s = Some(1_234_567.8);
+        row.ratio_to_limit = Some(1.149);
+        let text = table(&[row]);
+        assert!(text.contains("ops/s") && text.contains("to limit"), "{text}");
+        assert!(text.contains("1234568") && text.contains("1.15"), "{text}");
+        assert!(!text.contains("MB/s"), "{text}");
+    }
+
+    #[test]
+    fn a_line_of_json_has_the_keys_that_apply() {
+        let mut row = Row::new("echo", "64x16");
+        row.clients = Some(64);
+        let mut out = Vec::new();
+        write_json(&[row], &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert_eq!(text, "{\"bench\":\"echo\",\"row\":\"64x16\",\"clients\":64}\n");
+    }
+}

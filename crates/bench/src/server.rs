@@ -1,0 +1,223 @@
+//! The servers that a benchmark starts: a lanefs server, or one of the limits, each in a process of
+//! its own on the server's cores.
+//!
+//! Invariant: no process outlives its [`Server`], and no file its [`Home`].
+
+use crate::cores::Cores;
+use crate::limit::{self, Limit};
+use crate::plan::Options;
+use anyhow::{Context as _, Result, bail};
+use library::{ConnectOptions, Identity, Volume};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::OpenOptions;
+use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+use tempfile::TempDir;
+use wire::{Secret, Status};
+
+/// The hidden command of our binary that runs one of the limits.
+pub const LIMIT_COMMAND: &str = "bench-limit";
+/// The export on which root acts as root, so that root can run benchmarks too.
+const EXPORT: &str = "bench";
+const SECRET_FILE: &str = "secret";
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A folder for stores and mounts, removed when it goes.
+#[derive(Debug)]
+pub(crate) struct Home {
+    dir: TempDir,
+    secret: Secret,
+    pub(crate) options: Options,
+    pub(crate) cores: Cores,
+}
+
+impl Home {
+    /// Makes the folder.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub(crate) fn new(options: &Options) -> Result<Self> {
+        let dir = tempfile::Builder::new().prefix("lanefs-bench-").tempdir_in(&options.dir);
+        let shown = options.dir.display();
+        let dir = dir.with_context(|| format!("cannot make a folder in {shown}: see --dir"))?;
+        let cores = Cores::split(options.lane_count)?;
+        ring::raise_fd_limit().context("cannot raise the limit of open files")?;
+        cores.go_to_generator()?;
+        let secret = make_secret(&dir.path().join(SECRET_FILE)).context("cannot make a secret")?;
+        Ok(Self { dir, secret, options: options.clone(), cores })
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// The server to measure: a new one, or the one that runs elsewhere.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub(crate) fn server(&self, name: &str) -> Result<Server> {
+        match &self.options.remote {
+            None => self.start_lanefs(name),
+            Some(remote) => Ok(Server {
+                child: None,
+                _output: None,
+                address: remote.address,
+                access: Some(Access {
+                    secret: remote.secret.clone(),
+                    export: remote.export.clone(),
+                }),
+                counted_lane_count: 0,
+                lane_count: None,
+            }),
+        }
+    }
+
+    fn start_lanefs(&self, name: &str) -> Result<Server> {
+        let mut command = Command::new(own_program()?);
+        command.arg("serve").arg("--store").arg(self.path().join(name));
+        command.args(["--listen", "127.0.0.1:0", "--lanes"]);
+        command.arg(self.options.lane_count.to_string());
+        command.arg("--export").arg(format!("{EXPORT}=no-root-squash"));
+        command.arg("--secret-file").arg(self.path().join(SECRET_FILE));
+        command.arg("--parent-pid").arg(std::process::id().to_string());
+        if let Some(spin_us) = self.options.spin_us {
+            command.arg("--spin-us").arg(spin_us.to_string());
+        }
+        let (child, output, address) = self.start(command, "listening on ")?;
+        let access = Some(Access { secret: self.secret.clone(), export: EXPORT.to_owned() });
+        let (child, output) = (Some(child), Some(output));
+        let lane_count = Some(self.options.lane_count);
+        Ok(Server { child, _output: output, address, access, counted_lane_count: 0, lane_count })
+    }
+
+    /// Starts one of the limits.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub(crate) fn start_limit(&self, limit: &Limit) -> Result<Server> {
+        let mut command = Command::new(own_program()?);
+        command.arg(LIMIT_COMMAND).args(limit.arguments());
+        let (child, output, address) = self.start(command, limit::READY)?;
+        let counted_lane_count = limit.counted_lane_count();
+        let (child, output) = (Some(child), Some(output));
+        let lane_count = (counted_lane_count > 0).then_some(counted_lane_count);
+        Ok(Server { child, _output: output, address, access: None, counted_lane_count, lane_count })
+    }
+
+    /// Starts a program on the server's cores and waits for its address.
+    fn start(
+        &self,
+        mut command: Command,
+        ready: &str,
+    ) -> Result<(Child, BufReader<ChildStdout>, SocketAddr)> {
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        // Children keep the cores of the thread that starts them.
+        self.cores.go_to_server()?;
+        let started = command.spawn();
+        self.cores.go_to_generator()?;
+        let mut child = started.with_context(|| format!("cannot start {command:?}"))?;
+        let Some(stdout) = child.stdout.take() else { bail!("{command:?} has no output") };
+        let mut output = BufReader::new(stdout);
+        let mut line = String::new();
+        while output.read_line(&mut line)? > 0 {
+            if let Some(rest) = line.trim().strip_prefix(ready) {
+                let text = rest.split([',', ' ']).next().unwrap_or(rest);
+                let address = text.parse().with_context(|| format!("{text:?} is no address"))?;
+                return Ok((child, output, address));
+            }
+            line.clear();
+        }
+        child.wait()?;
+        bail!("{command:?} ended at its start; its complaint is above")
+    }
+}
+
+/// What a client needs besides the address.
+#[derive(Clone, Debug)]
+pub(crate) struct Access {
+    pub(crate) secret: Secret,
+    pub(crate) export: String,
+}
+
+/// A running server.
+#[derive(Debug)]
+pub(crate) struct Server {
+    /// `None`: it is not ours.
+    child: Option<Child>,
+    /// Held, so that its last lines have somewhere to go.
+    _output: Option<BufReader<ChildStdout>>,
+    pub(crate) address: SocketAddr,
+    /// Of a lanefs server.
+    pub(crate) access: Option<Access>,
+    /// Lanes of a limit that can be asked for counters; a lanefs server tells its own.
+    pub(crate) counted_lane_count: u16,
+    /// Lanes, where that is known.
+    pub(crate) lane_count: Option<u16>,
+}
+
+impl Server {
+    /// Its process, if it runs here.
+    pub(crate) fn pid(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
+    /// A connection for preparing what a load needs, as this process's user.
+    ///
+    /// # Errors
+    /// When it cannot be had.
+    pub(crate) fn volume(&self) -> Result<Volume> {
+        let Some(access) = &self.access else { bail!("a limit has no files") };
+        Ok(Volume::connect(&ConnectOptions {
+            address: self.address,
+            secret: access.secret.clone(),
+            export: access.export.clone(),
+            identity: Identity::of_process(),
+            connect_timeout: CONNECT_TIMEOUT,
+        })?)
+    }
+
+    /// A directory for this run's files: the root of a server of our own, a new one elsewhere.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub(crate) fn folder(&self, volume: &mut Volume) -> Result<PathBuf> {
+        if self.child.is_some() {
+            return Ok(PathBuf::from("/"));
+        }
+        let path = PathBuf::from(format!("/lanefs-bench-{}", std::process::id()));
+        match volume.mkdir(&path, 0o755) {
+            Ok(_) => Ok(path),
+            Err(error) if error.status() == Some(Status::Exists) => Ok(path),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            // It may have ended already; either way it is waited for.
+            kill_process(Pid::from_child(child), Signal::KILL).ok();
+            child.wait().ok();
+        }
+    }
+}
+
+/// The program that runs, also when its file has been replaced meanwhile.
+fn own_program() -> Result<PathBuf> {
+    std::env::current_exe().context("cannot tell where this program lies")
+}
+
+/// A secret of its own for a run, in a file as `serve` reads it.
+fn make_secret(path: &Path) -> io::Result<Secret> {
+    let bytes: [u8; 32] = library::random()?;
+    let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(digits.as_bytes())?;
+    Ok(Secret::new(bytes))
+}

@@ -1,0 +1,92 @@
+//! `stream` (seed 004): many clients read and write large files, beside sendfile, and recv and
+//! pwrite, of the same bytes.
+
+use crate::limit::Limit;
+use crate::load::{Pieces, Work};
+use crate::race::{Race, hold_against_best};
+use crate::report::Progress;
+use crate::row::Row;
+use crate::samples::Compare;
+use crate::server::{Home, Server};
+use anyhow::{Context as _, Result};
+use std::fs::File;
+use std::io::Write as _;
+use std::path::PathBuf;
+use wire::InodeNo;
+
+pub(crate) const NAME: &str = "stream";
+const SHAPES: [(u32, u32); 5] = [(1, 2), (4, 2), (16, 2), (64, 2), (256, 2)];
+/// Files that clients share out among themselves.
+const FILE_COUNT: u32 = 32;
+const FILE_BYTES: u64 = 8 << 20;
+
+pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
+    let piece_bytes = home.options.piece_bytes;
+    let bytes: Vec<u8> = (0..piece_bytes).map(|index| index.to_le_bytes()[0] ^ 0x5a).collect();
+    let server = home.server(NAME)?;
+    let files = make_files(&server, &bytes)?;
+    let pieces = Pieces { file_bytes: FILE_BYTES, piece_bytes };
+    let local = home.options.remote.is_none();
+    let mut rows = Vec::new();
+    for way in ["read", "write"] {
+        let limit = if local { Some(start_limit(home, way, &bytes)?) } else { None };
+        let limit_name = if way == "read" { "sendfile" } else { "recv+pwrite" };
+        let mut race = Race::new(home);
+        for shape in home.options.shapes(&SHAPES) {
+            let (client_count, depth) = shape;
+            let name = |who: &str| Row::new(NAME, format!("{who} {client_count}x{depth}"));
+            let work = |ring: &mut ring::Ring| {
+                let files = files.clone();
+                if way == "read" {
+                    return Ok(Work::Read { files, pieces });
+                }
+                let bulk = ring.bulk_of(&bytes).context("no memory for the bytes to write")?;
+                Ok(Work::Write { files, pieces, bulk })
+            };
+            let beside = match &limit {
+                Some(limit) => Some(race.enter(limit, name(limit_name), shape, work)?),
+                None => None,
+            };
+            let ours = race.enter(&server, name(way), shape, work)?;
+            if let Some(beside) = beside {
+                race.hold(ours, beside, Compare::CpuPerByte);
+            }
+        }
+        let mut raced = race.run(&Progress::new(NAME))?;
+        hold_against_best(&mut raced, |row| row.mb_per_s.filter(|_| row.row.starts_with(way)));
+        rows.extend(raced);
+    }
+    Ok(rows)
+}
+
+/// Files with something in them, read once so that they are in the page cache.
+fn make_files(server: &Server, bytes: &[u8]) -> Result<Vec<InodeNo>> {
+    let mut volume = server.volume()?;
+    let folder = server.folder(&mut volume)?;
+    let piece_bytes = bytes.len() as u64;
+    let mut files = Vec::new();
+    for index in 0..FILE_COUNT {
+        let file = volume.create(&folder.join(format!("stream-{index}")), 0o644, true)?;
+        let offsets = (0..FILE_BYTES / piece_bytes).map(|piece_no| piece_no * piece_bytes);
+        let pieces: Vec<(u64, &[u8])> = offsets.map(|offset| (offset, bytes)).collect();
+        volume.write_pieces(&file, &pieces)?;
+        files.push(file.attr.inode);
+        volume.close(file)?;
+    }
+    Ok(files)
+}
+
+/// One file as large as all of ours together.
+fn start_limit(home: &Home, way: &str, bytes: &[u8]) -> Result<Server> {
+    let path: PathBuf = home.path().join(format!("limit-{way}"));
+    let mut file = File::create(&path).context("cannot make the limit's file")?;
+    for _ in 0..u64::from(FILE_COUNT) * FILE_BYTES / bytes.len() as u64 {
+        file.write_all(bytes).context("cannot fill the limit's file")?;
+    }
+    file.sync_data().context("cannot sync the limit's file")?;
+    let piece_bytes = u32::try_from(bytes.len())?;
+    home.start_limit(&match way {
+        "read" => Limit::Sendfile { file: path, piece_bytes },
+        _ => Limit::RecvWrite { file: path, piece_bytes },
+    })
+}

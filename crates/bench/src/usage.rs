@@ -1,0 +1,156 @@
+//! What a server's process used: read before and after, the difference is the measurement.
+
+use anyhow::{Context as _, Result};
+use std::fs;
+use wire::Stats;
+
+/// Totals since the process started; [`Usage::since`] makes an interval of two.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Usage {
+    /// CPU time of all its threads, nanoseconds.
+    pub(crate) cpu_ns: u64,
+    /// Context switches of all its threads.
+    pub(crate) switch_count: u64,
+    /// What its lanes counted; `None` for a server that has no lanes.
+    pub(crate) lanes: Option<LaneUsage>,
+}
+
+/// What the lanes of a server counted, summed over them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct LaneUsage {
+    /// CPU time of the process, nanoseconds; every lane says the same.
+    pub(crate) cpu_ns: u64,
+    /// Context switches of the process; every lane says the same.
+    pub(crate) switch_count: u64,
+    /// Requests answered.
+    pub(crate) request_count: u64,
+    /// Of them, those that changed something.
+    pub(crate) change_count: u64,
+    /// Log batches made durable.
+    pub(crate) batch_count: u64,
+    /// Replies that waited for one.
+    pub(crate) held_count: u64,
+    /// Turns.
+    pub(crate) turn_count: u64,
+    /// System calls.
+    pub(crate) syscall_count: u64,
+    /// Clock readings.
+    pub(crate) clock_read_count: u64,
+    /// Letters to sister lanes.
+    pub(crate) letter_count: u64,
+}
+
+impl Usage {
+    /// Of a process that tells by itself.
+    pub(crate) const fn of_lanes(lanes: &LaneUsage) -> Self {
+        Self { cpu_ns: lanes.cpu_ns, switch_count: lanes.switch_count, lanes: Some(*lanes) }
+    }
+
+    /// The totals of a process, from `/proc`. Threads that have ended are not in them.
+    ///
+    /// # Errors
+    /// When there is no such process.
+    pub(crate) fn of_process(pid: u32) -> Result<Self> {
+        let mut usage = Self::default();
+        let tasks = format!("/proc/{pid}/task");
+        for task in fs::read_dir(&tasks).with_context(|| format!("cannot read {tasks}"))? {
+            let task = task?.path();
+            // A thread may end between the listing and the reading.
+            let schedstat = fs::read_to_string(task.join("schedstat")).unwrap_or_default();
+            let status = fs::read_to_string(task.join("status")).unwrap_or_default();
+            usage.cpu_ns += first_number(&schedstat);
+            usage.switch_count += switches(&status);
+        }
+        Ok(usage)
+    }
+
+    /// What was used since an earlier reading.
+    pub(crate) fn since(&self, earlier: &Self) -> Self {
+        let lanes = match (self.lanes, earlier.lanes) {
+            (Some(now), Some(then)) => Some(now.since(&then)),
+            (None, _) | (_, None) => None,
+        };
+        Self {
+            cpu_ns: self.cpu_ns.saturating_sub(earlier.cpu_ns),
+            switch_count: self.switch_count.saturating_sub(earlier.switch_count),
+            lanes,
+        }
+    }
+}
+
+impl LaneUsage {
+    /// What a lane says of itself and of its process.
+    pub(crate) const fn of(stats: &Stats) -> Self {
+        Self {
+            cpu_ns: stats.cpu_ns,
+            switch_count: stats.voluntary_switch_count + stats.involuntary_switch_count,
+            request_count: stats.request_count,
+            change_count: stats.change_count,
+            batch_count: stats.batch_count,
+            held_count: stats.held_count,
+            turn_count: stats.turn_count,
+            syscall_count: stats.syscall_count,
+            clock_read_count: stats.clock_read_count,
+            letter_count: stats.letter_out_count,
+        }
+    }
+
+    /// Joins two lanes of a process.
+    pub(crate) fn plus(&self, other: &Self) -> Self {
+        Self {
+            cpu_ns: self.cpu_ns.max(other.cpu_ns),
+            switch_count: self.switch_count.max(other.switch_count),
+            ..self.each(other, u64::saturating_add)
+        }
+    }
+
+    fn since(&self, earlier: &Self) -> Self {
+        self.each(earlier, u64::saturating_sub)
+    }
+
+    fn each(&self, other: &Self, join: fn(u64, u64) -> u64) -> Self {
+        Self {
+            cpu_ns: join(self.cpu_ns, other.cpu_ns),
+            switch_count: join(self.switch_count, other.switch_count),
+            request_count: join(self.request_count, other.request_count),
+            change_count: join(self.change_count, other.change_count),
+            batch_count: join(self.batch_count, other.batch_count),
+            held_count: join(self.held_count, other.held_count),
+            turn_count: join(self.turn_count, other.turn_count),
+            syscall_count: join(self.syscall_count, other.syscall_count),
+            clock_read_count: join(self.clock_read_count, other.clock_read_count),
+            letter_count: join(self.letter_count, other.letter_count),
+        }
+    }
+}
+
+fn first_number(text: &str) -> u64 {
+    text.split_ascii_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or(0)
+}
+
+fn switches(status: &str) -> u64 {
+    let lines = status.lines().filter_map(|line| line.split_once("ctxt_switches:"));
+    lines.map(|(_, count)| first_number(count)).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn both_kinds_of_switches_are_counted() {
+        let status = "Name:\tx\nvoluntary_ctxt_switches:\t40\nnonvoluntary_ctxt_switches:\t2\n";
+        assert_eq!(switches(status), 42);
+    }
+
+    #[test]
+    fn a_process_that_works_uses_cpu_time() {
+        let before = Usage::of_process(std::process::id()).unwrap();
+        let mut number = 1_u64;
+        while Usage::of_process(std::process::id()).unwrap().cpu_ns == before.cpu_ns {
+            number = std::hint::black_box(number.wrapping_mul(3));
+        }
+        assert!(Usage::of_process(std::process::id()).unwrap().since(&before).cpu_ns > 0);
+    }
+}

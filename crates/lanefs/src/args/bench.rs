@@ -1,0 +1,91 @@
+//! The command line of `lanefs bench`.
+
+use super::SecretFile;
+use clap::{Args, ValueEnum};
+use std::path::PathBuf;
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Bench {
+    /// What to measure
+    #[arg(value_enum, required = true, value_name = "NAME")]
+    pub(crate) names: Vec<Name>,
+    /// One JSON object per row and line instead of tables
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Measured seconds of one repetition; a quarter of it is added to warm up
+    #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = seconds)]
+    pub(crate) seconds: f64,
+    /// Repetitions; who is compared takes turns in each
+    #[arg(long, value_name = "N", default_value_t = 5,
+          value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(crate) rounds: u16,
+    /// Numbers of clients, separated by commas [default: the benchmark's own]
+    #[arg(long, value_name = "N", value_delimiter = ',',
+          value_parser = clap::value_parser!(u32).range(1..=4000))]
+    pub(crate) clients: Vec<u32>,
+    /// Operations that each client keeps under way [default: the benchmark's own]
+    #[arg(long, value_name = "D", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) depth: Option<u32>,
+    /// Lanes of the servers that are started
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) lanes: u16,
+    /// How long the servers' lanes poll before they sleep [default: as `serve` does]
+    #[arg(long, value_name = "US", value_parser = clap::value_parser!(u32).range(0..=1000))]
+    pub(crate) spin_us: Option<u32>,
+    /// create: where the files go [default: both, one after the other]
+    #[arg(long, value_enum)]
+    pub(crate) dirs: Option<Dirs>,
+    /// stream: KiB of one read or write
+    #[arg(long, value_name = "KIB", default_value_t = 1024,
+          value_parser = clap::value_parser!(u32).range(4..=1024))]
+    pub(crate) piece_kib: u32,
+    /// Where the servers' stores are made, and removed again: the disk to measure
+    #[arg(long, value_name = "DIR", default_value_os_t = std::env::temp_dir())]
+    pub(crate) dir: PathBuf,
+    /// Measure this server, HOST or HOST:PORT, instead of starting one here. Files that are made
+    /// there stay in /lanefs-bench-PID
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) server: Option<String>,
+    /// With --server: the export to use
+    #[arg(long, value_name = "NAME", default_value = "", requires = "server")]
+    pub(crate) export: String,
+    #[command(flatten)]
+    pub(crate) secret: SecretFile,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if (0.01..=3600.0).contains(&seconds) => Ok(seconds),
+        Ok(_) | Err(_) => Err("a number of seconds from 0.01 to 3600".to_owned()),
+    }
+}
+
+/// A benchmark.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Name {
+    /// Frames through a lane without a file system, beside a bare loop
+    Echo,
+    /// Attributes of one file, beside echo
+    Getattr,
+    /// New files, beside getattr, log and memory without network, and the disk's flush
+    Create,
+    /// Large reads and writes, beside sendfile, and recv and pwrite
+    Stream,
+    /// All of them
+    All,
+}
+
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Dirs {
+    /// Each client in a directory of its own
+    Own,
+    /// All in one directory
+    Shared,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct BenchLimit {
+    /// Which one, and what it needs to know.
+    pub(crate) arguments: Vec<String>,
+}

@@ -1,0 +1,69 @@
+//! `lanefs bench`: measures and prints; what is measured is `bench`'s.
+//!
+//! Invariant: Ctrl-C leaves no process, file or mount behind.
+
+use crate::args::{self, BenchDirs, BenchName};
+use crate::{address, out, secret, signals};
+use anyhow::Result;
+use bench::{Bench, Dirs, Interrupt, Options, Remote};
+
+/// Runs the command.
+pub(crate) fn run(args: &args::Bench) -> Result<()> {
+    let interrupt = Interrupt::default();
+    let on_signal = interrupt.clone();
+    signals::on_ending(move |_| on_signal.set())?;
+    let options = options(args, interrupt)?;
+    for bench in benches(&args.names) {
+        let (machine, rows) = bench.run(&options)?;
+        if args.json {
+            let mut lines = Vec::new();
+            bench::write_json(&rows, &mut lines)?;
+            out::put(&lines)?;
+        } else {
+            let table = bench::table(&rows);
+            out::put(format!("{}\n{}\n\n{table}\n\n", bench.title(), machine.text()).as_bytes())?;
+        }
+    }
+    Ok(())
+}
+
+fn options(args: &args::Bench, interrupt: Interrupt) -> Result<Options> {
+    let remote = match &args.server {
+        Some(text) => Some(Remote {
+            address: address::resolve(text)?,
+            secret: secret::read(&secret::path(args.secret.secret_file.as_deref())?)?,
+            export: args.export.clone(),
+        }),
+        None => None,
+    };
+    Ok(Options {
+        seconds: args.seconds,
+        round_count: usize::from(args.rounds),
+        clients: args.clients.clone(),
+        depth: args.depth,
+        lane_count: args.lanes,
+        spin_us: args.spin_us,
+        dirs: args.dirs.map(|dirs| match dirs {
+            BenchDirs::Own => Dirs::Own,
+            BenchDirs::Shared => Dirs::Shared,
+        }),
+        piece_bytes: args.piece_kib * 1024,
+        dir: args.dir.clone(),
+        remote,
+        interrupt,
+    })
+}
+
+fn benches(names: &[BenchName]) -> Vec<Bench> {
+    let mut benches = Vec::new();
+    for name in names {
+        match name {
+            BenchName::Echo => benches.push(Bench::Echo),
+            BenchName::Getattr => benches.push(Bench::Getattr),
+            BenchName::Create => benches.push(Bench::Create),
+            BenchName::Stream => benches.push(Bench::Stream),
+            BenchName::All => benches.extend(Bench::ALL),
+        }
+    }
+    benches
+}

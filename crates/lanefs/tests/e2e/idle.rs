@@ -1,0 +1,112 @@
+//! What a server does while nobody asks it anything, and what it pays for an answer.
+
+use crate::stage::{Stage, until};
+use library::{ConnectOptions, Identity, InodeNo, Secret, Stats, Volume};
+use std::fs;
+use std::io::{ErrorKind, Read as _};
+use std::net::TcpListener;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// The secret that a server of this stage has made.
+fn secret(stage: &Stage) -> Secret {
+    let text = fs::read_to_string(stage.path("config/lanefs/secret")).unwrap();
+    let digits: Vec<u32> = text.chars().filter_map(|letter| letter.to_digit(16)).collect();
+    let mut bytes = [0; 32];
+    assert_eq!(digits.len(), 2 * bytes.len());
+    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+        *byte = u8::try_from(pair[0] << 4 | pair[1]).unwrap();
+    }
+    Secret::new(bytes)
+}
+
+fn connect(stage: &Stage, address: &str) -> Volume {
+    let options = ConnectOptions {
+        address: address.parse().unwrap(),
+        secret: secret(stage),
+        export: String::new(),
+        identity: Identity::of_process(),
+        connect_timeout: crate::stage::PATIENCE,
+    };
+    Volume::connect(&options).unwrap()
+}
+
+fn sum(lanes: &[Stats], field: fn(&Stats) -> u64) -> u64 {
+    lanes.iter().map(field).sum()
+}
+
+/// An interval in which this process does nothing.
+fn a_second() -> Duration {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    let began = Instant::now();
+    assert_eq!(stream.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
+    began.elapsed()
+}
+
+/// A server with 64 sessions of which none asks for anything.
+fn idle(name: &str, more: &[&str]) {
+    let Some(stage) = Stage::new(name) else { return };
+    let server = stage.serve_with("127.0.0.1:0", more);
+    let mut volumes: Vec<Volume> = (0..64).map(|_| connect(&stage, &server.address)).collect();
+    let asking = &mut volumes[0];
+    // The log's first reserves may still be on their way.
+    let mut before = asking.stats().unwrap();
+    until("the server has come to rest", || {
+        let now = asking.stats().unwrap();
+        let lane_count = u64::try_from(now.len()).unwrap();
+        let turns = |lanes: &[Stats]| sum(lanes, |lane| lane.turn_count);
+        // A question is a turn, and its answer another.
+        let quiet = turns(&now) - turns(&before) <= 2 * lane_count;
+        before = now;
+        quiet
+    });
+    assert_eq!(sum(&before, |lane| lane.conn_count), 64 + u64::try_from(before.len()).unwrap() - 1);
+    let elapsed = a_second();
+    let after = asking.stats().unwrap();
+    let turn_count = sum(&after, |lane| lane.turn_count) - sum(&before, |lane| lane.turn_count);
+    assert!(turn_count < 20, "{turn_count} turns of an idle server");
+    let cpu_ns = after[0].cpu_ns - before[0].cpu_ns;
+    assert!(u128::from(cpu_ns) * 1000 < elapsed.as_nanos(), "{cpu_ns} ns of an idle server");
+}
+
+#[test]
+fn an_idle_server_sleeps() {
+    idle("idle", &[]);
+}
+
+#[test]
+fn an_idle_server_that_may_look_out_sleeps_as_well() {
+    idle("idle_spin", &["--spin-us", "50"]);
+}
+
+#[test]
+fn a_question_to_the_right_lane_makes_no_hop_and_reads_the_clock_once_a_turn() {
+    const ASKED_COUNT: u64 = 200;
+    let Some(stage) = Stage::new("hops") else { return };
+    let server = stage.serve_with("127.0.0.1:0", &["--lanes", "2"]);
+    let mut volume = connect(&stage, &server.address);
+    // One connection to each lane; the second one is handed over, which is a letter.
+    assert_eq!(volume.stats().unwrap().len(), 2);
+    let before = volume.stats().unwrap();
+    assert_eq!(sum(&before, |lane| lane.letter_out_count), 1);
+    for _ in 0..ASKED_COUNT {
+        volume.stat(Path::new("/")).unwrap();
+    }
+    let after = volume.stats().unwrap();
+    let risen = |field: fn(&Stats) -> u64| sum(&after, field) - sum(&before, field);
+    assert_eq!(risen(|lane| lane.letter_out_count), 0, "hops");
+    assert_eq!(risen(|lane| lane.held_count), 0, "nothing waits for the log");
+    assert!(risen(|lane| lane.request_count) >= ASKED_COUNT);
+    let turn_count = risen(|lane| lane.turn_count);
+    let read_count = risen(|lane| lane.clock_read_count);
+    // Once a second the first lane looks at the other clock, too.
+    assert!(read_count >= turn_count && read_count <= turn_count + 60, "{read_count} readings");
+    let syscall_count = risen(|lane| lane.syscall_count);
+    assert!(syscall_count <= turn_count + 2, "{syscall_count} calls in {turn_count} turns");
+    assert!(after[0].cpu_ns > before[0].cpu_ns);
+    assert!(after[0].voluntary_switch_count > before[0].voluntary_switch_count);
+    let root = volume.stat(Path::new("/")).unwrap();
+    assert_eq!(root.inode, InodeNo::ROOT);
+}

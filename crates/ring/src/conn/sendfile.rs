@@ -1,0 +1,129 @@
+//! Bulk that leaves from an object's file, without passing through our memory.
+//!
+//! The lane's own thread calls sendfile, on a socket that does not wait; what the socket has no
+//! room for leaves when the ring says that it has some. Invariants: a connection sends about
+//! [`TURN_BYTES_MAX`] a turn this way, so that no reader holds the others up; a file that has become
+//! shorter than what was promised of it ends the connection, for no byte is ever made up.
+
+use super::{Conn, Conns, State};
+use crate::config::Counters;
+use crate::driver::{Kind, Op, Token};
+use crate::number::{errno_of, u64_of, usize_of};
+use crate::send::Own;
+use crate::tools::Tools;
+use door::{CloseReason, Errno};
+use rustix::io::{Errno as Failure, ioctl_fionbio};
+use std::os::fd::{AsRawFd as _, OwnedFd};
+
+/// What one connection may send in a turn before the others have theirs.
+const TURN_BYTES_MAX: usize = 1 << 20;
+/// The file ended before what was promised of it.
+const IO: Errno = Errno(5);
+
+impl Conns {
+    /// Sends what is in files, and what is in memory before it. Returns whether all of that has
+    /// left, so that what is behind it may leave through the ring.
+    pub(super) fn send_files(&mut self, index: u32, tools: &mut Tools) -> bool {
+        let mut left_bytes = TURN_BYTES_MAX;
+        loop {
+            let Conn { outbox, socket, nonblocking, .. } = self.conn(index);
+            let Some(own) = outbox.next_own(left_bytes, &mut tools.pool) else { return true };
+            let Some(socket) = socket else { return false };
+            if left_bytes == 0 {
+                self.touch(index);
+                return false;
+            }
+            let asked_bytes = own.own_bytes();
+            match leave(own, socket, nonblocking, &mut tools.counters) {
+                Ok(sent_bytes @ 1..) => {
+                    tools.counters.out_bytes += u64_of(sent_bytes);
+                    left_bytes = left_bytes.saturating_sub(sent_bytes);
+                    self.conn(index).outbox.sent(sent_bytes);
+                    // Short: the socket is full, or the file has ended, which the next call tells.
+                    if sent_bytes < asked_bytes {
+                        self.wait_for_room(index, tools);
+                        return false;
+                    }
+                }
+                Err(Failure::AGAIN) => {
+                    self.wait_for_room(index, tools);
+                    return false;
+                }
+                Err(Failure::INTR) => {}
+                failed => {
+                    self.fail_sending(index, failed.map_or_else(errno_of, |_| IO), tools);
+                    return false;
+                }
+            }
+        }
+    }
+
+    fn wait_for_room(&mut self, index: u32, tools: &mut Tools) {
+        let conn = self.conn(index);
+        conn.writable_armed = true;
+        let op = Op::Writable { socket: conn.raw() };
+        // SAFETY: it names no memory, and the connection keeps the socket until nothing is armed.
+        unsafe { tools.driver.queue(Token::new(Kind::Writable, index), op) };
+    }
+
+    /// The socket has room, or is broken, which the next send tells.
+    pub(crate) fn on_writable(&mut self, index: u32, tools: &mut Tools) {
+        let conn = self.conn(index);
+        conn.writable_armed = false;
+        if matches!(conn.state, State::Dead) {
+            self.bury_if_quiet(index, tools);
+        } else {
+            self.touch(index);
+        }
+    }
+
+    fn fail_sending(&mut self, index: u32, errno: Errno, tools: &mut Tools) {
+        if matches!(self.conn(index).state, State::Closing { .. }) {
+            self.kill(index, tools);
+        } else {
+            self.fail(index, CloseReason::Failed(errno), tools);
+        }
+    }
+}
+
+/// Sends as much as the socket takes now.
+fn leave(
+    own: Own<'_>,
+    socket: &OwnedFd,
+    nonblocking: &mut bool,
+    counters: &mut Counters,
+) -> Result<usize, Failure> {
+    if !*nonblocking {
+        counters.syscall_count += 1;
+        ioctl_fionbio(socket, true)?;
+        *nonblocking = true;
+    }
+    counters.syscall_count += 1;
+    match own {
+        Own::Message { header, .. } => {
+            counters.send_count += 1;
+            send_message(socket, header)
+        }
+        Own::File { file, mut offset, file_bytes } => {
+            counters.sendfile_count += 1;
+            let sent_bytes = rustix::fs::sendfile(socket, file, Some(&mut offset), file_bytes)?;
+            counters.sendfile_bytes += u64_of(sent_bytes);
+            Ok(sent_bytes)
+        }
+    }
+}
+
+/// Sends what is in memory before a file's bytes; the kernel need not send a segment for it alone.
+fn send_message(socket: &OwnedFd, header: &libc::msghdr) -> Result<usize, Failure> {
+    let flags = libc::MSG_MORE | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: the header and the pieces it names belong to the outbox that made it, in place and
+    // held until it is told that they have left; the kernel reads them within the call.
+    let result = unsafe { libc::sendmsg(socket.as_raw_fd(), header, flags) };
+    match u64::try_from(result) {
+        Ok(sent_bytes) => Ok(usize_of(sent_bytes)),
+        Err(_) => {
+            let error = std::io::Error::last_os_error();
+            Err(Failure::from_io_error(&error).unwrap_or(Failure::IO))
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! What the process has used, as the kernel counts it.
+
+use crate::config::Counters;
+use door::Usage;
+use std::mem::MaybeUninit;
+
+/// What the process has used until now, all threads together (the kernel's io_uring workers and
+/// those that have ended too), beside what this lane has counted. One system call.
+pub(crate) fn now(lane: &Counters) -> Usage {
+    let mut process = MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the kernel writes one `rusage` to where there is room for one.
+    let result = unsafe { libc::getrusage(libc::RUSAGE_SELF, process.as_mut_ptr()) };
+    assert!(result == 0, "a process may ask for its own usage");
+    // SAFETY: all fields are integers, for which zeros are a value, and they were zeroed.
+    let process = unsafe { process.assume_init() };
+    Usage {
+        cpu_ns: ns_of(process.ru_utime) + ns_of(process.ru_stime),
+        voluntary_switch_count: count_of(process.ru_nvcsw),
+        involuntary_switch_count: count_of(process.ru_nivcsw),
+        turn_count: lane.turn_count,
+        syscall_count: lane.enter_count + lane.syscall_count,
+        clock_read_count: lane.clock_read_count,
+        letter_out_count: lane.letter_out_count,
+        send_count: lane.send_count,
+        spin_count: lane.spin_count,
+        spin_hit_count: lane.spin_hit_count,
+    }
+}
+
+fn ns_of(time: libc::timeval) -> u64 {
+    count_of(time.tv_sec) * 1_000_000_000 + count_of(time.tv_usec) * 1000
+}
+
+/// None of them is negative.
+fn count_of(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_and_sleep_are_seen() {
+        let counters = Counters { enter_count: 3, syscall_count: 4, ..Counters::default() };
+        let before = now(&counters);
+        assert_eq!(before.syscall_count, 7);
+        // A clock or a count of the kernel's that never moved would hang this test.
+        while now(&counters).cpu_ns == before.cpu_ns {}
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let sleeper = std::thread::spawn(move || receiver.recv());
+        while now(&counters).voluntary_switch_count == before.voluntary_switch_count {
+            std::thread::yield_now();
+        }
+        assert!(sender.send(()).is_ok() && sleeper.join().is_ok());
+    }
+}
