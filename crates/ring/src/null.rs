@@ -3,13 +3,14 @@
 //!
 //! It answers at once, or after one exchange over a loopback connection within its own lane, which
 //! is the yardstick that a real mount is held against. It caches nothing and lets the kernel cache
-//! nothing. The file's contents are one object, if the ring has a store.
+//! nothing. The file's contents are one object, if the ring has a store; reads of some lengths may
+//! be answered from memory, whatever their offset.
 
 use door::{Action, Brain, Bulk, ConnId, Event, KernelSlot, Object, Span, Ticket, Turn};
 use std::collections::VecDeque;
 use wire::{
-    FrameKind, Getattr, Head, InodeNo, LaneId, Op, Request, SessionId, ShardId, Status, Transno,
-    Wire, Xid,
+    FrameKind, Getattr, HEAD_BYTES, Head, InodeNo, LaneId, Op, Read, Request, SessionId, ShardId,
+    Status, Transno, Wire, Xid,
 };
 
 const OP_LOOKUP: u32 = 1;
@@ -34,12 +35,16 @@ pub const FILE_BYTES: u64 = 4 << 20;
 
 const HEADER_BYTES: usize = 40;
 
+/// Of the reads whose bytes are kept.
+const KEEP: Ticket = Ticket(u64::MAX);
+
 /// What is done before a request is answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Before {
     /// Nothing.
     Nothing,
-    /// One frame goes to the lane's own listening socket and comes back.
+    /// For what a mount asks its server: one frame goes to the server, which may be the lane's own
+    /// listening socket, and comes back; that of a read that is kept in memory with its bytes.
     Echo,
 }
 
@@ -60,6 +65,9 @@ pub struct NullFs {
     before: Before,
     over_uring: bool,
     contents: Option<Object>,
+    /// Lengths of reads that are to be kept in memory, then those that are.
+    to_keep: Vec<u32>,
+    kept: Vec<Bulk>,
     echo: Option<ConnId>,
     frame: Vec<u8>,
     echoing: VecDeque<Waiting>,
@@ -75,12 +83,27 @@ impl NullFs {
             before,
             over_uring,
             contents,
+            to_keep: Vec::new(),
+            kept: Vec::new(),
             echo: None,
             frame: getattr_frame(),
             echoing: VecDeque::new(),
             moving: Vec::new(),
             done: false,
         }
+    }
+
+    /// Keeps the first bytes of the contents in memory, once for each of these lengths; every read
+    /// of such a length is answered with them.
+    #[must_use]
+    pub fn keeping(mut self, lengths: &[u32]) -> Self {
+        assert!(self.contents.is_some(), "what is kept is read first");
+        self.to_keep.extend_from_slice(lengths);
+        self
+    }
+
+    fn kept(&self, bytes: u32) -> Option<Bulk> {
+        self.kept.iter().copied().find(|bulk| bulk.bulk_bytes == bytes)
     }
 
     fn on_kernel(&mut self, turn: &mut Turn<'_>, slot: KernelSlot, span: Span, bulk: Option<Bulk>) {
@@ -91,8 +114,12 @@ impl NullFs {
             (u64_at(request, HEADER_BYTES + 8), u32_at(request, HEADER_BYTES + 16));
         let waiting = Waiting { slot, opcode, node, named, offset, bytes, bulk };
         match self.echo {
-            Some(conn) if opcode != OP_INIT => {
-                let frame = turn.arena.put(&self.frame);
+            Some(conn) if is_asked(opcode) => {
+                let frame = if opcode == OP_READ && self.kept(bytes).is_some() {
+                    turn.arena.put(&read_frame(bytes))
+                } else {
+                    turn.arena.put(&self.frame)
+                };
                 turn.act(Action::Send { conn, frame, bulk: None });
                 self.echoing.push_back(waiting);
             }
@@ -100,15 +127,23 @@ impl NullFs {
         }
     }
 
-    fn on_frame(&mut self, turn: &mut Turn<'_>, conn: ConnId, frame: Span) {
+    fn on_frame(&mut self, turn: &mut Turn<'_>, conn: ConnId, frame: Span, bulk: Option<Bulk>) {
         if Some(conn) == self.echo {
-            if let Some(waiting) = self.echoing.pop_front() {
-                self.answer(turn, waiting);
-            }
+            let Some(waiting) = self.echoing.pop_front() else { return };
+            let Some(bulk) = bulk else { return self.answer(turn, waiting) };
+            reply(turn, waiting.slot, Status::Ok, &[], Some(bulk));
+            turn.act(Action::Release { buf: bulk.buf });
             return;
         }
         turn.act(Action::Admit { conn });
-        turn.act(Action::Send { conn, frame, bulk: None });
+        let asked = read_bytes(turn.arena.get(frame)).and_then(|bytes| self.kept(bytes));
+        let Some(bulk) = asked else {
+            turn.act(Action::Send { conn, frame, bulk: None });
+            return;
+        };
+        let answer =
+            turn.arena.put(&frame_of(&Getattr { inode: InodeNo::ROOT }, Op::Getattr, Some(bulk)));
+        turn.act(Action::Send { conn, frame: answer, bulk: Some(bulk) });
     }
 
     fn answer(&mut self, turn: &mut Turn<'_>, waiting: Waiting) {
@@ -125,6 +160,9 @@ impl NullFs {
             OP_OPENDIR => put_numbers(&mut body, &[0; 4]),
             OP_STATFS => put_numbers(&mut body, &[0; 20]),
             OP_READDIR | OP_FLUSH | OP_RELEASE | OP_RELEASEDIR => {}
+            OP_READ if self.kept(bytes).is_some() => {
+                return reply(turn, slot, status, &[], self.kept(bytes));
+            }
             OP_READ | OP_WRITE => {
                 let Some(object) = self.contents else {
                     if opcode == OP_WRITE {
@@ -154,6 +192,13 @@ impl NullFs {
         reply(turn, slot, status, &body, None);
     }
 
+    fn read_to_keep(&mut self, turn: &mut Turn<'_>) {
+        let Some(object) = self.contents else { return };
+        for read_bytes in self.to_keep.drain(..) {
+            turn.act(Action::ObjectRead { ticket: KEEP, object, object_offset: 0, read_bytes });
+        }
+    }
+
     fn remember(&mut self, waiting: Waiting) -> Ticket {
         let index = self.moving.iter().position(Option::is_none).unwrap_or_else(|| {
             self.moving.push(None);
@@ -174,16 +219,18 @@ impl Brain for NullFs {
             Event::Kernel { slot: Some(slot), request, bulk } => {
                 self.on_kernel(turn, slot, request, bulk);
             }
-            Event::Frame { conn, frame, .. } => self.on_frame(turn, conn, frame),
+            Event::Frame { conn, frame, bulk } => self.on_frame(turn, conn, frame, bulk),
             Event::Tick => {
                 if self.before == Before::Echo && self.echo.is_none() {
                     turn.act(Action::Connect { ticket: Ticket(0) });
                 }
+                self.read_to_keep(turn);
             }
             Event::Connected { conn, .. } => {
                 self.echo = Some(conn);
                 turn.act(Action::Admit { conn });
             }
+            Event::ObjectRead { ticket: KEEP, result } => self.kept.extend(result.ok().flatten()),
             Event::ObjectRead { ticket, result } => {
                 let Some(waiting) = self.recall(ticket) else { return };
                 let status = result.err().map_or(Status::Ok, door::Errno::status);
@@ -227,10 +274,34 @@ fn reply(turn: &mut Turn<'_>, slot: KernelSlot, status: Status, body: &[u8], bul
     turn.act(Action::KernelReply { slot, status, payload, bulk });
 }
 
+/// Whether a mount asks its server about it, rather than answering by itself.
+const fn is_asked(opcode: u32) -> bool {
+    !matches!(opcode, OP_INIT | OP_FLUSH | OP_RELEASEDIR)
+}
+
 /// The frame that is echoed, as large as a real getattr's.
 fn getattr_frame() -> Vec<u8> {
+    frame_of(&Getattr { inode: InodeNo::ROOT }, Op::Getattr, None)
+}
+
+/// Asks for bytes that are kept.
+fn read_frame(bytes: u32) -> Vec<u8> {
+    let body = Read { inode: InodeNo::ROOT, file_offset: 0, read_bytes: bytes };
+    frame_of(&body, Op::Read, None)
+}
+
+/// What a frame asks for, if it asks for bytes.
+fn read_bytes(frame: &[u8]) -> Option<u32> {
+    let (head, body) = frame.split_at_checked(HEAD_BYTES)?;
+    if head[6..8] != Op::Read.number().to_le_bytes() {
+        return None;
+    }
+    Read::decode_all(body).ok().map(|read| read.read_bytes)
+}
+
+fn frame_of(body: &impl Wire<'static>, op: Op, bulk: Option<Bulk>) -> Vec<u8> {
     let request = Request {
-        op: Op::Getattr,
+        op,
         lane_hint: LaneId(0),
         shard: ShardId::meta(0),
         slot: 0,
@@ -246,8 +317,8 @@ fn getattr_frame() -> Vec<u8> {
         op_time_ns: 0,
     };
     let mut frame = Vec::new();
-    let body = Getattr { inode: InodeNo::ROOT };
-    Head::Request(request).encode(&mut frame, None, |to| body.encode(to));
+    let lengths = bulk.map(|bulk| (bulk.bulk_bytes, bulk.crc32c));
+    Head::Request(request).encode(&mut frame, lengths, |to| body.encode(to));
     debug_assert!(frame[5] == FrameKind::Request as u8, "the kind is at 5");
     frame
 }

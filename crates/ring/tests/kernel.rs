@@ -62,7 +62,13 @@ impl Drop for Mounted<'_> {
 }
 
 /// Mounts with a lane per core.
-fn mount_null(dir: &Path, store: &Path, transport: Transport, before: Before) -> Vec<Lane> {
+fn mount_null(
+    dir: &Path,
+    store: &Path,
+    transport: Transport,
+    before: Before,
+    kept: &'static [u32],
+) -> Vec<Lane> {
     let options = MountOptions { source: "null".to_owned(), allow_other: false };
     let device = mount(dir, &options).unwrap();
     let cores = usable_cores().unwrap();
@@ -82,7 +88,7 @@ fn mount_null(dir: &Path, store: &Path, transport: Transport, before: Before) ->
                     config.server = Some(listener.local_addr().unwrap());
                     config.listener = Some(listener.into());
                 }
-                NullFs::new(before, transport == Transport::Uring, Some(contents()))
+                NullFs::new(before, transport == Transport::Uring, Some(contents())).keeping(kept)
             })
         })
         .collect()
@@ -154,10 +160,45 @@ fn forward(transport: Transport) {
     lane.thread.join().unwrap();
 }
 
+/// Reads of a kept length are the first bytes of the contents, also when they come over loopback;
+/// others are what was asked for.
+fn keep(transport: Transport, before: Before) {
+    let dir = Dir::new("keep");
+    let store = Dir::new("keep-store");
+    let object = store.0.join("00/00/0000000000000002.0");
+    fs::create_dir_all(object.parent().unwrap()).unwrap();
+    let contents = noise(1, 2 << 20);
+    fs::write(&object, &contents).unwrap();
+    let lanes = mount_null(&dir.0, &store.0, transport, before, &[4096, 1 << 20]);
+    let mounted = Mounted(&dir.0);
+    let file = File::open(dir.0.join(FILE_NAME)).unwrap();
+    for kept_bytes in [4096, 1 << 20] {
+        // On a page's boundary, or the kernel would cut what spans more than 256 of them.
+        let mut room = vec![0_u8; kept_bytes + 4096];
+        let start = room.as_ptr().align_offset(4096);
+        let back = &mut room[start..start + kept_bytes];
+        // A lane keeps them from its first turns on; until then it reads what was asked for.
+        let is_kept = (0..10_000).any(|_| {
+            file.read_exact_at(back, 8192).unwrap();
+            back == &contents[..kept_bytes]
+        });
+        assert!(is_kept, "{kept_bytes} bytes over {transport:?} after {before:?}");
+    }
+    let mut back = vec![0; 512];
+    file.read_exact_at(&mut back, 512).unwrap();
+    assert_eq!(back, contents[512..1024]);
+    drop(file);
+    unmount(&dir.0, false).unwrap();
+    std::mem::forget(mounted);
+    for lane in lanes {
+        lane.thread.join().unwrap();
+    }
+}
+
 fn exercise(transport: Transport, before: Before) {
     let dir = Dir::new("mount");
     let store = Dir::new("mount-store");
-    let lanes = mount_null(&dir.0, &store.0, transport, before);
+    let lanes = mount_null(&dir.0, &store.0, transport, before, &[]);
     let mounted = Mounted(&dir.0);
 
     let root = fs::metadata(&dir.0).unwrap();
@@ -213,11 +254,15 @@ fn mounting_where_nothing_is_says_so() {
 fn a_null_file_system_works_over_both_transports_and_ends_when_unmounted() {
     exercise(Transport::Classic, Before::Nothing);
     exercise(Transport::Classic, Before::Echo);
+    keep(Transport::Classic, Before::Nothing);
+    keep(Transport::Classic, Before::Echo);
     forward(Transport::Classic);
     if let Some(_switch) = Switch::turn_on() {
         assert_eq!(Transport::best(), Transport::Uring);
         exercise(Transport::Uring, Before::Nothing);
         exercise(Transport::Uring, Before::Echo);
+        keep(Transport::Uring, Before::Nothing);
+        keep(Transport::Uring, Before::Echo);
         forward(Transport::Uring);
     }
 }
