@@ -35,9 +35,6 @@ pub const FILE_BYTES: u64 = 4 << 20;
 
 const HEADER_BYTES: usize = 40;
 
-/// Of the reads whose bytes are kept.
-const KEEP: Ticket = Ticket(u64::MAX);
-
 /// What is done before a request is answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Before {
@@ -65,8 +62,7 @@ pub struct NullFs {
     before: Before,
     over_uring: bool,
     contents: Option<Object>,
-    /// Lengths of reads that are to be kept in memory, then those that are.
-    to_keep: Vec<u32>,
+    /// Answers to reads, by their length.
     kept: Vec<Bulk>,
     echo: Option<ConnId>,
     frame: Vec<u8>,
@@ -83,7 +79,6 @@ impl NullFs {
             before,
             over_uring,
             contents,
-            to_keep: Vec::new(),
             kept: Vec::new(),
             echo: None,
             frame: getattr_frame(),
@@ -93,12 +88,10 @@ impl NullFs {
         }
     }
 
-    /// Keeps the first bytes of the contents in memory, once for each of these lengths; every read
-    /// of such a length is answered with them.
+    /// Keeps bytes in memory: a read as long as one of these bulks is answered with it.
     #[must_use]
-    pub fn keeping(mut self, lengths: &[u32]) -> Self {
-        assert!(self.contents.is_some(), "what is kept is read first");
-        self.to_keep.extend_from_slice(lengths);
+    pub fn keeping(mut self, bulks: Vec<Bulk>) -> Self {
+        self.kept = bulks;
         self
     }
 
@@ -192,13 +185,6 @@ impl NullFs {
         reply(turn, slot, status, &body, None);
     }
 
-    fn read_to_keep(&mut self, turn: &mut Turn<'_>) {
-        let Some(object) = self.contents else { return };
-        for read_bytes in self.to_keep.drain(..) {
-            turn.act(Action::ObjectRead { ticket: KEEP, object, object_offset: 0, read_bytes });
-        }
-    }
-
     fn remember(&mut self, waiting: Waiting) -> Ticket {
         let index = self.moving.iter().position(Option::is_none).unwrap_or_else(|| {
             self.moving.push(None);
@@ -224,13 +210,11 @@ impl Brain for NullFs {
                 if self.before == Before::Echo && self.echo.is_none() {
                     turn.act(Action::Connect { ticket: Ticket(0) });
                 }
-                self.read_to_keep(turn);
             }
             Event::Connected { conn, .. } => {
                 self.echo = Some(conn);
                 turn.act(Action::Admit { conn });
             }
-            Event::ObjectRead { ticket: KEEP, result } => self.kept.extend(result.ok().flatten()),
             Event::ObjectRead { ticket, result } => {
                 let Some(waiting) = self.recall(ticket) else { return };
                 let status = result.err().map_or(Status::Ok, door::Errno::status);

@@ -6,14 +6,16 @@ mod support;
 
 use door::{Action, Brain, ConnId, Event, Object, Ticket, Turn};
 use ring::null::{Before, FILE_BYTES, FILE_NAME, NullFs};
-use ring::{KernelChannel, Mesh, MountOptions, Transport, mount, unmount, usable_cores};
+use ring::{
+    Config, KernelChannel, Mesh, MountOptions, Ring, Transport, mount, unmount, usable_cores,
+};
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read};
 use std::net::TcpListener;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use support::{Dir, Lane, noise, start};
-use wire::{InodeNo, Status};
+use wire::{InodeNo, LaneId, Status};
 
 const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
@@ -62,13 +64,7 @@ impl Drop for Mounted<'_> {
 }
 
 /// Mounts with a lane per core.
-fn mount_null(
-    dir: &Path,
-    store: &Path,
-    transport: Transport,
-    before: Before,
-    kept: &'static [u32],
-) -> Vec<Lane> {
+fn mount_null(dir: &Path, store: &Path, transport: Transport, before: Before) -> Vec<Lane> {
     let options = MountOptions { source: "null".to_owned(), allow_other: false };
     let device = mount(dir, &options).unwrap();
     let cores = usable_cores().unwrap();
@@ -88,7 +84,7 @@ fn mount_null(
                     config.server = Some(listener.local_addr().unwrap());
                     config.listener = Some(listener.into());
                 }
-                NullFs::new(before, transport == Transport::Uring, Some(contents())).keeping(kept)
+                NullFs::new(before, transport == Transport::Uring, Some(contents()))
             })
         })
         .collect()
@@ -160,45 +156,48 @@ fn forward(transport: Transport) {
     lane.thread.join().unwrap();
 }
 
-/// Reads of a kept length are the first bytes of the contents, also when they come over loopback;
-/// others are what was asked for.
+/// Reads of a kept length bring what is kept, also over loopback.
 fn keep(transport: Transport, before: Before) {
+    const LENGTHS: [usize; 2] = [4096, 1 << 20];
     let dir = Dir::new("keep");
-    let store = Dir::new("keep-store");
-    let object = store.0.join("00/00/0000000000000002.0");
-    fs::create_dir_all(object.parent().unwrap()).unwrap();
-    let contents = noise(1, 2 << 20);
-    fs::write(&object, &contents).unwrap();
-    let lanes = mount_null(&dir.0, &store.0, transport, before, &[4096, 1 << 20]);
+    let options = MountOptions { source: "null".to_owned(), allow_other: false };
+    let device = mount(&dir.0, &options).unwrap();
+    let channel = KernelChannel::share(device, transport, &[0], 1).unwrap().pop().unwrap();
+    let lane = std::thread::spawn(move || {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut config = Config::new(LaneId(0));
+        config.kernel = Some(channel);
+        config.server = Some(listener.local_addr().unwrap());
+        config.listener = Some(listener.into());
+        let mut ring = Ring::new(config).unwrap();
+        let kept = LENGTHS.map(|length| ring.bulk_of(&noise(7, length)).unwrap());
+        let null = NullFs::new(before, transport == Transport::Uring, None);
+        let mut null = null.keeping(kept.to_vec());
+        while ring.turn(&mut null).unwrap() {}
+        ring.counters()
+    });
     let mounted = Mounted(&dir.0);
     let file = File::open(dir.0.join(FILE_NAME)).unwrap();
-    for kept_bytes in [4096, 1 << 20] {
+    for length in LENGTHS {
         // On a page's boundary, or the kernel would cut what spans more than 256 of them.
-        let mut room = vec![0_u8; kept_bytes + 4096];
+        let mut room = vec![0_u8; length + 4096];
         let start = room.as_ptr().align_offset(4096);
-        let back = &mut room[start..start + kept_bytes];
-        // A lane keeps them from its first turns on; until then it reads what was asked for.
-        let is_kept = (0..10_000).any(|_| {
-            file.read_exact_at(back, 8192).unwrap();
-            back == &contents[..kept_bytes]
-        });
-        assert!(is_kept, "{kept_bytes} bytes over {transport:?} after {before:?}");
+        let back = &mut room[start..start + length];
+        file.read_exact_at(back, 8192).unwrap();
+        assert!(back == noise(7, length), "{length} bytes over {transport:?} after {before:?}");
     }
-    let mut back = vec![0; 512];
-    file.read_exact_at(&mut back, 512).unwrap();
-    assert_eq!(back, contents[512..1024]);
     drop(file);
     unmount(&dir.0, false).unwrap();
     std::mem::forget(mounted);
-    for lane in lanes {
-        lane.thread.join().unwrap();
-    }
+    let received = lane.join().unwrap().in_bytes;
+    let bulk_bytes: usize = LENGTHS.iter().sum();
+    assert_eq!(received > bulk_bytes as u64, before == Before::Echo, "{received} bytes");
 }
 
 fn exercise(transport: Transport, before: Before) {
     let dir = Dir::new("mount");
     let store = Dir::new("mount-store");
-    let lanes = mount_null(&dir.0, &store.0, transport, before, &[]);
+    let lanes = mount_null(&dir.0, &store.0, transport, before);
     let mounted = Mounted(&dir.0);
 
     let root = fs::metadata(&dir.0).unwrap();
