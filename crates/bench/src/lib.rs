@@ -3,6 +3,7 @@
 //! It measures and asserts nothing but what makes a measurement worthless. Invariant: what is
 //! compared was run in the same run, alternating, under the same load generator.
 
+mod clock;
 mod cores;
 mod create;
 mod echo;
@@ -10,6 +11,7 @@ mod flush;
 mod frames;
 mod generator;
 mod getattr;
+mod handoff;
 mod limit;
 mod load;
 mod machine;
@@ -46,11 +48,16 @@ pub enum Bench {
     Create,
     /// Large files.
     Stream,
+    /// Work handed to a thread that sleeps.
+    Handoff,
+    /// Readings of the clock.
+    Clock,
 }
 
 impl Bench {
     /// All, in the order in which they build on each other.
-    pub const ALL: [Self; 4] = [Self::Echo, Self::Getattr, Self::Create, Self::Stream];
+    pub const ALL: [Self; 6] =
+        [Self::Echo, Self::Getattr, Self::Create, Self::Stream, Self::Handoff, Self::Clock];
 
     /// What it measures, in a line.
     #[must_use]
@@ -60,6 +67,10 @@ impl Bench {
             Self::Getattr => "getattr: the attributes of one file, without a client's cache",
             Self::Create => "create: new files, durable when they are acknowledged",
             Self::Stream => "stream: large reads and durable writes",
+            Self::Handoff => {
+                "handoff: work for a thread that sleeps; times of hops, the rest per item"
+            }
+            Self::Clock => "clock: readings",
         }
     }
 
@@ -75,6 +86,8 @@ impl Bench {
             Self::Getattr => getattr::run(&home),
             Self::Create => create::run(&home),
             Self::Stream => stream::run(&home),
+            Self::Handoff => handoff::run(&home),
+            Self::Clock => clock::run(&home),
         }?;
         Ok((machine, rows))
     }

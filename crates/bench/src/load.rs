@@ -62,7 +62,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    fn new() -> Result<Self> {
+    pub(crate) fn new() -> Result<Self> {
         let latency = Histogram::new_with_max(LATENCY_NS_MAX, 3).map_err(|error| anyhow!(error))?;
         Ok(Self { op_count: 0, moved_bytes: 0, latency, measured_ns: 0 })
     }

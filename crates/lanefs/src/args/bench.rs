@@ -72,6 +72,10 @@ pub(crate) enum Name {
     Create,
     /// Large reads and writes, beside sendfile, and recv and pwrite
     Stream,
+    /// Work handed to a thread that sleeps, in all ways there are
+    Handoff,
+    /// Readings of the clock, in all ways there are
+    Clock,
     /// All of them
     All,
 }
