@@ -12,6 +12,7 @@ use crate::server::{Home, Server};
 use crate::{flush, wired};
 use anyhow::Result;
 use rustix::process::{getegid, geteuid};
+use std::sync::atomic::{AtomicU64, Ordering};
 use wire::InodeNo;
 
 pub(crate) const NAME: &str = "create";
@@ -54,8 +55,10 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
 
 /// The operation, in these directories.
 pub(crate) fn create(parents: &[InodeNo]) -> Work {
+    static LOAD_NO: AtomicU64 = AtomicU64::new(0);
     let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
-    Work::Create { parents: parents.to_vec(), uid, gid }
+    let load_no = LOAD_NO.fetch_add(1, Ordering::Relaxed);
+    Work::Create { parents: parents.to_vec(), uid, gid, load_no }
 }
 
 fn make_dirs(server: &Server, dirs: Dirs, count: u32) -> Result<Vec<InodeNo>> {

@@ -1,11 +1,11 @@
 //! This disk's flush: a small append made durable, one after the other, as a log without company
 //! would do it.
 
+use crate::load::latencies;
 use crate::row::Row;
 use crate::samples::number;
 use crate::server::Home;
-use anyhow::{Context as _, Result, anyhow};
-use hdrhistogram::Histogram;
+use anyhow::{Context as _, Result};
 use rustix::fs::{FallocateFlags, fallocate, fdatasync};
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -18,7 +18,7 @@ const RESERVED_BYTES: u64 = 64 << 20;
 pub(crate) fn run(home: &Home) -> Result<Row> {
     let file = File::create(home.path().join("flush")).context("cannot make a file to flush")?;
     fallocate(&file, FallocateFlags::empty(), 0, RESERVED_BYTES).context("cannot reserve space")?;
-    let mut took = Histogram::<u64>::new(3).map_err(|error| anyhow!(error))?;
+    let mut took = latencies()?;
     let start = Instant::now();
     let mut offset = 0;
     while start.elapsed().as_secs_f64() < home.options.seconds {

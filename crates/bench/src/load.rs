@@ -19,6 +19,8 @@ use hashbrown::HashMap;
 use hdrhistogram::Histogram;
 use wire::{HEAD_BYTES, Head, LaneId, Reply, Stats, Status, Wire as _};
 
+/// Clients that are greeted at a time: a server refuses to greet too many strangers at once.
+const GREETING_COUNT_MAX: usize = 32;
 /// How often a load looks up, even if nothing happens, so that its owner can end it.
 const LOOK_MS: u64 = 50;
 /// Longest time that a histogram tells apart.
@@ -63,9 +65,13 @@ pub(crate) struct Tally {
 
 impl Tally {
     pub(crate) fn new() -> Result<Self> {
-        let latency = Histogram::new_with_max(LATENCY_NS_MAX, 3).map_err(|error| anyhow!(error))?;
-        Ok(Self { op_count: 0, moved_bytes: 0, latency, measured_ns: 0 })
+        Ok(Self { op_count: 0, moved_bytes: 0, latency: latencies()?, measured_ns: 0 })
     }
+}
+
+/// For nanoseconds; three digits are kept.
+pub(crate) fn latencies() -> Result<Histogram<u64>> {
+    Histogram::new_with_max(LATENCY_NS_MAX, 3).map_err(|error| anyhow!(error))
 }
 
 /// The brain of the generator.
@@ -73,6 +79,8 @@ pub(crate) struct Load {
     shape: Shape,
     clients: Vec<Client>,
     by_conn: HashMap<ConnId, usize>,
+    /// Connections begun so far.
+    connect_count: usize,
     phase: Phase,
     tally: Tally,
     /// Counters of the server's lanes: at the beginning and at the end of the measured time.
@@ -103,6 +111,7 @@ impl Load {
         Ok(Self {
             clients,
             by_conn: HashMap::new(),
+            connect_count: 0,
             phase: Phase::Connecting,
             tally: Tally::new()?,
             counters: [None; 2],
@@ -113,10 +122,15 @@ impl Load {
         })
     }
 
-    /// Connects all clients.
+    /// Begins to connect all clients.
     pub(crate) fn connect(&mut self, turn: &mut Turn<'_>) {
-        for index in 0..self.clients.len() {
-            turn.act(Action::Connect { ticket: Ticket(index as u64) });
+        (0..GREETING_COUNT_MAX).for_each(|_| self.connect_next(turn));
+    }
+
+    fn connect_next(&mut self, turn: &mut Turn<'_>) {
+        if self.connect_count < self.clients.len() {
+            turn.act(Action::Connect { ticket: Ticket(self.connect_count as u64) });
+            self.connect_count += 1;
         }
     }
 
@@ -199,7 +213,7 @@ impl Load {
         if !matches!(client.state, State::Up { .. }) {
             match client.hear(turn, frame, &self.shape.greeting) {
                 Ok(Heard::More) => {}
-                Ok(Heard::Up) => self.on_up(),
+                Ok(Heard::Up) => self.on_up(turn),
                 Err(line) => self.fail(line),
             }
             return;
@@ -228,11 +242,12 @@ impl Load {
         self.ask_next(turn, index);
     }
 
-    fn on_up(&mut self) {
+    fn on_up(&mut self, turn: &mut Turn<'_>) {
         let up = |client: &Client| matches!(client.state, State::Up { .. });
         if self.clients.iter().all(up) {
             self.phase = Phase::Idle;
         }
+        self.connect_next(turn);
     }
 
     fn on_stats(&mut self, turn: &Turn<'_>, frame: Span) {
@@ -292,7 +307,7 @@ impl Brain for Load {
                 let index = usize::try_from(ticket.0).unwrap_or(usize::MAX);
                 self.by_conn.insert(conn, index);
                 match self.clients[index].greet(turn, conn, &self.shape.greeting) {
-                    Ok(()) => self.on_up(),
+                    Ok(()) => self.on_up(turn),
                     Err(error) => self.fail(format!("{error:#}")),
                 }
             }

@@ -134,6 +134,10 @@ pub(crate) struct Up {
     /// Go to the background once everything runs; a log file is kept beside the store
     #[arg(short = 'd', long)]
     pub(crate) detach: bool,
+    /// Give every reply's bytes a CRC-32C, which costs a copy; without, large reads leave straight
+    /// from the page cache, and only TCP's own checksum protects them on their way
+    #[arg(long)]
+    pub(crate) checksum_reads: bool,
     /// How requests of the kernel are carried
     #[arg(long, value_name = "HOW", value_enum, default_value_t = Transport::Auto)]
     pub(crate) fuse: Transport,
@@ -163,6 +167,10 @@ pub(crate) struct Serve {
     /// is nameless and turns root into nobody
     #[arg(long = "export", value_name = "NAME[=no-root-squash]")]
     pub(crate) exports: Vec<String>,
+    /// Give every reply's bytes a CRC-32C, which costs a copy; without, large reads leave straight
+    /// from the page cache, and only TCP's own checksum protects them on their way
+    #[arg(long)]
+    pub(crate) checksum_reads: bool,
     /// The listening socket is handed in as standard input.
     #[arg(long, hide = true)]
     pub(crate) listen_on_stdin: bool,

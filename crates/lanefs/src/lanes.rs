@@ -47,15 +47,16 @@ pub(crate) fn cores(wanted: Option<u16>) -> Result<Vec<u16>> {
 }
 
 /// Starts a lane on its own thread, pinned to `core`. `make` runs there, because a ring belongs to
-/// the thread that made it.
+/// the thread that made it. The kernel's threads for it may use all cores that the caller may.
 pub(crate) fn start<B, M>(name: String, core: u16, news: Sender<News>, make: M) -> Result<()>
 where
     B: Brain,
     M: FnOnce() -> io::Result<(Config, B)> + Send + 'static,
 {
     let thread = std::thread::Builder::new().name(name);
+    let worker_cores = ring::usable_cores().context("cannot find out the usable cores")?;
     let spawned = thread.spawn(move || {
-        let ended = run(core, &news, make);
+        let ended = run((core, worker_cores), &news, make);
         // Nobody listens any more when the process is about to end.
         let _unheard = news.send(News::Ended(ended));
     });
@@ -64,12 +65,13 @@ where
 }
 
 fn run<B: Brain>(
-    core: u16,
+    (core, worker_cores): (u16, Vec<u16>),
     news: &Sender<News>,
     make: impl FnOnce() -> io::Result<(Config, B)>,
 ) -> io::Result<()> {
     ring::pin_to_core(core)?;
-    let (config, mut brain) = make()?;
+    let (mut config, mut brain) = make()?;
+    config.worker_cores = worker_cores;
     let mut ring = Ring::new(config)?;
     // As above.
     let _unheard = news.send(News::Ready);

@@ -119,6 +119,7 @@ fn start(
         let objects = OwnedFd::from(objects.try_clone()?);
         // One lane listens; the Hello names the lane that a connection is handed to.
         let listener = listener.take();
+        let checksum_reads = args.checksum_reads;
         lanes::start(format!("lane {lane}"), *core, tell.clone(), move || {
             let mut ring_config = ring::Config::new(lane);
             ring_config.post = Some(post);
@@ -126,6 +127,7 @@ fn start(
             ring_config.listener = listener;
             ring_config.log = Some(log);
             ring_config.store = Some(objects);
+            ring_config.checksum_reads = checksum_reads;
             Ok((ring_config, Lane::new(config, restored)))
         })?;
     }

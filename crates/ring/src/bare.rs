@@ -7,6 +7,7 @@
 //! boxed and live as long as the loop.
 
 use crate::number::{u32_of, usize_of};
+use crate::socket::tune_socket;
 use io_uring::types::Fd;
 use io_uring::{IoUring, cqueue, opcode, squeue};
 use std::io;
@@ -52,7 +53,7 @@ pub fn echo(listener: &OwnedFd, request_bytes: usize, reply: &[u8]) -> io::Resul
                 ACCEPT => {
                     let Ok(socket) = check(result) else { continue };
                     let index = peers.len();
-                    peers.push(Some(Box::new(Peer::new(socket)?)));
+                    peers.push(Some(Box::new(Peer::new(socket))));
                     receive(&mut ring, &mut peers, index)?;
                 }
                 // Only failures are told: see `answer`.
@@ -75,12 +76,12 @@ pub fn echo(listener: &OwnedFd, request_bytes: usize, reply: &[u8]) -> io::Resul
 }
 
 impl Peer {
-    fn new(socket: i32) -> io::Result<Self> {
+    fn new(socket: i32) -> Self {
         // SAFETY: the accept has just made it for this loop; nobody else has it.
         let socket = unsafe { OwnedFd::from_raw_fd(socket) };
-        rustix::net::sockopt::set_tcp_nodelay(&socket, true)?;
+        tune_socket(&socket);
         let room = vec![0; ROOM_BYTES].into_boxed_slice();
-        Ok(Self { socket, room, part_bytes: 0, out: Vec::new() })
+        Self { socket, room, part_bytes: 0, out: Vec::new() }
     }
 }
 

@@ -291,6 +291,11 @@ impl Pool {
         std::mem::take(&mut self.freed)
     }
 
+    /// Whether [`Self::take_freed`] will say so.
+    pub(crate) const fn is_freed(&self) -> bool {
+        self.freed
+    }
+
     /// Bytes given out.
     pub(crate) const fn used_bytes(&self) -> usize {
         self.used_bytes

@@ -188,6 +188,8 @@ pub struct Counters {
     pub in_bytes: u64,
     /// Bytes sent to sockets.
     pub out_bytes: u64,
+    /// Receives.
+    pub recv_count: u64,
     /// Sends and gathered sends.
     pub send_count: u64,
     /// sendfile calls.

@@ -22,9 +22,10 @@ use crate::listen::Address;
 use crate::mailbox::Letter;
 use crate::number::{errno_of, u32_of, u64_of};
 use crate::send::Outbox;
+use crate::socket::tune_socket;
 use crate::tools::Tools;
 use door::{BufId, Bulk, CloseReason, ConnId, Errno, Event, Mono, Span, Ticket};
-use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, sockopt};
+use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -190,8 +191,7 @@ impl Conns {
     }
 
     fn add(&mut self, socket: OwnedFd, state: State) -> u32 {
-        // Fails only for what is no TCP socket (a test's socket pair), which has no delay to set.
-        sockopt::set_tcp_nodelay(&socket, true).ok();
+        tune_socket(&socket);
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
             u32_of(self.slots.len() - 1)
@@ -296,6 +296,9 @@ impl Conns {
                 conn.state = State::Open;
                 conn.announced = true;
                 conn.address = None;
+                if let Some(socket) = &conn.socket {
+                    tune_socket(socket);
+                }
                 tools.events.push(Event::Connected { ticket, conn: conn.id });
                 self.touch(index);
             }
@@ -382,6 +385,11 @@ impl Conns {
         !self.touched.is_empty()
     }
 
+    /// Whether a connection waits for a buffer.
+    pub(crate) fn is_starved(&self) -> bool {
+        !self.starved.is_empty()
+    }
+
     fn arm_send(&mut self, index: u32, tools: &mut Tools) {
         let conn = self.conn(index);
         let sends = matches!(conn.state, State::Open | State::Closing { .. });
@@ -456,6 +464,7 @@ impl Conns {
             }
         };
         conn.recv_armed = true;
+        tools.counters.recv_count += 1;
         // SAFETY: inbox and buffer belong to the connection and stay in place and untouched until
         // the completion, before which the slot is not buried.
         unsafe { tools.driver.queue(Token::new(Kind::Recv, index), op) };

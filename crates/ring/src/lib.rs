@@ -10,6 +10,7 @@
 //!       each event ─▶ brain.settle ─▶ perform the actions ─▶ flush (a send a connection, a wake-up
 //!       a sleeping neighbour); what was queued leaves with the next collect
 //! ```
+//! A lane that is to look out for more work before it sleeps submits first and reaps after: two.
 #![cfg(target_os = "linux")]
 
 mod abi;
@@ -37,6 +38,7 @@ mod objects;
 mod pin;
 pub mod probe;
 mod send;
+mod socket;
 mod spin;
 mod spsc;
 mod tools;
@@ -49,4 +51,5 @@ pub use kernel::{KernelChannel, Transport};
 pub use mailbox::{Mesh, Post, Stopper};
 pub use mount::{MountOptions, mount, unmount};
 pub use pin::{core_count, pin_to_core, raise_fd_limit, usable_cores};
+pub use socket::tune_socket;
 pub use turn::Ring;

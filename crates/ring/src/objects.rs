@@ -172,6 +172,11 @@ impl Objects {
         self.starved.push_back(job_index);
     }
 
+    /// Whether a job waits for a buffer.
+    pub(crate) fn is_starved(&self) -> bool {
+        !self.starved.is_empty()
+    }
+
     /// Lets jobs that waited for a buffer try again.
     pub(crate) fn feed(&mut self, tools: &mut Tools) {
         for _ in 0..self.starved.len() {

@@ -337,6 +337,7 @@ impl Parts {
             || !self.groups_wanted.is_empty()
             || self.tools.driver.is_answered()
             || self.conns.is_ready()
+            || (self.tools.pool.is_freed() && self.is_starved())
             || self.kernel.as_ref().is_some_and(Kernel::is_ready);
         if busy {
             return Wait::No;
@@ -354,6 +355,11 @@ impl Parts {
                 wait_ns => Wait::Ns(wait_ns),
             },
         }
+    }
+
+    /// Whether somebody waits for a buffer.
+    fn is_starved(&self) -> bool {
+        self.conns.is_starved() || self.objects.as_ref().is_some_and(Objects::is_starved)
     }
 
     fn dispatch(&mut self) {

@@ -365,3 +365,29 @@ fn the_space_under_the_store_is_told() {
     assert!(space.free_bytes >= space.available_bytes);
     assert!(space.total_bytes > 0);
 }
+
+#[test]
+fn the_kernels_threads_stay_on_the_cores_they_were_given() {
+    let core = ring::usable_cores().unwrap()[0];
+    let dir = Dir::new("workers");
+    let mut config = Config::new(LaneId(0));
+    let file = File::create(dir.0.join("log")).unwrap().into();
+    config.log = Some(LogFile { file, start_offset: 0, reserve_bytes: RESERVE_BYTES });
+    config.worker_cores = vec![core];
+    let (mut ring, mut diary) = (Ring::new(config).unwrap(), Diary::default());
+    // A durable write is never done on the lane's own thread.
+    append(&mut ring, &mut diary, b"x").unwrap();
+    let own_id = rustix::thread::gettid().as_raw_nonzero();
+    let worker_name = format!("iou-wrk-{own_id}");
+    let mut worker_count = 0;
+    for task in fs::read_dir("/proc/self/task").unwrap() {
+        // Threads of other tests come and go.
+        let Ok(status) = fs::read_to_string(task.unwrap().path().join("status")) else { continue };
+        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
+        if field("Name:").map(str::trim) == Some(&worker_name) {
+            worker_count += 1;
+            assert_eq!(field("Cpus_allowed_list:").map(str::trim), Some(&*core.to_string()));
+        }
+    }
+    assert!(worker_count > 0, "somebody made it durable");
+}

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::fs::sendfile;
 use rustix::io::{Errno, ioctl_fionbio, pwrite};
-use rustix::net::{RecvFlags, SendFlags, recv, send, sockopt};
+use rustix::net::{RecvFlags, SendFlags, recv, send};
 use std::fs::{File, OpenOptions};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -89,7 +89,7 @@ pub(super) fn run(listener: TcpListener, path: &Path, piece_bytes: u32, way: Way
 impl Peer {
     fn new(socket: TcpStream, bulk: &Bulk) -> Result<Self> {
         ioctl_fionbio(&socket, true)?;
-        sockopt::set_tcp_nodelay(&socket, true)?;
+        ring::tune_socket(&socket);
         let room = vec![0; bulk.request_bytes];
         Ok(Self { socket, room, arrived_bytes: 0, owed_count: 0, sent_bytes: 0, piece_no: 0 })
     }

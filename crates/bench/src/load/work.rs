@@ -36,8 +36,9 @@ pub(crate) enum Work {
     Ping,
     /// The attributes of one inode.
     Getattr { inode: InodeNo },
-    /// A new file, in the client's directory (client n has `parents[n % len]`).
-    Create { parents: Vec<InodeNo>, uid: u32, gid: u32 },
+    /// A new file, in the client's directory (client n has `parents[n % len]`);
+    /// `load_no` keeps the names of several loads apart.
+    Create { parents: Vec<InodeNo>, uid: u32, gid: u32, load_no: u64 },
     /// A piece of the client's file.
     Read { files: Vec<InodeNo>, pieces: Pieces },
     /// Bytes into the client's file.
@@ -106,10 +107,10 @@ impl Work {
         let frame = turn.arena.write(|out| match self {
             Self::Ping => head.encode(out, None, |_| {}),
             Self::Getattr { .. } => head.encode(out, None, |to| Getattr { inode }.encode(to)),
-            Self::Create { uid, gid, .. } => {
+            Self::Create { uid, gid, load_no, .. } => {
                 let mut text = String::new();
                 // Writing to a string cannot fail.
-                let _written = write!(text, "{client_index:x}.{number:x}");
+                let _written = write!(text, "{load_no:x}.{client_index:x}.{number:x}");
                 let Ok(name) = Name::new(text.as_bytes()) else { panic!("{text} is a name") };
                 let caller = Caller { uid: *uid, gid: *gid, groups: Groups::Known(&[]) };
                 let create = Create {

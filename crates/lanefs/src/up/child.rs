@@ -90,6 +90,9 @@ fn server_command(plan: &Plan) -> Result<Command> {
     if let Some(lanes) = plan.lanes {
         command.arg("--lanes").arg(lanes.to_string());
     }
+    if plan.checksum_reads {
+        command.arg("--checksum-reads");
+    }
     command.stdin(OwnedFd::from(plan.listener.try_clone()?));
     Ok(command)
 }

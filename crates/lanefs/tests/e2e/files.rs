@@ -40,6 +40,24 @@ fn a_tree_goes_in_and_comes_out_unchanged() {
 }
 
 #[test]
+fn large_files_read_the_same_with_and_without_checksums() {
+    let Some(stage) = Stage::new("checksum_reads") else { return };
+    let bytes: Vec<u8> =
+        (0..(9_u32 << 20) + 17).map(|at| (at.wrapping_mul(at) >> 11).to_le_bytes()[0]).collect();
+    let up = stage.up(&[]);
+    fs::write(up.dir.join("large"), &bytes).unwrap();
+    up.stop();
+    // A new mount each time, whose kernel has nothing of the file yet.
+    for options in [&[][..], &["--checksum-reads"], &[]] {
+        let up = stage.up(options);
+        assert!(fs::read(up.dir.join("large")).unwrap() == bytes, "mounted, {options:?}");
+        let read = stage.run(["cat", "--export", "up", &up.url("/large")]);
+        assert!(read.status.success() && read.stdout == bytes, "by the library, {options:?}");
+        up.stop();
+    }
+}
+
+#[test]
 fn commands_do_what_their_namesakes_do() {
     let Some(stage) = Stage::new("commands") else { return };
     let up = stage.up(&[]);

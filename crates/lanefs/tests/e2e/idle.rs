@@ -35,11 +35,11 @@ fn sum(lanes: &[Stats], field: fn(&Stats) -> u64) -> u64 {
     lanes.iter().map(field).sum()
 }
 
-/// An interval in which this process does nothing.
-fn a_second() -> Duration {
+/// An interval in which this process does nothing, long beside what the questions around it cost.
+fn a_while() -> Duration {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
     let began = Instant::now();
     assert_eq!(stream.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
     began.elapsed()
@@ -63,7 +63,7 @@ fn idle(name: &str, more: &[&str]) {
         quiet
     });
     assert_eq!(sum(&before, |lane| lane.conn_count), 64 + u64::try_from(before.len()).unwrap() - 1);
-    let elapsed = a_second();
+    let elapsed = a_while();
     let after = asking.stats().unwrap();
     let turn_count = sum(&after, |lane| lane.turn_count) - sum(&before, |lane| lane.turn_count);
     assert!(turn_count < 20, "{turn_count} turns of an idle server");
@@ -109,4 +109,18 @@ fn a_question_to_the_right_lane_makes_no_hop_and_reads_the_clock_once_a_turn() {
     assert!(after[0].voluntary_switch_count > before[0].voluntary_switch_count);
     let root = volume.stat(Path::new("/")).unwrap();
     assert_eq!(root.inode, InodeNo::ROOT);
+}
+
+#[test]
+fn up_lets_server_and_mount_look_out() {
+    let Some(stage) = Stage::new("up_spin") else { return };
+    let up = stage.up(&["--spin-us", "20"]);
+    for child in ["serve", "mount"] {
+        let line = fs::read(format!("/proc/{}/cmdline", up.child(child))).unwrap();
+        let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
+        assert!(words.windows(2).any(|pair| pair == [&b"--spin-us"[..], b"20"]), "{child}");
+    }
+    fs::write(up.dir.join("file"), "as ever").unwrap();
+    assert_eq!(fs::read_to_string(up.dir.join("file")).unwrap(), "as ever");
+    up.stop();
 }
