@@ -7,12 +7,11 @@ use crate::usage::Usage;
 use anyhow::{Context as _, Result, bail};
 use door::{Brain, Turn};
 use ring::{Config, Ring};
-use rustix::time::{ClockId, clock_gettime};
 use std::time::Duration;
 use wire::LaneId;
 
 /// Part of the measured time that a run warms up before.
-const WARM_PART: f64 = 0.25;
+pub(crate) const WARM_PART: f64 = 0.25;
 
 /// What one repetition came to.
 #[derive(Clone, Debug)]
@@ -144,9 +143,7 @@ impl<B: Driven> Generator<B> {
     /// CPU time of this thread, and what a server without counters of its own has used.
     fn look(&self) -> Result<(u64, Option<Usage>)> {
         let usage = self.pid.map(Usage::of_process).transpose()?;
-        let time = clock_gettime(ClockId::ThreadCPUTime);
-        let (secs, nanos) = (u64::try_from(time.tv_sec)?, u64::try_from(time.tv_nsec)?);
-        Ok((secs * 1_000_000_000 + nanos, usage))
+        Ok((Usage::of_thread()?.cpu_ns, usage))
     }
 }
 

@@ -3,13 +3,16 @@
 //! It measures and asserts nothing but what makes a measurement worthless. Invariant: what is
 //! compared was run in the same run, alternating, under the same load generator.
 
+mod clock;
 mod cores;
 mod create;
 mod echo;
 mod flush;
 mod frames;
+mod fuse_null;
 mod generator;
 mod getattr;
+mod handoff;
 mod limit;
 mod load;
 mod machine;
@@ -24,6 +27,7 @@ mod stream;
 mod usage;
 mod wired;
 
+pub use fuse_null::{NULL_COMMAND, NULL_READ_BYTES, NULL_READY};
 pub use limit::run_limit;
 pub use machine::Machine;
 pub use plan::{Dirs, Interrupt, Options, Remote};
@@ -46,11 +50,25 @@ pub enum Bench {
     Create,
     /// Large files.
     Stream,
+    /// Work handed to a thread that sleeps.
+    Handoff,
+    /// Readings of the clock.
+    Clock,
+    /// The way through the kernel.
+    FuseNull,
 }
 
 impl Bench {
     /// All, in the order in which they build on each other.
-    pub const ALL: [Self; 4] = [Self::Echo, Self::Getattr, Self::Create, Self::Stream];
+    pub const ALL: [Self; 7] = [
+        Self::Echo,
+        Self::Getattr,
+        Self::Create,
+        Self::Stream,
+        Self::Handoff,
+        Self::Clock,
+        Self::FuseNull,
+    ];
 
     /// What it measures, in a line.
     #[must_use]
@@ -60,6 +78,11 @@ impl Bench {
             Self::Getattr => "getattr: the attributes of one file, without a client's cache",
             Self::Create => "create: new files, durable when they are acknowledged",
             Self::Stream => "stream: large reads and durable writes",
+            Self::Handoff => {
+                "handoff: work for a thread that sleeps; times of hops, the rest per item"
+            }
+            Self::Clock => "clock: readings",
+            Self::FuseNull => "fuse-null: a mounted file system with nothing in it",
         }
     }
 
@@ -75,6 +98,9 @@ impl Bench {
             Self::Getattr => getattr::run(&home),
             Self::Create => create::run(&home),
             Self::Stream => stream::run(&home),
+            Self::Handoff => handoff::run(&home),
+            Self::Clock => clock::run(&home),
+            Self::FuseNull => fuse_null::run(&home),
         }?;
         Ok((machine, rows))
     }

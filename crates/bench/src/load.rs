@@ -64,7 +64,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    fn new() -> Result<Self> {
+    pub(crate) fn new() -> Result<Self> {
         Ok(Self { op_count: 0, moved_bytes: 0, latency: latencies()?, measured_ns: 0 })
     }
 }

@@ -35,6 +35,24 @@ pub struct Options {
 }
 
 impl Options {
+    /// Three short repetitions of a benchmark's own, for tests.
+    #[cfg(test)]
+    pub(crate) fn tiny(seconds: f64) -> Self {
+        Self {
+            seconds,
+            round_count: 3,
+            clients: Vec::new(),
+            depth: None,
+            lane_count: 1,
+            spin_us: None,
+            dirs: None,
+            piece_bytes: 1 << 20,
+            dir: std::env::temp_dir(),
+            remote: None,
+            interrupt: Interrupt::default(),
+        }
+    }
+
     /// The shapes to run: the benchmark's own, or those that were asked for.
     pub(crate) fn shapes(&self, own: &[(u32, u32)]) -> Vec<(u32, u32)> {
         let depth_of = |depth: u32| self.depth.unwrap_or(depth);

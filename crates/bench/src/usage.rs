@@ -1,6 +1,7 @@
 //! What a server's process used: read before and after, the difference is the measurement.
 
 use anyhow::{Context as _, Result};
+use rustix::time::{ClockId, clock_gettime};
 use std::fs;
 use wire::Stats;
 
@@ -62,6 +63,28 @@ impl Usage {
             usage.switch_count += switches(&status);
         }
         Ok(usage)
+    }
+
+    /// The totals of the calling thread.
+    ///
+    /// # Errors
+    /// When `/proc` is not there.
+    pub(crate) fn of_thread() -> Result<Self> {
+        let status = "/proc/thread-self/status";
+        let text = fs::read_to_string(status).with_context(|| format!("cannot read {status}"))?;
+        let time = clock_gettime(ClockId::ThreadCPUTime);
+        let (secs, nanos) = (u64::try_from(time.tv_sec)?, u64::try_from(time.tv_nsec)?);
+        let cpu_ns = secs * 1_000_000_000 + nanos;
+        Ok(Self { cpu_ns, switch_count: switches(&text), lanes: None })
+    }
+
+    /// Of two threads or processes together.
+    pub(crate) const fn plus(&self, other: &Self) -> Self {
+        Self {
+            cpu_ns: self.cpu_ns + other.cpu_ns,
+            switch_count: self.switch_count + other.switch_count,
+            lanes: None,
+        }
     }
 
     /// What was used since an earlier reading.

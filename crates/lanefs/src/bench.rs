@@ -62,6 +62,9 @@ fn benches(names: &[BenchName]) -> Vec<Bench> {
             BenchName::Getattr => benches.push(Bench::Getattr),
             BenchName::Create => benches.push(Bench::Create),
             BenchName::Stream => benches.push(Bench::Stream),
+            BenchName::Handoff => benches.push(Bench::Handoff),
+            BenchName::Clock => benches.push(Bench::Clock),
+            BenchName::FuseNull => benches.push(Bench::FuseNull),
             BenchName::All => benches.extend(Bench::ALL),
         }
     }

@@ -3,13 +3,16 @@
 //!
 //! It answers at once, or after one exchange over a loopback connection within its own lane, which
 //! is the yardstick that a real mount is held against. It caches nothing and lets the kernel cache
-//! nothing. The file's contents are one object, if the ring has a store.
+//! nothing. The file's contents are one object, if the ring has a store; reads of some lengths may
+//! be answered from memory, whatever their offset.
 
+use crate::job::LEND_BYTES_MIN;
+use crate::number::u32_of;
 use door::{Action, Brain, Bulk, ConnId, Event, KernelSlot, Object, Span, Ticket, Turn};
 use std::collections::VecDeque;
 use wire::{
-    FrameKind, Getattr, Head, InodeNo, LaneId, Op, Request, SessionId, ShardId, Status, Transno,
-    Wire, Xid,
+    FrameKind, Getattr, HEAD_BYTES, Head, InodeNo, LaneId, Op, Read, Reply, Request, SessionId,
+    ShardId, Status, Transno, Wire, Xid,
 };
 
 const OP_LOOKUP: u32 = 1;
@@ -39,7 +42,8 @@ const HEADER_BYTES: usize = 40;
 pub enum Before {
     /// Nothing.
     Nothing,
-    /// One frame goes to the lane's own listening socket and comes back.
+    /// For what a mount asks its server: one frame goes to the server, which may be the lane's own
+    /// listening socket, and comes back; that of a read that is kept in memory with its bytes.
     Echo,
 }
 
@@ -60,6 +64,8 @@ pub struct NullFs {
     before: Before,
     over_uring: bool,
     contents: Option<Object>,
+    /// Answers to reads, by their length.
+    kept: Vec<Bulk>,
     echo: Option<ConnId>,
     frame: Vec<u8>,
     echoing: VecDeque<Waiting>,
@@ -75,12 +81,24 @@ impl NullFs {
             before,
             over_uring,
             contents,
+            kept: Vec::new(),
             echo: None,
             frame: getattr_frame(),
             echoing: VecDeque::new(),
             moving: Vec::new(),
             done: false,
         }
+    }
+
+    /// Keeps bytes in memory: a read as long as one of these bulks is answered with it.
+    #[must_use]
+    pub fn keeping(mut self, bulks: Vec<Bulk>) -> Self {
+        self.kept = bulks;
+        self
+    }
+
+    fn kept(&self, bytes: u32) -> Option<Bulk> {
+        self.kept.iter().copied().find(|bulk| bulk.bulk_bytes == bytes)
     }
 
     fn on_kernel(&mut self, turn: &mut Turn<'_>, slot: KernelSlot, span: Span, bulk: Option<Bulk>) {
@@ -91,8 +109,12 @@ impl NullFs {
             (u64_at(request, HEADER_BYTES + 8), u32_at(request, HEADER_BYTES + 16));
         let waiting = Waiting { slot, opcode, node, named, offset, bytes, bulk };
         match self.echo {
-            Some(conn) if opcode != OP_INIT => {
-                let frame = turn.arena.put(&self.frame);
+            Some(conn) if is_asked(opcode) => {
+                let frame = if opcode == OP_READ && self.kept(bytes).is_some() {
+                    turn.arena.put(&read_frame(bytes))
+                } else {
+                    turn.arena.put(&self.frame)
+                };
                 turn.act(Action::Send { conn, frame, bulk: None });
                 self.echoing.push_back(waiting);
             }
@@ -100,15 +122,25 @@ impl NullFs {
         }
     }
 
-    fn on_frame(&mut self, turn: &mut Turn<'_>, conn: ConnId, frame: Span) {
+    fn on_frame(&mut self, turn: &mut Turn<'_>, conn: ConnId, frame: Span, bulk: Option<Bulk>) {
         if Some(conn) == self.echo {
-            if let Some(waiting) = self.echoing.pop_front() {
-                self.answer(turn, waiting);
-            }
+            let Some(waiting) = self.echoing.pop_front() else { return };
+            let Some(bulk) = bulk else { return self.answer(turn, waiting) };
+            reply(turn, waiting.slot, Status::Ok, &[], Some(bulk));
+            turn.act(Action::Release { buf: bulk.buf });
             return;
         }
         turn.act(Action::Admit { conn });
-        turn.act(Action::Send { conn, frame, bulk: None });
+        let asked = read_bytes(turn.arena.get(frame)).and_then(|bytes| self.kept(bytes));
+        let Some(bulk) = asked else {
+            turn.act(Action::Send { conn, frame, bulk: None });
+            return;
+        };
+        // As a server does: what it would send from the page cache has no checksum.
+        let crc32c = bulk.crc32c.filter(|_| bulk.bulk_bytes < u32_of(LEND_BYTES_MIN));
+        let bulk = Bulk { crc32c, ..bulk };
+        let frame = turn.arena.put(&answer_frame(bulk));
+        turn.act(Action::Send { conn, frame, bulk: Some(bulk) });
     }
 
     fn answer(&mut self, turn: &mut Turn<'_>, waiting: Waiting) {
@@ -125,6 +157,9 @@ impl NullFs {
             OP_OPENDIR => put_numbers(&mut body, &[0; 4]),
             OP_STATFS => put_numbers(&mut body, &[0; 20]),
             OP_READDIR | OP_FLUSH | OP_RELEASE | OP_RELEASEDIR => {}
+            OP_READ if self.kept(bytes).is_some() => {
+                return reply(turn, slot, status, &[], self.kept(bytes));
+            }
             OP_READ | OP_WRITE => {
                 let Some(object) = self.contents else {
                     if opcode == OP_WRITE {
@@ -174,7 +209,7 @@ impl Brain for NullFs {
             Event::Kernel { slot: Some(slot), request, bulk } => {
                 self.on_kernel(turn, slot, request, bulk);
             }
-            Event::Frame { conn, frame, .. } => self.on_frame(turn, conn, frame),
+            Event::Frame { conn, frame, bulk } => self.on_frame(turn, conn, frame, bulk),
             Event::Tick => {
                 if self.before == Before::Echo && self.echo.is_none() {
                     turn.act(Action::Connect { ticket: Ticket(0) });
@@ -227,10 +262,34 @@ fn reply(turn: &mut Turn<'_>, slot: KernelSlot, status: Status, body: &[u8], bul
     turn.act(Action::KernelReply { slot, status, payload, bulk });
 }
 
+/// Whether a mount asks its server about it, rather than answering by itself.
+const fn is_asked(opcode: u32) -> bool {
+    !matches!(opcode, OP_INIT | OP_FLUSH | OP_RELEASEDIR)
+}
+
 /// The frame that is echoed, as large as a real getattr's.
 fn getattr_frame() -> Vec<u8> {
+    frame_of(&Getattr { inode: InodeNo::ROOT }, Op::Getattr)
+}
+
+/// Asks for bytes that are kept.
+fn read_frame(bytes: u32) -> Vec<u8> {
+    let body = Read { inode: InodeNo::ROOT, file_offset: 0, read_bytes: bytes };
+    frame_of(&body, Op::Read)
+}
+
+/// What a frame asks for, if it asks for bytes.
+fn read_bytes(frame: &[u8]) -> Option<u32> {
+    let (head, body) = frame.split_at_checked(HEAD_BYTES)?;
+    if head[6..8] != Op::Read.number().to_le_bytes() {
+        return None;
+    }
+    Read::decode_all(body).ok().map(|read| read.read_bytes)
+}
+
+fn frame_of(body: &impl Wire<'static>, op: Op) -> Vec<u8> {
     let request = Request {
-        op: Op::Getattr,
+        op,
         lane_hint: LaneId(0),
         shard: ShardId::meta(0),
         slot: 0,
@@ -246,9 +305,32 @@ fn getattr_frame() -> Vec<u8> {
         op_time_ns: 0,
     };
     let mut frame = Vec::new();
-    let body = Getattr { inode: InodeNo::ROOT };
     Head::Request(request).encode(&mut frame, None, |to| body.encode(to));
     debug_assert!(frame[5] == FrameKind::Request as u8, "the kind is at 5");
+    frame
+}
+
+/// The frame before bytes that were asked for.
+fn answer_frame(bulk: Bulk) -> Vec<u8> {
+    let reply = Reply {
+        op: Op::Read,
+        lane_hint: LaneId(0),
+        shard: ShardId::meta(0),
+        slot: 0,
+        flags: 0,
+        session: SessionId(1),
+        xid: Xid(1),
+        transno: Transno(0),
+        committed: Transno(0),
+        status: Status::Ok,
+        credits: 1,
+        retry_after_ms: 0,
+        boot_id: 1,
+        trace_id: 0,
+        op_time_ns: 0,
+    };
+    let mut frame = Vec::new();
+    Head::Reply(reply).encode(&mut frame, Some((bulk.bulk_bytes, bulk.crc32c)), |_| {});
     frame
 }
 

@@ -6,14 +6,16 @@ mod support;
 
 use door::{Action, Brain, ConnId, Event, Object, Ticket, Turn};
 use ring::null::{Before, FILE_BYTES, FILE_NAME, NullFs};
-use ring::{KernelChannel, Mesh, MountOptions, Transport, mount, unmount, usable_cores};
+use ring::{
+    Config, KernelChannel, Mesh, MountOptions, Ring, Transport, mount, unmount, usable_cores,
+};
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read};
 use std::net::TcpListener;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use support::{Dir, Lane, noise, start};
-use wire::{InodeNo, Status};
+use wire::{InodeNo, LaneId, Status};
 
 const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
@@ -154,6 +156,44 @@ fn forward(transport: Transport) {
     lane.thread.join().unwrap();
 }
 
+/// Reads of a kept length bring what is kept, also over loopback.
+fn keep(transport: Transport, before: Before) {
+    const LENGTHS: [usize; 2] = [4096, 1 << 20];
+    let dir = Dir::new("keep");
+    let options = MountOptions { source: "null".to_owned(), allow_other: false };
+    let device = mount(&dir.0, &options).unwrap();
+    let channel = KernelChannel::share(device, transport, &[0], 1).unwrap().pop().unwrap();
+    let lane = std::thread::spawn(move || {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut config = Config::new(LaneId(0));
+        config.kernel = Some(channel);
+        config.server = Some(listener.local_addr().unwrap());
+        config.listener = Some(listener.into());
+        let mut ring = Ring::new(config).unwrap();
+        let kept = LENGTHS.map(|length| ring.bulk_of(&noise(7, length)).unwrap());
+        let null = NullFs::new(before, transport == Transport::Uring, None);
+        let mut null = null.keeping(kept.to_vec());
+        while ring.turn(&mut null).unwrap() {}
+        ring.counters()
+    });
+    let mounted = Mounted(&dir.0);
+    let file = File::open(dir.0.join(FILE_NAME)).unwrap();
+    for length in LENGTHS {
+        // On a page's boundary, or the kernel would cut what spans more than 256 of them.
+        let mut room = vec![0_u8; length + 4096];
+        let start = room.as_ptr().align_offset(4096);
+        let back = &mut room[start..start + length];
+        file.read_exact_at(back, 8192).unwrap();
+        assert!(back == noise(7, length), "{length} bytes over {transport:?} after {before:?}");
+    }
+    drop(file);
+    unmount(&dir.0, false).unwrap();
+    std::mem::forget(mounted);
+    let received = lane.join().unwrap().in_bytes;
+    let bulk_bytes: usize = LENGTHS.iter().sum();
+    assert_eq!(received > bulk_bytes as u64, before == Before::Echo, "{received} bytes");
+}
+
 fn exercise(transport: Transport, before: Before) {
     let dir = Dir::new("mount");
     let store = Dir::new("mount-store");
@@ -213,11 +253,15 @@ fn mounting_where_nothing_is_says_so() {
 fn a_null_file_system_works_over_both_transports_and_ends_when_unmounted() {
     exercise(Transport::Classic, Before::Nothing);
     exercise(Transport::Classic, Before::Echo);
+    keep(Transport::Classic, Before::Nothing);
+    keep(Transport::Classic, Before::Echo);
     forward(Transport::Classic);
     if let Some(_switch) = Switch::turn_on() {
         assert_eq!(Transport::best(), Transport::Uring);
         exercise(Transport::Uring, Before::Nothing);
         exercise(Transport::Uring, Before::Echo);
+        keep(Transport::Uring, Before::Nothing);
+        keep(Transport::Uring, Before::Echo);
         forward(Transport::Uring);
     }
 }

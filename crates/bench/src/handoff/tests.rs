@@ -1,0 +1,46 @@
+#![allow(clippy::unwrap_used)]
+use super::*;
+
+fn rows() -> Vec<Row> {
+    run(&Home::new(&Options::tiny(0.02)).unwrap()).unwrap()
+}
+
+fn cpu_us(rows: &[Row], name: &str) -> f64 {
+    rows.iter().find(|row| row.row == name).unwrap().cpu_us_per_op.unwrap()
+}
+
+#[test]
+fn every_way_has_rows_and_more_items_a_wake_up_make_each_cheaper() {
+    // Asked for first: a home puts its thread on one core.
+    let places = if ring::core_count() > 1 { 2 } else { 1 };
+    let rows = rows();
+    let (spinning, sleeping): (Vec<_>, Vec<_>) =
+        rows.iter().partition(|row| row.row.starts_with("spin"));
+    for row in &sleeping {
+        for value in [row.ops_per_s, row.mean_us, row.p50_us, row.p99_us, row.cpu_us_per_op] {
+            assert!(value.unwrap() > 0.0, "{row:?}");
+        }
+        assert!(row.spread.unwrap() >= 0.0, "{row:?}");
+        assert_eq!((row.server_busy, row.generator_busy), (None, None));
+    }
+    assert_eq!(sleeping.len(), places * (Way::ALL.len() - 1) * ITEM_COUNTS.len());
+    assert_eq!(spinning.len(), (places - 1) * ITEM_COUNTS.len());
+    assert!(spinning.iter().all(|row| row.mean_us.unwrap() > 0.0 && row.p50_us.is_none()));
+    // Both threads on one core: who hands over must go to sleep for the other to run.
+    let one = rows.iter().find(|row| row.row == "condvar 1-core 1-item").unwrap();
+    assert!(one.switches_per_op.unwrap() > 0.5, "{one:?}");
+    let ratio = cpu_us(&rows, "condvar 1-core 64-items") / cpu_us(&rows, "condvar 1-core 1-item");
+    assert!(ratio < 0.5, "64 items a wake-up cost {ratio} of what each costs alone");
+}
+
+#[test]
+fn an_interrupted_game_ends_both_threads() {
+    let options = Options::tiny(10.0);
+    options.interrupt.set();
+    for way in Way::ALL {
+        let cores = ring::usable_cores().unwrap();
+        let cores = [cores[0], cores[cores.len() - 1]];
+        let contender = Contender { way, cores, item_count: 8 };
+        assert!(measure(&contender, &options).is_err(), "{way:?}");
+    }
+}
