@@ -131,6 +131,8 @@ impl Outbox {
         if let [Piece::Small { start, piece_bytes }] = *rest {
             let piece = &self.flying.small[start + self.piece_sent_bytes..start + piece_bytes];
             let send_bytes = u32_of(piece.len());
+            // Nobody is woken by the end of a send at once, so nothing may wait for it.
+            let at_once = at_once && self.queued.pieces.is_empty();
             return Some(Op::Send { socket, at: piece.as_ptr(), send_bytes, at_once });
         }
         let piece_count = rest.len();
@@ -325,6 +327,19 @@ mod tests {
         assert_eq!(pool.refs_count(buf), 1, "the first outbox still holds it");
         outbox.clear(&mut pool);
         assert_eq!(pool.used_bytes(), 0);
+    }
+
+    #[test]
+    fn a_send_behind_which_a_wave_waits_is_not_at_once() {
+        let mut pool = Pool::new(0);
+        let mut outbox = Outbox::default();
+        outbox.push(b"first", None, &mut pool);
+        assert!(matches!(outbox.next(0, true, &mut pool), Some(Op::Send { at_once: true, .. })));
+        outbox.sent(2);
+        outbox.push(b"second", None, &mut pool);
+        assert!(matches!(outbox.next(0, true, &mut pool), Some(Op::Send { at_once: false, .. })));
+        outbox.sent(3);
+        assert!(matches!(outbox.next(0, true, &mut pool), Some(Op::Send { at_once: true, .. })));
     }
 
     #[test]

@@ -159,6 +159,8 @@ impl Server {
             config.post = Some(post);
             config.listener = Some(listener.into());
             config.store = Some(store.into());
+            // No deadline shall heal a wake-up that was lost.
+            config.limits.greeting_ms_max = 3_600_000;
             let mut library = Library {
                 asked: HashMap::new(),
                 ticket_count: 0,
