@@ -9,6 +9,7 @@ mod create;
 mod echo;
 mod flush;
 mod frames;
+mod fuse_null;
 mod generator;
 mod getattr;
 mod handoff;
@@ -26,6 +27,7 @@ mod stream;
 mod usage;
 mod wired;
 
+pub use fuse_null::{NULL_COMMAND, NULL_READ_BYTES, NULL_READY};
 pub use limit::run_limit;
 pub use machine::Machine;
 pub use plan::{Dirs, Interrupt, Options, Remote};
@@ -52,12 +54,21 @@ pub enum Bench {
     Handoff,
     /// Readings of the clock.
     Clock,
+    /// The way through the kernel.
+    FuseNull,
 }
 
 impl Bench {
     /// All, in the order in which they build on each other.
-    pub const ALL: [Self; 6] =
-        [Self::Echo, Self::Getattr, Self::Create, Self::Stream, Self::Handoff, Self::Clock];
+    pub const ALL: [Self; 7] = [
+        Self::Echo,
+        Self::Getattr,
+        Self::Create,
+        Self::Stream,
+        Self::Handoff,
+        Self::Clock,
+        Self::FuseNull,
+    ];
 
     /// What it measures, in a line.
     #[must_use]
@@ -71,6 +82,7 @@ impl Bench {
                 "handoff: work for a thread that sleeps; times of hops, the rest per item"
             }
             Self::Clock => "clock: readings",
+            Self::FuseNull => "fuse-null: a mounted file system with nothing in it",
         }
     }
 
@@ -88,6 +100,7 @@ impl Bench {
             Self::Stream => stream::run(&home),
             Self::Handoff => handoff::run(&home),
             Self::Clock => clock::run(&home),
+            Self::FuseNull => fuse_null::run(&home),
         }?;
         Ok((machine, rows))
     }

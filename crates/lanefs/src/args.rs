@@ -4,7 +4,9 @@
 
 mod bench;
 
-pub(crate) use bench::{Bench, BenchLimit, Dirs as BenchDirs, Name as BenchName};
+pub(crate) use bench::{
+    Bench, BenchLimit, BenchNull, Dirs as BenchDirs, Exchange, Name as BenchName,
+};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
@@ -75,6 +77,9 @@ pub(crate) enum Command {
     /// Run one of the limits that `bench` measures against.
     #[command(name = ::bench::LIMIT_COMMAND, hide = true)]
     BenchLimit(BenchLimit),
+    /// Mount the null file system that `bench fuse-null` measures.
+    #[command(name = ::bench::NULL_COMMAND, hide = true)]
+    BenchNull(BenchNull),
 }
 
 /// How requests of the kernel are carried.

@@ -64,6 +64,7 @@ fn benches(names: &[BenchName]) -> Vec<Bench> {
             BenchName::Stream => benches.push(Bench::Stream),
             BenchName::Handoff => benches.push(Bench::Handoff),
             BenchName::Clock => benches.push(Bench::Clock),
+            BenchName::FuseNull => benches.push(Bench::FuseNull),
             BenchName::All => benches.extend(Bench::ALL),
         }
     }

@@ -7,6 +7,7 @@ mod address;
 mod args;
 mod background;
 mod bench;
+mod bench_null;
 mod exit;
 mod files;
 mod fuse_device;
@@ -60,6 +61,7 @@ fn run(command: Command) -> Result<()> {
         Command::Df(args) => files::df::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::BenchLimit(args) => ::bench::run_limit(&args.arguments),
+        Command::BenchNull(args) => bench_null::run(&args),
     }
 }
 
@@ -79,5 +81,6 @@ const fn name_of(command: &Command) -> &'static str {
         Command::Df(_) => "df",
         Command::Bench(_) => "bench",
         Command::BenchLimit(_) => ::bench::LIMIT_COMMAND,
+        Command::BenchNull(_) => ::bench::NULL_COMMAND,
     }
 }

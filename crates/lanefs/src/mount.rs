@@ -224,7 +224,7 @@ fn end(
 }
 
 /// Takes away what may be left of the mount after a failure.
-fn clear(dir: &Path) -> Result<()> {
+pub(crate) fn clear(dir: &Path) -> Result<()> {
     if mounts::at(dir)?.is_some_and(|mounted| mounted.is_lanefs()) {
         mounts::detach(dir)?;
     }

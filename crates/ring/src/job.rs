@@ -32,7 +32,7 @@ const EXISTS: Errno = Errno(17);
 
 /// From how many bytes on a read may stay in the file: below, the two calls that find out whether
 /// it can and the one more that sends it cost as much as the copy they save.
-const LEND_BYTES_MIN: usize = 64 * 1024;
+pub(crate) const LEND_BYTES_MIN: usize = 64 * 1024;
 
 /// What is to be done.
 #[derive(Clone, Copy, Debug)]

@@ -6,11 +6,13 @@
 //! nothing. The file's contents are one object, if the ring has a store; reads of some lengths may
 //! be answered from memory, whatever their offset.
 
+use crate::job::LEND_BYTES_MIN;
+use crate::number::u32_of;
 use door::{Action, Brain, Bulk, ConnId, Event, KernelSlot, Object, Span, Ticket, Turn};
 use std::collections::VecDeque;
 use wire::{
-    FrameKind, Getattr, HEAD_BYTES, Head, InodeNo, LaneId, Op, Read, Request, SessionId, ShardId,
-    Status, Transno, Wire, Xid,
+    FrameKind, Getattr, HEAD_BYTES, Head, InodeNo, LaneId, Op, Read, Reply, Request, SessionId,
+    ShardId, Status, Transno, Wire, Xid,
 };
 
 const OP_LOOKUP: u32 = 1;
@@ -134,9 +136,11 @@ impl NullFs {
             turn.act(Action::Send { conn, frame, bulk: None });
             return;
         };
-        let answer =
-            turn.arena.put(&frame_of(&Getattr { inode: InodeNo::ROOT }, Op::Getattr, Some(bulk)));
-        turn.act(Action::Send { conn, frame: answer, bulk: Some(bulk) });
+        // As a server does: what it would send from the page cache has no checksum.
+        let crc32c = bulk.crc32c.filter(|_| bulk.bulk_bytes < u32_of(LEND_BYTES_MIN));
+        let bulk = Bulk { crc32c, ..bulk };
+        let frame = turn.arena.put(&answer_frame(bulk));
+        turn.act(Action::Send { conn, frame, bulk: Some(bulk) });
     }
 
     fn answer(&mut self, turn: &mut Turn<'_>, waiting: Waiting) {
@@ -265,13 +269,13 @@ const fn is_asked(opcode: u32) -> bool {
 
 /// The frame that is echoed, as large as a real getattr's.
 fn getattr_frame() -> Vec<u8> {
-    frame_of(&Getattr { inode: InodeNo::ROOT }, Op::Getattr, None)
+    frame_of(&Getattr { inode: InodeNo::ROOT }, Op::Getattr)
 }
 
 /// Asks for bytes that are kept.
 fn read_frame(bytes: u32) -> Vec<u8> {
     let body = Read { inode: InodeNo::ROOT, file_offset: 0, read_bytes: bytes };
-    frame_of(&body, Op::Read, None)
+    frame_of(&body, Op::Read)
 }
 
 /// What a frame asks for, if it asks for bytes.
@@ -283,7 +287,7 @@ fn read_bytes(frame: &[u8]) -> Option<u32> {
     Read::decode_all(body).ok().map(|read| read.read_bytes)
 }
 
-fn frame_of(body: &impl Wire<'static>, op: Op, bulk: Option<Bulk>) -> Vec<u8> {
+fn frame_of(body: &impl Wire<'static>, op: Op) -> Vec<u8> {
     let request = Request {
         op,
         lane_hint: LaneId(0),
@@ -301,9 +305,32 @@ fn frame_of(body: &impl Wire<'static>, op: Op, bulk: Option<Bulk>) -> Vec<u8> {
         op_time_ns: 0,
     };
     let mut frame = Vec::new();
-    let lengths = bulk.map(|bulk| (bulk.bulk_bytes, bulk.crc32c));
-    Head::Request(request).encode(&mut frame, lengths, |to| body.encode(to));
+    Head::Request(request).encode(&mut frame, None, |to| body.encode(to));
     debug_assert!(frame[5] == FrameKind::Request as u8, "the kind is at 5");
+    frame
+}
+
+/// The frame before bytes that were asked for.
+fn answer_frame(bulk: Bulk) -> Vec<u8> {
+    let reply = Reply {
+        op: Op::Read,
+        lane_hint: LaneId(0),
+        shard: ShardId::meta(0),
+        slot: 0,
+        flags: 0,
+        session: SessionId(1),
+        xid: Xid(1),
+        transno: Transno(0),
+        committed: Transno(0),
+        status: Status::Ok,
+        credits: 1,
+        retry_after_ms: 0,
+        boot_id: 1,
+        trace_id: 0,
+        op_time_ns: 0,
+    };
+    let mut frame = Vec::new();
+    Head::Reply(reply).encode(&mut frame, Some((bulk.bulk_bytes, bulk.crc32c)), |_| {});
     frame
 }
 

@@ -28,8 +28,6 @@ const WARMED: Duration = Duration::from_millis(300);
 pub(crate) fn run_measurement() -> Result<()> {
     needs::check()?;
     run(&mut cargo(["build", "--release", "--package", "lanefs"]))?;
-    let null = ["build", "--release", "--package", "lanefs-ring", "--example", "null_mount"];
-    run(&mut cargo(null))?;
     let core = pin()?;
     println!("forced statx, µs each; everything on core {core}; {PAIR_COUNT} alternating pairs");
     measure("classic", core)?;
@@ -67,8 +65,8 @@ fn measure(transport: &str, core: usize) -> Result<()> {
 
 fn measure_in(folder: &Path, transport: &str, core: usize) -> Result<()> {
     let lanefs = Mounted::lanefs(folder, transport)?;
-    let apart = Mounted::null(folder, transport, "--echo-apart", core)?;
-    let within = Mounted::null(folder, transport, "--echo", core)?;
+    let apart = Mounted::null(folder, transport, "apart", core)?;
+    let within = Mounted::null(folder, transport, "within", core)?;
     let paths = [&lanefs, &apart, &within].map(|mounted| mounted.dir.join("file"));
     fs::write(&paths[0], "x")?;
     for path in &paths {
@@ -129,14 +127,18 @@ impl Mounted {
         Self::start(command, dir, "stop ")
     }
 
-    fn null(folder: &Path, transport: &str, echo: &str, core: usize) -> Result<Self> {
-        let dir = folder.join(format!("null{echo}"));
+    /// The mount that `lanefs bench fuse-null` measures.
+    fn null(folder: &Path, transport: &str, exchange: &str, core: usize) -> Result<Self> {
+        let dir = folder.join(format!("null-{exchange}"));
         fs::create_dir_all(&dir)?;
-        let mut command = Command::new(target_dir().join("release/examples/null_mount"));
-        command.arg(&dir).args([echo, "--cores", &core.to_string()]);
-        if transport == "classic" {
-            command.arg("--classic");
-        }
+        let mut command = Command::new(target_dir().join("release/lanefs"));
+        command.arg("bench-null").arg(&dir).args(["--fuse", transport, "--exchange", exchange]);
+        command.args([
+            "--core",
+            &core.to_string(),
+            "--parent-pid",
+            &std::process::id().to_string(),
+        ]);
         Self::start(command, dir, "null: ")
     }
 

@@ -1,6 +1,6 @@
 //! The command line of `lanefs bench`.
 
-use super::SecretFile;
+use super::{SecretFile, Transport};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
@@ -76,6 +76,8 @@ pub(crate) enum Name {
     Handoff,
     /// Readings of the clock, in all ways there are
     Clock,
+    /// What the way through the kernel costs: a null file system, really mounted (as root)
+    FuseNull,
     /// All of them
     All,
 }
@@ -92,4 +94,33 @@ pub(crate) enum Dirs {
 pub(crate) struct BenchLimit {
     /// Which one, and what it needs to know.
     pub(crate) arguments: Vec<String>,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct BenchNull {
+    /// Where to mount; none: be a lane that only echoes.
+    pub(crate) dir: Option<PathBuf>,
+    /// How requests of the kernel are carried.
+    #[arg(long, value_enum, default_value_t = Transport::Auto)]
+    pub(crate) fuse: Transport,
+    /// What is done before an answer.
+    #[arg(long, value_enum, default_value_t = Exchange::None)]
+    pub(crate) exchange: Exchange,
+    /// The lane's core.
+    #[arg(long)]
+    pub(crate) core: u16,
+    /// End when this parent process ends.
+    #[arg(long, value_name = "PID")]
+    pub(crate) parent_pid: u32,
+}
+
+/// What a null file system does before it answers what a mount would ask its server.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Exchange {
+    /// Nothing.
+    None,
+    /// A frame goes over loopback to the lane itself, and comes back.
+    Within,
+    /// A frame goes over loopback to a lane in another process on the same core, and comes back.
+    Apart,
 }

@@ -9,6 +9,7 @@ mod files;
 mod hostile;
 mod idle;
 mod lifecycle;
+mod null;
 mod programs;
 mod rights;
 mod stage;

@@ -376,7 +376,8 @@ pub(crate) fn state_of(pid: u32) -> Option<char> {
     stat.rsplit_once(") ")?.1.chars().next()
 }
 
-fn child_of(parent: u32, command: &str) -> Option<u32> {
+/// The child of a process that runs this command of the binary.
+pub(crate) fn child_of(parent: u32, command: &str) -> Option<u32> {
     for entry in fs::read_dir("/proc").unwrap().flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
             continue;

@@ -1,0 +1,125 @@
+//! A child that has mounted the null file system.
+//!
+//! Invariant: when it goes, the child has ended and nothing is mounted there. The child unmounts by
+//! itself when this process ends in another way.
+
+use super::{NULL_COMMAND, NULL_READY};
+use crate::usage::Usage;
+use anyhow::{Context as _, Result, bail};
+use ring::Transport;
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long the child may take to end by itself.
+const END_MAX: Duration = Duration::from_secs(5);
+
+/// What is done for what a mount asks its server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Exchange {
+    /// It is answered at once.
+    None,
+    /// A frame goes to a lane in another process on the same core, and comes back.
+    Apart,
+}
+
+/// The child and its mount.
+pub(super) struct Mounted {
+    pub(super) dir: PathBuf,
+    transport: Transport,
+    exchange: Exchange,
+    child: Child,
+    /// Held, so that its last lines have somewhere to go.
+    output: BufReader<ChildStdout>,
+    /// Of the lane and of the lane that echoes.
+    pids: Vec<u32>,
+}
+
+impl Mounted {
+    /// Mounts on `dir`, which is made, with a lane on `core`.
+    pub(super) fn start(
+        program: &Path,
+        dir: PathBuf,
+        transport: Transport,
+        exchange: Exchange,
+        core: u16,
+    ) -> Result<Self> {
+        fs::create_dir(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        let mut command = Command::new(program);
+        command.arg(NULL_COMMAND).arg(&dir).args(["--core", &core.to_string()]);
+        command.args(["--fuse", transport_text(transport)]);
+        command.args(["--exchange", if exchange == Exchange::None { "none" } else { "apart" }]);
+        command.args(["--parent-pid", &std::process::id().to_string()]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = command.spawn().with_context(|| format!("cannot start {command:?}"))?;
+        let Some(stdout) = child.stdout.take() else { bail!("{command:?} has no output") };
+        let output = BufReader::new(stdout);
+        let mut mounted = Self { dir, transport, exchange, child, output, pids: Vec::new() };
+        let mut line = String::new();
+        while mounted.output.read_line(&mut line)? > 0 {
+            if let Some(pids) = line.strip_prefix(NULL_READY) {
+                let pids = pids.split_whitespace().map(str::parse).collect::<Result<_, _>>();
+                mounted.pids = pids.with_context(|| format!("no processes: {line}"))?;
+                return Ok(mounted);
+            }
+            line.clear();
+        }
+        bail!("{command:?} ended at its start; its complaint is above")
+    }
+
+    /// How requests travel, as a word of a row.
+    pub(super) const fn how(&self) -> &'static str {
+        transport_text(self.transport)
+    }
+
+    /// Whether there are exchanges, as a word of a row.
+    pub(super) const fn echo(&self) -> &'static str {
+        match self.exchange {
+            Exchange::None => "",
+            Exchange::Apart => " echo",
+        }
+    }
+
+    /// What its processes have used.
+    pub(super) fn usage(&self) -> Result<Usage> {
+        self.pids
+            .iter()
+            .try_fold(Usage::default(), |sum, pid| Ok(sum.plus(&Usage::of_process(*pid)?)))
+    }
+
+    /// Waits for the child's end; whether it came.
+    fn wait(&mut self) -> bool {
+        let start = Instant::now();
+        while start.elapsed() < END_MAX {
+            if self.child.try_wait().is_ok_and(|ended| ended.is_some()) {
+                return true;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        false
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // It may have ended already; either way it is waited for.
+        kill_process(Pid::from_child(&self.child), Signal::TERM).ok();
+        if !self.wait() {
+            self.child.kill().ok();
+            self.child.wait().ok();
+        }
+        // One that was killed could not unmount; otherwise nothing is mounted, which is an error.
+        ring::unmount(&self.dir, true).ok();
+    }
+}
+
+const fn transport_text(transport: Transport) -> &'static str {
+    match transport {
+        Transport::Uring => "uring",
+        Transport::Classic => "classic",
+    }
+}

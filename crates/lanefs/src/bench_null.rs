@@ -1,0 +1,145 @@
+//! The hidden command that `lanefs bench fuse-null` measures: a null file system, really mounted,
+//! with one lane.
+//!
+//! Invariant: it unmounts when it is asked to end or its parent ends, and leaves no process behind.
+
+use crate::args::{BenchNull, Exchange, Transport};
+use crate::lanes::{self, News};
+use crate::{fuse_device, mount, out, signals};
+use anyhow::{Context as _, Result, bail};
+use bench::{NULL_READ_BYTES, NULL_READY};
+use ring::null::{Before, NullFs};
+use ring::{Config, KernelChannel, MountOptions, Ring, pin_to_core};
+use std::io::{self, BufRead as _, BufReader};
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, Sender};
+use wire::LaneId;
+
+/// Runs the command.
+pub(crate) fn run(args: &BenchNull) -> Result<()> {
+    let Some(dir) = &args.dir else { return echo(args) };
+    let transport = match args.fuse {
+        Transport::Auto => ring::Transport::best(),
+        Transport::Classic => ring::Transport::Classic,
+        Transport::Uring if fuse_device::uring_enabled() => ring::Transport::Uring,
+        Transport::Uring => bail!("{}", fuse_device::NO_URING),
+    };
+    // Before anything is mounted, so that no signal finds it mounted and nobody listening.
+    let (tell, news) = lanes::listen(Some(args.parent_pid))?;
+    let mut echo = None;
+    let mut server = None;
+    if args.exchange == Exchange::Apart {
+        let (child, address) = start_echo(args.core)?;
+        (echo, server) = (Some(child), Some(address));
+    }
+    let options = MountOptions { source: "null".to_owned(), allow_other: false };
+    let device = ring::mount(dir, &options)?;
+    let plan = Plan { transport, exchange: args.exchange, server, core: args.core };
+    let started = KernelChannel::share(device, transport, &[args.core], KernelChannel::QUEUE_DEPTH)
+        .map(|mut channels| plan.start(channels.pop(), tell));
+    let served = match started {
+        Ok(()) => serve(dir, &news, echo.as_ref()),
+        Err(error) => Err(error.into()),
+    };
+    let cleared = mount::clear(dir);
+    if let Some(mut echo) = echo {
+        // It may have ended already; either way it is waited for.
+        echo.kill().ok();
+        echo.wait().ok();
+    }
+    served.and(cleared)
+}
+
+struct Plan {
+    transport: ring::Transport,
+    exchange: Exchange,
+    server: Option<SocketAddr>,
+    core: u16,
+}
+
+impl Plan {
+    /// Starts the lane on a thread of its own.
+    fn start(self, channel: Option<KernelChannel>, tell: Sender<News>) {
+        std::thread::spawn(move || {
+            let ended = self.run(channel, &tell);
+            // Nobody listens any more when the process is about to end.
+            let _unheard = tell.send(News::Ended(ended));
+        });
+    }
+
+    fn run(self, channel: Option<KernelChannel>, tell: &Sender<News>) -> io::Result<()> {
+        pin_to_core(self.core)?;
+        let mut config = Config::new(LaneId(0));
+        config.kernel = channel;
+        config.server = self.server;
+        if self.exchange == Exchange::Within {
+            let listener = TcpListener::bind("127.0.0.1:0")?;
+            config.server = Some(listener.local_addr()?);
+            config.listener = Some(listener.into());
+        }
+        let before = if self.exchange == Exchange::None { Before::Nothing } else { Before::Echo };
+        let null = NullFs::new(before, self.transport == ring::Transport::Uring, None);
+        turn(config, null, || {
+            // As above.
+            let _unheard = tell.send(News::Ready);
+        })
+    }
+}
+
+/// Turns until the brain has enough, with bytes in memory for the reads that are measured.
+fn turn(config: Config, null: NullFs, ready: impl FnOnce()) -> io::Result<()> {
+    let mut ring = Ring::new(config)?;
+    let kept = NULL_READ_BYTES.iter().map(|count| ring.bulk_of(&vec![7; *count])).collect();
+    let kept: Option<Vec<_>> = kept;
+    let mut null = null.keeping(kept.ok_or_else(|| io::Error::other("no buffers to read from"))?);
+    ready();
+    while ring.turn(&mut null)? {}
+    Ok(())
+}
+
+/// Waits for the end of the mount, or for being asked to end.
+fn serve(dir: &Path, news: &Receiver<News>, echo: Option<&Child>) -> Result<()> {
+    lanes::wait_until_ready(news, 1)?;
+    // Interrupted: see `lanefs mount`.
+    rustix::io::retry_on_intr(|| rustix::fs::statfs(dir)).context("the mount does not answer")?;
+    let own = std::process::id();
+    let pids = echo.map_or_else(|| own.to_string(), |echo| format!("{own} {}", echo.id()));
+    out::tell(&format!("{NULL_READY}{pids}"));
+    loop {
+        match news.recv()? {
+            News::Signal => return Ok(()),
+            News::Ended(ended) => return ended.context("the lane failed"),
+            News::Ready => {}
+        }
+    }
+}
+
+/// Starts the lane that echoes, in a process of its own.
+fn start_echo(core: u16) -> Result<(Child, SocketAddr)> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args([bench::NULL_COMMAND, "--core", &core.to_string()]);
+    command.args(["--parent-pid", &std::process::id().to_string()]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut child = command.spawn().context("cannot start the lane that echoes")?;
+    let mut line = String::new();
+    if let Some(stdout) = child.stdout.take() {
+        BufReader::new(stdout).read_line(&mut line)?;
+    }
+    let address = line.trim().parse().context("the lane that echoes ended at its start")?;
+    Ok((child, address))
+}
+
+/// Echoes frames until it is killed, or its parent ends.
+fn echo(args: &BenchNull) -> Result<()> {
+    if !signals::tie_to_parent(args.parent_pid)? {
+        bail!("the parent process has ended");
+    }
+    pin_to_core(args.core)?;
+    let listener = TcpListener::bind("127.0.0.1:0").context("cannot listen")?;
+    out::tell(&listener.local_addr()?.to_string());
+    let mut config = Config::new(LaneId(0));
+    config.listener = Some(listener.into());
+    turn(config, NullFs::new(Before::Nothing, false, None), || {}).context("the lane failed")
+}

@@ -1,0 +1,89 @@
+//! `lanefs bench fuse-null`: its rows, and that it leaves nothing behind however it ends.
+
+use crate::stage::{Process, Stage, child_of, kill, must, until};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::fs;
+
+/// What is mounted below the stage.
+fn mounts_of(stage: &Stage) -> Vec<String> {
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let folder = stage.path("").to_str().unwrap().to_owned();
+    let points = table.lines().filter_map(|line| line.split(' ').nth(4));
+    points.filter(|point| point.starts_with(&folder)).map(ToOwned::to_owned).collect()
+}
+
+/// A run that would take minutes, with all its mounts mounted.
+fn long_run(stage: &Stage) -> Process {
+    let mut command = stage.lanefs(["bench", "fuse-null", "--seconds", "60", "--dir"]);
+    let process = Process::start(command.arg(stage.path("")));
+    until("it mounts plainly and with exchanges", || mounts_of(stage).len() >= 2);
+    process
+}
+
+fn left_behind(stage: &Stage) -> Vec<String> {
+    let entries = fs::read_dir(stage.path("")).unwrap();
+    entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect()
+}
+
+#[test]
+fn bench_of_a_null_mount_has_sane_rows_and_leaves_nothing() {
+    let Some(stage) = Stage::new("bench_of_a_null_mount") else { return };
+    let mut command =
+        stage.lanefs(["bench", "fuse-null", "--json", "--seconds", "0.05", "--rounds", "2"]);
+    let lines = must(command.arg("--dir").arg(stage.path("")));
+    let rows: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let uring = fs::read_to_string("/sys/module/fuse/parameters/enable_uring")
+        .is_ok_and(|value| value.trim_end() == "Y");
+    let places = if ring::core_count() > 1 { 2 } else { 1 };
+    assert_eq!(rows.len(), (if uring { 2 } else { 1 }) * 2 * places * 4, "{lines}");
+    let noted = rows
+        .iter()
+        .filter(|row| row["note"].as_str().is_some_and(|note| note.contains("io_uring")));
+    assert_eq!(noted.count(), usize::from(!uring), "{lines}");
+    for row in &rows {
+        for key in ["ops_per_s", "mean_us", "p50_us", "p99_us", "p999_us", "cpu_us_per_op"] {
+            assert!(row[key].as_f64().unwrap() > 0.0, "{key}: {row}");
+        }
+    }
+    let switches = |name: &str| {
+        let row = rows.iter().find(|row| row["row"] == name).unwrap();
+        row["switches_per_op"].as_f64().unwrap()
+    };
+    // Two requests of the kernel, each an exchange with a process that sleeps between them.
+    let ratio = switches("classic statx same-core echo") / switches("classic statx same-core");
+    assert!(ratio > 1.5, "an exchange adds switches: {ratio}");
+    assert_eq!((mounts_of(&stage), left_behind(&stage)), (vec![], vec![]));
+}
+
+#[test]
+fn bench_of_a_null_mount_that_is_interrupted_leaves_nothing() {
+    let Some(stage) = Stage::new("bench_of_a_null_mount_interrupted") else { return };
+    let mut process = long_run(&stage);
+    process.signal(Signal::INT);
+    let status = process.end();
+    assert_eq!(status.code(), Some(1), "{}", process.said());
+    assert!(process.said().contains("interrupted"), "{}", process.said());
+    assert_eq!((mounts_of(&stage), left_behind(&stage)), (vec![], vec![]));
+}
+
+#[test]
+fn bench_of_a_null_mount_that_is_killed_leaves_no_mount() {
+    let Some(stage) = Stage::new("bench_of_a_null_mount_killed") else { return };
+    let mut process = long_run(&stage);
+    process.signal(Signal::KILL);
+    process.end();
+    until("the mounts go by themselves", || mounts_of(&stage).is_empty());
+}
+
+#[test]
+fn bench_of_a_null_mount_whose_lane_is_killed_fails_and_leaves_nothing() {
+    let Some(stage) = Stage::new("bench_of_a_null_mount_lane_killed") else { return };
+    let mut process = long_run(&stage);
+    while let Some(child) = child_of(process.pid(), "bench-null") {
+        kill(child);
+    }
+    let status = process.end();
+    assert_eq!(status.code(), Some(1), "{}", process.said());
+    assert_eq!((mounts_of(&stage), left_behind(&stage)), (vec![], vec![]));
+}
