@@ -13,6 +13,8 @@ pub(crate) struct Cores {
     pub(crate) server: Vec<u16>,
     /// The load generator's.
     pub(crate) generator: u16,
+    /// Where this thread could run before.
+    all: Vec<u16>,
 }
 
 impl Cores {
@@ -23,10 +25,11 @@ impl Cores {
     /// When the system does not tell the cores.
     pub(crate) fn split(lane_count: u16) -> Result<Self> {
         let mut usable = ring::usable_cores().context("cannot tell the usable cores")?;
+        let all = usable.clone();
         let generator = usable.pop().context("no core may be used")?;
         usable.truncate(usize::from(lane_count).max(1));
         let server = if usable.is_empty() { vec![generator] } else { usable };
-        Ok(Self { server, generator })
+        Ok(Self { server, generator, all })
     }
 
     /// Lets this thread, and what it starts from here on, run on the server's cores.
@@ -37,6 +40,11 @@ impl Cores {
     /// Puts this thread on the generator's core.
     pub(crate) fn go_to_generator(&self) -> Result<()> {
         go_to(&[self.generator])
+    }
+
+    /// Lets this thread run where it could before.
+    pub(crate) fn go_back(&self) -> Result<()> {
+        go_to(&self.all)
     }
 }
 
@@ -60,5 +68,13 @@ mod tests {
         }
         let all = Cores::split(u16::MAX).unwrap();
         assert_eq!(all.server.len(), (ring::core_count() - 1).max(1));
+    }
+
+    #[test]
+    fn who_comes_next_finds_the_same_cores() {
+        let options = crate::plan::Options::tiny(1.0);
+        let first = crate::server::Home::new(&options).unwrap().cores.clone();
+        let second = crate::server::Home::new(&options).unwrap().cores.clone();
+        assert_eq!(first, second);
     }
 }

@@ -137,6 +137,13 @@ impl Home {
     }
 }
 
+impl Drop for Home {
+    fn drop(&mut self) {
+        // The next home shall find all cores; if it does not, its rows say that they were shared.
+        self.cores.go_back().ok();
+    }
+}
+
 /// What a client needs besides the address.
 #[derive(Clone, Debug)]
 pub(crate) struct Access {

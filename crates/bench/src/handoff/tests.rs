@@ -1,3 +1,4 @@
+//! Each way at work, for a moment.
 #![allow(clippy::unwrap_used)]
 use super::*;
 
