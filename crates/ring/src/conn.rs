@@ -459,7 +459,9 @@ impl Conns {
                 let rest_bytes = lengths.bulk_bytes as usize - received_bytes;
                 let at = tools.pool.at(buf, received_bytes, rest_bytes);
                 let room_bytes = u32_of(rest_bytes);
-                Op::Recv { socket, at, room_bytes, whole: true, discard: self.sink.is_some() }
+                let discard = self.sink.is_some();
+                // The kernel (6.18) waits for too much if it shall both wait and discard.
+                Op::Recv { socket, at, room_bytes, whole: !discard, discard }
             }
             None => {
                 let room = conn.inbox.room();
