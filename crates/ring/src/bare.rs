@@ -7,7 +7,7 @@
 //! boxed and live as long as the loop.
 
 use crate::number::{u32_of, usize_of};
-use crate::socket::tune_socket;
+use crate::socket::{tune_listener, tune_socket};
 use io_uring::types::Fd;
 use io_uring::{IoUring, cqueue, opcode, squeue};
 use std::io;
@@ -42,6 +42,7 @@ pub fn echo(listener: &OwnedFd, request_bytes: usize, reply: &[u8]) -> io::Resul
         .setup_cqsize(4 * ENTRY_COUNT)
         .build(ENTRY_COUNT)?;
     let mut peers: Vec<Option<Box<Peer>>> = Vec::new();
+    tune_listener(listener);
     let accept = opcode::AcceptMulti::new(Fd(listener.as_raw_fd())).build().user_data(ACCEPT);
     push(&mut ring, &accept)?;
     let mut completed = Vec::new();

@@ -22,7 +22,7 @@ use crate::listen::Address;
 use crate::mailbox::Letter;
 use crate::number::{errno_of, u32_of, u64_of};
 use crate::send::Outbox;
-use crate::socket::tune_socket;
+use crate::socket::{tune_before_connect, tune_socket};
 use crate::tools::Tools;
 use door::{BufId, Bulk, CloseReason, ConnId, Errno, Event, Mono, Span, Ticket};
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown};
@@ -139,6 +139,7 @@ impl Conns {
             tools.counters.refused_count += 1;
             return;
         }
+        tune_socket(&socket);
         let index = self.add(socket, State::Open);
         self.greet_until(index, tools.now.mono);
         self.touch(index);
@@ -190,11 +191,11 @@ impl Conns {
         let flags = SocketFlags::CLOEXEC;
         let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None);
         let socket = socket.map_err(errno_of)?;
+        tune_before_connect(&socket, server.ip());
         Ok((socket, Address::new(server)))
     }
 
     fn add(&mut self, socket: OwnedFd, state: State) -> u32 {
-        tune_socket(&socket);
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
             u32_of(self.slots.len() - 1)
@@ -299,9 +300,6 @@ impl Conns {
                 conn.state = State::Open;
                 conn.announced = true;
                 conn.address = None;
-                if let Some(socket) = &conn.socket {
-                    tune_socket(socket);
-                }
                 tools.events.push(Event::Connected { ticket, conn: conn.id });
                 self.touch(index);
             }

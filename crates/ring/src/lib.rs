@@ -51,5 +51,5 @@ pub use kernel::{KernelChannel, Transport};
 pub use mailbox::{Mesh, Post, Stopper};
 pub use mount::{MountOptions, mount, unmount};
 pub use pin::{core_count, pin_to_core, raise_fd_limit, usable_cores};
-pub use socket::tune_socket;
+pub use socket::{tune_listener, tune_socket};
 pub use turn::Ring;

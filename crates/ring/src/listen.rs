@@ -3,6 +3,7 @@
 //! Invariant: while the lane has a listener, an accept is in flight or due at a known time.
 
 use crate::driver::{Completion, Kind, Op, Token, owned};
+use crate::socket::tune_listener;
 use crate::tools::Tools;
 use door::Mono;
 use std::net::{IpAddr, SocketAddr};
@@ -19,7 +20,8 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    pub(crate) const fn new(socket: OwnedFd) -> Self {
+    pub(crate) fn new(socket: OwnedFd) -> Self {
+        tune_listener(&socket);
         Self { socket, armed: false, retry_at: None }
     }
 

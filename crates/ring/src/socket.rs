@@ -1,61 +1,77 @@
 //! How a lane's sockets are set, which everything that is measured against a lane sets alike.
+//!
+//! Within a host there is no queue to spare: a wide-area congestion control (BBR), where it is the
+//! system's default, paces every connection with timers, at ten times the processor time of the
+//! bytes. A connection once paced stays paced, so the choice is made before it is there: connections
+//! to a loopback address, and those of a listener on one, get a plain congestion control.
 
-use rustix::net::{SocketAddrAny, getpeername, getsockname, sockopt};
+use rustix::net::{getsockname, sockopt};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 
-/// Plain congestion control, the cheapest first; a kernel has one of them at least.
+/// Plain congestion control, the better first; every kernel has the last.
 const PLAIN: [&str; 2] = ["cubic", "reno"];
 
-/// Sends what is ready at once; and where both ends are on one host, does without the pacing that a
-/// wide-area congestion control (BBR) brings: there is no queue to spare, and its timers cost ten
-/// times the processor time of the bytes.
-///
-/// Only for connected sockets. What the kernel refuses is left as it was: these are no promises.
-pub fn tune_socket(socket: impl AsFd) {
-    // Fails only for what is no TCP socket, which has neither delay nor congestion control.
-    if sockopt::set_tcp_nodelay(&socket, true).is_err() || !is_local(&socket) {
-        return;
+/// Sets a listening socket up; its connections inherit it.
+pub fn tune_listener(listener: impl AsFd) {
+    let own = getsockname(&listener).ok();
+    let own = own.and_then(|address| SocketAddr::try_from(address).ok());
+    if let Some(own) = own {
+        choose_congestion_control(listener, own.ip());
     }
-    // None may be allowed to this user; then the system's own stays.
-    let _plain = PLAIN.iter().any(|name| sockopt::set_tcp_congestion(&socket, name).is_ok());
 }
 
-/// Whether both ends are on this host.
-fn is_local(socket: impl AsFd) -> bool {
-    let peer = getpeername(&socket).ok().flatten().and_then(ip_of);
-    let own = getsockname(&socket).ok().and_then(ip_of);
-    peer.is_some_and(|peer| peer.is_loopback() || Some(peer) == own)
+/// Sets a connection up: what is ready is sent at once.
+pub fn tune_socket(socket: impl AsFd) {
+    // Fails only for what is no TCP socket (a test's socket pair), which has no delay to set.
+    sockopt::set_tcp_nodelay(socket, true).ok();
 }
 
-fn ip_of(address: SocketAddrAny) -> Option<IpAddr> {
-    SocketAddr::try_from(address).ok().map(|address| address.ip().to_canonical())
+/// Sets a socket up that is about to be connected to `peer`.
+pub(crate) fn tune_before_connect(socket: impl AsFd, peer: IpAddr) {
+    choose_congestion_control(&socket, peer);
+    tune_socket(socket);
+}
+
+fn choose_congestion_control(socket: impl AsFd, address: IpAddr) {
+    if address.to_canonical().is_loopback() {
+        // None may be allowed to this user; then the system's own stays, which works as well.
+        let _plain = PLAIN.iter().any(|name| sockopt::set_tcp_congestion(&socket, name).is_ok());
+    }
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use std::net::{TcpListener, TcpStream};
-    use std::os::unix::net::UnixStream;
+    use rustix::net::{AddressFamily, SocketType, socket};
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
 
-    #[test]
-    fn a_local_connection_is_not_paced_and_sends_at_once() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        assert!(is_local(&socket));
-        sockopt::set_tcp_congestion(&socket, "reno").unwrap();
-        tune_socket(&socket);
-        assert!(socket.nodelay().unwrap());
-        assert!(PLAIN.contains(&sockopt::tcp_congestion(&socket).unwrap().as_str()));
+    fn is_plain(socket: impl AsFd) -> bool {
+        PLAIN.contains(&sockopt::tcp_congestion(socket).unwrap().as_str())
     }
 
     #[test]
-    fn what_is_not_connected_or_no_tcp_is_left_alone() {
+    fn connections_of_a_local_listener_are_not_paced() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        assert!(!is_local(&listener));
-        let (one, _other) = UnixStream::pair().unwrap();
-        tune_socket(&one);
-        assert!(!is_local(&one));
+        sockopt::set_tcp_congestion(&listener, "reno").unwrap();
+        tune_listener(&listener);
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (accepted, _) = listener.accept().unwrap();
+        tune_socket(&accepted);
+        assert!(is_plain(&accepted) && accepted.nodelay().unwrap());
+    }
+
+    #[test]
+    fn only_what_stays_within_the_host_is_touched() {
+        let new = || socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        let (near, far) = (new(), new());
+        let before = sockopt::tcp_congestion(&far).unwrap();
+        tune_before_connect(&near, Ipv4Addr::LOCALHOST.into());
+        tune_before_connect(&far, Ipv4Addr::new(192, 0, 2, 1).into());
+        assert!(is_plain(&near));
+        assert_eq!(sockopt::tcp_congestion(&far).unwrap(), before);
+        tune_listener(&far);
+        assert_eq!(sockopt::tcp_congestion(&far).unwrap(), before);
     }
 }

@@ -58,6 +58,7 @@ pub(super) fn run(listener: TcpListener, path: &Path, piece_bytes: u32, way: Way
     let piece_bytes = usize::try_from(piece_bytes)?;
     let bulk = Bulk { way, file, file_bytes, piece_bytes, request_bytes, reply };
     let poll = epoll::create(CreateFlags::CLOEXEC)?;
+    ring::tune_listener(&listener);
     ioctl_fionbio(&listener, true)?;
     epoll::add(&poll, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
     let mut peers: Vec<Option<Peer>> = Vec::new();
