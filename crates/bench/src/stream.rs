@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use wire::InodeNo;
 
 pub(crate) const NAME: &str = "stream";
-const SHAPES: [(u32, u32); 5] = [(1, 2), (4, 2), (16, 2), (64, 2), (256, 2)];
+const SHAPES: [(u32, u32); 5] = [(1, 1), (4, 1), (16, 1), (64, 1), (256, 1)];
 /// Files that clients share out among themselves.
 const FILE_COUNT: u32 = 32;
 const FILE_BYTES: u64 = 8 << 20;

@@ -29,7 +29,7 @@ use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use wire::{Breach, Lengths};
+use wire::{Breach, Crc32c, Lengths};
 
 /// Bits of a [`ConnId`] that are the slot's index.
 const INDEX_BITS: u32 = 20;
@@ -49,11 +49,12 @@ enum State {
 }
 
 /// A bulk on its way in; its frame waits at the front of the inbox.
-#[derive(Clone, Copy)]
 struct Incoming {
     buf: BufId,
     lengths: Lengths,
     received_bytes: usize,
+    /// Of what was received.
+    sum: Crc32c,
 }
 
 struct Conn {
@@ -451,13 +452,17 @@ impl Conns {
         if conn.starved || matches!(conn.state, State::Dead) {
             return;
         }
+        if !self.receive_bulk(index, tools) {
+            return;
+        }
+        let discard = self.sink.is_some();
+        let conn = self.conn(index);
         let socket = conn.raw();
         let op = match conn.incoming {
-            Some(Incoming { buf, lengths, received_bytes }) => {
+            Some(Incoming { buf, lengths, received_bytes, .. }) => {
                 let rest_bytes = lengths.bulk_bytes as usize - received_bytes;
                 let at = tools.pool.at(buf, received_bytes, rest_bytes);
                 let room_bytes = u32_of(rest_bytes);
-                let discard = self.sink.is_some();
                 // The kernel (6.18) waits for too much if it shall both wait and discard.
                 Op::Recv { socket, at, room_bytes, whole: !discard, discard }
             }

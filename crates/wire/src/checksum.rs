@@ -4,10 +4,47 @@
 //! which `ring` switches on, they are used where it has them; without, a table. The sums are the
 //! same.
 
+use core::fmt;
+
 /// CRC-32C of `bytes`.
 #[must_use]
 pub fn crc32c(bytes: &[u8]) -> u32 {
     sum::one(bytes)
+}
+
+/// CRC-32C of bytes that come piece by piece.
+#[derive(Clone)]
+pub struct Crc32c(sum::Running);
+
+impl Crc32c {
+    /// Of nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self(sum::start())
+    }
+
+    /// Of these bytes behind those before.
+    pub fn update(&mut self, bytes: &[u8]) {
+        sum::update(&mut self.0, bytes);
+    }
+
+    /// The sum of all so far.
+    #[must_use]
+    pub fn sum(&self) -> u32 {
+        sum::of(&self.0)
+    }
+}
+
+impl fmt::Debug for Crc32c {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Crc32c({:#010x})", self.sum())
+    }
+}
+
+impl Default for Crc32c {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 /// CRC-32C of `first` with `second` right behind it.
@@ -24,10 +61,24 @@ mod sum {
     }
 
     pub(super) fn two(first: &[u8], second: &[u8]) -> u32 {
-        let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
-        digest.update(first);
-        digest.update(second);
-        u32::try_from(digest.finalize()).expect("a checksum of 32 bits has no more")
+        let mut running = start();
+        update(&mut running, first);
+        update(&mut running, second);
+        of(&running)
+    }
+
+    pub(super) type Running = Digest;
+
+    pub(super) fn start() -> Running {
+        Digest::new(CrcAlgorithm::Crc32Iscsi)
+    }
+
+    pub(super) fn update(running: &mut Running, bytes: &[u8]) {
+        running.update(bytes);
+    }
+
+    pub(super) fn of(running: &Running) -> u32 {
+        u32::try_from(running.finalize()).expect("a checksum of 32 bits has no more")
     }
 }
 
@@ -42,9 +93,23 @@ mod sum {
     }
 
     pub(super) fn two(first: &[u8], second: &[u8]) -> u32 {
-        let mut digest = CRC32C.digest();
-        digest.update(first);
-        digest.update(second);
-        digest.finalize()
+        let mut running = start();
+        update(&mut running, first);
+        update(&mut running, second);
+        of(&running)
+    }
+
+    pub(super) type Running = crc::Digest<'static, u32, Table<16>>;
+
+    pub(super) const fn start() -> Running {
+        CRC32C.digest()
+    }
+
+    pub(super) fn update(running: &mut Running, bytes: &[u8]) {
+        running.update(bytes);
+    }
+
+    pub(super) fn of(running: &Running) -> u32 {
+        running.clone().finalize()
     }
 }

@@ -1,6 +1,6 @@
 //! The checksum, against a bit by bit one, at every length that takes another way through it.
 
-use wire::crc32c;
+use wire::{Crc32c, crc32c};
 
 /// The polynomial of Castagnoli, bit by bit.
 fn slow(bytes: &[u8]) -> u32 {
@@ -35,4 +35,17 @@ fn every_short_length_and_start_is_as_bit_by_bit() {
 fn a_megabyte_is_as_bit_by_bit() {
     let all = bytes((1 << 20) + 13);
     assert_eq!(crc32c(&all), slow(&all));
+}
+
+#[test]
+fn pieces_sum_up_to_the_whole() {
+    let all = bytes(100_000);
+    for piece_bytes in [1, 63, 4096, 65_536] {
+        let mut sum = Crc32c::new();
+        assert_eq!(sum.sum(), crc32c(b""));
+        for piece in all.chunks(piece_bytes) {
+            sum.update(piece);
+        }
+        assert_eq!(sum.sum(), crc32c(&all), "in pieces of {piece_bytes}");
+    }
 }

@@ -3,29 +3,95 @@
 //! A bulk is received straight into its buffer, behind what had already come with its head.
 //! Invariant: what the brain gets is whole and its bulk's checksum fits.
 
-use super::{Conns, Incoming, State};
+use super::{Conn, Conns, Incoming, State};
 use crate::framing::Cut;
+use crate::number::{errno_of, u64_of};
 use crate::tools::Tools;
 use door::{BufId, Bulk, CloseReason, Event};
-use wire::{Breach, Lengths};
+use rustix::net::{RecvFlags, recv};
+use wire::{Breach, Crc32c, Lengths};
+
+/// What is still to come of a bulk must be so much to be worth calls of its own.
+const OWN_BYTES_MIN: usize = 64 * 1024;
+/// Received and summed at a time; it stays in a second-level cache.
+const PIECE_BYTES_MAX: usize = 256 * 1024;
+/// What one connection may bring in a turn before the others have theirs.
+const TURN_BYTES_MAX: usize = 1 << 20;
 
 impl Conns {
     pub(super) fn received(&mut self, index: u32, received_bytes: usize, tools: &mut Tools) {
         let conn = self.conn(index);
-        match &mut conn.incoming {
-            Some(incoming) => {
-                incoming.received_bytes += received_bytes;
-                let whole = incoming.received_bytes == incoming.lengths.bulk_bytes as usize;
-                if whole {
-                    let Incoming { buf, lengths, .. } = *incoming;
-                    conn.incoming = None;
-                    self.deliver(index, lengths, Some(buf), tools);
-                }
-            }
+        match conn.incoming {
+            Some(_) => self.bulk_arrived(index, received_bytes, tools),
             None => conn.inbox.arrived(received_bytes),
         }
         self.cut(index, tools);
         self.touch(index);
+    }
+
+    /// More of a bulk is in its buffer. It is summed at once, while it is in the processor's cache.
+    fn bulk_arrived(&mut self, index: u32, arrived_bytes: usize, tools: &mut Tools) {
+        let sums = self.sink.is_none();
+        let Some(incoming) = &mut self.conn(index).incoming else { return };
+        if sums && incoming.lengths.bulk_crc32c.is_some() {
+            let Incoming { buf, received_bytes, .. } = *incoming;
+            incoming.sum.update(tools.pool.bytes(buf, received_bytes, arrived_bytes));
+        }
+        incoming.received_bytes += arrived_bytes;
+        if incoming.received_bytes == incoming.lengths.bulk_bytes as usize
+            && let Some(whole) = self.conn(index).incoming.take()
+        {
+            self.deliver(index, whole.lengths, Some((whole.buf, whole.sum.sum())), tools);
+        }
+    }
+
+    /// Receives what has arrived of a large bulk already by calls of the lane's own: piece by piece,
+    /// so that each is summed before the next one displaces it from the cache. Returns whether the
+    /// ring shall receive what comes.
+    pub(super) fn receive_bulk(&mut self, index: u32, tools: &mut Tools) -> bool {
+        let mut left_bytes = TURN_BYTES_MAX;
+        while let Some(Incoming { buf, lengths, received_bytes, .. }) = self.conn(index).incoming {
+            let rest_bytes = lengths.bulk_bytes as usize - received_bytes;
+            if self.sink.is_some() || rest_bytes < OWN_BYTES_MIN {
+                return true;
+            }
+            if left_bytes == 0 {
+                self.touch(index);
+                return false;
+            }
+            let piece_bytes = rest_bytes.min(PIECE_BYTES_MAX).min(left_bytes);
+            let piece = tools.pool.bytes_mut(buf, received_bytes, piece_bytes);
+            let Some(socket) = &self.conn(index).socket else { return false };
+            tools.counters.syscall_count += 1;
+            tools.counters.recv_count += 1;
+            let mut short = false;
+            match recv(socket, piece, RecvFlags::DONTWAIT) {
+                Ok((_, 0)) => {
+                    self.fail(index, CloseReason::Ended, tools);
+                    return false;
+                }
+                Ok((_, arrived_bytes)) => {
+                    left_bytes -= arrived_bytes;
+                    short = arrived_bytes < piece_bytes;
+                    tools.counters.in_bytes += u64_of(arrived_bytes);
+                    self.bulk_arrived(index, arrived_bytes, tools);
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) => return true,
+                Err(errno) => {
+                    self.fail(index, CloseReason::Failed(errno_of(errno)), tools);
+                    return false;
+                }
+            }
+            if !matches!(self.slots[index as usize], Some(Conn { state: State::Open, .. })) {
+                return false;
+            }
+            if short {
+                // That was all; the ring waits for all the rest together.
+                return true;
+            }
+        }
+        true
     }
 
     /// Delivers what is whole; begins to receive the bulk of what is not.
@@ -55,32 +121,33 @@ impl Conns {
                 self.starved.push_back(index);
                 return;
             };
-            let received_bytes = if self.sink.is_some() {
+            let there_bytes = if self.sink.is_some() {
                 conn.inbox.drop_behind(lengths.frame_bytes, bulk_bytes)
             } else {
                 let to = tools.pool.bytes_mut(buf, 0, bulk_bytes);
                 conn.inbox.take_behind(lengths.frame_bytes, to)
             };
-            if received_bytes < bulk_bytes {
-                conn.incoming = Some(Incoming { buf, lengths, received_bytes });
-                return;
-            }
-            self.deliver(index, lengths, Some(buf), tools);
+            let (sum, received_bytes) = (Crc32c::new(), 0);
+            conn.incoming = Some(Incoming { buf, lengths, received_bytes, sum });
+            self.bulk_arrived(index, there_bytes, tools);
         }
     }
 
-    fn deliver(&mut self, index: u32, lengths: Lengths, buf: Option<BufId>, tools: &mut Tools) {
-        let mut buf = buf;
-        if let Some(sink) = buf.take_if(|_| self.sink.is_some()) {
+    fn deliver(
+        &mut self,
+        index: u32,
+        lengths: Lengths,
+        mut summed: Option<(BufId, u32)>,
+        tools: &mut Tools,
+    ) {
+        if let Some((sink, _)) = summed.take_if(|_| self.sink.is_some()) {
             tools.pool.release(sink);
         }
         let conn = self.conn(index);
-        let bulk = buf.map(|buf| {
-            let bulk_bytes = lengths.bulk_bytes;
+        let bulk = summed.map(|(buf, sum)| {
             // A reply whose bulk never was in the server's memory has no checksum.
-            let sum = |_| wire::crc32c(tools.pool.bytes(buf, 0, bulk_bytes as usize));
-            let crc32c = lengths.bulk_crc32c.map(sum);
-            Bulk { buf, start: 0, bulk_bytes, crc32c }
+            let crc32c = lengths.bulk_crc32c.map(|_| sum);
+            Bulk { buf, start: 0, bulk_bytes: lengths.bulk_bytes, crc32c }
         });
         if let Some(bulk) = bulk.filter(|bulk| bulk.crc32c != lengths.bulk_crc32c) {
             tools.pool.release(bulk.buf);
