@@ -28,6 +28,13 @@ pub(crate) struct Arrived {
     pub(crate) bulk: Option<Bulk>,
 }
 
+/// Whether a request is answered while it is looked at: it is never outstanding.
+fn is_answered_at_once(request: &Request) -> bool {
+    let waits = matches!(request.op, Op::Statfs | Op::Stats);
+    let row = request.op.row();
+    row.retry == Retry::Repeat && row.route != Route::Data && !waits
+}
+
 impl Lane {
     /// A frame of a proven connection: it must be a request.
     pub(crate) fn on_request(
@@ -65,7 +72,7 @@ impl Lane {
         let Some(Conn::Open(open)) = self.conns.get_mut(&conn) else { return Ok(false) };
         let bulk_bytes = bulk.map_or(0, |bulk| bulk.bulk_bytes);
         open.check(&request, bulk_bytes, (&self.config.limits, &self.config.map))?;
-        open.outstanding_count += 1;
+        open.outstanding_count += u16::from(!is_answered_at_once(&request));
         let arrived = Arrived { conn, open: *open, request, frame, bulk };
         let row = request.op.row();
         if row.route == Route::Lane {
@@ -73,7 +80,11 @@ impl Lane {
         }
         if self.config.map.lane(request.shard) != self.config.lane {
             let said = Said::plain(Status::WrongLane, &[]);
-            self.send(turn, conn, &Asked::from(&request), &said);
+            if is_answered_at_once(&request) {
+                self.say_reply(turn, conn, &Asked::from(&request), &said);
+            } else {
+                self.send(turn, conn, &Asked::from(&request), &said);
+            }
             return Ok(false);
         }
         match row.retry {
@@ -92,7 +103,7 @@ impl Lane {
             turn.act(Action::Usage { ticket: Ticket(crate::lane::USAGE_TICKET | number) });
         } else {
             let said = Said::plain(Status::Ok, &[]);
-            self.send(turn, arrived.conn, &Asked::from(&arrived.request), &said);
+            self.say_reply(turn, arrived.conn, &Asked::from(&arrived.request), &said);
         }
         Ok(())
     }
@@ -109,7 +120,7 @@ impl Lane {
         let effect = self.execute(turn, arrived)?;
         let body = core::mem::take(&mut self.reply);
         let said = Said::plain(effect.status, &body);
-        self.send(turn, arrived.conn, &Asked::from(request), &said);
+        self.say_reply(turn, arrived.conn, &Asked::from(request), &said);
         self.reply = body;
         Ok(false)
     }

@@ -59,9 +59,19 @@ impl Lane {
         asked: &Asked,
         said: &Said<'_>,
     ) {
-        if !self.settled(conn) {
-            return;
+        if self.settled(conn) {
+            self.say_reply(turn, conn, asked, said);
         }
+    }
+
+    /// Sends a reply to a request that was never outstanding.
+    pub(crate) fn say_reply(
+        &mut self,
+        turn: &mut Turn<'_>,
+        conn: ConnId,
+        asked: &Asked,
+        said: &Said<'_>,
+    ) {
         self.stats.request_count += 1;
         let lane_hint = if said.status == Status::WrongLane {
             self.config.map.lane(asked.shard)

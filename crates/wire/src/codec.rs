@@ -32,6 +32,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// [`Breach::Malformed`] when fewer are left.
+    #[inline]
     pub fn take(&mut self, count: usize) -> Result<&'a [u8], Flaw> {
         let (head, rest) =
             self.rest.split_at_checked(count).ok_or(Flaw::Breach(Breach::Malformed))?;
@@ -43,6 +44,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// [`Breach::Malformed`] when fewer are left.
+    #[inline]
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Flaw> {
         let (head, rest) =
             self.rest.split_first_chunk::<N>().ok_or(Flaw::Breach(Breach::Malformed))?;
@@ -54,6 +56,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// As the field's type says.
+    #[inline]
     pub fn read<T: Wire<'a>>(&mut self) -> Result<T, Flaw> {
         T::decode(self)
     }
@@ -81,16 +84,19 @@ pub struct Writer<'v> {
 
 impl<'v> Writer<'v> {
     /// A writer that appends to `out`.
+    #[inline]
     pub const fn new(out: &'v mut Vec<u8>) -> Self {
         Self { out }
     }
 
     /// Appends bytes as they are.
+    #[inline]
     pub fn put(&mut self, bytes: &[u8]) {
         self.out.extend_from_slice(bytes);
     }
 
     /// Appends one field.
+    #[inline]
     pub fn write<'a, T: Wire<'a>>(&mut self, field: &T) {
         field.encode(self);
     }
@@ -128,9 +134,11 @@ pub trait Wire<'a>: Sized {
 macro_rules! integers {
     ($($int:ty),*) => {$(
         impl Wire<'_> for $int {
+            #[inline]
             fn encode(&self, to: &mut Writer<'_>) {
                 to.put(&self.to_le_bytes());
             }
+            #[inline]
             fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
                 Ok(Self::from_le_bytes(from.array()?))
             }
@@ -142,9 +150,11 @@ integers!(u8, u16, u32, u64, i64);
 macro_rules! newtypes {
     ($($name:ident($inner:ty)),*) => {$(
         impl<'a> Wire<'a> for $name {
+            #[inline]
             fn encode(&self, to: &mut Writer<'_>) {
                 self.0.encode(to);
             }
+            #[inline]
             fn decode(from: &mut Reader<'a>) -> Result<Self, Flaw> {
                 <$inner>::decode(from).map(Self)
             }

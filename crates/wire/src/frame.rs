@@ -31,6 +31,7 @@ use crate::checksum::{crc32c, crc32c_of_two};
 use crate::codec::{Flaw, Reader, Wire, Writer};
 use crate::{Breach, LaneId, Op, SessionId, ShardId, Status, Transno, Xid};
 use alloc::vec::Vec;
+use core::ops::Range;
 
 /// Bytes of every frame's head.
 pub const HEAD_BYTES: usize = 96;
@@ -44,6 +45,8 @@ pub const BULK_BYTES_MAX: u32 = 1 << 20;
 const MAGIC: [u8; 4] = *b"LNFS";
 const VERSION: u8 = 1;
 const HEAD_CRC_OFFSET: usize = 16;
+/// Most frames without their bulk are smaller.
+const SMALL_FRAME_BYTES: usize = 256;
 
 /// Bits of [`Request::flags`].
 pub mod request_flag {
@@ -251,7 +254,7 @@ impl Head {
             return Err(Breach::Malformed);
         }
         let found = u32::from_le_bytes([head[16], head[17], head[18], head[19]]);
-        if found != head_crc32c(head, body) {
+        if found != frame_crc32c(frame) {
             return Err(Breach::Checksum);
         }
         let decoded = match lengths.kind {
@@ -323,6 +326,7 @@ impl Head {
         body: impl FnOnce(&mut Writer<'_>),
     ) {
         let start = out.len();
+        out.reserve(SMALL_FRAME_BYTES);
         let (bulk_bytes, bulk_crc32c) = bulk.unwrap_or((0, Some(0)));
         let unchecked = bulk_bytes > 0 && bulk_crc32c.is_none();
         assert!(!unchecked || matches!(self, Self::Reply(_)), "only a reply's bulk is unchecked");
@@ -366,11 +370,16 @@ fn seal(frame: &mut [u8]) {
     frame[HEAD_CRC_OFFSET..HEAD_CRC_OFFSET + 4].copy_from_slice(&crc.to_le_bytes());
 }
 
-fn head_crc32c(head: &[u8; HEAD_BYTES], body: &[u8]) -> u32 {
+/// The sum over a frame with its own field as 0.
+fn frame_crc32c(frame: &[u8]) -> u32 {
+    const FIELD: Range<usize> = HEAD_CRC_OFFSET..HEAD_CRC_OFFSET + 4;
     // A copy: every piece that is summed by itself costs as much as 200 bytes at once.
-    let mut head = *head;
-    head[HEAD_CRC_OFFSET..HEAD_CRC_OFFSET + 4].fill(0);
-    crc32c_of_two(&head, body)
+    let mut copy = [0; SMALL_FRAME_BYTES];
+    let (first, rest) = frame.split_at(frame.len().min(SMALL_FRAME_BYTES));
+    let first_copy = &mut copy[..first.len()];
+    first_copy.copy_from_slice(first);
+    first_copy[FIELD].fill(0);
+    crc32c_of_two(first_copy, rest)
 }
 
 fn op_of(head: &[u8; HEAD_BYTES]) -> Result<Op, Flaw> {
