@@ -20,10 +20,10 @@ pub(crate) struct Waiting {
 
 /// A request with all that belongs to it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Arrived {
+pub(crate) struct Arrived<'a> {
     pub(crate) conn: ConnId,
     pub(crate) open: Open,
-    pub(crate) request: Request,
+    pub(crate) request: &'a Request,
     pub(crate) frame: Span,
     pub(crate) bulk: Option<Bulk>,
 }
@@ -73,7 +73,7 @@ impl Lane {
         let bulk_bytes = bulk.map_or(0, |bulk| bulk.bulk_bytes);
         open.check(&request, bulk_bytes, (&self.config.limits, &self.config.map))?;
         open.outstanding_count += u16::from(!is_answered_at_once(&request));
-        let arrived = Arrived { conn, open: *open, request, frame, bulk };
+        let arrived = Arrived { conn, open: *open, request: &request, frame, bulk };
         let row = request.op.row();
         if row.route == Route::Lane {
             return self.about_lane(turn, &arrived).map(|()| false);
@@ -94,7 +94,7 @@ impl Lane {
     }
 
     /// Asked of the lane itself.
-    fn about_lane(&mut self, turn: &mut Turn<'_>, arrived: &Arrived) -> Result<(), Breach> {
+    fn about_lane(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>) -> Result<(), Breach> {
         if turn.arena.get(arrived.frame).len() != HEAD_BYTES {
             return Err(Breach::Malformed);
         }
@@ -103,14 +103,14 @@ impl Lane {
             turn.act(Action::Usage { ticket: Ticket(crate::lane::USAGE_TICKET | number) });
         } else {
             let said = Said::plain(Status::Ok, &[]);
-            self.say_reply(turn, arrived.conn, &Asked::from(&arrived.request), &said);
+            self.say_reply(turn, arrived.conn, &Asked::from(arrived.request), &said);
         }
         Ok(())
     }
 
     /// Changes nothing: answered as it comes.
-    fn repeat(&mut self, turn: &mut Turn<'_>, arrived: &Arrived) -> Result<bool, Breach> {
-        let request = &arrived.request;
+    fn repeat(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>) -> Result<bool, Breach> {
+        let request = arrived.request;
         if request.op == Op::Statfs {
             return self.ask_space(turn, arrived).map(|()| false);
         }
@@ -126,8 +126,8 @@ impl Lane {
     }
 
     /// Executes at a metadata shard; reply body and changes lie in the scratch vectors.
-    fn execute(&mut self, turn: &Turn<'_>, arrived: &Arrived) -> Result<meta::Effect, Breach> {
-        let request = &arrived.request;
+    fn execute(&mut self, turn: &Turn<'_>, arrived: &Arrived<'_>) -> Result<meta::Effect, Breach> {
+        let request = arrived.request;
         let body = &turn.arena.get(arrived.frame)[HEAD_BYTES..];
         let ask = meta::Ask {
             op: request.op,
@@ -143,8 +143,8 @@ impl Lane {
     }
 
     /// Takes effect once.
-    fn once(&mut self, turn: &mut Turn<'_>, arrived: &Arrived) -> Result<bool, Breach> {
-        let request = &arrived.request;
+    fn once(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>) -> Result<bool, Breach> {
+        let request = arrived.request;
         if let Some(session) = self.sessions.get_mut(&request.session) {
             session.heard = true;
         }
@@ -199,7 +199,7 @@ impl Lane {
     /// Nothing durable was changed: answered at once, remembered in memory only. A resend after a
     /// crash executes again, which is right because nothing happened.
     fn done(&mut self, turn: &mut Turn<'_>, arrived: &Arrived, status: Status) {
-        let request = &arrived.request;
+        let request = arrived.request;
         let body = core::mem::take(&mut self.reply);
         let slot =
             self.slots.entry((request.shard, request.session)).or_default().slot(request.slot);
@@ -214,7 +214,7 @@ impl Lane {
 
     /// Something was changed: recorded, and answered when the record is durable.
     fn hold(&mut self, arrived: &Arrived, effect: &meta::Effect) {
-        let Request { shard, session, slot: number, xid, op, trace_id, .. } = arrived.request;
+        let Request { shard, session, slot: number, xid, op, trace_id, .. } = *arrived.request;
         let (status, transno) = (effect.status, effect.transno);
         let done = Done { status, transno, body: self.reply.clone() };
         let changes = core::mem::take(&mut self.changes);
@@ -228,12 +228,12 @@ impl Lane {
     }
 
     /// Hands a request to the data shards, which own its bulk from here on.
-    fn ask_data(&mut self, turn: &mut Turn<'_>, arrived: &Arrived) -> Result<(), Breach> {
+    fn ask_data(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>) -> Result<(), Breach> {
         let token = self.wait(arrived);
         let mut body = core::mem::take(&mut self.body);
         body.clear();
         body.extend_from_slice(&turn.arena.get(arrived.frame)[HEAD_BYTES..]);
-        let Request { op, shard, .. } = arrived.request;
+        let Request { op, shard, .. } = *arrived.request;
         let ask = data::Ask { token, op, shard, body: &body, bulk: arrived.bulk };
         let asked = self.data.ask(turn, &ask);
         self.body = body;
@@ -247,8 +247,8 @@ impl Lane {
     }
 
     /// A request that was no request after all leaves its slot as if it had never come.
-    fn unrun(&mut self, arrived: &Arrived) {
-        let request = &arrived.request;
+    fn unrun(&mut self, arrived: &Arrived<'_>) {
+        let request = arrived.request;
         if request.slot > 0
             && let Some(table) = self.slots.get_mut(&(request.shard, request.session))
         {
@@ -258,7 +258,7 @@ impl Lane {
         }
     }
 
-    fn ask_space(&mut self, turn: &mut Turn<'_>, arrived: &Arrived) -> Result<(), Breach> {
+    fn ask_space(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>) -> Result<(), Breach> {
         let body = &turn.arena.get(arrived.frame)[HEAD_BYTES..];
         match wire::Statfs::decode_all(body) {
             Ok(_) => {}
@@ -270,9 +270,9 @@ impl Lane {
         Ok(())
     }
 
-    fn wait(&mut self, arrived: &Arrived) -> Token {
+    fn wait(&mut self, arrived: &Arrived<'_>) -> Token {
         self.token_count += 1;
-        let waiting = Waiting { conn: arrived.conn, asked: Asked::from(&arrived.request) };
+        let waiting = Waiting { conn: arrived.conn, asked: Asked::from(arrived.request) };
         self.pending.insert(self.token_count, waiting);
         Token(self.token_count)
     }
