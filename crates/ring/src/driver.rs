@@ -28,13 +28,14 @@ pub(crate) enum Kind {
     Connect,
     LogWrite,
     LogReserve,
+    LogZero,
     Job,
     KernelReadable,
     KernelEntry,
 }
 
 impl Kind {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 13] = [
         Self::Cancel,
         Self::Accept,
         Self::Wake,
@@ -44,6 +45,7 @@ impl Kind {
         Self::Connect,
         Self::LogWrite,
         Self::LogReserve,
+        Self::LogZero,
         Self::Job,
         Self::KernelReadable,
         Self::KernelEntry,

@@ -1,7 +1,16 @@
 //! The lane's log file: batches become durable in order, space is reserved ahead.
 //!
 //! What is in a batch is the brain's. Invariants: one batch is in flight at a time; after a failed
-//! write nothing is written any more; space behind the end is zeros, up to the reserve.
+//! write nothing is written any more; space behind the end is zeros, up to the reserve; zeros and a
+//! batch are never written to the same place at a time.
+//!
+//! ```text
+//!            end      zeroed                       reserved
+//! │ batches ──┤ zeros ──┤ reserved, not written yet ──┤
+//! ```
+//! A batch that lands on zeros on the medium costs one write and one flush. On space that is only
+//! reserved, the file system has to note in its journal that it was written, which is a second
+//! flush; so zeros are written ahead, in the background.
 
 use crate::config::{FaultPoint, LogFile};
 use crate::driver::{Kind, Op, Token};
@@ -14,6 +23,11 @@ use std::os::fd::AsRawFd;
 const RESERVE_RETRY_MS: u64 = 1000;
 /// Less than this is not asked for.
 const RESERVE_BYTES_MIN: u64 = 256 * 1024;
+/// How far ahead of the end zeros are written.
+const ZERO_AHEAD_BYTES: u64 = 2 << 20;
+/// Zeros written at a time.
+const ZERO_BYTES: usize = 256 * 1024;
+static ZEROS: [u8; ZERO_BYTES] = [0; ZERO_BYTES];
 const IO: Errno = Errno(5);
 
 /// A lane's log.
@@ -23,6 +37,9 @@ pub(crate) struct Log {
     end_offset: u64,
     /// Up to here the medium has space for sure.
     reserved_offset: u64,
+    /// Up to here zeros were written, or batches.
+    zeroed_offset: u64,
+    zeroing: Zeroing,
     appending: Option<Appending>,
     /// Reused by every batch.
     batch: Vec<u8>,
@@ -32,10 +49,22 @@ pub(crate) struct Log {
     broken: Option<Errno>,
 }
 
+/// Whether zeros are on their way.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Zeroing {
+    Idle,
+    /// So many, from [`Log::zeroed_offset`] on.
+    Writing { zero_bytes: u32 },
+    /// It failed once, which the next batch will find out by itself.
+    Given,
+}
+
 #[derive(Clone, Copy)]
 struct Appending {
     ticket: Ticket,
     written_bytes: usize,
+    /// It waits until zeros that it would meet are written.
+    held_up: bool,
 }
 
 impl Log {
@@ -46,6 +75,8 @@ impl Log {
             config,
             end_offset: start_offset,
             reserved_offset: start_offset,
+            zeroed_offset: start_offset,
+            zeroing: Zeroing::Idle,
             appending: None,
             batch: Vec::new(),
             reserving_bytes: None,
@@ -73,13 +104,19 @@ impl Log {
         }
         self.batch.clear();
         self.batch.extend_from_slice(batch);
-        self.appending = Some(Appending { ticket, written_bytes: 0 });
+        self.appending = Some(Appending { ticket, written_bytes: 0, held_up: false });
         None
     }
 
     /// Queues what is left of the batch in flight.
     pub(crate) fn write(&mut self, tools: &mut Tools) {
-        let Some(Appending { written_bytes, .. }) = self.appending else { return };
+        let meets_zeros = self.meets_zeros();
+        let Some(Appending { written_bytes, held_up, .. }) = &mut self.appending else { return };
+        *held_up = meets_zeros;
+        if meets_zeros {
+            return;
+        }
+        let written_bytes = *written_bytes;
         let rest = &self.batch[written_bytes..];
         let op = Op::WriteDurable {
             file: self.config.file.as_raw_fd(),
@@ -102,6 +139,8 @@ impl Log {
                     self.appending = None;
                     self.end_offset += u64_of(self.batch.len());
                     self.reserved_offset = self.reserved_offset.max(self.end_offset);
+                    self.zeroed_offset = self.zeroed_offset.max(self.end_offset);
+                    self.zero_ahead(tools);
                     tools.events.push(Event::Logged { ticket, result: Ok(self.room()) });
                     self.reserve_ahead(tools);
                     return;
@@ -117,6 +156,56 @@ impl Log {
         self.appending = None;
         self.broken = Some(errno);
         tools.events.push(Event::Logged { ticket, result: Err(errno) });
+    }
+
+    /// Where the batch in flight ends, or the last one did.
+    fn batch_end_offset(&self) -> u64 {
+        let batch_bytes = if self.appending.is_some() { self.batch.len() } else { 0 };
+        self.end_offset + u64_of(batch_bytes)
+    }
+
+    fn meets_zeros(&self) -> bool {
+        let zeroing = matches!(self.zeroing, Zeroing::Writing { .. });
+        zeroing && self.batch_end_offset() > self.zeroed_offset
+    }
+
+    /// Writes the next zeros, if it is time.
+    fn zero_ahead(&mut self, tools: &mut Tools) {
+        if self.zeroing != Zeroing::Idle || self.broken.is_some() {
+            return;
+        }
+        self.zeroed_offset = self.zeroed_offset.max(self.batch_end_offset());
+        let wanted_offset = self.reserved_offset.min(self.end_offset + ZERO_AHEAD_BYTES);
+        let zero_bytes = u32_of(ZERO_BYTES);
+        if wanted_offset.saturating_sub(self.zeroed_offset) < u64::from(zero_bytes) {
+            return;
+        }
+        self.zeroing = Zeroing::Writing { zero_bytes };
+        let op = Op::WriteDurable {
+            file: self.config.file.as_raw_fd(),
+            at: ZEROS.as_ptr(),
+            write_bytes: zero_bytes,
+            offset: self.zeroed_offset,
+        };
+        let token = Token::new(Kind::LogZero, 0);
+        // SAFETY: the zeros are static; the file lives as long as the log.
+        unsafe { tools.queue_or_fail(FaultPoint::LogReserve, token, op) };
+    }
+
+    /// The kernel has written zeros, or could not.
+    pub(crate) fn on_zero(&mut self, result: Result<u32, Errno>, tools: &mut Tools) {
+        let Zeroing::Writing { zero_bytes } = self.zeroing else { return };
+        self.zeroing = match result {
+            Ok(written_bytes) if written_bytes == zero_bytes => {
+                self.zeroed_offset += u64::from(zero_bytes);
+                Zeroing::Idle
+            }
+            Ok(_) | Err(_) => Zeroing::Given,
+        };
+        if self.appending.is_some_and(|appending| appending.held_up) {
+            self.write(tools);
+        }
+        self.zero_ahead(tools);
     }
 
     /// Asks for more space when less than half is left, after a refusal not at once.
@@ -155,6 +244,7 @@ impl Log {
             Ok(_) => {
                 self.refused_at = None;
                 self.reserved_offset += reserve_bytes;
+                self.zero_ahead(tools);
             }
             // Less may still be there.
             Err(_) if reserve_bytes / 2 >= RESERVE_BYTES_MIN => {

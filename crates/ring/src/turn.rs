@@ -388,6 +388,7 @@ impl Parts {
             Kind::Wake => self.knock.armed = false,
             Kind::LogWrite => present(&mut self.log).on_write(result, tools),
             Kind::LogReserve => present(&mut self.log).on_reserve(result, tools),
+            Kind::LogZero => present(&mut self.log).on_zero(result, tools),
             Kind::Job => present(&mut self.objects).on_job(index, result, tools),
             Kind::KernelReadable => present(&mut self.kernel).on_readable(),
             Kind::KernelEntry => {
