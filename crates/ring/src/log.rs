@@ -92,6 +92,11 @@ impl Log {
         log
     }
 
+    /// Whether a batch is in flight.
+    pub(crate) const fn is_appending(&self) -> bool {
+        self.appending.is_some()
+    }
+
     const fn room(&self) -> LogRoom {
         LogRoom { room_bytes: self.reserved_offset.saturating_sub(self.end_offset) }
     }

@@ -177,6 +177,11 @@ impl Objects {
         !self.starved.is_empty()
     }
 
+    /// Whether something is being done to an object.
+    pub(crate) const fn is_busy(&self) -> bool {
+        self.idle_jobs.len() < self.jobs.len()
+    }
+
     /// Lets jobs that waited for a buffer try again.
     pub(crate) fn feed(&mut self, tools: &mut Tools) {
         for _ in 0..self.starved.len() {

@@ -317,8 +317,15 @@ impl Parts {
         entered
     }
 
-    /// Looks out for what may come soon, before a sleep. Returns how long may be slept then.
+    /// Looks out for what may come soon, before a sleep. Returns how long may be slept then. While
+    /// the medium is at work the lane sleeps: what it waits for is done by threads of the kernel's
+    /// that may need this very core.
     fn look_out(&mut self, wait: Wait) -> io::Result<Wait> {
+        let flushing = self.log.as_ref().is_some_and(Log::is_appending);
+        let moving = self.objects.as_ref().is_some_and(Objects::is_busy);
+        if flushing || moving {
+            return Ok(wait);
+        }
         let Some(Patience { round_count, rest }) = self.spin.before(wait) else { return Ok(wait) };
         let Self { tools: Tools { driver, counters, .. }, post, .. } = self;
         // Others begin with it meanwhile.
