@@ -36,14 +36,12 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
         let parents = make_dirs(&server, dirs, parent_count)?;
         let mut race = Race::new(home);
         for shape in &shapes {
-            let (client_count, depth) = *shape;
-            let text = dirs.text();
-            let name = |who: &str| Row::new(NAME, format!("{who} {text} {client_count}x{depth}"));
+            let name = |who: &str| Row::new(NAME, format!("{who} {}", dirs.text()));
             let inode = parents[0];
             let limit =
                 race.enter(&server, name("getattr"), *shape, |_| Ok(Work::Getattr { inode }))?;
             let ours = race.enter(&server, name("create"), *shape, |_| Ok(create(&parents)))?;
-            race.hold(ours, limit, Compare::ops(client_count));
+            race.hold(ours, limit, Compare::ops(shape.0));
         }
         let mut raced = race.run(&Progress::new(NAME))?;
         refuse_hops(&raced)?;

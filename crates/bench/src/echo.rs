@@ -25,12 +25,10 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
     let bare = home.start_limit(&Limit::Bare)?;
     let echo = home.start_limit(&Limit::Echo)?;
     let mut race = Race::new(home);
-    for (client_count, depth) in options.shapes(&SHAPES) {
-        let shape = (client_count, depth);
-        let name = |who: &str| Row::new(NAME, format!("{who} {client_count}x{depth}"));
-        let limit = race.enter(&bare, name("bare"), shape, |_| Ok(GETATTR))?;
-        let ours = race.enter(&echo, name("lane"), shape, |_| Ok(GETATTR))?;
-        race.hold(ours, limit, Compare::ops(client_count));
+    for shape in options.shapes(&SHAPES) {
+        let limit = race.enter(&bare, Row::new(NAME, "bare"), shape, |_| Ok(GETATTR))?;
+        let ours = race.enter(&echo, Row::new(NAME, "lane"), shape, |_| Ok(GETATTR))?;
+        race.hold(ours, limit, Compare::ops(shape.0));
     }
     race.run(&Progress::new(NAME))
 }

@@ -135,7 +135,11 @@ impl<B: Driven> Generator<B> {
             if !self.ring.turn(&mut self.brain).context("the load's ring failed")? {
                 bail!("the load ended by itself");
             }
-            self.brain.load().check()?;
+            // Who interrupts us has interrupted the server as well, perhaps before us.
+            self.brain
+                .load()
+                .check()
+                .map_err(|error| options.interrupt.check().err().unwrap_or(error))?;
         }
         Ok(())
     }

@@ -29,14 +29,13 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
     let mut race = Race::new(home);
     let mut ours = Vec::new();
     for shape in options.shapes(&SHAPES) {
-        let (client_count, depth) = shape;
-        let name = |who: &str| Row::new(NAME, format!("{who} {client_count}x{depth}"));
+        let name = |who: &str| Row::new(NAME, who);
         let beside = match &limit {
             Limited::Echo(echo) => race.enter(echo, name("echo"), shape, |_| Ok(echo::GETATTR))?,
             Limited::Ping => race.enter(&server, name("ping"), shape, |_| Ok(Work::Ping))?,
         };
         let index = race.enter(&server, name("getattr"), shape, |_| Ok(Work::Getattr { inode }))?;
-        race.hold(index, beside, Compare::ops(client_count));
+        race.hold(index, beside, Compare::ops(shape.0));
         ours.push(index);
     }
     let mut rows = race.run(&Progress::new(NAME))?;
@@ -50,7 +49,7 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
 }
 
 fn is_ours(row: &Row) -> bool {
-    row.row.starts_with(NAME)
+    row.row == NAME
 }
 
 /// What stands beside the server.

@@ -31,7 +31,7 @@ pub use fuse_null::{NULL_COMMAND, NULL_READ_BYTES, NULL_READY};
 pub use limit::run_limit;
 pub use machine::Machine;
 pub use plan::{Dirs, Interrupt, Options, Remote};
-pub use report::{table, write_json};
+pub use report::{fill_in, table, write_json};
 pub use rounds::{alternate, median, spread};
 pub use row::Row;
 pub use server::LIMIT_COMMAND;
@@ -69,6 +69,20 @@ impl Bench {
         Self::Clock,
         Self::FuseNull,
     ];
+
+    /// As it is called on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Echo => echo::NAME,
+            Self::Getattr => getattr::NAME,
+            Self::Create => create::NAME,
+            Self::Stream => stream::NAME,
+            Self::Handoff => handoff::NAME,
+            Self::Clock => clock::NAME,
+            Self::FuseNull => fuse_null::NAME,
+        }
+    }
 
     /// What it measures, in a line.
     #[must_use]

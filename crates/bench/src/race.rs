@@ -40,9 +40,8 @@ impl<'a> Race<'a> {
         work: impl FnOnce(&mut Ring) -> Result<Work>,
     ) -> Result<usize> {
         let options = &self.home.options;
-        let shown = row.row.clone();
         let generator = Generator::connect(server, shape, options, work)
-            .with_context(|| format!("{}: {shown}", row.bench))?;
+            .with_context(|| format!("{}: {}, {} clients", row.bench, row.row, shape.0))?;
         (row.clients, row.depth) = (Some(shape.0), Some(shape.1));
         row.lanes = server.lane_count.map(u32::from);
         self.entrants.push(Entrant { row, generator, limit: None });
@@ -65,8 +64,10 @@ impl<'a> Race<'a> {
         progress.begin(entrants.len() * round_count);
         let samples = alternate(entrants.len(), round_count, |index, _| {
             let Entrant { row, generator, .. } = &mut entrants[index];
-            progress.step(&row.row);
-            generator.measure(options).with_context(|| format!("{}: {}", row.bench, row.row))
+            let clients = row.clients.unwrap_or(0);
+            let what = format!("{}, {clients} clients", row.row);
+            progress.step(&what);
+            generator.measure(options).with_context(|| format!("{}: {what}", row.bench))
         })?;
         progress.end();
         for (index, entrant) in entrants.iter_mut().enumerate() {

@@ -1,7 +1,7 @@
 //! Rows on their way out: a table for people, or one JSON object per line.
 
 use crate::row::Row;
-use anyhow::Result;
+use anyhow::{Result, bail, ensure};
 use comfy_table::presets::ASCII_MARKDOWN;
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -10,7 +10,9 @@ use std::io::Write;
 /// A column: its title, its digits behind the point, where its number is.
 type Column = (&'static str, usize, fn(&Row) -> Option<f64>);
 
-const COLUMNS: [Column; 21] = [
+const COLUMNS: [Column; 24] = [
+    ("clients", 0, |row| row.clients.map(f64::from)),
+    ("depth", 0, |row| row.depth.map(f64::from)),
     ("ops/s", 0, |row| row.ops_per_s),
     ("MB/s", 0, |row| row.mb_per_s),
     ("mean µs", 3, |row| row.mean_us),
@@ -26,6 +28,7 @@ const COLUMNS: [Column; 21] = [
     ("clock/turn", 2, |row| row.clock_reads_per_turn),
     ("held", 0, |row| row.held_replies),
     ("ops/flush", 1, |row| row.ops_per_flush),
+    ("requests/op", 2, |row| row.exchanges_per_op),
     ("hops/op", 3, |row| row.hops_per_op),
     ("server", 2, |row| row.server_busy),
     ("load", 2, |row| row.generator_busy),
@@ -65,6 +68,24 @@ pub fn table(rows: &[Row]) -> String {
         }
     }
     table.to_string()
+}
+
+/// Fills a template in: `{{NAME}}` becomes the tables that `tables` has under that name.
+///
+/// # Errors
+/// When the template asks for what there is not, or does not use something.
+pub fn fill_in(template: &str, tables: &[(String, String)]) -> Result<String> {
+    let mut text = template.to_owned();
+    for (name, table) in tables {
+        let place = format!("{{{{{name}}}}}");
+        ensure!(text.contains(&place), "the template has no place for {place}");
+        text = text.replace(&place, table);
+    }
+    if let Some((_, rest)) = text.split_once("{{") {
+        let name = rest.split_once("}}").map_or(rest, |(name, _)| name);
+        bail!("the template asks for {{{{{name}}}}}, which was not measured");
+    }
+    Ok(text)
 }
 
 /// One JSON object per row and line.
@@ -121,7 +142,7 @@ mod tests {
 
     #[test]
     fn a_table_has_the_columns_that_are_used() {
-        let mut row = Row::new("echo", "64x16");
+        let mut row = Row::new("echo", "lane");
         row.ops_per_s = Some(1_234_567.8);
         row.ratio_to_limit = Some(1.149);
         let text = table(&[row]);
@@ -131,12 +152,21 @@ mod tests {
     }
 
     #[test]
+    fn a_template_is_filled_in_or_refused() {
+        let tables = [("echo".to_owned(), "T".to_owned())];
+        assert_eq!(fill_in("a {{echo}} b", &tables).unwrap(), "a T b");
+        assert!(fill_in("a", &tables).is_err());
+        let error = fill_in("{{echo}} {{clock}}", &tables).unwrap_err().to_string();
+        assert!(error.contains("{{clock}}"), "{error}");
+    }
+
+    #[test]
     fn a_line_of_json_has_the_keys_that_apply() {
-        let mut row = Row::new("echo", "64x16");
+        let mut row = Row::new("echo", "lane");
         row.clients = Some(64);
         let mut out = Vec::new();
         write_json(&[row], &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
-        assert_eq!(text, "{\"bench\":\"echo\",\"row\":\"64x16\",\"clients\":64}\n");
+        assert_eq!(text, "{\"bench\":\"echo\",\"row\":\"lane\",\"clients\":64}\n");
     }
 }

@@ -66,7 +66,7 @@ pub struct Row {
     /// Operations that one flush of the log made durable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ops_per_flush: Option<f64>,
-    /// Requests sent per operation.
+    /// Requests that the server answered per operation; that for its counters is among them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exchanges_per_op: Option<f64>,
     /// Letters between the server's lanes per operation.

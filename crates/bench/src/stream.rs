@@ -33,8 +33,7 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
         let limit_name = if way == "read" { "sendfile" } else { "recv+pwrite" };
         let mut race = Race::new(home);
         for shape in home.options.shapes(&SHAPES) {
-            let (client_count, depth) = shape;
-            let name = |who: &str| Row::new(NAME, format!("{who} {client_count}x{depth}"));
+            let name = |who: &str| Row::new(NAME, who);
             let work = |ring: &mut ring::Ring| {
                 let files = files.clone();
                 if way == "read" {
@@ -53,7 +52,7 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
             }
         }
         let mut raced = race.run(&Progress::new(NAME))?;
-        hold_against_best(&mut raced, |row| row.mb_per_s.filter(|_| row.row.starts_with(way)));
+        hold_against_best(&mut raced, |row| row.mb_per_s.filter(|_| row.row == way));
         rows.extend(raced);
     }
     Ok(rows)

@@ -4,8 +4,9 @@
 
 use crate::args::{self, BenchDirs, BenchName};
 use crate::{address, out, secret, signals};
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use bench::{Bench, Dirs, Interrupt, Options, Remote};
+use std::path::Path;
 
 /// Runs the command.
 pub(crate) fn run(args: &args::Bench) -> Result<()> {
@@ -13,18 +14,53 @@ pub(crate) fn run(args: &args::Bench) -> Result<()> {
     let on_signal = interrupt.clone();
     signals::on_ending(move |_| on_signal.set())?;
     let options = options(args, interrupt)?;
+    let report = args.report.as_deref().map(Report::open).transpose()?;
+    let mut tables = Vec::new();
     for bench in benches(&args.names) {
         let (machine, rows) = bench.run(&options)?;
+        let machine = machine.text();
         if args.json {
+            out::complain(&machine);
             let mut lines = Vec::new();
             bench::write_json(&rows, &mut lines)?;
             out::put(&lines)?;
+            continue;
+        }
+        let table = bench::table(&rows);
+        if report.is_some() {
+            tables.push((bench.name().to_owned(), table));
+            tables.retain(|(name, _)| name != MACHINE);
+            tables.push((MACHINE.to_owned(), machine));
         } else {
-            let table = bench::table(&rows);
-            out::put(format!("{}\n{}\n\n{table}\n\n", bench.title(), machine.text()).as_bytes())?;
+            out::put(format!("{}\n{machine}\n\n{table}\n\n", bench.title()).as_bytes())?;
         }
     }
-    Ok(())
+    match report {
+        Some(report) => out::put(report.fill_in(&tables)?.as_bytes()),
+        None => Ok(()),
+    }
+}
+
+/// Where a report says what it was measured on.
+const MACHINE: &str = "machine";
+
+/// A text with places for tables, read before anything is measured.
+struct Report<'a> {
+    path: &'a Path,
+    template: String,
+}
+
+impl<'a> Report<'a> {
+    fn open(path: &'a Path) -> Result<Self> {
+        let template = std::fs::read_to_string(path);
+        let template = template.with_context(|| format!("cannot read {}", path.display()))?;
+        Ok(Self { path, template })
+    }
+
+    fn fill_in(&self, tables: &[(String, String)]) -> Result<String> {
+        let filled = bench::fill_in(&self.template, tables);
+        filled.with_context(|| self.path.display().to_string())
+    }
 }
 
 fn options(args: &args::Bench, interrupt: Interrupt) -> Result<Options> {

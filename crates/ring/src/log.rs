@@ -54,7 +54,9 @@ pub(crate) struct Log {
 enum Zeroing {
     Idle,
     /// So many, from [`Log::zeroed_offset`] on.
-    Writing { zero_bytes: u32 },
+    Writing {
+        zero_bytes: u32,
+    },
     /// It failed once, which the next batch will find out by itself.
     Given,
 }

@@ -12,6 +12,9 @@ pub(crate) struct Bench {
     /// One JSON object per row and line instead of tables
     #[arg(long)]
     pub(crate) json: bool,
+    /// Fill the tables into this text, where it has {{NAME}} and {{machine}}, and print it
+    #[arg(long, value_name = "TEMPLATE", conflicts_with = "json")]
+    pub(crate) report: Option<PathBuf>,
     /// Measured seconds of one repetition; a quarter of it is added to warm up
     #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = seconds)]
     pub(crate) seconds: f64,
