@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
 mod away;
+mod bench;
 mod coherence;
 mod crash;
 mod files;

@@ -1,0 +1,172 @@
+//! `lanefs bench` against its own servers and a given one: keys and sums that must fit, whatever
+//! the machine is worth; bad input; and that nothing is left behind.
+
+use crate::stage::{Process, Stage, failure, must, until};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+/// Runs a benchmark for a moment; its rows.
+fn rows(stage: &Stage, arguments: &[&str]) -> Vec<Value> {
+    let mut command = stage.lanefs(["bench", "--json", "--seconds", "0.2", "--rounds", "2"]);
+    command.args(arguments).arg("--dir").arg(stage.path(""));
+    let lines = must(&mut command);
+    lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn number(row: &Value, key: &str) -> f64 {
+    row[key].as_f64().unwrap_or_else(|| panic!("no {key} in {row}"))
+}
+
+fn of<'a>(rows: &'a [Value], name: &str, clients: u64) -> &'a Value {
+    let fits = |row: &&Value| row["row"] == name && row["clients"] == clients;
+    rows.iter().find(fits).unwrap_or_else(|| panic!("no row {name} with {clients} in {rows:?}"))
+}
+
+/// What every row of a server of ours says.
+fn assert_sane(row: &Value) {
+    let times = ["mean_us", "p50_us", "p99_us", "p999_us"].map(|key| number(row, key));
+    assert!(times.iter().all(|time| *time > 0.0), "{row}");
+    assert!(times[1] <= times[2] && times[2] <= times[3], "{row}");
+    for key in ["ops_per_s", "cpu_us_per_op", "ratio_to_limit", "spread", "syscalls_per_op"] {
+        assert!(number(row, key) > 0.0, "{key}: {row}");
+    }
+    assert!((0.0..=1.0).contains(&number(row, "generator_busy")), "{row}");
+    assert_eq!(number(row, "hops_per_op"), 0.0, "{row}");
+    // The offset to the other clock is looked at once a second.
+    assert!((1.0..1.1).contains(&number(row, "clock_reads_per_turn")), "{row}");
+}
+
+#[test]
+fn bench_of_echo_and_getattr_stands_beside_its_limit() {
+    let Some(stage) = Stage::new("bench_getattr") else { return };
+    let found = rows(&stage, &["echo", "getattr", "--clients", "1,8"]);
+    for (bench, ours, limit) in [("echo", "lane", "bare"), ("getattr", "getattr", "echo")] {
+        let found: Vec<Value> = found.iter().filter(|row| row["bench"] == bench).cloned().collect();
+        for clients in [1, 8] {
+            let row = of(&found, ours, clients);
+            assert_sane(row);
+            assert_eq!(row["limit"], limit, "{row}");
+            assert!(number(of(&found, limit, clients), "cpu_us_per_op") > 0.0);
+            assert_eq!(number(row, "held_replies"), 0.0, "{row}");
+            // One request, one turn, at most one sleep.
+            assert!(number(row, "switches_per_op") < 1.5, "{row}");
+        }
+    }
+    let idle = of(&found, "idle", 64);
+    assert!(number(idle, "server_busy") < 0.001, "{idle}");
+}
+
+#[test]
+fn bench_of_create_shares_flushes_and_takes_one_exchange() {
+    let Some(stage) = Stage::new("bench_create") else { return };
+    let found = rows(&stage, &["create", "--clients", "1,16"]);
+    for dirs in ["own", "shared"] {
+        for clients in [1, 16] {
+            let row = of(&found, &format!("create {dirs}"), clients);
+            assert_sane(row);
+            // The questions for the counters are requests as well.
+            let exchanges = number(row, "exchanges_per_op");
+            assert!((0.9..1.2).contains(&exchanges), "{row}");
+            assert!(number(row, "held_replies") > 0.0, "every create waits for its flush: {row}");
+        }
+        let flushed =
+            |clients| number(of(&found, &format!("create {dirs}"), clients), "ops_per_flush");
+        assert!(flushed(16) > 2.0 * flushed(1), "{found:?}");
+    }
+    for name in ["flush", "memory+log"] {
+        let row = found.iter().find(|row| row["row"] == name).unwrap();
+        assert!(number(row, "ops_per_s") > 0.0, "{row}");
+    }
+}
+
+#[test]
+fn bench_of_streams_counts_bytes_both_ways() {
+    let Some(stage) = Stage::new("bench_stream") else { return };
+    let found = rows(&stage, &["stream", "--clients", "2"]);
+    for (ours, limit) in [("read", "sendfile"), ("write", "recv+pwrite")] {
+        let row = of(&found, ours, 2);
+        assert_sane(row);
+        assert_eq!(row["limit"], limit);
+        let (ops, mb) = (number(row, "ops_per_s"), number(row, "mb_per_s"));
+        assert!((0.9..1.1).contains(&(mb / (ops * 1.048_576))), "each moves 1 MiB: {row}");
+        for key in ["cpu_s_per_gb", "switches_per_mb", "syscalls_per_mb"] {
+            assert!(number(row, key) >= 0.0, "{key}: {row}");
+        }
+    }
+    // Large reads leave in large pieces, or the bulk path is broken.
+    assert!(number(of(&found, "read", 2), "syscalls_per_mb") < 32.0, "{found:?}");
+}
+
+#[test]
+fn bench_of_a_given_server_needs_its_secret_and_leaves_it_running() {
+    let Some(stage) = Stage::new("bench_server") else { return };
+    let mut server = stage.serve_with("127.0.0.1:0", &["--export", "b=no-root-squash"]);
+    let found =
+        rows(&stage, &["getattr", "--clients", "2", "--server", &server.address, "--export", "b"]);
+    let row = of(&found, "getattr", 2);
+    assert_sane(row);
+    assert_eq!(row["limit"], "ping", "{row}");
+    assert!(found.iter().all(|row| row["row"] != "idle"), "its process is not ours: {found:?}");
+
+    let bench = |more: &[&str]| {
+        let mut command = stage.lanefs(["bench", "getattr", "--server", &server.address]);
+        failure(&crate::stage::run(command.args(more)))
+    };
+    let (code, line) = bench(&["--export", "c"]);
+    assert_eq!(code, 1, "{line}");
+    let wrong = secret_in(&stage.path("wrong"));
+    let (code, line) = bench(&["--secret-file", &wrong]);
+    assert_eq!(code, 4, "{line}");
+    assert!(!server.process.has_ended());
+}
+
+/// Some secret, in this file.
+fn secret_in(path: &Path) -> String {
+    fs::write(path, "00".repeat(32)).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn bench_says_what_is_wrong_with_its_arguments() {
+    let Some(stage) = Stage::new("bench_arguments") else { return };
+    let secret = secret_in(&stage.path("secret"));
+    let bench = |arguments: &[&str]| {
+        let mut command = stage.lanefs(["bench"]);
+        command.env("LANEFS_SECRET_FILE", &secret);
+        failure(&crate::stage::run(command.args(arguments)))
+    };
+    for (arguments, code, part) in [
+        (&["nothing"][..], 2, "nothing"),
+        (&["echo", "--seconds", "0"], 2, "0.01"),
+        (&["echo", "--clients", "0"], 2, "--clients"),
+        (&["create", "--clients", "1", "--depth", "17"], 1, "at most 16"),
+        (&["echo", "--server", "127.0.0.1:1"], 1, "--server"),
+        (&["getattr", "--server", "127.0.0.1:1"], 3, "127.0.0.1:1"),
+        (&["echo", "--dir", "/nowhere"], 1, "/nowhere"),
+        (&["echo", "--report", "/nowhere"], 1, "/nowhere"),
+    ] {
+        let (found, line) = bench(arguments);
+        assert_eq!(found, code, "{arguments:?}: {line}");
+        assert!(line.contains(part), "{arguments:?}: {line}");
+    }
+}
+
+#[test]
+fn bench_that_is_interrupted_leaves_no_process_and_no_file() {
+    let Some(stage) = Stage::new("bench_interrupted") else { return };
+    let mut command = stage.lanefs(["bench", "getattr", "--seconds", "60", "--dir"]);
+    let mut process = Process::start(command.arg(stage.path("")));
+    let serving = || crate::stage::child_of(process.pid(), "serve");
+    until("its server runs", || serving().is_some());
+    let server = serving().unwrap();
+    process.signal(Signal::INT);
+    let status = process.end();
+    assert_eq!(status.code(), Some(1), "{}", process.said());
+    assert!(process.said().contains("interrupted"), "{}", process.said());
+    assert!(!crate::stage::is_alive(server));
+    assert_eq!(fs::read_dir(stage.path("")).unwrap().count(), 0);
+}
