@@ -1,6 +1,7 @@
 //! `stream` (seed 004): many clients read and write large files, beside sendfile, and recv and
 //! pwrite, of the same bytes.
 
+use crate::getattr::refuse_hops;
 use crate::limit::Limit;
 use crate::load::{Pieces, Work};
 use crate::race::{Race, hold_against_best};
@@ -52,6 +53,7 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
             }
         }
         let mut raced = race.run(&Progress::new(NAME))?;
+        refuse_hops(&raced)?;
         hold_against_best(&mut raced, |row| row.mb_per_s.filter(|_| row.row == way));
         rows.extend(raced);
     }
