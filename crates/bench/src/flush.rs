@@ -13,11 +13,13 @@ use std::time::Instant;
 
 const APPEND_BYTES: usize = 512;
 /// Reserved beforehand, as the log does, so that a flush writes no metadata.
-const RESERVED_BYTES: u64 = 64 << 20;
+const RESERVED_BYTES: u64 = 8 << 20;
 
 pub(crate) fn run(home: &Home) -> Result<Row> {
     let file = File::create(home.path().join("flush")).context("cannot make a file to flush")?;
-    fallocate(&file, FallocateFlags::empty(), 0, RESERVED_BYTES).context("cannot reserve space")?;
+    fallocate(&file, FallocateFlags::empty(), 0, RESERVED_BYTES).with_context(|| {
+        format!("cannot reserve 8 MiB in {}: see --dir", home.options.dir.display())
+    })?;
     let mut took = latencies()?;
     let start = Instant::now();
     let mut offset = 0;

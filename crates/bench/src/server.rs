@@ -200,6 +200,11 @@ impl Server {
         match volume.mkdir(&path, 0o755) {
             Ok(_) => Ok(path),
             Err(error) if error.status() == Some(Status::Exists) => Ok(path),
+            Err(error) if error.status() == Some(Status::Access) => Err(error).context(
+                "no directory for the benchmark's files could be made there: on most exports root \
+                 is nobody; name one that was opened with =no-root-squash (--export), or be a \
+                 user who may write into the root directory",
+            ),
             Err(error) => Err(error.into()),
         }
     }
