@@ -2,8 +2,8 @@
 //!
 //! They receive, cut frames, check the bulk's checksum, send one wave a turn and close in order.
 //! What a frame means is the brain's. Invariants: a connection has at most one receive and one
-//! send (or wait for room) in flight; its slot is used again only when none is; a [`ConnId`] names one connection for
-//! ever.
+//! send (or wait for room) in flight; its slot is used again only when none is; a [`ConnId`] names
+//! one connection for ever.
 //!
 //! ```text
 //! Connecting ─▶ Open ─▶ Closing (brain: what is queued leaves, then the peer ends) ─▶ Dead ─▶ gone
