@@ -1,8 +1,8 @@
 //! The frames that a limit exchanges instead of a server: of the sizes the real ones have.
 
 use wire::{
-    Attr, Entry, FileKind, Getattr, HEAD_BYTES, Head, InodeNo, LaneId, Op, Read, Reply, Request,
-    SessionId, ShardId, Status, Timestamp, Transno, Wire, Write, Writer, Written, Xid,
+    Attr, Entry, FileKind, Getattr, HEAD_BYTES, Head, InodeNo, Op, Read, Reply, Request, SessionId,
+    Timestamp, Transno, Wire, Write, Writer, Written, Xid,
 };
 
 /// Bytes of a getattr's request.
@@ -56,23 +56,7 @@ pub(crate) fn write_reply(written_bytes: u32) -> Vec<u8> {
 
 fn request_bytes(op: Op, body: impl FnOnce(&mut Writer<'_>)) -> usize {
     let mut out = Vec::new();
-    let request = Request {
-        op,
-        lane_hint: LaneId(0),
-        shard: ShardId::meta(0),
-        slot: 0,
-        flags: 0,
-        session: SessionId(1),
-        xid: Xid(1),
-        ack_xid: Xid(0),
-        sack: 0,
-        conn_epoch: 1,
-        deadline_ms: 0,
-        transno: Transno(0),
-        trace_id: 0,
-        op_time_ns: 0,
-    };
-    Head::Request(request).encode(&mut out, None, body);
+    Head::Request(Request::of(op)).encode(&mut out, None, body);
     assert!(out.len() > HEAD_BYTES, "these requests have a body");
     out.len()
 }
@@ -85,21 +69,6 @@ fn reply(op: Op, bulk: Option<(u32, Option<u32>)>, body: impl FnOnce(&mut Writer
 
 /// A reply to the first request, saying that all went well.
 pub(crate) const fn reply_head(op: Op) -> Reply {
-    Reply {
-        op,
-        lane_hint: LaneId(0),
-        shard: ShardId::meta(0),
-        slot: 0,
-        flags: 0,
-        session: SessionId(1),
-        xid: Xid(1),
-        transno: Transno(0),
-        committed: Transno(0),
-        status: Status::Ok,
-        credits: 64,
-        retry_after_ms: 0,
-        boot_id: 1,
-        trace_id: 0,
-        op_time_ns: 0,
-    }
+    let (session, xid) = (SessionId(1), Xid(1));
+    Reply { session, xid, credits: 64, boot_id: 1, ..Reply::of(op) }
 }

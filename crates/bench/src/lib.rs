@@ -32,7 +32,6 @@ pub use limit::run_limit;
 pub use machine::Machine;
 pub use plan::{Dirs, Interrupt, Options, Remote};
 pub use report::{fill_in, table, write_json};
-pub use rounds::{alternate, median, spread};
 pub use row::Row;
 pub use server::LIMIT_COMMAND;
 

@@ -3,12 +3,11 @@
 use crate::cores::Cores;
 use rustix::fs::statfs;
 use rustix::system::uname;
-use serde::Serialize;
 use std::fs;
 use std::path::Path;
 
 /// A machine, as far as it matters.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Machine {
     /// The processor's name.
     pub processor: String,

@@ -10,7 +10,7 @@ use anyhow::Result;
 ///
 /// # Errors
 /// The first of `measure`.
-pub fn alternate<S>(
+pub(crate) fn alternate<S>(
     contender_count: usize,
     round_count: usize,
     mut measure: impl FnMut(usize, usize) -> Result<S>,
@@ -30,7 +30,7 @@ pub fn alternate<S>(
 
 /// The middle one, or the mean of the two in the middle; `None` of nothing.
 #[must_use]
-pub fn median(values: &[f64]) -> Option<f64> {
+pub(crate) fn median(values: &[f64]) -> Option<f64> {
     let mut sorted: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
     sorted.sort_by(f64::total_cmp);
     let low = sorted.get(sorted.len().checked_sub(1)? / 2)?;
@@ -40,7 +40,7 @@ pub fn median(values: &[f64]) -> Option<f64> {
 
 /// (greatest − least) / median; `None` of nothing or around 0.
 #[must_use]
-pub fn spread(values: &[f64]) -> Option<f64> {
+pub(crate) fn spread(values: &[f64]) -> Option<f64> {
     let middle = median(values).filter(|middle| *middle > 0.0)?;
     let greatest = values.iter().copied().fold(f64::MIN, f64::max);
     let least = values.iter().copied().fold(f64::MAX, f64::min);

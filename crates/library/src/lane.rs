@@ -128,11 +128,6 @@ impl ClientLane {
         self.face.client.is_root_trusted()
     }
 
-    /// Lanes of the server.
-    pub(crate) fn server_lane_count(&self) -> u16 {
-        self.face.client.map().map_or(1, |map| map.lane_count)
-    }
-
     /// The server's shape, once a Welcome has told it.
     pub(crate) fn map(&self) -> Option<wire::Map> {
         self.face.client.map()

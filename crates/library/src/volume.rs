@@ -365,7 +365,7 @@ impl Volume {
     /// [`Error::Op`].
     pub fn stats(&mut self) -> Result<Vec<Stats>, Error> {
         let root = Path::new("/");
-        let lane_count = self.lane.server_lane_count();
+        let lane_count = self.server_lane_count();
         let mut lanes = Vec::with_capacity(usize::from(lane_count));
         for lane in 0..lane_count {
             let reply = self.lane.ask("stats", root, &Call::Stats(LaneId(lane)))?;
@@ -378,7 +378,7 @@ impl Volume {
     /// How many lanes the server has.
     #[must_use]
     pub fn server_lane_count(&self) -> u16 {
-        self.lane.server_lane_count()
+        self.map().map_or(1, |map| map.lane_count)
     }
 
     /// The server's shape: its lanes and shards.

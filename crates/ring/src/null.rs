@@ -11,8 +11,8 @@ use crate::number::u32_of;
 use door::{Action, Brain, Bulk, ConnId, Event, KernelSlot, Object, Span, Ticket, Turn};
 use std::collections::VecDeque;
 use wire::{
-    FrameKind, Getattr, HEAD_BYTES, Head, InodeNo, LaneId, Op, Read, Reply, Request, SessionId,
-    ShardId, Status, Transno, Wire, Xid,
+    FrameKind, Getattr, HEAD_BYTES, Head, InodeNo, Op, Read, Reply, Request, SessionId, Status,
+    Wire, Xid,
 };
 
 const OP_LOOKUP: u32 = 1;
@@ -288,22 +288,8 @@ fn read_bytes(frame: &[u8]) -> Option<u32> {
 }
 
 fn frame_of(body: &impl Wire<'static>, op: Op) -> Vec<u8> {
-    let request = Request {
-        op,
-        lane_hint: LaneId(0),
-        shard: ShardId::meta(0),
-        slot: 0,
-        flags: 0,
-        session: SessionId(1),
-        xid: Xid(1),
-        ack_xid: Xid(0),
-        sack: 0,
-        conn_epoch: 1,
-        deadline_ms: 0,
-        transno: Transno(0),
-        trace_id: 0,
-        op_time_ns: 0,
-    };
+    let (session, xid) = (SessionId(1), Xid(1));
+    let request = Request { session, xid, conn_epoch: 1, ..Request::of(op) };
     let mut frame = Vec::new();
     Head::Request(request).encode(&mut frame, None, |to| body.encode(to));
     debug_assert!(frame[5] == FrameKind::Request as u8, "the kind is at 5");
@@ -312,23 +298,8 @@ fn frame_of(body: &impl Wire<'static>, op: Op) -> Vec<u8> {
 
 /// The frame before bytes that were asked for.
 fn answer_frame(bulk: Bulk) -> Vec<u8> {
-    let reply = Reply {
-        op: Op::Read,
-        lane_hint: LaneId(0),
-        shard: ShardId::meta(0),
-        slot: 0,
-        flags: 0,
-        session: SessionId(1),
-        xid: Xid(1),
-        transno: Transno(0),
-        committed: Transno(0),
-        status: Status::Ok,
-        credits: 1,
-        retry_after_ms: 0,
-        boot_id: 1,
-        trace_id: 0,
-        op_time_ns: 0,
-    };
+    let (session, xid) = (SessionId(1), Xid(1));
+    let reply = Reply { session, xid, credits: 1, boot_id: 1, ..Reply::of(Op::Read) };
     let mut frame = Vec::new();
     Head::Reply(reply).encode(&mut frame, Some((bulk.bulk_bytes, bulk.crc32c)), |_| {});
     frame

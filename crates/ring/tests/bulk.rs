@@ -228,22 +228,9 @@ fn narrow_client(server: &Server) -> TcpStream {
 }
 
 fn request(op: Op, xid: u64, body: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
-    let head = Head::Request(Request {
-        op,
-        lane_hint: LaneId(0),
-        shard: ShardId::data(0),
-        slot: 0,
-        flags: 0,
-        session: SessionId(1),
-        xid: Xid(xid),
-        ack_xid: Xid(0),
-        sack: 0,
-        conn_epoch: 1,
-        deadline_ms: 0,
-        transno: Transno(0),
-        trace_id: 0,
-        op_time_ns: 0,
-    });
+    let (session, shard) = (SessionId(1), ShardId::data(0));
+    let plain = Request::of(op);
+    let head = Head::Request(Request { session, shard, xid: Xid(xid), conn_epoch: 1, ..plain });
     let mut out = Vec::new();
     head.encode(&mut out, None, body);
     out

@@ -388,6 +388,27 @@ fn op_of(head: &[u8; HEAD_BYTES]) -> Result<Op, Flaw> {
 }
 
 impl Request {
+    /// A request of nobody about nothing, to be completed: every number is 0.
+    #[must_use]
+    pub const fn of(op: Op) -> Self {
+        Self {
+            op,
+            lane_hint: LaneId(0),
+            shard: ShardId::meta(0),
+            slot: 0,
+            flags: 0,
+            session: SessionId(0),
+            xid: Xid(0),
+            ack_xid: Xid(0),
+            sack: 0,
+            conn_epoch: 0,
+            deadline_ms: 0,
+            transno: Transno(0),
+            trace_id: 0,
+            op_time_ns: 0,
+        }
+    }
+
     fn put(&self, to: &mut Writer<'_>) {
         to.write(&self.lane_hint);
         to.write(&self.shard);
@@ -406,6 +427,28 @@ impl Request {
 }
 
 impl Reply {
+    /// A reply to nobody that all went well, to be completed: every number is 0.
+    #[must_use]
+    pub const fn of(op: Op) -> Self {
+        Self {
+            op,
+            lane_hint: LaneId(0),
+            shard: ShardId::meta(0),
+            slot: 0,
+            flags: 0,
+            session: SessionId(0),
+            xid: Xid(0),
+            transno: Transno(0),
+            committed: Transno(0),
+            status: Status::Ok,
+            credits: 0,
+            retry_after_ms: 0,
+            boot_id: 0,
+            trace_id: 0,
+            op_time_ns: 0,
+        }
+    }
+
     fn put(&self, to: &mut Writer<'_>, unchecked: bool) {
         let unchecked_flag = if unchecked { reply_flag::BULK_UNCHECKED } else { 0 };
         to.write(&self.lane_hint);

@@ -5,7 +5,7 @@ use door::{Action, Bulk, Turn};
 use std::fmt::Write as _;
 use wire::{
     Caller, Create, Getattr, Groups, Head, InodeNo, LaneId, Map, Name, Op, Read, Request, Retry,
-    ShardId, Transno, Wire, Write, Xid,
+    ShardId, Wire, Write, Xid,
 };
 
 /// Operations that change something need a slot each, and a session has so many.
@@ -151,19 +151,13 @@ fn request(client: &mut Client, op: Op, (place, shard): (u16, ShardId)) -> Head 
     client.asked_count += 1;
     let slot = if op.row().retry == Retry::Once { place + 1 } else { 0 };
     Head::Request(Request {
-        op,
         lane_hint: client.server_lane,
         shard,
         slot,
-        flags: 0,
         session: client.session(),
         xid: Xid(client.asked_count),
-        ack_xid: Xid(0),
-        sack: 0,
         conn_epoch: 1,
-        deadline_ms: 0,
-        transno: Transno(0),
         trace_id: u64::from(place),
-        op_time_ns: 0,
+        ..Request::of(op)
     })
 }

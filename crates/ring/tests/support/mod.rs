@@ -7,8 +7,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use wire::{
-    FrameKind, Getattr, HEAD_BYTES, Head, InodeNo, LaneId, Lengths, Op, Request, SessionId,
-    ShardId, Transno, Wire, Xid,
+    FrameKind, Getattr, HEAD_BYTES, Head, InodeNo, Lengths, Op, Request, SessionId, Wire, Xid,
 };
 
 /// A brain that is one closure.
@@ -126,22 +125,8 @@ pub fn echo_server(
 
 /// A request frame with its bulk behind it.
 pub fn frame(xid: u64, bulk: &[u8]) -> Vec<u8> {
-    let request = Request {
-        op: Op::Getattr,
-        lane_hint: LaneId(0),
-        shard: ShardId::meta(0),
-        slot: 0,
-        flags: 0,
-        session: SessionId(1),
-        xid: Xid(xid),
-        ack_xid: Xid(0),
-        sack: 0,
-        conn_epoch: 1,
-        deadline_ms: 0,
-        transno: Transno(0),
-        trace_id: 0,
-        op_time_ns: 0,
-    };
+    let session = SessionId(1);
+    let request = Request { session, xid: Xid(xid), conn_epoch: 1, ..Request::of(Op::Getattr) };
     let mut frame = Vec::new();
     let lengths = (u32::try_from(bulk.len()).unwrap(), Some(wire::crc32c(bulk)));
     let lengths = if bulk.is_empty() { None } else { Some(lengths) };
