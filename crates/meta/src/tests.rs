@@ -114,7 +114,7 @@ impl World {
         let mut changes = Vec::new();
         self.reply.clear();
         let last = self.shard.transno_last();
-        let ask = Ask { op, body, client, root_trusted, now };
+        let ask = Ask { op, body, client, root_trusted, now, tells_reads: false };
         let effect = self.shard.execute(&ask, &mut self.reply, &mut changes)?;
         assert_eq!(effect.transno == Transno(0), changes.is_empty());
         if effect.status != Status::Ok {
