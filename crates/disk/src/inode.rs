@@ -8,7 +8,7 @@
 //!     4 uid                   12 mtime                    4 stripe_unit_bytes
 //!     4 gid                   12 mtime_set                2 stripe_count
 //!     4 nlink                 12 ctime
-//!     8 size_bytes             8 version
+//!     8 size_bytes             8 version                  8 entry_count
 //! ```
 
 use wire::{Attr, FileKind, Flaw, InodeNo, Reader, Timestamp, Transno, Wire, Writer, attr_flag};
@@ -44,7 +44,7 @@ pub struct InodeRow {
     pub ctime: Timestamp,
     /// Transaction of the last semantic change.
     pub version: Transno,
-    /// Transaction of the last [`crate::Change::Touch`] taken over.
+    /// A directory's: the transaction that brought its mtime.
     pub touched: Transno,
     /// A directory's parent (the root's is itself); 0 for what may have many.
     pub parent: InodeNo,
@@ -54,6 +54,8 @@ pub struct InodeRow {
     pub stripe_unit_bytes: u32,
     /// Layout: objects the contents are spread over; 0 for what has no contents.
     pub stripe_count: u16,
+    /// A directory's entries, without `.` and `..`.
+    pub entry_count: u64,
 }
 
 impl InodeRow {
@@ -100,6 +102,7 @@ impl Wire<'_> for InodeRow {
         to.write(&self.next_cookie);
         to.write(&self.stripe_unit_bytes);
         to.write(&self.stripe_count);
+        to.write(&self.entry_count);
     }
 
     fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
@@ -123,6 +126,7 @@ impl Wire<'_> for InodeRow {
             next_cookie: from.read()?,
             stripe_unit_bytes: from.read()?,
             stripe_count: from.read()?,
+            entry_count: from.read()?,
         })
     }
 }

@@ -116,6 +116,35 @@ impl State {
         self.next_count = count_epoch << Self::COUNT_EPOCH_SHIFT;
     }
 
+    /// The version a change is about to replace, 0 for what does not exist; `None` for a change that
+    /// is not versioned.
+    pub(crate) fn version_before(&self, change: &Change<'_>) -> Option<Transno> {
+        let row = |inode: InodeNo| self.inode(inode).map(|known| known.row.version);
+        let entry = |dir: InodeNo, name: Name<'_>| match &self.inode(dir)?.body {
+            Body::Directory(entries) => entries.get(self.seed, name.bytes()),
+            Body::File | Body::Symlink(_) => None,
+        };
+        let version = match change {
+            Change::Inode { row: new } => row(new.inode),
+            Change::DirAttrs { inode, .. } | Change::InodeGone { inode } => row(*inode),
+            Change::Dirent { dir, name, .. } | Change::DirentGone { dir, name } => {
+                entry(*dir, *name).map(|target| target.version)
+            }
+            Change::Touch { .. }
+            | Change::Symlink { .. }
+            | Change::Xattr { .. }
+            | Change::XattrGone { .. }
+            | Change::Write { .. }
+            | Change::Truncate { .. }
+            | Change::ObjectGone { .. }
+            | Change::SessionGone { .. }
+            | Change::SessionAway { .. }
+            | Change::Evicted { .. }
+            | Change::VbrFailed { .. } => return None,
+        };
+        Some(version.unwrap_or(Transno(0)))
+    }
+
     /// Makes one change of transaction `transno`.
     pub(crate) fn apply(&mut self, transno: Transno, change: &Change<'_>) -> Result<(), Fault> {
         match change {
@@ -123,15 +152,24 @@ impl State {
                 self.check_row(row)?;
                 self.put_inode(row);
             }
-            Change::Touch { inode, mtime, ctime, nlink_delta } => {
+            Change::Touch { inode, mtime, ctime, nlink_delta, entry_delta } => {
                 let row = &mut self.known(*inode)?.row;
+                let below = || Fault::new("redo counts below 0", 0).numbers(0_u64, inode.0);
+                row.nlink = row.nlink.checked_add_signed(*nlink_delta).ok_or_else(below)?;
+                row.entry_count =
+                    row.entry_count.checked_add_signed((*entry_delta).into()).ok_or_else(below)?;
+                row.ctime = row.ctime.max(*ctime);
                 if transno > row.touched {
                     row.touched = transno;
-                    (row.mtime, row.ctime) = (*mtime, *ctime);
-                    row.nlink = row.nlink.checked_add_signed(*nlink_delta).ok_or_else(|| {
-                        Fault::new("redo counts links below 0", 0).numbers(0_u64, inode.0)
-                    })?;
+                    row.mtime = *mtime;
                 }
+            }
+            Change::DirAttrs { inode, .. } => {
+                let row = &mut self.known(*inode)?.row;
+                if row.kind != FileKind::Directory {
+                    return Err(wrong_kind(*inode));
+                }
+                set_attrs(row, transno, change);
             }
             Change::Dirent { dir, name, cookie, inode, kind, version } => {
                 let (cookie, inode, kind, version) = (*cookie, *inode, *kind, *version);
@@ -155,6 +193,11 @@ impl State {
                 self.inodes.remove(*inode);
                 self.orphans.remove(inode);
             }
+            // The lane's.
+            Change::SessionGone { .. }
+            | Change::SessionAway { .. }
+            | Change::Evicted { .. }
+            | Change::VbrFailed { .. } => {}
             Change::Write { inode, .. }
             | Change::Truncate { inode, .. }
             | Change::ObjectGone { inode } => {
@@ -252,6 +295,23 @@ impl State {
     }
 }
 
+/// Gives a directory attributes; what others count in it stays.
+fn set_attrs(row: &mut InodeRow, transno: Transno, change: &Change<'_>) {
+    let Change::DirAttrs { mode, uid, gid, atime, mtime, ctime, parent, version, .. } = *change
+    else {
+        return;
+    };
+    (row.mode, row.uid, row.gid, row.atime) = (mode, uid, gid, atime);
+    row.ctime = row.ctime.max(ctime);
+    (row.parent, row.version) = (parent, version);
+    if let Some((mtime, set)) = mtime {
+        row.mtime_set = row.mtime_set.max(set);
+        if transno > row.touched {
+            (row.mtime, row.touched) = (mtime, transno);
+        }
+    }
+}
+
 /// A row with one link, of root's, without contents.
 pub(crate) const fn new_row(inode: InodeNo, kind: FileKind, mode: u32, now: Timestamp) -> InodeRow {
     InodeRow {
@@ -274,6 +334,7 @@ pub(crate) const fn new_row(inode: InodeNo, kind: FileKind, mode: u32, now: Time
         next_cookie: 1,
         stripe_unit_bytes: 0,
         stripe_count: 0,
+        entry_count: 0,
     }
 }
 

@@ -421,6 +421,10 @@ impl Parts {
             spin.worked = true;
             match letter {
                 Letter::Mail(mail) => tools.events.push(Event::Mail { from, mail }),
+                Letter::Words(words) => {
+                    let body = tools.arena.put(&words);
+                    tools.events.push(Event::Letter { from, body });
+                }
                 Letter::Socket { socket, hello } => conns.adopt(socket, &hello, tools),
                 Letter::RegisterKernelQueues => {
                     if let Some(kernel) = kernel {
@@ -460,6 +464,15 @@ impl Parts {
             Action::Close { conn } => self.conns.close(conn, tools.now.mono),
             Action::HandOver { conn, lane, hello } => self.hand_over(conn, lane, hello),
             Action::Mail { to, mail } => self.post.send(usize::from(to.0), Letter::Mail(mail)),
+            Action::Letter { to, body } => {
+                let words = tools.arena.get(body).into();
+                self.post.send(usize::from(to.0), Letter::Words(words));
+            }
+            Action::ColdRead { ticket, .. } => {
+                let result = Err(door::Errno(wire::Status::NotImplemented.number()));
+                tools.events.push(Event::ColdRows { ticket, result });
+            }
+            Action::Keep { .. } | Action::Recovered | Action::Point(_) => {}
             Action::Release { buf } => tools.pool.release(buf),
             Action::LogAppend { ticket, batch } => self.log_append(ticket, batch),
             Action::ObjectRead { ticket, object, object_offset: offset, read_bytes } => {
