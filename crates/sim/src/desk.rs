@@ -81,9 +81,8 @@ impl Desk {
                     Event::Frame { conn, frame: self.arena.put(&frame), bulk }
                 }
                 Coming::Read { ticket, result } => {
-                    let result = result.map(|bytes| {
-                        (!bytes.is_empty()).then(|| self.bufs.put(bytes))
-                    });
+                    let result =
+                        result.map(|bytes| (!bytes.is_empty()).then(|| self.bufs.put(bytes)));
                     Event::ObjectRead { ticket, result }
                 }
             });

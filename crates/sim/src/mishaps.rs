@@ -133,7 +133,13 @@ impl World {
     }
 
     /// A client's frame sets out, or meets a fault planted into this world.
-    pub(crate) fn send_planted(&mut self, client: usize, lane: usize, conn: ConnId, parcel: Parcel) {
+    pub(crate) fn send_planted(
+        &mut self,
+        client: usize,
+        lane: usize,
+        conn: ConnId,
+        parcel: Parcel,
+    ) {
         let resent = matches!(
             wire::Head::decode(&parcel.frame),
             Ok((wire::Head::Request(request), _))
@@ -148,7 +154,9 @@ impl World {
                 }
             }
             Some(
-                Planted::LostResend | Planted::DoubledFrame | Planted::LostBatch
+                Planted::LostResend
+                | Planted::DoubledFrame
+                | Planted::LostBatch
                 | Planted::LostSync,
             )
             | None => {}
@@ -216,8 +224,16 @@ impl World {
                 Some(Wish::Link { inode, parent, name })
             }
             Kind::Readdir => Some(Wish::Readdir { inode: parent, cookie: 0 }),
-            Kind::Setattr | Kind::Resize | Kind::Setxattr | Kind::Removexattr | Kind::Getattr
-            | Kind::Readlink | Kind::Open | Kind::Close | Kind::Read | Kind::Write
+            Kind::Setattr
+            | Kind::Resize
+            | Kind::Setxattr
+            | Kind::Removexattr
+            | Kind::Getattr
+            | Kind::Readlink
+            | Kind::Open
+            | Kind::Close
+            | Kind::Read
+            | Kind::Write
             | Kind::Getxattr => None,
         }
     }
@@ -263,8 +279,15 @@ impl World {
                     value: low_u8(1 + (self.write_count - 1) % 255),
                 })
             }
-            Kind::Create | Kind::Mkdir | Kind::Symlink | Kind::Link | Kind::Unlink | Kind::Rmdir
-            | Kind::Rename | Kind::Lookup | Kind::Readdir => None,
+            Kind::Create
+            | Kind::Mkdir
+            | Kind::Symlink
+            | Kind::Link
+            | Kind::Unlink
+            | Kind::Rmdir
+            | Kind::Rename
+            | Kind::Lookup
+            | Kind::Readdir => None,
         }
     }
 

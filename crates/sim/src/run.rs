@@ -88,9 +88,7 @@ fn calm_down(world: &mut World) -> Verdict {
         mount.parted_until_ns = mount.parted_until_ns.min(now_ns);
     }
     let end_ns = world.now_ns + REST_NS;
-    let ended = world.run_until(end_ns, |world| {
-        world.unanswered_count() == 0 && world.server.up
-    });
+    let ended = world.run_until(end_ns, |world| world.unanswered_count() == 0 && world.server.up);
     broken(world)?;
     if ended {
         return Ok(());

@@ -57,7 +57,8 @@ impl World {
         if self.server.up {
             return;
         }
-        let lane_count = narrow_u16(narrow(1 + self.dice.throw() % self.plan.server_lane_count_max));
+        let lane_count =
+            narrow_u16(narrow(1 + self.dice.throw() % self.plan.server_lane_count_max));
         self.server.life += 1;
         self.server.boot_id += 1;
         let boot_id = self.server.boot_id;
