@@ -20,6 +20,8 @@ enum Found {
     Challenge(Challenge),
     Welcome(Welcome),
     Refusal(Refusal),
+    /// Something became durable.
+    Note,
     /// The body is decoded for status `Ok` only.
     Reply(Reply, Option<Body>),
 }
@@ -48,6 +50,7 @@ impl Client {
                     self.on_refusal(turn, link_index, refusal);
                     Ok(())
                 }
+                Ok(Found::Note) => Ok(()),
                 Ok(Found::Reply(reply, body)) => {
                     self.on_reply(turn, link_index, &reply, body, &mut unclaimed)
                 }
@@ -214,12 +217,14 @@ fn decode(arena: &Arena, frame: Span) -> Result<Found, Breach> {
             | FrameKind::Reply
             | FrameKind::Note,
         )
-        | Head::Note
         | Head::Request(_) => Err(Breach::Kind),
+        Head::Note => Ok(Found::Note),
         Head::Reply(reply) => {
             if reply.status != Status::Ok {
                 return Ok(Found::Reply(reply, None));
             }
+            let token = reply.flags & reply_flag::TOKEN != 0;
+            let body = if token { Head::split_token(body)?.0 } else { body };
             let span = frame.part(HEAD_BYTES, body.len()).ok_or(Breach::Malformed)?;
             Ok(Found::Reply(reply, Some(Body::decode(reply.op, body, span)?)))
         }
