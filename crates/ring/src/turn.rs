@@ -11,6 +11,7 @@ use crate::conn::Conns;
 use crate::driver::{Completion, Driver, Kind, Op, Token, Wait};
 use crate::groups;
 use crate::job::JobKind;
+use crate::kept::Kept;
 use crate::kernel::{Answer, Kernel};
 use crate::listen::Listener;
 use crate::log::Log;
@@ -57,6 +58,8 @@ struct Parts {
     actions: Vec<Action>,
     completions: Vec<Completion>,
     groups_wanted: Vec<(Ticket, u32)>,
+    /// Buffers that the brain has named.
+    kept: Kept,
     say: SayFn,
     halt: HaltFn,
     life: Life,
@@ -133,6 +136,7 @@ impl Ring {
             actions: Vec::new(),
             completions: Vec::new(),
             groups_wanted: Vec::new(),
+            kept: Kept::default(),
             say: config.say,
             halt: config.halt,
             life: Life::New,
@@ -460,7 +464,10 @@ impl Parts {
         match action {
             Action::Connect { ticket } => self.conns.connect(ticket, tools),
             Action::Admit { conn } => self.conns.admit(conn),
-            Action::Send { conn, frame, bulk } => self.conns.send(conn, frame, bulk, tools),
+            Action::Send { conn, frame, bulk } => {
+                let bulk = bulk.map(|bulk| self.kept.meant(bulk));
+                self.conns.send(conn, frame, bulk, tools);
+            }
             Action::Close { conn } => self.conns.close(conn, tools.now.mono),
             Action::HandOver { conn, lane, hello } => self.hand_over(conn, lane, hello),
             Action::Mail { to, mail } => self.post.send(usize::from(to.0), Letter::Mail(mail)),
@@ -472,8 +479,9 @@ impl Parts {
                 let result = Err(door::Errno(wire::Status::NotImplemented.number()));
                 tools.events.push(Event::ColdRows { ticket, result });
             }
-            Action::Keep { .. } | Action::Recovered | Action::Point(_) => {}
-            Action::Release { buf } => tools.pool.release(buf),
+            Action::Keep { as_buf, bulk } => self.kept.keep(as_buf, bulk, &mut tools.pool),
+            Action::Recovered | Action::Point(_) => {}
+            Action::Release { buf } => tools.pool.release(self.kept.end(buf)),
             Action::LogAppend { ticket, batch } => self.log_append(ticket, batch),
             Action::ObjectRead { ticket, object, object_offset: offset, read_bytes } => {
                 self.begin(object, JobKind::Read { ticket, offset, read_bytes });
