@@ -297,6 +297,17 @@ impl World {
         }
     }
 
+    /// The lanes that wait for answers, in full.
+    pub(crate) fn describe_waiting(&self) -> String {
+        let mut text = String::new();
+        for mount in self.mounts.iter().filter(|mount| mount.alive) {
+            for seat in mount.seats.iter().filter(|seat| !seat.outstanding.is_empty()) {
+                text.push_str(&format!("{:?} {:#?}\n", seat.desk, seat.brain));
+            }
+        }
+        text
+    }
+
     /// What was done to a file, for one who looked from `looked_ns` on.
     pub(crate) fn deeds_of(&self, inode: InodeNo, looked_ns: u64) -> Vec<Done> {
         let deeds = self.deeds.get(&inode).map_or(&[][..], Vec::as_slice);

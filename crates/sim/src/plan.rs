@@ -136,7 +136,7 @@ impl Plan {
             server_lane_count_max: 1 + dice.throw() % 3,
             meta_shard_count: dice.pick(&[1, 2, 3, 5]).unwrap_or(1),
             data_shard_count: dice.pick(&[1, 2, 4]).unwrap_or(1),
-            slot_count: dice.pick(&[1, 2, 3, 16]).unwrap_or(2),
+            slot_count: dice.pick(&[2, 3, 16]).unwrap_or(2),
             name_count: 1 + dice.below(4),
             choice_count: 1 + dice.below(6),
             depth: 1 + dice.below(4),

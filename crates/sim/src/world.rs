@@ -316,6 +316,17 @@ impl World {
         self.mounts.iter().filter(|mount| mount.alive).map(of).sum()
     }
 
+    /// The server has nothing to do, and nothing is on its way to it.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let idle = |seat: &crate::server::ServerSeat| {
+            seat.flights.is_empty() && seat.desk.inbox.is_empty() && !seat.desk.called
+        };
+        let empty = |conn: &Conn| {
+            conn.server_life != self.server.life || conn.up.closed || conn.up.queue.is_empty()
+        };
+        self.server.up && self.server.seats.iter().all(idle) && self.conns.values().all(empty)
+    }
+
     /// The call of a tag.
     pub(crate) fn asked(&self, tag: u32) -> Option<&Asked> {
         self.asked.get(narrow(u64::from(tag)).checked_sub(1)?)
