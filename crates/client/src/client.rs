@@ -77,7 +77,10 @@ impl Refused {
         match reason {
             RefusalReason::WrongSecret => Some(Self::WrongSecret),
             RefusalReason::NoSuchExport => Some(Self::NoSuchExport),
-            RefusalReason::OldEpoch | RefusalReason::Busy | RefusalReason::Stopping => None,
+            RefusalReason::Evicted
+            | RefusalReason::OldEpoch
+            | RefusalReason::Busy
+            | RefusalReason::Stopping => None,
         }
     }
 }
@@ -248,6 +251,9 @@ impl Client {
                     | Mail::Unmounted,
                 ..
             }
+            | Event::Letter { .. }
+            | Event::ColdRows { .. }
+            | Event::Checkpointed { .. }
             | Event::Tick
             | Event::Adopted { .. }
             | Event::Logged { .. }

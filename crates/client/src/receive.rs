@@ -208,8 +208,13 @@ fn decode(arena: &Arena, frame: Span) -> Result<Found, Breach> {
         Head::Greeting(FrameKind::Welcome) => message(body).map(Found::Welcome),
         Head::Greeting(FrameKind::Refusal) => message(body).map(Found::Refusal),
         Head::Greeting(
-            FrameKind::Hello | FrameKind::Proof | FrameKind::Request | FrameKind::Reply,
+            FrameKind::Hello
+            | FrameKind::Proof
+            | FrameKind::Request
+            | FrameKind::Reply
+            | FrameKind::Note,
         )
+        | Head::Note
         | Head::Request(_) => Err(Breach::Kind),
         Head::Reply(reply) => {
             if reply.status != Status::Ok {

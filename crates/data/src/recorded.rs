@@ -42,8 +42,14 @@ impl Recorded {
                 Change::ObjectGone { inode } => {
                     self.sizes_bytes.remove(&inode);
                 }
+                // The lane's.
+                Change::SessionGone { .. }
+                | Change::SessionAway { .. }
+                | Change::Evicted { .. }
+                | Change::VbrFailed { .. } => {}
                 Change::Inode { .. }
                 | Change::Touch { .. }
+                | Change::DirAttrs { .. }
                 | Change::Dirent { .. }
                 | Change::DirentGone { .. }
                 | Change::Symlink { .. }

@@ -86,6 +86,10 @@ pub(crate) fn decode(ask: &Ask<'_>, map: &Map) -> Result<Decoded, Flaw> {
         | Op::Removexattr
         | Op::Statfs
         | Op::Stats
+        | Op::Sync
+        | Op::Resume
+        | Op::ReplayDone
+        | Op::Goodbye
         | Op::Ping => return Err(Flaw::Breach(Breach::Route)),
     };
     // The object must be one of the shard that was asked, and its inode one that can exist.

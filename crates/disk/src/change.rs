@@ -6,16 +6,17 @@
 //! ```text
 //! tag 1 Inode   2 Touch    3 Dirent  4 DirentGone  5 Symlink  6 Xattr  7 XattrGone  8 InodeGone
 //!     9 Write  10 Truncate 11 ObjectGone
+//!    12 DirAttrs 13 SessionGone 14 SessionAway 15 Evicted 16 VbrFailed
 //! ```
-//! Redo is idempotent: everything but `Touch` says what shall be, not how to get there. `Touch`
-//! adds to a link count, so that changes of a directory by different clients commute; it is
-//! taken over only if its record's transno is above the inode's `touched`, which it then becomes.
-//! A record holds at most one `Touch` per inode, and an `Inode` row brings its own `touched`, so
-//! redoing any stretch of a log again from its beginning ends in the same state.
+//! Changes of one directory by different clients commute, in whatever order they are replayed:
+//! `Touch` adds to counts and `DirAttrs` leaves the counts alone; of two that bring a time of last
+//! change the one of the later transaction wins. Because of the adding, a record is redone exactly
+//! once: who redoes keeps the last LSN of every shard and skips what it has.
 
 use crate::{Fault, InodeRow, to_u64};
 use wire::{
-    Breach, Bytes, FileKind, Flaw, InodeNo, Name, Reader, Timestamp, Transno, Wire, Writer,
+    Breach, Bytes, ClientUuid, FileKind, Flaw, InodeNo, Name, Reader, SessionId, Timestamp,
+    Transno, Wire, Writer,
 };
 
 /// One effect.
@@ -36,6 +37,8 @@ pub enum Change<'a> {
         ctime: Timestamp,
         /// Added to its links.
         nlink_delta: i32,
+        /// Added to its entries.
+        entry_delta: i32,
     },
     /// A directory has this entry, whatever stood under the name before.
     Dirent {
@@ -111,6 +114,48 @@ pub enum Change<'a> {
         /// The file.
         inode: InodeNo,
     },
+    /// A directory that exists has these attributes; its links, entries and cookies stay.
+    DirAttrs {
+        /// The directory.
+        inode: InodeNo,
+        /// Permission bits.
+        mode: u32,
+        /// Owner.
+        uid: u32,
+        /// Group.
+        gid: u32,
+        /// Last access.
+        atime: Timestamp,
+        /// Time of last change and when it was set, if it was set.
+        mtime: Option<(Timestamp, Timestamp)>,
+        /// Last change of the inode; the later one stays.
+        ctime: Timestamp,
+        /// The parent.
+        parent: InodeNo,
+        /// Transaction of this change.
+        version: Transno,
+    },
+    /// A session has left this shard in order: its slots are forgotten.
+    SessionGone {
+        /// Which.
+        session: SessionId,
+    },
+    /// A session has been away for long and has nothing to replay here: the next recovery does not
+    /// wait for it. Its slots stay; its next record names it again.
+    SessionAway {
+        /// Which.
+        session: SessionId,
+    },
+    /// A client was evicted: it never comes back under this uuid (PROTOCOL.md §16).
+    Evicted {
+        /// Which.
+        client: ClientUuid,
+    },
+    /// A replay of this client did not fit; it will be evicted when the recovery ends.
+    VbrFailed {
+        /// Which.
+        client: ClientUuid,
+    },
 }
 
 impl<'a> Wire<'a> for Change<'a> {
@@ -118,11 +163,12 @@ impl<'a> Wire<'a> for Change<'a> {
         to.write(&self.tag());
         match self {
             Self::Inode { row } => to.write(row),
-            Self::Touch { inode, mtime, ctime, nlink_delta } => {
+            Self::Touch { inode, mtime, ctime, nlink_delta, entry_delta } => {
                 to.write(inode);
                 to.write(mtime);
                 to.write(ctime);
                 to.put(&nlink_delta.to_le_bytes());
+                to.put(&entry_delta.to_le_bytes());
             }
             Self::Dirent { dir, name, cookie, inode, kind, version } => {
                 to.write(dir);
@@ -160,6 +206,20 @@ impl<'a> Wire<'a> for Change<'a> {
                 to.write(inode);
                 to.write(size_bytes);
             }
+            Self::DirAttrs { inode, mode, uid, gid, atime, mtime, ctime, parent, version } => {
+                to.write(inode);
+                to.write(mode);
+                to.write(uid);
+                to.write(gid);
+                to.write(atime);
+                to.write(&mtime.map(|(mtime, _)| mtime));
+                to.write(&mtime.map(|(_, set)| set));
+                to.write(ctime);
+                to.write(parent);
+                to.write(version);
+            }
+            Self::SessionGone { session } | Self::SessionAway { session } => to.write(session),
+            Self::Evicted { client } | Self::VbrFailed { client } => to.write(client),
         }
     }
 
@@ -171,6 +231,7 @@ impl<'a> Wire<'a> for Change<'a> {
                 mtime: from.read()?,
                 ctime: from.read()?,
                 nlink_delta: i32::from_le_bytes(from.array()?),
+                entry_delta: i32::from_le_bytes(from.array()?),
             },
             3 => Self::Dirent {
                 dir: from.read()?,
@@ -193,6 +254,21 @@ impl<'a> Wire<'a> for Change<'a> {
             },
             10 => Self::Truncate { inode: from.read()?, size_bytes: from.read()? },
             11 => Self::ObjectGone { inode: from.read()? },
+            12 => Self::DirAttrs {
+                inode: from.read()?,
+                mode: from.read()?,
+                uid: from.read()?,
+                gid: from.read()?,
+                atime: from.read()?,
+                mtime: set_time(from)?,
+                ctime: from.read()?,
+                parent: from.read()?,
+                version: from.read()?,
+            },
+            13 => Self::SessionGone { session: from.read()? },
+            14 => Self::SessionAway { session: from.read()? },
+            15 => Self::Evicted { client: from.read()? },
+            16 => Self::VbrFailed { client: from.read()? },
             _ => return Err(Flaw::Breach(Breach::Malformed)),
         })
     }
@@ -212,7 +288,35 @@ impl Change<'_> {
             Self::Write { .. } => 9,
             Self::Truncate { .. } => 10,
             Self::ObjectGone { .. } => 11,
+            Self::DirAttrs { .. } => 12,
+            Self::SessionGone { .. } => 13,
+            Self::SessionAway { .. } => 14,
+            Self::Evicted { .. } => 15,
+            Self::VbrFailed { .. } => 16,
         }
+    }
+
+    /// Whether it has a pre-version: whether a replay of it checks what it finds (PROTOCOL.md §12).
+    /// The n-th such change of a record has the n-th pre-version, 0 for what must not exist.
+    #[must_use]
+    pub const fn is_versioned(&self) -> bool {
+        matches!(
+            self,
+            Self::Inode { .. }
+                | Self::DirAttrs { .. }
+                | Self::Dirent { .. }
+                | Self::DirentGone { .. }
+                | Self::InodeGone { .. }
+        )
+    }
+}
+
+/// A time of last change with the time of its setting: both or neither.
+fn set_time(from: &mut Reader<'_>) -> Result<Option<(Timestamp, Timestamp)>, Flaw> {
+    match (from.read()?, from.read()?) {
+        (Some(mtime), Some(set)) => Ok(Some((mtime, set))),
+        (None, None) => Ok(None),
+        (Some(_), None) | (None, Some(_)) => Err(Flaw::Breach(Breach::Malformed)),
     }
 }
 

@@ -8,9 +8,10 @@
 //!     4 uid                   12 mtime                    4 stripe_unit_bytes
 //!     4 gid                   12 mtime_set                2 stripe_count
 //!     4 nlink                 12 ctime
-//!     8 size_bytes             8 version
+//!     8 size_bytes             8 version                  8 entry_count
 //! ```
 
+use crate::Made;
 use wire::{Attr, FileKind, Flaw, InodeNo, Reader, Timestamp, Transno, Wire, Writer, attr_flag};
 
 /// An inode.
@@ -44,7 +45,7 @@ pub struct InodeRow {
     pub ctime: Timestamp,
     /// Transaction of the last semantic change.
     pub version: Transno,
-    /// Transaction of the last [`crate::Change::Touch`] taken over.
+    /// A directory's: the transaction that brought its mtime.
     pub touched: Transno,
     /// A directory's parent (the root's is itself); 0 for what may have many.
     pub parent: InodeNo,
@@ -54,9 +55,51 @@ pub struct InodeRow {
     pub stripe_unit_bytes: u32,
     /// Layout: objects the contents are spread over; 0 for what has no contents.
     pub stripe_count: u16,
+    /// A directory's entries, without `.` and `..`.
+    pub entry_count: u64,
 }
 
 impl InodeRow {
+    /// A row with one link, of root's, without contents.
+    #[must_use]
+    pub const fn new(inode: InodeNo, kind: FileKind, mode: u32, now: Timestamp) -> Self {
+        Self {
+            inode,
+            kind,
+            mode,
+            uid: 0,
+            gid: 0,
+            nlink: 1,
+            size_bytes: 0,
+            allocated_bytes: 0,
+            size_at_data: false,
+            atime: now,
+            mtime: now,
+            mtime_set: now,
+            ctime: now,
+            version: Transno(0),
+            touched: Transno(0),
+            parent: InodeNo(0),
+            next_cookie: 1,
+            stripe_unit_bytes: 0,
+            stripe_count: 0,
+            entry_count: 0,
+        }
+    }
+
+    /// The root directory as the making of its store left it; it is not in any log.
+    #[must_use]
+    pub fn root(made: Made) -> Self {
+        let made_at = Timestamp::from_ns(made.at_ns);
+        Self {
+            nlink: 2,
+            parent: InodeNo::ROOT,
+            uid: made.uid,
+            gid: made.gid,
+            ..Self::new(InodeNo::ROOT, FileKind::Directory, 0o755, made_at)
+        }
+    }
+
     /// As it travels.
     #[must_use]
     pub const fn attr(&self) -> Attr {
@@ -100,6 +143,7 @@ impl Wire<'_> for InodeRow {
         to.write(&self.next_cookie);
         to.write(&self.stripe_unit_bytes);
         to.write(&self.stripe_count);
+        to.write(&self.entry_count);
     }
 
     fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
@@ -123,6 +167,7 @@ impl Wire<'_> for InodeRow {
             next_cookie: from.read()?,
             stripe_unit_bytes: from.read()?,
             stripe_count: from.read()?,
+            entry_count: from.read()?,
         })
     }
 }

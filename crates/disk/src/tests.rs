@@ -4,6 +4,7 @@
 mod golden;
 mod log;
 mod random;
+mod rows;
 
 use crate::{Change, InodeRow, Origin, PreVersions, Record, SessionRow};
 use alloc::vec::Vec;
@@ -57,6 +58,7 @@ pub(crate) fn row() -> InodeRow {
         next_cookie: 10,
         stripe_unit_bytes: 11,
         stripe_count: 1,
+        entry_count: 12,
     }
 }
 
@@ -66,7 +68,7 @@ pub(crate) fn changes() -> Vec<Change<'static>> {
     let time = Timestamp { secs: 16, nanos: 17 };
     alloc::vec![
         Change::Inode { row: row() },
-        Change::Touch { inode, mtime: time, ctime: time, nlink_delta: -1 },
+        Change::Touch { inode, mtime: time, ctime: time, nlink_delta: -1, entry_delta: 1 },
         Change::Dirent { dir, name, cookie: 5, inode, kind, version },
         Change::DirentGone { dir, name },
         Change::Symlink { inode, target: Bytes(b"../x") },
@@ -76,6 +78,21 @@ pub(crate) fn changes() -> Vec<Change<'static>> {
         Change::Write { inode, object_offset: 4096, write_bytes: 512, crc32c: 0xAABB_CCDD },
         Change::Truncate { inode, size_bytes: 77 },
         Change::ObjectGone { inode },
+        Change::DirAttrs {
+            inode,
+            mode: 0o755,
+            uid: 1,
+            gid: 2,
+            atime: time,
+            mtime: Some((time, time)),
+            ctime: time,
+            parent: dir,
+            version,
+        },
+        Change::SessionGone { session: SessionId(3) },
+        Change::SessionAway { session: SessionId(4) },
+        Change::Evicted { client: ClientUuid([5; 16]) },
+        Change::VbrFailed { client: ClientUuid([6; 16]) },
     ]
 }
 

@@ -14,6 +14,33 @@ pub enum Say {
     Alarm,
 }
 
+/// Places in the protocol that a test can name.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Point {
+    /// Recovery: the lane has begun, nobody has come.
+    RecoveryBegun,
+    /// Recovery: a replay was executed.
+    Replayed,
+    /// Recovery: a client has replayed everything.
+    ReplayDone,
+    /// Recovery: everything replayed is durable.
+    ReplaysDurable,
+    /// Recovery: over.
+    RecoveryEnded,
+    /// Two-phase: the coordinator has begun.
+    TxnBegun,
+    /// Two-phase: a participant's prepare is durable.
+    TxnPrepared,
+    /// Two-phase: all are prepared, the decision is about to be recorded.
+    TxnDeciding,
+    /// Two-phase: the decision is durable.
+    TxnDecided,
+    /// Two-phase: a participant has done what was decided.
+    TxnDone,
+    /// Two-phase: everybody has, and the coordinator forgets.
+    TxnForgotten,
+}
+
 /// Something to do. Spans are of this turn's arena; the world copies what it needs for longer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
@@ -60,6 +87,38 @@ pub enum Action {
         /// What.
         mail: Mail,
     },
+    /// Write to a sister lane (or to oneself) what does not fit a [`Mail`].
+    Letter {
+        /// To whom.
+        to: LaneId,
+        /// The words, at most [`crate::LETTER_BYTES_MAX`].
+        body: Span,
+    },
+    /// Copy these bytes into a buffer of the world's that is called `as_buf` from here on, owned by
+    /// the brain until it says `Release`. The number is the brain's own, from [`crate::KEPT_BUFS`]
+    /// on and not in use.
+    Keep {
+        /// The copy's name.
+        as_buf: BufId,
+        /// What to copy.
+        bulk: Bulk,
+    },
+    /// Ask the cold store for rows. Answered by `ColdRows`.
+    ColdRead {
+        /// Given back.
+        ticket: Ticket,
+        /// First key, inclusive.
+        from: Span,
+        /// Last key, exclusive; empty: `from` alone.
+        until: Span,
+        /// Rows at most.
+        row_count_max: u32,
+    },
+    /// Server: this lane's recovery is over; every client that it knew is back or evicted.
+    Recovered,
+    /// A place in the protocol where tests may end the process or make something fail. Does nothing
+    /// otherwise.
+    Point(Point),
     /// Give a buffer back.
     Release {
         /// Which.

@@ -1,7 +1,7 @@
 //! What a world tells a brain.
 
 use crate::{Bulk, Mail, Span};
-use wire::{Breach, LaneId, Status};
+use wire::{Breach, LaneId, ShardId, Status};
 
 /// A connection of this lane. Not reused while the process lives.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -142,6 +142,29 @@ pub enum Event {
         from: LaneId,
         /// What.
         mail: Mail,
+    },
+    /// A sister lane wrote what does not fit a [`Mail`]; in one order with its mail.
+    Letter {
+        /// Who.
+        from: LaneId,
+        /// The words.
+        body: Span,
+    },
+    /// The outcome of [`crate::Action::ColdRead`]: rows, each as 4 bytes key length, 4 bytes value
+    /// length (little-endian), key, value; in the order of their keys.
+    ColdRows {
+        /// Of the action.
+        ticket: Ticket,
+        /// What was found.
+        result: Result<Span, Errno>,
+    },
+    /// The cold store has taken over this shard's log up to here, durably: what was changed up to
+    /// then can be forgotten.
+    Checkpointed {
+        /// Which.
+        shard: ShardId,
+        /// Its last record.
+        lsn: u64,
     },
     /// The outcome of [`crate::Action::LogAppend`]: the bytes are durable, or the log is broken
     /// and takes no more.

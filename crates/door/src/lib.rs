@@ -22,7 +22,7 @@ mod event;
 mod mail;
 mod time;
 
-pub use action::{Action, Say};
+pub use action::{Action, Point, Say};
 pub use arena::{Arena, Span};
 pub use buffer::{BufId, Bulk, Object};
 pub use event::{
@@ -58,6 +58,11 @@ pub trait Brain {
     /// Ends the turn, after its last event: commits, sends, asks to be woken.
     fn settle(&mut self, turn: &mut Turn<'_>);
 }
+
+/// Longest letter between lanes, in bytes.
+pub const LETTER_BYTES_MAX: usize = 64 * 1024;
+/// Numbers of buffers from here on are given by brains ([`Action::Keep`]), those below by worlds.
+pub const KEPT_BUFS: u32 = 1 << 31;
 
 const _: () = assert!(size_of::<Event>() <= 128, "an event fits two cache lines");
 const _: () = assert!(size_of::<Action>() <= 128, "an action fits two cache lines");

@@ -337,6 +337,9 @@ impl Brain for MountLane {
             | Event::ObjectDone { .. }
             | Event::StoreSpace { .. }
             | Event::Usage { .. }
+            | Event::Letter { .. }
+            | Event::ColdRows { .. }
+            | Event::Checkpointed { .. }
             | Event::Tick => self.client.apply(turn, event),
         }
     }

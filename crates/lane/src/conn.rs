@@ -62,6 +62,7 @@ impl Open {
         let shard_fits = match row.route {
             Route::Meta => !request.shard.is_data() && map.has(request.shard),
             Route::Data => request.shard.is_data() && map.has(request.shard),
+            Route::Shard => map.has(request.shard),
             Route::Lane => true,
         };
         if shard_fits { Ok(()) } else { Err(Breach::Route) }

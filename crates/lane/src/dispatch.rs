@@ -67,7 +67,7 @@ impl Lane {
     ) -> Result<bool, Breach> {
         let request = match Head::decode(turn.arena.get(frame))?.0 {
             Head::Request(request) => request,
-            Head::Greeting(_) | Head::Reply(_) => return Err(Breach::Kind),
+            Head::Greeting(_) | Head::Reply(_) | Head::Note => return Err(Breach::Kind),
         };
         let Some(Conn::Open(open)) = self.conns.get_mut(&conn) else { return Ok(false) };
         let bulk_bytes = bulk.map_or(0, |bulk| bulk.bulk_bytes);
@@ -75,7 +75,7 @@ impl Lane {
         open.outstanding_count += u16::from(!is_answered_at_once(&request));
         let arrived = Arrived { conn, open: *open, request: &request, frame, bulk };
         let row = request.op.row();
-        if row.route == Route::Lane {
+        if matches!(row.route, Route::Lane | Route::Shard) {
             return self.about_lane(turn, &arrived).map(|()| false);
         }
         if self.config.map.lane(request.shard) != self.config.lane {
@@ -135,6 +135,7 @@ impl Lane {
             client: arrived.open.client,
             root_trusted: arrived.open.root_trusted,
             now: Timestamp::from_ns(turn.now.wall_ns),
+            tells_reads: false,
         };
         self.reply.clear();
         self.changes.clear();

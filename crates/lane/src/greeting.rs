@@ -160,6 +160,7 @@ impl Lane {
             slot_count: self.config.limits.slot_count,
             credits: self.config.limits.credits,
             flags,
+            recovery_ms: 0,
         }
     }
 
@@ -234,7 +235,9 @@ fn decode_proof(frame: &[u8]) -> Result<Proof, Breach> {
 fn body_of(frame: &[u8], wanted: FrameKind) -> Result<&[u8], Breach> {
     match Head::decode(frame)? {
         (Head::Greeting(kind), body) if kind == wanted => Ok(body),
-        (Head::Greeting(_) | Head::Request(_) | Head::Reply(_), _) => Err(Breach::Kind),
+        (Head::Greeting(_) | Head::Request(_) | Head::Reply(_) | Head::Note, _) => {
+            Err(Breach::Kind)
+        }
     }
 }
 

@@ -222,6 +222,7 @@ impl Brain for Lane {
             | Event::Kernel { .. }
             | Event::KernelGone
             | Event::CallerGroups { .. } => {}
+            Event::Letter { .. } | Event::ColdRows { .. } | Event::Checkpointed { .. } => {}
         }
     }
 

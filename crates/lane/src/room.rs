@@ -41,6 +41,10 @@ const fn appetite(op: Op) -> Appetite {
         | Op::Read
         | Op::Glimpse
         | Op::Stats
+        | Op::Sync
+        | Op::Resume
+        | Op::ReplayDone
+        | Op::Goodbye
         | Op::Ping => Appetite::None,
     }
 }

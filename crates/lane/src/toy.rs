@@ -175,7 +175,7 @@ impl Toy {
                 seed,
                 limits: self.limits,
             };
-            let head = LogHead { fs: FS, boot_id: self.boot_id, lane: lane_id, lane_count };
+            let head = LogHead { fs: FS, boot_id: self.boot_id, lane: lane_id, lane_count, segment_no: 1 };
             self.places.push(Place {
                 lane: Lane::new(config, restored),
                 arena: Arena::new(),

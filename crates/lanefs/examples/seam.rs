@@ -110,6 +110,7 @@ fn direct_ns(shard: &mut Shard, session: SessionId, boot_id: u64) -> f64 {
             client: ClientUuid([9; 16]),
             root_trusted: true,
             now: Timestamp::from_ns(MADE_NS),
+            tells_reads: false,
         };
         let effect = shard.execute(&ask, &mut body_out, &mut changes).unwrap();
         let reply = Head::Reply(Reply {

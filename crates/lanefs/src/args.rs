@@ -176,6 +176,10 @@ pub(crate) struct Serve {
     /// from the page cache, and only TCP's own checksum protects them on their way
     #[arg(long)]
     pub(crate) checksum_reads: bool,
+    /// Lets something go wrong, for tests of crashes.
+    #[arg(long = "fault", hide = true, value_name = "NAME:COUNT")]
+    #[arg(value_parser = crate::faults::Planned::parse)]
+    pub(crate) faults: Vec<crate::faults::Planned>,
     /// The listening socket is handed in as standard input.
     #[arg(long, hide = true)]
     pub(crate) listen_on_stdin: bool,

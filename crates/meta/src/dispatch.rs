@@ -29,6 +29,11 @@ impl Shard {
                 let mut needs = Needs::new();
                 ops::$op::needs(&args, &mut needs);
                 assert!(self.is_resident(&needs), "all state is in memory");
+                self.uses.clear();
+                if ask.tells_reads {
+                    needs.reads(&self.state, &mut self.uses);
+                }
+                let read_count = self.uses.len();
                 let mut txn = Txn::new(self, ask, changes);
                 let status = match ops::$op::execute(&args, &mut txn) {
                     Ok(answer) => {
@@ -37,7 +42,11 @@ impl Shard {
                     }
                     Err(status) => status,
                 };
-                Ok(txn.finish(status))
+                let effect = txn.finish(status);
+                if effect.transno.0 > 0 {
+                    self.uses.drain(..read_count);
+                }
+                Ok(effect)
             }};
         }
         match ask.op {
@@ -62,7 +71,13 @@ impl Shard {
             Op::Listxattr => answer!(listxattr),
             Op::Removexattr => answer!(removexattr),
             // The lane's own, and the data shards'.
-            Op::Statfs | Op::Stats | Op::Ping => Ok(Effect::unchanged(Status::NotImplemented)),
+            Op::Statfs
+            | Op::Stats
+            | Op::Ping
+            | Op::Sync
+            | Op::Resume
+            | Op::ReplayDone
+            | Op::Goodbye => Ok(Effect::unchanged(Status::NotImplemented)),
             Op::Read | Op::Write | Op::Truncate | Op::Glimpse => {
                 Ok(Effect::unchanged(Status::NotImplemented))
             }

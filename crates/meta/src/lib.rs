@@ -27,10 +27,12 @@ mod ops;
 mod shard;
 mod state;
 mod txn;
+mod uses;
 mod who;
 mod xattr;
 
 pub use shard::{Ask, Effect, Shard};
+pub use uses::{How, Key, Use};
 
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,8 @@
 //! `Needs`: what an operation must find in memory before it is executed.
 
+use crate::state::{Body, State};
+use crate::uses::{How, Key, Use};
+use alloc::vec::Vec;
 use wire::{InodeNo, Name};
 
 /// Most inodes, and most entries, an operation looks at.
@@ -30,5 +33,23 @@ impl<'a> Needs<'a> {
         let place = self.entries.iter_mut().find(|place| place.is_none());
         assert!(place.is_some(), "an op names at most two entries");
         place.into_iter().for_each(|place| *place = Some((dir, name)));
+    }
+
+    /// What a request that changes nothing tells of: all that it looked at.
+    pub(crate) fn reads(&self, state: &State, uses: &mut Vec<Use>) {
+        let mut reads = |key| uses.push(Use { key, how: How::Depend });
+        for inode in self.inodes.into_iter().flatten() {
+            reads(Key::Inode(inode));
+            reads(Key::Exists(inode));
+            reads(Key::Entries(inode));
+        }
+        for (dir, name) in self.entries.into_iter().flatten() {
+            reads(Key::Name(dir, state.seed.hash_name(name.bytes())));
+            if let Some(Body::Directory(entries)) = state.inode(dir).map(|known| &known.body)
+                && let Some(target) = entries.get(state.seed, name.bytes())
+            {
+                reads(Key::Inode(target.inode));
+            }
+        }
     }
 }

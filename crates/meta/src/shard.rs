@@ -2,6 +2,7 @@
 
 use crate::handles::Handles;
 use crate::state::State;
+use crate::uses::Use;
 use alloc::vec::Vec;
 use disk::{Change, Changes, Fault, Made, PreVersions};
 use wire::{ClientUuid, InodeNo, Op, ShardId, Status, Timestamp, Transno, Wire, Writer};
@@ -19,6 +20,8 @@ pub struct Ask<'a> {
     pub root_trusted: bool,
     /// The turn's time.
     pub now: Timestamp,
+    /// [`Shard::uses`] shall say what a request looked at that changes nothing.
+    pub tells_reads: bool,
 }
 
 /// What came of it.
@@ -50,6 +53,8 @@ pub struct Shard {
     pub(crate) handles: Handles,
     /// Where listings are put together.
     pub(crate) scratch: Vec<u8>,
+    /// What the last request depends on and changes.
+    pub(crate) uses: Vec<Use>,
 }
 
 impl Shard {
@@ -57,7 +62,40 @@ impl Shard {
     /// give the same shard; it is not in any log.
     #[must_use]
     pub fn new(shard: ShardId, made: Made) -> Self {
-        Self { state: State::new(shard, made), handles: Handles::new(), scratch: Vec::new() }
+        let (scratch, uses) = (Vec::new(), Vec::new());
+        Self { state: State::new(shard, made), handles: Handles::new(), scratch, uses }
+    }
+
+    /// What the last request that was executed depends on and changes; for one that changed
+    /// nothing, what it looked at.
+    #[must_use]
+    pub fn uses(&self) -> &[Use] {
+        &self.uses
+    }
+
+    /// Whether a record that was executed by an earlier boot and lost with it can be executed now
+    /// with the same effect: everything it changes has the version it had then (PROTOCOL.md §12).
+    ///
+    /// # Errors
+    /// `Overflow` when not; `Invalid` when that is no record of a shard.
+    pub fn fits(&self, changes: &[u8], pre_versions: &PreVersions) -> Result<(), Status> {
+        let mut expected = pre_versions.as_slice().iter();
+        for change in Changes::new(changes) {
+            let change = change.map_err(|_| Status::Invalid)?;
+            let Some(found) = self.state.version_before(&change) else { continue };
+            if expected.next() != Some(&found) {
+                return Err(Status::Overflow);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes over a row of the cold store ([`disk::rows`]); rows come in the order of their keys.
+    ///
+    /// # Errors
+    /// [`Fault`] when it does not fit those before.
+    pub fn load(&mut self, row: &disk::rows::Row<'_>) -> Result<(), Fault> {
+        self.state.load(row)
     }
 
     /// Redoes the changes of one record.

@@ -7,7 +7,8 @@
 use crate::directory::{Directory, Target};
 use crate::handles::Handles;
 use crate::shard::{Ask, Effect, Shard};
-use crate::state::{Body, Inode, State, new_row};
+use crate::state::{Body, Inode, State};
+use crate::uses::{self, How, Key, Use};
 use crate::who::{SET_GID, STICKY, Want, Who};
 use alloc::vec::Vec;
 use disk::{Change, InodeRow, PreVersions};
@@ -27,6 +28,46 @@ impl Wire<'_> for Done {
     }
 }
 
+/// What came into a directory (or went, below 0).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Came {
+    pub(crate) entry_delta: i32,
+    /// Subdirectories among them.
+    pub(crate) nlink_delta: i32,
+}
+
+impl Came {
+    pub(crate) const NOTHING: Self = Self { entry_delta: 0, nlink_delta: 0 };
+    pub(crate) const FILE: Self = Self { entry_delta: 1, nlink_delta: 0 };
+    pub(crate) const DIRECTORY: Self = Self { entry_delta: 1, nlink_delta: 1 };
+
+    pub(crate) const fn of(kind: FileKind) -> Self {
+        match kind {
+            FileKind::Directory => Self::DIRECTORY,
+            FileKind::File | FileKind::Symlink => Self::FILE,
+        }
+    }
+}
+
+impl core::ops::Neg for Came {
+    type Output = Self;
+
+    fn neg(self) -> Self {
+        Self { entry_delta: -self.entry_delta, nlink_delta: -self.nlink_delta }
+    }
+}
+
+impl core::ops::Add for Came {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            entry_delta: self.entry_delta + other.entry_delta,
+            nlink_delta: self.nlink_delta + other.nlink_delta,
+        }
+    }
+}
+
 /// One operation at work.
 #[derive(Debug)]
 pub(crate) struct Txn<'s> {
@@ -42,6 +83,7 @@ pub(crate) struct Txn<'s> {
     root_trusted: bool,
     pre_versions: PreVersions,
     orphan: Option<InodeNo>,
+    uses: &'s mut Vec<Use>,
 }
 
 impl<'s> Txn<'s> {
@@ -59,6 +101,7 @@ impl<'s> Txn<'s> {
             root_trusted: ask.root_trusted,
             pre_versions: PreVersions::new(),
             orphan: None,
+            uses: &mut shard.uses,
         }
     }
 
@@ -171,7 +214,7 @@ impl<'s> Txn<'s> {
     ) -> Result<InodeRow, Status> {
         let (dir, _) = self.directory(parent)?;
         let inode = self.state.next_inode().ok_or(Status::NoSpace)?;
-        let mut row = new_row(inode, kind, mode, self.now);
+        let mut row = InodeRow::new(inode, kind, mode, self.now);
         row.uid = who.uid;
         row.gid = who.gid;
         if dir.mode & SET_GID != 0 {
@@ -195,11 +238,32 @@ impl<'s> Txn<'s> {
         Ok(row)
     }
 
-    /// Puts an inode's row, with this transaction as its version.
+    /// Puts an inode's row, with this transaction as its version. Of a directory that exists only
+    /// the attributes are put: its counts and cookies are others' to change as well.
     pub(crate) fn put(&mut self, row: InodeRow) -> InodeRow {
         let row = InodeRow { version: self.transno, ..row };
-        self.change(&Change::Inode { row });
-        row
+        let known = self.row(row.inode).ok().filter(|_| row.nlink > 0);
+        match known.filter(|known| known.kind == FileKind::Directory) {
+            Some(known) => {
+                let set = (row.mtime, row.mtime_set) != (known.mtime, known.mtime_set);
+                self.change(&Change::DirAttrs {
+                    inode: row.inode,
+                    mode: row.mode,
+                    uid: row.uid,
+                    gid: row.gid,
+                    atime: row.atime,
+                    mtime: set.then_some((row.mtime, row.mtime_set)),
+                    ctime: row.ctime,
+                    parent: row.parent,
+                    version: row.version,
+                });
+                InodeRow { touched: if set { self.transno } else { row.touched }, ..row }
+            }
+            None => {
+                self.change(&Change::Inode { row });
+                row
+            }
+        }
     }
 
     /// Puts an entry; over an old one it keeps that one's place.
@@ -221,12 +285,11 @@ impl<'s> Txn<'s> {
         self.change(&Change::DirentGone { dir, name });
     }
 
-    /// A directory's entries changed; `nlink_delta` subdirectories came. Once per directory.
-    pub(crate) fn touch(&mut self, dir: InodeNo, nlink_delta: i32) {
-        let first = self.row(dir).is_ok_and(|row| row.touched < self.transno);
-        assert!(first, "a record touches a directory at most once");
+    /// A directory's entries changed: so many came, of them so many subdirectories.
+    pub(crate) fn touch(&mut self, dir: InodeNo, came: Came) {
         let (mtime, ctime) = (self.now, self.now);
-        self.change(&Change::Touch { inode: dir, mtime, ctime, nlink_delta });
+        let Came { entry_delta, nlink_delta } = came;
+        self.change(&Change::Touch { inode: dir, mtime, ctime, nlink_delta, entry_delta });
     }
 
     pub(crate) fn put_target(&mut self, inode: InodeNo, target: Bytes<'_>) {
@@ -241,16 +304,15 @@ impl<'s> Txn<'s> {
         self.change(&Change::XattrGone { inode, name });
     }
 
-    /// Notes the version of something that is about to be changed.
-    pub(crate) const fn saw(&mut self, version: Transno) {
-        self.pre_versions.push(version);
+    /// This transaction depends on something besides what it changes, or needs all of it.
+    pub(crate) fn uses(&mut self, key: Key, how: How) {
+        self.uses.push(Use { key, how });
     }
 
     /// Registers a handle; the first writer's makes "the data shards know the size" durable.
     pub(crate) fn open(&mut self, row: InodeRow, handle: Handle) -> InodeRow {
         self.handles.open(row.inode, self.client, handle.id, handle.write);
         if handle.write && !row.size_at_data {
-            self.saw(row.version);
             return self.put(InodeRow { size_at_data: true, ..row });
         }
         row
@@ -259,7 +321,6 @@ impl<'s> Txn<'s> {
     /// One name of an inode that is no directory is gone.
     pub(crate) fn unname(&mut self, row: InodeRow) {
         assert!(row.nlink > 0, "what had a name had a link");
-        self.saw(row.version);
         let nlink = row.nlink - 1;
         match row.kind {
             // Nobody can have a symbolic link open, and it has no object.
@@ -276,7 +337,6 @@ impl<'s> Txn<'s> {
 
     /// A directory has lost its one name.
     pub(crate) fn remove_directory(&mut self, row: InodeRow) {
-        self.saw(row.version);
         if self.handles.is_free(row.inode) {
             self.change(&Change::InodeGone { inode: row.inode });
         } else {
@@ -292,6 +352,10 @@ impl<'s> Txn<'s> {
     }
 
     fn change(&mut self, change: &Change<'_>) {
+        if let Some(version) = self.state.version_before(change) {
+            self.pre_versions.push(version);
+        }
+        uses::of_change(self.state, change, self.uses);
         change.encode(&mut Writer::new(self.changes));
         #[expect(clippy::expect_used, reason = "an operation checked what it changes")]
         self.state.apply(self.transno, change).expect("a checked change applies");

@@ -194,7 +194,10 @@ impl End {
                 Way::Mailbox(post) => {
                     post.read(ITEM_COUNT_MAX, |_, letter| match letter {
                         Letter::Mail(Mail::Interrupt { unique }) => items.push(unique),
-                        Letter::Mail(_) | Letter::Socket { .. } | Letter::RegisterKernelQueues => {}
+                        Letter::Mail(_)
+                        | Letter::Words(_)
+                        | Letter::Socket { .. }
+                        | Letter::RegisterKernelQueues => {}
                     });
                     if items.len() >= item_count {
                         return Ok(());

@@ -24,6 +24,8 @@ const fn queue_count(lane_count: usize) -> usize {
 pub(crate) enum Letter {
     /// From brain to brain.
     Mail(Mail),
+    /// From brain to brain, more than fits a mail.
+    Words(Box<[u8]>),
     /// A connection, and the only frame that was read from it.
     Socket { socket: OwnedFd, hello: Box<[u8]> },
     /// From ring to ring: the kernel has been told that its queues are welcome; register yours.

@@ -245,6 +245,9 @@ impl Brain for NullFs {
             | Event::ConnectFailed { .. }
             | Event::Closed { .. }
             | Event::Mail { .. }
+            | Event::Letter { .. }
+            | Event::ColdRows { .. }
+            | Event::Checkpointed { .. }
             | Event::Logged { .. }
             | Event::LogRoom(_)
             | Event::ObjectStat { .. }

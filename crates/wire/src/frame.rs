@@ -3,7 +3,7 @@
 //! ```text
 //! offset bytes field            request                      reply
 //!      0     4 magic "LNFS"
-//!      4     1 version 1
+//!      4     1 version 2
 //!      5     1 kind             6                            7
 //!      6     2 op
 //!      8     4 body_bytes
@@ -24,7 +24,7 @@
 //!     80     8                  trace_id                     trace_id
 //!     88     8                  op_time_ns since 1970        op_time_ns used
 //! ```
-//! Hello, Challenge, Proof, Welcome and Refusal use the same head with everything from `op` on but
+//! Hello, Challenge, Proof, Welcome, Refusal and Note use the same head with everything from `op` on but
 //! the lengths and checksums zero. Field meanings: PROTOCOL.md §3.
 
 use crate::checksum::{crc32c, crc32c_of_two};
@@ -43,7 +43,7 @@ pub const GREETING_BODY_BYTES_MAX: u32 = 1024;
 pub const BULK_BYTES_MAX: u32 = 1 << 20;
 
 const MAGIC: [u8; 4] = *b"LNFS";
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 const HEAD_CRC_OFFSET: usize = 16;
 /// Most frames without their bulk are smaller.
 const SMALL_FRAME_BYTES: usize = 256;
@@ -52,6 +52,11 @@ const SMALL_FRAME_BYTES: usize = 256;
 pub mod request_flag {
     /// Sent before on an earlier connection; the reply was not received.
     pub const RESENT: u16 = 1;
+    /// A replay: the client has the reply. The body is a [`crate::Replay`], `transno`, `slot` and
+    /// `xid` are those of the original. For a write the bytes come along.
+    pub const REPLAY: u16 = 2;
+    /// Answer when the change is durable (O_SYNC, a synchronous mount).
+    pub const SYNC: u16 = 4;
 }
 
 /// Bits of [`Reply::flags`].
@@ -63,6 +68,9 @@ pub mod reply_flag {
     /// The bulk behind it carries no checksum: it left without passing through the server's memory.
     /// Only on a reply with bulk. [`super::Head::encode`] sets and clears it.
     pub const BULK_UNCHECKED: u16 = 4;
+    /// What was changed is not durable yet: behind the reply message stands a redo token, which the
+    /// client keeps until `committed` reaches `transno`. See [`super::Head::split_token`].
+    pub const TOKEN: u16 = 8;
 }
 
 /// What a frame is.
@@ -83,6 +91,8 @@ pub enum FrameKind {
     Request = 6,
     /// Server: its reply.
     Reply = 7,
+    /// Server, unasked: what has become durable, a [`crate::Note`].
+    Note = 8,
 }
 
 impl FrameKind {
@@ -95,6 +105,7 @@ impl FrameKind {
             5 => Self::Refusal,
             6 => Self::Request,
             7 => Self::Reply,
+            8 => Self::Note,
             _ => return None,
         })
     }
@@ -146,9 +157,10 @@ impl Lengths {
         let _shard: u16 = reader.read()?;
         let _slot: u16 = reader.read()?;
         let flags: u16 = reader.read()?;
-        let greeting = !matches!(kind, FrameKind::Request | FrameKind::Reply);
+        let greeting = !matches!(kind, FrameKind::Request | FrameKind::Reply | FrameKind::Note);
         let body_bytes_max = if greeting { GREETING_BODY_BYTES_MAX } else { BODY_BYTES_MAX };
-        let bulk_bytes_max = if greeting { 0 } else { BULK_BYTES_MAX };
+        let bulk = matches!(kind, FrameKind::Request | FrameKind::Reply);
+        let bulk_bytes_max = if bulk { BULK_BYTES_MAX } else { 0 };
         if body_bytes > body_bytes_max || bulk_bytes > bulk_bytes_max {
             return Err(Flaw::Breach(Breach::TooLong));
         }
@@ -240,9 +252,37 @@ pub enum Head {
     Request(Request),
     /// A reply.
     Reply(Reply),
+    /// What has become durable; the [`crate::Note`] is in the body.
+    Note,
 }
 
+/// Bytes of the length behind a redo token.
+const TOKEN_LENGTH_BYTES: usize = 4;
+
 impl Head {
+    /// Parts the body of a reply that says [`reply_flag::TOKEN`] into message and token.
+    ///
+    /// ```text
+    /// message | token | 4 token_bytes
+    /// ```
+    ///
+    /// # Errors
+    /// [`Breach::Malformed`] when the length does not fit.
+    pub fn split_token(body: &[u8]) -> Result<(&[u8], &[u8]), Breach> {
+        let (rest, length) =
+            body.split_last_chunk::<TOKEN_LENGTH_BYTES>().ok_or(Breach::Malformed)?;
+        let token_bytes = usize::try_from(u32::from_le_bytes(*length));
+        let token_bytes = token_bytes.map_err(|_| Breach::Malformed)?;
+        let message_bytes = rest.len().checked_sub(token_bytes).ok_or(Breach::Malformed)?;
+        Ok(rest.split_at(message_bytes))
+    }
+
+    /// Writes what [`Head::split_token`] reads behind a message that was written before.
+    pub fn put_token(to: &mut Writer<'_>, token: &[u8]) {
+        to.put(token);
+        to.write(&u32::try_from(token.len()).unwrap_or(u32::MAX));
+    }
+
     /// Decodes a whole frame without its bulk: checks the checksum, returns head and body.
     ///
     /// # Errors
@@ -260,6 +300,7 @@ impl Head {
         let decoded = match lengths.kind {
             FrameKind::Request => Self::request(head),
             FrameKind::Reply => Self::reply(head),
+            FrameKind::Note => Ok(Self::Note),
             FrameKind::Hello
             | FrameKind::Challenge
             | FrameKind::Proof
@@ -346,13 +387,17 @@ impl Head {
                 to.write(&(FrameKind::Reply as u8));
                 to.write(&reply.op.number());
             }
+            Self::Note => {
+                to.write(&(FrameKind::Note as u8));
+                to.write(&0_u16);
+            }
         }
         to.write(&0_u32); // body_bytes, known below
         to.write(&bulk_bytes);
         to.write(&0_u32); // head_crc32c, known below
         to.write(&bulk_crc32c.unwrap_or(0));
         match self {
-            Self::Greeting(_) => to.put(&[0; HEAD_BYTES - 24]),
+            Self::Greeting(_) | Self::Note => to.put(&[0; HEAD_BYTES - 24]),
             Self::Request(request) => request.put(&mut to),
             Self::Reply(reply) => reply.put(&mut to, unchecked),
         }

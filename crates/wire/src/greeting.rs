@@ -118,6 +118,8 @@ pub struct Welcome {
     pub credits: u16,
     /// See [`welcome_flag`].
     pub flags: u32,
+    /// How long this lane's recovery may still take at most, in milliseconds; 0 when it is over.
+    pub recovery_ms: u32,
 }
 
 impl Wire<'_> for Welcome {
@@ -129,6 +131,7 @@ impl Wire<'_> for Welcome {
         to.write(&self.slot_count);
         to.write(&self.credits);
         to.write(&self.flags);
+        to.write(&self.recovery_ms);
     }
     fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
         let welcome = Self {
@@ -139,6 +142,7 @@ impl Wire<'_> for Welcome {
             slot_count: from.read()?,
             credits: from.read()?,
             flags: from.read()?,
+            recovery_ms: from.read()?,
         };
         let in_range = welcome.slot_count > 0 && welcome.credits > 0;
         if in_range { Ok(welcome) } else { Err(Flaw::Breach(Breach::Malformed)) }
@@ -159,6 +163,9 @@ pub enum RefusalReason {
     Busy = 4,
     /// The server is stopping.
     Stopping = 5,
+    /// This client was away for too long and others went on without it; it may come back under a
+    /// new uuid.
+    Evicted = 6,
 }
 
 /// The server's no.
@@ -179,6 +186,7 @@ impl Wire<'_> for Refusal {
             3 => RefusalReason::OldEpoch,
             4 => RefusalReason::Busy,
             5 => RefusalReason::Stopping,
+            6 => RefusalReason::Evicted,
             _ => return Err(Flaw::Breach(Breach::Malformed)),
         };
         Ok(Self { reason })

@@ -41,11 +41,11 @@ impl Map {
         ShardId::data(u16::try_from(index).unwrap_or(0))
     }
 
-    /// The shard an op about `inode` goes to; `None` for ops that any lane answers.
+    /// The shard an op about `inode` goes to; `None` for ops that are about no inode.
     #[must_use]
     pub fn shard(&self, op: Op, inode: InodeNo) -> Option<ShardId> {
         match op.row().route {
-            Route::Lane => None,
+            Route::Lane | Route::Shard => None,
             Route::Meta => Some(inode.shard()),
             Route::Data => Some(self.data_shard(inode, 0)),
         }

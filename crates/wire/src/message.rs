@@ -3,7 +3,7 @@
 //! A request's reply message is named beside it; ops without one have an empty reply body.
 
 use crate::codec::{Bytes, Flaw, List, Reader, Wire, Writer};
-use crate::{Attr, Breach, Caller, FileKind, HandleId, InodeNo, Name, Timestamp};
+use crate::{Attr, Breach, Caller, FileKind, HandleId, InodeNo, Name, ShardId, Timestamp, Transno};
 
 macro_rules! message {
     ($(#[$doc:meta])* $name:ident $(<$life:lifetime>)? {
@@ -548,5 +548,52 @@ message! {
         spin_count: u64,
         /// Of them, those that found some.
         spin_hit_count: u64,
+    }
+}
+
+message! {
+    /// A request with [`crate::request_flag::REPLAY`]: what the client was told, and the token that
+    /// came with it. The reply is empty.
+    Replay<'a> {
+        /// The reply message, without the token.
+        reply: Bytes<'a>,
+        /// The token, as it came.
+        token: Bytes<'a>,
+    }
+}
+message! {
+    /// [`crate::Op::Resume`]. Reply: [`Resumed`].
+    Resume {
+        /// The highest transaction of this session here that the client was told is durable.
+        known_committed: Transno,
+        /// Replays that will come.
+        replay_count: u32,
+    }
+}
+message! {
+    /// What the server has of a session after a restart.
+    Resumed {
+        /// Highest durable transaction of the session at this shard, 0 without any: replays up to
+        /// it are not needed.
+        committed: Transno,
+        /// The shard is recovering: replays are welcome. Otherwise its recovery is over, and what
+        /// is above `committed` will not be taken any more.
+        recovering: bool,
+    }
+}
+message! {
+    /// The body of a [`crate::FrameKind::Note`].
+    Note<'a> {
+        /// By shard.
+        rows: List<'a, NoteRow>,
+    }
+}
+message! {
+    /// One shard's line of a [`Note`].
+    NoteRow {
+        /// The shard.
+        shard: ShardId,
+        /// Highest durable transaction of this session there.
+        committed: Transno,
     }
 }

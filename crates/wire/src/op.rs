@@ -16,6 +16,8 @@ pub enum Route {
     Meta,
     /// The data shard that holds the inode's stripe.
     Data,
+    /// The shard that the head names, of either kind.
+    Shard,
     /// Any lane; it speaks of itself.
     Lane,
 }
@@ -138,4 +140,12 @@ ops! {
     Stats = 48, "stats", Repeat, 0, 0, Lane;
     /// Nothing; shows that the other end lives.
     Ping = 49, "ping", Repeat, 0, 0, Lane;
+    /// Answered when everything this shard has executed or been given is durable.
+    Sync = 50, "sync", Repeat, 0, 0, Shard;
+    /// After a restart: what the client knows of its session at this shard, before it replays.
+    Resume = 51, "resume", Repeat, 0, 0, Shard;
+    /// After a restart: this client lane has replayed everything it holds for this shard.
+    ReplayDone = 52, "replay_done", Repeat, 0, 0, Shard;
+    /// The client lane leaves: its sessions at this lane are dropped, durably.
+    Goodbye = 53, "goodbye", Repeat, 0, 0, Lane;
 }

@@ -134,11 +134,16 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
             Op::Write => Write { inode, file_offset: 1 << 41, append: true }.to_bytes(),
             Op::Truncate => Truncate { inode, size_bytes: 77 }.to_bytes(),
             Op::Glimpse => Glimpse { inode }.to_bytes(),
-            Op::Stats | Op::Ping => Vec::new(),
+            Op::Resume => {
+                Resume { known_committed: Transno(0x1_0000_0001), replay_count: 2 }.to_bytes()
+            }
+            Op::Stats | Op::Ping | Op::Sync | Op::ReplayDone | Op::Goodbye => Vec::new(),
         };
         all.insert(format!("request {}", op.row().name), body);
     }
     let mut reply = |what: &str, body: Vec<u8>| all.insert(format!("reply {what}"), body);
+    let resumed = Resumed { committed: Transno(0x1_0000_0002), recovering: true };
+    reply("resumed", resumed.to_bytes());
     reply("entry", Entry { attr: ATTR }.to_bytes());
     reply("created", Created { attr: ATTR, made: true }.to_bytes());
     reply("target", Target { target: Bytes(b"../x") }.to_bytes());
@@ -243,6 +248,7 @@ fn frames() -> BTreeMap<String, Vec<u8>> {
         slot_count: 16,
         credits: 80,
         flags: welcome_flag::HANDLES_UNKNOWN,
+        recovery_ms: 10_000,
     };
     let challenge = Challenge { fs: FsUuid([3; 16]), nonce: [8; 32], proof: server_proof };
     let getattr = Getattr { inode: InodeNo(258) }.to_bytes();
@@ -257,6 +263,11 @@ fn frames() -> BTreeMap<String, Vec<u8>> {
     let proof = Proof { proof: client_proof };
     frame("proof", Head::Greeting(FrameKind::Proof), None, &proof.to_bytes());
     frame("welcome", Head::Greeting(FrameKind::Welcome), None, &welcome.to_bytes());
+    let row = NoteRow { shard: ShardId::meta(3), committed: Transno(0x1_0000_0003) }.to_bytes();
+    frame("note", Head::Note, None, &Note { rows: List::new(1, &row) }.to_bytes());
+    let replay = Replay { reply: Bytes(b"reply"), token: Bytes(b"token") };
+    let replayed = Request { flags: request_flag::REPLAY, ..request_head() };
+    frame("replay", Head::Request(replayed), None, &replay.to_bytes());
     let refusal = Refusal { reason: RefusalReason::WrongSecret };
     frame("refusal", Head::Greeting(FrameKind::Refusal), None, &refusal.to_bytes());
     frame("request", Head::Request(request_head()), None, &getattr);

@@ -173,6 +173,7 @@ const fn refused(reason: RefusalReason) -> &'static str {
         RefusalReason::OldEpoch => "the server knows a later connection of this client",
         RefusalReason::Busy => "the server has too many connections",
         RefusalReason::Stopping => "the server is stopping",
+        RefusalReason::Evicted => "the server has evicted this client",
     }
 }
 

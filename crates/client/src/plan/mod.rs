@@ -182,6 +182,10 @@ impl Body {
             | Op::Setxattr
             | Op::Removexattr
             | Op::Truncate
+            | Op::Sync
+            | Op::Resume
+            | Op::ReplayDone
+            | Op::Goodbye
             | Op::Ping => empty(bytes).map(|()| Self::Empty),
         }
     }

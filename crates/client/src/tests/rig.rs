@@ -304,6 +304,7 @@ impl Rig {
                     slot_count: self.shape.slot_count,
                     credits: self.shape.credits,
                     flags: self.shape.flags,
+                    recovery_ms: 0,
                 };
                 self.greet(conn, FrameKind::Welcome, &welcome.to_bytes());
             }

@@ -289,6 +289,7 @@ impl Rig {
                     slot_count: 64,
                     credits: 64,
                     flags: 0,
+                    recovery_ms: 0,
                 };
                 self.greet(conn, FrameKind::Welcome, &welcome.to_bytes());
             }

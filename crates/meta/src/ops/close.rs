@@ -20,7 +20,6 @@ pub(crate) fn execute(args: &Close, txn: &mut Txn<'_>) -> Result<Done, Status> {
         && row.nlink > 0
         && let Some(contents) = settle
     {
-        txn.saw(row.version);
         txn.put(settled(row, contents));
     }
     txn.check_orphan(args.inode);

@@ -2,7 +2,7 @@
 
 use crate::directory::Target;
 use crate::needs::Needs;
-use crate::txn::Txn;
+use crate::txn::{Came, Txn};
 use crate::who::{Want, Who};
 use disk::InodeRow;
 use wire::{Create, Created, FileKind, Status};
@@ -24,7 +24,7 @@ pub(crate) fn execute(args: &Create<'_>, txn: &mut Txn<'_>) -> Result<Created, S
     let size_at_data = args.handle.is_some_and(|handle| handle.write);
     let row = txn.put(InodeRow { size_at_data, ..row });
     txn.put_entry(args.parent, args.name, &row, None);
-    txn.touch(args.parent, 0);
+    txn.touch(args.parent, Came::FILE);
     let row = match args.handle {
         Some(handle) => txn.open(row, handle),
         None => row,

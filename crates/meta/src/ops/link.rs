@@ -2,7 +2,7 @@
 
 use crate::needs::Needs;
 use crate::ops::LINK_COUNT_MAX;
-use crate::txn::Txn;
+use crate::txn::{Came, Txn};
 use disk::InodeRow;
 use wire::{Entry, FileKind, Link, Status};
 
@@ -31,9 +31,8 @@ pub(crate) fn execute(args: &Link<'_>, txn: &mut Txn<'_>) -> Result<Entry, Statu
     if row.nlink >= LINK_COUNT_MAX {
         return Err(Status::TooManyLinks);
     }
-    txn.saw(row.version);
     let row = txn.put(InodeRow { nlink: row.nlink + 1, ctime: txn.now, ..row });
     txn.put_entry(args.parent, args.name, &row, None);
-    txn.touch(args.parent, 0);
+    txn.touch(args.parent, Came::FILE);
     Ok(Entry { attr: row.attr() })
 }

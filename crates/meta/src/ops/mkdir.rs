@@ -2,7 +2,7 @@
 
 use crate::needs::Needs;
 use crate::ops::LINK_COUNT_MAX;
-use crate::txn::Txn;
+use crate::txn::{Came, Txn};
 use wire::{Entry, FileKind, Mkdir, Status};
 
 pub(crate) fn needs<'a>(args: &Mkdir<'a>, needs: &mut Needs<'a>) {
@@ -22,6 +22,6 @@ pub(crate) fn execute(args: &Mkdir<'_>, txn: &mut Txn<'_>) -> Result<Entry, Stat
     let row = txn.new_inode(args.parent, FileKind::Directory, args.mode & 0o1777, &who)?;
     let row = txn.put(row);
     txn.put_entry(args.parent, args.name, &row, None);
-    txn.touch(args.parent, 1);
+    txn.touch(args.parent, Came::DIRECTORY);
     Ok(Entry { attr: row.attr() })
 }

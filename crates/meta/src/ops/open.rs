@@ -2,6 +2,7 @@
 
 use crate::needs::Needs;
 use crate::txn::Txn;
+use crate::uses::{How, Key};
 use crate::who::Want;
 use wire::{Entry, FileKind, Open, Status};
 
@@ -26,5 +27,6 @@ pub(crate) fn execute(args: &Open<'_>, txn: &mut Txn<'_>) -> Result<Entry, Statu
         .and(Want::WRITE, args.handle.write);
     who.permit(&row, want)?;
     txn.permit_handle()?;
+    txn.uses(Key::Exists(args.inode), How::Depend);
     Ok(Entry { attr: txn.open(row, args.handle).attr() })
 }

@@ -18,7 +18,6 @@ pub(crate) fn execute(args: &Removexattr<'_>, txn: &mut Txn<'_>) -> Result<Done,
         return Err(Status::NoData);
     }
     let row = inode.row;
-    txn.saw(row.version);
     txn.drop_xattr(args.inode, args.name);
     txn.put(InodeRow { ctime: txn.now, ..row });
     Ok(Done)

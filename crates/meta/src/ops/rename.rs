@@ -3,7 +3,8 @@
 use crate::directory::Target;
 use crate::needs::Needs;
 use crate::ops::LINK_COUNT_MAX;
-use crate::txn::{Done, Txn};
+use crate::txn::{Came, Done, Txn};
+use crate::uses::{How, Key};
 use crate::who::{Want, Who};
 use disk::InodeRow;
 use wire::{FileKind, Rename, Status};
@@ -80,26 +81,27 @@ fn apply(
 ) -> Result<Done, Status> {
     let row = txn.row(source.inode)?;
     let victim_row = victim.map(|victim| txn.row(victim.inode)).transpose()?;
-    txn.saw(source.version);
-    txn.saw(row.version);
-    if let Some(victim) = victim {
-        txn.saw(victim.version);
-    }
     let is_directory = source.kind == FileKind::Directory;
     let parent = if is_directory { args.new_parent } else { row.parent };
     let row = txn.put(InodeRow { parent, ctime: txn.now, ..row });
     txn.drop_entry(args.parent, args.name);
     txn.put_entry(args.new_parent, args.new_name, &row, victim);
-    let came = i32::from(is_directory);
-    let gone = i32::from(victim_row.is_some_and(|victim| victim.kind == FileKind::Directory));
+    let moved = Came::of(source.kind);
+    let replaced = victim.map_or(Came::NOTHING, |victim| Came::of(victim.kind));
     if args.parent == args.new_parent {
-        txn.touch(args.parent, -gone);
+        txn.touch(args.parent, -replaced);
     } else {
-        txn.touch(args.parent, -came);
-        txn.touch(args.new_parent, came - gone);
+        if is_directory {
+            txn.uses(Key::Topology, How::Change);
+        }
+        txn.touch(args.parent, -moved);
+        txn.touch(args.new_parent, moved + -replaced);
     }
     match victim_row {
-        Some(victim) if victim.kind == FileKind::Directory => txn.remove_directory(victim),
+        Some(victim) if victim.kind == FileKind::Directory => {
+            txn.uses(Key::Entries(victim.inode), How::Whole);
+            txn.remove_directory(victim);
+        }
         Some(victim) => txn.unname(victim),
         None => {}
     }

@@ -2,6 +2,7 @@
 
 use crate::needs::Needs;
 use crate::txn::{Done, Txn};
+use crate::uses::{How, Key};
 use wire::{FileKind, Reopen, Status};
 
 pub(crate) fn needs(args: &Reopen, needs: &mut Needs<'_>) {
@@ -22,6 +23,7 @@ pub(crate) fn execute(args: &Reopen, txn: &mut Txn<'_>) -> Result<Done, Status> 
         return Err(Status::Stale); // It is being destroyed.
     }
     txn.permit_handle()?;
+    txn.uses(Key::Exists(args.inode), How::Depend);
     txn.open(row, args.handle);
     txn.handles.reopen(args.inode, txn.client, args.handle.id, args.handle.write);
     Ok(Done)

@@ -1,7 +1,8 @@
 //! `Rmdir`: takes away an empty directory.
 
 use crate::needs::Needs;
-use crate::txn::{Done, Txn};
+use crate::txn::{Came, Done, Txn};
+use crate::uses::{How, Key};
 use wire::{FileKind, Rmdir, Status};
 
 pub(crate) fn needs<'a>(args: &Rmdir<'a>, needs: &mut Needs<'a>) {
@@ -21,9 +22,9 @@ pub(crate) fn execute(args: &Rmdir<'_>, txn: &mut Txn<'_>) -> Result<Done, Statu
         return Err(Status::NotEmpty);
     }
     let row = *row;
-    txn.saw(target.version);
     txn.drop_entry(args.parent, args.name);
-    txn.touch(args.parent, -1);
+    txn.touch(args.parent, -Came::DIRECTORY);
+    txn.uses(Key::Entries(row.inode), How::Whole);
     txn.remove_directory(row);
     Ok(Done)
 }

@@ -25,7 +25,6 @@ pub(crate) fn execute(args: &Setattr<'_>, txn: &mut Txn<'_>) -> Result<Entry, St
     if args.mtime != SetTime::Keep {
         row.mtime_set = txn.now;
     }
-    txn.saw(old.version);
     Ok(Entry { attr: txn.put(row).attr() })
 }
 

@@ -35,7 +35,6 @@ pub(crate) fn execute(args: &Setxattr<'_>, txn: &mut Txn<'_>) -> Result<Done, St
     }
     xattr::check_room(inode, name, args.value.0.len())?;
     let row = inode.row;
-    txn.saw(row.version);
     txn.put_xattr(args.inode, args.name, args.value);
     txn.put(InodeRow { ctime: txn.now, ..row });
     Ok(Done)

@@ -1,7 +1,7 @@
 //! `Symlink`: a new symbolic link. Its target is not looked at.
 
 use crate::needs::Needs;
-use crate::txn::Txn;
+use crate::txn::{Came, Txn};
 use disk::InodeRow;
 use wire::{Entry, FileKind, SYMLINK_BYTES_MAX, Status, Symlink};
 
@@ -31,6 +31,6 @@ pub(crate) fn execute(args: &Symlink<'_>, txn: &mut Txn<'_>) -> Result<Entry, St
     let row = txn.put(InodeRow { size_bytes, ..row });
     txn.put_target(row.inode, args.target);
     txn.put_entry(args.parent, args.name, &row, None);
-    txn.touch(args.parent, 0);
+    txn.touch(args.parent, Came::FILE);
     Ok(Entry { attr: row.attr() })
 }

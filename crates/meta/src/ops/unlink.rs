@@ -2,7 +2,7 @@
 //! nobody has it open, the thing.
 
 use crate::needs::Needs;
-use crate::txn::{Done, Txn};
+use crate::txn::{Came, Done, Txn};
 use wire::{FileKind, Status, Unlink};
 
 pub(crate) fn needs<'a>(args: &Unlink<'a>, needs: &mut Needs<'a>) {
@@ -18,9 +18,8 @@ pub(crate) fn execute(args: &Unlink<'_>, txn: &mut Txn<'_>) -> Result<Done, Stat
         return Err(Status::IsDirectory);
     }
     let row = txn.row(target.inode)?;
-    txn.saw(target.version);
     txn.drop_entry(args.parent, args.name);
-    txn.touch(args.parent, 0);
+    txn.touch(args.parent, -Came::FILE);
     txn.unname(row);
     Ok(Done)
 }

@@ -2,7 +2,6 @@
 
 use super::{MADE, ROOT, World, name};
 use crate::Shard;
-use crate::state::new_row;
 use disk::{Change, InodeRow};
 use wire::{Bytes, FileKind, InodeNo, ShardId, Timestamp, Transno, Wire};
 
@@ -19,7 +18,7 @@ fn redo(changes: &[Change<'_>]) -> Result<Shard, disk::Fault> {
 #[test]
 fn changes_of_what_does_not_exist_are_faults() {
     let (inode, name) = (InodeNo(9), name("x"));
-    let file = Change::Inode { row: new_row(InodeNo(2), FileKind::File, 0, NOW) };
+    let file = Change::Inode { row: InodeRow::new(InodeNo(2), FileKind::File, 0, NOW) };
     let entry = |dir, cookie, text| Change::Dirent {
         dir,
         name: super::name(text),
@@ -29,8 +28,26 @@ fn changes_of_what_does_not_exist_are_faults() {
         version: Transno(1),
     };
     let bad = [
-        alloc::vec![Change::Touch { inode, mtime: NOW, ctime: NOW, nlink_delta: 0 }],
-        alloc::vec![Change::Touch { inode: ROOT, mtime: NOW, ctime: NOW, nlink_delta: -3 }],
+        alloc::vec![Change::Touch {
+            inode,
+            mtime: NOW,
+            ctime: NOW,
+            nlink_delta: 0,
+            entry_delta: 0
+        }],
+        alloc::vec![touch(-3, 0)],
+        alloc::vec![touch(0, -1)],
+        alloc::vec![Change::DirAttrs {
+            inode,
+            mode: 0,
+            uid: 0,
+            gid: 0,
+            atime: NOW,
+            mtime: None,
+            ctime: NOW,
+            parent: ROOT,
+            version: Transno(1),
+        }],
         alloc::vec![entry(inode, 1, "x")],
         alloc::vec![file, entry(InodeNo(2), 1, "x")],
         alloc::vec![entry(ROOT, 1, "x"), entry(ROOT, 1, "y")],
@@ -38,9 +55,11 @@ fn changes_of_what_does_not_exist_are_faults() {
         alloc::vec![Change::DirentGone { dir: inode, name }],
         alloc::vec![Change::Symlink { inode: ROOT, target: Bytes(b"x") }],
         alloc::vec![Change::Xattr { inode, name: Bytes(b"user.x"), value: Bytes(b"") }],
-        alloc::vec![Change::Inode { row: new_row(ROOT, FileKind::File, 0, NOW) }],
-        alloc::vec![Change::Inode { row: new_row(InodeNo::new(1, 1), FileKind::File, 0, NOW) }],
-        alloc::vec![Change::Inode { row: new_row(InodeNo(0), FileKind::File, 0, NOW) }],
+        alloc::vec![Change::Inode { row: InodeRow::new(ROOT, FileKind::File, 0, NOW) }],
+        alloc::vec![Change::Inode {
+            row: InodeRow::new(InodeNo::new(1, 1), FileKind::File, 0, NOW)
+        }],
+        alloc::vec![Change::Inode { row: InodeRow::new(InodeNo(0), FileKind::File, 0, NOW) }],
         alloc::vec![Change::Truncate { inode, size_bytes: 0 }],
         alloc::vec![Change::Write { inode, object_offset: 0, write_bytes: 0, crc32c: 0 }],
         alloc::vec![Change::ObjectGone { inode }],
@@ -54,23 +73,50 @@ fn changes_of_what_does_not_exist_are_faults() {
 
 #[test]
 fn going_twice_is_as_going_once() {
-    let file = Change::Inode { row: new_row(InodeNo(2), FileKind::File, 0, NOW) };
+    let file = Change::Inode { row: InodeRow::new(InodeNo(2), FileKind::File, 0, NOW) };
     let gone = Change::InodeGone { inode: InodeNo(2) };
     let nameless = Change::DirentGone { dir: ROOT, name: name("x") };
     let shard = redo(&[file, gone, gone, nameless]).unwrap();
     assert_eq!(shard.inode_count(), 1);
 }
 
+fn touch(nlink_delta: i32, entry_delta: i32) -> Change<'static> {
+    Change::Touch { inode: ROOT, mtime: NOW, ctime: NOW, nlink_delta, entry_delta }
+}
+
 #[test]
-fn a_touch_counts_once_per_transaction() {
-    let touch = Change::Touch { inode: ROOT, mtime: NOW, ctime: NOW, nlink_delta: 1 };
-    let shard = redo(&[touch, touch]).unwrap();
-    assert_eq!(shard.state.inode(ROOT).unwrap().row.nlink, 3);
+fn changes_of_a_directory_commute() {
+    let later = Timestamp { secs: 9, nanos: 0 };
+    let touches = [(Transno(5), touch(1, 1)), (Transno(7), touch(0, 1))];
+    let attrs = Change::DirAttrs {
+        inode: ROOT,
+        mode: 0o700,
+        uid: 5,
+        gid: 6,
+        atime: NOW,
+        mtime: Some((later, later)),
+        ctime: later,
+        parent: ROOT,
+        version: Transno(6),
+    };
+    let all = [touches[0], (Transno(6), attrs), touches[1]];
+    let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
+    let rows = orders.map(|order| {
+        let mut shard = Shard::new(ShardId::meta(0), MADE);
+        for index in order {
+            let (transno, change): (Transno, Change<'_>) = all[index];
+            shard.replay(transno, &change.to_bytes()).unwrap();
+        }
+        shard.state.inode(ROOT).unwrap().row
+    });
+    assert!(rows.iter().all(|row| *row == rows[0]), "{rows:?}");
+    assert_eq!((rows[0].nlink, rows[0].entry_count, rows[0].mode), (3, 2, 0o700));
+    assert_eq!((rows[0].mtime, rows[0].touched), (NOW, Transno(7)));
 }
 
 #[test]
 fn inode_numbers_of_redone_inodes_are_not_given_again() {
-    let row = InodeRow { nlink: 0, ..new_row(InodeNo(40), FileKind::File, 0, NOW) };
+    let row = InodeRow { nlink: 0, ..InodeRow::new(InodeNo(40), FileKind::File, 0, NOW) };
     let mut world = World::new();
     world.shard = redo(&[Change::Inode { row }, Change::InodeGone { inode: row.inode }]).unwrap();
     assert_eq!(world.file(ROOT, "f", 0o644), InodeNo(41));
