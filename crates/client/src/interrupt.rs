@@ -106,6 +106,8 @@ impl Client {
                     link.again.retain(|id| *id != exchange_id);
                     link.fresh.retain(|id| *id != exchange_id);
                 }
+                // It may have been the one that a free slot woke: somebody else takes it.
+                self.wake_slot_waiter(exchange.session_index);
             }
         }
         self.spare(exchange.body);
