@@ -180,8 +180,16 @@ impl World {
                 let line = String::from_utf8_lossy(arena.get(line)).into_owned();
                 self.tell(|| format!("client {client}.{lane} says {line}"));
             }
-            Action::Admit { .. } => {}
+            Action::Keep { as_buf, bulk } => {
+                if !seat.desk.bufs.keep(as_buf, bulk) {
+                    self.breaks(format!("client {client}.{lane}: a buffer cannot be kept"));
+                }
+            }
+            Action::Admit { .. } | Action::Point(_) => {}
             Action::HandOver { .. }
+            | Action::Letter { .. }
+            | Action::ColdRead { .. }
+            | Action::Recovered
             | Action::LogAppend { .. }
             | Action::ObjectRead { .. }
             | Action::ObjectWrite { .. }

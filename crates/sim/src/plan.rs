@@ -61,6 +61,8 @@ pub(crate) struct Faults {
     pub(crate) pause_count: u64,
     pub(crate) clock_count: u64,
     pub(crate) interrupt_count: u64,
+    /// Chance that the server dies where it passes a delicate place.
+    pub(crate) point_per_mille: u64,
     pub(crate) disk: DiskMood,
     pub(crate) disk_per_mille: u64,
 }
@@ -190,6 +192,7 @@ fn roll_faults(dice: &mut Dice) -> Faults {
         pause_count: count(3, 4),
         clock_count: count(6, 3),
         interrupt_count: count(5, 4),
+        point_per_mille: count(3, 60),
         disk: DiskMood::Honest,
         disk_per_mille: 0,
     };

@@ -173,6 +173,7 @@ fn short(head: &Result<wire::Head, wire::Breach>) -> String {
             let xid = xid.0 & 0xffff;
             format!("{op:?} {shard} slot {slot} xid {xid}: {status:?} T {transno} ({committed})")
         }
+        Ok(wire::Head::Note) => "Note".to_owned(),
         Err(breach) => breach.text().to_owned(),
     }
 }
