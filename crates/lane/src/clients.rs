@@ -135,6 +135,9 @@ impl Lane {
         };
         let greeting = self.greetings.first().map(|(deadline, _)| *deadline);
         let leaving = self.clients.leaving.first().map(|(until, _)| *until);
-        [grace, greeting, leaving, self.removals_retry_at(), self.notes.due].into_iter().flatten().min()
+        [grace, greeting, leaving, self.removals_retry_at(), self.notes.due]
+            .into_iter()
+            .flatten()
+            .min()
     }
 }

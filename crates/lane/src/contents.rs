@@ -92,15 +92,8 @@ impl Lane {
         let held = Held { shard, session: asked.session, slot: asked.slot };
         let (xid, op, pre_versions) = (asked.xid, asked.op, PreVersions::new());
         let (done_ref, signed) = (&done, false);
-        let asking = Asking {
-            held,
-            xid,
-            op,
-            done: done_ref,
-            pre_versions,
-            changes: &changes,
-            signed,
-        };
+        let asking =
+            Asking { held, xid, op, done: done_ref, pre_versions, changes: &changes, signed };
         self.record_asked(&asking);
         self.hold(held, Gate::ITSELF);
         let slot = self.slots.entry((shard, asked.session)).or_default().slot(asked.slot);

@@ -303,8 +303,7 @@ impl Lane {
         let changes = core::mem::take(&mut self.changes);
         let held = Held { shard, session, slot: number };
         let signed = gate.is_none_or(|gate| gate.until == Until::Flying);
-        let asking =
-            Asking { held, xid, op, done: &done, pre_versions, changes: &changes, signed };
+        let asking = Asking { held, xid, op, done: &done, pre_versions, changes: &changes, signed };
         self.record_asked(&asking);
         self.changes = changes;
         self.mark(arrived, transno);

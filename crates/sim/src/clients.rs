@@ -174,8 +174,16 @@ impl World {
                 let line = String::from_utf8_lossy(arena.get(line)).into_owned();
                 self.tell(|| format!("client {client}.{lane} says {line}"));
             }
-            Action::Admit { .. } => {}
+            Action::Keep { as_buf, bulk } => {
+                if !seat.desk.bufs.keep(as_buf, bulk) {
+                    self.breaks(format!("client {client}.{lane}: a buffer cannot be kept"));
+                }
+            }
+            Action::Admit { .. } | Action::Point(_) => {}
             Action::HandOver { .. }
+            | Action::Letter { .. }
+            | Action::ColdRead { .. }
+            | Action::Recovered
             | Action::LogAppend { .. }
             | Action::ObjectRead { .. }
             | Action::ObjectWrite { .. }
@@ -290,6 +298,17 @@ impl World {
         if let Err(line) = explain(&deeds, &found) {
             self.breaks(format!("read of inode {inode}: {line}"));
         }
+    }
+
+    /// The lanes that wait for answers, in full.
+    pub(crate) fn describe_waiting(&self) -> String {
+        let mut text = String::new();
+        for mount in self.mounts.iter().filter(|mount| mount.alive) {
+            for seat in mount.seats.iter().filter(|seat| !seat.outstanding.is_empty()) {
+                text.push_str(&format!("{:?} {:#?}\n", seat.desk, seat.brain));
+            }
+        }
+        text
     }
 
     /// What was done to a file, for one who looked from `looked_ns` on.

@@ -257,7 +257,10 @@ impl World {
                 let write = self.dice.one_in(2);
                 self.some_file().map(|inode| Wish::Open { inode, read: true, write })
             }
-            Kind::Close => handle.map(|(handle, ..)| Wish::Close { handle }),
+            Kind::Close => {
+                let (handle, inode, _) = handle?;
+                (!self.is_in_use(client, inode)).then_some(Wish::Close { handle })
+            }
             Kind::Resize => {
                 let size_bytes = self.dice.throw() % (most + 1);
                 let inode = self.some_file()?;
@@ -289,6 +292,16 @@ impl World {
             | Kind::Lookup
             | Kind::Readdir => None,
         }
+    }
+
+    /// Whether calls about a file's bytes are under way; a face closes only behind them.
+    fn is_in_use(&self, client: usize, file: InodeNo) -> bool {
+        let seats = self.mounts[client].seats.iter();
+        let tags = seats.flat_map(|seat| seat.outstanding.keys());
+        tags.filter_map(|tag| self.asked(*tag)).any(|asked| match asked.wish {
+            Wish::Write { inode, .. } | Wish::Read { inode, .. } => inode == file,
+            _ => false,
+        })
     }
 
     fn some_directory(&mut self) -> InodeNo {

@@ -206,6 +206,10 @@ fn tag_of(op: Op, body: &[u8]) -> Option<Tag> {
         | Op::Truncate
         | Op::Glimpse
         | Op::Stats
+        | Op::Sync
+        | Op::Resume
+        | Op::ReplayDone
+        | Op::Goodbye
         | Op::Ping => None,
     }
 }

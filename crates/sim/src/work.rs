@@ -91,7 +91,7 @@ pub(crate) enum Wish {
 
 /// The value of an extended attribute, or the target of a link, that a call sets.
 pub(crate) fn text_of(tag: Tag) -> [u8; 4] {
-    tag.to_le_bytes()
+    tag.to_le_bytes().map(|byte| b'0' + byte % 64)
 }
 
 /// The name of an extended attribute.
