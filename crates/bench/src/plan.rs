@@ -28,6 +28,8 @@ pub struct Options {
     pub sync: bool,
     /// Where creates go; `None` for both.
     pub dirs: Option<Dirs>,
+    /// Sharing modes to hold against each other; empty for the server's default alone.
+    pub shares: Vec<Share>,
     /// Bytes of one read or write.
     pub piece_bytes: u32,
     /// Where the servers' stores are made and removed again.
@@ -52,6 +54,7 @@ impl Options {
             share: None,
             sync: false,
             dirs: None,
+            shares: Vec::new(),
             piece_bytes: 1 << 20,
             dir: std::env::temp_dir(),
             remote: None,
@@ -83,6 +86,29 @@ pub struct Remote {
     pub secret: Secret,
     /// The export to use.
     pub export: String,
+}
+
+/// When a reply waits for others' changes: the server's `--share`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Share {
+    /// Only for what its own client may not know of.
+    Off,
+    /// For changes that it depends on.
+    Write,
+    /// Also for what it tells of others' changes.
+    Strict,
+}
+
+impl Share {
+    /// As the server takes it.
+    #[must_use]
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Write => "write",
+            Self::Strict => "strict",
+        }
+    }
 }
 
 /// Where creates go.
