@@ -55,8 +55,9 @@ pub mod request_flag {
     /// A replay: the client has the reply. The body is a [`crate::Replay`], `transno`, `slot` and
     /// `xid` are those of the original. For a write the bytes come along.
     pub const REPLAY: u16 = 2;
-    /// Answer when the change is durable (O_SYNC, a synchronous mount).
-    pub const SYNC: u16 = 4;
+    /// Answer when the change is durable (O_SYNC, a synchronous mount). Bit 4 is not used: in a reply
+    /// it says something of the bulk, and lengths are read before anybody knows what a frame is.
+    pub const SYNC: u16 = 8;
 }
 
 /// Bits of [`Reply::flags`].
