@@ -116,6 +116,8 @@ impl Client {
                     link.again.retain(|id| *id != exchange_id);
                     link.fresh.retain(|id| *id != exchange_id);
                 }
+                // It may have been the one that a free slot woke: somebody else takes it.
+                self.wake_slot_waiter(exchange.session_index);
             }
         }
         if let Some(kept) = exchange.kept {

@@ -6,7 +6,7 @@
 
 use crate::buffer::Pool;
 use crate::clock::{Alarms, Clock};
-use crate::config::{Config, Counters, HaltFn, SayFn};
+use crate::config::{Config, Counters, FaultPoint, HaltFn, SayFn};
 use crate::conn::Conns;
 use crate::driver::{Completion, Driver, Kind, Op, Token, Wait};
 use crate::groups;
@@ -115,6 +115,7 @@ impl Ring {
             counters: Counters::default(),
             now: clock.read(),
             fault: config.fault,
+            replying: false,
         };
         work_on(&tools.driver, config.worker_cores)?;
         let spin = Spin::new(config.spin_us, &mut clock, &mut tools.driver, &mut post);
@@ -268,6 +269,7 @@ impl Parts {
     fn collect(&mut self) -> io::Result<()> {
         self.arm();
         self.submit_and_wait()?;
+        self.tools.meet_sent();
         self.tools.now = self.clock.read();
         self.dispatch();
         self.read_mail();
@@ -465,6 +467,7 @@ impl Parts {
             Action::Connect { ticket } => self.conns.connect(ticket, tools),
             Action::Admit { conn } => self.conns.admit(conn),
             Action::Send { conn, frame, bulk } => {
+                tools.meet_send(frame);
                 let bulk = bulk.map(|bulk| self.kept.meant(bulk));
                 self.conns.send(conn, frame, bulk, tools);
             }
@@ -479,8 +482,9 @@ impl Parts {
                 let result = Err(door::Errno(wire::Status::NotImplemented.number()));
                 tools.events.push(Event::ColdRows { ticket, result });
             }
+            Action::Point(point) => drop(tools.meet(FaultPoint::Place(point))),
+            Action::Recovered => {}
             Action::Keep { as_buf, bulk } => self.kept.keep(as_buf, bulk, &mut tools.pool),
-            Action::Recovered | Action::Point(_) => {}
             Action::Release { buf } => tools.pool.release(self.kept.end(buf)),
             Action::LogAppend { ticket, batch } => self.log_append(ticket, batch),
             Action::ObjectRead { ticket, object, object_offset: offset, read_bytes } => {

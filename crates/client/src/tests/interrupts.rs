@@ -47,6 +47,22 @@ fn what_was_not_sent_is_dropped() {
 }
 
 #[test]
+fn a_slot_that_an_interrupted_call_would_have_taken_goes_to_the_next() {
+    let mut rig = Rig::new(1);
+    rig.shape.slot_count = 2;
+    for call in 1..=3 {
+        rig.call(call, unlink());
+    }
+    let first = rig.take();
+    assert!(rig.asked.is_empty(), "one slot for calls that may wait");
+    rig.answer_and_interrupt(&first, &[], 2);
+    assert_eq!(rig.answers().len(), 2, "the first is done, the second given up");
+    let third = rig.take();
+    rig.answer(&third, &[]);
+    assert_eq!(rig.outcome(), Ok(Answer::Done));
+}
+
+#[test]
 fn a_reply_within_a_second_wins() {
     let mut rig = Rig::new(1);
     rig.call(1, unlink());
