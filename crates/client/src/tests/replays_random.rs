@@ -206,7 +206,7 @@ fn is_recovery(asked: &Asked) -> bool {
 
 fn run(seed: u64) -> (u64, u64) {
     let mut world = World::new(seed);
-    for _ in 0..600 {
+    for _ in 0..800 {
         match world.dice.roll(40) {
             0..12 => world.call(),
             12..32 => world.serve(),
@@ -216,7 +216,8 @@ fn run(seed: u64) -> (u64, u64) {
                     world.note(conn);
                 }
             }
-            36..38 => world.rig.hang_up(),
+            36 => world.rig.hang_up(),
+            37 => world.rig.wait_ms(world.dice.roll(1_000)),
             _ => world.crash(),
         }
         world.check();
@@ -225,6 +226,7 @@ fn run(seed: u64) -> (u64, u64) {
         // What was left unanswered is asked again.
         if world.rig.asked.is_empty() {
             world.rig.hang_up();
+            world.rig.wait_ms(1_000);
         }
         world.serve();
         world.check();
@@ -237,7 +239,7 @@ fn run(seed: u64) -> (u64, u64) {
 fn nothing_that_was_answered_is_ever_lacking() {
     let (mut replayed_count, mut resent_count) = (0, 0);
     for seed in 1..40 {
-        let (replayed, resent) = run(seed * 0x9e37_79b9_7f4a_7c15);
+        let (replayed, resent) = run(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed));
         replayed_count += replayed;
         resent_count += resent;
     }
