@@ -22,7 +22,8 @@ const MAP: Map = Map { lane_count: 1, meta_shard_count: 1, data_shard_count: 1 }
 /// Measures creates in one directory.
 pub(crate) fn run(home: &Home) -> Result<Row> {
     let log = File::create(home.path().join("wired-log")).context("cannot make a log")?;
-    let log = LogFile { file: log.into(), start_offset: 0, reserve_bytes: LogFile::RESERVE_BYTES };
+    let reserve_bytes = LogFile::RESERVE_BYTES;
+    let log = LogFile { file: log.into(), start_offset: 0, reserve_bytes, feed: None };
     let mut config = ring::Config::new(LaneId(0));
     config.log = Some(log);
     let ring = Ring::new(config).context("cannot set up a ring")?;
