@@ -1,6 +1,10 @@
 //! A start: all records of all earlier boots, in order, back into shards and slots; then the shards
 //! are dealt out to however many lanes there are now.
 
+mod rows;
+
+pub use rows::Loading;
+
 use crate::session::{Done, Session, SlotTable, State};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -105,8 +109,9 @@ impl Restore {
         };
         known.opened_no = self.record_count;
         let table = self.slots.entry((record.shard, session)).or_default();
-        table.recorded = true;
+        table.recorded_in = Some(0);
         table.committed = table.committed.max(record.transno);
+        table.transno_last = table.committed;
         let place = table.slot(slot);
         if xid > place.xid {
             place.xid = xid;

@@ -272,16 +272,22 @@ impl Feed {
         std::mem::take(&mut *lock(&self.shared.retired))
     }
 
-    /// So many bytes of this log, all in all, are not needed any more.
+    /// So many bytes of this log, all in all, are not needed any more. The lane looks when it is
+    /// told something.
     pub fn set_freed(&self, freed_bytes: u64) {
         self.shared.freed_bytes.store(freed_bytes, Ordering::Release);
-        self.shared.waker.wake();
     }
 
     /// Tells the lane, and wakes it.
     pub fn tell(&self, news: impl IntoIterator<Item = ColdNews>) {
-        lock(&self.shared.news).extend(news);
-        self.shared.waker.wake();
+        let mut waiting = lock(&self.shared.news);
+        let known_count = waiting.len();
+        waiting.extend(news);
+        let more = waiting.len() > known_count;
+        drop(waiting);
+        if more {
+            self.shared.waker.wake();
+        }
     }
 
     // --- what the lane says ----------------------------------------------------------------------

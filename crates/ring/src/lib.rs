@@ -26,6 +26,7 @@ mod framing;
 mod groups;
 pub mod handoff;
 mod job;
+mod kept;
 mod kernel;
 mod kernel_classic;
 mod kernel_queue;

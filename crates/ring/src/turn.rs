@@ -6,12 +6,13 @@
 
 use crate::buffer::Pool;
 use crate::clock::{Alarms, Clock};
-use crate::config::{Config, Counters, HaltFn, SayFn};
+use crate::config::{Config, Counters, FaultPoint, HaltFn, SayFn};
 use crate::conn::Conns;
 use crate::driver::{Completion, Driver, Kind, Op, Token, Wait};
 use crate::feed::{ColdAsk, ColdNews, Feed};
 use crate::groups;
 use crate::job::JobKind;
+use crate::kept::Kept;
 use crate::kernel::{Answer, Kernel};
 use crate::listen::Listener;
 use crate::log::Log;
@@ -58,6 +59,8 @@ struct Parts {
     actions: Vec<Action>,
     completions: Vec<Completion>,
     groups_wanted: Vec<(Ticket, u32)>,
+    /// Buffers that the brain has named.
+    kept: Kept,
     say: SayFn,
     halt: HaltFn,
     life: Life,
@@ -113,6 +116,7 @@ impl Ring {
             counters: Counters::default(),
             now: clock.read(),
             fault: config.fault,
+            replying: false,
         };
         work_on(&tools.driver, config.worker_cores)?;
         let spin = Spin::new(config.spin_us, &mut clock, &mut tools.driver, &mut post);
@@ -134,6 +138,7 @@ impl Ring {
             actions: Vec::new(),
             completions: Vec::new(),
             groups_wanted: Vec::new(),
+            kept: Kept::default(),
             say: config.say,
             halt: config.halt,
             life: Life::New,
@@ -265,6 +270,7 @@ impl Parts {
     fn collect(&mut self) -> io::Result<()> {
         self.arm();
         self.submit_and_wait()?;
+        self.tools.meet_sent();
         self.tools.now = self.clock.read();
         self.dispatch();
         self.read_mail();
@@ -483,7 +489,11 @@ impl Parts {
         match action {
             Action::Connect { ticket } => self.conns.connect(ticket, tools),
             Action::Admit { conn } => self.conns.admit(conn),
-            Action::Send { conn, frame, bulk } => self.conns.send(conn, frame, bulk, tools),
+            Action::Send { conn, frame, bulk } => {
+                tools.meet_send(frame);
+                let bulk = bulk.map(|bulk| self.kept.meant(bulk));
+                self.conns.send(conn, frame, bulk, tools);
+            }
             Action::Close { conn } => self.conns.close(conn, tools.now.mono),
             Action::HandOver { conn, lane, hello } => self.hand_over(conn, lane, hello),
             Action::Mail { to, mail } => self.post.send(usize::from(to.0), Letter::Mail(mail)),
@@ -496,8 +506,10 @@ impl Parts {
                 let lane = self.post.lane();
                 self.cold_read(ColdAsk { lane, ticket, from, until, row_count_max });
             }
-            Action::Keep { .. } | Action::Recovered | Action::Point(_) => {}
-            Action::Release { buf } => tools.pool.release(buf),
+            Action::Point(point) => drop(tools.meet(FaultPoint::Place(point))),
+            Action::Recovered => {}
+            Action::Keep { as_buf, bulk } => self.kept.keep(as_buf, bulk, &mut tools.pool),
+            Action::Release { buf } => tools.pool.release(self.kept.end(buf)),
             Action::LogAppend { ticket, batch } => self.log_append(ticket, batch),
             Action::ObjectRead { ticket, object, object_offset: offset, read_bytes } => {
                 self.begin(object, JobKind::Read { ticket, offset, read_bytes });

@@ -34,6 +34,8 @@ const COLLECT: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_secs(5);
 /// Log bytes of all lanes in one write of the rows.
 const ROUND_BYTES_MAX: u64 = 8 << 20;
+/// How far it stands back behind the lanes for a core.
+const NICE: i32 = 5;
 /// Less space than this in a file to go on in is of no use.
 const SEGMENT_BYTES_MIN: u64 = 1 << 20;
 
@@ -60,9 +62,14 @@ pub(crate) struct Lane {
     pub(crate) tail: Tail,
     /// The last of its files that was made.
     pub(crate) segment_no: u32,
+    /// There was no space for another one; tried again when the lane has written.
+    pub(crate) segment_refused: bool,
     /// The first of its files that is still there.
     pub(crate) first_segment_no: u32,
 }
+
+/// How far shards are.
+type Reached = Vec<(ShardId, ShardRow)>;
 
 /// What a round came to.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -81,6 +88,8 @@ impl Work {
     /// Works until the server ends.
     pub(crate) fn run(mut self) {
         self.applier.begin();
+        // Lanes come first. Where that is not to be had, it goes without.
+        rustix::process::nice(NICE).ok();
         loop {
             let stopping = self.stop.load(Ordering::SeqCst);
             self.give_segments();
@@ -144,11 +153,11 @@ impl Work {
         for (index, tail) in tails.into_iter().enumerate() {
             let lane = &mut self.lanes[index];
             lane.tail = tail;
+            lane.feed.set_freed(lane.tail.read_bytes());
             lane.feed.tell(shards[index].iter().map(|(shard, row)| {
                 let ShardRow { lsn, transno, .. } = *row;
                 ColdNews::Checkpointed { shard: *shard, lsn, transno }
             }));
-            lane.feed.set_freed(lane.tail.read_bytes());
         }
         self.remove_files();
         Round::More
@@ -156,10 +165,7 @@ impl Work {
 
     /// Reads on in every log and writes the rows. Which shards of each lane are how far, if anything
     /// was new.
-    fn gather(
-        &self,
-        tails: &mut [Tail],
-    ) -> Result<Option<Vec<Vec<(ShardId, ShardRow)>>>, TailError> {
+    fn gather(&self, tails: &mut [Tail]) -> Result<Option<Vec<Reached>>, TailError> {
         let mut gathering = self.cold.gather()?;
         let (mut round_bytes, mut shards) = (0, Vec::new());
         for (tail, lane) in tails.iter_mut().zip(&self.lanes) {
@@ -243,20 +249,22 @@ impl Work {
             match make_segment(&self.path, &head) {
                 Ok(Some(segment)) => {
                     lane.segment_no += 1;
+                    lane.segment_refused = false;
                     lane.feed.give_segment(segment);
                 }
                 // The log goes on in its file meanwhile, as far as there is space.
-                Ok(None) => {}
-                Err(error) => (self.alarm)(&format!("a log file cannot be made: {error}")),
+                Ok(None) => lane.segment_refused = true,
+                Err(error) => {
+                    if !std::mem::replace(&mut lane.segment_refused, true) {
+                        (self.alarm)(&format!("a log file cannot be made: {error}"));
+                    }
+                }
             }
         }
     }
 }
 
-fn rows_of(
-    gathering: &Gathering<'_>,
-    touched: &[ShardId],
-) -> Result<Vec<(ShardId, ShardRow)>, TailError> {
+fn rows_of(gathering: &Gathering<'_>, touched: &[ShardId]) -> Result<Reached, TailError> {
     let row = |shard: &ShardId| gathering.shard(*shard).map(|row| (*shard, row));
     touched.iter().map(row).collect::<Result<_, _>>().map_err(TailError::Damage)
 }
@@ -295,7 +303,7 @@ impl Lane {
     pub(crate) fn new(feed: Feed, (path, boot_id): (PathBuf, u64)) -> Self {
         let lane: LaneId = feed.lane();
         let tail = Tail::new(path, boot_id, lane, feed.durable());
-        Self { feed, tail, segment_no: 1, first_segment_no: 1 }
+        Self { feed, tail, segment_no: 1, segment_refused: false, first_segment_no: 1 }
     }
 }
 
