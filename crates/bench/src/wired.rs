@@ -48,7 +48,8 @@ pub(crate) fn generator(
     pace: Pace,
 ) -> Result<Generator<Wired>> {
     let log = File::create(home.path().join("wired-log")).context("cannot make a log")?;
-    let log = LogFile { file: log.into(), start_offset: 0, reserve_bytes: LogFile::RESERVE_BYTES };
+    let reserve_bytes = LogFile::RESERVE_BYTES;
+    let log = LogFile { file: log.into(), start_offset: 0, reserve_bytes, feed: None };
     let mut config = ring::Config::new(LaneId(0));
     config.log = Some(log);
     let ring = Ring::new(config).context("cannot set up a ring")?;
