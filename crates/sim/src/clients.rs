@@ -20,8 +20,6 @@ pub(crate) struct ClientSeat {
     /// Calls to begin with the next turn.
     pub(crate) wishes: Vec<Tag>,
     pub(crate) interrupts: Vec<Tag>,
-    /// Frames of old connections, for a planted fault.
-    pub(crate) old_frames: Vec<Parcel>,
 }
 
 /// A client process.
@@ -65,7 +63,6 @@ impl World {
                     outstanding: BTreeMap::new(),
                     wishes: Vec::new(),
                     interrupts: Vec::new(),
-                    old_frames: Vec::new(),
                 }
             })
             .collect();
@@ -159,7 +156,7 @@ impl World {
                 let frame = arena.get(frame).to_vec();
                 let bulk = bulk.and_then(|bulk| seat.desk.bufs.get(bulk));
                 self.tap.on_request(client, &frame, self.now_ns);
-                self.send_planted(client, lane, conn, Parcel { frame, bulk });
+                self.send_up(conn, Parcel { frame, bulk });
             }
             Action::Close { conn } => self.close(conn, End::Client),
             Action::Mail { to, mail } => {

@@ -133,25 +133,14 @@ impl World {
     }
 
     /// A client's frame sets out, or meets a fault planted into this world.
-    pub(crate) fn send_planted(&mut self, client: usize, lane: usize, conn: ConnId, parcel: Parcel) {
+    pub(crate) fn send_up(&mut self, conn: ConnId, parcel: Parcel) {
         let resent = matches!(
             wire::Head::decode(&parcel.frame),
             Ok((wire::Head::Request(request), _))
                 if request.flags & wire::request_flag::RESENT != 0
         );
-        match self.plan.planted {
-            Some(Planted::LostResend) if resent => return,
-            Some(Planted::DoubledFrame) if resent => {
-                let old = self.mounts[client].seats[lane].old_frames.pop();
-                if let Some(old) = old {
-                    self.send(conn, End::Server, old);
-                }
-            }
-            Some(
-                Planted::LostResend | Planted::DoubledFrame | Planted::LostBatch
-                | Planted::LostSync,
-            )
-            | None => {}
+        if resent && self.plan.planted == Some(Planted::LostResend) {
+            return;
         }
         self.send(conn, End::Server, parcel);
     }

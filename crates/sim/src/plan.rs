@@ -23,18 +23,15 @@ pub enum Planted {
     LostBatch,
     /// Requests of a client's lost connection never arrive anywhere again.
     LostResend,
-    /// A frame of an old connection is delivered on the new one.
-    DoubledFrame,
     /// A sync of an object makes nothing durable.
     LostSync,
 }
 
 impl Planted {
     /// Every one, with its name.
-    pub const ALL: [(Self, &'static str); 4] = [
+    pub const ALL: [(Self, &'static str); 3] = [
         (Self::LostBatch, "lost-batch"),
         (Self::LostResend, "lost-resend"),
-        (Self::DoubledFrame, "doubled-frame"),
         (Self::LostSync, "lost-sync"),
     ];
 

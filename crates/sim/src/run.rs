@@ -42,7 +42,7 @@ fn outcome(mut world: World) -> (Outcome, Vec<String>) {
         trace: world.trace.sum(),
         violation,
         event_count: world.event_count,
-        call_count: crate::number::wide(world.history_count()),
+        call_count: crate::number::wide(world.asked.len()),
         crash_count: world.crash_count,
     };
     (outcome, world.log.unwrap_or_default())

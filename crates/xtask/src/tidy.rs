@@ -17,7 +17,7 @@ pub(crate) const BRAINS: [&str; 8] =
     ["wire", "disk", "door", "meta", "data", "lane", "client", "fuse"];
 
 /// Who may name whom, by folder; DESIGN.md §2 gives the reasons.
-const EDGES: [(&str, &[&str]); 14] = [
+const EDGES: [(&str, &[&str]); 15] = [
     ("wire", &[]),
     ("disk", &["wire"]),
     ("door", &["wire"]),
@@ -28,6 +28,7 @@ const EDGES: [(&str, &[&str]); 14] = [
     ("fuse", &["wire", "door", "client"]),
     ("ring", &["wire", "door"]),
     ("store", &["wire", "disk", "door"]),
+    ("sim", &["wire", "disk", "door", "meta", "lane", "client"]),
     ("library", &["wire", "door", "client", "ring"]),
     ("bench", &["wire", "disk", "door", "lane", "ring", "library"]),
     (
