@@ -56,6 +56,7 @@ impl World {
                     seed: self.dice.bytes(),
                     calls_max: 64,
                     handles_max: 64,
+                    replay_bytes_max: 64 << 20,
                 };
                 ClientSeat {
                     brain: Client::new(config),
@@ -138,13 +139,7 @@ impl World {
         }
     }
 
-    fn client_acts(
-        &mut self,
-        client: usize,
-        lane: usize,
-        action: Action,
-        arena: &door::Arena,
-    ) {
+    fn client_acts(&mut self, client: usize, lane: usize, action: Action, arena: &door::Arena) {
         let place = Place::Client(client, lane);
         let seat = &mut self.mounts[client].seats[lane];
         match action {
@@ -263,18 +258,19 @@ impl World {
 
     /// What a call does to a file's bytes; noted when it begins and again when it ends.
     pub(crate) fn note_deed(&mut self, tag: Tag, asked: &Asked) {
-        let (inode, deed) = match asked.wish {
-            Wish::Write { inode, file_offset, append, write_bytes, value } => {
-                let told = asked.brought().and_then(|brought| brought.file_offset);
-                let from = if append { told } else { Some(file_offset) };
-                let deed = from.map_or(Deed::Append { write_bytes, value }, |from| {
-                    Deed::Write { from, write_bytes, value }
-                });
-                (inode, deed)
-            }
-            Wish::Resize { inode, size_bytes, .. } => (inode, Deed::Cut { size_bytes }),
-            _ => return,
-        };
+        let (inode, deed) =
+            match asked.wish {
+                Wish::Write { inode, file_offset, append, write_bytes, value } => {
+                    let told = asked.brought().and_then(|brought| brought.file_offset);
+                    let from = if append { told } else { Some(file_offset) };
+                    let deed = from.map_or(Deed::Append { write_bytes, value }, |from| {
+                        Deed::Write { from, write_bytes, value }
+                    });
+                    (inode, deed)
+                }
+                Wish::Resize { inode, size_bytes, .. } => (inode, Deed::Cut { size_bytes }),
+                _ => return,
+            };
         let deeds = self.deeds.entry(inode).or_default();
         deeds.retain(|(other, _)| *other != tag);
         if !asked.may_have_happened() {

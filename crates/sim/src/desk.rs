@@ -92,9 +92,8 @@ impl Desk {
                     Event::Letter { from, body: self.arena.put(&body) }
                 }
                 Coming::Read { ticket, result } => {
-                    let result = result.map(|bytes| {
-                        (!bytes.is_empty()).then(|| self.bufs.put(bytes))
-                    });
+                    let result =
+                        result.map(|bytes| (!bytes.is_empty()).then(|| self.bufs.put(bytes)));
                     Event::ObjectRead { ticket, result }
                 }
             });

@@ -182,7 +182,8 @@ impl Disk {
     /// Takes the last batch of a log away again, as a disk that lied does.
     pub(crate) fn lose_last_batch(&mut self, dice: &mut Dice) -> Option<Vec<u8>> {
         let boot_id = self.logs.iter().map(|log| log.boot_id).max()?;
-        let mut latest: Vec<_> = self.logs.iter_mut().filter(|log| log.boot_id == boot_id).collect();
+        let mut latest: Vec<_> =
+            self.logs.iter_mut().filter(|log| log.boot_id == boot_id).collect();
         let index = dice.below(latest.len());
         let log = latest.get_mut(index)?;
         let (_, mut reader) = LogReader::new(&log.bytes).ok()?;

@@ -205,8 +205,16 @@ impl World {
                 Some(Wish::Link { inode, parent, name })
             }
             Kind::Readdir => Some(Wish::Readdir { inode: parent, cookie: 0 }),
-            Kind::Setattr | Kind::Resize | Kind::Setxattr | Kind::Removexattr | Kind::Getattr
-            | Kind::Readlink | Kind::Open | Kind::Close | Kind::Read | Kind::Write
+            Kind::Setattr
+            | Kind::Resize
+            | Kind::Setxattr
+            | Kind::Removexattr
+            | Kind::Getattr
+            | Kind::Readlink
+            | Kind::Open
+            | Kind::Close
+            | Kind::Read
+            | Kind::Write
             | Kind::Getxattr => None,
         }
     }
@@ -255,8 +263,15 @@ impl World {
                     value: low_u8(1 + (self.write_count - 1) % 255),
                 })
             }
-            Kind::Create | Kind::Mkdir | Kind::Symlink | Kind::Link | Kind::Unlink | Kind::Rmdir
-            | Kind::Rename | Kind::Lookup | Kind::Readdir => None,
+            Kind::Create
+            | Kind::Mkdir
+            | Kind::Symlink
+            | Kind::Link
+            | Kind::Unlink
+            | Kind::Rmdir
+            | Kind::Rename
+            | Kind::Lookup
+            | Kind::Readdir => None,
         }
     }
 

@@ -147,7 +147,11 @@ impl Plan {
             faults_ns,
             last_crash: dice.one_in(2),
             last_client_crash: dice.one_in(3),
-            log_room_bytes: if dice.one_in(12) { 1_400_000 + dice.throw() % 40_000 } else { 1 << 40 },
+            log_room_bytes: if dice.one_in(12) {
+                1_400_000 + dice.throw() % 40_000
+            } else {
+                1 << 40
+            },
             planted,
         }
     }

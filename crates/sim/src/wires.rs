@@ -24,7 +24,8 @@ impl World {
         self.conn_count += 1;
         let conn = ConnId(self.conn_count);
         let lane_count = self.server.seats.len();
-        let slow = |world: &mut Self| if world.dice.one_in(6) { 1 + world.dice.throw() % 12 } else { 1 };
+        let slow =
+            |world: &mut Self| if world.dice.one_in(6) { 1 + world.dice.throw() % 12 } else { 1 };
         let server_lane = self.choose(lane_count);
         let (up, down) = (slow(self), slow(self));
         self.conns.insert(

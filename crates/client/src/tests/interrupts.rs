@@ -14,7 +14,7 @@ fn unlink() -> Call<'static> {
 
 fn write() -> Call<'static> {
     let bulk = Some(bulk(9, 4096));
-    Call::Write(Write { inode: FILE, file_offset: 8, append: false, bulk })
+    Call::Write(Write { inode: FILE, file_offset: 8, append: false, bulk, sync: false })
 }
 
 fn entry() -> Vec<u8> {
