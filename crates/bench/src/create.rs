@@ -3,7 +3,7 @@
 
 use crate::getattr::refuse_hops;
 use crate::load::Work;
-use crate::plan::{Dirs, Share};
+use crate::plan::Dirs;
 use crate::race::{Race, hold_against_best};
 use crate::report::Progress;
 use crate::row::Row;
@@ -11,6 +11,7 @@ use crate::samples::Compare;
 use crate::server::{Home, Server};
 use crate::{flush, wired};
 use anyhow::{Result, bail, ensure};
+use disk::Share;
 use rustix::process::{getegid, geteuid};
 use std::sync::atomic::{AtomicU64, Ordering};
 use wire::InodeNo;
@@ -21,7 +22,7 @@ const SHAPES: [(u32, u32); 5] = [(1, 1), (4, 1), (16, 1), (64, 1), (256, 1)];
 
 pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
     let options = &home.options;
-    if !options.shares.is_empty() {
+    if options.shares.len() > 1 {
         return shares(home);
     }
     let shapes = options.shapes(&SHAPES);
@@ -59,7 +60,7 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
 fn shares(home: &Home) -> Result<Vec<Row>> {
     let options = &home.options;
     if options.remote.is_some() {
-        bail!("--share starts servers of its own; it cannot be used with --server");
+        bail!("several --share start servers of their own; it cannot be used with --server");
     }
     let shapes = options.shapes(&SHARE_SHAPES);
     let mut modes = options.shares.clone();

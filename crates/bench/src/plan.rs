@@ -22,14 +22,13 @@ pub struct Options {
     pub lane_count: u16,
     /// How long their lanes poll before they sleep, microseconds; `None` for their default.
     pub spin_us: Option<u32>,
-    /// Their sharing mode; `None` for their default.
-    pub share: Option<disk::Share>,
     /// They answer nothing before it is durable.
     pub sync: bool,
     /// Where creates go; `None` for both.
     pub dirs: Option<Dirs>,
-    /// Sharing modes to hold against each other; empty for the server's default alone.
-    pub shares: Vec<Share>,
+    /// The sharing mode of the servers that are started, or several to hold against each other;
+    /// empty for the server's default.
+    pub shares: Vec<disk::Share>,
     /// Bytes of one read or write.
     pub piece_bytes: u32,
     /// Where the servers' stores are made and removed again.
@@ -51,7 +50,6 @@ impl Options {
             depth: None,
             lane_count: 1,
             spin_us: None,
-            share: None,
             sync: false,
             dirs: None,
             shares: Vec::new(),
@@ -86,29 +84,6 @@ pub struct Remote {
     pub secret: Secret,
     /// The export to use.
     pub export: String,
-}
-
-/// When a reply waits for others' changes: the server's `--share`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Share {
-    /// Only for what its own client may not know of.
-    Off,
-    /// For changes that it depends on.
-    Write,
-    /// Also for what it tells of others' changes.
-    Strict,
-}
-
-impl Share {
-    /// As the server takes it.
-    #[must_use]
-    pub const fn text(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Write => "write",
-            Self::Strict => "strict",
-        }
-    }
 }
 
 /// Where creates go.

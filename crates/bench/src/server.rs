@@ -5,8 +5,9 @@
 
 use crate::cores::Cores;
 use crate::limit::{self, Limit};
-use crate::plan::{Options, Share};
+use crate::plan::Options;
 use anyhow::{Context as _, Result, bail};
+use disk::Share;
 use library::{ConnectOptions, Identity, Volume};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::OpenOptions;
@@ -62,7 +63,10 @@ impl Home {
     /// When it does not come up.
     pub(crate) fn server(&self, name: &str) -> Result<Server> {
         match &self.options.remote {
-            None => self.start_lanefs(name, None),
+            None => {
+                let share = self.options.shares.first().filter(|_| self.options.shares.len() == 1);
+                self.start_lanefs(name, share.copied())
+            }
             Some(remote) => Ok(Server {
                 child: None,
                 _output: None,
@@ -98,9 +102,6 @@ impl Home {
         }
         if let Some(spin_us) = self.options.spin_us {
             command.arg("--spin-us").arg(spin_us.to_string());
-        }
-        if let Some(share) = self.options.share {
-            command.arg("--share").arg(share.text());
         }
         if self.options.sync {
             command.arg("--sync");

@@ -6,7 +6,6 @@ mod bench;
 
 pub(crate) use bench::{
     Bench, BenchLimit, BenchNull, Dirs as BenchDirs, Exchange, Name as BenchName,
-    Share as BenchShare,
 };
 
 use clap::{Args, Parser, Subcommand, ValueEnum};

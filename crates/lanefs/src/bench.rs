@@ -5,7 +5,7 @@
 use crate::args::{self, BenchDirs, BenchName};
 use crate::{address, out, secret, signals};
 use anyhow::{Context as _, Result};
-use bench::{Bench, Dirs, Interrupt, Options, Remote, Share};
+use bench::{Bench, Dirs, Interrupt, Options, Remote};
 use std::path::Path;
 
 /// Runs the command.
@@ -79,26 +79,17 @@ fn options(args: &args::Bench, interrupt: Interrupt) -> Result<Options> {
         depth: args.depth,
         lane_count: args.lanes,
         spin_us: args.spin_us,
-        share: args.share.map(crate::args::Share::mode),
         sync: args.sync,
         dirs: args.dirs.map(|dirs| match dirs {
             BenchDirs::Own => Dirs::Own,
             BenchDirs::Shared => Dirs::Shared,
         }),
-        shares: args.share.iter().copied().map(share).collect(),
+        shares: args.share.iter().map(|share| share.mode()).collect(),
         piece_bytes: args.piece_kib * 1024,
         dir: args.dir.clone(),
         remote,
         interrupt,
     })
-}
-
-const fn share(share: args::BenchShare) -> Share {
-    match share {
-        args::BenchShare::Off => Share::Off,
-        args::BenchShare::Write => Share::Write,
-        args::BenchShare::Strict => Share::Strict,
-    }
 }
 
 fn benches(names: &[BenchName]) -> Vec<Bench> {

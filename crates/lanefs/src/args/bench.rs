@@ -36,18 +36,16 @@ pub(crate) struct Bench {
     /// How long the servers' lanes poll before they sleep [default: as `serve` does]
     #[arg(long, value_name = "US", value_parser = clap::value_parser!(u32).range(0..=1000))]
     pub(crate) spin_us: Option<u32>,
-    /// Their sharing mode [default: as `serve` does]
-    #[arg(long, value_name = "MODE", value_enum)]
-    pub(crate) share: Option<super::Share>,
+    /// Their sharing mode [default: as `serve` does]. create: several, separated by commas, are held
+    /// against `off`
+    #[arg(long, value_name = "MODE", value_enum, value_delimiter = ',')]
+    pub(crate) share: Vec<super::Share>,
     /// They answer no change before it is on disk
     #[arg(long)]
     pub(crate) sync: bool,
     /// create: where the files go [default: both, one after the other]
     #[arg(long, value_enum)]
     pub(crate) dirs: Option<Dirs>,
-    /// create: hold these sharing modes of the server against `off`, separated by commas
-    #[arg(long, value_enum, value_name = "MODE", value_delimiter = ',')]
-    pub(crate) share: Vec<Share>,
     /// stream: KiB of one read or write
     #[arg(long, value_name = "KIB", default_value_t = 1024,
           value_parser = clap::value_parser!(u32).range(4..=1024))]
@@ -94,17 +92,6 @@ pub(crate) enum Name {
     Commit,
     /// All of them
     All,
-}
-
-/// When a reply waits for others' changes.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Share {
-    /// Only for what its own client may not know of
-    Off,
-    /// For changes that it depends on
-    Write,
-    /// Also for what it tells of others' changes
-    Strict,
 }
 
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
