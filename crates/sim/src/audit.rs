@@ -130,8 +130,7 @@ impl World {
         }
         for (index, asked) in self.asked.iter().enumerate() {
             let tag = crate::number::narrow_u32(index + 1);
-            let durable = self.mounts[asked.client].alive || !self.plan.shared();
-            if asked.brought().is_some() && asked.wish.changes_tree() && durable {
+            if asked.brought().is_some() && asked.wish.changes_tree() {
                 self.judge_acknowledged(tag, asked, places.contains_key(&tag))?;
             }
         }
@@ -141,7 +140,8 @@ impl World {
     fn judge_acknowledged(&self, tag: Tag, asked: &Asked, there: bool) -> Verdict {
         let answers = self.tap.answers.get(&tag).map_or(&[][..], Vec::as_slice);
         let changed = answers.iter().any(|(_, transno, _)| transno.0 > 0);
-        if there {
+        let synced = answers.iter().any(|(shard, ..)| self.is_synced(asked, *shard));
+        if there || !(self.is_certain(asked) || synced) {
             return Ok(());
         }
         if changed {

@@ -26,6 +26,8 @@ pub(crate) struct ClientSeat {
 pub(crate) struct Mount {
     pub(crate) alive: bool,
     pub(crate) parted_until_ns: u64,
+    /// When the server last said that it went on without it.
+    pub(crate) evicted_ns: Option<u64>,
     pub(crate) seats: Vec<ClientSeat>,
     /// Handles open and not being closed: which, of what, for writing.
     pub(crate) handles: Vec<(HandleId, InodeNo, bool)>,
@@ -67,8 +69,14 @@ impl World {
                 }
             })
             .collect();
-        let handles = Vec::new();
-        self.mounts.push(Mount { alive: true, parted_until_ns: 0, seats, handles, audits });
+        self.mounts.push(Mount {
+            alive: true,
+            parted_until_ns: 0,
+            evicted_ns: None,
+            seats,
+            handles: Vec::new(),
+            audits,
+        });
         client
     }
 
@@ -129,6 +137,10 @@ impl World {
             if came.len() == before {
                 break;
             }
+        }
+        let reports = seat.brain.take_reports();
+        for report in &reports {
+            self.on_report(client, report);
         }
         for action in actions {
             self.client_acts(client, lane, action, &arena);
@@ -229,6 +241,7 @@ impl World {
         let asked = asked.clone();
         self.note_seen(&asked);
         self.note_deed(tag, &asked);
+        self.note_sync(&asked);
         self.check_read(&asked, &carried);
         if self.mounts[client].audits {
             self.audited(tag, &asked, &carried);
@@ -260,7 +273,7 @@ impl World {
     pub(crate) fn note_deed(&mut self, tag: Tag, asked: &Asked) {
         let (inode, deed) =
             match asked.wish {
-                Wish::Write { inode, file_offset, append, write_bytes, value } => {
+                Wish::Write { inode, file_offset, append, write_bytes, value, .. } => {
                     let told = asked.brought().and_then(|brought| brought.file_offset);
                     let from = if append { told } else { Some(file_offset) };
                     let deed = from.map_or(Deed::Append { write_bytes, value }, |from| {
@@ -307,20 +320,6 @@ impl World {
             }
         }
         text
-    }
-
-    /// What was done to a file, for one who looked from `looked_ns` on.
-    pub(crate) fn deeds_of(&self, inode: InodeNo, looked_ns: u64) -> Vec<Done> {
-        let deeds = self.deeds.get(&inode).map_or(&[][..], Vec::as_slice);
-        let ended = |done: &Done| done.ended_ns.is_some_and(|ended| ended < looked_ns);
-        deeds
-            .iter()
-            .map(|(tag, done)| {
-                let lives = self.asked(*tag).is_some_and(|asked| self.mounts[asked.client].alive);
-                let durable = lives || !self.plan.shared();
-                Done { certain: done.certain && ended(done) && durable, ..*done }
-            })
-            .collect()
     }
 }
 
