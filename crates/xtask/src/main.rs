@@ -8,6 +8,7 @@ mod bench_statx;
 mod ci;
 mod needs;
 mod run;
+mod sim;
 mod tidy;
 mod uring_switch;
 
@@ -34,6 +35,8 @@ enum Chore {
         /// Part of a test's name
         filter: Option<String>,
     },
+    /// Simulate: the brains in a world made of dice, many seeds or one
+    Sim(sim::Args),
     /// Measure
     #[command(subcommand)]
     Bench(Bench),
@@ -63,6 +66,7 @@ fn run(chore: &Chore) -> Result<()> {
         Chore::Ci => ci::run_everything(),
         Chore::Tidy => tidy::run_alone(),
         Chore::E2e { filter } => ci::e2e(filter.as_deref()),
+        Chore::Sim(args) => sim::run_seeds(args),
         Chore::Bench(Bench::Seam) => bench_seam::run_measurement(),
         Chore::Bench(Bench::Statx) => bench_statx::run_measurement(),
     }
