@@ -462,10 +462,7 @@ impl Parts {
         match action {
             Action::Connect { ticket } => self.conns.connect(ticket, tools),
             Action::Admit { conn } => self.conns.admit(conn),
-            Action::Send { conn, frame, bulk } => {
-                tools.meet_send(frame);
-                self.conns.send(conn, frame, bulk, tools);
-            }
+            Action::Send { conn, frame, bulk } => self.conns.send(conn, frame, bulk, tools),
             Action::Close { conn } => self.conns.close(conn, tools.now.mono),
             Action::HandOver { conn, lane, hello } => self.hand_over(conn, lane, hello),
             Action::Mail { to, mail } => self.post.send(usize::from(to.0), Letter::Mail(mail)),

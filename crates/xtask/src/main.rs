@@ -6,6 +6,7 @@
 mod bench_seam;
 mod bench_statx;
 mod ci;
+mod crash;
 mod needs;
 mod run;
 mod tidy;
@@ -34,6 +35,8 @@ enum Chore {
         /// Part of a test's name
         filter: Option<String>,
     },
+    /// Crash the real binary: kills, power cuts, a network that loses; needs root, FUSE, loop devices
+    Crash(crash::Crash),
     /// Measure
     #[command(subcommand)]
     Bench(Bench),
@@ -63,6 +66,7 @@ fn run(chore: &Chore) -> Result<()> {
         Chore::Ci => ci::run_everything(),
         Chore::Tidy => tidy::run_alone(),
         Chore::E2e { filter } => ci::e2e(filter.as_deref()),
+        Chore::Crash(args) => crash::run_alone(args),
         Chore::Bench(Bench::Seam) => bench_seam::run_measurement(),
         Chore::Bench(Bench::Statx) => bench_statx::run_measurement(),
     }

@@ -53,14 +53,6 @@ const fn here(
     Scenario { name, what, short: true, shown: Shown::Here(run) }
 }
 
-const fn long(
-    name: &'static str,
-    what: &'static str,
-    run: fn(&Setup, Length) -> Result<String>,
-) -> Scenario {
-    Scenario { name, what, short: false, shown: Shown::Here(run) }
-}
-
 const fn not(name: &'static str, what: &'static str, why: &'static str) -> Scenario {
     Scenario { name, what, short: true, shown: Shown::Not(why) }
 }

@@ -209,10 +209,12 @@ impl Walker {
         self.ask(&text, &[Touch::Item(item, state)], |face| face.rename(&from, &to))
     }
 
-    /// Over an item of the same kind, which is gone afterwards.
+    /// Over an item of the same kind, which is gone afterwards. Both can be told by what is in them.
     fn rename_over(&mut self, item: String, mut state: State) -> Result<()> {
+        let told = |state: &State| state.kind == Kind::Symlink || state.size_bytes > 0;
         let mut others = self.items.iter().filter(|(other, found)| {
-            **other != item && found.kind == state.kind && found.names.len() == 1
+            let alike = found.kind == state.kind && told(found) && told(&state);
+            **other != item && alike && found.names.len() == 1
         });
         let Some((victim, victim_state)) = others.next() else { return self.rename(item, state) };
         let (victim, mut victim_state) = (victim.clone(), victim_state.clone());
