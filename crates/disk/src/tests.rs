@@ -4,6 +4,7 @@
 mod golden;
 mod log;
 mod random;
+mod rows;
 
 use crate::{Change, InodeRow, Origin, PreVersions, Record, SessionRow};
 use alloc::vec::Vec;

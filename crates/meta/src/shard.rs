@@ -90,6 +90,14 @@ impl Shard {
         Ok(())
     }
 
+    /// Takes over a row of the cold store ([`disk::rows`]); rows come in the order of their keys.
+    ///
+    /// # Errors
+    /// [`Fault`] when it does not fit those before.
+    pub fn load(&mut self, row: &disk::rows::Row<'_>) -> Result<(), Fault> {
+        self.state.load(row)
+    }
+
     /// Redoes the changes of one record.
     ///
     /// # Errors
@@ -158,6 +166,12 @@ impl Shard {
     /// The number of the last transaction, 0 before the first.
     #[must_use]
     pub const fn transno_last(&self) -> Transno {
+        self.state.transno_last
+    }
+
+    /// A number for a record of the lane's own, which changes nothing here.
+    pub const fn take_transno(&mut self) -> Transno {
+        self.state.transno_last = self.state.next_transno();
         self.state.transno_last
     }
 

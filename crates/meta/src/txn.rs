@@ -7,7 +7,7 @@
 use crate::directory::{Directory, Target};
 use crate::handles::Handles;
 use crate::shard::{Ask, Effect, Shard};
-use crate::state::{Body, Inode, State, new_row};
+use crate::state::{Body, Inode, State};
 use crate::uses::{self, How, Key, Use};
 use crate::who::{SET_GID, STICKY, Want, Who};
 use alloc::vec::Vec;
@@ -214,7 +214,7 @@ impl<'s> Txn<'s> {
     ) -> Result<InodeRow, Status> {
         let (dir, _) = self.directory(parent)?;
         let inode = self.state.next_inode().ok_or(Status::NoSpace)?;
-        let mut row = new_row(inode, kind, mode, self.now);
+        let mut row = InodeRow::new(inode, kind, mode, self.now);
         row.uid = who.uid;
         row.gid = who.gid;
         if dir.mode & SET_GID != 0 {
