@@ -53,6 +53,14 @@ const fn here(
     Scenario { name, what, short: true, shown: Shown::Here(run) }
 }
 
+const fn long(
+    name: &'static str,
+    what: &'static str,
+    run: fn(&Setup, Length) -> Result<String>,
+) -> Scenario {
+    Scenario { name, what, short: false, shown: Shown::Here(run) }
+}
+
 const fn not(name: &'static str, what: &'static str, why: &'static str) -> Scenario {
     Scenario { name, what, short: true, shown: Shown::Not(why) }
 }
@@ -60,6 +68,8 @@ const fn not(name: &'static str, what: &'static str, why: &'static str) -> Scena
 /// All of them.
 pub(crate) const TABLE: &[Scenario] = &[
     here("torture", "kill -9 of server, clients, programs and both at random", torture::kills),
+    here("sync", "the same, and the server answers only what is durable", torture::kills_sync),
+    long("strict", "the same, and it shows only what is durable", torture::kills_strict),
     here("power", "power cuts below the store: unsynced sectors lost or torn", torture::power),
     here("disk", "control: the disk loses what was not synced, keeps what was", storage::disk),
     here("lying-disk", "control: a disk that lies about flushes is noticed", torture::lying_disk),

@@ -156,24 +156,35 @@ pub(super) fn planted(setup: &Setup, _: Length) -> Result<String> {
     Ok(format!("{} lost and {} double effects found", lost.lost.len(), doubled.doubled.len()))
 }
 
-/// The log is called durable and is not.
+/// The log is called durable and is not: the check finds it, and a client that was told so is told
+/// now that it was not true.
 pub(super) fn s21(setup: &Setup, _: Length) -> Result<String> {
-    let mut server = Server::start(setup, setup.folder.join("store"), &[])?;
+    let mut server = Server::start(setup, setup.folder.join("store"), &["--sync"])?;
     let mut crew = Crew::new(setup, &mut server, 8)?;
+    let mut witness = server.volume()?;
+    witness.mkdir(Path::new("/c1/before"), 0o755)?;
+    witness.sync()?;
+    witness.rmdir(Path::new("/c1/before"))?;
     server.stop()?;
     server.restart_with(&["--fault", "freeze-log:1"])?;
+    witness.mkdir(Path::new("/c1/frozen"), 0o755)?;
+    witness.sync().context("a sync that the disk lies about")?;
     crew.start(SIZE)?;
     crew.progress()?;
     crew.kill_all()?;
     server.kill()?;
     server.restart()?;
     crew.forgive_nothing();
+    let told = witness.mkdir(Path::new("/c1/after"), 0o755);
     let findings = crew.check(&server)?;
     server.kill()?;
     if findings.lost.is_empty() {
         bail!("nothing was missed: {}", findings.summary());
     }
-    Ok(format!("noticed: {}", findings.summary()))
+    match told {
+        Ok(_) => bail!("a client goes on as if nothing had been lost"),
+        Err(error) => Ok(format!("told: {error}; {}", findings.summary())),
+    }
 }
 
 /// Damage in the log: at its end it is cut off, before its end it is refused.
