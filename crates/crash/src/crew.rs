@@ -143,11 +143,11 @@ impl Crew {
 
     /// The shared file, on one of the mounts.
     pub(crate) fn shared_log(&self) -> Result<PathBuf> {
-        let dirs = self.members.iter().filter_map(|member| match member {
+        let mut dirs = self.members.iter().filter_map(|member| match member {
             Member::Library(_) => None,
             Member::Mount(mount, _) => Some(&mount.dir),
         });
-        Ok(dirs.last().context("nobody has a mount")?.join(SHARED_LOG))
+        Ok(dirs.next().context("nobody has a mount")?.join(SHARED_LOG))
     }
 
     /// How many can be killed.

@@ -1,6 +1,6 @@
 //! The real binary, as a server and as mounts.
 
-use crate::child::{Process, tied, until};
+use crate::child::{Process, tied};
 use crate::stage::Setup;
 use anyhow::{Context as _, Result, bail};
 use library::{ConnectOptions, Identity, Volume};

@@ -188,4 +188,13 @@ mod tests {
         }
         assert_eq!(listing().lines().count(), TABLE.len() + 2);
     }
+
+    #[test]
+    fn the_document_shows_the_table() {
+        let document = include_str!("../../../../docs/recovery.md");
+        assert!(
+            document.contains(&listing()),
+            "docs/recovery.md has another table than `cargo xtask crash --list` prints"
+        );
+    }
 }

@@ -13,6 +13,7 @@ use std::io::Write as _;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::thread;
+use std::time::Duration;
 
 /// The disk alone: what was synced stays, what was not goes, and every flush arrives.
 pub(super) fn disk(setup: &Setup, _: Length) -> Result<String> {
@@ -233,13 +234,18 @@ const CLIENT_BYTES_MAX: u64 = 400 << 20;
 const PIECE_BYTES: usize = 1 << 20;
 const PIECE_COUNT: usize = 200;
 
+/// For how long flushes hang.
+const HANGING: Duration = Duration::from_secs(2);
+
 /// Flushes hang while a client writes more than it may keep.
 pub(super) fn s26(setup: &Setup, _: Length) -> Result<String> {
     let mut rig = Rig::new(&setup.folder)?;
     let mut server = Server::start(setup, rig.dir.join("store"), &[])?;
     let mount = Mount::new(setup, server.address()?, "mount")?;
     let path = mount.dir.join("large");
-    fs::write(&path, "")?;
+    // Whoever writes here for the first time is answered when that is on disk.
+    fs::write(&path, "known")?;
+    fs::File::open(&path)?.sync_all()?;
     rig.hold(true)?;
     let writing = thread::spawn(move || -> Result<()> {
         let file = fs::OpenOptions::new().write(true).open(path)?;
@@ -248,9 +254,9 @@ pub(super) fn s26(setup: &Setup, _: Length) -> Result<String> {
         }
         Ok(file.sync_all()?)
     });
-    until("a flush hangs", || Ok(rig.counts()?.unflushed_count == 0))?;
+    until("a flush hangs", || Ok(rig.counts()?.held_count > 0))?;
     // As long as flushes hang, the writer must hang too, sooner or later.
-    thread::sleep(std::time::Duration::from_secs(2));
+    thread::sleep(HANGING);
     if writing.is_finished() {
         bail!("200 MiB were synced without a single flush");
     }
