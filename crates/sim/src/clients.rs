@@ -58,6 +58,7 @@ impl World {
                     seed: self.dice.bytes(),
                     calls_max: 64,
                     handles_max: 64,
+                    replay_bytes_max: 64 << 20,
                 };
                 ClientSeat {
                     brain: Client::new(config),

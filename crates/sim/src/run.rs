@@ -94,9 +94,7 @@ fn calm_down(world: &mut World) -> Verdict {
     }
     world.put(world.now_ns, Due::Start);
     let end_ns = world.now_ns + REST_NS;
-    let ended = world.run_until(end_ns, |world| {
-        world.unanswered_count() == 0 && world.is_quiet()
-    });
+    let ended = world.run_until(end_ns, |world| world.unanswered_count() == 0 && world.is_quiet());
     broken(world)?;
     if ended {
         return Ok(());

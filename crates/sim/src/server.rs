@@ -9,8 +9,8 @@ use crate::plan::{DiskMood, Planted};
 use crate::world::{Due, Place, World};
 use disk::{LogReader, Made};
 use door::{
-    Action, Brain, Bulk, Errno, Event, LogRoom, Object, ObjectStat, Point, Say, StoreSpace, Ticket, Turn,
-    Usage,
+    Action, Brain, Bulk, Errno, Event, LogRoom, Object, ObjectStat, Point, Say, StoreSpace, Ticket,
+    Turn, Usage,
 };
 use lane::{Config, Export, Lane, Limits, Restore};
 use std::collections::BTreeMap;
@@ -84,6 +84,9 @@ impl World {
                 map,
                 fs: self.fs,
                 secret: self.secret.clone(),
+                redo_key: lane::RedoKey::new([7; 32]),
+                share_before: lane::Share::Write,
+                rules: lane::Rules::default(),
                 boot_id,
                 exports: vec![Export { name: String::new(), root_trusted: true }],
                 seed,

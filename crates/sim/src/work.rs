@@ -197,7 +197,7 @@ impl Wish {
                 Call::Read(wire::Read { inode, file_offset, read_bytes })
             }
             Self::Write { inode, file_offset, append, .. } => {
-                Call::Write(Write { inode, file_offset, append, bulk })
+                Call::Write(Write { inode, file_offset, append, bulk, sync: false })
             }
             Self::Getxattr { inode, name } => {
                 let name = Bytes(xattr_name(name));

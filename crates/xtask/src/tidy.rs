@@ -27,7 +27,8 @@ const EDGES: [(&str, &[&str]); 15] = [
     ("client", &["wire", "door"]),
     ("fuse", &["wire", "door", "client"]),
     ("ring", &["wire", "door"]),
-    ("store", &["wire", "disk", "door"]),
+    ("bind-lmdb", &[]),
+    ("store", &["wire", "disk", "door", "ring", "bind-lmdb"]),
     ("library", &["wire", "door", "client", "ring"]),
     ("bench", &["wire", "disk", "door", "lane", "ring", "library"]),
     (
