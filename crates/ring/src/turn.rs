@@ -490,7 +490,6 @@ impl Parts {
             Action::Connect { ticket } => self.conns.connect(ticket, tools),
             Action::Admit { conn } => self.conns.admit(conn),
             Action::Send { conn, frame, bulk } => {
-                tools.meet_send(frame);
                 let bulk = bulk.map(|bulk| self.kept.meant(bulk));
                 self.conns.send(conn, frame, bulk, tools);
             }
