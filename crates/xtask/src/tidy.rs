@@ -17,7 +17,7 @@ pub(crate) const BRAINS: [&str; 8] =
     ["wire", "disk", "door", "meta", "data", "lane", "client", "fuse"];
 
 /// Who may name whom, by folder; DESIGN.md §2 gives the reasons.
-const EDGES: [(&str, &[&str]); 16] = [
+const EDGES: [(&str, &[&str]); 17] = [
     ("wire", &[]),
     ("disk", &["wire"]),
     ("door", &["wire"]),
