@@ -25,6 +25,7 @@ mod log;
 mod reader;
 mod record;
 mod superblock;
+mod txn;
 
 pub use batch::{BATCH_HEAD_BYTES, Batch, BatchHead};
 pub use change::{Change, Changes};
@@ -34,6 +35,7 @@ pub use log::{LOG_HEAD_BYTES, LogHead};
 pub use reader::{LogReader, Records, SealedBatch};
 pub use record::{Origin, PreVersions, REPLY_BYTES_MAX, Record, SessionRow};
 pub use superblock::{Made, SUPERBLOCK_BYTES, Superblock};
+pub use txn::TxnId;
 
 use wire::Reader;
 
