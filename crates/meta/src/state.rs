@@ -304,10 +304,11 @@ fn set_attrs(row: &mut InodeRow, transno: Transno, change: &Change<'_>) {
     (row.mode, row.uid, row.gid, row.atime) = (mode, uid, gid, atime);
     row.ctime = row.ctime.max(ctime);
     (row.parent, row.version) = (parent, version);
-    if let Some((mtime, set)) = mtime
-        && transno > row.touched
-    {
-        (row.mtime, row.mtime_set, row.touched) = (mtime, set, transno);
+    if let Some((mtime, set)) = mtime {
+        row.mtime_set = row.mtime_set.max(set);
+        if transno > row.touched {
+            (row.mtime, row.touched) = (mtime, transno);
+        }
     }
 }
 

@@ -256,7 +256,7 @@ fn numbers_that_may_have_been_seen_and_lost_are_never_given_again() {
     let mut seen: Vec<(Transno, InodeNo)> = Vec::new();
     for boot_id in 1..20 {
         // Nothing of the boots before became durable but the first file.
-        let mut shard = world.redone(1);
+        let mut shard = world.redone();
         shard.start_boot(boot_id);
         for _ in 0..3 {
             let mut lost = World::new();

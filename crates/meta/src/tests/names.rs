@@ -307,6 +307,7 @@ fn the_root_directory_belongs_to_whoever_made_the_store() {
         client: ALICE,
         root_trusted: false,
         now: wire::Timestamp::from_ns(made.at_ns),
+        tells_reads: false,
     };
     let (mut reply, mut changes) = (alloc::vec![], alloc::vec![]);
     shard.execute(&ask, &mut reply, &mut changes).unwrap();
