@@ -7,7 +7,7 @@ use crate::hash::Seed;
 use crate::inodes::Inodes;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
-use disk::{Change, Fault, InodeRow, Made};
+use disk::{Change, Changes, Fault, InodeRow, Made};
 use wire::{FileKind, InodeNo, Name, ShardId, Timestamp, Transno};
 
 /// An inode and what hangs on it.
@@ -99,6 +99,13 @@ impl State {
         left.then(|| InodeNo::new(self.shard.index(), self.next_count))
     }
 
+    /// Gives the next inode's number away: nobody else gets it in this boot, nor in a later one.
+    pub(crate) fn reserve_inode(&mut self) -> Option<InodeNo> {
+        let inode = self.next_inode()?;
+        self.next_count += 1;
+        Some(inode)
+    }
+
     pub(crate) const fn next_transno(&self) -> Transno {
         Transno(self.transno_last.0 + 1)
     }
@@ -140,7 +147,12 @@ impl State {
             | Change::SessionGone { .. }
             | Change::SessionAway { .. }
             | Change::Evicted { .. }
-            | Change::VbrFailed { .. } => return None,
+            | Change::VbrFailed { .. }
+            | Change::Prepared { .. }
+            | Change::Decided { .. }
+            | Change::Done { .. }
+            | Change::Aborted { .. }
+            | Change::Forgotten { .. } => return None,
         };
         Some(version.unwrap_or(Transno(0)))
     }
@@ -197,7 +209,12 @@ impl State {
             Change::SessionGone { .. }
             | Change::SessionAway { .. }
             | Change::Evicted { .. }
-            | Change::VbrFailed { .. } => {}
+            | Change::VbrFailed { .. }
+            | Change::Decided { .. }
+            | Change::Done { .. }
+            | Change::Aborted { .. }
+            | Change::Forgotten { .. } => {}
+            Change::Prepared { part, .. } => self.keep_places(part.0)?,
             Change::Write { inode, .. }
             | Change::Truncate { inode, .. }
             | Change::ObjectGone { inode } => {
@@ -243,6 +260,17 @@ impl State {
             return Err(fault());
         }
         row.next_cookie = row.next_cookie.max(behind);
+        Ok(())
+    }
+
+    /// The places of prepared entries are taken: nobody else gets them, whatever becomes of it.
+    fn keep_places(&mut self, part: &[u8]) -> Result<(), Fault> {
+        for change in Changes::new(part) {
+            if let Change::Dirent { dir, cookie, .. } = change? {
+                let (row, _) = self.directory(dir)?;
+                row.next_cookie = row.next_cookie.max(cookie.saturating_add(1));
+            }
+        }
         Ok(())
     }
 
