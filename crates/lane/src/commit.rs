@@ -8,6 +8,7 @@
 
 use crate::Lane;
 use crate::session::Done;
+use crate::txns::Awaited;
 use alloc::format;
 use alloc::vec::Vec;
 use data::Seed;
@@ -32,6 +33,8 @@ pub(crate) struct Wave {
     pub(crate) orphans: Vec<InodeNo>,
     /// Objects that accept no change until their size is recorded.
     pub(crate) fences: Vec<InodeNo>,
+    /// Steps of changes over several shards.
+    pub(crate) awaited: Vec<Awaited>,
 }
 
 /// The log.
@@ -185,7 +188,12 @@ impl Lane {
         for inode in wave.fences.drain(..) {
             self.data.on_logged(turn, inode);
         }
+        let mut awaited = core::mem::take(&mut wave.awaited);
         self.commit.flying = wave; // Keeps its memory.
+        for step in awaited.drain(..) {
+            self.on_awaited(turn, step);
+        }
+        self.work(turn);
         self.on_outcomes(turn);
     }
 }

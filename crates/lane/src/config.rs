@@ -1,5 +1,6 @@
 //! What a lane is told when it begins, and its limits.
 
+use crate::Rules;
 use alloc::string::String;
 use alloc::vec::Vec;
 use wire::{FsUuid, LaneId, Map, Secret};
@@ -23,6 +24,8 @@ pub struct Config {
     pub seed: [u8; 32],
     /// How much of everything.
     pub limits: Limits,
+    /// Rules that a test may have taken away.
+    pub rules: Rules,
 }
 
 /// What a mount may see, and as whom.
@@ -61,6 +64,9 @@ pub struct Limits {
     pub log_room_bytes_min: u64,
     /// Room it must have for changes that give space back, in bytes.
     pub log_room_bytes_last: u64,
+    /// New directories down to this depth are spread over the metadata shards, deeper ones stay
+    /// with their parent: 0 (none), 1 (the root's entries) or 2.
+    pub spread_depth: u8,
 }
 
 impl Default for Limits {
@@ -78,6 +84,7 @@ impl Default for Limits {
             destroy_count_max: 64,
             log_room_bytes_min: 1 << 20,
             log_room_bytes_last: 1 << 18,
+            spread_depth: 2,
         }
     }
 }

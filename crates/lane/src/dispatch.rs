@@ -118,6 +118,11 @@ impl Lane {
             return self.ask_data(turn, arrived).map(|()| true);
         }
         let effect = self.execute(turn, arrived)?;
+        if effect.status == Status::Busy {
+            self.park(turn, arrived);
+            self.count_parked(arrived.conn);
+            return Ok(false);
+        }
         let body = core::mem::take(&mut self.reply);
         let said = Said::plain(effect.status, &body);
         self.say_reply(turn, arrived.conn, &Asked::from(request), &said);
@@ -126,7 +131,11 @@ impl Lane {
     }
 
     /// Executes at a metadata shard; reply body and changes lie in the scratch vectors.
-    fn execute(&mut self, turn: &Turn<'_>, arrived: &Arrived<'_>) -> Result<meta::Effect, Breach> {
+    pub(crate) fn execute(
+        &mut self,
+        turn: &Turn<'_>,
+        arrived: &Arrived<'_>,
+    ) -> Result<meta::Effect, Breach> {
         let request = arrived.request;
         let body = &turn.arena.get(arrived.frame)[HEAD_BYTES..];
         let ask = meta::Ask {
@@ -139,7 +148,11 @@ impl Lane {
         };
         self.reply.clear();
         self.changes.clear();
-        let index = usize::from(request.shard.index() / self.config.map.lane_count);
+        let index = self.meta_index(request.shard);
+        if request.op == Op::Mkdir {
+            let spread = self.next_place();
+            self.metas[index].spread(spread);
+        }
         self.metas[index].execute(&ask, &mut self.reply, &mut self.changes)
     }
 
@@ -185,16 +198,22 @@ impl Lane {
             slot.state = State::Running(target);
             return self.ask_data(turn, arrived).map(|()| true);
         }
+        self.run(turn, arrived).map(|()| false)
+    }
+
+    /// Executes what takes effect once, at a metadata shard.
+    pub(crate) fn run(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>) -> Result<(), Breach> {
         let effect = self.execute(turn, arrived)?;
-        if effect.transno.0 == 0 {
-            self.done(turn, arrived, effect.status);
-        } else {
-            self.hold(arrived, &effect);
+        match effect.status {
+            Status::Busy => self.park(turn, arrived),
+            Status::CrossDevice => self.begin_across(turn, arrived),
+            status if effect.transno.0 == 0 => self.done(turn, arrived, status),
+            _ => self.hold(arrived, &effect),
         }
         if let Some(inode) = effect.orphan {
             self.destroy_when_durable(inode);
         }
-        Ok(false)
+        Ok(())
     }
 
     /// Nothing durable was changed: answered at once, remembered in memory only. A resend after a

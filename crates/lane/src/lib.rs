@@ -37,10 +37,13 @@ mod restore;
 mod room;
 mod session;
 mod stats;
+mod rules;
+mod txns;
 
 pub use config::{Config, Export, Limits};
 pub use lane::Lane;
 pub use restore::{Restore, Restored};
+pub use rules::Rules;
 
 #[cfg(test)]
 mod tests;

@@ -95,7 +95,6 @@ impl Shard {
     }
 
     /// Takes rules away, for a test that must notice.
-    #[cfg(feature = "planted")]
     pub const fn plant(&mut self, rules: Rules) {
         self.rules = rules;
     }
@@ -153,6 +152,12 @@ impl Shard {
     /// known does not exist. Destroy [`Shard::orphans`] now.
     pub const fn end_grace(&mut self) {
         self.handles.end_grace();
+    }
+
+    /// See [`Shard::spread`].
+    #[must_use]
+    pub const fn spread_now(&self) -> Option<Spread> {
+        self.spread
     }
 
     /// Inodes without names and handles, in rising order; none during the grace time.
