@@ -54,6 +54,7 @@ fn new_lane(secret: Secret) -> Result<Lane> {
         exports: vec![Export { name: String::new(), root_trusted: true }],
         seed: library::random()?,
         limits: Limits::default(),
+        rules: lane::Rules::default(),
     };
     let restored = Restore::new(MAP, made).into_lanes(1, 1).pop();
     Ok(Lane::new(config, restored.context("one lane is restored")?))

@@ -6,12 +6,13 @@
 //! where.
 //!
 //! ```text
-//! store:    superblock | one log file per (boot, lane) | objects
+//! store:    superblock | log files per (boot, lane) | rows | objects
 //! log file: LogHead | batch | batch | ... | zeros (reserved beforehand)
 //! batch:    BatchHead | record | record | ... | zeros up to a multiple of 8 bytes
 //! record:   shard, lsn, transno | pre-versions | origin and reply record | changes
 //! ```
-//! A start redoes all log files in the order of their boots, each from front to back.
+//! A start applies what the logs have beyond the rows, in the order of boots, each log from front to
+//! back.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -24,6 +25,7 @@ mod inode;
 mod log;
 mod reader;
 mod record;
+pub mod rows;
 mod superblock;
 mod txn;
 

@@ -122,6 +122,7 @@ impl Toy {
             boot_id: 0,
             map: SHARD_COUNTS,
             limits: Limits::default(),
+            rules: crate::Rules::default(),
             secret: Secret::new([3; 32]),
             lines: Vec::new(),
             halted: false,
@@ -175,7 +176,7 @@ impl Toy {
                 seed,
                 limits: self.limits,
             };
-            let head = LogHead { fs: FS, boot_id: self.boot_id, lane: lane_id, lane_count };
+            let head = LogHead { fs: FS, boot_id: self.boot_id, lane: lane_id, lane_count, segment_no: 1 };
             self.places.push(Place {
                 lane: Lane::new(config, restored),
                 arena: Arena::new(),

@@ -148,6 +148,7 @@ impl Rig {
             exports: vec![Export { name: String::new(), root_trusted: true }],
             seed: [5; 32],
             limits: Limits::default(),
+            rules: lane::Rules::default(),
         };
         let restored = Restore::new(MAP, MADE).into_lanes(1, 1).pop().unwrap();
         let mut rig = Self {

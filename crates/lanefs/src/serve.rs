@@ -7,7 +7,7 @@
 use crate::args;
 use crate::exit::{Code, Exit};
 use crate::lanes::{self, News, count_text};
-use crate::{out, secret, up};
+use crate::{faults, out, secret, up};
 use anyhow::{Context as _, Result, bail};
 use lane::{Export, Lane, Restore};
 use ring::{LogFile, Mesh, Stopper};
@@ -100,6 +100,7 @@ fn start(
     let stoppers = posts.iter().map(ring::Post::stopper).collect();
     let mut listener = Some(OwnedFd::from(listener));
     let spin_us = args.spin.spin_us;
+    let fault = faults::faults(&args.faults);
     let restored = restore.into_lanes(lane_count, store.boot_id());
     for ((post, restored), core) in posts.into_iter().zip(restored).zip(cores) {
         let lane = post.lane();
@@ -111,7 +112,8 @@ fn start(
             boot_id: store.boot_id(),
             exports: exports.clone(),
             seed: library::random()?,
-            limits: lane::Limits::default(),
+            limits: limits(args),
+            rules: lane::Rules::default(),
         };
         let (log, start_offset) = store.new_log(lane, lane_count)?;
         let reserve_bytes = LogFile::RESERVE_BYTES;
@@ -120,6 +122,7 @@ fn start(
         // One lane listens; the Hello names the lane that a connection is handed to.
         let listener = listener.take();
         let checksum_reads = args.checksum_reads;
+        let fault = fault.clone();
         lanes::start(format!("lane {lane}"), *core, tell.clone(), move || {
             let mut ring_config = ring::Config::new(lane);
             ring_config.post = Some(post);
@@ -128,10 +131,16 @@ fn start(
             ring_config.log = Some(log);
             ring_config.store = Some(objects);
             ring_config.checksum_reads = checksum_reads;
+            ring_config.fault = fault;
             Ok((ring_config, Lane::new(config, restored)))
         })?;
     }
     Ok(stoppers)
+}
+
+/// What the command line says of limits.
+fn limits(args: &args::Serve) -> lane::Limits {
+    lane::Limits { spread_depth: args.spread_depth, ..lane::Limits::default() }
 }
 
 /// The default export and those named on the command line.

@@ -128,6 +128,14 @@ impl Shard {
         Ok(())
     }
 
+    /// Takes over a row of the cold store ([`disk::rows`]); rows come in the order of their keys.
+    ///
+    /// # Errors
+    /// [`Fault`] when it does not fit those before.
+    pub fn load(&mut self, row: &disk::rows::Row<'_>) -> Result<(), Fault> {
+        self.state.load(row)
+    }
+
     /// Redoes the changes of one record.
     ///
     /// # Errors

@@ -7,8 +7,9 @@ use crate::hash::Seed;
 use crate::inodes::Inodes;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
+use disk::rows::{DirentRow, Row, ShardRow};
 use disk::{Change, Changes, Fault, InodeRow, Made};
-use wire::{FileKind, InodeNo, Name, ShardId, Timestamp, Transno};
+use wire::{FileKind, InodeNo, Name, ShardId, Transno};
 
 /// An inode and what hangs on it.
 #[derive(Debug)]
@@ -69,14 +70,7 @@ impl State {
             transno_last: Transno(0),
         };
         if InodeNo::ROOT.shard() == shard {
-            let made_at = Timestamp::from_ns(made.at_ns);
-            state.put_inode(&InodeRow {
-                nlink: 2,
-                parent: InodeNo::ROOT,
-                uid: made.uid,
-                gid: made.gid,
-                ..new_row(InodeNo::ROOT, FileKind::Directory, 0o755, made_at)
-            });
+            state.put_inode(&InodeRow::root(made));
         }
         state
     }
@@ -164,24 +158,8 @@ impl State {
                 self.check_row(row)?;
                 self.put_inode(row);
             }
-            Change::Touch { inode, mtime, ctime, nlink_delta, entry_delta } => {
-                let row = &mut self.known(*inode)?.row;
-                let below = || Fault::new("redo counts below 0", 0).numbers(0_u64, inode.0);
-                row.nlink = row.nlink.checked_add_signed(*nlink_delta).ok_or_else(below)?;
-                row.entry_count =
-                    row.entry_count.checked_add_signed((*entry_delta).into()).ok_or_else(below)?;
-                row.ctime = row.ctime.max(*ctime);
-                if transno > row.touched {
-                    row.touched = transno;
-                    row.mtime = *mtime;
-                }
-            }
-            Change::DirAttrs { inode, .. } => {
-                let row = &mut self.known(*inode)?.row;
-                if row.kind != FileKind::Directory {
-                    return Err(wrong_kind(*inode));
-                }
-                set_attrs(row, transno, change);
+            Change::Touch { inode, .. } | Change::DirAttrs { inode, .. } => {
+                self.known(*inode)?.row.redo(transno, change)?;
             }
             Change::Dirent { dir, name, cookie, inode, kind, version } => {
                 let (cookie, inode, kind, version) = (*cookie, *inode, *kind, *version);
@@ -223,6 +201,47 @@ impl State {
             }
         }
         Ok(())
+    }
+
+    /// Takes over what a row of the cold store says.
+    pub(crate) fn load(&mut self, row: &Row<'_>) -> Result<(), Fault> {
+        match *row {
+            Row::Inode(row) => {
+                self.check_row(&row)?;
+                self.put_inode(&row);
+            }
+            Row::Target { inode, target } => match &mut self.known(inode)?.body {
+                Body::Symlink(old) => *old = target.into(),
+                Body::File | Body::Directory(_) => return Err(wrong_kind(inode)),
+            },
+            Row::Xattr { inode, name, value } => {
+                self.known(inode)?.xattrs.insert(name.into(), value.into());
+            }
+            Row::Listing { dir, name, row } => {
+                let DirentRow { cookie, inode, kind, version } = row;
+                self.put_entry(dir, name, Target { cookie, inode, kind, version })?;
+            }
+            Row::Orphan { inode } => {
+                self.orphans.insert(inode);
+            }
+            Row::Shard { row, .. } => self.load_numbers(&row),
+            // The same as a listing's, or the lane's.
+            Row::Dirent { .. }
+            | Row::Session { .. }
+            | Row::Slot { .. }
+            | Row::Object { .. }
+            | Row::Evicted { .. }
+            | Row::VbrFailed { .. }
+            | Row::Store(_)
+            | Row::Prepared { .. }
+            | Row::Decided { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn load_numbers(&mut self, row: &ShardRow) {
+        self.transno_last = self.transno_last.max(row.transno);
+        self.next_count = self.next_count.max(row.next_count);
     }
 
     /// A row from the medium must fit the shard and what is known of the inode.
@@ -320,49 +339,6 @@ impl State {
     /// What is given out next.
     pub(crate) const fn numbers(&self) -> (u64, Transno) {
         (self.next_count, self.transno_last)
-    }
-}
-
-/// Gives a directory attributes; what others count in it stays.
-fn set_attrs(row: &mut InodeRow, transno: Transno, change: &Change<'_>) {
-    let Change::DirAttrs { mode, uid, gid, atime, mtime, ctime, parent, version, .. } = *change
-    else {
-        return;
-    };
-    (row.mode, row.uid, row.gid, row.atime) = (mode, uid, gid, atime);
-    row.ctime = row.ctime.max(ctime);
-    (row.parent, row.version) = (parent, version);
-    if let Some((mtime, set)) = mtime {
-        row.mtime_set = row.mtime_set.max(set);
-        if transno > row.touched {
-            (row.mtime, row.touched) = (mtime, transno);
-        }
-    }
-}
-
-/// A row with one link, of root's, without contents.
-pub(crate) const fn new_row(inode: InodeNo, kind: FileKind, mode: u32, now: Timestamp) -> InodeRow {
-    InodeRow {
-        inode,
-        kind,
-        mode,
-        uid: 0,
-        gid: 0,
-        nlink: 1,
-        size_bytes: 0,
-        allocated_bytes: 0,
-        size_at_data: false,
-        atime: now,
-        mtime: now,
-        mtime_set: now,
-        ctime: now,
-        version: Transno(0),
-        touched: Transno(0),
-        parent: InodeNo(0),
-        next_cookie: 1,
-        stripe_unit_bytes: 0,
-        stripe_count: 0,
-        entry_count: 0,
     }
 }
 

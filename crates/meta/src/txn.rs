@@ -10,7 +10,7 @@ use crate::handles::Handles;
 use crate::locks::Locks;
 use crate::rules::Rules;
 use crate::shard::{Ask, Effect, Shard, Spread};
-use crate::state::{Body, Inode, State, new_row};
+use crate::state::{Body, Inode, State};
 use crate::uses::{self, How, Key, Use};
 use crate::who::{SET_GID, STICKY, Want, Who};
 use alloc::vec::Vec;
@@ -233,7 +233,7 @@ impl<'s> Txn<'s> {
             None => self.state.next_inode(),
         };
         let inode = inode.ok_or(Status::NoSpace)?;
-        let mut row = new_row(inode, kind, mode, self.now);
+        let mut row = InodeRow::new(inode, kind, mode, self.now);
         row.uid = who.uid;
         row.gid = who.gid;
         if dir.mode & SET_GID != 0 {

@@ -51,11 +51,17 @@ impl Default for Limits {
     }
 }
 
-/// Where a test may let the medium fail.
+/// Where a test may let the medium fail, or end the process.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum FaultPoint {
     /// Writing a batch to the log and making it durable.
     LogWrite,
+    /// A batch that would then be called durable without having been written.
+    LogFreeze,
+    /// A batch that would then be neither written nor answered.
+    LogStall,
+    /// A batch is durable, and nobody has been told.
+    LogWritten,
     /// Reserving space for the log.
     LogReserve,
     /// Opening or making an object.
@@ -70,9 +76,46 @@ pub enum FaultPoint {
     ObjectSync,
     /// Removing an object.
     ObjectRemove,
+    /// The reply to a request that takes effect once is about to leave.
+    Reply,
+    /// Such a reply has left.
+    Replied,
+    /// A place that the brain names.
+    Place(door::Point),
 }
 
-/// Asked before each such operation; an errno is what it fails with.
+impl FaultPoint {
+    /// Every point, with its name for a command line.
+    pub const ALL: &'static [(&'static str, Self)] = &[
+        ("log-write", Self::LogWrite),
+        ("log-freeze", Self::LogFreeze),
+        ("log-stall", Self::LogStall),
+        ("log-written", Self::LogWritten),
+        ("log-reserve", Self::LogReserve),
+        ("object-open", Self::ObjectOpen),
+        ("object-read", Self::ObjectRead),
+        ("object-write", Self::ObjectWrite),
+        ("object-truncate", Self::ObjectTruncate),
+        ("object-sync", Self::ObjectSync),
+        ("object-remove", Self::ObjectRemove),
+        ("reply", Self::Reply),
+        ("replied", Self::Replied),
+        ("recovery-begun", Self::Place(door::Point::RecoveryBegun)),
+        ("replayed", Self::Place(door::Point::Replayed)),
+        ("replay-done", Self::Place(door::Point::ReplayDone)),
+        ("replays-durable", Self::Place(door::Point::ReplaysDurable)),
+        ("recovery-ended", Self::Place(door::Point::RecoveryEnded)),
+        ("txn-begun", Self::Place(door::Point::TxnBegun)),
+        ("txn-prepared", Self::Place(door::Point::TxnPrepared)),
+        ("txn-deciding", Self::Place(door::Point::TxnDeciding)),
+        ("txn-decided", Self::Place(door::Point::TxnDecided)),
+        ("txn-done", Self::Place(door::Point::TxnDone)),
+        ("txn-forgotten", Self::Place(door::Point::TxnForgotten)),
+    ];
+}
+
+/// Asked at each such point; an errno is what an operation fails with, and what makes a batch freeze
+/// or stall.
 pub type Fault = Arc<dyn Fn(FaultPoint) -> Option<Errno> + Send + Sync>;
 
 /// Takes a line for people.

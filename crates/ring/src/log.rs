@@ -125,6 +125,13 @@ impl Log {
         }
         let written_bytes = *written_bytes;
         let rest = &self.batch[written_bytes..];
+        let token = Token::new(Kind::LogWrite, 0);
+        if tools.meet(FaultPoint::LogStall).is_some() {
+            return;
+        }
+        if tools.meet(FaultPoint::LogFreeze).is_some() {
+            return tools.driver.answer(token, Ok(u32_of(rest.len())));
+        }
         let op = Op::WriteDurable {
             file: self.config.file.as_raw_fd(),
             at: rest.as_ptr(),
@@ -132,7 +139,7 @@ impl Log {
             offset: self.end_offset + u64_of(written_bytes),
         };
         // SAFETY: the batch is not touched until the append is over; the log outlives it.
-        unsafe { tools.queue_or_fail(FaultPoint::LogWrite, Token::new(Kind::LogWrite, 0), op) };
+        unsafe { tools.queue_or_fail(FaultPoint::LogWrite, token, op) };
     }
 
     /// The kernel has written, durably.
@@ -143,6 +150,7 @@ impl Log {
             Ok(written_bytes) => {
                 appending.written_bytes += written_bytes as usize;
                 if appending.written_bytes == self.batch.len() {
+                    tools.meet(FaultPoint::LogWritten);
                     self.appending = None;
                     self.end_offset += u64_of(self.batch.len());
                     self.reserved_offset = self.reserved_offset.max(self.end_offset);

@@ -6,7 +6,7 @@
 
 use crate::buffer::Pool;
 use crate::clock::{Alarms, Clock};
-use crate::config::{Config, Counters, HaltFn, SayFn};
+use crate::config::{Config, Counters, FaultPoint, HaltFn, SayFn};
 use crate::conn::Conns;
 use crate::driver::{Completion, Driver, Kind, Op, Token, Wait};
 use crate::groups;
@@ -112,6 +112,7 @@ impl Ring {
             counters: Counters::default(),
             now: clock.read(),
             fault: config.fault,
+            replying: false,
         };
         work_on(&tools.driver, config.worker_cores)?;
         let spin = Spin::new(config.spin_us, &mut clock, &mut tools.driver, &mut post);
@@ -264,6 +265,7 @@ impl Parts {
     fn collect(&mut self) -> io::Result<()> {
         self.arm();
         self.submit_and_wait()?;
+        self.tools.meet_sent();
         self.tools.now = self.clock.read();
         self.dispatch();
         self.read_mail();
@@ -460,7 +462,10 @@ impl Parts {
         match action {
             Action::Connect { ticket } => self.conns.connect(ticket, tools),
             Action::Admit { conn } => self.conns.admit(conn),
-            Action::Send { conn, frame, bulk } => self.conns.send(conn, frame, bulk, tools),
+            Action::Send { conn, frame, bulk } => {
+                tools.meet_send(frame);
+                self.conns.send(conn, frame, bulk, tools);
+            }
             Action::Close { conn } => self.conns.close(conn, tools.now.mono),
             Action::HandOver { conn, lane, hello } => self.hand_over(conn, lane, hello),
             Action::Mail { to, mail } => self.post.send(usize::from(to.0), Letter::Mail(mail)),
@@ -472,7 +477,8 @@ impl Parts {
                 let result = Err(door::Errno(wire::Status::NotImplemented.number()));
                 tools.events.push(Event::ColdRows { ticket, result });
             }
-            Action::Keep { .. } | Action::Recovered | Action::Point(_) => {}
+            Action::Point(point) => drop(tools.meet(FaultPoint::Place(point))),
+            Action::Keep { .. } | Action::Recovered => {}
             Action::Release { buf } => tools.pool.release(buf),
             Action::LogAppend { ticket, batch } => self.log_append(ticket, batch),
             Action::ObjectRead { ticket, object, object_offset: offset, read_bytes } => {
