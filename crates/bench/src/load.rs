@@ -17,7 +17,7 @@ use client::{Client, Heard, State};
 use door::{Action, Brain, ConnId, Event, Mono, Span, Ticket, Turn};
 use hashbrown::HashMap;
 use hdrhistogram::Histogram;
-use wire::{Head, LaneId, Lengths, Reply, Stats, Status, Wire as _};
+use wire::{FrameKind, Head, LaneId, Lengths, Reply, Stats, Status, Wire as _};
 
 /// Clients that are greeted at a time: a server refuses to greet too many strangers at once.
 const GREETING_COUNT_MAX: usize = 32;
@@ -218,6 +218,9 @@ impl Load {
             }
             return;
         }
+        if is_note(turn.arena.get(frame)) {
+            return; // A load replays nothing, so what became durable is nothing to it.
+        }
         if client.counts {
             return self.on_stats(turn, frame);
         }
@@ -344,6 +347,11 @@ const fn after_ns(from: Mono, ns: u64) -> Mono {
 fn bulk_bytes(frame: &[u8]) -> u64 {
     let head = frame.first_chunk().and_then(|head| Lengths::peek(head).ok());
     head.map_or(0, |lengths| u64::from(lengths.bulk_bytes))
+}
+
+fn is_note(frame: &[u8]) -> bool {
+    let head = frame.first_chunk().and_then(|head| Lengths::peek(head).ok());
+    head.is_some_and(|lengths| lengths.kind == FrameKind::Note)
 }
 
 /// Whose reply this is, if it says that its operation was done.

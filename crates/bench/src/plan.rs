@@ -22,6 +22,10 @@ pub struct Options {
     pub lane_count: u16,
     /// How long their lanes poll before they sleep, microseconds; `None` for their default.
     pub spin_us: Option<u32>,
+    /// Their sharing mode; `None` for their default.
+    pub share: Option<disk::Share>,
+    /// They answer nothing before it is durable.
+    pub sync: bool,
     /// Where creates go; `None` for both.
     pub dirs: Option<Dirs>,
     /// Bytes of one read or write.
@@ -45,6 +49,8 @@ impl Options {
             depth: None,
             lane_count: 1,
             spin_us: None,
+            share: None,
+            sync: false,
             dirs: None,
             piece_bytes: 1 << 20,
             dir: std::env::temp_dir(),

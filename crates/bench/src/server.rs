@@ -88,6 +88,12 @@ impl Home {
         if let Some(spin_us) = self.options.spin_us {
             command.arg("--spin-us").arg(spin_us.to_string());
         }
+        if let Some(share) = self.options.share {
+            command.arg("--share").arg(share.text());
+        }
+        if self.options.sync {
+            command.arg("--sync");
+        }
         let (child, output, address) = self.start(command, "listening on ")?;
         let access = Some(Access { secret: self.secret.clone(), export: EXPORT.to_owned() });
         let (child, output) = (Some(child), Some(output));

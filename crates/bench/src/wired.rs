@@ -54,6 +54,8 @@ fn new_lane(secret: Secret) -> Result<Lane> {
         exports: vec![Export { name: String::new(), root_trusted: true }],
         seed: library::random()?,
         limits: Limits::default(),
+        redo_key: lane::RedoKey::new([0; 32]),
+        share_before: lane::Share::default(),
         rules: lane::Rules::default(),
     };
     let restored = Restore::new(MAP, made).into_lanes(1, 1).pop();

@@ -82,7 +82,7 @@ impl Crew {
     }
 
     /// Clients reach the server through another address from here on.
-    pub(crate) fn set_address(&mut self, address: SocketAddr) {
+    pub(crate) const fn set_address(&mut self, address: SocketAddr) {
         self.address = address;
     }
 
@@ -172,6 +172,14 @@ impl Crew {
                 Ok(())
             }
         }
+    }
+
+    /// Kills everybody.
+    pub(crate) fn kill_all(&mut self) -> Result<()> {
+        while !self.members.is_empty() {
+            self.kill(0, Victim::Client)?;
+        }
+        Ok(())
     }
 
     /// Starts as many as were killed, so that there are as many again.

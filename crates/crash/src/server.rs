@@ -1,6 +1,6 @@
 //! The real binary, as a server and as mounts.
 
-use crate::child::{Process, tied};
+use crate::child::{Process, tied, until};
 use crate::stage::Setup;
 use anyhow::{Context as _, Result, bail};
 use library::{ConnectOptions, Identity, Volume};
@@ -92,6 +92,22 @@ impl Server {
         }
     }
 
+    /// Waits until it has ended by itself, or serves. Whether it has ended.
+    pub(crate) fn ends_or_serves(&mut self) -> Result<bool> {
+        let process = self.running()?;
+        let mut ended = false;
+        until("the server ends or serves", || {
+            ended = process.has_ended()?;
+            Ok(ended || process.said().contains("listening on "))
+        })?;
+        Ok(ended)
+    }
+
+    /// Bytes it has in memory.
+    pub(crate) fn resident_bytes(&mut self) -> Result<u64> {
+        resident_bytes(self.running()?)
+    }
+
     /// Waits until it has ended by itself; what it said.
     pub(crate) fn ended(&mut self) -> Result<String> {
         let mut process = self.process.take().context("the server does not run")?;
@@ -124,6 +140,14 @@ impl Server {
     pub(crate) fn volume_through(&self, address: SocketAddr) -> Result<Volume> {
         Ok(Volume::connect(&ConnectOptions { address, ..self.options()? })?)
     }
+}
+
+fn resident_bytes(process: &Process) -> Result<u64> {
+    let path = format!("/proc/{}/status", process.pid().as_raw_nonzero());
+    let status = fs::read_to_string(path)?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()).context("no VmRSS")?;
+    Ok(kib.parse::<u64>()? << 10)
 }
 
 /// The secret that server and clients of a run share.
@@ -168,6 +192,11 @@ impl Mount {
         let mut mount = Self { process: Process::start(&mut command, log)?, dir };
         mount.process.line_with("mounted ")?;
         Ok(mount)
+    }
+
+    /// Bytes it has in memory.
+    pub(crate) fn resident_bytes(&self) -> Result<u64> {
+        resident_bytes(&self.process)
     }
 
     /// Kills it with -9 and takes the dead mount away.

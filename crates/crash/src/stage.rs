@@ -71,22 +71,20 @@ impl Drop for Stage {
 }
 
 /// Says what of root, FUSE and loop devices is missing.
-pub(crate) fn check_machine(loops: bool) -> Result<()> {
+pub(crate) fn check_machine() -> Result<()> {
     if !rustix::process::geteuid().is_root() {
         bail!("needs root: it mounts, kills and cuts power");
     }
     let open = |path: &str| fs::File::options().read(true).write(true).open(path);
     open("/dev/fuse").context("needs /dev/fuse (modprobe fuse, or --device /dev/fuse)")?;
-    if loops {
-        open("/dev/loop-control").context(
-            "needs loop devices (modprobe loop, or --device /dev/loop-control): the power loss \
-             runs put a file system on one",
-        )?;
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        for program in ["mkfs.ext4", "losetup", "mount", "setpriv"] {
-            if !std::env::split_paths(&path).any(|folder| folder.join(program).is_file()) {
-                bail!("needs the program {program} (apt-get install e2fsprogs mount util-linux)");
-            }
+    open("/dev/loop-control").context(
+        "needs loop devices (modprobe loop, or --device /dev/loop-control): the power loss runs \
+         put a file system on one",
+    )?;
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    for program in ["mkfs.ext4", "losetup", "mount", "setpriv"] {
+        if !std::env::split_paths(&path).any(|folder| folder.join(program).is_file()) {
+            bail!("needs the program {program} (apt-get install e2fsprogs mount util-linux)");
         }
     }
     Ok(())

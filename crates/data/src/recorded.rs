@@ -77,7 +77,8 @@ impl Recorded {
 
     /// The first number of a new boot minus one: numbers handed out by an earlier boot but lost are
     /// never used again (PROTOCOL.md §2).
-    pub(crate) const fn boot_transno(&self) -> Transno {
+    #[must_use]
+    pub const fn boot_transno(&self) -> Transno {
         Transno(((self.transno_last.0 >> 32) + 1) << 32)
     }
 

@@ -26,6 +26,7 @@ mod log;
 mod reader;
 mod record;
 pub mod rows;
+mod share;
 mod superblock;
 mod txn;
 
@@ -36,6 +37,7 @@ pub use inode::InodeRow;
 pub use log::{LOG_HEAD_BYTES, LogHead};
 pub use reader::{LogReader, Records, SealedBatch};
 pub use record::{Origin, PreVersions, REPLY_BYTES_MAX, Record, SessionRow};
+pub use share::Share;
 pub use superblock::{Made, SUPERBLOCK_BYTES, Superblock};
 pub use txn::TxnId;
 

@@ -8,12 +8,14 @@ use alloc::vec::Vec;
 use data::Seed;
 use door::{Mono, Turn};
 use hashbrown::HashMap;
-use wire::ClientUuid;
+use wire::{ClientUuid, SessionId};
 
 /// Who is here and who has left.
 #[derive(Debug)]
 pub(crate) struct Clients {
     conn_counts: HashMap<ClientUuid, u32, Seed>,
+    /// Those remembered, with or without a connection.
+    sessions: HashMap<ClientUuid, Vec<SessionId>, Seed>,
     /// Those without a connection, by the time their patience ends.
     leaving: BTreeSet<(Mono, ClientUuid)>,
 }
@@ -31,7 +33,35 @@ pub(crate) enum Grace {
 
 impl Clients {
     pub(crate) const fn new(seed: Seed) -> Self {
-        Self { conn_counts: HashMap::with_hasher(seed), leaving: BTreeSet::new() }
+        Self {
+            conn_counts: HashMap::with_hasher(seed),
+            sessions: HashMap::with_hasher(seed),
+            leaving: BTreeSet::new(),
+        }
+    }
+
+    /// The sessions of a client.
+    pub(crate) fn sessions_of(&self, client: ClientUuid) -> &[SessionId] {
+        self.sessions.get(&client).map_or(&[], Vec::as_slice)
+    }
+
+    /// A session is remembered.
+    pub(crate) fn add_session(&mut self, client: ClientUuid, session: SessionId) {
+        let sessions = self.sessions.entry(client).or_default();
+        if !sessions.contains(&session) {
+            sessions.push(session);
+        }
+    }
+
+    /// A session is forgotten. Whether it was the client's last.
+    pub(crate) fn drop_session(&mut self, client: ClientUuid, session: SessionId) -> bool {
+        let Some(sessions) = self.sessions.get_mut(&client) else { return true };
+        sessions.retain(|known| *known != session);
+        let last = sessions.is_empty();
+        if last {
+            self.sessions.remove(&client);
+        }
+        last
     }
 
     /// A connection of a client was opened.
@@ -77,11 +107,12 @@ impl Lane {
             }
         }
         match self.grace {
-            Grace::Due => self.grace = Grace::Until(now.after_ms(self.config.limits.grace_ms)),
+            Grace::Due => self.grace = Grace::Until(now.after_ms(30_000)),
             Grace::Until(until) if until <= now => self.end_grace(),
             Grace::Until(_) | Grace::Over => {}
         }
         self.retry_removals(turn);
+        self.send_notes(turn);
     }
 
     /// From here on a handle that is not known does not exist.
@@ -104,7 +135,7 @@ impl Lane {
         };
         let greeting = self.greetings.first().map(|(deadline, _)| *deadline);
         let leaving = self.clients.leaving.first().map(|(until, _)| *until);
-        let retries = [self.removals_retry_at(), self.txns.deadline()];
+        let retries = [self.removals_retry_at(), self.notes.due, self.txns.deadline()];
         let retry = retries.into_iter().flatten().min();
         [grace, greeting, leaving, retry].into_iter().flatten().min()
     }

@@ -7,15 +7,18 @@
 //! ```
 
 use crate::Lane;
+use crate::gate::{Gate, Until};
+use crate::marks::Marks;
+use crate::outbox::Asked;
 use crate::session::Done;
 use crate::txns::Awaited;
 use alloc::format;
 use alloc::vec::Vec;
 use data::Seed;
 use disk::{Batch, Change, Origin, PreVersions, Record};
-use door::{Action, Errno, LogRoom, Ticket, Turn};
+use door::{Action, Bulk, ConnId, Errno, LogRoom, Ticket, Turn};
 use hashbrown::HashMap;
-use wire::{InodeNo, Op, SessionId, ShardId, Transno, Wire, Writer, Xid};
+use wire::{InodeNo, Op, SessionId, ShardId, Status, Transno, Wire, Writer, Xid};
 
 /// A reply that waits: its slot has all the rest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,45 +28,94 @@ pub(crate) struct Held {
     pub(crate) slot: u16,
 }
 
+/// A reply without a slot that waits.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct HeldSaid {
+    pub(crate) conn: ConnId,
+    pub(crate) asked: Asked,
+    pub(crate) status: Status,
+    pub(crate) body: Vec<u8>,
+    pub(crate) bulk: Option<Bulk>,
+}
+
 /// What waits for one batch.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Wave {
     pub(crate) held: Vec<Held>,
+    pub(crate) said: Vec<HeldSaid>,
     /// Inodes to destroy.
     pub(crate) orphans: Vec<InodeNo>,
     /// Objects that accept no change until their size is recorded.
     pub(crate) fences: Vec<InodeNo>,
+    /// Who changed what.
+    pub(crate) marks: Marks,
+    /// Shards with a record in it.
+    shards: Vec<ShardId>,
     /// Steps of changes over several shards.
     pub(crate) awaited: Vec<Awaited>,
+}
+
+impl Wave {
+    const fn new(seed: Seed) -> Self {
+        Self {
+            held: Vec::new(),
+            said: Vec::new(),
+            orphans: Vec::new(),
+            fences: Vec::new(),
+            marks: Marks::new(seed),
+            shards: Vec::new(),
+            awaited: Vec::new(),
+        }
+    }
+}
+
+/// How far a shard's log is.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct ShardLog {
+    /// Number of its last record.
+    pub(crate) lsn: u64,
+    /// The highest transaction recorded, that of sealed batches, and that of durable ones.
+    pub(crate) pushed: Transno,
+    sealed: Transno,
+    pub(crate) durable: Transno,
+    /// The batch of its last record.
+    batch_no: u64,
 }
 
 /// The log.
 #[derive(Debug)]
 pub(crate) struct Commit {
     pub(crate) batch: Batch,
+    /// The batch that was sealed last; the open one has the next number.
     batch_no: u64,
     /// Bytes of the batch in flight, 0 when there is none.
     flying_bytes: u64,
     pub(crate) open: Wave,
     pub(crate) flying: Wave,
     room: LogRoom,
-    /// Last number in each shard's log.
-    lsns: HashMap<ShardId, u64, Seed>,
+    shards: HashMap<ShardId, ShardLog, Seed>,
+    seed: Seed,
 }
 
 impl Commit {
-    pub(crate) fn new(seed: Seed, lsns: impl Iterator<Item = (ShardId, u64)>) -> Self {
+    /// `shards`: the last number in each shard's log, and its highest transaction, which earlier
+    /// boots may have given out.
+    pub(crate) fn new(seed: Seed, shards: impl Iterator<Item = (ShardId, u64, Transno)>) -> Self {
         let mut by_shard = HashMap::with_hasher(seed);
-        by_shard.extend(lsns);
+        by_shard.extend(shards.map(|(shard, lsn, transno)| {
+            let (pushed, sealed, durable) = (transno, transno, transno);
+            (shard, ShardLog { lsn, pushed, sealed, durable, batch_no: 0 })
+        }));
         Self {
             batch: Batch::new(),
             batch_no: 0,
             flying_bytes: 0,
-            open: Wave::default(),
-            flying: Wave::default(),
+            open: Wave::new(seed),
+            flying: Wave::new(seed),
             // Until the world says otherwise, an append that fails is what tells.
             room: LogRoom { room_bytes: u64::MAX },
-            lsns: by_shard,
+            shards: by_shard,
+            seed,
         }
     }
 
@@ -85,40 +137,137 @@ impl Commit {
         self.room.room_bytes.saturating_sub(self.flying_bytes).saturating_sub(open_bytes)
     }
 
-    /// Puts a transaction into the open batch.
+    /// The number of the open batch.
+    pub(crate) const fn open_no(&self) -> u64 {
+        self.batch_no + 1
+    }
+
+    /// Whether a batch still has to become durable.
+    pub(crate) const fn until(&self, batch_no: u64) -> Option<Until> {
+        if batch_no > self.batch_no {
+            Some(Until::Open)
+        } else if batch_no == self.batch_no && self.is_flying() {
+            Some(Until::Flying)
+        } else {
+            None
+        }
+    }
+
+    /// The batch with the last record of a shard, if that is not durable.
+    pub(crate) fn until_shard(&self, shard: ShardId) -> Option<Until> {
+        self.shards.get(&shard).and_then(|log| self.until(log.batch_no))
+    }
+
+    /// The last batch with anything in it, if that is not durable.
+    pub(crate) fn until_all(&self) -> Option<Until> {
+        if !self.batch.is_empty() {
+            Some(Until::Open)
+        } else if self.is_flying() {
+            Some(Until::Flying)
+        } else {
+            None
+        }
+    }
+
+    pub(crate) const fn wave(&mut self, until: Until) -> &mut Wave {
+        match until {
+            Until::Flying => &mut self.flying,
+            Until::Open => &mut self.open,
+        }
+    }
+
+    pub(crate) fn shard(&self, shard: ShardId) -> ShardLog {
+        self.shards.get(&shard).copied().unwrap_or_default()
+    }
+
+    /// Puts a transaction into the open batch; its number in the shard's log.
     pub(crate) fn push(
         &mut self,
         (shard, transno): (ShardId, Transno),
         pre_versions: PreVersions,
         origin: Origin<'_>,
         changes: &[u8],
-    ) {
-        let lsn = self.lsns.entry(shard).or_default();
-        *lsn += 1;
-        self.batch.push(&Record { shard, lsn: *lsn, transno, pre_versions, origin, changes });
+    ) -> u64 {
+        let open_no = self.open_no();
+        let log = self.shards.entry(shard).or_default();
+        log.lsn += 1;
+        log.pushed = log.pushed.max(transno);
+        if log.batch_no != open_no {
+            log.batch_no = open_no;
+            self.open.shards.push(shard);
+        }
+        let lsn = log.lsn;
+        self.batch.push(&Record { shard, lsn, transno, pre_versions, origin, changes });
+        lsn
+    }
+
+    /// Closes the open batch.
+    fn seal(&mut self) {
+        self.batch_no += 1;
+        self.flying_bytes = u64::try_from(self.batch.bytes_count()).unwrap_or(u64::MAX);
+        core::mem::swap(&mut self.open, &mut self.flying);
+        for shard in &self.flying.shards {
+            if let Some(log) = self.shards.get_mut(shard) {
+                log.sealed = log.pushed;
+            }
+        }
+    }
+
+    /// The batch in flight is durable; what waited for it.
+    fn landed(&mut self) -> Wave {
+        self.flying_bytes = 0;
+        let mut wave = core::mem::replace(&mut self.flying, Wave::new(self.seed));
+        for shard in wave.shards.drain(..) {
+            if let Some(log) = self.shards.get_mut(&shard) {
+                log.durable = log.sealed;
+            }
+        }
+        wave.marks.clear();
+        wave
     }
 }
 
+/// A change that somebody asked for, as it is recorded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asking<'a> {
+    pub(crate) held: Held,
+    pub(crate) xid: Xid,
+    pub(crate) op: Op,
+    pub(crate) done: &'a Done,
+    pub(crate) pre_versions: PreVersions,
+    pub(crate) changes: &'a [u8],
+    /// Its reply may leave before the record is durable.
+    pub(crate) signed: bool,
+}
+
 impl Lane {
-    /// Records what a request changed, with the reply that waits for it; a session's first record
-    /// at a shard says who it is. The slot is the caller's to set.
-    pub(crate) fn record_asked(
-        &mut self,
-        held: Held,
-        (xid, op): (Xid, Op),
-        done: &Done,
-        pre_versions: PreVersions,
-        changes: &[u8],
-    ) {
+    /// Records what a request changed; a session's first record at a shard says who it is. The
+    /// slot's state is the caller's to set. If it is to be signed, the token lies in the scratch
+    /// vector.
+    pub(crate) fn record_asked(&mut self, asking: &Asking<'_>) {
+        let Asking { held, xid, op, done, pre_versions, changes, signed } = *asking;
         let Held { shard, session, slot } = held;
         let table = self.slots.entry((shard, session)).or_default();
         let row = self.sessions.get(&session).map(|session| session.row);
-        let opened = row.filter(|_| !table.recorded);
-        table.recorded = true;
+        let opened = row.filter(|_| table.recorded_in.is_none());
+        let open_no = self.commit.open_no();
+        table.recorded_in.get_or_insert(open_no);
+        table.transno_last = table.transno_last.max(done.transno);
+        table.slot(slot).batch_no = open_no;
+        self.stats.change_count += 1;
         let (status, reply) = (done.status, done.body.as_slice());
         let origin = Origin::Session { session, slot, xid, op, status, reply, opened };
-        self.commit.push((shard, done.transno), pre_versions, origin, changes);
-        self.commit.open.held.push(held);
+        let transno = done.transno;
+        let lsn = self.commit.push((shard, transno), pre_versions, origin, changes);
+        self.token.clear();
+        if signed {
+            assert!(opened.is_none(), "a session is known before it is told anything");
+            let reply_none = &[];
+            let origin =
+                Origin::Session { session, slot, xid, op, status, reply: reply_none, opened };
+            let record = Record { shard, lsn, transno, pre_versions, origin, changes };
+            self.seal.token(&mut self.token, reply, |out| record.encode(out));
+        }
     }
 
     /// Records something nobody asked for.
@@ -126,7 +275,7 @@ impl Lane {
         self.commit.push((shard, transno), PreVersions::new(), Origin::Internal, changes);
     }
 
-    /// Records a data shard's change nobody asked for.
+    /// Records a change nobody asked for.
     pub(crate) fn record_note(&mut self, shard: ShardId, transno: Transno, change: &Change<'_>) {
         let mut changes = core::mem::take(&mut self.changes);
         changes.clear();
@@ -143,15 +292,25 @@ impl Lane {
         }
     }
 
+    /// Lets the reply in a slot wait.
+    pub(crate) fn hold(&mut self, held: Held, gate: Gate) {
+        self.count_held(gate.reason);
+        self.commit.wave(gate.until).held.push(held);
+    }
+
+    /// Lets a reply without a slot wait.
+    pub(crate) fn hold_said(&mut self, said: HeldSaid, gate: Gate) {
+        self.count_held(gate.reason);
+        self.commit.wave(gate.until).said.push(said);
+    }
+
     /// Sends the open batch off, unless one is in flight.
     pub(crate) fn append(&mut self, turn: &mut Turn<'_>) {
         let commit = &mut self.commit;
         if commit.is_flying() || commit.batch.is_empty() {
             return;
         }
-        commit.batch_no += 1;
-        commit.flying_bytes = u64::try_from(commit.batch.bytes_count()).unwrap_or(u64::MAX);
-        core::mem::swap(&mut commit.open, &mut commit.flying);
+        commit.seal();
         let (boot_id, batch_no) = (self.config.boot_id, commit.batch_no);
         let sealed = turn.arena.write(|out| commit.batch.seal(boot_id, batch_no, out));
         let ticket = Ticket(crate::lane::LOG_TICKET | batch_no);
@@ -162,10 +321,7 @@ impl Lane {
     pub(crate) fn on_logged(&mut self, turn: &mut Turn<'_>, result: Result<LogRoom, Errno>) {
         assert!(self.commit.is_flying(), "what is durable was on its way");
         match result {
-            Ok(room) => {
-                self.commit.set_room(room);
-                self.commit.flying_bytes = 0;
-            }
+            Ok(room) => self.commit.set_room(room),
             Err(errno) => {
                 let line = format!(
                     "lane {}: the log cannot be written ({}, errno {}). Nothing more can be \
@@ -181,9 +337,10 @@ impl Lane {
             }
         }
         self.stats.batch_count += 1;
-        let mut wave = core::mem::take(&mut self.commit.flying);
+        let mut wave = self.commit.landed();
         self.release(turn, &wave.held);
         wave.held.clear();
+        self.release_said(turn, &mut wave.said);
         self.destroys.queue.extend(wave.orphans.drain(..));
         for inode in wave.fences.drain(..) {
             self.data.on_logged(turn, inode);

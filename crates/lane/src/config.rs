@@ -1,8 +1,10 @@
 //! What a lane is told when it begins, and its limits.
 
-use crate::Rules;
+use crate::rules::Rules;
+use crate::token::RedoKey;
 use alloc::string::String;
 use alloc::vec::Vec;
+pub use disk::Share;
 use wire::{FsUuid, LaneId, Map, Secret};
 
 /// What a lane is told when it begins.
@@ -16,6 +18,10 @@ pub struct Config {
     pub fs: FsUuid,
     /// What a peer has to know.
     pub secret: Secret,
+    /// What redo tokens are signed with: the same at every start, told to nobody.
+    pub redo_key: RedoKey,
+    /// The weakest mode that was in force since the last recovery that was completed.
+    pub share_before: Share,
     /// Which start of the store, from 1.
     pub boot_id: u64,
     /// What can be mounted; the first is the default.
@@ -24,7 +30,7 @@ pub struct Config {
     pub seed: [u8; 32],
     /// How much of everything.
     pub limits: Limits,
-    /// Rules that a test may have taken away.
+    /// Rules of the protocol that a test may take away.
     pub rules: Rules,
 }
 
@@ -54,8 +60,19 @@ pub struct Limits {
     pub credits: u16,
     /// A client without a connection for this long has lost its open files, in milliseconds.
     pub client_gone_ms: u64,
-    /// After a start, time for clients to open again what they held, in milliseconds.
-    pub grace_ms: u64,
+    /// Which replies wait for what they depend on.
+    pub share: Share,
+    /// Every reply waits until its own change is durable.
+    pub sync: bool,
+    /// After a start, time for known clients to come back, in milliseconds; longer while somebody
+    /// replays.
+    pub recovery_soft_ms: u64,
+    /// The same, whatever happens.
+    pub recovery_hard_ms: u64,
+    /// What became durable is told this much later to those who would not hear of it otherwise.
+    pub note_ms: u64,
+    /// The longest redo token; what would need a longer one waits until it is durable.
+    pub token_bytes_max: usize,
     /// Objects remembered, apart from those in use.
     pub object_count_max: usize,
     /// Objects being destroyed at a time.
@@ -79,7 +96,12 @@ impl Default for Limits {
             slot_count: 16,
             credits: 64 + 16,
             client_gone_ms: 60_000,
-            grace_ms: 30_000,
+            share: Share::Write,
+            sync: false,
+            recovery_soft_ms: 10_000,
+            recovery_hard_ms: 60_000,
+            note_ms: 100,
+            token_bytes_max: 16 * 1024,
             object_count_max: 65_536,
             destroy_count_max: 64,
             log_room_bytes_min: 1 << 20,

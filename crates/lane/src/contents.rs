@@ -1,10 +1,12 @@
 //! What comes back from the data shards, and of the space under the store.
 
 use crate::Lane;
-use crate::commit::Held;
+use crate::commit::{Asking, Held};
 use crate::dispatch::Waiting;
-use crate::outbox::Said;
+use crate::gate::Gate;
+use crate::outbox::{Said, Telling};
 use crate::session::{Done, State};
+use alloc::vec::Vec;
 use data::{Answer, Outcome, Token};
 use disk::{Change, PreVersions};
 use door::{Action, Errno, StoreSpace, Ticket, Turn};
@@ -65,7 +67,8 @@ impl Lane {
         let slot = table.slot(held.slot);
         let State::Running(target) = slot.state else { return };
         let request = (slot.xid, slot.op);
-        self.answer_slot(turn, held, request, (target, &done, 0));
+        let telling = Telling { target, done: &done, flags: 0, token: &[] };
+        self.answer_slot(turn, held, request, &telling);
         if let Some(table) = self.slots.get_mut(&(held.shard, held.session)) {
             table.slot(held.slot).state = State::Done(done);
         }
@@ -87,11 +90,16 @@ impl Lane {
         answer.encode(&mut body);
         let done = Done { status: Status::Ok, transno, body };
         let held = Held { shard, session: asked.session, slot: asked.slot };
-        self.record_asked(held, (asked.xid, asked.op), &done, PreVersions::new(), &changes);
+        let (xid, op, pre_versions) = (asked.xid, asked.op, PreVersions::new());
+        let (done_ref, signed) = (&done, false);
+        let asking =
+            Asking { held, xid, op, done: done_ref, pre_versions, changes: &changes, signed };
+        self.record_asked(&asking);
+        self.hold(held, Gate::ITSELF);
         let slot = self.slots.entry((shard, asked.session)).or_default().slot(asked.slot);
         assert!(slot.xid == asked.xid, "a slot waits for its request");
         if let State::Running(target) = slot.state {
-            slot.state = State::Held(target, done);
+            slot.state = State::Held(target, done, Vec::new());
         }
         self.changes = changes;
         self.fence(change);

@@ -1,10 +1,13 @@
 //! A request that came over a proven connection: checked, routed, judged, executed.
 
 use crate::Lane;
-use crate::commit::Held;
+use crate::commit::{Asking, Held, HeldSaid};
+use crate::config::Share;
 use crate::conn::{Conn, Open};
-use crate::outbox::{Asked, Said};
+use crate::gate::{Gate, Reason, Until};
+use crate::outbox::{Asked, Said, Telling};
 use crate::session::{Done, State, Target, Verdict};
+use alloc::vec::Vec;
 use data::Token;
 use door::{Action, Bulk, ConnId, Span, Ticket, Turn};
 use wire::{
@@ -75,7 +78,7 @@ impl Lane {
         open.outstanding_count += u16::from(!is_answered_at_once(&request));
         let arrived = Arrived { conn, open: *open, request: &request, frame, bulk };
         let row = request.op.row();
-        if matches!(row.route, Route::Lane | Route::Shard) {
+        if row.route == Route::Lane {
             return self.about_lane(turn, &arrived).map(|()| false);
         }
         if self.config.map.lane(request.shard) != self.config.lane {
@@ -88,24 +91,50 @@ impl Lane {
             return Ok(false);
         }
         match row.retry {
+            Retry::Repeat if row.route == Route::Shard => {
+                self.about_lane(turn, &arrived).map(|()| false)
+            }
             Retry::Repeat => self.repeat(turn, &arrived),
             Retry::Once => self.once(turn, &arrived),
         }
     }
 
-    /// Asked of the lane itself.
+    /// Asked of the lane itself, or of a shard as a whole.
     fn about_lane(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>) -> Result<(), Breach> {
+        let request = arrived.request;
         if turn.arena.get(arrived.frame).len() != HEAD_BYTES {
             return Err(Breach::Malformed);
         }
-        if arrived.request.op == Op::Stats {
+        if request.op == Op::Stats {
             let Token(number) = self.wait(arrived);
             turn.act(Action::Usage { ticket: Ticket(crate::lane::USAGE_TICKET | number) });
+        } else if request.op == Op::Sync
+            && let Some(until) = self.commit.until_shard(request.shard)
+        {
+            let gate = Gate { until, reason: Reason::Itself };
+            self.keep_waiting(arrived, (Status::Ok, Vec::new()), gate);
         } else {
-            let said = Said::plain(Status::Ok, &[]);
-            self.say_reply(turn, arrived.conn, &Asked::from(arrived.request), &said);
+            let committed = self.committed(request.shard, request.session);
+            let said = Said { committed, ..Said::plain(Status::Ok, &[]) };
+            self.say_reply(turn, arrived.conn, &Asked::from(request), &said);
         }
         Ok(())
+    }
+
+    /// A reply without a slot waits; until then its request is outstanding.
+    pub(crate) fn keep_waiting(
+        &mut self,
+        arrived: &Arrived<'_>,
+        (status, body): (Status, Vec<u8>),
+        gate: Gate,
+    ) {
+        if let Some(Conn::Open(open)) = self.conns.get_mut(&arrived.conn)
+            && is_answered_at_once(arrived.request)
+        {
+            open.outstanding_count += 1;
+        }
+        let asked = Asked::from(arrived.request);
+        self.hold_said(HeldSaid { conn: arrived.conn, asked, status, body, bulk: None }, gate);
     }
 
     /// Changes nothing: answered as it comes.
@@ -124,8 +153,14 @@ impl Lane {
             return Ok(false);
         }
         let body = core::mem::take(&mut self.reply);
-        let said = Said::plain(effect.status, &body);
-        self.say_reply(turn, arrived.conn, &Asked::from(request), &said);
+        let strict = self.config.limits.share == Share::Strict;
+        if let Some(gate) = strict.then(|| self.gate(arrived, &effect)).flatten() {
+            let status = effect.status;
+            self.keep_waiting(arrived, (status, body.clone()), gate);
+        } else {
+            let said = Said::plain(effect.status, &body);
+            self.say_reply(turn, arrived.conn, &Asked::from(request), &said);
+        }
         self.reply = body;
         Ok(false)
     }
@@ -144,7 +179,7 @@ impl Lane {
             client: arrived.open.client,
             root_trusted: arrived.open.root_trusted,
             now: Timestamp::from_ns(turn.now.wall_ns),
-            tells_reads: false,
+            tells_reads: self.config.limits.share == Share::Strict,
         };
         self.reply.clear();
         self.changes.clear();
@@ -174,21 +209,14 @@ impl Lane {
             }
             Verdict::Attached => return Ok(false),
             Verdict::Seen => {
-                self.stats.from_slot_count += 1;
-                let slot = table.slot(request.slot);
-                let (xid, op) = (slot.xid, slot.op);
-                if let State::Done(done) = &slot.state {
-                    let done = done.clone();
-                    let said = (target, &done, reply_flag::FROM_SLOT);
-                    self.answer_slot(turn, &held, (xid, op), said);
-                }
+                self.seen(turn, &held, target);
                 return Ok(false);
             }
             Verdict::New => {}
         }
         if let Err(status) = self.room_for(request.op) {
             self.reply.clear();
-            self.done(turn, arrived, status);
+            self.done(turn, arrived, status, None);
             return Ok(false);
         }
         if request.shard.is_data() {
@@ -203,12 +231,24 @@ impl Lane {
 
     /// Executes what takes effect once, at a metadata shard.
     pub(crate) fn run(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>) -> Result<(), Breach> {
-        let effect = self.execute(turn, arrived)?;
+        let mut effect = self.execute(turn, arrived)?;
         match effect.status {
-            Status::Busy => self.park(turn, arrived),
-            Status::CrossDevice => self.begin_across(turn, arrived),
-            status if effect.transno.0 == 0 => self.done(turn, arrived, status),
-            _ => self.hold(arrived, &effect),
+            Status::Busy => {
+                self.park(turn, arrived);
+                return Ok(());
+            }
+            Status::CrossDevice => {
+                self.begin_across(turn, arrived);
+                return Ok(());
+            }
+            _ => {}
+        }
+        self.remember_opener(arrived, &mut effect);
+        let gate = self.gate(arrived, &effect);
+        if effect.transno.0 == 0 {
+            self.done(turn, arrived, effect.status, gate);
+        } else {
+            self.changed(turn, arrived, &effect, gate);
         }
         if let Some(inode) = effect.orphan {
             self.destroy_when_durable(inode);
@@ -216,35 +256,101 @@ impl Lane {
         Ok(())
     }
 
-    /// Nothing durable was changed: answered at once, remembered in memory only. A resend after a
-    /// crash executes again, which is right because nothing happened.
-    fn done(&mut self, turn: &mut Turn<'_>, arrived: &Arrived, status: Status) {
+    /// A request that was executed before. What its client does not have while it is not durable,
+    /// it gets when it is.
+    fn seen(&mut self, turn: &mut Turn<'_>, held: &Held, target: Target) {
+        self.stats.from_slot_count += 1;
+        let Some(table) = self.slots.get_mut(&(held.shard, held.session)) else { return };
+        let slot = table.slot(held.slot);
+        let State::Done(done) = &slot.state else { return };
+        let (xid, op, done) = (slot.xid, slot.op, done.clone());
+        if let Some(until) = self.commit.until(slot.batch_no) {
+            slot.state = State::Held(target, done, Vec::new());
+            return self.hold(*held, Gate { until, reason: Reason::Itself });
+        }
+        let flags = reply_flag::FROM_SLOT;
+        let telling = Telling { target, done: &done, flags, token: &[] };
+        self.answer_slot(turn, held, (xid, op), &telling);
+    }
+
+    /// Whoever opens a file is waited for after a restart, even if he never changed anything:
+    /// otherwise nobody would know that the file is in use.
+    fn remember_opener(&mut self, arrived: &Arrived<'_>, effect: &mut meta::Effect) {
+        let request = arrived.request;
+        let opens = matches!(request.op, Op::Open | Op::Create | Op::Reopen);
+        if !opens || effect.status != Status::Ok || effect.transno.0 > 0 {
+            return;
+        }
+        let table = self.slots.get(&(request.shard, request.session));
+        if table.is_none_or(|table| table.recorded_in.is_none()) {
+            let index = self.meta_index(request.shard);
+            effect.transno = self.metas[index].take_transno();
+        }
+    }
+
+    /// Nothing durable was changed: remembered in memory only. A resend after a crash executes
+    /// again, which is right because nothing happened.
+    fn done(
+        &mut self,
+        turn: &mut Turn<'_>,
+        arrived: &Arrived<'_>,
+        status: Status,
+        gate: Option<Gate>,
+    ) {
         let request = arrived.request;
         let body = core::mem::take(&mut self.reply);
-        let slot =
-            self.slots.entry((request.shard, request.session)).or_default().slot(request.slot);
+        let Request { shard, session, slot: number, .. } = *request;
+        let slot = self.slots.entry((shard, session)).or_default().slot(number);
         slot.xid = request.xid;
         slot.op = request.op;
+        slot.batch_no = 0;
         let transno = wire::Transno(0);
-        slot.state = State::Done(Done { status, transno, body: body.clone() });
-        let said = Said::plain(status, &body);
-        self.send(turn, arrived.conn, &Asked::from(request), &said);
+        let done = Done { status, transno, body: body.clone() };
+        if let Some(gate) = gate {
+            let target = Target { conn: arrived.conn, trace_id: request.trace_id };
+            slot.state = State::Held(target, done, Vec::new());
+            self.hold(Held { shard, session, slot: number }, gate);
+        } else {
+            slot.state = State::Done(done);
+            let said = Said::plain(status, &body);
+            self.send(turn, arrived.conn, &Asked::from(request), &said);
+        }
         self.reply = body;
     }
 
-    /// Something was changed: recorded, and answered when the record is durable.
-    fn hold(&mut self, arrived: &Arrived, effect: &meta::Effect) {
+    /// Something was changed: recorded, and answered at once with a token or when its gate is open.
+    fn changed(
+        &mut self,
+        turn: &mut Turn<'_>,
+        arrived: &Arrived<'_>,
+        effect: &meta::Effect,
+        gate: Option<Gate>,
+    ) {
         let Request { shard, session, slot: number, xid, op, trace_id, .. } = *arrived.request;
-        let (status, transno) = (effect.status, effect.transno);
+        let (status, transno, pre_versions) = (effect.status, effect.transno, effect.pre_versions);
         let done = Done { status, transno, body: self.reply.clone() };
         let changes = core::mem::take(&mut self.changes);
         let held = Held { shard, session, slot: number };
-        self.record_asked(held, (xid, op), &done, effect.pre_versions, &changes);
+        let signed = gate.is_none_or(|gate| gate.until == Until::Flying);
+        let asking = Asking { held, xid, op, done: &done, pre_versions, changes: &changes, signed };
+        self.record_asked(&asking);
         self.changes = changes;
+        self.mark(arrived, transno);
+        let target = Target { conn: arrived.conn, trace_id };
+        let token = core::mem::take(&mut self.token);
+        let state = if let Some(gate) = gate {
+            self.hold(held, gate);
+            State::Held(target, done, token.clone())
+        } else {
+            let telling = Telling { target, done: &done, flags: 0, token: &token };
+            self.answer_slot(turn, &held, (xid, op), &telling);
+            State::Done(done)
+        };
+        self.token = token;
         let slot = self.slots.entry((shard, session)).or_default().slot(number);
         slot.xid = xid;
         slot.op = op;
-        slot.state = State::Held(Target { conn: arrived.conn, trace_id }, done);
+        slot.state = state;
     }
 
     /// Hands a request to the data shards, which own its bulk from here on.

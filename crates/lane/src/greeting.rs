@@ -142,6 +142,7 @@ impl Lane {
         let open = Open { session: id, client, conn_epoch, root_trusted, outstanding_count: 0 };
         self.conns.insert(conn, Conn::Open(open));
         self.clients.came(client);
+        self.clients.add_session(client, id);
         turn.act(Action::Admit { conn });
         let mut flags = if root_trusted { welcome_flag::ROOT_TRUSTED } else { 0 };
         if self.must_reopen(hello, heard) {
@@ -193,7 +194,9 @@ impl Lane {
         if busy {
             return false;
         }
-        self.sessions.remove(&oldest);
+        if let Some(session) = self.sessions.remove(&oldest) {
+            self.clients.drop_session(session.row.client, oldest);
+        }
         self.slots.retain(|(_, id), _| *id != oldest);
         true
     }

@@ -7,16 +7,18 @@ use crate::conn::Conn;
 use crate::destroy::Destroys;
 use crate::dispatch::Waiting;
 use crate::greeting::Dice;
+use crate::notes::Notes;
 use crate::restore::Restored;
 use crate::session::{Session, SlotTable};
 use crate::stats::Counters;
+use crate::token::Seal;
 use crate::txns::Txns;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use data::Seed;
 use door::{Action, Brain, Bulk, CloseReason, ConnId, Event, Mail, Mono, Span, Turn};
 use hashbrown::HashMap;
-use wire::{Breach, SessionId, ShardId};
+use wire::{Breach, SessionId, ShardId, Transno};
 
 /// The bits of a ticket that say whose it is.
 pub(crate) const TICKET_TAG: u64 = 0xff << 56;
@@ -47,6 +49,8 @@ pub struct Lane {
     pub(crate) metas: Vec<meta::Shard>,
     pub(crate) data: data::Shards,
     pub(crate) commit: Commit,
+    pub(crate) seal: Seal,
+    pub(crate) notes: Notes,
     pub(crate) destroys: Destroys,
     /// Requests that wait for the data shards or the world, by token.
     pub(crate) pending: HashMap<u64, Waiting, Seed>,
@@ -67,6 +71,8 @@ pub struct Lane {
     pub(crate) changes: Vec<u8>,
     /// Scratch: a request's body.
     pub(crate) body: Vec<u8>,
+    /// Scratch: a redo token.
+    pub(crate) token: Vec<u8>,
 }
 
 impl Lane {
@@ -92,6 +98,11 @@ impl Lane {
         let mut slots = HashMap::with_hasher(seed);
         slots.extend(restored.slots);
         let known = !sessions.is_empty();
+        let mut clients = Clients::new(seed);
+        for (id, session) in &sessions {
+            clients.add_session(session.row.client, *id);
+        }
+        let logs = logs(&restored.metas, &restored.datas, &restored.lsns);
         let mut lane = Self {
             dice: Dice::new(config.seed),
             conns: HashMap::with_hasher(seed),
@@ -99,11 +110,13 @@ impl Lane {
             sessions,
             session_count: session_count.unwrap_or(0),
             slots,
-            clients: Clients::new(seed),
+            clients,
             grace: Grace::Due,
             metas: restored.metas,
             data: data::Shards::new(shape, restored.datas),
-            commit: Commit::new(seed, restored.lsns.into_iter()),
+            commit: Commit::new(seed, logs.into_iter()),
+            seal: Seal::new(&config.redo_key, config.fs),
+            notes: Notes::default(),
             destroys: Destroys::default(),
             pending: HashMap::with_hasher(seed),
             token_count: 0,
@@ -117,8 +130,11 @@ impl Lane {
             reply: Vec::new(),
             changes: Vec::new(),
             body: Vec::new(),
+            token: Vec::new(),
             config,
         };
+        let rules = lane.config.rules.of_names();
+        lane.metas.iter_mut().for_each(|shard| shard.plant(rules));
         lane.record_resolved(restored.resolved);
         if !known {
             // Nobody can hold anything.
@@ -191,6 +207,19 @@ impl Lane {
         }
         turn.act(Action::Stopped);
     }
+}
+
+/// Where each shard's log ends: its last number, and the number that no transaction of earlier boots
+/// reached.
+fn logs(
+    metas: &[meta::Shard],
+    datas: &[data::Recorded],
+    lsns: &[(ShardId, u64)],
+) -> Vec<(ShardId, u64, Transno)> {
+    let metas = metas.iter().map(|shard| (shard.id(), shard.transno_last()));
+    let datas = datas.iter().map(|shard| (shard.shard(), shard.boot_transno()));
+    let lsn = |shard| lsns.iter().find(|(at, _)| *at == shard).map_or(0, |(_, lsn)| *lsn);
+    metas.chain(datas).map(|(shard, transno)| (shard, lsn(shard), transno)).collect()
 }
 
 impl Brain for Lane {

@@ -30,20 +30,25 @@ mod conn;
 mod contents;
 mod destroy;
 mod dispatch;
+mod gate;
 mod greeting;
 mod lane;
+mod marks;
+mod notes;
 mod outbox;
 mod restore;
 mod room;
+mod rules;
 mod session;
 mod stats;
-mod rules;
+mod token;
 mod txns;
 
-pub use config::{Config, Export, Limits};
+pub use config::{Config, Export, Limits, Share};
 pub use lane::Lane;
 pub use restore::{Restore, Restored};
 pub use rules::Rules;
+pub use token::RedoKey;
 
 #[cfg(test)]
 mod tests;

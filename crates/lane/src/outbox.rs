@@ -1,7 +1,7 @@
 //! Replies on their way out: at once, or all that waited for a batch in one wave.
 
 use crate::Lane;
-use crate::commit::Held;
+use crate::commit::{Held, HeldSaid};
 use crate::session::{Done, State, Target};
 use alloc::vec::Vec;
 use door::{Action, Bulk, ConnId, Turn};
@@ -39,14 +39,26 @@ pub(crate) struct Said<'a> {
     pub(crate) committed: Transno,
     pub(crate) flags: u16,
     pub(crate) body: &'a [u8],
+    /// Redo token; empty without.
+    pub(crate) token: &'a [u8],
     pub(crate) bulk: Option<Bulk>,
+}
+
+/// What is sent of a slot.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Telling<'a> {
+    pub(crate) target: Target,
+    pub(crate) done: &'a Done,
+    pub(crate) flags: u16,
+    /// Redo token; empty without.
+    pub(crate) token: &'a [u8],
 }
 
 impl<'a> Said<'a> {
     /// An answer that changed nothing.
     pub(crate) const fn plain(status: Status, body: &'a [u8]) -> Self {
         let (transno, committed) = (Transno(0), Transno(0));
-        Self { status, transno, committed, flags: 0, body, bulk: None }
+        Self { status, transno, committed, flags: 0, body, token: &[], bulk: None }
     }
 }
 
@@ -78,12 +90,14 @@ impl Lane {
         } else {
             self.config.lane
         };
+        let token = if said.token.is_empty() { 0 } else { reply_flag::TOKEN };
+        self.stats.gates.token_count += u64::from(token != 0);
         let head = Head::Reply(Reply {
             op: asked.op,
             lane_hint,
             shard: asked.shard,
             slot: asked.slot,
-            flags: said.flags,
+            flags: said.flags | token,
             session: asked.session,
             xid: asked.xid,
             transno: said.transno,
@@ -96,31 +110,51 @@ impl Lane {
             op_time_ns: turn.now.wall_ns,
         });
         let lengths = said.bulk.map(|bulk| (bulk.bulk_bytes, bulk.crc32c));
-        let frame =
-            turn.arena.write(|out: &mut Vec<u8>| head.encode(out, lengths, |to| to.put(said.body)));
+        let frame = turn.arena.write(|out: &mut Vec<u8>| {
+            head.encode(out, lengths, |to| {
+                to.put(said.body);
+                if token != 0 {
+                    Head::put_token(to, said.token);
+                }
+            });
+        });
         turn.act(Action::Send { conn, frame, bulk: said.bulk });
     }
 
-    /// A batch is durable: so is what these replies say.
+    /// A batch is durable: what waited for it goes out.
     pub(crate) fn release(&mut self, turn: &mut Turn<'_>, held: &[Held]) {
         for held in held {
+            self.stats.gates.released_count += 1;
             let table = self.slots.get_mut(&(held.shard, held.session));
             let Some(table) = table else { continue };
-            let committed = table.committed;
             let slot = table.slot(held.slot);
             let state = core::mem::replace(&mut slot.state, State::Free);
-            let State::Held(target, done) = state else {
+            let State::Held(target, done, token) = state else {
                 slot.state = state;
                 continue;
             };
             let (xid, op) = (slot.xid, slot.op);
-            assert!(done.transno > Transno(0), "what is held has changed something");
-            table.committed = committed.max(done.transno);
-            self.stats.held_count += 1;
-            self.stats.change_count += 1;
-            self.answer_slot(turn, held, (xid, op), (target, &done, reply_flag::GATED));
+            let durable = self.commit.until(slot.batch_no).is_none();
+            assert!(durable || !token.is_empty(), "what may be lost is given to the client");
+            let token = if durable { &[][..] } else { &token };
+            let telling = Telling { target, done: &done, flags: reply_flag::GATED, token };
+            self.answer_slot(turn, held, (xid, op), &telling);
             if let Some(table) = self.slots.get_mut(&(held.shard, held.session)) {
                 table.slot(held.slot).state = State::Done(done);
+            }
+        }
+    }
+
+    /// The same for replies without a slot.
+    pub(crate) fn release_said(&mut self, turn: &mut Turn<'_>, held: &mut Vec<HeldSaid>) {
+        for HeldSaid { conn, asked, status, body, bulk } in held.drain(..) {
+            self.stats.gates.released_count += 1;
+            let committed = self.committed(asked.shard, asked.session);
+            let flags = reply_flag::GATED;
+            let said = Said { committed, flags, bulk, ..Said::plain(status, &body) };
+            self.send(turn, conn, &asked, &said);
+            if let Some(bulk) = bulk {
+                turn.act(Action::Release { buf: bulk.buf });
             }
         }
     }
@@ -131,20 +165,25 @@ impl Lane {
         turn: &mut Turn<'_>,
         held: &Held,
         (xid, op): (Xid, Op),
-        (target, done, flags): (Target, &Done, u16),
+        telling: &Telling<'_>,
     ) {
         let Held { shard, session, slot } = *held;
+        let Telling { target, done, flags, token } = *telling;
         let asked = Asked { op, shard, slot, session, xid, trace_id: target.trace_id };
-        let committed =
-            self.slots.get(&(shard, session)).map_or(Transno(0), |table| table.committed);
-        let said = Said {
-            status: done.status,
-            transno: done.transno,
-            committed,
-            flags,
-            body: &done.body,
-            bulk: None,
-        };
+        let committed = self.committed(shard, session);
+        self.told(
+            turn,
+            held,
+            (committed, if token.is_empty() { None } else { Some(done.transno) }),
+        );
+        let body = &done.body;
+        let (status, transno, bulk) = (done.status, done.transno, None);
+        let said = Said { status, transno, committed, flags, body, token, bulk };
         self.send(turn, target.conn, &asked, &said);
+    }
+
+    /// What a session may be told is durable at a shard: all of its changes up to there.
+    pub(crate) fn committed(&self, shard: ShardId, _session: SessionId) -> Transno {
+        self.commit.shard(shard).durable
     }
 }

@@ -113,8 +113,9 @@ impl Restore {
         };
         known.opened_no = self.record_count;
         let table = self.slots.entry((record.shard, session)).or_default();
-        table.recorded = true;
+        table.recorded_in = Some(0);
         table.committed = table.committed.max(record.transno);
+        table.transno_last = table.committed;
         let place = table.slot(slot);
         if xid > place.xid {
             place.xid = xid;

@@ -1,37 +1,68 @@
-//! Rules that a test can take away to see that it notices. Only with the feature `planted`;
-//! otherwise all are in force and cost nothing.
+//! Rules of the protocol that can be taken away, so that tests can show that each is needed and that
+//! they would notice. Only with the feature `planted`; otherwise all of them hold and cost nothing.
 
-/// One flag a rule; all are in force by default.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Rules {
-    /// A change over several shards is decided when all have prepared it durably, not before.
-    #[cfg(feature = "planted")]
-    pub two_phase_order: bool,
-    /// Rules of the metadata shards.
-    pub meta: meta::Rules,
+macro_rules! rules {
+    ($($(#[$doc:meta])* $rule:ident,)*) => {
+        /// One switch for each rule; all hold unless told otherwise.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        #[cfg_attr(not(feature = "planted"), derive(Default))]
+        pub struct Rules {
+            $($(#[$doc])* #[cfg(feature = "planted")] pub $rule: bool,)*
+        }
+
+        #[cfg(feature = "planted")]
+        impl Default for Rules {
+            fn default() -> Self {
+                Self { $($rule: true,)* }
+            }
+        }
+
+        impl Rules {
+            $(
+                #[cfg(feature = "planted")]
+                pub(crate) const fn $rule(self) -> bool {
+                    self.$rule
+                }
+
+                #[cfg(not(feature = "planted"))]
+                #[expect(clippy::unused_self, reason = "with the feature it is asked")]
+                pub(crate) const fn $rule(self) -> bool {
+                    true
+                }
+            )*
+        }
+    };
 }
 
-impl Default for Rules {
-    fn default() -> Self {
-        Self {
-            #[cfg(feature = "planted")]
-            two_phase_order: true,
-            meta: meta::Rules::default(),
-        }
-    }
+rules! {
+    /// A client's own change gates until its reply is known to be received.
+    own_unacked,
+    /// A name that was removed is a change of that name.
+    tombstones,
+    /// Of a directory's entries two changes are remembered, the second by another client.
+    entries_second,
+    /// A client's last change of a directory's entries is received when all before it are.
+    entries_cumulative,
+    /// Making something and being in it are a change and a dependency.
+    exist_marks,
+    /// Moves of directories depend on each other.
+    topology,
+    /// Replays of one client's lanes are merged by their numbers.
+    merge_sisters,
+    /// What was replayed is durable before anybody is evicted and anything new is admitted.
+    s3_flush,
+    /// With sharing off, another client's change gates until that client's reply is received.
+    off_unacked,
+    /// A change over several shards is decided when all have prepared it durably, not before.
+    two_phase_order,
 }
 
 impl Rules {
-    /// See [`Rules`].
-    #[cfg(feature = "planted")]
-    pub(crate) const fn two_phase_order(self) -> bool {
-        self.two_phase_order
-    }
-
-    /// See [`Rules`].
-    #[cfg(not(feature = "planted"))]
-    #[expect(clippy::unused_self, reason = "with the feature it asks")]
-    pub(crate) const fn two_phase_order(self) -> bool {
-        true
+    /// Those that the metadata shards keep.
+    pub(crate) fn of_names(self) -> meta::Rules {
+        meta::Rules {
+            #[cfg(feature = "planted")]
+            topology: self.topology,
+        }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Free ─▶ Running ─▶ Held ─▶ Done ─▶ Acknowledged
-//!            │  (data)  (log)   ▲ │
+//!            │  (data) (gate)   ▲ │
 //!            └──────────────────┘ └─▶ Running, under a higher xid
 //! ```
 
@@ -46,8 +46,9 @@ pub(crate) enum State {
     Free,
     /// With the data shards.
     Running(Target),
-    /// Executed; its record is not durable yet.
-    Held(Target, Done),
+    /// Executed; the reply waits, for its own record or another. With the redo token, if it may
+    /// leave before its own is durable.
+    Held(Target, Done, Vec<u8>),
     /// Answered, or nobody was there to be answered.
     Done(Done),
     /// The client has the reply.
@@ -60,6 +61,8 @@ pub(crate) struct Slot {
     pub(crate) xid: Xid,
     pub(crate) op: Op,
     pub(crate) state: State,
+    /// The batch with its record, 0 without.
+    pub(crate) batch_no: u64,
 }
 
 /// What is to be done with a request.
@@ -80,10 +83,18 @@ pub(crate) enum Verdict {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct SlotTable {
     slots: Vec<Slot>,
-    /// A record that says whose session this is was written.
-    pub(crate) recorded: bool,
-    /// Highest durable transaction.
+    /// The batch with the record that says whose session this is; 0: of an earlier boot.
+    pub(crate) recorded_in: Option<u64>,
+    /// Highest transaction that was durable when recovery looked last.
     pub(crate) committed: Transno,
+    /// Highest transaction.
+    pub(crate) transno_last: Transno,
+    /// Highest one that its client keeps a token of.
+    pub(crate) token_last: Transno,
+    /// What its client was told last is durable.
+    pub(crate) told: Transno,
+    /// Whether it stands in the list of those who are owed a note.
+    pub(crate) noted: bool,
 }
 
 impl SlotTable {
@@ -92,10 +103,25 @@ impl SlotTable {
         assert!(number > 0, "slots count from 1");
         let index = usize::from(number) - 1;
         if self.slots.len() <= index {
-            let free = Slot { xid: Xid(0), op: Op::Ping, state: State::Free };
+            let free = Slot { xid: Xid(0), op: Op::Ping, state: State::Free, batch_no: 0 };
             self.slots.resize(index + 1, free);
         }
         &mut self.slots[index]
+    }
+
+    /// Slot `number`, if it was ever used.
+    pub(crate) fn at(&self, number: u16) -> Option<&Slot> {
+        self.slots.get(usize::from(number).checked_sub(1)?)
+    }
+
+    /// Whether the client has all replies of this session up to a transaction.
+    pub(crate) fn is_received_up_to(&self, transno: Transno) -> bool {
+        self.slots.iter().all(|slot| match &slot.state {
+            State::Done(done) | State::Held(_, done, _) => {
+                done.transno.0 == 0 || done.transno > transno
+            }
+            State::Free | State::Running(_) | State::Acknowledged => true,
+        })
     }
 
     /// Judges a request. The client received all replies up to `ack_xid`.
@@ -114,7 +140,7 @@ impl SlotTable {
             return Err(Breach::Sequence);
         }
         match &mut slot.state {
-            State::Running(to) | State::Held(to, _) if again => {
+            State::Running(to) | State::Held(to, ..) if again => {
                 let verdict =
                     if to.conn == target.conn { Verdict::Drop } else { Verdict::Attached };
                 *to = target;

@@ -4,7 +4,7 @@ use crate::Lane;
 use crate::dispatch::Waiting;
 use crate::outbox::Said;
 use door::{Ticket, Turn, Usage};
-use wire::{Stats, Status, Wire as _, Writer};
+use wire::{GateCounts, RecoveryCounts, Stats, Status, Wire as _, Writer};
 
 /// What is counted here; the rest is counted where it lies.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -15,6 +15,8 @@ pub(crate) struct Counters {
     pub(crate) held_count: u64,
     pub(crate) from_slot_count: u64,
     pub(crate) breach_count: u64,
+    pub(crate) gates: GateCounts,
+    pub(crate) recovery: RecoveryCounts,
 }
 
 impl Lane {
@@ -52,6 +54,8 @@ impl Lane {
             send_count: usage.send_count,
             spin_count: usage.spin_count,
             spin_hit_count: usage.spin_hit_count,
+            gates: self.stats.gates,
+            recovery: self.stats.recovery,
         }
     }
 

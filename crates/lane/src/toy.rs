@@ -5,7 +5,7 @@
 //! buffer released twice or never, two appends at a time. What peers get lies in their inboxes.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, clippy::wildcard_enum_match_arm)]
 
-use crate::{Config, Export, Lane, Limits, Restore};
+use crate::{Config, Export, Lane, Limits, RedoKey, Restore, Rules};
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 use alloc::vec;
@@ -175,8 +175,12 @@ impl Toy {
                 exports: vec![export("own", true), export("guests", false)],
                 seed,
                 limits: self.limits,
+                redo_key: RedoKey::new([4; 32]),
+                share_before: self.limits.share,
+                rules: Rules::default(),
             };
-            let head = LogHead { fs: FS, boot_id: self.boot_id, lane: lane_id, lane_count, segment_no: 1 };
+            let head =
+                LogHead { fs: FS, boot_id: self.boot_id, lane: lane_id, lane_count, segment_no: 1 };
             self.places.push(Place {
                 lane: Lane::new(config, restored),
                 arena: Arena::new(),

@@ -149,11 +149,6 @@ impl Running {
 }
 
 impl Lane {
-    /// The place of a metadata shard of this lane.
-    pub(crate) const fn meta_index(&self, shard: ShardId) -> usize {
-        (shard.index() / self.config.map.lane_count) as usize
-    }
-
     fn is_own(&self, shard: ShardId) -> bool {
         self.config.map.has(shard) && self.config.map.lane(shard) == self.config.lane
     }
@@ -235,12 +230,9 @@ impl Lane {
 
     /// Waits until everything recorded so far is durable.
     fn await_durable(&mut self, turn: &mut Turn<'_>, awaited: Awaited) {
-        if !self.commit.batch.is_empty() {
-            self.commit.open.awaited.push(awaited);
-        } else if self.commit.is_flying() {
-            self.commit.flying.awaited.push(awaited);
-        } else {
-            self.on_awaited(turn, awaited);
+        match self.commit.until_all() {
+            Some(until) => self.commit.wave(until).awaited.push(awaited),
+            None => self.on_awaited(turn, awaited),
         }
     }
 

@@ -148,6 +148,8 @@ impl Rig {
             exports: vec![Export { name: String::new(), root_trusted: true }],
             seed: [5; 32],
             limits: Limits::default(),
+            redo_key: lane::RedoKey::new([4; 32]),
+            share_before: lane::Share::default(),
             rules: lane::Rules::default(),
         };
         let restored = Restore::new(MAP, MADE).into_lanes(1, 1).pop().unwrap();

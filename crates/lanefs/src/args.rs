@@ -121,6 +121,51 @@ pub(crate) struct Spin {
     pub(crate) spin_us: u32,
 }
 
+/// Which answers wait for the disk.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Share {
+    /// Only those that their own client could not bring back; a client that stays away after a
+    /// crash may take with it what others built on its last changes
+    Off,
+    /// Those that build on another client's last changes
+    Write,
+    /// Also those that show another client's last changes
+    Strict,
+}
+
+impl Share {
+    /// As it is written on a command line.
+    pub(crate) const fn text(self) -> &'static str {
+        self.mode().text()
+    }
+
+    pub(crate) const fn mode(self) -> lane::Share {
+        match self {
+            Self::Off => lane::Share::Off,
+            Self::Write => lane::Share::Write,
+            Self::Strict => lane::Share::Strict,
+        }
+    }
+}
+
+/// What a server promises of what is not on disk yet.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct Promises {
+    /// Which answers wait until what they build on is on disk
+    #[arg(long, value_name = "MODE", value_enum, default_value_t = Share::Write)]
+    pub(crate) share: Share,
+    /// Every change is on disk before it is answered
+    #[arg(long)]
+    pub(crate) sync: bool,
+    /// After a restart, milliseconds that known clients have for coming back, longer while they
+    /// replay
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    pub(crate) recovery_soft_ms: u64,
+    /// The same, whatever happens
+    #[arg(long, value_name = "N", default_value_t = 60_000)]
+    pub(crate) recovery_hard_ms: u64,
+}
+
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Up {
     /// Where to mount; made if missing, must be empty
@@ -146,6 +191,8 @@ pub(crate) struct Up {
     /// How requests of the kernel are carried
     #[arg(long, value_name = "HOW", value_enum, default_value_t = Transport::Auto)]
     pub(crate) fuse: Transport,
+    #[command(flatten)]
+    pub(crate) promises: Promises,
     #[command(flatten)]
     pub(crate) secret: SecretFile,
     /// This is the process in the background: say READY, then write to this file.
@@ -184,6 +231,8 @@ pub(crate) struct Serve {
     #[arg(long = "fault", hide = true, value_name = "NAME:COUNT")]
     #[arg(value_parser = crate::faults::Planned::parse)]
     pub(crate) faults: Vec<crate::faults::Planned>,
+    #[command(flatten)]
+    pub(crate) promises: Promises,
     /// The listening socket is handed in as standard input.
     #[arg(long, hide = true)]
     pub(crate) listen_on_stdin: bool,

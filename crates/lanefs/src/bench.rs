@@ -79,6 +79,8 @@ fn options(args: &args::Bench, interrupt: Interrupt) -> Result<Options> {
         depth: args.depth,
         lane_count: args.lanes,
         spin_us: args.spin_us,
+        share: args.share.map(crate::args::Share::mode),
+        sync: args.sync,
         dirs: args.dirs.map(|dirs| match dirs {
             BenchDirs::Own => Dirs::Own,
             BenchDirs::Shared => Dirs::Shared,

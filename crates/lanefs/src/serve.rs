@@ -94,6 +94,10 @@ fn start(
             replayed.torn_count
         ));
     }
+    // The weakest counts until a recovery is completed.
+    let share = args.promises.share.mode();
+    let share_before = store.share_before().map_or(share, |before| before.min(share));
+    store.set_share(share_before)?;
     let exports = exports(&args.exports)?;
     let objects = File::open(store.objects_path()).context("cannot open the objects' folder")?;
     let posts = Mesh::posts(lane_count)?;
@@ -112,7 +116,9 @@ fn start(
             boot_id: store.boot_id(),
             exports: exports.clone(),
             seed: library::random()?,
-            limits: limits(args),
+            limits: lane::Limits { spread_depth: args.spread_depth, ..limits(&args.promises) },
+            redo_key: lane::RedoKey::new(*store.redo_key()),
+            share_before,
             rules: lane::Rules::default(),
         };
         let (log, start_offset) = store.new_log(lane, lane_count)?;
@@ -138,9 +144,14 @@ fn start(
     Ok(stoppers)
 }
 
-/// What the command line says of limits.
-fn limits(args: &args::Serve) -> lane::Limits {
-    lane::Limits { spread_depth: args.spread_depth, ..lane::Limits::default() }
+fn limits(promises: &args::Promises) -> lane::Limits {
+    lane::Limits {
+        share: promises.share.mode(),
+        sync: promises.sync,
+        recovery_soft_ms: promises.recovery_soft_ms,
+        recovery_hard_ms: promises.recovery_hard_ms,
+        ..lane::Limits::default()
+    }
 }
 
 /// The default export and those named on the command line.

@@ -44,6 +44,8 @@ pub(crate) struct Plan {
     pub(crate) lanes: Option<u16>,
     /// How long lanes look out for more work before they sleep.
     pub(crate) spin_us: u32,
+    /// What the server promises.
+    pub(crate) promises: args::Promises,
     /// Every reply's bulk has a checksum.
     pub(crate) checksum_reads: bool,
     /// How the mount talks to the kernel.
@@ -90,6 +92,7 @@ fn prepare(args: &args::Up) -> Result<Plan> {
         address,
         lanes: args.lanes,
         spin_us: args.spin.spin_us,
+        promises: args.promises,
         checksum_reads: args.checksum_reads,
         fuse: args.fuse,
         obstacle,

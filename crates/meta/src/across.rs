@@ -428,13 +428,6 @@ impl Shard {
         self.locks.is_empty()
     }
 
-    /// The number of a transaction that changes nothing here and has to be recorded.
-    pub const fn take_transno(&mut self) -> Transno {
-        let transno = self.state.next_transno();
-        self.state.transno_last = transno;
-        transno
-    }
-
     /// Whom the last request that was answered `Busy` has to wait for.
     #[must_use]
     pub const fn blocker(&self) -> Option<TxnId> {

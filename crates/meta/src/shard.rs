@@ -213,6 +213,12 @@ impl Shard {
         self.state.transno_last
     }
 
+    /// A number for a record of the lane's own, which changes nothing here.
+    pub const fn take_transno(&mut self) -> Transno {
+        self.state.transno_last = self.state.next_transno();
+        self.state.transno_last
+    }
+
     /// Which shard it is.
     #[must_use]
     pub const fn id(&self) -> ShardId {

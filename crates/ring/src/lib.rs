@@ -25,6 +25,7 @@ mod framing;
 mod groups;
 pub mod handoff;
 mod job;
+mod kept;
 mod kernel;
 mod kernel_classic;
 mod kernel_queue;

@@ -11,6 +11,7 @@ use crate::conn::Conns;
 use crate::driver::{Completion, Driver, Kind, Op, Token, Wait};
 use crate::groups;
 use crate::job::JobKind;
+use crate::kept::Kept;
 use crate::kernel::{Answer, Kernel};
 use crate::listen::Listener;
 use crate::log::Log;
@@ -57,6 +58,8 @@ struct Parts {
     actions: Vec<Action>,
     completions: Vec<Completion>,
     groups_wanted: Vec<(Ticket, u32)>,
+    /// Buffers that the brain has named.
+    kept: Kept,
     say: SayFn,
     halt: HaltFn,
     life: Life,
@@ -134,6 +137,7 @@ impl Ring {
             actions: Vec::new(),
             completions: Vec::new(),
             groups_wanted: Vec::new(),
+            kept: Kept::default(),
             say: config.say,
             halt: config.halt,
             life: Life::New,
@@ -464,6 +468,7 @@ impl Parts {
             Action::Admit { conn } => self.conns.admit(conn),
             Action::Send { conn, frame, bulk } => {
                 tools.meet_send(frame);
+                let bulk = bulk.map(|bulk| self.kept.meant(bulk));
                 self.conns.send(conn, frame, bulk, tools);
             }
             Action::Close { conn } => self.conns.close(conn, tools.now.mono),
@@ -478,8 +483,9 @@ impl Parts {
                 tools.events.push(Event::ColdRows { ticket, result });
             }
             Action::Point(point) => drop(tools.meet(FaultPoint::Place(point))),
-            Action::Keep { .. } | Action::Recovered => {}
-            Action::Release { buf } => tools.pool.release(buf),
+            Action::Recovered => {}
+            Action::Keep { as_buf, bulk } => self.kept.keep(as_buf, bulk, &mut tools.pool),
+            Action::Release { buf } => tools.pool.release(self.kept.end(buf)),
             Action::LogAppend { ticket, batch } => self.log_append(ticket, batch),
             Action::ObjectRead { ticket, object, object_offset: offset, read_bytes } => {
                 self.begin(object, JobKind::Read { ticket, offset, read_bytes });

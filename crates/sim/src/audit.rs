@@ -60,9 +60,7 @@ impl World {
                 audit.todo.push_back(match attr.kind {
                     FileKind::Directory => Wish::Readdir { inode, cookie: 0 },
                     FileKind::Symlink => Wish::Readlink { inode },
-                    FileKind::File => {
-                        Wish::Read { inode, file_offset: 0, read_bytes: READ_BYTES }
-                    }
+                    FileKind::File => Wish::Read { inode, file_offset: 0, read_bytes: READ_BYTES },
                 });
                 audit.todo.push_back(Wish::Listxattr { inode });
             }
@@ -155,7 +153,11 @@ impl World {
             Wish::Create { .. } => asked.brought().is_some_and(|brought| !brought.made),
             _ => false,
         };
-        if idle { Ok(()) } else { Err(format!("call {tag} {:?} is done, and nothing changed", asked.wish)) }
+        if idle {
+            Ok(())
+        } else {
+            Err(format!("call {tag} {:?} is done, and nothing changed", asked.wish))
+        }
     }
 
     /// What began after another's answer comes after it in the order of transactions.
@@ -171,7 +173,9 @@ impl World {
                 && *answered_ns < latest.0
             {
                 let before = latest.1;
-                return Err(format!("{shard}: T {transno} was answered before T {before} was asked"));
+                return Err(format!(
+                    "{shard}: T {transno} was answered before T {before} was asked"
+                ));
             }
             if sent_ns > latest.0 {
                 *latest = (sent_ns, *transno);
@@ -266,9 +270,12 @@ fn effect_of(kept: &Kept) -> Effect {
         Op::Create => Created::decode_all(&kept.reply).map_or(Effect::default(), |created| {
             Effect { inode: Some(created.attr.inode), made: created.made }
         }),
-        Op::Mkdir | Op::Symlink => Entry::decode_all(&kept.reply).map_or(Effect::default(), |entry| {
-            Effect { inode: Some(entry.attr.inode), made: true }
-        }),
+        Op::Mkdir | Op::Symlink => {
+            Entry::decode_all(&kept.reply).map_or(Effect::default(), |entry| Effect {
+                inode: Some(entry.attr.inode),
+                made: true,
+            })
+        }
         _ => Effect::default(),
     }
 }

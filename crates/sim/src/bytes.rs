@@ -8,10 +8,19 @@
 /// What was done to a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Deed {
-    Write { from: u64, write_bytes: u64, value: u8 },
+    Write {
+        from: u64,
+        write_bytes: u64,
+        value: u8,
+    },
     /// An append that was not answered: it may be anywhere.
-    Append { write_bytes: u64, value: u8 },
-    Cut { size_bytes: u64 },
+    Append {
+        write_bytes: u64,
+        value: u8,
+    },
+    Cut {
+        size_bytes: u64,
+    },
 }
 
 /// A deed and when.
@@ -105,9 +114,9 @@ fn explain_byte(done: &[Done], at: u64, byte: u8) -> Result<(), String> {
     }
     let mut why = String::new();
     for writer in writers {
-        let later = done.iter().find(|one| {
-            one.certain && (one.covers(at) || one.cuts(at)) && writer.is_before(one)
-        });
+        let later = done
+            .iter()
+            .find(|one| one.certain && (one.covers(at) || one.cuts(at)) && writer.is_before(one));
         match later {
             Some(later) => why = format!("byte {at} is {byte} of {writer:?}, but then {later:?}"),
             None => return Ok(()),

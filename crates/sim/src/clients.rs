@@ -58,6 +58,7 @@ impl World {
                     seed: self.dice.bytes(),
                     calls_max: 64,
                     handles_max: 64,
+                    replay_bytes_max: 64 << 20,
                 };
                 ClientSeat {
                     brain: Client::new(config),
@@ -141,13 +142,7 @@ impl World {
         }
     }
 
-    fn client_acts(
-        &mut self,
-        client: usize,
-        lane: usize,
-        action: Action,
-        arena: &door::Arena,
-    ) {
+    fn client_acts(&mut self, client: usize, lane: usize, action: Action, arena: &door::Arena) {
         let place = Place::Client(client, lane);
         let seat = &mut self.mounts[client].seats[lane];
         match action {
@@ -180,8 +175,16 @@ impl World {
                 let line = String::from_utf8_lossy(arena.get(line)).into_owned();
                 self.tell(|| format!("client {client}.{lane} says {line}"));
             }
-            Action::Admit { .. } => {}
+            Action::Keep { as_buf, bulk } => {
+                if !seat.desk.bufs.keep(as_buf, bulk) {
+                    self.breaks(format!("client {client}.{lane}: a buffer cannot be kept"));
+                }
+            }
+            Action::Admit { .. } | Action::Point(_) => {}
             Action::HandOver { .. }
+            | Action::Letter { .. }
+            | Action::ColdRead { .. }
+            | Action::Recovered
             | Action::LogAppend { .. }
             | Action::ObjectRead { .. }
             | Action::ObjectWrite { .. }
@@ -258,18 +261,19 @@ impl World {
 
     /// What a call does to a file's bytes; noted when it begins and again when it ends.
     pub(crate) fn note_deed(&mut self, tag: Tag, asked: &Asked) {
-        let (inode, deed) = match asked.wish {
-            Wish::Write { inode, file_offset, append, write_bytes, value } => {
-                let told = asked.brought().and_then(|brought| brought.file_offset);
-                let from = if append { told } else { Some(file_offset) };
-                let deed = from.map_or(Deed::Append { write_bytes, value }, |from| {
-                    Deed::Write { from, write_bytes, value }
-                });
-                (inode, deed)
-            }
-            Wish::Resize { inode, size_bytes, .. } => (inode, Deed::Cut { size_bytes }),
-            _ => return,
-        };
+        let (inode, deed) =
+            match asked.wish {
+                Wish::Write { inode, file_offset, append, write_bytes, value } => {
+                    let told = asked.brought().and_then(|brought| brought.file_offset);
+                    let from = if append { told } else { Some(file_offset) };
+                    let deed = from.map_or(Deed::Append { write_bytes, value }, |from| {
+                        Deed::Write { from, write_bytes, value }
+                    });
+                    (inode, deed)
+                }
+                Wish::Resize { inode, size_bytes, .. } => (inode, Deed::Cut { size_bytes }),
+                _ => return,
+            };
         let deeds = self.deeds.entry(inode).or_default();
         deeds.retain(|(other, _)| *other != tag);
         if !asked.may_have_happened() {
@@ -295,6 +299,17 @@ impl World {
         if let Err(line) = explain(&deeds, &found) {
             self.breaks(format!("read of inode {inode}: {line}"));
         }
+    }
+
+    /// The lanes that wait for answers, in full.
+    pub(crate) fn describe_waiting(&self) -> String {
+        let mut text = String::new();
+        for mount in self.mounts.iter().filter(|mount| mount.alive) {
+            for seat in mount.seats.iter().filter(|seat| !seat.outstanding.is_empty()) {
+                text.push_str(&format!("{:?} {:#?}\n", seat.desk, seat.brain));
+            }
+        }
+        text
     }
 
     /// What was done to a file, for one who looked from `looked_ns` on.

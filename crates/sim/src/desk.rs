@@ -1,8 +1,9 @@
 //! What every lane has, of a server or of a client: what came for it, its buffers, its alarm.
 
 use crate::number::{narrow, narrow_u32, wide};
-use door::{Arena, BufId, Bulk, ConnId, Errno, Event, Ticket};
+use door::{Arena, BufId, Bulk, ConnId, Errno, Event, KEPT_BUFS, Ticket};
 use std::collections::{BTreeMap, VecDeque};
+use wire::LaneId;
 
 /// Something that will be an event.
 #[derive(Clone, Debug)]
@@ -10,6 +11,7 @@ pub(crate) enum Coming {
     Frame { conn: ConnId, frame: Vec<u8>, bulk: Option<Vec<u8>> },
     Adopted { conn: ConnId, hello: Vec<u8> },
     Read { ticket: Ticket, result: Result<Vec<u8>, Errno> },
+    Letter { from: LaneId, body: Vec<u8> },
     Plain(Event),
 }
 
@@ -38,6 +40,12 @@ impl Bufs {
         let bytes = self.held.get(&bulk.buf.0)?;
         let start = narrow(u64::from(bulk.start));
         bytes.get(start..start + narrow(u64::from(bulk.bulk_bytes))).map(<[u8]>::to_vec)
+    }
+
+    /// Copies bytes into a buffer whose number the brain chose; whether that could be.
+    pub(crate) fn keep(&mut self, as_buf: BufId, bulk: Bulk) -> bool {
+        let Some(bytes) = self.get(bulk) else { return false };
+        as_buf.0 >= KEPT_BUFS && self.held.insert(as_buf.0, bytes).is_none()
     }
 
     /// Whether there was such a buffer.
@@ -80,10 +88,12 @@ impl Desk {
                     let bulk = bulk.map(|bulk| self.bufs.put(bulk));
                     Event::Frame { conn, frame: self.arena.put(&frame), bulk }
                 }
+                Coming::Letter { from, body } => {
+                    Event::Letter { from, body: self.arena.put(&body) }
+                }
                 Coming::Read { ticket, result } => {
-                    let result = result.map(|bytes| {
-                        (!bytes.is_empty()).then(|| self.bufs.put(bytes))
-                    });
+                    let result =
+                        result.map(|bytes| (!bytes.is_empty()).then(|| self.bufs.put(bytes)));
                     Event::ObjectRead { ticket, result }
                 }
             });

@@ -85,8 +85,8 @@ impl Trace {
         for piece in bytes.chunks(8) {
             let mut word = [0; 8];
             word[..piece.len()].copy_from_slice(piece);
-            sum = (sum.rotate_left(7) ^ u64::from_le_bytes(word))
-                .wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            sum =
+                (sum.rotate_left(7) ^ u64::from_le_bytes(word)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         }
         self.note(sum);
     }

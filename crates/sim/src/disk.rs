@@ -131,7 +131,8 @@ impl Disk {
 
     /// A new log file of this boot.
     pub(crate) fn new_log(&mut self, fs: FsUuid, boot_id: u64, lane: u16, lane_count: u16) {
-        let head = LogHead { fs, boot_id, lane: LaneId(lane), lane_count };
+        let segment_no = 1;
+        let head = LogHead { fs, boot_id, lane: LaneId(lane), lane_count, segment_no };
         self.logs.push(Log { boot_id, lane, bytes: head.encode().to_vec() });
     }
 
@@ -181,7 +182,8 @@ impl Disk {
     /// Takes the last batch of a log away again, as a disk that lied does.
     pub(crate) fn lose_last_batch(&mut self, dice: &mut Dice) -> Option<Vec<u8>> {
         let boot_id = self.logs.iter().map(|log| log.boot_id).max()?;
-        let mut latest: Vec<_> = self.logs.iter_mut().filter(|log| log.boot_id == boot_id).collect();
+        let mut latest: Vec<_> =
+            self.logs.iter_mut().filter(|log| log.boot_id == boot_id).collect();
         let index = dice.below(latest.len());
         let log = latest.get_mut(index)?;
         let (_, mut reader) = LogReader::new(&log.bytes).ok()?;

@@ -73,7 +73,8 @@ fn many(seconds: u64, args: &Args) -> ExitCode {
         println!("{counts}");
     });
     let Some((seed, violation)) = found else { return ExitCode::SUCCESS };
-    let plant = args.planted.map_or(String::new(), |planted| format!(" --plant {}", planted.name()));
+    let plant =
+        args.planted.map_or(String::new(), |planted| format!(" --plant {}", planted.name()));
     println!("seed {seed}: {violation}");
     println!("repeat: cargo xtask sim --seed {seed}{plant}");
     println!("keep: add the line `{seed} why` to crates/sim/seeds.txt");

@@ -133,7 +133,13 @@ impl World {
     }
 
     /// A client's frame sets out, or meets a fault planted into this world.
-    pub(crate) fn send_planted(&mut self, client: usize, lane: usize, conn: ConnId, parcel: Parcel) {
+    pub(crate) fn send_planted(
+        &mut self,
+        client: usize,
+        lane: usize,
+        conn: ConnId,
+        parcel: Parcel,
+    ) {
         let resent = matches!(
             wire::Head::decode(&parcel.frame),
             Ok((wire::Head::Request(request), _))
@@ -148,7 +154,9 @@ impl World {
                 }
             }
             Some(
-                Planted::LostResend | Planted::DoubledFrame | Planted::LostBatch
+                Planted::LostResend
+                | Planted::DoubledFrame
+                | Planted::LostBatch
                 | Planted::LostSync,
             )
             | None => {}
@@ -216,8 +224,16 @@ impl World {
                 Some(Wish::Link { inode, parent, name })
             }
             Kind::Readdir => Some(Wish::Readdir { inode: parent, cookie: 0 }),
-            Kind::Setattr | Kind::Resize | Kind::Setxattr | Kind::Removexattr | Kind::Getattr
-            | Kind::Readlink | Kind::Open | Kind::Close | Kind::Read | Kind::Write
+            Kind::Setattr
+            | Kind::Resize
+            | Kind::Setxattr
+            | Kind::Removexattr
+            | Kind::Getattr
+            | Kind::Readlink
+            | Kind::Open
+            | Kind::Close
+            | Kind::Read
+            | Kind::Write
             | Kind::Getxattr => None,
         }
     }
@@ -241,7 +257,10 @@ impl World {
                 let write = self.dice.one_in(2);
                 self.some_file().map(|inode| Wish::Open { inode, read: true, write })
             }
-            Kind::Close => handle.map(|(handle, ..)| Wish::Close { handle }),
+            Kind::Close => {
+                let (handle, inode, _) = handle?;
+                (!self.is_in_use(client, inode)).then_some(Wish::Close { handle })
+            }
             Kind::Resize => {
                 let size_bytes = self.dice.throw() % (most + 1);
                 let inode = self.some_file()?;
@@ -263,9 +282,26 @@ impl World {
                     value: low_u8(1 + (self.write_count - 1) % 255),
                 })
             }
-            Kind::Create | Kind::Mkdir | Kind::Symlink | Kind::Link | Kind::Unlink | Kind::Rmdir
-            | Kind::Rename | Kind::Lookup | Kind::Readdir => None,
+            Kind::Create
+            | Kind::Mkdir
+            | Kind::Symlink
+            | Kind::Link
+            | Kind::Unlink
+            | Kind::Rmdir
+            | Kind::Rename
+            | Kind::Lookup
+            | Kind::Readdir => None,
         }
+    }
+
+    /// Whether calls about a file's bytes are under way; a face closes only behind them.
+    fn is_in_use(&self, client: usize, file: InodeNo) -> bool {
+        let seats = self.mounts[client].seats.iter();
+        let tags = seats.flat_map(|seat| seat.outstanding.keys());
+        tags.filter_map(|tag| self.asked(*tag)).any(|asked| match asked.wish {
+            Wish::Write { inode, .. } | Wish::Read { inode, .. } => inode == file,
+            _ => false,
+        })
     }
 
     fn some_directory(&mut self) -> InodeNo {

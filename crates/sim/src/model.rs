@@ -173,12 +173,7 @@ impl Tree {
         Ok(())
     }
 
-    fn rename(
-        &mut self,
-        from: (InodeNo, NameNo),
-        to: (InodeNo, NameNo),
-        no_replace: bool,
-    ) -> Step {
+    fn rename(&mut self, from: (InodeNo, NameNo), to: (InodeNo, NameNo), no_replace: bool) -> Step {
         let inode = self.entry(from.0, from.1)?;
         let is_directory = self.node(inode)?.kind == FileKind::Directory;
         if is_directory && self.is_within(to.0, inode) {

@@ -61,6 +61,8 @@ pub(crate) struct Faults {
     pub(crate) pause_count: u64,
     pub(crate) clock_count: u64,
     pub(crate) interrupt_count: u64,
+    /// Chance that the server dies where it passes a delicate place.
+    pub(crate) point_per_mille: u64,
     pub(crate) disk: DiskMood,
     pub(crate) disk_per_mille: u64,
 }
@@ -136,7 +138,7 @@ impl Plan {
             server_lane_count_max: 1 + dice.throw() % 3,
             meta_shard_count: dice.pick(&[1, 2, 3, 5]).unwrap_or(1),
             data_shard_count: dice.pick(&[1, 2, 4]).unwrap_or(1),
-            slot_count: dice.pick(&[1, 2, 3, 16]).unwrap_or(2),
+            slot_count: dice.pick(&[2, 3, 16]).unwrap_or(2),
             name_count: 1 + dice.below(4),
             choice_count: 1 + dice.below(6),
             depth: 1 + dice.below(4),
@@ -148,7 +150,11 @@ impl Plan {
             faults_ns,
             last_crash: dice.one_in(2),
             last_client_crash: dice.one_in(3),
-            log_room_bytes: if dice.one_in(12) { 1_400_000 + dice.throw() % 40_000 } else { 1 << 40 },
+            log_room_bytes: if dice.one_in(12) {
+                1_400_000 + dice.throw() % 40_000
+            } else {
+                1 << 40
+            },
             planted,
         }
     }
@@ -190,6 +196,7 @@ fn roll_faults(dice: &mut Dice) -> Faults {
         pause_count: count(3, 4),
         clock_count: count(6, 3),
         interrupt_count: count(5, 4),
+        point_per_mille: count(3, 60),
         disk: DiskMood::Honest,
         disk_per_mille: 0,
     };

@@ -68,6 +68,11 @@ fn whole(world: &mut World) -> Verdict {
         }
         world.crash_server();
     }
+    world.put(world.now_ns, Due::Start);
+    if !world.run_until(world.now_ns + REST_NS, World::is_quiet) {
+        return Err("the server does not come to rest".to_owned());
+    }
+    broken(world)?;
     world.begin_audit();
     let end_ns = world.now_ns + REST_NS;
     if !world.run_until(end_ns, World::audit_is_over) {
@@ -87,14 +92,15 @@ fn calm_down(world: &mut World) -> Verdict {
     for mount in &mut world.mounts {
         mount.parted_until_ns = mount.parted_until_ns.min(now_ns);
     }
+    world.put(world.now_ns, Due::Start);
     let end_ns = world.now_ns + REST_NS;
-    let ended = world.run_until(end_ns, |world| {
-        world.unanswered_count() == 0 && world.server.up
-    });
+    let ended = world.run_until(end_ns, |world| world.unanswered_count() == 0 && world.is_quiet());
     broken(world)?;
     if ended {
         return Ok(());
     }
+    let waiting = world.describe_waiting();
+    world.tell(|| waiting);
     let left: Vec<String> = world
         .asked
         .iter()

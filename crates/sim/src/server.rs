@@ -9,8 +9,8 @@ use crate::plan::{DiskMood, Planted};
 use crate::world::{Due, Place, World};
 use disk::{LogReader, Made};
 use door::{
-    Action, Brain, Bulk, Errno, Event, LogRoom, Object, ObjectStat, Say, StoreSpace, Ticket, Turn,
-    Usage,
+    Action, Brain, Bulk, Errno, Event, LogRoom, Object, ObjectStat, Point, Say, StoreSpace, Ticket,
+    Turn, Usage,
 };
 use lane::{Config, Export, Lane, Limits, Restore};
 use std::collections::BTreeMap;
@@ -57,7 +57,8 @@ impl World {
         if self.server.up {
             return;
         }
-        let lane_count = narrow_u16(narrow(1 + self.dice.throw() % self.plan.server_lane_count_max));
+        let lane_count =
+            narrow_u16(narrow(1 + self.dice.throw() % self.plan.server_lane_count_max));
         self.server.life += 1;
         self.server.boot_id += 1;
         let boot_id = self.server.boot_id;
@@ -83,6 +84,8 @@ impl World {
                 map,
                 fs: self.fs,
                 secret: self.secret.clone(),
+                redo_key: lane::RedoKey::new([7; 32]),
+                share_before: lane::Share::Write,
                 boot_id,
                 exports: vec![Export { name: String::new(), root_trusted: true }],
                 seed,
@@ -170,6 +173,19 @@ impl World {
                 self.crash_server();
             }
             Action::Stopped => seat.desk.stopped = true,
+            Action::Letter { to, body } => {
+                let body = seat.desk.arena.get(body).to_vec();
+                let from = LaneId(narrow_u16(lane));
+                let to = Place::Server(usize::from(to.0));
+                self.bring(to, Coming::Letter { from, body });
+            }
+            Action::Keep { as_buf, bulk } => {
+                if !seat.desk.bufs.keep(as_buf, bulk) {
+                    self.breaks(format!("server lane {lane}: a buffer cannot be kept"));
+                }
+            }
+            Action::Recovered => self.tell(|| format!("server lane {lane}: recovered")),
+            Action::Point(point) => self.pass(lane, point),
             Action::LogAppend { .. }
             | Action::ObjectRead { .. }
             | Action::ObjectWrite { .. }
@@ -178,10 +194,19 @@ impl World {
             | Action::ObjectStat { .. }
             | Action::ObjectRemove { .. }
             | Action::StoreSpace { .. }
+            | Action::ColdRead { .. }
             | Action::Usage { .. } => self.launch(lane, action),
             Action::Connect { .. } | Action::KernelReply { .. } | Action::CallerGroups { .. } => {
                 self.breaks(format!("a server does not do this: {action:?}"));
             }
+        }
+    }
+
+    /// The lane passes a delicate place: the process may end right there.
+    fn pass(&mut self, lane: usize, point: Point) {
+        self.tell(|| format!("server lane {lane}: {point:?}"));
+        if !self.calm && self.dice.per_mille(self.plan.faults.point_per_mille) {
+            self.crash_server();
         }
     }
 
@@ -227,12 +252,20 @@ impl World {
             Action::ObjectRemove { ticket, object } => Flight::Remove { ticket, object },
             Action::StoreSpace { ticket } => Flight::Space { ticket },
             Action::Usage { ticket } => Flight::Usage { ticket },
+            Action::ColdRead { .. } => {
+                self.breaks("a cold row is asked for, and nothing is cold".to_owned());
+                return None;
+            }
             Action::Connect { .. }
             | Action::Admit { .. }
             | Action::Send { .. }
             | Action::Close { .. }
             | Action::HandOver { .. }
             | Action::Mail { .. }
+            | Action::Letter { .. }
+            | Action::Keep { .. }
+            | Action::Recovered
+            | Action::Point(_)
             | Action::Release { .. }
             | Action::KernelReply { .. }
             | Action::CallerGroups { .. }

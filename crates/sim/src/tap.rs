@@ -58,11 +58,7 @@ impl Tap {
         let Ok((Head::Request(request), body)) = Head::decode(frame) else { return };
         let Request { session, shard, xid, op, .. } = request;
         let tag = tag_of(op, body);
-        self.requests.entry((session, shard, xid)).or_insert(Sent {
-            tag,
-            client,
-            sent_ns: now_ns,
-        });
+        self.requests.entry((session, shard, xid)).or_insert(Sent { tag, client, sent_ns: now_ns });
     }
 
     /// The server sends a frame.
@@ -210,6 +206,10 @@ fn tag_of(op: Op, body: &[u8]) -> Option<Tag> {
         | Op::Truncate
         | Op::Glimpse
         | Op::Stats
+        | Op::Sync
+        | Op::Resume
+        | Op::ReplayDone
+        | Op::Goodbye
         | Op::Ping => None,
     }
 }

@@ -24,7 +24,8 @@ impl World {
         self.conn_count += 1;
         let conn = ConnId(self.conn_count);
         let lane_count = self.server.seats.len();
-        let slow = |world: &mut Self| if world.dice.one_in(6) { 1 + world.dice.throw() % 12 } else { 1 };
+        let slow =
+            |world: &mut Self| if world.dice.one_in(6) { 1 + world.dice.throw() % 12 } else { 1 };
         let server_lane = self.choose(lane_count);
         let (up, down) = (slow(self), slow(self));
         self.conns.insert(
@@ -39,6 +40,7 @@ impl World {
                 cut: false,
             },
         );
+        self.tell(|| format!("{place:?}: connected as {conn:?}"));
         self.bring(place, Coming::Plain(Event::Connected { ticket, conn }));
     }
 
@@ -56,7 +58,9 @@ impl World {
             return;
         }
         let at_ns = way.arrival_ns(now_ns, delay_ns);
+        let head = wire::Head::decode(&parcel.frame).map(|(head, _)| head);
         way.queue.push_back(parcel);
+        self.tell(|| format!("{conn:?} to {to:?} by {}: {}", at_ns / 1000, short(&head)));
         self.put(at_ns, Due::Arrive(conn, to));
     }
 
@@ -79,6 +83,7 @@ impl World {
             return;
         }
         let Parcel { frame, bulk } = parcel;
+        self.tell(|| format!("{conn:?} arrived at {place:?}"));
         self.bring(place, Coming::Frame { conn, frame, bulk });
     }
 
@@ -100,6 +105,7 @@ impl World {
         if std::mem::replace(&mut way.closed, true) || stale {
             return;
         }
+        self.tell(|| format!("{conn:?} is closed for {place:?}"));
         let event = Event::Closed { conn, reason: CloseReason::Ended };
         self.bring(place, Coming::Plain(event));
     }
@@ -152,5 +158,23 @@ impl World {
         way.cut(kept_count);
         let at_ns = self.now_ns.max(way.last_ns) + delay_ns;
         self.put(at_ns, Due::Hang(conn, other));
+    }
+}
+
+/// A frame in few words.
+fn short(head: &Result<wire::Head, wire::Breach>) -> String {
+    match head {
+        Ok(wire::Head::Greeting(kind)) => format!("{kind:?}"),
+        Ok(wire::Head::Request(request)) => {
+            let wire::Request { op, shard, slot, xid, flags, transno, .. } = request;
+            format!("{op:?} {shard} slot {slot} xid {} flags {flags} T {transno}", xid.0 & 0xffff)
+        }
+        Ok(wire::Head::Reply(reply)) => {
+            let wire::Reply { op, shard, slot, xid, status, transno, committed, .. } = reply;
+            let xid = xid.0 & 0xffff;
+            format!("{op:?} {shard} slot {slot} xid {xid}: {status:?} T {transno} ({committed})")
+        }
+        Ok(wire::Head::Note) => "Note".to_owned(),
+        Err(breach) => breach.text().to_owned(),
     }
 }

@@ -3,9 +3,7 @@
 
 use client::{Call, CallId, Create, Open, OpenFor, Resize, Write};
 use door::Bulk;
-use wire::{
-    Bytes, Caller, FileKind, Groups, HandleId, InodeNo, Name, SetTime, Status,
-};
+use wire::{Bytes, Caller, FileKind, Groups, HandleId, InodeNo, Name, SetTime, Status};
 
 /// Number of a call; it travels in the caller's groups and so marks the call's requests.
 pub(crate) type Tag = u32;
@@ -32,8 +30,16 @@ impl Kind {
     pub(crate) const fn is_of_names(self) -> bool {
         matches!(
             self,
-            Self::Create | Self::Mkdir | Self::Symlink | Self::Link | Self::Unlink | Self::Rmdir
-                | Self::Rename | Self::Lookup | Self::Readdir | Self::Setattr
+            Self::Create
+                | Self::Mkdir
+                | Self::Symlink
+                | Self::Link
+                | Self::Unlink
+                | Self::Rmdir
+                | Self::Rename
+                | Self::Lookup
+                | Self::Readdir
+                | Self::Setattr
         )
     }
 
@@ -85,7 +91,7 @@ pub(crate) enum Wish {
 
 /// The value of an extended attribute, or the target of a link, that a call sets.
 pub(crate) fn text_of(tag: Tag) -> [u8; 4] {
-    tag.to_le_bytes()
+    tag.to_le_bytes().map(|byte| b'0' + byte % 64)
 }
 
 /// The name of an extended attribute.
@@ -99,7 +105,8 @@ impl Wish {
         let groups = tag.to_le_bytes();
         let text = text_of(tag);
         let caller = Caller { uid: 0, gid: 0, groups: Groups::Known(&groups) };
-        let call = self.of_names(caller, &text).unwrap_or_else(|| self.of_inodes(caller, &text, bulk));
+        let call =
+            self.of_names(caller, &text).unwrap_or_else(|| self.of_inodes(caller, &text, bulk));
         to(CallId(u64::from(tag)), call);
     }
 
@@ -190,7 +197,7 @@ impl Wish {
                 Call::Read(wire::Read { inode, file_offset, read_bytes })
             }
             Self::Write { inode, file_offset, append, .. } => {
-                Call::Write(Write { inode, file_offset, append, bulk })
+                Call::Write(Write { inode, file_offset, append, bulk, sync: false })
             }
             Self::Getxattr { inode, name } => {
                 let name = Bytes(xattr_name(name));
@@ -275,7 +282,14 @@ impl Asked {
     pub(crate) fn may_have_happened(&self) -> bool {
         match &self.ended {
             Ended::Open | Ended::Done(_) => true,
-            Ended::Failed(status) => matches!(status, Status::Interrupted | Status::Io | Status::NoSpace | Status::Stale | Status::NotFound),
+            Ended::Failed(status) => matches!(
+                status,
+                Status::Interrupted
+                    | Status::Io
+                    | Status::NoSpace
+                    | Status::Stale
+                    | Status::NotFound
+            ),
         }
     }
 }

@@ -316,6 +316,20 @@ impl World {
         self.mounts.iter().filter(|mount| mount.alive).map(of).sum()
     }
 
+    /// Nobody has anything to do, and nothing is on its way to the server.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let idle = |seat: &crate::server::ServerSeat| {
+            seat.flights.is_empty() && seat.desk.inbox.is_empty() && !seat.desk.called
+        };
+        let empty = |conn: &Conn| {
+            conn.server_life != self.server.life || conn.up.closed || conn.up.queue.is_empty()
+        };
+        let done = |mount: &Mount| mount.seats.iter().all(|seat| seat.brain.busy_count() == 0);
+        let clients_done = self.mounts.iter().filter(|mount| mount.alive).all(done);
+        let server_done = self.server.up && self.server.seats.iter().all(idle);
+        clients_done && server_done && self.conns.values().all(empty)
+    }
+
     /// The call of a tag.
     pub(crate) fn asked(&self, tag: u32) -> Option<&Asked> {
         self.asked.get(narrow(u64::from(tag)).checked_sub(1)?)

@@ -2,6 +2,7 @@
 //! directory is an unfinished creation and is simply begun again.
 
 use crate::boot::{self, BOOT};
+use crate::keep::{self, REDO_KEY};
 use crate::lock::{LOCK, Lock};
 use crate::{LOG, OBJECTS, SUPERBLOCK, StoreError, StoreFault, files};
 use disk::{Made, Superblock};
@@ -56,8 +57,8 @@ pub(crate) fn begin(path: &Path) -> Result<Lock, StoreError> {
 
 /// A name that no creation leaves behind.
 fn foreign(path: &Path) -> Result<Option<String>, StoreError> {
-    let unfinished = [BOOT, SUPERBLOCK].map(|name| format!("{name}.tmp"));
-    let own = |name: &str| [LOCK, BOOT, LOG, OBJECTS].contains(&name);
+    let unfinished = [BOOT, REDO_KEY, SUPERBLOCK].map(|name| format!("{name}.tmp"));
+    let own = |name: &str| [LOCK, BOOT, REDO_KEY, LOG, OBJECTS].contains(&name);
     let names = files::names(path)?;
     if let Some(name) = names.iter().find(|name| !own(name) && !unfinished.contains(name)) {
         return Ok(Some(name.clone()));
@@ -81,6 +82,7 @@ pub(crate) fn finish(path: &Path, shape: &Shape) -> Result<(), StoreError> {
     files::make_folder(&path.join(LOG))?;
     files::make_folder(&path.join(OBJECTS))?;
     boot::begin(path)?;
+    keep::redo_key(path)?;
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let superblock = Superblock {
         fs: random_uuid(path)?,
@@ -102,10 +104,6 @@ pub(crate) fn finish(path: &Path, shape: &Shape) -> Result<(), StoreError> {
 
 fn random_uuid(path: &Path) -> Result<FsUuid, StoreError> {
     let mut uuid = [0; 16];
-    let filled = rustix::rand::getrandom(&mut uuid, rustix::rand::GetRandomFlags::empty());
-    match filled {
-        Ok(count) => assert!(count == uuid.len(), "16 random bytes come in one piece"),
-        Err(errno) => return Err(StoreError::io("get random bytes for", path, errno)),
-    }
+    keep::random(path, &mut uuid)?;
     Ok(FsUuid(uuid))
 }

@@ -10,6 +10,8 @@
 //! DIR/superblock          what the store is; renamed into place last, so it marks a whole store
 //!     lock                flock'ed by the server that has the store open; holds its process id
 //!     boot                how often the store was opened, decimal
+//!     redo-key            32 random bytes, made with the store: signs redo tokens
+//!     share               the weakest sharing mode since the last completed recovery
 //!     log/BOOT-LANE.log   16 and 4 hexadecimal digits; one file per boot and lane
 //!     objects/            file contents, laid out by the ring
 //! ```
@@ -19,6 +21,7 @@ mod boot;
 mod create;
 mod error;
 mod files;
+mod keep;
 mod lock;
 mod logs;
 
@@ -26,7 +29,7 @@ pub use create::{Shape, create};
 pub use error::{StoreError, StoreFault};
 pub use logs::Replayed;
 
-use disk::Superblock;
+use disk::{Share, Superblock};
 use lock::Lock;
 use std::path::{Path, PathBuf};
 
@@ -43,6 +46,8 @@ pub struct Store {
     path: PathBuf,
     superblock: Superblock,
     boot_id: u64,
+    redo_key: [u8; 32],
+    share_before: Option<Share>,
     _lock: Lock,
 }
 
@@ -83,7 +88,9 @@ fn open_locked(path: &Path, lock: Lock) -> Result<Store, StoreError> {
     }
     logs::remove_unfinished(path)?;
     let boot_id = boot::raise(path, logs::boot_id_max(path)?)?;
-    Ok(Store { path: path.to_owned(), superblock, boot_id, _lock: lock })
+    let (redo_key, share_before) = (keep::redo_key(path)?, keep::share(path)?);
+    let path = path.to_owned();
+    Ok(Store { path, superblock, boot_id, redo_key, share_before, _lock: lock })
 }
 
 fn read_superblock(path: &Path) -> Result<Superblock, StoreError> {
@@ -120,6 +127,27 @@ impl Store {
     #[must_use]
     pub const fn boot_id(&self) -> u64 {
         self.boot_id
+    }
+
+    /// What redo tokens are signed with. For the lanes alone.
+    #[must_use]
+    pub const fn redo_key(&self) -> &[u8; 32] {
+        &self.redo_key
+    }
+
+    /// The weakest sharing mode that was in force, before this opening, since a recovery was
+    /// completed last.
+    #[must_use]
+    pub const fn share_before(&self) -> Option<Share> {
+        self.share_before
+    }
+
+    /// Remembers, durably, the weakest mode there may be changes of.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the file cannot be written.
+    pub fn set_share(&self, share: Share) -> Result<(), StoreError> {
+        keep::set_share(&self.path, share)
     }
 
     /// The folder of the objects.

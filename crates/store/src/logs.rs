@@ -138,8 +138,14 @@ impl Store {
     /// [`StoreError`] when the file system refuses.
     pub fn new_log(&self, lane: LaneId, lane_count: u16) -> Result<(OwnedFd, u64), StoreError> {
         let path = self.path.join(LOG).join(name_of(self.boot_id, lane));
-        let head =
-            LogHead { fs: self.superblock.fs, boot_id: self.boot_id, lane, lane_count }.encode();
+        let head = LogHead {
+            fs: self.superblock.fs,
+            boot_id: self.boot_id,
+            lane,
+            lane_count,
+            segment_no: 0,
+        }
+        .encode();
         let file = files::place(&path, &head)?;
         Ok((OwnedFd::from(file), u64::try_from(head.len()).unwrap_or(u64::MAX)))
     }

@@ -19,6 +19,7 @@ mod message;
 mod name;
 mod op;
 mod proof;
+mod stats;
 mod status;
 
 pub use attr::{Attr, FileKind, Times, Timestamp, attr_flag};
@@ -40,4 +41,5 @@ pub use name::{
 };
 pub use op::{Op, OpRow, Retry, Route};
 pub use proof::{Nonce, Secret, session_id};
+pub use stats::{GateCounts, RecoveryCounts, Stats};
 pub use status::Status;

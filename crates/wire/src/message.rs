@@ -39,6 +39,8 @@ macro_rules! message {
     };
 }
 
+pub(crate) use message;
+
 message! {
     /// [`crate::Op::Lookup`]. Reply: [`Entry`].
     Lookup<'a> {
@@ -504,53 +506,6 @@ message! {
         contents: Contents,
     }
 }
-message! {
-    /// Reply of [`crate::Op::Stats`], which has an empty body.
-    Stats {
-        /// Requests answered since the start.
-        request_count: u64,
-        /// Of them, those that changed something.
-        change_count: u64,
-        /// Batches made durable.
-        batch_count: u64,
-        /// Replies that waited for a batch.
-        held_count: u64,
-        /// Requests answered from a slot.
-        from_slot_count: u64,
-        /// Turns taken.
-        turn_count: u64,
-        /// Bytes read from files.
-        read_bytes: u64,
-        /// Bytes written to files.
-        written_bytes: u64,
-        /// Connections open.
-        conn_count: u64,
-        /// Connections closed for a breach of the protocol.
-        breach_count: u64,
-        /// Inodes in this lane's metadata shards.
-        inode_count: u64,
-        /// Processor time of the whole process, in user space and in the kernel: every lane of a
-        /// server says the same, and so with the next two.
-        cpu_ns: u64,
-        /// Times that a thread of the process went to sleep.
-        voluntary_switch_count: u64,
-        /// Times that a thread of the process had to give its core to others.
-        involuntary_switch_count: u64,
-        /// System calls that this lane made.
-        syscall_count: u64,
-        /// Clock readings of this lane.
-        clock_read_count: u64,
-        /// Letters from this lane to its sisters.
-        letter_out_count: u64,
-        /// Sends of this lane, each of all that a turn had for a connection.
-        send_count: u64,
-        /// Times that this lane looked out for more work before it would have slept.
-        spin_count: u64,
-        /// Of them, those that found some.
-        spin_hit_count: u64,
-    }
-}
-
 message! {
     /// A request with [`crate::request_flag::REPLAY`]: what the client was told, and the token that
     /// came with it. The reply is empty.

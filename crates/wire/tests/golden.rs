@@ -179,6 +179,26 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
             send_count: 18,
             spin_count: 19,
             spin_hit_count: 20,
+            gates: GateCounts {
+                held_own_count: 21,
+                held_foreign_count: 22,
+                held_strict_count: 23,
+                held_self_count: 24,
+                released_count: 25,
+                token_count: 26,
+                note_count: 27,
+            },
+            recovery: RecoveryCounts {
+                known_count: 28,
+                back_count: 29,
+                evicted_count: 30,
+                replayed_count: 31,
+                already_count: 32,
+                unfit_count: 33,
+                forged_count: 34,
+                went_back_count: 35,
+                recovery_ms: 36,
+            },
         }
         .to_bytes()
     });
@@ -368,6 +388,7 @@ fn again(what: &str, body: &[u8]) -> Result<Vec<u8>, Flaw> {
         "reply entry" => Entry, "reply created" => Created, "reply target" => Target,
         "reply value" => Value, "reply listing" => Listing, "reply written" => Written,
         "reply glimpsed" => Glimpsed, "reply space" => Space, "reply stats" => Stats,
+        "request resume" => Resume, "reply resumed" => Resumed,
     }
 }
 

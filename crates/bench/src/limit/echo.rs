@@ -71,6 +71,8 @@ impl Echo {
             send_count: usage.send_count,
             spin_count: usage.spin_count,
             spin_hit_count: usage.spin_hit_count,
+            gates: wire::GateCounts::default(),
+            recovery: wire::RecoveryCounts::default(),
         };
         for conn in self.asking.drain(..) {
             let head = Head::Reply(frames::reply_head(Op::Stats));

@@ -38,6 +38,24 @@ pub(crate) enum Plan {
     Resize(Resize),
     /// Registering a handle again after the server forgot it.
     Reopen(HandleId),
+    /// Waiting for other jobs; it has no request of its own.
+    Gather {
+        left_count: usize,
+        outcome: Result<(), Status>,
+    },
+    /// A part of a `Gather`.
+    Part {
+        whole: usize,
+    },
+    /// A Goodbye, a part of a `Gather`.
+    Leave {
+        whole: usize,
+        link_index: usize,
+    },
+    /// Making a replay list shorter.
+    Durable {
+        session_index: usize,
+    },
 }
 
 /// A decoded reply with status `Ok`.
@@ -91,14 +109,24 @@ impl Plan {
             Self::Open(open) => open.next(got, handles),
             Self::Close(close) => close.next(got, handles),
             Self::Resize(resize) => resize.next(got, handles),
-            Self::Reopen(_) => Next::Done(got.outcome.map(Body::answer)),
+            Self::Reopen(_)
+            | Self::Gather { .. }
+            | Self::Part { .. }
+            | Self::Leave { .. }
+            | Self::Durable { .. } => Next::Done(got.outcome.map(Body::answer)),
         }
     }
 
     /// The handle this plan has asked for or holds.
     pub(crate) const fn handle(&self) -> Option<HandleId> {
         match self {
-            Self::Direct | Self::Entry | Self::Reopen(_) => None,
+            Self::Direct
+            | Self::Entry
+            | Self::Reopen(_)
+            | Self::Gather { .. }
+            | Self::Part { .. }
+            | Self::Leave { .. }
+            | Self::Durable { .. } => None,
             Self::Sizing(sizing) => sizing.handle(),
             Self::Create(create) => create.handle(),
             Self::Open(open) => Some(open.handle.id),

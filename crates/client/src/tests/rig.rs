@@ -2,15 +2,15 @@
 //! up in `asked` until the test answers them.
 
 use crate::{Answer, Call, CallId, Client, Config};
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 
 use alloc::vec::Vec;
 use door::{
     Action, Arena, BufId, Bulk, CloseReason, ConnId, Errno, Event, Mail, Mono, Now, Span, Turn,
 };
 use wire::{
-    Challenge, ClientUuid, FrameKind, FsUuid, Head, Hello, LaneId, Map, RefusalReason, Reply,
-    Request, Secret, SessionId, Status, Transno, Welcome, Wire,
+    Challenge, ClientUuid, FrameKind, FsUuid, Head, Hello, LaneId, Map, Op, RefusalReason, Reply,
+    Request, Resumed, Secret, SessionId, Status, Transno, Welcome, Wire,
 };
 
 pub(super) const SECRET: [u8; 32] = [7; 32];
@@ -61,9 +61,13 @@ pub(super) struct Rig {
     pub(super) hellos: Vec<(LaneId, u32)>,
     pub(super) closed: Vec<ConnId>,
     pub(super) released: Vec<BufId>,
+    /// Copies that the client keeps, with what was copied.
+    pub(super) kept: BTreeMap<u32, Bulk>,
     pub(super) mails: Vec<(LaneId, Mail)>,
     pub(super) wake_at: Option<Mono>,
     pub(super) now_ms: u64,
+    /// Resume and ReplayDone are answered by themselves: the server knows nothing of the client.
+    pub(super) answers_recovery: bool,
     conns: Vec<(ConnId, Vec<u8>, LaneId)>,
     conn_last: u64,
     happenings: VecDeque<Happening>,
@@ -80,6 +84,7 @@ pub(super) fn config() -> Config {
         seed: [4; 32],
         calls_max: 100,
         handles_max: 100,
+        replay_bytes_max: crate::REPLAY_BYTES_MAX,
     }
 }
 
@@ -104,9 +109,11 @@ impl Rig {
             hellos: Vec::new(),
             closed: Vec::new(),
             released: Vec::new(),
+            kept: BTreeMap::new(),
             mails: Vec::new(),
             wake_at: None,
             now_ms: 1_000,
+            answers_recovery: true,
             conns: Vec::new(),
             conn_last: 0,
             happenings: VecDeque::new(),
@@ -176,6 +183,17 @@ impl Rig {
     pub(super) fn answer(&mut self, asked: &Asked, body: &[u8]) {
         let reply = self.reply(asked);
         self.send(asked.conn, reply, body, None);
+    }
+
+    /// A reply and an interrupt of another call meet in one turn.
+    pub(super) fn answer_and_interrupt(&mut self, asked: &Asked, body: &[u8], id: u64) {
+        let mut frame = Vec::new();
+        Head::Reply(self.reply(asked)).encode(&mut frame, None, |to| to.put(body));
+        self.happenings.push_back(Happening::Frame(asked.conn, frame, None));
+        self.turn(|client, turn| {
+            client.interrupt(turn, CallId(id));
+        });
+        self.run();
     }
 
     pub(super) fn fail(&mut self, asked: &Asked, status: Status) {
@@ -265,6 +283,14 @@ impl Rig {
                 self.asked.retain(|asked| asked.conn != conn);
             }
             Action::Mail { to, mail } => self.mails.push((to, mail)),
+            Action::Keep { as_buf, bulk } => {
+                assert!(as_buf.0 >= door::KEPT_BUFS);
+                let before = self.kept.insert(as_buf.0, bulk);
+                assert_eq!(before, None, "a name is used once at a time");
+            }
+            Action::Release { buf } if buf.0 >= door::KEPT_BUFS => {
+                assert!(self.kept.remove(&buf.0).is_some(), "a copy is released once");
+            }
             Action::Release { buf } => self.released.push(buf),
             Action::WakeAt { at } => self.wake_at = Some(at),
             Action::Admit { .. } => {}
@@ -308,11 +334,25 @@ impl Rig {
                 };
                 self.greet(conn, FrameKind::Welcome, &welcome.to_bytes());
             }
+            Head::Request(head) if self.answers_recovery && head.op == Op::Resume => {
+                let resumed = Resumed { committed: Transno(0), recovering: true };
+                self.reply_at_once(conn, head, &resumed.to_bytes());
+            }
+            Head::Request(head) if self.answers_recovery && head.op == Op::ReplayDone => {
+                self.reply_at_once(conn, head, &[]);
+            }
             Head::Request(head) => {
                 self.asked.push_back(Asked { conn, head, body: body.to_vec(), bulk });
             }
             other => panic!("a client does not send {other:?}"),
         }
+    }
+
+    fn reply_at_once(&mut self, conn: ConnId, head: Request, body: &[u8]) {
+        let reply = self.reply(&Asked { conn, head, body: Vec::new(), bulk: None });
+        let mut frame = Vec::new();
+        Head::Reply(reply).encode(&mut frame, None, |to| to.put(body));
+        self.happenings.push_back(Happening::Frame(conn, frame, None));
     }
 
     fn greet(&mut self, conn: ConnId, kind: FrameKind, body: &[u8]) {

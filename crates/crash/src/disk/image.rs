@@ -25,6 +25,7 @@ pub(crate) struct Image {
     seen: Vec<u8>,
     /// Since the last flush, in order.
     writes: Vec<(usize, Vec<u8>)>,
+    lying: bool,
     counts: Counts,
 }
 
@@ -50,7 +51,13 @@ impl Image {
     /// A disk of zeros.
     pub(crate) fn new(image_bytes: usize) -> Self {
         let zeros = || vec![0; image_bytes];
-        Self { durable: zeros(), seen: zeros(), writes: Vec::new(), counts: Counts::default() }
+        Self {
+            durable: zeros(),
+            seen: zeros(),
+            writes: Vec::new(),
+            lying: false,
+            counts: Counts::default(),
+        }
     }
 
     /// How large it is.
@@ -82,14 +89,23 @@ impl Image {
 
     /// Makes everything durable.
     pub(crate) fn flush(&mut self) {
+        self.counts.flush_count += 1;
+        if self.lying {
+            return;
+        }
         for (offset, bytes) in self.writes.drain(..) {
             self.durable[offset..offset + bytes.len()].copy_from_slice(&bytes);
         }
-        self.counts.flush_count += 1;
+    }
+
+    /// From here on flushes do nothing and say they did, until the power is cut.
+    pub(crate) fn lie(&mut self) {
+        self.lying = true;
     }
 
     /// Cuts the power: what is durable from here on is decided by dice.
     pub(crate) fn cut(&mut self, tear: Tear, dice: &mut Dice) {
+        self.lying = false;
         let writes = std::mem::take(&mut self.writes);
         self.counts.unflushed_count = writes.len() as u64;
         let surviving = match tear {

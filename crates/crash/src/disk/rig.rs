@@ -98,6 +98,11 @@ impl Rig {
         self.ask(if holding { "hold" } else { "release" }).map(drop)
     }
 
+    /// From here on flushes do nothing and say they did, until the next cut.
+    pub(crate) fn lie(&mut self) -> Result<()> {
+        self.ask("lie").map(drop)
+    }
+
     /// What happened so far.
     pub(crate) fn counts(&mut self) -> Result<Counts> {
         self.ask("counts")

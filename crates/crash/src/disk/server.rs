@@ -4,6 +4,7 @@
 //! cut SEED (drop|prefix|BYTES)  power off: decide what survives; everything fails from here on
 //! heal                          power on
 //! hold / release                flushes wait / go on
+//! lie                           flushes do nothing and say they did, until the next cut
 //! counts                        print them
 //! ```
 //! Each line is answered by one line on standard output. Invariant: one request at a time, so a
@@ -101,6 +102,7 @@ fn obey(line: &str, power: &mut Power) -> Result<String> {
         ["heal"] => power.on = true,
         ["hold"] => power.holding = true,
         ["release"] => power.release(),
+        ["lie"] => power.image.lie(),
         ["counts"] => {}
         _ => bail!("no such line: {line}"),
     }

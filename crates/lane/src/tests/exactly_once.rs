@@ -75,7 +75,9 @@ struct Run {
 impl Run {
     fn new(seed: u64) -> Self {
         let mut dice = Dice(seed ^ 0x5555);
-        let mut toy = Toy::started(seed, 1 + dice.below(3) as u16);
+        let mut toy = Toy::new(seed);
+        toy.limits.sync = true;
+        toy.start(1 + dice.below(3) as u16);
         toy.limits.object_count_max = 1 + dice.below(4);
         let mut maker = Peer::new(&mut toy, &Who::new(99));
         let log = maker.create(&mut toy, "log");
@@ -430,7 +432,7 @@ fn a_resend_gets_the_same_bytes() {
     };
     let first = ask(&mut toy, &peer);
     assert_eq!(first.head.flags, reply_flag::GATED);
-    assert_eq!(first.head.committed, first.head.transno);
+    assert!(first.head.committed >= first.head.transno);
     for conn_epoch in 2..5 {
         if conn_epoch == 4 {
             toy.crash();
@@ -442,7 +444,7 @@ fn a_resend_gets_the_same_bytes() {
         assert_eq!(again.body, first.body);
         assert_eq!((again.head.status, again.head.xid), (first.head.status, first.head.xid));
         assert_eq!(again.head.transno, first.head.transno);
-        assert_eq!(again.head.committed, first.head.transno);
+        assert!(again.head.committed >= first.head.transno);
     }
 }
 

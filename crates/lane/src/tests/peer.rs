@@ -104,6 +104,8 @@ pub(crate) struct Got {
     pub(crate) head: Reply,
     pub(crate) body: Vec<u8>,
     pub(crate) bulk: Vec<u8>,
+    /// The redo token that came along.
+    pub(crate) token: Vec<u8>,
 }
 
 impl Peer {
@@ -140,7 +142,8 @@ impl Peer {
     }
 
     pub(crate) fn replies(&self, toy: &mut Toy) -> Vec<Got> {
-        toy.take(self.conn).into_iter().map(got).collect()
+        let arrived = toy.take(self.conn).into_iter();
+        arrived.filter(|arrived| noted(arrived).is_none()).map(got).collect()
     }
 
     /// Asks a metadata shard, and waits.
@@ -204,5 +207,14 @@ pub(crate) fn request(head: &Request, body: &[u8], bulk: Option<&[u8]>) -> Vec<u
 pub(crate) fn got(arrived: Arrived) -> Got {
     let (head, body) = Head::decode(&arrived.frame).unwrap();
     let Head::Reply(head) = head else { panic!("{head:?} is no reply") };
-    Got { head, body: body.to_vec(), bulk: arrived.bulk }
+    let token = head.flags & wire::reply_flag::TOKEN != 0;
+    let (body, token) = if token { Head::split_token(body).unwrap() } else { (body, &[][..]) };
+    Got { head, body: body.to_vec(), bulk: arrived.bulk, token: token.to_vec() }
+}
+
+/// What a note says.
+pub(crate) fn noted(arrived: &Arrived) -> Option<Vec<wire::NoteRow>> {
+    let (head, body) = Head::decode(&arrived.frame).unwrap();
+    let note = (head == Head::Note).then(|| wire::Note::decode_all(body).unwrap());
+    note.map(|note| note.rows.iter().collect())
 }

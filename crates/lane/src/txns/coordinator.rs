@@ -3,13 +3,16 @@
 use super::letter::{Letter, Words};
 use super::{Awaited, Running, Step};
 use crate::Lane;
-use crate::commit::Held;
+use crate::commit::{Asking, Held};
 use crate::dispatch::Arrived;
+use crate::gate::Gate;
+use crate::marks::Mark;
 use crate::session::{Done, State, Target};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use disk::{Change, TxnId};
 use door::{Action, Point, Turn};
+use meta::Effect;
 use wire::{Bytes, HEAD_BYTES, List, Op, ShardId, Status, Timestamp, Transno, Wire as _, Writer};
 
 /// The longest pause before another try, as a power of two of milliseconds.
@@ -183,18 +186,25 @@ impl Lane {
         #[expect(clippy::expect_used, reason = "the part is of what was checked and locked")]
         let effect =
             self.metas[index].decide(&own, first, &mut changes).expect("a planned part is made");
-        let (held, request) = (running.held, (running.xid, running.op));
+        let (held, xid, op, client) = (running.held, running.xid, running.op, running.client);
         let body = running.reply.clone();
-        let done = Done { status: Status::Ok, transno: effect.transno, body };
-        self.record_asked(held, request, &done, effect.pre_versions, &changes);
+        let Effect { transno, pre_versions, orphan, .. } = effect;
+        let done = Done { status: Status::Ok, transno, body };
+        let (done_ref, signed) = (&done, false);
+        let asking =
+            Asking { held, xid, op, done: done_ref, pre_versions, changes: &changes, signed };
+        self.record_asked(&asking);
+        self.hold(held, Gate::ITSELF);
         self.changes = changes;
+        let Held { shard, session, slot } = held;
+        self.leave_marks(Mark { client, session, shard, slot, xid, transno }, op);
         self.commit.open.awaited.push(Awaited::Decided(txn));
-        let slot = self.slots.entry((held.shard, held.session)).or_default().slot(held.slot);
-        assert!(slot.xid == request.0, "a slot waits for its request");
+        let slot = self.slots.entry((shard, session)).or_default().slot(slot);
+        assert!(slot.xid == xid, "a slot waits for its request");
         if let State::Running(target) = slot.state {
-            slot.state = State::Held(target, done);
+            slot.state = State::Held(target, done, Vec::new());
         }
-        if let Some(inode) = effect.orphan {
+        if let Some(inode) = orphan {
             self.destroy_when_durable(inode);
         }
     }

@@ -36,6 +36,12 @@ pub(crate) struct Bench {
     /// How long the servers' lanes poll before they sleep [default: as `serve` does]
     #[arg(long, value_name = "US", value_parser = clap::value_parser!(u32).range(0..=1000))]
     pub(crate) spin_us: Option<u32>,
+    /// Their sharing mode [default: as `serve` does]
+    #[arg(long, value_name = "MODE", value_enum)]
+    pub(crate) share: Option<super::Share>,
+    /// They answer no change before it is on disk
+    #[arg(long)]
+    pub(crate) sync: bool,
     /// create: where the files go [default: both, one after the other]
     #[arg(long, value_enum)]
     pub(crate) dirs: Option<Dirs>,

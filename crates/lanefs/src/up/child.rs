@@ -87,6 +87,13 @@ fn server_command(plan: &Plan) -> Result<Command> {
     command.arg("--export").arg(format!("{EXPORT}=no-root-squash"));
     command.arg("--listen").arg(plan.address.to_string()).arg("--listen-on-stdin");
     command.arg("--spin-us").arg(plan.spin_us.to_string());
+    let promises = &plan.promises;
+    command.arg("--share").arg(promises.share.text());
+    command.arg("--recovery-soft-ms").arg(promises.recovery_soft_ms.to_string());
+    command.arg("--recovery-hard-ms").arg(promises.recovery_hard_ms.to_string());
+    if promises.sync {
+        command.arg("--sync");
+    }
     if let Some(lanes) = plan.lanes {
         command.arg("--lanes").arg(lanes.to_string());
     }

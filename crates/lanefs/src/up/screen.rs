@@ -9,6 +9,7 @@ use std::io::IsTerminal as _;
 use std::path::Path;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
+use wire::{GateCounts, RecoveryCounts};
 
 /// What the server did within a second.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -250,5 +251,37 @@ fn sum(lanes: &[Stats]) -> Stats {
         send_count: sum(|lane| lane.send_count),
         spin_count: sum(|lane| lane.spin_count),
         spin_hit_count: sum(|lane| lane.spin_hit_count),
+        gates: gates(lanes),
+        recovery: recovery(lanes),
+    }
+}
+
+fn gates(lanes: &[Stats]) -> GateCounts {
+    let sum = |field: fn(&GateCounts) -> u64| lanes.iter().map(|lane| field(&lane.gates)).sum();
+    GateCounts {
+        held_own_count: sum(|gates| gates.held_own_count),
+        held_foreign_count: sum(|gates| gates.held_foreign_count),
+        held_strict_count: sum(|gates| gates.held_strict_count),
+        held_self_count: sum(|gates| gates.held_self_count),
+        released_count: sum(|gates| gates.released_count),
+        token_count: sum(|gates| gates.token_count),
+        note_count: sum(|gates| gates.note_count),
+    }
+}
+
+/// Lanes recover side by side, so together they take as long as the slowest.
+fn recovery(lanes: &[Stats]) -> RecoveryCounts {
+    let each = || lanes.iter().map(|lane| lane.recovery);
+    let sum = |field: fn(&RecoveryCounts) -> u64| each().map(|lane| field(&lane)).sum();
+    RecoveryCounts {
+        known_count: sum(|lane| lane.known_count),
+        back_count: sum(|lane| lane.back_count),
+        evicted_count: sum(|lane| lane.evicted_count),
+        replayed_count: sum(|lane| lane.replayed_count),
+        already_count: sum(|lane| lane.already_count),
+        unfit_count: sum(|lane| lane.unfit_count),
+        forged_count: sum(|lane| lane.forged_count),
+        went_back_count: sum(|lane| lane.went_back_count),
+        recovery_ms: each().map(|lane| lane.recovery_ms).max().unwrap_or(0),
     }
 }

@@ -1,0 +1,108 @@
+//! Redo tokens: the record of a change that is not durable yet, signed, for its client to keep and to
+//! bring back if the server loses it (PROTOCOL.md §3).
+//!
+//! ```text
+//! token = 16 bytes MAC | record, with an empty reply
+//! MAC   = first 16 bytes of HMAC-SHA256(redo key, "lanefs redo 1" | fs | record | reply message)
+//! ```
+//! The record begins with its length, so nothing can be shifted between the parts.
+
+use alloc::vec::Vec;
+use core::fmt;
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use sha2::Sha256;
+use wire::FsUuid;
+
+/// Bytes of the MAC in front of a token.
+const MAC_BYTES: usize = 16;
+
+/// What tokens are signed with. Never printed, never told to anybody.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RedoKey([u8; 32]);
+
+impl fmt::Debug for RedoKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RedoKey(..)")
+    }
+}
+
+impl RedoKey {
+    /// A key of 32 random bytes, made with the store.
+    #[must_use]
+    pub const fn new(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+}
+
+/// Signs and checks; the key and what stands in front of every record are taken in beforehand.
+#[derive(Clone)]
+pub(crate) struct Seal(Hmac<Sha256>);
+
+impl fmt::Debug for Seal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Seal(..)")
+    }
+}
+
+impl Seal {
+    pub(crate) fn new(key: &RedoKey, fs: FsUuid) -> Self {
+        #[expect(clippy::expect_used, reason = "HMAC accepts keys of any length")]
+        let mut mac = Hmac::<Sha256>::new_from_slice(&key.0).expect("any key length fits");
+        mac.update(b"lanefs redo 1");
+        mac.update(&fs.0);
+        Self(mac)
+    }
+
+    /// Makes a token of the record that `encode` appends.
+    pub(crate) fn token(
+        &self,
+        token: &mut Vec<u8>,
+        reply: &[u8],
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) {
+        token.clear();
+        token.resize(MAC_BYTES, 0);
+        encode(token);
+        let mut mac = self.0.clone();
+        mac.update(&token[MAC_BYTES..]);
+        mac.update(reply);
+        let signed = mac.finalize().into_bytes();
+        token[..MAC_BYTES].copy_from_slice(&signed[..MAC_BYTES]);
+    }
+
+    /// The record in a token of ours for this reply. Takes the same time however wrong it is.
+    pub(crate) fn open<'a>(&self, token: &'a [u8], reply: &[u8]) -> Option<&'a [u8]> {
+        let (signed, record) = token.split_at_checked(MAC_BYTES)?;
+        let mut mac = self.0.clone();
+        mac.update(record);
+        mac.update(reply);
+        mac.verify_truncated_left(signed).ok().map(|()| record)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{RedoKey, Seal};
+    use alloc::vec::Vec;
+    use wire::FsUuid;
+
+    #[test]
+    fn only_what_was_signed_opens() {
+        let seal = Seal::new(&RedoKey::new([1; 32]), FsUuid([2; 16]));
+        let mut token = Vec::new();
+        seal.token(&mut token, b"reply", |out| out.extend_from_slice(b"record"));
+        assert_eq!(seal.open(&token, b"reply"), Some(&b"record"[..]));
+        assert_eq!(seal.open(&token, b"another"), None);
+        assert_eq!(seal.open(&token[..10], b"reply"), None);
+        for index in 0..token.len() {
+            let mut changed = token.clone();
+            changed[index] ^= 1;
+            assert_eq!(seal.open(&changed, b"reply"), None, "byte {index}");
+        }
+        let others = [
+            Seal::new(&RedoKey::new([3; 32]), FsUuid([2; 16])),
+            Seal::new(&RedoKey::new([1; 32]), FsUuid([3; 16])),
+        ];
+        assert!(others.iter().all(|other| other.open(&token, b"reply").is_none()));
+    }
+}
