@@ -128,6 +128,13 @@ impl Txns {
         self.parts.is_empty() && self.post.is_empty() && !decided
     }
 
+    /// Nothing is left at all.
+    #[cfg(test)]
+    pub(crate) fn is_at_rest(&self) -> bool {
+        let waits = self.parked.is_empty() && self.due.is_empty() && self.pauses.is_empty();
+        self.is_idle() && self.running.is_empty() && self.decided.is_empty() && waits
+    }
+
     /// Bytes of log that were promised to those who prepared or are about to.
     pub(crate) fn promised_bytes(&self) -> u64 {
         const PART_BYTES: u64 = 4096;

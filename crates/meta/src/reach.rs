@@ -79,7 +79,11 @@ impl Txn<'_> {
         if self.across.is_some() {
             return self.want(Want::Topology);
         }
-        self.crosses |= self.entry(parent) != self.entry(new_parent);
+        // Into what is none or was removed nothing moves.
+        let stays = |dir| self.dir_row(dir).is_ok_and(|row| row.nlink > 0);
+        if stays(parent) && stays(new_parent) {
+            self.crosses |= self.entry(parent) != self.entry(new_parent);
+        }
     }
 
     /// The uppermost directory from `dir` upwards that is here.

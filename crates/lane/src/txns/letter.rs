@@ -90,11 +90,9 @@ impl<'a> Wire<'a> for Letter<'a> {
         let (txn, shard) = (from.read()?, from.read()?);
         let words = match kind {
             0 => Words::Look { frees: from.read()?, wants: from.read()? },
-            1 => Words::Seen {
-                status: from.read()?,
-                told: from.read()?,
-                inode_count: from.read()?,
-            },
+            1 => {
+                Words::Seen { status: from.read()?, told: from.read()?, inode_count: from.read()? }
+            }
             2 => Words::Prepare { part: from.read()? },
             3 => Words::Prepared { status: from.read()? },
             4 => Words::Commit,
