@@ -25,7 +25,7 @@ fn open(dir: &Path, start_offset: u64, faults: &Faults) -> (Ring, Diary) {
         .open(dir.join("log"))
         .unwrap()
         .into();
-    config.log = Some(LogFile { file, start_offset, reserve_bytes: RESERVE_BYTES });
+    config.log = Some(LogFile { file, start_offset, reserve_bytes: RESERVE_BYTES, feed: None });
     config.store = Some(File::open(dir).unwrap().into());
     config.checksum_reads = true;
     config.limits.open_object_count_max = 4;
@@ -372,7 +372,7 @@ fn the_kernels_threads_stay_on_the_cores_they_were_given() {
     let dir = Dir::new("workers");
     let mut config = Config::new(LaneId(0));
     let file = File::create(dir.0.join("log")).unwrap().into();
-    config.log = Some(LogFile { file, start_offset: 0, reserve_bytes: RESERVE_BYTES });
+    config.log = Some(LogFile { file, start_offset: 0, reserve_bytes: RESERVE_BYTES, feed: None });
     config.worker_cores = vec![core];
     let (mut ring, mut diary) = (Ring::new(config).unwrap(), Diary::default());
     // A durable write is never done on the lane's own thread.

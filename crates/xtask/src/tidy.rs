@@ -17,7 +17,7 @@ pub(crate) const BRAINS: [&str; 8] =
     ["wire", "disk", "door", "meta", "data", "lane", "client", "fuse"];
 
 /// Who may name whom, by folder; DESIGN.md §2 gives the reasons.
-const EDGES: [(&str, &[&str]); 15] = [
+const EDGES: [(&str, &[&str]); 16] = [
     ("wire", &[]),
     ("disk", &["wire"]),
     ("door", &["wire"]),
@@ -27,7 +27,8 @@ const EDGES: [(&str, &[&str]); 15] = [
     ("client", &["wire", "door"]),
     ("fuse", &["wire", "door", "client"]),
     ("ring", &["wire", "door"]),
-    ("store", &["wire", "disk", "door"]),
+    ("bind-lmdb", &[]),
+    ("store", &["wire", "disk", "door", "ring", "bind-lmdb"]),
     ("sim", &["wire", "disk", "door", "meta", "lane", "client"]),
     ("library", &["wire", "door", "client", "ring"]),
     ("bench", &["wire", "disk", "door", "lane", "ring", "library"]),
