@@ -111,7 +111,7 @@ pub(crate) struct Plan {
 }
 
 /// Servers do not take replays yet, so nothing may be answered before it is durable.
-const SYNC_ONLY: bool = true;
+const SYNC_ONLY: bool = false;
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;

@@ -103,7 +103,6 @@ impl World {
         let plan = Plan::roll(&mut dice, planted);
         let secret = Secret::new(dice.bytes());
         Self {
-            plan,
             trace: Trace::new(),
             now_ns: 1_000_000_000,
             wall_skew_ns: 1_700_000_000_000_000_000,
@@ -115,7 +114,7 @@ impl World {
             mounts: Vec::new(),
             conns: BTreeMap::new(),
             conn_count: 0,
-            tap: Tap::default(),
+            tap: Tap::new(plan.sync),
             asked: Vec::new(),
             deeds: BTreeMap::new(),
             write_count: 0,
@@ -131,6 +130,7 @@ impl World {
             audit: Audit::default(),
             broken: None,
             log: None,
+            plan,
             dice,
         }
     }
