@@ -19,6 +19,7 @@ extern crate alloc;
 
 mod directory;
 mod dispatch;
+mod fits;
 mod handles;
 mod hash;
 mod inodes;
