@@ -48,7 +48,8 @@ pub(crate) fn generator(
     pace: Pace,
 ) -> Result<Generator<Wired>> {
     let log = File::create(home.path().join("wired-log")).context("cannot make a log")?;
-    let log = LogFile { file: log.into(), start_offset: 0, reserve_bytes: LogFile::RESERVE_BYTES };
+    let reserve_bytes = LogFile::RESERVE_BYTES;
+    let log = LogFile { file: log.into(), start_offset: 0, reserve_bytes, feed: None };
     let mut config = ring::Config::new(LaneId(0));
     config.log = Some(log);
     let ring = Ring::new(config).context("cannot set up a ring")?;
@@ -183,7 +184,9 @@ impl Wired {
         let said = self.pace.take_appends(said);
         self.pace.end_turn();
         self.sort_lane(turn, said);
-        if !self.to_load.is_empty() || !self.to_lane.is_empty() || self.pace.is_due() {
+        let silent = self.to_load.is_empty() && self.to_lane.is_empty();
+        self.pace.set_stalled(silent);
+        if !silent || self.pace.is_due() {
             turn.act(Action::WakeAt { at: turn.now.mono });
         }
     }
@@ -203,7 +206,9 @@ impl Driven for Wired {
 
 impl Brain for Wired {
     fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
-        if event != Event::Tick {
+        // A log that is not written to never fills.
+        let room = matches!(event, Event::LogRoom(_)) && !matches!(self.pace, Pace::Disk);
+        if event != Event::Tick && !room {
             self.tell_lane(turn, event);
         }
     }
