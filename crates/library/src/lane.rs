@@ -198,7 +198,7 @@ impl ClientLane {
         let synced = self.ask("sync", root, &Call::SyncAll).map(drop);
         if matches!(synced, Ok(()) | Err(Error::Op { .. })) {
             // Without it the server remembers us for a while, which harms nobody.
-            let _ = self.ask("goodbye", root, &Call::Goodbye);
+            drop(self.ask("goodbye", root, &Call::Goodbye));
         }
         closed.and(synced)
     }
@@ -274,6 +274,7 @@ fn client_config(options: &ConnectOptions) -> io::Result<client::Config> {
         calls_max: CALL_COUNT_MAX,
         handles_max: HANDLE_COUNT_MAX,
         replay_bytes_max: client::REPLAY_BYTES_MAX,
+        rules: client::Rules::default(),
     })
 }
 

@@ -512,7 +512,7 @@ impl Drop for Volume {
     fn drop(&mut self) {
         if self.lane.is_connected() {
             // There is nobody left to be told; who wants to know says `leave`.
-            let _ = self.lane.leave();
+            drop(self.lane.leave());
         }
     }
 }
