@@ -44,8 +44,7 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
 
 fn measure(home: &Home, progress: &Progress, case: &Case) -> Result<Row> {
     let outstanding_max = u64::from(case.shape.0) * u64::from(case.shape.1);
-    let wanted = if case.waits { outstanding_max } else { u64::MAX };
-    let pace = Pace::ops(case.ops_per_commit, wanted)?;
+    let pace = Pace::ops(case.ops_per_commit)?;
     let inode = InodeNo::ROOT;
     let work = if case.waits { Work::Chmod { inode } } else { create(&[inode]) };
     let mut generator = wired::generator(home, case.shape, work, pace)?;

@@ -20,8 +20,8 @@ pub(crate) struct Slow {
     ops_per_commit: u64,
     /// A batch on its way, and the operations asked since it left.
     flying: Option<(Ticket, u64)>,
-    /// Operations that wait for nothing but a commit would wait for ever.
-    outstanding_max: u64,
+    /// Every operation under way waits for a commit.
+    stalled: bool,
     began: Instant,
     committing: bool,
     turns: Turns,
@@ -37,16 +37,16 @@ pub(crate) struct Turns {
 }
 
 impl Pace {
-    /// Commits after so many operations, or when `outstanding_max` of them wait for one.
+    /// Commits after so many operations, or when all that are under way wait for one.
     ///
     /// # Errors
     /// When there is no memory for counting.
-    pub(crate) fn ops(ops_per_commit: u64, outstanding_max: u64) -> Result<Self> {
+    pub(crate) fn ops(ops_per_commit: u64) -> Result<Self> {
         let turns = Turns { all: latencies()?, commits: latencies()? };
         Ok(Self::Ops(Slow {
             ops_per_commit,
             flying: None,
-            outstanding_max,
+            stalled: false,
             began: Instant::now(),
             committing: false,
             turns,
@@ -77,6 +77,13 @@ impl Pace {
         }
     }
 
+    /// Nothing is on its way between load and lane, or something is.
+    pub(crate) const fn set_stalled(&mut self, stalled: bool) {
+        if let Self::Ops(slow) = self {
+            slow.stalled = stalled;
+        }
+    }
+
     /// The load asked for an operation.
     pub(crate) const fn asked(&mut self) {
         if let Self::Ops(Slow { flying: Some((_, asked_count)), .. }) = self {
@@ -88,9 +95,9 @@ impl Pace {
     pub(crate) fn is_due(&self) -> bool {
         match self {
             Self::Disk => false,
-            Self::Ops(slow) => slow.flying.is_some_and(|(_, asked_count)| {
-                asked_count >= slow.ops_per_commit.min(slow.outstanding_max)
-            }),
+            Self::Ops(slow) => slow
+                .flying
+                .is_some_and(|(_, asked_count)| slow.stalled || asked_count >= slow.ops_per_commit),
         }
     }
 

@@ -113,7 +113,7 @@ impl LaneUsage {
             change_count: stats.change_count,
             batch_count: stats.batch_count,
             held_count: stats.held_count,
-            touched_count: stats.held_count,
+            touched_count: stats.gates.released_count,
             turn_count: stats.turn_count,
             syscall_count: stats.syscall_count,
             clock_read_count: stats.clock_read_count,

@@ -184,7 +184,9 @@ impl Wired {
         let said = self.pace.take_appends(said);
         self.pace.end_turn();
         self.sort_lane(turn, said);
-        if !self.to_load.is_empty() || !self.to_lane.is_empty() || self.pace.is_due() {
+        let silent = self.to_load.is_empty() && self.to_lane.is_empty();
+        self.pace.set_stalled(silent);
+        if !silent || self.pace.is_due() {
             turn.act(Action::WakeAt { at: turn.now.mono });
         }
     }
@@ -204,7 +206,9 @@ impl Driven for Wired {
 
 impl Brain for Wired {
     fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
-        if event != Event::Tick {
+        // A log that is not written to never fills.
+        let room = matches!(event, Event::LogRoom(_)) && !matches!(self.pace, Pace::Disk);
+        if event != Event::Tick && !room {
             self.tell_lane(turn, event);
         }
     }

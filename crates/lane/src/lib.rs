@@ -30,22 +30,26 @@ mod conn;
 mod contents;
 mod destroy;
 mod dispatch;
+mod evict;
 mod gate;
 mod greeting;
 mod lane;
 mod marks;
 mod notes;
 mod outbox;
+mod recovery;
+mod replay;
 mod restore;
 mod room;
 mod rules;
 mod session;
 mod stats;
 mod token;
+mod txns;
 
 pub use config::{Config, Export, Limits, Share};
 pub use lane::Lane;
-pub use restore::{Loading, Restore, Restored};
+pub use restore::{Loading, Replied, Restore, Restored};
 pub use rules::Rules;
 pub use token::RedoKey;
 

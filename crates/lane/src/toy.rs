@@ -5,7 +5,7 @@
 //! buffer released twice or never, two appends at a time. What peers get lies in their inboxes.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, clippy::wildcard_enum_match_arm)]
 
-use crate::{Config, Export, Lane, Limits, RedoKey, Restore, Rules};
+use crate::{Config, Export, Lane, Limits, RedoKey, Restore, Rules, Share};
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 use alloc::vec;
@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 use disk::{LogHead, LogReader, Made};
 use door::{
     Action, Arena, Brain, BufId, Bulk, ConnId, Errno, Event, LogRoom, Mail, Mono, Now, Object,
-    Ticket, Turn,
+    Point, Ticket, Turn,
 };
 use flights::{File, Flight, write};
 pub(crate) use flights::{Kind, USAGE};
@@ -52,6 +52,7 @@ enum Coming {
     Frame { conn: ConnId, frame: Vec<u8>, bulk: Option<Vec<u8>> },
     Adopted { conn: ConnId, hello: Vec<u8> },
     Read { ticket: Ticket, bytes: Vec<u8> },
+    Letter { from: LaneId, body: Vec<u8> },
     Plain(Event),
 }
 
@@ -102,6 +103,17 @@ pub(crate) struct Toy {
     pub(crate) handed_over_count: usize,
     /// Times that a lane asked to be woken.
     pub(crate) wake_count: usize,
+    /// How often each place in the protocol was passed.
+    pub(crate) points: BTreeMap<Point, u64>,
+    /// The server dies when it passes this place for so many times.
+    pub(crate) dies_at: Option<(Point, u64)>,
+    /// The weakest sharing mode since a recovery was completed.
+    pub(crate) share_before: Option<Share>,
+    /// An append ends this many times more slowly than everything else.
+    pub(crate) log_slowness: usize,
+    /// Which rules hold.
+    pub(crate) rules: Rules,
+    recovered_count: u16,
     places: Vec<Place>,
     peers: BTreeMap<ConnId, Peer>,
     conn_count: u64,
@@ -129,6 +141,12 @@ impl Toy {
             room_bytes: u64::MAX,
             handed_over_count: 0,
             wake_count: 0,
+            points: BTreeMap::new(),
+            dies_at: None,
+            share_before: None,
+            log_slowness: 0,
+            rules: Rules::default(),
+            recovered_count: 0,
             places: Vec::new(),
             peers: BTreeMap::new(),
             conn_count: 0,
@@ -149,6 +167,10 @@ impl Toy {
         self.boot_id += 1;
         self.map.lane_count = lane_count;
         self.halted = false;
+        self.recovered_count = 0;
+        let share = self.limits.share;
+        let share_before = self.share_before.map_or(share, |before| before.min(share));
+        self.share_before = Some(share_before);
         let mut restore = Restore::new(self.map, MADE);
         for log in &mut self.logs {
             let (_, mut reader) = LogReader::new(log).unwrap();
@@ -175,8 +197,8 @@ impl Toy {
                 seed,
                 limits: self.limits,
                 redo_key: RedoKey::new([4; 32]),
-                share_before: self.limits.share,
-                rules: Rules::default(),
+                share_before,
+                rules: self.rules,
             };
             let head =
                 LogHead { fs: FS, boot_id: self.boot_id, lane: lane_id, lane_count, segment_no: 1 };
@@ -297,6 +319,10 @@ impl Toy {
         self.places[index].coming.push(Coming::Plain(event));
     }
 
+    pub(crate) fn is_down(&self) -> bool {
+        self.places.is_empty()
+    }
+
     pub(crate) fn is_stopped(&self) -> bool {
         self.places.iter().all(|place| place.stopped)
     }
@@ -390,6 +416,7 @@ impl Toy {
                     }
                     Event::Frame { conn, frame: arena.put(&frame), bulk: bulk.map(&mut buffer) }
                 }
+                Coming::Letter { from, body } => Event::Letter { from, body: arena.put(&body) },
                 Coming::Read { ticket, bytes } => {
                     let bulk = (!bytes.is_empty()).then(|| buffer(bytes));
                     Event::ObjectRead { ticket, result: Ok(bulk) }
@@ -400,7 +427,24 @@ impl Toy {
         events.into_iter().for_each(|event| lane.apply(&mut turn, event));
         lane.settle(&mut turn);
         for action in actions {
+            if let Action::Point(point) = action
+                && self.passes(point)
+            {
+                return self.crash();
+            }
             self.perform(index, action);
+        }
+    }
+
+    /// Whether the server dies at this place.
+    fn passes(&mut self, point: Point) -> bool {
+        *self.points.entry(point).or_default() += 1;
+        match &mut self.dies_at {
+            Some((place, count)) if *place == point => {
+                *count -= 1;
+                *count == 0
+            }
+            Some(_) | None => false,
         }
     }
 
@@ -428,6 +472,18 @@ impl Toy {
                 self.places[usize::from(lane.0)].coming.push(Coming::Adopted { conn, hello });
             }
             Action::Mail { to, mail } => self.mail(index, to, mail),
+            Action::Letter { to, body } => {
+                assert!(body.bytes_count() <= door::LETTER_BYTES_MAX);
+                let (from, body) = (LaneId(index as u16), place.arena.get(body).to_vec());
+                self.places[usize::from(to.0)].coming.push(Coming::Letter { from, body });
+            }
+            Action::Recovered => {
+                self.recovered_count += 1;
+                if self.recovered_count == self.map.lane_count {
+                    self.share_before = Some(self.limits.share);
+                }
+            }
+            Action::Point(_) => {}
             Action::Release { buf } => {
                 assert!(place.bufs.remove(&buf.0).is_some(), "a buffer is released once");
             }
