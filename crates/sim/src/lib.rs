@@ -22,6 +22,7 @@
 mod audit;
 mod bytes;
 mod clients;
+mod cold;
 mod desk;
 mod dice;
 mod disk;

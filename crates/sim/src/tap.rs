@@ -108,15 +108,11 @@ impl Tap {
 
     /// A batch is on the medium.
     pub(crate) fn on_durable(&mut self, batch: &[u8]) {
-        let mut found = Vec::new();
-        each_record(batch, |record| {
+        for record in records(batch) {
             if let Origin::Session { session, xid, op, status, reply, .. } = record.origin {
                 let kept = Kept { session, xid, op, status, reply: reply.to_vec(), tag: None };
-                found.push((record.shard, record.transno, kept));
+                self.keep(record.shard, record.transno, kept);
             }
-        });
-        for (shard, transno, kept) in found {
-            self.keep(shard, transno, kept);
         }
     }
 
@@ -142,12 +138,12 @@ impl Tap {
 
     /// A batch that was called durable is gone: a lying disk.
     pub(crate) fn on_lost(&mut self, batch: &[u8]) {
-        each_record(batch, |record| {
+        for record in records(batch) {
             if let Origin::Session { session, xid, .. } = record.origin {
                 self.by_request.remove(&(session, record.shard, xid));
             }
             self.kept.remove(&(record.shard, record.transno));
-        });
+        }
     }
 
     /// When a durable transaction's request was first sent.
@@ -167,14 +163,17 @@ impl Tap {
     }
 }
 
-fn each_record(batch: &[u8], mut to: impl FnMut(&Record<'_>)) {
-    let Some(head) = BatchHead::decode(batch) else { return };
+/// The records of a batch.
+pub(crate) fn records(batch: &[u8]) -> Vec<Record<'_>> {
+    let mut records = Vec::new();
+    let Some(head) = BatchHead::decode(batch) else { return records };
     let mut rest = batch.get(BATCH_HEAD_BYTES..).unwrap_or_default();
     for _ in 0..head.record_count {
-        let Ok((record, left)) = Record::decode(rest) else { return };
-        to(&record);
+        let Ok((record, left)) = Record::decode(rest) else { break };
+        records.push(record);
         rest = left;
     }
+    records
 }
 
 /// The call that a request belongs to: it stands in the caller's groups, and the caller first in
