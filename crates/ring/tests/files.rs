@@ -146,6 +146,17 @@ fn a_full_disk_shrinks_the_room_and_a_failed_write_breaks_the_log() {
 }
 
 #[test]
+fn a_frozen_batch_is_called_durable_and_is_not_there() {
+    let dir = Dir::new("log-frozen");
+    let faults = Faults::default();
+    let (mut ring, mut diary) = open(&dir.0, 0, &faults);
+    faults.lock().unwrap().push((FaultPoint::LogFreeze, Errno(5)));
+    append(&mut ring, &mut diary, b"lost").unwrap();
+    append(&mut ring, &mut diary, b"kept").unwrap();
+    assert_eq!(fs::read(dir.0.join("log")).unwrap()[..8], *b"\0\0\0\0kept");
+}
+
+#[test]
 fn space_that_comes_back_is_found_though_nothing_is_appended() {
     let dir = Dir::new("log-full");
     let faults = Faults::default();

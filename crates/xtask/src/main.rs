@@ -6,6 +6,7 @@
 mod bench_seam;
 mod bench_statx;
 mod ci;
+mod crash;
 mod needs;
 mod run;
 mod sim;
@@ -37,6 +38,8 @@ enum Chore {
     },
     /// Simulate: the brains in a world made of dice, many seeds or one
     Sim(sim::Args),
+    /// Crash the real binary: kills, power cuts, a network that loses; needs root, FUSE, loop devices
+    Crash(crash::Crash),
     /// Measure
     #[command(subcommand)]
     Bench(Bench),
@@ -67,6 +70,7 @@ fn run(chore: &Chore) -> Result<()> {
         Chore::Tidy => tidy::run_alone(),
         Chore::E2e { filter } => ci::e2e(filter.as_deref()),
         Chore::Sim(args) => sim::run_seeds(args),
+        Chore::Crash(args) => crash::run_alone(args),
         Chore::Bench(Bench::Seam) => bench_seam::run_measurement(),
         Chore::Bench(Bench::Statx) => bench_statx::run_measurement(),
     }
