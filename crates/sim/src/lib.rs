@@ -30,6 +30,7 @@ mod mishaps;
 mod model;
 mod net;
 mod number;
+mod order;
 mod plan;
 mod promise;
 mod run;

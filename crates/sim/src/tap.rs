@@ -3,7 +3,7 @@
 
 use crate::number::wide;
 use crate::work::Tag;
-use disk::{BATCH_HEAD_BYTES, BatchHead, Origin, Record};
+use disk::{BATCH_HEAD_BYTES, BatchHead, Change, Changes, Origin, Record, TxnId};
 use std::collections::BTreeMap;
 use wire::{
     Caller, Groups, Head, Op, Reader, Reply, Request, SessionId, ShardId, Status, Transno, Wire,
@@ -39,6 +39,10 @@ pub(crate) struct Tap {
     /// Durable, by shard and transaction.
     pub(crate) kept: BTreeMap<(ShardId, Transno), Kept>,
     by_request: BTreeMap<RequestKey, Transno>,
+    /// Changes over several shards: where each was decided, with how many parts elsewhere.
+    pub(crate) decided: BTreeMap<(ShardId, Transno), (TxnId, u32)>,
+    /// Their parts, by the shard and transaction that made them.
+    pub(crate) parts: BTreeMap<(ShardId, Transno), TxnId>,
     /// Who was ever told a transaction number.
     told: BTreeMap<(ShardId, Transno), (SessionId, Xid)>,
     /// What a session has received.
@@ -109,9 +113,27 @@ impl Tap {
     /// A batch is on the medium.
     pub(crate) fn on_durable(&mut self, batch: &[u8]) {
         for record in records(batch) {
+            self.keep_parts(&record);
             if let Origin::Session { session, xid, op, status, reply, .. } = record.origin {
                 let kept = Kept { session, xid, op, status, reply: reply.to_vec(), tag: None };
                 self.keep(record.shard, record.transno, kept);
+            }
+        }
+    }
+
+    /// What a record says of changes over several shards.
+    fn keep_parts(&mut self, record: &Record<'_>) {
+        let at = (record.shard, record.transno);
+        for change in Changes::new(record.changes) {
+            match change {
+                Ok(Change::Decided { txn, shards }) => {
+                    self.decided.insert(at, (txn, shards.count()));
+                }
+                Ok(Change::Done { txn }) => {
+                    self.parts.insert(at, txn);
+                }
+                Ok(_) => {}
+                Err(fault) => self.breaks(format!("a record makes no sense: {fault:?}")),
             }
         }
     }
@@ -143,6 +165,8 @@ impl Tap {
                 self.by_request.remove(&(session, record.shard, xid));
             }
             self.kept.remove(&(record.shard, record.transno));
+            self.decided.remove(&(record.shard, record.transno));
+            self.parts.remove(&(record.shard, record.transno));
         }
     }
 
