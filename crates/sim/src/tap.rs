@@ -100,12 +100,13 @@ impl Tap {
     /// A client takes a frame in.
     pub(crate) fn on_reply(&mut self, frame: &[u8], now_ns: u64) {
         let Ok((Head::Reply(reply), _)) = Head::decode(frame) else { return };
-        let Reply { session, shard, xid, transno, .. } = reply;
+        let Reply { session, shard, xid, transno, op, .. } = reply;
         if transno.0 > 0 {
             self.received.entry((session, shard)).or_default().push(transno);
         }
         let tag = self.requests.get(&(session, shard, xid)).and_then(|request| request.tag);
-        if let Some(tag) = tag {
+        // An open that follows a create changes no names.
+        if let Some(tag) = tag.filter(|_| op != Op::Open) {
             self.answers.entry(tag).or_default().push((shard, transno, now_ns));
         }
     }
