@@ -426,7 +426,7 @@ impl Client {
 
     fn begin_unasked(&mut self, plan: Plan, ask: Ask) {
         let mut body = self.spare_bodies.pop().unwrap_or_default();
-        ask.encode(&mut Writer::new(&mut body));
+        ask.encode(&[], &mut Writer::new(&mut body));
         let target = Target::Inode(ask.inode());
         let begun = Begun { plan, op: ask.op(), target, bulk: None, sync: false };
         self.begin_job(None, begun, body);
@@ -439,11 +439,12 @@ impl Client {
     }
 
     pub(crate) fn begin_gather(&mut self, id: CallId, plan: Plan) -> usize {
-        self.jobs.insert(Job { call: Some(id), plan, exchange_id: usize::MAX })
+        self.jobs.insert(Job { call: Some(id), plan, exchange_id: usize::MAX, first: None })
     }
 
     fn begin_job(&mut self, call: Option<CallId>, begun: Begun, body: Vec<u8>) {
-        let job_id = self.jobs.insert(Job { call, plan: begun.plan, exchange_id: usize::MAX });
+        let job_id =
+            self.jobs.insert(Job { call, plan: begun.plan, exchange_id: usize::MAX, first: None });
         self.submit(job_id, begun, body);
     }
 
@@ -480,6 +481,7 @@ impl Client {
             | Plan::Entry
             | Plan::Sizing(_)
             | Plan::Create(_)
+            | Plan::Elsewhere(_)
             | Plan::Open(_)
             | Plan::Close(_)
             | Plan::Resize(_)

@@ -65,6 +65,17 @@ pub(crate) struct Job {
     pub(crate) plan: Plan,
     /// The request it waits for.
     pub(crate) exchange_id: usize,
+    /// The body of its first request, while another shard is asked for the rest.
+    pub(crate) first: Option<First>,
+}
+
+/// A request that may have to be made once more.
+#[derive(Debug)]
+pub(crate) struct First {
+    pub(crate) op: Op,
+    pub(crate) target: Target,
+    pub(crate) body: Vec<u8>,
+    pub(crate) again_count: u8,
 }
 
 /// A call's outcome on its way to the face.

@@ -22,6 +22,7 @@ extern crate alloc;
 
 mod call;
 mod client;
+mod elsewhere;
 mod evict;
 mod exchange;
 mod greet;

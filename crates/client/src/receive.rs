@@ -1,7 +1,8 @@
 //! From a frame to what it means: whose reply it is, what that frees, and what its plan wants next.
 
 use crate::client::Client;
-use crate::exchange::{Exchange, Place};
+use crate::elsewhere::elsewhere;
+use crate::exchange::{Exchange, First, Place};
 use crate::link::Link;
 use crate::plan::begin::{Begun, Target};
 use crate::plan::{Body, Got, Next};
@@ -251,17 +252,26 @@ impl Client {
             self.kept.release(kept);
         }
         let Some(job) = self.jobs.get_mut(job_id) else { return };
-        let mut body = exchange.body;
+        let (op, target, mut body) = (exchange.op, exchange.target, exchange.body);
+        if let Some(found) = elsewhere(&got) {
+            let again_count = job.first.take().map_or(0, |first| first.again_count + 1);
+            job.first = Some(First { op, target, body, again_count });
+            return self.go_elsewhere(job_id, found);
+        }
         match job.plan.next(got, &mut self.handles) {
             Next::Ask(plan, ask) => {
                 body.clear();
-                ask.encode(&mut Writer::new(&mut body));
+                ask.encode(&[], &mut Writer::new(&mut body));
                 let target = Target::Inode(ask.inode());
                 self.submit(
                     job_id,
                     Begun { plan, op: ask.op(), target, bulk: None, sync: false },
                     body,
                 );
+            }
+            Next::Again => {
+                self.spare(body);
+                self.ask_again(job_id);
             }
             Next::Done(result) => {
                 self.spare(body);

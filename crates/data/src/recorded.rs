@@ -55,7 +55,12 @@ impl Recorded {
                 | Change::Symlink { .. }
                 | Change::Xattr { .. }
                 | Change::XattrGone { .. }
-                | Change::InodeGone { .. } => {
+                | Change::InodeGone { .. }
+                | Change::Prepared { .. }
+                | Change::Decided { .. }
+                | Change::Done { .. }
+                | Change::Aborted { .. }
+                | Change::Forgotten { .. } => {
                     return Err(Fault::new("a metadata change at a data shard", 0));
                 }
             }

@@ -28,6 +28,7 @@ mod record;
 pub mod rows;
 mod share;
 mod superblock;
+mod txn;
 
 pub use batch::{BATCH_HEAD_BYTES, Batch, BatchHead};
 pub use change::{Change, Changes};
@@ -38,6 +39,7 @@ pub use reader::{LogReader, Records, SealedBatch};
 pub use record::{Origin, PreVersions, REPLY_BYTES_MAX, Record, SessionRow};
 pub use share::Share;
 pub use superblock::{Made, SUPERBLOCK_BYTES, Superblock};
+pub use txn::TxnId;
 
 use wire::Reader;
 

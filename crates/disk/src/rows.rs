@@ -20,6 +20,8 @@
 //! 9 client                         evicted                             nothing
 //! 10 client                        a replay of his did not fit         nothing
 //! 11                               of the whole store                  StoreRow
+//! 12 shard coordinator number      a part that was prepared            transno, the part
+//! 13 coordinator number            a decision that is not forgotten    shards with a part
 //! ```
 //! All that hangs on an inode, and all entries of a directory, lie side by side.
 

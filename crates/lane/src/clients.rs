@@ -135,9 +135,8 @@ impl Lane {
         };
         let greeting = self.greetings.first().map(|(deadline, _)| *deadline);
         let leaving = self.clients.leaving.first().map(|(until, _)| *until);
-        [grace, greeting, leaving, self.removals_retry_at(), self.notes.due]
-            .into_iter()
-            .flatten()
-            .min()
+        let retries = [self.removals_retry_at(), self.notes.due, self.txns.deadline()];
+        let retry = retries.into_iter().flatten().min();
+        [grace, greeting, leaving, retry].into_iter().flatten().min()
     }
 }

@@ -11,6 +11,7 @@ use crate::gate::{Gate, Until};
 use crate::marks::Marks;
 use crate::outbox::Asked;
 use crate::session::Done;
+use crate::txns::Awaited;
 use alloc::format;
 use alloc::vec::Vec;
 use data::Seed;
@@ -50,6 +51,8 @@ pub(crate) struct Wave {
     pub(crate) marks: Marks,
     /// Shards with a record in it.
     shards: Vec<ShardId>,
+    /// Steps of changes over several shards.
+    pub(crate) awaited: Vec<Awaited>,
 }
 
 impl Wave {
@@ -61,6 +64,7 @@ impl Wave {
             fences: Vec::new(),
             marks: Marks::new(seed),
             shards: Vec::new(),
+            awaited: Vec::new(),
         }
     }
 }
@@ -341,7 +345,12 @@ impl Lane {
         for inode in wave.fences.drain(..) {
             self.data.on_logged(turn, inode);
         }
+        let mut awaited = core::mem::take(&mut wave.awaited);
         self.commit.flying = wave; // Keeps its memory.
+        for step in awaited.drain(..) {
+            self.on_awaited(turn, step);
+        }
+        self.work(turn);
         self.on_outcomes(turn);
     }
 }

@@ -62,7 +62,7 @@ impl Lane {
     }
 
     /// A running request ended without a change.
-    fn end_slot(&mut self, turn: &mut Turn<'_>, held: &Held, done: Done) {
+    pub(crate) fn end_slot(&mut self, turn: &mut Turn<'_>, held: &Held, done: Done) {
         let Some(table) = self.slots.get_mut(&(held.shard, held.session)) else { return };
         let slot = table.slot(held.slot);
         let State::Running(target) = slot.state else { return };

@@ -147,6 +147,11 @@ impl Lane {
             return self.ask_data(turn, arrived).map(|()| true);
         }
         let effect = self.execute(turn, arrived)?;
+        if effect.status == Status::Busy {
+            self.park(turn, arrived);
+            self.count_parked(arrived.conn);
+            return Ok(false);
+        }
         let body = core::mem::take(&mut self.reply);
         let strict = self.config.limits.share == Share::Strict;
         if let Some(gate) = strict.then(|| self.gate(arrived, &effect)).flatten() {
@@ -161,7 +166,11 @@ impl Lane {
     }
 
     /// Executes at a metadata shard; reply body and changes lie in the scratch vectors.
-    fn execute(&mut self, turn: &Turn<'_>, arrived: &Arrived<'_>) -> Result<meta::Effect, Breach> {
+    pub(crate) fn execute(
+        &mut self,
+        turn: &Turn<'_>,
+        arrived: &Arrived<'_>,
+    ) -> Result<meta::Effect, Breach> {
         let request = arrived.request;
         let body = &turn.arena.get(arrived.frame)[HEAD_BYTES..];
         let ask = meta::Ask {
@@ -175,6 +184,10 @@ impl Lane {
         self.reply.clear();
         self.changes.clear();
         let index = self.meta_index(request.shard);
+        if request.op == Op::Mkdir {
+            let spread = self.next_place();
+            self.metas[index].spread(spread);
+        }
         self.metas[index].execute(&ask, &mut self.reply, &mut self.changes)
     }
 
@@ -213,7 +226,23 @@ impl Lane {
             slot.state = State::Running(target);
             return self.ask_data(turn, arrived).map(|()| true);
         }
+        self.run(turn, arrived).map(|()| false)
+    }
+
+    /// Executes what takes effect once, at a metadata shard.
+    pub(crate) fn run(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>) -> Result<(), Breach> {
         let mut effect = self.execute(turn, arrived)?;
+        match effect.status {
+            Status::Busy => {
+                self.park(turn, arrived);
+                return Ok(());
+            }
+            Status::CrossDevice => {
+                self.begin_across(turn, arrived);
+                return Ok(());
+            }
+            _ => {}
+        }
         self.remember_opener(arrived, &mut effect);
         let gate = self.gate(arrived, &effect);
         if effect.transno.0 == 0 {
@@ -224,7 +253,7 @@ impl Lane {
         if let Some(inode) = effect.orphan {
             self.destroy_when_durable(inode);
         }
-        Ok(false)
+        Ok(())
     }
 
     /// A request that was executed before. What its client does not have while it is not durable,

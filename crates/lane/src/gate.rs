@@ -202,9 +202,14 @@ impl Lane {
             xid: request.xid,
             transno,
         };
-        let removes = matches!(request.op, Op::Unlink | Op::Rmdir | Op::Rename);
+        self.leave_marks(mark, request.op);
+    }
+
+    /// The same for whoever changed something.
+    pub(crate) fn leave_marks(&mut self, mark: Mark, op: Op) {
+        let removes = matches!(op, Op::Unlink | Op::Rmdir | Op::Rename);
         let rules = self.config.rules;
-        let index = self.meta_index(request.shard);
+        let index = self.meta_index(mark.shard);
         let Self { metas, commit, .. } = self;
         for used in metas[index].uses() {
             let is_name = matches!(used.key, Key::Name(..));

@@ -12,6 +12,7 @@ use crate::restore::Restored;
 use crate::session::{Session, SlotTable};
 use crate::stats::Counters;
 use crate::token::Seal;
+use crate::txns::Txns;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use data::Seed;
@@ -54,6 +55,7 @@ pub struct Lane {
     /// Requests that wait for the data shards or the world, by token.
     pub(crate) pending: HashMap<u64, Waiting, Seed>,
     pub(crate) token_count: u64,
+    pub(crate) txns: Txns,
     pub(crate) stats: Counters,
     /// Until then breaches are only counted.
     pub(crate) breach_said_until: Mono,
@@ -118,6 +120,7 @@ impl Lane {
             destroys: Destroys::default(),
             pending: HashMap::with_hasher(seed),
             token_count: 0,
+            txns: Txns::new(restored.decided),
             stats: Counters::default(),
             breach_said_until: Mono(0),
             wake_at: None,
@@ -130,6 +133,9 @@ impl Lane {
             token: Vec::new(),
             config,
         };
+        let rules = lane.config.rules.of_names();
+        lane.metas.iter_mut().for_each(|shard| shard.plant(rules));
+        lane.record_resolved(restored.resolved);
         if !known {
             // Nobody can hold anything.
             lane.end_grace();
@@ -189,6 +195,7 @@ impl Lane {
     /// Ends when nothing that was begun is left.
     fn stop(&mut self, turn: &mut Turn<'_>) {
         let idle = self.pending.is_empty() && self.data.is_idle() && self.commit.is_idle();
+        let idle = idle && self.txns.is_idle();
         if !idle || self.stopped {
             return;
         }
@@ -249,7 +256,8 @@ impl Brain for Lane {
             | Event::Kernel { .. }
             | Event::KernelGone
             | Event::CallerGroups { .. } => {}
-            Event::Letter { .. } | Event::ColdRows { .. } | Event::Checkpointed { .. } => {}
+            Event::Letter { body, .. } => self.on_letter(turn, body),
+            Event::ColdRows { .. } | Event::Checkpointed { .. } => {}
         }
     }
 
@@ -258,6 +266,7 @@ impl Brain for Lane {
             return;
         }
         self.on_time(turn);
+        self.settle_txns(turn);
         self.destroy(turn);
         self.data.settle(turn);
         self.append(turn);

@@ -42,6 +42,7 @@ mod rules;
 mod session;
 mod stats;
 mod token;
+mod txns;
 
 pub use config::{Config, Export, Limits, Share};
 pub use lane::Lane;

@@ -6,10 +6,11 @@ mod rows;
 pub use rows::Loading;
 
 use crate::session::{Done, Session, SlotTable, State};
-use alloc::collections::BTreeMap;
+use crate::txns::{InDoubt, Resolved};
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use data::Recorded;
-use disk::{Fault, Made, Origin, Record};
+use disk::{Fault, Made, Origin, Record, TxnId};
 use wire::{LaneId, Map, SessionId, ShardId};
 
 /// What is being restored.
@@ -22,6 +23,7 @@ pub struct Restore {
     sessions: BTreeMap<SessionId, Session>,
     slots: BTreeMap<(ShardId, SessionId), SlotTable>,
     record_count: u64,
+    in_doubt: InDoubt,
 }
 
 /// What one lane begins with.
@@ -33,6 +35,10 @@ pub struct Restored {
     pub(crate) lsns: Vec<(ShardId, u64)>,
     pub(crate) sessions: Vec<(SessionId, Session)>,
     pub(crate) slots: Vec<((ShardId, SessionId), SlotTable)>,
+    /// What became of changes over several shards that were in the middle: to be recorded.
+    pub(crate) resolved: Vec<Resolved>,
+    /// Those that were decided and are not forgotten.
+    pub(crate) decided: BTreeMap<TxnId, BTreeSet<ShardId>>,
 }
 
 impl Restore {
@@ -53,6 +59,7 @@ impl Restore {
             sessions: BTreeMap::new(),
             slots: BTreeMap::new(),
             record_count: 0,
+            in_doubt: InDoubt::default(),
         }
     }
 
@@ -78,6 +85,7 @@ impl Restore {
             self.datas[index].replay(record.transno, record.changes)?;
         } else {
             self.metas[index].replay(record.transno, record.changes)?;
+            self.in_doubt.feed(record)?;
         }
         self.record_count += 1;
         self.remember(record)
@@ -141,11 +149,21 @@ impl Restore {
                 lsns: Vec::new(),
                 sessions: Vec::new(),
                 slots: Vec::new(),
+                resolved: Vec::new(),
+                decided: BTreeMap::new(),
             })
             .collect();
         let place = |shard: ShardId| usize::from(map.lane(shard).0);
-        for mut shard in self.metas {
-            shard.start_boot(boot_id);
+        let mut metas = self.metas;
+        metas.iter_mut().for_each(|shard| shard.start_boot(boot_id));
+        let (resolved, decided) = self.in_doubt.resolve(&mut metas);
+        for resolved in resolved {
+            lanes[place(resolved.shard)].resolved.push(resolved);
+        }
+        for (txn, shards) in decided {
+            lanes[place(txn.coordinator)].decided.insert(txn, shards);
+        }
+        for shard in metas {
             lanes[place(shard.id())].metas.push(shard);
         }
         for shard in self.datas {

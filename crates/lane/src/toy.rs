@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 use disk::{LogHead, LogReader, Made};
 use door::{
     Action, Arena, Brain, BufId, Bulk, ConnId, Errno, Event, LogRoom, Mail, Mono, Now, Object,
-    Ticket, Turn,
+    Point, Ticket, Turn,
 };
 use flights::{File, Flight, write};
 pub(crate) use flights::{Kind, USAGE};
@@ -52,6 +52,7 @@ enum Coming {
     Frame { conn: ConnId, frame: Vec<u8>, bulk: Option<Vec<u8>> },
     Adopted { conn: ConnId, hello: Vec<u8> },
     Read { ticket: Ticket, bytes: Vec<u8> },
+    Letter { from: LaneId, body: Vec<u8> },
     Plain(Event),
 }
 
@@ -102,6 +103,10 @@ pub(crate) struct Toy {
     pub(crate) handed_over_count: usize,
     /// Times that a lane asked to be woken.
     pub(crate) wake_count: usize,
+    /// How often each place in the protocol was passed.
+    pub(crate) points: BTreeMap<Point, usize>,
+    /// The server dies when it passes this place for so many times.
+    pub(crate) dies_at: Option<(Point, usize)>,
     places: Vec<Place>,
     peers: BTreeMap<ConnId, Peer>,
     conn_count: u64,
@@ -129,6 +134,8 @@ impl Toy {
             room_bytes: u64::MAX,
             handed_over_count: 0,
             wake_count: 0,
+            points: BTreeMap::new(),
+            dies_at: None,
             places: Vec::new(),
             peers: BTreeMap::new(),
             conn_count: 0,
@@ -297,6 +304,10 @@ impl Toy {
         self.places[index].coming.push(Coming::Plain(event));
     }
 
+    pub(crate) fn is_down(&self) -> bool {
+        self.places.is_empty()
+    }
+
     pub(crate) fn is_stopped(&self) -> bool {
         self.places.iter().all(|place| place.stopped)
     }
@@ -390,6 +401,7 @@ impl Toy {
                     }
                     Event::Frame { conn, frame: arena.put(&frame), bulk: bulk.map(&mut buffer) }
                 }
+                Coming::Letter { from, body } => Event::Letter { from, body: arena.put(&body) },
                 Coming::Read { ticket, bytes } => {
                     let bulk = (!bytes.is_empty()).then(|| buffer(bytes));
                     Event::ObjectRead { ticket, result: Ok(bulk) }
@@ -400,7 +412,24 @@ impl Toy {
         events.into_iter().for_each(|event| lane.apply(&mut turn, event));
         lane.settle(&mut turn);
         for action in actions {
+            if let Action::Point(point) = action
+                && self.passes(point)
+            {
+                return self.crash();
+            }
             self.perform(index, action);
+        }
+    }
+
+    /// Whether the server dies at this place.
+    fn passes(&mut self, point: Point) -> bool {
+        *self.points.entry(point).or_default() += 1;
+        match &mut self.dies_at {
+            Some((place, count)) if *place == point => {
+                *count -= 1;
+                *count == 0
+            }
+            Some(_) | None => false,
         }
     }
 
@@ -428,6 +457,12 @@ impl Toy {
                 self.places[usize::from(lane.0)].coming.push(Coming::Adopted { conn, hello });
             }
             Action::Mail { to, mail } => self.mail(index, to, mail),
+            Action::Letter { to, body } => {
+                assert!(body.bytes_count() <= door::LETTER_BYTES_MAX);
+                let (from, body) = (LaneId(index as u16), place.arena.get(body).to_vec());
+                self.places[usize::from(to.0)].coming.push(Coming::Letter { from, body });
+            }
+            Action::Point(_) | Action::Recovered => {}
             Action::Release { buf } => {
                 assert!(place.bufs.remove(&buf.0).is_some(), "a buffer is released once");
             }

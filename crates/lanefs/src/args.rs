@@ -235,6 +235,10 @@ pub(crate) struct Serve {
     /// from the page cache, and only TCP's own checksum protects them on their way
     #[arg(long)]
     pub(crate) checksum_reads: bool,
+    /// New directories down to this depth are spread over the metadata shards, deeper ones stay
+    /// with their parent; 0 spreads none
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(0..=2))]
+    pub(crate) spread_depth: u8,
     /// Lets something go wrong, for tests of crashes.
     #[arg(long = "fault", hide = true, value_name = "NAME:COUNT")]
     #[arg(value_parser = crate::faults::Planned::parse)]

@@ -128,7 +128,7 @@ fn start(
             boot_id: store.boot_id(),
             exports: exports.clone(),
             seed: library::random()?,
-            limits: limits(&args.promises),
+            limits: lane::Limits { spread_depth: args.spread_depth, ..limits(&args.promises) },
             redo_key: lane::RedoKey::new(*store.redo_key()),
             share_before,
             rules: lane::Rules::default(),

@@ -165,10 +165,22 @@ impl Volume {
             let listing = reply.listing().ok_or_else(|| broken("readdir", &dir.path))?;
             dir.parent = Some(listing.parent);
             dir.end = listing.end;
+            let mut found = Vec::new();
             for entry in listing.entries.iter() {
                 dir.cookie = entry.cookie;
-                let attr = entry.attr.ok_or_else(|| broken("readdir", &dir.path))?;
                 let name = OsString::from_vec(entry.name.bytes().to_vec());
+                found.push((name, entry.inode, entry.attr));
+            }
+            for (name, inode, attr) in found {
+                // Of an inode of another shard the listing has the number alone.
+                let attr = match attr {
+                    Some(attr) => attr,
+                    None => match self.getattr(inode, &dir.path) {
+                        Ok(attr) => attr,
+                        Err(Error::Op { status: Status::Stale, .. }) => continue,
+                        Err(error) => return Err(error),
+                    },
+                };
                 entries.push(DirEntry { name, attr });
             }
         }

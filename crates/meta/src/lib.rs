@@ -17,13 +17,17 @@
 
 extern crate alloc;
 
+mod across;
 mod directory;
 mod dispatch;
 mod handles;
 mod hash;
 mod inodes;
+mod locks;
 mod needs;
 mod ops;
+mod reach;
+mod rules;
 mod shard;
 mod state;
 mod txn;
@@ -31,7 +35,9 @@ mod uses;
 mod who;
 mod xattr;
 
-pub use shard::{Ask, Effect, Shard};
+pub use across::{Plan, View, Want};
+pub use rules::Rules;
+pub use shard::{Ask, Effect, Shard, Spread};
 pub use uses::{How, Key, Use};
 
 #[cfg(test)]

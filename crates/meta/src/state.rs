@@ -8,7 +8,7 @@ use crate::inodes::Inodes;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use disk::rows::{DirentRow, Row, ShardRow};
-use disk::{Change, Fault, InodeRow, Made};
+use disk::{Change, Changes, Fault, InodeRow, Made};
 use wire::{FileKind, InodeNo, Name, ShardId, Transno};
 
 /// An inode and what hangs on it.
@@ -93,6 +93,13 @@ impl State {
         left.then(|| InodeNo::new(self.shard.index(), self.next_count))
     }
 
+    /// Gives the next inode's number away: nobody else gets it in this boot, nor in a later one.
+    pub(crate) fn reserve_inode(&mut self) -> Option<InodeNo> {
+        let inode = self.next_inode()?;
+        self.next_count += 1;
+        Some(inode)
+    }
+
     pub(crate) const fn next_transno(&self) -> Transno {
         Transno(self.transno_last.0 + 1)
     }
@@ -100,12 +107,14 @@ impl State {
     /// Leaves behind every number an earlier boot may have given out and lost: others may have
     /// seen them. A transno's upper half is at least the boot that gave it, so the distance to
     /// this boot bounds the number of boots of which nothing is left; each of them began two
-    /// epochs of inode counts behind the one before.
+    /// epochs of inode counts behind the one before. A boot of which something is left need not
+    /// have left an inode: so no boot begins below the two epochs that are its own.
     pub(crate) fn start_boot(&mut self, boot_id: u64) {
         let epoch_last = self.transno_last.0 >> Self::EPOCH_SHIFT;
         let epoch = (epoch_last + 1).max(boot_id);
-        let count_epoch =
+        let behind_last =
             (self.next_count >> Self::COUNT_EPOCH_SHIFT) + (epoch - epoch_last).saturating_mul(2);
+        let count_epoch = behind_last.max(epoch.saturating_mul(2));
         self.transno_last = Transno(epoch << Self::EPOCH_SHIFT);
         self.next_count = count_epoch << Self::COUNT_EPOCH_SHIFT;
     }
@@ -134,7 +143,12 @@ impl State {
             | Change::SessionGone { .. }
             | Change::SessionAway { .. }
             | Change::Evicted { .. }
-            | Change::VbrFailed { .. } => return None,
+            | Change::VbrFailed { .. }
+            | Change::Prepared { .. }
+            | Change::Decided { .. }
+            | Change::Done { .. }
+            | Change::Aborted { .. }
+            | Change::Forgotten { .. } => return None,
         };
         Some(version.unwrap_or(Transno(0)))
     }
@@ -175,7 +189,12 @@ impl State {
             Change::SessionGone { .. }
             | Change::SessionAway { .. }
             | Change::Evicted { .. }
-            | Change::VbrFailed { .. } => {}
+            | Change::VbrFailed { .. }
+            | Change::Decided { .. }
+            | Change::Done { .. }
+            | Change::Aborted { .. }
+            | Change::Forgotten { .. } => {}
+            Change::Prepared { part, .. } => self.keep_places(part.0)?,
             Change::Write { inode, .. }
             | Change::Truncate { inode, .. }
             | Change::ObjectGone { inode } => {
@@ -215,7 +234,9 @@ impl State {
             | Row::Object { .. }
             | Row::Evicted { .. }
             | Row::VbrFailed { .. }
-            | Row::Store(_) => {}
+            | Row::Store(_)
+            | Row::Prepared { .. }
+            | Row::Decided { .. } => {}
         }
         Ok(())
     }
@@ -260,6 +281,17 @@ impl State {
             return Err(fault());
         }
         row.next_cookie = row.next_cookie.max(behind);
+        Ok(())
+    }
+
+    /// The places of prepared entries are taken: nobody else gets them, whatever becomes of it.
+    fn keep_places(&mut self, part: &[u8]) -> Result<(), Fault> {
+        for change in Changes::new(part) {
+            if let Change::Dirent { dir, cookie, .. } = change? {
+                let (row, _) = self.directory(dir)?;
+                row.next_cookie = row.next_cookie.max(cookie.saturating_add(1));
+            }
+        }
         Ok(())
     }
 

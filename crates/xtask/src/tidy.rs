@@ -17,7 +17,7 @@ pub(crate) const BRAINS: [&str; 8] =
     ["wire", "disk", "door", "meta", "data", "lane", "client", "fuse"];
 
 /// Who may name whom, by folder; DESIGN.md §2 gives the reasons.
-const EDGES: [(&str, &[&str]); 15] = [
+const EDGES: [(&str, &[&str]); 17] = [
     ("wire", &[]),
     ("disk", &["wire"]),
     ("door", &["wire"]),
@@ -29,6 +29,7 @@ const EDGES: [(&str, &[&str]); 15] = [
     ("ring", &["wire", "door"]),
     ("bind-lmdb", &[]),
     ("store", &["wire", "disk", "door", "ring", "bind-lmdb"]),
+    ("sim", &["wire", "disk", "door", "meta", "lane", "client"]),
     ("library", &["wire", "door", "client", "ring"]),
     ("bench", &["wire", "disk", "door", "lane", "ring", "library"]),
     (

@@ -67,7 +67,7 @@ pub(crate) fn begin(
         Call::Close(handle) => {
             let file = to.handles.close(handle).ok_or(Status::BadHandle)?;
             let (plan, ask) = Close::begin(handle, file);
-            ask.encode(&mut Writer::new(to.body));
+            ask.encode(&[], &mut Writer::new(to.body));
             Ok(Begun::new(Plan::Close(plan), ask.op(), Target::Inode(ask.inode())))
         }
         Call::Access(ask) => Ok(to.direct(Op::Access, ask.inode, &ask)),

@@ -2,7 +2,7 @@
 
 use super::row::{DirentRow, ShardRow, SlotRow};
 use super::{Key, Range, Rows};
-use crate::{Change, Changes, Fault, InodeRow, Made, Origin, Record};
+use crate::{Change, Changes, Fault, InodeRow, Made, Origin, Record, TxnId};
 use alloc::vec::Vec;
 use wire::{FileKind, InodeNo, Name, SessionId, ShardId, Transno, Wire, Writer};
 
@@ -115,7 +115,31 @@ impl<R: Rows> Applying<'_, R> {
             Change::VbrFailed { client } => {
                 self.rows.put(Key::vbr_failed(*client).bytes(), &[]);
             }
+            Change::Prepared { txn, part } => self.prepare(*txn, part.0)?,
+            Change::Done { txn } | Change::Aborted { txn } => {
+                self.rows.delete(Key::prepared(self.id(), *txn).bytes());
+            }
+            Change::Decided { txn, shards } => self.put(&Key::decided(*txn), shards),
+            Change::Forgotten { txn } => self.rows.delete(Key::decided(*txn).bytes()),
         }
+        Ok(())
+    }
+
+    /// Keeps a part, and the places of its entries from everybody else.
+    fn prepare(&mut self, txn: TxnId, part: &[u8]) -> Result<(), Fault> {
+        self.of_names()?;
+        for change in Changes::new(part) {
+            if let Change::Dirent { dir, cookie, .. } = change? {
+                let mut row = self.known(dir)?;
+                row.next_cookie = row.next_cookie.max(cookie.saturating_add(1));
+                self.put(&Key::inode(dir), &row);
+            }
+        }
+        self.value.clear();
+        let mut to = Writer::new(&mut self.value);
+        to.write(&self.record.transno);
+        to.put(part);
+        self.rows.put(Key::prepared(self.id(), txn).bytes(), &self.value);
         Ok(())
     }
 

@@ -1,5 +1,6 @@
 //! The keys of rows, and ranges of them.
 
+use crate::TxnId;
 use wire::{ClientUuid, InodeNo, SessionId, ShardId, XATTR_NAME_BYTES_MAX};
 
 /// First bytes of keys. The numbers stay; new tables come behind.
@@ -15,7 +16,9 @@ pub(super) mod table {
     pub(crate) const EVICTED: u8 = 9;
     pub(crate) const VBR_FAILED: u8 = 10;
     pub(crate) const STORE: u8 = 11;
-    pub(crate) const BEHIND: u8 = 12;
+    pub(crate) const PREPARED: u8 = 12;
+    pub(crate) const DECIDED: u8 = 13;
+    pub(crate) const BEHIND: u8 = 14;
 }
 
 /// Parts of an inode.
@@ -137,6 +140,20 @@ impl Key {
     #[must_use]
     pub const fn store() -> Self {
         Self::new(table::STORE)
+    }
+
+    /// A part that a shard has prepared.
+    #[must_use]
+    pub fn prepared(shard: ShardId, txn: TxnId) -> Self {
+        let coordinator = txn.coordinator.0.to_be_bytes();
+        let number = txn.number.to_be_bytes();
+        Self::of_shard(table::PREPARED, shard).with(&coordinator).with(&number)
+    }
+
+    /// A change over several shards that was decided.
+    #[must_use]
+    pub fn decided(txn: TxnId) -> Self {
+        Self::of_shard(table::DECIDED, txn.coordinator).with(&txn.number.to_be_bytes())
     }
 
     fn of_shard(table: u8, shard: ShardId) -> Self {

@@ -1,10 +1,10 @@
 //! What rows say: keys and values as typed facts.
 
 use super::key::{part, table};
-use crate::{Fault, InodeRow, REPLY_BYTES_MAX, SessionRow};
+use crate::{Fault, InodeRow, REPLY_BYTES_MAX, SessionRow, TxnId};
 use alloc::vec::Vec;
 use wire::{
-    Bytes, ClientUuid, FileKind, Flaw, InodeNo, Name, Op, Reader, SessionId, ShardId, Status,
+    Bytes, ClientUuid, FileKind, Flaw, InodeNo, List, Name, Op, Reader, SessionId, ShardId, Status,
     Transno, Wire, Writer, Xid,
 };
 
@@ -87,6 +87,10 @@ pub enum Row<'a> {
     VbrFailed { client: ClientUuid },
     /// The store's own.
     Store(StoreRow),
+    /// A part of a change over several shards, prepared by this transaction.
+    Prepared { shard: ShardId, txn: TxnId, transno: Transno, part: &'a [u8] },
+    /// A change over several shards that was decided and is not forgotten.
+    Decided { txn: TxnId, shards: List<'a, ShardId> },
 }
 
 impl<'a> Row<'a> {
@@ -132,6 +136,10 @@ impl<'a> Number<'a> {
         self.u16().map(ShardId)
     }
 
+    fn txn(&mut self) -> Option<TxnId> {
+        Some(TxnId { coordinator: self.shard()?, number: self.u64()? })
+    }
+
     fn rest(&mut self) -> &'a [u8] {
         core::mem::take(&mut self.0)
     }
@@ -168,6 +176,13 @@ fn read<'a>(key: &mut Number<'a>, value: &'a [u8]) -> Option<Row<'a>> {
         table::EVICTED => Row::Evicted { client: ClientUuid(key.array()?) },
         table::VBR_FAILED => Row::VbrFailed { client: ClientUuid(key.array()?) },
         table::STORE => Row::Store(StoreRow { boot_id: whole(value)? }),
+        table::PREPARED => {
+            let (shard, txn) = (key.shard()?, key.txn()?);
+            let mut from = Reader::new(value);
+            let transno = from.read().ok()?;
+            Row::Prepared { shard, txn, transno, part: from.take(from.left()).ok()? }
+        }
+        table::DECIDED => Row::Decided { txn: key.txn()?, shards: whole(value)? },
         _ => return None,
     };
     key.0.is_empty().then_some(row)

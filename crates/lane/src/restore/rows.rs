@@ -6,7 +6,7 @@ use super::Restore;
 use alloc::vec::Vec;
 use disk::rows::Row;
 use disk::{Change, Fault, Origin, PreVersions, Record};
-use wire::{InodeNo, Op, SessionId, ShardId, Status, Transno, Wire, Xid};
+use wire::{Bytes, InodeNo, Op, SessionId, ShardId, Status, Transno, Wire, Xid};
 
 /// Takes rows in the order of their keys.
 #[derive(Debug)]
@@ -66,6 +66,13 @@ impl Loading {
             }
             Row::Evicted { client } => self.note(ShardId::meta(0), &Change::Evicted { client }),
             Row::VbrFailed { client } => self.note(ShardId::meta(0), &Change::VbrFailed { client }),
+            Row::Prepared { shard, txn, transno, part } => {
+                let prepared = Change::Prepared { txn, part: Bytes(part) };
+                self.feed((shard, transno), Origin::Internal, &prepared.to_bytes())
+            }
+            Row::Decided { txn, shards } => {
+                self.note(txn.coordinator, &Change::Decided { txn, shards })
+            }
             Row::Store(_) => Ok(()),
         }
     }
