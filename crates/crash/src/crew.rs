@@ -5,7 +5,7 @@ use crate::child::{Process, tied, until};
 use crate::server::{Mount, Server, secret_file};
 use crate::stage::Setup;
 use crate::work::{self, Findings, Journal, Loss, SHARED_DIRS, SHARED_LOG, check, look, own_dir};
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -139,6 +139,15 @@ impl Crew {
         let log = self.setup.folder.join(format!("client{client}.log"));
         let process = Process::start(&mut command, log)?;
         Ok(Worker { client, process })
+    }
+
+    /// The shared file, on one of the mounts.
+    pub(crate) fn shared_log(&self) -> Result<PathBuf> {
+        let mut dirs = self.members.iter().filter_map(|member| match member {
+            Member::Library(_) => None,
+            Member::Mount(mount, _) => Some(&mount.dir),
+        });
+        Ok(dirs.next().context("nobody has a mount")?.join(SHARED_LOG))
     }
 
     /// How many can be killed.

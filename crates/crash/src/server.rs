@@ -1,6 +1,6 @@
 //! The real binary, as a server and as mounts.
 
-use crate::child::{Process, tied, until};
+use crate::child::{Process, tied};
 use crate::stage::Setup;
 use anyhow::{Context as _, Result, bail};
 use library::{ConnectOptions, Identity, Volume};
@@ -15,6 +15,8 @@ use wire::Secret;
 
 /// The export in which root is root.
 pub(crate) const EXPORT: &str = "up";
+/// How long a restarted server waits for clients that the run has killed.
+const RECOVERY_SOFT_MS: &str = "1500";
 /// How long a client waits for its server; longer than any run keeps it away.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -72,6 +74,7 @@ impl Server {
         let mut command = tied(&self.setup.lanefs);
         command.args(["serve", "--listen", &listen]).arg("--store").arg(&self.store);
         command.args(["--export", &format!("{EXPORT}=no-root-squash")]);
+        command.args(["--recovery-soft-ms", RECOVERY_SOFT_MS]);
         command.arg("--secret-file").arg(secret_file(&self.setup));
         command.args(&self.arguments).args(more).stdin(Stdio::null());
         let log = self.setup.folder.join("server.log");
@@ -90,17 +93,6 @@ impl Server {
             Some(mut process) => process.kill(),
             None => Ok(()),
         }
-    }
-
-    /// Waits until it has ended by itself, or serves. Whether it has ended.
-    pub(crate) fn ends_or_serves(&mut self) -> Result<bool> {
-        let process = self.running()?;
-        let mut ended = false;
-        until("the server ends or serves", || {
-            ended = process.has_ended()?;
-            Ok(ended || process.said().contains("listening on "))
-        })?;
-        Ok(ended)
     }
 
     /// Bytes it has in memory.

@@ -119,13 +119,15 @@ fn sweep_dead_runs(place: &Path) -> Result<()> {
 
 /// Unmounts everything below a folder, the innermost first, and detaches its loop devices.
 fn sweep(folder: &Path) -> Result<()> {
+    // Asked for first: once the disk is unmounted, nothing tells whose they are.
+    let devices = disk::loops_below(folder)?;
     let mut dirs = mounts_below(folder)?;
     // A mount lies above what it was mounted on: the last is taken away first.
     while let Some(dir) = dirs.pop() {
         unmount(&dir, UnmountFlags::DETACH)
             .with_context(|| format!("cannot unmount {}", dir.display()))?;
     }
-    disk::sweep_loops(folder)
+    devices.iter().try_for_each(|device| disk::detach(device))
 }
 
 /// What is mounted below a folder, in the order it was mounted.

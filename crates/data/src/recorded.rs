@@ -69,6 +69,16 @@ impl Recorded {
         Ok(())
     }
 
+    /// Takes over what a row of the cold store says: an object has this size.
+    pub fn load(&mut self, inode: InodeNo, size_bytes: u64) {
+        self.sizes_bytes.insert(inode, size_bytes);
+    }
+
+    /// Takes over which transaction was the last.
+    pub fn load_transno(&mut self, transno: Transno) {
+        self.transno_last = self.transno_last.max(transno);
+    }
+
     /// Which shard.
     #[must_use]
     pub const fn shard(&self) -> ShardId {

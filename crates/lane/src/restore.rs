@@ -1,6 +1,10 @@
 //! A start: all records of all earlier boots, in order, back into shards and slots; then the shards
 //! are dealt out to however many lanes there are now.
 
+mod rows;
+
+pub use rows::Loading;
+
 use crate::session::{Done, Session, SlotTable, State};
 use crate::txns::{InDoubt, Resolved};
 use alloc::collections::{BTreeMap, BTreeSet};

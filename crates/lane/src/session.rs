@@ -153,13 +153,13 @@ impl SlotTable {
         }
     }
 
-    /// The client has the replies below `ack_xid` and those `sack` names: their bodies are not
-    /// needed any more. `ack_xid`'s own is kept, it is the client's to say what it means by it.
+    /// The client has the replies up to `ack_xid` and those `sack` names: their bodies are not
+    /// needed any more.
     pub(crate) fn acknowledge(&mut self, ack_xid: Xid, sack: u64) {
         for slot in &mut self.slots {
             let bit = slot.xid.0.checked_sub(ack_xid.0.saturating_add(1));
             let named = bit.is_some_and(|bit| bit < 64 && sack >> bit & 1 == 1);
-            let received = slot.xid < ack_xid || named;
+            let received = slot.xid <= ack_xid || named;
             if received && matches!(slot.state, State::Done(_)) {
                 slot.state = State::Acknowledged;
             }

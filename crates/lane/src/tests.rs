@@ -1,10 +1,11 @@
 //! The lane in a toy world: what peers see of it, and what survives.
-#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::cast_possible_truncation, missing_docs)]
 #![allow(clippy::wildcard_enum_match_arm)]
 
 mod across;
 mod breaches;
 mod exactly_once;
+mod gates;
 mod greetings;
 mod peer;
 mod trouble;

@@ -107,12 +107,14 @@ impl State {
     /// Leaves behind every number an earlier boot may have given out and lost: others may have
     /// seen them. A transno's upper half is at least the boot that gave it, so the distance to
     /// this boot bounds the number of boots of which nothing is left; each of them began two
-    /// epochs of inode counts behind the one before.
+    /// epochs of inode counts behind the one before. A boot of which something is left need not
+    /// have left an inode: so no boot begins below the two epochs that are its own.
     pub(crate) fn start_boot(&mut self, boot_id: u64) {
         let epoch_last = self.transno_last.0 >> Self::EPOCH_SHIFT;
         let epoch = (epoch_last + 1).max(boot_id);
-        let count_epoch =
+        let behind_last =
             (self.next_count >> Self::COUNT_EPOCH_SHIFT) + (epoch - epoch_last).saturating_mul(2);
+        let count_epoch = behind_last.max(epoch.saturating_mul(2));
         self.transno_last = Transno(epoch << Self::EPOCH_SHIFT);
         self.next_count = count_epoch << Self::COUNT_EPOCH_SHIFT;
     }

@@ -1,5 +1,6 @@
 //! What a lane's ring is made with: its descriptors, its limits, its ears and its voice.
 
+use crate::feed::Feed;
 use crate::kernel::KernelChannel;
 use crate::mailbox::Post;
 use door::{Errno, Say};
@@ -17,11 +18,16 @@ pub struct LogFile {
     pub start_offset: u64,
     /// How far ahead space is reserved, in bytes.
     pub reserve_bytes: u64,
+    /// Where the log goes on when it is long, and who keeps the cold store; without, it stays in
+    /// its file and there are no rows.
+    pub feed: Option<Feed>,
 }
 
 impl LogFile {
     /// Default of [`Self::reserve_bytes`].
     pub const RESERVE_BYTES: u64 = 16 << 20;
+    /// How long a file gets before the log goes on in another one.
+    pub const SEGMENT_BYTES: u64 = 64 << 20;
 }
 
 /// Everything that grows has a limit.

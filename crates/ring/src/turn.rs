@@ -4,11 +4,14 @@
 //! turn; events already known are never slept over; memory given to the kernel outlives the
 //! operation even if the ring is dropped in the middle.
 
+mod last;
+
 use crate::buffer::Pool;
 use crate::clock::{Alarms, Clock};
 use crate::config::{Config, Counters, FaultPoint, HaltFn, SayFn};
 use crate::conn::Conns;
 use crate::driver::{Completion, Driver, Kind, Op, Token, Wait};
+use crate::feed::{ColdAsk, ColdNews, Feed};
 use crate::groups;
 use crate::job::JobKind;
 use crate::kept::Kept;
@@ -282,6 +285,9 @@ impl Parts {
         if let Some(log) = &mut self.log {
             log.reserve_ahead(&mut self.tools);
         }
+        if self.post.take_news() {
+            self.read_news();
+        }
         if self.alarms.ring(self.tools.now.mono) || self.life == Life::New {
             self.tools.events.push(Event::Tick);
         }
@@ -441,6 +447,25 @@ impl Parts {
         });
     }
 
+    /// What the threads that keep the cold store say.
+    fn read_news(&mut self) {
+        let Self { log: Some(log), tools, .. } = self else { return };
+        for news in log.feed().map(Feed::take_news).unwrap_or_default() {
+            tools.events.push(match news {
+                ColdNews::Rows { ticket, result } => {
+                    let result = result.map(|rows| tools.arena.put(&rows));
+                    Event::ColdRows { ticket, result }
+                }
+                ColdNews::Checkpointed { shard, lsn, transno } => {
+                    Event::Checkpointed { shard, lsn, transno }
+                }
+            });
+        }
+        if log.is_behind() {
+            tools.events.push(Event::LogRoom(log.room()));
+        }
+    }
+
     fn look_up_groups(&mut self) {
         for (ticket, pid) in self.groups_wanted.drain(..) {
             let Tools { arena, counters, .. } = &mut self.tools;
@@ -467,7 +492,6 @@ impl Parts {
             Action::Connect { ticket } => self.conns.connect(ticket, tools),
             Action::Admit { conn } => self.conns.admit(conn),
             Action::Send { conn, frame, bulk } => {
-                tools.meet_send(frame);
                 let bulk = bulk.map(|bulk| self.kept.meant(bulk));
                 self.conns.send(conn, frame, bulk, tools);
             }
@@ -478,9 +502,10 @@ impl Parts {
                 let words = tools.arena.get(body).into();
                 self.post.send(usize::from(to.0), Letter::Words(words));
             }
-            Action::ColdRead { ticket, .. } => {
-                let result = Err(door::Errno(wire::Status::NotImplemented.number()));
-                tools.events.push(Event::ColdRows { ticket, result });
+            Action::ColdRead { ticket, from, until, row_count_max } => {
+                let (from, until) = (tools.arena.get(from).into(), tools.arena.get(until).into());
+                let lane = self.post.lane();
+                self.cold_read(ColdAsk { lane, ticket, from, until, row_count_max });
             }
             Action::Point(point) => drop(tools.meet(FaultPoint::Place(point))),
             Action::Recovered => {}
@@ -529,6 +554,16 @@ impl Parts {
         match log.append(ticket, self.tools.arena.get(batch)) {
             Some(event) => self.tools.events.push(event),
             None => log.write(&mut self.tools),
+        }
+    }
+
+    fn cold_read(&mut self, ask: ColdAsk) {
+        match self.log.as_ref().and_then(Log::feed) {
+            Some(feed) => feed.ask(ask),
+            None => {
+                let result = Err(door::Errno(wire::Status::NotImplemented.number()));
+                self.tools.events.push(Event::ColdRows { ticket: ask.ticket, result });
+            }
         }
     }
 
@@ -581,31 +616,6 @@ impl Parts {
         let woken_count = self.post.wake_readers();
         tools.counters.wake_count += woken_count;
         tools.counters.syscall_count += woken_count;
-    }
-
-    /// Lets what is queued leave, for a while.
-    fn send_last(&mut self) -> io::Result<()> {
-        let deadline = self.tools.now.mono.after_ms(STOP_MS_MAX);
-        // Most has left when this returns, and the end of a send at once wakes nobody.
-        self.tools.driver.enter(Wait::No)?;
-        self.dispatch();
-        self.flush();
-        while self.conns.is_sending() || self.post.is_waiting() {
-            let left_ns = deadline.since_ns(self.clock.read().mono);
-            if left_ns == 0 {
-                break;
-            }
-            // Sister lanes do not tell when they have room again.
-            let retry_ns =
-                if self.post.is_waiting() { LETTER_RETRY_MS * 1_000_000 } else { left_ns };
-            let ready = self.conns.is_ready();
-            let wait = if ready { Wait::No } else { Wait::Ns(retry_ns.min(left_ns)) };
-            self.tools.driver.enter(wait)?;
-            self.dispatch();
-            self.flush();
-        }
-        self.life = Life::Over;
-        Ok(())
     }
 }
 

@@ -20,14 +20,14 @@ pub(crate) struct ClientSeat {
     /// Calls to begin with the next turn.
     pub(crate) wishes: Vec<Tag>,
     pub(crate) interrupts: Vec<Tag>,
-    /// Frames of old connections, for a planted fault.
-    pub(crate) old_frames: Vec<Parcel>,
 }
 
 /// A client process.
 pub(crate) struct Mount {
     pub(crate) alive: bool,
     pub(crate) parted_until_ns: u64,
+    /// When the server last said that it went on without it.
+    pub(crate) evicted_ns: Option<u64>,
     pub(crate) seats: Vec<ClientSeat>,
     /// Handles open and not being closed: which, of what, for writing.
     pub(crate) handles: Vec<(HandleId, InodeNo, bool)>,
@@ -66,12 +66,17 @@ impl World {
                     outstanding: BTreeMap::new(),
                     wishes: Vec::new(),
                     interrupts: Vec::new(),
-                    old_frames: Vec::new(),
                 }
             })
             .collect();
-        let handles = Vec::new();
-        self.mounts.push(Mount { alive: true, parted_until_ns: 0, seats, handles, audits });
+        self.mounts.push(Mount {
+            alive: true,
+            parted_until_ns: 0,
+            evicted_ns: None,
+            seats,
+            handles: Vec::new(),
+            audits,
+        });
         client
     }
 
@@ -133,6 +138,10 @@ impl World {
                 break;
             }
         }
+        let reports = seat.brain.take_reports();
+        for report in &reports {
+            self.on_report(client, report);
+        }
         for action in actions {
             self.client_acts(client, lane, action, &arena);
         }
@@ -154,7 +163,7 @@ impl World {
                 let frame = arena.get(frame).to_vec();
                 let bulk = bulk.and_then(|bulk| seat.desk.bufs.get(bulk));
                 self.tap.on_request(client, &frame, self.now_ns);
-                self.send_planted(client, lane, conn, Parcel { frame, bulk });
+                self.send_up(conn, Parcel { frame, bulk });
             }
             Action::Close { conn } => self.close(conn, End::Client),
             Action::Mail { to, mail } => {
@@ -232,6 +241,7 @@ impl World {
         let asked = asked.clone();
         self.note_seen(&asked);
         self.note_deed(tag, &asked);
+        self.note_sync(&asked);
         self.check_read(&asked, &carried);
         if self.mounts[client].audits {
             self.audited(tag, &asked, &carried);
@@ -263,7 +273,7 @@ impl World {
     pub(crate) fn note_deed(&mut self, tag: Tag, asked: &Asked) {
         let (inode, deed) =
             match asked.wish {
-                Wish::Write { inode, file_offset, append, write_bytes, value } => {
+                Wish::Write { inode, file_offset, append, write_bytes, value, .. } => {
                     let told = asked.brought().and_then(|brought| brought.file_offset);
                     let from = if append { told } else { Some(file_offset) };
                     let deed = from.map_or(Deed::Append { write_bytes, value }, |from| {
@@ -310,20 +320,6 @@ impl World {
             }
         }
         text
-    }
-
-    /// What was done to a file, for one who looked from `looked_ns` on.
-    pub(crate) fn deeds_of(&self, inode: InodeNo, looked_ns: u64) -> Vec<Done> {
-        let deeds = self.deeds.get(&inode).map_or(&[][..], Vec::as_slice);
-        let ended = |done: &Done| done.ended_ns.is_some_and(|ended| ended < looked_ns);
-        deeds
-            .iter()
-            .map(|(tag, done)| {
-                let lives = self.asked(*tag).is_some_and(|asked| self.mounts[asked.client].alive);
-                let durable = lives || !self.plan.shared();
-                Done { certain: done.certain && ended(done) && durable, ..*done }
-            })
-            .collect()
     }
 }
 

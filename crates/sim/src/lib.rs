@@ -30,6 +30,7 @@ mod model;
 mod net;
 mod number;
 mod plan;
+mod promise;
 mod run;
 mod search;
 mod server;

@@ -93,6 +93,7 @@ impl World {
             0 => self.dice.throw() % LONG_NS,
             _ => self.dice.throw() % (self.plan.faults_ns + 1),
         };
+        self.keep_away(span_ns);
         self.mounts[client].parted_until_ns = self.now_ns + span_ns;
         self.tell(|| format!("client {client}: partition of {} us", span_ns / 1000));
         for conn in self.conns_of(client) {
@@ -107,6 +108,7 @@ impl World {
             0 => self.dice.throw() % LONG_NS,
             _ => self.dice.throw() % (self.plan.faults_ns + 1),
         };
+        self.keep_away(span_ns);
         let lanes = self.server.seats.len();
         let place = if self.dice.one_in(2) && lanes > 0 {
             Place::Server(self.choose(lanes))
@@ -133,33 +135,14 @@ impl World {
     }
 
     /// A client's frame sets out, or meets a fault planted into this world.
-    pub(crate) fn send_planted(
-        &mut self,
-        client: usize,
-        lane: usize,
-        conn: ConnId,
-        parcel: Parcel,
-    ) {
+    pub(crate) fn send_up(&mut self, conn: ConnId, parcel: Parcel) {
         let resent = matches!(
             wire::Head::decode(&parcel.frame),
             Ok((wire::Head::Request(request), _))
                 if request.flags & wire::request_flag::RESENT != 0
         );
-        match self.plan.planted {
-            Some(Planted::LostResend) if resent => return,
-            Some(Planted::DoubledFrame) if resent => {
-                let old = self.mounts[client].seats[lane].old_frames.pop();
-                if let Some(old) = old {
-                    self.send(conn, End::Server, old);
-                }
-            }
-            Some(
-                Planted::LostResend
-                | Planted::DoubledFrame
-                | Planted::LostBatch
-                | Planted::LostSync,
-            )
-            | None => {}
+        if resent && self.plan.planted == Some(Planted::LostResend) {
+            return;
         }
         self.send(conn, End::Server, parcel);
     }
@@ -234,6 +217,7 @@ impl World {
             | Kind::Close
             | Kind::Read
             | Kind::Write
+            | Kind::Sync
             | Kind::Getxattr => None,
         }
     }
@@ -261,6 +245,10 @@ impl World {
                 let (handle, inode, _) = handle?;
                 (!self.is_in_use(client, inode)).then_some(Wish::Close { handle })
             }
+            Kind::Sync => {
+                let (inode, kind) = self.dice.pick(&self.seen)?;
+                Some(Wish::Sync { inode, contents: kind == FileKind::File })
+            }
             Kind::Resize => {
                 let size_bytes = self.dice.throw() % (most + 1);
                 let inode = self.some_file()?;
@@ -280,6 +268,7 @@ impl World {
                     append: self.dice.one_in(2),
                     write_bytes: 1 + self.dice.throw() % most,
                     value: low_u8(1 + (self.write_count - 1) % 255),
+                    sync: self.dice.one_in(8),
                 })
             }
             Kind::Create

@@ -85,6 +85,7 @@ impl Tree {
             | Wish::Close { .. }
             | Wish::Read { .. }
             | Wish::Write { .. }
+            | Wish::Sync { .. }
             | Wish::Getxattr { .. }
             | Wish::Listxattr { .. } => Ok(()),
         }

@@ -4,6 +4,7 @@
 
 use crate::dice::Dice;
 use crate::work::Kind;
+use lane::Share;
 
 /// How the disk behaves beyond losing what was not made durable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,18 +24,15 @@ pub enum Planted {
     LostBatch,
     /// Requests of a client's lost connection never arrive anywhere again.
     LostResend,
-    /// A frame of an old connection is delivered on the new one.
-    DoubledFrame,
     /// A sync of an object makes nothing durable.
     LostSync,
 }
 
 impl Planted {
     /// Every one, with its name.
-    pub const ALL: [(Self, &'static str); 4] = [
+    pub const ALL: [(Self, &'static str); 3] = [
         (Self::LostBatch, "lost-batch"),
         (Self::LostResend, "lost-resend"),
-        (Self::DoubledFrame, "doubled-frame"),
         (Self::LostSync, "lost-sync"),
     ];
 
@@ -103,8 +101,17 @@ pub(crate) struct Plan {
     pub(crate) last_crash: bool,
     pub(crate) last_client_crash: bool,
     pub(crate) log_room_bytes: u64,
+    /// Which replies wait.
+    pub(crate) share: Share,
+    /// Other modes may come with every start.
+    pub(crate) share_changes: bool,
+    /// All replies wait for their own change.
+    pub(crate) sync: bool,
     pub(crate) planted: Option<Planted>,
 }
+
+/// Servers do not take replays yet, so nothing may be answered before it is durable.
+const SYNC_ONLY: bool = false;
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
@@ -112,7 +119,7 @@ const MS: u64 = 1_000_000;
 impl Plan {
     /// Whether replies may leave before their change is durable.
     pub(crate) const fn shared(&self) -> bool {
-        false
+        !self.sync
     }
 
     pub(crate) fn roll(dice: &mut Dice, planted: Option<Planted>) -> Self {
@@ -155,6 +162,11 @@ impl Plan {
             } else {
                 1 << 40
             },
+            share: dice
+                .pick(&[Share::Off, Share::Write, Share::Write, Share::Strict])
+                .unwrap_or_default(),
+            share_changes: dice.one_in(6),
+            sync: SYNC_ONLY || dice.one_in(8),
             planted,
         }
     }

@@ -42,7 +42,7 @@ fn outcome(mut world: World) -> (Outcome, Vec<String>) {
         trace: world.trace.sum(),
         violation,
         event_count: world.event_count,
-        call_count: crate::number::wide(world.history_count()),
+        call_count: crate::number::wide(world.asked.len()),
         crash_count: world.crash_count,
     };
     (outcome, world.log.unwrap_or_default())
@@ -93,6 +93,10 @@ fn calm_down(world: &mut World) -> Verdict {
         mount.parted_until_ns = mount.parted_until_ns.min(now_ns);
     }
     world.put(world.now_ns, Due::Start);
+    if world.plan.faults.disk == DiskMood::Failing {
+        // A lane whose log failed takes nothing more in until somebody has mended the disk.
+        world.crash_server();
+    }
     let end_ns = world.now_ns + REST_NS;
     let ended = world.run_until(end_ns, |world| world.unanswered_count() == 0 && world.is_quiet());
     broken(world)?;

@@ -12,7 +12,7 @@ use door::{
     Action, Brain, Bulk, Errno, Event, LogRoom, Object, ObjectStat, Point, Say, StoreSpace, Ticket,
     Turn, Usage,
 };
-use lane::{Config, Export, Lane, Limits, Restore};
+use lane::{Config, Export, Lane, Limits, Restore, Share};
 use std::collections::BTreeMap;
 use wire::{LaneId, Map};
 
@@ -49,6 +49,11 @@ pub(crate) struct Server {
     pub(crate) boot_id: u64,
     pub(crate) seats: Vec<ServerSeat>,
     flight_count: u64,
+    /// Which replies wait in this boot.
+    pub(crate) share: Share,
+    /// What the store remembers: the weakest mode since the last recovery that was completed.
+    pub(crate) share_kept: Share,
+    recovered_count: usize,
 }
 
 impl World {
@@ -73,7 +78,9 @@ impl World {
                 return self.breaks(format!("I17: boot {boot_id} cannot start: {line}"));
             }
         }
-        self.tell(|| format!("server: boot {boot_id} with {lane_count} lanes"));
+        let share_before = self.choose_share();
+        let share = self.server.share;
+        self.tell(|| format!("server: boot {boot_id}, {lane_count} lanes, {share:?}"));
         for restored in restore.into_lanes(lane_count, boot_id) {
             let lane = self.server.seats.len();
             self.disk.new_log(self.fs, boot_id, narrow_u16(lane), lane_count);
@@ -85,12 +92,17 @@ impl World {
                 fs: self.fs,
                 secret: self.secret.clone(),
                 redo_key: lane::RedoKey::new([7; 32]),
-                share_before: lane::Share::Write,
+                share_before,
+                rules: lane::Rules::default(),
                 boot_id,
                 exports: vec![Export { name: String::new(), root_trusted: true }],
                 seed,
-                limits: Limits { slot_count: self.plan.slot_count, ..Limits::default() },
-                rules: lane::Rules::default(),
+                limits: Limits {
+                    slot_count: self.plan.slot_count,
+                    share,
+                    sync: self.plan.sync,
+                    ..Limits::default()
+                },
             };
             self.server.seats.push(ServerSeat {
                 brain: Lane::new(config, restored),
@@ -101,6 +113,30 @@ impl World {
             let room = LogRoom { room_bytes: self.plan.log_room_bytes };
             self.server.up = true;
             self.bring(Place::Server(lane), Coming::Plain(Event::LogRoom(room)));
+        }
+    }
+
+    /// The mode of this boot; what the store remembered of the boots before.
+    fn choose_share(&mut self) -> Share {
+        let modes = [Share::Off, Share::Write, Share::Strict];
+        let first = self.server.boot_id == 1;
+        self.server.share = if self.plan.share_changes {
+            self.dice.pick(&modes).unwrap_or_default()
+        } else {
+            self.plan.share
+        };
+        let before = if first { self.server.share } else { self.server.share_kept };
+        self.server.share_kept = before.min(self.server.share);
+        self.server.recovered_count = 0;
+        before
+    }
+
+    /// A lane's recovery is over. When all are, only this boot's mode counts.
+    fn on_recovered(&mut self, lane: usize) {
+        self.tell(|| format!("server lane {lane}: recovered"));
+        self.server.recovered_count += 1;
+        if self.server.recovered_count == self.server.seats.len() {
+            self.server.share_kept = self.server.share;
         }
     }
 
@@ -184,7 +220,7 @@ impl World {
                     self.breaks(format!("server lane {lane}: a buffer cannot be kept"));
                 }
             }
-            Action::Recovered => self.tell(|| format!("server lane {lane}: recovered")),
+            Action::Recovered => self.on_recovered(lane),
             Action::Point(point) => self.pass(lane, point),
             Action::LogAppend { .. }
             | Action::ObjectRead { .. }

@@ -1,7 +1,7 @@
 //! The workload: what a client lane asks for next, and every call's history from its beginning to
 //! its answer.
 
-use client::{Call, CallId, Create, Open, OpenFor, Resize, Write};
+use client::{Call, CallId, Create, Open, OpenFor, Resize, Sync, Write};
 use door::Bulk;
 use wire::{Bytes, Caller, FileKind, Groups, HandleId, InodeNo, Name, SetTime, Status};
 
@@ -16,14 +16,14 @@ macro_rules! kinds {
             $($name,)*
         }
         impl Kind {
-            pub(crate) const ALL: [Self; 20] = [$(Self::$name,)*];
+            pub(crate) const ALL: [Self; 21] = [$(Self::$name,)*];
         }
     };
 }
 
 kinds! {
     Create Mkdir Symlink Link Unlink Rmdir Rename Setattr Resize Setxattr Removexattr
-    Lookup Getattr Readdir Readlink Open Close Read Write Getxattr
+    Lookup Getattr Readdir Readlink Open Close Read Write Getxattr Sync
 }
 
 impl Kind {
@@ -66,27 +66,103 @@ fn name(number: NameNo) -> Name<'static> {
 /// What is asked for, with everything that decides its effect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Wish {
-    Create { parent: InodeNo, name: NameNo, mode: u32, exclusive: bool, open: Option<OpenFor> },
-    Mkdir { parent: InodeNo, name: NameNo, mode: u32 },
-    Symlink { parent: InodeNo, name: NameNo },
-    Link { inode: InodeNo, parent: InodeNo, name: NameNo },
-    Unlink { parent: InodeNo, name: NameNo },
-    Rmdir { parent: InodeNo, name: NameNo },
-    Rename { from: (InodeNo, NameNo), to: (InodeNo, NameNo), no_replace: bool },
-    Setattr { inode: InodeNo, mode: u32 },
-    Resize { inode: InodeNo, size_bytes: u64, open_for_write: bool },
-    Setxattr { inode: InodeNo, name: NameNo },
-    Removexattr { inode: InodeNo, name: NameNo },
-    Lookup { parent: InodeNo, name: NameNo },
-    Getattr { inode: InodeNo },
-    Readdir { inode: InodeNo, cookie: u64 },
-    Readlink { inode: InodeNo },
-    Open { inode: InodeNo, read: bool, write: bool },
-    Close { handle: HandleId },
-    Read { inode: InodeNo, file_offset: u64, read_bytes: u32 },
-    Write { inode: InodeNo, file_offset: u64, append: bool, write_bytes: u64, value: u8 },
-    Getxattr { inode: InodeNo, name: NameNo },
-    Listxattr { inode: InodeNo },
+    Create {
+        parent: InodeNo,
+        name: NameNo,
+        mode: u32,
+        exclusive: bool,
+        open: Option<OpenFor>,
+    },
+    Mkdir {
+        parent: InodeNo,
+        name: NameNo,
+        mode: u32,
+    },
+    Symlink {
+        parent: InodeNo,
+        name: NameNo,
+    },
+    Link {
+        inode: InodeNo,
+        parent: InodeNo,
+        name: NameNo,
+    },
+    Unlink {
+        parent: InodeNo,
+        name: NameNo,
+    },
+    Rmdir {
+        parent: InodeNo,
+        name: NameNo,
+    },
+    Rename {
+        from: (InodeNo, NameNo),
+        to: (InodeNo, NameNo),
+        no_replace: bool,
+    },
+    Setattr {
+        inode: InodeNo,
+        mode: u32,
+    },
+    Resize {
+        inode: InodeNo,
+        size_bytes: u64,
+        open_for_write: bool,
+    },
+    Setxattr {
+        inode: InodeNo,
+        name: NameNo,
+    },
+    Removexattr {
+        inode: InodeNo,
+        name: NameNo,
+    },
+    Lookup {
+        parent: InodeNo,
+        name: NameNo,
+    },
+    Getattr {
+        inode: InodeNo,
+    },
+    Readdir {
+        inode: InodeNo,
+        cookie: u64,
+    },
+    Readlink {
+        inode: InodeNo,
+    },
+    Open {
+        inode: InodeNo,
+        read: bool,
+        write: bool,
+    },
+    Close {
+        handle: HandleId,
+    },
+    Read {
+        inode: InodeNo,
+        file_offset: u64,
+        read_bytes: u32,
+    },
+    Write {
+        inode: InodeNo,
+        file_offset: u64,
+        append: bool,
+        write_bytes: u64,
+        value: u8,
+        sync: bool,
+    },
+    Sync {
+        inode: InodeNo,
+        contents: bool,
+    },
+    Getxattr {
+        inode: InodeNo,
+        name: NameNo,
+    },
+    Listxattr {
+        inode: InodeNo,
+    },
 }
 
 /// The value of an extended attribute, or the target of a link, that a call sets.
@@ -154,6 +230,7 @@ impl Wish {
             | Self::Read { .. }
             | Self::Write { .. }
             | Self::Getxattr { .. }
+            | Self::Sync { .. }
             | Self::Listxattr { .. } => return None,
         };
         Some(call)
@@ -196,14 +273,15 @@ impl Wish {
             Self::Read { inode, file_offset, read_bytes } => {
                 Call::Read(wire::Read { inode, file_offset, read_bytes })
             }
-            Self::Write { inode, file_offset, append, .. } => {
-                Call::Write(Write { inode, file_offset, append, bulk, sync: false })
+            Self::Write { inode, file_offset, append, sync, .. } => {
+                Call::Write(Write { inode, file_offset, append, bulk, sync })
             }
             Self::Getxattr { inode, name } => {
                 let name = Bytes(xattr_name(name));
                 Call::Getxattr(wire::Getxattr { caller, inode, name })
             }
             Self::Listxattr { inode } => Call::Listxattr(wire::Listxattr { caller, inode }),
+            Self::Sync { inode, contents } => Call::Sync(Sync { inode, contents }),
             Self::Getattr { inode }
             | Self::Create { parent: inode, .. }
             | Self::Mkdir { parent: inode, .. }
@@ -213,6 +291,14 @@ impl Wish {
             | Self::Rmdir { parent: inode, .. }
             | Self::Rename { from: (inode, _), .. }
             | Self::Lookup { parent: inode, .. } => Call::Getattr(wire::Getattr { inode }),
+        }
+    }
+
+    /// Whether it changes the bytes of a file.
+    pub(crate) fn writes_to(&self, file: InodeNo) -> bool {
+        match *self {
+            Self::Write { inode, .. } | Self::Resize { inode, .. } => inode == file,
+            _ => false,
         }
     }
 

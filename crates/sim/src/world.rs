@@ -17,7 +17,7 @@ use crate::tap::Tap;
 use crate::work::Asked;
 use door::{ConnId, Event, Mono, Now, Ticket};
 use std::collections::BTreeMap;
-use wire::{FileKind, FsUuid, HandleId, InodeNo, Secret};
+use wire::{FileKind, FsUuid, InodeNo, Secret, ShardId};
 
 /// Whose desk.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -77,11 +77,16 @@ pub(crate) struct World {
     pub(crate) write_count: u64,
     /// Inodes that were seen, the latest last.
     pub(crate) seen: Vec<(InodeNo, FileKind)>,
-    pub(crate) opened: BTreeMap<HandleId, InodeNo>,
     /// From here on nothing goes wrong any more.
     pub(crate) calm: bool,
     pub(crate) alarm_count: u64,
     pub(crate) crash_count: u64,
+    /// What a sync found durable: changes at a shard that were answered before.
+    pub(crate) synced: BTreeMap<ShardId, u64>,
+    /// Bytes of a file that were written before.
+    pub(crate) synced_files: BTreeMap<InodeNo, u64>,
+    /// Somebody was away for so long that the server may go on without him.
+    pub(crate) absent: bool,
     pub(crate) fs: FsUuid,
     pub(crate) secret: Secret,
     pub(crate) audit: Audit,
@@ -98,7 +103,6 @@ impl World {
         let plan = Plan::roll(&mut dice, planted);
         let secret = Secret::new(dice.bytes());
         Self {
-            plan,
             trace: Trace::new(),
             now_ns: 1_000_000_000,
             wall_skew_ns: 1_700_000_000_000_000_000,
@@ -110,20 +114,23 @@ impl World {
             mounts: Vec::new(),
             conns: BTreeMap::new(),
             conn_count: 0,
-            tap: Tap::default(),
+            tap: Tap::new(plan.sync),
             asked: Vec::new(),
             deeds: BTreeMap::new(),
             write_count: 0,
             seen: vec![(InodeNo::ROOT, FileKind::Directory)],
-            opened: BTreeMap::new(),
             calm: false,
             alarm_count: 0,
             crash_count: 0,
             fs: FsUuid(dice.bytes()),
             secret,
+            synced: BTreeMap::new(),
+            synced_files: BTreeMap::new(),
+            absent: false,
             audit: Audit::default(),
             broken: None,
             log: None,
+            plan,
             dice,
         }
     }

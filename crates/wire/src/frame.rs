@@ -55,8 +55,9 @@ pub mod request_flag {
     /// A replay: the client has the reply. The body is a [`crate::Replay`], `transno`, `slot` and
     /// `xid` are those of the original. For a write the bytes come along.
     pub const REPLAY: u16 = 2;
-    /// Answer when the change is durable (O_SYNC, a synchronous mount).
-    pub const SYNC: u16 = 4;
+    /// Answer when the change is durable (O_SYNC, a synchronous mount). Bit 2 is
+    /// [`super::reply_flag::BULK_UNCHECKED`], which a request never says.
+    pub const SYNC: u16 = 8;
 }
 
 /// Bits of [`Reply::flags`].
@@ -192,7 +193,7 @@ pub struct Request {
     pub session: SessionId,
     /// Its number.
     pub xid: Xid,
-    /// Highest xid of this session and shard below which every reply was received.
+    /// Every reply of this session and shard up to this xid was received.
     pub ack_xid: Xid,
     /// Received replies above `ack_xid`: bit n stands for `ack_xid + 1 + n`.
     pub sack: u64,

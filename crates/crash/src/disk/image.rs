@@ -36,6 +36,8 @@ pub(crate) struct Counts {
     pub(crate) write_count: u64,
     /// Flushes received.
     pub(crate) flush_count: u64,
+    /// Flushes that wait now.
+    pub(crate) held_count: u64,
     /// Writes not flushed when the power was last cut.
     pub(crate) unflushed_count: u64,
     /// Bytes of sectors that went back to what they were at the last flush.

@@ -12,5 +12,5 @@ mod rig;
 mod server;
 
 pub(crate) use image::Tear;
-pub(crate) use rig::{Rig, sweep_loops};
+pub(crate) use rig::{Rig, detach, loops_below};
 pub(crate) use server::{SUBCOMMAND, serve};

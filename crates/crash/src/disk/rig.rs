@@ -120,7 +120,7 @@ impl Rig {
             self.mounted = false;
         }
         if let Some(device) = self.loop_device.take() {
-            must(Command::new("losetup").arg("--detach").arg(&device))?;
+            detach(&device)?;
         }
         Ok(())
     }
@@ -131,11 +131,12 @@ impl Rig {
         let said = self.hear()?;
         let numbers: Vec<u64> =
             said.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
-        let [write_count, flush_count, unflushed_count, lost_bytes, kept_bytes] = numbers[..]
+        let [write_count, flush_count, held_count, unflushed_count, lost_bytes, kept_bytes] =
+            numbers[..]
         else {
             bail!("the disk's process said {said}");
         };
-        Ok(Counts { write_count, flush_count, unflushed_count, lost_bytes, kept_bytes })
+        Ok(Counts { write_count, flush_count, held_count, unflushed_count, lost_bytes, kept_bytes })
     }
 
     fn hear(&mut self) -> Result<String> {
@@ -153,6 +154,9 @@ impl Drop for Rig {
             // In use by what did not end in order: out of the tree now, gone when they let go.
             unmount(&self.dir, UnmountFlags::DETACH).ok();
         }
+        if let Some(device) = self.loop_device.take() {
+            detach(&device).ok();
+        }
         // The end of its input is what ends it.
         drop(self.process.stdin.take());
         self.process.wait().ok();
@@ -160,15 +164,19 @@ impl Drop for Rig {
     }
 }
 
-/// Detaches loop devices whose file lies below `folder`.
-pub(crate) fn sweep_loops(folder: &Path) -> Result<()> {
+/// Loop devices whose file lies below `folder`.
+pub(crate) fn loops_below(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut devices = Vec::new();
     for entry in fs::read_dir("/sys/block")?.flatten() {
         let file = fs::read_to_string(entry.path().join("loop/backing_file")).unwrap_or_default();
-        // A file system that is gone shows as a path with " (deleted)" behind it.
         if Path::new(file.trim_end()).starts_with(folder) {
-            let device = Path::new("/dev").join(entry.file_name());
-            must(Command::new("losetup").arg("--detach").arg(&device))?;
+            devices.push(Path::new("/dev").join(entry.file_name()));
         }
     }
-    Ok(())
+    Ok(devices)
+}
+
+/// Lets a loop device go of its file, at once or when its last user ends.
+pub(crate) fn detach(device: &Path) -> Result<()> {
+    must(Command::new("losetup").arg("--detach").arg(device)).map(drop)
 }

@@ -79,7 +79,9 @@ pub(crate) fn serve(dir: &Path, image_bytes: usize) -> Result<()> {
         let said = obey(&line?, &mut lock(&power))?;
         answer(&said)?;
     }
-    session.umount_and_join().context("cannot unmount the disk")
+    // In use, or unmounted already: it ends with this process either way.
+    session.umount_and_join().ok();
+    Ok(())
 }
 
 fn answer(line: &str) -> Result<()> {
@@ -108,9 +110,10 @@ fn obey(line: &str, power: &mut Power) -> Result<String> {
     }
     let counts = power.image.counts();
     Ok(format!(
-        "{} {} {} {} {}",
+        "{} {} {} {} {} {}",
         counts.write_count,
         counts.flush_count,
+        power.held.len(),
         counts.unflushed_count,
         counts.lost_bytes,
         counts.kept_bytes

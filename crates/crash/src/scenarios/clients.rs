@@ -1,6 +1,7 @@
 //! S17, S19, S20, S32, S35: clients that depend on each other, and open files.
 
 use super::Length;
+use crate::disk::{Rig, Tear};
 use crate::server::{Mount, Server};
 use crate::stage::Setup;
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -9,7 +10,9 @@ use std::fs;
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
+use std::sync::mpsc::channel;
 use std::thread;
+use std::time::Duration;
 
 /// A server and two mounts of it.
 struct Pair {
@@ -39,30 +42,71 @@ impl Pair {
     }
 }
 
-/// One creates, another renames, the first renames back; the other and the server die.
+/// One creates, another renames that, the first renames it again; the other and the server die at
+/// once, and what was not flushed is gone. With sharing off, the first must lose what it built on the
+/// other's change, or the scenario shows nothing.
 pub(super) fn s17(setup: &Setup, _: Length) -> Result<String> {
-    let mut server = Server::start(setup, setup.folder.join("store"), &[])?;
+    let part = setup.part("write")?;
+    chain(&part, "write").context("--share write")?;
+    let part = setup.part("off")?;
+    let Err(error) = chain(&part, "off") else {
+        bail!("the control with --share off lost nothing");
+    };
+    Ok(format!("whole with --share write; control with --share off: {error:#}"))
+}
+
+/// How long a reply is given that must not come.
+const SILENCE: Duration = Duration::from_millis(400);
+
+fn chain(setup: &Setup, share: &str) -> Result<()> {
+    let mut rig = Rig::new(&setup.folder)?;
+    let mut server = Server::start(setup, rig.dir.join("store"), &["--share", share])?;
     let mut first = server.volume()?;
-    for round in 0..5 {
-        let mut second = server.volume()?;
-        let (a, b) = (format!("/a{round}"), format!("/b{round}"));
-        let (a, b) = (Path::new(&a), Path::new(&b));
-        let file = first.create(a, 0o644, true)?;
-        second.rename(a, b)?;
-        first.rename(b, a)?;
-        // The other never comes back: not even its goodbye arrives.
-        server.kill()?;
+    first.mkdir(Path::new("/first"), 0o755)?;
+    first.sync()?;
+    let (told, hear) = channel();
+    let (go, going) = channel();
+    let options = server.options()?;
+    // It never comes back, not even to say goodbye: it is not dropped.
+    thread::spawn(move || -> Result<()> {
+        let mut second = Volume::connect(&options)?;
+        second.mkdir(Path::new("/second"), 0o755)?;
+        second.sync()?;
+        told.send(())?;
+        going.recv()?;
+        let renamed = second.rename(Path::new("/a"), Path::new("/b"));
+        // The next request tells the server that the reply was received.
+        let seen = renamed.and_then(|()| second.lstat(Path::new("/b")));
         std::mem::forget(second);
-        server.restart()?;
-        first.close(file)?;
-        first.lstat(a).context("the name it was renamed back to")?;
-        if first.lstat(b).is_ok() {
-            bail!("both names are there");
-        }
+        seen?;
+        Ok(told.send(())?)
+    });
+    hear.recv().context("the second client")?;
+    rig.hold(true)?;
+    let file = first.create(Path::new("/a"), 0o644, true)?;
+    go.send(())?;
+    let answered = hear.recv_timeout(SILENCE).is_ok();
+    if answered {
+        first.rename(Path::new("/b"), Path::new("/c"))?;
     }
+    rig.cut(Tear::DropAll, setup.seed)?;
+    server.kill()?;
+    rig.reboot()?;
+    server.restart()?;
+    first.lstat(Path::new("/first")).context("what had been synced")?;
+    let there = |volume: &mut Volume, path: &str| volume.lstat(Path::new(path)).is_ok();
+    let names = ["/a", "/b", "/c"].map(|path| there(&mut first, path));
+    first.close(file).context("closing the file")?;
     drop(first);
-    server.stop()?;
-    Ok("5 chains whole".to_owned())
+    server.kill()?;
+    if answered != (share == "off") {
+        bail!("the second client's rename: answered {answered}");
+    }
+    let whole = if answered { [false, false, true] } else { [true, false, false] };
+    if names != whole {
+        bail!("/a /b /c: {names:?} instead of {whole:?}");
+    }
+    Ok(())
 }
 
 /// Exclusive creates race; names are removed by one and used again by the other.
@@ -251,7 +295,7 @@ pub(super) fn s35(setup: &Setup, _: Length) -> Result<String> {
     let direct = pair.here.dir.join("direct");
     writers.push(thread::spawn(move || write_directly(&direct)));
     for _ in 0..3 {
-        thread::sleep(std::time::Duration::from_millis(60));
+        thread::sleep(Duration::from_millis(60));
         pair.bounce()?;
     }
     for writer in writers {

@@ -68,6 +68,8 @@ const fn not(name: &'static str, what: &'static str, why: &'static str) -> Scena
 /// All of them.
 pub(crate) const TABLE: &[Scenario] = &[
     here("torture", "kill -9 of server, clients, programs and both at random", torture::kills),
+    here("sync", "the same, and the server answers only what is durable", torture::kills_sync),
+    long("strict", "the same, and it shows only what is durable", torture::kills_strict),
     here("power", "power cuts below the store: unsynced sectors lost or torn", torture::power),
     here("disk", "control: the disk loses what was not synced, keeps what was", storage::disk),
     here("lying-disk", "control: a disk that lies about flushes is noticed", torture::lying_disk),
@@ -185,5 +187,14 @@ mod tests {
             assert_eq!(count, 1, "{name}");
         }
         assert_eq!(listing().lines().count(), TABLE.len() + 2);
+    }
+
+    #[test]
+    fn the_document_shows_the_table() {
+        let document = include_str!("../../../../docs/recovery.md");
+        assert!(
+            document.contains(&listing()),
+            "docs/recovery.md has another table than `cargo xtask crash --list` prints"
+        );
     }
 }

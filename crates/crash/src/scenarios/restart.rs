@@ -44,6 +44,16 @@ impl Scene {
         Ok(format!("{what}: {}", findings.summary()))
     }
 
+    /// Kills the server when some of what it has answered is not durable: its log hangs from some
+    /// batch on, and clients go on for a while.
+    fn kill_with_losses(&mut self) -> Result<()> {
+        self.server.kill()?;
+        let batch_no = 5 + self.dice.below(40);
+        self.server.restart_with(&["--fault", &format!("stall-log:{batch_no}")])?;
+        self.pause(250);
+        self.server.kill()
+    }
+
     /// Some milliseconds of work.
     fn pause(&mut self, ms_max: u64) {
         thread::sleep(Duration::from_millis(self.dice.below(ms_max)));
@@ -54,20 +64,18 @@ impl Scene {
 pub(super) fn s1(setup: &Setup, _: Length) -> Result<String> {
     let mut scene = Scene::new(setup)?;
     for _ in 0..4 {
-        scene.pause(80);
-        scene.server.kill()?;
+        scene.kill_with_losses()?;
         scene.server.restart()?;
         scene.crew.progress()?;
     }
-    scene.end("4 kills of the server")
+    scene.end("4 kills of a server whose log hangs")
 }
 
 /// The server is killed, and a client before it is back.
 pub(super) fn s2(setup: &Setup, _: Length) -> Result<String> {
     let mut scene = Scene::new(setup)?;
     for _ in 0..3 {
-        scene.pause(80);
-        scene.server.kill()?;
+        scene.kill_with_losses()?;
         let index = scene.dice.index(scene.crew.member_count());
         scene.crew.kill(index, Victim::Client)?;
         scene.server.restart()?;
@@ -94,8 +102,7 @@ pub(super) fn s4(setup: &Setup, _: Length) -> Result<String> {
 pub(super) fn s12(setup: &Setup, _: Length) -> Result<String> {
     let mut scene = Scene::new(setup)?;
     for _ in 0..3 {
-        scene.pause(80);
-        scene.server.kill()?;
+        scene.kill_with_losses()?;
         for _ in 0..3 {
             scene.server.launch(&[])?;
             scene.pause(60);
@@ -115,35 +122,28 @@ pub(super) fn s13(setup: &Setup, _: Length) -> Result<String> {
     scene.end(&met)
 }
 
-/// Kills the server with its log stalled, so that there is something to replay, and lets the next
-/// one kill itself at a point of its recovery. Says which points were met.
+/// Kills a server whose log hangs, so that there is something to replay, and lets the next one kill
+/// itself at a point of its recovery. Each point must be met.
 fn killed_at(scene: &mut Scene, points: &[&str]) -> Result<String> {
-    let mut met = Vec::new();
     for point in points {
-        scene.server.kill()?;
+        scene.kill_with_losses()?;
         scene.server.launch(&["--fault", &format!("kill-{point}:1")])?;
-        if scene.server.ends_or_serves()? {
-            met.push(*point);
-        } else {
-            scene.server.kill()?;
-        }
+        scene.server.ended().with_context(|| format!("nobody has met {point}"))?;
         scene.server.restart()?;
         scene.crew.progress()?;
     }
-    Ok(format!("killed at {}", if met.is_empty() { "no point".to_owned() } else { met.join(" ") }))
+    Ok(format!("killed at {}", points.join(" ")))
 }
 
 /// A client dies while it comes back.
 pub(super) fn s14(setup: &Setup, _: Length) -> Result<String> {
     let mut scene = Scene::new(setup)?;
     for _ in 0..3 {
-        scene.pause(80);
-        scene.server.kill()?;
-        scene.server.launch(&[])?;
-        scene.pause(60);
+        scene.kill_with_losses()?;
+        scene.server.launch(&["--fault", "kill-replayed:3"])?;
+        scene.server.ended().context("nobody replays")?;
         let index = scene.dice.index(scene.crew.member_count());
         scene.crew.kill(index, Victim::Client)?;
-        scene.server.kill()?;
         scene.server.restart()?;
         scene.crew.progress()?;
         scene.crew.replace(SIZE)?;
@@ -161,7 +161,7 @@ pub(super) fn s15(setup: &Setup, _: Length) -> Result<String> {
     crew.progress()?;
     let mut scene = Scene { server, crew, dice: Dice::new(setup.seed) };
     for way in [Way::Request, Way::Reply, Way::Request, Way::Reply] {
-        scene.server.kill()?;
+        scene.kill_with_losses()?;
         let act = if way == Way::Reply { Act::PassAndCut } else { Act::DropAndCut };
         proxy.rule(Rule { way, op: None, act, frame_count: 6 });
         scene.server.restart()?;

@@ -10,9 +10,10 @@ use crate::work::Findings;
 use anyhow::{Context as _, Result, bail};
 use std::fs;
 use std::io::Write as _;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::thread;
+use std::time::Duration;
 
 /// The disk alone: what was synced stays, what was not goes, and every flush arrives.
 pub(super) fn disk(setup: &Setup, _: Length) -> Result<String> {
@@ -28,43 +29,45 @@ pub(super) fn disk(setup: &Setup, _: Length) -> Result<String> {
     let file = fs::OpenOptions::new().append(true).open(at(&rig, "synced"))?;
     (&file).write_all(b" two")?;
     file.sync_data()?;
+    drop(file);
     let flushed = rig.counts()?;
     if flushed.flush_count == before.flush_count || flushed.write_count == before.write_count {
         bail!("an fdatasync did not reach the disk: {before:?} {flushed:?}");
     }
-    fs::write(at(&rig, "stale"), "new")?;
-    fs::write(at(&rig, "unsynced"), "gone")?;
-    // Out of the kernel's memory, into the disk's cache: it is there to be lost.
-    let stale = fs::OpenOptions::new().write(true).open(at(&rig, "stale"))?;
-    rustix::fs::syncfs(&stale).ok();
+    fs::OpenOptions::new().write(true).open(at(&rig, "stale"))?.write_all_at(b"new", 0)?;
     let counts = lose_unsynced(&mut rig, setup.seed)?;
     let read = |name: &str| fs::read_to_string(at(&rig, name)).unwrap_or_default();
-    if read("synced") != "one two" {
-        bail!("what was synced is {:?}", read("synced"));
+    let found = (read("synced"), read("stale"));
+    if found != ("one two".to_owned(), "old".to_owned()) {
+        bail!("what was synced and what was not: {found:?}");
     }
     drop(rig);
     Ok(counts)
 }
 
-/// Writes without a sync, of which the disk holds some, and cuts the power.
+const LOST_BYTES: usize = 1 << 20;
+
+/// Hands the disk what nobody synced, and cuts the power.
 fn lose_unsynced(rig: &mut Rig, seed: u64) -> Result<String> {
     let path = rig.dir.join("lost");
-    let file = fs::OpenOptions::new().create(true).truncate(true).write(true).open(&path)?;
-    file.write_all_at(&[7; 1 << 20], 0)?;
-    // Hands the pages to the disk and asks for no flush.
-    let range = rustix::fs::fstat(&file).map_or(0, |stat| stat.st_size);
-    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).ok();
+    let flags = rustix::fs::OFlags::DIRECT.bits().cast_signed();
+    let mut options = fs::OpenOptions::new();
+    let file = options.create(true).write(true).custom_flags(flags).open(&path)?;
+    let buffer = vec![7; 2 * LOST_BYTES];
+    // Direct writes begin at a page, and go to the disk at once, which asks for no flush.
+    let start = buffer.as_ptr().align_offset(4096);
+    file.write_all_at(&buffer[start..start + LOST_BYTES], 0)?;
     let counts = rig.cut(Tear::DropAll, seed)?;
     drop(file);
     rig.reboot()?;
-    let found = fs::metadata(&path).map_or(0, |found| found.len());
-    if found == u64::try_from(range)? {
-        let bytes = fs::read(&path)?;
-        if bytes.iter().all(|byte| *byte == 7) {
-            bail!("a file survived that nobody synced");
-        }
+    let bytes = fs::read(&path).unwrap_or_default();
+    if counts.unflushed_count == 0 || counts.lost_bytes < LOST_BYTES as u64 {
+        bail!("the disk lost too little: {counts:?}");
     }
-    Ok(format!("unsynced file: {found} bytes of 1 MiB; {counts:?}"))
+    if bytes.contains(&7) {
+        bail!("bytes survived that nobody synced");
+    }
+    Ok(format!("{} unsynced writes lost, {} bytes", counts.unflushed_count, counts.lost_bytes))
 }
 
 const SIZE: Size = Size { library_count: 2, mount_count: 1 };
@@ -74,6 +77,8 @@ fn worked(setup: &Setup) -> Result<(Server, Crew)> {
     let mut server = Server::start(setup, setup.folder.join("store"), &[])?;
     let mut crew = Crew::new(setup, &mut server, 8)?;
     crew.start(SIZE)?;
+    let log = crew.shared_log()?;
+    until("somebody appends", || Ok(log.exists() && fs::metadata(&log)?.len() > 0))?;
     crew.progress()?;
     crew.end()?;
     let findings = crew.check(&server)?;
@@ -152,24 +157,35 @@ pub(super) fn planted(setup: &Setup, _: Length) -> Result<String> {
     Ok(format!("{} lost and {} double effects found", lost.lost.len(), doubled.doubled.len()))
 }
 
-/// The log is called durable and is not.
+/// The log is called durable and is not: the check finds it, and a client that was told so is told
+/// now that it was not true.
 pub(super) fn s21(setup: &Setup, _: Length) -> Result<String> {
-    let mut server = Server::start(setup, setup.folder.join("store"), &[])?;
+    let mut server = Server::start(setup, setup.folder.join("store"), &["--sync"])?;
     let mut crew = Crew::new(setup, &mut server, 8)?;
+    let mut witness = server.volume()?;
+    witness.mkdir(Path::new("/c1/before"), 0o755)?;
+    witness.sync()?;
+    witness.rmdir(Path::new("/c1/before"))?;
     server.stop()?;
     server.restart_with(&["--fault", "freeze-log:1"])?;
+    witness.mkdir(Path::new("/c1/frozen"), 0o755)?;
+    witness.sync().context("a sync that the disk lies about")?;
     crew.start(SIZE)?;
     crew.progress()?;
     crew.kill_all()?;
     server.kill()?;
     server.restart()?;
     crew.forgive_nothing();
+    let told = witness.mkdir(Path::new("/c1/after"), 0o755);
     let findings = crew.check(&server)?;
     server.kill()?;
     if findings.lost.is_empty() {
         bail!("nothing was missed: {}", findings.summary());
     }
-    Ok(format!("noticed: {}", findings.summary()))
+    match told {
+        Ok(_) => bail!("a client goes on as if nothing had been lost"),
+        Err(error) => Ok(format!("told: {error}; {}", findings.summary())),
+    }
 }
 
 /// Damage in the log: at its end it is cut off, before its end it is refused.
@@ -203,13 +219,13 @@ pub(super) fn s22(setup: &Setup, _: Length) -> Result<String> {
     let before = fs::read(path)?;
     server.launch(&[])?;
     let said = server.ended()?;
-    if !said.contains("damage") || !said.contains("offset") {
+    if !said.contains("is damaged") || !said.contains("at byte") {
         bail!("it did not refuse a damaged log with its offset: {said}");
     }
     if fs::read(path)? != before {
         bail!("it changed what it refused");
     }
-    let line = said.lines().find(|line| line.contains("damage")).unwrap_or_default();
+    let line = said.lines().find(|line| line.contains("is damaged")).unwrap_or_default();
     Ok(format!("tail cut, middle refused: {line}"))
 }
 
@@ -218,13 +234,18 @@ const CLIENT_BYTES_MAX: u64 = 400 << 20;
 const PIECE_BYTES: usize = 1 << 20;
 const PIECE_COUNT: usize = 200;
 
+/// For how long flushes hang.
+const HANGING: Duration = Duration::from_secs(2);
+
 /// Flushes hang while a client writes more than it may keep.
 pub(super) fn s26(setup: &Setup, _: Length) -> Result<String> {
     let mut rig = Rig::new(&setup.folder)?;
     let mut server = Server::start(setup, rig.dir.join("store"), &[])?;
     let mount = Mount::new(setup, server.address()?, "mount")?;
     let path = mount.dir.join("large");
-    fs::write(&path, "")?;
+    // Whoever writes here for the first time is answered when that is on disk.
+    fs::write(&path, "known")?;
+    fs::File::open(&path)?.sync_all()?;
     rig.hold(true)?;
     let writing = thread::spawn(move || -> Result<()> {
         let file = fs::OpenOptions::new().write(true).open(path)?;
@@ -233,9 +254,9 @@ pub(super) fn s26(setup: &Setup, _: Length) -> Result<String> {
         }
         Ok(file.sync_all()?)
     });
-    until("a flush hangs", || Ok(rig.counts()?.unflushed_count == 0))?;
+    until("a flush hangs", || Ok(rig.counts()?.held_count > 0))?;
     // As long as flushes hang, the writer must hang too, sooner or later.
-    thread::sleep(std::time::Duration::from_secs(2));
+    thread::sleep(HANGING);
     if writing.is_finished() {
         bail!("200 MiB were synced without a single flush");
     }

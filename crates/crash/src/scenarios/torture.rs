@@ -12,24 +12,34 @@ const SIZE: Size = Size { library_count: 2, mount_count: 2 };
 
 /// Kills.
 pub(super) fn kills(setup: &Setup, length: Length) -> Result<String> {
-    let hazard = Hazard::Kill;
-    let torture =
-        Torture { hazard, round_count: length.round_count, size: SIZE, all_durable: true };
-    run_and_tell(setup, &torture, &[])
+    tortured(setup, Hazard::Kill, length.round_count, &[])
+}
+
+/// Kills of a server that answers only what is durable.
+pub(super) fn kills_sync(setup: &Setup, length: Length) -> Result<String> {
+    tortured(setup, Hazard::Kill, length.round_count / 2, &["--sync"])
+}
+
+/// Kills of a server that shows only what is durable.
+pub(super) fn kills_strict(setup: &Setup, length: Length) -> Result<String> {
+    tortured(setup, Hazard::Kill, length.round_count / 2, &["--share", "strict"])
 }
 
 /// Power cuts.
 pub(super) fn power(setup: &Setup, length: Length) -> Result<String> {
-    let hazard = Hazard::Power;
-    let torture = Torture { hazard, round_count: length.cut_count, size: SIZE, all_durable: true };
-    run_and_tell(setup, &torture, &[])
+    tortured(setup, Hazard::Power, length.cut_count, &[])
+}
+
+fn tortured(setup: &Setup, hazard: Hazard, round_count: u64, arguments: &[&str]) -> Result<String> {
+    let all_durable = arguments.contains(&"--sync");
+    run_and_tell(setup, &Torture { hazard, round_count, size: SIZE, all_durable }, arguments)
 }
 
 /// The same on a disk that answers flushes without doing them, and then loses its power: if nothing
 /// is found missing, the torture finds nothing at all.
 pub(super) fn lying_disk(setup: &Setup, _: Length) -> Result<String> {
     let mut rig = Rig::new(&setup.folder)?;
-    let mut server = Server::start(setup, rig.dir.join("store"), &[])?;
+    let mut server = Server::start(setup, rig.dir.join("store"), &["--sync"])?;
     let mut crew = Crew::new(setup, &mut server, 8)?;
     server.stop()?;
     rig.lie()?;

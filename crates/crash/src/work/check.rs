@@ -68,15 +68,6 @@ impl Findings {
         }
         text
     }
-
-    /// Takes another's in.
-    pub(crate) fn add(&mut self, other: Self) {
-        self.op_count += other.op_count;
-        self.done_count += other.done_count;
-        self.lost.extend(other.lost);
-        self.doubled.extend(other.doubled);
-        self.refused.extend(other.refused);
-    }
 }
 
 /// An item's life.
@@ -208,22 +199,24 @@ impl Life {
         explained: &mut BTreeSet<String>,
         findings: &mut Findings,
     ) {
-        let fits = |(_, state): &(String, State)| {
+        let fits = |(_, state): &(String, State), strictly: bool| {
             self.all_names().into_iter().all(|name| {
                 let has = state.names.contains(name);
                 match tree.get(name).map(|found| owner_of(found, state.kind, item)) {
                     None | Some(Owner::Other) => !has,
                     Some(Owner::This) => has,
-                    Some(Owner::Unknown) => has || shared_names.contains(name),
+                    Some(Owner::Unknown) => has || (!strictly && shared_names.contains(name)),
                 }
             })
         };
         let from = self.must_index;
-        let fitting = self.states[from..].iter().rposition(fits).map(|index| from + index);
+        let last = |strictly| self.states[from..].iter().rposition(|state| fits(state, strictly));
+        // What cannot be told apart is this item's, if that explains it.
+        let fitting = last(true).or_else(|| last(false)).map(|index| from + index);
         let Some(index) = fitting else {
             let (text, state) = &self.states[self.done_index];
             let line = format!("{item}: not as after `{text}` ({state}), nor as later");
-            let earlier = self.states[..from].iter().any(fits);
+            let earlier = self.states[..from].iter().any(|state| fits(state, false));
             if earlier { &mut findings.lost } else { &mut findings.doubled }.push(line);
             // What is wrong here is said once.
             explained.extend(self.all_names().into_iter().map(ToOwned::to_owned));

@@ -118,9 +118,7 @@ impl Walker {
                 self.link(item, state)
             }
             86..94 if self.face.kernel().is_some() => self.append(),
-            94..98 if state.kind == Kind::File && self.face.kernel().is_some() => {
-                self.sync(item, &state)
-            }
+            94..98 if state.kind == Kind::File => self.sync(item, &state),
             98..100 if self.face.kernel().is_some() => self.sync_log(),
             _ => self.rename(item, state),
         }
@@ -209,10 +207,12 @@ impl Walker {
         self.ask(&text, &[Touch::Item(item, state)], |face| face.rename(&from, &to))
     }
 
-    /// Over an item of the same kind, which is gone afterwards.
+    /// Over an item of the same kind, which is gone afterwards. Both can be told by what is in them.
     fn rename_over(&mut self, item: String, mut state: State) -> Result<()> {
+        let told = |state: &State| state.kind == Kind::Symlink || state.size_bytes > 0;
         let mut others = self.items.iter().filter(|(other, found)| {
-            **other != item && found.kind == state.kind && found.names.len() == 1
+            let alike = found.kind == state.kind && told(found) && told(&state);
+            **other != item && alike && found.names.len() == 1
         });
         let Some((victim, victim_state)) = others.next() else { return self.rename(item, state) };
         let (victim, mut victim_state) = (victim.clone(), victim_state.clone());
@@ -268,18 +268,12 @@ impl Walker {
 
     fn sync(&mut self, item: String, state: &State) -> Result<()> {
         let name = self.some_name(state);
-        self.ask(&format!("sync {name}"), &[Touch::Sync(item)], |face| match face.kernel() {
-            Some(kernel) => kernel.sync(&name),
-            None => bail!("no kernel"),
-        })
+        self.ask(&format!("sync {name}"), &[Touch::Sync(item)], |face| face.sync(&name))
     }
 
     fn sync_log(&mut self) -> Result<()> {
         let path = SHARED_LOG;
         let touches = [Touch::SyncLog(path.to_owned())];
-        self.ask(&format!("sync {path}"), &touches, |face| match face.kernel() {
-            Some(kernel) => kernel.sync(path),
-            None => bail!("no kernel"),
-        })
+        self.ask(&format!("sync {path}"), &touches, |face| face.sync(path))
     }
 }

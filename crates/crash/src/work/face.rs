@@ -19,6 +19,8 @@ pub(crate) trait Face {
     fn unlink(&mut self, path: &str) -> Result<()>;
     fn rmdir(&mut self, path: &str) -> Result<()>;
     fn chmod(&mut self, path: &str, mode: u32) -> Result<()>;
+    /// Makes a file durable.
+    fn sync(&mut self, path: &str) -> Result<()>;
     /// What only a kernel asks for; `None` where there is none.
     fn kernel(&mut self) -> Option<&mut dyn KernelFace>;
 }
@@ -27,8 +29,6 @@ pub(crate) trait Face {
 pub(crate) trait KernelFace {
     fn link(&mut self, from: &str, to: &str) -> Result<()>;
     fn append(&mut self, path: &str, record: &str) -> Result<()>;
-    /// Makes a file or directory durable.
-    fn sync(&mut self, path: &str) -> Result<()>;
 }
 
 /// A folder under which the file system is mounted.
@@ -84,6 +84,10 @@ impl Face for MountFace {
         Ok(fs::set_permissions(self.at(path), mode)?)
     }
 
+    fn sync(&mut self, path: &str) -> Result<()> {
+        Ok(fs::File::open(self.at(path))?.sync_all()?)
+    }
+
     fn kernel(&mut self) -> Option<&mut dyn KernelFace> {
         Some(self)
     }
@@ -101,10 +105,6 @@ impl KernelFace for MountFace {
             bail!("{written_bytes} of {} bytes were appended", record.len());
         }
         Ok(())
-    }
-
-    fn sync(&mut self, path: &str) -> Result<()> {
-        Ok(fs::File::open(self.at(path))?.sync_all()?)
     }
 }
 
@@ -162,6 +162,12 @@ impl Face for LibraryFace {
         let attr = self.volume.lstat(&path)?;
         let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
         Ok(self.volume.set_attr(attr.inode, &path, &set).map(drop)?)
+    }
+
+    fn sync(&mut self, path: &str) -> Result<()> {
+        let file = self.volume.open(&rooted(path), OpenFor::Read)?;
+        self.volume.sync_file(&file)?;
+        self.volume.close(file).context("close")
     }
 
     fn kernel(&mut self) -> Option<&mut dyn KernelFace> {

@@ -49,9 +49,20 @@ pub(crate) enum Kind {
 }
 
 impl Toy {
+    /// A lane's append ends.
+    pub(crate) fn land_log(&mut self, index: usize) {
+        let flights = &self.places[index].flights;
+        let found = flights.iter().position(|flight| matches!(flight, Flight::Log { .. }));
+        self.land_one(index, found.unwrap());
+    }
+
     /// An action ends.
     pub(super) fn land(&mut self, index: usize) {
         let flight_index = self.dice.below(self.places[index].flights.len());
+        self.land_one(index, flight_index);
+    }
+
+    fn land_one(&mut self, index: usize, flight_index: usize) {
         let flight = self.places[index].flights.remove(flight_index);
         let kind = match flight {
             Flight::Log { .. } => Some(Kind::Log),

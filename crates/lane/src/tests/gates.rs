@@ -1,0 +1,337 @@
+//! Which replies wait, for whom, and what they carry when they do not.
+
+use super::peer::{Got, Peer, ROOT, Who, create, name, noted};
+use crate::Share;
+use crate::toy::Toy;
+use alloc::vec::Vec;
+use wire::{
+    Handle, HandleId, InodeNo, Lookup, Mkdir, Op, Request, Rmdir, SetTime, Setattr, Status, Unlink,
+    Wire, Xid, reply_flag, request_flag,
+};
+
+/// Clients whose sessions are durably known, and a log that ends when it is told to.
+struct Rig {
+    toy: Toy,
+    peers: Vec<Peer>,
+}
+
+impl Rig {
+    fn new(share: Share) -> Self {
+        let mut toy = Toy::new(41);
+        toy.limits.share = share;
+        toy.start(1);
+        let mut peers: Vec<Peer> =
+            (1..=3).map(|number| Peer::new(&mut toy, &Who::new(number))).collect();
+        for (index, peer) in peers.iter_mut().enumerate() {
+            peer.create(&mut toy, &alloc::format!("warm{index}"));
+        }
+        Self { toy, peers }
+    }
+
+    /// Asks, and lets the lane take turns; no log append ends.
+    fn ask<'a>(&mut self, who: usize, (op, slot): (Op, u16), body: &impl Wire<'a>) -> Option<Got> {
+        self.ask_head(who, (op, slot), body, |_| {})
+    }
+
+    fn ask_head<'a>(
+        &mut self,
+        who: usize,
+        (op, slot): (Op, u16),
+        body: &impl Wire<'a>,
+        change: impl FnOnce(&mut Request),
+    ) -> Option<Got> {
+        let mut head = self.peers[who].head(op, InodeNo::ROOT.shard(), slot);
+        change(&mut head);
+        self.peers[who].send(&mut self.toy, &head, &body.to_bytes(), None);
+        self.toy.run_turns_only(0);
+        self.peers[who].replies(&mut self.toy).pop()
+    }
+
+    fn mkdir(&mut self, who: usize, slot: u16, text: &str) -> InodeNo {
+        let body = Mkdir { caller: ROOT, parent: InodeNo::ROOT, name: name(text), mode: 0o777 };
+        let got = self.ask(who, (Op::Mkdir, slot), &body).expect("answered at once");
+        wire::Entry::decode_all(&got.body).unwrap().attr.inode
+    }
+
+    fn held(&self) -> [u64; 4] {
+        let gates = self.toy.counters(0).gates;
+        [
+            gates.held_own_count,
+            gates.held_foreign_count,
+            gates.held_strict_count,
+            gates.held_self_count,
+        ]
+    }
+
+    /// The log ends; what waited comes.
+    fn land(&mut self, who: usize) -> Got {
+        self.toy.run();
+        let mut replies = self.peers[who].replies(&mut self.toy);
+        assert_eq!(replies.len(), 1, "what waited came");
+        let got = replies.remove(0);
+        assert_eq!(got.head.status, Status::Ok);
+        assert!(got.head.flags & reply_flag::GATED != 0);
+        let counters = self.toy.counters(0);
+        assert_eq!(counters.gates.released_count, counters.held_count);
+        got
+    }
+}
+
+fn within(parent: InodeNo, text: &str) -> wire::Create<'_> {
+    wire::Create { parent, ..create(text) }
+}
+
+fn chmod(inode: InodeNo) -> Setattr<'static> {
+    let (atime, mtime) = (SetTime::Keep, SetTime::Keep);
+    Setattr { caller: ROOT, inode, mode: Some(0o711), uid: None, gid: None, atime, mtime }
+}
+
+fn unlink(parent: InodeNo, text: &str) -> Unlink<'_> {
+    Unlink { caller: ROOT, parent, name: name(text) }
+}
+
+/// S18.
+#[test]
+fn creates_in_one_directory_wait_for_nobody() {
+    for share in Share::ALL {
+        let mut rig = Rig::new(share);
+        let before = rig.toy.counters(0);
+        for slot in 1..=16 {
+            for who in 0..3 {
+                let text = alloc::format!("f{who}-{slot}");
+                let got = rig.ask(who, (Op::Create, slot), &create(&text)).unwrap();
+                assert_eq!(got.head.flags, reply_flag::TOKEN);
+                assert!(got.head.committed < got.head.transno);
+            }
+        }
+        let after = rig.toy.counters(0);
+        assert_eq!(after.held_count, before.held_count);
+        assert_eq!(after.gates.token_count, before.gates.token_count + 48);
+        rig.toy.run();
+        let batches = rig.toy.counters(0).batch_count - before.batch_count;
+        assert_eq!(batches, 2, "the one that was in flight and one for all the rest");
+    }
+}
+
+/// A session's first record and whatever follows it wait for that.
+#[test]
+fn a_session_is_durable_before_it_is_told_anything() {
+    let mut toy = Toy::started(42, 1);
+    let peer = Peer::new(&mut toy, &Who::new(1));
+    let mut rig = Rig { toy, peers: alloc::vec![peer] };
+    for slot in 1..=3 {
+        let text = alloc::format!("f{slot}");
+        assert!(rig.ask(0, (Op::Create, slot), &create(&text)).is_none());
+    }
+    assert_eq!(rig.held(), [0, 0, 0, 3]);
+    rig.toy.run();
+    assert_eq!(rig.peers[0].replies(&mut rig.toy).len(), 3);
+}
+
+/// S16, the reply's half.
+#[test]
+fn an_own_change_gates_until_its_reply_is_received() {
+    for received in [false, true] {
+        let mut rig = Rig::new(Share::Write);
+        let dir = rig.mkdir(0, 1, "d");
+        let xid = rig.peers[0].xid;
+        let got = rig.ask_head(0, (Op::Create, 2), &within(dir, "f"), |head| {
+            head.ack_xid = Xid(if received { xid } else { xid - 1 });
+        });
+        assert_eq!(got.is_some(), received);
+        assert_eq!(rig.held()[0], u64::from(!received));
+        if !received {
+            rig.land(0);
+        }
+    }
+    // The slot being used again says it as well.
+    let mut rig = Rig::new(Share::Write);
+    let dir = rig.mkdir(0, 1, "d");
+    assert!(rig.ask(0, (Op::Create, 1), &within(dir, "f")).is_none(), "it depends on itself");
+}
+
+#[test]
+fn being_in_a_new_directory_of_somebody_else_waits() {
+    let mut rig = Rig::new(Share::Write);
+    let dir = rig.mkdir(0, 1, "d");
+    assert!(rig.ask(1, (Op::Create, 1), &within(dir, "f")).is_none());
+    assert_eq!(rig.held()[1], 1);
+    rig.land(1);
+    // So does having somebody's new file open.
+    let got = rig.ask(0, (Op::Create, 2), &create("g")).unwrap();
+    let inode = wire::Created::decode_all(&got.body).unwrap().attr.inode;
+    let handle = Handle { id: HandleId(1), write: false };
+    let open = wire::Open { caller: ROOT, inode, read: true, execute: false, handle };
+    assert!(rig.ask(1, (Op::Open, 1), &open).is_none());
+    assert_eq!(rig.held()[1], 2);
+    rig.land(1);
+}
+
+#[test]
+fn a_name_that_is_gone_is_a_change() {
+    let mut rig = Rig::new(Share::Write);
+    assert!(rig.ask(0, (Op::Unlink, 1), &unlink(InodeNo::ROOT, "warm0")).is_some());
+    assert!(rig.ask(1, (Op::Create, 1), &create("warm0")).is_none());
+    assert_eq!(rig.held()[1], 1);
+    rig.land(1);
+}
+
+#[test]
+fn attributes_of_a_directory_and_names_in_it_do_not_touch() {
+    let mut rig = Rig::new(Share::Write);
+    assert!(rig.ask(0, (Op::Create, 1), &create("a")).is_some());
+    assert!(rig.ask(1, (Op::Setattr, 1), &chmod(InodeNo::ROOT)).is_some());
+    assert!(rig.ask(0, (Op::Create, 2), &create("b")).is_some());
+    assert!(rig.ask(2, (Op::Setattr, 1), &chmod(InodeNo::ROOT)).is_none(), "the second waits");
+    assert_eq!(rig.held()[..2], [0, 1]);
+}
+
+/// The last who changed the entries is the client itself; before him was another.
+#[test]
+fn removing_a_directory_waits_for_everybody_who_was_in_it() {
+    let mut rig = Rig::new(Share::Write);
+    let dir = rig.mkdir(0, 1, "d");
+    let rmdir = Rmdir { caller: ROOT, parent: InodeNo::ROOT, name: name("d") };
+    for who in [0, 1] {
+        let body = within(dir, if who == 0 { "own" } else { "foreign" });
+        let head = |head: &mut Request| head.ack_xid = Xid(head.xid.0 - 1);
+        rig.ask_head(who, (Op::Create, 2), &body, head);
+    }
+    rig.toy.run();
+    rig.peers.iter().for_each(|peer| drop(peer.replies(&mut rig.toy)));
+    let acked = |head: &mut Request| head.ack_xid = Xid(head.xid.0 - 1);
+    // Something is in flight, so that the rest is in one batch.
+    assert!(rig.ask(2, (Op::Create, 1), &create("z")).is_some());
+    assert!(rig.ask_head(1, (Op::Unlink, 3), &unlink(dir, "foreign"), acked).is_some());
+    assert!(rig.ask_head(0, (Op::Unlink, 3), &unlink(dir, "own"), acked).is_some());
+    let before = rig.held();
+    assert!(rig.ask_head(0, (Op::Rmdir, 4), &rmdir, acked).is_none());
+    assert_eq!(rig.held()[1], before[1] + 1, "a foreign change before the own last one");
+    rig.land(0);
+}
+
+/// A reply is missing before the last one that came.
+#[test]
+fn own_entries_are_received_when_all_of_them_are() {
+    for missing in [false, true] {
+        let mut rig = Rig::new(Share::Write);
+        let dir = rig.mkdir(0, 1, "d");
+        for (slot, text) in [(2, "a"), (3, "b")] {
+            rig.ask(0, (Op::Create, slot), &within(dir, text));
+        }
+        rig.toy.run();
+        rig.peers[0].replies(&mut rig.toy);
+        let first = rig.peers[0].xid + 1;
+        assert!(rig.ask(2, (Op::Create, 1), &create("z")).is_some());
+        let old = |head: &mut Request| head.ack_xid = Xid(first - 1);
+        assert!(rig.ask_head(0, (Op::Unlink, 4), &unlink(dir, "a"), old).is_some());
+        assert!(rig.ask_head(0, (Op::Unlink, 5), &unlink(dir, "b"), old).is_some());
+        let rmdir = Rmdir { caller: ROOT, parent: InodeNo::ROOT, name: name("d") };
+        let got = rig.ask_head(0, (Op::Rmdir, 6), &rmdir, |head| {
+            head.ack_xid = Xid(first - 1);
+            head.sack = if missing { 0b10 } else { 0b11 };
+        });
+        assert_eq!(got.is_none(), missing);
+    }
+}
+
+#[test]
+fn strict_hides_what_may_be_lost() {
+    for share in [Share::Write, Share::Strict] {
+        let mut rig = Rig::new(share);
+        assert!(rig.ask(0, (Op::Create, 1), &create("a")).is_some());
+        let strict = share == Share::Strict;
+        let lookup = Lookup { caller: ROOT, parent: InodeNo::ROOT, name: name("a") };
+        assert_eq!(rig.ask(1, (Op::Lookup, 0), &lookup).is_none(), strict);
+        let exists = rig.ask(2, (Op::Create, 1), &create("a"));
+        assert_eq!(exists.is_none(), strict);
+        let other = Lookup { name: name("warm1"), ..lookup };
+        assert!(rig.ask(1, (Op::Lookup, 0), &other).is_none() == strict, "the same directory");
+        assert_eq!(rig.held()[2], if strict { 3 } else { 0 });
+        rig.toy.run();
+        assert_eq!(rig.peers[1].replies(&mut rig.toy).len(), if strict { 2 } else { 0 });
+    }
+}
+
+#[test]
+fn sharing_off_waits_for_whose_reply_may_be_lost() {
+    for received in [false, true] {
+        let mut rig = Rig::new(Share::Off);
+        assert!(rig.ask(0, (Op::Setattr, 1), &chmod(InodeNo::ROOT)).is_some());
+        let xid = rig.peers[0].xid;
+        assert!(rig.ask(2, (Op::Create, 1), &create("a")).is_some());
+        let got = rig.ask_head(0, (Op::Create, 2), &create("b"), |head| {
+            head.ack_xid = Xid(if received { xid } else { xid - 1 });
+        });
+        assert!(got.is_some());
+        let got = rig.ask(1, (Op::Setattr, 1), &chmod(InodeNo::ROOT));
+        assert_eq!(got.is_some(), received);
+    }
+}
+
+#[test]
+fn who_asks_for_it_waits_for_the_disk() {
+    let mut rig = Rig::new(Share::Write);
+    let got = rig.ask_head(0, (Op::Create, 1), &create("a"), |head| {
+        head.flags = request_flag::SYNC;
+    });
+    assert!(got.is_none());
+    let got = rig.land(0);
+    assert!(got.head.committed >= got.head.transno);
+    assert!(got.token.is_empty());
+    let synced = rig.ask(0, (Op::Sync, 0), &[0_u8; 0]);
+    assert!(synced.is_some(), "everything is durable");
+    assert!(rig.ask(0, (Op::Create, 1), &create("b")).is_some());
+    assert!(rig.ask(1, (Op::Sync, 0), &[0_u8; 0]).is_none());
+    assert_eq!(rig.held()[3], 5, "three first records, a synchronous create, a sync");
+    rig.toy.run();
+    assert_eq!(rig.peers[1].replies(&mut rig.toy)[0].head.flags, reply_flag::GATED);
+}
+
+/// A reply may leave when what it depends on is durable, though it is not itself.
+#[test]
+fn a_gate_opens_with_the_batch_it_is_about() {
+    let mut rig = Rig::new(Share::Write);
+    let dir = rig.mkdir(0, 1, "d"); // In flight.
+    assert!(rig.ask(1, (Op::Create, 1), &within(dir, "f")).is_none()); // In the open batch.
+    rig.toy.land_log(0);
+    rig.toy.run_turns_only(0);
+    let got = rig.peers[1].replies(&mut rig.toy).pop().unwrap();
+    assert_eq!(got.head.flags, reply_flag::GATED | reply_flag::TOKEN);
+    assert!(got.head.committed < got.head.transno);
+}
+
+#[test]
+fn what_is_durable_is_noted_to_those_who_ask_for_nothing_more() {
+    let mut rig = Rig::new(Share::Write);
+    let got = rig.ask(0, (Op::Create, 1), &create("a")).unwrap();
+    rig.toy.run();
+    assert!(rig.toy.take(rig.peers[0].conn).is_empty());
+    rig.toy.pass_ms(100);
+    rig.toy.run();
+    let arrived = rig.toy.take(rig.peers[0].conn);
+    let rows = noted(&arrived[0]).unwrap();
+    assert_eq!((arrived.len(), rows.len()), (1, 1));
+    assert_eq!((rows[0].shard, rows[0].committed), (got.head.shard, got.head.transno));
+    let wake_count = rig.toy.wake_count;
+    for _ in 0..10 {
+        rig.toy.pass_ms(100);
+        rig.toy.run();
+    }
+    assert!(rig.toy.take(rig.peers[0].conn).is_empty());
+    assert_eq!(rig.toy.wake_count, wake_count, "an idle server stays idle");
+    assert_eq!(rig.toy.counters(0).gates.note_count, 1);
+}
+
+/// What was executed and is not durable is not told twice: it waits.
+#[test]
+fn a_resend_of_what_may_be_lost_waits() {
+    let mut rig = Rig::new(Share::Write);
+    let head = rig.peers[0].head(Op::Create, InodeNo::ROOT.shard(), 1);
+    for again in [false, true] {
+        rig.peers[0].send(&mut rig.toy, &head, &create("a").to_bytes(), None);
+        rig.toy.run_turns_only(0);
+        assert_eq!(rig.peers[0].replies(&mut rig.toy).is_empty(), again);
+    }
+    rig.land(0);
+}
