@@ -10,16 +10,21 @@ use crate::row::Row;
 use crate::samples::Compare;
 use crate::server::{Home, Server};
 use crate::{flush, wired};
-use anyhow::Result;
+use anyhow::{Result, bail, ensure};
+use disk::Share;
 use rustix::process::{getegid, geteuid};
 use std::sync::atomic::{AtomicU64, Ordering};
 use wire::InodeNo;
 
 pub(crate) const NAME: &str = "create";
+const SHARE_SHAPES: [(u32, u32); 2] = [(16, 1), (16, 16)];
 const SHAPES: [(u32, u32); 5] = [(1, 1), (4, 1), (16, 1), (64, 1), (256, 1)];
 
 pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
     let options = &home.options;
+    if options.shares.len() > 1 {
+        return shares(home);
+    }
     let shapes = options.shapes(&SHAPES);
     let server = home.server(NAME)?;
     let mut rows = Vec::new();
@@ -47,6 +52,53 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
         refuse_hops(&raced)?;
         hold_against_best(&mut raced, |row| row.ops_per_s.filter(|_| row.row.starts_with(NAME)));
         rows.extend(raced);
+    }
+    Ok(rows)
+}
+
+/// Sharing modes held against `off`, pair by pair (seed 003's tests 3a and 3b).
+fn shares(home: &Home) -> Result<Vec<Row>> {
+    let options = &home.options;
+    if options.remote.is_some() {
+        bail!("several --share start servers of their own; it cannot be used with --server");
+    }
+    let shapes = options.shapes(&SHARE_SHAPES);
+    let mut modes = options.shares.clone();
+    modes.retain(|mode| *mode != Share::Off);
+    modes.insert(0, Share::Off);
+    let servers: Result<Vec<Server>> = modes.iter().map(|mode| home.sharing(*mode)).collect();
+    let servers = servers?;
+    let mut rows = Vec::new();
+    for dirs in options.dirs.map_or(vec![Dirs::Own, Dirs::Shared], |dirs| vec![dirs]) {
+        let dir_count = match dirs {
+            Dirs::Own => shapes.iter().map(|shape| shape.0).max().unwrap_or(1),
+            Dirs::Shared => 1,
+        };
+        let mut race = Race::new(home);
+        let parents: Result<Vec<_>> =
+            servers.iter().map(|server| make_dirs(server, dirs, dir_count)).collect();
+        let parents = parents?;
+        for shape in &shapes {
+            let mut off = None;
+            for (index, mode) in modes.iter().enumerate() {
+                let row = Row::new(NAME, format!("{} share={}", dirs.text(), mode.text()));
+                let work = |_: &mut ring::Ring| Ok(create(&parents[index]));
+                let entrant = race.enter(&servers[index], row, *shape, work)?;
+                match off {
+                    Some(off) => race.hold(entrant, off, Compare::Rate),
+                    None => off = Some(entrant),
+                }
+            }
+        }
+        rows.extend(race.run(&Progress::new(NAME))?);
+    }
+    for row in rows.iter().filter(|row| row.row.ends_with(Share::Write.text())) {
+        ensure!(
+            row.held_replies == Some(0.0),
+            "{}: {} replies of independent clients waited for a commit",
+            row.row,
+            row.held_replies.unwrap_or(f64::NAN)
+        );
     }
     Ok(rows)
 }

@@ -99,6 +99,11 @@ impl<B: Driven> Generator<B> {
         Ok(generator)
     }
 
+    /// What runs.
+    pub(crate) const fn brain(&mut self) -> &mut B {
+        &mut self.brain
+    }
+
     /// Runs once.
     ///
     /// # Errors

@@ -4,6 +4,7 @@
 //! compared was run in the same run, alternating, under the same load generator.
 
 mod clock;
+mod commit;
 mod cores;
 mod create;
 mod echo;
@@ -16,6 +17,7 @@ mod handoff;
 mod limit;
 mod load;
 mod machine;
+mod pace;
 mod plan;
 mod race;
 mod report;
@@ -55,11 +57,13 @@ pub enum Bench {
     Clock,
     /// The way through the kernel.
     FuseNull,
+    /// Commits of many operations.
+    Commit,
 }
 
 impl Bench {
     /// All, in the order in which they build on each other.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Echo,
         Self::Getattr,
         Self::Create,
@@ -67,6 +71,7 @@ impl Bench {
         Self::Handoff,
         Self::Clock,
         Self::FuseNull,
+        Self::Commit,
     ];
 
     /// As it is called on the command line.
@@ -80,6 +85,7 @@ impl Bench {
             Self::Handoff => handoff::NAME,
             Self::Clock => clock::NAME,
             Self::FuseNull => fuse_null::NAME,
+            Self::Commit => commit::NAME,
         }
     }
 
@@ -95,6 +101,7 @@ impl Bench {
                 "handoff: work for a thread that sleeps; times of hops, the rest per item"
             }
             Self::Clock => "clock: readings",
+            Self::Commit => "commit: a lane whose log becomes durable once in many operations",
             Self::FuseNull => "fuse-null: a mounted file system with nothing in it",
         }
     }
@@ -114,6 +121,7 @@ impl Bench {
             Self::Handoff => handoff::run(&home),
             Self::Clock => clock::run(&home),
             Self::FuseNull => fuse_null::run(&home),
+            Self::Commit => commit::run(&home),
         }?;
         Ok((machine, rows))
     }

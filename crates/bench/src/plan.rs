@@ -22,12 +22,13 @@ pub struct Options {
     pub lane_count: u16,
     /// How long their lanes poll before they sleep, microseconds; `None` for their default.
     pub spin_us: Option<u32>,
-    /// Their sharing mode; `None` for their default.
-    pub share: Option<disk::Share>,
     /// They answer nothing before it is durable.
     pub sync: bool,
     /// Where creates go; `None` for both.
     pub dirs: Option<Dirs>,
+    /// The sharing mode of the servers that are started, or several to hold against each other;
+    /// empty for the server's default.
+    pub shares: Vec<disk::Share>,
     /// Bytes of one read or write.
     pub piece_bytes: u32,
     /// Where the servers' stores are made and removed again.
@@ -49,9 +50,9 @@ impl Options {
             depth: None,
             lane_count: 1,
             spin_us: None,
-            share: None,
             sync: false,
             dirs: None,
+            shares: Vec::new(),
             piece_bytes: 1 << 20,
             dir: std::env::temp_dir(),
             remote: None,

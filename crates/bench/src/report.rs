@@ -10,7 +10,7 @@ use std::io::Write;
 /// A column: its title, its digits behind the point, where its number is.
 type Column = (&'static str, usize, fn(&Row) -> Option<f64>);
 
-const COLUMNS: [Column; 24] = [
+const COLUMNS: [Column; 28] = [
     ("clients", 0, |row| row.clients.map(f64::from)),
     ("depth", 0, |row| row.depth.map(f64::from)),
     ("ops/s", 0, |row| row.ops_per_s),
@@ -27,6 +27,10 @@ const COLUMNS: [Column; 24] = [
     ("calls/MB", 2, |row| row.syscalls_per_mb),
     ("clock/turn", 2, |row| row.clock_reads_per_turn),
     ("held", 0, |row| row.held_replies),
+    ("turn p99.9", 1, |row| row.turn_p999_us),
+    ("turn max", 1, |row| row.turn_max_us),
+    ("commit p50", 1, |row| row.commit_turn_p50_us),
+    ("commit max", 1, |row| row.commit_turn_max_us),
     ("ops/flush", 1, |row| row.ops_per_flush),
     ("requests/op", 2, |row| row.exchanges_per_op),
     ("hops/op", 3, |row| row.hops_per_op),

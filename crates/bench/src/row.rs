@@ -63,6 +63,18 @@ pub struct Row {
     /// Replies that waited until something was durable, in the measured time of one repetition.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held_replies: Option<f64>,
+    /// Longest turn of the server's lane, microseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub turn_max_us: Option<f64>,
+    /// 999 of 1000 turns took at most so long.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub turn_p999_us: Option<f64>,
+    /// Longest turn in which a batch of the log became durable.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub commit_turn_max_us: Option<f64>,
+    /// Half of those turns took at most so long.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub commit_turn_p50_us: Option<f64>,
     /// Operations that one flush of the log made durable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ops_per_flush: Option<f64>,
@@ -72,7 +84,8 @@ pub struct Row {
     /// Letters between the server's lanes per operation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hops_per_op: Option<f64>,
-    /// To the limit of the same run: one client, the p50s; many, CPU per operation or per byte.
+    /// To the limit of the same run: one client, the p50s; many, CPU per operation or per byte; of
+    /// sharing modes, operations a second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ratio_to_limit: Option<f64>,
     /// Which limit that is.

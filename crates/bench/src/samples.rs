@@ -14,6 +14,8 @@ pub(crate) enum Compare {
     CpuPerOp,
     /// CPU time of the server per byte.
     CpuPerByte,
+    /// Operations a second; here more is better.
+    Rate,
 }
 
 impl Compare {
@@ -27,6 +29,7 @@ impl Compare {
             Self::Latency => percentile_us(&sample.tally.latency, 0.5),
             Self::CpuPerOp => cpu_us_per_op(sample),
             Self::CpuPerByte => cpu_s_per_gb(sample),
+            Self::Rate => ops_per_s(sample),
         }
     }
 }

@@ -7,6 +7,7 @@ use crate::cores::Cores;
 use crate::limit::{self, Limit};
 use crate::plan::Options;
 use anyhow::{Context as _, Result, bail};
+use disk::Share;
 use library::{ConnectOptions, Identity, Volume};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::OpenOptions;
@@ -62,7 +63,10 @@ impl Home {
     /// When it does not come up.
     pub(crate) fn server(&self, name: &str) -> Result<Server> {
         match &self.options.remote {
-            None => self.start_lanefs(name),
+            None => {
+                let share = self.options.shares.first().filter(|_| self.options.shares.len() == 1);
+                self.start_lanefs(name, share.copied())
+            }
             Some(remote) => Ok(Server {
                 child: None,
                 _output: None,
@@ -77,7 +81,15 @@ impl Home {
         }
     }
 
-    fn start_lanefs(&self, name: &str) -> Result<Server> {
+    /// A new server with this sharing mode.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub(crate) fn sharing(&self, share: Share) -> Result<Server> {
+        self.start_lanefs(&format!("share-{}", share.text()), Some(share))
+    }
+
+    fn start_lanefs(&self, name: &str, share: Option<Share>) -> Result<Server> {
         let mut command = Command::new(own_program()?);
         command.arg("serve").arg("--store").arg(self.path().join(name));
         command.args(["--listen", "127.0.0.1:0", "--lanes"]);
@@ -85,11 +97,11 @@ impl Home {
         command.arg("--export").arg(format!("{EXPORT}=no-root-squash"));
         command.arg("--secret-file").arg(self.path().join(SECRET_FILE));
         command.arg("--parent-pid").arg(std::process::id().to_string());
+        if let Some(share) = share {
+            command.arg("--share").arg(share.text());
+        }
         if let Some(spin_us) = self.options.spin_us {
             command.arg("--spin-us").arg(spin_us.to_string());
-        }
-        if let Some(share) = self.options.share {
-            command.arg("--share").arg(share.text());
         }
         if self.options.sync {
             command.arg("--sync");

@@ -31,6 +31,8 @@ pub(crate) struct LaneUsage {
     pub(crate) batch_count: u64,
     /// Replies that waited for one.
     pub(crate) held_count: u64,
+    /// Replies that were looked at when a batch had become durable.
+    pub(crate) touched_count: u64,
     /// Turns.
     pub(crate) turn_count: u64,
     /// System calls.
@@ -111,6 +113,7 @@ impl LaneUsage {
             change_count: stats.change_count,
             batch_count: stats.batch_count,
             held_count: stats.held_count,
+            touched_count: stats.gates.released_count,
             turn_count: stats.turn_count,
             syscall_count: stats.syscall_count,
             clock_read_count: stats.clock_read_count,
@@ -139,6 +142,7 @@ impl LaneUsage {
             change_count: join(self.change_count, other.change_count),
             batch_count: join(self.batch_count, other.batch_count),
             held_count: join(self.held_count, other.held_count),
+            touched_count: join(self.touched_count, other.touched_count),
             turn_count: join(self.turn_count, other.turn_count),
             syscall_count: join(self.syscall_count, other.syscall_count),
             clock_read_count: join(self.clock_read_count, other.clock_read_count),

@@ -1,9 +1,13 @@
-//! Log and memory without a network: a server's lane and the load in one thread, frames handed over
-//! as they are, the lane's log on the disk as always.
+//! A server's lane and the load in one thread, frames handed over as they are: memory and log
+//! without a network.
+//!
+//! Invariant: a frame that one of them sends reaches the other in its next turn, so that a load
+//! whose operations are answered at once does not keep a turn from ending.
 
 use crate::create::{NAME, create};
 use crate::generator::{Driven, Generator};
-use crate::load::{Greeting, Load, Shape};
+use crate::load::{Greeting, Load, Shape, Work};
+use crate::pace::Pace;
 use crate::rounds::alternate;
 use crate::row::Row;
 use crate::samples::fill;
@@ -21,18 +25,8 @@ const MAP: Map = Map { lane_count: 1, meta_shard_count: 1, data_shard_count: 1 }
 
 /// Measures creates in one directory.
 pub(crate) fn run(home: &Home) -> Result<Row> {
-    let log = File::create(home.path().join("wired-log")).context("cannot make a log")?;
-    let log = LogFile { file: log.into(), start_offset: 0, reserve_bytes: LogFile::RESERVE_BYTES };
-    let mut config = ring::Config::new(LaneId(0));
-    config.log = Some(log);
-    let ring = Ring::new(config).context("cannot set up a ring")?;
-    let secret = Secret::new(library::random()?);
-    let greeting = Greeting::Full { secret: secret.clone(), export: String::new(), map: MAP };
     let work = create(&[InodeNo::ROOT]);
-    let shape =
-        Shape { client_count: CLIENT_COUNT, depth: 1, work, greeting, counted_lane_count: 1 };
-    let wired = Wired { lane: new_lane(secret)?, load: Load::new(shape)?, said: Vec::new() };
-    let mut generator = Generator::start(ring, wired, &home.options)?;
+    let mut generator = generator(home, (CLIENT_COUNT, 1), work, Pace::Disk)?;
     let mut samples =
         alternate(1, home.options.round_count, |_, _| generator.measure(&home.options))?;
     let mut row = Row::new(NAME, "memory+log");
@@ -41,6 +35,35 @@ pub(crate) fn run(home: &Home) -> Result<Row> {
     fill(&mut row, &samples.pop().unwrap_or_default());
     row.note = Some("CPU of lane and load together".to_owned());
     Ok(row)
+}
+
+/// A lane and a load of so many clients, connected, in this thread.
+///
+/// # Errors
+/// When they cannot be set up.
+pub(crate) fn generator(
+    home: &Home,
+    (client_count, depth): (u32, u32),
+    work: Work,
+    pace: Pace,
+) -> Result<Generator<Wired>> {
+    let log = File::create(home.path().join("wired-log")).context("cannot make a log")?;
+    let reserve_bytes = LogFile::RESERVE_BYTES;
+    let log = LogFile { file: log.into(), start_offset: 0, reserve_bytes, feed: None };
+    let mut config = ring::Config::new(LaneId(0));
+    config.log = Some(log);
+    let ring = Ring::new(config).context("cannot set up a ring")?;
+    let secret = Secret::new(library::random()?);
+    let greeting = Greeting::Full { secret: secret.clone(), export: String::new(), map: MAP };
+    let shape = Shape { client_count, depth, work, greeting, counted_lane_count: 1 };
+    let wired = Wired {
+        lane: new_lane(secret)?,
+        load: Load::new(shape)?,
+        to_load: Vec::new(),
+        to_lane: Vec::new(),
+        pace,
+    };
+    Generator::start(ring, wired, &home.options)
 }
 
 fn new_lane(secret: Secret) -> Result<Lane> {
@@ -62,65 +85,110 @@ fn new_lane(secret: Secret) -> Result<Lane> {
     Ok(Lane::new(config, restored.context("one lane is restored")?))
 }
 
+/// Something on its way from one to the other.
+enum Parcel {
+    Frame { conn: ConnId, frame: Vec<u8> },
+    Connected { ticket: door::Ticket },
+    Closed { conn: ConnId },
+}
+
 /// Both ends of a connection as one brain.
-struct Wired {
+pub(crate) struct Wired {
     lane: Lane,
     load: Load,
-    /// Scratch: what one of them asked for.
-    said: Vec<Action>,
+    to_load: Vec<Parcel>,
+    to_lane: Vec<Parcel>,
+    pub(crate) pace: Pace,
 }
 
 impl Wired {
-    /// Lets the load act, and delivers what it says; and so on until both are silent.
-    fn exchange(&mut self, turn: &mut Turn<'_>, act: impl FnOnce(&mut Load, &mut Turn<'_>)) {
-        let mut said = std::mem::take(&mut self.said);
-        let (now, arena) = (turn.now, &mut *turn.arena);
-        act(&mut self.load, &mut Turn { now, arena, actions: &mut said });
-        let mut asked = Vec::new();
-        while !said.is_empty() {
-            for action in said.drain(..) {
-                let turn = &mut Turn { now, arena: turn.arena, actions: &mut asked };
-                self.load_says(turn, action);
-            }
-            for action in asked.drain(..) {
-                let mut replies = Turn { now, arena: turn.arena, actions: &mut said };
-                if let Some(action) = self.lane_says(&mut replies, action) {
-                    turn.actions.push(action);
+    /// What the load asked for: frames go to the lane, the rest to the world.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "everything else is passed on")]
+    fn sort_load(&mut self, turn: &mut Turn<'_>, said: Vec<Action>) {
+        for action in said {
+            match action {
+                Action::Send { conn, frame, .. } => {
+                    let frame = turn.arena.get(frame).to_vec();
+                    self.to_lane.push(Parcel::Frame { conn, frame });
                 }
+                Action::Connect { ticket } => self.to_load.push(Parcel::Connected { ticket }),
+                Action::Admit { .. } => {}
+                other => turn.act(other),
             }
-        }
-        self.said = said;
-    }
-
-    /// What the load says reaches the lane.
-    #[expect(clippy::wildcard_enum_match_arm, reason = "everything else is passed on")]
-    fn load_says(&mut self, to_lane: &mut Turn<'_>, action: Action) {
-        match action {
-            Action::Send { conn, frame, bulk } => {
-                self.lane.apply(to_lane, Event::Frame { conn, frame, bulk });
-            }
-            other => to_lane.act(other),
         }
     }
 
-    /// What the lane says reaches the load; what is neither's is the world's.
+    /// What the lane asked for: frames go to the load, the rest to the world.
     #[expect(clippy::wildcard_enum_match_arm, reason = "everything else is passed on")]
-    fn lane_says(&mut self, to_load: &mut Turn<'_>, action: Action) -> Option<Action> {
-        match action {
-            Action::Send { conn, frame, bulk } => {
-                self.load.apply(to_load, Event::Frame { conn, frame, bulk });
+    fn sort_lane(&mut self, turn: &mut Turn<'_>, said: Vec<Action>) {
+        for action in said {
+            match action {
+                Action::Send { conn, frame, .. } => {
+                    let frame = turn.arena.get(frame).to_vec();
+                    self.to_load.push(Parcel::Frame { conn, frame });
+                }
+                Action::Close { conn } => self.to_load.push(Parcel::Closed { conn }),
+                Action::Admit { .. } => {}
+                other => turn.act(other),
             }
-            Action::Connect { ticket } => {
-                let conn = ConnId(ticket.0 + 1);
-                self.load.apply(to_load, Event::Connected { ticket, conn });
-            }
-            Action::Close { conn } => {
-                self.load.apply(to_load, Event::Closed { conn, reason: CloseReason::Ended });
-            }
-            Action::Admit { .. } => {}
-            other => return Some(other),
         }
-        None
+    }
+
+    /// Hands a brain something to think about; what it asks for is returned.
+    fn think<B: Brain>(
+        brain: &mut B,
+        turn: &mut Turn<'_>,
+        think: impl FnOnce(&mut B, &mut Turn<'_>),
+    ) -> Vec<Action> {
+        let mut said = Vec::new();
+        think(brain, &mut Turn { now: turn.now, arena: turn.arena, actions: &mut said });
+        said
+    }
+
+    fn tell_load(&mut self, turn: &mut Turn<'_>, parcel: Parcel) {
+        let event = match parcel {
+            Parcel::Frame { conn, frame } => {
+                Event::Frame { conn, frame: turn.arena.put(&frame), bulk: None }
+            }
+            Parcel::Connected { ticket } => Event::Connected { ticket, conn: ConnId(ticket.0 + 1) },
+            Parcel::Closed { conn } => Event::Closed { conn, reason: CloseReason::Ended },
+        };
+        let said = Self::think(&mut self.load, turn, |load, turn| load.apply(turn, event));
+        self.sort_load(turn, said);
+    }
+
+    fn tell_lane(&mut self, turn: &mut Turn<'_>, event: Event) {
+        let said = Self::think(&mut self.lane, turn, |lane, turn| lane.apply(turn, event));
+        self.sort_lane(turn, said);
+    }
+
+    /// A turn's worth of exchange.
+    fn exchange(&mut self, turn: &mut Turn<'_>) {
+        for parcel in std::mem::take(&mut self.to_load) {
+            self.tell_load(turn, parcel);
+        }
+        let said = Self::think(&mut self.load, turn, Load::settle);
+        self.sort_load(turn, said);
+        self.pace.begin_turn();
+        for parcel in std::mem::take(&mut self.to_lane) {
+            if let Parcel::Frame { conn, frame } = parcel {
+                self.pace.asked();
+                let frame = turn.arena.put(&frame);
+                self.tell_lane(turn, Event::Frame { conn, frame, bulk: None });
+            }
+        }
+        if let Some(logged) = self.pace.due() {
+            self.tell_lane(turn, logged);
+        }
+        let said = Self::think(&mut self.lane, turn, Lane::settle);
+        let said = self.pace.take_appends(said);
+        self.pace.end_turn();
+        self.sort_lane(turn, said);
+        let silent = self.to_load.is_empty() && self.to_lane.is_empty();
+        self.pace.set_stalled(silent);
+        if !silent || self.pace.is_due() {
+            turn.act(Action::WakeAt { at: turn.now.mono });
+        }
     }
 }
 
@@ -130,29 +198,22 @@ impl Driven for Wired {
     }
 
     fn talk(&mut self, turn: &mut Turn<'_>, talk: impl FnOnce(&mut Load, &mut Turn<'_>)) {
-        self.exchange(turn, talk);
-        self.lane.settle(turn);
+        let said = Self::think(&mut self.load, turn, talk);
+        self.sort_load(turn, said);
+        turn.act(Action::WakeAt { at: turn.now.mono });
     }
 }
 
 impl Brain for Wired {
     fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
-        let mut said = Vec::new();
-        let (now, arena) = (turn.now, &mut *turn.arena);
-        self.lane.apply(&mut Turn { now, arena, actions: &mut said }, event);
-        for action in said {
-            let mut replied = Vec::new();
-            let mut replies = Turn { now, arena: turn.arena, actions: &mut replied };
-            if let Some(action) = self.lane_says(&mut replies, action) {
-                turn.actions.push(action);
-            }
-            // The next requests, which the replies made room for.
-            self.exchange(turn, |_, turn| turn.actions.append(&mut replied));
+        // A log that is not written to never fills.
+        let room = matches!(event, Event::LogRoom(_)) && !matches!(self.pace, Pace::Disk);
+        if event != Event::Tick && !room {
+            self.tell_lane(turn, event);
         }
     }
 
     fn settle(&mut self, turn: &mut Turn<'_>) {
-        self.exchange(turn, |load, turn| load.settle(turn));
-        self.lane.settle(turn);
+        self.exchange(turn);
     }
 }

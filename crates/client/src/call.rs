@@ -77,6 +77,17 @@ pub struct Write {
     /// The bytes, at most [`wire::BULK_BYTES_MAX`]; `None` for none. They stay the face's, who
     /// keeps them valid until the answer.
     pub bulk: Option<Bulk>,
+    /// The answer waits until they are durable (O_SYNC).
+    pub sync: bool,
+}
+
+/// Wait until what was done to a file or directory, by anybody, is durable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sync {
+    /// Which.
+    pub inode: InodeNo,
+    /// It is a file: its contents too.
+    pub contents: bool,
 }
 
 /// What a face may ask for.
@@ -128,6 +139,14 @@ pub enum Call<'a> {
     Read(wire::Read),
     /// [`Answer::Written`].
     Write(Write),
+    /// [`Answer::Done`]. `Io`, once, when something that was answered before is lost.
+    Sync(Sync),
+    /// [`Answer::Done`] when all that this client lane was answered is durable. `Io`, once, when
+    /// something that was answered before is lost.
+    SyncAll,
+    /// [`Answer::Done`] when the server has forgotten this client lane. Nothing may be called
+    /// meanwhile; a later call begins anew.
+    Goodbye,
     /// [`Answer::Stats`] of this server lane.
     Stats(LaneId),
     /// [`Answer::Done`] when this server lane has answered; lane 0 always exists.

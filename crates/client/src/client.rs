@@ -1,11 +1,13 @@
 //! The client's state and its doors: events in, calls in, answers out. What happens to a request
 //! is in `send` and `receive`, connections are in `greet`.
 
+use crate::evict::Kept;
 use crate::exchange::{Exchange, Job, Outcome};
 use crate::handles::{Handles, handle_lane};
 use crate::link::{Link, LinkState};
 use crate::plan::begin::{Begun, Target, begin};
 use crate::plan::{Ask, Close, Plan};
+use crate::report::Report;
 use crate::session::Session;
 use crate::slab::Slab;
 use crate::{Answer, Call, CallId};
@@ -13,9 +15,10 @@ use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
 use door::{Action, Event, Mail, Mono, Turn};
+use hashbrown::HashSet;
 use wire::{
-    BODY_BYTES_MAX, ClientUuid, FsUuid, Handle, HandleId, LaneId, Map, RefusalReason, Reopen,
-    Secret, SessionId, Status, Writer,
+    BODY_BYTES_MAX, ClientUuid, FsUuid, Handle, HandleId, InodeNo, LaneId, Map, RefusalReason,
+    Reopen, Secret, SessionId, Status, Writer,
 };
 
 /// What a client is made of.
@@ -39,7 +42,13 @@ pub struct Config {
     pub calls_max: usize,
     /// Open handles at most; further opens are answered `NoMemory`.
     pub handles_max: usize,
+    /// Bytes remembered for replays at most. From half of it on the server is asked to make things
+    /// durable; at it, changes wait. Default: [`REPLAY_BYTES_MAX`].
+    pub replay_bytes_max: usize,
 }
+
+/// Default of [`Config::replay_bytes_max`].
+pub const REPLAY_BYTES_MAX: usize = 64 << 20;
 
 /// Why the client does not go on until told to ([`Client::try_again`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,6 +59,8 @@ pub enum Refused {
     NoSuchExport,
     /// Another file system answers now.
     OtherFileSystem,
+    /// It lacks changes that it said were durable.
+    WentBack,
 }
 
 impl Refused {
@@ -60,6 +71,7 @@ impl Refused {
             Self::WrongSecret => Status::Access,
             Self::NoSuchExport => Status::NotFound,
             Self::OtherFileSystem => Status::Stale,
+            Self::WentBack => Status::Io,
         }
     }
 
@@ -70,6 +82,7 @@ impl Refused {
             Self::WrongSecret => "the server has another secret",
             Self::NoSuchExport => "the server has no such export",
             Self::OtherFileSystem => "another file system answers at this address now",
+            Self::WentBack => "the server's store went back: it lacks what it said was durable",
         }
     }
 
@@ -98,6 +111,12 @@ pub struct Counters {
     pub stray_reply_count: u64,
     /// Connections closed because the server broke the protocol.
     pub breach_count: u64,
+    /// Replays sent.
+    pub replay_count: u64,
+    /// Changes that were answered and are lost.
+    pub lost_count: u64,
+    /// How often this client was evicted.
+    pub evicted_count: u64,
 }
 
 /// One client lane's end of the protocol.
@@ -122,6 +141,8 @@ pub struct Client {
     pub(crate) jobs: Slab<Job>,
     pub(crate) handles: Handles,
     pub(crate) unrouted: VecDeque<usize>,
+    /// Changing requests that wait until less is remembered for replays.
+    pub(crate) room_waiters: VecDeque<usize>,
     pub(crate) later: Vec<(Mono, usize)>,
     /// The last alarm that was set.
     pub(crate) alarm: Option<Mono>,
@@ -133,6 +154,14 @@ pub struct Client {
     pub(crate) refused: Option<Refused>,
     pub(crate) waiting_since: Option<Mono>,
     pub(crate) counters: Counters,
+    /// What the replay lists hold, and what requests under way will add to them.
+    pub(crate) replay_bytes: usize,
+    pub(crate) promised_bytes: usize,
+    pub(crate) kept: Kept,
+    /// Inodes of which something was lost that nobody asked for since.
+    pub(crate) lost: HashSet<InodeNo>,
+    pub(crate) lost_untold: bool,
+    pub(crate) reports: Vec<Report>,
 }
 
 impl Client {
@@ -158,6 +187,7 @@ impl Client {
             jobs: Slab::new(),
             handles,
             unrouted: VecDeque::new(),
+            room_waiters: VecDeque::new(),
             later: Vec::new(),
             alarm: None,
             interrupts: Vec::new(),
@@ -167,6 +197,12 @@ impl Client {
             refused: None,
             waiting_since: None,
             counters: Counters::default(),
+            replay_bytes: 0,
+            promised_bytes: 0,
+            kept: Kept::default(),
+            lost: HashSet::new(),
+            lost_untold: false,
+            reports: Vec::new(),
         }
     }
 
@@ -223,6 +259,17 @@ impl Client {
         self.counters
     }
 
+    /// What people must be told since the last time.
+    pub fn take_reports(&mut self) -> Vec<Report> {
+        core::mem::take(&mut self.reports)
+    }
+
+    /// Bytes remembered for replays: what was answered and may still be lost with the server.
+    #[must_use]
+    pub const fn replay_bytes(&self) -> usize {
+        self.replay_bytes
+    }
+
     /// How many calls and closes are under way.
     #[must_use]
     pub fn busy_count(&self) -> usize {
@@ -276,9 +323,12 @@ impl Client {
         let now = turn.now.mono;
         self.take_up_later(now);
         self.give_up_interrupted(turn);
+        self.press();
+        self.wake_room_waiters();
         for link_index in 0..self.links.len() {
             self.drive(turn, link_index);
         }
+        self.kept.settle(turn);
         if let Some(at) = self.next_deadline() {
             // An alarm that was set and is still to come need not be set again.
             let alarm = self.alarm.filter(|alarm| *alarm > now);
@@ -315,6 +365,9 @@ impl Client {
         }
         if self.jobs.count() >= self.config.calls_max {
             return Err(Status::Again);
+        }
+        if self.start_gathering(id, call) {
+            return Ok(());
         }
         let mut body = self.spare_bodies.pop().unwrap_or_default();
         let begun = begin(call, &mut self.handles, &mut body).and_then(|begun| {
@@ -373,13 +426,25 @@ impl Client {
 
     fn begin_unasked(&mut self, plan: Plan, ask: Ask) {
         let mut body = self.spare_bodies.pop().unwrap_or_default();
-        ask.encode(&mut Writer::new(&mut body));
+        ask.encode(&[], &mut Writer::new(&mut body));
         let target = Target::Inode(ask.inode());
-        self.begin_job(None, Begun { plan, op: ask.op(), target, bulk: None }, body);
+        let begun = Begun { plan, op: ask.op(), target, bulk: None, sync: false };
+        self.begin_job(None, begun, body);
+    }
+
+    /// Begins a request without a body that nobody waits for, or a `Gather` does.
+    pub(crate) fn begin_own(&mut self, begun: Begun) {
+        let body = self.spare_bodies.pop().unwrap_or_default();
+        self.begin_job(None, begun, body);
+    }
+
+    pub(crate) fn begin_gather(&mut self, id: CallId, plan: Plan) -> usize {
+        self.jobs.insert(Job { call: Some(id), plan, exchange_id: usize::MAX, first: None })
     }
 
     fn begin_job(&mut self, call: Option<CallId>, begun: Begun, body: Vec<u8>) {
-        let job_id = self.jobs.insert(Job { call, plan: begun.plan, exchange_id: usize::MAX });
+        let job_id =
+            self.jobs.insert(Job { call, plan: begun.plan, exchange_id: usize::MAX, first: None });
         self.submit(job_id, begun, body);
     }
 
@@ -398,6 +463,30 @@ impl Client {
         if let Plan::Reopen(handle) = job.plan {
             self.handles.set_reopening(handle, false);
             self.reopening_count -= 1;
+        }
+        match job.plan {
+            Plan::Part { whole } => self.part_done(whole, result.map(drop)),
+            Plan::Leave { whole, link_index } => {
+                if result.is_ok() {
+                    self.on_left(link_index);
+                }
+                self.part_done(whole, Ok(()));
+            }
+            Plan::Durable { session_index } => {
+                if let Some(session) = self.sessions.get_mut(session_index) {
+                    session.syncing = false;
+                }
+            }
+            Plan::Direct
+            | Plan::Entry
+            | Plan::Sizing(_)
+            | Plan::Create(_)
+            | Plan::Elsewhere(_)
+            | Plan::Open(_)
+            | Plan::Close(_)
+            | Plan::Resize(_)
+            | Plan::Reopen(_)
+            | Plan::Gather { .. } => {}
         }
         let delivered = result.is_ok() && job.call.is_some();
         if !delivered && let Some(handle) = job.plan.handle() {

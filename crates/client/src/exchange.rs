@@ -16,6 +16,8 @@ pub(crate) enum Place {
     Queued,
     /// Waits for a slot of its session.
     SlotWait,
+    /// Waits until less is to be remembered for replays.
+    RoomWait,
     /// Told to come later.
     Later,
     /// On its link's connection; a reply is due.
@@ -29,6 +31,10 @@ pub(crate) struct Exchange {
     pub(crate) target: Target,
     pub(crate) body: Vec<u8>,
     pub(crate) bulk: Option<Bulk>,
+    /// The bytes of a write whose caller is gone, our own: for a replay, not to be sent again.
+    pub(crate) kept: Option<Bulk>,
+    /// The caller wants the change durable before the answer.
+    pub(crate) sync: bool,
     pub(crate) urgent: bool,
     pub(crate) place: Place,
     /// Where it goes; meaningless while `Unrouted`.
@@ -38,6 +44,8 @@ pub(crate) struct Exchange {
     /// Given at the first sending, with the slot (0 for ops that change nothing).
     pub(crate) xid: Option<Xid>,
     pub(crate) slot: u16,
+    /// What it will cost to remember its reply, from the first sending on.
+    pub(crate) promised_bytes: usize,
     pub(crate) wrong_lane_count: u8,
     /// Counts all requests, in the order they were made.
     pub(crate) born: u64,
@@ -57,6 +65,17 @@ pub(crate) struct Job {
     pub(crate) plan: Plan,
     /// The request it waits for.
     pub(crate) exchange_id: usize,
+    /// The body of its first request, while another shard is asked for the rest.
+    pub(crate) first: Option<First>,
+}
+
+/// A request that may have to be made once more.
+#[derive(Debug)]
+pub(crate) struct First {
+    pub(crate) op: Op,
+    pub(crate) target: Target,
+    pub(crate) body: Vec<u8>,
+    pub(crate) again_count: u8,
 }
 
 /// A call's outcome on its way to the face.

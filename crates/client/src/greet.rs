@@ -7,10 +7,10 @@
 use crate::client::{Client, Refused};
 use crate::link::LinkState;
 use alloc::vec::Vec;
-use door::{Action, ConnId, Ticket, Turn};
+use door::{Action, ConnId, Mono, Ticket, Turn};
 use wire::{
-    Bytes, Challenge, FrameKind, FsUuid, Head, Hello, LaneId, Nonce, Proof, Refusal, Secret,
-    Welcome, Wire, welcome_flag,
+    Bytes, Challenge, FrameKind, FsUuid, Head, Hello, LaneId, Nonce, Proof, Refusal, RefusalReason,
+    Secret, Welcome, Wire, welcome_flag,
 };
 
 /// How long a greeting may take.
@@ -70,10 +70,12 @@ impl Client {
         let dice = self.dice();
         let open_count = self.handles.count();
         let unrouted = link_index == 0 && !self.unrouted.is_empty();
+        // After a restart others may wait for what we have to say.
+        let known = self.is_known_at(link_index);
         let Some(link) = self.links.get_mut(link_index) else { return };
         let now = turn.now.mono;
         // With open files the server shall know them again soon, even if nobody asks for anything.
-        if !link.is_wanted() && open_count == 0 && !unrouted {
+        if !link.is_wanted() && open_count == 0 && !unrouted && !known {
             link.state = LinkState::Idle;
             return;
         }
@@ -124,6 +126,10 @@ impl Client {
     }
 
     pub(crate) fn on_refusal(&mut self, turn: &mut Turn<'_>, link_index: usize, refusal: Refusal) {
+        if refusal.reason == RefusalReason::Evicted {
+            self.on_evicted(turn);
+            return;
+        }
         match Refused::of(refusal.reason) {
             Some(refused) => self.refuse(turn, refused),
             None => {
@@ -170,6 +176,7 @@ impl Client {
         link.credits = welcome.credits;
         link.outstanding = 0;
         turn.act(Action::Admit { conn });
+        self.begin_recovery(link_index);
         self.counters.connect_count += 1;
         let all_up = self.links.iter().all(|link| link.is_up() || !link.is_wanted());
         if all_up {
@@ -206,13 +213,30 @@ impl Client {
                 self.drop_link(turn, other_index);
             }
         }
+        self.wake_links(turn.now.mono);
         self.reopen(|_, _| true);
     }
 
+    /// Server lanes at which we may be known are told after a restart that we are still here.
+    fn wake_links(&mut self, now: Mono) {
+        for link_index in 0..self.links.len() {
+            let known = self.is_known_at(link_index);
+            if let Some(link) = self.links.get_mut(link_index)
+                && known
+                && link.state_is_idle()
+            {
+                link.state = LinkState::Pausing { until: now };
+            }
+        }
+    }
+
     /// Stops for good: every call is answered, and no connection is made until told otherwise.
-    fn refuse(&mut self, turn: &mut Turn<'_>, refused: Refused) {
+    pub(crate) fn refuse(&mut self, turn: &mut Turn<'_>, refused: Refused) {
         self.refused = Some(refused);
         self.waiting_since = None;
+        for link_index in 0..self.links.len() {
+            self.stop_recovery(link_index);
+        }
         for link in &mut self.links {
             if let Some(conn) = link.conn() {
                 turn.act(Action::Close { conn });
@@ -225,6 +249,7 @@ impl Client {
         }
         self.unrouted.clear();
         self.later.clear();
+        self.room_waiters.clear();
         for session in &mut self.sessions {
             session.slot_waiters.clear();
         }

@@ -1,9 +1,10 @@
 //! Calls that the caller gives up: what was not sent is dropped, what was sent is either answered
 //! within a moment or left to run out with nobody waiting (I18).
 //!
-//! A write's bytes vanish with its answer, so it can not be sent again. Its slot must still learn
-//! whether it took effect: the same xid is sent again as a write of no bytes, which the slot
-//! answers if the write was done and which does nothing if it was not.
+//! A write that nobody waits for any more is not done late, over what came after it. Its slot must
+//! still learn whether it took effect: the same xid is sent again as a write of no bytes, which the
+//! slot answers if the write was done and which does nothing if it was not. A copy of the bytes is
+//! kept meanwhile: a write that was done may have to be replayed.
 
 use crate::CallId;
 use crate::client::Client;
@@ -62,8 +63,9 @@ impl Client {
         if self.is_unwanted(exchange_id) {
             self.forget(exchange_id);
         } else if let Some(exchange) = self.exchanges.get_mut(exchange_id)
-            && exchange.bulk.take().is_some()
+            && let Some(bulk) = exchange.bulk.take()
         {
+            exchange.kept = Some(self.kept.keep(turn, bulk));
             let inode = written_inode(&exchange.body);
             exchange.body.clear();
             let nothing = wire::Write { inode, file_offset: 0, append: false };
@@ -76,7 +78,14 @@ impl Client {
     pub(crate) fn is_unwanted(&self, exchange_id: usize) -> bool {
         let Some(exchange) = self.exchanges.get(exchange_id) else { return false };
         let Some(job) = self.jobs.get(exchange.job_id) else { return true };
-        let must_go_on = matches!(job.plan, Plan::Close(_) | Plan::Reopen(_));
+        let must_go_on = matches!(
+            job.plan,
+            Plan::Close(_)
+                | Plan::Reopen(_)
+                | Plan::Part { .. }
+                | Plan::Leave { .. }
+                | Plan::Durable { .. }
+        );
         let harmless = exchange.xid.is_none() || exchange.repeats();
         job.call.is_none() && !must_go_on && exchange.place != Place::Sent && harmless
     }
@@ -93,6 +102,7 @@ impl Client {
         self.release_xid(exchange_id);
         let Some(exchange) = self.exchanges.remove(exchange_id) else { return };
         match exchange.place {
+            Place::RoomWait => self.room_waiters.retain(|id| *id != exchange_id),
             Place::Unrouted => self.unrouted.retain(|id| *id != exchange_id),
             Place::Later => self.later.retain(|(_, id)| *id != exchange_id),
             Place::SlotWait => {
@@ -106,7 +116,12 @@ impl Client {
                     link.again.retain(|id| *id != exchange_id);
                     link.fresh.retain(|id| *id != exchange_id);
                 }
+                // It may have been the one that a free slot woke: somebody else takes it.
+                self.wake_slot_waiter(exchange.session_index);
             }
+        }
+        if let Some(kept) = exchange.kept {
+            self.kept.release(kept);
         }
         self.spare(exchange.body);
     }

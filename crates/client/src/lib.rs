@@ -22,6 +22,8 @@ extern crate alloc;
 
 mod call;
 mod client;
+mod elsewhere;
+mod evict;
 mod exchange;
 mod greet;
 mod handles;
@@ -29,14 +31,19 @@ mod interrupt;
 mod link;
 mod plan;
 mod receive;
+mod recovery;
+mod replay;
+mod report;
 mod send;
 mod session;
 mod size;
 mod slab;
+mod sync;
 #[cfg(test)]
 mod tests;
 
-pub use call::{Answer, Call, CallId, Create, Open, OpenFor, Resize, Write};
-pub use client::{Client, Config, Counters, Refused};
+pub use call::{Answer, Call, CallId, Create, Open, OpenFor, Resize, Sync, Write};
+pub use client::{Client, Config, Counters, REPLAY_BYTES_MAX, Refused};
 pub use handles::handle_lane;
+pub use report::Report;
 pub use size::with_contents;

@@ -36,6 +36,8 @@ pub(crate) struct Link {
     pub(crate) outstanding: u16,
     /// Failed attempts since the last reply.
     pub(crate) failure_count: u32,
+    /// The server is not yet told all that a recovery has to tell; nothing else is sent.
+    pub(crate) recovering: bool,
     /// What goes before everything: registering handles again.
     pub(crate) first: VecDeque<usize>,
     /// What was sent before, in the order of xids.
@@ -53,6 +55,7 @@ impl Link {
             credits: 1,
             outstanding: 0,
             failure_count: 0,
+            recovering: false,
             first: VecDeque::new(),
             again: VecDeque::new(),
             fresh: VecDeque::new(),
@@ -70,6 +73,14 @@ impl Link {
 
     pub(crate) const fn is_up(&self) -> bool {
         matches!(self.state, LinkState::Up { .. })
+    }
+
+    pub(crate) const fn state_is_idle(&self) -> bool {
+        matches!(self.state, LinkState::Idle)
+    }
+
+    pub(crate) const fn has_credit(&self) -> bool {
+        self.outstanding < self.credits
     }
 
     /// Whether somebody waits for this connection.

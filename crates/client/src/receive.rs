@@ -1,15 +1,19 @@
 //! From a frame to what it means: whose reply it is, what that frees, and what its plan wants next.
 
 use crate::client::Client;
-use crate::exchange::{Exchange, Place};
+use crate::elsewhere::elsewhere;
+use crate::exchange::{Exchange, First, Place};
 use crate::link::Link;
 use crate::plan::begin::{Begun, Target};
 use crate::plan::{Body, Got, Next};
+use crate::recovery::RECOVERY;
+use crate::replay::Entry;
 use crate::send::session_index;
+use alloc::vec::Vec;
 use door::{Action, Arena, Bulk, ConnId, Span, Turn};
 use wire::{
-    Breach, Challenge, Flaw, FrameKind, HEAD_BYTES, Head, Op, Refusal, Reply, Route, Status,
-    Welcome, Wire, Writer, reply_flag,
+    Breach, Bytes, Challenge, Flaw, FrameKind, HEAD_BYTES, Head, InodeNo, Note, Op, Refusal,
+    Replay, Reply, Route, Status, Transno, Welcome, Wire, Writer, reply_flag,
 };
 
 /// How often a request may be sent from lane to lane before it fails.
@@ -20,10 +24,17 @@ enum Found {
     Challenge(Challenge),
     Welcome(Welcome),
     Refusal(Refusal),
-    /// Something became durable.
-    Note,
-    /// The body is decoded for status `Ok` only.
-    Reply(Reply, Option<Body>),
+    /// With its body, which means something only to whom it is for.
+    Reply(Reply, Span),
+    Note(Span),
+}
+
+/// A reply's body, taken apart.
+struct Parts {
+    /// Decoded, for status `Ok` only.
+    body: Option<Body>,
+    /// The encoded [`wire::Replay`], if the change may still be lost.
+    replay: Option<Vec<u8>>,
 }
 
 impl Client {
@@ -50,10 +61,10 @@ impl Client {
                     self.on_refusal(turn, link_index, refusal);
                     Ok(())
                 }
-                Ok(Found::Note) => Ok(()),
                 Ok(Found::Reply(reply, body)) => {
-                    self.on_reply(turn, link_index, &reply, body, &mut unclaimed)
+                    self.on_reply(turn, link_index, (&reply, body), &mut unclaimed)
                 }
+                Ok(Found::Note(body)) => self.on_note(turn, link_index, body),
                 Err(breach) => Err(breach),
             };
             if outcome.is_err() {
@@ -69,8 +80,7 @@ impl Client {
         &mut self,
         turn: &mut Turn<'_>,
         link_index: usize,
-        reply: &Reply,
-        body: Option<Body>,
+        (reply, span): (&Reply, Span),
         bulk: &mut Option<Bulk>,
     ) -> Result<(), Breach> {
         if !self.links.get(link_index).is_some_and(Link::is_up) {
@@ -79,40 +89,126 @@ impl Client {
         let session_index = self.session_of(link_index, reply)?;
         let exchange_id =
             self.sessions.get(session_index).and_then(|session| session.find(reply.xid));
-        let Some(exchange_id) = exchange_id else {
-            self.counters.stray_reply_count += 1;
-            return Ok(());
+        let exchange_id = match exchange_id {
+            Some(RECOVERY) => {
+                let place = (link_index, session_index);
+                return self.on_recovery_reply(turn, place, reply, span);
+            }
+            Some(exchange_id) => exchange_id,
+            None => {
+                if !self.on_replayed(link_index, session_index, reply)? {
+                    self.counters.stray_reply_count += 1;
+                }
+                return Ok(());
+            }
         };
         let Some(exchange) = self.exchanges.get(exchange_id) else { return Err(Breach::Sequence) };
         let due = exchange.place == Place::Sent && exchange.link_index == link_index;
         if !due || exchange.op != reply.op || exchange.slot != reply.slot {
             return Err(Breach::Sequence);
         }
+        let Parts { body, replay } = part(turn.arena, reply, span)?;
         let wanted = self.jobs.get(exchange.job_id).is_some_and(|job| job.call.is_some());
         let body = claim_bulk(exchange, wanted, body, bulk)?;
         if reply.status == Status::WrongLane && usize::from(reply.lane_hint.0) >= self.links.len() {
             return Err(Breach::Route);
         }
-        if let Some(link) = self.links.get_mut(link_index) {
-            link.outstanding = link.outstanding.saturating_sub(1);
-            link.credits = reply.credits.max(1);
-            link.failure_count = 0;
+        self.give_credit(link_index, reply);
+        if reply.transno > Transno(0) {
+            self.remember(turn, (exchange_id, session_index), reply, (body, replay));
+        }
+        if reply.op.row().route != Route::Lane {
+            self.told_committed(session_index, reply.committed);
         }
         self.release_xid(exchange_id);
+        let from_slot = reply.flags & reply_flag::FROM_SLOT != 0;
         match (reply.status, body) {
             (Status::Ok, Some(body)) => {
-                let from_slot = reply.flags & reply_flag::FROM_SLOT != 0;
-                self.advance(exchange_id, Got { outcome: Ok(body), from_slot });
+                self.advance(exchange_id, Got { outcome: Ok(body), from_slot })
             }
             (Status::WrongLane, _) => self.on_wrong_lane(exchange_id, reply),
             (Status::RetryLater, _) => {
                 let at = turn.now.mono.after_ms(u64::from(reply.retry_after_ms.max(1)));
                 self.postpone(exchange_id, at);
             }
-            (status, _) => {
-                let from_slot = reply.flags & reply_flag::FROM_SLOT != 0;
-                self.advance(exchange_id, Got { outcome: Err(status), from_slot });
+            (status, _) => self.advance(exchange_id, Got { outcome: Err(status), from_slot }),
+        }
+        Ok(())
+    }
+
+    /// What every reply says of its connection.
+    pub(crate) fn give_credit(&mut self, link_index: usize, reply: &Reply) {
+        if let Some(link) = self.links.get_mut(link_index) {
+            link.outstanding = link.outstanding.saturating_sub(1);
+            link.credits = reply.credits.max(1);
+            link.failure_count = 0;
+        }
+    }
+
+    /// A change was answered: it goes to the replay list, or is known to be durable.
+    fn remember(
+        &mut self,
+        turn: &mut Turn<'_>,
+        (exchange_id, session_index): (usize, usize),
+        reply: &Reply,
+        (body, replay): (Option<Body>, Option<Vec<u8>>),
+    ) {
+        let Some(exchange) = self.exchanges.get_mut(exchange_id) else { return };
+        let Some(session) = self.sessions.get_mut(session_index) else { return };
+        let replay = replay.filter(|_| reply.transno > reply.committed);
+        let Some(replay) = replay else {
+            session.known_committed = session.known_committed.max(reply.transno);
+            return;
+        };
+        let inode = match exchange.target {
+            Target::Inode(inode) | Target::MetaShard(inode) | Target::DataShard(inode) => inode,
+            Target::Shard(_) | Target::Lane(_) => InodeNo(0),
+        };
+        let mut kept = exchange.kept.take();
+        if let Some(bulk) = exchange.bulk {
+            kept = Some(self.kept.keep(turn, bulk));
+        }
+        if let Some(Body::Written(written)) = body
+            && let Some(bulk) = kept
+            && written.written_bytes != bulk.bulk_bytes
+        {
+            // An interrupted write that had not been done, and was then asked for without bytes.
+            self.kept.release(bulk);
+            kept = None;
+        }
+        let entry = Entry {
+            transno: reply.transno,
+            xid: reply.xid,
+            slot: reply.slot,
+            op: reply.op,
+            inode,
+            boot_id: reply.boot_id,
+            body: replay,
+            kept,
+        };
+        self.replay_bytes += entry.bytes();
+        if let Some(old) = session.replay.insert(entry) {
+            self.forget_entry(old);
+        }
+    }
+
+    /// What has become durable.
+    fn on_note(
+        &mut self,
+        turn: &mut Turn<'_>,
+        link_index: usize,
+        body: Span,
+    ) -> Result<(), Breach> {
+        if !self.links.get(link_index).is_some_and(Link::is_up) {
+            return Err(Breach::Kind);
+        }
+        let map = self.map.ok_or(Breach::Route)?;
+        let note: Note<'_> = message(turn.arena.get(body))?;
+        for row in note.rows.iter() {
+            if !map.has(row.shard) {
+                return Err(Breach::Route);
             }
+            self.told_committed(session_index(map, row.shard), row.committed);
         }
         Ok(())
     }
@@ -139,6 +235,7 @@ impl Client {
         if let Some(xid) = exchange.xid.take() {
             session.end(xid);
         }
+        self.promised_bytes -= core::mem::take(&mut exchange.promised_bytes);
         let slot = core::mem::take(&mut exchange.slot);
         let session_index = exchange.session_index;
         if slot > 0 {
@@ -151,14 +248,30 @@ impl Client {
     pub(crate) fn advance(&mut self, exchange_id: usize, got: Got) {
         let Some(exchange) = self.exchanges.remove(exchange_id) else { return };
         let job_id = exchange.job_id;
+        if let Some(kept) = exchange.kept {
+            self.kept.release(kept);
+        }
         let Some(job) = self.jobs.get_mut(job_id) else { return };
-        let mut body = exchange.body;
+        let (op, target, mut body) = (exchange.op, exchange.target, exchange.body);
+        if let Some(found) = elsewhere(&got) {
+            let again_count = job.first.take().map_or(0, |first| first.again_count + 1);
+            job.first = Some(First { op, target, body, again_count });
+            return self.go_elsewhere(job_id, found);
+        }
         match job.plan.next(got, &mut self.handles) {
             Next::Ask(plan, ask) => {
                 body.clear();
-                ask.encode(&mut Writer::new(&mut body));
+                ask.encode(&[], &mut Writer::new(&mut body));
                 let target = Target::Inode(ask.inode());
-                self.submit(job_id, Begun { plan, op: ask.op(), target, bulk: None }, body);
+                self.submit(
+                    job_id,
+                    Begun { plan, op: ask.op(), target, bulk: None, sync: false },
+                    body,
+                );
+            }
+            Next::Again => {
+                self.spare(body);
+                self.ask_again(job_id);
             }
             Next::Done(result) => {
                 self.spare(body);
@@ -203,9 +316,36 @@ fn claim_bulk(
     Ok(Some(Body::Bytes(Some(found))))
 }
 
+/// Takes the body of a reply apart: message and token.
+fn part(arena: &Arena, reply: &Reply, span: Span) -> Result<Parts, Breach> {
+    let bytes = arena.get(span);
+    let tokened = reply.flags & reply_flag::TOKEN != 0;
+    if reply.status != Status::Ok {
+        // What failed has changed nothing.
+        return if tokened {
+            Err(Breach::Malformed)
+        } else {
+            Ok(Parts { body: None, replay: None })
+        };
+    }
+    if !tokened {
+        let body = Some(Body::decode(reply.op, bytes, span)?);
+        return Ok(Parts { body, replay: None });
+    }
+    if reply.transno == Transno(0) {
+        return Err(Breach::Malformed);
+    }
+    let (message, token) = Head::split_token(bytes)?;
+    let span = span.part(0, message.len()).ok_or(Breach::Malformed)?;
+    let body = Some(Body::decode(reply.op, message, span)?);
+    let replay = Replay { reply: Bytes(message), token: Bytes(token) }.to_bytes();
+    Ok(Parts { body, replay: Some(replay) })
+}
+
 fn decode(arena: &Arena, frame: Span) -> Result<Found, Breach> {
     let bytes = arena.get(frame);
     let (head, body) = Head::decode(bytes)?;
+    let span = || frame.part(HEAD_BYTES, body.len()).ok_or(Breach::Malformed);
     match head {
         Head::Greeting(FrameKind::Challenge) => message(body).map(Found::Challenge),
         Head::Greeting(FrameKind::Welcome) => message(body).map(Found::Welcome),
@@ -218,16 +358,8 @@ fn decode(arena: &Arena, frame: Span) -> Result<Found, Breach> {
             | FrameKind::Note,
         )
         | Head::Request(_) => Err(Breach::Kind),
-        Head::Note => Ok(Found::Note),
-        Head::Reply(reply) => {
-            if reply.status != Status::Ok {
-                return Ok(Found::Reply(reply, None));
-            }
-            let token = reply.flags & reply_flag::TOKEN != 0;
-            let body = if token { Head::split_token(body)?.0 } else { body };
-            let span = frame.part(HEAD_BYTES, body.len()).ok_or(Breach::Malformed)?;
-            Ok(Found::Reply(reply, Some(Body::decode(reply.op, body, span)?)))
-        }
+        Head::Note => Ok(Found::Note(span()?)),
+        Head::Reply(reply) => Ok(Found::Reply(reply, span()?)),
     }
 }
 

@@ -10,6 +10,7 @@ use crate::exchange::{Exchange, Place};
 use crate::link::LinkState;
 use crate::plan::Got;
 use crate::plan::begin::{Begun, Target};
+use crate::replay::cost_bytes;
 use crate::session::Session;
 use alloc::vec::Vec;
 use door::{Action, ConnId, Mono, Turn};
@@ -27,6 +28,8 @@ impl Client {
             target: begun.target,
             body,
             bulk: begun.bulk,
+            kept: None,
+            sync: begun.sync,
             urgent: begun.plan.is_urgent(),
             place: Place::Unrouted,
             shard: ShardId(0),
@@ -34,6 +37,7 @@ impl Client {
             link_index: 0,
             xid: None,
             slot: 0,
+            promised_bytes: 0,
             wrong_lane_count: 0,
             born: self.born_last,
         };
@@ -55,6 +59,9 @@ impl Client {
         let lanes_start = usize::from(map.meta_shard_count) + usize::from(map.data_shard_count);
         let shard = match exchange.target {
             Target::Inode(inode) => owner(map, exchange.op, inode),
+            Target::MetaShard(inode) => owner(map, Op::Getattr, inode),
+            Target::DataShard(inode) => owner(map, Op::Glimpse, inode),
+            Target::Shard(shard) => map.has(shard).then_some(shard),
             Target::Lane(lane) => {
                 exchange.shard = ShardId(0);
                 exchange.link_index = usize::from(lane.0 % map.lane_count);
@@ -84,7 +91,7 @@ impl Client {
             link.first.push_back(exchange_id);
         } else if exchange.xid.is_some() {
             link.again.push_back(exchange_id);
-        } else if from == Place::SlotWait {
+        } else if matches!(from, Place::SlotWait) {
             link.fresh.push_front(exchange_id);
         } else {
             link.fresh.push_back(exchange_id);
@@ -120,10 +127,13 @@ impl Client {
     }
 
     fn pump(&mut self, turn: &mut Turn<'_>, link_index: usize, conn: ConnId) {
+        if self.links.get(link_index).is_some_and(|link| link.recovering) {
+            self.recover(turn, link_index, conn);
+        }
         loop {
             let reopening = self.reopening_count > 0;
             let Some(link) = self.links.get_mut(link_index) else { return };
-            if link.outstanding >= link.credits {
+            if link.recovering || !link.has_credit() {
                 return;
             }
             let mut next = link.first.pop_front();
@@ -136,10 +146,15 @@ impl Client {
     }
 
     fn send(&mut self, turn: &mut Turn<'_>, exchange_id: usize, conn: ConnId) {
+        let taken_bytes = self.replay_bytes + self.promised_bytes;
+        let room_bytes_max = self.config.replay_bytes_max;
+        // One request always may, or a small limit would stop everything.
+        let has_room =
+            |cost_bytes: usize| taken_bytes == 0 || taken_bytes + cost_bytes <= room_bytes_max;
         let Some(exchange) = self.exchanges.get_mut(exchange_id) else { return };
         let Some(session) = self.sessions.get_mut(exchange.session_index) else { return };
         let Some(link) = self.links.get_mut(exchange.link_index) else { return };
-        let mut flags = 0;
+        let mut flags = if exchange.sync { request_flag::SYNC } else { 0 };
         let xid = match exchange.xid {
             Some(xid) => {
                 flags |= request_flag::RESENT;
@@ -148,12 +163,24 @@ impl Client {
             }
             None => {
                 if exchange.op.row().retry == Retry::Once {
+                    let cost_bytes = cost_bytes(exchange.body.len(), exchange.bulk);
+                    if !exchange.urgent && !has_room(cost_bytes) {
+                        exchange.place = Place::RoomWait;
+                        self.room_waiters.push_back(exchange_id);
+                        return;
+                    }
                     let Some(slot) = session.take_slot(self.slot_count, exchange.urgent) else {
                         exchange.place = Place::SlotWait;
                         session.slot_waiters.push_back(exchange_id);
                         return;
                     };
                     exchange.slot = slot;
+                    exchange.promised_bytes = cost_bytes;
+                    self.promised_bytes += cost_bytes;
+                    if !session.used {
+                        session.used = true;
+                        session.boot_id = link.boot_id;
+                    }
                 }
                 let xid = session.begin(exchange_id);
                 exchange.xid = Some(xid);
@@ -187,6 +214,21 @@ impl Client {
         turn.act(Action::Send { conn, frame, bulk });
     }
 
+    /// Less is remembered for replays: whoever waited for that may try, as many as fit.
+    pub(crate) fn wake_room_waiters(&mut self) {
+        let mut taken_bytes = self.replay_bytes + self.promised_bytes;
+        while let Some(exchange_id) = self.room_waiters.front().copied() {
+            let exchange = self.exchanges.get(exchange_id);
+            let cost = exchange.map_or(0, |it| cost_bytes(it.body.len(), it.bulk));
+            if taken_bytes > 0 && taken_bytes + cost > self.config.replay_bytes_max {
+                return;
+            }
+            taken_bytes += cost;
+            self.room_waiters.pop_front();
+            self.queue(exchange_id, Place::RoomWait);
+        }
+    }
+
     /// A slot was given back: whoever waits for one may try.
     pub(crate) fn wake_slot_waiter(&mut self, session_index: usize) {
         let Some(session) = self.sessions.get_mut(session_index) else { return };
@@ -207,6 +249,7 @@ impl Client {
     /// A connection is gone: what was on it goes again, in the order of its xids; what nobody
     /// waits for and changes nothing is forgotten.
     pub(crate) fn take_back(&mut self, link_index: usize) {
+        self.stop_recovery(link_index);
         let mut sent = Vec::new();
         for (exchange_id, exchange) in self.exchanges.iter() {
             if exchange.link_index == link_index && exchange.place == Place::Sent {
@@ -272,6 +315,7 @@ impl Client {
         for session in &mut self.sessions {
             session.slot_waiters.clear();
         }
+        self.room_waiters.clear();
         for (_, _, _, exchange_id) in all {
             self.forget_lane_xid(exchange_id);
             self.route(exchange_id);

@@ -4,8 +4,10 @@
 //! Invariants: xids only rise; a slot has at most one request; `ack_xid` never passes an xid whose
 //! reply was not received.
 
+use crate::recovery::Part;
+use crate::replay::List;
 use alloc::collections::VecDeque;
-use wire::Xid;
+use wire::{Transno, Xid};
 
 /// Most slots of a session.
 pub(crate) const SLOT_COUNT_MAX: u16 = 64;
@@ -27,16 +29,33 @@ pub(crate) struct Session {
     unreplied: VecDeque<(Xid, usize)>,
     /// Exchanges that wait for a slot.
     pub(crate) slot_waiters: VecDeque<usize>,
+    /// What was answered and may still be lost.
+    pub(crate) replay: List,
+    /// A changing request was sent: the server may remember this session over restarts.
+    pub(crate) used: bool,
+    /// The boot of the server that knows all this session has done.
+    pub(crate) boot_id: u64,
+    /// The highest transaction of this session that was said to be durable.
+    pub(crate) known_committed: Transno,
+    pub(crate) part: Part,
+    /// A Sync for the sake of the replay list is under way.
+    pub(crate) syncing: bool,
 }
 
 impl Session {
     /// A session whose first xid follows `xid_start`.
-    pub(crate) const fn new(xid_start: u64) -> Self {
+    pub(crate) fn new(xid_start: u64) -> Self {
         Self {
             xid_last: xid_start,
             slots_taken: 0,
             unreplied: VecDeque::new(),
             slot_waiters: VecDeque::new(),
+            replay: List::default(),
+            used: false,
+            boot_id: 0,
+            known_committed: Transno(0),
+            part: Part::default(),
+            syncing: false,
         }
     }
 

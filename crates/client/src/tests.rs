@@ -3,8 +3,12 @@
 
 mod calls;
 mod connections;
+mod durability;
+mod eviction;
 mod exactly_once;
 mod interrupts;
+mod replays;
+mod replays_random;
 mod rig;
 
 use wire::{Attr, Caller, FileKind, Groups, InodeNo, Timestamp, Transno};

@@ -55,13 +55,28 @@ impl Recorded {
                 | Change::Symlink { .. }
                 | Change::Xattr { .. }
                 | Change::XattrGone { .. }
-                | Change::InodeGone { .. } => {
+                | Change::InodeGone { .. }
+                | Change::Prepared { .. }
+                | Change::Decided { .. }
+                | Change::Done { .. }
+                | Change::Aborted { .. }
+                | Change::Forgotten { .. } => {
                     return Err(Fault::new("a metadata change at a data shard", 0));
                 }
             }
         }
         self.transno_last = self.transno_last.max(transno);
         Ok(())
+    }
+
+    /// Takes over what a row of the cold store says: an object has this size.
+    pub fn load(&mut self, inode: InodeNo, size_bytes: u64) {
+        self.sizes_bytes.insert(inode, size_bytes);
+    }
+
+    /// Takes over which transaction was the last.
+    pub fn load_transno(&mut self, transno: Transno) {
+        self.transno_last = self.transno_last.max(transno);
     }
 
     /// Which shard.

@@ -7,16 +7,17 @@
 //! tag 1 Inode   2 Touch    3 Dirent  4 DirentGone  5 Symlink  6 Xattr  7 XattrGone  8 InodeGone
 //!     9 Write  10 Truncate 11 ObjectGone
 //!    12 DirAttrs 13 SessionGone 14 SessionAway 15 Evicted 16 VbrFailed
+//!    20 Prepared 21 Decided 22 Done 23 Aborted 24 Forgotten
 //! ```
 //! Changes of one directory by different clients commute, in whatever order they are replayed:
 //! `Touch` adds to counts and `DirAttrs` leaves the counts alone; of two that bring a time of last
 //! change the one of the later transaction wins. Because of the adding, a record is redone exactly
 //! once: who redoes keeps the last LSN of every shard and skips what it has.
 
-use crate::{Fault, InodeRow, to_u64};
+use crate::{Fault, InodeRow, TxnId, to_u64};
 use wire::{
-    Breach, Bytes, ClientUuid, FileKind, Flaw, InodeNo, Name, Reader, SessionId, Timestamp,
-    Transno, Wire, Writer,
+    Breach, Bytes, ClientUuid, FileKind, Flaw, InodeNo, List, Name, Reader, SessionId, ShardId,
+    Timestamp, Transno, Wire, Writer,
 };
 
 /// One effect.
@@ -156,6 +157,37 @@ pub enum Change<'a> {
         /// Which.
         client: ClientUuid,
     },
+    /// A change over several shards: this shard will make its part of it if the coordinator says
+    /// so, and keeps what that needs until it knows.
+    Prepared {
+        /// Which.
+        txn: TxnId,
+        /// The part: changes without versions and with cookie 0 for a new place. Both are given
+        /// when it is made.
+        part: Bytes<'a>,
+    },
+    /// Coordinator: the change over several shards happens. Its own part stands in this record.
+    Decided {
+        /// Which.
+        txn: TxnId,
+        /// The other shards that prepared.
+        shards: List<'a, ShardId>,
+    },
+    /// The part that was prepared is made: it stands in this record.
+    Done {
+        /// Of which.
+        txn: TxnId,
+    },
+    /// The part that was prepared will not be made.
+    Aborted {
+        /// Of which.
+        txn: TxnId,
+    },
+    /// Coordinator: all shards have made their part, durably.
+    Forgotten {
+        /// Which.
+        txn: TxnId,
+    },
 }
 
 impl<'a> Wire<'a> for Change<'a> {
@@ -220,6 +252,15 @@ impl<'a> Wire<'a> for Change<'a> {
             }
             Self::SessionGone { session } | Self::SessionAway { session } => to.write(session),
             Self::Evicted { client } | Self::VbrFailed { client } => to.write(client),
+            Self::Prepared { txn, part } => {
+                to.write(txn);
+                to.write(part);
+            }
+            Self::Decided { txn, shards } => {
+                to.write(txn);
+                to.write(shards);
+            }
+            Self::Done { txn } | Self::Aborted { txn } | Self::Forgotten { txn } => to.write(txn),
         }
     }
 
@@ -269,6 +310,11 @@ impl<'a> Wire<'a> for Change<'a> {
             14 => Self::SessionAway { session: from.read()? },
             15 => Self::Evicted { client: from.read()? },
             16 => Self::VbrFailed { client: from.read()? },
+            20 => Self::Prepared { txn: from.read()?, part: from.read()? },
+            21 => Self::Decided { txn: from.read()?, shards: from.read()? },
+            22 => Self::Done { txn: from.read()? },
+            23 => Self::Aborted { txn: from.read()? },
+            24 => Self::Forgotten { txn: from.read()? },
             _ => return Err(Flaw::Breach(Breach::Malformed)),
         })
     }
@@ -293,6 +339,11 @@ impl Change<'_> {
             Self::SessionAway { .. } => 14,
             Self::Evicted { .. } => 15,
             Self::VbrFailed { .. } => 16,
+            Self::Prepared { .. } => 20,
+            Self::Decided { .. } => 21,
+            Self::Done { .. } => 22,
+            Self::Aborted { .. } => 23,
+            Self::Forgotten { .. } => 24,
         }
     }
 

@@ -11,6 +11,7 @@
 //!     8 size_bytes             8 version                  8 entry_count
 //! ```
 
+use crate::Made;
 use wire::{Attr, FileKind, Flaw, InodeNo, Reader, Timestamp, Transno, Wire, Writer, attr_flag};
 
 /// An inode.
@@ -59,6 +60,46 @@ pub struct InodeRow {
 }
 
 impl InodeRow {
+    /// A row with one link, of root's, without contents.
+    #[must_use]
+    pub const fn new(inode: InodeNo, kind: FileKind, mode: u32, now: Timestamp) -> Self {
+        Self {
+            inode,
+            kind,
+            mode,
+            uid: 0,
+            gid: 0,
+            nlink: 1,
+            size_bytes: 0,
+            allocated_bytes: 0,
+            size_at_data: false,
+            atime: now,
+            mtime: now,
+            mtime_set: now,
+            ctime: now,
+            version: Transno(0),
+            touched: Transno(0),
+            parent: InodeNo(0),
+            next_cookie: 1,
+            stripe_unit_bytes: 0,
+            stripe_count: 0,
+            entry_count: 0,
+        }
+    }
+
+    /// The root directory as the making of its store left it; it is not in any log.
+    #[must_use]
+    pub fn root(made: Made) -> Self {
+        let made_at = Timestamp::from_ns(made.at_ns);
+        Self {
+            nlink: 2,
+            parent: InodeNo::ROOT,
+            uid: made.uid,
+            gid: made.gid,
+            ..Self::new(InodeNo::ROOT, FileKind::Directory, 0o755, made_at)
+        }
+    }
+
     /// As it travels.
     #[must_use]
     pub const fn attr(&self) -> Attr {

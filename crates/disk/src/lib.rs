@@ -6,12 +6,13 @@
 //! where.
 //!
 //! ```text
-//! store:    superblock | one log file per (boot, lane) | objects
+//! store:    superblock | log files per (boot, lane) | rows | objects
 //! log file: LogHead | batch | batch | ... | zeros (reserved beforehand)
 //! batch:    BatchHead | record | record | ... | zeros up to a multiple of 8 bytes
 //! record:   shard, lsn, transno | pre-versions | origin and reply record | changes
 //! ```
-//! A start redoes all log files in the order of their boots, each from front to back.
+//! A start applies what the logs have beyond the rows, in the order of boots, each log from front to
+//! back.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -24,8 +25,10 @@ mod inode;
 mod log;
 mod reader;
 mod record;
+pub mod rows;
 mod share;
 mod superblock;
+mod txn;
 
 pub use batch::{BATCH_HEAD_BYTES, Batch, BatchHead};
 pub use change::{Change, Changes};
@@ -36,6 +39,7 @@ pub use reader::{LogReader, Records, SealedBatch};
 pub use record::{Origin, PreVersions, REPLY_BYTES_MAX, Record, SessionRow};
 pub use share::Share;
 pub use superblock::{Made, SUPERBLOCK_BYTES, Superblock};
+pub use txn::TxnId;
 
 use wire::Reader;
 

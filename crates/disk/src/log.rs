@@ -1,16 +1,17 @@
-//! The head of a log file: whose it is. One new file per boot and lane; a file is never taken up
-//! again, so that the order of boots is the order of redo.
+//! The head of a log file: whose it is. A lane's log of one boot is one file after the other, its
+//! segments; a file is never taken up again, so that the order of boots is the order of redo.
 //!
 //! ```text
 //! offset bytes field
 //!      0     8 magic "LANEFSLG"
-//!      8     4 format version 1
+//!      8     4 format version 2
 //!     12     4 crc32c over these 64 bytes, this field as 0
 //!     16    16 fs
 //!     32     8 boot_id
 //!     40     2 lane
 //!     42     2 lane_count
-//!     44    20 zeros
+//!     44     4 segment_no, from 1
+//!     48    16 zeros
 //! ```
 
 use crate::{Fault, Superblock, crc32c_without, field, to_u64, u32_at};
@@ -33,6 +34,8 @@ pub struct LogHead {
     pub lane: LaneId,
     /// How many lanes that boot had.
     pub lane_count: u16,
+    /// Which of the lane's files in that boot, from 1.
+    pub segment_no: u32,
 }
 
 impl LogHead {
@@ -46,6 +49,7 @@ impl LogHead {
         bytes[32..40].copy_from_slice(&self.boot_id.to_le_bytes());
         bytes[40..42].copy_from_slice(&self.lane.0.to_le_bytes());
         bytes[42..44].copy_from_slice(&self.lane_count.to_le_bytes());
+        bytes[44..48].copy_from_slice(&self.segment_no.to_le_bytes());
         let crc = wire::crc32c(&bytes);
         bytes[CRC_OFFSET..CRC_OFFSET + 4].copy_from_slice(&crc.to_le_bytes());
         bytes
@@ -81,6 +85,7 @@ impl LogHead {
             boot_id: field(&mut from, what, 32)?,
             lane: field(&mut from, what, 40)?,
             lane_count: field(&mut from, what, 42)?,
+            segment_no: field(&mut from, what, 44)?,
         })
     }
 }

@@ -18,6 +18,8 @@ pub struct LogReader<'a> {
     boot_id: u64,
     offset: usize,
     batch_no: u64,
+    /// The first batch may have any number: the lane's earlier files have those before it.
+    follows: bool,
     ended: bool,
 }
 
@@ -75,9 +77,22 @@ impl<'a> LogReader<'a> {
     /// [`Fault`] when it has none that is valid.
     pub fn new(file: &'a [u8]) -> Result<(LogHead, Self), Fault> {
         let head = LogHead::decode(file)?;
-        let reader =
-            Self { file, boot_id: head.boot_id, offset: LOG_HEAD_BYTES, batch_no: 0, ended: false };
+        let reader = Self {
+            file,
+            boot_id: head.boot_id,
+            offset: LOG_HEAD_BYTES,
+            batch_no: 0,
+            follows: head.segment_no > 1,
+            ended: false,
+        };
         Ok((head, reader))
+    }
+
+    /// Reads on in a piece of a log file that begins with the batch after number `batch_no`, 0 for
+    /// the first one of a file. Offsets count from the front of the piece.
+    #[must_use]
+    pub const fn piece(piece: &'a [u8], boot_id: u64, batch_no: u64) -> Self {
+        Self { file: piece, boot_id, offset: 0, batch_no, follows: batch_no == 0, ended: false }
     }
 
     /// Bytes from the front of the file that are valid as far as was read; after the last batch,
@@ -120,14 +135,20 @@ impl<'a> LogReader<'a> {
         })?;
         self.offset += BATCH_HEAD_BYTES + payload.len();
         self.batch_no = head.batch_no;
+        self.follows = false;
         Ok(Some(SealedBatch { head, offset, payload }))
+    }
+
+    const fn is_next(&self, head: &BatchHead) -> bool {
+        let in_order = head.batch_no == self.batch_no + 1 || (self.follows && head.batch_no > 0);
+        head.boot_id == self.boot_id && in_order
     }
 
     /// The batch at the present offset if it is whole, intact and the next in number.
     fn sealed(&self) -> Option<(BatchHead, &'a [u8])> {
         let rest = &self.file[self.offset..];
         let head = BatchHead::decode(rest)?;
-        if head.boot_id != self.boot_id || head.batch_no != self.batch_no + 1 {
+        if !self.is_next(&head) {
             return None;
         }
         let batch_bytes = usize::try_from(head.batch_bytes).ok()?;
@@ -142,7 +163,7 @@ impl<'a> LogReader<'a> {
         let rest = &self.file[self.offset..];
         // Small bytes in an intact head's own payload are a client's; they are not searched.
         let own_bytes = BatchHead::decode(rest)
-            .filter(|head| head.boot_id == self.boot_id && head.batch_no == self.batch_no + 1)
+            .filter(|head| self.is_next(head))
             .and_then(|head| usize::try_from(head.batch_bytes).ok())
             .map_or(0, |batch_bytes| batch_bytes.next_multiple_of(BATCH_ALIGN_BYTES));
         let mut offset = own_bytes;

@@ -4,12 +4,13 @@
 mod golden;
 mod log;
 mod random;
+mod rows;
 
-use crate::{Change, InodeRow, Origin, PreVersions, Record, SessionRow};
+use crate::{Change, InodeRow, Origin, PreVersions, Record, SessionRow, TxnId};
 use alloc::vec::Vec;
 use wire::{
-    Bytes, ClientUuid, FileKind, InodeNo, LaneId, Name, Op, SessionId, ShardId, Status, Timestamp,
-    Transno, Xid,
+    Bytes, ClientUuid, FileKind, InodeNo, LaneId, List, Name, Op, SessionId, ShardId, Status,
+    Timestamp, Transno, Xid,
 };
 
 /// A xorshift generator: the same seed, the same run.
@@ -65,6 +66,7 @@ pub(crate) fn changes() -> Vec<Change<'static>> {
     let (inode, dir, name) = (InodeNo(2), InodeNo(1), Name::new(b"a b").unwrap());
     let (kind, version) = (FileKind::Directory, Transno(6));
     let time = Timestamp { secs: 16, nanos: 17 };
+    let txn = TxnId { coordinator: ShardId::meta(9), number: 0x0102 };
     alloc::vec![
         Change::Inode { row: row() },
         Change::Touch { inode, mtime: time, ctime: time, nlink_delta: -1, entry_delta: 1 },
@@ -92,6 +94,11 @@ pub(crate) fn changes() -> Vec<Change<'static>> {
         Change::SessionAway { session: SessionId(4) },
         Change::Evicted { client: ClientUuid([5; 16]) },
         Change::VbrFailed { client: ClientUuid([6; 16]) },
+        Change::Prepared { txn, part: Bytes(&[8, 2, 0, 0, 0, 0, 0, 0, 0]) },
+        Change::Decided { txn, shards: List::new(2, &[1, 0, 2, 0]) },
+        Change::Done { txn },
+        Change::Aborted { txn },
+        Change::Forgotten { txn },
     ]
 }
 

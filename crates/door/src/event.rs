@@ -1,7 +1,7 @@
 //! What a world tells a brain.
 
 use crate::{Bulk, Mail, Span};
-use wire::{Breach, LaneId, ShardId, Status};
+use wire::{Breach, LaneId, ShardId, Status, Transno};
 
 /// A connection of this lane. Not reused while the process lives.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -165,6 +165,8 @@ pub enum Event {
         shard: ShardId,
         /// Its last record.
         lsn: u64,
+        /// The highest transaction of all up to there.
+        transno: Transno,
     },
     /// The outcome of [`crate::Action::LogAppend`]: the bytes are durable, or the log is broken
     /// and takes no more.

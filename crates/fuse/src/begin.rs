@@ -6,7 +6,7 @@ use crate::abi::{
 };
 use crate::args::{Args, Header};
 use crate::pending::Then;
-use client::{Call, Create, Open, OpenFor, Resize, Write};
+use client::{Call, Create, Open, OpenFor, Resize, Sync, Write};
 use door::Bulk;
 use wire::{Bytes, Caller, Groups, HandleId, InodeNo, SetTime, Status, Timestamp};
 
@@ -71,9 +71,10 @@ impl<'a> Beginning<'a> {
             Opcode::Write => self.write(),
             Opcode::Statfs => Ok(Begin::Call(Call::Statfs(wire::Statfs { inode }), Then::Space)),
             Opcode::Release => self.release(),
-            // Every write that was answered is durable.
-            Opcode::Flush | Opcode::Fsync | Opcode::Fsyncdir => Ok(Begin::Done),
-            Opcode::Releasedir | Opcode::Destroy => Ok(Begin::Done),
+            Opcode::Fsync => Ok(self.fsync(true)),
+            Opcode::Fsyncdir => Ok(self.fsync(false)),
+            // Closing a file does not wait; who wants to be sure says fsync.
+            Opcode::Flush | Opcode::Releasedir | Opcode::Destroy => Ok(Begin::Done),
             Opcode::Setxattr => self.setxattr(),
             Opcode::Getxattr => self.getxattr(),
             Opcode::Listxattr => self.listxattr(),
@@ -313,12 +314,20 @@ impl<'a> Beginning<'a> {
         if !append && i64::try_from(file_offset).is_err() {
             return Err(Status::TooLarge);
         }
-        let ask = Write { inode: self.header.node, file_offset, append, bulk: self.bulk };
+        let sync = flags & open_flag::DATA_SYNC != 0 && !mapped;
+        let inode = self.header.node;
+        let ask = Write { inode, file_offset, append, bulk: self.bulk, sync };
         Ok(Begin::Call(Call::Write(ask), Then::Written))
     }
 
     fn release(mut self) -> Result<Begin<'a>, Status> {
         self.args.u64().map(|handle| Begin::Release(HandleId(handle)))
+    }
+
+    /// `fuse_fsync_in`: fdatasync waits for as much, since the size is among the attributes.
+    const fn fsync(self, contents: bool) -> Begin<'a> {
+        let sync = Sync { inode: self.header.node, contents };
+        Begin::Call(Call::Sync(sync), Then::Done)
     }
 
     /// `fuse_setxattr_in` in its short form (the long one was not asked for), name, value.

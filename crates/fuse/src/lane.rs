@@ -10,13 +10,26 @@ use crate::begin::{Begin, Beginning};
 use crate::init::{agree, put_init};
 use crate::interrupts::Interrupts;
 use crate::pending::{Pendings, Wait};
+use alloc::format;
 use alloc::vec::Vec;
-use client::{CallId, Client};
+use client::{Answer, Call, CallId, Client};
 use door::{Action, Brain, Bulk, Event, KernelSlot, Mail, Mono, Say, Span, Ticket, Turn};
 use wire::{Groups, LaneId, Status};
 
 /// How long what is begun may take after the end was asked for.
 const END_MS_MAX: u64 = 5_000;
+
+/// How long a server that is away may keep us, when the end was asked for, with what it may have
+/// lost.
+const AWAY_MS_MAX: u64 = 60_000;
+/// How long the goodbye may take.
+const GOODBYE_MS_MAX: u64 = 2_000;
+/// The calls of the end; pendings have small numbers.
+const SYNC_CALL: CallId = CallId(u64::MAX);
+const GOODBYE_CALL: CallId = CallId(u64::MAX - 1);
+
+/// How often the absence of the server is looked at, at the end.
+const LOOK_MS: u64 = 1_000;
 
 /// An absence of the server that is worth a line.
 const AWAY_NS_MIN: u64 = 1_000_000_000;
@@ -35,6 +48,15 @@ pub(crate) enum Life {
     Serving,
     /// The end was asked for; the kernel may still be there.
     Ending {
+        until: Mono,
+    },
+    /// Nothing is under way; what was answered becomes durable. While the server is away, until
+    /// then at most.
+    Syncing {
+        until: Mono,
+    },
+    /// The server is told that we go.
+    Leaving {
         until: Mono,
     },
     Stopped,
@@ -312,8 +334,55 @@ impl MountLane {
         for pending_id in self.pendings.all() {
             self.reply(turn, pending_id, Status::NotConnected, Span::default(), None);
         }
+        self.life = Life::Syncing { until: turn.now.mono.after_ms(AWAY_MS_MAX) };
+        self.client.call(turn, SYNC_CALL, Call::SyncAll);
+    }
+
+    /// What was answered is durable, or is lost.
+    fn on_synced(&mut self, turn: &mut Turn<'_>, result: Result<Answer, Status>) {
+        if !matches!(self.life, Life::Syncing { .. }) {
+            return;
+        }
+        if result.is_err() {
+            say(turn, Say::Alarm, "something that was written is lost with the server");
+        }
+        if !self.client.is_connected() {
+            self.stop(turn);
+            return;
+        }
+        self.life = Life::Leaving { until: turn.now.mono.after_ms(GOODBYE_MS_MAX) };
+        self.client.call(turn, GOODBYE_CALL, Call::Goodbye);
+    }
+
+    /// The last waits are not for ever.
+    fn look_at_end(&mut self, turn: &mut Turn<'_>) {
+        let now = turn.now.mono;
+        match self.life {
+            Life::Serving | Life::Ending { .. } | Life::Stopped => {}
+            Life::Syncing { until } if self.client.waiting_since().is_none() || now < until => {
+                turn.act(Action::WakeAt { at: until.max(now.after_ms(LOOK_MS)) });
+            }
+            Life::Syncing { .. } => {
+                let line = "the server stays away: what it had not yet made durable may be lost";
+                say(turn, Say::Alarm, line);
+                self.stop(turn);
+            }
+            Life::Leaving { until } if now < until => turn.act(Action::WakeAt { at: until }),
+            Life::Leaving { .. } => self.stop(turn),
+        }
+    }
+
+    fn stop(&mut self, turn: &mut Turn<'_>) {
         self.life = Life::Stopped;
         turn.act(Action::Stopped);
+    }
+
+    /// Passes on what the client has to say to people.
+    fn report(&mut self, turn: &mut Turn<'_>) {
+        for report in self.client.take_reports() {
+            let line = turn.arena.write(|out| out.extend(format!("{report}").into_bytes()));
+            turn.act(Action::Say { say: Say::Alarm, line });
+        }
     }
 }
 
@@ -353,7 +422,15 @@ impl Brain for MountLane {
             let mut answered = false;
             while let Some((call, result)) = self.client.next_answer() {
                 answered = true;
-                self.on_answer(turn, pending_id(call), result);
+                match call {
+                    SYNC_CALL => self.on_synced(turn, result),
+                    GOODBYE_CALL => self.stop(turn),
+                    _ => self.on_answer(turn, pending_id(call), result),
+                }
+            }
+            if self.life == Life::Stopped {
+                self.report(turn);
+                return;
             }
             if !answered {
                 break;
@@ -363,8 +440,21 @@ impl Brain for MountLane {
             self.interrupt_pending(turn, pending_id);
         }
         self.tell(turn);
+        self.report(turn);
+        let before = self.life;
         self.try_to_end(turn);
+        if self.life != before {
+            // The call that was just made.
+            self.settle(turn);
+            return;
+        }
+        self.look_at_end(turn);
     }
+}
+
+fn say(turn: &mut Turn<'_>, say: Say, line: &str) {
+    let line = turn.arena.put(line.as_bytes());
+    turn.act(Action::Say { say, line });
 }
 
 fn call_id(pending_id: usize) -> CallId {

@@ -110,7 +110,8 @@ impl Lane {
         let recovery = self.recovery.deadline(&self.config.limits);
         let greeting = self.greetings.first().map(|(deadline, _)| *deadline);
         let leaving = self.clients.leaving.first().map(|(until, _)| *until);
-        let removals = self.removals_retry_at();
-        [recovery, greeting, leaving, removals, self.notes.due].into_iter().flatten().min()
+        let retries = [self.removals_retry_at(), self.notes.due, self.txns.deadline()];
+        let retry = retries.into_iter().flatten().min();
+        [recovery, greeting, leaving, retry].into_iter().flatten().min()
     }
 }

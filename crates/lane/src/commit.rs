@@ -11,6 +11,7 @@ use crate::gate::{Gate, Until};
 use crate::marks::Marks;
 use crate::outbox::{Asked, Said, Telling};
 use crate::session::{Done, State};
+use crate::txns::Awaited;
 use alloc::format;
 use alloc::vec::Vec;
 use data::Seed;
@@ -52,6 +53,8 @@ pub(crate) struct Wave {
     pub(crate) replays: Vec<(ShardId, SessionId, Transno)>,
     /// Shards with a record in it.
     shards: Vec<ShardId>,
+    /// Steps of changes over several shards.
+    pub(crate) awaited: Vec<Awaited>,
 }
 
 impl Wave {
@@ -64,6 +67,7 @@ impl Wave {
             marks: Marks::new(seed),
             replays: Vec::new(),
             shards: Vec::new(),
+            awaited: Vec::new(),
         }
     }
 }
@@ -345,7 +349,12 @@ impl Lane {
         for inode in wave.fences.drain(..) {
             self.data.on_logged(turn, inode);
         }
+        let mut awaited = core::mem::take(&mut wave.awaited);
         self.commit.flying = wave; // Keeps its memory.
+        for step in awaited.drain(..) {
+            self.on_awaited(turn, step);
+        }
+        self.work(turn);
         self.on_outcomes(turn);
     }
 

@@ -81,6 +81,9 @@ pub struct Limits {
     pub log_room_bytes_min: u64,
     /// Room it must have for changes that give space back, in bytes.
     pub log_room_bytes_last: u64,
+    /// New directories down to this depth are spread over the metadata shards, deeper ones stay
+    /// with their parent: 0 (none), 1 (the root's entries) or 2.
+    pub spread_depth: u8,
 }
 
 impl Default for Limits {
@@ -103,6 +106,7 @@ impl Default for Limits {
             destroy_count_max: 64,
             log_room_bytes_min: 1 << 20,
             log_room_bytes_last: 1 << 18,
+            spread_depth: 2,
         }
     }
 }

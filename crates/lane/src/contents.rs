@@ -62,7 +62,7 @@ impl Lane {
     }
 
     /// A running request ended without a change.
-    fn end_slot(&mut self, turn: &mut Turn<'_>, held: &Held, done: Done) {
+    pub(crate) fn end_slot(&mut self, turn: &mut Turn<'_>, held: &Held, done: Done) {
         let Some(table) = self.slots.get_mut(&(held.shard, held.session)) else { return };
         let slot = table.slot(held.slot);
         let State::Running(target) = slot.state else { return };
@@ -98,15 +98,8 @@ impl Lane {
         let done = Done { status: Status::Ok, transno, body };
         let (xid, op, pre_versions) = (asked.xid, asked.op, PreVersions::new());
         let (done_ref, signed) = (&done, false);
-        let asking = Asking {
-            held,
-            xid,
-            op,
-            done: done_ref,
-            pre_versions,
-            changes: &changes,
-            signed,
-        };
+        let asking =
+            Asking { held, xid, op, done: done_ref, pre_versions, changes: &changes, signed };
         self.record_asked(&asking);
         self.hold(held, Gate::ITSELF);
         let slot = self.slots.entry((shard, asked.session)).or_default().slot(asked.slot);

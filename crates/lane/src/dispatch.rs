@@ -151,7 +151,7 @@ impl Lane {
             open.outstanding_count += 1;
         }
         let frame = turn.arena.get(arrived.frame);
-        self.park(frame, (arrived.conn, arrived.request.op), arrived.bulk);
+        self.defer(frame, (arrived.conn, arrived.request.op), arrived.bulk);
     }
 
     /// A reply without a slot waits; until then its request is outstanding.
@@ -180,6 +180,11 @@ impl Lane {
             return self.ask_data(turn, arrived).map(|()| true);
         }
         let effect = self.execute(turn, arrived)?;
+        if effect.status == Status::Busy {
+            self.park(turn, arrived);
+            self.count_parked(arrived.conn);
+            return Ok(false);
+        }
         let body = core::mem::take(&mut self.reply);
         let strict = self.config.limits.share == Share::Strict;
         if let Some(gate) = strict.then(|| self.gate(arrived, &effect)).flatten() {
@@ -194,7 +199,11 @@ impl Lane {
     }
 
     /// Executes at a metadata shard; reply body and changes lie in the scratch vectors.
-    fn execute(&mut self, turn: &Turn<'_>, arrived: &Arrived<'_>) -> Result<meta::Effect, Breach> {
+    pub(crate) fn execute(
+        &mut self,
+        turn: &Turn<'_>,
+        arrived: &Arrived<'_>,
+    ) -> Result<meta::Effect, Breach> {
         let request = arrived.request;
         let body = &turn.arena.get(arrived.frame)[HEAD_BYTES..];
         let ask = meta::Ask {
@@ -208,6 +217,10 @@ impl Lane {
         self.reply.clear();
         self.changes.clear();
         let index = self.meta_index(request.shard);
+        if request.op == Op::Mkdir {
+            let spread = self.next_place();
+            self.metas[index].spread(spread);
+        }
         self.metas[index].execute(&ask, &mut self.reply, &mut self.changes)
     }
 
@@ -251,7 +264,23 @@ impl Lane {
             slot.state = State::Running(target);
             return self.ask_data(turn, arrived).map(|()| true);
         }
+        self.run(turn, arrived).map(|()| false)
+    }
+
+    /// Executes what takes effect once, at a metadata shard.
+    pub(crate) fn run(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>) -> Result<(), Breach> {
         let mut effect = self.execute(turn, arrived)?;
+        match effect.status {
+            Status::Busy => {
+                self.park(turn, arrived);
+                return Ok(());
+            }
+            Status::CrossDevice => {
+                self.begin_across(turn, arrived);
+                return Ok(());
+            }
+            _ => {}
+        }
         self.remember_opener(arrived, &mut effect);
         let gate = self.gate(arrived, &effect);
         if effect.transno.0 == 0 {
@@ -262,7 +291,7 @@ impl Lane {
         if let Some(inode) = effect.orphan {
             self.destroy_when_durable(inode);
         }
-        Ok(false)
+        Ok(())
     }
 
     /// What is answered to a change when nothing can be recorded any more; `None`: it changes
@@ -363,8 +392,7 @@ impl Lane {
         let changes = core::mem::take(&mut self.changes);
         let held = Held { shard, session, slot: number };
         let signed = gate.is_none_or(|gate| gate.until == Until::Flying);
-        let asking =
-            Asking { held, xid, op, done: &done, pre_versions, changes: &changes, signed };
+        let asking = Asking { held, xid, op, done: &done, pre_versions, changes: &changes, signed };
         self.record_asked(&asking);
         self.changes = changes;
         self.mark(arrived, transno);

@@ -81,8 +81,7 @@ impl Lane {
             gate = gate.map(|gate| Gate { reason: Reason::Strict, ..gate });
         }
         if changed {
-            let held =
-                Held { shard: request.shard, session: request.session, slot: request.slot };
+            let held = Held { shard: request.shard, session: request.session, slot: request.slot };
             gate = Gate::later(gate, self.gate_of_session(&held));
         }
         gate
@@ -139,8 +138,10 @@ impl Lane {
         let gate_in = |marks: &Marks, until: Until| {
             let sharers = marks.sharers(dir)?;
             let other = sharers.other.filter(|_| rules.entries_second());
-            let foreign =
-                [Some(sharers.last), other].into_iter().flatten().find(|mark| mark.client != client);
+            let foreign = [Some(sharers.last), other]
+                .into_iter()
+                .flatten()
+                .find(|mark| mark.client != client);
             let waits = match (self.config.limits.share, foreign) {
                 (Share::Off, _) => self.waits_for_all(&sharers.last, (client, shard)),
                 (Share::Write | Share::Strict, Some(_)) => Some(Reason::Foreign),
@@ -155,11 +156,7 @@ impl Lane {
     }
 
     /// Own changes up to the last; with sharing off, everybody's.
-    fn waits_for_all(
-        &self,
-        last: &Mark,
-        (client, shard): (ClientUuid, ShardId),
-    ) -> Option<Reason> {
+    fn waits_for_all(&self, last: &Mark, (client, shard): (ClientUuid, ShardId)) -> Option<Reason> {
         if !self.config.rules.entries_cumulative() {
             return self.waits(last, client);
         }
@@ -205,9 +202,14 @@ impl Lane {
             xid: request.xid,
             transno,
         };
-        let removes = matches!(request.op, Op::Unlink | Op::Rmdir | Op::Rename);
+        self.leave_marks(mark, request.op);
+    }
+
+    /// The same for whoever changed something.
+    pub(crate) fn leave_marks(&mut self, mark: Mark, op: Op) {
+        let removes = matches!(op, Op::Unlink | Op::Rmdir | Op::Rename);
         let rules = self.config.rules;
-        let index = self.meta_index(request.shard);
+        let index = self.meta_index(mark.shard);
         let Self { metas, commit, .. } = self;
         for used in metas[index].uses() {
             let is_name = matches!(used.key, Key::Name(..));

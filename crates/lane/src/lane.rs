@@ -13,6 +13,7 @@ use crate::restore::Restored;
 use crate::session::{Session, SlotTable};
 use crate::stats::Counters;
 use crate::token::Seal;
+use crate::txns::Txns;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use data::Seed;
@@ -57,6 +58,7 @@ pub struct Lane {
     /// Requests that wait for the data shards or the world, by token.
     pub(crate) pending: HashMap<u64, Waiting, Seed>,
     pub(crate) token_count: u64,
+    pub(crate) txns: Txns,
     pub(crate) stats: Counters,
     /// Until then breaches are only counted.
     pub(crate) breach_said_until: Mono,
@@ -128,6 +130,7 @@ impl Lane {
             destroys: Destroys::default(),
             pending: HashMap::with_hasher(seed),
             token_count: 0,
+            txns: Txns::new(restored.decided),
             stats: Counters::default(),
             breach_said_until: Mono(0),
             wake_at: None,
@@ -140,6 +143,9 @@ impl Lane {
             token: Vec::new(),
             config,
         };
+        let rules = lane.config.rules.of_names();
+        lane.metas.iter_mut().for_each(|shard| shard.plant(rules));
+        lane.record_resolved(restored.resolved);
         if lane.recovery.is_over() {
             // Nobody can hold anything.
             lane.end_grace();
@@ -200,11 +206,12 @@ impl Lane {
     fn stop(&mut self, turn: &mut Turn<'_>) {
         let logged = self.commit.is_idle() || self.fenced;
         let idle = self.pending.is_empty() && self.data.is_idle() && logged;
+        let idle = idle && (self.txns.is_idle() || self.fenced);
         if !idle || self.stopped {
             return;
         }
         self.stopped = true;
-        self.drop_parked(turn);
+        self.drop_deferred(turn);
         let mut conns: Vec<ConnId> = self.conns.keys().copied().collect();
         conns.sort_unstable();
         for conn in conns {
@@ -258,16 +265,14 @@ impl Brain for Lane {
             | Event::Kernel { .. }
             | Event::KernelGone
             | Event::CallerGroups { .. } => {}
-            Event::Letter { body, .. } => {
-                let letter = turn.arena.get(body).to_vec();
-                self.on_letter(turn, &letter);
-            }
+            Event::Letter { body, .. } => self.on_letter(turn, body),
             Event::ColdRows { .. } | Event::Checkpointed { .. } => {}
         }
     }
 
     fn settle(&mut self, turn: &mut Turn<'_>) {
         self.on_time(turn);
+        self.settle_txns(turn);
         self.data.settle(turn);
         self.on_outcomes(turn);
         self.recover(turn);

@@ -45,10 +45,11 @@ mod rules;
 mod session;
 mod stats;
 mod token;
+mod txns;
 
 pub use config::{Config, Export, Limits, Share};
 pub use lane::Lane;
-pub use restore::{Replied, Restore, Restored};
+pub use restore::{Loading, Restore, Restored};
 pub use rules::Rules;
 pub use token::RedoKey;
 

@@ -45,7 +45,8 @@ impl Marks {
         match (used.how, used.key) {
             (How::Depend | How::Whole, _) => {}
             (How::Change | How::Make | How::Share, Key::Entries(dir)) => {
-                let sharers = self.entries.entry(dir).or_insert(Sharers { last: mark, other: None });
+                let sharers =
+                    self.entries.entry(dir).or_insert(Sharers { last: mark, other: None });
                 if sharers.last.client != mark.client {
                     sharers.other = Some(sharers.last);
                 }

@@ -171,7 +171,11 @@ impl Lane {
         let Telling { target, done, flags, token } = *telling;
         let asked = Asked { op, shard, slot, session, xid, trace_id: target.trace_id };
         let committed = self.committed(shard, session);
-        self.told(turn, held, (committed, if token.is_empty() { None } else { Some(done.transno) }));
+        self.told(
+            turn,
+            held,
+            (committed, if token.is_empty() { None } else { Some(done.transno) }),
+        );
         let body = &done.body;
         let (status, transno, bulk) = (done.status, done.transno, None);
         let said = Said { status, transno, committed, flags, body, token, bulk };

@@ -1,11 +1,16 @@
 //! A start: all records of all earlier boots, in order, back into shards and slots; then the shards
 //! are dealt out to however many lanes there are now.
 
+mod rows;
+
+pub use rows::Loading;
+
 use crate::session::{Done, Session, SlotTable, State};
+use crate::txns::{InDoubt, Resolved};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use data::Recorded;
-use disk::{Change, Changes, Fault, Made, Origin, Record, SessionRow};
+use disk::{Change, Changes, Fault, Made, Origin, Record, SessionRow, TxnId};
 use wire::{ClientUuid, LaneId, Map, Op, SessionId, ShardId, Status, Transno, Xid};
 
 /// What is being restored.
@@ -20,21 +25,7 @@ pub struct Restore {
     evicted: BTreeSet<ClientUuid>,
     failed: BTreeSet<ClientUuid>,
     record_count: u64,
-}
-
-/// What a slot was told.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Replied {
-    /// Its number, from 1.
-    pub slot: u16,
-    /// The request.
-    pub xid: Xid,
-    /// What it asked for.
-    pub op: Op,
-    /// What it was told.
-    pub status: Status,
-    /// What became of it.
-    pub transno: Transno,
+    in_doubt: InDoubt,
 }
 
 /// What one lane begins with.
@@ -49,6 +40,10 @@ pub struct Restored {
     /// Of all lanes.
     pub(crate) evicted: BTreeSet<ClientUuid>,
     pub(crate) failed: BTreeSet<ClientUuid>,
+    /// What became of changes over several shards that were in the middle: to be recorded.
+    pub(crate) resolved: Vec<Resolved>,
+    /// Those that were decided and are not forgotten.
+    pub(crate) decided: BTreeMap<TxnId, BTreeSet<ShardId>>,
 }
 
 impl Restore {
@@ -71,6 +66,7 @@ impl Restore {
             evicted: BTreeSet::new(),
             failed: BTreeSet::new(),
             record_count: 0,
+            in_doubt: InDoubt::default(),
         }
     }
 
@@ -99,6 +95,7 @@ impl Restore {
             self.datas[index].replay(record.transno, record.changes)?;
         } else {
             self.metas[index].replay(record.transno, record.changes)?;
+            self.in_doubt.feed(record)?;
         }
         self.record_count += 1;
         self.remember(record)
@@ -143,7 +140,12 @@ impl Restore {
                 Change::VbrFailed { client } => {
                     self.failed.insert(client);
                 }
-                Change::Inode { .. }
+                Change::Prepared { .. }
+                | Change::Decided { .. }
+                | Change::Done { .. }
+                | Change::Aborted { .. }
+                | Change::Forgotten { .. }
+                | Change::Inode { .. }
                 | Change::Touch { .. }
                 | Change::DirAttrs { .. }
                 | Change::Dirent { .. }
@@ -161,7 +163,7 @@ impl Restore {
     }
 
     /// A session is known at a shard: it is waited for.
-    pub fn add_session(&mut self, session: SessionId, row: SessionRow, shard: ShardId) {
+    fn add_session(&mut self, session: SessionId, row: SessionRow, shard: ShardId) {
         let known = self.sessions.entry(session).or_insert(Session {
             row,
             conn: None,
@@ -174,7 +176,7 @@ impl Restore {
     }
 
     /// What a slot of a session was told last, if it was not told later things already.
-    pub fn add_slot(&mut self, at: (ShardId, SessionId), replied: &Replied, reply: &[u8]) {
+    fn add_slot(&mut self, at: (ShardId, SessionId), replied: &Replied, reply: &[u8]) {
         if let Some(known) = self.sessions.get_mut(&at.1) {
             known.opened_no = self.record_count;
         }
@@ -190,20 +192,8 @@ impl Restore {
         }
     }
 
-    /// A session's highest durable transaction at a shard, also if no slot tells of it.
-    pub fn set_committed(&mut self, at: (ShardId, SessionId), transno: Transno) {
-        let table = self.slots.entry(at).or_default();
-        table.committed = table.committed.max(transno);
-        table.transno_last = table.committed;
-    }
-
-    /// Everything of a shard up to this record is there already; a log may begin before it.
-    pub fn set_lsn(&mut self, shard: ShardId, lsn: u64) {
-        self.lsns.insert(shard, lsn);
-    }
-
     /// A client that is never let in again.
-    pub fn add_evicted(&mut self, client: ClientUuid) {
+    fn add_evicted(&mut self, client: ClientUuid) {
         self.evicted.insert(client);
         self.failed.remove(&client);
     }
@@ -229,11 +219,21 @@ impl Restore {
                 slots: Vec::new(),
                 evicted: self.evicted.clone(),
                 failed: self.failed.difference(&self.evicted).copied().collect(),
+                resolved: Vec::new(),
+                decided: BTreeMap::new(),
             })
             .collect();
         let place = |shard: ShardId| usize::from(map.lane(shard).0);
-        for mut shard in self.metas {
-            shard.start_boot(boot_id);
+        let mut metas = self.metas;
+        metas.iter_mut().for_each(|shard| shard.start_boot(boot_id));
+        let (resolved, decided) = self.in_doubt.resolve(&mut metas);
+        for resolved in resolved {
+            lanes[place(resolved.shard)].resolved.push(resolved);
+        }
+        for (txn, shards) in decided {
+            lanes[place(txn.coordinator)].decided.insert(txn, shards);
+        }
+        for shard in metas {
             lanes[place(shard.id())].metas.push(shard);
         }
         for shard in self.datas {
@@ -252,4 +252,19 @@ impl Restore {
         }
         lanes
     }
+}
+
+/// What a slot was told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Replied {
+    /// Its number, from 1.
+    slot: u16,
+    /// The request.
+    xid: Xid,
+    /// What it asked for.
+    op: Op,
+    /// What it was told.
+    status: Status,
+    /// What became of it.
+    transno: Transno,
 }

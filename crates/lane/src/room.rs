@@ -57,6 +57,7 @@ impl Lane {
     pub(crate) fn room_bytes(&self) -> u64 {
         let coming = u64::try_from(self.pending.len()).unwrap_or(u64::MAX);
         let promised = coming.saturating_mul(Self::DATA_RECORD_BYTES);
+        let promised = promised.saturating_add(self.txns.promised_bytes());
         self.commit.room_bytes().saturating_sub(promised)
     }
 

@@ -53,4 +53,16 @@ rules! {
     s3_flush,
     /// With sharing off, another client's change gates until that client's reply is received.
     off_unacked,
+    /// A change over several shards is decided when all have prepared it durably, not before.
+    two_phase_order,
+}
+
+impl Rules {
+    /// Those that the metadata shards keep.
+    pub(crate) fn of_names(self) -> meta::Rules {
+        meta::Rules {
+            #[cfg(feature = "planted")]
+            topology: self.topology,
+        }
+    }
 }

@@ -109,9 +109,11 @@ pub(crate) struct Toy {
     pub(crate) log_slowness: usize,
     /// Which rules hold.
     pub(crate) rules: Rules,
-    /// How often each place in the protocol was passed.
-    pub(crate) points: BTreeMap<Point, u64>,
     recovered_count: u16,
+    /// How often each place in the protocol was passed.
+    pub(crate) points: BTreeMap<Point, usize>,
+    /// The server dies when it passes this place for so many times.
+    pub(crate) dies_at: Option<(Point, usize)>,
     places: Vec<Place>,
     peers: BTreeMap<ConnId, Peer>,
     conn_count: u64,
@@ -142,8 +144,9 @@ impl Toy {
             share_before: None,
             log_slowness: 0,
             rules: Rules::default(),
-            points: BTreeMap::new(),
             recovered_count: 0,
+            points: BTreeMap::new(),
+            dies_at: None,
             places: Vec::new(),
             peers: BTreeMap::new(),
             conn_count: 0,
@@ -197,7 +200,8 @@ impl Toy {
                 share_before,
                 rules: self.rules,
             };
-            let head = LogHead { fs: FS, boot_id: self.boot_id, lane: lane_id, lane_count };
+            let head =
+                LogHead { fs: FS, boot_id: self.boot_id, lane: lane_id, lane_count, segment_no: 1 };
             self.places.push(Place {
                 lane: Lane::new(config, restored),
                 arena: Arena::new(),
@@ -315,6 +319,10 @@ impl Toy {
         self.places[index].coming.push(Coming::Plain(event));
     }
 
+    pub(crate) fn is_down(&self) -> bool {
+        self.places.is_empty()
+    }
+
     pub(crate) fn is_stopped(&self) -> bool {
         self.places.iter().all(|place| place.stopped)
     }
@@ -419,7 +427,24 @@ impl Toy {
         events.into_iter().for_each(|event| lane.apply(&mut turn, event));
         lane.settle(&mut turn);
         for action in actions {
+            if let Action::Point(point) = action
+                && self.passes(point)
+            {
+                return self.crash();
+            }
             self.perform(index, action);
+        }
+    }
+
+    /// Whether the server dies at this place.
+    fn passes(&mut self, point: Point) -> bool {
+        *self.points.entry(point).or_default() += 1;
+        match &mut self.dies_at {
+            Some((place, count)) if *place == point => {
+                *count -= 1;
+                *count == 0
+            }
+            Some(_) | None => false,
         }
     }
 
@@ -448,8 +473,8 @@ impl Toy {
             }
             Action::Mail { to, mail } => self.mail(index, to, mail),
             Action::Letter { to, body } => {
-                let from = LaneId(index as u16);
-                let body = place.arena.get(body).to_vec();
+                assert!(body.bytes_count() <= door::LETTER_BYTES_MAX);
+                let (from, body) = (LaneId(index as u16), place.arena.get(body).to_vec());
                 self.places[usize::from(to.0)].coming.push(Coming::Letter { from, body });
             }
             Action::Recovered => {
@@ -458,7 +483,7 @@ impl Toy {
                     self.share_before = Some(self.limits.share);
                 }
             }
-            Action::Point(point) => *self.points.entry(point).or_default() += 1,
+            Action::Point(_) => {}
             Action::Release { buf } => {
                 assert!(place.bufs.remove(&buf.0).is_some(), "a buffer is released once");
             }

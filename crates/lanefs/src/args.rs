@@ -166,6 +166,16 @@ pub(crate) struct Promises {
     pub(crate) recovery_hard_ms: u64,
 }
 
+/// How much the server keeps where.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct Room {
+    /// Bytes of log that may wait until they are applied to the rows; then changes that take space
+    /// are refused until there are less
+    #[arg(long, value_name = "BYTES", default_value_t = 1 << 30)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1 << 24..=1 << 40))]
+    pub(crate) log_bytes_max: u64,
+}
+
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Up {
     /// Where to mount; made if missing, must be empty
@@ -193,6 +203,8 @@ pub(crate) struct Up {
     pub(crate) fuse: Transport,
     #[command(flatten)]
     pub(crate) promises: Promises,
+    #[command(flatten)]
+    pub(crate) room: Room,
     #[command(flatten)]
     pub(crate) secret: SecretFile,
     /// This is the process in the background: say READY, then write to this file.
@@ -223,8 +235,18 @@ pub(crate) struct Serve {
     /// from the page cache, and only TCP's own checksum protects them on their way
     #[arg(long)]
     pub(crate) checksum_reads: bool,
+    /// New directories down to this depth are spread over the metadata shards, deeper ones stay
+    /// with their parent; 0 spreads none
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(0..=2))]
+    pub(crate) spread_depth: u8,
+    /// Lets something go wrong, for tests of crashes.
+    #[arg(long = "fault", hide = true, value_name = "NAME:COUNT")]
+    #[arg(value_parser = crate::faults::Planned::parse)]
+    pub(crate) faults: Vec<crate::faults::Planned>,
     #[command(flatten)]
     pub(crate) promises: Promises,
+    #[command(flatten)]
+    pub(crate) room: Room,
     /// The listening socket is handed in as standard input.
     #[arg(long, hide = true)]
     pub(crate) listen_on_stdin: bool,

@@ -79,12 +79,12 @@ fn options(args: &args::Bench, interrupt: Interrupt) -> Result<Options> {
         depth: args.depth,
         lane_count: args.lanes,
         spin_us: args.spin_us,
-        share: args.share.map(crate::args::Share::mode),
         sync: args.sync,
         dirs: args.dirs.map(|dirs| match dirs {
             BenchDirs::Own => Dirs::Own,
             BenchDirs::Shared => Dirs::Shared,
         }),
+        shares: args.share.iter().map(|share| share.mode()).collect(),
         piece_bytes: args.piece_kib * 1024,
         dir: args.dir.clone(),
         remote,
@@ -103,6 +103,7 @@ fn benches(names: &[BenchName]) -> Vec<Bench> {
             BenchName::Handoff => benches.push(Bench::Handoff),
             BenchName::Clock => benches.push(Bench::Clock),
             BenchName::FuseNull => benches.push(Bench::FuseNull),
+            BenchName::Commit => benches.push(Bench::Commit),
             BenchName::All => benches.extend(Bench::ALL),
         }
     }

@@ -80,7 +80,14 @@ impl Session {
     }
 
     /// What the command ends with.
-    pub(crate) fn end(self) -> Result<()> {
+    pub(crate) fn end(mut self) -> Result<()> {
+        for (address, mut volume) in std::mem::take(&mut self.volumes) {
+            let reports = volume.take_reports();
+            reports.iter().for_each(|report| self.complain(&report.to_string()));
+            // What was done is durable when the command ends.
+            let left = volume.leave().map_err(anyhow::Error::from);
+            self.note(&address, left)?;
+        }
         if self.failed { Err(Exit::said(Code::Failed).into()) } else { Ok(()) }
     }
 }

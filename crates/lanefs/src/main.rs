@@ -9,6 +9,7 @@ mod background;
 mod bench;
 mod bench_null;
 mod exit;
+mod faults;
 mod files;
 mod fuse_device;
 mod holders;

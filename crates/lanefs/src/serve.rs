@@ -1,21 +1,22 @@
 //! `lanefs serve`: a store's lanes on the network, until a signal.
 //!
-//! It opens the store, replays its logs and gives each lane its shards, its log and a ring; what
-//! lanes do with requests is theirs. Invariant: `listening on` is printed when every lane takes
+//! It opens the store, applies what its logs have beyond the rows and gives each lane its shards, its
+//! log and a ring; what lanes do with requests is theirs. Invariant: `listening on` is printed when every lane takes
 //! turns, and a clean end has everything answered on disk.
 
 use crate::args;
 use crate::exit::{Code, Exit};
 use crate::lanes::{self, News, count_text};
-use crate::{out, secret, up};
+use crate::{faults, out, secret, up};
 use anyhow::{Context as _, Result, bail};
-use lane::{Export, Lane, Restore};
+use lane::{Export, Lane, Loading, Restore, Restored};
 use ring::{LogFile, Mesh, Stopper};
 use std::fs::File;
 use std::net::TcpListener;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
-use store::{Shape, Store};
+use store::{ColdStore, Keeper, Keeping, Shape, Store};
 use wire::{Map, Secret};
 
 /// As the Hello has it.
@@ -30,10 +31,12 @@ pub(crate) fn run(args: &args::Serve) -> Result<()> {
     let store = store::open_or_create(&path, &Shape::default())?;
     let address = listener.local_addr().context("the listening socket has no address")?;
     let cores = lanes::cores(args.lanes)?;
-    let stoppers = start(args, &store, listener, secret, &cores, &tell)?;
+    let (stoppers, keeping) = start(args, &store, listener, secret, &cores, &tell)?;
     lanes::wait_until_ready(&news, stoppers.len())?;
     out::tell(&format!("listening on {address}, {}", count_text(stoppers.len())));
-    wait_for_end(&news, &stoppers)
+    wait_for_end(&news, &stoppers)?;
+    keeping.stop();
+    Ok(())
 }
 
 /// The socket handed in by `up`, which outlives us, or our own.
@@ -69,7 +72,21 @@ fn wait_for_end(news: &Receiver<News>, stoppers: &[Stopper]) -> Result<()> {
     Ok(())
 }
 
-/// Replays the logs and starts a lane on each core.
+/// Brings the rows up to the end of the logs; what they say then.
+fn restore(store: &Store, cold: &ColdStore, map: Map) -> Result<Vec<Restored>> {
+    let replayed = store.redo(cold)?;
+    if replayed.torn_count > 0 {
+        out::complain(&format!(
+            "{} log(s) ended in a batch that was never acknowledged; it was cut off",
+            replayed.torn_count
+        ));
+    }
+    let mut loading = Loading::new(Restore::new(map, store.superblock().made));
+    cold.read(&disk::rows::Range::all(), |row| loading.load(row))?;
+    Ok(loading.finish()?.into_lanes(map.lane_count, store.boot_id()))
+}
+
+/// Restores the store's state and starts a lane on each core.
 fn start(
     args: &args::Serve,
     store: &Store,
@@ -77,7 +94,7 @@ fn start(
     secret: Secret,
     cores: &[u16],
     tell: &Sender<News>,
-) -> Result<Vec<Stopper>> {
+) -> Result<(Vec<Stopper>, Keeping)> {
     ring::raise_fd_limit().context("cannot raise the limit of open files")?;
     let lane_count = u16::try_from(cores.len())?;
     let superblock = store.superblock();
@@ -86,14 +103,10 @@ fn start(
         meta_shard_count: superblock.meta_shard_count,
         data_shard_count: superblock.data_shard_count,
     };
-    let mut restore = Restore::new(map, superblock.made);
-    let replayed = store.replay(|record| restore.feed(record))?;
-    if replayed.torn_count > 0 {
-        out::complain(&format!(
-            "{} log(s) ended in a batch that was never acknowledged; it was cut off",
-            replayed.torn_count
-        ));
-    }
+    let cold = store.open_rows()?;
+    let restored = restore(store, &cold, map)?;
+    let log_bytes_max = args.room.log_bytes_max / u64::from(lane_count);
+    let mut keeper = Keeper::new(cold, log_bytes_max);
     // The weakest counts until a recovery is completed.
     let share = args.promises.share.mode();
     let share_before = store.share_before().map_or(share, |before| before.min(share));
@@ -104,7 +117,7 @@ fn start(
     let stoppers = posts.iter().map(ring::Post::stopper).collect();
     let mut listener = Some(OwnedFd::from(listener));
     let spin_us = args.spin.spin_us;
-    let restored = restore.into_lanes(lane_count, store.boot_id());
+    let fault = faults::faults(&args.faults);
     for ((post, restored), core) in posts.into_iter().zip(restored).zip(cores) {
         let lane = post.lane();
         let config = lane::Config {
@@ -115,18 +128,20 @@ fn start(
             boot_id: store.boot_id(),
             exports: exports.clone(),
             seed: library::random()?,
-            limits: limits(&args.promises),
+            limits: lane::Limits { spread_depth: args.spread_depth, ..limits(&args.promises) },
             redo_key: lane::RedoKey::new(*store.redo_key()),
             share_before,
             rules: lane::Rules::default(),
         };
         let (log, start_offset) = store.new_log(lane, lane_count)?;
         let reserve_bytes = LogFile::RESERVE_BYTES;
-        let log = LogFile { file: log, start_offset, reserve_bytes };
+        let feed = Some(keeper.feed(post.waker(), start_offset));
+        let log = LogFile { file: log.into(), start_offset, reserve_bytes, feed };
         let objects = OwnedFd::from(objects.try_clone()?);
         // One lane listens; the Hello names the lane that a connection is handed to.
         let listener = listener.take();
         let checksum_reads = args.checksum_reads;
+        let fault = fault.clone();
         lanes::start(format!("lane {lane}"), *core, tell.clone(), move || {
             let mut ring_config = ring::Config::new(lane);
             ring_config.post = Some(post);
@@ -135,10 +150,14 @@ fn start(
             ring_config.log = Some(log);
             ring_config.store = Some(objects);
             ring_config.checksum_reads = checksum_reads;
+            ring_config.fault = fault;
             Ok((ring_config, Lane::new(config, restored)))
         })?;
     }
-    Ok(stoppers)
+    // Every record of theirs is in the rows, and the new logs say which boot this is.
+    store.remove_earlier_logs()?;
+    let keeping = keeper.start(store, Arc::new(|line: &str| out::complain(line)))?;
+    Ok((stoppers, keeping))
 }
 
 fn limits(promises: &args::Promises) -> lane::Limits {

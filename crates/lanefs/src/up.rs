@@ -46,6 +46,8 @@ pub(crate) struct Plan {
     pub(crate) spin_us: u32,
     /// What the server promises.
     pub(crate) promises: args::Promises,
+    /// How much it keeps where.
+    pub(crate) room: args::Room,
     /// Every reply's bulk has a checksum.
     pub(crate) checksum_reads: bool,
     /// How the mount talks to the kernel.
@@ -93,6 +95,7 @@ fn prepare(args: &args::Up) -> Result<Plan> {
         lanes: args.lanes,
         spin_us: args.spin.spin_us,
         promises: args.promises,
+        room: args.room,
         checksum_reads: args.checksum_reads,
         fuse: args.fuse,
         obstacle,

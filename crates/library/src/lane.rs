@@ -98,6 +98,8 @@ pub(crate) struct ClientLane {
     address: SocketAddr,
     connect_timeout: Duration,
     call_last: u64,
+    /// The goodbye was said.
+    left: bool,
     answers: HashMap<CallId, Result<Reply, Status>>,
 }
 
@@ -117,6 +119,7 @@ impl ClientLane {
             address: options.address,
             connect_timeout: options.connect_timeout,
             call_last: 0,
+            left: false,
             answers: HashMap::new(),
         };
         lane.ask("ping", Path::new("/"), &Call::Ping(LaneId(0)))?;
@@ -180,6 +183,30 @@ impl ClientLane {
         self.ring.bulk_of(bytes).ok_or_else(full)
     }
 
+    /// Waits until everything that was answered is durable, and has the server forget us.
+    pub(crate) fn leave(&mut self) -> Result<(), Error> {
+        let root = Path::new("/");
+        if std::mem::replace(&mut self.left, true) {
+            return Ok(());
+        }
+        let synced = self.ask("sync", root, &Call::SyncAll).map(drop);
+        if matches!(synced, Ok(()) | Err(Error::Op { .. })) {
+            // Without it the server remembers us for a while, which harms nobody.
+            let _ = self.ask("goodbye", root, &Call::Goodbye);
+        }
+        synced
+    }
+
+    /// Whether the server could be reached when it was last looked at.
+    pub(crate) const fn is_connected(&self) -> bool {
+        self.face.away_since.is_none()
+    }
+
+    /// What people must be told since the last time.
+    pub(crate) fn take_reports(&mut self) -> Vec<client::Report> {
+        self.face.client.take_reports()
+    }
+
     /// Gives such bytes back.
     pub(crate) fn release(&mut self, bulk: Bulk) {
         self.ring.with(|turn| turn.act(Action::Release { buf: bulk.buf }));
@@ -222,6 +249,7 @@ fn client_config(options: &ConnectOptions) -> io::Result<client::Config> {
         seed: random()?,
         calls_max: CALL_COUNT_MAX,
         handles_max: HANDLE_COUNT_MAX,
+        replay_bytes_max: client::REPLAY_BYTES_MAX,
     })
 }
 

@@ -11,7 +11,8 @@
 //! ```
 //! It joins `client` (what to ask) with `ring` (how it travels) on the calling thread, which it
 //! does not pin. It leaves formatting, local files and retry by people to its callers. Invariant:
-//! one [`Volume`] is one client of the server, and what a method has returned is durable there.
+//! one [`Volume`] is one client of the server; what a method has returned survives the server's
+//! crash while the volume lives, and is durable once [`Volume::sync`] or [`Volume::leave`] returned.
 #![forbid(unsafe_code)]
 
 mod error;
@@ -21,7 +22,7 @@ mod path;
 mod transfer;
 mod volume;
 
-pub use client::Refused;
+pub use client::{Refused, Report};
 pub use error::Error;
 pub use lane::{hex_file, random};
 pub use options::{ConnectOptions, Identity};

@@ -89,6 +89,7 @@ impl Volume {
                     file_offset: *file_offset,
                     append: false,
                     bulk: Some(bulk),
+                    sync: false,
                 }));
                 begun.push((id, bulk));
             }

@@ -165,10 +165,22 @@ impl Volume {
             let listing = reply.listing().ok_or_else(|| broken("readdir", &dir.path))?;
             dir.parent = Some(listing.parent);
             dir.end = listing.end;
+            let mut found = Vec::new();
             for entry in listing.entries.iter() {
                 dir.cookie = entry.cookie;
-                let attr = entry.attr.ok_or_else(|| broken("readdir", &dir.path))?;
                 let name = OsString::from_vec(entry.name.bytes().to_vec());
+                found.push((name, entry.inode, entry.attr));
+            }
+            for (name, inode, attr) in found {
+                // Of an inode of another shard the listing has the number alone.
+                let attr = match attr {
+                    Some(attr) => attr,
+                    None => match self.getattr(inode, &dir.path) {
+                        Ok(attr) => attr,
+                        Err(Error::Op { status: Status::Stale, .. }) => continue,
+                        Err(error) => return Err(error),
+                    },
+                };
                 entries.push(DirEntry { name, attr });
             }
         }
@@ -233,6 +245,38 @@ impl Volume {
     /// [`Error::Op`].
     pub fn close(&mut self, file: File) -> Result<(), Error> {
         self.lane.ask("close", &file.path, &Call::Close(file.handle)).map(drop)
+    }
+
+    /// Waits until what was done to an open file, by anybody, is durable: names, attributes,
+    /// contents.
+    ///
+    /// # Errors
+    /// [`Error::Op`] with `Io`, once, when something of it is lost.
+    pub fn sync_file(&mut self, file: &File) -> Result<(), Error> {
+        let sync = client::Sync { inode: file.attr.inode, contents: true };
+        self.lane.ask("fsync", &file.path, &Call::Sync(sync)).map(drop)
+    }
+
+    /// Waits until everything that was done through this volume is durable.
+    ///
+    /// # Errors
+    /// [`Error::Op`] with `Io`, once, when something of it is lost.
+    pub fn sync(&mut self) -> Result<(), Error> {
+        self.lane.ask("sync", Path::new("/"), &Call::SyncAll).map(drop)
+    }
+
+    /// Ends in order: waits until everything that was done through this volume is durable, and has
+    /// the server forget it. A volume that is dropped does the same, but cannot say how it went.
+    ///
+    /// # Errors
+    /// As [`Self::sync`].
+    pub fn leave(mut self) -> Result<(), Error> {
+        self.lane.leave()
+    }
+
+    /// What people must be told since the last time: promises that could not be kept.
+    pub fn take_reports(&mut self) -> Vec<client::Report> {
+        self.lane.take_reports()
     }
 
     /// Makes a directory with `mode` (umask already applied).
@@ -458,6 +502,15 @@ impl Volume {
             return Err(refused(op, path, Status::NotDirectory));
         }
         Ok(Target { parent: attr.inode, name: name.as_bytes().to_vec() })
+    }
+}
+
+impl Drop for Volume {
+    fn drop(&mut self) {
+        if self.lane.is_connected() {
+            // There is nobody left to be told; who wants to know says `leave`.
+            let _ = self.lane.leave();
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use hashbrown::HashTable;
-use wire::{FileKind, InodeNo, Transno};
+use wire::{Attr, FileKind, InodeNo, Transno};
 
 /// What stands under a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,6 +20,13 @@ pub(crate) struct Target {
     pub(crate) kind: FileKind,
     /// Transaction of the entry's last change.
     pub(crate) version: Transno,
+}
+
+impl Target {
+    /// All that an entry tells of an inode of another shard.
+    pub(crate) const fn elsewhere(&self) -> Attr {
+        Attr::elsewhere(self.inode, self.kind)
+    }
 }
 
 #[derive(Debug)]
@@ -39,10 +46,6 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.order.is_empty()
-    }
-
     pub(crate) fn get(&self, seed: Seed, name: &[u8]) -> Option<Target> {
         let slot_no = self.find(seed.hash_name(name), name)?;
         slot(&self.slots, slot_no).map(|slot| slot.target)

@@ -10,6 +10,8 @@ use wire::{Breach, Flaw, Op, Status, Wire, Writer};
 impl Shard {
     /// Executes one request. The reply's body is appended to `reply`, the changes to record (when
     /// the effect has a transno) to `changes`; both stay as they were unless the status is `Ok`.
+    /// Two are for the lane alone: `Busy`, wait for [`Shard::blocker`] and execute it again;
+    /// `CrossDevice`, it takes several shards, see [`Shard::plan`].
     ///
     /// # Errors
     /// [`Breach`] when the body is not what the op has: nothing was done, close the connection.
@@ -21,13 +23,16 @@ impl Shard {
     ) -> Result<Effect, Breach> {
         macro_rules! answer {
             ($op:ident) => {{
-                let args = match Wire::decode_all(ask.body) {
+                let args = match decoded(ask.body) {
                     Ok(args) => args,
-                    Err(Flaw::Breach(breach)) => return Err(breach),
-                    Err(Flaw::Status(status)) => return Ok(Effect::unchanged(status)),
+                    Err(refused) => return refused.map(Effect::unchanged),
                 };
                 let mut needs = Needs::new();
                 ops::$op::needs(&args, &mut needs);
+                self.blocker = self.locks.blocker(ask.op, &needs, &self.state, None);
+                if self.blocker.is_some() {
+                    return Ok(Effect::unchanged(Status::Busy));
+                }
                 assert!(self.is_resident(&needs), "all state is in memory");
                 self.uses.clear();
                 if ask.tells_reads {
@@ -89,4 +94,12 @@ impl Shard {
     const fn is_resident(&self, _needs: &Needs<'_>) -> bool {
         true
     }
+}
+
+/// A request's body as a message; or how it is refused.
+pub(crate) fn decoded<'a, T: Wire<'a>>(body: &'a [u8]) -> Result<T, Result<Status, Breach>> {
+    T::decode_all(body).map_err(|flaw| match flaw {
+        Flaw::Breach(breach) => Err(breach),
+        Flaw::Status(status) => Ok(status),
+    })
 }

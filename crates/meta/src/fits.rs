@@ -71,7 +71,15 @@ impl State {
             | Change::SessionAway { .. }
             | Change::Evicted { .. }
             | Change::VbrFailed { .. } => true,
-            Change::Write { .. } | Change::Truncate { .. } | Change::ObjectGone { .. } => false,
+            // Of other shards, or never told before they are durable.
+            Change::Write { .. }
+            | Change::Truncate { .. }
+            | Change::ObjectGone { .. }
+            | Change::Prepared { .. }
+            | Change::Decided { .. }
+            | Change::Done { .. }
+            | Change::Aborted { .. }
+            | Change::Forgotten { .. } => false,
         }
     }
 
@@ -83,9 +91,8 @@ impl State {
 
     /// A directory goes empty.
     fn can_go(&self, inode: InodeNo) -> bool {
-        self.inode(inode).is_none_or(|known| match &known.body {
-            Body::Directory(entries) => entries.is_empty(),
-            Body::File | Body::Symlink(_) => true,
+        self.inode(inode).is_none_or(|known| {
+            known.row.kind != FileKind::Directory || known.row.entry_count == 0
         })
     }
 

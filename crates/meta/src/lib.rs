@@ -17,14 +17,18 @@
 
 extern crate alloc;
 
+mod across;
 mod directory;
 mod dispatch;
 mod fits;
 mod handles;
 mod hash;
 mod inodes;
+mod locks;
 mod needs;
 mod ops;
+mod reach;
+mod rules;
 mod shard;
 mod state;
 mod txn;
@@ -32,7 +36,9 @@ mod uses;
 mod who;
 mod xattr;
 
-pub use shard::{Ask, Effect, Shard};
+pub use across::{Plan, View, Want};
+pub use rules::Rules;
+pub use shard::{Ask, Effect, Shard, Spread};
 pub use uses::{How, Key, Use};
 
 #[cfg(test)]

@@ -35,6 +35,16 @@ impl<'a> Needs<'a> {
         place.into_iter().for_each(|place| *place = Some((dir, name)));
     }
 
+    /// The inodes.
+    pub(crate) fn inodes(&self) -> impl Iterator<Item = InodeNo> {
+        self.inodes.into_iter().flatten()
+    }
+
+    /// The entries.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (InodeNo, Name<'a>)> {
+        self.entries.into_iter().flatten()
+    }
+
     /// What a request that changes nothing tells of: all that it looked at.
     pub(crate) fn reads(&self, state: &State, uses: &mut Vec<Use>) {
         let mut reads = |key| uses.push(Use { key, how: How::Depend });

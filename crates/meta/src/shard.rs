@@ -1,10 +1,12 @@
 //! `Shard`: one metadata shard, as a lane sees it.
 
 use crate::handles::Handles;
+use crate::locks::Locks;
+use crate::rules::Rules;
 use crate::state::State;
 use crate::uses::Use;
 use alloc::vec::Vec;
-use disk::{Change, Changes, Fault, Made, PreVersions};
+use disk::{Change, Changes, Fault, Made, PreVersions, TxnId};
 use wire::{ClientUuid, InodeNo, Op, ShardId, Status, Timestamp, Transno, Wire, Writer};
 
 /// One request.
@@ -55,6 +57,24 @@ pub struct Shard {
     pub(crate) scratch: Vec<u8>,
     /// What the last request depends on and changes.
     pub(crate) uses: Vec<Use>,
+    /// What changes over several shards have locked.
+    pub(crate) locks: Locks,
+    /// Whom the last request has to wait for.
+    pub(crate) blocker: Option<TxnId>,
+    /// Where the next directory near the root goes.
+    pub(crate) spread: Option<Spread>,
+    /// Rules that a test may have taken away.
+    pub(crate) rules: Rules,
+}
+
+/// Where a new directory goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Spread {
+    /// To this shard,
+    pub shard: ShardId,
+    /// when it lies at most this deep; the root's entries lie at depth 1. Beyond 2 is as 2: what
+    /// lies deeper does not know it.
+    pub depth_max: u8,
 }
 
 impl Shard {
@@ -62,8 +82,26 @@ impl Shard {
     /// give the same shard; it is not in any log.
     #[must_use]
     pub fn new(shard: ShardId, made: Made) -> Self {
-        let (scratch, uses) = (Vec::new(), Vec::new());
-        Self { state: State::new(shard, made), handles: Handles::new(), scratch, uses }
+        Self {
+            state: State::new(shard, made),
+            handles: Handles::new(),
+            scratch: Vec::new(),
+            uses: Vec::new(),
+            locks: Locks::default(),
+            blocker: None,
+            spread: None,
+            rules: Rules::default(),
+        }
+    }
+
+    /// Takes rules away, for a test that must notice.
+    pub const fn plant(&mut self, rules: Rules) {
+        self.rules = rules;
+    }
+
+    /// Says where the next directory goes if it lies near the root; `None`: beside its parent.
+    pub const fn spread(&mut self, spread: Option<Spread>) {
+        self.spread = spread;
     }
 
     /// What the last request that was executed depends on and changes; for one that changed
@@ -71,6 +109,14 @@ impl Shard {
     #[must_use]
     pub fn uses(&self) -> &[Use] {
         &self.uses
+    }
+
+    /// Takes over a row of the cold store ([`disk::rows`]); rows come in the order of their keys.
+    ///
+    /// # Errors
+    /// [`Fault`] when it does not fit those before.
+    pub fn load(&mut self, row: &disk::rows::Row<'_>) -> Result<(), Fault> {
+        self.state.load(row)
     }
 
     /// Redoes the changes of one record.
@@ -97,6 +143,12 @@ impl Shard {
     /// known does not exist. Destroy [`Shard::orphans`] now.
     pub const fn end_grace(&mut self) {
         self.handles.end_grace();
+    }
+
+    /// See [`Shard::spread`].
+    #[must_use]
+    pub const fn spread_now(&self) -> Option<Spread> {
+        self.spread
     }
 
     /// Inodes without names and handles, in rising order; none during the grace time.

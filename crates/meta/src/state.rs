@@ -7,8 +7,9 @@ use crate::hash::Seed;
 use crate::inodes::Inodes;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
-use disk::{Change, Fault, InodeRow, Made};
-use wire::{FileKind, InodeNo, Name, ShardId, Timestamp, Transno};
+use disk::rows::{DirentRow, Row, ShardRow};
+use disk::{Change, Changes, Fault, InodeRow, Made};
+use wire::{FileKind, InodeNo, Name, ShardId, Transno};
 
 /// An inode and what hangs on it.
 #[derive(Debug)]
@@ -69,14 +70,7 @@ impl State {
             transno_last: Transno(0),
         };
         if InodeNo::ROOT.shard() == shard {
-            let made_at = Timestamp::from_ns(made.at_ns);
-            state.put_inode(&InodeRow {
-                nlink: 2,
-                parent: InodeNo::ROOT,
-                uid: made.uid,
-                gid: made.gid,
-                ..new_row(InodeNo::ROOT, FileKind::Directory, 0o755, made_at)
-            });
+            state.put_inode(&InodeRow::root(made));
         }
         state
     }
@@ -99,6 +93,13 @@ impl State {
         left.then(|| InodeNo::new(self.shard.index(), self.next_count))
     }
 
+    /// Gives the next inode's number away: nobody else gets it in this boot, nor in a later one.
+    pub(crate) fn reserve_inode(&mut self) -> Option<InodeNo> {
+        let inode = self.next_inode()?;
+        self.next_count += 1;
+        Some(inode)
+    }
+
     pub(crate) const fn next_transno(&self) -> Transno {
         Transno(self.transno_last.0 + 1)
     }
@@ -106,12 +107,14 @@ impl State {
     /// Leaves behind every number an earlier boot may have given out and lost: others may have
     /// seen them. A transno's upper half is at least the boot that gave it, so the distance to
     /// this boot bounds the number of boots of which nothing is left; each of them began two
-    /// epochs of inode counts behind the one before.
+    /// epochs of inode counts behind the one before. A boot of which something is left need not
+    /// have left an inode: so no boot begins below the two epochs that are its own.
     pub(crate) fn start_boot(&mut self, boot_id: u64) {
         let epoch_last = self.transno_last.0 >> Self::EPOCH_SHIFT;
         let epoch = (epoch_last + 1).max(boot_id);
-        let count_epoch =
+        let behind_last =
             (self.next_count >> Self::COUNT_EPOCH_SHIFT) + (epoch - epoch_last).saturating_mul(2);
+        let count_epoch = behind_last.max(epoch.saturating_mul(2));
         self.transno_last = Transno(epoch << Self::EPOCH_SHIFT);
         self.next_count = count_epoch << Self::COUNT_EPOCH_SHIFT;
     }
@@ -140,7 +143,12 @@ impl State {
             | Change::SessionGone { .. }
             | Change::SessionAway { .. }
             | Change::Evicted { .. }
-            | Change::VbrFailed { .. } => return None,
+            | Change::VbrFailed { .. }
+            | Change::Prepared { .. }
+            | Change::Decided { .. }
+            | Change::Done { .. }
+            | Change::Aborted { .. }
+            | Change::Forgotten { .. } => return None,
         };
         Some(version.unwrap_or(Transno(0)))
     }
@@ -152,24 +160,8 @@ impl State {
                 self.check_row(row)?;
                 self.put_inode(row);
             }
-            Change::Touch { inode, mtime, ctime, nlink_delta, entry_delta } => {
-                let row = &mut self.known(*inode)?.row;
-                let below = || Fault::new("redo counts below 0", 0).numbers(0_u64, inode.0);
-                row.nlink = row.nlink.checked_add_signed(*nlink_delta).ok_or_else(below)?;
-                row.entry_count =
-                    row.entry_count.checked_add_signed((*entry_delta).into()).ok_or_else(below)?;
-                row.ctime = row.ctime.max(*ctime);
-                if transno > row.touched {
-                    row.touched = transno;
-                    row.mtime = *mtime;
-                }
-            }
-            Change::DirAttrs { inode, .. } => {
-                let row = &mut self.known(*inode)?.row;
-                if row.kind != FileKind::Directory {
-                    return Err(wrong_kind(*inode));
-                }
-                set_attrs(row, transno, change);
+            Change::Touch { inode, .. } | Change::DirAttrs { inode, .. } => {
+                self.known(*inode)?.row.redo(transno, change)?;
             }
             Change::Dirent { dir, name, cookie, inode, kind, version } => {
                 let (cookie, inode, kind, version) = (*cookie, *inode, *kind, *version);
@@ -197,7 +189,12 @@ impl State {
             Change::SessionGone { .. }
             | Change::SessionAway { .. }
             | Change::Evicted { .. }
-            | Change::VbrFailed { .. } => {}
+            | Change::VbrFailed { .. }
+            | Change::Decided { .. }
+            | Change::Done { .. }
+            | Change::Aborted { .. }
+            | Change::Forgotten { .. } => {}
+            Change::Prepared { part, .. } => self.keep_places(part.0)?,
             Change::Write { inode, .. }
             | Change::Truncate { inode, .. }
             | Change::ObjectGone { inode } => {
@@ -206,6 +203,47 @@ impl State {
             }
         }
         Ok(())
+    }
+
+    /// Takes over what a row of the cold store says.
+    pub(crate) fn load(&mut self, row: &Row<'_>) -> Result<(), Fault> {
+        match *row {
+            Row::Inode(row) => {
+                self.check_row(&row)?;
+                self.put_inode(&row);
+            }
+            Row::Target { inode, target } => match &mut self.known(inode)?.body {
+                Body::Symlink(old) => *old = target.into(),
+                Body::File | Body::Directory(_) => return Err(wrong_kind(inode)),
+            },
+            Row::Xattr { inode, name, value } => {
+                self.known(inode)?.xattrs.insert(name.into(), value.into());
+            }
+            Row::Listing { dir, name, row } => {
+                let DirentRow { cookie, inode, kind, version } = row;
+                self.put_entry(dir, name, Target { cookie, inode, kind, version })?;
+            }
+            Row::Orphan { inode } => {
+                self.orphans.insert(inode);
+            }
+            Row::Shard { row, .. } => self.load_numbers(&row),
+            // The same as a listing's, or the lane's.
+            Row::Dirent { .. }
+            | Row::Session { .. }
+            | Row::Slot { .. }
+            | Row::Object { .. }
+            | Row::Evicted { .. }
+            | Row::VbrFailed { .. }
+            | Row::Store(_)
+            | Row::Prepared { .. }
+            | Row::Decided { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn load_numbers(&mut self, row: &ShardRow) {
+        self.transno_last = self.transno_last.max(row.transno);
+        self.next_count = self.next_count.max(row.next_count);
     }
 
     /// A row from the medium must fit the shard and what is known of the inode.
@@ -243,6 +281,17 @@ impl State {
             return Err(fault());
         }
         row.next_cookie = row.next_cookie.max(behind);
+        Ok(())
+    }
+
+    /// The places of prepared entries are taken: nobody else gets them, whatever becomes of it.
+    fn keep_places(&mut self, part: &[u8]) -> Result<(), Fault> {
+        for change in Changes::new(part) {
+            if let Change::Dirent { dir, cookie, .. } = change? {
+                let (row, _) = self.directory(dir)?;
+                row.next_cookie = row.next_cookie.max(cookie.saturating_add(1));
+            }
+        }
         Ok(())
     }
 
@@ -292,48 +341,6 @@ impl State {
     /// What is given out next.
     pub(crate) const fn numbers(&self) -> (u64, Transno) {
         (self.next_count, self.transno_last)
-    }
-}
-
-/// Gives a directory attributes; what others count in it stays.
-fn set_attrs(row: &mut InodeRow, transno: Transno, change: &Change<'_>) {
-    let Change::DirAttrs { mode, uid, gid, atime, mtime, ctime, parent, version, .. } = *change
-    else {
-        return;
-    };
-    (row.mode, row.uid, row.gid, row.atime) = (mode, uid, gid, atime);
-    row.ctime = row.ctime.max(ctime);
-    (row.parent, row.version) = (parent, version);
-    if let Some((mtime, set)) = mtime
-        && transno > row.touched
-    {
-        (row.mtime, row.mtime_set, row.touched) = (mtime, set, transno);
-    }
-}
-
-/// A row with one link, of root's, without contents.
-pub(crate) const fn new_row(inode: InodeNo, kind: FileKind, mode: u32, now: Timestamp) -> InodeRow {
-    InodeRow {
-        inode,
-        kind,
-        mode,
-        uid: 0,
-        gid: 0,
-        nlink: 1,
-        size_bytes: 0,
-        allocated_bytes: 0,
-        size_at_data: false,
-        atime: now,
-        mtime: now,
-        mtime_set: now,
-        ctime: now,
-        version: Transno(0),
-        touched: Transno(0),
-        parent: InodeNo(0),
-        next_cookie: 1,
-        stripe_unit_bytes: 0,
-        stripe_count: 0,
-        entry_count: 0,
     }
 }
 

@@ -4,14 +4,17 @@
 //! Invariant: an operation makes all its checks before its first change; one that fails has
 //! changed nothing (asserted).
 
+use crate::across::{Across, owner};
 use crate::directory::{Directory, Target};
 use crate::handles::Handles;
-use crate::shard::{Ask, Effect, Shard};
-use crate::state::{Body, Inode, State, new_row};
+use crate::locks::Locks;
+use crate::rules::Rules;
+use crate::shard::{Ask, Effect, Shard, Spread};
+use crate::state::{Body, Inode, State};
 use crate::uses::{self, How, Key, Use};
 use crate::who::{SET_GID, STICKY, Want, Who};
 use alloc::vec::Vec;
-use disk::{Change, InodeRow, PreVersions};
+use disk::{Change, InodeRow, PreVersions, TxnId};
 use wire::{
     Breach, Bytes, Caller, ClientUuid, FileKind, Flaw, Handle, InodeNo, Name, Reader, Status,
     Timestamp, Transno, Wire, Writer,
@@ -71,7 +74,7 @@ impl core::ops::Add for Came {
 /// One operation at work.
 #[derive(Debug)]
 pub(crate) struct Txn<'s> {
-    state: &'s mut State,
+    pub(crate) state: &'s mut State,
     pub(crate) handles: &'s mut Handles,
     scratch: &'s mut Vec<u8>,
     changes: &'s mut Vec<u8>,
@@ -84,6 +87,14 @@ pub(crate) struct Txn<'s> {
     pre_versions: PreVersions,
     orphan: Option<InodeNo>,
     uses: &'s mut Vec<Use>,
+    pub(crate) locks: &'s Locks,
+    pub(crate) blocker: &'s mut Option<TxnId>,
+    pub(crate) spread: Option<Spread>,
+    pub(crate) rules: Rules,
+    /// Of one over several shards; without it there is one.
+    pub(crate) across: Option<Across<'s>>,
+    /// Something of another shard is in the way.
+    pub(crate) crosses: bool,
 }
 
 impl<'s> Txn<'s> {
@@ -102,6 +113,12 @@ impl<'s> Txn<'s> {
             pre_versions: PreVersions::new(),
             orphan: None,
             uses: &mut shard.uses,
+            locks: &shard.locks,
+            blocker: &mut shard.blocker,
+            spread: shard.spread,
+            rules: shard.rules,
+            across: None,
+            crosses: false,
         }
     }
 
@@ -127,8 +144,18 @@ impl<'s> Txn<'s> {
         self.state.inode(inode).ok_or(Status::Stale)
     }
 
+    /// An inode's row, here or as another shard told it.
     pub(crate) fn row(&self, inode: InodeNo) -> Result<InodeRow, Status> {
+        if let Some(across) = self.across.as_ref().filter(|_| !self.is_here(inode)) {
+            return across.view.row(inode).ok_or(Status::Stale);
+        }
         self.inode(inode).map(|known| known.row)
+    }
+
+    /// A directory's row, here or as another shard told it.
+    pub(crate) fn dir_row(&self, dir: InodeNo) -> Result<InodeRow, Status> {
+        let row = self.row(dir)?;
+        if row.kind == FileKind::Directory { Ok(row) } else { Err(Status::NotDirectory) }
     }
 
     pub(crate) fn directory(&self, dir: InodeNo) -> Result<(&InodeRow, &Directory), Status> {
@@ -136,20 +163,6 @@ impl<'s> Txn<'s> {
         match &known.body {
             Body::Directory(directory) => Ok((&known.row, directory)),
             Body::File | Body::Symlink(_) => Err(Status::NotDirectory),
-        }
-    }
-
-    /// Whether `dir` is `inode` or lies below it.
-    pub(crate) fn is_within(&self, dir: InodeNo, inode: InodeNo) -> bool {
-        let mut at = dir;
-        loop {
-            if at == inode {
-                return true;
-            }
-            match self.state.inode(at) {
-                Some(known) if known.row.parent != at => at = known.row.parent,
-                Some(_) | None => return false,
-            }
         }
     }
 
@@ -168,18 +181,20 @@ impl<'s> Txn<'s> {
         name: Name<'_>,
         who: &Who<'_>,
     ) -> Result<Option<Target>, Status> {
-        let (row, directory) = self.directory(dir)?;
-        who.permit(row, Want::EXECUTE)?;
-        Ok(directory.get(self.state.seed, name.bytes()))
+        who.permit(&self.dir_row(dir)?, Want::EXECUTE)?;
+        if let Some(across) = self.across.as_ref().filter(|_| !self.is_here(dir)) {
+            return Ok(across.view.target(dir, name.bytes()));
+        }
+        Ok(self.directory(dir)?.1.get(self.state.seed, name.bytes()))
     }
 
     /// Whether entries may be added to a directory.
     pub(crate) fn permit_change(&self, dir: InodeNo, who: &Who<'_>) -> Result<(), Status> {
-        let (row, _) = self.directory(dir)?;
+        let row = self.dir_row(dir)?;
         if row.nlink == 0 {
             return Err(Status::NotFound);
         }
-        who.permit(row, Want::CHANGE_ENTRIES)
+        who.permit(&row, Want::CHANGE_ENTRIES)
     }
 
     /// Whether an entry may be taken out of a directory.
@@ -190,8 +205,8 @@ impl<'s> Txn<'s> {
         who: &Who<'_>,
     ) -> Result<(), Status> {
         self.permit_change(dir, who)?;
-        let (row, _) = self.directory(dir)?;
-        if row.mode & STICKY != 0 && !who.owns(row) && !who.owns(&self.row(target.inode)?) {
+        let row = self.dir_row(dir)?;
+        if row.mode & STICKY != 0 && !who.owns(&row) && !who.owns(&self.row(target.inode)?) {
             return Err(Status::NotPermitted);
         }
         Ok(())
@@ -212,9 +227,13 @@ impl<'s> Txn<'s> {
         mode: u32,
         who: &Who<'_>,
     ) -> Result<InodeRow, Status> {
-        let (dir, _) = self.directory(parent)?;
-        let inode = self.state.next_inode().ok_or(Status::NoSpace)?;
-        let mut row = new_row(inode, kind, mode, self.now);
+        let dir = self.dir_row(parent)?;
+        let inode = match self.across.as_ref() {
+            Some(across) => across.view.new_inode(),
+            None => self.state.next_inode(),
+        };
+        let inode = inode.ok_or(Status::NoSpace)?;
+        let mut row = InodeRow::new(inode, kind, mode, self.now);
         row.uid = who.uid;
         row.gid = who.gid;
         if dir.mode & SET_GID != 0 {
@@ -275,8 +294,10 @@ impl<'s> Txn<'s> {
         over: Option<Target>,
     ) {
         #[expect(clippy::expect_used, reason = "the directory was found by the checks before")]
-        let (dir_row, _) = self.directory(dir).expect("a checked directory");
-        let cookie = over.map_or(dir_row.next_cookie, |target| target.cookie);
+        let dir_row = self.dir_row(dir).expect("a checked directory");
+        // Over several shards the place is given when the entry is put.
+        let next = if self.across.is_some() { 0 } else { dir_row.next_cookie };
+        let cookie = over.map_or(next, |target| target.cookie);
         let (inode, kind, version) = (row.inode, row.kind, self.transno);
         self.change(&Change::Dirent { dir, name, cookie, inode, kind, version });
     }
@@ -337,7 +358,8 @@ impl<'s> Txn<'s> {
 
     /// A directory has lost its one name.
     pub(crate) fn remove_directory(&mut self, row: InodeRow) {
-        if self.handles.is_free(row.inode) {
+        // Over several shards its own looks for handles when it makes the change.
+        if self.across.is_none() && self.handles.is_free(row.inode) {
             self.change(&Change::InodeGone { inode: row.inode });
         } else {
             self.put(InodeRow { nlink: 0, ctime: self.now, ..row });
@@ -352,6 +374,12 @@ impl<'s> Txn<'s> {
     }
 
     fn change(&mut self, change: &Change<'_>) {
+        if let Some(across) = &mut self.across {
+            #[expect(clippy::expect_used, reason = "an operation changes inodes and entries")]
+            let shard = owner(change).expect("a change of a shard");
+            let part = across.plan.parts.entry(shard).or_default();
+            return change.encode(&mut Writer::new(part));
+        }
         if let Some(version) = self.state.version_before(change) {
             self.pre_versions.push(version);
         }

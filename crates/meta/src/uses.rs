@@ -78,6 +78,11 @@ pub(crate) fn of_change(state: &State, change: &Change<'_>, uses: &mut Vec<Use>)
         | Change::SessionGone { .. }
         | Change::SessionAway { .. }
         | Change::Evicted { .. }
-        | Change::VbrFailed { .. } => {}
+        | Change::VbrFailed { .. }
+        | Change::Prepared { .. }
+        | Change::Decided { .. }
+        | Change::Done { .. }
+        | Change::Aborted { .. }
+        | Change::Forgotten { .. } => {}
     }
 }

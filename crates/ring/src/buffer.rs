@@ -30,6 +30,8 @@ struct Slot {
     refs_count: u32,
     /// `None`: made to stay, for the kernel's FUSE queues.
     class: Option<usize>,
+    /// A brain keeps it: it does not count against the limit.
+    uncounted: bool,
 }
 
 /// Where a buffer's bytes are.
@@ -176,6 +178,7 @@ impl Pool {
             place: Place::Memory(Memory::new(capacity_bytes)),
             refs_count: 1,
             class: Some(class),
+            uncounted: false,
         }))
     }
 
@@ -189,7 +192,8 @@ impl Pool {
         assert!(self.has_room(range.range_bytes), "who lends has asked for room");
         let (object, class) = (range.object, class_of(range.range_bytes));
         self.used_bytes += capacity_of(class);
-        let slot = Slot { place: Place::File(range), refs_count: 1, class: Some(class) };
+        let slot =
+            Slot { place: Place::File(range), refs_count: 1, class: Some(class), uncounted: false };
         let buf = self.add(slot);
         self.lent.entry(object).or_default().push(buf);
         buf
@@ -242,7 +246,7 @@ impl Pool {
     pub(crate) fn pin(&mut self, room_bytes: usize) -> BufId {
         let capacity_bytes = room_bytes.next_multiple_of(PAGE_BYTES);
         let place = Place::Memory(Memory::new(capacity_bytes));
-        self.add(Slot { place, refs_count: 1, class: None })
+        self.add(Slot { place, refs_count: 1, class: None, uncounted: false })
     }
 
     fn add(&mut self, slot: Slot) -> BufId {
@@ -278,7 +282,9 @@ impl Pool {
         }
         let Some(class) = slot.class else { panic!("{buf:?} is the ring's own") };
         let capacity_bytes = capacity_of(class);
-        self.used_bytes -= capacity_bytes;
+        if !std::mem::take(&mut slot.uncounted) {
+            self.used_bytes -= capacity_bytes;
+        }
         if let Place::File(range) = &slot.place {
             let object = range.object;
             slot.place = Place::Vacant;
@@ -288,6 +294,43 @@ impl Pool {
             self.kept_bytes += capacity_bytes;
             self.kept[class].push(buf.0);
         }
+    }
+
+    /// Keeps a piece beyond its owner's time and beside the limit: the buffer and where in it the
+    /// bytes begin. A buffer that the piece fills at least by half is held, of another it is copied.
+    pub(crate) fn keep(&mut self, buf: BufId, start: u32, piece_bytes: usize) -> (BufId, u32) {
+        let slot = &mut self.slots[buf.0 as usize];
+        let held = slot.class.filter(|class| capacity_of(*class) / 2 <= piece_bytes);
+        if let Some(class) = held {
+            if !std::mem::replace(&mut slot.uncounted, true) {
+                self.used_bytes -= capacity_of(class);
+            }
+            return (self.held(buf), start);
+        }
+        let copy = self.take_uncounted(piece_bytes);
+        let from = self.at(buf, start as usize, piece_bytes);
+        let to = self.at(copy, 0, piece_bytes);
+        assert!(buf != copy, "a copy is another buffer");
+        // SAFETY: `at` checked that both pieces lie in live buffers, which are two; nobody writes
+        // the one, and nobody has heard of the other.
+        unsafe { std::ptr::copy_nonoverlapping(from.cast_const(), to, piece_bytes) };
+        (copy, 0)
+    }
+
+    fn take_uncounted(&mut self, room_bytes: usize) -> BufId {
+        let class = class_of(room_bytes);
+        let capacity_bytes = capacity_of(class);
+        if let Some(index) = self.kept[class].pop() {
+            self.kept_bytes -= capacity_bytes;
+            self.unused_bytes = self.unused_bytes.min(self.kept_bytes);
+            let slot = &mut self.slots[index as usize];
+            assert!(slot.refs_count == 0, "a kept buffer has no owner");
+            slot.refs_count = 1;
+            slot.uncounted = true;
+            return BufId(index);
+        }
+        let place = Place::Memory(Memory::new(capacity_bytes));
+        self.add(Slot { place, refs_count: 1, class: Some(class), uncounted: true })
     }
 
     /// Gives memory back that nobody has needed since the last call but one: asking the system for

@@ -1,5 +1,6 @@
 //! What a lane's ring is made with: its descriptors, its limits, its ears and its voice.
 
+use crate::feed::Feed;
 use crate::kernel::KernelChannel;
 use crate::mailbox::Post;
 use door::{Errno, Say};
@@ -17,11 +18,16 @@ pub struct LogFile {
     pub start_offset: u64,
     /// How far ahead space is reserved, in bytes.
     pub reserve_bytes: u64,
+    /// Where the log goes on when it is long, and who keeps the cold store; without, it stays in
+    /// its file and there are no rows.
+    pub feed: Option<Feed>,
 }
 
 impl LogFile {
     /// Default of [`Self::reserve_bytes`].
     pub const RESERVE_BYTES: u64 = 16 << 20;
+    /// How long a file gets before the log goes on in another one.
+    pub const SEGMENT_BYTES: u64 = 64 << 20;
 }
 
 /// Everything that grows has a limit.
@@ -51,11 +57,17 @@ impl Default for Limits {
     }
 }
 
-/// Where a test may let the medium fail.
+/// Where a test may let the medium fail, or end the process.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum FaultPoint {
     /// Writing a batch to the log and making it durable.
     LogWrite,
+    /// A batch that would then be called durable without having been written.
+    LogFreeze,
+    /// A batch that would then be neither written nor answered.
+    LogStall,
+    /// A batch is durable, and nobody has been told.
+    LogWritten,
     /// Reserving space for the log.
     LogReserve,
     /// Opening or making an object.
@@ -70,9 +82,46 @@ pub enum FaultPoint {
     ObjectSync,
     /// Removing an object.
     ObjectRemove,
+    /// The reply to a request that takes effect once is about to leave.
+    Reply,
+    /// Such a reply has left.
+    Replied,
+    /// A place that the brain names.
+    Place(door::Point),
 }
 
-/// Asked before each such operation; an errno is what it fails with.
+impl FaultPoint {
+    /// Every point, with its name for a command line.
+    pub const ALL: &'static [(&'static str, Self)] = &[
+        ("log-write", Self::LogWrite),
+        ("log-freeze", Self::LogFreeze),
+        ("log-stall", Self::LogStall),
+        ("log-written", Self::LogWritten),
+        ("log-reserve", Self::LogReserve),
+        ("object-open", Self::ObjectOpen),
+        ("object-read", Self::ObjectRead),
+        ("object-write", Self::ObjectWrite),
+        ("object-truncate", Self::ObjectTruncate),
+        ("object-sync", Self::ObjectSync),
+        ("object-remove", Self::ObjectRemove),
+        ("reply", Self::Reply),
+        ("replied", Self::Replied),
+        ("recovery-begun", Self::Place(door::Point::RecoveryBegun)),
+        ("replayed", Self::Place(door::Point::Replayed)),
+        ("replay-done", Self::Place(door::Point::ReplayDone)),
+        ("replays-durable", Self::Place(door::Point::ReplaysDurable)),
+        ("recovery-ended", Self::Place(door::Point::RecoveryEnded)),
+        ("txn-begun", Self::Place(door::Point::TxnBegun)),
+        ("txn-prepared", Self::Place(door::Point::TxnPrepared)),
+        ("txn-deciding", Self::Place(door::Point::TxnDeciding)),
+        ("txn-decided", Self::Place(door::Point::TxnDecided)),
+        ("txn-done", Self::Place(door::Point::TxnDone)),
+        ("txn-forgotten", Self::Place(door::Point::TxnForgotten)),
+    ];
+}
+
+/// Asked at each such point; an errno is what an operation fails with, and what makes a batch freeze
+/// or stall.
 pub type Fault = Arc<dyn Fn(FaultPoint) -> Option<Errno> + Send + Sync>;
 
 /// Takes a line for people.

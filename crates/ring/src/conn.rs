@@ -241,6 +241,7 @@ impl Conns {
 
     pub(crate) fn send(&mut self, id: ConnId, frame: Span, bulk: Option<Bulk>, tools: &mut Tools) {
         let Some(index) = self.open_index(id) else { return };
+        tools.meet_send(frame);
         let limit_bytes = self.limits.conn_out_bytes_max;
         let conn = self.conn(index);
         conn.outbox.push(tools.arena.get(frame), bulk, &mut tools.pool);

@@ -1,6 +1,8 @@
-//! The lane's log file: batches become durable in order, space is reserved ahead.
+//! The lane's log: batches become durable in order, space is reserved ahead, and when a file is long
+//! the log goes on in another one, which is made elsewhere.
 //!
-//! What is in a batch is the brain's. Invariants: one batch is in flight at a time; after a failed
+//! What is in a batch is the brain's. A file is left only for one that is ready; while there is
+//! none, the log stays and its file gets longer. Invariants: one batch is in flight at a time; after a failed
 //! write nothing is written any more; space behind the end is zeros, up to the reserve; zeros and a
 //! batch are never written to the same place at a time.
 //!
@@ -14,9 +16,11 @@
 
 use crate::config::{FaultPoint, LogFile};
 use crate::driver::{Kind, Op, Token};
+use crate::feed::{Feed, LogPlace};
 use crate::number::{u32_of, u64_of};
 use crate::tools::Tools;
 use door::{Errno, Event, LogRoom, Mono, Ticket};
+use std::cell::Cell;
 use std::os::fd::AsRawFd;
 
 /// How long to wait until space is asked for again after there was none.
@@ -33,6 +37,12 @@ const IO: Errno = Errno(5);
 /// A lane's log.
 pub(crate) struct Log {
     config: LogFile,
+    /// Which of its files this is.
+    segment_no: u32,
+    /// Bytes of all batches so far.
+    written_bytes: u64,
+    /// The room was last told as less than there is space for.
+    is_behind: Cell<bool>,
     /// Behind the last durable batch.
     end_offset: u64,
     /// Up to here the medium has space for sure.
@@ -65,7 +75,8 @@ enum Zeroing {
 struct Appending {
     ticket: Ticket,
     written_bytes: usize,
-    /// It waits until zeros that it would meet are written.
+    /// It waits for zeros that it would meet, or until nothing else is on its way to a file that
+    /// is to be left.
     held_up: bool,
 }
 
@@ -75,6 +86,9 @@ impl Log {
         let start_offset = config.start_offset;
         let mut log = Self {
             config,
+            segment_no: 1,
+            written_bytes: 0,
+            is_behind: Cell::new(false),
             end_offset: start_offset,
             reserved_offset: start_offset,
             zeroed_offset: start_offset,
@@ -99,8 +113,67 @@ impl Log {
         self.appending.is_some()
     }
 
-    const fn room(&self) -> LogRoom {
-        LogRoom { room_bytes: self.reserved_offset.saturating_sub(self.end_offset) }
+    /// What is left in this file for sure.
+    const fn file_room_bytes(&self) -> u64 {
+        self.reserved_offset.saturating_sub(self.end_offset)
+    }
+
+    /// What may be appended: what has space, as long as what was appended before is taken over.
+    pub(crate) fn room(&self) -> LogRoom {
+        let mut room_bytes = self.file_room_bytes();
+        if let Some(feed) = &self.config.feed {
+            // A batch that does not fit any more begins the next file.
+            if self.reserved_offset >= LogFile::SEGMENT_BYTES {
+                room_bytes = room_bytes.max(feed.segment_bytes());
+            }
+            let taken_bytes = feed.room_bytes(self.written_bytes);
+            self.is_behind.set(taken_bytes < room_bytes);
+            room_bytes = room_bytes.min(taken_bytes);
+        }
+        LogRoom { room_bytes }
+    }
+
+    /// Whether the room was told as less than there is space for.
+    pub(crate) const fn is_behind(&self) -> bool {
+        self.is_behind.get()
+    }
+
+    /// Goes on in the next file, if this one has become long and the next is there. `false`: it shall,
+    /// but something is still on its way to this one.
+    fn change_files(&mut self) -> bool {
+        let Some(feed) = &self.config.feed else { return true };
+        if self.batch_end_offset() <= LogFile::SEGMENT_BYTES {
+            return true;
+        }
+        let room_bytes = self.file_room_bytes();
+        if self.reserving_bytes.is_some() || matches!(self.zeroing, Zeroing::Writing { .. }) {
+            return feed.segment_bytes() < room_bytes;
+        }
+        let Some(next) = feed.take_segment(room_bytes) else { return true };
+        feed.retire(std::mem::replace(&mut self.config.file, next.file));
+        self.segment_no = next.segment_no;
+        self.end_offset = next.start_offset;
+        self.zeroed_offset = next.start_offset;
+        self.reserved_offset = next.start_offset + next.reserved_bytes;
+        self.zeroing = Zeroing::Idle;
+        true
+    }
+
+    /// Whether this file is soon left for one that is there.
+    fn is_leaving(&self) -> bool {
+        let is_long = self.batch_end_offset() + ZERO_AHEAD_BYTES > LogFile::SEGMENT_BYTES;
+        is_long && self.config.feed.as_ref().is_some_and(|feed| feed.segment_bytes() > 0)
+    }
+
+    /// Tells whoever applies the log how far it is durable.
+    fn announce(&self, tools: &mut Tools) {
+        let Some(feed) = &self.config.feed else { return };
+        let place = LogPlace { segment_no: self.segment_no, offset: self.end_offset };
+        let mut woken = feed.announce(place);
+        if self.end_offset > LogFile::SEGMENT_BYTES / 2 {
+            woken |= feed.want_segment();
+        }
+        tools.counters.syscall_count += u64::from(woken);
     }
 
     /// Writes a batch.
@@ -117,14 +190,22 @@ impl Log {
 
     /// Queues what is left of the batch in flight.
     pub(crate) fn write(&mut self, tools: &mut Tools) {
-        let meets_zeros = self.meets_zeros();
-        let Some(Appending { written_bytes, held_up, .. }) = &mut self.appending else { return };
-        *held_up = meets_zeros;
-        if meets_zeros {
+        let Some(Appending { written_bytes, .. }) = self.appending else { return };
+        let waits = (written_bytes == 0 && !self.change_files()) || self.meets_zeros();
+        if let Some(appending) = &mut self.appending {
+            appending.held_up = waits;
+        }
+        if waits {
             return;
         }
-        let written_bytes = *written_bytes;
         let rest = &self.batch[written_bytes..];
+        let token = Token::new(Kind::LogWrite, 0);
+        if tools.meet(FaultPoint::LogStall).is_some() {
+            return;
+        }
+        if tools.meet(FaultPoint::LogFreeze).is_some() {
+            return tools.driver.answer(token, Ok(u32_of(rest.len())));
+        }
         let op = Op::WriteDurable {
             file: self.config.file.as_raw_fd(),
             at: rest.as_ptr(),
@@ -132,7 +213,7 @@ impl Log {
             offset: self.end_offset + u64_of(written_bytes),
         };
         // SAFETY: the batch is not touched until the append is over; the log outlives it.
-        unsafe { tools.queue_or_fail(FaultPoint::LogWrite, Token::new(Kind::LogWrite, 0), op) };
+        unsafe { tools.queue_or_fail(FaultPoint::LogWrite, token, op) };
     }
 
     /// The kernel has written, durably.
@@ -143,11 +224,14 @@ impl Log {
             Ok(written_bytes) => {
                 appending.written_bytes += written_bytes as usize;
                 if appending.written_bytes == self.batch.len() {
+                    tools.meet(FaultPoint::LogWritten);
                     self.appending = None;
                     self.end_offset += u64_of(self.batch.len());
+                    self.written_bytes += u64_of(self.batch.len());
                     self.reserved_offset = self.reserved_offset.max(self.end_offset);
                     self.zeroed_offset = self.zeroed_offset.max(self.end_offset);
                     self.zero_ahead(tools);
+                    self.announce(tools);
                     tools.events.push(Event::Logged { ticket, result: Ok(self.room()) });
                     self.reserve_ahead(tools);
                     return;
@@ -178,7 +262,7 @@ impl Log {
 
     /// Writes the next zeros, if it is time.
     fn zero_ahead(&mut self, tools: &mut Tools) {
-        if self.zeroing != Zeroing::Idle || self.broken.is_some() {
+        if self.zeroing != Zeroing::Idle || self.broken.is_some() || self.is_leaving() {
             return;
         }
         self.zeroed_offset = self.zeroed_offset.max(self.batch_end_offset());
@@ -209,10 +293,15 @@ impl Log {
             }
             Ok(_) | Err(_) => Zeroing::Given,
         };
+        self.go_on(tools);
+        self.zero_ahead(tools);
+    }
+
+    /// Writes the batch that was held up, if nothing is in its way any more.
+    fn go_on(&mut self, tools: &mut Tools) {
         if self.appending.is_some_and(|appending| appending.held_up) {
             self.write(tools);
         }
-        self.zero_ahead(tools);
     }
 
     /// Asks for more space when less than half is left, after a refusal not at once.
@@ -231,8 +320,13 @@ impl Log {
     }
 
     fn wants_more(&self) -> bool {
-        let enough = self.room().room_bytes >= self.config.reserve_bytes / 2;
-        !enough && self.reserving_bytes.is_none() && self.broken.is_none()
+        let enough = self.file_room_bytes() >= self.config.reserve_bytes / 2;
+        !enough && !self.is_leaving() && self.reserving_bytes.is_none() && self.broken.is_none()
+    }
+
+    /// The feed of this log.
+    pub(crate) const fn feed(&self) -> Option<&Feed> {
+        self.config.feed.as_ref()
     }
 
     fn reserve(&mut self, reserve_bytes: u64, tools: &mut Tools) {
@@ -261,6 +355,7 @@ impl Log {
         }
         // A refusal tells the room, too: the first event of a log must come.
         tools.events.push(Event::LogRoom(self.room()));
+        self.go_on(tools);
         self.reserve_ahead(tools);
     }
 }

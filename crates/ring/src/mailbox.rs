@@ -36,6 +36,8 @@ pub(crate) enum Letter {
 struct Bell {
     sleeping: AtomicBool,
     stop: AtomicBool,
+    /// Another thread has something for this lane.
+    news: AtomicBool,
     event: OwnedFd,
 }
 
@@ -73,6 +75,32 @@ impl Stopper {
     }
 }
 
+/// Tells a lane from any thread that there is something for it.
+#[derive(Clone)]
+pub struct Waker {
+    bells: Arc<[Bell]>,
+    lane: usize,
+}
+
+impl Waker {
+    /// The lane looks, soon.
+    pub(crate) fn wake(&self) {
+        let bell = &self.bells[self.lane];
+        bell.news.store(true, Ordering::SeqCst);
+        bell.wake();
+    }
+
+    pub(crate) fn lane(&self) -> LaneId {
+        LaneId(u16::try_from(self.lane).unwrap_or(u16::MAX))
+    }
+}
+
+impl std::fmt::Debug for Waker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Waker({})", self.lane)
+    }
+}
+
 /// Makes the mailboxes of a process, one per lane.
 #[derive(Debug)]
 pub struct Mesh;
@@ -90,6 +118,7 @@ impl Mesh {
             bells.push(Bell {
                 sleeping: AtomicBool::new(false),
                 stop: AtomicBool::new(false),
+                news: AtomicBool::new(false),
                 event,
             });
         }
@@ -158,6 +187,12 @@ impl Post {
         Stopper { bells: Arc::clone(&self.bells), lane: self.lane }
     }
 
+    /// For telling this lane from elsewhere that there is something for it.
+    #[must_use]
+    pub fn waker(&self) -> Waker {
+        Waker { bells: Arc::clone(&self.bells), lane: self.lane }
+    }
+
     /// Writes to a lane; it is woken by the next [`Self::wake_readers`].
     pub(crate) fn send(&mut self, to: usize, letter: Letter) {
         self.out_count += u64::from(to != self.lane);
@@ -221,8 +256,9 @@ impl Post {
 
     /// Whether there is something to be read, or the process was asked to end.
     pub(crate) fn has_news(&mut self) -> bool {
-        let stop = &self.bells[self.lane].stop;
-        stop.load(Ordering::SeqCst) || !self.incoming.iter_mut().all(Consumer::is_empty)
+        let bell = &self.bells[self.lane];
+        let called = bell.stop.load(Ordering::SeqCst) || bell.news.load(Ordering::SeqCst);
+        called || !self.incoming.iter_mut().all(Consumer::is_empty)
     }
 
     /// Says that this lane is up.
@@ -246,6 +282,12 @@ impl Post {
     pub(crate) fn take_stop(&self) -> bool {
         let stop = &self.bells[self.lane].stop;
         stop.load(Ordering::Relaxed) && stop.swap(false, Ordering::SeqCst)
+    }
+
+    /// Whether another thread had something for this lane since the last call.
+    pub(crate) fn take_news(&self) -> bool {
+        let news = &self.bells[self.lane].news;
+        news.load(Ordering::Relaxed) && news.swap(false, Ordering::SeqCst)
     }
 
     /// Readable when somebody knocked; 8 bytes to be read.

@@ -3,7 +3,12 @@
 use crate::buffer::Pool;
 use crate::config::{Counters, Fault, FaultPoint};
 use crate::driver::{Driver, Op, Token};
-use door::{Arena, Bulk, Event, Now};
+use door::{Arena, Bulk, Errno, Event, Now, Span};
+use wire::FrameKind;
+
+/// Where a frame's head says what it is, and which slot it is for.
+const KIND_OFFSET: usize = 5;
+const SLOT_OFFSET: usize = 28;
 
 /// Shared by connections, files and the kernel's channel; owned by the ring.
 pub(crate) struct Tools {
@@ -15,15 +20,43 @@ pub(crate) struct Tools {
     pub(crate) counters: Counters,
     pub(crate) now: Now,
     pub(crate) fault: Option<Fault>,
+    /// Replies that take effect once are on their way; told only where there is a fault to meet.
+    pub(crate) replying: bool,
 }
 
 impl Tools {
+    /// What a test wants to happen at a point.
+    pub(crate) fn meet(&self, point: FaultPoint) -> Option<Errno> {
+        self.fault.as_ref().and_then(|fault| fault(point))
+    }
+
+    /// A frame is about to leave.
+    pub(crate) fn meet_send(&mut self, frame: Span) {
+        if self.fault.is_none() {
+            return;
+        }
+        let frame = self.arena.get(frame);
+        let slot = frame.get(SLOT_OFFSET..SLOT_OFFSET + 2);
+        let reply = frame.get(KIND_OFFSET) == Some(&(FrameKind::Reply as u8));
+        if reply && slot.is_some_and(|slot| slot != [0; 2]) {
+            self.replying = true;
+            self.meet(FaultPoint::Reply);
+        }
+    }
+
+    /// The kernel has what was about to leave.
+    pub(crate) fn meet_sent(&mut self) {
+        if std::mem::take(&mut self.replying) {
+            self.meet(FaultPoint::Replied);
+        }
+    }
+
     /// As [`Driver::queue`], unless a test wants it to fail.
     ///
     /// # Safety
     /// As [`Driver::queue`].
     pub(crate) unsafe fn queue_or_fail(&mut self, point: FaultPoint, token: Token, op: Op) {
-        match self.fault.as_ref().and_then(|fault| fault(point)) {
+        match self.meet(point) {
             Some(errno) => self.driver.answer(token, Err(errno)),
             // SAFETY: the caller vouches.
             None => unsafe { self.driver.queue(token, op) },

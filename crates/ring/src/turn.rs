@@ -6,11 +6,13 @@
 
 use crate::buffer::Pool;
 use crate::clock::{Alarms, Clock};
-use crate::config::{Config, Counters, HaltFn, SayFn};
+use crate::config::{Config, Counters, FaultPoint, HaltFn, SayFn};
 use crate::conn::Conns;
 use crate::driver::{Completion, Driver, Kind, Op, Token, Wait};
+use crate::feed::{ColdAsk, ColdNews, Feed};
 use crate::groups;
 use crate::job::JobKind;
+use crate::kept::Kept;
 use crate::kernel::{Answer, Kernel};
 use crate::listen::Listener;
 use crate::log::Log;
@@ -57,6 +59,8 @@ struct Parts {
     actions: Vec<Action>,
     completions: Vec<Completion>,
     groups_wanted: Vec<(Ticket, u32)>,
+    /// Buffers that the brain has named.
+    kept: Kept,
     say: SayFn,
     halt: HaltFn,
     life: Life,
@@ -112,6 +116,7 @@ impl Ring {
             counters: Counters::default(),
             now: clock.read(),
             fault: config.fault,
+            replying: false,
         };
         work_on(&tools.driver, config.worker_cores)?;
         let spin = Spin::new(config.spin_us, &mut clock, &mut tools.driver, &mut post);
@@ -133,6 +138,7 @@ impl Ring {
             actions: Vec::new(),
             completions: Vec::new(),
             groups_wanted: Vec::new(),
+            kept: Kept::default(),
             say: config.say,
             halt: config.halt,
             life: Life::New,
@@ -264,6 +270,7 @@ impl Parts {
     fn collect(&mut self) -> io::Result<()> {
         self.arm();
         self.submit_and_wait()?;
+        self.tools.meet_sent();
         self.tools.now = self.clock.read();
         self.dispatch();
         self.read_mail();
@@ -275,6 +282,9 @@ impl Parts {
         self.tools.pool.trim(self.tools.now.mono);
         if let Some(log) = &mut self.log {
             log.reserve_ahead(&mut self.tools);
+        }
+        if self.post.take_news() {
+            self.read_news();
         }
         if self.alarms.ring(self.tools.now.mono) || self.life == Life::New {
             self.tools.events.push(Event::Tick);
@@ -435,6 +445,25 @@ impl Parts {
         });
     }
 
+    /// What the threads that keep the cold store say.
+    fn read_news(&mut self) {
+        let Self { log: Some(log), tools, .. } = self else { return };
+        for news in log.feed().map(Feed::take_news).unwrap_or_default() {
+            tools.events.push(match news {
+                ColdNews::Rows { ticket, result } => {
+                    let result = result.map(|rows| tools.arena.put(&rows));
+                    Event::ColdRows { ticket, result }
+                }
+                ColdNews::Checkpointed { shard, lsn, transno } => {
+                    Event::Checkpointed { shard, lsn, transno }
+                }
+            });
+        }
+        if log.is_behind() {
+            tools.events.push(Event::LogRoom(log.room()));
+        }
+    }
+
     fn look_up_groups(&mut self) {
         for (ticket, pid) in self.groups_wanted.drain(..) {
             let Tools { arena, counters, .. } = &mut self.tools;
@@ -460,7 +489,10 @@ impl Parts {
         match action {
             Action::Connect { ticket } => self.conns.connect(ticket, tools),
             Action::Admit { conn } => self.conns.admit(conn),
-            Action::Send { conn, frame, bulk } => self.conns.send(conn, frame, bulk, tools),
+            Action::Send { conn, frame, bulk } => {
+                let bulk = bulk.map(|bulk| self.kept.meant(bulk));
+                self.conns.send(conn, frame, bulk, tools);
+            }
             Action::Close { conn } => self.conns.close(conn, tools.now.mono),
             Action::HandOver { conn, lane, hello } => self.hand_over(conn, lane, hello),
             Action::Mail { to, mail } => self.post.send(usize::from(to.0), Letter::Mail(mail)),
@@ -468,12 +500,15 @@ impl Parts {
                 let words = tools.arena.get(body).into();
                 self.post.send(usize::from(to.0), Letter::Words(words));
             }
-            Action::ColdRead { ticket, .. } => {
-                let result = Err(door::Errno(wire::Status::NotImplemented.number()));
-                tools.events.push(Event::ColdRows { ticket, result });
+            Action::ColdRead { ticket, from, until, row_count_max } => {
+                let (from, until) = (tools.arena.get(from).into(), tools.arena.get(until).into());
+                let lane = self.post.lane();
+                self.cold_read(ColdAsk { lane, ticket, from, until, row_count_max });
             }
-            Action::Keep { .. } | Action::Recovered | Action::Point(_) => {}
-            Action::Release { buf } => tools.pool.release(buf),
+            Action::Point(point) => drop(tools.meet(FaultPoint::Place(point))),
+            Action::Recovered => {}
+            Action::Keep { as_buf, bulk } => self.kept.keep(as_buf, bulk, &mut tools.pool),
+            Action::Release { buf } => tools.pool.release(self.kept.end(buf)),
             Action::LogAppend { ticket, batch } => self.log_append(ticket, batch),
             Action::ObjectRead { ticket, object, object_offset: offset, read_bytes } => {
                 self.begin(object, JobKind::Read { ticket, offset, read_bytes });
@@ -517,6 +552,16 @@ impl Parts {
         match log.append(ticket, self.tools.arena.get(batch)) {
             Some(event) => self.tools.events.push(event),
             None => log.write(&mut self.tools),
+        }
+    }
+
+    fn cold_read(&mut self, ask: ColdAsk) {
+        match self.log.as_ref().and_then(Log::feed) {
+            Some(feed) => feed.ask(ask),
+            None => {
+                let result = Err(door::Errno(wire::Status::NotImplemented.number()));
+                self.tools.events.push(Event::ColdRows { ticket: ask.ticket, result });
+            }
         }
     }
 

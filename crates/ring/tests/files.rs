@@ -25,7 +25,7 @@ fn open(dir: &Path, start_offset: u64, faults: &Faults) -> (Ring, Diary) {
         .open(dir.join("log"))
         .unwrap()
         .into();
-    config.log = Some(LogFile { file, start_offset, reserve_bytes: RESERVE_BYTES });
+    config.log = Some(LogFile { file, start_offset, reserve_bytes: RESERVE_BYTES, feed: None });
     config.store = Some(File::open(dir).unwrap().into());
     config.checksum_reads = true;
     config.limits.open_object_count_max = 4;
@@ -143,6 +143,17 @@ fn a_full_disk_shrinks_the_room_and_a_failed_write_breaks_the_log() {
     assert_eq!(append(&mut ring, &mut diary, b"y"), Err(Errno(5)));
     assert_eq!(append(&mut ring, &mut diary, b"z"), Err(Errno(5)), "it stays broken");
     assert_eq!(fs::read(dir.0.join("log")).unwrap(), b"x");
+}
+
+#[test]
+fn a_frozen_batch_is_called_durable_and_is_not_there() {
+    let dir = Dir::new("log-frozen");
+    let faults = Faults::default();
+    let (mut ring, mut diary) = open(&dir.0, 0, &faults);
+    faults.lock().unwrap().push((FaultPoint::LogFreeze, Errno(5)));
+    append(&mut ring, &mut diary, b"lost").unwrap();
+    append(&mut ring, &mut diary, b"kept").unwrap();
+    assert_eq!(fs::read(dir.0.join("log")).unwrap()[..8], *b"\0\0\0\0kept");
 }
 
 #[test]
@@ -372,7 +383,7 @@ fn the_kernels_threads_stay_on_the_cores_they_were_given() {
     let dir = Dir::new("workers");
     let mut config = Config::new(LaneId(0));
     let file = File::create(dir.0.join("log")).unwrap().into();
-    config.log = Some(LogFile { file, start_offset: 0, reserve_bytes: RESERVE_BYTES });
+    config.log = Some(LogFile { file, start_offset: 0, reserve_bytes: RESERVE_BYTES, feed: None });
     config.worker_cores = vec![core];
     let (mut ring, mut diary) = (Ring::new(config).unwrap(), Diary::default());
     // A durable write is never done on the lane's own thread.

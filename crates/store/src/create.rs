@@ -4,7 +4,7 @@
 use crate::boot::{self, BOOT};
 use crate::keep::{self, REDO_KEY};
 use crate::lock::{LOCK, Lock};
-use crate::{LOG, OBJECTS, SUPERBLOCK, StoreError, StoreFault, files};
+use crate::{LOG, OBJECTS, ROWS, SUPERBLOCK, StoreError, StoreFault, files};
 use disk::{Made, Superblock};
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
@@ -58,7 +58,7 @@ pub(crate) fn begin(path: &Path) -> Result<Lock, StoreError> {
 /// A name that no creation leaves behind.
 fn foreign(path: &Path) -> Result<Option<String>, StoreError> {
     let unfinished = [BOOT, REDO_KEY, SUPERBLOCK].map(|name| format!("{name}.tmp"));
-    let own = |name: &str| [LOCK, BOOT, REDO_KEY, LOG, OBJECTS].contains(&name);
+    let own = |name: &str| [LOCK, BOOT, REDO_KEY, LOG, ROWS, OBJECTS].contains(&name);
     let names = files::names(path)?;
     if let Some(name) = names.iter().find(|name| !own(name) && !unfinished.contains(name)) {
         return Ok(Some(name.clone()));
@@ -66,7 +66,7 @@ fn foreign(path: &Path) -> Result<Option<String>, StoreError> {
     // The lock comes first, so folders of our names without it are somebody else's.
     let locked = names.iter().any(|name| name == LOCK);
     for folder in
-        [LOG, OBJECTS].into_iter().filter(|folder| names.iter().any(|name| name == folder))
+        [LOG, ROWS, OBJECTS].into_iter().filter(|folder| names.iter().any(|name| name == folder))
     {
         let inside =
             if path.join(folder).is_dir() { files::names(&path.join(folder))? } else { Vec::new() };
@@ -80,6 +80,7 @@ fn foreign(path: &Path) -> Result<Option<String>, StoreError> {
 /// Everything else, the superblock last.
 pub(crate) fn finish(path: &Path, shape: &Shape) -> Result<(), StoreError> {
     files::make_folder(&path.join(LOG))?;
+    files::make_folder(&path.join(ROWS))?;
     files::make_folder(&path.join(OBJECTS))?;
     boot::begin(path)?;
     keep::redo_key(path)?;

@@ -39,6 +39,15 @@ pub enum StoreFault {
     },
     /// Bytes on the medium are not what was written.
     Damage(Fault),
+    /// The rows are older than the log that was written after them.
+    WentBack {
+        /// What the rows end with.
+        rows: u64,
+        /// What the log goes on with.
+        log: u64,
+        /// What is counted.
+        what: &'static str,
+    },
     /// A part that every store has is not there.
     Missing,
     /// The file system under it said no.
@@ -106,6 +115,11 @@ impl fmt::Display for StoreError {
                 f,
                 "{path} is damaged: {fault}. Nothing was changed; bring the file back from a copy"
             ),
+            StoreFault::WentBack { rows, log, what } => write!(
+                f,
+                "{path} went back: it ends with {what} {rows}, the log goes on with {what} {log}. \
+                 Either it was brought back from an older copy or log files are missing. Bring back {path} and the log together, as they were at one time"
+            ),
             StoreFault::Missing => write!(
                 f,
                 "{path} is missing from the store: bring it back from a copy; nothing was changed"
@@ -125,6 +139,7 @@ impl std::error::Error for StoreError {
             | StoreFault::Foreign { .. }
             | StoreFault::Locked { .. }
             | StoreFault::Version { .. }
+            | StoreFault::WentBack { .. }
             | StoreFault::Missing => None,
         }
     }

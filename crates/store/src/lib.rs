@@ -1,8 +1,8 @@
 //! `store`: the directory a server keeps its file system in. What is here may block, so it runs
-//! before the lanes start and never on one.
+//! before the lanes start or on threads of its own, never on a lane.
 //!
-//! It owns the directory's layout, who may use it (one server at a time), the boot counter and the
-//! reading of the logs. It leaves appending to the logs and the objects themselves to the ring.
+//! It owns the directory's layout, who may use it (one server at a time), the boot counter, the
+//! reading of the logs and the rows they are applied to. It leaves appending to the logs and the objects themselves to the ring.
 //! Invariant: whatever moment a process dies in, the next open finds a whole store or recognises an
 //! unfinished creation, and nothing acknowledged is ever cut off a log.
 //!
@@ -12,22 +12,30 @@
 //!     boot                how often the store was opened, decimal
 //!     redo-key            32 random bytes, made with the store: signs redo tokens
 //!     share               the weakest sharing mode since the last completed recovery
-//!     log/BOOT-LANE.log   16 and 4 hexadecimal digits; one file per boot and lane
+//!     log/BOOT-LANE-NO.log   16, 4 and 8 hexadecimal digits; a lane's files of a boot from 1 on
+//!     rows/               the cold store: an LMDB table
 //!     objects/            file contents, laid out by the ring
 //! ```
 #![forbid(unsafe_code)]
 
+mod applier;
 mod boot;
 mod create;
 mod error;
 mod files;
 mod keep;
+mod keeper;
 mod lock;
 mod logs;
+mod rows;
+mod tail;
 
+pub use applier::Alarm;
 pub use create::{Shape, create};
 pub use error::{StoreError, StoreFault};
+pub use keeper::{Keeper, Keeping};
 pub use logs::Replayed;
+pub use rows::ColdStore;
 
 use disk::{Share, Superblock};
 use lock::Lock;
@@ -37,6 +45,8 @@ use std::path::{Path, PathBuf};
 const SUPERBLOCK: &str = "superblock";
 /// Name of the folder of the logs.
 const LOG: &str = "log";
+/// Name of the folder of the rows.
+const ROWS: &str = "rows";
 /// Name of the folder of the objects.
 const OBJECTS: &str = "objects";
 
@@ -81,7 +91,7 @@ pub fn open_or_create(path: &Path, shape: &Shape) -> Result<Store, StoreError> {
 
 fn open_locked(path: &Path, lock: Lock) -> Result<Store, StoreError> {
     let superblock = read_superblock(path)?;
-    for folder in [LOG, OBJECTS] {
+    for folder in [LOG, ROWS, OBJECTS] {
         if !path.join(folder).is_dir() {
             return Err(StoreError::new(&path.join(folder), StoreFault::Missing));
         }

@@ -58,10 +58,10 @@ fn batch(boot_id: u64, batch_no: u64, lsns: &[u64]) -> Vec<u8> {
 fn write_log(folder: &Folder, write: impl FnOnce(u64) -> Vec<u8>) -> PathBuf {
     let store = open_new(folder);
     let (fd, start_offset) = store.new_log(LaneId(0), 1).unwrap();
-    let mut file = fs::File::from(fd);
+    let mut file = fd;
     file.seek(SeekFrom::Start(start_offset)).unwrap();
     file.write_all(&write(store.boot_id())).unwrap();
-    folder.store().join(LOG).join(format!("{:016x}-0000.log", store.boot_id()))
+    folder.store().join(LOG).join(format!("{:016x}-0000-00000001.log", store.boot_id()))
 }
 
 fn lsns(store: &Store) -> Result<Vec<u64>, StoreError> {
@@ -122,9 +122,10 @@ fn what_is_no_store_is_left_alone() {
 #[test]
 fn an_interrupted_creation_is_finished_wherever_it_stopped() {
     // The steps of a creation in their order; each prefix of them is a place to die.
-    let steps: [&dyn Fn(&Path); 6] = [
+    let steps: [&dyn Fn(&Path); 7] = [
         &|path| fs::write(path.join("lock"), b"").unwrap(),
         &|path| fs::create_dir(path.join(LOG)).unwrap(),
+        &|path| fs::create_dir(path.join(ROWS)).unwrap(),
         &|path| fs::create_dir(path.join(OBJECTS)).unwrap(),
         &|path| fs::write(path.join("boot.tmp"), b"").unwrap(),
         &|path| fs::rename(path.join("boot.tmp"), path.join("boot")).unwrap(),
@@ -182,21 +183,23 @@ fn damaged_or_missing_parts_are_named() {
 }
 
 #[test]
-fn logs_are_read_in_the_order_of_boots_and_empty_ones_removed() {
+fn logs_are_read_in_the_order_of_boots() {
     let folder = Folder::new();
     write_log(&folder, |boot_id| [batch(boot_id, 1, &[1, 2]), batch(boot_id, 2, &[3])].concat());
     let empty = write_log(&folder, |_| Vec::new());
     write_log(&folder, |boot_id| batch(boot_id, 1, &[4]));
     // A lane's log that was being made, and a boot counter from an old copy.
-    let unfinished = empty.with_file_name("0000000000000003-0001.log.tmp");
+    let unfinished = empty.with_file_name("0000000000000003-0001-00000001.log.tmp");
     fs::write(&unfinished, b"LANE").unwrap();
     fs::write(folder.store().join("boot"), b"1\n").unwrap();
     let store = open_new(&folder);
     assert_eq!(store.boot_id(), 4, "above every log");
     let (_fd, _) = store.new_log(LaneId(0), 1).unwrap();
     assert_eq!(lsns(&store).unwrap(), [1, 2, 3, 4], "this boot's own log is not read");
-    assert!(!empty.exists());
     assert!(!unfinished.exists());
+    store.remove_earlier_logs().unwrap();
+    assert!(!empty.exists());
+    assert_eq!(lsns(&store).unwrap(), []);
 }
 
 #[test]
@@ -253,7 +256,7 @@ fn logs_of_another_store_are_refused() {
     let (one, other) = (Folder::new(), Folder::new());
     let log = write_log(&one, |boot_id| batch(boot_id, 1, &[1]));
     drop(open_new(&other));
-    fs::copy(&log, other.store().join(LOG).join("0000000000000001-0000.log")).unwrap();
+    fs::copy(&log, other.store().join(LOG).join("0000000000000001-0000-00000001.log")).unwrap();
     let refused = lsns(&open_new(&other)).unwrap_err();
     assert!(refused.to_string().contains("another store"), "{refused}");
     fs::write(other.store().join(LOG).join("notes.txt"), b"").unwrap();

@@ -111,6 +111,8 @@ impl Times {
 pub mod attr_flag {
     /// Size, blocks and write times are with the data shards: ask them ([`crate::Glimpse`]).
     pub const SIZE_AT_DATA: u32 = 1;
+    /// Number and kind are all that is known here: the inode is another shard's, ask that.
+    pub const ELSEWHERE: u32 = 2;
 }
 
 /// Attributes of an inode.
@@ -145,6 +147,30 @@ pub struct Attr {
     pub ctime: Timestamp,
     /// Transaction of the last semantic change (PROTOCOL.md §12).
     pub version: Transno,
+}
+
+impl Attr {
+    /// What an entry tells of an inode of another shard.
+    #[must_use]
+    pub const fn elsewhere(inode: InodeNo, kind: FileKind) -> Self {
+        const NEVER: Timestamp = Timestamp { secs: 0, nanos: 0 };
+        Self {
+            inode,
+            kind,
+            flags: attr_flag::ELSEWHERE,
+            mode: 0,
+            nlink: 0,
+            uid: 0,
+            gid: 0,
+            size_bytes: 0,
+            allocated_bytes: 0,
+            atime: NEVER,
+            mtime: NEVER,
+            mtime_set: NEVER,
+            ctime: NEVER,
+            version: Transno(0),
+        }
+    }
 }
 
 impl Wire<'_> for Attr {

@@ -4,7 +4,8 @@
 
 use crate::run::{cargo, run, run_heard, target_dir};
 use crate::uring_switch::UringOn;
-use crate::{needs, tidy};
+
+use crate::{crash, needs, sim, tidy};
 use anyhow::{Context as _, Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -71,6 +72,8 @@ fn run_all() -> Report {
         let arguments = ["test", "--workspace", "--release", "--no-fail-fast"];
         test(&mut cargo(arguments), &mut skipped, &mut tally)
     });
+    step("sim", &mut || sim::run_seeds(&sim::Args::fresh()));
+    step("crash", &mut || crash::run_short(&mut skipped));
     Report { steps, skipped, tally }
 }
 

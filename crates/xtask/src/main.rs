@@ -6,8 +6,10 @@
 mod bench_seam;
 mod bench_statx;
 mod ci;
+mod crash;
 mod needs;
 mod run;
+mod sim;
 mod tidy;
 mod uring_switch;
 
@@ -34,6 +36,10 @@ enum Chore {
         /// Part of a test's name
         filter: Option<String>,
     },
+    /// Simulate: the brains in a world made of dice, many seeds or one
+    Sim(sim::Args),
+    /// Crash the real binary: kills, power cuts, a network that loses; needs root, FUSE, loop devices
+    Crash(crash::Crash),
     /// Measure
     #[command(subcommand)]
     Bench(Bench),
@@ -63,6 +69,8 @@ fn run(chore: &Chore) -> Result<()> {
         Chore::Ci => ci::run_everything(),
         Chore::Tidy => tidy::run_alone(),
         Chore::E2e { filter } => ci::e2e(filter.as_deref()),
+        Chore::Sim(args) => sim::run_seeds(args),
+        Chore::Crash(args) => crash::run_alone(args),
         Chore::Bench(Bench::Seam) => bench_seam::run_measurement(),
         Chore::Bench(Bench::Statx) => bench_statx::run_measurement(),
     }

@@ -13,7 +13,7 @@ use std::process::Stdio;
 pub(crate) const KERNEL_MIN: (u32, u32) = (6, 6);
 
 /// Programs and the Debian packages that have them.
-const PROGRAMS: [(&str, &str); 9] = [
+const PROGRAMS: [(&str, &str); 11] = [
     ("cc", "gcc"),
     ("fusermount3", "fuse3"),
     ("rsync", "rsync"),
@@ -22,6 +22,8 @@ const PROGRAMS: [(&str, &str); 9] = [
     ("tar", "tar"),
     ("diff", "diffutils"),
     ("setpriv", "util-linux"),
+    ("losetup", "mount"),
+    ("mkfs.ext4", "e2fsprogs"),
     ("mount", "mount"),
 ];
 
@@ -76,6 +78,12 @@ fn machine_lacks() -> Vec<String> {
     if let Err(error) = open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
         missing.push(format!(
             "/dev/fuse ({error}): modprobe fuse, or start the container with `--device /dev/fuse`"
+        ));
+    }
+    if let Err(error) = open("/dev/loop-control", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
+        missing.push(format!(
+            "/dev/loop-control ({error}): modprobe loop, or start the container with `--device \
+             /dev/loop-control` and its loop devices"
         ));
     }
     let may =

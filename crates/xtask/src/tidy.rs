@@ -17,7 +17,7 @@ pub(crate) const BRAINS: [&str; 8] =
     ["wire", "disk", "door", "meta", "data", "lane", "client", "fuse"];
 
 /// Who may name whom, by folder; DESIGN.md §2 gives the reasons.
-const EDGES: [(&str, &[&str]); 14] = [
+const EDGES: [(&str, &[&str]); 17] = [
     ("wire", &[]),
     ("disk", &["wire"]),
     ("door", &["wire"]),
@@ -27,15 +27,21 @@ const EDGES: [(&str, &[&str]); 14] = [
     ("client", &["wire", "door"]),
     ("fuse", &["wire", "door", "client"]),
     ("ring", &["wire", "door"]),
-    ("store", &["wire", "disk", "door"]),
+    ("bind-lmdb", &[]),
+    ("store", &["wire", "disk", "door", "ring", "bind-lmdb"]),
+    ("sim", &["wire", "disk", "door", "meta", "lane", "client"]),
     ("library", &["wire", "door", "client", "ring"]),
     ("bench", &["wire", "disk", "door", "lane", "ring", "library"]),
     (
         "lanefs",
         &["wire", "disk", "door", "lane", "client", "fuse", "ring", "store", "library", "bench"],
     ),
+    ("crash", &["wire", "disk", "library"]),
     ("xtask", &[]),
 ];
+
+/// What only this crate may use from outside: it is never part of what is shipped.
+const TEST_ONLY: [(&str, &str); 1] = [("fuser", "crash")];
 
 /// What a brain may use from outside.
 const BRAIN_DEPENDENCIES: [&str; 5] = ["hashbrown", "crc", "crc-fast", "hmac", "sha2"];
@@ -92,6 +98,9 @@ fn check_edges(crates: &[(String, Manifest)], faults: &mut Vec<String>) {
             let room = rooms.contains(&name.as_str());
             if room && !allowed.contains(&name.as_str()) {
                 faults.push(format!("crates/{folder}: may not depend on {name}"));
+            }
+            if TEST_ONLY.iter().any(|(only, user)| only == name && user != folder) {
+                faults.push(format!("crates/{folder}: {name} is for tests of crashes only"));
             }
             let brain = BRAINS.contains(&folder.as_str());
             if brain && !room && !BRAIN_DEPENDENCIES.contains(&name.as_str()) {
@@ -213,6 +222,9 @@ mod tests {
         let mut faults = Vec::new();
         check_edges(&[("data".to_owned(), manifest)], &mut faults);
         assert!(faults.iter().any(|fault| fault.contains("may not depend on meta")), "{faults:?}");
+        let shipped = Manifest::parse("[dependencies]\nfuser = { workspace = true }\n");
+        check_edges(&[("lanefs".to_owned(), shipped)], &mut faults);
+        assert!(faults.iter().any(|fault| fault.contains("for tests of crashes only")));
         assert!(faults.iter().any(|fault| fault.contains("a brain may not depend on libc")));
     }
 }

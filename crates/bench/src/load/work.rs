@@ -5,7 +5,7 @@ use door::{Action, Bulk, Turn};
 use std::fmt::Write as _;
 use wire::{
     Caller, Create, Getattr, Groups, Head, InodeNo, LaneId, Map, Name, Op, Read, Request, Retry,
-    ShardId, Wire, Write, Xid,
+    SetTime, Setattr, ShardId, Wire, Write, Xid,
 };
 
 /// Operations that change something need a slot each, and a session has so many.
@@ -39,6 +39,8 @@ pub(crate) enum Work {
     /// A new file, in the client's directory (client n has `parents[n % len]`);
     /// `load_no` keeps the names of several loads apart.
     Create { parents: Vec<InodeNo>, uid: u32, gid: u32, load_no: u64 },
+    /// The mode of one inode, by all clients, as root.
+    Chmod { inode: InodeNo },
     /// A piece of the client's file.
     Read { files: Vec<InodeNo>, pieces: Pieces },
     /// Bytes into the client's file.
@@ -51,6 +53,7 @@ impl Work {
             Self::Ping => Op::Ping,
             Self::Getattr { .. } => Op::Getattr,
             Self::Create { .. } => Op::Create,
+            Self::Chmod { .. } => Op::Setattr,
             Self::Read { .. } => Op::Read,
             Self::Write { .. } => Op::Write,
         }
@@ -68,14 +71,18 @@ impl Work {
     pub(crate) const fn sent_bytes(&self) -> u64 {
         match self {
             Self::Write { bulk, .. } => bulk.bulk_bytes as u64,
-            Self::Ping | Self::Getattr { .. } | Self::Create { .. } | Self::Read { .. } => 0,
+            Self::Ping
+            | Self::Getattr { .. }
+            | Self::Create { .. }
+            | Self::Chmod { .. }
+            | Self::Read { .. } => 0,
         }
     }
 
     fn inode(&self, client_index: usize) -> InodeNo {
         match self {
             Self::Ping => InodeNo::ROOT,
-            Self::Getattr { inode } => *inode,
+            Self::Getattr { inode } | Self::Chmod { inode } => *inode,
             Self::Create { parents: inodes, .. }
             | Self::Read { files: inodes, .. }
             | Self::Write { files: inodes, .. } => inodes[client_index % inodes.len()],
@@ -123,6 +130,18 @@ impl Work {
                     handle: None,
                 };
                 head.encode(out, None, |to| create.encode(to));
+            }
+            Self::Chmod { .. } => {
+                let setattr = Setattr {
+                    caller: Caller { uid: 0, gid: 0, groups: Groups::Known(&[]) },
+                    inode,
+                    mode: Some(if number & 1 == 0 { 0o755 } else { 0o750 }),
+                    uid: None,
+                    gid: None,
+                    atime: SetTime::Keep,
+                    mtime: SetTime::Keep,
+                };
+                head.encode(out, None, |to| setattr.encode(to));
             }
             Self::Read { pieces, .. } => {
                 let file_offset = pieces.offset(number);

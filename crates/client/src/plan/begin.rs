@@ -6,12 +6,19 @@ use crate::Call;
 use crate::handles::Handles;
 use alloc::vec::Vec;
 use door::Bulk;
-use wire::{BULK_BYTES_MAX, Handle, InodeNo, LaneId, Op, SetTime, Status, Timestamp, Wire, Writer};
+use wire::{
+    BULK_BYTES_MAX, Handle, InodeNo, LaneId, Op, SetTime, ShardId, Status, Timestamp, Wire, Writer,
+};
 
 /// What decides where a request goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Target {
     Inode(InodeNo),
+    /// The metadata shard of an inode, whatever the op's route says.
+    MetaShard(InodeNo),
+    /// The data shard of a file.
+    DataShard(InodeNo),
+    Shard(ShardId),
     Lane(LaneId),
 }
 
@@ -22,6 +29,8 @@ pub(crate) struct Begun {
     pub(crate) op: Op,
     pub(crate) target: Target,
     pub(crate) bulk: Option<Bulk>,
+    /// Answer when it is durable.
+    pub(crate) sync: bool,
 }
 
 struct Beginning<'v> {
@@ -58,7 +67,7 @@ pub(crate) fn begin(
         Call::Close(handle) => {
             let file = to.handles.close(handle).ok_or(Status::BadHandle)?;
             let (plan, ask) = Close::begin(handle, file);
-            ask.encode(&mut Writer::new(to.body));
+            ask.encode(&[], &mut Writer::new(to.body));
             Ok(Begun::new(Plan::Close(plan), ask.op(), Target::Inode(ask.inode())))
         }
         Call::Access(ask) => Ok(to.direct(Op::Access, ask.inode, &ask)),
@@ -76,6 +85,8 @@ pub(crate) fn begin(
             Ok(to.write(&write))
         }
         Call::Stats(lane) => Ok(Begun::new(Plan::Direct, Op::Stats, Target::Lane(lane))),
+        // These are several requests; see `sync`.
+        Call::Sync(_) | Call::SyncAll | Call::Goodbye => Err(Status::Invalid),
         Call::Ping(lane) => Ok(Begun::new(Plan::Direct, Op::Ping, Target::Lane(lane))),
     }
 }
@@ -95,7 +106,7 @@ const fn check_time(time: SetTime) -> Result<(), Status> {
 
 impl Begun {
     const fn new(plan: Plan, op: Op, target: Target) -> Self {
-        Self { plan, op, target, bulk: None }
+        Self { plan, op, target, bulk: None, sync: false }
     }
 }
 
@@ -178,6 +189,6 @@ impl Beginning<'_> {
             append: write.append,
         });
         let begun = Begun::new(Plan::Direct, Op::Write, Target::Inode(write.inode));
-        Begun { bulk: write.bulk, ..begun }
+        Begun { bulk: write.bulk, sync: write.sync, ..begun }
     }
 }

@@ -5,12 +5,14 @@
 pub(crate) mod begin;
 mod close;
 mod create;
+mod elsewhere;
 mod entry;
 mod open;
 mod resize;
 
 pub(crate) use close::Close;
 pub(crate) use create::Create;
+pub(crate) use elsewhere::{Elsewhere, Found};
 pub(crate) use entry::Sizing;
 pub(crate) use open::Open;
 pub(crate) use resize::Resize;
@@ -33,11 +35,31 @@ pub(crate) enum Plan {
     /// Waiting for the size that belongs to attributes.
     Sizing(Sizing),
     Create(Create),
+    /// Waiting for what another shard has.
+    Elsewhere(Elsewhere),
     Open(Open),
     Close(Close),
     Resize(Resize),
     /// Registering a handle again after the server forgot it.
     Reopen(HandleId),
+    /// Waiting for other jobs; it has no request of its own.
+    Gather {
+        left_count: usize,
+        outcome: Result<(), Status>,
+    },
+    /// A part of a `Gather`.
+    Part {
+        whole: usize,
+    },
+    /// A Goodbye, a part of a `Gather`.
+    Leave {
+        whole: usize,
+        link_index: usize,
+    },
+    /// Making a replay list shorter.
+    Durable {
+        session_index: usize,
+    },
 }
 
 /// A decoded reply with status `Ok`.
@@ -72,12 +94,18 @@ pub(crate) enum Ask {
     Truncate(wire::Truncate),
     Close(wire::Close),
     Reopen(wire::Reopen),
+    /// Open what a create found; caller and handle stand in the create.
+    OpenCreated {
+        inode: InodeNo,
+    },
 }
 
 /// What a plan wants next.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Next {
     Ask(Plan, Ask),
+    /// The call's first request, once more.
+    Again,
     Done(Result<Answer, Status>),
 }
 
@@ -88,19 +116,31 @@ impl Plan {
             Self::Entry => entry::next(got),
             Self::Sizing(sizing) => sizing.next(got),
             Self::Create(create) => create.next(got, handles),
+            Self::Elsewhere(elsewhere) => elsewhere.next(got, handles),
             Self::Open(open) => open.next(got, handles),
             Self::Close(close) => close.next(got, handles),
             Self::Resize(resize) => resize.next(got, handles),
-            Self::Reopen(_) => Next::Done(got.outcome.map(Body::answer)),
+            Self::Reopen(_)
+            | Self::Gather { .. }
+            | Self::Part { .. }
+            | Self::Leave { .. }
+            | Self::Durable { .. } => Next::Done(got.outcome.map(Body::answer)),
         }
     }
 
     /// The handle this plan has asked for or holds.
     pub(crate) const fn handle(&self) -> Option<HandleId> {
         match self {
-            Self::Direct | Self::Entry | Self::Reopen(_) => None,
+            Self::Direct
+            | Self::Entry
+            | Self::Reopen(_)
+            | Self::Gather { .. }
+            | Self::Part { .. }
+            | Self::Leave { .. }
+            | Self::Durable { .. } => None,
             Self::Sizing(sizing) => sizing.handle(),
             Self::Create(create) => create.handle(),
+            Self::Elsewhere(elsewhere) => elsewhere.handle(),
             Self::Open(open) => Some(open.handle.id),
             Self::Close(close) => Some(close.handle),
             Self::Resize(resize) => resize.handle(),
@@ -211,6 +251,7 @@ impl Ask {
             Self::Truncate(_) => Op::Truncate,
             Self::Close(_) => Op::Close,
             Self::Reopen(_) => Op::Reopen,
+            Self::OpenCreated { .. } => Op::Open,
         }
     }
 
@@ -221,16 +262,25 @@ impl Ask {
             Self::Truncate(truncate) => truncate.inode,
             Self::Close(close) => close.inode,
             Self::Reopen(reopen) => reopen.inode,
+            Self::OpenCreated { inode } => *inode,
         }
     }
 
-    pub(crate) fn encode(&self, to: &mut Writer<'_>) {
+    /// Writes the request's body. `before` is that of the request before, which has the caller.
+    pub(crate) fn encode(&self, before: &[u8], to: &mut Writer<'_>) {
         match self {
             Self::Getattr(getattr) => to.write(getattr),
             Self::Glimpse(glimpse) => to.write(glimpse),
             Self::Truncate(truncate) => to.write(truncate),
             Self::Close(close) => to.write(close),
             Self::Reopen(reopen) => to.write(reopen),
+            Self::OpenCreated { inode } => {
+                // It was encoded here, by the create's plan.
+                let Ok(create) = wire::Create::decode_all(before) else { return };
+                let Some(handle) = create.handle else { return };
+                let (caller, inode, read) = (create.caller, *inode, create.read);
+                to.write(&wire::Open { caller, inode, read, execute: false, handle });
+            }
         }
     }
 }

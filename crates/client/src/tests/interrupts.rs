@@ -14,7 +14,7 @@ fn unlink() -> Call<'static> {
 
 fn write() -> Call<'static> {
     let bulk = Some(bulk(9, 4096));
-    Call::Write(Write { inode: FILE, file_offset: 8, append: false, bulk })
+    Call::Write(Write { inode: FILE, file_offset: 8, append: false, bulk, sync: false })
 }
 
 fn entry() -> Vec<u8> {
@@ -44,6 +44,22 @@ fn what_was_not_sent_is_dropped() {
         rig.wait_ms(1_000);
         assert!(rig.asked.is_empty());
     }
+}
+
+#[test]
+fn a_slot_that_an_interrupted_call_would_have_taken_goes_to_the_next() {
+    let mut rig = Rig::new(1);
+    rig.shape.slot_count = 2;
+    for call in 1..=3 {
+        rig.call(call, unlink());
+    }
+    let first = rig.take();
+    assert!(rig.asked.is_empty(), "one slot for calls that may wait");
+    rig.answer_and_interrupt(&first, &[], 2);
+    assert_eq!(rig.answers().len(), 2, "the first is done, the second given up");
+    let third = rig.take();
+    rig.answer(&third, &[]);
+    assert_eq!(rig.outcome(), Ok(Answer::Done));
 }
 
 #[test]

@@ -2,15 +2,16 @@
 //! up in `asked` until the test answers them.
 
 use crate::{Answer, Call, CallId, Client, Config};
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 
 use alloc::vec::Vec;
 use door::{
     Action, Arena, BufId, Bulk, CloseReason, ConnId, Errno, Event, Mail, Mono, Now, Span, Turn,
 };
 use wire::{
-    Challenge, ClientUuid, FrameKind, FsUuid, Head, Hello, LaneId, Map, RefusalReason, Reply,
-    Request, Secret, SessionId, Status, Transno, Welcome, Wire,
+    Challenge, ClientUuid, FrameKind, FsUuid, Head, Hello, LaneId, List, Map, Note, NoteRow, Op,
+    RefusalReason, Reply, Request, Resumed, Secret, SessionId, ShardId, Status, Transno, Welcome,
+    Wire, Writer,
 };
 
 pub(super) const SECRET: [u8; 32] = [7; 32];
@@ -59,11 +60,18 @@ pub(super) struct Rig {
     pub(super) asked: VecDeque<Asked>,
     pub(super) answered: Vec<Answered>,
     pub(super) hellos: Vec<(LaneId, u32)>,
+    /// Who said each of them.
+    pub(super) uuids: Vec<ClientUuid>,
     pub(super) closed: Vec<ConnId>,
     pub(super) released: Vec<BufId>,
+    /// Copies that the client keeps, with what was copied.
+    pub(super) kept: BTreeMap<u32, Bulk>,
     pub(super) mails: Vec<(LaneId, Mail)>,
     pub(super) wake_at: Option<Mono>,
     pub(super) now_ms: u64,
+    /// Resume and ReplayDone are answered by themselves: what was said to be durable is there, and
+    /// nothing else.
+    pub(super) answers_recovery: bool,
     conns: Vec<(ConnId, Vec<u8>, LaneId)>,
     conn_last: u64,
     happenings: VecDeque<Happening>,
@@ -80,6 +88,7 @@ pub(super) fn config() -> Config {
         seed: [4; 32],
         calls_max: 100,
         handles_max: 100,
+        replay_bytes_max: crate::REPLAY_BYTES_MAX,
     }
 }
 
@@ -102,11 +111,14 @@ impl Rig {
             asked: VecDeque::new(),
             answered: Vec::new(),
             hellos: Vec::new(),
+            uuids: Vec::new(),
             closed: Vec::new(),
             released: Vec::new(),
+            kept: BTreeMap::new(),
             mails: Vec::new(),
             wake_at: None,
             now_ms: 1_000,
+            answers_recovery: true,
             conns: Vec::new(),
             conn_last: 0,
             happenings: VecDeque::new(),
@@ -178,6 +190,17 @@ impl Rig {
         self.send(asked.conn, reply, body, None);
     }
 
+    /// A reply and an interrupt of another call meet in one turn.
+    pub(super) fn answer_and_interrupt(&mut self, asked: &Asked, body: &[u8], id: u64) {
+        let mut frame = Vec::new();
+        Head::Reply(self.reply(asked)).encode(&mut frame, None, |to| to.put(body));
+        self.happenings.push_back(Happening::Frame(asked.conn, frame, None));
+        self.turn(|client, turn| {
+            client.interrupt(turn, CallId(id));
+        });
+        self.run();
+    }
+
     pub(super) fn fail(&mut self, asked: &Asked, status: Status) {
         let reply = Reply { status, ..self.reply(asked) };
         self.send(asked.conn, reply, &[], None);
@@ -193,6 +216,49 @@ impl Rig {
     pub(super) fn frame(&mut self, conn: ConnId, frame: Vec<u8>, bulk: Option<Bulk>) {
         self.happenings.push_back(Happening::Frame(conn, frame, bulk));
         self.run();
+    }
+
+    /// Answers with a change that is not durable: the reply says TOKEN.
+    pub(super) fn token(&mut self, asked: &Asked, transno: u64, body: &[u8]) {
+        let reply = Reply {
+            transno: Transno(transno),
+            flags: wire::reply_flag::TOKEN,
+            ..self.reply(asked)
+        };
+        let mut tokened = body.to_vec();
+        Head::put_token(&mut Writer::new(&mut tokened), &token_of(transno));
+        self.send(asked.conn, reply, &tokened, None);
+    }
+
+    /// Answers with a change that is durable.
+    pub(super) fn durable(&mut self, asked: &Asked, transno: u64, body: &[u8]) {
+        let reply = Reply { transno: Transno(transno), ..self.reply(asked) };
+        self.send(asked.conn, reply, body, None);
+    }
+
+    /// Says on the connection of `asked` what has become durable.
+    pub(super) fn note(&mut self, asked: &Asked, rows: &[(ShardId, u64)]) {
+        self.note_on(asked.conn, rows);
+    }
+
+    pub(super) fn note_on(&mut self, conn: ConnId, rows: &[(ShardId, u64)]) {
+        let mut encoded = Vec::new();
+        for (shard, committed) in rows {
+            let row = NoteRow { shard: *shard, committed: Transno(*committed) };
+            row.encode(&mut Writer::new(&mut encoded));
+        }
+        let rows = List::new(u32::try_from(rows.len()).unwrap(), &encoded);
+        let mut frame = Vec::new();
+        let note = Note { rows }.to_bytes();
+        Head::Note.encode(&mut frame, None, |to| to.put(&note));
+        self.frame(conn, frame, None);
+    }
+
+    /// Answers a Resume.
+    pub(super) fn resumed(&mut self, asked: &Asked, committed: u64, recovering: bool) {
+        assert_eq!(asked.head.op, Op::Resume);
+        let resumed = Resumed { committed: Transno(committed), recovering };
+        self.answer(asked, &resumed.to_bytes());
     }
 
     /// What was answered since the last time.
@@ -265,6 +331,14 @@ impl Rig {
                 self.asked.retain(|asked| asked.conn != conn);
             }
             Action::Mail { to, mail } => self.mails.push((to, mail)),
+            Action::Keep { as_buf, bulk } => {
+                assert!(as_buf.0 >= door::KEPT_BUFS);
+                let before = self.kept.insert(as_buf.0, bulk);
+                assert_eq!(before, None, "a name is used once at a time");
+            }
+            Action::Release { buf } if buf.0 >= door::KEPT_BUFS => {
+                assert!(self.kept.remove(&buf.0).is_some(), "a copy is released once");
+            }
             Action::Release { buf } => self.released.push(buf),
             Action::WakeAt { at } => self.wake_at = Some(at),
             Action::Admit { .. } => {}
@@ -279,6 +353,7 @@ impl Rig {
                 let hello = Hello::decode_all(body).unwrap();
                 let lane = LaneId(hello.server_lane.0 % self.shape.map.lane_count);
                 self.hellos.push((hello.server_lane, hello.conn_epoch));
+                self.uuids.push(hello.client);
                 self.conns.push((conn, body.to_vec(), lane));
                 let nonce = [5; 32];
                 let proof = Secret::new(self.shape.secret).server_proof(body, &nonce);
@@ -308,11 +383,26 @@ impl Rig {
                 };
                 self.greet(conn, FrameKind::Welcome, &welcome.to_bytes());
             }
+            Head::Request(head) if self.answers_recovery && head.op == Op::Resume => {
+                let known = wire::Resume::decode_all(body).unwrap().known_committed;
+                let resumed = Resumed { committed: known, recovering: true };
+                self.reply_at_once(conn, head, &resumed.to_bytes());
+            }
+            Head::Request(head) if self.answers_recovery && head.op == Op::ReplayDone => {
+                self.reply_at_once(conn, head, &[]);
+            }
             Head::Request(head) => {
                 self.asked.push_back(Asked { conn, head, body: body.to_vec(), bulk });
             }
             other => panic!("a client does not send {other:?}"),
         }
+    }
+
+    fn reply_at_once(&mut self, conn: ConnId, head: Request, body: &[u8]) {
+        let reply = self.reply(&Asked { conn, head, body: Vec::new(), bulk: None });
+        let mut frame = Vec::new();
+        Head::Reply(reply).encode(&mut frame, None, |to| to.put(body));
+        self.happenings.push_back(Happening::Frame(conn, frame, None));
     }
 
     fn greet(&mut self, conn: ConnId, kind: FrameKind, body: &[u8]) {
@@ -331,6 +421,13 @@ impl Rig {
         self.shape.boot_id += 1;
         self.hang_up();
     }
+}
+
+/// The token of a transaction.
+pub(super) fn token_of(transno: u64) -> [u8; 12] {
+    let mut token = *b"token       ";
+    token[4..].copy_from_slice(&transno.to_le_bytes());
+    token
 }
 
 pub(super) fn bulk(buf: u32, bulk_bytes: u32) -> Bulk {

@@ -21,7 +21,7 @@ fn superblock() -> Superblock {
 }
 
 fn log_head() -> LogHead {
-    LogHead { fs: FsUuid([0xF5; 16]), boot_id: 3, lane: LaneId(1), lane_count: 2 }
+    LogHead { fs: FsUuid([0xF5; 16]), boot_id: 3, lane: LaneId(1), lane_count: 2, segment_no: 7 }
 }
 
 #[test]
@@ -29,7 +29,7 @@ fn superblock_bytes() {
     let bytes = superblock().encode();
     assert_eq!(
         hex(&bytes[..56]),
-        "4c414e454653534201000000945825aef5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5400020000000\
+        "4c414e454653534202000000fc8ac02cf5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5400020000000\
          00000403020100000000e803000064000000"
     );
     assert!(bytes[56..].iter().all(|byte| *byte == 0));
@@ -41,10 +41,10 @@ fn a_superblock_of_another_version_names_both() {
     let mut bytes = superblock().encode();
     bytes[8] = 9;
     let fault = Superblock::decode(&bytes).unwrap_err().on("store/superblock");
-    assert_eq!((fault.expected, fault.found, fault.offset), (1, 9, 8));
+    assert_eq!((fault.expected, fault.found, fault.offset), (2, 9, 8));
     assert_eq!(
         fault.to_string(),
-        "store/superblock: a store of an unknown format version at byte 8 (expected 1, found 9)"
+        "store/superblock: a store of an unknown format version at byte 8 (expected 2, found 9)"
     );
 }
 
@@ -75,8 +75,8 @@ fn log_head_bytes() {
     let bytes = log_head().encode();
     assert_eq!(
         hex(&bytes),
-        "4c414e4546534c470100000031f5157ff5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5030000000000\
-         0000010002000000000000000000000000000000000000000000"
+        "4c414e4546534c4702000000fb23ed5cf5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5030000000000\
+         0000010002000700000000000000000000000000000000000000"
     );
     assert_eq!(LogHead::decode(&bytes), Ok(log_head()));
     for index in 0..bytes.len() {
@@ -117,8 +117,9 @@ fn change_bytes() {
          0000000001010000000000000002000000fdffffffffffffff04000000fcffff\
          ffffffffff050000000500000000000000ff\
          c99a3b0700000000000000080000000000000009000000000000000a000000000000000b0000\
-         000100",
-        "020200000000000000100000000000000011000000100000000000000011000000ffffffff",
+         0001000c00000000000000",
+        "020200000000000000100000000000000011000000100000000000000011000000ffffffff0100\
+         0000",
         "0301000000000000000300612062050000000000000002000000000000000406000000000000\
          00",
         "0401000000000000000300612062",
@@ -129,6 +130,18 @@ fn change_bytes() {
         "090200000000000000001000000000000000020000ddccbbaa",
         "0a02000000000000004d00000000000000",
         "0b0200000000000000",
+        "0c0200000000000000ed0100000100000002000000100000000000000011000000011000000000\
+         000000110000000110000000000000001100000010000000000000001100000001000000000000\
+         000600000000000000",
+        "0d0300000000000000",
+        "0e0400000000000000",
+        "0f05050505050505050505050505050505",
+        "1006060606060606060606060606060606",
+        "140900020100000000000009000000080200000000000000",
+        "15090002010000000000000200000001000200",
+        "1609000201000000000000",
+        "1709000201000000000000",
+        "1809000201000000000000",
     ];
     let found: Vec<String> = changes().iter().map(|change| hex(&change.to_bytes())).collect();
     assert_eq!(found, golden);
@@ -141,7 +154,7 @@ fn record_bytes() {
     record.encode(&mut bytes);
     assert_eq!(
         hex(&bytes),
-        "8600000001010500090000000000000009000000010000000203000000000000000400000000\
+        "8600000002010500090000000000000009000000010000000203000000000000000400000000\
          0000008877665544332211020063000000000000000a000000050000007265706c7901c1c1c1\
          c1c1c1c1c1c1c1c1c1c1c1c1c10100a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0b0b0b0b0b0b0b0\
          b0b0b0b0b0b0b0b0b0070000006368616e676573"
@@ -159,7 +172,7 @@ fn record_bytes() {
     };
     bytes.clear();
     internal.encode(&mut bytes);
-    assert_eq!(hex(&bytes), "1e0000000100038001000000000000000200000000000000000100000063");
+    assert_eq!(hex(&bytes), "1e0000000200038001000000000000000200000000000000000100000063");
     assert_eq!(Record::decode(&bytes), Ok((internal, &[][..])));
 }
 
@@ -167,9 +180,9 @@ fn record_bytes() {
 fn a_record_says_what_is_wrong_with_it() {
     let mut bytes = Vec::new();
     session_record(9, b"").encode(&mut bytes);
-    bytes[4] = 2;
+    bytes[4] = 1;
     let fault = Record::decode(&bytes).unwrap_err();
-    assert_eq!(fault, Fault::new("a record of an unknown redo version", 4).numbers(1_u64, 2_u64));
+    assert_eq!(fault, Fault::new("a record of an unknown redo version", 4).numbers(2_u64, 1_u64));
 }
 
 #[test]

@@ -9,7 +9,13 @@ const BOOT_ID: u64 = 3;
 
 /// A log of batches with so many records each, and where each batch ends.
 fn log(record_counts: &[u64]) -> (Vec<u8>, Vec<usize>) {
-    let head = LogHead { fs: FsUuid([1; 16]), boot_id: BOOT_ID, lane: LaneId(0), lane_count: 1 };
+    let head = LogHead {
+        fs: FsUuid([1; 16]),
+        boot_id: BOOT_ID,
+        lane: LaneId(0),
+        lane_count: 1,
+        segment_no: 1,
+    };
     let mut file = Vec::from(head.encode());
     let mut ends = Vec::new();
     let (mut batch, mut batch_no, mut lsn) = (Batch::new(), 0, 0);

@@ -44,7 +44,7 @@ fn random_bytes() {
         let count = dice.below(300);
         let mut bytes = dice.bytes(count);
         if let Some(tag) = bytes.first_mut() {
-            *tag %= 13;
+            *tag %= 26;
         }
         decode_everything(&bytes);
     }
@@ -59,7 +59,8 @@ fn mutated_layouts() {
     }
     let mut record = Vec::new();
     session_record(7, &encoded_changes).encode(&mut record);
-    let head = LogHead { fs: FsUuid([1; 16]), boot_id: 3, lane: LaneId(0), lane_count: 1 };
+    let head =
+        LogHead { fs: FsUuid([1; 16]), boot_id: 3, lane: LaneId(0), lane_count: 1, segment_no: 1 };
     let mut log = Vec::from(head.encode());
     let mut batch = Batch::new();
     for batch_no in 1..4 {
@@ -104,7 +105,13 @@ fn a_mutated_record_in_a_good_batch_is_a_fault_or_a_record() {
         let mut payload = record.clone();
         mutate(&mut dice, &mut payload);
         payload.resize(payload.len().next_multiple_of(8), 0);
-        let head = LogHead { fs: FsUuid([1; 16]), boot_id: 3, lane: LaneId(0), lane_count: 1 };
+        let head = LogHead {
+            fs: FsUuid([1; 16]),
+            boot_id: 3,
+            lane: LaneId(0),
+            lane_count: 1,
+            segment_no: 1,
+        };
         let mut file = Vec::from(head.encode());
         let batch_head = crate::BatchHead {
             boot_id: 3,

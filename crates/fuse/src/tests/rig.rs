@@ -95,6 +95,7 @@ impl Rig {
             seed: [4; 32],
             calls_max: 1_000,
             handles_max: 1_000,
+            replay_bytes_max: client::REPLAY_BYTES_MAX,
         };
         let config = Config { lane_count: 3, over_io_uring: false };
         Self {

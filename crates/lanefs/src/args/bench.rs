@@ -36,9 +36,10 @@ pub(crate) struct Bench {
     /// How long the servers' lanes poll before they sleep [default: as `serve` does]
     #[arg(long, value_name = "US", value_parser = clap::value_parser!(u32).range(0..=1000))]
     pub(crate) spin_us: Option<u32>,
-    /// Their sharing mode [default: as `serve` does]
-    #[arg(long, value_name = "MODE", value_enum)]
-    pub(crate) share: Option<super::Share>,
+    /// Their sharing mode [default: as `serve` does]. create: several, separated by commas, are held
+    /// against `off`
+    #[arg(long, value_name = "MODE", value_enum, value_delimiter = ',')]
+    pub(crate) share: Vec<super::Share>,
     /// They answer no change before it is on disk
     #[arg(long)]
     pub(crate) sync: bool,
@@ -87,6 +88,8 @@ pub(crate) enum Name {
     Clock,
     /// What the way through the kernel costs: a null file system, really mounted (as root)
     FuseNull,
+    /// A lane whose log becomes durable once in 14,000 or 140,000 operations
+    Commit,
     /// All of them
     All,
 }

@@ -91,6 +91,7 @@ fn server_command(plan: &Plan) -> Result<Command> {
     command.arg("--share").arg(promises.share.text());
     command.arg("--recovery-soft-ms").arg(promises.recovery_soft_ms.to_string());
     command.arg("--recovery-hard-ms").arg(promises.recovery_hard_ms.to_string());
+    command.arg("--log-bytes-max").arg(plan.room.log_bytes_max.to_string());
     if promises.sync {
         command.arg("--sync");
     }

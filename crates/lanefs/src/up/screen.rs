@@ -5,11 +5,11 @@ use super::{EXPORT, Plan};
 use crate::{address, out, secret};
 use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use library::{ConnectOptions, Identity, Stats, Volume};
-use wire::{GateCounts, RecoveryCounts};
 use std::io::IsTerminal as _;
 use std::path::Path;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
+use wire::{GateCounts, RecoveryCounts};
 
 /// What the server did within a second.
 #[derive(Clone, Copy, PartialEq, Debug)]

@@ -46,6 +46,10 @@ fn open_existing(
         FileKind::Symlink => return Err(Status::Loop),
         FileKind::File => {}
     }
+    if !txn.is_here(target.inode) {
+        // Its own shard opens it, and knows who may.
+        return Ok(Created { attr: target.elsewhere(), made: false });
+    }
     let row = txn.row(target.inode)?;
     let write = args.handle.is_some_and(|handle| handle.write);
     who.permit(&row, Want::NOTHING.and(Want::READ, args.read).and(Want::WRITE, write))?;

@@ -18,9 +18,9 @@ pub(crate) fn execute(args: &Link<'_>, txn: &mut Txn<'_>) -> Result<Entry, Statu
         return Err(Status::Exists);
     }
     txn.permit_change(args.parent, &who)?;
-    if args.inode.shard() != args.parent.shard() {
-        return Err(Status::CrossDevice);
-    }
+    txn.reach_entry(args.parent, args.name);
+    txn.reach(args.inode);
+    txn.reached()?;
     let row = txn.row(args.inode)?;
     if row.kind == FileKind::Directory {
         return Err(Status::NotPermitted);

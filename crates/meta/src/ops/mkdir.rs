@@ -19,6 +19,11 @@ pub(crate) fn execute(args: &Mkdir<'_>, txn: &mut Txn<'_>) -> Result<Entry, Stat
     if txn.row(args.parent)?.nlink >= LINK_COUNT_MAX {
         return Err(Status::TooManyLinks);
     }
+    txn.reach_place(args.parent);
+    if txn.is_across() {
+        txn.reach_entry(args.parent, args.name);
+    }
+    txn.reached()?;
     let row = txn.new_inode(args.parent, FileKind::Directory, args.mode & 0o1777, &who)?;
     let row = txn.put(row);
     txn.put_entry(args.parent, args.name, &row, None);

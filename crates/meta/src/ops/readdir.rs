@@ -1,6 +1,7 @@
 //! `Readdir`: entries of a directory behind a cookie. A cookie stays its entry's for life, so a
 //! listing in pieces misses nothing that was there all the time and shows nothing twice.
 
+use crate::locks::Locks;
 use crate::needs::Needs;
 use crate::state::{Body, Inode, State};
 use crate::txn::Txn;
@@ -28,9 +29,11 @@ pub(crate) fn execute<'t>(args: &Readdir<'_>, txn: &'t mut Txn<'_>) -> Result<Li
     let attrs = args.attrs && may_search(who.permit(&row, Want::EXECUTE))?;
     let listing_bytes_max = args.listing_bytes_max.clamp(LISTING_BYTES_MIN, LISTING_BYTES_MAX);
     let room_bytes = usize::try_from(listing_bytes_max).unwrap_or(0) - LISTING_HEAD_BYTES;
+    let locks = txn.locks;
     let (out, state) = txn.scratch();
+    let shown = attrs.then_some(locks);
     let inode = state.inode(args.inode).ok_or(Status::Stale)?;
-    let (count, end) = list(inode, args.cookie, attrs, state, room_bytes, out);
+    let (count, end) = list(inode, args.cookie, (state, shown), room_bytes, out);
     Ok(Listing { parent, end, entries: List::new(count, out) })
 }
 
@@ -43,12 +46,12 @@ const fn may_search(permitted: Result<(), Status>) -> Result<bool, Status> {
     }
 }
 
-/// Encodes entries while they fit; how many, and whether that was all.
+/// Encodes entries while they fit, with attributes if `shown`; how many, and whether that was all.
+/// Of what another shard has or a change over several shards has locked, there are none.
 fn list(
     inode: &Inode,
     cookie: u64,
-    attrs: bool,
-    state: &State,
+    (state, shown): (&State, Option<&Locks>),
     room_bytes: usize,
     out: &mut Vec<u8>,
 ) -> (u32, bool) {
@@ -60,8 +63,13 @@ fn list(
         let Ok(name) = Name::new(name) else {
             continue; // What was put in was a `Name`.
         };
-        let attr =
-            if attrs { state.inode(target.inode).map(|known| known.row.attr()) } else { None };
+        let free = shown.is_some_and(|locks| {
+            let here = state.shard();
+            let entered = locks.entered_from_afar(target.inode, here, None);
+            locks.inode(target.inode, None).or(entered).is_none()
+        });
+        let known = if free { state.inode(target.inode) } else { None };
+        let attr = known.map(|known| known.row.attr());
         let entry =
             Dirent { cookie: target.cookie, inode: target.inode, kind: target.kind, name, attr };
         let fitting_bytes = out.len();

@@ -18,16 +18,24 @@ pub(crate) fn needs<'a>(args: &Rename<'a>, needs: &mut Needs<'a>) {
 
 pub(crate) fn execute(args: &Rename<'_>, txn: &mut Txn<'_>) -> Result<Done, Status> {
     let who = txn.who(args.caller);
-    if args.new_parent.shard() != args.parent.shard() {
-        return Err(Status::CrossDevice);
-    }
     let source = txn.search(args.parent, args.name, &who)?.ok_or(Status::NotFound)?;
+    txn.reach_entry(args.parent, args.name);
+    txn.reach_entry(args.new_parent, args.new_name);
+    txn.reach(source.inode);
+    if source.kind == FileKind::Directory && args.parent != args.new_parent {
+        txn.reach_topology(args.parent, args.new_parent);
+    }
+    txn.reached()?;
     let victim = txn.search(args.new_parent, args.new_name, &who)?;
     if victim.is_some() && args.no_replace {
         return Err(Status::Exists);
     }
     if victim.is_some_and(|victim| victim.inode == source.inode) {
         return Ok(Done); // Two names of one inode: POSIX leaves both.
+    }
+    if let Some(victim) = victim {
+        txn.reach(victim.inode);
+        txn.reached()?;
     }
     permit(args, source, victim, &who, txn)?;
     apply(args, source, victim, txn)
@@ -39,11 +47,11 @@ fn permit(
     source: Target,
     victim: Option<Target>,
     who: &Who<'_>,
-    txn: &Txn<'_>,
+    txn: &mut Txn<'_>,
 ) -> Result<(), Status> {
     let is_directory = source.kind == FileKind::Directory;
     let moves = args.parent != args.new_parent;
-    if is_directory && txn.is_within(args.new_parent, source.inode) {
+    if is_directory && moves && txn.is_within(args.new_parent, source.inode)? {
         return Err(Status::Invalid);
     }
     txn.permit_remove(args.parent, source, who)?;
@@ -54,7 +62,7 @@ fn permit(
                 (true, false) => return Err(Status::NotDirectory),
                 (false, true) => return Err(Status::IsDirectory),
                 (true, true) => {
-                    if !txn.directory(victim.inode)?.1.is_empty() {
+                    if txn.dir_row(victim.inode)?.entry_count > 0 {
                         return Err(Status::NotEmpty);
                     }
                 }

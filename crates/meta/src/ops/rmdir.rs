@@ -13,15 +13,17 @@ pub(crate) fn needs<'a>(args: &Rmdir<'a>, needs: &mut Needs<'a>) {
 pub(crate) fn execute(args: &Rmdir<'_>, txn: &mut Txn<'_>) -> Result<Done, Status> {
     let who = txn.who(args.caller);
     let target = txn.search(args.parent, args.name, &who)?.ok_or(Status::NotFound)?;
+    txn.reach_entry(args.parent, args.name);
+    txn.reach(target.inode);
+    txn.reached()?;
     txn.permit_remove(args.parent, target, &who)?;
     if target.kind != FileKind::Directory {
         return Err(Status::NotDirectory);
     }
-    let (row, entries) = txn.directory(target.inode)?;
-    if !entries.is_empty() {
+    let row = txn.dir_row(target.inode)?;
+    if row.entry_count > 0 {
         return Err(Status::NotEmpty);
     }
-    let row = *row;
     txn.drop_entry(args.parent, args.name);
     txn.touch(args.parent, -Came::DIRECTORY);
     txn.uses(Key::Entries(row.inode), How::Whole);

@@ -13,6 +13,9 @@ pub(crate) fn needs<'a>(args: &Unlink<'a>, needs: &mut Needs<'a>) {
 pub(crate) fn execute(args: &Unlink<'_>, txn: &mut Txn<'_>) -> Result<Done, Status> {
     let who = txn.who(args.caller);
     let target = txn.search(args.parent, args.name, &who)?.ok_or(Status::NotFound)?;
+    txn.reach_entry(args.parent, args.name);
+    txn.reach(target.inode);
+    txn.reached()?;
     txn.permit_remove(args.parent, target, &who)?;
     if target.kind == FileKind::Directory {
         return Err(Status::IsDirectory);

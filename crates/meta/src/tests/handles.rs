@@ -256,7 +256,7 @@ fn numbers_that_may_have_been_seen_and_lost_are_never_given_again() {
     let mut seen: Vec<(Transno, InodeNo)> = Vec::new();
     for boot_id in 1..20 {
         // Nothing of the boots before became durable but the first file.
-        let mut shard = world.redone(1);
+        let mut shard = world.redone();
         shard.start_boot(boot_id);
         for _ in 0..3 {
             let mut lost = World::new();
@@ -271,4 +271,20 @@ fn numbers_that_may_have_been_seen_and_lost_are_never_given_again() {
     let mut fresh = Shard::new(ShardId::meta(0), super::MADE);
     fresh.start_boot(5);
     assert_eq!(fresh.transno_last(), Transno(5 << 32));
+}
+
+#[test]
+fn a_boot_that_left_no_inode_has_given_out_numbers_all_the_same() {
+    let mut world = World::new();
+    let mut seen = Vec::new();
+    for mode in 1..20 {
+        world.restart();
+        let chmod = Setattr { mode: Some(mode), ..setattr(ROOT) };
+        assert_eq!(world.status(Op::Setattr, &chmod), Status::Ok);
+        let durable_count = world.log.len();
+        let inode = world.file(ROOT, "lost", 0o644);
+        assert!(!seen.contains(&inode), "{inode} was given out before");
+        seen.push(inode);
+        world.log.truncate(durable_count);
+    }
 }

@@ -2,7 +2,6 @@
 
 use super::{MADE, ROOT, World, name};
 use crate::Shard;
-use crate::state::new_row;
 use disk::{Change, InodeRow};
 use wire::{Bytes, FileKind, InodeNo, ShardId, Timestamp, Transno, Wire};
 
@@ -19,7 +18,7 @@ fn redo(changes: &[Change<'_>]) -> Result<Shard, disk::Fault> {
 #[test]
 fn changes_of_what_does_not_exist_are_faults() {
     let (inode, name) = (InodeNo(9), name("x"));
-    let file = Change::Inode { row: new_row(InodeNo(2), FileKind::File, 0, NOW) };
+    let file = Change::Inode { row: InodeRow::new(InodeNo(2), FileKind::File, 0, NOW) };
     let entry = |dir, cookie, text| Change::Dirent {
         dir,
         name: super::name(text),
@@ -56,9 +55,11 @@ fn changes_of_what_does_not_exist_are_faults() {
         alloc::vec![Change::DirentGone { dir: inode, name }],
         alloc::vec![Change::Symlink { inode: ROOT, target: Bytes(b"x") }],
         alloc::vec![Change::Xattr { inode, name: Bytes(b"user.x"), value: Bytes(b"") }],
-        alloc::vec![Change::Inode { row: new_row(ROOT, FileKind::File, 0, NOW) }],
-        alloc::vec![Change::Inode { row: new_row(InodeNo::new(1, 1), FileKind::File, 0, NOW) }],
-        alloc::vec![Change::Inode { row: new_row(InodeNo(0), FileKind::File, 0, NOW) }],
+        alloc::vec![Change::Inode { row: InodeRow::new(ROOT, FileKind::File, 0, NOW) }],
+        alloc::vec![Change::Inode {
+            row: InodeRow::new(InodeNo::new(1, 1), FileKind::File, 0, NOW)
+        }],
+        alloc::vec![Change::Inode { row: InodeRow::new(InodeNo(0), FileKind::File, 0, NOW) }],
         alloc::vec![Change::Truncate { inode, size_bytes: 0 }],
         alloc::vec![Change::Write { inode, object_offset: 0, write_bytes: 0, crc32c: 0 }],
         alloc::vec![Change::ObjectGone { inode }],
@@ -72,7 +73,7 @@ fn changes_of_what_does_not_exist_are_faults() {
 
 #[test]
 fn going_twice_is_as_going_once() {
-    let file = Change::Inode { row: new_row(InodeNo(2), FileKind::File, 0, NOW) };
+    let file = Change::Inode { row: InodeRow::new(InodeNo(2), FileKind::File, 0, NOW) };
     let gone = Change::InodeGone { inode: InodeNo(2) };
     let nameless = Change::DirentGone { dir: ROOT, name: name("x") };
     let shard = redo(&[file, gone, gone, nameless]).unwrap();
@@ -115,7 +116,7 @@ fn changes_of_a_directory_commute() {
 
 #[test]
 fn inode_numbers_of_redone_inodes_are_not_given_again() {
-    let row = InodeRow { nlink: 0, ..new_row(InodeNo(40), FileKind::File, 0, NOW) };
+    let row = InodeRow { nlink: 0, ..InodeRow::new(InodeNo(40), FileKind::File, 0, NOW) };
     let mut world = World::new();
     world.shard = redo(&[Change::Inode { row }, Change::InodeGone { inode: row.inode }]).unwrap();
     assert_eq!(world.file(ROOT, "f", 0o644), InodeNo(41));

@@ -1,0 +1,129 @@
+//! When a batch of a lane's log becomes durable: as fast as the disk, or after so many operations,
+//! as on a file system that commits every few seconds (seed 003).
+
+use crate::load::latencies;
+use anyhow::Result;
+use door::{Action, Event, LogRoom, Ticket};
+use hdrhistogram::Histogram;
+use std::time::Instant;
+
+/// The pace.
+pub(crate) enum Pace {
+    /// The world's.
+    Disk,
+    /// A commit takes as long as so many operations need; nothing reaches a disk.
+    Ops(Slow),
+}
+
+/// Commits that are long in coming.
+pub(crate) struct Slow {
+    ops_per_commit: u64,
+    /// A batch on its way, and the operations asked since it left.
+    flying: Option<(Ticket, u64)>,
+    /// Every operation under way waits for a commit.
+    stalled: bool,
+    began: Instant,
+    committing: bool,
+    turns: Turns,
+}
+
+/// How long the lane's turns took, nanoseconds.
+#[derive(Clone, Debug)]
+pub(crate) struct Turns {
+    /// All of them.
+    pub(crate) all: Histogram<u64>,
+    /// Those in which a batch became durable.
+    pub(crate) commits: Histogram<u64>,
+}
+
+impl Pace {
+    /// Commits after so many operations, or when all that are under way wait for one.
+    ///
+    /// # Errors
+    /// When there is no memory for counting.
+    pub(crate) fn ops(ops_per_commit: u64) -> Result<Self> {
+        let turns = Turns { all: latencies()?, commits: latencies()? };
+        Ok(Self::Ops(Slow {
+            ops_per_commit,
+            flying: None,
+            stalled: false,
+            began: Instant::now(),
+            committing: false,
+            turns,
+        }))
+    }
+
+    /// The turns so far; counting begins anew.
+    pub(crate) fn take_turns(&mut self) -> Option<Turns> {
+        let Self::Ops(slow) = self else { return None };
+        let turns = slow.turns.clone();
+        slow.turns.all.reset();
+        slow.turns.commits.reset();
+        Some(turns)
+    }
+
+    pub(crate) fn begin_turn(&mut self) {
+        if let Self::Ops(slow) = self {
+            slow.began = Instant::now();
+        }
+    }
+
+    pub(crate) fn end_turn(&mut self) {
+        let Self::Ops(slow) = self else { return };
+        let turn_ns = u64::try_from(slow.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        slow.turns.all.saturating_record(turn_ns);
+        if std::mem::take(&mut slow.committing) {
+            slow.turns.commits.saturating_record(turn_ns);
+        }
+    }
+
+    /// Nothing is on its way between load and lane, or something is.
+    pub(crate) const fn set_stalled(&mut self, stalled: bool) {
+        if let Self::Ops(slow) = self {
+            slow.stalled = stalled;
+        }
+    }
+
+    /// The load asked for an operation.
+    pub(crate) const fn asked(&mut self) {
+        if let Self::Ops(Slow { flying: Some((_, asked_count)), .. }) = self {
+            *asked_count += 1;
+        }
+    }
+
+    /// Whether the batch on its way has arrived.
+    pub(crate) fn is_due(&self) -> bool {
+        match self {
+            Self::Disk => false,
+            Self::Ops(slow) => slow
+                .flying
+                .is_some_and(|(_, asked_count)| slow.stalled || asked_count >= slow.ops_per_commit),
+        }
+    }
+
+    /// The news that it has.
+    pub(crate) fn due(&mut self) -> Option<Event> {
+        if !self.is_due() {
+            return None;
+        }
+        let Self::Ops(slow) = self else { return None };
+        slow.committing = true;
+        let (ticket, _) = slow.flying.take()?;
+        Some(Event::Logged { ticket, result: Ok(LogRoom { room_bytes: u64::MAX }) })
+    }
+
+    /// Takes over the lane's appends, unless they are the world's.
+    pub(crate) fn take_appends(&mut self, said: Vec<Action>) -> Vec<Action> {
+        let Self::Ops(slow) = self else { return said };
+        let mut rest = Vec::with_capacity(said.len());
+        for action in said {
+            if let Action::LogAppend { ticket, .. } = action {
+                assert!(slow.flying.is_none(), "one batch at a time");
+                slow.flying = Some((ticket, 0));
+            } else {
+                rest.push(action);
+            }
+        }
+        rest
+    }
+}

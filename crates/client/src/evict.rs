@@ -1,0 +1,148 @@
+//! Going on as somebody new: the server has evicted this client, or went on without it.
+//!
+//! What was answered and is not known to be durable is given up, with a report; what is on its way
+//! fails once with EIO; what was never sent, and open files, go on under the new uuid. Sister
+//! lanes come to the same uuid by themselves.
+
+use crate::client::Client;
+use crate::link::LinkState;
+use crate::replay::Entry;
+use crate::report::Report;
+use door::{Action, BufId, Bulk, KEPT_BUFS, Turn};
+use wire::{ClientUuid, InodeNo, Status};
+
+/// Inodes remembered as having lost something, until somebody asks for their durability.
+const LOST_COUNT_MAX: usize = 4096;
+
+/// The numbers of buffers that are ours.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    free: alloc::vec::Vec<u32>,
+    count: u32,
+    /// To be given back at the end of the turn.
+    released: alloc::vec::Vec<BufId>,
+}
+
+impl Kept {
+    /// Copies bulk into a buffer of ours.
+    pub(crate) fn keep(&mut self, turn: &mut Turn<'_>, bulk: Bulk) -> Bulk {
+        let number = self.free.pop().unwrap_or_else(|| {
+            self.count += 1;
+            KEPT_BUFS + (self.count - 1)
+        });
+        let as_buf = BufId(number);
+        turn.act(Action::Keep { as_buf, bulk });
+        Bulk { buf: as_buf, start: 0, ..bulk }
+    }
+
+    /// A copy is needed no more.
+    pub(crate) fn release(&mut self, bulk: Bulk) {
+        assert!(bulk.buf.0 >= KEPT_BUFS, "a face's buffer is not ours to release");
+        self.released.push(bulk.buf);
+    }
+
+    /// Gives back what was released.
+    pub(crate) fn settle(&mut self, turn: &mut Turn<'_>) {
+        for buf in self.released.drain(..) {
+            turn.act(Action::Release { buf });
+            self.free.push(buf.0);
+        }
+    }
+}
+
+impl Client {
+    /// An entry has left the replay list.
+    pub(crate) fn forget_entry(&mut self, entry: Entry) {
+        self.replay_bytes -= entry.bytes();
+        if let Some(kept) = entry.kept {
+            self.kept.release(kept);
+        }
+        self.spare(entry.body);
+    }
+
+    /// What an entry changed is lost: the next to ask for its durability is told.
+    pub(crate) fn lose(&mut self, entry: &Entry) {
+        self.lost_untold = true;
+        if self.lost.len() < LOST_COUNT_MAX {
+            self.lost.insert(entry.inode);
+        }
+    }
+
+    /// Whether something about `inode` was lost since the last time somebody asked.
+    pub(crate) fn take_lost(&mut self, inode: InodeNo) -> bool {
+        self.lost.remove(&inode)
+    }
+
+    /// The server knows this client no more.
+    pub(crate) fn on_evicted(&mut self, turn: &mut Turn<'_>) {
+        let mut lost_count = 0;
+        let mut inodes = alloc::collections::BTreeSet::new();
+        for session_index in 0..self.sessions.len() {
+            let Some(session) = self.sessions.get_mut(session_index) else { continue };
+            for entry in session.replay.take_all() {
+                lost_count += 1;
+                inodes.insert(entry.inode);
+                self.lose(&entry);
+                self.forget_entry(entry);
+            }
+        }
+        self.counters.evicted_count += 1;
+        self.counters.lost_count += lost_count;
+        let inodes = inodes.into_iter().collect();
+        self.reports.push(Report::Evicted { lost_count, inodes });
+        self.config.client = self.successor();
+        for link_index in 0..self.links.len() {
+            if !matches!(self.links.get(link_index), Some(link) if link.state_is_idle()) {
+                self.leave_link(turn, link_index);
+            }
+        }
+        self.fail_sent();
+        for session in &mut self.sessions {
+            session.used = false;
+            session.boot_id = 0;
+            session.known_committed = wire::Transno(0);
+        }
+        let wanted = self.handles.count() > 0 || !self.unrouted.is_empty();
+        for link in &mut self.links {
+            if !wanted && !link.is_wanted() && matches!(link.state, LinkState::Pausing { .. }) {
+                link.state = LinkState::Idle;
+            }
+        }
+    }
+
+    /// Closes a connection; it is made again after a pause.
+    fn leave_link(&mut self, turn: &mut Turn<'_>, link_index: usize) {
+        if let Some(link) = self.links.get_mut(link_index) {
+            link.failure_count = link.failure_count.max(1);
+        }
+        self.drop_link(turn, link_index);
+    }
+
+    /// Calls that were sent and may have been done fail, once; our own work is dropped, and what
+    /// files need is begun again under the new uuid.
+    fn fail_sent(&mut self) {
+        let jobs: alloc::vec::Vec<_> = self
+            .jobs
+            .iter()
+            .filter(|(_, job)| {
+                let exchange = self.exchanges.get(job.exchange_id);
+                exchange.is_some_and(|exchange| job.call.is_none() || exchange.xid.is_some())
+            })
+            .map(|(job_id, job)| (job_id, job.exchange_id))
+            .collect();
+        for (job_id, exchange_id) in jobs {
+            self.forget_exchange(exchange_id);
+            self.finish(job_id, Err(Status::Io));
+        }
+    }
+
+    /// The uuid after this one: every lane of the client finds the same.
+    fn successor(&self) -> ClientUuid {
+        let mac = self.config.secret.client_proof(&self.config.client.0, &[0xe; 32]);
+        let mut uuid = [0; 16];
+        for (to, from) in uuid.iter_mut().zip(mac) {
+            *to = from;
+        }
+        ClientUuid(uuid)
+    }
+}

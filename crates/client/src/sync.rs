@@ -1,0 +1,128 @@
+//! Durability on demand: for a caller (fsync, the end of a mount), and for ourselves when too much
+//! is remembered for replays. Leaving for good is here too.
+//!
+//! A call that asks several shards is a job without a request, a `Gather`, and a job for each part.
+
+use crate::client::Client;
+use crate::plan::Plan;
+use crate::plan::begin::{Begun, Target};
+use crate::{Answer, Call, CallId, Sync};
+use alloc::vec::Vec;
+use wire::{LaneId, Op, ShardId, Status, Transno};
+
+impl Client {
+    /// Begins a call that asks several shards; false: it is not one of those.
+    pub(crate) fn start_gathering(&mut self, id: CallId, call: Call<'_>) -> bool {
+        if let Call::Sync(sync) = call {
+            self.start_sync(id, sync);
+        } else if let Call::SyncAll = call {
+            self.start_sync_all(id);
+        } else if let Call::Goodbye = call {
+            self.start_goodbye(id);
+        } else {
+            return false;
+        }
+        true
+    }
+
+    fn start_sync(&mut self, id: CallId, sync: Sync) {
+        if self.take_lost(sync.inode) {
+            self.answers.push_back((id, Err(Status::Io)));
+            return;
+        }
+        let mut targets = Vec::from([Target::MetaShard(sync.inode)]);
+        if sync.contents {
+            targets.push(Target::DataShard(sync.inode));
+        }
+        self.gather(id, Ok(()), targets, Op::Sync);
+    }
+
+    fn start_sync_all(&mut self, id: CallId) {
+        let outcome = if core::mem::take(&mut self.lost_untold) { Err(Status::Io) } else { Ok(()) };
+        self.lost.clear();
+        let shards = self.shards();
+        let shards = shards.into_iter().filter(|(_, index)| {
+            self.sessions.get(*index).is_some_and(|session| !session.replay.is_empty())
+        });
+        let targets = shards.map(|(shard, _)| Target::Shard(shard)).collect();
+        self.gather(id, outcome, targets, Op::Sync);
+    }
+
+    fn start_goodbye(&mut self, id: CallId) {
+        let mut targets = Vec::new();
+        for (link_index, link) in self.links.iter().enumerate() {
+            if link.is_up() || self.is_known_at(link_index) {
+                targets.push(Target::Lane(LaneId(u16::try_from(link_index).unwrap_or(u16::MAX))));
+            }
+        }
+        self.gather(id, Ok(()), targets, Op::Goodbye);
+    }
+
+    /// Asks all of `targets`; the call is answered when all have answered.
+    fn gather(&mut self, id: CallId, outcome: Result<(), Status>, targets: Vec<Target>, op: Op) {
+        if targets.is_empty() {
+            self.answers.push_back((id, outcome.map(|()| Answer::Done)));
+            return;
+        }
+        let plan = Plan::Gather { left_count: targets.len(), outcome };
+        let whole = self.begin_gather(id, plan);
+        for target in targets {
+            let plan = match target {
+                Target::Lane(lane) => Plan::Leave { whole, link_index: usize::from(lane.0) },
+                Target::Inode(_)
+                | Target::MetaShard(_)
+                | Target::DataShard(_)
+                | Target::Shard(_) => Plan::Part { whole },
+            };
+            self.begin_own(Begun { plan, op, target, bulk: None, sync: false });
+        }
+    }
+
+    /// A part of a `Gather` is over.
+    pub(crate) fn part_done(&mut self, whole: usize, result: Result<(), Status>) {
+        let Some(job) = self.jobs.get_mut(whole) else { return };
+        let Plan::Gather { left_count, outcome } = &mut job.plan else { return };
+        *left_count -= 1;
+        *outcome = outcome.and(result);
+        if *left_count == 0 {
+            let outcome = outcome.map(|()| Answer::Done);
+            self.finish(whole, outcome);
+        }
+    }
+
+    /// A server lane has forgotten this client lane.
+    pub(crate) fn on_left(&mut self, link_index: usize) {
+        for (_, index) in self.sessions_of(link_index) {
+            let Some(session) = self.sessions.get_mut(index) else { continue };
+            session.used = false;
+            session.boot_id = 0;
+            session.known_committed = Transno(0);
+            // It answered when everything was durable.
+            for entry in session.replay.take_all() {
+                self.forget_entry(entry);
+            }
+        }
+    }
+
+    /// From half of the room on, shards are asked to make durable what they told us.
+    pub(crate) fn press(&mut self) {
+        if self.replay_bytes < self.config.replay_bytes_max / 2 {
+            return;
+        }
+        for (shard, session_index) in self.shards() {
+            let Some(session) = self.sessions.get_mut(session_index) else { continue };
+            if session.syncing || session.replay.is_empty() {
+                continue;
+            }
+            session.syncing = true;
+            let plan = Plan::Durable { session_index };
+            let target = Target::Shard(shard);
+            self.begin_own(Begun { plan, op: Op::Sync, target, bulk: None, sync: false });
+        }
+    }
+
+    /// All shards with the indices of their sessions.
+    fn shards(&self) -> Vec<(ShardId, usize)> {
+        (0..self.links.len()).flat_map(|link_index| self.sessions_of(link_index)).collect()
+    }
+}

@@ -1,0 +1,137 @@
+//! Processes of a run: started with their output in a file, ended whatever happens.
+//!
+//! Invariant: every child dies with this process (`setpriv --pdeathsig`), so none is left behind
+//! even when the run itself is killed.
+
+use anyhow::{Context as _, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long anything may take before a run gives up; never how long it waits.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits until a condition holds.
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> Result<bool>) -> Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds()? {
+        if Instant::now() > deadline {
+            bail!("not within {PATIENCE:?}: {what}");
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    Ok(())
+}
+
+/// Runs a command that must succeed; returns its stdout.
+pub(crate) fn must(command: &mut Command) -> Result<String> {
+    let output = command.stdin(Stdio::null()).output();
+    let output = output.with_context(|| format!("cannot run {command:?}"))?;
+    if !output.status.success() {
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        bail!("{command:?}: {}\n{stderr}", output.status);
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// A command that dies with this process.
+pub(crate) fn tied(program: &Path) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--"]).arg(program);
+    command
+}
+
+/// A running program.
+#[derive(Debug)]
+pub(crate) struct Process {
+    child: Child,
+    log: PathBuf,
+    heard_bytes: usize,
+}
+
+impl Process {
+    /// Starts a command with stdout and stderr in `log`.
+    pub(crate) fn start(command: &mut Command, log: PathBuf) -> Result<Self> {
+        let mut options = fs::OpenOptions::new();
+        let file = options.create(true).append(true).open(&log)?;
+        let heard_bytes = usize::try_from(file.metadata()?.len())?;
+        command.stdout(file.try_clone()?).stderr(file);
+        let child = command.spawn().with_context(|| format!("cannot start {command:?}"))?;
+        Ok(Self { child, log, heard_bytes })
+    }
+
+    /// The process id.
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    /// Its standard input, if that is a pipe.
+    pub(crate) fn close_stdin(&mut self) {
+        drop(self.child.stdin.take());
+    }
+
+    /// What it said since its start.
+    pub(crate) fn said(&self) -> String {
+        let mut bytes = Vec::new();
+        if let Ok(mut file) = fs::File::open(&self.log) {
+            file.read_to_end(&mut bytes).ok();
+        }
+        let fresh = bytes.get(self.heard_bytes..).unwrap_or_default();
+        String::from_utf8_lossy(fresh).into_owned()
+    }
+
+    /// Waits for a line that contains `part`.
+    pub(crate) fn line_with(&mut self, part: &str) -> Result<String> {
+        let mut found = None;
+        until(&format!("a line with {part:?} in {}", self.log.display()), || {
+            let said = self.said();
+            let whole = said.rsplit_once('\n').map_or("", |(whole, _)| whole);
+            found = whole.lines().find(|line| line.contains(part)).map(ToOwned::to_owned);
+            if found.is_none() && self.has_ended()? {
+                bail!("it ended without a line with {part:?}:\n{}", self.said());
+            }
+            Ok(found.is_some())
+        })?;
+        found.context("no line")
+    }
+
+    /// Sends a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        // It may have ended by itself.
+        kill_process(self.pid(), signal).ok();
+    }
+
+    /// Whether it is over.
+    pub(crate) fn has_ended(&mut self) -> Result<bool> {
+        Ok(self.child.try_wait()?.is_some())
+    }
+
+    /// Waits for its end.
+    pub(crate) fn end(&mut self) -> Result<ExitStatus> {
+        let mut status = None;
+        let what = format!("the process of {} ends", self.log.display());
+        until(&what, || {
+            status = self.child.try_wait()?;
+            Ok(status.is_some())
+        })?;
+        status.context("no status")
+    }
+
+    /// Kills it with -9 and waits until it is gone.
+    pub(crate) fn kill(&mut self) -> Result<()> {
+        self.signal(Signal::KILL);
+        self.end().map(drop)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if !self.has_ended().unwrap_or(true) {
+            self.signal(Signal::KILL);
+            self.child.wait().ok();
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! The bytes of a disk with a volatile cache: what is durable, what a reader sees, and which
+//! sectors were written since the last flush.
+//!
+//! After a power cut each sector independently has any of the contents that it had since the last
+//! flush: that is what a disk promises and no more. Invariant: what was written before a flush
+//! ended is durable whole.
+
+use crate::dice::Dice;
+use std::collections::BTreeMap;
+
+/// What a disk writes whole or not at all.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Tear {
+    /// Nothing since the last flush survives.
+    DropAll,
+    /// Each sector of so many bytes has one of its contents since the last flush.
+    Sectors(usize),
+    /// A prefix of the writes, in their order, survives: the gentle case.
+    Prefix,
+}
+
+/// A disk.
+pub(crate) struct Image {
+    durable: Vec<u8>,
+    seen: Vec<u8>,
+    /// Since the last flush, in order.
+    writes: Vec<(usize, Vec<u8>)>,
+    lying: bool,
+    counts: Counts,
+}
+
+/// What happened to a disk.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Counts {
+    /// Writes received.
+    pub(crate) write_count: u64,
+    /// Flushes received.
+    pub(crate) flush_count: u64,
+    /// Flushes that wait now.
+    pub(crate) held_count: u64,
+    /// Writes not flushed when the power was last cut.
+    pub(crate) unflushed_count: u64,
+    /// Bytes of sectors that went back to what they were at the last flush.
+    pub(crate) lost_bytes: u64,
+    /// Bytes of sectors that survived without a flush.
+    pub(crate) kept_bytes: u64,
+}
+
+/// Versions of a sector are told apart at this grain.
+const SECTOR_BYTES_MIN: usize = 512;
+
+impl Image {
+    /// A disk of zeros.
+    pub(crate) fn new(image_bytes: usize) -> Self {
+        let zeros = || vec![0; image_bytes];
+        Self {
+            durable: zeros(),
+            seen: zeros(),
+            writes: Vec::new(),
+            lying: false,
+            counts: Counts::default(),
+        }
+    }
+
+    /// How large it is.
+    pub(crate) fn image_bytes(&self) -> usize {
+        self.seen.len()
+    }
+
+    /// What happened so far.
+    pub(crate) const fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// What a reader sees; shorter at the disk's end.
+    pub(crate) fn read(&self, offset: usize, read_bytes: usize) -> &[u8] {
+        let end = offset.saturating_add(read_bytes).min(self.seen.len());
+        self.seen.get(offset..end).unwrap_or_default()
+    }
+
+    /// Writes into the volatile cache. Whether it fits.
+    pub(crate) fn write(&mut self, offset: usize, bytes: &[u8]) -> bool {
+        let Some(place) = self.seen.get_mut(offset..offset.saturating_add(bytes.len())) else {
+            return false;
+        };
+        place.copy_from_slice(bytes);
+        self.writes.push((offset, bytes.to_vec()));
+        self.counts.write_count += 1;
+        true
+    }
+
+    /// Makes everything durable.
+    pub(crate) fn flush(&mut self) {
+        self.counts.flush_count += 1;
+        if self.lying {
+            return;
+        }
+        for (offset, bytes) in self.writes.drain(..) {
+            self.durable[offset..offset + bytes.len()].copy_from_slice(&bytes);
+        }
+    }
+
+    /// From here on flushes do nothing and say they did, until the power is cut.
+    pub(crate) fn lie(&mut self) {
+        self.lying = true;
+    }
+
+    /// Cuts the power: what is durable from here on is decided by dice.
+    pub(crate) fn cut(&mut self, tear: Tear, dice: &mut Dice) {
+        self.lying = false;
+        let writes = std::mem::take(&mut self.writes);
+        self.counts.unflushed_count = writes.len() as u64;
+        let surviving = match tear {
+            Tear::DropAll => Vec::new(),
+            Tear::Prefix => {
+                let kept_count = dice.index(writes.len() + 1);
+                writes[..kept_count].to_vec()
+            }
+            Tear::Sectors(sector_bytes) => torn(&writes, sector_bytes, dice),
+        };
+        let written: Vec<_> = writes.iter().map(|(at, bytes)| *at..*at + bytes.len()).collect();
+        for (offset, bytes) in surviving {
+            self.durable[offset..offset + bytes.len()].copy_from_slice(&bytes);
+        }
+        for range in written {
+            let unlike = |at: usize, end: usize| self.seen[at..end] != self.durable[at..end];
+            for at in range.clone().step_by(SECTOR_BYTES_MIN) {
+                let end = (at + SECTOR_BYTES_MIN).min(range.end);
+                let lost = unlike(at, end);
+                let bytes = (end - at) as u64;
+                self.counts.lost_bytes += if lost { bytes } else { 0 };
+                self.counts.kept_bytes += if lost { 0 } else { bytes };
+            }
+            self.seen[range.clone()].copy_from_slice(&self.durable[range]);
+        }
+    }
+}
+
+/// For each sector, one of its contents since the last flush, or none of them.
+fn torn(
+    writes: &[(usize, Vec<u8>)],
+    sector_bytes: usize,
+    dice: &mut Dice,
+) -> Vec<(usize, Vec<u8>)> {
+    let mut versions: BTreeMap<usize, Vec<(usize, &[u8])>> = BTreeMap::new();
+    for (offset, bytes) in writes {
+        let mut at = *offset;
+        while at < offset + bytes.len() {
+            let end = (at / sector_bytes + 1) * sector_bytes;
+            let end = end.min(offset + bytes.len());
+            let piece = &bytes[at - offset..end - offset];
+            versions.entry(at / sector_bytes).or_default().push((at, piece));
+            at = end;
+        }
+    }
+    let mut surviving = Vec::new();
+    for pieces in versions.values() {
+        // A sector's later content includes what earlier writes put beside it.
+        let kept_count = dice.index(pieces.len() + 1);
+        surviving.extend(pieces[..kept_count].iter().map(|(at, piece)| (*at, piece.to_vec())));
+    }
+    surviving
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_flushed_stays_and_what_was_not_goes() {
+        let mut image = Image::new(8192);
+        assert!(image.write(0, b"durable"));
+        image.flush();
+        assert!(image.write(0, b"changed"));
+        assert!(image.write(4096, b"new"));
+        assert_eq!(image.read(0, 7), b"changed");
+        image.cut(Tear::DropAll, &mut Dice::new(1));
+        assert_eq!(image.read(0, 7), b"durable");
+        assert_eq!(image.read(4096, 3), [0; 3]);
+    }
+
+    #[test]
+    fn a_torn_sector_is_one_of_its_versions() {
+        let mut seen = std::collections::BTreeSet::new();
+        for seed in 0..200 {
+            let mut image = Image::new(2048);
+            image.write(0, &[1; 1024]);
+            image.write(0, &[2; 512]);
+            image.cut(Tear::Sectors(512), &mut Dice::new(seed));
+            let sectors: Vec<&[u8]> = image.read(0, 1024).chunks(512).collect();
+            for sector in &sectors {
+                assert!(sector.iter().all(|byte| *byte == sector[0]), "no sector is torn");
+            }
+            seen.insert((sectors[0][0], sectors[1][0]));
+        }
+        let all = [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)];
+        assert_eq!(seen.into_iter().collect::<Vec<_>>(), all);
+    }
+
+    #[test]
+    fn a_prefix_survives_in_order() {
+        for seed in 0..50 {
+            let mut image = Image::new(1024);
+            image.write(0, &[1; 512]);
+            image.write(512, &[2; 512]);
+            image.cut(Tear::Prefix, &mut Dice::new(seed));
+            let found = (image.read(0, 1)[0], image.read(512, 1)[0]);
+            assert!([(0, 0), (1, 0), (1, 2)].contains(&found), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn a_write_behind_the_end_is_refused() {
+        let mut image = Image::new(512);
+        assert!(!image.write(510, b"four"));
+        assert_eq!(image.read(510, 100).len(), 2);
+    }
+}

@@ -1,0 +1,182 @@
+//! The disk as a run uses it: its process, a loop device on its file, ext4 on that.
+//!
+//! Invariant: whatever was mounted or attached is taken away when the rig is dropped, in order; what
+//! a run that was itself killed left behind, the next run's sweep takes away.
+
+use super::image::{Counts, Tear};
+use super::server::{IMAGE_NAME, SUBCOMMAND};
+use crate::child::{must, until};
+use anyhow::{Context as _, Result, bail};
+use rustix::io::Errno;
+use rustix::mount::{UnmountFlags, unmount};
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+/// Large enough for ext4's journal and the logs' reserve.
+const IMAGE_BYTES: usize = 384 << 20;
+
+/// A disk with a file system on it.
+pub(crate) struct Rig {
+    process: Child,
+    answers: BufReader<ChildStdout>,
+    disk_dir: PathBuf,
+    loop_device: Option<PathBuf>,
+    /// Where the file system is mounted.
+    pub(crate) dir: PathBuf,
+    mounted: bool,
+}
+
+impl Rig {
+    /// Makes everything new below `folder`.
+    pub(crate) fn new(folder: &Path) -> Result<Self> {
+        let disk_dir = folder.join("disk");
+        let dir = folder.join("disk-fs");
+        fs::create_dir_all(&disk_dir)?;
+        fs::create_dir_all(&dir)?;
+        let program = std::env::current_exe()?;
+        let mut command = Command::new(program);
+        command.arg(SUBCOMMAND).arg(&disk_dir).arg(IMAGE_BYTES.to_string());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = command.spawn().context("cannot start the disk's process")?;
+        let stdout = process.stdout.take().context("the disk's process has no stdout")?;
+        let answers = BufReader::new(stdout);
+        let mut rig = Self { process, answers, disk_dir, loop_device: None, dir, mounted: false };
+        if rig.hear()? != "ready" {
+            bail!("the disk's process did not mount");
+        }
+        rig.attach()?;
+        let device = rig.device()?.to_path_buf();
+        // Nothing is left for a thread of the kernel to initialize later.
+        let options = "lazy_itable_init=0,lazy_journal_init=0,nodiscard";
+        must(Command::new("mkfs.ext4").args(["-q", "-F", "-E", options]).arg(&device))?;
+        rig.mount()?;
+        Ok(rig)
+    }
+
+    /// Where the loop device is.
+    fn device(&self) -> Result<&Path> {
+        self.loop_device.as_deref().context("no loop device is attached")
+    }
+
+    fn attach(&mut self) -> Result<()> {
+        let image = self.disk_dir.join(IMAGE_NAME);
+        let found = must(Command::new("losetup").args(["--find", "--show"]).arg(&image))?;
+        self.loop_device = Some(PathBuf::from(found.trim()));
+        Ok(())
+    }
+
+    fn mount(&mut self) -> Result<()> {
+        let device = self.device()?.to_path_buf();
+        must(Command::new("mount").args(["-t", "ext4"]).arg(&device).arg(&self.dir))?;
+        self.mounted = true;
+        Ok(())
+    }
+
+    /// Turns the power off: decides what survives, and everything fails from here on.
+    pub(crate) fn cut(&mut self, tear: Tear, seed: u64) -> Result<Counts> {
+        let tear = match tear {
+            Tear::DropAll => "drop".to_owned(),
+            Tear::Prefix => "prefix".to_owned(),
+            Tear::Sectors(sector_bytes) => sector_bytes.to_string(),
+        };
+        self.ask(&format!("cut {seed} {tear}"))
+    }
+
+    /// Starts the machine again after a cut: nothing in memory survives, the file system's journal
+    /// is replayed from what is on the disk. Nobody may use the file system any more.
+    pub(crate) fn reboot(&mut self) -> Result<()> {
+        self.take_down()?;
+        self.ask("heal")?;
+        self.attach()?;
+        self.mount()
+    }
+
+    /// Lets flushes wait, or go on.
+    pub(crate) fn hold(&mut self, holding: bool) -> Result<()> {
+        self.ask(if holding { "hold" } else { "release" }).map(drop)
+    }
+
+    /// From here on flushes do nothing and say they did, until the next cut.
+    pub(crate) fn lie(&mut self) -> Result<()> {
+        self.ask("lie").map(drop)
+    }
+
+    /// What happened so far.
+    pub(crate) fn counts(&mut self) -> Result<Counts> {
+        self.ask("counts")
+    }
+
+    fn take_down(&mut self) -> Result<()> {
+        if self.mounted {
+            // A killed process's io_uring lets go of its files a little after its end.
+            until("the disk's file system is let go of", || {
+                match unmount(&self.dir, UnmountFlags::empty()) {
+                    Err(Errno::BUSY) => Ok(false),
+                    unmounted => unmounted.map(|()| true).context("cannot unmount it"),
+                }
+            })?;
+            self.mounted = false;
+        }
+        if let Some(device) = self.loop_device.take() {
+            detach(&device)?;
+        }
+        Ok(())
+    }
+
+    fn ask(&mut self, line: &str) -> Result<Counts> {
+        let stdin = self.process.stdin.as_mut().context("the disk's process has no stdin")?;
+        writeln!(stdin, "{line}").context("the disk's process has ended")?;
+        let said = self.hear()?;
+        let numbers: Vec<u64> =
+            said.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
+        let [write_count, flush_count, held_count, unflushed_count, lost_bytes, kept_bytes] =
+            numbers[..]
+        else {
+            bail!("the disk's process said {said}");
+        };
+        Ok(Counts { write_count, flush_count, held_count, unflushed_count, lost_bytes, kept_bytes })
+    }
+
+    fn hear(&mut self) -> Result<String> {
+        let mut line = String::new();
+        if self.answers.read_line(&mut line)? == 0 {
+            bail!("the disk's process has ended");
+        }
+        Ok(line.trim_end().to_owned())
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        if self.take_down().is_err() {
+            // In use by what did not end in order: out of the tree now, gone when they let go.
+            unmount(&self.dir, UnmountFlags::DETACH).ok();
+        }
+        if let Some(device) = self.loop_device.take() {
+            detach(&device).ok();
+        }
+        // The end of its input is what ends it.
+        drop(self.process.stdin.take());
+        self.process.wait().ok();
+        unmount(&self.disk_dir, UnmountFlags::DETACH).ok();
+    }
+}
+
+/// Loop devices whose file lies below `folder`.
+pub(crate) fn loops_below(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut devices = Vec::new();
+    for entry in fs::read_dir("/sys/block")?.flatten() {
+        let file = fs::read_to_string(entry.path().join("loop/backing_file")).unwrap_or_default();
+        if Path::new(file.trim_end()).starts_with(folder) {
+            devices.push(Path::new("/dev").join(entry.file_name()));
+        }
+    }
+    Ok(devices)
+}
+
+/// Lets a loop device go of its file, at once or when its last user ends.
+pub(crate) fn detach(device: &Path) -> Result<()> {
+    must(Command::new("losetup").arg("--detach").arg(device)).map(drop)
+}

@@ -1,0 +1,237 @@
+//! The disk's process: a FUSE file system with one file, and lines on standard input.
+//!
+//! ```text
+//! cut SEED (drop|prefix|BYTES)  power off: decide what survives; everything fails from here on
+//! heal                          power on
+//! hold / release                flushes wait / go on
+//! lie                           flushes do nothing and say they did, until the next cut
+//! counts                        print them
+//! ```
+//! Each line is answered by one line on standard output. Invariant: one request at a time, so a
+//! flush that was answered covers every write that was answered before it.
+
+use super::image::{Image, Tear};
+use crate::dice::Dice;
+use anyhow::{Context as _, Result, bail};
+use fuser::{
+    Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, LockOwner,
+    MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite,
+    Request, WriteFlags,
+};
+use std::ffi::OsStr;
+use std::io::{BufRead as _, Write as _};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+/// How this process is asked for on the command line.
+pub(crate) const SUBCOMMAND: &str = "disk";
+/// The one file.
+pub(super) const IMAGE_NAME: &str = "image";
+
+const IMAGE_INODE: INodeNo = INodeNo(2);
+const TTL: Duration = Duration::from_secs(3600);
+
+/// What the kernel's requests and the lines share.
+struct Power {
+    image: Image,
+    on: bool,
+    holding: bool,
+    held: Vec<ReplyEmpty>,
+}
+
+impl Power {
+    fn cut(&mut self, tear: Tear, seed: u64) {
+        self.image.cut(tear, &mut Dice::new(seed));
+        self.on = false;
+        self.held.drain(..).for_each(|reply| reply.error(Errno::EIO));
+    }
+
+    fn release(&mut self) {
+        self.holding = false;
+        if !self.held.is_empty() {
+            self.image.flush();
+        }
+        self.held.drain(..).for_each(ReplyEmpty::ok);
+    }
+}
+
+struct Disk {
+    power: Arc<Mutex<Power>>,
+}
+
+fn lock(power: &Mutex<Power>) -> MutexGuard<'_, Power> {
+    power.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Mounts the disk on `dir` and obeys lines until standard input ends.
+pub(crate) fn serve(dir: &Path, image_bytes: usize) -> Result<()> {
+    let image = Image::new(image_bytes);
+    let power = Power { image, on: true, holding: false, held: Vec::new() };
+    let power = Arc::new(Mutex::new(power));
+    let mut config = fuser::Config::default();
+    config.mount_options = vec![MountOption::FSName("lanefs-crash-disk".to_owned())];
+    let disk = Disk { power: power.clone() };
+    let session = fuser::Session::new(disk, dir, &config).context("cannot mount the disk")?;
+    let session = session.spawn().context("cannot serve the disk")?;
+    answer("ready")?;
+    for line in std::io::stdin().lock().lines() {
+        let said = obey(&line?, &mut lock(&power))?;
+        answer(&said)?;
+    }
+    // In use, or unmounted already: it ends with this process either way.
+    session.umount_and_join().ok();
+    Ok(())
+}
+
+fn answer(line: &str) -> Result<()> {
+    let mut stdout = std::io::stdout();
+    writeln!(stdout, "{line}")?;
+    Ok(stdout.flush()?)
+}
+
+fn obey(line: &str, power: &mut Power) -> Result<String> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    match words[..] {
+        ["cut", seed, tear] => {
+            let tear = match tear {
+                "drop" => Tear::DropAll,
+                "prefix" => Tear::Prefix,
+                sector_bytes => Tear::Sectors(sector_bytes.parse()?),
+            };
+            power.cut(tear, seed.parse()?);
+        }
+        ["heal"] => power.on = true,
+        ["hold"] => power.holding = true,
+        ["release"] => power.release(),
+        ["lie"] => power.image.lie(),
+        ["counts"] => {}
+        _ => bail!("no such line: {line}"),
+    }
+    let counts = power.image.counts();
+    Ok(format!(
+        "{} {} {} {} {} {}",
+        counts.write_count,
+        counts.flush_count,
+        power.held.len(),
+        counts.unflushed_count,
+        counts.lost_bytes,
+        counts.kept_bytes
+    ))
+}
+
+fn attr(ino: INodeNo, image_bytes: u64) -> FileAttr {
+    let root = ino == INodeNo::ROOT;
+    FileAttr {
+        ino,
+        size: if root { 0 } else { image_bytes },
+        blocks: image_bytes / 512,
+        atime: SystemTime::UNIX_EPOCH,
+        mtime: SystemTime::UNIX_EPOCH,
+        ctime: SystemTime::UNIX_EPOCH,
+        crtime: SystemTime::UNIX_EPOCH,
+        kind: if root { FileType::Directory } else { FileType::RegularFile },
+        perm: if root { 0o700 } else { 0o600 },
+        nlink: 1,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        blksize: 4096,
+        flags: 0,
+    }
+}
+
+fn place(offset: u64) -> usize {
+    usize::try_from(offset).unwrap_or(usize::MAX)
+}
+
+impl Filesystem for Disk {
+    fn lookup(&self, _req: &Request, _parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        if name != IMAGE_NAME {
+            return reply.error(Errno::ENOENT);
+        }
+        let image_bytes = lock(&self.power).image.image_bytes() as u64;
+        reply.entry(&TTL, &attr(IMAGE_INODE, image_bytes), Generation(0));
+    }
+
+    fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
+        let image_bytes = lock(&self.power).image.image_bytes() as u64;
+        reply.attr(&TTL, &attr(ino, image_bytes));
+    }
+
+    /// Without the kernel's cache: every read and write of the loop device comes here.
+    fn open(&self, _req: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        reply.opened(FileHandle(0), FopenFlags::FOPEN_DIRECT_IO);
+    }
+
+    fn read(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let power = lock(&self.power);
+        if power.on {
+            reply.data(power.image.read(place(offset), size as usize));
+        } else {
+            reply.error(Errno::EIO);
+        }
+    }
+
+    fn write(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _write_flags: WriteFlags,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let mut power = lock(&self.power);
+        let written = power.on && power.image.write(place(offset), data);
+        match u32::try_from(data.len()) {
+            Ok(written_bytes) if written => reply.written(written_bytes),
+            Ok(_) | Err(_) => reply.error(Errno::EIO),
+        }
+    }
+
+    fn fsync(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        _datasync: bool,
+        reply: ReplyEmpty,
+    ) {
+        let mut power = lock(&self.power);
+        if !power.on {
+            return reply.error(Errno::EIO);
+        }
+        if power.holding {
+            power.held.push(reply);
+            return;
+        }
+        power.image.flush();
+        reply.ok();
+    }
+
+    /// Closing says nothing about durability.
+    fn flush(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        _lock_owner: LockOwner,
+        reply: ReplyEmpty,
+    ) {
+        reply.ok();
+    }
+}

@@ -1,0 +1,351 @@
+//! S17, S19, S20, S32, S35: clients that depend on each other, and open files.
+
+use super::Length;
+use crate::disk::{Rig, Tear};
+use crate::server::{Mount, Server};
+use crate::stage::Setup;
+use anyhow::{Context as _, Result, anyhow, bail};
+use library::Volume;
+use std::fs;
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::Path;
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
+
+/// A server and two mounts of it.
+struct Pair {
+    server: Server,
+    here: Mount,
+    there: Mount,
+}
+
+impl Pair {
+    fn new(setup: &Setup) -> Result<Self> {
+        let server = Server::start(setup, setup.folder.join("store"), &[])?;
+        let here = Mount::new(setup, server.address()?, "here")?;
+        let there = Mount::new(setup, server.address()?, "there")?;
+        Ok(Self { server, here, there })
+    }
+
+    fn bounce(&mut self) -> Result<()> {
+        self.server.kill()?;
+        self.server.restart()
+    }
+
+    fn end(self) -> Result<()> {
+        let Self { mut server, here, there } = self;
+        here.stop()?;
+        there.stop()?;
+        server.stop()
+    }
+}
+
+/// One creates, another renames that, the first renames it again; the other and the server die at
+/// once, and what was not flushed is gone. With sharing off, the first must lose what it built on the
+/// other's change, or the scenario shows nothing.
+pub(super) fn s17(setup: &Setup, _: Length) -> Result<String> {
+    let part = setup.part("write")?;
+    chain(&part, "write").context("--share write")?;
+    let part = setup.part("off")?;
+    let Err(error) = chain(&part, "off") else {
+        bail!("the control with --share off lost nothing");
+    };
+    Ok(format!("whole with --share write; control with --share off: {error:#}"))
+}
+
+/// How long a reply is given that must not come.
+const SILENCE: Duration = Duration::from_millis(400);
+
+fn chain(setup: &Setup, share: &str) -> Result<()> {
+    let mut rig = Rig::new(&setup.folder)?;
+    let mut server = Server::start(setup, rig.dir.join("store"), &["--share", share])?;
+    let mut first = server.volume()?;
+    first.mkdir(Path::new("/first"), 0o755)?;
+    first.sync()?;
+    let (told, hear) = channel();
+    let (go, going) = channel();
+    let options = server.options()?;
+    // It never comes back, not even to say goodbye: it is not dropped.
+    thread::spawn(move || -> Result<()> {
+        let mut second = Volume::connect(&options)?;
+        second.mkdir(Path::new("/second"), 0o755)?;
+        second.sync()?;
+        told.send(())?;
+        going.recv()?;
+        let renamed = second.rename(Path::new("/a"), Path::new("/b"));
+        // The next request tells the server that the reply was received.
+        let seen = renamed.and_then(|()| second.lstat(Path::new("/b")));
+        std::mem::forget(second);
+        seen?;
+        Ok(told.send(())?)
+    });
+    hear.recv().context("the second client")?;
+    rig.hold(true)?;
+    let file = first.create(Path::new("/a"), 0o644, true)?;
+    go.send(())?;
+    let answered = hear.recv_timeout(SILENCE).is_ok();
+    if answered {
+        first.rename(Path::new("/b"), Path::new("/c"))?;
+    }
+    rig.cut(Tear::DropAll, setup.seed)?;
+    server.kill()?;
+    rig.reboot()?;
+    server.restart()?;
+    first.lstat(Path::new("/first")).context("what had been synced")?;
+    let there = |volume: &mut Volume, path: &str| volume.lstat(Path::new(path)).is_ok();
+    let names = ["/a", "/b", "/c"].map(|path| there(&mut first, path));
+    first.close(file).context("closing the file")?;
+    drop(first);
+    server.kill()?;
+    if answered != (share == "off") {
+        bail!("the second client's rename: answered {answered}");
+    }
+    let whole = if answered { [false, false, true] } else { [true, false, false] };
+    if names != whole {
+        bail!("/a /b /c: {names:?} instead of {whole:?}");
+    }
+    Ok(())
+}
+
+/// Exclusive creates race; names are removed by one and used again by the other.
+pub(super) fn s19(setup: &Setup, _: Length) -> Result<String> {
+    let mut server = Server::start(setup, setup.folder.join("store"), &[])?;
+    let mut first = server.volume()?;
+    first.mkdir(Path::new("/race"), 0o755)?;
+    let options = server.options()?;
+    let contender =
+        thread::spawn(move || race(Volume::connect(&options)?, "/race").map(|won| won.len()));
+    let won = race(first, "/race")?;
+    server.kill()?;
+    server.restart()?;
+    let other_count = contender.join().map_err(|_| anyhow!("a contender died"))??;
+    if won.len() + other_count != RACE_COUNT {
+        bail!("{} and {other_count} creates won of {RACE_COUNT}", won.len());
+    }
+    let mut volume = server.volume()?;
+    for index in 0..RACE_COUNT {
+        volume.lstat(Path::new(&format!("/race/{index}")))?;
+        volume.unlink(Path::new(&format!("/race/{index}")))?;
+    }
+    let mut other = server.volume()?;
+    other.create(Path::new("/race/0"), 0o600, true)?;
+    other.unlink(Path::new("/race/0"))?;
+    volume.rmdir(Path::new("/race"))?;
+    other.mkdir(Path::new("/race"), 0o700)?;
+    server.kill()?;
+    server.restart()?;
+    let attr = volume.lstat(Path::new("/race"))?;
+    if attr.mode != 0o700 {
+        bail!("the directory is the removed one");
+    }
+    server.kill()?;
+    Ok(format!("{RACE_COUNT} names, each won once: {} and {other_count}", won.len()))
+}
+
+const RACE_COUNT: usize = 200;
+
+/// Makes all names; which were made here.
+fn race(mut volume: Volume, dir: &str) -> Result<Vec<usize>> {
+    let mut won = Vec::new();
+    for index in 0..RACE_COUNT {
+        let path = format!("{dir}/{index}");
+        match volume.create(Path::new(&path), 0o644, true) {
+            Ok(file) => {
+                volume.close(file)?;
+                won.push(index);
+            }
+            Err(error) if error.status() == Some(library::Status::Exists) => {}
+            Err(error) => return Err(error).context(path),
+        }
+    }
+    Ok(won)
+}
+
+/// One creates in a directory whose mode another changes, in both orders.
+pub(super) fn s20(setup: &Setup, _: Length) -> Result<String> {
+    let mut pair = Pair::new(setup)?;
+    for round in 0..6 {
+        let name = format!("parent{round}");
+        fs::create_dir(pair.here.dir.join(&name))?;
+        let create = || fs::write(pair.here.dir.join(&name).join("child"), "x");
+        let mode = fs::Permissions::from_mode(0o750);
+        let chmod = || fs::set_permissions(pair.there.dir.join(&name), mode);
+        if round % 2 == 0 {
+            create()?;
+            chmod()?;
+        } else {
+            chmod()?;
+            create()?;
+        }
+        pair.bounce()?;
+        for dir in [&pair.here.dir, &pair.there.dir] {
+            let text = fs::read_to_string(dir.join(&name).join("child"))?;
+            let mode = fs::metadata(dir.join(&name))?.permissions().mode() & 0o7777;
+            if text != "x" || mode != 0o750 {
+                bail!("round {round}: {text:?}, mode {mode:o}");
+            }
+        }
+    }
+    pair.end()?;
+    Ok("6 rounds in both orders".to_owned())
+}
+
+/// When something happens.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum When {
+    Before,
+    After,
+}
+
+/// Files that are open and lose their name, before and after the server's death, in every order,
+/// with one and two openers, on the same mount and on two.
+pub(super) fn s32(setup: &Setup, _: Length) -> Result<String> {
+    let mut pair = Pair::new(setup)?;
+    let mut case_count = 0;
+    let whens = [When::Before, When::After];
+    for open in whens {
+        for unlink in whens {
+            for second in [None, Some(When::Before)] {
+                for foreign in [false, true] {
+                    let case = OpenCase { open, unlink, second, foreign };
+                    open_unlinked(&mut pair, case).with_context(|| format!("{case:?}"))?;
+                    case_count += 1;
+                }
+            }
+        }
+    }
+    pair.end()?;
+    Ok(format!("{case_count} cases: readable until the close, then gone"))
+}
+
+#[derive(Clone, Copy, Debug)]
+struct OpenCase {
+    open: When,
+    unlink: When,
+    second: Option<When>,
+    /// The name is removed through the other mount.
+    foreign: bool,
+}
+
+fn open_unlinked(pair: &mut Pair, case: OpenCase) -> Result<()> {
+    let name = "open-file";
+    let path = pair.here.dir.join(name);
+    fs::write(&path, "contents")?;
+    let open = || fs::File::options().read(true).write(true).open(&path);
+    let remover = if case.foreign { &pair.there.dir } else { &pair.here.dir }.join(name);
+    let (mut file, mut second) = (None, None);
+    if case.open == When::Before {
+        file = Some(open()?);
+    }
+    if case.second.is_some() && case.open == When::Before {
+        second = Some(open()?);
+    }
+    // Without a name and unopened, there would be nothing to open afterwards.
+    let unlink_first = case.unlink == When::Before && file.is_some();
+    if unlink_first {
+        fs::remove_file(&remover)?;
+    }
+    pair.bounce()?;
+    if file.is_none() {
+        file = Some(open()?);
+    }
+    if !unlink_first {
+        fs::remove_file(&remover)?;
+    }
+    let mut file = file.context("not open")?;
+    reads_and_writes(&mut file)?;
+    if let Some(second) = &mut second {
+        second.write_all_at(b"C", 0)?;
+        drop(file);
+        reads_and_writes(second)?;
+    } else {
+        drop(file);
+    }
+    drop(second);
+    if fs::symlink_metadata(pair.there.dir.join(name)).is_ok() {
+        bail!("the name is back");
+    }
+    Ok(())
+}
+
+fn reads_and_writes(file: &mut fs::File) -> Result<()> {
+    file.seek(SeekFrom::Start(0))?;
+    let mut text = String::new();
+    file.read_to_string(&mut text)?;
+    if !text.eq_ignore_ascii_case("contents") {
+        bail!("it reads {text:?}");
+    }
+    file.write_all_at(b"c", 0)?;
+    Ok(())
+}
+
+const RECORD_COUNT: usize = 150;
+
+/// Two clients append to one file, and one writes another without the kernel's cache.
+pub(super) fn s35(setup: &Setup, _: Length) -> Result<String> {
+    let mut pair = Pair::new(setup)?;
+    fs::write(pair.here.dir.join("log"), "")?;
+    let mut writers = Vec::new();
+    for (who, dir) in [("here", &pair.here.dir), ("there", &pair.there.dir)] {
+        let path = dir.join("log");
+        writers.push(thread::spawn(move || append_all(&path, who)));
+    }
+    let direct = pair.here.dir.join("direct");
+    writers.push(thread::spawn(move || write_directly(&direct)));
+    for _ in 0..3 {
+        thread::sleep(Duration::from_millis(60));
+        pair.bounce()?;
+    }
+    for writer in writers {
+        writer.join().map_err(|_| anyhow!("a writer died"))??;
+    }
+    pair.bounce()?;
+    let text = fs::read_to_string(pair.there.dir.join("log"))?;
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    lines.dedup();
+    if lines.len() != 2 * RECORD_COUNT || text.lines().count() != 2 * RECORD_COUNT {
+        bail!("{} lines, {} different", text.lines().count(), lines.len());
+    }
+    let bytes = fs::read(pair.there.dir.join("direct"))?;
+    let whole = (0..RECORD_COUNT).all(|index| block_of(&bytes, index) == Some(mark(index)));
+    if !whole {
+        bail!("a directly written block is not there");
+    }
+    pair.end()?;
+    Ok(format!("{} records and {RECORD_COUNT} blocks, each once", 2 * RECORD_COUNT))
+}
+
+fn append_all(path: &Path, who: &str) -> Result<()> {
+    for index in 0..RECORD_COUNT {
+        let mut file = fs::OpenOptions::new().append(true).open(path)?;
+        let record = format!("{who} {index} {}\n", ".".repeat(index));
+        if file.write(record.as_bytes())? != record.len() {
+            bail!("a short append");
+        }
+    }
+    Ok(())
+}
+
+const BLOCK_BYTES: usize = 4096;
+
+fn mark(index: usize) -> u8 {
+    u8::try_from(index % 250).unwrap_or(0) + 1
+}
+
+fn block_of(bytes: &[u8], index: usize) -> Option<u8> {
+    let block = bytes.get(index * BLOCK_BYTES..(index + 1) * BLOCK_BYTES)?;
+    block.iter().all(|byte| *byte == block[0]).then_some(block[0])
+}
+
+fn write_directly(path: &Path) -> Result<()> {
+    let flags = rustix::fs::OFlags::DIRECT.bits().cast_signed();
+    let mut options = fs::OpenOptions::new();
+    let file = options.write(true).create(true).truncate(true).custom_flags(flags).open(path)?;
+    for index in 0..RECORD_COUNT {
+        file.write_all_at(&[mark(index); BLOCK_BYTES], (index * BLOCK_BYTES) as u64)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,200 @@
+//! The scenarios of PROTOCOL.md §20 by name, and what belongs to no number: torture, the disk's own
+//! proof, planted faults.
+//!
+//! Invariant: every scenario is in the table; one that is not run says where it is shown, or what
+//! it waits for.
+
+mod cases;
+mod clients;
+mod resend;
+mod restart;
+mod storage;
+mod torture;
+
+use crate::stage::Setup;
+use anyhow::Result;
+use std::fmt::Write as _;
+use std::time::Instant;
+
+/// What a scenario is told besides where it takes place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Length {
+    /// Kills, of the torture.
+    pub(crate) round_count: u64,
+    /// Power cuts, of the torture.
+    pub(crate) cut_count: u64,
+}
+
+/// How a scenario is shown.
+#[derive(Clone, Copy)]
+pub(crate) enum Shown {
+    /// Here; what it returns says what was seen.
+    Here(fn(&Setup, Length) -> Result<String>),
+    /// Not here, and why.
+    Not(&'static str),
+}
+
+/// A row of the table.
+pub(crate) struct Scenario {
+    /// As it is asked for.
+    pub(crate) name: &'static str,
+    /// What goes wrong, and what must come of it.
+    pub(crate) what: &'static str,
+    /// Part of the short form.
+    pub(crate) short: bool,
+    pub(crate) shown: Shown,
+}
+
+const fn here(
+    name: &'static str,
+    what: &'static str,
+    run: fn(&Setup, Length) -> Result<String>,
+) -> Scenario {
+    Scenario { name, what, short: true, shown: Shown::Here(run) }
+}
+
+const fn long(
+    name: &'static str,
+    what: &'static str,
+    run: fn(&Setup, Length) -> Result<String>,
+) -> Scenario {
+    Scenario { name, what, short: false, shown: Shown::Here(run) }
+}
+
+const fn not(name: &'static str, what: &'static str, why: &'static str) -> Scenario {
+    Scenario { name, what, short: true, shown: Shown::Not(why) }
+}
+
+/// All of them.
+pub(crate) const TABLE: &[Scenario] = &[
+    here("torture", "kill -9 of server, clients, programs and both at random", torture::kills),
+    here("sync", "the same, and the server answers only what is durable", torture::kills_sync),
+    long("strict", "the same, and it shows only what is durable", torture::kills_strict),
+    here("power", "power cuts below the store: unsynced sectors lost or torn", torture::power),
+    here("disk", "control: the disk loses what was not synced, keeps what was", storage::disk),
+    here("lying-disk", "control: a disk that lies about flushes is noticed", torture::lying_disk),
+    here(
+        "planted",
+        "control: a cut log, a doubled record, a stray name are found",
+        storage::planted,
+    ),
+    here("S1", "server killed, all clients live: all acknowledged is there", restart::s1),
+    here("S2", "server and a client killed: the others lose nothing", restart::s2),
+    not("S3", "a dead client's leases, locks and open files", "there are no leases and locks yet"),
+    here("S4", "a client dies, the server lives: nobody else notices", restart::s4),
+    here("S5", "reply lost: each op takes effect once", resend::s5),
+    here("S6", "server killed before an op is durable: it is done once, afresh", resend::s6),
+    here("S7", "reply lost, server killed after durability: answered, not done again", resend::s7),
+    here("S8", "reply lost, another client undoes it: still answered well", resend::s8),
+    here("S9", "a late duplicate of a write arrives after a newer one: dropped", resend::s9),
+    here("S10", "16 ops in flight: requests or replies lost, with and without kill", resend::s10),
+    here("S11", "a partition shorter than any limit: all goes on", resend::s11),
+    here("S12", "server killed again while it starts and recovers", restart::s12),
+    here("S13", "server killed at each step of the end of recovery", restart::s13),
+    here("S14", "a client dies while it replays: the others finish", restart::s14),
+    here("S15", "the network fails again and again while clients come back", restart::s15),
+    not(
+        "S16",
+        "own dependency on an op without reply",
+        "the kernel holds the directory's lock while the mkdir is out, and a volume has one call \
+         at a time; shown by the simulator",
+    ),
+    here("S17", "create, foreign rename, rename back; both kinds of loss", clients::s17),
+    not("S18", "independent clients are never held back", "shown by `lanefs bench create`"),
+    here("S19", "exclusive creates race, names are used again, then a kill", clients::s19),
+    here("S20", "foreign chmod of the parent beside creates, then a kill", clients::s20),
+    here("S21", "a disk whose durability froze: the lost words are noticed", storage::s21),
+    here("S22", "torn tail cut; damage in the middle refused with its offset", storage::s22),
+    here("S23", "a new client while the server is away and recovering", restart::s23),
+    here("S24", "all clients dead: the server serves again", restart::s24),
+    here("S25", "server ended in order under load: clients notice nothing", restart::s25),
+    here("S26", "flushes hang: back-pressure, bounded memory, then all goes on", storage::s26),
+    not("S27", "forged redo tokens", "shown by the lane's own tests"),
+    not("S28", "rolling upgrade", "there is one format version"),
+    not("S29", "clocks jump", "a process's clock cannot be set alone; shown by the simulator"),
+    here("S30", "renames across directories, killed at every step", restart::s30),
+    here("S31", "disk full at the kill: recovery needs no space it has not", storage::s31),
+    here("S32", "open files without a name over a kill, 16 cases", clients::s32),
+    not("S33", "flock and fcntl locks over a kill", "there are no locks across clients yet"),
+    not("S34", "write-back data under leases", "there are no leases yet"),
+    here("S35", "two clients append, one writes directly, over kills", clients::s35),
+];
+
+/// What came of a scenario.
+pub(crate) struct Row {
+    name: &'static str,
+    outcome: Result<String>,
+    elapsed_s: f64,
+}
+
+impl Row {
+    /// Whether it is as it must be.
+    pub(crate) const fn is_ok(&self) -> bool {
+        self.outcome.is_ok()
+    }
+}
+
+/// Runs a scenario in a folder of its own.
+pub(crate) fn run(setup: &Setup, scenario: &Scenario, length: Length) -> Row {
+    let start = Instant::now();
+    let outcome = match scenario.shown {
+        Shown::Here(run) => setup.part(scenario.name).and_then(|part| run(&part, length)),
+        Shown::Not(why) => Ok(format!("left out: {why}")),
+    };
+    let row = Row { name: scenario.name, outcome, elapsed_s: start.elapsed().as_secs_f64() };
+    println!("{row}");
+    row
+}
+
+impl std::fmt::Display for Row {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.outcome {
+            Ok(seen) => write!(f, "ok    {:<11} {:>5.1} s  {seen}", self.name, self.elapsed_s),
+            Err(error) => {
+                write!(f, "FAIL  {:<11} {:>5.1} s  {error:#}", self.name, self.elapsed_s)
+            }
+        }
+    }
+}
+
+/// The table as markdown.
+pub(crate) fn listing() -> String {
+    let mut text = String::from("| scenario | what goes wrong, what must come of it | how |\n");
+    text += "| --- | --- | --- |\n";
+    for Scenario { name, what, short, shown } in TABLE {
+        let how = match shown {
+            Shown::Here(_) => {
+                let long = if *short { "" } else { " (not in the short form)" };
+                format!("`cargo xtask crash --scenario {name}`{long}")
+            }
+            Shown::Not(why) => format!("not here: {why}"),
+        };
+        // Writing to a string cannot fail.
+        let _infallible = writeln!(text, "| {name} | {what} | {how} |");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_scenario_of_the_protocol_is_in_the_table_once() {
+        for number in 1..=35 {
+            let name = format!("S{number}");
+            let count = TABLE.iter().filter(|scenario| scenario.name == name).count();
+            assert_eq!(count, 1, "{name}");
+        }
+        assert_eq!(listing().lines().count(), TABLE.len() + 2);
+    }
+
+    #[test]
+    fn the_document_shows_the_table() {
+        let document = include_str!("../../../../docs/recovery.md");
+        assert!(
+            document.contains(&listing()),
+            "docs/recovery.md has another table than `cargo xtask crash --list` prints"
+        );
+    }
+}

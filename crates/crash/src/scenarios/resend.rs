@@ -1,0 +1,258 @@
+//! S5 to S11: requests and replies that get lost, and the same operations asked for again.
+
+use super::Length;
+use super::cases::{CASES, Case};
+use crate::proxy::{Act, Proxy, Rule, Way};
+use crate::server::{Mount, Server};
+use crate::stage::Setup;
+use anyhow::{Context as _, Result, anyhow, bail};
+use library::{OpenFor, Piece, Volume};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+use wire::Op;
+
+/// A client behind a bad network, and one that is not.
+struct Scene {
+    server: Server,
+    proxy: Proxy,
+    behind: Mount,
+    beside: Mount,
+}
+
+impl Scene {
+    fn new(setup: &Setup) -> Result<Self> {
+        let server = Server::start(setup, setup.folder.join("store"), &[])?;
+        let proxy = Proxy::new(server.address()?)?;
+        let behind = Mount::new(setup, proxy.address(), "behind")?;
+        let beside = Mount::new(setup, server.address()?, "beside")?;
+        Ok(Self { server, proxy, behind, beside })
+    }
+
+    /// A folder for a case, prepared; through the bad network and beside it.
+    fn prepare(&self, case: &Case, name: &str) -> Result<(PathBuf, PathBuf)> {
+        let (behind, beside) = (self.behind.dir.join(name), self.beside.dir.join(name));
+        fs::create_dir(&behind)?;
+        (case.prepare)(&behind)?;
+        // The kernel knows the names it will ask about.
+        fs::read_dir(&behind)?.count();
+        Ok((behind, beside))
+    }
+
+    fn lose_reply(&self, op: Op, act: Act) {
+        self.proxy.rule(Rule { way: Way::Reply, op: Some(op), act, frame_count: 1 });
+    }
+
+    fn end(self) -> Result<()> {
+        let Self { mut server, proxy, behind, beside } = self;
+        proxy.clear();
+        behind.stop()?;
+        beside.stop()?;
+        server.stop()
+    }
+}
+
+/// Begins a case's operation.
+fn begin(case: Case, dir: &Path) -> JoinHandle<std::io::Result<()>> {
+    let dir = dir.to_path_buf();
+    thread::spawn(move || (case.act)(&dir))
+}
+
+/// Waits for an operation, which must have succeeded.
+fn succeeded(acting: JoinHandle<std::io::Result<()>>) -> Result<()> {
+    let acted = acting.join().map_err(|_| anyhow!("the operation's thread died"))?;
+    acted.context("the operation itself")
+}
+
+fn each_case(
+    setup: &Setup,
+    mut check: impl FnMut(&mut Scene, Case) -> Result<()>,
+) -> Result<String> {
+    let mut scene = Scene::new(setup)?;
+    for case in CASES {
+        check(&mut scene, case).with_context(|| case.name)?;
+        scene.proxy.clear();
+    }
+    scene.end()?;
+    let names: Vec<&str> = CASES.iter().map(|case| case.name).collect();
+    Ok(format!("once each: {}", names.join(" ")))
+}
+
+/// The reply is lost with its connection.
+pub(super) fn s5(setup: &Setup, _: Length) -> Result<String> {
+    each_case(setup, |scene, case| {
+        let (behind, beside) = scene.prepare(&case, case.name)?;
+        scene.lose_reply(case.op, Act::DropAndCut);
+        (case.act)(&behind).context("the operation itself")?;
+        scene.proxy.wait_met(1)?;
+        Ok((case.once)(&beside)?)
+    })
+}
+
+/// The server dies before the operation is in its log.
+pub(super) fn s6(setup: &Setup, _: Length) -> Result<String> {
+    each_case(setup, |scene, case| {
+        let (behind, beside) = scene.prepare(&case, case.name)?;
+        scene.server.stop()?;
+        scene.server.restart_with(&["--fault", "kill-log-write:1"])?;
+        let acting = begin(case, &behind);
+        scene.server.ended().context("the server meets its fault")?;
+        scene.server.restart()?;
+        succeeded(acting)?;
+        Ok((case.once)(&beside)?)
+    })
+}
+
+/// The reply is lost, another client changes what was done, the server dies, and the operation is
+/// asked for again.
+pub(super) fn s7(setup: &Setup, _: Length) -> Result<String> {
+    each_case(setup, |scene, case| {
+        let (behind, beside) = scene.prepare(&case, case.name)?;
+        scene.lose_reply(case.op, Act::Drop);
+        let acting = begin(case, &behind);
+        scene.proxy.wait_met(1)?;
+        (case.undo)(&beside).context("the other client")?;
+        scene.server.kill()?;
+        scene.server.restart()?;
+        succeeded(acting)?;
+        Ok((case.undone)(&beside)?)
+    })
+}
+
+/// As S7, and the server lives.
+pub(super) fn s8(setup: &Setup, _: Length) -> Result<String> {
+    each_case(setup, |scene, case| {
+        let (behind, beside) = scene.prepare(&case, case.name)?;
+        scene.lose_reply(case.op, Act::Drop);
+        let acting = begin(case, &behind);
+        scene.proxy.wait_met(1)?;
+        (case.undo)(&beside).context("the other client")?;
+        scene.proxy.cut();
+        succeeded(acting)?;
+        Ok((case.undone)(&beside)?)
+    })
+}
+
+/// A request that was delayed in the network comes after all.
+pub(super) fn s9(setup: &Setup, _: Length) -> Result<String> {
+    let mut server = Server::start(setup, setup.folder.join("store"), &[])?;
+    let proxy = Proxy::new(server.address()?)?;
+    let mut late = server.volume_through(proxy.address())?;
+    let mut other = server.volume()?;
+    let path = Path::new("/file");
+    let file = late.create(path, 0o644, true)?;
+    let (way, op, act) = (Way::Request, Some(Op::Write), Act::HoldAndCut);
+    proxy.rule(Rule { way, op, act, frame_count: 1 });
+    late.write_at(&file, 0, b"first").context("the write that is delayed")?;
+    proxy.wait_met(1)?;
+    late.write_at(&file, 0, b"newer")?;
+    let late_count = proxy.release();
+    if late_count != 1 {
+        bail!("{late_count} requests were held");
+    }
+    // Whoever asks now asks behind the late one.
+    for _ in 0..20 {
+        let found = contents(&mut other, path)?;
+        if found != b"newer" {
+            bail!("the late write took effect: {}", String::from_utf8_lossy(&found));
+        }
+    }
+    late.close(file)?;
+    server.stop()?;
+    Ok("the late request was dropped".to_owned())
+}
+
+fn contents(volume: &mut Volume, path: &Path) -> Result<Vec<u8>> {
+    let file = volume.open(path, OpenFor::Read)?;
+    let bytes = volume.read_at(&file, Piece { file_offset: 0, read_bytes: 4096 })?;
+    volume.close(file)?;
+    Ok(bytes)
+}
+
+/// Operations in flight at a time: the slots of a session.
+const FLIGHT_COUNT: u64 = 16;
+
+/// What is lost of a flight.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum FlightLoss {
+    Requests,
+    Replies,
+    RepliesAndServer,
+    RepliesAndServerLater,
+}
+
+/// A full flight loses all its requests or all its replies.
+pub(super) fn s10(setup: &Setup, _: Length) -> Result<String> {
+    let mut scene = Scene::new(setup)?;
+    let losses = [
+        FlightLoss::Requests,
+        FlightLoss::Replies,
+        FlightLoss::RepliesAndServer,
+        FlightLoss::RepliesAndServerLater,
+    ];
+    for loss in losses {
+        fly(&mut scene, loss).with_context(|| format!("{loss:?}"))?;
+    }
+    scene.end()?;
+    Ok(format!("4 flights of {FLIGHT_COUNT}, each op once"))
+}
+
+fn fly(scene: &mut Scene, loss: FlightLoss) -> Result<()> {
+    let folder = format!("{loss:?}");
+    let place = scene.behind.dir.join(&folder);
+    fs::create_dir(&place)?;
+    for index in 0..FLIGHT_COUNT {
+        // A directory each: the kernel lets one make names in a directory at a time.
+        fs::create_dir(place.join(index.to_string()))?;
+    }
+    let way = if loss == FlightLoss::Requests { Way::Request } else { Way::Reply };
+    let op = Some(Op::Mkdir);
+    scene.proxy.rule(Rule { way, op, act: Act::Drop, frame_count: FLIGHT_COUNT });
+    let flying: Vec<_> = (0..FLIGHT_COUNT)
+        .map(|index| place.join(index.to_string()).join("made"))
+        .map(|path| thread::spawn(move || fs::create_dir(path)))
+        .collect();
+    scene.proxy.wait_met(FLIGHT_COUNT)?;
+    scene.proxy.clear();
+    match loss {
+        FlightLoss::Requests | FlightLoss::Replies => scene.proxy.cut(),
+        FlightLoss::RepliesAndServer => {
+            scene.server.kill()?;
+            scene.server.restart()?;
+        }
+        FlightLoss::RepliesAndServerLater => {
+            // What this answers is behind the flight in every log it waits for.
+            fs::File::create(scene.beside.dir.join("behind-the-flight"))?.sync_all()?;
+            scene.server.kill()?;
+            scene.server.restart()?;
+        }
+    }
+    for flight in flying {
+        succeeded(flight)?;
+    }
+    for index in 0..FLIGHT_COUNT {
+        let dir = scene.beside.dir.join(&folder).join(index.to_string());
+        let count = fs::read_dir(&dir)?.count();
+        if count != 1 {
+            bail!("{count} names in {}", dir.display());
+        }
+    }
+    Ok(())
+}
+
+/// How long the network is in two parts.
+const PARTITION: Duration = Duration::from_millis(700);
+
+/// Nobody reaches the server for a while.
+pub(super) fn s11(setup: &Setup, _: Length) -> Result<String> {
+    each_case(setup, |scene, case| {
+        let (behind, beside) = scene.prepare(&case, case.name)?;
+        scene.proxy.part(true);
+        let acting = begin(case, &behind);
+        thread::sleep(PARTITION / 9);
+        scene.proxy.part(false);
+        succeeded(acting)?;
+        Ok((case.once)(&beside)?)
+    })
+}

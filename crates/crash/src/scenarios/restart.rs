@@ -1,0 +1,281 @@
+//! S1 to S4, S12 to S15, S23 to S25, S30: servers and clients that die while a workload runs.
+
+use super::Length;
+use crate::crew::{Crew, Size, Victim};
+use crate::dice::Dice;
+use crate::proxy::{Act, Proxy, Rule, Way};
+use crate::server::{Mount, Server};
+use crate::stage::Setup;
+use anyhow::{Context as _, Result, bail};
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
+const SIZE: Size = Size { library_count: 2, mount_count: 1 };
+const CLIENT_COUNT_MAX: u64 = 40;
+
+/// A server, clients at work, and what happens to them.
+struct Scene {
+    server: Server,
+    crew: Crew,
+    dice: Dice,
+}
+
+impl Scene {
+    fn new(setup: &Setup) -> Result<Self> {
+        let mut server = Server::start(setup, setup.folder.join("store"), &[])?;
+        let mut crew = Crew::new(setup, &mut server, CLIENT_COUNT_MAX)?;
+        crew.start(SIZE)?;
+        crew.progress()?;
+        Ok(Self { server, crew, dice: Dice::new(setup.seed) })
+    }
+
+    /// Everybody ends, the server is killed once more, and all is checked.
+    fn end(mut self, what: &str) -> Result<String> {
+        self.crew.progress()?;
+        self.crew.end()?;
+        self.server.kill()?;
+        self.server.restart()?;
+        let findings = self.crew.check(&self.server)?;
+        self.server.stop()?;
+        if !findings.is_clean() {
+            bail!("{what}: {}", findings.details());
+        }
+        Ok(format!("{what}: {}", findings.summary()))
+    }
+
+    /// Kills the server when some of what it has answered is not durable: its log hangs from some
+    /// batch on, and clients go on for a while.
+    fn kill_with_losses(&mut self) -> Result<()> {
+        self.server.kill()?;
+        let batch_no = 5 + self.dice.below(40);
+        self.server.restart_with(&["--fault", &format!("stall-log:{batch_no}")])?;
+        self.pause(250);
+        self.server.kill()
+    }
+
+    /// Some milliseconds of work.
+    fn pause(&mut self, ms_max: u64) {
+        thread::sleep(Duration::from_millis(self.dice.below(ms_max)));
+    }
+}
+
+/// The server is killed, everybody lives.
+pub(super) fn s1(setup: &Setup, _: Length) -> Result<String> {
+    let mut scene = Scene::new(setup)?;
+    for _ in 0..4 {
+        scene.kill_with_losses()?;
+        scene.server.restart()?;
+        scene.crew.progress()?;
+    }
+    scene.end("4 kills of a server whose log hangs")
+}
+
+/// The server is killed, and a client before it is back.
+pub(super) fn s2(setup: &Setup, _: Length) -> Result<String> {
+    let mut scene = Scene::new(setup)?;
+    for _ in 0..3 {
+        scene.kill_with_losses()?;
+        let index = scene.dice.index(scene.crew.member_count());
+        scene.crew.kill(index, Victim::Client)?;
+        scene.server.restart()?;
+        scene.crew.progress()?;
+        scene.crew.replace(SIZE)?;
+    }
+    scene.end("3 kills of the server with a client")
+}
+
+/// A client dies, the server lives.
+pub(super) fn s4(setup: &Setup, _: Length) -> Result<String> {
+    let mut scene = Scene::new(setup)?;
+    for _ in 0..4 {
+        scene.pause(80);
+        let index = scene.dice.index(scene.crew.member_count());
+        scene.crew.kill(index, Victim::Client)?;
+        scene.crew.progress()?;
+        scene.crew.replace(SIZE)?;
+    }
+    scene.end("4 clients killed")
+}
+
+/// The server is killed again while it starts.
+pub(super) fn s12(setup: &Setup, _: Length) -> Result<String> {
+    let mut scene = Scene::new(setup)?;
+    for _ in 0..3 {
+        scene.kill_with_losses()?;
+        for _ in 0..3 {
+            scene.server.launch(&[])?;
+            scene.pause(60);
+            scene.server.kill()?;
+        }
+        scene.server.restart()?;
+        scene.crew.progress()?;
+    }
+    let met = killed_at(&mut scene, &["recovery-begun", "replayed", "replay-done"])?;
+    scene.end(&format!("9 kills while it started, {met}"))
+}
+
+/// The server is killed at each step of the end of its recovery.
+pub(super) fn s13(setup: &Setup, _: Length) -> Result<String> {
+    let mut scene = Scene::new(setup)?;
+    let met = killed_at(&mut scene, &["replays-durable", "recovery-ended"])?;
+    scene.end(&met)
+}
+
+/// Kills a server whose log hangs, so that there is something to replay, and lets the next one kill
+/// itself at a point of its recovery. Each point must be met.
+fn killed_at(scene: &mut Scene, points: &[&str]) -> Result<String> {
+    for point in points {
+        scene.kill_with_losses()?;
+        scene.server.launch(&["--fault", &format!("kill-{point}:1")])?;
+        scene.server.ended().with_context(|| format!("nobody has met {point}"))?;
+        scene.server.restart()?;
+        scene.crew.progress()?;
+    }
+    Ok(format!("killed at {}", points.join(" ")))
+}
+
+/// A client dies while it comes back.
+pub(super) fn s14(setup: &Setup, _: Length) -> Result<String> {
+    let mut scene = Scene::new(setup)?;
+    for _ in 0..3 {
+        scene.kill_with_losses()?;
+        scene.server.launch(&["--fault", "kill-replayed:3"])?;
+        scene.server.ended().context("nobody replays")?;
+        let index = scene.dice.index(scene.crew.member_count());
+        scene.crew.kill(index, Victim::Client)?;
+        scene.server.restart()?;
+        scene.crew.progress()?;
+        scene.crew.replace(SIZE)?;
+    }
+    scene.end("3 clients killed while they came back")
+}
+
+/// Clients lose their connections while they come back.
+pub(super) fn s15(setup: &Setup, _: Length) -> Result<String> {
+    let mut server = Server::start(setup, setup.folder.join("store"), &[])?;
+    let proxy = Proxy::new(server.address()?)?;
+    let mut crew = Crew::new(setup, &mut server, CLIENT_COUNT_MAX)?;
+    crew.set_address(proxy.address());
+    crew.start(SIZE)?;
+    crew.progress()?;
+    let mut scene = Scene { server, crew, dice: Dice::new(setup.seed) };
+    for way in [Way::Request, Way::Reply, Way::Request, Way::Reply] {
+        scene.kill_with_losses()?;
+        let act = if way == Way::Reply { Act::PassAndCut } else { Act::DropAndCut };
+        proxy.rule(Rule { way, op: None, act, frame_count: 6 });
+        scene.server.restart()?;
+        proxy.wait_met(6)?;
+        proxy.clear();
+        scene.crew.progress()?;
+    }
+    scene.end("4 kills, each with 6 lost connections")
+}
+
+/// A new client comes while there is no server, and one while clients come back.
+pub(super) fn s23(setup: &Setup, _: Length) -> Result<String> {
+    let mut scene = Scene::new(setup)?;
+    scene.server.kill()?;
+    let options = scene.server.options()?;
+    let waiting = thread::spawn(move || library::Volume::connect(&options).map(drop));
+    scene.server.restart()?;
+    let start = Instant::now();
+    let space = scene.server.volume()?.statfs();
+    space.context("statfs is answered while clients come back")?;
+    let answered_ms = start.elapsed().as_millis();
+    match waiting.join() {
+        Ok(connected) => connected.context("the client that came first")?,
+        Err(_) => bail!("the client that came first has died"),
+    }
+    scene.end(&format!("statfs answered after {answered_ms} ms"))
+}
+
+/// Nobody comes back.
+pub(super) fn s24(setup: &Setup, _: Length) -> Result<String> {
+    let mut scene = Scene::new(setup)?;
+    scene.server.kill()?;
+    scene.crew.kill_all()?;
+    let start = Instant::now();
+    scene.server.restart()?;
+    let mut volume = scene.server.volume()?;
+    volume.mkdir(std::path::Path::new("/c1/after"), 0o755)?;
+    volume.rmdir(std::path::Path::new("/c1/after"))?;
+    drop(volume);
+    let served_ms = start.elapsed().as_millis();
+    scene.crew.start(SIZE)?;
+    scene.end(&format!("serves after {served_ms} ms"))
+}
+
+/// The server ends in order, under load.
+pub(super) fn s25(setup: &Setup, _: Length) -> Result<String> {
+    let mut scene = Scene::new(setup)?;
+    let mut away_ms_max = 0;
+    for _ in 0..3 {
+        scene.pause(80);
+        let start = Instant::now();
+        scene.server.stop()?;
+        scene.server.restart()?;
+        away_ms_max = away_ms_max.max(start.elapsed().as_millis());
+        scene.crew.progress()?;
+    }
+    scene.end(&format!("3 restarts, away for at most {away_ms_max} ms"))
+}
+
+/// Points at which a change of two shards can be cut off.
+const TXN_POINTS: [&str; 8] = [
+    "log-write",
+    "log-written",
+    "txn-begun",
+    "txn-prepared",
+    "txn-deciding",
+    "txn-decided",
+    "txn-done",
+    "txn-forgotten",
+];
+
+/// Renames between directories of different shards, and the server kills itself at each step.
+pub(super) fn s30(setup: &Setup, _: Length) -> Result<String> {
+    let mut server = Server::start(setup, setup.folder.join("store"), &[])?;
+    let mount = Mount::new(setup, server.address()?, "mount")?;
+    let mut met = Vec::new();
+    for point in TXN_POINTS {
+        for count in 1..=2 {
+            let place = mount.dir.join(format!("{point}{count}"));
+            let (from, to) = (place.join("from"), place.join("to"));
+            for dir in [&place, &from, &to] {
+                fs::create_dir(dir)?;
+            }
+            fs::write(from.join("file"), point)?;
+            fs::create_dir(from.join("dir"))?;
+            server.stop()?;
+            server.restart_with(&["--fault", &format!("kill-{point}:{count}")])?;
+            let moving = thread::spawn(move || {
+                fs::rename(from.join("file"), to.join("file"))?;
+                fs::rename(from.join("dir"), to.join("dir"))
+            });
+            while !moving.is_finished() {
+                if server.running()?.has_ended()? {
+                    met.push(format!("{point}:{count}"));
+                    server.restart()?;
+                }
+                thread::sleep(Duration::from_millis(2));
+            }
+            match moving.join() {
+                Ok(moved) => moved.with_context(|| format!("renames, {point}:{count}"))?,
+                Err(_) => bail!("the renaming thread has died"),
+            }
+            server.kill()?;
+            server.restart()?;
+            let names = |dir: &str| -> Result<usize> {
+                Ok(fs::read_dir(place.join(dir)).context("a directory is gone")?.count())
+            };
+            let text = fs::read_to_string(place.join("to/file"))?;
+            if names("from")? != 0 || names("to")? != 2 || text != point {
+                bail!("{point}:{count}: a half rename");
+            }
+        }
+    }
+    mount.stop()?;
+    server.stop()?;
+    Ok(format!("met {}", met.join(" ")))
+}

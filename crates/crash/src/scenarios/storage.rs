@@ -1,0 +1,325 @@
+//! The disk's own proof, planted faults, and S21, S22, S26, S31: media that fail.
+
+use super::Length;
+use crate::child::until;
+use crate::crew::{Crew, Size};
+use crate::disk::{Rig, Tear};
+use crate::server::{Mount, Server};
+use crate::stage::Setup;
+use crate::work::Findings;
+use anyhow::{Context as _, Result, bail};
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+/// The disk alone: what was synced stays, what was not goes, and every flush arrives.
+pub(super) fn disk(setup: &Setup, _: Length) -> Result<String> {
+    let mut rig = Rig::new(&setup.folder)?;
+    let at = |rig: &Rig, name: &str| rig.dir.join(name);
+    fs::write(at(&rig, "synced"), "one")?;
+    fs::write(at(&rig, "stale"), "old")?;
+    for name in ["synced", "stale"] {
+        fs::File::open(at(&rig, name))?.sync_all()?;
+    }
+    fs::File::open(&rig.dir)?.sync_all()?;
+    let before = rig.counts()?;
+    let file = fs::OpenOptions::new().append(true).open(at(&rig, "synced"))?;
+    (&file).write_all(b" two")?;
+    file.sync_data()?;
+    drop(file);
+    let flushed = rig.counts()?;
+    if flushed.flush_count == before.flush_count || flushed.write_count == before.write_count {
+        bail!("an fdatasync did not reach the disk: {before:?} {flushed:?}");
+    }
+    fs::OpenOptions::new().write(true).open(at(&rig, "stale"))?.write_all_at(b"new", 0)?;
+    let counts = lose_unsynced(&mut rig, setup.seed)?;
+    let read = |name: &str| fs::read_to_string(at(&rig, name)).unwrap_or_default();
+    let found = (read("synced"), read("stale"));
+    if found != ("one two".to_owned(), "old".to_owned()) {
+        bail!("what was synced and what was not: {found:?}");
+    }
+    drop(rig);
+    Ok(counts)
+}
+
+const LOST_BYTES: usize = 1 << 20;
+
+/// Hands the disk what nobody synced, and cuts the power.
+fn lose_unsynced(rig: &mut Rig, seed: u64) -> Result<String> {
+    let path = rig.dir.join("lost");
+    let flags = rustix::fs::OFlags::DIRECT.bits().cast_signed();
+    let mut options = fs::OpenOptions::new();
+    let file = options.create(true).write(true).custom_flags(flags).open(&path)?;
+    let buffer = vec![7; 2 * LOST_BYTES];
+    // Direct writes begin at a page, and go to the disk at once, which asks for no flush.
+    let start = buffer.as_ptr().align_offset(4096);
+    file.write_all_at(&buffer[start..start + LOST_BYTES], 0)?;
+    let counts = rig.cut(Tear::DropAll, seed)?;
+    drop(file);
+    rig.reboot()?;
+    let bytes = fs::read(&path).unwrap_or_default();
+    if counts.unflushed_count == 0 || counts.lost_bytes < LOST_BYTES as u64 {
+        bail!("the disk lost too little: {counts:?}");
+    }
+    if bytes.contains(&7) {
+        bail!("bytes survived that nobody synced");
+    }
+    Ok(format!("{} unsynced writes lost, {} bytes", counts.unflushed_count, counts.lost_bytes))
+}
+
+const SIZE: Size = Size { library_count: 2, mount_count: 1 };
+
+/// Clients have worked and ended in order; the server is killed.
+fn worked(setup: &Setup) -> Result<(Server, Crew)> {
+    let mut server = Server::start(setup, setup.folder.join("store"), &[])?;
+    let mut crew = Crew::new(setup, &mut server, 8)?;
+    crew.start(SIZE)?;
+    let log = crew.shared_log()?;
+    until("somebody appends", || Ok(log.exists() && fs::metadata(&log)?.len() > 0))?;
+    crew.progress()?;
+    crew.end()?;
+    let findings = crew.check(&server)?;
+    if !findings.is_clean() {
+        bail!("before anything was planted: {}", findings.details());
+    }
+    server.kill()?;
+    Ok((server, crew))
+}
+
+/// The logs of a store, each with the end of what is written in it.
+fn logs(store: &Path) -> Result<Vec<(PathBuf, usize)>> {
+    let mut found = Vec::new();
+    for entry in walk(store)? {
+        let bytes = fs::read(&entry)?;
+        let Ok((_, mut reader)) = disk::LogReader::new(&bytes) else { continue };
+        while reader.next_batch().context("a log")?.is_some() {}
+        found.push((entry, usize::try_from(reader.valid_bytes())?));
+    }
+    Ok(found)
+}
+
+fn walk(dir: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        let is_dir = path.is_dir();
+        if is_dir && !path.ends_with("objects") {
+            files.extend(walk(&path)?);
+        } else if !is_dir {
+            files.push(path);
+        }
+    }
+    Ok(files)
+}
+
+/// Writes zeros over the last bytes of what is written in the longest log.
+fn cut_tail(store: &Path, cut_bytes: usize) -> Result<()> {
+    let logs = logs(store)?;
+    let (path, end) = logs.iter().max_by_key(|(_, end)| *end).context("no log")?;
+    let file = fs::OpenOptions::new().write(true).open(path)?;
+    let cut_bytes = cut_bytes.min(end / 2);
+    Ok(file.write_all_at(&vec![0; cut_bytes], (end - cut_bytes) as u64)?)
+}
+
+/// What is planted is found: else "nothing was found" would say nothing.
+pub(super) fn planted(setup: &Setup, _: Length) -> Result<String> {
+    let found = |server: &mut Server, crew: &Crew| -> Result<Findings> {
+        server.restart()?;
+        crew.check(server)
+    };
+    let part = setup.part("lost")?;
+    let (mut server, crew) = worked(&part)?;
+    cut_tail(server.store(), 16 * 1024)?;
+    let lost = found(&mut server, &crew)?;
+    if lost.lost.is_empty() {
+        bail!("a log whose tail was cut lost nothing: {}", lost.summary());
+    }
+    server.kill()?;
+    let part = setup.part("doubled")?;
+    let (mut server, crew) = worked(&part)?;
+    server.restart()?;
+    let mount = Mount::new(&part, server.address()?, "planter")?;
+    let log = mount.dir.join(crate::work::SHARED_LOG);
+    let text = fs::read_to_string(&log)?;
+    let record = text.lines().next().context("nobody appended")?.to_owned();
+    writeln!(fs::OpenOptions::new().append(true).open(&log)?, "{record}")?;
+    fs::create_dir(mount.dir.join("s0/nobody-made-this"))?;
+    mount.stop()?;
+    server.kill()?;
+    let doubled = found(&mut server, &crew)?;
+    if doubled.doubled.len() < 2 {
+        bail!("a doubled record and a stray name: {}", doubled.details());
+    }
+    server.kill()?;
+    Ok(format!("{} lost and {} double effects found", lost.lost.len(), doubled.doubled.len()))
+}
+
+/// The log is called durable and is not: the check finds it, and a client that was told so is told
+/// now that it was not true.
+pub(super) fn s21(setup: &Setup, _: Length) -> Result<String> {
+    let mut server = Server::start(setup, setup.folder.join("store"), &["--sync"])?;
+    let mut crew = Crew::new(setup, &mut server, 8)?;
+    let mut witness = server.volume()?;
+    witness.mkdir(Path::new("/c1/before"), 0o755)?;
+    witness.sync()?;
+    witness.rmdir(Path::new("/c1/before"))?;
+    server.stop()?;
+    server.restart_with(&["--fault", "freeze-log:1"])?;
+    witness.mkdir(Path::new("/c1/frozen"), 0o755)?;
+    witness.sync().context("a sync that the disk lies about")?;
+    crew.start(SIZE)?;
+    crew.progress()?;
+    crew.kill_all()?;
+    server.kill()?;
+    server.restart()?;
+    crew.forgive_nothing();
+    let told = witness.mkdir(Path::new("/c1/after"), 0o755);
+    let findings = crew.check(&server)?;
+    server.kill()?;
+    if findings.lost.is_empty() {
+        bail!("nothing was missed: {}", findings.summary());
+    }
+    match told {
+        Ok(_) => bail!("a client goes on as if nothing had been lost"),
+        Err(error) => Ok(format!("told: {error}; {}", findings.summary())),
+    }
+}
+
+/// Damage in the log: at its end it is cut off, before its end it is refused.
+pub(super) fn s22(setup: &Setup, _: Length) -> Result<String> {
+    let part = setup.part("tail")?;
+    let (mut server, crew) = worked(&part)?;
+    for (path, end) in logs(server.store())? {
+        // Half a batch that was never acknowledged.
+        let file = fs::OpenOptions::new().write(true).open(path)?;
+        file.write_all_at(b"LANEFSBT half a batch", end as u64)?;
+    }
+    server.restart()?;
+    let said = server.running()?.said();
+    if !said.contains("cut off") {
+        bail!("it says nothing of a torn tail: {said}");
+    }
+    let findings = crew.check(&server)?;
+    if !findings.is_clean() {
+        bail!("a torn tail: {}", findings.details());
+    }
+    server.stop()?;
+    let part = setup.part("middle")?;
+    let (mut server, _crew) = worked(&part)?;
+    let logs = logs(server.store())?;
+    let (path, end) = logs.iter().max_by_key(|(_, end)| *end).context("no log")?;
+    let file = fs::OpenOptions::new().read(true).write(true).open(path)?;
+    let middle = (end / 2) as u64;
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, middle)?;
+    file.write_all_at(&[byte[0] ^ 4], middle)?;
+    let before = fs::read(path)?;
+    server.launch(&[])?;
+    let said = server.ended()?;
+    if !said.contains("is damaged") || !said.contains("at byte") {
+        bail!("it did not refuse a damaged log with its offset: {said}");
+    }
+    if fs::read(path)? != before {
+        bail!("it changed what it refused");
+    }
+    let line = said.lines().find(|line| line.contains("is damaged")).unwrap_or_default();
+    Ok(format!("tail cut, middle refused: {line}"))
+}
+
+/// What a client may hold of a file that is not durable, and some more.
+const CLIENT_BYTES_MAX: u64 = 400 << 20;
+const PIECE_BYTES: usize = 1 << 20;
+const PIECE_COUNT: usize = 200;
+
+/// For how long flushes hang.
+const HANGING: Duration = Duration::from_secs(2);
+
+/// Flushes hang while a client writes more than it may keep.
+pub(super) fn s26(setup: &Setup, _: Length) -> Result<String> {
+    let mut rig = Rig::new(&setup.folder)?;
+    let mut server = Server::start(setup, rig.dir.join("store"), &[])?;
+    let mount = Mount::new(setup, server.address()?, "mount")?;
+    let path = mount.dir.join("large");
+    // Whoever writes here for the first time is answered when that is on disk.
+    fs::write(&path, "known")?;
+    fs::File::open(&path)?.sync_all()?;
+    rig.hold(true)?;
+    let writing = thread::spawn(move || -> Result<()> {
+        let file = fs::OpenOptions::new().write(true).open(path)?;
+        for index in 0..PIECE_COUNT {
+            file.write_all_at(&[mark(index); PIECE_BYTES], (index * PIECE_BYTES) as u64)?;
+        }
+        Ok(file.sync_all()?)
+    });
+    until("a flush hangs", || Ok(rig.counts()?.held_count > 0))?;
+    // As long as flushes hang, the writer must hang too, sooner or later.
+    thread::sleep(HANGING);
+    if writing.is_finished() {
+        bail!("200 MiB were synced without a single flush");
+    }
+    let resident_bytes = mount.resident_bytes()?.max(server.resident_bytes()?);
+    if resident_bytes > CLIENT_BYTES_MAX {
+        bail!("{} MiB in memory", resident_bytes >> 20);
+    }
+    rig.hold(false)?;
+    match writing.join() {
+        Ok(written) => written?,
+        Err(_) => bail!("the writer has died"),
+    }
+    let bytes = fs::read(mount.dir.join("large"))?;
+    let whole = bytes.chunks(PIECE_BYTES).enumerate();
+    if bytes.len() != PIECE_COUNT * PIECE_BYTES
+        || whole.into_iter().any(|(index, piece)| piece[0] != mark(index))
+    {
+        bail!("not what was written");
+    }
+    mount.stop()?;
+    server.stop()?;
+    Ok(format!("at most {} MiB in memory, then 200 MiB whole", resident_bytes >> 20))
+}
+
+fn mark(index: usize) -> u8 {
+    u8::try_from(index % 250).unwrap_or(0) + 1
+}
+
+/// The disk is full when the server dies.
+pub(super) fn s31(setup: &Setup, _: Length) -> Result<String> {
+    let rig = Rig::new(&setup.folder)?;
+    let mut server = Server::start(setup, rig.dir.join("store"), &[])?;
+    let mut crew = Crew::new(setup, &mut server, 8)?;
+    crew.start(SIZE)?;
+    crew.progress()?;
+    crew.end()?;
+    let filler = fs::File::create(rig.dir.join("filler"))?;
+    let mut filler_bytes = 0;
+    while filler.write_all_at(&[1; 64 << 10], filler_bytes).is_ok() {
+        filler_bytes += 64 << 10;
+    }
+    let mut volume = server.volume()?;
+    let file = volume.create(Path::new("/c1/full"), 0o644, true);
+    let created = file.and_then(|file| {
+        let written = volume.write_at(&file, 0, &vec![1; 8 << 20]);
+        volume.close(file).and(written)
+    });
+    let Some(error) = created.err() else { bail!("a full disk took 8 MiB") };
+    if error.status() != Some(library::Status::NoSpace) {
+        bail!("a full disk: {error}");
+    }
+    volume.unlink(Path::new("/c1/full")).ok();
+    drop(volume);
+    for _ in 0..2 {
+        server.kill()?;
+        server.restart().context("the restart on a full disk")?;
+    }
+    let findings = crew.check(&server)?;
+    if !findings.is_clean() {
+        bail!("{}", findings.details());
+    }
+    server.stop()?;
+    drop(filler);
+    drop(rig);
+    Ok(format!("2 restarts on a full disk: {}", findings.summary()))
+}

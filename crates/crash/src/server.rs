@@ -1,0 +1,222 @@
+//! The real binary, as a server and as mounts.
+
+use crate::child::{Process, tied};
+use crate::stage::Setup;
+use anyhow::{Context as _, Result, bail};
+use library::{ConnectOptions, Identity, Volume};
+use rustix::mount::{UnmountFlags, unmount};
+use rustix::process::Signal;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+use wire::Secret;
+
+/// The export in which root is root.
+pub(crate) const EXPORT: &str = "up";
+/// How long a restarted server waits for clients that the run has killed.
+const RECOVERY_SOFT_MS: &str = "1500";
+/// How long a client waits for its server; longer than any run keeps it away.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// A store and whoever serves it.
+#[derive(Debug)]
+pub(crate) struct Server {
+    setup: Setup,
+    store: PathBuf,
+    arguments: Vec<String>,
+    address: Option<SocketAddr>,
+    process: Option<Process>,
+}
+
+impl Server {
+    /// A server of a new store in `store`, running.
+    pub(crate) fn start(setup: &Setup, store: PathBuf, arguments: &[&str]) -> Result<Self> {
+        let mut server = Self::prepare(setup, store, arguments);
+        server.restart()?;
+        Ok(server)
+    }
+
+    fn prepare(setup: &Setup, store: PathBuf, arguments: &[&str]) -> Self {
+        let arguments = arguments.iter().map(|text| (*text).to_owned()).collect();
+        Self { setup: setup.clone(), store, arguments, address: None, process: None }
+    }
+
+    /// Where it listens.
+    pub(crate) fn address(&self) -> Result<SocketAddr> {
+        self.address.context("the server was never started")
+    }
+
+    /// Where its store lies.
+    pub(crate) fn store(&self) -> &Path {
+        &self.store
+    }
+
+    /// Starts it again, at the same address, and waits until it serves.
+    pub(crate) fn restart(&mut self) -> Result<()> {
+        self.restart_with(&[])
+    }
+
+    /// As [`Self::restart`], with further arguments this once.
+    pub(crate) fn restart_with(&mut self, more: &[&str]) -> Result<()> {
+        self.launch(more)?;
+        let line = self.running()?.line_with("listening on ")?;
+        let listening = line.split("listening on ").nth(1).unwrap_or_default();
+        let address = listening.split(',').next().unwrap_or_default();
+        self.address = Some(address.parse().with_context(|| line.clone())?);
+        Ok(())
+    }
+
+    /// Starts it and waits for nothing.
+    pub(crate) fn launch(&mut self, more: &[&str]) -> Result<()> {
+        let listen = self.address.map_or("127.0.0.1:0".to_owned(), |address| address.to_string());
+        let mut command = tied(&self.setup.lanefs);
+        command.args(["serve", "--listen", &listen]).arg("--store").arg(&self.store);
+        command.args(["--export", &format!("{EXPORT}=no-root-squash")]);
+        command.args(["--recovery-soft-ms", RECOVERY_SOFT_MS]);
+        command.arg("--secret-file").arg(secret_file(&self.setup));
+        command.args(&self.arguments).args(more).stdin(Stdio::null());
+        let log = self.setup.folder.join("server.log");
+        self.process = Some(Process::start(&mut command, log)?);
+        Ok(())
+    }
+
+    /// The running process.
+    pub(crate) fn running(&mut self) -> Result<&mut Process> {
+        self.process.as_mut().context("the server does not run")
+    }
+
+    /// Kills it with -9.
+    pub(crate) fn kill(&mut self) -> Result<()> {
+        match self.process.take() {
+            Some(mut process) => process.kill(),
+            None => Ok(()),
+        }
+    }
+
+    /// Bytes it has in memory.
+    pub(crate) fn resident_bytes(&mut self) -> Result<u64> {
+        resident_bytes(self.running()?)
+    }
+
+    /// Waits until it has ended by itself; what it said.
+    pub(crate) fn ended(&mut self) -> Result<String> {
+        let mut process = self.process.take().context("the server does not run")?;
+        process.end()?;
+        Ok(process.said())
+    }
+
+    /// Ends it in order.
+    pub(crate) fn stop(&mut self) -> Result<()> {
+        let Some(mut process) = self.process.take() else { return Ok(()) };
+        process.signal(Signal::TERM);
+        let status = process.end()?;
+        if !status.success() {
+            bail!("the server ended with {status}:\n{}", process.said());
+        }
+        Ok(())
+    }
+
+    /// How to reach it, or whoever stands before it.
+    pub(crate) fn options(&self) -> Result<ConnectOptions> {
+        connect_options(self.address()?, &secret_file(&self.setup))
+    }
+
+    /// A new client.
+    pub(crate) fn volume(&self) -> Result<Volume> {
+        Ok(Volume::connect(&self.options()?)?)
+    }
+
+    /// A new client that goes through `address`.
+    pub(crate) fn volume_through(&self, address: SocketAddr) -> Result<Volume> {
+        Ok(Volume::connect(&ConnectOptions { address, ..self.options()? })?)
+    }
+}
+
+fn resident_bytes(process: &Process) -> Result<u64> {
+    let path = format!("/proc/{}/status", process.pid().as_raw_nonzero());
+    let status = fs::read_to_string(path)?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()).context("no VmRSS")?;
+    Ok(kib.parse::<u64>()? << 10)
+}
+
+/// The secret that server and clients of a run share.
+pub(crate) fn secret_file(setup: &Setup) -> PathBuf {
+    setup.folder.join("secret")
+}
+
+/// As root, with the secret in a file.
+pub(crate) fn connect_options(address: SocketAddr, secret_file: &Path) -> Result<ConnectOptions> {
+    let text = fs::read_to_string(secret_file).context("cannot read the secret")?;
+    let mut bytes = [0; 32];
+    for (byte, pair) in bytes.iter_mut().zip(text.trim().as_bytes().chunks_exact(2)) {
+        *byte = u8::from_str_radix(std::str::from_utf8(pair)?, 16)?;
+    }
+    Ok(ConnectOptions {
+        address,
+        secret: Secret::new(bytes),
+        export: EXPORT.to_owned(),
+        identity: Identity::of_process(),
+        connect_timeout: CONNECT_TIMEOUT,
+    })
+}
+
+/// A mount of the real binary.
+#[derive(Debug)]
+pub(crate) struct Mount {
+    process: Process,
+    /// Where.
+    pub(crate) dir: PathBuf,
+}
+
+impl Mount {
+    /// Mounts what `address` serves on a new folder of that name.
+    pub(crate) fn new(setup: &Setup, address: SocketAddr, name: &str) -> Result<Self> {
+        let dir = setup.folder.join(name);
+        fs::create_dir(&dir)?;
+        let mut command = tied(&setup.lanefs);
+        command.args(["mount", &address.to_string()]).arg(&dir);
+        command.args(["--export", EXPORT, "--fuse", "classic"]);
+        command.arg("--secret-file").arg(secret_file(setup)).stdin(Stdio::null());
+        let log = setup.folder.join(format!("{name}.log"));
+        let mut mount = Self { process: Process::start(&mut command, log)?, dir };
+        mount.process.line_with("mounted ")?;
+        Ok(mount)
+    }
+
+    /// Bytes it has in memory.
+    pub(crate) fn resident_bytes(&self) -> Result<u64> {
+        resident_bytes(&self.process)
+    }
+
+    /// Kills it with -9 and takes the dead mount away.
+    pub(crate) fn kill(&mut self) -> Result<()> {
+        self.process.kill()?;
+        self.clear();
+        Ok(())
+    }
+
+    /// Ends it in order.
+    pub(crate) fn stop(mut self) -> Result<()> {
+        self.process.signal(Signal::TERM);
+        let status = self.process.end()?;
+        if !status.success() {
+            bail!("a mount ended with {status}:\n{}", self.process.said());
+        }
+        Ok(())
+    }
+
+    fn clear(&self) {
+        // Not mounted any more is as good.
+        unmount(&self.dir, UnmountFlags::DETACH).ok();
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        self.process.kill().ok();
+        self.clear();
+    }
+}

@@ -1,0 +1,138 @@
+//! Where a run takes place: a folder of its own, and nothing left behind.
+//!
+//! Invariant: what a run mounts or attaches lies below its folder, so whatever is found below the
+//! folder of a run that is over was left behind by it and is taken away, at its end, when it is told
+//! to end, and at the start of the next one.
+
+use crate::disk;
+use anyhow::{Context as _, Result, bail};
+use rustix::mount::{UnmountFlags, unmount};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Folders of runs are named so, with the process id behind it.
+const RUN_PREFIX: &str = "run-";
+
+/// What every part of a run is told.
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    /// The binary under test.
+    pub(crate) lanefs: PathBuf,
+    /// The seed of all dice.
+    pub(crate) seed: u64,
+    /// The run's folder.
+    pub(crate) folder: PathBuf,
+}
+
+impl Setup {
+    /// A part of the run, in a folder of its own.
+    pub(crate) fn part(&self, name: &str) -> Result<Self> {
+        let folder = self.folder.join(name);
+        fs::create_dir_all(&folder)?;
+        Ok(Self { folder, ..self.clone() })
+    }
+}
+
+/// The run's folder; gone when dropped, unless it is kept for somebody to look at.
+pub(crate) struct Stage {
+    /// The folder.
+    pub(crate) folder: PathBuf,
+    kept: bool,
+}
+
+impl Stage {
+    /// Takes away what dead runs left in `place`, and makes a folder for this one.
+    pub(crate) fn new(place: &Path) -> Result<Self> {
+        fs::create_dir_all(place).with_context(|| format!("cannot make {}", place.display()))?;
+        let place = place.canonicalize()?;
+        sweep_dead_runs(&place)?;
+        let folder = place.join(format!("{RUN_PREFIX}{}", std::process::id()));
+        fs::create_dir(&folder).with_context(|| folder.display().to_string())?;
+        on_ending(folder.clone())?;
+        Ok(Self { folder, kept: false })
+    }
+
+    /// Leaves logs and journals where they are.
+    pub(crate) fn keep(&mut self) {
+        self.kept = true;
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        if let Err(error) = sweep(&self.folder) {
+            eprintln!("left behind below {}: {error:#}", self.folder.display());
+        } else if !self.kept {
+            fs::remove_dir_all(&self.folder).ok();
+        }
+    }
+}
+
+/// Says what of root, FUSE and loop devices is missing.
+pub(crate) fn check_machine() -> Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        bail!("needs root: it mounts, kills and cuts power");
+    }
+    let open = |path: &str| fs::File::options().read(true).write(true).open(path);
+    open("/dev/fuse").context("needs /dev/fuse (modprobe fuse, or --device /dev/fuse)")?;
+    open("/dev/loop-control").context(
+        "needs loop devices (modprobe loop, or --device /dev/loop-control): the power loss runs \
+         put a file system on one",
+    )?;
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    for program in ["mkfs.ext4", "losetup", "mount", "setpriv"] {
+        if !std::env::split_paths(&path).any(|folder| folder.join(program).is_file()) {
+            bail!("needs the program {program} (apt-get install e2fsprogs mount util-linux)");
+        }
+    }
+    Ok(())
+}
+
+/// Cleans up when this process is told to end; its children end with it.
+fn on_ending(folder: PathBuf) -> Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot catch signals")?;
+    std::thread::spawn(move || {
+        if let Some(signal) = signals.forever().next() {
+            if let Err(error) = sweep(&folder) {
+                eprintln!("left behind below {}: {error:#}", folder.display());
+            }
+            std::process::exit(128 + signal);
+        }
+    });
+    Ok(())
+}
+
+fn sweep_dead_runs(place: &Path) -> Result<()> {
+    for entry in fs::read_dir(place)?.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let Some(pid) = name.strip_prefix(RUN_PREFIX) else { continue };
+        if Path::new("/proc").join(pid).exists() {
+            continue;
+        }
+        sweep(&entry.path())?;
+        fs::remove_dir_all(entry.path()).ok();
+    }
+    Ok(())
+}
+
+/// Unmounts everything below a folder, the innermost first, and detaches its loop devices.
+fn sweep(folder: &Path) -> Result<()> {
+    // Asked for first: once the disk is unmounted, nothing tells whose they are.
+    let devices = disk::loops_below(folder)?;
+    let mut dirs = mounts_below(folder)?;
+    // A mount lies above what it was mounted on: the last is taken away first.
+    while let Some(dir) = dirs.pop() {
+        unmount(&dir, UnmountFlags::DETACH)
+            .with_context(|| format!("cannot unmount {}", dir.display()))?;
+    }
+    devices.iter().try_for_each(|device| disk::detach(device))
+}
+
+/// What is mounted below a folder, in the order it was mounted.
+fn mounts_below(folder: &Path) -> Result<Vec<PathBuf>> {
+    let table = fs::read_to_string("/proc/self/mountinfo")?;
+    let dirs = table.lines().filter_map(|line| line.split(' ').nth(4)).map(PathBuf::from);
+    Ok(dirs.filter(|dir| dir.starts_with(folder)).collect())
+}

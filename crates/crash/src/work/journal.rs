@@ -1,0 +1,200 @@
+//! A client's journal, on the machine's own file system: what was asked, written before; what came
+//! of it, written after.
+//!
+//! ```text
+//! I 17 rename c1/a c1/b<TAB>item c1i5<TAB>f 644 1 512 c1/b
+//! R 17 ok                                     R 17 error no such file or directory
+//! E                                           the client has ended in order
+//! ```
+//! A line without an answer is an operation of which nobody was told anything.
+
+use super::item::State;
+use anyhow::{Context as _, Result, bail};
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+
+/// What an operation touches.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Touch {
+    /// An item is so afterwards.
+    Item(String, State),
+    /// An item as it is now is durable afterwards.
+    Sync(String),
+    /// A record is at the end of a file.
+    Append(String, String),
+    /// All of this client's records in a file are durable afterwards.
+    SyncLog(String),
+}
+
+/// What came of an operation.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Outcome {
+    /// Nobody knows.
+    Unknown,
+    Done,
+    Refused(String),
+}
+
+/// One operation.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    /// Its number.
+    pub(crate) op_no: u64,
+    /// For people.
+    pub(crate) text: String,
+    pub(crate) touches: Vec<Touch>,
+    pub(crate) outcome: Outcome,
+}
+
+/// A client's journal, read.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Journal {
+    /// In order.
+    pub(crate) entries: Vec<Entry>,
+    /// It ended in order.
+    pub(crate) ended: bool,
+}
+
+/// A client's journal, being written.
+pub(crate) struct Pen {
+    file: fs::File,
+    op_no: u64,
+}
+
+impl Pen {
+    /// A new journal.
+    pub(crate) fn new(path: &Path) -> Result<Self> {
+        let file = fs::File::create_new(path).with_context(|| path.display().to_string())?;
+        Ok(Self { file, op_no: 0 })
+    }
+
+    /// Notes an operation that is about to be asked for.
+    pub(crate) fn ask(&mut self, text: &str, touches: &[Touch]) -> Result<()> {
+        self.op_no += 1;
+        let mut line = format!("I {} {text}", self.op_no);
+        for touch in touches {
+            let (what, which, how) = match touch {
+                Touch::Item(item, state) => ("item", item, state.to_string()),
+                Touch::Sync(item) => ("sync", item, String::new()),
+                Touch::Append(path, record) => ("append", path, record.clone()),
+                Touch::SyncLog(path) => ("synclog", path, String::new()),
+            };
+            line += &format!("\t{what} {which}\t{how}");
+        }
+        line.push('\n');
+        Ok(self.file.write_all(line.as_bytes())?)
+    }
+
+    /// Notes what came of it.
+    pub(crate) fn note(&mut self, result: &Result<()>) -> Result<()> {
+        let line = match result {
+            Ok(()) => format!("R {} ok\n", self.op_no),
+            Err(error) => format!("R {} error {error:#}\n", self.op_no),
+        };
+        Ok(self.file.write_all(line.as_bytes())?)
+    }
+
+    /// Notes that the client has ended in order.
+    pub(crate) fn end(&mut self) -> Result<()> {
+        Ok(self.file.write_all(b"E\n")?)
+    }
+
+    /// The number of the operation that comes next.
+    pub(crate) const fn next_no(&self) -> u64 {
+        self.op_no + 1
+    }
+}
+
+impl Journal {
+    /// Reads a journal. A last line without its end was never finished: what it says was not begun.
+    pub(crate) fn read(path: &Path) -> Result<Self> {
+        let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+        Self::parse(&text).with_context(|| path.display().to_string())
+    }
+
+    fn parse(text: &str) -> Result<Self> {
+        let mut journal = Self::default();
+        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        for line in whole.lines() {
+            match line.split_at(1) {
+                ("I", rest) => journal.entries.push(entry(rest.trim_start())?),
+                ("R", rest) => journal.answer(rest.trim_start())?,
+                ("E", _) => journal.ended = true,
+                _ => bail!("no such line: {line}"),
+            }
+        }
+        Ok(journal)
+    }
+
+    fn answer(&mut self, text: &str) -> Result<()> {
+        let (op_no, outcome) = text.split_once(' ').context("an answer without its outcome")?;
+        let last = self.entries.last_mut().context("an answer without its question")?;
+        if last.op_no != op_no.parse::<u64>()? {
+            bail!("an answer to {op_no}, but {} was asked last", last.op_no);
+        }
+        last.outcome = match outcome.split_once(' ') {
+            None => Outcome::Done,
+            Some((_, error)) => Outcome::Refused(error.to_owned()),
+        };
+        Ok(())
+    }
+
+    /// Operations that were answered well.
+    pub(crate) fn done_count(&self) -> usize {
+        self.entries.iter().filter(|entry| entry.outcome == Outcome::Done).count()
+    }
+}
+
+fn entry(text: &str) -> Result<Entry> {
+    let mut parts = text.split('\t');
+    let head = parts.next().unwrap_or_default();
+    let (op_no, text) = head.split_once(' ').context("an operation without its text")?;
+    let mut touches = Vec::new();
+    while let Some(what) = parts.next() {
+        let how = parts.next().context("half a touch")?;
+        let (what, which) = what.split_once(' ').context("a touch of nothing")?;
+        let which = which.to_owned();
+        touches.push(match what {
+            "item" => Touch::Item(which, State::parse(how)?),
+            "sync" => Touch::Sync(which),
+            "append" => Touch::Append(which, how.to_owned()),
+            "synclog" => Touch::SyncLog(which),
+            _ => bail!("no such touch: {what}"),
+        });
+    }
+    let outcome = Outcome::Unknown;
+    Ok(Entry { op_no: op_no.parse()?, text: text.to_owned(), touches, outcome })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::work::item::Kind;
+
+    #[test]
+    fn what_was_written_is_read_and_a_torn_line_was_never_asked() {
+        let folder = std::env::temp_dir().join(format!("lanefs-journal-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("journal");
+        let mut pen = Pen::new(&path).unwrap();
+        let mut state = State::new(Kind::Dir, 0o755);
+        state.names.insert("s0/x".to_owned());
+        let touches = [Touch::Item("c1i1".to_owned(), state), Touch::Sync("c1i2".to_owned())];
+        pen.ask("mkdir s0/x", &touches).unwrap();
+        pen.note(&Ok(())).unwrap();
+        pen.ask("append", &[Touch::Append("log".to_owned(), "c1 2".to_owned())]).unwrap();
+        pen.note(&Err(anyhow::anyhow!("no space"))).unwrap();
+        pen.ask("sync", &[]).unwrap();
+        pen.file.write_all(b"R 3 o").unwrap();
+        let journal = Journal::read(&path).unwrap();
+        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(journal.entries.len(), 3);
+        assert_eq!(journal.entries[0].touches, touches);
+        let outcomes: Vec<_> = journal.entries.into_iter().map(|entry| entry.outcome).collect();
+        let refused = Outcome::Refused("no space".to_owned());
+        assert_eq!(outcomes, [Outcome::Done, refused, Outcome::Unknown]);
+        assert!(!journal.ended);
+    }
+}

@@ -1,0 +1,78 @@
+//! Rows: what all records together come to, as keys and values in one ordered key space. A
+//! checkpoint of the log, exact to a record, and the cold store of names that are not in memory.
+//!
+//! It owns their layout and what a record does to them; which medium holds them is the world's
+//! ([`Rows`]). Invariants: rows that took every record of a shard up to an LSN are the state that
+//! redoing these records gives, and they say that LSN ([`ShardRow`]); a record is applied once.
+//!
+//! ```text
+//! key (numbers big-endian, so that their order is the keys' order)     value (little-endian)
+//! 1 inode 0                        the inode                           InodeRow
+//! 1 inode 1                        where a symbolic link points        its bytes
+//! 1 inode 2 name                   an extended attribute               its bytes
+//! 2 dir name                       an entry, by its name               cookie, inode, kind, version
+//! 3 dir cookie                     the same, by its place in listings  inode, kind, version, name
+//! 4 inode                          an inode without a name             nothing
+//! 5 shard session                  who a session is                    SessionRow, away
+//! 6 shard session slot             what its last request came to       SlotRow
+//! 7 shard                          how far its log was applied         ShardRow
+//! 8 shard inode                    a data shard's object               its size
+//! 9 client                         evicted                             nothing
+//! 10 client                        a replay of his did not fit         nothing
+//! 11                               of the whole store                  StoreRow
+//! 12 shard coordinator number      a part that was prepared            transno, the part
+//! 13 coordinator number            a decision that is not forgotten    shards with a part
+//! ```
+//! All that hangs on an inode, and all entries of a directory, lie side by side.
+
+mod apply;
+mod key;
+mod row;
+
+pub use apply::{apply, begin};
+pub use key::{Key, Range};
+pub use row::{DirentRow, Row, ShardRow, SlotRow, StoreRow};
+
+use crate::Fault;
+use alloc::borrow::Cow;
+
+/// Where rows are kept.
+pub trait Rows {
+    /// The value of a key, if there is one.
+    ///
+    /// # Errors
+    /// [`Fault`] when the medium fails.
+    fn get(&self, key: &[u8]) -> Result<Option<Cow<'_, [u8]>>, Fault>;
+
+    /// Gives a key a value, whatever it had before.
+    fn put(&mut self, key: &[u8], value: &[u8]);
+
+    /// Takes a key away, if it is there.
+    fn delete(&mut self, key: &[u8]);
+
+    /// Takes all keys of a range away.
+    ///
+    /// # Errors
+    /// [`Fault`] when the medium fails.
+    fn delete_range(&mut self, range: &Range) -> Result<(), Fault>;
+}
+
+/// Rows in memory: for tests and simulated servers.
+impl Rows for alloc::collections::BTreeMap<alloc::vec::Vec<u8>, alloc::vec::Vec<u8>> {
+    fn get(&self, key: &[u8]) -> Result<Option<Cow<'_, [u8]>>, Fault> {
+        Ok(self.get(key).map(|value| Cow::Borrowed(value.as_slice())))
+    }
+
+    fn put(&mut self, key: &[u8], value: &[u8]) {
+        self.insert(key.into(), value.into());
+    }
+
+    fn delete(&mut self, key: &[u8]) {
+        self.remove(key);
+    }
+
+    fn delete_range(&mut self, range: &Range) -> Result<(), Fault> {
+        self.retain(|key, _| !range.contains(key));
+        Ok(())
+    }
+}

@@ -1,0 +1,322 @@
+//! What a record does to rows: the same as redoing it does to a shard in memory.
+
+use super::row::{DirentRow, ShardRow, SlotRow};
+use super::{Key, Range, Rows};
+use crate::{Change, Changes, Fault, InodeRow, Made, Origin, Record, TxnId};
+use alloc::vec::Vec;
+use wire::{FileKind, InodeNo, Name, SessionId, ShardId, Transno, Wire, Writer};
+
+/// Puts the rows of a store as its making left it: the root directory, if it is not there. Says
+/// whether it was missing.
+///
+/// # Errors
+/// [`Fault`] when the medium fails.
+pub fn begin(made: Made, rows: &mut impl Rows) -> Result<bool, Fault> {
+    let shard = Key::shard(InodeNo::ROOT.shard());
+    if rows.get(shard.bytes())?.is_some() {
+        return Ok(false);
+    }
+    rows.put(Key::inode(InodeNo::ROOT).bytes(), &InodeRow::root(made).to_bytes());
+    let next_count = InodeNo::ROOT.count() + 1;
+    let row = ShardRow { next_count, inode_count: 1, ..ShardRow::default() };
+    rows.put(shard.bytes(), &row.to_bytes());
+    Ok(true)
+}
+
+/// Applies a record, unless the rows have it already; says whether they had not. `shard` is the row
+/// of the record's shard: the caller puts it when a number of records were applied.
+///
+/// # Errors
+/// [`Fault`] when records are missing in between, the record does not follow from what the rows
+/// have, or the medium fails.
+pub fn apply(
+    record: &Record<'_>,
+    shard: &mut ShardRow,
+    rows: &mut impl Rows,
+) -> Result<bool, Fault> {
+    if record.lsn <= shard.lsn {
+        return Ok(false);
+    }
+    if record.lsn != shard.lsn + 1 {
+        return Err(
+            Fault::new("a record out of its shard's order", 0).numbers(shard.lsn + 1, record.lsn)
+        );
+    }
+    let mut applying = Applying { record, shard, rows, value: Vec::new() };
+    for change in Changes::new(record.changes) {
+        applying.change(&change?)?;
+    }
+    applying.remember()?;
+    shard.lsn = record.lsn;
+    shard.transno = shard.transno.max(record.transno);
+    Ok(true)
+}
+
+struct Applying<'a, R> {
+    record: &'a Record<'a>,
+    shard: &'a mut ShardRow,
+    rows: &'a mut R,
+    /// Scratch.
+    value: Vec<u8>,
+}
+
+impl<R: Rows> Applying<'_, R> {
+    const fn id(&self) -> ShardId {
+        self.record.shard
+    }
+
+    fn change(&mut self, change: &Change<'_>) -> Result<(), Fault> {
+        match change {
+            Change::Inode { row } => self.put_inode(row)?,
+            Change::Touch { inode, .. } | Change::DirAttrs { inode, .. } => {
+                let mut row = self.known(*inode)?;
+                row.redo(self.record.transno, change)?;
+                self.put(&Key::inode(*inode), &row);
+            }
+            Change::Dirent { dir, name, cookie, inode, kind, version } => {
+                let (cookie, inode, kind, version) = (*cookie, *inode, *kind, *version);
+                self.put_entry(*dir, *name, DirentRow { cookie, inode, kind, version })?;
+            }
+            Change::DirentGone { dir, name } => self.drop_entry(*dir, *name)?,
+            Change::Symlink { inode, target } => {
+                self.of_names()?;
+                self.rows.put(Key::target(*inode).bytes(), target.0);
+            }
+            Change::Xattr { inode, name, value } => {
+                let key = Key::xattr(*inode, name.0)
+                    .ok_or_else(|| Fault::new("an attribute's name beyond its limit", 0))?;
+                self.of_names()?;
+                self.rows.put(key.bytes(), value.0);
+            }
+            Change::XattrGone { inode, name } => {
+                if let Some(key) = Key::xattr(*inode, name.0) {
+                    self.rows.delete(key.bytes());
+                }
+            }
+            Change::InodeGone { inode } => self.drop_inode(*inode)?,
+            Change::Write { inode, object_offset, write_bytes, .. } => {
+                let end = object_offset.saturating_add(u64::from(*write_bytes));
+                let known: u64 = self.read(&Key::object(self.id(), *inode))?.unwrap_or(0);
+                self.put_size(*inode, end.max(known))?;
+            }
+            Change::Truncate { inode, size_bytes } => self.put_size(*inode, *size_bytes)?,
+            Change::ObjectGone { inode } => {
+                self.rows.delete(Key::object(self.id(), *inode).bytes());
+            }
+            Change::SessionGone { session } => {
+                self.rows.delete(Key::session(self.id(), *session).bytes());
+                self.rows.delete_range(&Range::slots(self.id(), *session))?;
+            }
+            Change::SessionAway { session } => self.send_away(*session)?,
+            Change::Evicted { client } => {
+                self.rows.put(Key::evicted(*client).bytes(), &[]);
+                self.rows.delete(Key::vbr_failed(*client).bytes());
+            }
+            Change::VbrFailed { client } => {
+                self.rows.put(Key::vbr_failed(*client).bytes(), &[]);
+            }
+            Change::Prepared { txn, part } => self.prepare(*txn, part.0)?,
+            Change::Done { txn } | Change::Aborted { txn } => {
+                self.rows.delete(Key::prepared(self.id(), *txn).bytes());
+            }
+            Change::Decided { txn, shards } => self.put(&Key::decided(*txn), shards),
+            Change::Forgotten { txn } => self.rows.delete(Key::decided(*txn).bytes()),
+        }
+        Ok(())
+    }
+
+    /// Keeps a part, and the places of its entries from everybody else.
+    fn prepare(&mut self, txn: TxnId, part: &[u8]) -> Result<(), Fault> {
+        self.of_names()?;
+        for change in Changes::new(part) {
+            if let Change::Dirent { dir, cookie, .. } = change? {
+                let mut row = self.known(dir)?;
+                row.next_cookie = row.next_cookie.max(cookie.saturating_add(1));
+                self.put(&Key::inode(dir), &row);
+            }
+        }
+        self.value.clear();
+        let mut to = Writer::new(&mut self.value);
+        to.write(&self.record.transno);
+        to.put(part);
+        self.rows.put(Key::prepared(self.id(), txn).bytes(), &self.value);
+        Ok(())
+    }
+
+    /// Names live in metadata shards.
+    fn of_names(&self) -> Result<(), Fault> {
+        let wrong = || Fault::new("a metadata change at a data shard", 0);
+        if self.id().is_data() { Err(wrong()) } else { Ok(()) }
+    }
+
+    fn put_size(&mut self, inode: InodeNo, size_bytes: u64) -> Result<(), Fault> {
+        if !self.id().is_data() {
+            let fault = Fault::new("a change of contents in a metadata shard", 0);
+            return Err(fault.numbers(0_u64, inode.0));
+        }
+        self.rows.put(Key::object(self.id(), inode).bytes(), &size_bytes.to_le_bytes());
+        Ok(())
+    }
+
+    fn send_away(&mut self, session: SessionId) -> Result<(), Fault> {
+        let key = Key::session(self.id(), session);
+        let Some(value) = self.rows.get(key.bytes())? else { return Ok(()) };
+        let mut value = value.into_owned();
+        if let Some(away) = value.last_mut() {
+            *away = 1;
+        }
+        self.rows.put(key.bytes(), &value);
+        Ok(())
+    }
+
+    fn drop_entry(&mut self, dir: InodeNo, name: Name<'_>) -> Result<(), Fault> {
+        self.of_names()?;
+        let key = Key::dirent(dir, name);
+        if let Some(old) = self.read::<DirentRow>(&key)? {
+            self.rows.delete(Key::listing(dir, old.cookie).bytes());
+            self.rows.delete(key.bytes());
+        }
+        Ok(())
+    }
+
+    fn put_inode(&mut self, row: &InodeRow) -> Result<(), Fault> {
+        let (inode, count) = (row.inode, row.inode.count());
+        if inode.shard() != self.id() || count == 0 {
+            return Err(Fault::new("redo names an inode of another shard", 0)
+                .numbers(u64::from(self.id().0), inode.0));
+        }
+        // What has a new number was never there.
+        let is_new = count >= self.shard.next_count;
+        let known: Option<InodeRow> = if is_new { None } else { self.read(&Key::inode(inode))? };
+        match (known.map(|known| known.nlink == 0), row.nlink == 0) {
+            (Some(true), false) => self.rows.delete(Key::orphan(inode).bytes()),
+            (Some(false) | None, true) => self.rows.put(Key::orphan(inode).bytes(), &[]),
+            (Some(true), true) | (Some(false) | None, false) => {}
+        }
+        self.shard.next_count = self.shard.next_count.max(count + 1);
+        self.shard.inode_count += u64::from(known.is_none());
+        self.put(&Key::inode(inode), row);
+        Ok(())
+    }
+
+    fn drop_inode(&mut self, inode: InodeNo) -> Result<(), Fault> {
+        let Some(row) = self.read::<InodeRow>(&Key::inode(inode))? else { return Ok(()) };
+        self.rows.delete_range(&Range::inode(inode))?;
+        if row.kind == FileKind::Directory {
+            self.rows.delete_range(&Range::dirents(inode))?;
+            self.rows.delete_range(&Range::listing(inode, 0))?;
+        }
+        if row.nlink == 0 {
+            self.rows.delete(Key::orphan(inode).bytes());
+        }
+        self.shard.inode_count = self.shard.inode_count.saturating_sub(1);
+        Ok(())
+    }
+
+    fn put_entry(&mut self, dir: InodeNo, name: Name<'_>, row: DirentRow) -> Result<(), Fault> {
+        let fault = || Fault::new("redo puts two names at one place", 0).numbers(row.cookie, dir.0);
+        let behind = row.cookie.checked_add(1).ok_or_else(fault)?;
+        let mut dir_row = self.known(dir)?;
+        if dir_row.kind != FileKind::Directory {
+            return Err(wrong_kind(dir));
+        }
+        let key = Key::dirent(dir, name);
+        let old: Option<DirentRow> = self.read(&key)?;
+        if let Some(old) = old.filter(|old| old.cookie != row.cookie) {
+            self.rows.delete(Key::listing(dir, old.cookie).bytes());
+        }
+        if behind > dir_row.next_cookie {
+            dir_row.next_cookie = behind;
+            self.put(&Key::inode(dir), &dir_row);
+        }
+        self.put(&key, &row);
+        self.value.clear();
+        row.encode_listing(name, &mut self.value);
+        self.rows.put(Key::listing(dir, row.cookie).bytes(), &self.value);
+        Ok(())
+    }
+
+    /// The reply record goes into its slot.
+    fn remember(&mut self) -> Result<(), Fault> {
+        let Origin::Session { session, slot, xid, op, status, reply, opened } = self.record.origin
+        else {
+            return Ok(());
+        };
+        if let Some(row) = opened {
+            self.value.clear();
+            let mut to = Writer::new(&mut self.value);
+            to.write(&row);
+            to.write(&false);
+            self.rows.put(Key::session(self.id(), session).bytes(), &self.value);
+        }
+        let key = Key::slot(self.id(), session, slot);
+        let known = self.rows.get(key.bytes())?;
+        let known = known.as_deref().and_then(SlotRow::decode).map(|known| known.xid);
+        if known.is_none_or(|known| xid > known) {
+            self.value.clear();
+            let transno = self.record.transno;
+            SlotRow { xid, op, status, transno, reply }.encode(&mut self.value);
+            self.rows.put(key.bytes(), &self.value);
+        }
+        Ok(())
+    }
+
+    fn put<'a>(&mut self, key: &Key, row: &impl Wire<'a>) {
+        self.value.clear();
+        Writer::new(&mut self.value).write(row);
+        self.rows.put(key.bytes(), &self.value);
+    }
+
+    fn read<T: for<'v> Wire<'v>>(&self, key: &Key) -> Result<Option<T>, Fault> {
+        let Some(value) = self.rows.get(key.bytes())? else { return Ok(None) };
+        let row = T::decode_all(&value);
+        row.map(Some).map_err(|_| Fault::new("a row that does not decode", 0))
+    }
+
+    fn known(&self, inode: InodeNo) -> Result<InodeRow, Fault> {
+        self.read(&Key::inode(inode))?.ok_or_else(|| {
+            Fault::new("redo names an inode that does not exist", 0).numbers(0_u64, inode.0)
+        })
+    }
+}
+
+fn wrong_kind(inode: InodeNo) -> Fault {
+    Fault::new("redo takes an inode for another kind", 0).numbers(0_u64, inode.0)
+}
+
+impl InodeRow {
+    /// Redoes a [`Change::Touch`] or a [`Change::DirAttrs`] of transaction `transno` on the row of
+    /// its inode; other changes leave it as it is.
+    ///
+    /// # Errors
+    /// [`Fault`] when a count falls below 0 or the inode is no directory.
+    pub fn redo(&mut self, transno: Transno, change: &Change<'_>) -> Result<(), Fault> {
+        if let Change::Touch { inode, mtime, ctime, nlink_delta, entry_delta } = *change {
+            let below = || Fault::new("redo counts below 0", 0).numbers(0_u64, inode.0);
+            self.nlink = self.nlink.checked_add_signed(nlink_delta).ok_or_else(below)?;
+            self.entry_count =
+                self.entry_count.checked_add_signed(entry_delta.into()).ok_or_else(below)?;
+            self.ctime = self.ctime.max(ctime);
+            if transno > self.touched {
+                (self.touched, self.mtime) = (transno, mtime);
+            }
+        }
+        if let Change::DirAttrs { inode, mode, uid, gid, atime, mtime, ctime, parent, version } =
+            *change
+        {
+            if self.kind != FileKind::Directory {
+                return Err(wrong_kind(inode));
+            }
+            (self.mode, self.uid, self.gid, self.atime) = (mode, uid, gid, atime);
+            self.ctime = self.ctime.max(ctime);
+            (self.parent, self.version) = (parent, version);
+            if let Some((mtime, set)) = mtime {
+                self.mtime_set = self.mtime_set.max(set);
+                if transno > self.touched {
+                    (self.mtime, self.touched) = (mtime, transno);
+                }
+            }
+        }
+        Ok(())
+    }
+}

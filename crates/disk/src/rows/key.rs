@@ -1,0 +1,233 @@
+//! The keys of rows, and ranges of them.
+
+use crate::TxnId;
+use wire::{ClientUuid, InodeNo, SessionId, ShardId, XATTR_NAME_BYTES_MAX};
+
+/// First bytes of keys. The numbers stay; new tables come behind.
+pub(super) mod table {
+    pub(crate) const INODE: u8 = 1;
+    pub(crate) const DIRENT: u8 = 2;
+    pub(crate) const LISTING: u8 = 3;
+    pub(crate) const ORPHAN: u8 = 4;
+    pub(crate) const SESSION: u8 = 5;
+    pub(crate) const SLOT: u8 = 6;
+    pub(crate) const SHARD: u8 = 7;
+    pub(crate) const OBJECT: u8 = 8;
+    pub(crate) const EVICTED: u8 = 9;
+    pub(crate) const VBR_FAILED: u8 = 10;
+    pub(crate) const STORE: u8 = 11;
+    pub(crate) const PREPARED: u8 = 12;
+    pub(crate) const DECIDED: u8 = 13;
+    pub(crate) const BEHIND: u8 = 14;
+}
+
+/// Parts of an inode.
+pub(super) mod part {
+    pub(crate) const ROW: u8 = 0;
+    pub(crate) const TARGET: u8 = 1;
+    pub(crate) const XATTR: u8 = 2;
+}
+
+/// A key; built without asking for memory.
+#[derive(Clone, Copy)]
+pub struct Key {
+    bytes: [u8; Self::BYTES_MAX],
+    key_bytes: usize,
+}
+
+impl Key {
+    /// Longest key; a name or the name of an attribute is the longest part.
+    pub const BYTES_MAX: usize = 1 + 8 + 1 + XATTR_NAME_BYTES_MAX;
+
+    const fn new(table: u8) -> Self {
+        let mut bytes = [0; Self::BYTES_MAX];
+        bytes[0] = table;
+        Self { bytes, key_bytes: 1 }
+    }
+
+    fn with(mut self, part: &[u8]) -> Self {
+        let end = self.key_bytes + part.len();
+        self.bytes[self.key_bytes..end].copy_from_slice(part);
+        self.key_bytes = end;
+        self
+    }
+
+    fn numbered(table: u8, number: u64) -> Self {
+        Self::new(table).with(&number.to_be_bytes())
+    }
+
+    /// As the medium has it.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.key_bytes]
+    }
+
+    /// An inode's row.
+    #[must_use]
+    pub fn inode(inode: InodeNo) -> Self {
+        Self::numbered(table::INODE, inode.0).with(&[part::ROW])
+    }
+
+    /// Where a symbolic link points.
+    #[must_use]
+    pub fn target(inode: InodeNo) -> Self {
+        Self::numbered(table::INODE, inode.0).with(&[part::TARGET])
+    }
+
+    /// An extended attribute. A name beyond its limit has no row: `None`.
+    #[must_use]
+    pub fn xattr(inode: InodeNo, name: &[u8]) -> Option<Self> {
+        let fits = name.len() <= XATTR_NAME_BYTES_MAX;
+        fits.then(|| Self::numbered(table::INODE, inode.0).with(&[part::XATTR]).with(name))
+    }
+
+    /// An entry by name.
+    #[must_use]
+    pub fn dirent(dir: InodeNo, name: wire::Name<'_>) -> Self {
+        Self::numbered(table::DIRENT, dir.0).with(name.bytes())
+    }
+
+    /// An entry by its place.
+    #[must_use]
+    pub fn listing(dir: InodeNo, cookie: u64) -> Self {
+        Self::numbered(table::LISTING, dir.0).with(&cookie.to_be_bytes())
+    }
+
+    /// That an inode has no name.
+    #[must_use]
+    pub fn orphan(inode: InodeNo) -> Self {
+        Self::numbered(table::ORPHAN, inode.0)
+    }
+
+    /// A session at a shard.
+    #[must_use]
+    pub fn session(shard: ShardId, session: SessionId) -> Self {
+        Self::of_shard(table::SESSION, shard).with(&session.0.to_be_bytes())
+    }
+
+    /// A slot of a session at a shard.
+    #[must_use]
+    pub fn slot(shard: ShardId, session: SessionId, slot: u16) -> Self {
+        let session = session.0.to_be_bytes();
+        Self::of_shard(table::SLOT, shard).with(&session).with(&slot.to_be_bytes())
+    }
+
+    /// How far a shard is.
+    #[must_use]
+    pub fn shard(shard: ShardId) -> Self {
+        Self::of_shard(table::SHARD, shard)
+    }
+
+    /// A data shard's object.
+    #[must_use]
+    pub fn object(shard: ShardId, inode: InodeNo) -> Self {
+        Self::of_shard(table::OBJECT, shard).with(&inode.0.to_be_bytes())
+    }
+
+    /// That a client was evicted.
+    #[must_use]
+    pub fn evicted(client: ClientUuid) -> Self {
+        Self::new(table::EVICTED).with(&client.0)
+    }
+
+    /// That a replay of a client's did not fit.
+    #[must_use]
+    pub fn vbr_failed(client: ClientUuid) -> Self {
+        Self::new(table::VBR_FAILED).with(&client.0)
+    }
+
+    /// The store's own.
+    #[must_use]
+    pub const fn store() -> Self {
+        Self::new(table::STORE)
+    }
+
+    /// A part that a shard has prepared.
+    #[must_use]
+    pub fn prepared(shard: ShardId, txn: TxnId) -> Self {
+        let coordinator = txn.coordinator.0.to_be_bytes();
+        let number = txn.number.to_be_bytes();
+        Self::of_shard(table::PREPARED, shard).with(&coordinator).with(&number)
+    }
+
+    /// A change over several shards that was decided.
+    #[must_use]
+    pub fn decided(txn: TxnId) -> Self {
+        Self::of_shard(table::DECIDED, txn.coordinator).with(&txn.number.to_be_bytes())
+    }
+
+    fn of_shard(table: u8, shard: ShardId) -> Self {
+        Self::new(table).with(&shard.0.to_be_bytes())
+    }
+}
+
+impl core::fmt::Debug for Key {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{:?}", self.bytes())
+    }
+}
+
+/// Keys from one on up to another, which is not in it.
+#[derive(Clone, Copy, Debug)]
+pub struct Range {
+    /// The first.
+    pub from: Key,
+    /// Behind the last.
+    pub until: Key,
+}
+
+impl Range {
+    /// Whether a key is in it.
+    #[must_use]
+    pub fn contains(&self, key: &[u8]) -> bool {
+        self.from.bytes() <= key && key < self.until.bytes()
+    }
+
+    fn numbered(table: u8, number: u64) -> Self {
+        let until = match number.checked_add(1) {
+            Some(next) => Key::numbered(table, next),
+            None => Key::new(table + 1),
+        };
+        Self { from: Key::numbered(table, number), until }
+    }
+
+    /// An inode with all that hangs on it.
+    #[must_use]
+    pub fn inode(inode: InodeNo) -> Self {
+        Self::numbered(table::INODE, inode.0)
+    }
+
+    /// A directory's entries by name.
+    #[must_use]
+    pub fn dirents(dir: InodeNo) -> Self {
+        Self::numbered(table::DIRENT, dir.0)
+    }
+
+    /// A directory's entries behind a cookie, in the order of their places.
+    #[must_use]
+    pub fn listing(dir: InodeNo, cookie: u64) -> Self {
+        let Self { until, .. } = Self::numbered(table::LISTING, dir.0);
+        let from = cookie.checked_add(1).map_or(until, |next| Key::listing(dir, next));
+        Self { from, until }
+    }
+
+    /// A session's slots at a shard.
+    #[must_use]
+    pub fn slots(shard: ShardId, session: SessionId) -> Self {
+        Self { from: Key::slot(shard, session, 0), until: Key::slot(shard, session, u16::MAX) }
+    }
+
+    /// What a start needs: everything but inodes and entries.
+    #[must_use]
+    pub fn start() -> Self {
+        Self { from: Key::new(table::ORPHAN), until: Key::new(table::BEHIND) }
+    }
+
+    /// All rows.
+    #[must_use]
+    pub fn all() -> Self {
+        Self { from: Key::new(0), until: Key::new(u8::MAX) }
+    }
+}
+
+const _: () = assert!(wire::NAME_BYTES_MAX <= XATTR_NAME_BYTES_MAX);

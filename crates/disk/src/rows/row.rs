@@ -1,0 +1,285 @@
+//! What rows say: keys and values as typed facts.
+
+use super::key::{part, table};
+use crate::{Fault, InodeRow, REPLY_BYTES_MAX, SessionRow, TxnId};
+use alloc::vec::Vec;
+use wire::{
+    Bytes, ClientUuid, FileKind, Flaw, InodeNo, List, Name, Op, Reader, SessionId, ShardId, Status,
+    Transno, Wire, Writer, Xid,
+};
+
+/// How far a shard's log was applied, and what its next numbers follow from.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct ShardRow {
+    /// The last record that was applied.
+    pub lsn: u64,
+    /// The highest transaction of all that were.
+    pub transno: Transno,
+    /// A metadata shard's: above the count of every inode that ever was.
+    pub next_count: u64,
+    /// A metadata shard's: inodes.
+    pub inode_count: u64,
+}
+
+/// What stands under a name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DirentRow {
+    /// Place in listings.
+    pub cookie: u64,
+    /// What it names.
+    pub inode: InodeNo,
+    /// What that is.
+    pub kind: FileKind,
+    /// Transaction of its last change.
+    pub version: Transno,
+}
+
+/// What the last request of a slot came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SlotRow<'a> {
+    /// Its number.
+    pub xid: Xid,
+    /// What it asked for.
+    pub op: Op,
+    /// What it was told.
+    pub status: Status,
+    /// Its transaction.
+    pub transno: Transno,
+    /// The reply's body.
+    pub reply: &'a [u8],
+}
+
+/// Of the whole store.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StoreRow {
+    /// The last boot that used these rows. Every log is of this boot or an earlier one; otherwise
+    /// the rows are an old copy.
+    pub boot_id: u64,
+}
+
+/// One row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(missing_docs, reason = "the layout's table says what the fields are")]
+pub enum Row<'a> {
+    /// An inode.
+    Inode(InodeRow),
+    /// Where a symbolic link points.
+    Target { inode: InodeNo, target: &'a [u8] },
+    /// An extended attribute.
+    Xattr { inode: InodeNo, name: &'a [u8], value: &'a [u8] },
+    /// An entry by its name.
+    Dirent { dir: InodeNo, name: Name<'a>, row: DirentRow },
+    /// An entry by its place.
+    Listing { dir: InodeNo, name: Name<'a>, row: DirentRow },
+    /// An inode without a name.
+    Orphan { inode: InodeNo },
+    /// A session at a shard; `away`: the next recovery does not wait for it.
+    Session { shard: ShardId, session: SessionId, row: SessionRow, away: bool },
+    /// A slot.
+    Slot { shard: ShardId, session: SessionId, slot: u16, row: SlotRow<'a> },
+    /// How far a shard is.
+    Shard { shard: ShardId, row: ShardRow },
+    /// An object.
+    Object { shard: ShardId, inode: InodeNo, size_bytes: u64 },
+    /// A client that was evicted.
+    Evicted { client: ClientUuid },
+    /// A client whose replay did not fit.
+    VbrFailed { client: ClientUuid },
+    /// The store's own.
+    Store(StoreRow),
+    /// A part of a change over several shards, prepared by this transaction.
+    Prepared { shard: ShardId, txn: TxnId, transno: Transno, part: &'a [u8] },
+    /// A change over several shards that was decided and is not forgotten.
+    Decided { txn: TxnId, shards: List<'a, ShardId> },
+}
+
+impl<'a> Row<'a> {
+    /// What a key and its value say.
+    ///
+    /// # Errors
+    /// [`Fault`] when that is no row.
+    pub fn decode(key: &'a [u8], value: &'a [u8]) -> Result<Self, Fault> {
+        read(&mut Number(key), value).ok_or_else(|| {
+            let first = key.first().copied().unwrap_or(0);
+            Fault::new("a row that does not decode", 0).numbers(0_u64, first)
+        })
+    }
+}
+
+/// Reads numbers off a key.
+struct Number<'a>(&'a [u8]);
+
+impl<'a> Number<'a> {
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (number, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*number)
+    }
+
+    fn u8(&mut self) -> Option<u8> {
+        self.array().map(|[byte]| byte)
+    }
+
+    fn u16(&mut self) -> Option<u16> {
+        self.array().map(u16::from_be_bytes)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.array().map(u64::from_be_bytes)
+    }
+
+    fn inode(&mut self) -> Option<InodeNo> {
+        self.u64().map(InodeNo)
+    }
+
+    fn shard(&mut self) -> Option<ShardId> {
+        self.u16().map(ShardId)
+    }
+
+    fn txn(&mut self) -> Option<TxnId> {
+        Some(TxnId { coordinator: self.shard()?, number: self.u64()? })
+    }
+
+    fn rest(&mut self) -> &'a [u8] {
+        core::mem::take(&mut self.0)
+    }
+}
+
+fn read<'a>(key: &mut Number<'a>, value: &'a [u8]) -> Option<Row<'a>> {
+    let row = match key.u8()? {
+        table::INODE => read_inode(key, value)?,
+        table::DIRENT => {
+            let (dir, name) = (key.inode()?, Name::new(key.rest()).ok()?);
+            Row::Dirent { dir, name, row: whole(value)? }
+        }
+        table::LISTING => {
+            let (dir, cookie) = (key.inode()?, key.u64()?);
+            let (row, name) = read_listing(cookie, value)?;
+            Row::Listing { dir, name, row }
+        }
+        table::ORPHAN => Row::Orphan { inode: key.inode()? },
+        table::SESSION => {
+            let (shard, session) = (key.shard()?, SessionId(key.u64()?));
+            let mut from = Reader::new(value);
+            let (row, away) = (from.read().ok()?, from.read().ok()?);
+            Row::Session { shard, session, row, away }
+        }
+        table::SLOT => {
+            let (shard, session, slot) = (key.shard()?, SessionId(key.u64()?), key.u16()?);
+            Row::Slot { shard, session, slot, row: SlotRow::decode(value)? }
+        }
+        table::SHARD => Row::Shard { shard: key.shard()?, row: whole(value)? },
+        table::OBJECT => {
+            let (shard, inode) = (key.shard()?, key.inode()?);
+            Row::Object { shard, inode, size_bytes: whole(value)? }
+        }
+        table::EVICTED => Row::Evicted { client: ClientUuid(key.array()?) },
+        table::VBR_FAILED => Row::VbrFailed { client: ClientUuid(key.array()?) },
+        table::STORE => Row::Store(StoreRow { boot_id: whole(value)? }),
+        table::PREPARED => {
+            let (shard, txn) = (key.shard()?, key.txn()?);
+            let mut from = Reader::new(value);
+            let transno = from.read().ok()?;
+            Row::Prepared { shard, txn, transno, part: from.take(from.left()).ok()? }
+        }
+        table::DECIDED => Row::Decided { txn: key.txn()?, shards: whole(value)? },
+        _ => return None,
+    };
+    key.0.is_empty().then_some(row)
+}
+
+fn read_inode<'a>(key: &mut Number<'a>, value: &'a [u8]) -> Option<Row<'a>> {
+    let inode = key.inode()?;
+    Some(match key.u8()? {
+        part::ROW => {
+            let row: InodeRow = whole(value)?;
+            if row.inode != inode {
+                return None;
+            }
+            Row::Inode(row)
+        }
+        part::TARGET => Row::Target { inode, target: value },
+        part::XATTR => Row::Xattr { inode, name: key.rest(), value },
+        _ => return None,
+    })
+}
+
+fn whole<'a, T: Wire<'a>>(value: &'a [u8]) -> Option<T> {
+    T::decode_all(value).ok()
+}
+
+fn read_listing(cookie: u64, value: &[u8]) -> Option<(DirentRow, Name<'_>)> {
+    let mut from = Reader::new(value);
+    let (inode, kind, version) = (from.read().ok()?, from.read().ok()?, from.read().ok()?);
+    let name = Name::new(from.take(from.left()).ok()?).ok()?;
+    Some((DirentRow { cookie, inode, kind, version }, name))
+}
+
+impl DirentRow {
+    /// The value under its place.
+    pub(super) fn encode_listing(&self, name: Name<'_>, out: &mut Vec<u8>) {
+        let mut to = Writer::new(out);
+        to.write(&self.inode);
+        to.write(&self.kind);
+        to.write(&self.version);
+        to.put(name.bytes());
+    }
+}
+
+impl Wire<'_> for DirentRow {
+    fn encode(&self, to: &mut Writer<'_>) {
+        to.write(&self.cookie);
+        to.write(&self.inode);
+        to.write(&self.kind);
+        to.write(&self.version);
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+        Ok(Self {
+            cookie: from.read()?,
+            inode: from.read()?,
+            kind: from.read()?,
+            version: from.read()?,
+        })
+    }
+}
+
+impl Wire<'_> for ShardRow {
+    fn encode(&self, to: &mut Writer<'_>) {
+        to.write(&self.lsn);
+        to.write(&self.transno);
+        to.write(&self.next_count);
+        to.write(&self.inode_count);
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+        Ok(Self {
+            lsn: from.read()?,
+            transno: from.read()?,
+            next_count: from.read()?,
+            inode_count: from.read()?,
+        })
+    }
+}
+
+impl<'a> SlotRow<'a> {
+    /// The value.
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        let mut to = Writer::new(out);
+        to.write(&self.xid);
+        to.write(&self.op.number());
+        to.write(&self.status);
+        to.write(&self.transno);
+        to.write(&Bytes(self.reply));
+    }
+
+    pub(super) fn decode(value: &'a [u8]) -> Option<Self> {
+        let mut from = Reader::new(value);
+        let xid = from.read().ok()?;
+        let op = Op::from_number(from.read().ok()?)?;
+        let (status, transno) = (from.read().ok()?, from.read().ok()?);
+        let reply: Bytes<'a> = from.read().ok()?;
+        let fits = reply.0.len() <= REPLY_BYTES_MAX && from.left() == 0;
+        fits.then_some(Self { xid, op, status, transno, reply: reply.0 })
+    }
+}

@@ -1,0 +1,160 @@
+//! Rows: sessions, slots, objects and clients as records leave them. (Names are compared with a
+//! shard in memory where that is.)
+
+use super::{row, session_record};
+use crate::rows::{Key, Range, Row, Rows, ShardRow, SlotRow, apply, begin};
+use crate::{Change, Fault, Made, Origin, PreVersions, Record};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use wire::{Bytes, ClientUuid, InodeNo, Op, SessionId, ShardId, Status, Transno, Wire, Xid};
+
+const SHARD: ShardId = ShardId::data(3);
+
+/// Rows, and how far one shard is.
+#[derive(Default)]
+struct Table {
+    rows: BTreeMap<Vec<u8>, Vec<u8>>,
+    shard: ShardRow,
+}
+
+impl Table {
+    fn apply(&mut self, record: &Record<'_>) -> Result<bool, Fault> {
+        apply(record, &mut self.shard, &mut self.rows)
+    }
+
+    fn change(&mut self, shard: ShardId, changes: &[Change<'_>]) -> Result<bool, Fault> {
+        let changes: Vec<u8> = changes.iter().flat_map(|change| change.to_bytes()).collect();
+        let (lsn, changes) = (self.shard.lsn + 1, changes.as_slice());
+        let (transno, origin, pre_versions) = (Transno(lsn), Origin::Internal, PreVersions::new());
+        self.apply(&Record { shard, lsn, transno, pre_versions, origin, changes })
+    }
+
+    fn all(&self) -> Vec<Row<'_>> {
+        self.rows.iter().map(|(key, value)| Row::decode(key, value).unwrap()).collect()
+    }
+}
+
+#[test]
+fn a_record_is_applied_once_and_none_may_be_missing() {
+    let mut table = Table::default();
+    let size = |size_bytes| Change::Truncate { inode: InodeNo(2), size_bytes };
+    assert_eq!(table.change(SHARD, &[size(5)]), Ok(true));
+    table.shard.lsn = 0;
+    assert_eq!(table.change(SHARD, &[size(7)]), Ok(true));
+    let old = table.rows.clone();
+    table.shard.lsn = 5;
+    for lsn in [1, 5] {
+        assert_eq!(table.apply(&Record { shard: SHARD, ..session_record(lsn, &[99]) }), Ok(false));
+    }
+    assert_eq!(table.rows, old);
+    let fault = table.apply(&session_record(7, &[])).unwrap_err();
+    assert_eq!((fault.expected, fault.found), (6, 7));
+}
+
+#[test]
+fn objects_have_the_size_that_was_written() {
+    let mut table = Table::default();
+    let (inode, crc32c) = (InodeNo(2), 0);
+    let write =
+        |object_offset, write_bytes| Change::Write { inode, object_offset, write_bytes, crc32c };
+    let object = |size_bytes| [Row::Object { shard: SHARD, inode, size_bytes }];
+    table.change(SHARD, &[write(100, 50), write(10, 5)]).unwrap();
+    assert_eq!(table.all(), object(150));
+    table.change(SHARD, &[Change::Truncate { inode, size_bytes: 7 }, write(3, 1)]).unwrap();
+    assert_eq!(table.all(), object(7));
+    table.change(SHARD, &[Change::ObjectGone { inode }]).unwrap();
+    assert_eq!(table.all(), []);
+    assert!(table.change(ShardId::meta(0), &[write(0, 1)]).is_err());
+    assert!(table.change(SHARD, &[Change::Inode { row: row() }]).is_err());
+}
+
+#[test]
+fn slots_keep_the_latest_reply_and_sessions_go_with_theirs() {
+    let mut table = Table::default();
+    let (shard, session) = (ShardId::meta(5), SessionId(0x1122_3344_5566_7788));
+    table.apply(&session_record(1, &[])).unwrap();
+    let Origin::Session { opened: Some(who), .. } = session_record(1, &[]).origin else {
+        unreachable!("it says who it is")
+    };
+    let slot = |xid, lsn: u64| Row::Slot {
+        shard,
+        session,
+        slot: 2,
+        row: SlotRow {
+            xid: Xid(xid),
+            op: Op::Rename,
+            status: Status::Ok,
+            transno: Transno((1 << 32) + lsn),
+            reply: b"reply",
+        },
+    };
+    let who = |away| Row::Session { shard, session, row: who, away };
+    assert_eq!(table.all(), [who(false), slot(99, 1)]);
+    let asked = |lsn, xid| {
+        let record = session_record(lsn, &[]);
+        let Origin::Session { session, slot, op, status, reply, .. } = record.origin else {
+            unreachable!("it is a session's")
+        };
+        let xid = Xid(xid);
+        let origin = Origin::Session { session, slot, xid, op, status, reply, opened: None };
+        Record { origin, ..record }
+    };
+    table.apply(&asked(2, 120)).unwrap();
+    table.apply(&asked(3, 110)).unwrap();
+    assert_eq!(table.all(), [who(false), slot(120, 2)], "a lower number is an older request");
+    table.change(shard, &[Change::SessionAway { session }]).unwrap();
+    assert_eq!(table.all(), [who(true), slot(120, 2)]);
+    table.apply(&session_record(5, &[])).unwrap();
+    assert_eq!(table.all(), [who(false), slot(120, 2)]);
+    table.change(shard, &[Change::SessionGone { session }]).unwrap();
+    assert_eq!(table.all(), []);
+}
+
+#[test]
+fn evicted_clients_are_known() {
+    let mut table = Table::default();
+    let clients = [1, 2].map(|byte| ClientUuid([byte; 16]));
+    for client in clients {
+        table.change(SHARD, &[Change::VbrFailed { client }]).unwrap();
+    }
+    table.change(SHARD, &[Change::Evicted { client: clients[0] }]).unwrap();
+    let [client, failed] = clients;
+    assert_eq!(table.all(), [Row::Evicted { client }, Row::VbrFailed { client: failed }]);
+}
+
+#[test]
+fn keys_and_values_are_what_they_were() {
+    let mut table = Table::default();
+    assert_eq!(begin(Made { at_ns: 5, uid: 1, gid: 2 }, &mut table.rows), Ok(true));
+    assert_eq!(begin(Made { at_ns: 6, uid: 3, gid: 4 }, &mut table.rows), Ok(false));
+    let keys: Vec<&[u8]> = table.rows.keys().map(Vec::as_slice).collect();
+    assert_eq!(keys, [&[1, 0, 0, 0, 0, 0, 0, 0, 1, 0][..], &[7, 0, 0]]);
+    let name = wire::Name::new(b"ab").unwrap();
+    let (inode, shard, session) = (InodeNo(0x0102), ShardId::meta(3), SessionId(4));
+    assert_eq!(Key::dirent(inode, name).bytes(), [2, 0, 0, 0, 0, 0, 0, 1, 2, b'a', b'b']);
+    assert_eq!(Key::listing(inode, 9).bytes(), [3, 0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0, 9]);
+    assert_eq!(Key::slot(shard, session, 7).bytes(), [6, 0, 3, 0, 0, 0, 0, 0, 0, 0, 4, 0, 7]);
+    assert_eq!(Key::xattr(inode, &[b'x'; 256]).map(|_| ()), None);
+    assert!(!Range::listing(inode, u64::MAX).contains(Key::listing(inode, 9).bytes()));
+    assert!(Range::inode(InodeNo(u64::MAX)).contains(Key::inode(InodeNo(u64::MAX)).bytes()));
+}
+
+#[test]
+fn what_is_no_row_is_a_fault() {
+    let mut table = Table::default();
+    begin(Made { at_ns: 5, uid: 1, gid: 2 }, &mut table.rows).unwrap();
+    table.apply(&session_record(1, &[])).unwrap();
+    for (key, value) in &table.rows {
+        assert!(Row::decode(key, value).is_ok());
+        assert!(Row::decode(&key[..key.len() - 1], value).is_err(), "{key:?}");
+        assert!(value.is_empty() || Row::decode(key, &value[1..]).is_err(), "{key:?}");
+    }
+    assert!(Row::decode(&[], &[]).is_err());
+    assert!(Row::decode(&[200, 1], &[]).is_err());
+    table.rows.put(Key::object(SHARD, InodeNo(2)).bytes(), b"short");
+    let write = Change::Write { inode: InodeNo(2), object_offset: 0, write_bytes: 1, crc32c: 0 };
+    table.shard.lsn = 0;
+    assert!(table.change(SHARD, &[write]).is_err());
+    let unnamed = Change::Xattr { inode: InodeNo(2), name: Bytes(&[b'x'; 256]), value: Bytes(b"") };
+    assert!(table.change(ShardId::meta(0), &[unnamed]).is_err());
+}

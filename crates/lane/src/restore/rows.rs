@@ -1,0 +1,121 @@
+//! A start from the cold store: rows instead of all the records they came from.
+//!
+//! What the lane remembers of sessions and clients is fed as the records that would leave it so.
+
+use super::Restore;
+use alloc::vec::Vec;
+use disk::rows::Row;
+use disk::{Change, Fault, Origin, PreVersions, Record};
+use wire::{Bytes, InodeNo, Op, SessionId, ShardId, Status, Transno, Wire, Xid};
+
+/// Takes rows in the order of their keys.
+#[derive(Debug)]
+pub struct Loading {
+    restore: Restore,
+    away: Vec<(ShardId, SessionId)>,
+}
+
+impl Loading {
+    /// Begins with a store as it was made.
+    #[must_use]
+    pub const fn new(restore: Restore) -> Self {
+        Self { restore, away: Vec::new() }
+    }
+
+    /// Takes a row over.
+    ///
+    /// # Errors
+    /// [`Fault`] when it does not fit the store or the rows before.
+    pub fn load(&mut self, row: &Row<'_>) -> Result<(), Fault> {
+        match *row {
+            Row::Inode(of) => self.names(of.inode, row),
+            Row::Target { inode, .. } | Row::Xattr { inode, .. } | Row::Orphan { inode } => {
+                self.names(inode, row)
+            }
+            Row::Dirent { dir, .. } | Row::Listing { dir, .. } => self.names(dir, row),
+            Row::Session { shard, session, row, away } => {
+                if away {
+                    self.away.push((shard, session));
+                }
+                let (slot, xid, op, status) = (1, Xid(0), Op::Ping, Status::Ok);
+                let (reply, opened) = (&[][..], Some(row));
+                let origin = Origin::Session { session, slot, xid, op, status, reply, opened };
+                self.feed((shard, Transno(0)), origin, &[])
+            }
+            Row::Slot { shard, session, slot, row } => {
+                let disk::rows::SlotRow { xid, op, status, transno, reply } = row;
+                let opened = None;
+                let origin = Origin::Session { session, slot, xid, op, status, reply, opened };
+                self.feed((shard, transno), origin, &[])
+            }
+            Row::Shard { shard, row: numbers } => {
+                self.check(shard)?;
+                let index = usize::from(shard.index());
+                if shard.is_data() {
+                    self.restore.datas[index].load_transno(numbers.transno);
+                } else {
+                    self.restore.metas[index].load(row)?;
+                }
+                self.restore.lsns.insert(shard, numbers.lsn);
+                Ok(())
+            }
+            Row::Object { shard, inode, size_bytes } => {
+                self.check(shard)?;
+                self.restore.datas[usize::from(shard.index())].load(inode, size_bytes);
+                Ok(())
+            }
+            Row::Evicted { client } => self.note(ShardId::meta(0), &Change::Evicted { client }),
+            Row::VbrFailed { client } => self.note(ShardId::meta(0), &Change::VbrFailed { client }),
+            Row::Prepared { shard, txn, transno, part } => {
+                let prepared = Change::Prepared { txn, part: Bytes(part) };
+                self.feed((shard, transno), Origin::Internal, &prepared.to_bytes())
+            }
+            Row::Decided { txn, shards } => {
+                self.note(txn.coordinator, &Change::Decided { txn, shards })
+            }
+            Row::Store(_) => Ok(()),
+        }
+    }
+
+    /// All rows were taken over.
+    ///
+    /// # Errors
+    /// [`Fault`] when they do not fit together.
+    pub fn finish(mut self) -> Result<Restore, Fault> {
+        for (shard, session) in core::mem::take(&mut self.away) {
+            self.note(shard, &Change::SessionAway { session })?;
+        }
+        Ok(self.restore)
+    }
+
+    fn names(&mut self, inode: InodeNo, row: &Row<'_>) -> Result<(), Fault> {
+        self.check(inode.shard())?;
+        self.restore.metas[usize::from(inode.shard().index())].load(row)
+    }
+
+    fn note(&mut self, shard: ShardId, change: &Change<'_>) -> Result<(), Fault> {
+        self.feed((shard, Transno(0)), Origin::Internal, &change.to_bytes())
+    }
+
+    /// Feeds a record that was part of how the rows came to be.
+    fn feed(
+        &mut self,
+        (shard, transno): (ShardId, Transno),
+        origin: Origin<'_>,
+        changes: &[u8],
+    ) -> Result<(), Fault> {
+        let known = self.restore.lsns.get(&shard).copied();
+        let lsn = known.unwrap_or(0) + 1;
+        let pre_versions = PreVersions::new();
+        self.restore.feed(&Record { shard, lsn, transno, pre_versions, origin, changes })?;
+        self.restore.lsns.insert(shard, known.unwrap_or(0));
+        Ok(())
+    }
+
+    fn check(&self, shard: ShardId) -> Result<(), Fault> {
+        if self.restore.map.has(shard) {
+            return Ok(());
+        }
+        Err(Fault::new("a row of a shard the store does not have", 0).numbers(0_u64, shard.0))
+    }
+}

@@ -1,0 +1,278 @@
+//! Operations over several shards: on any number of lanes, with the server dying anywhere.
+
+mod checked;
+mod model;
+mod mount;
+
+use crate::toy::{Dice, Toy};
+use alloc::vec::Vec;
+use door::Point;
+use model::{Act, Model};
+use mount::Mount;
+use wire::{InodeNo, Map, Status};
+
+/// A store that spreads directories, and answers nothing before it is durable.
+fn store(seed: u64, meta_shard_count: u16) -> Toy {
+    let mut toy = Toy::new(seed);
+    toy.map = Map { lane_count: 1, meta_shard_count, data_shard_count: 3 };
+    toy.limits.sync = true;
+    toy
+}
+
+fn start(toy: &mut Toy) {
+    let lane_count = 1 + toy.dice.below(4) as u16;
+    toy.dies_at = None;
+    toy.start(lane_count);
+}
+
+/// Lets the server die and start again at chance's will; whether it did.
+fn chance(toy: &mut Toy, mounts: &mut [Mount], one_in: usize) -> bool {
+    if !toy.is_down() && !(one_in > 0 && toy.dice.one_in(one_in)) {
+        return false;
+    }
+    if !toy.is_down() {
+        toy.crash();
+    }
+    start(toy);
+    mounts.iter_mut().for_each(|mount| mount.connect(toy));
+    mounts.iter().for_each(|mount| mount.send(toy));
+    true
+}
+
+/// One step of the world; when nothing goes on, time passes.
+fn step(toy: &mut Toy) {
+    if !toy.step() {
+        toy.pass_ms(1);
+    }
+}
+
+/// Sends a request and answers with its reply, whatever happens to the server meanwhile.
+fn ask(toy: &mut Toy, mount: &mut Mount, one_in: usize) -> (Status, Vec<u8>) {
+    mount.send(toy);
+    for _ in 0..100_000 {
+        step(toy);
+        if chance(toy, core::slice::from_mut(mount), one_in) {
+            continue;
+        }
+        if let Some(reply) = mount.receive(toy) {
+            return reply;
+        }
+    }
+    panic!("no reply: {:?}", mount.op());
+}
+
+#[test]
+fn whatever_dies_when_each_operation_is_done_once_or_fails_as_it_should() {
+    for seed in 1..=100 {
+        let mut toy = store(seed, 1 + (seed % 5) as u16);
+        let mut dice = Dice(seed ^ 0x5eed);
+        start(&mut toy);
+        let mut mount = Mount::new(&mut toy, 1);
+        let mut model = Model::new();
+        let one_in = [0, 20, 60, 200][dice.below(4)];
+        for _ in 0..60 {
+            let act = model.roll(&mut dice);
+            mount.begin(&act);
+            let expected = model.expected(&act);
+            let (status, body) = ask(&mut toy, &mut mount, one_in);
+            // What has no name any more is there until it was destroyed.
+            let going = expected == Status::Stale && status != Status::Ok;
+            assert!(status == expected || going, "seed {seed}: {act:?}: {status:?}, {expected:?}");
+            if status == Status::Ok {
+                model.apply(&act, mount::made(&act, &body));
+            }
+        }
+        checked::check(&mut toy, &mut mount);
+        model.compare(&mut toy, &mut mount);
+    }
+}
+
+#[test]
+fn several_at_once_leave_nothing_half_done() {
+    for seed in 1..=80 {
+        let mut toy = store(seed, 1 + (seed % 7) as u16);
+        let mut dice = Dice(seed ^ 0xface);
+        start(&mut toy);
+        let count = 2 + dice.below(5);
+        let mut mounts: Vec<Mount> =
+            (0..count).map(|number| Mount::new(&mut toy, 1 + number as u8)).collect();
+        let mut model = Model::new();
+        let one_in = [0, 100, 500][dice.below(3)];
+        let (mut left, mut done) = (150, 0);
+        for _ in 0..400_000 {
+            for mount in &mut mounts {
+                if mount.is_idle() && left > 0 {
+                    left -= 1;
+                    // Numbers are all that it knows of what others did.
+                    mount.begin(&model.roll(&mut dice));
+                    mount.send(&mut toy);
+                }
+            }
+            step(&mut toy);
+            if chance(&mut toy, &mut mounts, one_in) {
+                continue;
+            }
+            for mount in &mut mounts {
+                let act = mount.act();
+                if let Some((status, body)) = mount.receive(&mut toy) {
+                    assert!(mount::is_plain(status), "seed {seed}: {status:?} to {act:?}");
+                    done += 1;
+                    if let (Some(act), Status::Ok) = (act, status) {
+                        model.learn(&act, mount::made(&act, &body));
+                    }
+                }
+            }
+            if done == 150 {
+                break;
+            }
+        }
+        assert_eq!(done, 150, "seed {seed}: all are answered");
+        checked::check(&mut toy, &mut mounts[0]);
+    }
+}
+
+/// A directory in another shard than the root, with a file and a directory in it.
+fn furnished(toy: &mut Toy, mount: &mut Mount) -> (InodeNo, InodeNo) {
+    let mut make = |act: Act| {
+        mount.begin(&act);
+        let (status, body) = ask(toy, mount, 0);
+        assert_eq!(status, Status::Ok, "{act:?}");
+        mount::made(&act, &body).unwrap()
+    };
+    let mut dirs = Vec::new();
+    for text in ["a", "b", "c", "d", "e"] {
+        dirs.push(make(Act::Mkdir(InodeNo::ROOT, text)));
+    }
+    let elsewhere: Vec<InodeNo> =
+        dirs.iter().copied().filter(|dir| dir.shard() != InodeNo::ROOT.shard()).collect();
+    let (from, to) = (elsewhere[0], *elsewhere.iter().find(|dir| **dir != elsewhere[0]).unwrap());
+    assert_ne!(from.shard(), to.shard(), "directories are spread");
+    make(Act::Create(from, "f"));
+    make(Act::Create(to, "g"));
+    (from, to)
+}
+
+#[test]
+fn a_rename_is_whole_or_not_at_all_wherever_the_server_dies() {
+    let points = [
+        Point::TxnBegun,
+        Point::TxnPrepared,
+        Point::TxnDeciding,
+        Point::TxnDecided,
+        Point::TxnDone,
+        Point::TxnForgotten,
+    ];
+    for lane_count in 1..=4 {
+        for point in points {
+            for count in 1..=2 {
+                for seed in 0..4 {
+                    let mut toy = store(seed, 4);
+                    toy.start(lane_count);
+                    let mut mount = Mount::new(&mut toy, 1);
+                    let (from, to) = furnished(&mut toy, &mut mount);
+                    mount.settle(&mut toy);
+                    toy.dies_at = Some((point, count));
+                    let act = Act::Rename((from, "f"), (to, "g"), false);
+                    mount.begin(&act);
+                    let (status, _) = ask(&mut toy, &mut mount, 0);
+                    assert_eq!(status, Status::Ok, "{point:?}");
+                    mount.settle(&mut toy);
+                    if toy.is_down() {
+                        chance(&mut toy, core::slice::from_mut(&mut mount), 0);
+                    }
+                    assert!(toy.points[&point] > 0);
+                    assert_eq!(mount.list(&mut toy, from), Some(Vec::new()));
+                    assert_eq!(mount.list(&mut toy, to).unwrap().len(), 1);
+                    checked::check(&mut toy, &mut mount);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_directory_never_goes_below_itself() {
+    let mut toy = store(3, 4);
+    toy.start(3);
+    let mut mount = Mount::new(&mut toy, 1);
+    let (from, to) = furnished(&mut toy, &mut mount);
+    let mut run = |act: Act| {
+        mount.begin(&act);
+        ask(&mut toy, &mut mount, 0)
+    };
+    let sub = Act::Mkdir(to, "sub");
+    let sub = mount::made(&sub, &run(sub).1).unwrap();
+    let names = ["a", "b", "c", "d", "e"];
+    let name_of = |run: &mut dyn FnMut(Act) -> (Status, Vec<u8>), dir: InodeNo| {
+        *names
+            .iter()
+            .find(|text| {
+                let act = Act::Lookup(InodeNo::ROOT, text);
+                let (_, body) = run(act);
+                mount::made(&act, &body) == Some(dir)
+            })
+            .unwrap()
+    };
+    let (from_name, to_name) = (name_of(&mut run, from), name_of(&mut run, to));
+    let into = |run: &mut dyn FnMut(Act) -> (Status, Vec<u8>), text, dir| {
+        run(Act::Rename((InodeNo::ROOT, text), (dir, "x"), false)).0
+    };
+    assert_eq!(into(&mut run, to_name, sub), Status::Invalid);
+    assert_eq!(into(&mut run, to_name, to), Status::Invalid);
+    assert_eq!(into(&mut run, from_name, sub), Status::Ok);
+    assert_eq!(into(&mut run, to_name, from), Status::Invalid);
+    checked::check(&mut toy, &mut mount);
+}
+
+#[test]
+fn directories_near_the_root_are_spread_and_deeper_ones_stay() {
+    let mut toy = store(5, 4);
+    toy.start(2);
+    let mut mount = Mount::new(&mut toy, 1);
+    let mut mkdir = |parent, text| {
+        let act = Act::Mkdir(parent, text);
+        mount.begin(&act);
+        mount::made(&act, &ask(&mut toy, &mut mount, 0).1).unwrap()
+    };
+    let first: Vec<InodeNo> =
+        ["a", "b", "c", "d"].iter().map(|text| mkdir(InodeNo::ROOT, text)).collect();
+    let mut shards: Vec<_> = first.iter().map(|dir| dir.shard()).collect();
+    shards.sort_unstable();
+    shards.dedup();
+    assert_eq!(shards.len(), 4, "one in each shard");
+    let second: Vec<InodeNo> =
+        ["a", "b", "c", "d"].iter().map(|text| mkdir(first[0], text)).collect();
+    assert!(second.iter().any(|dir| dir.shard() != first[0].shard()));
+    for dir in second {
+        for text in ["x", "y", "z"] {
+            assert_eq!(mkdir(dir, text).shard(), dir.shard());
+        }
+    }
+    checked::check(&mut toy, &mut mount);
+}
+
+#[test]
+fn readers_wait_for_what_was_prepared_and_get_an_answer() {
+    let mut toy = store(9, 4);
+    toy.start(2);
+    let mut mount = Mount::new(&mut toy, 1);
+    let (from, to) = furnished(&mut toy, &mut mount);
+    let mut reader = Mount::new(&mut toy, 2);
+    mount.settle(&mut toy);
+    mount.begin(&Act::Rename((from, "f"), (to, "h"), false));
+    mount.send(&mut toy);
+    let before = toy.points[&Point::TxnPrepared];
+    while toy.points[&Point::TxnPrepared] == before {
+        toy.step();
+    }
+    reader.begin(&Act::Lookup(from, "f"));
+    let (status, _) = ask(&mut toy, &mut reader, 0);
+    assert!(matches!(status, Status::Ok | Status::NotFound));
+    mount.settle(&mut toy);
+    assert_eq!(mount.receive(&mut toy).map(|reply| reply.0), Some(Status::Ok));
+    reader.begin(&Act::Lookup(from, "f"));
+    assert_eq!(ask(&mut toy, &mut reader, 0).0, Status::NotFound);
+    reader.begin(&Act::Lookup(to, "h"));
+    assert_eq!(ask(&mut toy, &mut reader, 0).0, Status::Ok);
+    checked::check(&mut toy, &mut mount);
+}

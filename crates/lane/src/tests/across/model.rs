@@ -1,0 +1,223 @@
+//! A naive tree, in one piece.
+
+use super::mount::Mount;
+use crate::toy::{Dice, Toy};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::String;
+use alloc::vec::Vec;
+use wire::{FileKind, InodeNo, Status};
+
+/// Something to do; names are of a small set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Act {
+    Lookup(InodeNo, &'static str),
+    Mkdir(InodeNo, &'static str),
+    Create(InodeNo, &'static str),
+    Symlink(InodeNo, &'static str),
+    Link(InodeNo, InodeNo, &'static str),
+    Unlink(InodeNo, &'static str),
+    Rmdir(InodeNo, &'static str),
+    Rename((InodeNo, &'static str), (InodeNo, &'static str), bool),
+}
+
+const NAMES: [&str; 5] = ["n", "o", "p", "q", "r"];
+
+type Tree = BTreeMap<InodeNo, BTreeMap<&'static str, InodeNo>>;
+
+/// What there is.
+pub(super) struct Model {
+    dirs: Tree,
+    kinds: BTreeMap<InodeNo, FileKind>,
+    /// Numbers that were ever heard of.
+    heard: Vec<InodeNo>,
+}
+
+impl Model {
+    pub(super) fn new() -> Self {
+        let dirs = BTreeMap::from([(InodeNo::ROOT, BTreeMap::new())]);
+        let kinds = BTreeMap::from([(InodeNo::ROOT, FileKind::Directory)]);
+        Self { dirs, kinds, heard: alloc::vec![InodeNo::ROOT] }
+    }
+
+    /// Something random, about what was heard of.
+    pub(super) fn roll(&self, dice: &mut Dice) -> Act {
+        let text = |dice: &mut Dice| NAMES[dice.below(NAMES.len())];
+        let dir = |dice: &mut Dice| {
+            let dirs: Vec<InodeNo> = self.dirs.keys().copied().collect();
+            let any = dice.one_in(12);
+            let from = if any { &self.heard } else { &dirs };
+            from[dice.below(from.len())]
+        };
+        match dice.below(16) {
+            0..=3 => Act::Mkdir(dir(dice), text(dice)),
+            4 | 5 => Act::Create(dir(dice), text(dice)),
+            6 => Act::Symlink(dir(dice), text(dice)),
+            7 | 8 => Act::Link(self.heard[dice.below(self.heard.len())], dir(dice), text(dice)),
+            9 => Act::Unlink(dir(dice), text(dice)),
+            10 => Act::Rmdir(dir(dice), text(dice)),
+            11 => Act::Lookup(dir(dice), text(dice)),
+            _ => {
+                let (from, to) = (dir(dice), dir(dice));
+                Act::Rename((from, text(dice)), (to, text(dice)), dice.one_in(5))
+            }
+        }
+    }
+
+    fn find(&self, dir: InodeNo, text: &str) -> Result<Option<InodeNo>, Status> {
+        match self.kinds.get(&dir) {
+            None => Err(Status::Stale),
+            Some(FileKind::Directory) => Ok(self.dirs[&dir].get(text).copied()),
+            Some(FileKind::File | FileKind::Symlink) => Err(Status::NotDirectory),
+        }
+    }
+
+    fn is_dir(&self, inode: InodeNo) -> bool {
+        self.kinds.get(&inode) == Some(&FileKind::Directory)
+    }
+
+    fn parent(&self, inode: InodeNo) -> Option<InodeNo> {
+        let holds = |entries: &BTreeMap<_, _>| entries.values().any(|held| *held == inode);
+        self.dirs.iter().find(|(_, entries)| holds(entries)).map(|(dir, _)| *dir)
+    }
+
+    fn is_within(&self, dir: InodeNo, inode: InodeNo) -> bool {
+        let mut at = Some(dir);
+        while let Some(dir) = at {
+            if dir == inode {
+                return true;
+            }
+            at = self.parent(dir);
+        }
+        false
+    }
+
+    /// How it must end.
+    pub(super) fn expected(&self, act: &Act) -> Status {
+        self.judge(act).err().unwrap_or(Status::Ok)
+    }
+
+    fn judge(&self, act: &Act) -> Result<(), Status> {
+        match *act {
+            Act::Lookup(dir, text) => self.find(dir, text)?.map(drop).ok_or(Status::NotFound),
+            Act::Mkdir(dir, text) | Act::Create(dir, text) | Act::Symlink(dir, text) => {
+                self.find(dir, text)?.map_or(Ok(()), |_| Err(Status::Exists))
+            }
+            Act::Link(inode, dir, text) => {
+                if self.find(dir, text)?.is_some() {
+                    return Err(Status::Exists);
+                }
+                match self.kinds.get(&inode) {
+                    None => Err(Status::Stale),
+                    Some(FileKind::Directory) => Err(Status::NotPermitted),
+                    Some(FileKind::File | FileKind::Symlink) => Ok(()),
+                }
+            }
+            Act::Unlink(dir, text) => {
+                let target = self.find(dir, text)?.ok_or(Status::NotFound)?;
+                if self.is_dir(target) { Err(Status::IsDirectory) } else { Ok(()) }
+            }
+            Act::Rmdir(dir, text) => {
+                let target = self.find(dir, text)?.ok_or(Status::NotFound)?;
+                if !self.is_dir(target) {
+                    return Err(Status::NotDirectory);
+                }
+                if self.dirs[&target].is_empty() { Ok(()) } else { Err(Status::NotEmpty) }
+            }
+            Act::Rename((from, from_text), (to, to_text), keep) => {
+                let source = self.find(from, from_text)?.ok_or(Status::NotFound)?;
+                let victim = self.find(to, to_text)?;
+                self.judge_rename(source, to, victim, keep)
+            }
+        }
+    }
+
+    fn judge_rename(
+        &self,
+        source: InodeNo,
+        to: InodeNo,
+        victim: Option<InodeNo>,
+        keep: bool,
+    ) -> Result<(), Status> {
+        if victim.is_some() && keep {
+            return Err(Status::Exists);
+        }
+        if victim == Some(source) {
+            return Ok(());
+        }
+        if self.is_dir(source) && self.is_within(to, source) {
+            return Err(Status::Invalid);
+        }
+        let Some(victim) = victim else { return Ok(()) };
+        match (self.is_dir(source), self.is_dir(victim)) {
+            (true, false) => Err(Status::NotDirectory),
+            (false, true) => Err(Status::IsDirectory),
+            (true, true) if !self.dirs[&victim].is_empty() => Err(Status::NotEmpty),
+            _ => Ok(()),
+        }
+    }
+
+    /// It was done.
+    pub(super) fn apply(&mut self, act: &Act, made: Option<InodeNo>) {
+        let text = |act: &Act| match *act {
+            Act::Mkdir(dir, text) | Act::Create(dir, text) | Act::Symlink(dir, text) => (dir, text),
+            Act::Link(_, dir, text) => (dir, text),
+            _ => unreachable!("it makes a name"),
+        };
+        match *act {
+            Act::Lookup(dir, text) => assert_eq!(self.find(dir, text), Ok(made)),
+            Act::Mkdir(..) | Act::Create(..) | Act::Symlink(..) | Act::Link(..) => {
+                let (dir, text) = text(act);
+                self.learn(act, made);
+                self.dirs.get_mut(&dir).unwrap().insert(text, made.unwrap());
+            }
+            Act::Unlink(dir, text) | Act::Rmdir(dir, text) => {
+                let target = self.dirs.get_mut(&dir).unwrap().remove(text).unwrap();
+                self.lose(target);
+            }
+            Act::Rename((from, from_text), (to, to_text), _) => {
+                let source = self.dirs[&from][from_text];
+                if self.dirs[&to].get(to_text) == Some(&source) {
+                    return;
+                }
+                self.dirs.get_mut(&from).unwrap().remove(from_text);
+                let victim = self.dirs.get_mut(&to).unwrap().insert(to_text, source);
+                if let Some(victim) = victim {
+                    self.lose(victim);
+                }
+            }
+        }
+    }
+
+    fn lose(&mut self, inode: InodeNo) {
+        if self.parent(inode).is_none() {
+            self.kinds.remove(&inode);
+            self.dirs.remove(&inode);
+        }
+    }
+
+    /// Takes note of a number, without believing where it is.
+    pub(super) fn learn(&mut self, act: &Act, made: Option<InodeNo>) {
+        let Some(inode) = made else { return };
+        let kind = match act {
+            Act::Mkdir(..) => FileKind::Directory,
+            Act::Create(..) => FileKind::File,
+            Act::Symlink(..) => FileKind::Symlink,
+            _ => return,
+        };
+        if kind == FileKind::Directory {
+            self.dirs.insert(inode, BTreeMap::new());
+        }
+        self.kinds.insert(inode, kind);
+        self.heard.push(inode);
+    }
+
+    /// The server has the same.
+    pub(super) fn compare(&self, toy: &mut Toy, mount: &mut Mount) {
+        for (dir, entries) in &self.dirs {
+            let found: BTreeSet<(String, InodeNo)> =
+                mount.list(toy, *dir).unwrap().into_iter().collect();
+            let expected = entries.iter().map(|(text, inode)| (String::from(*text), *inode));
+            assert_eq!(found, expected.collect(), "entries of {dir}");
+        }
+    }
+}

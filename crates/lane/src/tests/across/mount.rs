@@ -1,0 +1,235 @@
+//! A client that knows all lanes: one request at a time, sent again until it is answered.
+
+use super::model::Act;
+use super::step;
+use crate::tests::peer::{Peer, ROOT, Who, name};
+use crate::toy::Toy;
+use alloc::string::String;
+use alloc::vec::Vec;
+use wire::{
+    Attr, Bytes, Create, Created, Entry, Getattr, InodeNo, LaneId, Link, Listing, Lookup, Mkdir,
+    Op, Readdir, Rename, Request, Rmdir, ShardId, Status, Symlink, Transno, Unlink, Wire, Xid,
+};
+
+/// A request on its way.
+#[derive(Clone, Debug)]
+struct Asked {
+    act: Option<Act>,
+    op: Op,
+    shard: ShardId,
+    xid: u64,
+    body: Vec<u8>,
+}
+
+pub(super) struct Mount {
+    who: u8,
+    conn_epoch: u32,
+    xid: u64,
+    peers: Vec<Peer>,
+    asked: Option<Asked>,
+}
+
+impl Mount {
+    pub(super) fn new(toy: &mut Toy, who: u8) -> Self {
+        let mut mount = Self { who, conn_epoch: 0, xid: 1000, peers: Vec::new(), asked: None };
+        mount.connect(toy);
+        mount
+    }
+
+    /// Connects to every lane.
+    pub(super) fn connect(&mut self, toy: &mut Toy) {
+        self.peers.clear();
+        self.conn_epoch += 1;
+        for lane in 0..toy.map.lane_count {
+            let conn_epoch = self.conn_epoch;
+            let who = Who { server_lane: LaneId(lane), conn_epoch, ..Who::new(self.who) };
+            let mut peer = Peer::new(toy, &who);
+            peer.xid = 1 << 50;
+            // Everything was durable before it was answered, so there is nothing to replay.
+            let map = toy.map;
+            let metas = (0..map.meta_shard_count).map(ShardId::meta);
+            let shards = metas.chain((0..map.data_shard_count).map(ShardId::data));
+            for shard in shards.filter(|shard| map.lane(*shard) == LaneId(lane)) {
+                let head = peer.head(Op::ReplayDone, shard, 0);
+                peer.send(toy, &head, &[], None);
+            }
+            self.peers.push(peer);
+        }
+    }
+
+    pub(super) fn begin(&mut self, act: &Act) {
+        let (op, inode, body) = encoded(act);
+        self.prepare(op, inode, body);
+        if let Some(asked) = &mut self.asked {
+            asked.act = Some(*act);
+        }
+    }
+
+    fn prepare(&mut self, op: Op, inode: InodeNo, body: Vec<u8>) {
+        assert!(self.asked.is_none(), "one at a time");
+        self.xid += 1;
+        let (act, xid, shard) = (None, self.xid, inode.shard());
+        self.asked = Some(Asked { act, op, shard, xid, body });
+    }
+
+    /// Sends what it asks for, once more if need be.
+    pub(super) fn send(&self, toy: &mut Toy) {
+        let Some(asked) = &self.asked else { return };
+        let lane = toy.map.lane(asked.shard);
+        let peer = &self.peers[usize::from(lane.0)];
+        let slot = u16::from(asked.op.row().retry == wire::Retry::Once);
+        let head = Request {
+            op: asked.op,
+            lane_hint: lane,
+            shard: asked.shard,
+            slot,
+            flags: 0,
+            session: peer.session,
+            xid: Xid(asked.xid),
+            ack_xid: Xid(0),
+            sack: 0,
+            conn_epoch: peer.conn_epoch,
+            deadline_ms: 0,
+            transno: Transno(0),
+            trace_id: 5,
+            op_time_ns: 0,
+        };
+        peer.send(toy, &head, &asked.body, None);
+    }
+
+    pub(super) fn receive(&mut self, toy: &mut Toy) -> Option<(Status, Vec<u8>)> {
+        let xid = Xid(self.asked.as_ref()?.xid);
+        let replies: Vec<_> = self.peers.iter().flat_map(|peer| peer.replies(toy)).collect();
+        let reply = replies.into_iter().find(|reply| reply.head.xid == xid)?;
+        self.asked = None;
+        Some((reply.head.status, reply.body))
+    }
+
+    pub(super) const fn is_idle(&self) -> bool {
+        self.asked.is_none()
+    }
+
+    pub(super) fn act(&self) -> Option<Act> {
+        self.asked.as_ref().and_then(|asked| asked.act)
+    }
+
+    pub(super) fn op(&self) -> Option<Op> {
+        self.asked.as_ref().map(|asked| asked.op)
+    }
+
+    /// Until the server has nothing to do, and longer.
+    pub(super) fn settle(&self, toy: &mut Toy) {
+        for _ in 0..200 {
+            while toy.step() {}
+            toy.pass_ms(500);
+        }
+        while toy.step() {}
+    }
+
+    fn ask(&mut self, toy: &mut Toy, op: Op, inode: InodeNo, body: Vec<u8>) -> (Status, Vec<u8>) {
+        self.prepare(op, inode, body);
+        self.send(toy);
+        for _ in 0..100_000 {
+            step(toy);
+            if let Some(reply) = self.receive(toy) {
+                return reply;
+            }
+        }
+        panic!("no reply to {op:?}");
+    }
+
+    pub(super) fn attr(&mut self, toy: &mut Toy, inode: InodeNo) -> Option<Attr> {
+        let (status, body) = self.ask(toy, Op::Getattr, inode, Getattr { inode }.to_bytes());
+        (status == Status::Ok).then(|| Entry::decode_all(&body).unwrap().attr)
+    }
+
+    /// Names and what they name.
+    pub(super) fn list(&mut self, toy: &mut Toy, inode: InodeNo) -> Option<Vec<(String, InodeNo)>> {
+        let (_, entries) = self.listing(toy, inode)?;
+        Some(entries)
+    }
+
+    /// A directory's parent and entries.
+    pub(super) fn listing(
+        &mut self,
+        toy: &mut Toy,
+        inode: InodeNo,
+    ) -> Option<(InodeNo, Vec<(String, InodeNo)>)> {
+        let (caller, cookie, listing_bytes_max, attrs) = (ROOT, 0, 131_072, true);
+        let args = Readdir { caller, inode, cookie, listing_bytes_max, attrs };
+        let (status, body) = self.ask(toy, Op::Readdir, inode, args.to_bytes());
+        if status != Status::Ok {
+            return None;
+        }
+        let listing = Listing::decode_all(&body).unwrap();
+        assert!(listing.end);
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        let entries = listing.entries.iter().map(|entry| {
+            assert_eq!(entry.attr.is_some(), entry.inode.shard() == inode.shard());
+            (text(entry.name.bytes()), entry.inode)
+        });
+        Some((listing.parent, entries.collect()))
+    }
+}
+
+fn encoded(act: &Act) -> (Op, InodeNo, Vec<u8>) {
+    let caller = ROOT;
+    match *act {
+        Act::Lookup(parent, text) => {
+            (Op::Lookup, parent, Lookup { caller, parent, name: name(text) }.to_bytes())
+        }
+        Act::Mkdir(parent, text) => {
+            (Op::Mkdir, parent, Mkdir { caller, parent, name: name(text), mode: 0o755 }.to_bytes())
+        }
+        Act::Create(parent, text) => {
+            let (name, mode, exclusive, read, handle) = (name(text), 0o644, true, false, None);
+            let args = Create { caller, parent, name, mode, exclusive, read, handle };
+            (Op::Create, parent, args.to_bytes())
+        }
+        Act::Symlink(parent, text) => {
+            let args = Symlink { caller, parent, name: name(text), target: Bytes(b"t") };
+            (Op::Symlink, parent, args.to_bytes())
+        }
+        Act::Link(inode, parent, text) => {
+            (Op::Link, parent, Link { caller, inode, parent, name: name(text) }.to_bytes())
+        }
+        Act::Unlink(parent, text) => {
+            (Op::Unlink, parent, Unlink { caller, parent, name: name(text) }.to_bytes())
+        }
+        Act::Rmdir(parent, text) => {
+            (Op::Rmdir, parent, Rmdir { caller, parent, name: name(text) }.to_bytes())
+        }
+        Act::Rename((parent, from), (new_parent, to), no_replace) => {
+            let (name, new_name) = (name(from), name(to));
+            let args = Rename { caller, parent, name, new_parent, new_name, no_replace };
+            (Op::Rename, parent, args.to_bytes())
+        }
+    }
+}
+
+/// The inode that a reply names.
+pub(super) fn made(act: &Act, body: &[u8]) -> Option<InodeNo> {
+    match act {
+        Act::Create(..) => Created::decode_all(body).ok().map(|created| created.attr.inode),
+        Act::Lookup(..) | Act::Mkdir(..) | Act::Symlink(..) | Act::Link(..) => {
+            Entry::decode_all(body).ok().map(|entry| entry.attr.inode)
+        }
+        Act::Unlink(..) | Act::Rmdir(..) | Act::Rename(..) => None,
+    }
+}
+
+/// Answers that a user may get.
+pub(super) fn is_plain(status: Status) -> bool {
+    matches!(
+        status,
+        Status::Ok
+            | Status::NotFound
+            | Status::Exists
+            | Status::NotDirectory
+            | Status::IsDirectory
+            | Status::Invalid
+            | Status::NotEmpty
+            | Status::NotPermitted
+            | Status::Stale
+    )
+}

@@ -1,0 +1,277 @@
+//! Changes over several shards: two phases, presumed abort (PROTOCOL.md §14).
+//!
+//! The coordinator is the shard that was asked; it has the slot. Letters go between lanes, also
+//! to the own one, so that it makes no difference which shards share a lane. Invariants: nobody waits
+//! while he has something locked; what was prepared is durable before the decision is recorded, and
+//! the decision before anybody hears of it; what was decided is forgotten when every part is durable.
+//!
+//! ```text
+//! request ─ CrossDevice ─▶ Looking ⇄ letters ─▶ Preparing ─▶ Deciding ─ durable ─▶ reply, Commit
+//!                             │ locked by another: everything is given back,
+//!                             └──────────▶ Pausing ─▶ from the start
+//! ```
+
+mod coordinator;
+mod letter;
+mod parked;
+mod participant;
+mod placement;
+mod resolve;
+
+pub(crate) use parked::Parked;
+pub(crate) use resolve::{InDoubt, Resolved};
+
+use crate::Lane;
+use crate::commit::Held;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
+use disk::TxnId;
+use door::{Action, Mono, Span, Turn};
+use letter::{Letter, Words};
+use wire::{ClientUuid, Op, ShardId, Transno, Wire, Xid};
+
+/// All that this lane has to do with changes over several shards.
+#[derive(Debug, Default)]
+pub(crate) struct Txns {
+    /// Numbers given to changes in this boot.
+    count: u64,
+    /// As coordinator: not decided yet.
+    running: BTreeMap<TxnId, Running>,
+    /// As coordinator: decided durably, and who has not made his part durably yet.
+    decided: BTreeMap<TxnId, BTreeSet<ShardId>>,
+    /// As participant: what was locked or prepared.
+    parts: BTreeMap<(ShardId, TxnId), Part>,
+    /// Who tries again when.
+    pauses: BTreeSet<(Mono, TxnId)>,
+    /// Requests that wait for something locked, by who has it.
+    parked: BTreeMap<(ShardId, TxnId), Vec<Parked>>,
+    /// Requests whose wait is over.
+    due: VecDeque<Parked>,
+    /// Letters to this lane itself.
+    post: VecDeque<Vec<u8>>,
+    /// Somebody is at work on `post` and `due`.
+    at_work: bool,
+    /// A start left decisions whose participants have to be told.
+    told: bool,
+    /// New directories placed so far.
+    placed_count: u64,
+    /// Inodes of other lanes' shards, as they last told.
+    inode_counts: BTreeMap<ShardId, u64>,
+    /// Scratch.
+    plan: meta::Plan,
+}
+
+/// A change that this lane coordinates.
+#[derive(Debug)]
+struct Running {
+    held: Held,
+    xid: Xid,
+    op: Op,
+    body: Vec<u8>,
+    client: ClientUuid,
+    root_trusted: bool,
+    spread: Option<meta::Spread>,
+    view: meta::View,
+    step: Step,
+    /// Participants that were written to.
+    touched: BTreeSet<ShardId>,
+    /// Of them, those that have not answered.
+    awaited: BTreeSet<ShardId>,
+    /// A participant found something locked.
+    refused: Option<wire::Status>,
+    try_count: u32,
+    /// Shards with a part of it.
+    parted: BTreeSet<ShardId>,
+    /// The coordinator's own part.
+    own: Vec<u8>,
+    /// The reply's body.
+    reply: Vec<u8>,
+}
+
+/// How far it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Step {
+    Looking,
+    Preparing,
+    /// The decision is recorded, not durable yet.
+    Deciding,
+    Pausing,
+}
+
+/// What a participant keeps.
+#[derive(Debug, Default)]
+struct Part {
+    /// The part as it was prepared, and by which transaction.
+    prepared: Option<(Transno, Vec<u8>)>,
+}
+
+/// What waits for a batch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Awaited {
+    /// The participant's word to be ready.
+    Prepared(ShardId, TxnId),
+    /// The decision.
+    Decided(TxnId),
+    /// A part that was made.
+    Done(ShardId, TxnId),
+}
+
+impl Txns {
+    /// With what a start found decided and not forgotten.
+    pub(crate) fn new(decided: BTreeMap<TxnId, BTreeSet<ShardId>>) -> Self {
+        Self { decided, ..Self::default() }
+    }
+
+    /// Nothing is left that must end in this boot.
+    pub(crate) fn is_idle(&self) -> bool {
+        let decided = self.running.values().any(|running| running.step != Step::Pausing);
+        self.parts.is_empty() && self.post.is_empty() && !decided
+    }
+
+    /// Nothing is left at all.
+    #[cfg(test)]
+    pub(crate) fn is_at_rest(&self) -> bool {
+        let waits = self.parked.is_empty() && self.due.is_empty() && self.pauses.is_empty();
+        self.is_idle() && self.running.is_empty() && self.decided.is_empty() && waits
+    }
+
+    /// Bytes of log that were promised to those who prepared or are about to.
+    pub(crate) fn promised_bytes(&self) -> u64 {
+        const PART_BYTES: u64 = 4096;
+        let count = self.parts.len() + self.running.len();
+        u64::try_from(count).unwrap_or(u64::MAX).saturating_mul(PART_BYTES)
+    }
+
+    /// The next time somebody tries again.
+    pub(crate) fn deadline(&self) -> Option<Mono> {
+        self.pauses.first().map(|(at, _)| *at)
+    }
+}
+
+impl Running {
+    /// The other shards with a part of it.
+    fn prepared_by(&self, txn: TxnId) -> impl Iterator<Item = ShardId> {
+        self.parted.iter().copied().filter(move |shard| *shard != txn.coordinator)
+    }
+}
+
+impl Lane {
+    fn is_own(&self, shard: ShardId) -> bool {
+        self.config.map.has(shard) && self.config.map.lane(shard) == self.config.lane
+    }
+
+    /// Writes to whom a letter is for: to the participant, or back to the coordinator.
+    fn write(&mut self, turn: &mut Turn<'_>, letter: &Letter<'_>) {
+        let to = match letter.words {
+            Words::Look { .. } | Words::Prepare { .. } | Words::Commit | Words::Abort => {
+                letter.shard
+            }
+            Words::Seen { .. } | Words::Prepared { .. } | Words::Done { .. } => {
+                letter.txn.coordinator
+            }
+        };
+        let to = self.config.map.lane(to);
+        if to == self.config.lane {
+            self.txns.post.push_back(letter.to_bytes());
+            return;
+        }
+        let body = turn.arena.write(|out| letter.encode(&mut wire::Writer::new(out)));
+        turn.act(Action::Letter { to, body });
+    }
+
+    /// A sister lane wrote.
+    pub(crate) fn on_letter(&mut self, turn: &mut Turn<'_>, body: Span) {
+        let body = turn.arena.get(body).to_vec();
+        if !body.first().is_some_and(|first| letter::is_ours(*first)) {
+            return self.on_eviction_letter(turn, &body);
+        }
+        self.read(turn, &body);
+        self.work(turn);
+    }
+
+    fn read(&mut self, turn: &mut Turn<'_>, body: &[u8]) {
+        // Lanes of one process speak one language.
+        let Ok(Letter { txn, shard, words }) = Letter::decode_all(body) else { return };
+        match words {
+            Words::Look { frees, wants } => self.on_look(turn, (shard, txn), frees, wants.0),
+            Words::Seen { status, told, inode_count } => {
+                self.txns.inode_counts.insert(shard, inode_count);
+                self.on_seen(turn, (shard, txn), status, told.0);
+            }
+            Words::Prepare { part } => self.on_prepare(turn, (shard, txn), part.0),
+            Words::Prepared { status } => self.on_prepared(turn, (shard, txn), status),
+            Words::Commit => self.on_commit(turn, (shard, txn)),
+            Words::Done { inode_count } => {
+                self.txns.inode_counts.insert(shard, inode_count);
+                self.on_done(turn, (shard, txn));
+            }
+            Words::Abort => self.on_abort((shard, txn)),
+        }
+    }
+
+    /// Reads the letters to oneself and takes up requests whose wait is over, until there are none.
+    pub(crate) fn work(&mut self, turn: &mut Turn<'_>) {
+        if core::mem::replace(&mut self.txns.at_work, true) {
+            return;
+        }
+        loop {
+            if let Some(body) = self.txns.post.pop_front() {
+                self.read(turn, &body);
+            } else if let Some(parked) = self.txns.due.pop_front() {
+                self.take_up(turn, parked);
+            } else {
+                break;
+            }
+        }
+        self.txns.at_work = false;
+    }
+
+    /// What waited for a batch that is durable now.
+    pub(crate) fn on_awaited(&mut self, turn: &mut Turn<'_>, awaited: Awaited) {
+        match awaited {
+            Awaited::Prepared(shard, txn) => self.on_prepared_durable(turn, (shard, txn)),
+            Awaited::Decided(txn) => self.on_decided(turn, txn),
+            Awaited::Done(shard, txn) => self.on_done_durable(turn, (shard, txn)),
+        }
+    }
+
+    /// Waits until everything recorded so far is durable.
+    fn await_durable(&mut self, turn: &mut Turn<'_>, awaited: Awaited) {
+        match self.commit.until_all() {
+            Some(until) => self.commit.wave(until).awaited.push(awaited),
+            None => self.on_awaited(turn, awaited),
+        }
+    }
+
+    /// Records what a start made of changes that were in the middle.
+    pub(crate) fn record_resolved(&mut self, resolved: Vec<Resolved>) {
+        for Resolved { shard, transno, changes } in resolved {
+            self.record_own(shard, transno, &changes);
+        }
+    }
+
+    /// Looks at the time, and tells at a start what was decided before it.
+    pub(crate) fn settle_txns(&mut self, turn: &mut Turn<'_>) {
+        if !self.txns.told {
+            self.txns.told = true;
+            let decided = self.txns.decided.iter();
+            let all: Vec<_> = decided
+                .flat_map(|(txn, shards)| shards.iter().map(|shard| (*shard, *txn)))
+                .collect();
+            for (shard, txn) in all {
+                self.write(turn, &Letter { txn, shard, words: Words::Commit });
+            }
+        }
+        while let Some((at, txn)) = self.txns.pauses.first().copied() {
+            if at > turn.now.mono {
+                break;
+            }
+            self.txns.pauses.pop_first();
+            self.advance(turn, txn);
+        }
+        if self.stopping {
+            self.drop_undecided(turn);
+        }
+        self.work(turn);
+    }
+}

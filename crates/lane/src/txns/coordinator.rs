@@ -1,0 +1,285 @@
+//! The coordinator's side: gathers what the operation wants, lets all prepare, decides.
+
+use super::letter::{Letter, Words};
+use super::{Awaited, Running, Step};
+use crate::Lane;
+use crate::commit::{Asking, Held};
+use crate::dispatch::Arrived;
+use crate::gate::Gate;
+use crate::marks::Mark;
+use crate::session::{Done, State, Target};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use disk::{Change, TxnId};
+use door::{Action, Point, Turn};
+use meta::Effect;
+use wire::{Bytes, HEAD_BYTES, List, Op, ShardId, Status, Timestamp, Transno, Wire as _, Writer};
+
+/// The longest pause before another try, as a power of two of milliseconds.
+const PAUSE_SHIFT_MAX: u32 = 5;
+/// Numbers of changes begin behind this many bits of boot.
+const BOOT_SHIFT: u32 = 32;
+
+impl Lane {
+    /// A request turned out to take several shards.
+    pub(crate) fn begin_across(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>) {
+        let request = arrived.request;
+        let target = Target { conn: arrived.conn, trace_id: request.trace_id };
+        let held = Held { shard: request.shard, session: request.session, slot: request.slot };
+        let slot = self.slots.entry((held.shard, held.session)).or_default().slot(held.slot);
+        (slot.xid, slot.op) = (request.xid, request.op);
+        slot.state = State::Running(target);
+        let index = self.meta_index(request.shard);
+        let running = Running {
+            held,
+            xid: request.xid,
+            op: request.op,
+            body: turn.arena.get(arrived.frame)[HEAD_BYTES..].to_vec(),
+            client: arrived.open.client,
+            root_trusted: arrived.open.root_trusted,
+            spread: self.metas[index].spread_now(),
+            view: meta::View::default(),
+            step: Step::Looking,
+            touched: BTreeSet::new(),
+            awaited: BTreeSet::new(),
+            refused: None,
+            try_count: 0,
+            parted: BTreeSet::new(),
+            own: Vec::new(),
+            reply: Vec::new(),
+        };
+        let txn = self.next_txn(request.shard);
+        self.txns.running.insert(txn, running);
+        turn.act(Action::Point(Point::TxnBegun));
+        self.advance(turn, txn);
+        self.work(turn);
+    }
+
+    const fn next_txn(&mut self, coordinator: ShardId) -> TxnId {
+        self.txns.count += 1;
+        TxnId { coordinator, number: (self.config.boot_id << BOOT_SHIFT) | self.txns.count }
+    }
+
+    /// Executes the operation as far as it is known what it needs.
+    pub(super) fn advance(&mut self, turn: &mut Turn<'_>, txn: TxnId) {
+        let Some(running) = self.txns.running.get_mut(&txn) else { return };
+        running.step = Step::Looking;
+        let index = usize::from(txn.coordinator.index() / self.config.map.lane_count);
+        let ask = meta::Ask {
+            op: running.op,
+            body: &running.body,
+            client: running.client,
+            root_trusted: running.root_trusted,
+            now: Timestamp::from_ns(turn.now.wall_ns),
+            tells_reads: false,
+        };
+        let mut plan = core::mem::take(&mut self.txns.plan);
+        self.metas[index].spread(running.spread);
+        let outcome = self.metas[index].plan(&ask, txn, &running.view, &mut plan);
+        match outcome {
+            Ok(Status::CrossDevice) => self.ask_all(turn, txn, &plan.wants),
+            Ok(Status::Busy) => self.try_again(turn, txn),
+            Ok(Status::Ok) if !plan.parts.is_empty() => self.prepare_all(turn, txn, &mut plan),
+            Ok(status) => self.end_across(turn, txn, status, &plan.reply),
+            // It was decoded when it came.
+            Err(_) => self.end_across(turn, txn, Status::Protocol, &[]),
+        }
+        self.txns.plan = plan;
+    }
+
+    fn ask_all(&mut self, turn: &mut Turn<'_>, txn: TxnId, wants: &[meta::Want]) {
+        let mut by_shard: BTreeMap<ShardId, Vec<u8>> = BTreeMap::new();
+        for want in wants {
+            let list = by_shard.entry(want.shard()).or_default();
+            want.encode(&mut Writer::new(list));
+        }
+        if by_shard.keys().any(|shard| !self.config.map.has(*shard)) {
+            return self.end_across(turn, txn, Status::Stale, &[]);
+        }
+        let Some(running) = self.txns.running.get_mut(&txn) else { return };
+        running.touched.extend(by_shard.keys());
+        running.awaited.extend(by_shard.keys());
+        let frees = matches!(running.op, Op::Unlink | Op::Rmdir);
+        for (shard, wants) in by_shard {
+            let words = Words::Look { frees, wants: Bytes(&wants) };
+            self.write(turn, &Letter { txn, shard, words });
+        }
+    }
+
+    pub(super) fn on_seen(
+        &mut self,
+        turn: &mut Turn<'_>,
+        (shard, txn): (ShardId, TxnId),
+        status: Status,
+        told: &[u8],
+    ) {
+        let Some(running) = self.txns.running.get_mut(&txn) else { return };
+        if running.step != Step::Looking || !running.awaited.remove(&shard) {
+            return;
+        }
+        if status != Status::Ok {
+            running.refused = Some(status);
+        } else if running.view.add(told).is_err() {
+            running.refused = Some(Status::Protocol);
+        }
+        if running.awaited.is_empty() {
+            match running.refused {
+                None => self.advance(turn, txn),
+                Some(Status::Busy) => self.try_again(turn, txn),
+                Some(status) => self.end_across(turn, txn, status, &[]),
+            }
+        }
+    }
+
+    /// Everything that is needed is locked: the others get their parts.
+    fn prepare_all(&mut self, turn: &mut Turn<'_>, txn: TxnId, plan: &mut meta::Plan) {
+        let Some(running) = self.txns.running.get_mut(&txn) else { return };
+        running.step = Step::Preparing;
+        running.own = plan.parts.remove(&txn.coordinator).unwrap_or_default();
+        running.reply.clear();
+        running.reply.extend_from_slice(&plan.reply);
+        running.awaited = plan.parts.keys().copied().collect();
+        running.parted.clone_from(&running.awaited);
+        for (shard, part) in &plan.parts {
+            let words = Words::Prepare { part: Bytes(part) };
+            self.write(turn, &Letter { txn, shard: *shard, words });
+        }
+        if plan.parts.is_empty() || !self.config.rules.two_phase_order() {
+            self.decide(turn, txn);
+        }
+    }
+
+    pub(super) fn on_prepared(
+        &mut self,
+        turn: &mut Turn<'_>,
+        (shard, txn): (ShardId, TxnId),
+        status: Status,
+    ) {
+        let Some(running) = self.txns.running.get_mut(&txn) else { return };
+        if running.step != Step::Preparing || !running.awaited.contains(&shard) {
+            return;
+        }
+        if status != Status::Ok {
+            return self.end_across(turn, txn, status, &[]);
+        }
+        running.awaited.remove(&shard);
+        if running.awaited.is_empty() {
+            self.decide(turn, txn);
+        }
+    }
+
+    /// All are ready, durably: records that it happens, with the own part and the reply.
+    fn decide(&mut self, turn: &mut Turn<'_>, txn: TxnId) {
+        turn.act(Action::Point(Point::TxnDeciding));
+        let index = self.meta_index(txn.coordinator);
+        let Some(running) = self.txns.running.get_mut(&txn) else { return };
+        running.step = Step::Deciding;
+        let own = core::mem::take(&mut running.own);
+        let others: Vec<ShardId> = running.prepared_by(txn).collect();
+        let mut list = Vec::new();
+        others.iter().for_each(|shard| shard.encode(&mut Writer::new(&mut list)));
+        let count = u32::try_from(others.len()).unwrap_or(u32::MAX);
+        let decided = Change::Decided { txn, shards: List::new(count, &list) };
+        let mut changes = core::mem::take(&mut self.changes);
+        changes.clear();
+        let first = (count > 0).then_some(&decided);
+        #[expect(clippy::expect_used, reason = "the part is of what was checked and locked")]
+        let effect =
+            self.metas[index].decide(&own, first, &mut changes).expect("a planned part is made");
+        let (held, xid, op, client) = (running.held, running.xid, running.op, running.client);
+        let body = running.reply.clone();
+        let Effect { transno, pre_versions, orphan, .. } = effect;
+        let done = Done { status: Status::Ok, transno, body };
+        let (done_ref, signed) = (&done, false);
+        let asking =
+            Asking { held, xid, op, done: done_ref, pre_versions, changes: &changes, signed };
+        self.record_asked(&asking);
+        self.hold(held, Gate::ITSELF);
+        self.changes = changes;
+        let Held { shard, session, slot } = held;
+        self.leave_marks(Mark { client, session, shard, slot, xid, transno }, op);
+        self.commit.open.awaited.push(Awaited::Decided(txn));
+        let slot = self.slots.entry((shard, session)).or_default().slot(slot);
+        assert!(slot.xid == xid, "a slot waits for its request");
+        if let State::Running(target) = slot.state {
+            slot.state = State::Held(target, done, Vec::new());
+        }
+        if let Some(inode) = orphan {
+            self.destroy_when_durable(inode);
+        }
+    }
+
+    /// The decision is durable; the reply leaves in the same wave.
+    pub(super) fn on_decided(&mut self, turn: &mut Turn<'_>, txn: TxnId) {
+        let Some(running) = self.txns.running.remove(&txn) else { return };
+        turn.act(Action::Point(Point::TxnDecided));
+        let others: BTreeSet<ShardId> = running.prepared_by(txn).collect();
+        for shard in &others {
+            self.write(turn, &Letter { txn, shard: *shard, words: Words::Commit });
+        }
+        // Who has no part only locked something.
+        for shard in running.touched.difference(&others) {
+            self.write(turn, &Letter { txn, shard: *shard, words: Words::Abort });
+        }
+        if !others.is_empty() {
+            self.txns.decided.insert(txn, others);
+        }
+    }
+
+    /// A participant has made its part, durably.
+    pub(super) fn on_done(&mut self, turn: &mut Turn<'_>, (shard, txn): (ShardId, TxnId)) {
+        let Some(shards) = self.txns.decided.get_mut(&txn) else { return };
+        shards.remove(&shard);
+        if shards.is_empty() {
+            self.txns.decided.remove(&txn);
+            self.record_txn(txn.coordinator, &Change::Forgotten { txn });
+            turn.act(Action::Point(Point::TxnForgotten));
+        }
+    }
+
+    /// It failed, or there was nothing to do: everybody forgets it, and it is answered at once.
+    fn end_across(&mut self, turn: &mut Turn<'_>, txn: TxnId, status: Status, reply: &[u8]) {
+        let Some(running) = self.txns.running.remove(&txn) else { return };
+        self.give_back(turn, txn, &running);
+        let body = if status == Status::Ok { reply.to_vec() } else { Vec::new() };
+        let done = Done { status, transno: Transno(0), body };
+        self.end_slot(turn, &running.held, done);
+    }
+
+    fn give_back(&mut self, turn: &mut Turn<'_>, txn: TxnId, running: &Running) {
+        for shard in &running.touched {
+            self.write(turn, &Letter { txn, shard: *shard, words: Words::Abort });
+        }
+    }
+
+    /// Something is locked by another: gives everything back and begins anew a little later.
+    fn try_again(&mut self, turn: &mut Turn<'_>, txn: TxnId) {
+        let Some(mut running) = self.txns.running.remove(&txn) else { return };
+        self.give_back(turn, txn, &running);
+        running.view = meta::View::default();
+        running.touched.clear();
+        running.awaited.clear();
+        running.refused = None;
+        running.step = Step::Pausing;
+        running.try_count = running.try_count.saturating_add(1);
+        let pause_ms_max = 1_u64 << running.try_count.min(PAUSE_SHIFT_MAX);
+        let rolled = u64::from(self.dice.nonce()[0]);
+        let at = turn.now.mono.after_ms(1 + rolled % pause_ms_max);
+        let txn = self.next_txn(txn.coordinator);
+        self.txns.running.insert(txn, running);
+        self.txns.pauses.insert((at, txn));
+    }
+
+    /// This lane ends: what is not prepared everywhere will be asked for again.
+    pub(super) fn drop_undecided(&mut self, turn: &mut Turn<'_>) {
+        self.txns.pauses.clear();
+        let early = |step| matches!(step, Step::Looking | Step::Pausing);
+        let txns = self.txns.running.iter().filter(|(_, running)| early(running.step));
+        let txns: Vec<TxnId> = txns.map(|(txn, _)| *txn).collect();
+        for txn in txns {
+            if let Some(running) = self.txns.running.remove(&txn) {
+                self.give_back(turn, txn, &running);
+            }
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! The participant's side: locks what the coordinator wants, promises durably, and does as it is
+//! told.
+
+use super::letter::{Letter, Words};
+use super::{Awaited, Part};
+use crate::Lane;
+use alloc::vec::Vec;
+use disk::{Change, TxnId};
+use door::{Action, Point, Turn};
+use wire::{Bytes, ShardId, Status, Wire as _, Writer};
+
+impl Lane {
+    pub(super) fn on_look(
+        &mut self,
+        turn: &mut Turn<'_>,
+        (shard, txn): (ShardId, TxnId),
+        frees: bool,
+        wants: &[u8],
+    ) {
+        if !self.is_own(shard) {
+            return;
+        }
+        let mut told = Vec::new();
+        let status = self.look(turn, (shard, txn), frees, (wants, &mut told));
+        let inode_count = self.metas[self.meta_index(shard)].inode_count();
+        let words = Words::Seen { status, told: Bytes(&told), inode_count };
+        self.write(turn, &Letter { txn, shard, words });
+    }
+
+    fn look(
+        &mut self,
+        _turn: &mut Turn<'_>,
+        (shard, txn): (ShardId, TxnId),
+        frees: bool,
+        (wants, told): (&[u8], &mut Vec<u8>),
+    ) -> Status {
+        if self.stopping {
+            return Status::Busy;
+        }
+        // Any op of each kind stands for all.
+        let op = if frees { wire::Op::Unlink } else { wire::Op::Rename };
+        if let Err(status) = self.room_for(op) {
+            return status;
+        }
+        self.txns.parts.entry((shard, txn)).or_default();
+        let index = self.meta_index(shard);
+        match self.metas[index].look(txn, wants, told) {
+            Ok(Ok(())) => Status::Ok,
+            Ok(Err(_)) => Status::Busy,
+            Err(_) => Status::Protocol,
+        }
+    }
+
+    pub(super) fn on_prepare(
+        &mut self,
+        turn: &mut Turn<'_>,
+        (shard, txn): (ShardId, TxnId),
+        part: &[u8],
+    ) {
+        if !self.txns.parts.contains_key(&(shard, txn)) {
+            return;
+        }
+        let index = self.meta_index(shard);
+        let mut changes = core::mem::take(&mut self.changes);
+        changes.clear();
+        let mut prepared = Vec::new();
+        let effect = self.metas[index].prepare(txn, part, &mut prepared, &mut changes);
+        match effect {
+            Ok(effect) => {
+                self.record_own(shard, effect.transno, &changes);
+                let part = Part { prepared: Some((effect.transno, prepared)) };
+                self.txns.parts.insert((shard, txn), part);
+                self.await_durable(turn, Awaited::Prepared(shard, txn));
+            }
+            Err(_) => {
+                let words = Words::Prepared { status: Status::Protocol };
+                self.write(turn, &Letter { txn, shard, words });
+            }
+        }
+        self.changes = changes;
+    }
+
+    pub(super) fn on_prepared_durable(
+        &mut self,
+        turn: &mut Turn<'_>,
+        (shard, txn): (ShardId, TxnId),
+    ) {
+        if self.txns.parts.contains_key(&(shard, txn)) {
+            turn.act(Action::Point(Point::TxnPrepared));
+            let words = Words::Prepared { status: Status::Ok };
+            self.write(turn, &Letter { txn, shard, words });
+        }
+    }
+
+    /// It was decided. Who has made his part in an earlier boot says so again.
+    pub(super) fn on_commit(&mut self, turn: &mut Turn<'_>, (shard, txn): (ShardId, TxnId)) {
+        if !self.is_own(shard) {
+            return;
+        }
+        if let Some(part) = self.txns.parts.remove(&(shard, txn)) {
+            if let Some((prepared_by, part)) = part.prepared {
+                let index = self.meta_index(shard);
+                let mut changes = core::mem::take(&mut self.changes);
+                changes.clear();
+                let done = Change::Done { txn };
+                #[expect(clippy::expect_used, reason = "what was prepared was checked and locked")]
+                let effect = self.metas[index]
+                    .carry_out((prepared_by, &part), &done, &mut changes)
+                    .expect("a prepared part is made");
+                self.record_own(shard, effect.transno, &changes);
+                self.changes = changes;
+                if let Some(inode) = effect.orphan {
+                    self.destroy_when_durable(inode);
+                }
+            }
+            self.unpark(shard, txn);
+        }
+        self.await_durable(turn, Awaited::Done(shard, txn));
+    }
+
+    pub(super) fn on_done_durable(&mut self, turn: &mut Turn<'_>, (shard, txn): (ShardId, TxnId)) {
+        turn.act(Action::Point(Point::TxnDone));
+        let inode_count = self.metas[self.meta_index(shard)].inode_count();
+        self.write(turn, &Letter { txn, shard, words: Words::Done { inode_count } });
+    }
+
+    pub(super) fn on_abort(&mut self, (shard, txn): (ShardId, TxnId)) {
+        let Some(part) = self.txns.parts.remove(&(shard, txn)) else { return };
+        if part.prepared.is_some() {
+            self.record_txn(shard, &Change::Aborted { txn });
+        }
+        self.unpark(shard, txn);
+    }
+
+    /// Records a step of a change over several shards.
+    pub(super) fn record_txn(&mut self, shard: ShardId, change: &Change<'_>) {
+        let index = self.meta_index(shard);
+        let transno = self.metas[index].take_transno();
+        let mut changes = core::mem::take(&mut self.changes);
+        changes.clear();
+        change.encode(&mut Writer::new(&mut changes));
+        self.record_own(shard, transno, &changes);
+        self.changes = changes;
+    }
+}

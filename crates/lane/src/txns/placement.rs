@@ -1,0 +1,40 @@
+//! Where new directories near the root go: to each metadata shard in its turn, and past one that
+//! is known to be much fuller than the next.
+
+use crate::Lane;
+use meta::Spread;
+use wire::ShardId;
+
+/// A shard is passed over when it has more inodes than this and twice those of the next.
+const FULLER_COUNT_MIN: u64 = 64;
+
+impl Lane {
+    /// Where the next directory goes if it lies near the root.
+    pub(crate) fn next_place(&mut self) -> Option<Spread> {
+        let depth_max = self.config.limits.spread_depth;
+        let shard_count = self.config.map.meta_shard_count;
+        if depth_max == 0 || shard_count == 1 {
+            return None;
+        }
+        self.txns.placed_count += 1;
+        // Lanes begin at different places.
+        let start = u64::from(self.config.lane.0) + self.config.boot_id;
+        let turn = start + self.txns.placed_count;
+        let shard = |turn: u64| {
+            let index = turn % u64::from(shard_count);
+            ShardId::meta(u16::try_from(index).unwrap_or(0))
+        };
+        let (first, second) = (shard(turn), shard(turn + 1));
+        let (first_count, second_count) = (self.known_count(first), self.known_count(second));
+        let fuller = first_count > FULLER_COUNT_MIN && first_count / 2 > second_count;
+        Some(Spread { shard: if fuller { second } else { first }, depth_max })
+    }
+
+    /// Inodes of a shard as far as known.
+    fn known_count(&self, shard: ShardId) -> u64 {
+        if self.config.map.lane(shard) == self.config.lane {
+            return self.metas[self.meta_index(shard)].inode_count();
+        }
+        self.txns.inode_counts.get(&shard).copied().unwrap_or(0)
+    }
+}

@@ -1,0 +1,88 @@
+//! A start: what became of changes over several shards that a crash caught in the middle. All logs
+//! are at hand, so nobody has to be asked: what its coordinator has decided is made, all else is
+//! given up.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use disk::{Change, Changes, Fault, Record, TxnId};
+use wire::{ShardId, Transno, Wire as _, Writer};
+
+/// Changes in the middle, as records tell.
+#[derive(Debug, Default)]
+pub(crate) struct InDoubt {
+    prepared: BTreeMap<(ShardId, TxnId), (Transno, Vec<u8>)>,
+    decided: BTreeMap<TxnId, BTreeSet<ShardId>>,
+}
+
+/// A record that a start adds to a shard's log.
+#[derive(Debug)]
+pub(crate) struct Resolved {
+    pub(crate) shard: ShardId,
+    pub(crate) transno: Transno,
+    pub(crate) changes: Vec<u8>,
+}
+
+impl InDoubt {
+    /// Takes a record of a metadata shard in. What is about this stands first in a record.
+    pub(crate) fn feed(&mut self, record: &Record<'_>) -> Result<(), Fault> {
+        let Some(change) = Changes::new(record.changes).next() else { return Ok(()) };
+        match change? {
+            Change::Prepared { txn, part } => {
+                let prepared = (record.transno, part.0.to_vec());
+                self.prepared.insert((record.shard, txn), prepared);
+            }
+            Change::Decided { txn, shards } => {
+                self.decided.insert(txn, shards.iter().collect());
+            }
+            Change::Done { txn } | Change::Aborted { txn } => {
+                self.prepared.remove(&(record.shard, txn));
+            }
+            Change::Forgotten { txn } => {
+                self.decided.remove(&txn);
+            }
+            Change::Inode { .. }
+            | Change::Touch { .. }
+            | Change::DirAttrs { .. }
+            | Change::Dirent { .. }
+            | Change::DirentGone { .. }
+            | Change::Symlink { .. }
+            | Change::Xattr { .. }
+            | Change::XattrGone { .. }
+            | Change::InodeGone { .. }
+            | Change::Write { .. }
+            | Change::Truncate { .. }
+            | Change::ObjectGone { .. }
+            | Change::SessionGone { .. }
+            | Change::SessionAway { .. }
+            | Change::Evicted { .. }
+            | Change::VbrFailed { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// Brings everything to its end in `metas`, which have begun their boot; what has to be
+    /// recorded for it, and the decisions that are not forgotten yet.
+    pub(crate) fn resolve(
+        self,
+        metas: &mut [meta::Shard],
+    ) -> (Vec<Resolved>, BTreeMap<TxnId, BTreeSet<ShardId>>) {
+        let mut resolved = Vec::new();
+        for ((shard, txn), (prepared_by, part)) in self.prepared {
+            let meta = &mut metas[usize::from(shard.index())];
+            let mut changes = Vec::new();
+            let transno = if self.decided.contains_key(&txn) {
+                let done = Change::Done { txn };
+                #[expect(clippy::expect_used, reason = "its shard has checked and prepared it")]
+                let effect = meta
+                    .carry_out((prepared_by, &part), &done, &mut changes)
+                    .expect("a prepared part is made");
+                effect.transno
+            } else {
+                Change::Aborted { txn }.encode(&mut Writer::new(&mut changes));
+                meta.take_transno()
+            };
+            resolved.push(Resolved { shard, transno, changes });
+        }
+        (resolved, self.decided)
+    }
+}

@@ -1,0 +1,94 @@
+//! `serve --fault NAME:COUNT`: what goes wrong on purpose, for tests of crashes.
+//!
+//! ```text
+//! kill-POINT:3     the process kills itself with -9 when the point is met the third time
+//! fail-POINT:3     the operation fails with EIO the third time and from then on
+//! freeze-log:3     from the third batch on, batches are called durable and never written
+//! stall-log:3      from the third batch on, batches are neither written nor answered
+//! ```
+//! Points: [`ring::FaultPoint::ALL`]. Counted over all lanes of the process.
+
+use door::Errno;
+use ring::{Fault, FaultPoint};
+use rustix::process::{Signal, getpid, kill_process};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const IO: Errno = Errno(5);
+
+/// One thing that goes wrong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Planned {
+    point: FaultPoint,
+    count: u64,
+    kills: bool,
+}
+
+impl Planned {
+    /// From a command line.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let (name, count) = text.split_once(':').ok_or("NAME:COUNT is wanted")?;
+        let count = count.parse().ok().filter(|count| *count > 0).ok_or("COUNT is from 1 on")?;
+        let (verb, place) = name.split_once('-').ok_or("kill-, fail-, freeze- or stall-")?;
+        let found = FaultPoint::ALL.iter().find(|(known, _)| *known == place);
+        let point = match (verb, place, found) {
+            ("freeze", "log", _) => FaultPoint::LogFreeze,
+            ("stall", "log", _) => FaultPoint::LogStall,
+            ("kill" | "fail", _, Some((_, point))) => *point,
+            _ => {
+                let known: Vec<&str> = FaultPoint::ALL.iter().map(|(known, _)| *known).collect();
+                return Err(format!("no such fault; points are {}", known.join(" ")));
+            }
+        };
+        Ok(Self { point, count, kills: verb == "kill" })
+    }
+}
+
+/// What the rings ask.
+pub(crate) fn faults(planned: &[Planned]) -> Option<Fault> {
+    if planned.is_empty() {
+        return None;
+    }
+    let planned: Vec<(Planned, AtomicU64)> =
+        planned.iter().map(|fault| (*fault, AtomicU64::new(0))).collect();
+    Some(Arc::new(move |point| {
+        let mut errno = None;
+        for (fault, met) in planned.iter().filter(|(fault, _)| fault.point == point) {
+            let met_count = met.fetch_add(1, Ordering::Relaxed) + 1;
+            if fault.kills && met_count == fault.count {
+                // It cannot fail: the process is our own.
+                kill_process(getpid(), Signal::KILL).ok();
+            }
+            if !fault.kills && met_count >= fault.count {
+                errno = Some(IO);
+            }
+        }
+        errno
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_fault_happens_from_its_count_on() {
+        let planned = [Planned::parse("fail-object-sync:2").unwrap()];
+        let fault = faults(&planned).unwrap();
+        assert_eq!(fault(FaultPoint::ObjectSync), None);
+        assert_eq!(fault(FaultPoint::LogWrite), None);
+        assert_eq!(fault(FaultPoint::ObjectSync), Some(IO));
+        assert_eq!(fault(FaultPoint::ObjectSync), Some(IO));
+    }
+
+    #[test]
+    fn what_is_no_fault_is_refused() {
+        for text in ["kill-log-write", "kill-log-write:0", "kill-nothing:1", "melt-log:1", "x:1"] {
+            assert!(Planned::parse(text).is_err(), "{text}");
+        }
+        for (name, _) in FaultPoint::ALL {
+            Planned::parse(&format!("kill-{name}:7")).unwrap();
+        }
+    }
+}

@@ -1,0 +1,488 @@
+//! Changes over several shards: what the coordinator wants to know and to have locked, what the
+//! shards tell it, and their parts of the change.
+//!
+//! The coordinator executes the operation as if all was its own, against a [`View`] of what other
+//! shards told; what is missing it asks for and executes again. So the checks are those of every
+//! other request. What comes out is not applied but parted by shard.
+//!
+//! ```text
+//! plan ─▶ wants ─▶ look (locks, tells) ─▶ View ─▶ plan ─▶ … ─▶ a failure, or parts
+//!                            parts ─▶ prepared, decided ─▶ carry_out, release
+//! ```
+
+use crate::directory::Target;
+use crate::dispatch::decoded;
+use crate::locks::Locks;
+use crate::ops;
+use crate::shard::{Ask, Effect, Shard};
+use crate::state::{Body, State};
+use crate::txn::Txn;
+use crate::uses;
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use disk::{Change, Changes, Fault, InodeRow, TxnId};
+use wire::{
+    Breach, Bytes, FileKind, Flaw, InodeNo, Op, Reader, ShardId, Status, Transno, Wire, Writer,
+};
+
+mod codec;
+
+/// Something the coordinator has to know, and needs unchanged until the end.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Want {
+    /// All of an inode.
+    Inode(InodeNo),
+    /// A name, and its directory to stay.
+    Entry(InodeNo, Box<[u8]>),
+    /// A number for a new inode of this shard.
+    New(ShardId),
+    /// Which directory lies below which.
+    Topology,
+    /// Whether `inode` is `dir` or above it.
+    Above {
+        /// The lower one.
+        dir: InodeNo,
+        /// The upper one.
+        inode: InodeNo,
+    },
+}
+
+impl Want {
+    /// The shard that knows.
+    #[must_use]
+    pub fn shard(&self) -> ShardId {
+        match self {
+            Self::Inode(inode) | Self::Entry(inode, _) | Self::Above { dir: inode, .. } => {
+                inode.shard()
+            }
+            Self::New(shard) => *shard,
+            Self::Topology => ShardId::meta(0),
+        }
+    }
+}
+
+/// How far up a shard could look.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Climbed {
+    /// The inode was found.
+    Found,
+    /// The root, or a directory that was removed.
+    Top,
+    /// This directory is another shard's.
+    Left(InodeNo),
+}
+
+/// What a shard tells.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Seen {
+    Inode(InodeNo, Option<InodeRow>),
+    Entry { dir: InodeNo, name: Box<[u8]>, row: Option<InodeRow>, target: Option<Target> },
+    New(ShardId, Option<InodeNo>),
+    Topology,
+    Above { dir: InodeNo, inode: InodeNo, climbed: Climbed },
+}
+
+/// All that shards have told the coordinator so far.
+#[derive(Clone, Default, Debug)]
+pub struct View {
+    seen: Vec<Seen>,
+}
+
+impl View {
+    /// Adds what [`Shard::look`] said.
+    ///
+    /// # Errors
+    /// [`Flaw`] when that is nothing a shard says.
+    pub fn add(&mut self, told: &[u8]) -> Result<(), Flaw> {
+        let mut from = Reader::new(told);
+        while from.left() > 0 {
+            self.seen.push(from.read()?);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn has(&self, want: &Want) -> bool {
+        self.seen.iter().any(|seen| match (seen, want) {
+            (Seen::Inode(inode, _), Want::Inode(wanted)) => inode == wanted,
+            (Seen::Entry { dir, name, .. }, Want::Entry(wanted, text)) => {
+                dir == wanted && name == text
+            }
+            (Seen::New(shard, _), Want::New(wanted)) => shard == wanted,
+            (Seen::Topology, Want::Topology) => true,
+            (Seen::Above { dir, inode, .. }, Want::Above { dir: lower, inode: upper }) => {
+                dir == lower && inode == upper
+            }
+            _ => false,
+        })
+    }
+
+    /// An inode's row, or a directory's that was asked for a name.
+    pub(crate) fn row(&self, wanted: InodeNo) -> Option<InodeRow> {
+        self.seen.iter().find_map(|seen| match seen {
+            Seen::Inode(inode, row) if *inode == wanted => *row,
+            Seen::Entry { dir, row, .. } if *dir == wanted => *row,
+            Seen::Inode(..)
+            | Seen::Entry { .. }
+            | Seen::New(..)
+            | Seen::Topology
+            | Seen::Above { .. } => None,
+        })
+    }
+
+    pub(crate) fn target(&self, wanted: InodeNo, text: &[u8]) -> Option<Target> {
+        self.seen.iter().find_map(|seen| match seen {
+            Seen::Entry { dir, name, target, .. } if *dir == wanted && **name == *text => *target,
+            Seen::Inode(..)
+            | Seen::Entry { .. }
+            | Seen::New(..)
+            | Seen::Topology
+            | Seen::Above { .. } => None,
+        })
+    }
+
+    pub(crate) fn new_inode(&self) -> Option<InodeNo> {
+        self.seen.iter().find_map(|seen| match seen {
+            Seen::New(_, inode) => *inode,
+            Seen::Inode(..) | Seen::Entry { .. } | Seen::Topology | Seen::Above { .. } => None,
+        })
+    }
+
+    pub(crate) fn climbed(&self, lower: InodeNo, upper: InodeNo) -> Option<Climbed> {
+        self.seen.iter().find_map(|seen| match seen {
+            Seen::Above { dir, inode, climbed } if (*dir, *inode) == (lower, upper) => {
+                Some(*climbed)
+            }
+            Seen::Inode(..)
+            | Seen::Entry { .. }
+            | Seen::New(..)
+            | Seen::Topology
+            | Seen::Above { .. } => None,
+        })
+    }
+}
+
+/// What came of an attempt.
+#[derive(Clone, Default, Debug)]
+pub struct Plan {
+    /// What is missing; when there is something, nothing else counts.
+    pub wants: Vec<Want>,
+    /// The reply's body.
+    pub reply: Vec<u8>,
+    /// The changes, by shard.
+    pub parts: BTreeMap<ShardId, Vec<u8>>,
+}
+
+impl Plan {
+    pub(crate) fn clear(&mut self) {
+        self.wants.clear();
+        self.reply.clear();
+        self.parts.clear();
+    }
+}
+
+/// What a transaction over several shards works with.
+#[derive(Debug)]
+pub(crate) struct Across<'s> {
+    pub(crate) txn: TxnId,
+    pub(crate) view: &'s View,
+    pub(crate) plan: &'s mut Plan,
+}
+
+impl Shard {
+    /// Executes a request that takes several shards as far as `view` goes: `CrossDevice` with
+    /// wants, `Busy` when something here is locked by another, or its outcome with the changes it
+    /// takes. Nothing is changed yet.
+    ///
+    /// # Errors
+    /// [`Breach`] when the body is not what the op has.
+    pub fn plan(
+        &mut self,
+        ask: &Ask<'_>,
+        txn: TxnId,
+        view: &View,
+        plan: &mut Plan,
+    ) -> Result<Status, Breach> {
+        plan.clear();
+        macro_rules! attempt {
+            ($op:ident) => {{
+                let args = match decoded(ask.body) {
+                    Ok(args) => args,
+                    Err(refused) => return refused,
+                };
+                let mut needs = crate::needs::Needs::new();
+                ops::$op::needs(&args, &mut needs);
+                self.blocker = self.locks.blocker(ask.op, &needs, &self.state, Some(txn));
+                if self.blocker.is_some() {
+                    return Ok(Status::Busy);
+                }
+                let (mut changes, mut reply) = (Vec::new(), Vec::new());
+                let mut at_work = Txn::new(self, ask, &mut changes);
+                at_work.across = Some(Across { txn, view, plan: &mut *plan });
+                let status = match ops::$op::execute(&args, &mut at_work) {
+                    Ok(answer) => {
+                        Writer::new(&mut reply).write(&answer);
+                        Status::Ok
+                    }
+                    Err(status) => status,
+                };
+                plan.reply = reply;
+                Ok(status)
+            }};
+        }
+        match ask.op {
+            Op::Mkdir => attempt!(mkdir),
+            Op::Link => attempt!(link),
+            Op::Unlink => attempt!(unlink),
+            Op::Rmdir => attempt!(rmdir),
+            Op::Rename => attempt!(rename),
+            _ => Ok(Status::NotImplemented),
+        }
+    }
+
+    /// Locks what a coordinator wants for `txn` and appends to `seen` what there is. `Busy` when
+    /// another has locked any of it; then nothing more is locked, but what was stays.
+    ///
+    /// # Errors
+    /// [`Flaw`] when `wants` is not what a coordinator sends.
+    pub fn look(
+        &mut self,
+        txn: TxnId,
+        wants: &[u8],
+        seen: &mut Vec<u8>,
+    ) -> Result<Result<(), TxnId>, Flaw> {
+        let mut from = Reader::new(wants);
+        while from.left() > 0 {
+            let want: Want = from.read()?;
+            match self.look_at(txn, want) {
+                Ok(found) => found.encode(&mut Writer::new(seen)),
+                Err(holder) => return Ok(Err(holder)),
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    fn look_at(&mut self, txn: TxnId, want: Want) -> Result<Seen, TxnId> {
+        let me = Some(txn);
+        let free = |holder: Option<TxnId>| holder.map_or(Ok(()), Err);
+        match want {
+            Want::Inode(inode) => {
+                free(self.locks.inode(inode, me).or_else(|| self.locks.entered(inode, me)))?;
+                let row = self.state.inode(inode).map(|known| known.row);
+                self.locks.take_inode(inode, txn);
+                Ok(Seen::Inode(inode, row))
+            }
+            Want::Entry(dir, name) => {
+                free(self.locks.inode(dir, me).or_else(|| self.locks.name(dir, &name, me)))?;
+                self.locks.take_name(dir, &name, txn);
+                let known = self.state.inode(dir);
+                let target = match known.map(|known| &known.body) {
+                    Some(Body::Directory(entries)) => entries.get(self.state.seed, &name),
+                    Some(Body::File | Body::Symlink(_)) | None => None,
+                };
+                Ok(Seen::Entry { dir, name, row: known.map(|known| known.row), target })
+            }
+            Want::New(shard) => Ok(Seen::New(shard, self.state.reserve_inode())),
+            Want::Topology => {
+                free(self.locks.topology(me))?;
+                self.locks.take_topology(txn);
+                Ok(Seen::Topology)
+            }
+            Want::Above { dir, inode } => {
+                let climbed = climb(&self.state, &self.locks, (dir, inode), me)?;
+                Ok(Seen::Above { dir, inode, climbed })
+            }
+        }
+    }
+
+    /// Prepares a part of a change over several shards: gives it its version, which is this
+    /// transaction's, and its places. Appends the change to record; the part is in it.
+    ///
+    /// # Errors
+    /// [`Fault`] when the part is none.
+    pub fn prepare(
+        &mut self,
+        txn: TxnId,
+        part: &[u8],
+        prepared: &mut Vec<u8>,
+        changes: &mut Vec<u8>,
+    ) -> Result<Effect, Fault> {
+        let transno = self.take_transno();
+        self.stamp(part, transno, prepared)?;
+        let change = Change::Prepared { txn, part: Bytes(prepared) };
+        change.encode(&mut Writer::new(changes));
+        self.state.apply(transno, &change)?;
+        Ok(Effect { transno, ..Effect::unchanged(Status::Ok) })
+    }
+
+    /// Makes a part that was prepared by that transaction. Appends the changes to record; `first`
+    /// stands before them.
+    ///
+    /// # Errors
+    /// [`Fault`] when the part is none.
+    pub fn carry_out(
+        &mut self,
+        (prepared_by, part): (Transno, &[u8]),
+        first: &Change<'_>,
+        changes: &mut Vec<u8>,
+    ) -> Result<Effect, Fault> {
+        let transno = self.take_transno();
+        self.make(part, (prepared_by, transno), Some(first), changes)
+    }
+
+    /// Makes the coordinator's own part, which nobody prepared.
+    ///
+    /// # Errors
+    /// [`Fault`] when the part is none.
+    pub fn decide(
+        &mut self,
+        part: &[u8],
+        first: Option<&Change<'_>>,
+        changes: &mut Vec<u8>,
+    ) -> Result<Effect, Fault> {
+        let transno = self.take_transno();
+        let mut stamped = Vec::new();
+        self.stamp(part, transno, &mut stamped)?;
+        self.make(&stamped, (transno, transno), first, changes)
+    }
+
+    fn make(
+        &mut self,
+        part: &[u8],
+        (prepared_by, transno): (Transno, Transno),
+        first: Option<&Change<'_>>,
+        changes: &mut Vec<u8>,
+    ) -> Result<Effect, Fault> {
+        self.uses.clear();
+        let mut effect = Effect { transno, ..Effect::unchanged(Status::Ok) };
+        if let Some(first) = first {
+            first.encode(&mut Writer::new(changes));
+        }
+        for change in Changes::new(part) {
+            let change = self.made_now(change?, prepared_by);
+            if let Some(version) = self.state.version_before(&change) {
+                effect.pre_versions.push(version);
+            }
+            uses::of_change(&self.state, &change, &mut self.uses);
+            change.encode(&mut Writer::new(changes));
+            self.state.apply(transno, &change)?;
+            if let Change::Inode { row } = &change
+                && row.nlink == 0
+                && self.handles.is_free(row.inode)
+            {
+                effect.orphan = Some(row.inode);
+            }
+        }
+        Ok(effect)
+    }
+
+    /// A prepared change as it is made: a directory without name and handle goes, and a time that
+    /// somebody brought meanwhile stays.
+    fn made_now<'c>(&self, change: Change<'c>, prepared_by: Transno) -> Change<'c> {
+        match change {
+            Change::Inode { row } => {
+                let gone = row.kind == FileKind::Directory && row.nlink == 0;
+                if gone && self.handles.is_free(row.inode) {
+                    return Change::InodeGone { inode: row.inode };
+                }
+                change
+            }
+            Change::Touch { inode, mtime, ctime, nlink_delta, entry_delta } => {
+                let known = self.state.inode(inode).map(|known| known.row);
+                let later = known.filter(|row| row.touched > prepared_by);
+                let mtime = later.map_or(mtime, |row| row.mtime);
+                Change::Touch { inode, mtime, ctime, nlink_delta, entry_delta }
+            }
+            other => other,
+        }
+    }
+
+    /// Gives the changes of a part their version, and new entries their places.
+    fn stamp(&self, part: &[u8], version: Transno, out: &mut Vec<u8>) -> Result<(), Fault> {
+        for change in Changes::new(part) {
+            let stamped = match change? {
+                Change::Inode { row } => Change::Inode { row: InodeRow { version, ..row } },
+                Change::DirAttrs { inode, mode, uid, gid, atime, mtime, ctime, parent, .. } => {
+                    Change::DirAttrs { inode, mode, uid, gid, atime, mtime, ctime, parent, version }
+                }
+                Change::Dirent { dir, name, cookie, inode, kind, .. } => {
+                    let next = self.state.inode(dir).map_or(1, |known| known.row.next_cookie);
+                    let cookie = if cookie == 0 { next } else { cookie };
+                    Change::Dirent { dir, name, cookie, inode, kind, version }
+                }
+                other => other,
+            };
+            stamped.encode(&mut Writer::new(out));
+        }
+        Ok(())
+    }
+
+    /// Gives back all that `txn` has locked here.
+    pub fn release(&mut self, txn: TxnId) {
+        self.locks.release(txn);
+    }
+
+    /// Whether nothing is locked.
+    #[must_use]
+    pub fn is_unlocked(&self) -> bool {
+        self.locks.is_empty()
+    }
+
+    /// Whom the last request that was answered `Busy` has to wait for.
+    #[must_use]
+    pub const fn blocker(&self) -> Option<TxnId> {
+        self.blocker
+    }
+}
+
+/// The shard that a change is about.
+pub(crate) fn owner(change: &Change<'_>) -> Option<ShardId> {
+    match change {
+        Change::Inode { row } => Some(row.inode.shard()),
+        Change::Touch { inode, .. }
+        | Change::DirAttrs { inode, .. }
+        | Change::Symlink { inode, .. }
+        | Change::Xattr { inode, .. }
+        | Change::XattrGone { inode, .. }
+        | Change::InodeGone { inode } => Some(inode.shard()),
+        Change::Dirent { dir, .. } | Change::DirentGone { dir, .. } => Some(dir.shard()),
+        Change::Write { .. }
+        | Change::Truncate { .. }
+        | Change::ObjectGone { .. }
+        | Change::SessionGone { .. }
+        | Change::SessionAway { .. }
+        | Change::Evicted { .. }
+        | Change::VbrFailed { .. }
+        | Change::Prepared { .. }
+        | Change::Decided { .. }
+        | Change::Done { .. }
+        | Change::Aborted { .. }
+        | Change::Forgotten { .. } => None,
+    }
+}
+
+/// Looks for `inode` from `dir` upwards, as far as this shard goes. A directory that is about to be
+/// moved is waited for.
+pub(crate) fn climb(
+    state: &State,
+    locks: &Locks,
+    (dir, inode): (InodeNo, InodeNo),
+    me: Option<TxnId>,
+) -> Result<Climbed, TxnId> {
+    let mut at = dir;
+    loop {
+        if at == inode {
+            return Ok(Climbed::Found);
+        }
+        if at.shard() != state.shard() {
+            return Ok(Climbed::Left(at));
+        }
+        if let Some(holder) = locks.inode(at, me) {
+            return Err(holder);
+        }
+        match state.inode(at) {
+            Some(known) if known.row.parent != at => at = known.row.parent,
+            Some(_) | None => return Ok(Climbed::Top),
+        }
+    }
+}

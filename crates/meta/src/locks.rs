@@ -1,0 +1,135 @@
+//! What changes over several shards have locked here, until each of them is done or given up.
+//!
+//! Locks live in memory only: a start resolves every change that was prepared before anybody is
+//! admitted. Nobody waits while he holds one: a change that finds something locked gives up and
+//! tries again, and a request that does has nothing yet.
+//!
+//! ```text
+//! whole    an inode, a name, the topology: nobody else may look at it
+//! entered  a directory: it must stay, its other entries may come and go
+//! ```
+
+use crate::needs::Needs;
+use crate::state::{Body, State};
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use disk::TxnId;
+use wire::{InodeNo, Op, ShardId};
+
+/// The locks of a shard.
+#[derive(Debug, Default)]
+pub(crate) struct Locks {
+    inodes: BTreeMap<InodeNo, TxnId>,
+    names: BTreeMap<InodeNo, BTreeMap<Box<[u8]>, TxnId>>,
+    /// Once for each name that a change has in it.
+    entered: BTreeMap<InodeNo, Vec<TxnId>>,
+    topology: Option<TxnId>,
+}
+
+impl Locks {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.inodes.is_empty() && self.entered.is_empty() && self.topology.is_none()
+    }
+
+    /// Who else has locked an inode.
+    pub(crate) fn inode(&self, inode: InodeNo, me: Option<TxnId>) -> Option<TxnId> {
+        self.inodes.get(&inode).copied().filter(|txn| Some(*txn) != me)
+    }
+
+    /// Who else has locked a name.
+    pub(crate) fn name(&self, dir: InodeNo, name: &[u8], me: Option<TxnId>) -> Option<TxnId> {
+        let txn = self.names.get(&dir)?.get(name).copied();
+        txn.filter(|txn| Some(*txn) != me)
+    }
+
+    /// Who else needs a directory to stay.
+    pub(crate) fn entered(&self, dir: InodeNo, me: Option<TxnId>) -> Option<TxnId> {
+        self.entered.get(&dir)?.iter().copied().find(|txn| Some(*txn) != me)
+    }
+
+    /// Who else has locked which directory lies below which.
+    pub(crate) fn topology(&self, me: Option<TxnId>) -> Option<TxnId> {
+        self.topology.filter(|txn| Some(*txn) != me)
+    }
+
+    pub(crate) fn take_inode(&mut self, inode: InodeNo, txn: TxnId) {
+        self.inodes.insert(inode, txn);
+    }
+
+    /// Takes a name, and enters its directory.
+    pub(crate) fn take_name(&mut self, dir: InodeNo, name: &[u8], txn: TxnId) {
+        self.names.entry(dir).or_default().insert(name.into(), txn);
+        self.entered.entry(dir).or_default().push(txn);
+    }
+
+    pub(crate) const fn take_topology(&mut self, txn: TxnId) {
+        self.topology = Some(txn);
+    }
+
+    /// Gives back all that a change has.
+    pub(crate) fn release(&mut self, txn: TxnId) {
+        self.inodes.retain(|_, holder| *holder != txn);
+        self.names.retain(|_, names| {
+            names.retain(|_, holder| *holder != txn);
+            !names.is_empty()
+        });
+        self.entered.retain(|_, holders| {
+            holders.retain(|holder| *holder != txn);
+            !holders.is_empty()
+        });
+        if self.topology == Some(txn) {
+            self.topology = None;
+        }
+    }
+
+    /// Whom a request must wait for: what it looks at may be about to change.
+    pub(crate) fn blocker(
+        &self,
+        op: Op,
+        needs: &Needs<'_>,
+        state: &State,
+        me: Option<TxnId>,
+    ) -> Option<TxnId> {
+        if self.is_empty() {
+            return None;
+        }
+        let here = state.shard();
+        let in_inodes = needs.inodes().find_map(|inode| {
+            let shown = shows_directory(op).then(|| self.entered_from_afar(inode, here, me));
+            self.inode(inode, me).or_else(|| shown.flatten())
+        });
+        in_inodes.or_else(|| {
+            needs.entries().find_map(|(dir, name)| {
+                let found = self.name(dir, name.bytes(), me).or_else(|| self.inode(dir, me));
+                if found.is_some() {
+                    return found;
+                }
+                let Body::Directory(entries) = &state.inode(dir)?.body else { return None };
+                let target = entries.get(state.seed, name.bytes())?.inode;
+                self.inode(target, me).or_else(|| match op {
+                    Op::Rmdir | Op::Rename => self.entered(target, me),
+                    _ => self.entered_from_afar(target, here, me),
+                })
+            })
+        })
+    }
+
+    /// Who else is about to change a directory's entries and may have said so already: a change
+    /// is answered when its coordinator has decided, and other shards make their parts later.
+    pub(crate) fn entered_from_afar(
+        &self,
+        dir: InodeNo,
+        here: ShardId,
+        me: Option<TxnId>,
+    ) -> Option<TxnId> {
+        let holders = self.entered.get(&dir)?;
+        let mut afar = holders.iter().copied().filter(|txn| txn.coordinator != here);
+        afar.find(|txn| Some(*txn) != me)
+    }
+}
+
+/// Ops that tell of a directory itself or list it.
+const fn shows_directory(op: Op) -> bool {
+    matches!(op, Op::Getattr | Op::Setattr | Op::Readdir | Op::Open)
+}

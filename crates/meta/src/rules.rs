@@ -1,0 +1,34 @@
+//! Rules that a test can take away to see that it notices. Only with the feature `planted`;
+//! otherwise all are in force and cost nothing.
+
+/// One flag a rule; all are in force by default.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rules {
+    /// A directory that moves across shards locks the topology and never goes below itself.
+    #[cfg(feature = "planted")]
+    pub topology: bool,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            #[cfg(feature = "planted")]
+            topology: true,
+        }
+    }
+}
+
+impl Rules {
+    /// See [`Rules`].
+    #[cfg(feature = "planted")]
+    pub(crate) const fn topology(self) -> bool {
+        self.topology
+    }
+
+    /// See [`Rules`].
+    #[cfg(not(feature = "planted"))]
+    #[expect(clippy::unused_self, reason = "with the feature it asks")]
+    pub(crate) const fn topology(self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,103 @@
+//! What every lane has, of a server or of a client: what came for it, its buffers, its alarm.
+
+use crate::number::{narrow, narrow_u32, wide};
+use door::{Arena, BufId, Bulk, ConnId, Errno, Event, KEPT_BUFS, Ticket};
+use std::collections::{BTreeMap, VecDeque};
+use wire::LaneId;
+
+/// Something that will be an event.
+#[derive(Clone, Debug)]
+pub(crate) enum Coming {
+    Frame { conn: ConnId, frame: Vec<u8>, bulk: Option<Vec<u8>> },
+    Adopted { conn: ConnId, hello: Vec<u8> },
+    Read { ticket: Ticket, result: Result<Vec<u8>, Errno> },
+    Letter { from: LaneId, body: Vec<u8> },
+    Plain(Event),
+}
+
+/// Buffers of a lane's world.
+#[derive(Default, Debug)]
+pub(crate) struct Bufs {
+    held: BTreeMap<u32, Vec<u8>>,
+    count: u32,
+}
+
+impl Bufs {
+    pub(crate) fn put(&mut self, bytes: Vec<u8>) -> Bulk {
+        self.count += 1;
+        let bulk = Bulk {
+            buf: BufId(self.count),
+            start: 0,
+            bulk_bytes: narrow_u32(bytes.len()),
+            crc32c: Some(wire::crc32c(&bytes)),
+        };
+        self.held.insert(self.count, bytes);
+        bulk
+    }
+
+    /// The bytes of a bulk; `None` when the brain has given the buffer back.
+    pub(crate) fn get(&self, bulk: Bulk) -> Option<Vec<u8>> {
+        let bytes = self.held.get(&bulk.buf.0)?;
+        let start = narrow(u64::from(bulk.start));
+        bytes.get(start..start + narrow(u64::from(bulk.bulk_bytes))).map(<[u8]>::to_vec)
+    }
+
+    /// Copies bytes into a buffer whose number the brain chose; whether that could be.
+    pub(crate) fn keep(&mut self, as_buf: BufId, bulk: Bulk) -> bool {
+        let Some(bytes) = self.get(bulk) else { return false };
+        as_buf.0 >= KEPT_BUFS && self.held.insert(as_buf.0, bytes).is_none()
+    }
+
+    /// Whether there was such a buffer.
+    pub(crate) fn release(&mut self, buf: BufId) -> bool {
+        self.held.remove(&buf.0).is_some()
+    }
+
+    pub(crate) fn held_count(&self) -> u64 {
+        wide(self.held.len())
+    }
+}
+
+/// A lane's desk.
+#[derive(Default, Debug)]
+pub(crate) struct Desk {
+    pub(crate) arena: Arena,
+    pub(crate) inbox: VecDeque<Coming>,
+    pub(crate) bufs: Bufs,
+    pub(crate) wake_at_ns: Option<u64>,
+    /// A turn is due.
+    pub(crate) called: bool,
+    /// It sleeps until then, whatever comes.
+    pub(crate) paused_until_ns: u64,
+    pub(crate) stopped: bool,
+}
+
+impl Desk {
+    /// Takes the first `count` of what came, as events of a turn.
+    pub(crate) fn events(&mut self, count: usize) -> Vec<Event> {
+        self.arena.reset();
+        let count = count.min(self.inbox.len());
+        let mut events = Vec::with_capacity(count);
+        for coming in self.inbox.drain(..count) {
+            events.push(match coming {
+                Coming::Plain(event) => event,
+                Coming::Adopted { conn, hello } => {
+                    Event::Adopted { conn, hello: self.arena.put(&hello) }
+                }
+                Coming::Frame { conn, frame, bulk } => {
+                    let bulk = bulk.map(|bulk| self.bufs.put(bulk));
+                    Event::Frame { conn, frame: self.arena.put(&frame), bulk }
+                }
+                Coming::Letter { from, body } => {
+                    Event::Letter { from, body: self.arena.put(&body) }
+                }
+                Coming::Read { ticket, result } => {
+                    let result =
+                        result.map(|bytes| (!bytes.is_empty()).then(|| self.bufs.put(bytes)));
+                    Event::ObjectRead { ticket, result }
+                }
+            });
+        }
+        events
+    }
+}

@@ -1,0 +1,201 @@
+//! The disk: logs and objects, what readers see of them and what a crash leaves.
+//!
+//! ```text
+//! write ─▶ seen, unsynced ─ sync ─▶ base          crash: of the unsynced any subset, torn
+//! log batch in flight ─ landed ─▶ log             crash: nothing, a torn piece, or all of it
+//! ```
+
+use crate::dice::Dice;
+use crate::number::{narrow, wide};
+use disk::{LogHead, LogReader};
+use door::Object;
+use std::collections::BTreeMap;
+use wire::{FsUuid, LaneId};
+
+/// A change of an object.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Patch {
+    Write { from: usize, bytes: Vec<u8> },
+    Truncate { size: usize },
+}
+
+impl Patch {
+    fn apply(&self, bytes: &mut Vec<u8>) {
+        match self {
+            Self::Write { from, bytes: written } => {
+                let end = from + written.len();
+                if bytes.len() < end {
+                    bytes.resize(end, 0);
+                }
+                bytes[*from..end].copy_from_slice(written);
+            }
+            Self::Truncate { size } => bytes.resize(*size, 0),
+        }
+    }
+}
+
+/// An object.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct File {
+    seen: Vec<u8>,
+    /// What survives every crash; `None`: it need not even exist.
+    base: Option<Vec<u8>>,
+    unsynced: Vec<(u64, Patch)>,
+}
+
+/// A log file of one boot and lane.
+#[derive(Clone, Debug)]
+struct Log {
+    boot_id: u64,
+    lane: u16,
+    bytes: Vec<u8>,
+}
+
+/// All that lies on the disk.
+#[derive(Default, Debug)]
+pub(crate) struct Disk {
+    logs: Vec<Log>,
+    files: BTreeMap<Object, File>,
+    patch_count: u64,
+}
+
+impl Disk {
+    // ---- objects ----
+
+    pub(crate) fn read(&self, object: Object, from: usize, count: usize) -> Vec<u8> {
+        let seen = self.files.get(&object).map_or(&[][..], |file| &file.seen);
+        let from = from.min(seen.len());
+        seen[from..seen.len().min(from.saturating_add(count))].to_vec()
+    }
+
+    pub(crate) fn size(&self, object: Object) -> Option<usize> {
+        self.files.get(&object).map(|file| file.seen.len())
+    }
+
+    pub(crate) fn patch(&mut self, object: Object, patch: Patch) {
+        self.patch_count += 1;
+        let file = self.files.entry(object).or_default();
+        patch.apply(&mut file.seen);
+        file.unsynced.push((self.patch_count, patch));
+    }
+
+    /// Where a sync that begins now ends.
+    pub(crate) const fn patch_count(&self) -> u64 {
+        self.patch_count
+    }
+
+    /// Everything up to `patch_no` is durable.
+    pub(crate) fn sync(&mut self, object: Object, patch_no: u64) {
+        let Some(file) = self.files.get_mut(&object) else { return };
+        let base = file.base.get_or_insert_default();
+        for (_, patch) in file.unsynced.iter().filter(|(number, _)| *number <= patch_no) {
+            patch.apply(base);
+        }
+        file.unsynced.retain(|(number, _)| *number > patch_no);
+    }
+
+    /// A sync failed: the kernel may have forgotten what was to be written.
+    pub(crate) fn sync_failed(&mut self, object: Object, patch_no: u64) {
+        if let Some(file) = self.files.get_mut(&object) {
+            file.unsynced.retain(|(number, _)| *number > patch_no);
+        }
+    }
+
+    pub(crate) fn remove(&mut self, object: Object) {
+        self.files.remove(&object);
+    }
+
+    pub(crate) fn crash_objects(&mut self, dice: &mut Dice) {
+        for file in self.files.values_mut() {
+            for (_, patch) in std::mem::take(&mut file.unsynced) {
+                match patch {
+                    _ if dice.one_in(2) => {}
+                    Patch::Write { from, bytes } if dice.one_in(4) => {
+                        let kept = dice.below(bytes.len() + 1);
+                        let torn = Patch::Write { from, bytes: bytes[..kept].to_vec() };
+                        torn.apply(file.base.get_or_insert_default());
+                    }
+                    Patch::Write { .. } | Patch::Truncate { .. } => {
+                        patch.apply(file.base.get_or_insert_default());
+                    }
+                }
+            }
+            if let Some(base) = &file.base {
+                file.seen.clone_from(base);
+            }
+        }
+        self.files.retain(|_, file| file.base.is_some());
+    }
+
+    // ---- logs ----
+
+    /// A new log file of this boot.
+    pub(crate) fn new_log(&mut self, fs: FsUuid, boot_id: u64, lane: u16, lane_count: u16) {
+        let segment_no = 1;
+        let head = LogHead { fs, boot_id, lane: LaneId(lane), lane_count, segment_no };
+        self.logs.push(Log { boot_id, lane, bytes: head.encode().to_vec() });
+    }
+
+    pub(crate) fn append(&mut self, boot_id: u64, lane: u16, bytes: &[u8]) {
+        let log = self.logs.iter_mut().find(|log| (log.boot_id, log.lane) == (boot_id, lane));
+        if let Some(log) = log {
+            log.bytes.extend_from_slice(bytes);
+        }
+    }
+
+    /// A batch was being written when the power went: what of it is there. Whole or not at all is
+    /// as likely as torn.
+    pub(crate) fn crash_append(
+        &mut self,
+        (boot_id, lane): (u64, u16),
+        batch: &[u8],
+        dice: &mut Dice,
+    ) -> bool {
+        const SECTOR_BYTES: usize = 64;
+        let mut torn = batch.to_vec();
+        match dice.below(3) {
+            0 => torn.clear(),
+            1 => {
+                let mut lost_count = 0;
+                for sector in torn.chunks_mut(SECTOR_BYTES) {
+                    if dice.one_in(2) {
+                        sector.fill(0);
+                        lost_count += 1;
+                    }
+                }
+                if lost_count == 0 {
+                    torn.clear();
+                }
+            }
+            _ => {}
+        }
+        self.append(boot_id, lane, &torn);
+        torn == batch
+    }
+
+    /// The logs in the order of boots and lanes; torn ends are cut off by whoever reads them.
+    pub(crate) fn logs(&mut self) -> Vec<&mut Vec<u8>> {
+        self.logs.sort_by_key(|log| (log.boot_id, log.lane));
+        self.logs.iter_mut().map(|log| &mut log.bytes).collect()
+    }
+
+    /// Takes the last batch of a log away again, as a disk that lied does.
+    pub(crate) fn lose_last_batch(&mut self, dice: &mut Dice) -> Option<Vec<u8>> {
+        let boot_id = self.logs.iter().map(|log| log.boot_id).max()?;
+        let mut latest: Vec<_> =
+            self.logs.iter_mut().filter(|log| log.boot_id == boot_id).collect();
+        let index = dice.below(latest.len());
+        let log = latest.get_mut(index)?;
+        let (_, mut reader) = LogReader::new(&log.bytes).ok()?;
+        let mut last = None;
+        while let Ok(Some(batch)) = reader.next_batch() {
+            last = Some(narrow(batch.offset()));
+        }
+        let end = narrow(reader.valid_bytes());
+        let last = last?;
+        let lost = log.bytes[last..end].to_vec();
+        log.bytes.truncate(last);
+        debug_assert!(wide(lost.len()) > 0, "a batch has bytes");
+        Some(lost)
+    }
+}

@@ -1,0 +1,44 @@
+//! `sim`: the production brains in a world made of dice.
+//!
+//! It stands where `ring` and `store` stand: it performs what `lane::Lane` and `client::Client` ask
+//! for, badly on purpose. Connections are cut, frames come late, disks lose what was not synced and
+//! fail, processes die at any point, clocks jump. Everything, the workload and its limits too, comes
+//! from one seed, on one thread, so that a run can be made again.
+//!
+//! What is checked:
+//! - at once: a transaction number names one request (I4), one request is in the log once (I3),
+//!   nothing is called committed that is not durable (I10), buffers are given back once, every start
+//!   succeeds (I17), every call is answered once, bytes that are read were written;
+//! - when the faults have stopped: every call of a living client ends in bounded time, every call
+//!   that was acknowledged to one is there and took effect once (I3, I5), what began after another's
+//!   answer comes after it, and a fresh client reads back exactly the tree that a sequential model
+//!   comes to by executing what is durable in the order of transactions (I1, I2, I15), with bytes
+//!   that writes explain.
+//!
+//! What is not: times, space, permissions, statuses of calls that failed, listings read while names
+//! change. They have tests of their own beside the code.
+#![forbid(unsafe_code)]
+
+mod audit;
+mod bytes;
+mod clients;
+mod desk;
+mod dice;
+mod disk;
+mod mishaps;
+mod model;
+mod net;
+mod number;
+mod plan;
+mod promise;
+mod run;
+mod search;
+mod server;
+mod tap;
+mod wires;
+mod work;
+mod world;
+
+pub use plan::Planted;
+pub use run::{Outcome, run, run_told};
+pub use search::{Counts, Verdict, quiet_panics, search, try_seed};

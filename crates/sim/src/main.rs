@@ -1,0 +1,82 @@
+//! `lanefs-sim`: runs seeds, as `cargo xtask sim` asks for.
+//!
+//! Every seed is run twice and must come to the same trace. A run that panics is a violation like
+//! any other: it is caught, and its seed is told.
+#![forbid(unsafe_code)]
+
+use sim::{Planted, Verdict, search, try_seed};
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+const USAGE: &str = "usage: lanefs-sim --seed N [--plant NAME] [--tell]
+       lanefs-sim --seconds S [--plant NAME] [--from SEED]";
+
+/// What was asked for.
+#[derive(Default)]
+struct Args {
+    seed: Option<u64>,
+    seconds: Option<u64>,
+    from: Option<u64>,
+    planted: Option<Planted>,
+    tell: bool,
+}
+
+fn main() -> ExitCode {
+    let Some(args) = parse(std::env::args().skip(1)) else {
+        eprintln!("{USAGE}");
+        return ExitCode::from(2);
+    };
+    sim::quiet_panics();
+    match (args.seed, args.seconds) {
+        (Some(seed), None) => one(seed, &args),
+        (None, Some(seconds)) => many(seconds, &args),
+        (Some(_), Some(_)) | (None, None) => {
+            eprintln!("{USAGE}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn parse(mut words: impl Iterator<Item = String>) -> Option<Args> {
+    let mut args = Args::default();
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--seed" => args.seed = Some(words.next()?.parse().ok()?),
+            "--seconds" => args.seconds = Some(words.next()?.parse().ok()?),
+            "--from" => args.from = Some(words.next()?.parse().ok()?),
+            "--plant" => args.planted = Some(Planted::named(&words.next()?)?),
+            "--tell" => args.tell = true,
+            _ => return None,
+        }
+    }
+    Some(args)
+}
+
+fn one(seed: u64, args: &Args) -> ExitCode {
+    if args.tell {
+        let (_, lines) = sim::run_told(seed, args.planted);
+        lines.iter().for_each(|line| println!("{line}"));
+    }
+    let Verdict { trace, violation } = try_seed(seed, args.planted);
+    if let Some(violation) = &violation {
+        println!("seed {seed}: {violation}");
+    }
+    println!("seed {seed} trace {trace:016x}");
+    if violation.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+fn many(seconds: u64, args: &Args) -> ExitCode {
+    let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let fresh = u64::try_from(clock.as_nanos() % (1 << 52)).unwrap_or(1);
+    let first = args.from.unwrap_or(fresh);
+    let found = search(first, Duration::from_secs(seconds), args.planted, |counts| {
+        println!("{counts}");
+    });
+    let Some((seed, violation)) = found else { return ExitCode::SUCCESS };
+    let plant =
+        args.planted.map_or(String::new(), |planted| format!(" --plant {}", planted.name()));
+    println!("seed {seed}: {violation}");
+    println!("repeat: cargo xtask sim --seed {seed}{plant}");
+    println!("keep: add the line `{seed} why` to crates/sim/seeds.txt");
+    ExitCode::FAILURE
+}

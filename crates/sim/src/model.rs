@@ -1,0 +1,234 @@
+//! The tree as it must be: a sequential model of names, links and attributes.
+//!
+//! It executes the calls that took effect in the order of their transactions, and says where one
+//! could not have succeeded there.
+
+use crate::work::{NameNo, Tag, Wish};
+use std::collections::BTreeMap;
+use wire::{FileKind, InodeNo};
+
+/// An inode.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Node {
+    pub(crate) kind: FileKind,
+    /// Unknown: as the store was made.
+    pub(crate) mode: Option<u32>,
+    pub(crate) nlink: u32,
+    pub(crate) parent: InodeNo,
+    pub(crate) entries: BTreeMap<NameNo, InodeNo>,
+    pub(crate) target: Option<Tag>,
+    /// By the parity of the attribute's number.
+    pub(crate) xattrs: BTreeMap<NameNo, Tag>,
+}
+
+/// What a transaction's reply said.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Effect {
+    pub(crate) inode: Option<InodeNo>,
+    pub(crate) made: bool,
+}
+
+/// The tree.
+#[derive(Clone, Debug)]
+pub(crate) struct Tree {
+    pub(crate) nodes: BTreeMap<InodeNo, Node>,
+}
+
+type Step = Result<(), String>;
+
+impl Tree {
+    pub(crate) fn new() -> Self {
+        let root = new_node(FileKind::Directory, None, InodeNo::ROOT);
+        Self { nodes: BTreeMap::from([(InodeNo::ROOT, root)]) }
+    }
+
+    /// A transaction happened.
+    pub(crate) fn apply(&mut self, tag: Tag, wish: &Wish, effect: Effect) -> Step {
+        match *wish {
+            Wish::Create { parent, name, mode, .. } if effect.made => {
+                self.make((parent, name), (FileKind::File, Some(mode)), effect).map(drop)
+            }
+            Wish::Create { parent, name, .. } => {
+                let found = self.entry(parent, name)?;
+                same(found, effect.inode, "create found another file")
+            }
+            Wish::Mkdir { parent, name, mode } => {
+                self.make((parent, name), (FileKind::Directory, Some(mode)), effect).map(drop)
+            }
+            Wish::Symlink { parent, name } => {
+                let inode = self.make((parent, name), (FileKind::Symlink, None), effect)?;
+                self.node(inode)?.target = Some(tag);
+                Ok(())
+            }
+            Wish::Link { inode, parent, name } => self.link(inode, (parent, name)),
+            Wish::Unlink { parent, name } => self.unlink(parent, name),
+            Wish::Rmdir { parent, name } => self.rmdir(parent, name),
+            Wish::Rename { from, to, no_replace } => self.rename(from, to, no_replace),
+            Wish::Setattr { inode, mode } => {
+                self.node(inode)?.mode = Some(mode);
+                Ok(())
+            }
+            Wish::Setxattr { inode, name } => {
+                self.node(inode)?.xattrs.insert(name % 2, tag);
+                Ok(())
+            }
+            Wish::Removexattr { inode, name } => {
+                let removed = self.node(inode)?.xattrs.remove(&(name % 2));
+                removed.map(drop).ok_or_else(|| "no such attribute".to_owned())
+            }
+            Wish::Resize { .. }
+            | Wish::Lookup { .. }
+            | Wish::Getattr { .. }
+            | Wish::Readdir { .. }
+            | Wish::Readlink { .. }
+            | Wish::Open { .. }
+            | Wish::Close { .. }
+            | Wish::Read { .. }
+            | Wish::Write { .. }
+            | Wish::Sync { .. }
+            | Wish::Getxattr { .. }
+            | Wish::Listxattr { .. } => Ok(()),
+        }
+    }
+
+    fn node(&mut self, inode: InodeNo) -> Result<&mut Node, String> {
+        self.nodes.get_mut(&inode).ok_or_else(|| format!("there is no inode {inode}"))
+    }
+
+    fn directory(&mut self, inode: InodeNo) -> Result<&mut Node, String> {
+        let node = self.node(inode)?;
+        if node.kind == FileKind::Directory && node.nlink > 0 {
+            Ok(node)
+        } else {
+            Err(format!("inode {inode} is no living directory"))
+        }
+    }
+
+    fn entry(&mut self, parent: InodeNo, name: NameNo) -> Result<InodeNo, String> {
+        let found = self.directory(parent)?.entries.get(&name).copied();
+        found.ok_or_else(|| format!("{parent} has no name {name}"))
+    }
+
+    fn make(
+        &mut self,
+        (parent, name): (InodeNo, NameNo),
+        (kind, mode): (FileKind, Option<u32>),
+        effect: Effect,
+    ) -> Result<InodeNo, String> {
+        let inode = effect.inode.ok_or("the reply names no inode")?;
+        if self.nodes.contains_key(&inode) {
+            return Err(format!("inode {inode} is given out twice"));
+        }
+        self.enter((parent, name), inode)?;
+        if kind == FileKind::Directory {
+            self.node(parent)?.nlink += 1;
+        }
+        self.nodes.insert(inode, new_node(kind, mode, parent));
+        Ok(inode)
+    }
+
+    fn enter(&mut self, (parent, name): (InodeNo, NameNo), inode: InodeNo) -> Step {
+        let entries = &mut self.directory(parent)?.entries;
+        if let Some(there) = entries.get(&name) {
+            return Err(format!("{parent} has the name {name} already, for {there}"));
+        }
+        entries.insert(name, inode);
+        Ok(())
+    }
+
+    fn link(&mut self, inode: InodeNo, to: (InodeNo, NameNo)) -> Step {
+        let node = self.node(inode)?;
+        if node.kind == FileKind::Directory || node.nlink == 0 {
+            return Err(format!("inode {inode} cannot be linked"));
+        }
+        node.nlink += 1;
+        self.enter(to, inode)
+    }
+
+    fn unlink(&mut self, parent: InodeNo, name: NameNo) -> Step {
+        let inode = self.entry(parent, name)?;
+        let node = self.node(inode)?;
+        if node.kind == FileKind::Directory {
+            return Err(format!("unlink of the directory {inode}"));
+        }
+        node.nlink -= 1;
+        self.directory(parent)?.entries.remove(&name);
+        Ok(())
+    }
+
+    fn rmdir(&mut self, parent: InodeNo, name: NameNo) -> Step {
+        let inode = self.entry(parent, name)?;
+        self.bury_directory(inode)?;
+        let parent = self.directory(parent)?;
+        parent.entries.remove(&name);
+        parent.nlink -= 1;
+        Ok(())
+    }
+
+    fn bury_directory(&mut self, inode: InodeNo) -> Step {
+        let node = self.directory(inode)?;
+        if !node.entries.is_empty() {
+            return Err(format!("directory {inode} is not empty"));
+        }
+        node.nlink = 0;
+        Ok(())
+    }
+
+    fn rename(&mut self, from: (InodeNo, NameNo), to: (InodeNo, NameNo), no_replace: bool) -> Step {
+        let inode = self.entry(from.0, from.1)?;
+        let is_directory = self.node(inode)?.kind == FileKind::Directory;
+        if is_directory && self.is_within(to.0, inode) {
+            return Err(format!("rename makes a loop of {inode}"));
+        }
+        let victim = self.directory(to.0)?.entries.get(&to.1).copied();
+        if let Some(victim) = victim {
+            if no_replace || victim == inode {
+                return Err(format!("rename of {inode} over {victim}"));
+            }
+            let victim_is_directory = self.node(victim)?.kind == FileKind::Directory;
+            match (is_directory, victim_is_directory) {
+                (true, true) => {
+                    self.bury_directory(victim)?;
+                    self.node(to.0)?.nlink -= 1;
+                }
+                (false, false) => self.node(victim)?.nlink -= 1,
+                (true, false) | (false, true) => {
+                    return Err(format!("rename of {inode} over {victim}: kinds differ"));
+                }
+            }
+        }
+        self.directory(from.0)?.entries.remove(&from.1);
+        self.directory(to.0)?.entries.insert(to.1, inode);
+        if is_directory && from.0 != to.0 {
+            self.node(from.0)?.nlink -= 1;
+            self.node(to.0)?.nlink += 1;
+            self.node(inode)?.parent = to.0;
+        }
+        Ok(())
+    }
+
+    fn is_within(&self, inode: InodeNo, top: InodeNo) -> bool {
+        let mut at = inode;
+        for _ in 0..=self.nodes.len() {
+            if at == top {
+                return true;
+            }
+            let Some(node) = self.nodes.get(&at) else { return false };
+            if at == InodeNo::ROOT {
+                return false;
+            }
+            at = node.parent;
+        }
+        true
+    }
+}
+
+fn new_node(kind: FileKind, mode: Option<u32>, parent: InodeNo) -> Node {
+    let nlink = if kind == FileKind::Directory { 2 } else { 1 };
+    let (entries, xattrs) = (BTreeMap::new(), BTreeMap::new());
+    Node { kind, mode, nlink, parent, entries, target: None, xattrs }
+}
+
+fn same(found: InodeNo, wanted: Option<InodeNo>, what: &str) -> Step {
+    if Some(found) == wanted { Ok(()) } else { Err(format!("{what}: {found} is there")) }
+}

@@ -1,0 +1,26 @@
+//! Numbers from one width to another, where a simulation's values always fit.
+
+/// A count or index as 64 bits.
+pub(crate) fn wide(count: usize) -> u64 {
+    u64::try_from(count).unwrap_or(u64::MAX)
+}
+
+/// 64 bits as a count or index.
+pub(crate) fn narrow(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+/// A count as 32 bits.
+pub(crate) fn narrow_u32(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+/// An index as 16 bits.
+pub(crate) fn narrow_u16(count: usize) -> u16 {
+    u16::try_from(count).unwrap_or(u16::MAX)
+}
+
+/// The lowest eight bits.
+pub(crate) const fn low_u8(number: u64) -> u8 {
+    number.to_le_bytes()[0]
+}

@@ -1,0 +1,223 @@
+//! What a seed rolls before its run begins: sizes, speeds, the mix of calls, and how much goes wrong.
+//!
+//! Most runs are short and small with few names, because that is where changes meet each other.
+
+use crate::dice::Dice;
+use crate::work::Kind;
+use lane::Share;
+
+/// How the disk behaves beyond losing what was not made durable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DiskMood {
+    /// It does what it says.
+    Honest,
+    /// Now and then something fails.
+    Failing,
+    /// It says durable and is not: only an alarm is wanted then.
+    Lying,
+}
+
+/// A fault put into the world itself, to prove that the checks see it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Planted {
+    /// A crash takes away a batch that was called durable.
+    LostBatch,
+    /// Requests of a client's lost connection never arrive anywhere again.
+    LostResend,
+    /// A sync of an object makes nothing durable.
+    LostSync,
+}
+
+impl Planted {
+    /// Every one, with its name.
+    pub const ALL: [(Self, &'static str); 3] = [
+        (Self::LostBatch, "lost-batch"),
+        (Self::LostResend, "lost-resend"),
+        (Self::LostSync, "lost-sync"),
+    ];
+
+    /// The one of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|(_, known)| *known == name).map(|(planted, _)| planted)
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Self::ALL.into_iter().find(|(planted, _)| *planted == self).map_or("", |(_, name)| name)
+    }
+}
+
+/// Chances of faults, per thousand of the events they meet.
+#[derive(Clone, Debug)]
+pub(crate) struct Faults {
+    pub(crate) server_crash_count: u64,
+    pub(crate) client_crash_count: u64,
+    pub(crate) cut_count: u64,
+    pub(crate) partition_count: u64,
+    pub(crate) pause_count: u64,
+    pub(crate) clock_count: u64,
+    pub(crate) interrupt_count: u64,
+    /// Chance that the server dies where it passes a delicate place.
+    pub(crate) point_per_mille: u64,
+    pub(crate) disk: DiskMood,
+    pub(crate) disk_per_mille: u64,
+}
+
+/// Mean durations.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Speeds {
+    pub(crate) request_ns: u64,
+    pub(crate) reply_ns: u64,
+    pub(crate) turn_ns: u64,
+    pub(crate) log_ns: u64,
+    pub(crate) object_ns: u64,
+    pub(crate) think_ns: u64,
+    pub(crate) restart_ns: u64,
+}
+
+/// A run.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    /// Lanes of each client.
+    pub(crate) client_lanes: Vec<usize>,
+    pub(crate) server_lane_count_max: u64,
+    pub(crate) meta_shard_count: u16,
+    pub(crate) data_shard_count: u16,
+    pub(crate) slot_count: u16,
+    pub(crate) name_count: usize,
+    /// Inodes that calls choose among, the latest ones.
+    pub(crate) choice_count: usize,
+    pub(crate) depth: usize,
+    pub(crate) call_count: u64,
+    pub(crate) write_bytes_max: u64,
+    pub(crate) mix: Vec<(Kind, u64)>,
+    pub(crate) speeds: Speeds,
+    pub(crate) faults: Faults,
+    /// The faults are spread over this time.
+    pub(crate) faults_ns: u64,
+    /// At the end the server crashes once more, with these clients alive or not.
+    pub(crate) last_crash: bool,
+    pub(crate) last_client_crash: bool,
+    pub(crate) log_room_bytes: u64,
+    /// Which replies wait.
+    pub(crate) share: Share,
+    /// Other modes may come with every start.
+    pub(crate) share_changes: bool,
+    /// All replies wait for their own change.
+    pub(crate) sync: bool,
+    pub(crate) planted: Option<Planted>,
+}
+
+/// Servers do not take replays yet, so nothing may be answered before it is durable.
+const SYNC_ONLY: bool = true;
+
+const US: u64 = 1_000;
+const MS: u64 = 1_000_000;
+
+impl Plan {
+    /// Whether replies may leave before their change is durable.
+    pub(crate) const fn shared(&self) -> bool {
+        !self.sync
+    }
+
+    pub(crate) fn roll(dice: &mut Dice, planted: Option<Planted>) -> Self {
+        let client_count = 1 + dice.below(4);
+        let client_lanes = (0..client_count).map(|_| 1 + dice.below(3)).collect();
+        let mean = [20 * US, 100 * US, 500 * US, 5 * MS];
+        let speeds = Speeds {
+            request_ns: dice.pick(&mean[..2]).unwrap_or(US),
+            reply_ns: dice.pick(&mean).unwrap_or(US),
+            turn_ns: dice.pick(&[2 * US, 20 * US, 200 * US]).unwrap_or(US),
+            log_ns: dice.pick(&mean[1..]).unwrap_or(US),
+            object_ns: dice.pick(&mean).unwrap_or(US),
+            think_ns: dice.pick(&mean[..3]).unwrap_or(US),
+            restart_ns: dice.pick(&[MS, 50 * MS, 3_000 * MS]).unwrap_or(MS),
+        };
+        let call_count = dice.pick(&[6, 12, 25, 50, 120]).unwrap_or(12);
+        // About the time the calls take, so that faults meet them.
+        let call_ns = speeds.request_ns + speeds.reply_ns + speeds.think_ns + speeds.log_ns;
+        let lanes = client_count * 2;
+        let faults_ns = (call_ns * call_count / crate::number::wide(lanes)).max(MS);
+        Self {
+            client_lanes,
+            server_lane_count_max: 1 + dice.throw() % 3,
+            meta_shard_count: dice.pick(&[1, 2, 3, 5]).unwrap_or(1),
+            data_shard_count: dice.pick(&[1, 2, 4]).unwrap_or(1),
+            slot_count: dice.pick(&[2, 3, 16]).unwrap_or(2),
+            name_count: 1 + dice.below(4),
+            choice_count: 1 + dice.below(6),
+            depth: 1 + dice.below(4),
+            call_count,
+            write_bytes_max: dice.pick(&[16, 300, 9000]).unwrap_or(16),
+            mix: roll_mix(dice),
+            speeds,
+            faults: roll_faults(dice),
+            faults_ns,
+            last_crash: dice.one_in(2),
+            last_client_crash: dice.one_in(3),
+            log_room_bytes: if dice.one_in(12) {
+                1_400_000 + dice.throw() % 40_000
+            } else {
+                1 << 40
+            },
+            share: dice
+                .pick(&[Share::Off, Share::Write, Share::Write, Share::Strict])
+                .unwrap_or_default(),
+            share_changes: dice.one_in(6),
+            sync: SYNC_ONLY || dice.one_in(8),
+            planted,
+        }
+    }
+}
+
+/// Every kind of call has a weight; many have none, so that runs differ.
+fn roll_mix(dice: &mut Dice) -> Vec<(Kind, u64)> {
+    let theme = dice.throw() % 4;
+    let mut mix = Vec::new();
+    for kind in Kind::ALL {
+        let favoured = match theme {
+            0 => kind.is_of_names(),
+            1 => kind.is_of_bytes(),
+            2 => kind.is_of_names() || kind.is_of_bytes(),
+            _ => true,
+        };
+        let weight = match (favoured, dice.throw() % 4) {
+            (_, 0) => 0,
+            (true, _) => 1 + dice.throw() % 8,
+            (false, 1) => 1,
+            (false, _) => 0,
+        };
+        mix.push((kind, weight));
+    }
+    // Something has to be made, or nothing happens.
+    mix.push((Kind::Create, 3));
+    mix
+}
+
+fn roll_faults(dice: &mut Dice) -> Faults {
+    let mut count = |chance: u64, most: u64| {
+        if dice.one_in(chance) { 1 + dice.throw() % most } else { 0 }
+    };
+    let mut faults = Faults {
+        server_crash_count: count(2, 3),
+        client_crash_count: count(3, 2),
+        cut_count: count(2, 6),
+        partition_count: count(5, 2),
+        pause_count: count(3, 4),
+        clock_count: count(6, 3),
+        interrupt_count: count(5, 4),
+        point_per_mille: count(3, 60),
+        disk: DiskMood::Honest,
+        disk_per_mille: 0,
+    };
+    match dice.throw() % 24 {
+        0..=2 => {
+            faults.disk = DiskMood::Failing;
+            faults.disk_per_mille = 1 + dice.throw() % 60;
+        }
+        _ => {}
+    }
+    faults
+}

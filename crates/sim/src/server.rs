@@ -1,0 +1,465 @@
+//! The server process: starting on what the disk has, its lanes' turns, what they ask for, and its
+//! sudden end.
+
+use crate::desk::{Coming, Desk};
+use crate::disk::Patch;
+use crate::net::{End, Parcel};
+use crate::number::{low_u8, narrow, narrow_u16, wide};
+use crate::plan::{DiskMood, Planted};
+use crate::world::{Due, Place, World};
+use disk::{LogReader, Made};
+use door::{
+    Action, Brain, Bulk, Errno, Event, LogRoom, Object, ObjectStat, Point, Say, StoreSpace, Ticket,
+    Turn, Usage,
+};
+use lane::{Config, Export, Lane, Limits, Restore, Share};
+use std::collections::BTreeMap;
+use wire::{LaneId, Map};
+
+const MADE: Made = Made { at_ns: 1_600_000_000_000_000_000, uid: 0, gid: 0 };
+const EIO: Errno = Errno(5);
+
+/// An action in flight.
+#[derive(Clone, Debug)]
+pub(crate) enum Flight {
+    Log { ticket: Ticket, batch: Vec<u8> },
+    Read { ticket: Ticket, object: Object, from: usize, count: usize },
+    Patch { ticket: Ticket, object: Object, patch: Patch },
+    Sync { ticket: Ticket, object: Object, patch_no: u64 },
+    Stat { ticket: Ticket, object: Object },
+    Remove { ticket: Ticket, object: Object },
+    Space { ticket: Ticket },
+    Usage { ticket: Ticket },
+}
+
+/// A server lane and its part of the world.
+pub(crate) struct ServerSeat {
+    pub(crate) brain: Lane,
+    pub(crate) desk: Desk,
+    pub(crate) flights: BTreeMap<u64, Flight>,
+    room_bytes: u64,
+}
+
+/// The server process.
+#[derive(Default)]
+pub(crate) struct Server {
+    pub(crate) up: bool,
+    /// Counts processes.
+    pub(crate) life: u64,
+    pub(crate) boot_id: u64,
+    pub(crate) seats: Vec<ServerSeat>,
+    flight_count: u64,
+    /// Which replies wait in this boot.
+    pub(crate) share: Share,
+    /// What the store remembers: the weakest mode since the last recovery that was completed.
+    pub(crate) share_kept: Share,
+    recovered_count: usize,
+}
+
+impl World {
+    /// Starts a server on what is durable, as `store` and `serve` do.
+    pub(crate) fn start_server(&mut self) {
+        if self.server.up {
+            return;
+        }
+        let lane_count =
+            narrow_u16(narrow(1 + self.dice.throw() % self.plan.server_lane_count_max));
+        self.server.life += 1;
+        self.server.boot_id += 1;
+        let boot_id = self.server.boot_id;
+        let map = Map {
+            lane_count,
+            meta_shard_count: self.plan.meta_shard_count,
+            data_shard_count: self.plan.data_shard_count,
+        };
+        let mut restore = Restore::new(map, MADE);
+        for log in self.disk.logs() {
+            if let Err(line) = replay(log, &mut restore) {
+                return self.breaks(format!("I17: boot {boot_id} cannot start: {line}"));
+            }
+        }
+        let share_before = self.choose_share();
+        let share = self.server.share;
+        self.tell(|| format!("server: boot {boot_id}, {lane_count} lanes, {share:?}"));
+        for restored in restore.into_lanes(lane_count, boot_id) {
+            let lane = self.server.seats.len();
+            self.disk.new_log(self.fs, boot_id, narrow_u16(lane), lane_count);
+            let mut seed = [low_u8(wide(lane)); 32];
+            seed[..8].copy_from_slice(&self.dice.throw().to_le_bytes());
+            let config = Config {
+                lane: LaneId(narrow_u16(lane)),
+                map,
+                fs: self.fs,
+                secret: self.secret.clone(),
+                redo_key: lane::RedoKey::new([7; 32]),
+                share_before,
+                rules: lane::Rules::default(),
+                boot_id,
+                exports: vec![Export { name: String::new(), root_trusted: true }],
+                seed,
+                limits: Limits {
+                    slot_count: self.plan.slot_count,
+                    share,
+                    sync: self.plan.sync,
+                    ..Limits::default()
+                },
+            };
+            self.server.seats.push(ServerSeat {
+                brain: Lane::new(config, restored),
+                desk: Desk::default(),
+                flights: BTreeMap::new(),
+                room_bytes: self.plan.log_room_bytes,
+            });
+            let room = LogRoom { room_bytes: self.plan.log_room_bytes };
+            self.server.up = true;
+            self.bring(Place::Server(lane), Coming::Plain(Event::LogRoom(room)));
+        }
+    }
+
+    /// The mode of this boot; what the store remembered of the boots before.
+    fn choose_share(&mut self) -> Share {
+        let modes = [Share::Off, Share::Write, Share::Strict];
+        let first = self.server.boot_id == 1;
+        self.server.share = if self.plan.share_changes {
+            self.dice.pick(&modes).unwrap_or_default()
+        } else {
+            self.plan.share
+        };
+        let before = if first { self.server.share } else { self.server.share_kept };
+        self.server.share_kept = before.min(self.server.share);
+        self.server.recovered_count = 0;
+        before
+    }
+
+    /// A lane's recovery is over. When all are, only this boot's mode counts.
+    fn on_recovered(&mut self, lane: usize) {
+        self.tell(|| format!("server lane {lane}: recovered"));
+        self.server.recovered_count += 1;
+        if self.server.recovered_count == self.server.seats.len() {
+            self.server.share_kept = self.server.share;
+        }
+    }
+
+    /// A lane of the server takes a turn.
+    pub(crate) fn server_turn(&mut self, lane: usize, events: Vec<Event>) {
+        let now = self.now();
+        let Some(seat) = self.server.seats.get_mut(lane) else { return };
+        let mut actions = Vec::new();
+        let mut turn = Turn { now, arena: &mut seat.desk.arena, actions: &mut actions };
+        for event in events {
+            seat.brain.apply(&mut turn, event);
+        }
+        seat.brain.settle(&mut turn);
+        for action in actions {
+            if !self.server.up {
+                return;
+            }
+            self.server_acts(lane, action);
+        }
+    }
+
+    fn server_bulk(&mut self, lane: usize, bulk: Bulk) -> Option<Vec<u8>> {
+        let bytes = self.server.seats.get(lane)?.desk.bufs.get(bulk);
+        if bytes.is_none() {
+            self.breaks(format!("server lane {lane}: a buffer is used after its release"));
+        }
+        bytes
+    }
+
+    fn server_acts(&mut self, lane: usize, action: Action) {
+        let place = Place::Server(lane);
+        let Some(seat) = self.server.seats.get_mut(lane) else { return };
+        match action {
+            Action::Send { conn, frame, bulk } => {
+                let frame = seat.desk.arena.get(frame).to_vec();
+                let bulk = bulk.and_then(|bulk| self.server_bulk(lane, bulk));
+                self.tap.on_reply_sent(&frame);
+                self.send(conn, End::Client, Parcel { frame, bulk });
+            }
+            Action::Admit { .. } => {}
+            Action::Close { conn } => self.close(conn, End::Server),
+            Action::HandOver { conn, lane: to, hello } => {
+                let hello = seat.desk.arena.get(hello).to_vec();
+                let to = usize::from(to.0);
+                if let Some(known) = self.conns.get_mut(&conn) {
+                    known.server_lane = to;
+                }
+                self.bring(Place::Server(to), Coming::Adopted { conn, hello });
+            }
+            Action::Mail { to, mail } => {
+                let from = LaneId(narrow_u16(lane));
+                let event = Event::Mail { from, mail };
+                self.bring(Place::Server(usize::from(to.0)), Coming::Plain(event));
+            }
+            Action::Release { buf } => {
+                if !seat.desk.bufs.release(buf) {
+                    self.breaks(format!("server lane {lane}: a buffer is released twice"));
+                }
+            }
+            Action::WakeAt { at } => self.ask_wake(place, at),
+            Action::Say { say, line } => {
+                let line = String::from_utf8_lossy(seat.desk.arena.get(line)).into_owned();
+                self.alarm_count += u64::from(say == Say::Alarm);
+                self.tell(|| format!("server says {say:?}: {line}"));
+            }
+            Action::Halt { line } => {
+                let line = String::from_utf8_lossy(seat.desk.arena.get(line)).into_owned();
+                self.alarm_count += 1;
+                self.tell(|| format!("server halts: {line}"));
+                self.crash_server();
+            }
+            Action::Stopped => seat.desk.stopped = true,
+            Action::Letter { to, body } => {
+                let body = seat.desk.arena.get(body).to_vec();
+                let from = LaneId(narrow_u16(lane));
+                let to = Place::Server(usize::from(to.0));
+                self.bring(to, Coming::Letter { from, body });
+            }
+            Action::Keep { as_buf, bulk } => {
+                if !seat.desk.bufs.keep(as_buf, bulk) {
+                    self.breaks(format!("server lane {lane}: a buffer cannot be kept"));
+                }
+            }
+            Action::Recovered => self.on_recovered(lane),
+            Action::Point(point) => self.pass(lane, point),
+            Action::LogAppend { .. }
+            | Action::ObjectRead { .. }
+            | Action::ObjectWrite { .. }
+            | Action::ObjectTruncate { .. }
+            | Action::ObjectSync { .. }
+            | Action::ObjectStat { .. }
+            | Action::ObjectRemove { .. }
+            | Action::StoreSpace { .. }
+            | Action::ColdRead { .. }
+            | Action::Usage { .. } => self.launch(lane, action),
+            Action::Connect { .. } | Action::KernelReply { .. } | Action::CallerGroups { .. } => {
+                self.breaks(format!("a server does not do this: {action:?}"));
+            }
+        }
+    }
+
+    /// The lane passes a delicate place: the process may end right there.
+    fn pass(&mut self, lane: usize, point: Point) {
+        self.tell(|| format!("server lane {lane}: {point:?}"));
+        if !self.calm && self.dice.per_mille(self.plan.faults.point_per_mille) {
+            self.crash_server();
+        }
+    }
+
+    /// An action that takes time begins.
+    fn launch(&mut self, lane: usize, action: Action) {
+        let Some((flight, mean_ns)) = self.flight_of(lane, action) else { return };
+        let delay_ns = self.dice.span_ns(mean_ns);
+        self.server.flight_count += 1;
+        let (flight_no, life) = (self.server.flight_count, self.server.life);
+        let Some(seat) = self.server.seats.get_mut(lane) else { return };
+        seat.flights.insert(flight_no, flight);
+        self.put(self.now_ns + delay_ns, Due::Land { lane, life, flight_no });
+    }
+
+    fn flight_of(&mut self, lane: usize, action: Action) -> Option<(Flight, u64)> {
+        let (log_ns, object_ns) = (self.plan.speeds.log_ns, self.plan.speeds.object_ns);
+        let seat = self.server.seats.get(lane)?;
+        let flight = match action {
+            Action::LogAppend { ticket, batch } => {
+                let batch = seat.desk.arena.get(batch).to_vec();
+                if seat.flights.values().any(|flight| matches!(flight, Flight::Log { .. })) {
+                    self.breaks(format!("server lane {lane}: two appends at a time"));
+                }
+                return Some((Flight::Log { ticket, batch }, log_ns));
+            }
+            Action::ObjectRead { ticket, object, object_offset, read_bytes } => {
+                let (from, count) = (narrow(object_offset), narrow(u64::from(read_bytes)));
+                Flight::Read { ticket, object, from, count }
+            }
+            Action::ObjectWrite { ticket, object, object_offset, bulk } => {
+                let bytes = self.server_bulk(lane, bulk)?;
+                let patch = Patch::Write { from: narrow(object_offset), bytes };
+                Flight::Patch { ticket, object, patch }
+            }
+            Action::ObjectTruncate { ticket, object, size_bytes } => {
+                let patch = Patch::Truncate { size: narrow(size_bytes) };
+                Flight::Patch { ticket, object, patch }
+            }
+            Action::ObjectSync { ticket, object } => {
+                Flight::Sync { ticket, object, patch_no: self.disk.patch_count() }
+            }
+            Action::ObjectStat { ticket, object } => Flight::Stat { ticket, object },
+            Action::ObjectRemove { ticket, object } => Flight::Remove { ticket, object },
+            Action::StoreSpace { ticket } => Flight::Space { ticket },
+            Action::Usage { ticket } => Flight::Usage { ticket },
+            Action::ColdRead { .. } => {
+                self.breaks("a cold row is asked for, and nothing is cold".to_owned());
+                return None;
+            }
+            Action::Connect { .. }
+            | Action::Admit { .. }
+            | Action::Send { .. }
+            | Action::Close { .. }
+            | Action::HandOver { .. }
+            | Action::Mail { .. }
+            | Action::Letter { .. }
+            | Action::Keep { .. }
+            | Action::Recovered
+            | Action::Point(_)
+            | Action::Release { .. }
+            | Action::KernelReply { .. }
+            | Action::CallerGroups { .. }
+            | Action::WakeAt { .. }
+            | Action::Say { .. }
+            | Action::Stopped
+            | Action::Halt { .. } => return None,
+        };
+        Some((flight, object_ns))
+    }
+
+    fn disk_fails(&mut self) -> bool {
+        let failing = self.plan.faults.disk == DiskMood::Failing && !self.calm;
+        failing && self.dice.per_mille(self.plan.faults.disk_per_mille)
+    }
+
+    /// An action ends.
+    pub(crate) fn land(&mut self, lane: usize, life: u64, flight_no: u64) {
+        if life != self.server.life {
+            return;
+        }
+        let failed = self.disk_fails();
+        let Some(seat) = self.server.seats.get_mut(lane) else { return };
+        let Some(flight) = seat.flights.remove(&flight_no) else { return };
+        let result = if failed { Err(EIO) } else { Ok(()) };
+        let coming = match flight {
+            Flight::Log { ticket, batch } => {
+                Coming::Plain(Event::Logged { ticket, result: self.append(lane, &batch, failed) })
+            }
+            Flight::Read { ticket, object, from, count } => {
+                let bytes = self.disk.read(object, from, count);
+                Coming::Read { ticket, result: result.map(|()| bytes) }
+            }
+            Flight::Patch { ticket, object, patch } => {
+                if !failed || self.dice.one_in(2) {
+                    self.disk.patch(object, patch);
+                }
+                Coming::Plain(Event::ObjectDone { ticket, result })
+            }
+            Flight::Sync { ticket, object, patch_no } => {
+                match (failed, self.plan.planted) {
+                    (true, _) => self.disk.sync_failed(object, patch_no),
+                    (false, Some(Planted::LostSync)) => {}
+                    (false, _) => self.disk.sync(object, patch_no),
+                }
+                Coming::Plain(Event::ObjectDone { ticket, result })
+            }
+            Flight::Stat { ticket, object } => {
+                let stat = self.disk.size(object).map(|size| ObjectStat {
+                    size_bytes: wide(size),
+                    allocated_bytes: wide(size.next_multiple_of(4096)),
+                    write_time_ns: MADE.at_ns,
+                });
+                Coming::Plain(Event::ObjectStat { ticket, result: result.map(|()| stat) })
+            }
+            Flight::Remove { ticket, object } => {
+                if !failed {
+                    self.disk.remove(object);
+                }
+                Coming::Plain(Event::ObjectDone { ticket, result })
+            }
+            Flight::Space { ticket } => {
+                let (total_bytes, free_bytes) = (1 << 40, 1 << 39);
+                let space = StoreSpace { total_bytes, free_bytes, available_bytes: free_bytes };
+                Coming::Plain(Event::StoreSpace { ticket, result: result.map(|()| space) })
+            }
+            Flight::Usage { ticket } => {
+                Coming::Plain(Event::Usage { ticket, usage: Usage::default() })
+            }
+        };
+        self.bring(Place::Server(lane), coming);
+    }
+
+    /// A batch reaches the log, or does not; one that failed may be there all the same.
+    fn append(&mut self, lane: usize, batch: &[u8], failed: bool) -> Result<LogRoom, Errno> {
+        let boot_id = self.server.boot_id;
+        if failed {
+            if self.disk.crash_append((boot_id, narrow_u16(lane)), batch, &mut self.dice) {
+                self.tap.on_durable(batch);
+            }
+            return Err(EIO);
+        }
+        self.disk.append(boot_id, narrow_u16(lane), batch);
+        self.tap.on_durable(batch);
+        let Some(seat) = self.server.seats.get_mut(lane) else { return Err(EIO) };
+        seat.room_bytes = seat.room_bytes.saturating_sub(wide(batch.len()));
+        Ok(LogRoom { room_bytes: seat.room_bytes })
+    }
+
+    /// The server process dies, and with it whatever was not durable.
+    pub(crate) fn crash_server(&mut self) {
+        if !std::mem::replace(&mut self.server.up, false) {
+            return;
+        }
+        self.tell(|| "server: crash".to_owned());
+        self.crash_count += 1;
+        let boot_id = self.server.boot_id;
+        self.server.life += 1;
+        let seats = std::mem::take(&mut self.server.seats);
+        for (lane, seat) in seats.into_iter().enumerate() {
+            for flight in seat.flights.into_values() {
+                self.crash_flight((boot_id, narrow_u16(lane)), flight);
+            }
+        }
+        self.disk.crash_objects(&mut self.dice);
+        self.lose_what_was_durable();
+        let conns: Vec<_> = self.conns.keys().copied().collect();
+        for conn in conns {
+            let ours = self.conns.get(&conn).is_some_and(|conn| !conn.up.closed);
+            if ours {
+                self.end_gone(conn, End::Server);
+            }
+        }
+        self.put_in(self.plan.speeds.restart_ns, Due::Start);
+    }
+
+    fn crash_flight(&mut self, log: (u64, u16), flight: Flight) {
+        match flight {
+            Flight::Log { batch, .. } => {
+                if self.disk.crash_append(log, &batch, &mut self.dice) {
+                    self.tap.on_durable(&batch);
+                }
+            }
+            Flight::Patch { object, patch, .. } if self.dice.one_in(2) => {
+                self.disk.patch(object, patch);
+            }
+            Flight::Remove { object, .. } if self.dice.one_in(2) => self.disk.remove(object),
+            Flight::Patch { .. }
+            | Flight::Remove { .. }
+            | Flight::Read { .. }
+            | Flight::Sync { .. }
+            | Flight::Stat { .. }
+            | Flight::Space { .. }
+            | Flight::Usage { .. } => {}
+        }
+    }
+
+    /// A disk that lied, or a fault planted into this world.
+    fn lose_what_was_durable(&mut self) {
+        let lies = self.plan.faults.disk == DiskMood::Lying && self.dice.one_in(2);
+        let planted = self.plan.planted == Some(Planted::LostBatch);
+        if (lies || planted)
+            && let Some(batch) = self.disk.lose_last_batch(&mut self.dice)
+        {
+            self.tap.on_lost(&batch);
+        }
+    }
+}
+
+/// Redoes a log and cuts its torn end off.
+fn replay(log: &mut Vec<u8>, restore: &mut Restore) -> Result<(), String> {
+    let (_, mut reader) = LogReader::new(log).map_err(|fault| format!("{fault:?}"))?;
+    while let Some(batch) = reader.next_batch().map_err(|fault| format!("{fault:?}"))? {
+        for record in batch.records() {
+            restore.feed(&record).map_err(|fault| format!("{fault:?}"))?;
+        }
+    }
+    let valid_bytes = narrow(reader.valid_bytes());
+    log.truncate(valid_bytes);
+    Ok(())
+}

@@ -1,0 +1,215 @@
+//! The tap on wires and logs: which request belongs to which call, which transaction each came to,
+//! and which of them are durable. What it sees go wrong at once, it says at once.
+
+use crate::number::wide;
+use crate::work::Tag;
+use disk::{BATCH_HEAD_BYTES, BatchHead, Origin, Record};
+use std::collections::BTreeMap;
+use wire::{
+    Caller, Groups, Head, Op, Reader, Reply, Request, SessionId, ShardId, Status, Transno, Wire,
+    Xid,
+};
+
+/// A request's name on the wire.
+type RequestKey = (SessionId, ShardId, Xid);
+
+/// What is known of a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sent {
+    pub(crate) tag: Option<Tag>,
+    pub(crate) client: usize,
+    pub(crate) sent_ns: u64,
+}
+
+/// A durable transaction that a client asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Kept {
+    pub(crate) session: SessionId,
+    pub(crate) xid: Xid,
+    pub(crate) op: Op,
+    pub(crate) status: Status,
+    pub(crate) reply: Vec<u8>,
+    pub(crate) tag: Option<Tag>,
+}
+
+/// The tap.
+#[derive(Default, Debug)]
+pub(crate) struct Tap {
+    requests: BTreeMap<RequestKey, Sent>,
+    /// Durable, by shard and transaction.
+    pub(crate) kept: BTreeMap<(ShardId, Transno), Kept>,
+    by_request: BTreeMap<RequestKey, Transno>,
+    /// Who was ever told a transaction number.
+    told: BTreeMap<(ShardId, Transno), (SessionId, Xid)>,
+    /// What a session has received.
+    received: BTreeMap<(SessionId, ShardId), Vec<Transno>>,
+    /// What the replies to a call's requests said: transaction (0: nothing changed) and when.
+    pub(crate) answers: BTreeMap<Tag, Vec<(ShardId, Transno, u64)>>,
+    pub(crate) broken: Option<String>,
+}
+
+impl Tap {
+    fn breaks(&mut self, line: String) {
+        self.broken.get_or_insert(line);
+    }
+
+    /// A client sends a frame.
+    pub(crate) fn on_request(&mut self, client: usize, frame: &[u8], now_ns: u64) {
+        let Ok((Head::Request(request), body)) = Head::decode(frame) else { return };
+        let Request { session, shard, xid, op, .. } = request;
+        let tag = tag_of(op, body);
+        self.requests.entry((session, shard, xid)).or_insert(Sent { tag, client, sent_ns: now_ns });
+    }
+
+    /// The server sends a frame.
+    pub(crate) fn on_reply_sent(&mut self, frame: &[u8]) {
+        let Ok((Head::Reply(reply), _)) = Head::decode(frame) else { return };
+        let Reply { session, shard, xid, transno, committed, .. } = reply;
+        if transno.0 > 0 {
+            let first = *self.told.entry((shard, transno)).or_insert((session, xid));
+            if first != (session, xid) {
+                self.breaks(format!("I4: {shard} T {transno} was given to two requests"));
+            }
+            if !self.kept.contains_key(&(shard, transno)) {
+                self.breaks(format!("{shard} T {transno} was acknowledged and is not durable"));
+            }
+        }
+        let received = self.received.get(&(session, shard));
+        let early = received.and_then(|received| {
+            let told = received.iter().filter(|told| **told <= committed);
+            told.copied().find(|told| !self.kept.contains_key(&(shard, *told)))
+        });
+        if let Some(early) = early {
+            self.breaks(format!(
+                "I10: {shard} said {committed} is committed, and {early} is not durable"
+            ));
+        }
+    }
+
+    /// A client takes a frame in.
+    pub(crate) fn on_reply(&mut self, frame: &[u8], now_ns: u64) {
+        let Ok((Head::Reply(reply), _)) = Head::decode(frame) else { return };
+        let Reply { session, shard, xid, transno, .. } = reply;
+        if transno.0 > 0 {
+            self.received.entry((session, shard)).or_default().push(transno);
+        }
+        let tag = self.requests.get(&(session, shard, xid)).and_then(|request| request.tag);
+        if let Some(tag) = tag {
+            self.answers.entry(tag).or_default().push((shard, transno, now_ns));
+        }
+    }
+
+    /// A batch is on the medium.
+    pub(crate) fn on_durable(&mut self, batch: &[u8]) {
+        let mut found = Vec::new();
+        each_record(batch, |record| {
+            if let Origin::Session { session, xid, op, status, reply, .. } = record.origin {
+                let kept = Kept { session, xid, op, status, reply: reply.to_vec(), tag: None };
+                found.push((record.shard, record.transno, kept));
+            }
+        });
+        for (shard, transno, kept) in found {
+            self.keep(shard, transno, kept);
+        }
+    }
+
+    fn keep(&mut self, shard: ShardId, transno: Transno, mut kept: Kept) {
+        let key = (kept.session, shard, kept.xid);
+        let Some(request) = self.requests.get(&key).copied() else {
+            return self.breaks(format!("{shard} T {transno}: a record nobody asked for"));
+        };
+        kept.tag = request.tag;
+        let (session, xid) = (kept.session, kept.xid);
+        if let Some(other) = self.by_request.insert(key, transno) {
+            self.breaks(format!("I3: {shard}: one request is in the log as {other} and {transno}"));
+        }
+        if let Some(told) = self.told.get(&(shard, transno))
+            && *told != (session, xid)
+        {
+            self.breaks(format!("I4: {shard} T {transno} was told to another request"));
+        }
+        if self.kept.insert((shard, transno), kept).is_some() {
+            self.breaks(format!("I4: {shard} T {transno} is in the log twice"));
+        }
+    }
+
+    /// A batch that was called durable is gone: a lying disk.
+    pub(crate) fn on_lost(&mut self, batch: &[u8]) {
+        each_record(batch, |record| {
+            if let Origin::Session { session, xid, .. } = record.origin {
+                self.by_request.remove(&(session, record.shard, xid));
+            }
+            self.kept.remove(&(record.shard, record.transno));
+        });
+    }
+
+    /// When a durable transaction's request was first sent.
+    pub(crate) fn sent_ns(&self, shard: ShardId, kept: &Kept) -> u64 {
+        let request = self.requests.get(&(kept.session, shard, kept.xid));
+        request.map_or(0, |request| request.sent_ns)
+    }
+
+    /// Who asked for a durable transaction.
+    pub(crate) fn client(&self, shard: ShardId, kept: &Kept) -> Option<usize> {
+        let request = self.requests.get(&(kept.session, shard, kept.xid));
+        request.map(|request| request.client)
+    }
+
+    pub(crate) fn kept_count(&self) -> u64 {
+        wide(self.kept.len())
+    }
+}
+
+fn each_record(batch: &[u8], mut to: impl FnMut(&Record<'_>)) {
+    let Some(head) = BatchHead::decode(batch) else { return };
+    let mut rest = batch.get(BATCH_HEAD_BYTES..).unwrap_or_default();
+    for _ in 0..head.record_count {
+        let Ok((record, left)) = Record::decode(rest) else { return };
+        to(&record);
+        rest = left;
+    }
+}
+
+/// The call that a request belongs to: it stands in the caller's groups, and the caller first in
+/// the body of every op that has one.
+fn tag_of(op: Op, body: &[u8]) -> Option<Tag> {
+    match op {
+        Op::Create
+        | Op::Mkdir
+        | Op::Symlink
+        | Op::Link
+        | Op::Unlink
+        | Op::Rmdir
+        | Op::Rename
+        | Op::Setattr
+        | Op::Setxattr
+        | Op::Removexattr
+        | Op::Open
+        | Op::Lookup
+        | Op::Readdir
+        | Op::Access
+        | Op::Getxattr
+        | Op::Listxattr => {
+            let caller = Caller::decode(&mut Reader::new(body)).ok()?;
+            match caller.groups {
+                Groups::Known(groups) => groups.try_into().ok().map(Tag::from_le_bytes),
+                Groups::Unknown => None,
+            }
+        }
+        Op::Getattr
+        | Op::Readlink
+        | Op::Close
+        | Op::Reopen
+        | Op::Statfs
+        | Op::Read
+        | Op::Write
+        | Op::Truncate
+        | Op::Glimpse
+        | Op::Stats
+        | Op::Sync
+        | Op::Resume
+        | Op::ReplayDone
+        | Op::Goodbye
+        | Op::Ping => None,
+    }
+}

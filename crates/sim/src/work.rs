@@ -1,0 +1,381 @@
+//! The workload: what a client lane asks for next, and every call's history from its beginning to
+//! its answer.
+
+use client::{Call, CallId, Create, Open, OpenFor, Resize, Sync, Write};
+use door::Bulk;
+use wire::{Bytes, Caller, FileKind, Groups, HandleId, InodeNo, Name, SetTime, Status};
+
+/// Number of a call; it travels in the caller's groups and so marks the call's requests.
+pub(crate) type Tag = u32;
+
+macro_rules! kinds {
+    ($($name:ident)*) => {
+        /// Kinds of calls.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+        pub(crate) enum Kind {
+            $($name,)*
+        }
+        impl Kind {
+            pub(crate) const ALL: [Self; 21] = [$(Self::$name,)*];
+        }
+    };
+}
+
+kinds! {
+    Create Mkdir Symlink Link Unlink Rmdir Rename Setattr Resize Setxattr Removexattr
+    Lookup Getattr Readdir Readlink Open Close Read Write Getxattr Sync
+}
+
+impl Kind {
+    pub(crate) const fn is_of_names(self) -> bool {
+        matches!(
+            self,
+            Self::Create
+                | Self::Mkdir
+                | Self::Symlink
+                | Self::Link
+                | Self::Unlink
+                | Self::Rmdir
+                | Self::Rename
+                | Self::Lookup
+                | Self::Readdir
+                | Self::Setattr
+        )
+    }
+
+    pub(crate) const fn is_of_bytes(self) -> bool {
+        matches!(self, Self::Open | Self::Close | Self::Read | Self::Write | Self::Resize)
+    }
+}
+
+/// A name, by number.
+pub(crate) type NameNo = usize;
+
+const NAMES: [&[u8]; 6] = [b"a", b"b", b"c", b"d", b"e", b"f"];
+
+/// The bytes of a name.
+pub(crate) fn name_bytes(number: NameNo) -> &'static [u8] {
+    NAMES[number % NAMES.len()]
+}
+
+fn name(number: NameNo) -> Name<'static> {
+    #[expect(clippy::expect_used, reason = "the table has names only")]
+    Name::new(name_bytes(number)).expect("a letter is a name")
+}
+
+/// What is asked for, with everything that decides its effect.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wish {
+    Create {
+        parent: InodeNo,
+        name: NameNo,
+        mode: u32,
+        exclusive: bool,
+        open: Option<OpenFor>,
+    },
+    Mkdir {
+        parent: InodeNo,
+        name: NameNo,
+        mode: u32,
+    },
+    Symlink {
+        parent: InodeNo,
+        name: NameNo,
+    },
+    Link {
+        inode: InodeNo,
+        parent: InodeNo,
+        name: NameNo,
+    },
+    Unlink {
+        parent: InodeNo,
+        name: NameNo,
+    },
+    Rmdir {
+        parent: InodeNo,
+        name: NameNo,
+    },
+    Rename {
+        from: (InodeNo, NameNo),
+        to: (InodeNo, NameNo),
+        no_replace: bool,
+    },
+    Setattr {
+        inode: InodeNo,
+        mode: u32,
+    },
+    Resize {
+        inode: InodeNo,
+        size_bytes: u64,
+        open_for_write: bool,
+    },
+    Setxattr {
+        inode: InodeNo,
+        name: NameNo,
+    },
+    Removexattr {
+        inode: InodeNo,
+        name: NameNo,
+    },
+    Lookup {
+        parent: InodeNo,
+        name: NameNo,
+    },
+    Getattr {
+        inode: InodeNo,
+    },
+    Readdir {
+        inode: InodeNo,
+        cookie: u64,
+    },
+    Readlink {
+        inode: InodeNo,
+    },
+    Open {
+        inode: InodeNo,
+        read: bool,
+        write: bool,
+    },
+    Close {
+        handle: HandleId,
+    },
+    Read {
+        inode: InodeNo,
+        file_offset: u64,
+        read_bytes: u32,
+    },
+    Write {
+        inode: InodeNo,
+        file_offset: u64,
+        append: bool,
+        write_bytes: u64,
+        value: u8,
+        sync: bool,
+    },
+    Sync {
+        inode: InodeNo,
+        contents: bool,
+    },
+    Getxattr {
+        inode: InodeNo,
+        name: NameNo,
+    },
+    Listxattr {
+        inode: InodeNo,
+    },
+}
+
+/// The value of an extended attribute, or the target of a link, that a call sets.
+pub(crate) fn text_of(tag: Tag) -> [u8; 4] {
+    tag.to_le_bytes().map(|byte| b'0' + byte % 64)
+}
+
+/// The name of an extended attribute.
+pub(crate) fn xattr_name(number: NameNo) -> &'static [u8] {
+    if number.is_multiple_of(2) { b"user.x" } else { b"user.y" }
+}
+
+impl Wish {
+    /// Hands the call to `to`.
+    pub(crate) fn with(&self, tag: Tag, bulk: Option<Bulk>, to: impl FnOnce(CallId, Call<'_>)) {
+        let groups = tag.to_le_bytes();
+        let text = text_of(tag);
+        let caller = Caller { uid: 0, gid: 0, groups: Groups::Known(&groups) };
+        let call =
+            self.of_names(caller, &text).unwrap_or_else(|| self.of_inodes(caller, &text, bulk));
+        to(CallId(u64::from(tag)), call);
+    }
+
+    fn of_names<'a>(&self, caller: Caller<'a>, text: &'a [u8]) -> Option<Call<'a>> {
+        let call = match *self {
+            Self::Create { parent, name: number, mode, exclusive, open } => {
+                Call::Create(Create { caller, parent, name: name(number), mode, exclusive, open })
+            }
+            Self::Mkdir { parent, name: number, mode } => {
+                Call::Mkdir(wire::Mkdir { caller, parent, name: name(number), mode })
+            }
+            Self::Symlink { parent, name: number } => {
+                let target = Bytes(text);
+                Call::Symlink(wire::Symlink { caller, parent, name: name(number), target })
+            }
+            Self::Link { inode, parent, name: number } => {
+                Call::Link(wire::Link { caller, inode, parent, name: name(number) })
+            }
+            Self::Unlink { parent, name: number } => {
+                Call::Unlink(wire::Unlink { caller, parent, name: name(number) })
+            }
+            Self::Rmdir { parent, name: number } => {
+                Call::Rmdir(wire::Rmdir { caller, parent, name: name(number) })
+            }
+            Self::Rename { from, to, no_replace } => Call::Rename(wire::Rename {
+                caller,
+                parent: from.0,
+                name: name(from.1),
+                new_parent: to.0,
+                new_name: name(to.1),
+                no_replace,
+            }),
+            Self::Lookup { parent, name: number } => {
+                Call::Lookup(wire::Lookup { caller, parent, name: name(number) })
+            }
+            Self::Setattr { .. }
+            | Self::Resize { .. }
+            | Self::Setxattr { .. }
+            | Self::Removexattr { .. }
+            | Self::Getattr { .. }
+            | Self::Readdir { .. }
+            | Self::Readlink { .. }
+            | Self::Open { .. }
+            | Self::Close { .. }
+            | Self::Read { .. }
+            | Self::Write { .. }
+            | Self::Getxattr { .. }
+            | Self::Sync { .. }
+            | Self::Listxattr { .. } => return None,
+        };
+        Some(call)
+    }
+
+    fn of_inodes<'a>(&self, caller: Caller<'a>, text: &'a [u8], bulk: Option<Bulk>) -> Call<'a> {
+        match *self {
+            Self::Setattr { inode, mode } => Call::Setattr(wire::Setattr {
+                caller,
+                inode,
+                mode: Some(mode),
+                uid: None,
+                gid: None,
+                atime: SetTime::Keep,
+                mtime: SetTime::Keep,
+            }),
+            Self::Resize { inode, size_bytes, open_for_write } => {
+                Call::Resize(Resize { caller, inode, size_bytes, open_for_write })
+            }
+            Self::Setxattr { inode, name } => {
+                let (name, value) = (Bytes(xattr_name(name)), Bytes(text));
+                Call::Setxattr(wire::Setxattr { caller, inode, name, value, flags: 0 })
+            }
+            Self::Removexattr { inode, name } => {
+                let name = Bytes(xattr_name(name));
+                Call::Removexattr(wire::Removexattr { caller, inode, name })
+            }
+            Self::Readdir { inode, cookie } => Call::Readdir(wire::Readdir {
+                caller,
+                inode,
+                cookie,
+                listing_bytes_max: 512,
+                attrs: false,
+            }),
+            Self::Readlink { inode } => Call::Readlink(wire::Readlink { inode }),
+            Self::Open { inode, read, write } => {
+                Call::Open(Open { caller, inode, read, write, execute: false, sizes: true })
+            }
+            Self::Close { handle } => Call::Close(handle),
+            Self::Read { inode, file_offset, read_bytes } => {
+                Call::Read(wire::Read { inode, file_offset, read_bytes })
+            }
+            Self::Write { inode, file_offset, append, sync, .. } => {
+                Call::Write(Write { inode, file_offset, append, bulk, sync })
+            }
+            Self::Getxattr { inode, name } => {
+                let name = Bytes(xattr_name(name));
+                Call::Getxattr(wire::Getxattr { caller, inode, name })
+            }
+            Self::Listxattr { inode } => Call::Listxattr(wire::Listxattr { caller, inode }),
+            Self::Sync { inode, contents } => Call::Sync(Sync { inode, contents }),
+            Self::Getattr { inode }
+            | Self::Create { parent: inode, .. }
+            | Self::Mkdir { parent: inode, .. }
+            | Self::Symlink { parent: inode, .. }
+            | Self::Link { inode, .. }
+            | Self::Unlink { parent: inode, .. }
+            | Self::Rmdir { parent: inode, .. }
+            | Self::Rename { from: (inode, _), .. }
+            | Self::Lookup { parent: inode, .. } => Call::Getattr(wire::Getattr { inode }),
+        }
+    }
+
+    /// Whether it changes the bytes of a file.
+    pub(crate) fn writes_to(&self, file: InodeNo) -> bool {
+        match *self {
+            Self::Write { inode, .. } | Self::Resize { inode, .. } => inode == file,
+            _ => false,
+        }
+    }
+
+    /// Whether it changes names, attributes or links when it succeeds.
+    pub(crate) const fn changes_tree(&self) -> bool {
+        matches!(
+            self,
+            Self::Create { .. }
+                | Self::Mkdir { .. }
+                | Self::Symlink { .. }
+                | Self::Link { .. }
+                | Self::Unlink { .. }
+                | Self::Rmdir { .. }
+                | Self::Rename { .. }
+                | Self::Setattr { .. }
+                | Self::Setxattr { .. }
+                | Self::Removexattr { .. }
+        )
+    }
+}
+
+/// How a call ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Ended {
+    /// Not yet, or never.
+    Open,
+    /// Failed.
+    Failed(Status),
+    /// Done, with what it brought.
+    Done(Brought),
+}
+
+/// What an answer brought.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Brought {
+    pub(crate) inode: Option<InodeNo>,
+    pub(crate) kind: Option<FileKind>,
+    pub(crate) made: bool,
+    pub(crate) handle: Option<HandleId>,
+    pub(crate) attr: Option<wire::Attr>,
+    /// Where appended bytes went.
+    pub(crate) file_offset: Option<u64>,
+}
+
+/// A call's history.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub(crate) client: usize,
+    pub(crate) lane: usize,
+    pub(crate) wish: Wish,
+    pub(crate) began_ns: u64,
+    pub(crate) ended_ns: Option<u64>,
+    pub(crate) ended: Ended,
+    pub(crate) interrupted: bool,
+}
+
+impl Asked {
+    /// It succeeded, as far as its caller was told.
+    pub(crate) fn brought(&self) -> Option<&Brought> {
+        match &self.ended {
+            Ended::Done(brought) => Some(brought),
+            Ended::Open | Ended::Failed(_) => None,
+        }
+    }
+
+    /// It may have had its effect although nobody was told that it had.
+    pub(crate) fn may_have_happened(&self) -> bool {
+        match &self.ended {
+            Ended::Open | Ended::Done(_) => true,
+            Ended::Failed(status) => matches!(
+                status,
+                Status::Interrupted
+                    | Status::Io
+                    | Status::NoSpace
+                    | Status::Stale
+                    | Status::NotFound
+            ),
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! Seeds that once failed, and some that never did.
+#![allow(clippy::unwrap_used)]
+
+use sim::{Verdict, try_seed};
+
+/// The regression list: a seed and why it is there.
+const SEEDS: &str = include_str!("../seeds.txt");
+
+fn seeds() -> impl Iterator<Item = u64> {
+    let lines = SEEDS.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
+    lines.map(|line| line.split_whitespace().next().unwrap().parse().unwrap())
+}
+
+#[test]
+fn seeds_that_failed_once_do_not_fail_again() {
+    for seed in seeds() {
+        let Verdict { violation, .. } = try_seed(seed, None);
+        assert_eq!(violation, None, "cargo xtask sim --seed {seed}");
+    }
+}
+
+#[test]
+fn different_seeds_are_different_runs() {
+    let one = try_seed(1, None);
+    let two = try_seed(2, None);
+    assert_eq!((&one.violation, &two.violation), (&None, &None));
+    assert_ne!(one.trace, two.trace);
+    assert_eq!(one, try_seed(1, None), "the same seed is the same run");
+}

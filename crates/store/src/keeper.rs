@@ -1,0 +1,138 @@
+//! The threads of an open store: the one that applies logs, and those that read rows for lanes.
+
+use crate::applier::{Alarm, Lane, Work};
+use crate::rows::ColdStore;
+use crate::{Store, StoreError};
+use bind_lmdb::Table;
+use door::Errno;
+use ring::Waker;
+use ring::feed::{Applier, ColdAsk, ColdAsks, ColdNews, Feed, LogPlace};
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use wire::LaneId;
+
+/// Threads that read rows.
+const READER_COUNT: usize = 2;
+/// EIO.
+const IO: Errno = Errno(5);
+
+/// What is needed before lanes are there.
+pub struct Keeper {
+    applier: Arc<Applier>,
+    asks: Arc<ColdAsks>,
+    cold: ColdStore,
+    feeds: Vec<Feed>,
+    log_bytes_max: u64,
+}
+
+/// Running threads; they end when this is told to.
+pub struct Keeping {
+    applier: Arc<Applier>,
+    asks: Arc<ColdAsks>,
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Keeper {
+    /// For lanes whose logs have `log_bytes_max` bytes each at most that are not applied yet.
+    #[must_use]
+    pub fn new(cold: ColdStore, log_bytes_max: u64) -> Self {
+        let (applier, asks) = (Arc::default(), Arc::default());
+        Self { applier, asks, cold, feeds: Vec::new(), log_bytes_max }
+    }
+
+    /// The feed of the next lane, whose log's first file begins at `start_offset`.
+    pub fn feed(&mut self, waker: Waker, start_offset: u64) -> Feed {
+        let start = LogPlace { segment_no: 1, offset: start_offset };
+        let (applier, asks) = (Arc::clone(&self.applier), Arc::clone(&self.asks));
+        let feed = Feed::new(waker, start, self.log_bytes_max, applier, asks);
+        self.feeds.push(feed.clone());
+        feed
+    }
+
+    /// Starts the threads. `alarm` is called with what somebody must know.
+    ///
+    /// # Errors
+    /// [`StoreError`] when there are no threads to be had.
+    pub fn start(self, store: &Store, alarm: Alarm) -> Result<Keeping, StoreError> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let place = (store.path().to_owned(), store.boot_id());
+        let work = Work {
+            path: store.path().to_owned(),
+            fs: store.superblock().fs,
+            boot_id: store.boot_id(),
+            cold: self.cold.clone(),
+            applier: Arc::clone(&self.applier),
+            lanes: self.feeds.iter().map(|feed| Lane::new(feed.clone(), place.clone())).collect(),
+            stop: Arc::clone(&stop),
+            alarm,
+            complained: false,
+        };
+        let io = |error| StoreError::io("start a thread for", store.path(), error);
+        let named = |name: &str| std::thread::Builder::new().name(name.to_owned());
+        let mut threads = vec![named("applier").spawn(move || work.run()).map_err(io)?];
+        let feeds: BTreeMap<LaneId, Feed> =
+            self.feeds.into_iter().map(|feed| (feed.lane(), feed)).collect();
+        for _ in 0..READER_COUNT {
+            let (asks, table) = (Arc::clone(&self.asks), self.cold.table.clone());
+            let feeds = feeds.clone();
+            let reader = named("reader").spawn(move || {
+                while let Some(ask) = asks.next() {
+                    answer(&table, &feeds, &ask);
+                }
+            });
+            threads.push(reader.map_err(io)?);
+        }
+        Ok(Keeping { applier: self.applier, asks: self.asks, stop, threads })
+    }
+}
+
+impl Keeping {
+    /// Ends the threads after everything that is durable was applied. The lanes have ended.
+    pub fn stop(self) {
+        self.stop.store(true, Ordering::SeqCst);
+        self.applier.call();
+        self.asks.end();
+        for thread in self.threads {
+            // One that panicked has said so.
+            drop(thread.join());
+        }
+    }
+}
+
+fn answer(table: &Table, feeds: &BTreeMap<LaneId, Feed>, ask: &ColdAsk) {
+    let Some(feed) = feeds.get(&ask.lane) else { return };
+    let result = read(table, ask).map_err(|error| {
+        error.raw_os_error().and_then(|errno| u16::try_from(errno).ok()).map_or(IO, Errno)
+    });
+    feed.tell([ColdNews::Rows { ticket: ask.ticket, result }]);
+}
+
+fn read(table: &Table, ask: &ColdAsk) -> io::Result<Box<[u8]>> {
+    let snapshot = table.snapshot()?;
+    let mut answer = Vec::new();
+    if ask.until.is_empty() {
+        if let Some(value) = snapshot.get(&ask.from)? {
+            put(&mut answer, &ask.from, value);
+        }
+        return Ok(answer.into());
+    }
+    let row_count_max = usize::try_from(ask.row_count_max).unwrap_or(usize::MAX);
+    for row in snapshot.range(&ask.from, &ask.until)?.take(row_count_max) {
+        let (key, value) = row?;
+        put(&mut answer, key, value);
+    }
+    Ok(answer.into())
+}
+
+fn put(answer: &mut Vec<u8>, key: &[u8], value: &[u8]) {
+    for part in [key, value] {
+        let part_bytes = u32::try_from(part.len()).unwrap_or(u32::MAX);
+        answer.extend_from_slice(&part_bytes.to_le_bytes());
+    }
+    answer.extend_from_slice(key);
+    answer.extend_from_slice(value);
+}

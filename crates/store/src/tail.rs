@@ -1,0 +1,126 @@
+//! Reading a log while its lane writes it: from where the last reading ended, up to what is durable.
+
+use crate::logs::LogName;
+use disk::{BATCH_HEAD_BYTES, BatchHead, Fault, LOG_HEAD_BYTES, LogReader, Record};
+use ring::feed::LogPlace;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use wire::LaneId;
+
+/// Bytes read at a time; a longer batch is read as a whole.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// Why a log cannot be read on, or its records not applied.
+#[derive(Debug)]
+pub(crate) enum TailError {
+    /// The medium failed.
+    Io(io::Error),
+    /// What was durable is not there.
+    Damage(Fault),
+}
+
+/// A place in a lane's log up to which it was read.
+#[derive(Clone, Debug)]
+pub(crate) struct Tail {
+    path: PathBuf,
+    boot_id: u64,
+    lane: LaneId,
+    place: LogPlace,
+    file: Option<Arc<File>>,
+    /// The last batch.
+    batch_no: u64,
+    /// Bytes of all batches so far.
+    read_bytes: u64,
+}
+
+impl Tail {
+    pub(crate) const fn new(path: PathBuf, boot_id: u64, lane: LaneId, place: LogPlace) -> Self {
+        Self { path, boot_id, lane, place, file: None, batch_no: 0, read_bytes: 0 }
+    }
+
+    /// Up to where it was read.
+    pub(crate) const fn place(&self) -> LogPlace {
+        self.place
+    }
+
+    /// Bytes of all batches that were read.
+    pub(crate) const fn read_bytes(&self) -> u64 {
+        self.read_bytes
+    }
+
+    fn name(&self) -> PathBuf {
+        let Self { boot_id, lane, place, .. } = *self;
+        LogName { boot_id, lane, segment_no: place.segment_no }.path(&self.path)
+    }
+
+    /// Reads some batches that lie before `durable`, or goes over to the next file.
+    pub(crate) fn read(
+        &mut self,
+        durable: LogPlace,
+        mut feed: impl FnMut(&Record<'_>) -> Result<(), Fault>,
+    ) -> Result<(), TailError> {
+        let file = match &self.file {
+            Some(file) => Arc::clone(file),
+            None => Arc::new(File::open(self.name())?),
+        };
+        self.file = Some(Arc::clone(&file));
+        let is_last = self.place.segment_no == durable.segment_no;
+        let end_offset = if is_last { durable.offset } else { file.metadata()?.len() };
+        let piece = self.piece(&file, end_offset)?;
+        let mut reader = LogReader::piece(&piece, self.boot_id, self.batch_no);
+        let start_offset = self.place.offset;
+        let damage = |fault: Fault| {
+            let fault = fault.behind(start_offset);
+            TailError::Damage(fault.on(&self.name().display().to_string()))
+        };
+        let mut batch_no = self.batch_no;
+        while let Some(batch) = reader.next_batch().map_err(damage)? {
+            // The first batch of a file may have any number for the reader, but not for us.
+            let head = batch.head();
+            if head.batch_no != batch_no + 1 {
+                let fault = Fault::new("a batch is missing", batch.offset());
+                return Err(damage(fault.numbers(batch_no + 1, head.batch_no)));
+            }
+            for record in batch.records() {
+                feed(&record).map_err(|fault| damage(fault.behind(batch.offset())))?;
+            }
+            batch_no = head.batch_no;
+        }
+        let valid_bytes = reader.valid_bytes();
+        if valid_bytes > 0 {
+            self.batch_no = batch_no;
+            self.place.offset += valid_bytes;
+            self.read_bytes += valid_bytes;
+            return Ok(());
+        }
+        if is_last {
+            return Err(damage(Fault::new("a durable batch is damaged", 0)));
+        }
+        let offset = u64::try_from(LOG_HEAD_BYTES).unwrap_or(u64::MAX);
+        self.place = LogPlace { segment_no: self.place.segment_no + 1, offset };
+        self.file = None;
+        Ok(())
+    }
+
+    /// The next bytes, with one whole batch at least if there is one.
+    fn piece(&self, file: &File, end_offset: u64) -> io::Result<Vec<u8>> {
+        let left = end_offset.saturating_sub(self.place.offset);
+        let left_bytes = usize::try_from(left).unwrap_or(usize::MAX);
+        let mut piece = vec![0; left_bytes.min(PIECE_BYTES)];
+        file.read_exact_at(&mut piece, self.place.offset)?;
+        if piece.len() < BATCH_HEAD_BYTES {
+            return Ok(piece);
+        }
+        let batch_bytes = BatchHead::decode(&piece)
+            .and_then(|head| usize::try_from(head.batch_bytes).ok())
+            .unwrap_or(0);
+        if batch_bytes > piece.len() && batch_bytes <= left_bytes {
+            piece.resize(batch_bytes, 0);
+            file.read_exact_at(&mut piece, self.place.offset)?;
+        }
+        Ok(piece)
+    }
+}

@@ -1,0 +1,73 @@
+//! `cargo xtask crash`: builds the binary and the crash tests, and starts them.
+//!
+//! What they do is theirs (`crates/crash`). Invariant: what they need and is missing is an error.
+
+use crate::run::{cargo, run, run_heard, target_dir};
+use anyhow::Result;
+use clap::Args;
+use std::process::Command;
+
+/// What to crash.
+#[derive(Args, Debug, Default)]
+pub(crate) struct Crash {
+    /// The short form, as CI runs it: the same every time
+    #[arg(long)]
+    short: bool,
+    /// Kills of the random torture
+    #[arg(long, value_name = "N")]
+    rounds: Option<u64>,
+    /// Only this scenario; may be given again
+    #[arg(long = "scenario", value_name = "NAME")]
+    scenarios: Vec<String>,
+    /// The seed of all dice [default: rolled, and told]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Print the table of scenarios
+    #[arg(long)]
+    list: bool,
+    /// Test a build without optimization, which is there sooner
+    #[arg(long)]
+    debug: bool,
+}
+
+/// Runs the chore alone.
+pub(crate) fn run_alone(args: &Crash) -> Result<()> {
+    let profile = if args.debug { "dev" } else { "release" };
+    let packages = ["--package", "lanefs", "--package", "lanefs-crash"];
+    run(cargo(["build", "--quiet", "--profile", profile]).args(packages))?;
+    run(&mut command(args))
+}
+
+/// Runs the short form of what was built before. What it leaves out is added to `skipped`.
+pub(crate) fn run_short(skipped: &mut Vec<String>) -> Result<()> {
+    let args = Crash { short: true, ..Crash::default() };
+    run_heard(&mut command(&args), |line| {
+        if let Some((row, why)) = line.split_once("left out: ") {
+            let name = row.split_whitespace().nth(1).unwrap_or_default();
+            skipped.push(format!("crash scenario {name}: {why}"));
+        }
+    })
+}
+
+fn command(args: &Crash) -> Command {
+    let built = target_dir().join(if args.debug { "debug" } else { "release" });
+    let mut command = Command::new(built.join("lanefs-crash"));
+    if args.list {
+        command.arg("list");
+        return command;
+    }
+    command.arg("run").arg("--lanefs").arg(built.join("lanefs"));
+    command.arg("--place").arg(target_dir().join("tmp").join("crash"));
+    if args.short {
+        command.arg("--short");
+    }
+    for (flag, number) in [("--rounds", args.rounds), ("--seed", args.seed)] {
+        if let Some(number) = number {
+            command.args([flag, &number.to_string()]);
+        }
+    }
+    for scenario in &args.scenarios {
+        command.args(["--scenario", scenario]);
+    }
+    command
+}
