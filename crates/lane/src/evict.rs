@@ -2,8 +2,8 @@
 //! after any restart (PROTOCOL.md §16). And those that leave in order, or stay away.
 
 use crate::Lane;
-use crate::gate::{Gate, Reason};
 use crate::dispatch::Arrived;
+use crate::gate::{Gate, Reason};
 use crate::outbox::{Asked, Said};
 use alloc::format;
 use alloc::vec::Vec;

@@ -87,6 +87,8 @@ pub(crate) struct Recovery {
     began_at: Option<Mono>,
     progress_at: Mono,
     reminded: bool,
+    /// The world knows that it is over.
+    told: bool,
 }
 
 impl Recovery {
@@ -116,6 +118,7 @@ impl Recovery {
             began_at: None,
             progress_at: Mono(0),
             reminded: false,
+            told: false,
         }
     }
 
@@ -166,6 +169,9 @@ impl Lane {
     /// Looks how far recovery is; once a turn.
     pub(crate) fn recover(&mut self, turn: &mut Turn<'_>) {
         if self.recovery.is_over() {
+            if !core::mem::replace(&mut self.recovery.told, true) {
+                turn.act(Action::Recovered); // There was nobody to wait for.
+            }
             return;
         }
         if self.recovery.began_at.is_none() {
@@ -255,9 +261,8 @@ impl Lane {
         if host_id == [0; 16] || self.recovery.phase != Phase::Replaying {
             return;
         }
-        let dead = |waited: &Waited| {
-            waited.host_id == host_id && waited.host_boot_id != host_boot_id
-        };
+        let dead =
+            |waited: &Waited| waited.host_id == host_id && waited.host_boot_id != host_boot_id;
         let dead: Vec<ClientUuid> = self
             .recovery
             .waited
@@ -335,8 +340,11 @@ impl Lane {
     fn next_replay(&self) -> Option<(ShardId, SessionId)> {
         let mut heads: BTreeMap<(ShardId, ClientUuid, SessionId), Head> = BTreeMap::new();
         for ((shard, session), queue) in &self.recovery.queues {
-            let client =
-                if self.config.share_before == Share::Off { ClientUuid::default() } else { queue.client };
+            let client = if self.config.share_before == Share::Off {
+                ClientUuid::default()
+            } else {
+                queue.client
+            };
             let alone = !self.config.rules.merge_sisters();
             let group = (*shard, client, if alone { *session } else { SessionId(0) });
             let head = heads.entry(group).or_insert(Head::None);
@@ -378,12 +386,7 @@ impl Lane {
     }
 
     /// Lets a request wait until recovery is over.
-    pub(crate) fn defer(
-        &mut self,
-        frame: &[u8],
-        (conn, op): (ConnId, Op),
-        bulk: Option<Bulk>,
-    ) {
+    pub(crate) fn defer(&mut self, frame: &[u8], (conn, op): (ConnId, Op), bulk: Option<Bulk>) {
         let (frame, reopens) = (frame.to_vec(), op == Op::Reopen);
         self.recovery.deferred.push_back(Early { conn, frame, bulk, reopens });
     }
@@ -435,6 +438,7 @@ impl Lane {
         );
         self.say(turn, Say::Info, &line);
         self.note_replayed(turn);
+        self.recovery.told = true;
         turn.act(Action::Recovered);
         turn.act(Action::Point(Point::RecoveryEnded));
         // Handles first: whoever has a file open keeps it.
@@ -484,4 +488,3 @@ enum Head {
 fn hex(bytes: &[u8]) -> alloc::string::String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
-

@@ -65,7 +65,11 @@ impl Lane {
         let replay = wire::Replay::decode_all(&body).map_err(|_| Breach::Malformed)?;
         if self.opened(&replay, request).is_none() {
             self.stats.recovery.forged_count += 1;
-            self.say(turn, Say::Warning, "a replay that was never signed here: its client is evicted");
+            self.say(
+                turn,
+                Say::Warning,
+                "a replay that was never signed here: its client is evicted",
+            );
             self.evict(turn, client, true);
             return Err(Breach::Proof);
         }
@@ -97,7 +101,8 @@ impl Lane {
         let redo = self.seal.open(replay.token.0, replay.reply.0)?;
         let (record, rest) = Record::decode(redo).ok()?;
         let Origin::Session { session, slot, xid, op, .. } = record.origin else { return None };
-        let same = (session, slot, xid, op) == (request.session, request.slot, request.xid, request.op);
+        let same =
+            (session, slot, xid, op) == (request.session, request.slot, request.xid, request.op);
         let place = (record.shard, record.transno) == (request.shard, request.transno);
         (same && place && rest.is_empty()).then_some(record)
     }
@@ -166,7 +171,8 @@ impl Lane {
             slot.batch_no = open_no;
             slot.state = State::Done(Done { status, transno, body: body.to_vec() });
         }
-        let origin = Origin::Session { session, slot: number, xid, op, status, reply: body, opened };
+        let origin =
+            Origin::Session { session, slot: number, xid, op, status, reply: body, opened };
         self.commit.push((shard, transno), record.pre_versions, origin, record.changes);
         self.commit.open.replays.push((shard, session, transno));
     }

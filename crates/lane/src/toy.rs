@@ -217,6 +217,12 @@ impl Toy {
         }
     }
 
+    /// Kills the server; nothing of what was in flight is kept.
+    pub(crate) fn crash_losing_all(&mut self) {
+        self.places.iter_mut().for_each(|place| place.flights.clear());
+        self.crash();
+    }
+
     /// Kills the server: connections end, and of what was in flight the dice keep some.
     pub(crate) fn crash(&mut self) {
         let Self { places, dice, logs, files, .. } = self;

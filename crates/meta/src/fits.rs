@@ -91,9 +91,8 @@ impl State {
 
     /// A directory goes empty.
     fn can_go(&self, inode: InodeNo) -> bool {
-        self.inode(inode).is_none_or(|known| {
-            known.row.kind != FileKind::Directory || known.row.entry_count == 0
-        })
+        self.inode(inode)
+            .is_none_or(|known| known.row.kind != FileKind::Directory || known.row.entry_count == 0)
     }
 
     fn is_directory(&self, inode: InodeNo) -> bool {

@@ -63,6 +63,7 @@ struct Parts {
     kept: Kept,
     say: SayFn,
     halt: HaltFn,
+    recovered: Box<dyn FnMut()>,
     life: Life,
     tools: Tools,
 }
@@ -141,6 +142,7 @@ impl Ring {
             kept: Kept::default(),
             say: config.say,
             halt: config.halt,
+            recovered: config.recovered,
             life: Life::New,
             tools,
         };
@@ -506,7 +508,7 @@ impl Parts {
                 self.cold_read(ColdAsk { lane, ticket, from, until, row_count_max });
             }
             Action::Point(point) => drop(tools.meet(FaultPoint::Place(point))),
-            Action::Recovered => {}
+            Action::Recovered => (self.recovered)(),
             Action::Keep { as_buf, bulk } => self.kept.keep(as_buf, bulk, &mut tools.pool),
             Action::Release { buf } => tools.pool.release(self.kept.end(buf)),
             Action::LogAppend { ticket, batch } => self.log_append(ticket, batch),

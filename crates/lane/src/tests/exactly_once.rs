@@ -281,7 +281,8 @@ impl Run {
         if part.boot_id == boot_id {
             return true;
         }
-        let begun = matches!(part.course, Course::Resuming(on) | Course::Replaying(on) if on == conn);
+        let begun =
+            matches!(part.course, Course::Resuming(on) | Course::Replaying(on) if on == conn);
         if !begun {
             part.course = Course::Resuming(conn);
             client.xid += 1;
@@ -377,7 +378,9 @@ impl Run {
         assert_eq!(status, Status::Ok, "{:?}", client.owed.get(&slot));
         let part = client.parts.get_mut(&shard).unwrap();
         match got.head.op {
-            Op::Resume if part.course != Course::Resuming(conn) || self.toy.is_closed(conn) => return,
+            Op::Resume if part.course != Course::Resuming(conn) || self.toy.is_closed(conn) => {
+                return;
+            }
             Op::Resume => return self.on_resumed(index, shard, &got),
             Op::ReplayDone => {
                 part.told(committed.0);
