@@ -64,6 +64,7 @@ struct Parts {
     kept: Kept,
     say: SayFn,
     halt: HaltFn,
+    recovered: Box<dyn FnMut()>,
     life: Life,
     tools: Tools,
 }
@@ -142,6 +143,7 @@ impl Ring {
             kept: Kept::default(),
             say: config.say,
             halt: config.halt,
+            recovered: config.recovered,
             life: Life::New,
             tools,
         };

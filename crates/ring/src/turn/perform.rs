@@ -42,7 +42,7 @@ impl Parts {
                 self.cold_read(ColdAsk { lane, ticket, from, until, row_count_max });
             }
             Action::Point(point) => drop(tools.meet(FaultPoint::Place(point))),
-            Action::Recovered => {}
+            Action::Recovered => (self.recovered)(),
             Action::Keep { as_buf, bulk } => self.kept.keep(as_buf, bulk, &mut tools.pool),
             Action::Release { buf } => tools.pool.release(self.kept.end(buf)),
             Action::LogAppend { ticket, batch } => self.log_append(ticket, batch),
