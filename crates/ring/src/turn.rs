@@ -4,6 +4,7 @@
 //! turn; events already known are never slept over; memory given to the kernel outlives the
 //! operation even if the ring is dropped in the middle.
 
+mod cold;
 mod last;
 
 use crate::buffer::Pool;
@@ -11,7 +12,6 @@ use crate::clock::{Alarms, Clock};
 use crate::config::{Config, Counters, FaultPoint, HaltFn, SayFn};
 use crate::conn::Conns;
 use crate::driver::{Completion, Driver, Kind, Op, Token, Wait};
-use crate::feed::{ColdAsk, ColdNews, Feed};
 use crate::groups;
 use crate::job::JobKind;
 use crate::kept::Kept;
@@ -447,25 +447,6 @@ impl Parts {
         });
     }
 
-    /// What the threads that keep the cold store say.
-    fn read_news(&mut self) {
-        let Self { log: Some(log), tools, .. } = self else { return };
-        for news in log.feed().map(Feed::take_news).unwrap_or_default() {
-            tools.events.push(match news {
-                ColdNews::Rows { ticket, result } => {
-                    let result = result.map(|rows| tools.arena.put(&rows));
-                    Event::ColdRows { ticket, result }
-                }
-                ColdNews::Checkpointed { shard, lsn, transno } => {
-                    Event::Checkpointed { shard, lsn, transno }
-                }
-            });
-        }
-        if log.is_behind() {
-            tools.events.push(Event::LogRoom(log.room()));
-        }
-    }
-
     fn look_up_groups(&mut self) {
         for (ticket, pid) in self.groups_wanted.drain(..) {
             let Tools { arena, counters, .. } = &mut self.tools;
@@ -502,11 +483,7 @@ impl Parts {
                 let words = tools.arena.get(body).into();
                 self.post.send(usize::from(to.0), Letter::Words(words));
             }
-            Action::ColdRead { ticket, from, until, row_count_max } => {
-                let (from, until) = (tools.arena.get(from).into(), tools.arena.get(until).into());
-                let lane = self.post.lane();
-                self.cold_read(ColdAsk { lane, ticket, from, until, row_count_max });
-            }
+            Action::ColdRead { .. } => self.cold_read(action),
             Action::Point(point) => drop(tools.meet(FaultPoint::Place(point))),
             Action::Recovered => {}
             Action::Keep { as_buf, bulk } => self.kept.keep(as_buf, bulk, &mut tools.pool),
@@ -554,16 +531,6 @@ impl Parts {
         match log.append(ticket, self.tools.arena.get(batch)) {
             Some(event) => self.tools.events.push(event),
             None => log.write(&mut self.tools),
-        }
-    }
-
-    fn cold_read(&mut self, ask: ColdAsk) {
-        match self.log.as_ref().and_then(Log::feed) {
-            Some(feed) => feed.ask(ask),
-            None => {
-                let result = Err(door::Errno(wire::Status::NotImplemented.number()));
-                self.tools.events.push(Event::ColdRows { ticket: ask.ticket, result });
-            }
         }
     }
 
