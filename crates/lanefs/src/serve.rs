@@ -104,7 +104,7 @@ fn start(
         meta_shard_count: superblock.meta_shard_count,
         data_shard_count: superblock.data_shard_count,
     };
-    let cold = store.open_rows()?;
+    let cold = store.open_rows(ColdStore::ROWS_BYTES_MAX)?;
     let restored = restore(store, &cold, map)?;
     let lengths = LogLengths {
         log_bytes_max: args.room.log_bytes_max / u64::from(lane_count),

@@ -4,6 +4,7 @@
 //! turn; events already known are never slept over; memory given to the kernel outlives the
 //! operation even if the ring is dropped in the middle.
 
+mod cold;
 mod last;
 mod perform;
 
@@ -446,25 +447,6 @@ impl Parts {
                 }
             }
         });
-    }
-
-    /// What the threads that keep the cold store say.
-    fn read_news(&mut self) {
-        let Self { log: Some(log), tools, .. } = self else { return };
-        for news in log.feed().map(Feed::take_news).unwrap_or_default() {
-            tools.events.push(match news {
-                ColdNews::Rows { ticket, result } => {
-                    let result = result.map(|rows| tools.arena.put(&rows));
-                    Event::ColdRows { ticket, result }
-                }
-                ColdNews::Checkpointed { shard, lsn, transno } => {
-                    Event::Checkpointed { shard, lsn, transno }
-                }
-            });
-        }
-        if log.is_behind() {
-            tools.events.push(Event::LogRoom(log.room()));
-        }
     }
 
     fn look_up_groups(&mut self) {
