@@ -30,6 +30,8 @@ pub(crate) struct Kept {
     pub(crate) status: Status,
     pub(crate) reply: Vec<u8>,
     pub(crate) tag: Option<Tag>,
+    /// It changed something: what was only looked up over several shards leaves a record too.
+    pub(crate) effective: bool,
 }
 
 /// The tap.
@@ -123,7 +125,9 @@ impl Tap {
         for record in records(batch) {
             self.keep_parts(&record);
             if let Origin::Session { session, xid, op, status, reply, .. } = record.origin {
-                let kept = Kept { session, xid, op, status, reply: reply.to_vec(), tag: None };
+                let effective = !record.changes.is_empty();
+                let reply = reply.to_vec();
+                let kept = Kept { session, xid, op, status, reply, tag: None, effective };
                 self.keep(record.shard, record.transno, kept);
             }
         }
@@ -206,6 +210,20 @@ pub(crate) fn records(batch: &[u8]) -> Vec<Record<'_>> {
         rest = left;
     }
     records
+}
+
+/// A batch in words.
+pub(crate) fn describe(batch: &[u8]) -> String {
+    let mut text = "durable:".to_owned();
+    for record in records(batch) {
+        let changes: Vec<_> = Changes::new(record.changes).flatten().collect();
+        let op = match record.origin {
+            Origin::Session { op, .. } => op.row().name,
+            Origin::Internal => "-",
+        };
+        text.push_str(&format!(" [{} T {} {op} {changes:?}]", record.shard, record.transno));
+    }
+    text
 }
 
 /// The call that a request belongs to: it stands in the caller's groups, and the caller first in
