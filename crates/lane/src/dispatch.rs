@@ -270,16 +270,13 @@ impl Lane {
     /// Executes what takes effect once, at a metadata shard.
     pub(crate) fn run(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>) -> Result<(), Breach> {
         let mut effect = self.execute(turn, arrived)?;
-        match effect.status {
-            Status::Busy => {
-                self.park(turn, arrived);
-                return Ok(());
-            }
-            Status::CrossDevice => {
-                self.begin_across(turn, arrived);
-                return Ok(());
-            }
-            _ => {}
+        if effect.status == Status::Busy {
+            self.park(turn, arrived);
+            return Ok(());
+        }
+        if effect.status == Status::CrossDevice {
+            self.begin_across(turn, arrived);
+            return Ok(());
         }
         self.remember_opener(arrived, &mut effect);
         let gate = self.gate(arrived, &effect);
