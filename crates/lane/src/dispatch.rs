@@ -151,7 +151,7 @@ impl Lane {
             open.outstanding_count += 1;
         }
         let frame = turn.arena.get(arrived.frame);
-        self.wait_for_recovery(frame, (arrived.conn, arrived.request.op), arrived.bulk);
+        self.defer(frame, (arrived.conn, arrived.request.op), arrived.bulk);
     }
 
     /// A reply without a slot waits; until then its request is outstanding.
@@ -270,16 +270,13 @@ impl Lane {
     /// Executes what takes effect once, at a metadata shard.
     pub(crate) fn run(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>) -> Result<(), Breach> {
         let mut effect = self.execute(turn, arrived)?;
-        match effect.status {
-            Status::Busy => {
-                self.park(turn, arrived);
-                return Ok(());
-            }
-            Status::CrossDevice => {
-                self.begin_across(turn, arrived);
-                return Ok(());
-            }
-            _ => {}
+        if effect.status == Status::Busy {
+            self.park(turn, arrived);
+            return Ok(());
+        }
+        if effect.status == Status::CrossDevice {
+            self.begin_across(turn, arrived);
+            return Ok(());
         }
         self.remember_opener(arrived, &mut effect);
         let gate = self.gate(arrived, &effect);

@@ -26,8 +26,6 @@ pub struct LogFile {
 impl LogFile {
     /// Default of [`Self::reserve_bytes`].
     pub const RESERVE_BYTES: u64 = 16 << 20;
-    /// How long a file gets before the log goes on in another one.
-    pub const SEGMENT_BYTES: u64 = 64 << 20;
 }
 
 /// Everything that grows has a limit.
@@ -167,6 +165,8 @@ pub struct Config {
     /// Called for [`door::Action::Halt`]. Default: prints the line and exits with code 70. If it
     /// returns, the lane ends.
     pub halt: HaltFn,
+    /// Called for [`door::Action::Recovered`]. Default: nothing.
+    pub recovered: Box<dyn FnMut()>,
 }
 
 impl Config {
@@ -189,6 +189,7 @@ impl Config {
             fault: None,
             say: Box::new(say_to_stderr),
             halt: Box::new(halt_process),
+            recovered: Box::new(|| {}),
         }
     }
 }
