@@ -144,6 +144,28 @@ impl Shards {
         self.jobs.is_empty() && self.dirty.is_empty() && self.outcomes.is_empty()
     }
 
+    /// Whether nothing of what was written waits for being durable or being recorded.
+    #[must_use]
+    pub fn is_durable(&self) -> bool {
+        let settled =
+            self.objects.values().all(|object| object.written.is_empty() && !object.sync_running);
+        settled && self.outcomes.is_empty()
+    }
+
+    /// The shards, in their order.
+    pub fn shards(&self) -> impl Iterator<Item = ShardId> {
+        let map = self.shape.map;
+        (self.shape.lane.0..map.data_shard_count)
+            .step_by(usize::from(map.lane_count))
+            .map(ShardId::data)
+    }
+
+    /// Something of the lane's own for a shard's log, in its place there.
+    pub fn note_of_lane(&mut self, shard: ShardId, change: disk::Change<'static>) {
+        let transno = self.next_transno(shard);
+        self.outcomes.push_back(Outcome::Noted { shard, transno, change });
+    }
+
     /// Bytes read from files since the start.
     #[must_use]
     pub const fn read_bytes(&self) -> u64 {

@@ -1,5 +1,4 @@
-//! Clients and the time they have: one without any connection for a while has lost its open files;
-//! after a start, all have a grace time to open theirs again.
+//! Clients and the time they have: one without any connection for a while has lost its open files.
 
 use crate::Lane;
 use crate::config::Limits;
@@ -18,17 +17,6 @@ pub(crate) struct Clients {
     sessions: HashMap<ClientUuid, Vec<SessionId>, Seed>,
     /// Those without a connection, by the time their patience ends.
     leaving: BTreeSet<(Mono, ClientUuid)>,
-}
-
-/// The grace time after a start.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Grace {
-    /// Begins with the first turn.
-    Due,
-    /// Runs until then.
-    Until(Mono),
-    /// A handle that is not known does not exist.
-    Over,
 }
 
 impl Clients {
@@ -100,16 +88,7 @@ impl Lane {
         let now = turn.now.mono;
         self.end_greetings(turn);
         while let Some(client) = self.clients.gone(now) {
-            for index in 0..self.metas.len() {
-                for inode in self.metas[index].client_gone(client) {
-                    self.destroy_when_durable(inode);
-                }
-            }
-        }
-        match self.grace {
-            Grace::Due => self.grace = Grace::Until(now.after_ms(30_000)),
-            Grace::Until(until) if until <= now => self.end_grace(),
-            Grace::Until(_) | Grace::Over => {}
+            self.on_away(client);
         }
         self.retry_removals(turn);
         self.send_notes(turn);
@@ -117,7 +96,6 @@ impl Lane {
 
     /// From here on a handle that is not known does not exist.
     pub(crate) fn end_grace(&mut self) {
-        self.grace = Grace::Over;
         for index in 0..self.metas.len() {
             self.metas[index].end_grace();
             let orphans: Vec<_> = self.metas[index].orphans().collect();
@@ -129,14 +107,11 @@ impl Lane {
 
     /// The earliest deadline.
     pub(crate) fn deadline(&self) -> Option<Mono> {
-        let grace = match self.grace {
-            Grace::Until(until) => Some(until),
-            Grace::Due | Grace::Over => None,
-        };
+        let recovery = self.recovery.deadline(&self.config.limits);
         let greeting = self.greetings.first().map(|(deadline, _)| *deadline);
         let leaving = self.clients.leaving.first().map(|(until, _)| *until);
         let retries = [self.removals_retry_at(), self.notes.due, self.txns.deadline()];
         let retry = retries.into_iter().flatten().min();
-        [grace, greeting, leaving, retry].into_iter().flatten().min()
+        [recovery, greeting, leaving, retry].into_iter().flatten().min()
     }
 }

@@ -3,20 +3,20 @@
 //!
 //! ```text
 //! open batch ─ settle, nothing in flight ─▶ LogAppend ─ Logged ─▶ replies, orphans, fences
-//!     ▲ whoever arrives meanwhile                         └ Err ─▶ Halt: nothing may be promised
+//!     ▲ whoever arrives meanwhile                         └ Err ─▶ fenced: no promise any more
 //! ```
 
 use crate::Lane;
 use crate::gate::{Gate, Until};
 use crate::marks::Marks;
-use crate::outbox::Asked;
-use crate::session::Done;
+use crate::outbox::{Asked, Said, Telling};
+use crate::session::{Done, State};
 use crate::txns::Awaited;
 use alloc::format;
 use alloc::vec::Vec;
 use data::Seed;
 use disk::{Batch, Change, Origin, PreVersions, Record};
-use door::{Action, Bulk, ConnId, Errno, LogRoom, Ticket, Turn};
+use door::{Action, Bulk, ConnId, Errno, LogRoom, Say, Ticket, Turn};
 use hashbrown::HashMap;
 use wire::{InodeNo, Op, SessionId, ShardId, Status, Transno, Wire, Writer, Xid};
 
@@ -49,6 +49,8 @@ pub(crate) struct Wave {
     pub(crate) fences: Vec<InodeNo>,
     /// Who changed what.
     pub(crate) marks: Marks,
+    /// Replays recorded in it.
+    pub(crate) replays: Vec<(ShardId, SessionId, Transno)>,
     /// Shards with a record in it.
     shards: Vec<ShardId>,
     /// Steps of changes over several shards.
@@ -63,6 +65,7 @@ impl Wave {
             orphans: Vec::new(),
             fences: Vec::new(),
             marks: Marks::new(seed),
+            replays: Vec::new(),
             shards: Vec::new(),
             awaited: Vec::new(),
         }
@@ -213,6 +216,14 @@ impl Commit {
         }
     }
 
+    /// Nothing more will be durable; what waited for it.
+    fn give_up(&mut self) -> [Wave; 2] {
+        self.flying_bytes = 0;
+        self.batch = Batch::new();
+        let taken = |wave: &mut Wave| core::mem::replace(wave, Wave::new(self.seed));
+        [taken(&mut self.flying), taken(&mut self.open)]
+    }
+
     /// The batch in flight is durable; what waited for it.
     fn landed(&mut self) -> Wave {
         self.flying_bytes = 0;
@@ -307,7 +318,7 @@ impl Lane {
     /// Sends the open batch off, unless one is in flight.
     pub(crate) fn append(&mut self, turn: &mut Turn<'_>) {
         let commit = &mut self.commit;
-        if commit.is_flying() || commit.batch.is_empty() {
+        if self.fenced || commit.is_flying() || commit.batch.is_empty() {
             return;
         }
         commit.seal();
@@ -322,25 +333,18 @@ impl Lane {
         assert!(self.commit.is_flying(), "what is durable was on its way");
         match result {
             Ok(room) => self.commit.set_room(room),
-            Err(errno) => {
-                let line = format!(
-                    "lane {}: the log cannot be written ({}, errno {}). Nothing more can be \
-                     acknowledged, so the server ends here; what it acknowledged is safe. Mend \
-                     the disk under the store and start again.",
-                    self.config.lane,
-                    errno.status().text(),
-                    errno.0
-                );
-                let line = turn.arena.put(line.as_bytes());
-                self.halted = true;
-                return turn.act(Action::Halt { line });
-            }
+            Err(errno) => return self.fence_lane(turn, errno),
         }
         self.stats.batch_count += 1;
         let mut wave = self.commit.landed();
         self.release(turn, &wave.held);
         wave.held.clear();
         self.release_said(turn, &mut wave.said);
+        for (shard, session, transno) in wave.replays.drain(..) {
+            if let Some(table) = self.slots.get_mut(&(shard, session)) {
+                table.committed = table.committed.max(transno);
+            }
+        }
         self.destroys.queue.extend(wave.orphans.drain(..));
         for inode in wave.fences.drain(..) {
             self.data.on_logged(turn, inode);
@@ -352,5 +356,49 @@ impl Lane {
         }
         self.work(turn);
         self.on_outcomes(turn);
+    }
+
+    /// The log is broken: nothing is promised any more. What was acknowledged is safe, what waits
+    /// fails, and what can be read can be read.
+    fn fence_lane(&mut self, turn: &mut Turn<'_>, errno: Errno) {
+        self.fenced = true;
+        let line = format!(
+            "the log cannot be written ({}, errno {}). This lane changes nothing more; what it \
+             acknowledged is safe, and reading goes on. Mend the disk under the store and start \
+             the server again.",
+            errno.status().text(),
+            errno.0
+        );
+        self.say(turn, Say::Alarm, &line);
+        for wave in self.commit.give_up() {
+            for held in wave.held {
+                self.fail_held(turn, &held);
+            }
+            for HeldSaid { conn, asked, bulk, .. } in wave.said {
+                self.stats.gates.released_count += 1;
+                self.send(turn, conn, &asked, &Said::plain(Status::Io, &[]));
+                if let Some(bulk) = bulk {
+                    turn.act(Action::Release { buf: bulk.buf });
+                }
+            }
+            for inode in wave.fences {
+                self.data.on_logged(turn, inode);
+            }
+        }
+        self.on_outcomes(turn);
+    }
+
+    /// What waits in a slot will not become durable.
+    pub(crate) fn fail_held(&mut self, turn: &mut Turn<'_>, held: &Held) {
+        self.stats.gates.released_count += 1;
+        let Some(table) = self.slots.get_mut(&(held.shard, held.session)) else { return };
+        let slot = table.slot(held.slot);
+        let (State::Held(target, ..) | State::Running(target)) = slot.state else { return };
+        let done = Done { status: Status::Io, transno: Transno(0), body: Vec::new() };
+        slot.state = State::Done(done.clone());
+        slot.batch_no = 0;
+        let request = (slot.xid, slot.op);
+        let telling = Telling { target, done: &done, flags: 0, token: &[] };
+        self.answer_slot(turn, held, request, &telling);
     }
 }

@@ -91,7 +91,10 @@ impl Lane {
     }
 
     /// A connection is no more.
-    pub(crate) fn forget(&mut self, turn: &Turn<'_>, conn: ConnId) {
+    pub(crate) fn forget(&mut self, turn: &mut Turn<'_>, conn: ConnId) {
+        if !self.recovery.is_over() {
+            self.drop_waiting(turn, conn);
+        }
         match self.conns.remove(&conn) {
             Some(Conn::Greeting(greeting)) => {
                 self.greetings.remove(&(greeting.deadline, conn));

@@ -22,7 +22,7 @@ impl Lane {
             match outcome {
                 Outcome::Answered { token, result } => self.on_answered(turn, token, result),
                 Outcome::Changed { token, shard, transno, change, answer } => {
-                    self.on_changed(token, (shard, transno), &change, answer);
+                    self.on_changed(turn, token, (shard, transno), (&change, answer));
                 }
                 Outcome::Noted { shard, transno, change } => {
                     self.record_note(shard, transno, &change);
@@ -77,19 +77,25 @@ impl Lane {
     /// The bytes are durable: now the record, then the reply.
     fn on_changed(
         &mut self,
+        turn: &mut Turn<'_>,
         token: Token,
         (shard, transno): (ShardId, Transno),
-        change: &Change<'_>,
-        answer: Answer,
+        (change, answer): (&Change<'_>, Answer),
     ) {
         let Some(Waiting { asked, .. }) = self.pending.remove(&token.0) else { return };
+        let held = Held { shard, session: asked.session, slot: asked.slot };
+        if self.fenced {
+            return self.fail_held(turn, &held);
+        }
+        if !self.sessions.contains_key(&asked.session) {
+            return self.record_note(shard, transno, change); // It left meanwhile.
+        }
         let mut changes = core::mem::take(&mut self.changes);
         changes.clear();
         change.encode(&mut Writer::new(&mut changes));
         let mut body = alloc::vec::Vec::new();
         answer.encode(&mut body);
         let done = Done { status: Status::Ok, transno, body };
-        let held = Held { shard, session: asked.session, slot: asked.slot };
         let (xid, op, pre_versions) = (asked.xid, asked.op, PreVersions::new());
         let (done_ref, signed) = (&done, false);
         let asking =

@@ -12,6 +12,7 @@ use data::Token;
 use door::{Action, Bulk, ConnId, Span, Ticket, Turn};
 use wire::{
     Breach, Flaw, HEAD_BYTES, Head, Op, Request, Retry, Route, Status, Timestamp, Wire, reply_flag,
+    request_flag,
 };
 
 /// A request that waits for the world.
@@ -33,7 +34,7 @@ pub(crate) struct Arrived<'a> {
 
 /// Whether a request is answered while it is looked at: it is never outstanding.
 fn is_answered_at_once(request: &Request) -> bool {
-    let waits = matches!(request.op, Op::Statfs | Op::Stats);
+    let waits = matches!(request.op, Op::Statfs | Op::Stats | Op::ReplayDone);
     let row = request.op.row();
     row.retry == Retry::Repeat && row.route != Route::Data && !waits
 }
@@ -73,15 +74,18 @@ impl Lane {
             Head::Greeting(_) | Head::Reply(_) | Head::Note => return Err(Breach::Kind),
         };
         let Some(Conn::Open(open)) = self.conns.get_mut(&conn) else { return Ok(false) };
+        if !self.sessions.contains_key(&open.session) {
+            return Err(Breach::Sequence); // It has said goodbye.
+        }
         let bulk_bytes = bulk.map_or(0, |bulk| bulk.bulk_bytes);
         open.check(&request, bulk_bytes, (&self.config.limits, &self.config.map))?;
         open.outstanding_count += u16::from(!is_answered_at_once(&request));
         let arrived = Arrived { conn, open: *open, request: &request, frame, bulk };
         let row = request.op.row();
-        if row.route == Route::Lane {
+        if row.route == Route::Lane && self.recovery.is_over() {
             return self.about_lane(turn, &arrived).map(|()| false);
         }
-        if self.config.map.lane(request.shard) != self.config.lane {
+        if row.route != Route::Lane && self.config.map.lane(request.shard) != self.config.lane {
             let said = Said::plain(Status::WrongLane, &[]);
             if is_answered_at_once(&request) {
                 self.say_reply(turn, conn, &Asked::from(&request), &said);
@@ -90,8 +94,16 @@ impl Lane {
             }
             return Ok(false);
         }
+        if request.flags & request_flag::REPLAY != 0 {
+            return self.on_replay(turn, &arrived);
+        }
+        let body = &turn.arena.get(frame)[HEAD_BYTES..];
+        if !self.recovery.is_over() && !self.is_recovery(&arrived, body) {
+            self.await_recovery(turn, &arrived);
+            return Ok(true);
+        }
         match row.retry {
-            Retry::Repeat if row.route == Route::Shard => {
+            Retry::Repeat if matches!(row.route, Route::Shard | Route::Lane) => {
                 self.about_lane(turn, &arrived).map(|()| false)
             }
             Retry::Repeat => self.repeat(turn, &arrived),
@@ -102,10 +114,20 @@ impl Lane {
     /// Asked of the lane itself, or of a shard as a whole.
     fn about_lane(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>) -> Result<(), Breach> {
         let request = arrived.request;
+        if request.op == Op::Resume {
+            return self.on_resume(turn, arrived);
+        }
         if turn.arena.get(arrived.frame).len() != HEAD_BYTES {
             return Err(Breach::Malformed);
         }
-        if request.op == Op::Stats {
+        if request.op == Op::Goodbye {
+            self.on_goodbye(turn, arrived);
+        } else if request.op == Op::ReplayDone {
+            self.on_replay_done(turn, arrived.conn, Asked::from(request));
+        } else if request.op == Op::Sync && self.fenced {
+            let said = Said::plain(Status::Io, &[]);
+            self.say_reply(turn, arrived.conn, &Asked::from(request), &said);
+        } else if request.op == Op::Stats {
             let Token(number) = self.wait(arrived);
             turn.act(Action::Usage { ticket: Ticket(crate::lane::USAGE_TICKET | number) });
         } else if request.op == Op::Sync
@@ -119,6 +141,17 @@ impl Lane {
             self.say_reply(turn, arrived.conn, &Asked::from(request), &said);
         }
         Ok(())
+    }
+
+    /// A request that is no recovery waits until that is over; it is outstanding meanwhile.
+    fn await_recovery(&mut self, turn: &Turn<'_>, arrived: &Arrived<'_>) {
+        if let Some(Conn::Open(open)) = self.conns.get_mut(&arrived.conn)
+            && is_answered_at_once(arrived.request)
+        {
+            open.outstanding_count += 1;
+        }
+        let frame = turn.arena.get(arrived.frame);
+        self.wait_for_recovery(frame, (arrived.conn, arrived.request.op), arrived.bulk);
     }
 
     /// A reply without a slot waits; until then its request is outstanding.
@@ -214,7 +247,12 @@ impl Lane {
             }
             Verdict::New => {}
         }
-        if let Err(status) = self.room_for(request.op) {
+        let refused = if self.fenced {
+            self.when_fenced(turn, arrived)
+        } else {
+            self.room_for(request.op).err()
+        };
+        if let Some(status) = refused {
             self.reply.clear();
             self.done(turn, arrived, status, None);
             return Ok(false);
@@ -253,6 +291,25 @@ impl Lane {
         Ok(())
     }
 
+    /// What is answered to a change when nothing can be recorded any more; `None`: it changes
+    /// nothing durable.
+    fn when_fenced(&self, turn: &Turn<'_>, arrived: &Arrived<'_>) -> Option<Status> {
+        let body = &turn.arena.get(arrived.frame)[HEAD_BYTES..];
+        match arrived.request.op {
+            // Handles die with this boot anyway.
+            Op::Close => Some(Status::Ok),
+            Op::Open => {
+                let reads = wire::Open::decode_all(body).is_ok_and(|open| !open.handle.write);
+                (!reads).then_some(Status::ReadOnly)
+            }
+            Op::Reopen => {
+                let reads = wire::Reopen::decode_all(body).is_ok_and(|open| !open.handle.write);
+                (!reads).then_some(Status::ReadOnly)
+            }
+            _ => Some(Status::ReadOnly),
+        }
+    }
+
     /// A request that was executed before. What its client does not have while it is not durable,
     /// it gets when it is.
     fn seen(&mut self, turn: &mut Turn<'_>, held: &Held, target: Target) {
@@ -279,6 +336,9 @@ impl Lane {
             return;
         }
         let table = self.slots.get(&(request.shard, request.session));
+        if self.fenced {
+            return;
+        }
         if table.is_none_or(|table| table.recorded_in.is_none()) {
             let index = self.meta_index(request.shard);
             effect.transno = self.metas[index].take_transno();

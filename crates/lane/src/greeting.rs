@@ -109,6 +109,10 @@ impl Lane {
 
     /// The peer has proven itself. It replaces an earlier connection of its session.
     fn admit(&mut self, turn: &mut Turn<'_>, conn: ConnId, hello: &Hello<'_>, root_trusted: bool) {
+        if self.evicted.contains(&hello.client) {
+            return self.refuse(turn, conn, RefusalReason::Evicted);
+        }
+        self.host_rebooted(turn, hello.host_id, hello.host_boot_id);
         let id = session_id(&self.config.secret, hello.client, hello.client_lane);
         let row = SessionRow {
             client: hello.client,
@@ -148,7 +152,10 @@ impl Lane {
         if self.must_reopen(hello, heard) {
             flags |= welcome_flag::HANDLES_UNKNOWN;
         }
-        let welcome = self.welcome(id, flags);
+        let welcome = Welcome {
+            recovery_ms: self.recovery_left_ms(turn.now.mono),
+            ..self.welcome(id, flags)
+        };
         greet(turn, conn, FrameKind::Welcome, &welcome);
     }
 

@@ -1,6 +1,6 @@
 //! `Lane`: the state of one core's server, and the switchboard of its events.
 
-use crate::clients::{Clients, Grace};
+use crate::clients::Clients;
 use crate::commit::Commit;
 use crate::config::Config;
 use crate::conn::Conn;
@@ -8,6 +8,7 @@ use crate::destroy::Destroys;
 use crate::dispatch::Waiting;
 use crate::greeting::Dice;
 use crate::notes::Notes;
+use crate::recovery::Recovery;
 use crate::restore::Restored;
 use crate::session::{Session, SlotTable};
 use crate::stats::Counters;
@@ -18,7 +19,7 @@ use alloc::vec::Vec;
 use data::Seed;
 use door::{Action, Brain, Bulk, CloseReason, ConnId, Event, Mail, Mono, Span, Turn};
 use hashbrown::HashMap;
-use wire::{Breach, SessionId, ShardId, Transno};
+use wire::{Breach, ClientUuid, SessionId, ShardId, Transno};
 
 /// The bits of a ticket that say whose it is.
 pub(crate) const TICKET_TAG: u64 = 0xff << 56;
@@ -44,7 +45,9 @@ pub struct Lane {
     pub(crate) session_count: u64,
     pub(crate) slots: HashMap<(ShardId, SessionId), SlotTable, Seed>,
     pub(crate) clients: Clients,
-    pub(crate) grace: Grace,
+    pub(crate) recovery: Recovery,
+    /// Never let in again.
+    pub(crate) evicted: BTreeSet<ClientUuid>,
     /// By shard index divided by the lane count.
     pub(crate) metas: Vec<meta::Shard>,
     pub(crate) data: data::Shards,
@@ -63,8 +66,8 @@ pub struct Lane {
     wake_at: Option<Mono>,
     pub(crate) stopping: bool,
     stopped: bool,
-    /// The log is broken: nothing may leave any more.
-    pub(crate) halted: bool,
+    /// The log is broken: nothing is changed any more.
+    pub(crate) fenced: bool,
     /// Scratch: a reply's body.
     pub(crate) reply: Vec<u8>,
     /// Scratch: a record's changes.
@@ -95,9 +98,15 @@ impl Lane {
         let mut sessions = HashMap::with_hasher(seed);
         let session_count = restored.sessions.iter().map(|(_, session)| session.opened_no).max();
         sessions.extend(restored.sessions);
+        let recovery = {
+            let known = restored.slots.iter().filter(|(_, table)| table.recorded_in.is_some());
+            let known = known.filter_map(|((shard, id), _)| {
+                sessions.get(id).map(|session: &Session| (*shard, *id, &session.row))
+            });
+            Recovery::new(known, restored.failed)
+        };
         let mut slots = HashMap::with_hasher(seed);
         slots.extend(restored.slots);
-        let known = !sessions.is_empty();
         let mut clients = Clients::new(seed);
         for (id, session) in &sessions {
             clients.add_session(session.row.client, *id);
@@ -111,7 +120,8 @@ impl Lane {
             session_count: session_count.unwrap_or(0),
             slots,
             clients,
-            grace: Grace::Due,
+            recovery,
+            evicted: restored.evicted,
             metas: restored.metas,
             data: data::Shards::new(shape, restored.datas),
             commit: Commit::new(seed, logs.into_iter()),
@@ -126,7 +136,7 @@ impl Lane {
             wake_at: None,
             stopping: false,
             stopped: false,
-            halted: false,
+            fenced: false,
             reply: Vec::new(),
             changes: Vec::new(),
             body: Vec::new(),
@@ -136,7 +146,7 @@ impl Lane {
         let rules = lane.config.rules.of_names();
         lane.metas.iter_mut().for_each(|shard| shard.plant(rules));
         lane.record_resolved(restored.resolved);
-        if !known {
+        if lane.recovery.is_over() {
             // Nobody can hold anything.
             lane.end_grace();
         }
@@ -194,12 +204,14 @@ impl Lane {
 
     /// Ends when nothing that was begun is left.
     fn stop(&mut self, turn: &mut Turn<'_>) {
-        let idle = self.pending.is_empty() && self.data.is_idle() && self.commit.is_idle();
+        let logged = self.commit.is_idle() || self.fenced;
+        let idle = self.pending.is_empty() && self.data.is_idle() && logged;
         let idle = idle && self.txns.is_idle();
         if !idle || self.stopped {
             return;
         }
         self.stopped = true;
+        self.drop_parked(turn);
         let mut conns: Vec<ConnId> = self.conns.keys().copied().collect();
         conns.sort_unstable();
         for conn in conns {
@@ -224,9 +236,6 @@ fn logs(
 
 impl Brain for Lane {
     fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
-        if self.halted {
-            return;
-        }
         match event {
             Event::Frame { conn, frame, bulk } => self.on_frame(turn, conn, frame, bulk),
             Event::Adopted { conn, hello } => self.on_hello(turn, conn, hello, true),
@@ -256,19 +265,22 @@ impl Brain for Lane {
             | Event::Kernel { .. }
             | Event::KernelGone
             | Event::CallerGroups { .. } => {}
-            Event::Letter { body, .. } => self.on_letter(turn, body),
+            Event::Letter { body, .. } => {
+                let letter = turn.arena.get(body).to_vec();
+                self.on_letter(turn, &letter);
+                self.on_txn_letter(turn, &letter);
+            }
             Event::ColdRows { .. } | Event::Checkpointed { .. } => {}
         }
     }
 
     fn settle(&mut self, turn: &mut Turn<'_>) {
-        if self.halted {
-            return;
-        }
         self.on_time(turn);
         self.settle_txns(turn);
-        self.destroy(turn);
         self.data.settle(turn);
+        self.on_outcomes(turn);
+        self.recover(turn);
+        self.destroy(turn);
         self.append(turn);
         if self.stopping {
             self.stop(turn);

@@ -30,12 +30,15 @@ mod conn;
 mod contents;
 mod destroy;
 mod dispatch;
+mod evict;
 mod gate;
 mod greeting;
 mod lane;
 mod marks;
 mod notes;
 mod outbox;
+mod recovery;
+mod replay;
 mod restore;
 mod room;
 mod rules;
@@ -46,7 +49,7 @@ mod txns;
 
 pub use config::{Config, Export, Limits, Share};
 pub use lane::Lane;
-pub use restore::{Loading, Restore, Restored};
+pub use restore::{Loading, Replied, Restore, Restored};
 pub use rules::Rules;
 pub use token::RedoKey;
 

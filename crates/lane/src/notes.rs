@@ -37,6 +37,23 @@ impl Lane {
         }
     }
 
+    /// What was replayed is durable: whoever replayed shall hear of it.
+    pub(crate) fn note_replayed(&mut self, turn: &Turn<'_>) {
+        let replayed = self.slots.iter_mut().filter(|(_, table)| table.replayed_last.0 > 0);
+        let mut owed: Vec<(ShardId, SessionId)> = Vec::new();
+        for (key, table) in replayed {
+            table.token_last = table.token_last.max(table.replayed_last);
+            if !core::mem::replace(&mut table.noted, true) {
+                owed.push(*key);
+            }
+        }
+        owed.sort_unstable();
+        if !owed.is_empty() {
+            self.notes.due.get_or_insert(turn.now.mono);
+            self.notes.owed.extend(owed);
+        }
+    }
+
     /// Sends the notes whose time has come.
     pub(crate) fn send_notes(&mut self, turn: &mut Turn<'_>) {
         if self.notes.due.is_none_or(|due| due > turn.now.mono) {

@@ -183,7 +183,15 @@ impl Lane {
     }
 
     /// What a session may be told is durable at a shard: all of its changes up to there.
-    pub(crate) fn committed(&self, shard: ShardId, _session: SessionId) -> Transno {
-        self.commit.shard(shard).durable
+    pub(crate) fn committed(&self, shard: ShardId, session: SessionId) -> Transno {
+        if self.recovery.is_over() {
+            return self.commit.shard(shard).durable;
+        }
+        // Others' replays may be durable before ones of this session that are older than they.
+        let client = self.sessions.get(&session).map(|session| session.row.client);
+        if client.is_some_and(|client| self.recovery.failed.contains(&client)) {
+            return Transno(0);
+        }
+        self.slots.get(&(shard, session)).map_or(Transno(0), |table| table.committed)
     }
 }

@@ -10,8 +10,8 @@ use crate::txns::{InDoubt, Resolved};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use data::Recorded;
-use disk::{Fault, Made, Origin, Record, TxnId};
-use wire::{LaneId, Map, SessionId, ShardId};
+use disk::{Change, Changes, Fault, Made, Origin, Record, SessionRow, TxnId};
+use wire::{ClientUuid, LaneId, Map, Op, SessionId, ShardId, Status, Transno, Xid};
 
 /// What is being restored.
 #[derive(Debug)]
@@ -22,8 +22,25 @@ pub struct Restore {
     lsns: BTreeMap<ShardId, u64>,
     sessions: BTreeMap<SessionId, Session>,
     slots: BTreeMap<(ShardId, SessionId), SlotTable>,
+    evicted: BTreeSet<ClientUuid>,
+    failed: BTreeSet<ClientUuid>,
     record_count: u64,
     in_doubt: InDoubt,
+}
+
+/// What a slot was told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Replied {
+    /// Its number, from 1.
+    pub slot: u16,
+    /// The request.
+    pub xid: Xid,
+    /// What it asked for.
+    pub op: Op,
+    /// What it was told.
+    pub status: Status,
+    /// What became of it.
+    pub transno: Transno,
 }
 
 /// What one lane begins with.
@@ -39,6 +56,9 @@ pub struct Restored {
     pub(crate) resolved: Vec<Resolved>,
     /// Those that were decided and are not forgotten.
     pub(crate) decided: BTreeMap<TxnId, BTreeSet<ShardId>>,
+    /// Of all lanes.
+    pub(crate) evicted: BTreeSet<ClientUuid>,
+    pub(crate) failed: BTreeSet<ClientUuid>,
 }
 
 impl Restore {
@@ -58,6 +78,8 @@ impl Restore {
             lsns: BTreeMap::new(),
             sessions: BTreeMap::new(),
             slots: BTreeMap::new(),
+            evicted: BTreeSet::new(),
+            failed: BTreeSet::new(),
             record_count: 0,
             in_doubt: InDoubt::default(),
         }
@@ -74,6 +96,9 @@ impl Restore {
                 .numbers(0_u64, shard.0));
         }
         let lsn = self.lsns.entry(shard).or_default();
+        if record.lsn <= *lsn {
+            return Ok(()); // What it did is there already.
+        }
         if record.lsn != *lsn + 1 {
             return Err(
                 Fault::new("a record out of its shard's order", 0).numbers(*lsn + 1, record.lsn)
@@ -95,7 +120,7 @@ impl Restore {
     fn remember(&mut self, record: &Record<'_>) -> Result<(), Fault> {
         let Origin::Session { session, slot, xid, op, status, reply, opened } = record.origin
         else {
-            return Ok(());
+            return self.remember_own(record);
         };
         if slot == 0 || slot > Self::SLOT_COUNT_MAX {
             return Err(
@@ -103,31 +128,101 @@ impl Restore {
             );
         }
         if let Some(row) = opened {
-            let session = self.sessions.entry(session).or_insert(Session {
-                row,
-                conn: None,
-                conn_epoch: 0,
-                heard: false,
-                opened_no: 0,
-            });
-            session.row = row;
+            self.add_session(session, row, record.shard);
         }
-        let Some(known) = self.sessions.get_mut(&session) else {
+        let known = self.slots.get(&(record.shard, session));
+        if known.is_none_or(|table| table.recorded_in.is_none()) {
             return Err(Fault::new("a record of a session that was never opened", 0));
-        };
-        known.opened_no = self.record_count;
-        let table = self.slots.entry((record.shard, session)).or_default();
-        table.recorded_in = Some(0);
-        table.committed = table.committed.max(record.transno);
+        }
+        let replied = Replied { slot, xid, op, status, transno: record.transno };
+        self.add_slot((record.shard, session), &replied, reply);
+        Ok(())
+    }
+
+    /// What the lane recorded of clients.
+    fn remember_own(&mut self, record: &Record<'_>) -> Result<(), Fault> {
+        for change in Changes::new(record.changes) {
+            match change? {
+                Change::SessionGone { session } => {
+                    self.slots.remove(&(record.shard, session));
+                }
+                Change::SessionAway { session } => {
+                    if let Some(table) = self.slots.get_mut(&(record.shard, session)) {
+                        table.recorded_in = None;
+                    }
+                }
+                Change::Evicted { client } => self.add_evicted(client),
+                Change::VbrFailed { client } => {
+                    self.failed.insert(client);
+                }
+                Change::Inode { .. }
+                | Change::Touch { .. }
+                | Change::DirAttrs { .. }
+                | Change::Dirent { .. }
+                | Change::DirentGone { .. }
+                | Change::Symlink { .. }
+                | Change::Xattr { .. }
+                | Change::XattrGone { .. }
+                | Change::InodeGone { .. }
+                | Change::Write { .. }
+                | Change::Truncate { .. }
+                | Change::ObjectGone { .. }
+                | Change::Prepared { .. }
+                | Change::Decided { .. }
+                | Change::Done { .. }
+                | Change::Aborted { .. }
+                | Change::Forgotten { .. } => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// A session is known at a shard: it is waited for.
+    pub fn add_session(&mut self, session: SessionId, row: SessionRow, shard: ShardId) {
+        let known = self.sessions.entry(session).or_insert(Session {
+            row,
+            conn: None,
+            conn_epoch: 0,
+            heard: false,
+            opened_no: 0,
+        });
+        known.row = row;
+        self.slots.entry((shard, session)).or_default().recorded_in = Some(0);
+    }
+
+    /// What a slot of a session was told last, if it was not told later things already.
+    pub fn add_slot(&mut self, at: (ShardId, SessionId), replied: &Replied, reply: &[u8]) {
+        if let Some(known) = self.sessions.get_mut(&at.1) {
+            known.opened_no = self.record_count;
+        }
+        let table = self.slots.entry(at).or_default();
+        let Replied { slot, xid, op, status, transno } = *replied;
+        table.committed = table.committed.max(transno);
         table.transno_last = table.committed;
         let place = table.slot(slot);
         if xid > place.xid {
             place.xid = xid;
             place.op = op;
-            let (transno, body) = (record.transno, reply.to_vec());
-            place.state = State::Done(Done { status, transno, body });
+            place.state = State::Done(Done { status, transno, body: reply.to_vec() });
         }
-        Ok(())
+    }
+
+    /// A session's highest durable transaction at a shard, also if no slot tells of it.
+    pub fn set_committed(&mut self, at: (ShardId, SessionId), transno: Transno) {
+        let table = self.slots.entry(at).or_default();
+        table.committed = table.committed.max(transno);
+        table.transno_last = table.committed;
+    }
+
+    /// Everything of a shard up to this record is there already; a log may begin before it.
+    pub fn set_lsn(&mut self, shard: ShardId, lsn: u64) {
+        self.lsns.insert(shard, lsn);
+    }
+
+    /// A client that is never let in again.
+    pub fn add_evicted(&mut self, client: ClientUuid) {
+        self.evicted.insert(client);
+        self.failed.remove(&client);
     }
 
     /// Inodes and transactions found so far.
@@ -151,6 +246,8 @@ impl Restore {
                 slots: Vec::new(),
                 resolved: Vec::new(),
                 decided: BTreeMap::new(),
+                evicted: self.evicted.clone(),
+                failed: self.failed.difference(&self.evicted).copied().collect(),
             })
             .collect();
         let place = |shard: ShardId| usize::from(map.lane(shard).0);
@@ -174,7 +271,8 @@ impl Restore {
         }
         for ((shard, id), table) in self.slots {
             let lane = &mut lanes[place(shard)];
-            if let Some(session) = self.sessions.get(&id) {
+            let session = self.sessions.get(&id);
+            if let Some(session) = session.filter(|it| !self.evicted.contains(&it.row.client)) {
                 lane.sessions.push((id, *session));
                 lane.slots.push(((shard, id), table));
             }

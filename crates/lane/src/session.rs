@@ -87,6 +87,8 @@ pub(crate) struct SlotTable {
     pub(crate) recorded_in: Option<u64>,
     /// Highest transaction that was durable when recovery looked last.
     pub(crate) committed: Transno,
+    /// Highest transaction replayed in this boot.
+    pub(crate) replayed_last: Transno,
     /// Highest transaction.
     pub(crate) transno_last: Transno,
     /// Highest one that its client keeps a token of.

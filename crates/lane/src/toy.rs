@@ -5,7 +5,7 @@
 //! buffer released twice or never, two appends at a time. What peers get lies in their inboxes.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, clippy::wildcard_enum_match_arm)]
 
-use crate::{Config, Export, Lane, Limits, RedoKey, Restore, Rules};
+use crate::{Config, Export, Lane, Limits, RedoKey, Restore, Rules, Share};
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 use alloc::vec;
@@ -104,9 +104,16 @@ pub(crate) struct Toy {
     /// Times that a lane asked to be woken.
     pub(crate) wake_count: usize,
     /// How often each place in the protocol was passed.
-    pub(crate) points: BTreeMap<Point, usize>,
+    pub(crate) points: BTreeMap<Point, u64>,
     /// The server dies when it passes this place for so many times.
-    pub(crate) dies_at: Option<(Point, usize)>,
+    pub(crate) dies_at: Option<(Point, u64)>,
+    /// The weakest sharing mode since a recovery was completed.
+    pub(crate) share_before: Option<Share>,
+    /// An append ends this many times more slowly than everything else.
+    pub(crate) log_slowness: usize,
+    /// Which rules hold.
+    pub(crate) rules: Rules,
+    recovered_count: u16,
     places: Vec<Place>,
     peers: BTreeMap<ConnId, Peer>,
     conn_count: u64,
@@ -136,6 +143,10 @@ impl Toy {
             wake_count: 0,
             points: BTreeMap::new(),
             dies_at: None,
+            share_before: None,
+            log_slowness: 0,
+            rules: Rules::default(),
+            recovered_count: 0,
             places: Vec::new(),
             peers: BTreeMap::new(),
             conn_count: 0,
@@ -156,6 +167,10 @@ impl Toy {
         self.boot_id += 1;
         self.map.lane_count = lane_count;
         self.halted = false;
+        self.recovered_count = 0;
+        let share = self.limits.share;
+        let share_before = self.share_before.map_or(share, |before| before.min(share));
+        self.share_before = Some(share_before);
         let mut restore = Restore::new(self.map, MADE);
         for log in &mut self.logs {
             let (_, mut reader) = LogReader::new(log).unwrap();
@@ -182,8 +197,8 @@ impl Toy {
                 seed,
                 limits: self.limits,
                 redo_key: RedoKey::new([4; 32]),
-                share_before: self.limits.share,
-                rules: Rules::default(),
+                share_before,
+                rules: self.rules,
             };
             let head =
                 LogHead { fs: FS, boot_id: self.boot_id, lane: lane_id, lane_count, segment_no: 1 };
@@ -462,7 +477,13 @@ impl Toy {
                 let (from, body) = (LaneId(index as u16), place.arena.get(body).to_vec());
                 self.places[usize::from(to.0)].coming.push(Coming::Letter { from, body });
             }
-            Action::Point(_) | Action::Recovered => {}
+            Action::Recovered => {
+                self.recovered_count += 1;
+                if self.recovered_count == self.map.lane_count {
+                    self.share_before = Some(self.limits.share);
+                }
+            }
+            Action::Point(_) => {}
             Action::Release { buf } => {
                 assert!(place.bufs.remove(&buf.0).is_some(), "a buffer is released once");
             }

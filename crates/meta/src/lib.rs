@@ -20,6 +20,7 @@ extern crate alloc;
 mod across;
 mod directory;
 mod dispatch;
+mod fits;
 mod handles;
 mod hash;
 mod inodes;

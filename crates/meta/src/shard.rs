@@ -111,23 +111,6 @@ impl Shard {
         &self.uses
     }
 
-    /// Whether a record that was executed by an earlier boot and lost with it can be executed now
-    /// with the same effect: everything it changes has the version it had then (PROTOCOL.md §12).
-    ///
-    /// # Errors
-    /// `Overflow` when not; `Invalid` when that is no record of a shard.
-    pub fn fits(&self, changes: &[u8], pre_versions: &PreVersions) -> Result<(), Status> {
-        let mut expected = pre_versions.as_slice().iter();
-        for change in Changes::new(changes) {
-            let change = change.map_err(|_| Status::Invalid)?;
-            let Some(found) = self.state.version_before(&change) else { continue };
-            if expected.next() != Some(&found) {
-                return Err(Status::Overflow);
-            }
-        }
-        Ok(())
-    }
-
     /// Takes over a row of the cold store ([`disk::rows`]); rows come in the order of their keys.
     ///
     /// # Errors

@@ -59,6 +59,7 @@ impl World {
                     calls_max: 64,
                     handles_max: 64,
                     replay_bytes_max: 64 << 20,
+                    rules: client::Rules::default(),
                 };
                 ClientSeat {
                     brain: Client::new(config),

@@ -107,6 +107,8 @@ pub(crate) struct Plan {
     pub(crate) share_changes: bool,
     /// All replies wait for their own change.
     pub(crate) sync: bool,
+    /// The cold store follows the logs while lanes run, not only at a start.
+    pub(crate) applies: bool,
     pub(crate) planted: Option<Planted>,
 }
 
@@ -167,6 +169,7 @@ impl Plan {
                 .unwrap_or_default(),
             share_changes: dice.one_in(6),
             sync: SYNC_ONLY || dice.one_in(8),
+            applies: planted != Some(Planted::LostBatch) && dice.one_in(2),
             planted,
         }
     }

@@ -3,7 +3,7 @@
 
 use crate::number::wide;
 use crate::work::Tag;
-use disk::{BATCH_HEAD_BYTES, BatchHead, Origin, Record};
+use disk::{BATCH_HEAD_BYTES, BatchHead, Change, Changes, Origin, Record, TxnId};
 use std::collections::BTreeMap;
 use wire::{
     Caller, Groups, Head, Op, Reader, Reply, Request, SessionId, ShardId, Status, Transno, Wire,
@@ -39,6 +39,10 @@ pub(crate) struct Tap {
     /// Durable, by shard and transaction.
     pub(crate) kept: BTreeMap<(ShardId, Transno), Kept>,
     by_request: BTreeMap<RequestKey, Transno>,
+    /// Changes over several shards: where each was decided, with how many parts elsewhere.
+    pub(crate) decided: BTreeMap<(ShardId, Transno), (TxnId, u32)>,
+    /// Their parts, by the shard and transaction that made them.
+    pub(crate) parts: BTreeMap<(ShardId, Transno), TxnId>,
     /// Who was ever told a transaction number.
     told: BTreeMap<(ShardId, Transno), (SessionId, Xid)>,
     /// What a session has received.
@@ -96,27 +100,42 @@ impl Tap {
     /// A client takes a frame in.
     pub(crate) fn on_reply(&mut self, frame: &[u8], now_ns: u64) {
         let Ok((Head::Reply(reply), _)) = Head::decode(frame) else { return };
-        let Reply { session, shard, xid, transno, .. } = reply;
+        let Reply { session, shard, xid, transno, op, .. } = reply;
         if transno.0 > 0 {
             self.received.entry((session, shard)).or_default().push(transno);
         }
         let tag = self.requests.get(&(session, shard, xid)).and_then(|request| request.tag);
-        if let Some(tag) = tag {
+        // An open that follows a create changes no names.
+        if let Some(tag) = tag.filter(|_| op != Op::Open) {
             self.answers.entry(tag).or_default().push((shard, transno, now_ns));
         }
     }
 
     /// A batch is on the medium.
     pub(crate) fn on_durable(&mut self, batch: &[u8]) {
-        let mut found = Vec::new();
-        each_record(batch, |record| {
+        for record in records(batch) {
+            self.keep_parts(&record);
             if let Origin::Session { session, xid, op, status, reply, .. } = record.origin {
                 let kept = Kept { session, xid, op, status, reply: reply.to_vec(), tag: None };
-                found.push((record.shard, record.transno, kept));
+                self.keep(record.shard, record.transno, kept);
             }
-        });
-        for (shard, transno, kept) in found {
-            self.keep(shard, transno, kept);
+        }
+    }
+
+    /// What a record says of changes over several shards.
+    fn keep_parts(&mut self, record: &Record<'_>) {
+        let at = (record.shard, record.transno);
+        for change in Changes::new(record.changes) {
+            match change {
+                Ok(Change::Decided { txn, shards }) => {
+                    self.decided.insert(at, (txn, shards.count()));
+                }
+                Ok(Change::Done { txn }) => {
+                    self.parts.insert(at, txn);
+                }
+                Ok(_) => {}
+                Err(fault) => self.breaks(format!("a record makes no sense: {fault:?}")),
+            }
         }
     }
 
@@ -142,12 +161,14 @@ impl Tap {
 
     /// A batch that was called durable is gone: a lying disk.
     pub(crate) fn on_lost(&mut self, batch: &[u8]) {
-        each_record(batch, |record| {
+        for record in records(batch) {
             if let Origin::Session { session, xid, .. } = record.origin {
                 self.by_request.remove(&(session, record.shard, xid));
             }
             self.kept.remove(&(record.shard, record.transno));
-        });
+            self.decided.remove(&(record.shard, record.transno));
+            self.parts.remove(&(record.shard, record.transno));
+        }
     }
 
     /// When a durable transaction's request was first sent.
@@ -167,14 +188,17 @@ impl Tap {
     }
 }
 
-fn each_record(batch: &[u8], mut to: impl FnMut(&Record<'_>)) {
-    let Some(head) = BatchHead::decode(batch) else { return };
+/// The records of a batch.
+pub(crate) fn records(batch: &[u8]) -> Vec<Record<'_>> {
+    let mut records = Vec::new();
+    let Some(head) = BatchHead::decode(batch) else { return records };
     let mut rest = batch.get(BATCH_HEAD_BYTES..).unwrap_or_default();
     for _ in 0..head.record_count {
-        let Ok((record, left)) = Record::decode(rest) else { return };
-        to(&record);
+        let Ok((record, left)) = Record::decode(rest) else { break };
+        records.push(record);
         rest = left;
     }
+    records
 }
 
 /// The call that a request belongs to: it stands in the caller's groups, and the caller first in

@@ -6,6 +6,7 @@
 use crate::audit::Audit;
 use crate::bytes::Done;
 use crate::clients::Mount;
+use crate::cold::Cold;
 use crate::desk::{Coming, Desk};
 use crate::dice::{Dice, Trace};
 use crate::disk::Disk;
@@ -50,6 +51,7 @@ pub(crate) enum Due {
     Think { client: usize, lane: usize },
     Mishap(Mishap),
     Start,
+    Apply,
 }
 
 /// What a run found.
@@ -66,6 +68,7 @@ pub(crate) struct World {
     due_count: u64,
     pub(crate) event_count: u64,
     pub(crate) disk: Disk,
+    pub(crate) cold: Cold,
     pub(crate) server: Server,
     pub(crate) mounts: Vec<Mount>,
     pub(crate) conns: BTreeMap<ConnId, Conn>,
@@ -110,6 +113,7 @@ impl World {
             due_count: 0,
             event_count: 0,
             disk: Disk::default(),
+            cold: Cold::default(),
             server: Server::default(),
             mounts: Vec::new(),
             conns: BTreeMap::new(),
@@ -199,6 +203,7 @@ impl World {
             Due::Think { client, lane } => self.think(client, lane),
             Due::Mishap(mishap) => self.mishap(mishap),
             Due::Start => self.start_server(),
+            Due::Apply => self.advance_cold(),
         }
     }
 

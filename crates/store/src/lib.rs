@@ -33,7 +33,7 @@ mod tail;
 pub use applier::Alarm;
 pub use create::{Shape, create};
 pub use error::{StoreError, StoreFault};
-pub use keeper::{Keeper, Keeping};
+pub use keeper::{Keeper, Keeping, Pace};
 pub use logs::Replayed;
 pub use rows::ColdStore;
 

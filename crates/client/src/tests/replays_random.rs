@@ -73,7 +73,7 @@ impl World {
         }
         let count = self.rig.asked.len() as u64;
         let mut at = usize::try_from(self.dice.roll(count)).unwrap();
-        if self.rig.asked.iter().any(|asked| is_recovery(asked)) {
+        if self.rig.asked.iter().any(is_recovery) {
             at = self.rig.asked.iter().position(is_recovery).unwrap();
         }
         let asked = self.rig.asked.remove(at).unwrap();

@@ -140,7 +140,8 @@ pub(super) fn s19(setup: &Setup, _: Length) -> Result<String> {
     if attr.mode != 0o700 {
         bail!("the directory is the removed one");
     }
-    server.kill()?;
+    drop((volume, other));
+    server.stop()?;
     Ok(format!("{RACE_COUNT} names, each won once: {} and {other_count}", won.len()))
 }
 

@@ -5,7 +5,7 @@
 //! beforehand. A request executed twice, or lost after its reply, changes a status, the listing or
 //! the bytes of a file that all slots append to.
 
-use super::peer::{Got, Peer, ROOT, Who, create, got, greeted, greeting, name, request};
+use super::peer::{Got, Peer, ROOT, Who, create, got, greeted, greeting, name, noted, request};
 use crate::toy::{Dice, Toy};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -47,6 +47,43 @@ enum Stage {
     Open(SessionId),
 }
 
+/// A reply and what is needed for bringing its change back.
+#[derive(Clone, Debug)]
+struct Kept {
+    head: Request,
+    replay: Vec<u8>,
+    bulk: Option<Vec<u8>>,
+}
+
+/// Where a session stands at a shard with the server's boot.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+enum Course {
+    #[default]
+    Settled,
+    /// On this connection.
+    Resuming(ConnId),
+    Replaying(ConnId),
+}
+
+/// What a client remembers of a shard it changed something at.
+#[derive(Clone, Default, Debug)]
+struct Part {
+    boot_id: u64,
+    course: Course,
+    kept: BTreeMap<u64, Kept>,
+    /// Highest own transaction that it was told is durable.
+    known_committed: u64,
+}
+
+impl Part {
+    fn told(&mut self, committed: u64) {
+        let rest = self.kept.split_off(&(committed + 1));
+        let pruned = core::mem::replace(&mut self.kept, rest);
+        let last = pruned.last_key_value().map_or(0, |(last, _)| *last);
+        self.known_committed = self.known_committed.max(last);
+    }
+}
+
 /// One client lane with its connections to server lanes.
 struct Client {
     number: u8,
@@ -54,6 +91,8 @@ struct Client {
     xid: u64,
     links: BTreeMap<u16, (ConnId, Who, Stage)>,
     owed: BTreeMap<u16, Owed>,
+    /// By shard: what it may have to bring back.
+    parts: BTreeMap<ShardId, Part>,
     /// What exists of each slot's own: files and directories.
     files: BTreeMap<u16, Vec<String>>,
     folders: BTreeMap<u16, Vec<String>>,
@@ -70,17 +109,24 @@ struct Run {
     log: InodeNo,
     answered_count: u64,
     from_slot_count: u64,
+    token_count: u64,
+    replayed_count: u64,
 }
 
 impl Run {
     fn new(seed: u64) -> Self {
         let mut dice = Dice(seed ^ 0x5555);
         let mut toy = Toy::new(seed);
-        toy.limits.sync = true;
+        toy.limits.share = crate::Share::ALL[dice.below(3)];
+        toy.limits.sync = dice.one_in(8);
+        toy.log_slowness = dice.below(3) * 20;
         toy.start(1 + dice.below(3) as u16);
         toy.limits.object_count_max = 1 + dice.below(4);
         let mut maker = Peer::new(&mut toy, &Who::new(99));
         let log = maker.create(&mut toy, "log");
+        let gone = maker.ask(&mut toy, Op::Goodbye, 0, &[0_u8; 0]);
+        assert_eq!(gone.head.status, Status::Ok);
+        toy.cut(maker.conn);
         let client_count = 1 + dice.below(3) as u8;
         let client = |number| Client {
             number,
@@ -88,13 +134,24 @@ impl Run {
             xid: 1 << 40,
             links: BTreeMap::new(),
             owed: BTreeMap::new(),
+            parts: BTreeMap::new(),
             files: BTreeMap::new(),
             folders: BTreeMap::new(),
             appended: Vec::new(),
             name_count: 0,
         };
         let clients = (1..=client_count).map(client).collect();
-        Self { seed, toy, dice, clients, log, answered_count: 0, from_slot_count: 0 }
+        Self {
+            seed,
+            toy,
+            dice,
+            clients,
+            log,
+            answered_count: 0,
+            from_slot_count: 0,
+            token_count: 0,
+            replayed_count: 0,
+        }
     }
 
     /// Some new work for a free slot.
@@ -163,12 +220,20 @@ impl Run {
         client.owed.insert(slot, Owed { head, body, bulk, doing, sent: None });
     }
 
-    /// Connects where it must, sends what was not sent on the present connection.
+    /// Connects where it must, brings back what was lost, then sends what was not sent on the present
+    /// connection.
     fn send(&mut self, index: usize) {
-        let client = &mut self.clients[index];
-        for owed in client.owed.values_mut() {
-            let lane = self.toy.map.lane(owed.head.shard);
-            let Some((conn, who, stage)) = client.links.get(&lane.0) else {
+        let boot_id = self.toy.boot_id;
+        let shards: BTreeSet<ShardId> = {
+            let client = &self.clients[index];
+            let owed = client.owed.values().map(|owed| owed.head.shard);
+            let unsettled = client.parts.iter().filter(|(_, part)| part.boot_id != boot_id);
+            owed.chain(unsettled.map(|(shard, _)| *shard)).collect()
+        };
+        for shard in shards {
+            let lane = self.toy.map.lane(shard);
+            let client = &mut self.clients[index];
+            let Some((conn, who, stage)) = client.links.get(&lane.0).cloned() else {
                 client.conn_epoch += 1;
                 let who = Who {
                     server_lane: lane,
@@ -180,26 +245,101 @@ impl Run {
                 client.links.insert(lane.0, (conn, who, Stage::Hello));
                 continue;
             };
-            let Stage::Open(session) = *stage else { continue };
-            if owed.sent == Some(*conn) {
+            let Stage::Open(session) = stage else { continue };
+            if self.toy.is_closed(conn) {
+                continue; // What came over it is taken in first.
+            }
+            if !self.resume(index, shard, (conn, session, who.conn_epoch)) {
                 continue;
             }
-            owed.head.session = session;
-            owed.head.conn_epoch = who.conn_epoch;
-            owed.head.flags = if owed.sent.is_some() { request_flag::RESENT } else { 0 };
-            owed.sent = Some(*conn);
-            let frame = request(&owed.head, &owed.body, owed.bulk.as_deref());
-            self.toy.send(*conn, frame, owed.bulk.clone());
+            let client = &mut self.clients[index];
+            for owed in client.owed.values_mut().filter(|owed| owed.head.shard == shard) {
+                if owed.sent == Some(conn) {
+                    continue;
+                }
+                client.parts.entry(shard).or_default().boot_id = boot_id;
+                owed.head.session = session;
+                owed.head.conn_epoch = who.conn_epoch;
+                owed.head.flags = if owed.sent.is_some() { request_flag::RESENT } else { 0 };
+                owed.sent = Some(conn);
+                let frame = request(&owed.head, &owed.body, owed.bulk.as_deref());
+                self.toy.send(conn, frame, owed.bulk.clone());
+            }
         }
+    }
+
+    /// Whether nothing is left to be brought back to a shard.
+    fn resume(
+        &mut self,
+        index: usize,
+        shard: ShardId,
+        (conn, session, conn_epoch): (ConnId, SessionId, u32),
+    ) -> bool {
+        let client = &mut self.clients[index];
+        let boot_id = self.toy.boot_id;
+        let Some(part) = client.parts.get_mut(&shard) else { return true };
+        if part.boot_id == boot_id {
+            return true;
+        }
+        let begun =
+            matches!(part.course, Course::Resuming(on) | Course::Replaying(on) if on == conn);
+        if !begun {
+            part.course = Course::Resuming(conn);
+            client.xid += 1;
+            let known_committed = wire::Transno(part.known_committed);
+            let replay_count = part.kept.len() as u32;
+            let head = Request {
+                session,
+                shard,
+                conn_epoch,
+                xid: Xid(client.xid),
+                ..Request::of(Op::Resume)
+            };
+            let body = wire::Resume { known_committed, replay_count }.to_bytes();
+            self.toy.send(conn, request(&head, &body, None), None);
+        }
+        false
+    }
+
+    /// The answer to a Resume: everything that is needed follows at once.
+    fn on_resumed(&mut self, index: usize, shard: ShardId, got: &Got) {
+        let resumed = wire::Resumed::decode_all(&got.body).unwrap();
+        let client = &mut self.clients[index];
+        let lane = self.toy.map.lane(shard);
+        let (conn, who, _) = client.links[&lane.0].clone();
+        let part = client.parts.get_mut(&shard).unwrap();
+        assert!(resumed.committed.0 >= part.known_committed, "what was told durable is there");
+        part.told(resumed.committed.0);
+        assert!(part.kept.is_empty() || resumed.recovering, "nobody is late here");
+        part.course = Course::Replaying(conn);
+        for (transno, kept) in &part.kept {
+            let head = Request {
+                conn_epoch: who.conn_epoch,
+                flags: request_flag::REPLAY,
+                transno: wire::Transno(*transno),
+                ..kept.head
+            };
+            let frame = request(&head, &kept.replay, kept.bulk.as_deref());
+            self.toy.send(conn, frame, kept.bulk.clone());
+        }
+        client.xid += 1;
+        let session = got.head.session;
+        let xid = Xid(client.xid);
+        let conn_epoch = who.conn_epoch;
+        let head = Request { session, shard, conn_epoch, xid, ..Request::of(Op::ReplayDone) };
+        self.toy.send(conn, request(&head, &[], None), None);
     }
 
     /// Takes in what came.
     fn receive(&mut self, index: usize) {
         let links = self.clients[index].links.clone();
-        for (lane, (conn, who, stage)) in links {
+        for (lane, (conn, who, mut stage)) in links {
             for arrived in self.toy.take(conn) {
-                if let Stage::Open(_) = stage {
-                    self.on_reply(index, got(arrived));
+                if matches!(stage, Stage::Open(_)) {
+                    match noted(&arrived) {
+                        Some(rows) => self.on_note(index, &rows),
+                        None => self.on_reply(index, conn, got(arrived)),
+                    }
                     continue;
                 }
                 let (kind, body) = greeted(&[arrived]);
@@ -213,7 +353,8 @@ impl Run {
                         link.2 = Stage::Proof;
                     }
                     FrameKind::Welcome => {
-                        link.2 = Stage::Open(Welcome::decode_all(&body).unwrap().session);
+                        stage = Stage::Open(Welcome::decode_all(&body).unwrap().session);
+                        link.2 = stage;
                     }
                     other => panic!("{other:?} in a greeting"),
                 }
@@ -224,13 +365,47 @@ impl Run {
         }
     }
 
-    fn on_reply(&mut self, index: usize, got: Got) {
+    fn on_note(&mut self, index: usize, rows: &[wire::NoteRow]) {
+        for row in rows {
+            self.clients[index].parts.get_mut(&row.shard).unwrap().told(row.committed.0);
+        }
+    }
+
+    fn on_reply(&mut self, index: usize, conn: ConnId, got: Got) {
+        let shard = got.head.shard;
         let client = &mut self.clients[index];
-        let Reply { slot, xid, status, flags, transno, .. } = got.head;
+        let Reply { slot, xid, status, flags, transno, committed, .. } = got.head;
+        assert_eq!(status, Status::Ok, "{:?}", client.owed.get(&slot));
+        let part = client.parts.get_mut(&shard).unwrap();
+        match got.head.op {
+            Op::Resume if part.course != Course::Resuming(conn) || self.toy.is_closed(conn) => {
+                return;
+            }
+            Op::Resume => return self.on_resumed(index, shard, &got),
+            Op::ReplayDone => {
+                part.told(committed.0);
+                (part.boot_id, part.course) = (got.head.boot_id, Course::Settled);
+                return;
+            }
+            _ => {}
+        }
+        if client.owed.get(&slot).is_none_or(|owed| owed.head.xid != xid) {
+            self.replayed_count += 1;
+            return part.told(committed.0);
+        }
         let owed = client.owed.remove(&slot).unwrap();
-        assert_eq!(xid, owed.head.xid, "a reply to what was asked");
-        assert_eq!(status, Status::Ok, "{:?}", owed.doing);
         assert!(transno.0 > 0);
+        if got.token.is_empty() {
+            assert!(committed >= transno, "without a token it is durable");
+            part.known_committed = part.known_committed.max(transno.0);
+        } else {
+            let (reply, token) = (wire::Bytes(&got.body), wire::Bytes(&got.token));
+            let replay = wire::Replay { reply, token }.to_bytes();
+            let (head, bulk) = (owed.head, owed.bulk);
+            part.kept.insert(transno.0, Kept { head, replay, bulk });
+            self.token_count += 1;
+        }
+        part.told(committed.0);
         self.answered_count += 1;
         self.from_slot_count += u64::from(flags & reply_flag::FROM_SLOT != 0);
         let files = client.files.entry(slot).or_default();
@@ -266,7 +441,11 @@ impl Run {
     fn work(&mut self, steps: usize) {
         for step in 0.. {
             let busy = step < steps;
-            let owing = self.clients.iter().any(|client| !client.owed.is_empty());
+            let boot_id = self.toy.boot_id;
+            let unsettled =
+                |client: &Client| client.parts.values().any(|part| part.boot_id != boot_id);
+            let owing =
+                self.clients.iter().any(|client| !client.owed.is_empty() || unsettled(client));
             if !busy && !owing {
                 return;
             }
@@ -295,6 +474,8 @@ impl Run {
             if restart {
                 self.toy.crash();
                 self.toy.start(1 + self.dice.below(3) as u16);
+                self.work(0);
+                self.toy.run();
             }
             let mut expected: BTreeSet<String> = BTreeSet::from([String::from("log")]);
             let mut appended: Vec<&[u8]> = Vec::new();
@@ -368,7 +549,7 @@ fn read(toy: &mut Toy, inode: InodeNo) -> Vec<u8> {
 
 #[test]
 fn whatever_happens_each_request_takes_effect_once() {
-    let mut from_slot_count = 0;
+    let (mut from_slot_count, mut token_count, mut replayed_count) = (0, 0, 0);
     for seed in 0..150 {
         let mut run = Run::new(seed);
         let steps = 50 + run.dice.below(400);
@@ -377,8 +558,12 @@ fn whatever_happens_each_request_takes_effect_once() {
         run.verify();
         assert!(run.answered_count > 0, "seed {seed}");
         from_slot_count += run.from_slot_count;
+        token_count += run.token_count;
+        replayed_count += run.replayed_count;
     }
     assert!(from_slot_count > 100, "slots were needed {from_slot_count} times");
+    assert!(token_count > 1000, "replies left early {token_count} times");
+    assert!(replayed_count > 300, "replays were needed {replayed_count} times");
 }
 
 /// One request, the server killed after every possible number of steps, with and without its reply.
@@ -438,7 +623,10 @@ fn a_resend_gets_the_same_bytes() {
             toy.crash();
             toy.start(3);
         }
-        let peer = Peer::new(&mut toy, &Who { conn_epoch, ..Who::new(1) });
+        let mut peer = Peer::new(&mut toy, &Who { conn_epoch, ..Who::new(1) });
+        if conn_epoch == 4 {
+            peer.come_back(&mut toy, InodeNo::ROOT.shard());
+        }
         let again = ask(&mut toy, &peer);
         assert_eq!(again.head.flags, reply_flag::FROM_SLOT);
         assert_eq!(again.body, first.body);

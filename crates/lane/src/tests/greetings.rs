@@ -135,6 +135,7 @@ fn handles_are_unknown_after_a_restart_until_something_is_heard() {
     assert!(unknown(&mut toy, 2, 1).1);
     assert!(unknown(&mut toy, 3, 2).1, "its Welcome may have been lost");
     let mut peer = Peer::new(&mut toy, &Who { conn_epoch: 4, ..Who::new(1) });
+    peer.come_back(&mut toy, InodeNo::ROOT.shard());
     peer.ask(&mut toy, Op::Create, 1, &create("b"));
     assert!(!unknown(&mut toy, 5, 2).1);
 }
@@ -184,6 +185,8 @@ fn a_stop_finishes_what_was_begun() {
     assert!(toy.is_closed(peer.conn));
     toy.crash();
     toy.start(1);
+    Peer::new(&mut toy, &Who { conn_epoch: 2, ..Who::new(1) })
+        .come_back(&mut toy, InodeNo::ROOT.shard());
     let mut peer = Peer::new(&mut toy, &Who::new(2));
     let got = peer.ask(&mut toy, Op::Getattr, 0, &Getattr { inode: InodeNo::ROOT });
     assert_eq!(got.head.status, Status::Ok);

@@ -178,6 +178,15 @@ impl Peer {
         replies.remove(0)
     }
 
+    /// After a restart, nothing to bring back to a shard.
+    pub(crate) fn come_back(&mut self, toy: &mut Toy, shard: ShardId) {
+        let head = self.head(Op::ReplayDone, shard, 0);
+        self.send(toy, &head, &[], None);
+        toy.run();
+        let replies = self.replies(toy);
+        assert_eq!((replies.len(), replies[0].head.status), (1, Status::Ok));
+    }
+
     pub(crate) fn create(&mut self, toy: &mut Toy, text: &str) -> InodeNo {
         let got = self.ask(toy, Op::Create, 1, &create(text));
         assert_eq!(got.head.status, Status::Ok);

@@ -59,6 +59,10 @@ impl Toy {
     /// An action ends.
     pub(super) fn land(&mut self, index: usize) {
         let flight_index = self.dice.below(self.places[index].flights.len());
+        let logs = matches!(self.places[index].flights[flight_index], Flight::Log { .. });
+        if logs && self.log_slowness > 0 && !self.dice.one_in(self.log_slowness) {
+            return;
+        }
         self.land_one(index, flight_index);
     }
 

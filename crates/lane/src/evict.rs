@@ -1,0 +1,159 @@
+//! Evictions: a client that others went on without never comes back under its uuid, at any lane and
+//! after any restart (PROTOCOL.md §16). And those that leave in order, or stay away.
+
+use crate::Lane;
+use crate::dispatch::Arrived;
+use crate::gate::{Gate, Reason};
+use crate::outbox::{Asked, Said};
+use alloc::format;
+use alloc::vec::Vec;
+use disk::Change;
+use door::{Action, Say, Turn};
+use wire::{ClientUuid, LaneId, Reader, SessionId, ShardId, Status, Wire as _, Writer};
+
+/// The first byte of a letter between lanes that tells of an eviction; the uuid follows.
+const EVICTED_LETTER: u8 = 1;
+
+impl Lane {
+    /// A client is out: its connections, sessions, handles. Durable at once, or with the end of the
+    /// recovery that runs.
+    pub(crate) fn evict(&mut self, turn: &mut Turn<'_>, client: ClientUuid, tells: bool) {
+        if !self.evicted.insert(client) {
+            return;
+        }
+        self.stats.recovery.evicted_count += 1;
+        for replay in self.recovery.drop_client(client) {
+            self.release_bulk(turn, &replay);
+        }
+        let sessions: Vec<SessionId> = self.clients.sessions_of(client).to_vec();
+        for session in &sessions {
+            if let Some(conn) = self.sessions.get(session).and_then(|session| session.conn) {
+                self.close(turn, conn);
+            }
+            self.sessions.remove(session);
+            self.clients.drop_session(client, *session);
+        }
+        self.slots.retain(|(_, session), _| !sessions.contains(session));
+        self.drop_handles(client);
+        let text: alloc::string::String =
+            client.0.iter().map(|byte| format!("{byte:02x}")).collect();
+        self.say(turn, Say::Warning, &format!("client {text} was evicted"));
+        self.recovery.evicting.insert(client);
+        if tells {
+            self.recovery.telling.insert(client);
+        }
+        if self.recovery.is_over() {
+            self.record_evictions(turn);
+        }
+    }
+
+    /// Makes the evictions durable, here and at the sister lanes.
+    pub(crate) fn record_evictions(&mut self, turn: &mut Turn<'_>) {
+        for client in core::mem::take(&mut self.recovery.failed) {
+            self.evict(turn, client, true);
+        }
+        if self.fenced {
+            return;
+        }
+        for client in core::mem::take(&mut self.recovery.evicting) {
+            if let Some(shard) = self.shards().first().copied() {
+                self.record_of_lane(shard, &Change::Evicted { client });
+            }
+        }
+        for client in core::mem::take(&mut self.recovery.telling) {
+            for lane in 0..self.config.map.lane_count {
+                if lane != self.config.lane.0 {
+                    let body = turn.arena.write(|out| {
+                        out.push(EVICTED_LETTER);
+                        client.encode(&mut Writer::new(out));
+                    });
+                    turn.act(Action::Letter { to: LaneId(lane), body });
+                }
+            }
+        }
+    }
+
+    /// A sister lane wrote.
+    pub(crate) fn on_letter(&mut self, turn: &mut Turn<'_>, letter: &[u8]) {
+        let Some((tag, rest)) = letter.split_first() else { return };
+        if *tag == EVICTED_LETTER
+            && let Ok(client) = ClientUuid::decode(&mut Reader::new(rest))
+        {
+            self.evict(turn, client, false);
+            self.execute_replays(turn);
+        }
+    }
+
+    /// This lane's shards, the lowest first.
+    pub(crate) fn shards(&self) -> Vec<ShardId> {
+        let metas = self.metas.iter().map(meta::Shard::id);
+        metas.chain(self.data.shards()).collect()
+    }
+
+    /// Records something of the lane's own in the log of one of its shards, in the order of that
+    /// shard's transactions.
+    pub(crate) fn record_of_lane(&mut self, shard: ShardId, change: &Change<'static>) {
+        if shard.is_data() {
+            return self.data.note_of_lane(shard, *change);
+        }
+        let index = self.meta_index(shard);
+        let transno = self.metas[index].take_transno();
+        self.record_note(shard, transno, change);
+    }
+
+    /// A client lane leaves in order: the next recovery does not wait for it.
+    pub(crate) fn on_goodbye(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>) {
+        let (session, client) = (arrived.request.session, arrived.open.client);
+        let ready = !self.fenced;
+        for shard in self.shards() {
+            let table = self.slots.remove(&(shard, session));
+            if ready && table.is_some_and(|table| table.recorded_in.is_some()) {
+                self.record_of_lane(shard, &Change::SessionGone { session });
+            }
+        }
+        self.sessions.remove(&session);
+        if self.clients.drop_session(client, session) {
+            self.drop_handles(client);
+        }
+        self.on_outcomes(turn);
+        let said = (Status::Ok, Vec::new());
+        match self.commit.until_all() {
+            Some(until) if ready => {
+                self.keep_waiting(arrived, said, Gate { until, reason: Reason::Itself });
+            }
+            Some(_) | None => {
+                let said = Said::plain(Status::Ok, &[]);
+                self.say_reply(turn, arrived.conn, &Asked::from(arrived.request), &said);
+            }
+        }
+    }
+
+    /// A client has been without a connection for long: it has lost its handles, and the next
+    /// recovery does not wait for it.
+    pub(crate) fn on_away(&mut self, client: ClientUuid) {
+        self.drop_handles(client);
+        if self.fenced || !self.recovery.is_over() {
+            return;
+        }
+        let sessions: Vec<SessionId> = self.clients.sessions_of(client).to_vec();
+        for shard in self.shards() {
+            for session in sessions.iter().copied() {
+                let durable = self.commit.shard(shard).durable;
+                let room = self.room_for_own();
+                let Some(table) = self.slots.get_mut(&(shard, session)) else { continue };
+                if room && table.recorded_in.is_some() && table.transno_last <= durable {
+                    table.recorded_in = None;
+                    self.record_of_lane(shard, &Change::SessionAway { session });
+                }
+            }
+        }
+    }
+
+    fn drop_handles(&mut self, client: ClientUuid) {
+        for index in 0..self.metas.len() {
+            for inode in self.metas[index].client_gone(client) {
+                self.destroy_when_durable(inode);
+            }
+        }
+    }
+}

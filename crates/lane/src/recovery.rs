@@ -1,0 +1,488 @@
+//! Recovery of this lane after a start (PROTOCOL.md §11): the clients that are durably known bring
+//! back what was lost, each in the order of its transactions; then whoever did not come is evicted,
+//! and only then anything new is executed.
+//!
+//! ```text
+//! Replaying ─ everybody done, or time is over ─▶ Flushing ─ durable ─▶ Evicting ─ durable ─▶ Over
+//! ```
+//! A crash anywhere begins it anew: everything in it follows from the log. All shards of a lane
+//! recover together; what is no recovery waits, within its connection's credits.
+
+use crate::Lane;
+use crate::config::Share;
+use crate::outbox::{Asked, Said};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::format;
+use alloc::vec::Vec;
+use disk::SessionRow;
+use door::{Action, Bulk, ConnId, Mono, Point, Say, Turn};
+use wire::{ClientUuid, Op, SessionId, ShardId, Status, Transno};
+
+/// How far it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Phase {
+    /// Replays are taken.
+    Replaying,
+    /// Waits until all that was replayed is durable.
+    Flushing,
+    /// Waits until the evictions are.
+    Evicting,
+    /// Normal.
+    Over,
+}
+
+/// A client that is waited for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Waited {
+    pub(crate) host_id: [u8; 16],
+    pub(crate) host_boot_id: [u8; 16],
+    /// Sessions at shards that have not said that they are done.
+    left_count: usize,
+}
+
+/// A replay that came.
+#[derive(Debug)]
+pub(crate) struct Replay {
+    pub(crate) conn: ConnId,
+    pub(crate) asked: Asked,
+    pub(crate) transno: Transno,
+    /// A [`wire::Replay`].
+    pub(crate) body: Vec<u8>,
+    pub(crate) bulk: Option<Bulk>,
+}
+
+/// The replays of one session at one shard.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    client: ClientUuid,
+    pub(crate) replays: VecDeque<Replay>,
+    /// The log knows it, and it has not said that it is done.
+    waited: bool,
+    /// Its last word, to be answered when the replays are executed.
+    done: Option<(ConnId, Asked)>,
+}
+
+/// A request that came too early.
+#[derive(Debug)]
+pub(crate) struct Parked {
+    pub(crate) conn: ConnId,
+    frame: Vec<u8>,
+    bulk: Option<Bulk>,
+    reopens: bool,
+}
+
+/// The state of it all.
+#[derive(Debug)]
+pub(crate) struct Recovery {
+    pub(crate) phase: Phase,
+    waited: BTreeMap<ClientUuid, Waited>,
+    pub(crate) queues: BTreeMap<(ShardId, SessionId), Queue>,
+    pub(crate) parked: VecDeque<Parked>,
+    /// Evicted in memory; the log does not say so yet.
+    pub(crate) evicting: BTreeSet<ClientUuid>,
+    /// Of them, those that the sister lanes have to be told of.
+    pub(crate) telling: BTreeSet<ClientUuid>,
+    /// A replay of theirs did not fit.
+    pub(crate) failed: BTreeSet<ClientUuid>,
+    began_at: Option<Mono>,
+    progress_at: Mono,
+    reminded: bool,
+}
+
+impl Recovery {
+    /// `known`: the sessions that the log knows at this lane's shards.
+    pub(crate) fn new<'a>(
+        known: impl Iterator<Item = (ShardId, SessionId, &'a SessionRow)>,
+        failed: BTreeSet<ClientUuid>,
+    ) -> Self {
+        let mut waited: BTreeMap<ClientUuid, Waited> = BTreeMap::new();
+        let mut queues = BTreeMap::new();
+        for (shard, session, row) in known {
+            let SessionRow { client, host_id, host_boot_id, .. } = *row;
+            let waiting = Waited { host_id, host_boot_id, left_count: 0 };
+            waited.entry(client).or_insert(waiting).left_count += 1;
+            let (replays, done) = (VecDeque::new(), None);
+            queues.insert((shard, session), Queue { client, replays, waited: true, done });
+        }
+        let over = waited.is_empty() && failed.is_empty();
+        Self {
+            phase: if over { Phase::Over } else { Phase::Replaying },
+            waited,
+            queues,
+            parked: VecDeque::new(),
+            evicting: BTreeSet::new(),
+            telling: BTreeSet::new(),
+            failed,
+            began_at: None,
+            progress_at: Mono(0),
+            reminded: false,
+        }
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.phase == Phase::Over
+    }
+
+    pub(crate) const fn progress(&mut self, now: Mono) {
+        self.progress_at = now;
+    }
+
+    /// The next deadline.
+    pub(crate) fn deadline(&self, limits: &crate::Limits) -> Option<Mono> {
+        let began_at = self.began_at.filter(|_| self.phase == Phase::Replaying)?;
+        let soft = self.soft_until(began_at, limits);
+        let hard = began_at.after_ms(limits.recovery_hard_ms);
+        let half = began_at.after_ms(limits.recovery_soft_ms / 2);
+        let next = soft.min(hard);
+        Some(if self.reminded { next } else { next.min(half) })
+    }
+
+    fn soft_until(&self, began_at: Mono, limits: &crate::Limits) -> Mono {
+        let soft_ms = limits.recovery_soft_ms;
+        began_at.after_ms(soft_ms).max(self.progress_at.after_ms(soft_ms / 4))
+    }
+
+    /// Who keeps the others waiting: has a session that neither is done nor has sent anything.
+    fn idle(&self) -> BTreeSet<ClientUuid> {
+        let idle = |queue: &&Queue| queue.waited && queue.replays.is_empty();
+        self.queues.values().filter(idle).map(|queue| queue.client).collect()
+    }
+
+    /// Forgets a client; the replays of it that wait.
+    pub(crate) fn drop_client(&mut self, client: ClientUuid) -> Vec<Replay> {
+        self.waited.remove(&client);
+        let mut dropped = Vec::new();
+        self.queues.retain(|_, queue| {
+            if queue.client == client {
+                dropped.extend(queue.replays.drain(..));
+            }
+            queue.client != client
+        });
+        dropped
+    }
+}
+
+impl Lane {
+    /// Looks how far recovery is; once a turn.
+    pub(crate) fn recover(&mut self, turn: &mut Turn<'_>) {
+        if self.recovery.is_over() {
+            return;
+        }
+        if self.recovery.began_at.is_none() {
+            self.begin_recovery(turn);
+        }
+        if self.recovery.phase == Phase::Replaying {
+            self.remind(turn);
+            self.evict_late(turn);
+            let waits = self.recovery.queues.values().any(|queue| !queue.replays.is_empty());
+            if !self.recovery.waited.is_empty() || waits {
+                return;
+            }
+            self.recovery.phase = Phase::Flushing;
+        }
+        if self.recovery.phase == Phase::Flushing {
+            let durable = self.commit.is_idle() && self.data.is_durable();
+            if !durable && self.config.rules.s3_flush() && !self.fenced {
+                return;
+            }
+            turn.act(Action::Point(Point::ReplaysDurable));
+            self.record_evictions(turn);
+            self.on_outcomes(turn);
+            self.recovery.phase = Phase::Evicting;
+        }
+        if self.commit.is_idle() || self.fenced {
+            self.end_recovery(turn);
+        }
+    }
+
+    fn begin_recovery(&mut self, turn: &mut Turn<'_>) {
+        let now = turn.now.mono;
+        (self.recovery.began_at, self.recovery.progress_at) = (Some(now), now);
+        turn.act(Action::Point(Point::RecoveryBegun));
+        let known_count = u64::try_from(self.recovery.waited.len()).unwrap_or(u64::MAX);
+        self.stats.recovery.known_count = known_count;
+        let line = format!("recovery: waiting for {known_count} clients");
+        self.say(turn, Say::Info, &line);
+        // Some of their changes are lost for certain, and they were told so or could not be.
+        for client in core::mem::take(&mut self.recovery.failed) {
+            self.evict(turn, client, true);
+        }
+    }
+
+    /// Half of the time is over: says who keeps the others waiting.
+    fn remind(&mut self, turn: &mut Turn<'_>) {
+        const LINE_COUNT_MAX: usize = 8;
+        let Some(began_at) = self.recovery.began_at else { return };
+        let half = began_at.after_ms(self.config.limits.recovery_soft_ms / 2);
+        if self.recovery.reminded || turn.now.mono < half {
+            return;
+        }
+        self.recovery.reminded = true;
+        let missing: Vec<(ClientUuid, Waited)> =
+            self.recovery.waited.iter().map(|(client, waited)| (*client, *waited)).collect();
+        for (client, waited) in missing.iter().take(LINE_COUNT_MAX) {
+            let (client, host) = (hex(&client.0), hex(&waited.host_id));
+            let line = format!("recovery waits for client {client} of host {host}");
+            self.say(turn, Say::Info, &line);
+        }
+    }
+
+    /// Whose time is over is not waited for any more.
+    fn evict_late(&mut self, turn: &mut Turn<'_>) {
+        let Some(began_at) = self.recovery.began_at else { return };
+        let (now, limits) = (turn.now.mono, &self.config.limits);
+        let late: Vec<ClientUuid> = if now >= began_at.after_ms(limits.recovery_hard_ms) {
+            self.recovery.waited.keys().copied().collect()
+        } else if now >= self.recovery.soft_until(began_at, limits) {
+            self.recovery.idle().into_iter().collect()
+        } else {
+            return;
+        };
+        for client in late {
+            self.evict(turn, client, true);
+        }
+        self.recovery.progress(now);
+        self.execute_replays(turn);
+    }
+
+    /// A client's host came back as another boot: the client is gone with the old one.
+    pub(crate) fn host_rebooted(
+        &mut self,
+        turn: &mut Turn<'_>,
+        host_id: [u8; 16],
+        host_boot_id: [u8; 16],
+    ) {
+        if host_id == [0; 16] || self.recovery.phase != Phase::Replaying {
+            return;
+        }
+        let dead =
+            |waited: &Waited| waited.host_id == host_id && waited.host_boot_id != host_boot_id;
+        let dead: Vec<ClientUuid> = self
+            .recovery
+            .waited
+            .iter()
+            .filter(|(_, waited)| dead(waited))
+            .map(|(client, _)| *client)
+            .collect();
+        for client in dead {
+            self.evict(turn, client, true);
+        }
+        self.execute_replays(turn);
+    }
+
+    /// A session says that it has replayed everything.
+    pub(crate) fn on_replay_done(&mut self, turn: &mut Turn<'_>, conn: ConnId, asked: Asked) {
+        self.recovery.progress(turn.now.mono);
+        match self.recovery.queues.get_mut(&(asked.shard, asked.session)) {
+            Some(queue) if self.recovery.phase == Phase::Replaying => {
+                queue.done = Some((conn, asked));
+                self.execute_replays(turn);
+            }
+            Some(_) | None => self.answer_done(turn, conn, &asked),
+        }
+    }
+
+    fn answer_done(&mut self, turn: &mut Turn<'_>, conn: ConnId, asked: &Asked) {
+        let committed = self.committed(asked.shard, asked.session);
+        let said = Said { committed, ..Said::plain(Status::Ok, &[]) };
+        self.send(turn, conn, asked, &said);
+    }
+
+    /// Executes what may be executed now.
+    pub(crate) fn execute_replays(&mut self, turn: &mut Turn<'_>) {
+        if self.recovery.phase != Phase::Replaying {
+            return;
+        }
+        while let Some(key) = self.next_replay() {
+            let popped =
+                self.recovery.queues.get_mut(&key).and_then(|queue| queue.replays.pop_front());
+            if let Some(replay) = popped {
+                self.execute_replay(turn, replay);
+            }
+        }
+        let ended = |queue: &Queue| queue.done.is_some() && queue.replays.is_empty();
+        let done: Vec<(ShardId, SessionId)> = self
+            .recovery
+            .queues
+            .iter()
+            .filter(|(_, queue)| ended(queue))
+            .map(|(key, _)| *key)
+            .collect();
+        for key in done {
+            let Some(queue) = self.recovery.queues.remove(&key) else { continue };
+            if let Some((conn, asked)) = queue.done {
+                self.answer_done(turn, conn, &asked);
+            }
+            if queue.waited {
+                self.session_is_back(turn, queue.client);
+            }
+        }
+    }
+
+    fn session_is_back(&mut self, turn: &mut Turn<'_>, client: ClientUuid) {
+        let Some(waited) = self.recovery.waited.get_mut(&client) else { return };
+        waited.left_count -= 1;
+        if waited.left_count == 0 {
+            self.recovery.waited.remove(&client);
+            self.stats.recovery.back_count += 1;
+            turn.act(Action::Point(Point::ReplayDone));
+        }
+    }
+
+    /// Of those whose replays must be in one order, the smallest, once all of them have said
+    /// something. One client's lanes depend on each other; with sharing off, all clients do.
+    fn next_replay(&self) -> Option<(ShardId, SessionId)> {
+        let mut heads: BTreeMap<(ShardId, ClientUuid, SessionId), Head> = BTreeMap::new();
+        for ((shard, session), queue) in &self.recovery.queues {
+            let client = if self.config.share_before == Share::Off {
+                ClientUuid::default()
+            } else {
+                queue.client
+            };
+            let alone = !self.config.rules.merge_sisters();
+            let group = (*shard, client, if alone { *session } else { SessionId(0) });
+            let head = heads.entry(group).or_insert(Head::None);
+            *head = match (*head, queue.replays.front()) {
+                (Head::Blocked, _) => Head::Blocked,
+                (_, None) if queue.waited && queue.done.is_none() => Head::Blocked,
+                (head, None) => head,
+                (Head::Of(transno, key), Some(replay)) if transno <= replay.transno => {
+                    Head::Of(transno, key)
+                }
+                (Head::None | Head::Of(..), Some(replay)) => {
+                    Head::Of(replay.transno, (*shard, *session))
+                }
+            };
+        }
+        heads.into_values().find_map(|head| match head {
+            Head::Of(_, key) => Some(key),
+            Head::None | Head::Blocked => None,
+        })
+    }
+
+    /// A replay waits for its turn.
+    pub(crate) fn queue_replay(
+        &mut self,
+        turn: &mut Turn<'_>,
+        client: ClientUuid,
+        replay: Replay,
+    ) -> bool {
+        let key = (replay.asked.shard, replay.asked.session);
+        let new = Queue { client, replays: VecDeque::new(), waited: false, done: None };
+        let queue = self.recovery.queues.entry(key).or_insert(new);
+        let in_order = queue.replays.back().is_none_or(|last| last.transno < replay.transno);
+        if !in_order || queue.done.is_some() {
+            return false;
+        }
+        queue.replays.push_back(replay);
+        self.execute_replays(turn);
+        true
+    }
+
+    /// Lets a request wait until recovery is over.
+    pub(crate) fn wait_for_recovery(
+        &mut self,
+        frame: &[u8],
+        (conn, op): (ConnId, Op),
+        bulk: Option<Bulk>,
+    ) {
+        let (frame, reopens) = (frame.to_vec(), op == Op::Reopen);
+        self.recovery.parked.push_back(Parked { conn, frame, bulk, reopens });
+    }
+
+    /// A connection is gone, and what came over it and waits.
+    pub(crate) fn drop_waiting(&mut self, turn: &mut Turn<'_>, conn: ConnId) {
+        let mut release = |bulk: Option<Bulk>| {
+            if let Some(bulk) = bulk {
+                turn.act(Action::Release { buf: bulk.buf });
+            }
+        };
+        self.recovery.parked.retain(|parked| {
+            if parked.conn == conn {
+                release(parked.bulk);
+            }
+            parked.conn != conn
+        });
+        for queue in self.recovery.queues.values_mut() {
+            queue.replays.retain(|replay| {
+                if replay.conn == conn {
+                    release(replay.bulk);
+                }
+                replay.conn != conn
+            });
+            if queue.done.is_some_and(|(by, _)| by == conn) {
+                queue.done = None;
+            }
+        }
+    }
+
+    fn end_recovery(&mut self, turn: &mut Turn<'_>) {
+        self.recovery.phase = Phase::Over;
+        let since_ns = self.recovery.began_at.map_or(0, |at| turn.now.mono.since_ns(at));
+        self.stats.recovery.recovery_ms = since_ns / 1_000_000;
+        let wire::RecoveryCounts {
+            known_count,
+            back_count,
+            evicted_count,
+            replayed_count,
+            already_count,
+            unfit_count,
+            recovery_ms,
+            ..
+        } = self.stats.recovery;
+        let line = format!(
+            "recovery is over after {recovery_ms} ms: of {known_count} clients {back_count} are \
+             back, {evicted_count} evicted; {replayed_count} changes replayed, {already_count} \
+             were durable, {unfit_count} did not fit"
+        );
+        self.say(turn, Say::Info, &line);
+        self.note_replayed(turn);
+        turn.act(Action::Recovered);
+        turn.act(Action::Point(Point::RecoveryEnded));
+        // Handles first: whoever has a file open keeps it.
+        let (reopens, rest): (Vec<Parked>, Vec<Parked>) =
+            core::mem::take(&mut self.recovery.parked).into_iter().partition(|it| it.reopens);
+        reopens.into_iter().for_each(|parked| self.run_parked(turn, parked));
+        self.end_grace();
+        rest.into_iter().for_each(|parked| self.run_parked(turn, parked));
+    }
+
+    fn run_parked(&mut self, turn: &mut Turn<'_>, parked: Parked) {
+        let Parked { conn, frame, bulk, .. } = parked;
+        if self.settled(conn) {
+            let frame = turn.arena.put(&frame);
+            self.on_request(turn, conn, frame, bulk);
+        } else if let Some(bulk) = bulk {
+            turn.act(Action::Release { buf: bulk.buf });
+        }
+    }
+
+    /// Gives back what waits; the next boot recovers anew.
+    pub(crate) fn drop_parked(&mut self, turn: &mut Turn<'_>) {
+        let conns: BTreeSet<ConnId> = self.conns.keys().copied().collect();
+        conns.into_iter().for_each(|conn| self.drop_waiting(turn, conn));
+    }
+
+    /// How long it may still take, in milliseconds.
+    pub(crate) fn recovery_left_ms(&self, now: Mono) -> u32 {
+        if self.recovery.is_over() {
+            return 0;
+        }
+        let limits = &self.config.limits;
+        let began_at = self.recovery.began_at.unwrap_or(now);
+        let left_ms = began_at.after_ms(limits.recovery_hard_ms).since_ns(now) / 1_000_000;
+        u32::try_from(left_ms).unwrap_or(u32::MAX).max(1)
+    }
+}
+
+/// What a group has to execute next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Head {
+    None,
+    Blocked,
+    Of(Transno, (ShardId, SessionId)),
+}
+
+fn hex(bytes: &[u8]) -> alloc::string::String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

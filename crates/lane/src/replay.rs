@@ -1,0 +1,226 @@
+//! A replay: a change that the server signed, lost, and gets back (PROTOCOL.md §11). It is redone by
+//! the code that redoes the log, under its old number, if everything it found then is there again.
+
+use crate::Lane;
+use crate::dispatch::Arrived;
+use crate::outbox::{Asked, Said};
+use crate::recovery::{Phase, Replay};
+use crate::session::{Done, State};
+use alloc::format;
+use disk::{Change, Origin, Record};
+use door::{Action, Point, Say, Turn};
+use wire::{
+    Breach, HEAD_BYTES, Op, Resume, Resumed, SessionId, ShardId, Status, Transno, Wire, Writer,
+};
+
+impl Lane {
+    /// A client comes back after a restart and says what it knows.
+    pub(crate) fn on_resume(
+        &mut self,
+        turn: &mut Turn<'_>,
+        arrived: &Arrived<'_>,
+    ) -> Result<(), Breach> {
+        let body = &turn.arena.get(arrived.frame)[HEAD_BYTES..];
+        let resume = Resume::decode_all(body).map_err(|_| Breach::Malformed)?;
+        let (shard, session) = (arrived.request.shard, arrived.request.session);
+        self.recovery.progress(turn.now.mono);
+        let committed = self.session_committed(shard, session);
+        if resume.known_committed > committed {
+            self.stats.recovery.went_back_count += 1;
+            let line = format!(
+                "a client was told that {shard} is durable up to {}, but here it is up to \
+                 {committed}: the disk under the store has lost what it said it had, or this is \
+                 not the store it was",
+                resume.known_committed
+            );
+            self.say(turn, Say::Alarm, &line);
+        }
+        // Until its end, what was replayed and may not be durable yet is taken again.
+        let recovering = !self.recovery.is_over();
+        let mut reply = core::mem::take(&mut self.reply);
+        reply.clear();
+        Resumed { committed, recovering }.encode(&mut Writer::new(&mut reply));
+        let said = Said { committed, ..Said::plain(Status::Ok, &reply) };
+        self.say_reply(turn, arrived.conn, &Asked::from(arrived.request), &said);
+        self.reply = reply;
+        Ok(())
+    }
+
+    /// The highest durable transaction of one session at a shard.
+    pub(crate) fn session_committed(&self, shard: ShardId, session: SessionId) -> Transno {
+        let Some(table) = self.slots.get(&(shard, session)) else { return Transno(0) };
+        let all = self.recovery.is_over() && table.transno_last <= self.commit.shard(shard).durable;
+        if all { table.transno_last } else { table.committed }
+    }
+
+    /// A replay came. Whether its bulk is somebody else's from here on.
+    pub(crate) fn on_replay(
+        &mut self,
+        turn: &mut Turn<'_>,
+        arrived: &Arrived<'_>,
+    ) -> Result<bool, Breach> {
+        let request = arrived.request;
+        let client = arrived.open.client;
+        let body = turn.arena.get(arrived.frame)[HEAD_BYTES..].to_vec();
+        let replay = wire::Replay::decode_all(&body).map_err(|_| Breach::Malformed)?;
+        if self.opened(&replay, request).is_none() {
+            self.stats.recovery.forged_count += 1;
+            self.say(
+                turn,
+                Say::Warning,
+                "a replay that was never signed here: its client is evicted",
+            );
+            self.evict(turn, client, true);
+            return Err(Breach::Proof);
+        }
+        let replay = Replay {
+            conn: arrived.conn,
+            asked: Asked::from(request),
+            transno: request.transno,
+            body,
+            bulk: arrived.bulk,
+        };
+        if self.recovery.phase == Phase::Replaying {
+            return if self.queue_replay(turn, client, replay) {
+                Ok(true)
+            } else {
+                Err(Breach::Sequence)
+            };
+        }
+        let committed = self.session_committed(request.shard, request.session);
+        let table = self.slots.get(&(request.shard, request.session));
+        let replayed = table.map_or(wire::Transno(0), |table| table.replayed_last);
+        let there = request.transno <= committed.max(replayed);
+        let status = if there { Status::Ok } else { Status::Overflow };
+        self.answer_replay(turn, &replay, status);
+        Ok(false)
+    }
+
+    /// The record in a replay, if it is ours and says of itself what the request says.
+    fn opened<'a>(&self, replay: &wire::Replay<'a>, request: &wire::Request) -> Option<Record<'a>> {
+        let redo = self.seal.open(replay.token.0, replay.reply.0)?;
+        let (record, rest) = Record::decode(redo).ok()?;
+        let Origin::Session { session, slot, xid, op, .. } = record.origin else { return None };
+        let same =
+            (session, slot, xid, op) == (request.session, request.slot, request.xid, request.op);
+        let place = (record.shard, record.transno) == (request.shard, request.transno);
+        (same && place && rest.is_empty()).then_some(record)
+    }
+
+    /// Its turn has come.
+    pub(crate) fn execute_replay(&mut self, turn: &mut Turn<'_>, replay: Replay) {
+        self.recovery.progress(turn.now.mono);
+        let (shard, session) = (replay.asked.shard, replay.asked.session);
+        let table = self.slots.entry((shard, session)).or_default();
+        if replay.transno <= table.committed.max(table.replayed_last) {
+            self.stats.recovery.already_count += 1;
+            self.answer_replay(turn, &replay, Status::Ok);
+            return self.release_bulk(turn, &replay);
+        }
+        if shard.is_data() {
+            self.unfit(&replay);
+            self.answer_replay(turn, &replay, Status::Overflow);
+            return self.release_bulk(turn, &replay);
+        }
+        let status = match self.redo(&replay) {
+            Ok(()) => {
+                self.stats.recovery.replayed_count += 1;
+                Status::Ok
+            }
+            Err(status) => {
+                self.unfit(&replay);
+                status
+            }
+        };
+        self.answer_replay(turn, &replay, status);
+        self.release_bulk(turn, &replay);
+        turn.act(Action::Point(Point::Replayed));
+    }
+
+    /// Redoes and records it.
+    fn redo(&mut self, replay: &Replay) -> Result<(), Status> {
+        // It decoded when it came.
+        let message = wire::Replay::decode_all(&replay.body).map_err(|_| Status::Invalid)?;
+        let redo = self.seal.open(message.token.0, message.reply.0).ok_or(Status::Invalid)?;
+        let (record, _) = Record::decode(redo).map_err(|_| Status::Invalid)?;
+        let index = self.meta_index(record.shard);
+        self.metas[index].fits(record.changes, &record.pre_versions)?;
+        let redone = self.metas[index].replay(record.transno, record.changes);
+        redone.map_err(|_| Status::Overflow)?;
+        self.record_replayed(&record, message.reply.0);
+        Ok(())
+    }
+
+    /// Records a replay as what it was.
+    pub(crate) fn record_replayed(&mut self, record: &Record<'_>, body: &[u8]) {
+        let Origin::Session { session, slot: number, xid, op, status, .. } = record.origin else {
+            return;
+        };
+        let (shard, transno) = (record.shard, record.transno);
+        let row = self.sessions.get(&session).map(|session| session.row);
+        let open_no = self.commit.open_no();
+        let table = self.slots.entry((shard, session)).or_default();
+        let opened = row.filter(|_| table.recorded_in.is_none());
+        table.recorded_in.get_or_insert(open_no);
+        table.replayed_last = table.replayed_last.max(transno);
+        table.transno_last = table.transno_last.max(transno);
+        let slot = table.slot(number);
+        if xid > slot.xid {
+            slot.xid = xid;
+            slot.op = op;
+            slot.batch_no = open_no;
+            slot.state = State::Done(Done { status, transno, body: body.to_vec() });
+        }
+        let origin =
+            Origin::Session { session, slot: number, xid, op, status, reply: body, opened };
+        self.commit.push((shard, transno), record.pre_versions, origin, record.changes);
+        self.commit.open.replays.push((shard, session, transno));
+    }
+
+    /// A replay did not fit: its client has lost something, and is told nothing more of what is
+    /// durable, because that would cover the loss.
+    pub(crate) fn unfit(&mut self, replay: &Replay) {
+        self.stats.recovery.unfit_count += 1;
+        let session = self.sessions.get(&replay.asked.session);
+        let Some(client) = session.map(|session| session.row.client) else { return };
+        if self.recovery.failed.insert(client) {
+            self.record_of_lane(replay.asked.shard, &Change::VbrFailed { client });
+        }
+    }
+
+    pub(crate) fn answer_replay(&mut self, turn: &mut Turn<'_>, replay: &Replay, status: Status) {
+        let committed = self.committed(replay.asked.shard, replay.asked.session);
+        let transno = replay.transno;
+        let said = Said { committed, transno, ..Said::plain(status, &[]) };
+        self.send(turn, replay.conn, &replay.asked, &said);
+    }
+
+    pub(crate) fn release_bulk(&self, turn: &mut Turn<'_>, replay: &Replay) {
+        if let Some(bulk) = replay.bulk {
+            turn.act(Action::Release { buf: bulk.buf });
+        }
+    }
+
+    /// Whether a request may be executed while clients replay.
+    pub(crate) fn is_recovery(&self, arrived: &Arrived<'_>, body: &[u8]) -> bool {
+        let request = arrived.request;
+        match request.op {
+            Op::Ping | Op::Stats | Op::Statfs | Op::Resume | Op::ReplayDone => true,
+            Op::Reopen => self.may_reopen(arrived, body),
+            _ => false,
+        }
+    }
+
+    /// A handle is opened again when its client has replayed here, unless that would change the
+    /// inode: another client's replay may still be about it.
+    fn may_reopen(&self, arrived: &Arrived<'_>, body: &[u8]) -> bool {
+        let shard = arrived.request.shard;
+        let replaying = self.clients.sessions_of(arrived.open.client).iter();
+        let mut queues = replaying.map(|session| self.recovery.queues.get(&(shard, *session)));
+        let quiet = wire::Reopen::decode_all(body).is_ok_and(|reopen| {
+            let index = self.meta_index(shard);
+            self.metas.get(index).is_some_and(|meta| meta.reopens_quietly(&reopen))
+        });
+        quiet && queues.all(|queue| queue.is_none())
+    }
+}

@@ -1,0 +1,121 @@
+//! Whether a lost change can be redone now with the effect that it had: everything it checked has
+//! the version it had then, and everything it needs is there (PROTOCOL.md §12).
+
+use crate::shard::Shard;
+use crate::state::{Body, State};
+use disk::{Change, Changes, InodeRow, PreVersions};
+use wire::{FileKind, InodeNo, Name, Reopen, Status};
+
+impl Shard {
+    /// Whether a record that was executed by an earlier boot and lost with it can be executed now
+    /// with the same effect. Redoing one that fits cannot fail.
+    ///
+    /// # Errors
+    /// `Overflow` when not; `Invalid` when that is no record of a shard.
+    pub fn fits(&self, changes: &[u8], pre_versions: &PreVersions) -> Result<(), Status> {
+        let mut expected = pre_versions.as_slice().iter();
+        let mut made = None;
+        for change in Changes::new(changes) {
+            let change = change.map_err(|_| Status::Invalid)?;
+            if let Some(found) = self.state.version_before(&change)
+                && expected.next() != Some(&found)
+            {
+                return Err(Status::Overflow);
+            }
+            if let Change::Inode { row } = change
+                && self.state.inode(row.inode).is_none()
+            {
+                made = Some(row.inode);
+            }
+            if !self.state.can_apply(&change, made) {
+                return Err(Status::Overflow);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a handle can be opened again without any change.
+    #[must_use]
+    pub fn reopens_quietly(&self, reopen: &Reopen) -> bool {
+        let known = self.state.inode(reopen.inode);
+        known.is_some_and(|known| !reopen.handle.write || known.row.size_at_data)
+    }
+}
+
+impl State {
+    /// Whether what a change needs is there; `made` is the inode that its record makes.
+    fn can_apply(&self, change: &Change<'_>, made: Option<InodeNo>) -> bool {
+        let there = |inode: InodeNo| made == Some(inode) || self.inode(inode).is_some();
+        match change {
+            Change::Inode { row } => self.can_put(row),
+            Change::Touch { inode, nlink_delta, entry_delta, .. } => {
+                self.inode(*inode).is_some_and(|known| {
+                    let row = &known.row;
+                    row.nlink.checked_add_signed(*nlink_delta).is_some()
+                        && row.entry_count.checked_add_signed((*entry_delta).into()).is_some()
+                })
+            }
+            Change::DirAttrs { inode, parent, .. } => {
+                self.is_directory(*inode) && !self.would_loop(*inode, *parent)
+            }
+            Change::Dirent { dir, name, cookie, inode, .. } => {
+                // The inode may be another shard's.
+                let named = inode.shard() != self.shard() || there(*inode);
+                named && self.is_free(*dir, *name, *cookie)
+            }
+            Change::DirentGone { dir, .. } => self.is_directory(*dir),
+            Change::Symlink { inode, .. } => there(*inode),
+            Change::Xattr { inode, .. } | Change::XattrGone { inode, .. } => there(*inode),
+            Change::InodeGone { inode } => self.can_go(*inode),
+            Change::SessionGone { .. }
+            | Change::SessionAway { .. }
+            | Change::Evicted { .. }
+            | Change::VbrFailed { .. } => true,
+            // No client replays a change over several shards: it was durable before the answer.
+            Change::Prepared { .. }
+            | Change::Decided { .. }
+            | Change::Done { .. }
+            | Change::Aborted { .. }
+            | Change::Forgotten { .. } => false,
+            Change::Write { .. } | Change::Truncate { .. } | Change::ObjectGone { .. } => false,
+        }
+    }
+
+    fn can_put(&self, row: &InodeRow) -> bool {
+        let fits = row.inode.shard() == self.shard() && row.inode.count() > 0;
+        let kind = self.inode(row.inode).is_none_or(|known| known.row.kind == row.kind);
+        fits && kind && (row.nlink > 0 || self.can_go(row.inode))
+    }
+
+    /// A directory goes empty.
+    fn can_go(&self, inode: InodeNo) -> bool {
+        self.inode(inode).is_none_or(|known| known.row.entry_count == 0)
+    }
+
+    fn is_directory(&self, inode: InodeNo) -> bool {
+        self.inode(inode).is_some_and(|known| known.row.kind == FileKind::Directory)
+    }
+
+    /// Whether an entry can stand at this place: the directory lives, and nobody else has it.
+    fn is_free(&self, dir: InodeNo, name: Name<'_>, cookie: u64) -> bool {
+        let Some(known) = self.inode(dir) else { return false };
+        let Body::Directory(entries) = &known.body else { return false };
+        let before = cookie.checked_sub(1).and_then(|before| entries.after(before).next());
+        let taken = before.is_some_and(|(found, at)| at.cookie == cookie && found != name.bytes());
+        known.row.nlink > 0 && cookie < u64::MAX && !taken
+    }
+
+    /// Whether a directory would come to lie below itself.
+    fn would_loop(&self, inode: InodeNo, parent: InodeNo) -> bool {
+        let mut at = parent;
+        loop {
+            if at == inode && inode != InodeNo::ROOT {
+                return true;
+            }
+            match self.inode(at) {
+                Some(known) if known.row.parent != at => at = known.row.parent,
+                Some(_) | None => return false,
+            }
+        }
+    }
+}
