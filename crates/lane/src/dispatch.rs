@@ -221,7 +221,9 @@ impl Lane {
             let spread = self.next_place();
             self.metas[index].spread(spread);
         }
-        self.metas[index].execute(&ask, &mut self.reply, &mut self.changes)
+        let effect = self.metas[index].execute(&ask, &mut self.reply, &mut self.changes)?;
+        let stuck = self.fenced && effect.status == Status::Busy;
+        Ok(if stuck { meta::Effect::unchanged(Status::Io) } else { effect })
     }
 
     /// Takes effect once.
