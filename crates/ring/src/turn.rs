@@ -13,7 +13,6 @@ use crate::clock::{Alarms, Clock};
 use crate::config::{Config, Counters, HaltFn, SayFn};
 use crate::conn::Conns;
 use crate::driver::{Completion, Driver, Kind, Op, Token, Wait};
-use crate::feed::{ColdNews, Feed};
 use crate::groups;
 use crate::kept::Kept;
 use crate::kernel::Kernel;

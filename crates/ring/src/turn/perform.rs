@@ -2,10 +2,8 @@
 
 use super::{Life, Parts, present};
 use crate::config::FaultPoint;
-use crate::feed::ColdAsk;
 use crate::job::JobKind;
 use crate::kernel::Answer;
-use crate::log::Log;
 use crate::mailbox::Letter;
 use crate::usage;
 use door::{Action, Event, Object, Say, Span, Ticket};
