@@ -385,6 +385,7 @@ impl Lane {
                 self.data.on_logged(turn, inode);
             }
         }
+        self.fence_txns(turn);
         self.on_outcomes(turn);
     }
 

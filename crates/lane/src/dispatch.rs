@@ -151,7 +151,7 @@ impl Lane {
             open.outstanding_count += 1;
         }
         let frame = turn.arena.get(arrived.frame);
-        self.wait_for_recovery(frame, (arrived.conn, arrived.request.op), arrived.bulk);
+        self.defer(frame, (arrived.conn, arrived.request.op), arrived.bulk);
     }
 
     /// A reply without a slot waits; until then its request is outstanding.
@@ -221,7 +221,9 @@ impl Lane {
             let spread = self.next_place();
             self.metas[index].spread(spread);
         }
-        self.metas[index].execute(&ask, &mut self.reply, &mut self.changes)
+        let effect = self.metas[index].execute(&ask, &mut self.reply, &mut self.changes)?;
+        let stuck = self.fenced && effect.status == Status::Busy;
+        Ok(if stuck { meta::Effect::unchanged(Status::Io) } else { effect })
     }
 
     /// Takes effect once.
