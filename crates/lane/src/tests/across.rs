@@ -27,7 +27,8 @@ fn start(toy: &mut Toy) {
 
 /// Lets the server die and start again at chance's will; whether it did.
 fn chance(toy: &mut Toy, mounts: &mut [Mount], one_in: usize) -> bool {
-    if !toy.is_down() && !(one_in > 0 && toy.dice.one_in(one_in)) {
+    let dies = toy.is_down() || (one_in > 0 && toy.dice.one_in(one_in));
+    if !dies {
         return false;
     }
     if !toy.is_down() {
