@@ -151,7 +151,7 @@ impl Lane {
             open.outstanding_count += 1;
         }
         let frame = turn.arena.get(arrived.frame);
-        self.wait_for_recovery(frame, (arrived.conn, arrived.request.op), arrived.bulk);
+        self.defer(frame, (arrived.conn, arrived.request.op), arrived.bulk);
     }
 
     /// A reply without a slot waits; until then its request is outstanding.

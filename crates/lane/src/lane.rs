@@ -206,12 +206,12 @@ impl Lane {
     fn stop(&mut self, turn: &mut Turn<'_>) {
         let logged = self.commit.is_idle() || self.fenced;
         let idle = self.pending.is_empty() && self.data.is_idle() && logged;
-        let idle = idle && self.txns.is_idle();
+        let idle = idle && (self.txns.is_idle() || self.fenced);
         if !idle || self.stopped {
             return;
         }
         self.stopped = true;
-        self.drop_parked(turn);
+        self.drop_deferred(turn);
         let mut conns: Vec<ConnId> = self.conns.keys().copied().collect();
         conns.sort_unstable();
         for conn in conns {
@@ -265,11 +265,7 @@ impl Brain for Lane {
             | Event::Kernel { .. }
             | Event::KernelGone
             | Event::CallerGroups { .. } => {}
-            Event::Letter { body, .. } => {
-                let letter = turn.arena.get(body).to_vec();
-                self.on_letter(turn, &letter);
-                self.on_txn_letter(turn, &letter);
-            }
+            Event::Letter { body, .. } => self.on_letter(turn, body),
             Event::ColdRows { .. } | Event::Checkpointed { .. } => {}
         }
     }

@@ -49,7 +49,7 @@ mod txns;
 
 pub use config::{Config, Export, Limits, Share};
 pub use lane::Lane;
-pub use restore::{Loading, Replied, Restore, Restored};
+pub use restore::{Loading, Restore, Restored};
 pub use rules::Rules;
 pub use token::RedoKey;
 

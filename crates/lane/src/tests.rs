@@ -8,4 +8,5 @@ mod exactly_once;
 mod gates;
 mod greetings;
 mod peer;
+mod recovery;
 mod trouble;

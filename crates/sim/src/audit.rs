@@ -123,7 +123,8 @@ impl World {
             }
         }
         for (tag, places) in &places {
-            if places.len() > 1 {
+            let effective = |at: &&(ShardId, Transno)| self.tap.kept[*at].effective;
+            if places.iter().filter(effective).count() > 1 {
                 return Err(format!("I3: call {tag} took effect at {places:?}"));
             }
         }

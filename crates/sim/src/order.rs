@@ -72,7 +72,7 @@ impl World {
     fn steps(&self) -> BTreeMap<ShardId, VecDeque<(Transno, Step<'_>)>> {
         let mut all = BTreeMap::new();
         for (at, kept) in &self.tap.kept {
-            if let Some(tag) = kept.tag.filter(|_| kept.op != Op::Open) {
+            if let Some(tag) = kept.tag.filter(|_| kept.op != Op::Open && kept.effective) {
                 let txn = self.tap.decided.get(at).map(|(txn, _)| *txn);
                 all.insert(*at, Step::Change(tag, kept, txn));
             }

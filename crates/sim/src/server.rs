@@ -417,6 +417,7 @@ impl World {
             return Err(EIO);
         }
         self.disk.append(boot_id, narrow_u16(lane), batch);
+        self.tell(|| crate::tap::describe(batch));
         self.tap.on_durable(batch);
         if self.plan.applies {
             self.cold.behind.push_back((lane, batch.to_vec()));

@@ -4,10 +4,10 @@
 use crate::number::wide;
 use crate::work::Tag;
 use disk::{BATCH_HEAD_BYTES, BatchHead, Change, Changes, Origin, Record, TxnId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use wire::{
     Caller, Groups, Head, Op, Reader, Reply, Request, SessionId, ShardId, Status, Transno, Wire,
-    Xid, reply_flag,
+    Xid, reply_flag, request_flag,
 };
 
 /// A request's name on the wire.
@@ -30,6 +30,8 @@ pub(crate) struct Kept {
     pub(crate) status: Status,
     pub(crate) reply: Vec<u8>,
     pub(crate) tag: Option<Tag>,
+    /// It changed something: what was only looked up over several shards leaves a record too.
+    pub(crate) effective: bool,
 }
 
 /// The tap.
@@ -49,6 +51,8 @@ pub(crate) struct Tap {
     received: BTreeMap<(SessionId, ShardId), Vec<Transno>>,
     /// What the replies to a call's requests said: transaction (0: nothing changed) and when.
     pub(crate) answers: BTreeMap<Tag, Vec<(ShardId, Transno, u64)>>,
+    /// Requests whose reply was lost with the server's memory, not with the client's.
+    replayed: BTreeSet<RequestKey>,
     /// Nothing is answered before it is durable.
     pub(crate) sync: bool,
     pub(crate) broken: Option<String>,
@@ -67,6 +71,9 @@ impl Tap {
     pub(crate) fn on_request(&mut self, client: usize, frame: &[u8], now_ns: u64) {
         let Ok((Head::Request(request), body)) = Head::decode(frame) else { return };
         let Request { session, shard, xid, op, .. } = request;
+        if request.flags & request_flag::REPLAY != 0 {
+            self.replayed.insert((session, shard, xid));
+        }
         let tag = tag_of(op, body);
         self.requests.entry((session, shard, xid)).or_insert(Sent { tag, client, sent_ns: now_ns });
     }
@@ -81,7 +88,9 @@ impl Tap {
                 self.breaks(format!("I4: {shard} T {transno} was given to two requests"));
             }
             let tokened = flags & reply_flag::TOKEN != 0 && !self.sync;
-            if !tokened && !self.kept.contains_key(&(shard, transno)) {
+            // The client keeps a replay until it hears that it is durable.
+            let replayed = self.replayed.contains(&(session, shard, xid));
+            if !tokened && !replayed && !self.kept.contains_key(&(shard, transno)) {
                 self.breaks(format!("I8: {shard} T {transno} was answered and is not durable"));
             }
         }
@@ -116,7 +125,9 @@ impl Tap {
         for record in records(batch) {
             self.keep_parts(&record);
             if let Origin::Session { session, xid, op, status, reply, .. } = record.origin {
-                let kept = Kept { session, xid, op, status, reply: reply.to_vec(), tag: None };
+                let effective = !record.changes.is_empty();
+                let reply = reply.to_vec();
+                let kept = Kept { session, xid, op, status, reply, tag: None, effective };
                 self.keep(record.shard, record.transno, kept);
             }
         }
@@ -199,6 +210,20 @@ pub(crate) fn records(batch: &[u8]) -> Vec<Record<'_>> {
         rest = left;
     }
     records
+}
+
+/// A batch in words.
+pub(crate) fn describe(batch: &[u8]) -> String {
+    let mut text = "durable:".to_owned();
+    for record in records(batch) {
+        let changes: Vec<_> = Changes::new(record.changes).flatten().collect();
+        let op = match record.origin {
+            Origin::Session { op, .. } => op.row().name,
+            Origin::Internal => "-",
+        };
+        text.push_str(&format!(" [{} T {} {op} {changes:?}]", record.shard, record.transno));
+    }
+    text
 }
 
 /// The call that a request belongs to: it stands in the caller's groups, and the caller first in

@@ -85,9 +85,9 @@ pub(crate) struct World {
     pub(crate) alarm_count: u64,
     pub(crate) crash_count: u64,
     /// What a sync found durable: changes at a shard that were answered before.
-    pub(crate) synced: BTreeMap<ShardId, u64>,
+    pub(crate) synced: BTreeMap<(ShardId, u64), u64>,
     /// Bytes of a file that were written before.
-    pub(crate) synced_files: BTreeMap<InodeNo, u64>,
+    pub(crate) synced_files: BTreeMap<(InodeNo, u64), u64>,
     /// Somebody was away for so long that the server may go on without him.
     pub(crate) absent: bool,
     pub(crate) fs: FsUuid,
