@@ -20,6 +20,8 @@ use wire::{
 pub(crate) struct Waiting {
     pub(crate) conn: ConnId,
     pub(crate) asked: Asked,
+    /// The reply shall wait until it is durable.
+    pub(crate) synced: bool,
 }
 
 /// A request with all that belongs to it.
@@ -130,6 +132,8 @@ impl Lane {
         } else if request.op == Op::Stats {
             let Token(number) = self.wait(arrived);
             turn.act(Action::Usage { ticket: Ticket(crate::lane::USAGE_TICKET | number) });
+        } else if request.op == Op::Sync && request.shard.is_data() {
+            self.sync_data(turn, arrived);
         } else if request.op == Op::Sync
             && let Some(until) = self.commit.until_shard(request.shard)
         {
@@ -321,6 +325,11 @@ impl Lane {
         let slot = table.slot(held.slot);
         let State::Done(done) = &slot.state else { return };
         let (xid, op, done) = (slot.xid, slot.op, done.clone());
+        if held.shard.is_data() && done.transno > self.commit.shard(held.shard).durable {
+            let transno = done.transno;
+            slot.state = State::Held(target, done, Vec::new());
+            return self.await_write(*held, transno);
+        }
         if let Some(until) = self.commit.until(slot.batch_no) {
             slot.state = State::Held(target, done, Vec::new());
             return self.hold(*held, Gate { until, reason: Reason::Itself });
@@ -420,7 +429,8 @@ impl Lane {
         body.clear();
         body.extend_from_slice(&turn.arena.get(arrived.frame)[HEAD_BYTES..]);
         let Request { op, shard, .. } = *arrived.request;
-        let ask = data::Ask { token, op, shard, body: &body, bulk: arrived.bulk };
+        let client = arrived.open.client;
+        let ask = data::Ask { token, op, shard, body: &body, bulk: arrived.bulk, client };
         let asked = self.data.ask(turn, &ask);
         self.body = body;
         if let Err(breach) = asked {
@@ -458,7 +468,9 @@ impl Lane {
 
     fn wait(&mut self, arrived: &Arrived<'_>) -> Token {
         self.token_count += 1;
-        let waiting = Waiting { conn: arrived.conn, asked: Asked::from(arrived.request) };
+        let (conn, asked) = (arrived.conn, Asked::from(arrived.request));
+        let synced = arrived.request.flags & request_flag::SYNC != 0;
+        let waiting = Waiting { conn, asked, synced };
         self.pending.insert(self.token_count, waiting);
         Token(self.token_count)
     }

@@ -118,9 +118,7 @@ impl Lane {
             return self.release_bulk(turn, &replay);
         }
         if shard.is_data() {
-            self.unfit(&replay);
-            self.answer_replay(turn, &replay, Status::Overflow);
-            return self.release_bulk(turn, &replay);
+            return self.replay_data(turn, replay);
         }
         let status = match self.redo(&replay) {
             Ok(()) => {
