@@ -462,7 +462,8 @@ impl Shards {
             object.unsynced_since = turn.now.mono;
             self.dirty.push(inode);
         }
-        object.unsynced_bytes += until.saturating_sub(from);
+        let touched_bytes = until.saturating_sub(from);
+        object.unsynced_bytes = object.unsynced_bytes.saturating_add(touched_bytes);
         // Its turn at the object ends only when it is recorded.
         object.urgent |= matches!(effect.change, Change::Truncate { .. });
         object.urgent |= matches!(object.queue.front(), Some(Pending::Remove));
