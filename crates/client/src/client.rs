@@ -8,6 +8,7 @@ use crate::link::{Link, LinkState};
 use crate::plan::begin::{Begun, Target, begin};
 use crate::plan::{Ask, Close, Plan};
 use crate::report::Report;
+use crate::rules::Rules;
 use crate::session::Session;
 use crate::slab::Slab;
 use crate::{Answer, Call, CallId};
@@ -45,6 +46,8 @@ pub struct Config {
     /// Bytes remembered for replays at most. From half of it on the server is asked to make things
     /// durable; at it, changes wait. Default: [`REPLAY_BYTES_MAX`].
     pub replay_bytes_max: usize,
+    /// What of the protocol holds: all of it, but in tests.
+    pub rules: Rules,
 }
 
 /// Default of [`Config::replay_bytes_max`].

@@ -209,7 +209,7 @@ impl Client {
             let old = self.links.get(other_index).is_some_and(|link| {
                 other_index != link_index && link.is_up() && link.boot_id != welcome.boot_id
             });
-            if old {
+            if old && self.config.rules.drain_sisters() {
                 self.drop_link(turn, other_index);
             }
         }

@@ -155,6 +155,10 @@ impl Client {
     ) {
         let Some(exchange) = self.exchanges.get_mut(exchange_id) else { return };
         let Some(session) = self.sessions.get_mut(session_index) else { return };
+        if !self.config.rules.drain_sisters() && reply.boot_id != self.boot_id {
+            // Too late for the replays.
+            return;
+        }
         let replay = replay.filter(|_| reply.transno > reply.committed);
         let Some(replay) = replay else {
             session.known_committed = session.known_committed.max(reply.transno);

@@ -196,24 +196,27 @@ impl Client {
         let Some(session) = self.sessions.get_mut(session_index) else { return Ok(false) };
         let Some(transno) = session.part.replayed(reply.xid) else { return Ok(false) };
         self.give_credit(link_index, reply);
-        match reply.status {
-            Status::Ok => {}
-            // Not answers to a replay: the server is confused, and it is all begun again.
-            Status::WrongLane | Status::RetryLater => return Err(Breach::Sequence),
-            status => {
-                let entry =
-                    self.sessions.get_mut(session_index).and_then(|it| it.replay.take(transno));
-                if let Some(entry) = entry {
-                    let (op, inode) = (entry.op, entry.inode);
-                    self.counters.lost_count += 1;
-                    self.lose(&entry);
-                    self.forget_entry(entry);
-                    self.reports.push(Report::ReplayRefused { op, inode, status });
-                }
-            }
+        let status = reply.status;
+        if matches!(status, Status::WrongLane | Status::RetryLater) {
+            // No answers to a replay: the server is confused, and it is all begun again.
+            return Err(Breach::Sequence);
+        }
+        if status != Status::Ok {
+            self.replay_refused(session_index, transno, status);
         }
         self.told_committed(session_index, reply.committed);
         Ok(true)
+    }
+
+    /// What was answered is gone: what it was based on is.
+    fn replay_refused(&mut self, session_index: usize, transno: Transno, status: Status) {
+        let session = self.sessions.get_mut(session_index);
+        let Some(entry) = session.and_then(|session| session.replay.take(transno)) else { return };
+        let (op, inode) = (entry.op, entry.inode);
+        self.counters.lost_count += 1;
+        self.lose(&entry);
+        self.forget_entry(entry);
+        self.reports.push(Report::ReplayRefused { op, inode, status });
     }
 
     /// The reply to a Resume or ReplayDone.

@@ -448,10 +448,12 @@ impl Shards {
         effect.place_no = self.order(shard).push(None);
         let durable = self.durable(shard);
         let Some(object) = self.objects.get_mut(&inode) else { return };
-        let (from, at_end) = match effect.change {
-            Change::Write { object_offset, .. } => (object_offset, object.exclusive),
-            Change::Truncate { size_bytes, .. } => (size_bytes, true),
-            _ => (0, true),
+        let (from, at_end) = if let Change::Truncate { size_bytes, .. } = effect.change {
+            (size_bytes, true)
+        } else if let Change::Write { object_offset, .. } = effect.change {
+            (object_offset, object.exclusive)
+        } else {
+            (0, true)
         };
         let extends = extends || at_end;
         let touch = Touch { client: effect.client, from, until, extends, at_end };

@@ -21,7 +21,7 @@ const END_MS_MAX: u64 = 5_000;
 
 /// How long a server that is away may keep us, when the end was asked for, with what it may have
 /// lost.
-const AWAY_MS_MAX: u64 = 60_000;
+const AWAY_NS_MAX: u64 = 60_000_000_000;
 /// How long the goodbye may take.
 const GOODBYE_MS_MAX: u64 = 2_000;
 /// The calls of the end; pendings have small numbers.
@@ -50,11 +50,8 @@ pub(crate) enum Life {
     Ending {
         until: Mono,
     },
-    /// Nothing is under way; what was answered becomes durable. While the server is away, until
-    /// then at most.
-    Syncing {
-        until: Mono,
-    },
+    /// Nothing is under way; what was answered becomes durable.
+    Syncing,
     /// The server is told that we go.
     Leaving {
         until: Mono,
@@ -334,13 +331,13 @@ impl MountLane {
         for pending_id in self.pendings.all() {
             self.reply(turn, pending_id, Status::NotConnected, Span::default(), None);
         }
-        self.life = Life::Syncing { until: turn.now.mono.after_ms(AWAY_MS_MAX) };
+        self.life = Life::Syncing;
         self.client.call(turn, SYNC_CALL, Call::SyncAll);
     }
 
     /// What was answered is durable, or is lost.
     fn on_synced(&mut self, turn: &mut Turn<'_>, result: Result<Answer, Status>) {
-        if !matches!(self.life, Life::Syncing { .. }) {
+        if self.life != Life::Syncing {
             return;
         }
         if result.is_err() {
@@ -359,10 +356,12 @@ impl MountLane {
         let now = turn.now.mono;
         match self.life {
             Life::Serving | Life::Ending { .. } | Life::Stopped => {}
-            Life::Syncing { until } if self.client.waiting_since().is_none() || now < until => {
-                turn.act(Action::WakeAt { at: until.max(now.after_ms(LOOK_MS)) });
-            }
-            Life::Syncing { .. } => {
+            Life::Syncing => {
+                let away_ns = self.client.waiting_since().map_or(0, |since| now.since_ns(since));
+                if away_ns < AWAY_NS_MAX {
+                    turn.act(Action::WakeAt { at: now.after_ms(LOOK_MS) });
+                    return;
+                }
                 let line = "the server stays away: what it had not yet made durable may be lost";
                 say(turn, Say::Alarm, line);
                 self.stop(turn);

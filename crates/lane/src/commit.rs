@@ -390,6 +390,7 @@ impl Lane {
             }
         }
         self.fail_waiters(turn);
+        self.fence_txns(turn);
         self.on_outcomes(turn);
     }
 

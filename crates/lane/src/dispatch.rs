@@ -225,7 +225,9 @@ impl Lane {
             let spread = self.next_place();
             self.metas[index].spread(spread);
         }
-        self.metas[index].execute(&ask, &mut self.reply, &mut self.changes)
+        let effect = self.metas[index].execute(&ask, &mut self.reply, &mut self.changes)?;
+        let stuck = self.fenced && effect.status == Status::Busy;
+        Ok(if stuck { meta::Effect::unchanged(Status::Io) } else { effect })
     }
 
     /// Takes effect once.
@@ -274,16 +276,13 @@ impl Lane {
     /// Executes what takes effect once, at a metadata shard.
     pub(crate) fn run(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>) -> Result<(), Breach> {
         let mut effect = self.execute(turn, arrived)?;
-        match effect.status {
-            Status::Busy => {
-                self.park(turn, arrived);
-                return Ok(());
-            }
-            Status::CrossDevice => {
-                self.begin_across(turn, arrived);
-                return Ok(());
-            }
-            _ => {}
+        if effect.status == Status::Busy {
+            self.park(turn, arrived);
+            return Ok(());
+        }
+        if effect.status == Status::CrossDevice {
+            self.begin_across(turn, arrived);
+            return Ok(());
         }
         self.remember_opener(arrived, &mut effect);
         let gate = self.gate(arrived, &effect);
@@ -302,19 +301,18 @@ impl Lane {
     /// nothing durable.
     fn when_fenced(&self, turn: &Turn<'_>, arrived: &Arrived<'_>) -> Option<Status> {
         let body = &turn.arena.get(arrived.frame)[HEAD_BYTES..];
-        match arrived.request.op {
-            // Handles die with this boot anyway.
-            Op::Close => Some(Status::Ok),
-            Op::Open => {
-                let reads = wire::Open::decode_all(body).is_ok_and(|open| !open.handle.write);
-                (!reads).then_some(Status::ReadOnly)
-            }
-            Op::Reopen => {
-                let reads = wire::Reopen::decode_all(body).is_ok_and(|open| !open.handle.write);
-                (!reads).then_some(Status::ReadOnly)
-            }
-            _ => Some(Status::ReadOnly),
+        let op = arrived.request.op;
+        if op == Op::Close {
+            return Some(Status::Ok); // Handles die with this boot anyway.
         }
+        let reads = if op == Op::Open {
+            wire::Open::decode_all(body).is_ok_and(|open| !open.handle.write)
+        } else if op == Op::Reopen {
+            wire::Reopen::decode_all(body).is_ok_and(|open| !open.handle.write)
+        } else {
+            false
+        };
+        (!reads).then_some(Status::ReadOnly)
     }
 
     /// A request that was executed before. What its client does not have while it is not durable,

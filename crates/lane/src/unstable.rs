@@ -234,13 +234,12 @@ impl Lane {
         let redo = self.seal.open(message.token.0, message.reply.0)?;
         let (record, _) = Record::decode(redo).ok()?;
         let bulk = replay.bulk?;
-        match disk::Changes::new(record.changes).next()?.ok()? {
-            Change::Write { inode, object_offset, write_bytes, crc32c } => {
-                let same = write_bytes == bulk.bulk_bytes && bulk.crc32c == Some(crc32c);
-                (same && replay.asked.op == Op::Write).then_some((inode, object_offset))
-            }
-            _ => None,
-        }
+        let change = disk::Changes::new(record.changes).next()?.ok()?;
+        let Change::Write { inode, object_offset, write_bytes, crc32c } = change else {
+            return None;
+        };
+        let same = write_bytes == bulk.bulk_bytes && bulk.crc32c == Some(crc32c);
+        (same && replay.asked.op == Op::Write).then_some((inode, object_offset))
     }
 
     /// A replayed write is durable in its object.

@@ -174,6 +174,9 @@ pub(crate) struct Room {
     #[arg(long, value_name = "BYTES", default_value_t = 1 << 30)]
     #[arg(value_parser = clap::value_parser!(u64).range(1 << 24..=1 << 40))]
     pub(crate) log_bytes_max: u64,
+    /// Bytes of a log file before the next one is begun.
+    #[arg(long, hide = true, value_name = "BYTES", default_value_t = 64 << 20)]
+    pub(crate) segment_bytes: u64,
 }
 
 #[derive(Args, Clone, Debug)]

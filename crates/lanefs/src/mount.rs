@@ -22,8 +22,9 @@ use wire::{ClientUuid, Secret};
 
 /// How long the server may take to welcome us before anything is mounted.
 const WELCOME: Duration = Duration::from_secs(10);
-/// How long the lanes may take to end; they give up what they wait for after 5 s.
-const LANES_END: Duration = Duration::from_secs(8);
+/// How long the lanes may take to end: they wait until what was answered is durable, and for a
+/// server that is away one minute.
+const LANES_END: Duration = Duration::from_secs(120);
 /// Calls of a lane that may be under way together: more than the kernel ever asks of one.
 const CALL_COUNT_MAX: usize = 4096;
 /// Files that a lane may have open together.
@@ -180,6 +181,7 @@ fn start(plan: &Plan, device: OwnedFd, tell: &Sender<News>) -> Result<Vec<Stoppe
             calls_max: CALL_COUNT_MAX,
             handles_max: HANDLE_COUNT_MAX,
             replay_bytes_max: client::REPLAY_BYTES_MAX,
+            rules: client::Rules::default(),
         };
         let Plan { server, spin_us, .. } = *plan;
         lanes::start(format!("lane {lane}"), *core, tell.clone(), move || {
@@ -215,9 +217,11 @@ fn end(
                 running_count -= 1;
                 ended.context("a lane of the mount failed")?;
             }
-            Ok(News::Ready | News::Signal) => {}
-            // The kernel ends the mount with the process; nothing that was answered is lost.
-            Err(RecvTimeoutError::Timeout) => break,
+            Ok(News::Ready) => {}
+            // The kernel ends the mount with the process.
+            Ok(News::Signal) | Err(RecvTimeoutError::Timeout) => {
+                bail!("ended before the server had made everything durable")
+            }
             Err(error @ RecvTimeoutError::Disconnected) => return Err(error.into()),
         }
     }

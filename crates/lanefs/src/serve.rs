@@ -10,13 +10,14 @@ use crate::lanes::{self, News, count_text};
 use crate::{faults, out, secret, up};
 use anyhow::{Context as _, Result, bail};
 use lane::{Export, Lane, Loading, Restore, Restored};
+use ring::feed::LogLengths;
 use ring::{LogFile, Mesh, Stopper};
 use std::fs::File;
 use std::net::TcpListener;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use store::{ColdStore, Keeper, Keeping, Shape, ShareFile, Store};
+use store::{ColdStore, Keeper, Keeping, Pace, Shape, ShareFile, Store};
 use wire::{Map, Secret};
 
 /// As the Hello has it.
@@ -103,10 +104,13 @@ fn start(
         meta_shard_count: superblock.meta_shard_count,
         data_shard_count: superblock.data_shard_count,
     };
-    let cold = store.open_rows()?;
+    let cold = store.open_rows(ColdStore::ROWS_BYTES_MAX)?;
     let restored = restore(store, &cold, map)?;
-    let log_bytes_max = args.room.log_bytes_max / u64::from(lane_count);
-    let mut keeper = Keeper::new(cold, log_bytes_max);
+    let lengths = LogLengths {
+        log_bytes_max: args.room.log_bytes_max / u64::from(lane_count),
+        segment_bytes: args.room.segment_bytes,
+    };
+    let mut keeper = Keeper::new(cold, Pace { lengths, ..Pace::default() });
     // The weakest counts until a recovery is completed.
     let share = args.promises.share.mode();
     let share_before = store.share_before().map_or(share, |before| before.min(share));
@@ -135,7 +139,7 @@ fn start(
             rules: lane::Rules::default(),
         };
         let (log, start_offset) = store.new_log(lane, lane_count)?;
-        let reserve_bytes = LogFile::RESERVE_BYTES;
+        let reserve_bytes = LogFile::RESERVE_BYTES.min(args.room.segment_bytes / 4);
         let feed = Some(keeper.feed(post.waker(), start_offset));
         let log = LogFile { file: log.into(), start_offset, reserve_bytes, feed };
         let objects = OwnedFd::from(objects.try_clone()?);

@@ -8,15 +8,17 @@ use crate::{ConnectOptions, Error};
 use client::{Answer, Call, CallId, Client};
 use door::{Action, Brain, Bulk, Event, Mono, Turn};
 use ring::Ring;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
-use wire::{Attr, ClientUuid, LaneId, Listing, Status, Wire as _};
+use wire::{Attr, ClientUuid, HandleId, LaneId, Listing, Status, Wire as _};
 
 /// Calls of one volume that may be under way together.
 const CALL_COUNT_MAX: usize = 64;
+/// Closes of one volume that may be under way together.
+const CLOSE_COUNT_MAX: usize = 32;
 /// Files of one volume that may be open together.
 const HANDLE_COUNT_MAX: usize = 4096;
 /// How often the time without a server is looked at.
@@ -98,6 +100,8 @@ pub(crate) struct ClientLane {
     address: SocketAddr,
     connect_timeout: Duration,
     call_last: u64,
+    /// Closes that nobody has waited for yet, oldest first.
+    closing: VecDeque<(CallId, PathBuf)>,
     /// The goodbye was said.
     left: bool,
     answers: HashMap<CallId, Result<Reply, Status>>,
@@ -119,6 +123,7 @@ impl ClientLane {
             address: options.address,
             connect_timeout: options.connect_timeout,
             call_last: 0,
+            closing: VecDeque::new(),
             left: false,
             answers: HashMap::new(),
         };
@@ -189,12 +194,31 @@ impl ClientLane {
         if std::mem::replace(&mut self.left, true) {
             return Ok(());
         }
+        let closed = self.reap_closes(0);
         let synced = self.ask("sync", root, &Call::SyncAll).map(drop);
         if matches!(synced, Ok(()) | Err(Error::Op { .. })) {
             // Without it the server remembers us for a while, which harms nobody.
-            let _ = self.ask("goodbye", root, &Call::Goodbye);
+            drop(self.ask("goodbye", root, &Call::Goodbye));
         }
-        synced
+        closed.and(synced)
+    }
+
+    /// Closes a file without waiting for it. An error is an earlier close's.
+    pub(crate) fn close(&mut self, handle: HandleId, path: PathBuf) -> Result<(), Error> {
+        let id = self.begin(&Call::Close(handle));
+        self.closing.push_back((id, path));
+        self.reap_closes(CLOSE_COUNT_MAX)
+    }
+
+    /// Waits until no more than so many closes are under way; the first error of those that ended.
+    pub(crate) fn reap_closes(&mut self, left_count: usize) -> Result<(), Error> {
+        let mut outcome = Ok(());
+        while self.closing.len() > left_count {
+            let Some((id, path)) = self.closing.pop_front() else { break };
+            let closed = self.wait("close", &path, id).map(drop);
+            outcome = outcome.and(closed);
+        }
+        outcome
     }
 
     /// Whether the server could be reached when it was last looked at.
@@ -250,6 +274,7 @@ fn client_config(options: &ConnectOptions) -> io::Result<client::Config> {
         calls_max: CALL_COUNT_MAX,
         handles_max: HANDLE_COUNT_MAX,
         replay_bytes_max: client::REPLAY_BYTES_MAX,
+        rules: client::Rules::default(),
     })
 }
 

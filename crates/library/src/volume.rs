@@ -239,12 +239,13 @@ impl Volume {
         Ok(File { path: path.to_path_buf(), attr, handle })
     }
 
-    /// Closes a file and settles its size.
+    /// Closes a file. Its size is settled at the metadata shard behind it, once what was written is
+    /// durable; [`Self::sync`] and [`Self::leave`] wait for that.
     ///
     /// # Errors
-    /// [`Error::Op`].
+    /// [`Error::Op`] of an earlier close.
     pub fn close(&mut self, file: File) -> Result<(), Error> {
-        self.lane.ask("close", &file.path, &Call::Close(file.handle)).map(drop)
+        self.lane.close(file.handle, file.path)
     }
 
     /// Waits until what was done to an open file, by anybody, is durable: names, attributes,
@@ -262,7 +263,9 @@ impl Volume {
     /// # Errors
     /// [`Error::Op`] with `Io`, once, when something of it is lost.
     pub fn sync(&mut self) -> Result<(), Error> {
-        self.lane.ask("sync", Path::new("/"), &Call::SyncAll).map(drop)
+        let closed = self.lane.reap_closes(0);
+        let synced = self.lane.ask("sync", Path::new("/"), &Call::SyncAll).map(drop);
+        closed.and(synced)
     }
 
     /// Ends in order: waits until everything that was done through this volume is durable, and has
@@ -509,7 +512,7 @@ impl Drop for Volume {
     fn drop(&mut self) {
         if self.lane.is_connected() {
             // There is nobody left to be told; who wants to know says `leave`.
-            let _ = self.lane.leave();
+            drop(self.lane.leave());
         }
     }
 }

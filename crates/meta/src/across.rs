@@ -236,7 +236,33 @@ impl Shard {
             Op::Unlink => attempt!(unlink),
             Op::Rmdir => attempt!(rmdir),
             Op::Rename => attempt!(rename),
-            _ => Ok(Status::NotImplemented),
+            // About one inode, or an entry and what it names: one shard's.
+            Op::Lookup
+            | Op::Getattr
+            | Op::Setattr
+            | Op::Create
+            | Op::Symlink
+            | Op::Readlink
+            | Op::Readdir
+            | Op::Open
+            | Op::Close
+            | Op::Reopen
+            | Op::Access
+            | Op::Getxattr
+            | Op::Setxattr
+            | Op::Listxattr
+            | Op::Removexattr
+            | Op::Statfs
+            | Op::Read
+            | Op::Write
+            | Op::Truncate
+            | Op::Glimpse
+            | Op::Stats
+            | Op::Ping
+            | Op::Sync
+            | Op::Resume
+            | Op::ReplayDone
+            | Op::Goodbye => Ok(Status::NotImplemented),
         }
     }
 
@@ -379,39 +405,56 @@ impl Shard {
     /// A prepared change as it is made: a directory without name and handle goes, and a time that
     /// somebody brought meanwhile stays.
     fn made_now<'c>(&self, change: Change<'c>, prepared_by: Transno) -> Change<'c> {
-        match change {
-            Change::Inode { row } => {
-                let gone = row.kind == FileKind::Directory && row.nlink == 0;
-                if gone && self.handles.is_free(row.inode) {
-                    return Change::InodeGone { inode: row.inode };
-                }
-                change
+        if let Change::Inode { row } = change {
+            let gone = row.kind == FileKind::Directory && row.nlink == 0;
+            if gone && self.handles.is_free(row.inode) {
+                return Change::InodeGone { inode: row.inode };
             }
-            Change::Touch { inode, mtime, ctime, nlink_delta, entry_delta } => {
-                let known = self.state.inode(inode).map(|known| known.row);
-                let later = known.filter(|row| row.touched > prepared_by);
-                let mtime = later.map_or(mtime, |row| row.mtime);
-                Change::Touch { inode, mtime, ctime, nlink_delta, entry_delta }
-            }
-            other => other,
         }
+        if let Change::Touch { inode, mtime, ctime, nlink_delta, entry_delta } = change {
+            let known = self.state.inode(inode).map(|known| known.row);
+            let later = known.filter(|row| row.touched > prepared_by);
+            let mtime = later.map_or(mtime, |row| row.mtime);
+            return Change::Touch { inode, mtime, ctime, nlink_delta, entry_delta };
+        }
+        change
     }
 
     /// Gives the changes of a part their version, and new entries their places.
     fn stamp(&self, part: &[u8], version: Transno, out: &mut Vec<u8>) -> Result<(), Fault> {
         for change in Changes::new(part) {
-            let stamped = match change? {
-                Change::Inode { row } => Change::Inode { row: InodeRow { version, ..row } },
-                Change::DirAttrs { inode, mode, uid, gid, atime, mtime, ctime, parent, .. } => {
-                    Change::DirAttrs { inode, mode, uid, gid, atime, mtime, ctime, parent, version }
+            let mut stamped = change?;
+            match &mut stamped {
+                Change::Inode { row } => row.version = version,
+                Change::DirAttrs { version: old, .. } => *old = version,
+                Change::Dirent { dir, cookie, version: old, .. } => {
+                    let known = self.state.inode(*dir);
+                    if *cookie == 0 {
+                        *cookie = known.map_or(1, |known| known.row.next_cookie);
+                    }
+                    *old = version;
                 }
-                Change::Dirent { dir, name, cookie, inode, kind, .. } => {
-                    let next = self.state.inode(dir).map_or(1, |known| known.row.next_cookie);
-                    let cookie = if cookie == 0 { next } else { cookie };
-                    Change::Dirent { dir, name, cookie, inode, kind, version }
+                Change::Touch { .. }
+                | Change::DirentGone { .. }
+                | Change::Symlink { .. }
+                | Change::Xattr { .. }
+                | Change::XattrGone { .. }
+                | Change::InodeGone { .. } => {}
+                Change::Write { .. }
+                | Change::Truncate { .. }
+                | Change::ObjectGone { .. }
+                | Change::SessionGone { .. }
+                | Change::SessionAway { .. }
+                | Change::Evicted { .. }
+                | Change::VbrFailed { .. }
+                | Change::Prepared { .. }
+                | Change::Decided { .. }
+                | Change::Done { .. }
+                | Change::Aborted { .. }
+                | Change::Forgotten { .. } => {
+                    return Err(Fault::new("no part of a change over several shards", 0));
                 }
-                other => other,
-            };
+            }
             stamped.encode(&mut Writer::new(out));
         }
         Ok(())

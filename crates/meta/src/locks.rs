@@ -107,10 +107,13 @@ impl Locks {
                 }
                 let Body::Directory(entries) = &state.inode(dir)?.body else { return None };
                 let target = entries.get(state.seed, name.bytes())?.inode;
-                self.inode(target, me).or_else(|| match op {
-                    Op::Rmdir | Op::Rename => self.entered(target, me),
-                    _ => self.entered_from_afar(target, here, me),
-                })
+                let goes = matches!(op, Op::Rmdir | Op::Rename);
+                let entered = if goes {
+                    self.entered(target, me)
+                } else {
+                    self.entered_from_afar(target, here, me)
+                };
+                self.inode(target, me).or(entered)
             })
         })
     }

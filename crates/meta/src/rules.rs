@@ -3,18 +3,17 @@
 
 /// One flag a rule; all are in force by default.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(not(feature = "planted"), derive(Default))]
 pub struct Rules {
     /// A directory that moves across shards locks the topology and never goes below itself.
     #[cfg(feature = "planted")]
     pub topology: bool,
 }
 
+#[cfg(feature = "planted")]
 impl Default for Rules {
     fn default() -> Self {
-        Self {
-            #[cfg(feature = "planted")]
-            topology: true,
-        }
+        Self { topology: true }
     }
 }
 

@@ -10,6 +10,7 @@ mod names;
 mod permission;
 mod random;
 mod redo;
+mod several;
 mod xattrs;
 
 use crate::{Ask, Effect, Shard};
@@ -18,6 +19,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use disk::rows::{self, Key, Row, Rows, ShardRow};
 use disk::{Origin, PreVersions, Record};
+use several::{Other, about};
 use wire::{
     Attr, Bytes, Caller, ClientUuid, Create, Created, Entry, Getattr, Groups, Handle, HandleId,
     InodeNo, Lookup, Mkdir, Name, Op, Open, SetTime, Setattr, ShardId, Status, Timestamp, Transno,
@@ -90,6 +92,10 @@ pub(crate) struct World {
     pub(crate) client: ClientUuid,
     pub(crate) root_trusted: bool,
     pub(crate) reply: Vec<u8>,
+    /// Shards besides the first.
+    others: Vec<Other>,
+    /// Changes over several shards so far.
+    txn_count: u64,
 }
 
 impl World {
@@ -102,6 +108,8 @@ impl World {
             client: ALICE,
             root_trusted: true,
             reply: Vec::new(),
+            others: Vec::new(),
+            txn_count: 0,
         }
     }
 
@@ -116,21 +124,33 @@ impl World {
         let (client, root_trusted, now) = (self.client, self.root_trusted, self.now);
         let mut changes = Vec::new();
         self.reply.clear();
-        let last = self.shard.transno_last();
+        let at = about(op, body).shard();
+        if !self.others.is_empty() {
+            self.roll_spread(at);
+        }
         let ask = Ask { op, body, client, root_trusted, now, tells_reads: false };
-        let effect = self.shard.execute(&ask, &mut self.reply, &mut changes)?;
+        let mut reply = core::mem::take(&mut self.reply);
+        let (shard, _) = self.at(at);
+        let last = shard.transno_last();
+        let effect = shard.execute(&ask, &mut reply, &mut changes);
+        self.reply = reply;
+        let effect = effect?;
         assert_eq!(effect.transno == Transno(0), changes.is_empty());
         if effect.status != Status::Ok {
             assert!(changes.is_empty() && self.reply.is_empty());
         }
+        let (shard, log) = self.at(at);
         if effect.transno == Transno(0) {
-            assert_eq!(self.shard.transno_last(), last);
+            assert_eq!(shard.transno_last(), last);
         } else {
             assert!(effect.transno > last);
-            assert_eq!(self.shard.transno_last(), effect.transno);
-            self.log.push((effect.transno, changes));
+            assert_eq!(shard.transno_last(), effect.transno);
+            log.push((effect.transno, changes));
         }
-        Ok(effect)
+        if effect.status == Status::CrossDevice && !self.others.is_empty() {
+            return Ok(self.across(at, &ask));
+        }
+        Ok(self.complete(op, body, effect))
     }
 
     pub(crate) fn status<'a>(&mut self, op: Op, args: &impl Wire<'a>) -> Status {
@@ -211,50 +231,22 @@ impl World {
 
     /// A shard made from the log.
     pub(crate) fn redone(&self) -> Shard {
-        let mut shard = Shard::new(ShardId::meta(0), MADE);
-        for (transno, changes) in &self.log {
-            shard.replay(*transno, changes).unwrap();
-        }
-        shard
+        redone(ShardId::meta(0), &self.log)
     }
 
     /// The log alone gives this state.
     pub(crate) fn check_redo(&self) {
-        let redone = self.redone();
-        assert_eq!(self.dump(), redone.state.dump(), "redone");
-        if self.boot_id == 0 {
-            assert_eq!(self.shard.state.numbers(), redone.state.numbers());
+        let redone_first = self.redone();
+        assert_eq!(self.dump(), redone_first.state.dump(), "redone");
+        if self.boot_id == 0 && self.others.is_empty() {
+            assert_eq!(self.shard.state.numbers(), redone_first.state.numbers());
         }
-        self.check_rows(&redone);
-    }
-
-    /// The log applied to rows, and everything read back, is the state that redo gives.
-    fn check_rows(&self, redone: &Shard) {
-        let mut rows = BTreeMap::new();
-        rows::begin(MADE, &mut rows).unwrap();
-        let (shard, mut row) = (ShardId::meta(0), ShardRow { next_count: 2, ..Default::default() });
-        row.inode_count = 1;
-        for (index, (transno, changes)) in self.log.iter().enumerate() {
-            let record = Record {
-                shard,
-                lsn: u64::try_from(index).unwrap() + 1,
-                transno: *transno,
-                pre_versions: PreVersions::new(),
-                origin: Origin::Internal,
-                changes,
-            };
-            assert_eq!(rows::apply(&record, &mut row, &mut rows), Ok(true));
+        check_rows(&redone_first, &self.log);
+        for Other { shard, log } in &self.others {
+            let other = redone(shard.id(), log);
+            assert_eq!(shard.state.dump(), other.state.dump(), "redone");
+            check_rows(&other, log);
         }
-        Rows::put(&mut rows, Key::shard(shard).bytes(), &row.to_bytes());
-        let mut loaded = Shard::new(shard, MADE);
-        for (key, value) in &rows {
-            loaded.load(&Row::decode(key, value).unwrap()).unwrap();
-        }
-        assert_eq!(loaded.state.dump(), redone.state.dump());
-        assert_eq!(loaded.state.numbers(), redone.state.numbers());
-        assert_eq!(row.inode_count, redone.inode_count());
-        let entry_count = rows.keys().filter(|key| key[0] == 2).count();
-        assert_eq!(entry_count, rows.keys().filter(|key| key[0] == 3).count(), "both tables");
     }
 
     /// Stops and starts again from the log.
@@ -263,6 +255,49 @@ impl World {
         self.shard = self.redone();
         self.shard.start_boot(self.boot_id);
     }
+}
+
+/// A shard made from its log.
+fn redone(shard: ShardId, log: &[(Transno, Vec<u8>)]) -> Shard {
+    let mut shard = Shard::new(shard, MADE);
+    for (transno, changes) in log {
+        shard.replay(*transno, changes).unwrap();
+    }
+    shard
+}
+
+/// The log applied to rows, and everything read back, is the state that redo gives.
+fn check_rows(redone: &Shard, log: &[(Transno, Vec<u8>)]) {
+    let mut rows = BTreeMap::new();
+    rows::begin(MADE, &mut rows).unwrap();
+    let (shard, mut row) = (redone.id(), ShardRow::default());
+    if shard == ShardId::meta(0) {
+        (row.next_count, row.inode_count) = (2, 1);
+    } else {
+        row.next_count = 1;
+        rows.clear();
+    }
+    for (index, (transno, changes)) in log.iter().enumerate() {
+        let record = Record {
+            shard,
+            lsn: u64::try_from(index).unwrap() + 1,
+            transno: *transno,
+            pre_versions: PreVersions::new(),
+            origin: Origin::Internal,
+            changes,
+        };
+        assert_eq!(rows::apply(&record, &mut row, &mut rows), Ok(true));
+    }
+    Rows::put(&mut rows, Key::shard(shard).bytes(), &row.to_bytes());
+    let mut loaded = Shard::new(shard, MADE);
+    for (key, value) in &rows {
+        loaded.load(&Row::decode(key, value).unwrap()).unwrap();
+    }
+    assert_eq!(loaded.state.dump(), redone.state.dump());
+    assert_eq!(loaded.state.numbers(), redone.state.numbers());
+    assert_eq!(row.inode_count, redone.inode_count());
+    let entry_count = rows.keys().filter(|key| key[0] == 2).count();
+    assert_eq!(entry_count, rows.keys().filter(|key| key[0] == 3).count(), "both tables");
 }
 
 /// A setattr by root that asks for nothing.

@@ -26,8 +26,6 @@ pub struct LogFile {
 impl LogFile {
     /// Default of [`Self::reserve_bytes`].
     pub const RESERVE_BYTES: u64 = 16 << 20;
-    /// How long a file gets before the log goes on in another one.
-    pub const SEGMENT_BYTES: u64 = 64 << 20;
 }
 
 /// Everything that grows has a limit.

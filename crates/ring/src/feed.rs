@@ -55,6 +55,21 @@ pub struct Segment {
     pub reserved_bytes: u64,
 }
 
+/// How long a lane's log and its files may get, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LogLengths {
+    /// What is in the log and still needed, at most.
+    pub log_bytes_max: u64,
+    /// A file, before the log goes on in another one.
+    pub segment_bytes: u64,
+}
+
+impl Default for LogLengths {
+    fn default() -> Self {
+        Self { log_bytes_max: 1 << 30, segment_bytes: 64 << 20 }
+    }
+}
+
 /// A question for rows.
 #[derive(Debug)]
 pub struct ColdAsk {
@@ -192,8 +207,7 @@ struct Shared {
     durable: AtomicU64,
     /// Bytes of log that were written and are not needed any more.
     freed_bytes: AtomicU64,
-    /// The log's greatest length.
-    log_bytes_max: u64,
+    lengths: LogLengths,
     next: Mutex<Option<Segment>>,
     next_wanted: AtomicBool,
     /// Space reserved in it, 0 without.
@@ -212,13 +226,12 @@ pub struct Feed {
 }
 
 impl Feed {
-    /// A lane's feed; the lane is woken through `waker`, and its log holds `log_bytes_max` bytes that
-    /// are still needed at most.
+    /// The feed of the lane that `waker` wakes, whose log begins at `start`.
     #[must_use]
     pub fn new(
         waker: Waker,
         start: LogPlace,
-        log_bytes_max: u64,
+        lengths: LogLengths,
         applier: Arc<Applier>,
         asks: Arc<ColdAsks>,
     ) -> Self {
@@ -226,7 +239,7 @@ impl Feed {
             lane: waker.lane(),
             durable: AtomicU64::new(start.packed()),
             freed_bytes: AtomicU64::new(0),
-            log_bytes_max,
+            lengths,
             next: Mutex::new(None),
             next_wanted: AtomicBool::new(false),
             next_bytes: AtomicU64::new(0),
@@ -245,6 +258,12 @@ impl Feed {
     #[must_use]
     pub fn lane(&self) -> LaneId {
         self.shared.lane
+    }
+
+    /// How long a file gets before the log goes on in another one, in bytes.
+    #[must_use]
+    pub fn file_bytes(&self) -> u64 {
+        self.shared.lengths.segment_bytes
     }
 
     /// Everything before this place is durable.
@@ -330,7 +349,7 @@ impl Feed {
     pub(crate) fn room_bytes(&self, written_bytes: u64) -> u64 {
         let behind_bytes =
             written_bytes.saturating_sub(self.shared.freed_bytes.load(Ordering::Acquire));
-        self.shared.log_bytes_max.saturating_sub(behind_bytes)
+        self.shared.lengths.log_bytes_max.saturating_sub(behind_bytes)
     }
 
     pub(crate) fn ask(&self, ask: ColdAsk) {

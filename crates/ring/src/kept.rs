@@ -54,6 +54,7 @@ impl Kept {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     const NAME: BufId = BufId(KEPT_BUFS);

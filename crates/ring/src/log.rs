@@ -123,7 +123,7 @@ impl Log {
         let mut room_bytes = self.file_room_bytes();
         if let Some(feed) = &self.config.feed {
             // A batch that does not fit any more begins the next file.
-            if self.reserved_offset >= LogFile::SEGMENT_BYTES {
+            if self.reserved_offset >= feed.file_bytes() {
                 room_bytes = room_bytes.max(feed.segment_bytes());
             }
             let taken_bytes = feed.room_bytes(self.written_bytes);
@@ -142,7 +142,7 @@ impl Log {
     /// but something is still on its way to this one.
     fn change_files(&mut self) -> bool {
         let Some(feed) = &self.config.feed else { return true };
-        if self.batch_end_offset() <= LogFile::SEGMENT_BYTES {
+        if self.batch_end_offset() <= feed.file_bytes() {
             return true;
         }
         let room_bytes = self.file_room_bytes();
@@ -161,8 +161,10 @@ impl Log {
 
     /// Whether this file is soon left for one that is there.
     fn is_leaving(&self) -> bool {
-        let is_long = self.batch_end_offset() + ZERO_AHEAD_BYTES > LogFile::SEGMENT_BYTES;
-        is_long && self.config.feed.as_ref().is_some_and(|feed| feed.segment_bytes() > 0)
+        self.config.feed.as_ref().is_some_and(|feed| {
+            let is_long = self.batch_end_offset() + ZERO_AHEAD_BYTES > feed.file_bytes();
+            is_long && feed.segment_bytes() > 0
+        })
     }
 
     /// Tells whoever applies the log how far it is durable.
@@ -170,7 +172,7 @@ impl Log {
         let Some(feed) = &self.config.feed else { return };
         let place = LogPlace { segment_no: self.segment_no, offset: self.end_offset };
         let mut woken = feed.announce(place);
-        if self.end_offset > LogFile::SEGMENT_BYTES / 2 {
+        if self.end_offset > feed.file_bytes() / 2 {
             woken |= feed.want_segment();
         }
         tools.counters.syscall_count += u64::from(woken);

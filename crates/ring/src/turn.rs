@@ -4,24 +4,25 @@
 //! turn; events already known are never slept over; memory given to the kernel outlives the
 //! operation even if the ring is dropped in the middle.
 
+mod cold;
+mod last;
+mod perform;
+
 use crate::buffer::Pool;
 use crate::clock::{Alarms, Clock};
-use crate::config::{Config, Counters, FaultPoint, HaltFn, SayFn};
+use crate::config::{Config, Counters, HaltFn, SayFn};
 use crate::conn::Conns;
 use crate::driver::{Completion, Driver, Kind, Op, Token, Wait};
-use crate::feed::{ColdAsk, ColdNews, Feed};
 use crate::groups;
-use crate::job::JobKind;
 use crate::kept::Kept;
-use crate::kernel::{Answer, Kernel};
+use crate::kernel::Kernel;
 use crate::listen::Listener;
 use crate::log::Log;
 use crate::mailbox::{Letter, Mesh, Post, Stopper};
 use crate::objects::Objects;
 use crate::spin::{Patience, Spin};
 use crate::tools::Tools;
-use crate::usage;
-use door::{Action, Arena, Brain, Bulk, Event, Object, Say, Span, Ticket, Turn};
+use door::{Action, Arena, Brain, Bulk, Event, Ticket, Turn};
 use std::io;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
@@ -447,25 +448,6 @@ impl Parts {
         });
     }
 
-    /// What the threads that keep the cold store say.
-    fn read_news(&mut self) {
-        let Self { log: Some(log), tools, .. } = self else { return };
-        for news in log.feed().map(Feed::take_news).unwrap_or_default() {
-            tools.events.push(match news {
-                ColdNews::Rows { ticket, result } => {
-                    let result = result.map(|rows| tools.arena.put(&rows));
-                    Event::ColdRows { ticket, result }
-                }
-                ColdNews::Checkpointed { shard, lsn, transno } => {
-                    Event::Checkpointed { shard, lsn, transno }
-                }
-            });
-        }
-        if log.is_behind() {
-            tools.events.push(Event::LogRoom(log.room()));
-        }
-    }
-
     fn look_up_groups(&mut self) {
         for (ticket, pid) in self.groups_wanted.drain(..) {
             let Tools { arena, counters, .. } = &mut self.tools;
@@ -474,128 +456,6 @@ impl Parts {
             });
             self.tools.events.push(Event::CallerGroups { ticket, groups });
         }
-    }
-
-    // --- perform ---------------------------------------------------------------------------------
-
-    fn perform(&mut self) {
-        let mut actions = std::mem::take(&mut self.actions);
-        for action in actions.drain(..) {
-            self.act(action);
-        }
-        self.actions = actions;
-    }
-
-    fn act(&mut self, action: Action) {
-        let tools = &mut self.tools;
-        match action {
-            Action::Connect { ticket } => self.conns.connect(ticket, tools),
-            Action::Admit { conn } => self.conns.admit(conn),
-            Action::Send { conn, frame, bulk } => {
-                let bulk = bulk.map(|bulk| self.kept.meant(bulk));
-                self.conns.send(conn, frame, bulk, tools);
-            }
-            Action::Close { conn } => self.conns.close(conn, tools.now.mono),
-            Action::HandOver { conn, lane, hello } => self.hand_over(conn, lane, hello),
-            Action::Mail { to, mail } => self.post.send(usize::from(to.0), Letter::Mail(mail)),
-            Action::Letter { to, body } => {
-                let words = tools.arena.get(body).into();
-                self.post.send(usize::from(to.0), Letter::Words(words));
-            }
-            Action::ColdRead { ticket, from, until, row_count_max } => {
-                let (from, until) = (tools.arena.get(from).into(), tools.arena.get(until).into());
-                let lane = self.post.lane();
-                self.cold_read(ColdAsk { lane, ticket, from, until, row_count_max });
-            }
-            Action::Point(point) => drop(tools.meet(FaultPoint::Place(point))),
-            Action::Recovered => (self.recovered)(),
-            Action::Keep { as_buf, bulk } => self.kept.keep(as_buf, bulk, &mut tools.pool),
-            Action::Release { buf } => tools.pool.release(self.kept.end(buf)),
-            Action::LogAppend { ticket, batch } => self.log_append(ticket, batch),
-            Action::ObjectRead { ticket, object, object_offset: offset, read_bytes } => {
-                self.begin(object, JobKind::Read { ticket, offset, read_bytes });
-            }
-            Action::ObjectWrite { ticket, object, object_offset: offset, bulk } => {
-                tools.pool.hold(bulk.buf);
-                self.begin(object, JobKind::Write { ticket, offset, bulk });
-            }
-            Action::ObjectTruncate { ticket, object, size_bytes } => {
-                self.begin(object, JobKind::Truncate { ticket, size_bytes });
-            }
-            Action::ObjectSync { ticket, object } => self.begin(object, JobKind::Sync { ticket }),
-            Action::ObjectStat { ticket, object } => self.begin(object, JobKind::Stat { ticket }),
-            Action::ObjectRemove { ticket, object } => {
-                self.begin(object, JobKind::Remove { ticket });
-            }
-            Action::StoreSpace { ticket } => {
-                let space = present(&mut self.objects).space(ticket, tools);
-                tools.events.push(space);
-            }
-            Action::Usage { ticket } => self.tell_usage(ticket),
-            Action::KernelReply { slot, status, payload, bulk } => {
-                self.kernel_reply(Answer { slot, status, payload, bulk });
-            }
-            Action::CallerGroups { ticket, pid } => self.groups_wanted.push((ticket, pid)),
-            Action::WakeAt { at } => self.alarms.add(at),
-            Action::Say { say, line } => self.speak(say, line),
-            Action::Stopped => self.life = Life::Stopping,
-            Action::Halt { line } => self.stop_at_once(line),
-        }
-    }
-
-    fn hand_over(&mut self, conn: door::ConnId, lane: LaneId, hello: Span) {
-        // The arena cannot be lent while the connections write to it.
-        let hello: Box<[u8]> = self.tools.arena.get(hello).into();
-        self.conns.hand_over(conn, usize::from(lane.0), &hello, &mut self.tools);
-    }
-
-    fn log_append(&mut self, ticket: Ticket, batch: Span) {
-        let log = present(&mut self.log);
-        match log.append(ticket, self.tools.arena.get(batch)) {
-            Some(event) => self.tools.events.push(event),
-            None => log.write(&mut self.tools),
-        }
-    }
-
-    fn cold_read(&mut self, ask: ColdAsk) {
-        match self.log.as_ref().and_then(Log::feed) {
-            Some(feed) => feed.ask(ask),
-            None => {
-                let result = Err(door::Errno(wire::Status::NotImplemented.number()));
-                self.tools.events.push(Event::ColdRows { ticket: ask.ticket, result });
-            }
-        }
-    }
-
-    fn begin(&mut self, object: Object, kind: JobKind) {
-        present(&mut self.objects).begin(object, kind, &mut self.tools);
-    }
-
-    fn tell_usage(&mut self, ticket: Ticket) {
-        self.tools.counters.syscall_count += 1;
-        let usage = usage::now(&self.counters());
-        self.tools.events.push(Event::Usage { ticket, usage });
-    }
-
-    fn kernel_reply(&mut self, answer: Answer) {
-        let kernel = present(&mut self.kernel);
-        kernel.reply(answer, &mut self.tools);
-        if std::mem::take(&mut kernel.opened) && kernel.has_queues() {
-            kernel.register(&mut self.tools);
-            let own = usize::from(self.post.lane().0);
-            for lane in (0..self.post.lane_count()).filter(|lane| *lane != own) {
-                self.post.send(lane, Letter::RegisterKernelQueues);
-            }
-        }
-    }
-
-    fn speak(&mut self, say: Say, line: Span) {
-        (self.say)(say, &String::from_utf8_lossy(self.tools.arena.get(line)));
-    }
-
-    fn stop_at_once(&mut self, line: Span) {
-        (self.halt)(&String::from_utf8_lossy(self.tools.arena.get(line)));
-        self.life = Life::Over;
     }
 
     // --- the end of a turn -----------------------------------------------------------------------
@@ -616,31 +476,6 @@ impl Parts {
         let woken_count = self.post.wake_readers();
         tools.counters.wake_count += woken_count;
         tools.counters.syscall_count += woken_count;
-    }
-
-    /// Lets what is queued leave, for a while.
-    fn send_last(&mut self) -> io::Result<()> {
-        let deadline = self.tools.now.mono.after_ms(STOP_MS_MAX);
-        // Most has left when this returns, and the end of a send at once wakes nobody.
-        self.tools.driver.enter(Wait::No)?;
-        self.dispatch();
-        self.flush();
-        while self.conns.is_sending() || self.post.is_waiting() {
-            let left_ns = deadline.since_ns(self.clock.read().mono);
-            if left_ns == 0 {
-                break;
-            }
-            // Sister lanes do not tell when they have room again.
-            let retry_ns =
-                if self.post.is_waiting() { LETTER_RETRY_MS * 1_000_000 } else { left_ns };
-            let ready = self.conns.is_ready();
-            let wait = if ready { Wait::No } else { Wait::Ns(retry_ns.min(left_ns)) };
-            self.tools.driver.enter(wait)?;
-            self.dispatch();
-            self.flush();
-        }
-        self.life = Life::Over;
-        Ok(())
     }
 }
 

@@ -1,13 +1,12 @@
 //! The audit: a fresh client reads everything back, and what it finds must be what happened.
 
 use crate::clients::{Carried, entries_of};
-use crate::model::{Effect, Node, Tree};
+use crate::model::{Node, Tree};
 use crate::number::wide;
-use crate::tap::Kept;
 use crate::work::{Asked, Ended, Tag, Wish, name_bytes, text_of, xattr_name};
 use crate::world::{Verdict, World};
 use std::collections::{BTreeMap, VecDeque};
-use wire::{Attr, Created, Entry, FileKind, InodeNo, Op, ShardId, Status, Transno, Wire};
+use wire::{Attr, FileKind, InodeNo, Op, ShardId, Status, Transno};
 
 /// What an audit has read so far.
 #[derive(Default, Debug)]
@@ -124,7 +123,8 @@ impl World {
             }
         }
         for (tag, places) in &places {
-            if places.len() > 1 {
+            let effective = |at: &&(ShardId, Transno)| self.tap.kept[*at].effective;
+            if places.iter().filter(effective).count() > 1 {
                 return Err(format!("I3: call {tag} took effect at {places:?}"));
             }
         }
@@ -184,27 +184,6 @@ impl World {
         Ok(())
     }
 
-    /// I15: the sequential execution of what is durable, in the order of transactions.
-    fn executed(&self) -> Result<Tree, String> {
-        let mut tree = Tree::new();
-        for ((shard, transno), kept) in &self.tap.kept {
-            let Some(tag) = kept.tag.filter(|_| kept.op != Op::Open) else { continue };
-            let Some(asked) = self.asked(tag) else { continue };
-            let effect = effect_of(kept);
-            tree.apply(tag, &asked.wish, effect).map_err(|why| {
-                format!("I15: {shard} T {transno}, call {tag} {:?}: {why}", asked.wish)
-            })?;
-            if let Ended::Done(brought) = &asked.ended
-                && brought.inode.is_some()
-                && effect.inode.is_some()
-                && brought.inode != effect.inode
-            {
-                return Err(format!("call {tag} was told of another inode than it made"));
-            }
-        }
-        Ok(tree)
-    }
-
     fn judge_names(&self, tree: &Tree) -> Verdict {
         let mut wanted = BTreeMap::new();
         for (dir, node) in tree.nodes.iter().filter(|(_, node)| node.nlink > 0) {
@@ -260,21 +239,5 @@ impl World {
             return differs(&format!("{size_bytes:?} bytes can be read"));
         }
         Ok(())
-    }
-}
-
-/// What a transaction's reply says of its effect.
-fn effect_of(kept: &Kept) -> Effect {
-    match kept.op {
-        Op::Create => Created::decode_all(&kept.reply).map_or(Effect::default(), |created| {
-            Effect { inode: Some(created.attr.inode), made: created.made }
-        }),
-        Op::Mkdir | Op::Symlink => {
-            Entry::decode_all(&kept.reply).map_or(Effect::default(), |entry| Effect {
-                inode: Some(entry.attr.inode),
-                made: true,
-            })
-        }
-        _ => Effect::default(),
     }
 }

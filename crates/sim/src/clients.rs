@@ -59,6 +59,7 @@ impl World {
                     calls_max: 64,
                     handles_max: 64,
                     replay_bytes_max: 64 << 20,
+                    rules: client::Rules::default(),
                 };
                 ClientSeat {
                     brain: Client::new(config),
@@ -89,6 +90,8 @@ impl World {
             lane,
             wish,
             began_ns: self.now_ns,
+            began_life: self.server.life,
+            ended_life: 0,
             ended_ns: None,
             ended: Ended::Open,
             interrupted: false,
@@ -235,8 +238,10 @@ impl World {
             Err(status) => Ended::Failed(*status),
         };
         let now_ns = self.now_ns;
+        let life = self.server.life;
         let asked = &mut self.asked[narrow(u64::from(tag)) - 1];
         asked.ended = ended;
+        asked.ended_life = life;
         asked.ended_ns = Some(now_ns);
         let asked = asked.clone();
         self.note_seen(&asked);

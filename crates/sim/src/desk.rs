@@ -12,6 +12,7 @@ pub(crate) enum Coming {
     Adopted { conn: ConnId, hello: Vec<u8> },
     Read { ticket: Ticket, result: Result<Vec<u8>, Errno> },
     Letter { from: LaneId, body: Vec<u8> },
+    Rows { ticket: Ticket, result: Result<Vec<u8>, Errno> },
     Plain(Event),
 }
 
@@ -90,6 +91,10 @@ impl Desk {
                 }
                 Coming::Letter { from, body } => {
                     Event::Letter { from, body: self.arena.put(&body) }
+                }
+                Coming::Rows { ticket, result } => {
+                    let result = result.map(|rows| self.arena.put(&rows));
+                    Event::ColdRows { ticket, result }
                 }
                 Coming::Read { ticket, result } => {
                     let result =

@@ -22,6 +22,7 @@
 mod audit;
 mod bytes;
 mod clients;
+mod cold;
 mod desk;
 mod dice;
 mod disk;
@@ -29,6 +30,7 @@ mod mishaps;
 mod model;
 mod net;
 mod number;
+mod order;
 mod plan;
 mod promise;
 mod run;

@@ -107,11 +107,13 @@ pub(crate) struct Plan {
     pub(crate) share_changes: bool,
     /// All replies wait for their own change.
     pub(crate) sync: bool,
+    /// The cold store follows the logs while lanes run, not only at a start.
+    pub(crate) applies: bool,
     pub(crate) planted: Option<Planted>,
 }
 
 /// Servers do not take replays yet, so nothing may be answered before it is durable.
-const SYNC_ONLY: bool = true;
+const SYNC_ONLY: bool = false;
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
@@ -167,6 +169,7 @@ impl Plan {
                 .unwrap_or_default(),
             share_changes: dice.one_in(6),
             sync: SYNC_ONLY || dice.one_in(8),
+            applies: planted != Some(Planted::LostBatch) && dice.one_in(2),
             planted,
         }
     }

@@ -27,20 +27,21 @@ impl World {
 
     /// Whether a sync at the shard came after the call was answered.
     pub(crate) fn is_synced(&self, asked: &Asked, shard: ShardId) -> bool {
-        let synced_ns = self.synced.get(&shard).copied().unwrap_or(0);
+        let synced_ns = self.synced.get(&(shard, asked.ended_life)).copied().unwrap_or(0);
         asked.ended_ns.is_some_and(|ended_ns| ended_ns < synced_ns)
     }
 
-    /// A sync was answered: what was answered before it began is durable.
+    /// A sync was answered: what the same server process answered before it began is durable.
     pub(crate) fn note_sync(&mut self, asked: &Asked) {
         let Wish::Sync { inode, contents } = asked.wish else { return };
-        if asked.brought().is_none() {
+        let life = asked.ended_life;
+        if asked.brought().is_none() || asked.began_life != life {
             return;
         }
-        let synced_ns = self.synced.entry(inode.shard()).or_default();
+        let synced_ns = self.synced.entry((inode.shard(), life)).or_default();
         *synced_ns = asked.began_ns.max(*synced_ns);
         if contents {
-            let synced_ns = self.synced_files.entry(inode).or_default();
+            let synced_ns = self.synced_files.entry((inode, life)).or_default();
             *synced_ns = asked.began_ns.max(*synced_ns);
         }
     }
@@ -48,11 +49,11 @@ impl World {
     /// What was done to a file, for one who looked from `looked_ns` on.
     pub(crate) fn deeds_of(&self, inode: InodeNo, looked_ns: u64) -> Vec<Done> {
         let deeds = self.deeds.get(&inode).map_or(&[][..], Vec::as_slice);
-        let synced_ns = self.synced_files.get(&inode).copied().unwrap_or(0);
         let certain = |tag: Tag, done: &Done| {
             let ended_ns = done.ended_ns.filter(|ended_ns| done.certain && *ended_ns < looked_ns);
-            let Some(ended_ns) = ended_ns else { return false };
-            ended_ns < synced_ns || self.asked(tag).is_some_and(|asked| self.is_certain(asked))
+            let (Some(ended_ns), Some(asked)) = (ended_ns, self.asked(tag)) else { return false };
+            let synced_ns = self.synced_files.get(&(inode, asked.ended_life));
+            synced_ns.is_some_and(|synced_ns| ended_ns < *synced_ns) || self.is_certain(asked)
         };
         deeds.iter().map(|(tag, done)| Done { certain: certain(*tag, done), ..*done }).collect()
     }

@@ -7,7 +7,7 @@ use crate::net::{End, Parcel};
 use crate::number::{low_u8, narrow, narrow_u16, wide};
 use crate::plan::{DiskMood, Planted};
 use crate::world::{Due, Place, World};
-use disk::{LogReader, Made};
+use disk::{Fault, Made};
 use door::{
     Action, Brain, Bulk, Errno, Event, LogRoom, Object, ObjectStat, Point, Say, StoreSpace, Ticket,
     Turn, Usage,
@@ -30,6 +30,7 @@ pub(crate) enum Flight {
     Remove { ticket: Ticket, object: Object },
     Space { ticket: Ticket },
     Usage { ticket: Ticket },
+    Cold { ticket: Ticket, from: Vec<u8>, until: Vec<u8>, row_count_max: u32 },
 }
 
 /// A server lane and its part of the world.
@@ -72,12 +73,12 @@ impl World {
             meta_shard_count: self.plan.meta_shard_count,
             data_shard_count: self.plan.data_shard_count,
         };
-        let mut restore = Restore::new(map, MADE);
-        for log in self.disk.logs() {
-            if let Err(line) = replay(log, &mut restore) {
-                return self.breaks(format!("I17: boot {boot_id} cannot start: {line}"));
+        let restore = match self.restore(map) {
+            Ok(restore) => restore,
+            Err(fault) => {
+                return self.breaks(format!("I17: boot {boot_id} cannot start: {fault:?}"));
             }
-        }
+        };
         let share_before = self.choose_share();
         let share = self.server.share;
         self.tell(|| format!("server: boot {boot_id}, {lane_count} lanes, {share:?}"));
@@ -116,6 +117,30 @@ impl World {
         }
     }
 
+    /// What the logs say goes into the rows, and these into memory.
+    fn restore(&mut self, map: Map) -> Result<Restore, Fault> {
+        self.cold.behind.clear();
+        self.cold.begin(MADE)?;
+        for log in self.disk.logs() {
+            self.cold.redo(log)?;
+        }
+        self.cold.restore(map, MADE)
+    }
+
+    /// The applier takes the next batch behind the lanes.
+    pub(crate) fn advance_cold(&mut self) {
+        let Some(advanced) = self.cold.advance() else { return };
+        match advanced {
+            Ok((lane, applied)) => {
+                for (shard, lsn, transno) in applied {
+                    let event = Event::Checkpointed { shard, lsn, transno };
+                    self.bring(Place::Server(lane), Coming::Plain(event));
+                }
+            }
+            Err(fault) => self.breaks(format!("the applier stumbles: {fault:?}")),
+        }
+    }
+
     /// The mode of this boot; what the store remembered of the boots before.
     fn choose_share(&mut self) -> Share {
         let modes = [Share::Off, Share::Write, Share::Strict];
@@ -125,8 +150,9 @@ impl World {
         } else {
             self.plan.share
         };
-        let before = if first { self.server.share } else { self.server.share_kept };
-        self.server.share_kept = before.min(self.server.share);
+        let kept = if first { self.server.share } else { self.server.share_kept };
+        let before = kept.min(self.server.share);
+        self.server.share_kept = before;
         self.server.recovered_count = 0;
         before
     }
@@ -288,9 +314,10 @@ impl World {
             Action::ObjectRemove { ticket, object } => Flight::Remove { ticket, object },
             Action::StoreSpace { ticket } => Flight::Space { ticket },
             Action::Usage { ticket } => Flight::Usage { ticket },
-            Action::ColdRead { .. } => {
-                self.breaks("a cold row is asked for, and nothing is cold".to_owned());
-                return None;
+            Action::ColdRead { ticket, from, until, row_count_max } => {
+                let (from, until) = (seat.desk.arena.get(from), seat.desk.arena.get(until));
+                let (from, until) = (from.to_vec(), until.to_vec());
+                Flight::Cold { ticket, from, until, row_count_max }
             }
             Action::Connect { .. }
             | Action::Admit { .. }
@@ -368,6 +395,11 @@ impl World {
                 let space = StoreSpace { total_bytes, free_bytes, available_bytes: free_bytes };
                 Coming::Plain(Event::StoreSpace { ticket, result: result.map(|()| space) })
             }
+            Flight::Cold { ticket, from, until, row_count_max } => {
+                let row_count_max = narrow(u64::from(row_count_max));
+                let rows = self.cold.read(&from, &until, row_count_max);
+                Coming::Rows { ticket, result: result.map(|()| rows) }
+            }
             Flight::Usage { ticket } => {
                 Coming::Plain(Event::Usage { ticket, usage: Usage::default() })
             }
@@ -385,7 +417,12 @@ impl World {
             return Err(EIO);
         }
         self.disk.append(boot_id, narrow_u16(lane), batch);
+        self.tell(|| crate::tap::describe(batch));
         self.tap.on_durable(batch);
+        if self.plan.applies {
+            self.cold.behind.push_back((lane, batch.to_vec()));
+            self.put_in(self.plan.speeds.restart_ns, Due::Apply);
+        }
         let Some(seat) = self.server.seats.get_mut(lane) else { return Err(EIO) };
         seat.room_bytes = seat.room_bytes.saturating_sub(wide(batch.len()));
         Ok(LogRoom { room_bytes: seat.room_bytes })
@@ -435,6 +472,7 @@ impl World {
             | Flight::Sync { .. }
             | Flight::Stat { .. }
             | Flight::Space { .. }
+            | Flight::Cold { .. }
             | Flight::Usage { .. } => {}
         }
     }
@@ -449,17 +487,4 @@ impl World {
             self.tap.on_lost(&batch);
         }
     }
-}
-
-/// Redoes a log and cuts its torn end off.
-fn replay(log: &mut Vec<u8>, restore: &mut Restore) -> Result<(), String> {
-    let (_, mut reader) = LogReader::new(log).map_err(|fault| format!("{fault:?}"))?;
-    while let Some(batch) = reader.next_batch().map_err(|fault| format!("{fault:?}"))? {
-        for record in batch.records() {
-            restore.feed(&record).map_err(|fault| format!("{fault:?}"))?;
-        }
-    }
-    let valid_bytes = narrow(reader.valid_bytes());
-    log.truncate(valid_bytes);
-    Ok(())
 }

@@ -3,11 +3,11 @@
 
 use crate::number::wide;
 use crate::work::Tag;
-use disk::{BATCH_HEAD_BYTES, BatchHead, Origin, Record};
-use std::collections::BTreeMap;
+use disk::{BATCH_HEAD_BYTES, BatchHead, Change, Changes, Origin, Record, TxnId};
+use std::collections::{BTreeMap, BTreeSet};
 use wire::{
     Caller, Groups, Head, Op, Reader, Reply, Request, SessionId, ShardId, Status, Transno, Wire,
-    Xid,
+    Xid, reply_flag, request_flag,
 };
 
 /// A request's name on the wire.
@@ -30,6 +30,8 @@ pub(crate) struct Kept {
     pub(crate) status: Status,
     pub(crate) reply: Vec<u8>,
     pub(crate) tag: Option<Tag>,
+    /// It changed something: what was only looked up over several shards leaves a record too.
+    pub(crate) effective: bool,
 }
 
 /// The tap.
@@ -39,16 +41,28 @@ pub(crate) struct Tap {
     /// Durable, by shard and transaction.
     pub(crate) kept: BTreeMap<(ShardId, Transno), Kept>,
     by_request: BTreeMap<RequestKey, Transno>,
+    /// Changes over several shards: where each was decided, with how many parts elsewhere.
+    pub(crate) decided: BTreeMap<(ShardId, Transno), (TxnId, u32)>,
+    /// Their parts, by the shard and transaction that made them.
+    pub(crate) parts: BTreeMap<(ShardId, Transno), TxnId>,
     /// Who was ever told a transaction number.
     told: BTreeMap<(ShardId, Transno), (SessionId, Xid)>,
     /// What a session has received.
     received: BTreeMap<(SessionId, ShardId), Vec<Transno>>,
     /// What the replies to a call's requests said: transaction (0: nothing changed) and when.
     pub(crate) answers: BTreeMap<Tag, Vec<(ShardId, Transno, u64)>>,
+    /// Requests whose reply was lost with the server's memory, not with the client's.
+    replayed: BTreeSet<RequestKey>,
+    /// Nothing is answered before it is durable.
+    pub(crate) sync: bool,
     pub(crate) broken: Option<String>,
 }
 
 impl Tap {
+    pub(crate) fn new(sync: bool) -> Self {
+        Self { sync, ..Self::default() }
+    }
+
     fn breaks(&mut self, line: String) {
         self.broken.get_or_insert(line);
     }
@@ -57,6 +71,9 @@ impl Tap {
     pub(crate) fn on_request(&mut self, client: usize, frame: &[u8], now_ns: u64) {
         let Ok((Head::Request(request), body)) = Head::decode(frame) else { return };
         let Request { session, shard, xid, op, .. } = request;
+        if request.flags & request_flag::REPLAY != 0 {
+            self.replayed.insert((session, shard, xid));
+        }
         let tag = tag_of(op, body);
         self.requests.entry((session, shard, xid)).or_insert(Sent { tag, client, sent_ns: now_ns });
     }
@@ -64,14 +81,17 @@ impl Tap {
     /// The server sends a frame.
     pub(crate) fn on_reply_sent(&mut self, frame: &[u8]) {
         let Ok((Head::Reply(reply), _)) = Head::decode(frame) else { return };
-        let Reply { session, shard, xid, transno, committed, .. } = reply;
+        let Reply { session, shard, xid, transno, committed, flags, .. } = reply;
         if transno.0 > 0 {
             let first = *self.told.entry((shard, transno)).or_insert((session, xid));
             if first != (session, xid) {
                 self.breaks(format!("I4: {shard} T {transno} was given to two requests"));
             }
-            if !self.kept.contains_key(&(shard, transno)) {
-                self.breaks(format!("{shard} T {transno} was acknowledged and is not durable"));
+            let tokened = flags & reply_flag::TOKEN != 0 && !self.sync;
+            // The client keeps a replay until it hears that it is durable.
+            let replayed = self.replayed.contains(&(session, shard, xid));
+            if !tokened && !replayed && !self.kept.contains_key(&(shard, transno)) {
+                self.breaks(format!("I8: {shard} T {transno} was answered and is not durable"));
             }
         }
         let received = self.received.get(&(session, shard));
@@ -89,27 +109,44 @@ impl Tap {
     /// A client takes a frame in.
     pub(crate) fn on_reply(&mut self, frame: &[u8], now_ns: u64) {
         let Ok((Head::Reply(reply), _)) = Head::decode(frame) else { return };
-        let Reply { session, shard, xid, transno, .. } = reply;
+        let Reply { session, shard, xid, transno, op, .. } = reply;
         if transno.0 > 0 {
             self.received.entry((session, shard)).or_default().push(transno);
         }
         let tag = self.requests.get(&(session, shard, xid)).and_then(|request| request.tag);
-        if let Some(tag) = tag {
+        // An open that follows a create changes no names.
+        if let Some(tag) = tag.filter(|_| op != Op::Open) {
             self.answers.entry(tag).or_default().push((shard, transno, now_ns));
         }
     }
 
     /// A batch is on the medium.
     pub(crate) fn on_durable(&mut self, batch: &[u8]) {
-        let mut found = Vec::new();
-        each_record(batch, |record| {
+        for record in records(batch) {
+            self.keep_parts(&record);
             if let Origin::Session { session, xid, op, status, reply, .. } = record.origin {
-                let kept = Kept { session, xid, op, status, reply: reply.to_vec(), tag: None };
-                found.push((record.shard, record.transno, kept));
+                let effective = !record.changes.is_empty();
+                let reply = reply.to_vec();
+                let kept = Kept { session, xid, op, status, reply, tag: None, effective };
+                self.keep(record.shard, record.transno, kept);
             }
-        });
-        for (shard, transno, kept) in found {
-            self.keep(shard, transno, kept);
+        }
+    }
+
+    /// What a record says of changes over several shards.
+    fn keep_parts(&mut self, record: &Record<'_>) {
+        let at = (record.shard, record.transno);
+        for change in Changes::new(record.changes) {
+            match change {
+                Ok(Change::Decided { txn, shards }) => {
+                    self.decided.insert(at, (txn, shards.count()));
+                }
+                Ok(Change::Done { txn }) => {
+                    self.parts.insert(at, txn);
+                }
+                Ok(_) => {}
+                Err(fault) => self.breaks(format!("a record makes no sense: {fault:?}")),
+            }
         }
     }
 
@@ -135,12 +172,14 @@ impl Tap {
 
     /// A batch that was called durable is gone: a lying disk.
     pub(crate) fn on_lost(&mut self, batch: &[u8]) {
-        each_record(batch, |record| {
+        for record in records(batch) {
             if let Origin::Session { session, xid, .. } = record.origin {
                 self.by_request.remove(&(session, record.shard, xid));
             }
             self.kept.remove(&(record.shard, record.transno));
-        });
+            self.decided.remove(&(record.shard, record.transno));
+            self.parts.remove(&(record.shard, record.transno));
+        }
     }
 
     /// When a durable transaction's request was first sent.
@@ -160,14 +199,31 @@ impl Tap {
     }
 }
 
-fn each_record(batch: &[u8], mut to: impl FnMut(&Record<'_>)) {
-    let Some(head) = BatchHead::decode(batch) else { return };
+/// The records of a batch.
+pub(crate) fn records(batch: &[u8]) -> Vec<Record<'_>> {
+    let mut records = Vec::new();
+    let Some(head) = BatchHead::decode(batch) else { return records };
     let mut rest = batch.get(BATCH_HEAD_BYTES..).unwrap_or_default();
     for _ in 0..head.record_count {
-        let Ok((record, left)) = Record::decode(rest) else { return };
-        to(&record);
+        let Ok((record, left)) = Record::decode(rest) else { break };
+        records.push(record);
         rest = left;
     }
+    records
+}
+
+/// A batch in words.
+pub(crate) fn describe(batch: &[u8]) -> String {
+    let mut text = "durable:".to_owned();
+    for record in records(batch) {
+        let changes: Vec<_> = Changes::new(record.changes).flatten().collect();
+        let op = match record.origin {
+            Origin::Session { op, .. } => op.row().name,
+            Origin::Internal => "-",
+        };
+        text.push_str(&format!(" [{} T {} {op} {changes:?}]", record.shard, record.transno));
+    }
+    text
 }
 
 /// The call that a request belongs to: it stands in the caller's groups, and the caller first in

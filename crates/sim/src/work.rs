@@ -350,7 +350,10 @@ pub(crate) struct Asked {
     pub(crate) lane: usize,
     pub(crate) wish: Wish,
     pub(crate) began_ns: u64,
+    /// Counts the server's processes.
+    pub(crate) began_life: u64,
     pub(crate) ended_ns: Option<u64>,
+    pub(crate) ended_life: u64,
     pub(crate) ended: Ended,
     pub(crate) interrupted: bool,
 }

@@ -6,6 +6,7 @@
 use crate::audit::Audit;
 use crate::bytes::Done;
 use crate::clients::Mount;
+use crate::cold::Cold;
 use crate::desk::{Coming, Desk};
 use crate::dice::{Dice, Trace};
 use crate::disk::Disk;
@@ -50,6 +51,7 @@ pub(crate) enum Due {
     Think { client: usize, lane: usize },
     Mishap(Mishap),
     Start,
+    Apply,
 }
 
 /// What a run found.
@@ -66,6 +68,7 @@ pub(crate) struct World {
     due_count: u64,
     pub(crate) event_count: u64,
     pub(crate) disk: Disk,
+    pub(crate) cold: Cold,
     pub(crate) server: Server,
     pub(crate) mounts: Vec<Mount>,
     pub(crate) conns: BTreeMap<ConnId, Conn>,
@@ -82,9 +85,9 @@ pub(crate) struct World {
     pub(crate) alarm_count: u64,
     pub(crate) crash_count: u64,
     /// What a sync found durable: changes at a shard that were answered before.
-    pub(crate) synced: BTreeMap<ShardId, u64>,
+    pub(crate) synced: BTreeMap<(ShardId, u64), u64>,
     /// Bytes of a file that were written before.
-    pub(crate) synced_files: BTreeMap<InodeNo, u64>,
+    pub(crate) synced_files: BTreeMap<(InodeNo, u64), u64>,
     /// Somebody was away for so long that the server may go on without him.
     pub(crate) absent: bool,
     pub(crate) fs: FsUuid,
@@ -103,7 +106,6 @@ impl World {
         let plan = Plan::roll(&mut dice, planted);
         let secret = Secret::new(dice.bytes());
         Self {
-            plan,
             trace: Trace::new(),
             now_ns: 1_000_000_000,
             wall_skew_ns: 1_700_000_000_000_000_000,
@@ -111,11 +113,12 @@ impl World {
             due_count: 0,
             event_count: 0,
             disk: Disk::default(),
+            cold: Cold::default(),
             server: Server::default(),
             mounts: Vec::new(),
             conns: BTreeMap::new(),
             conn_count: 0,
-            tap: Tap::default(),
+            tap: Tap::new(plan.sync),
             asked: Vec::new(),
             deeds: BTreeMap::new(),
             write_count: 0,
@@ -131,6 +134,7 @@ impl World {
             audit: Audit::default(),
             broken: None,
             log: None,
+            plan,
             dice,
         }
     }
@@ -199,6 +203,7 @@ impl World {
             Due::Think { client, lane } => self.think(client, lane),
             Due::Mishap(mishap) => self.mishap(mishap),
             Due::Start => self.start_server(),
+            Due::Apply => self.advance_cold(),
         }
     }
 

@@ -15,7 +15,6 @@ use crate::rows::{ColdStore, Gathering};
 use crate::tail::{Tail, TailError};
 use disk::LogHead;
 use disk::rows::ShardRow;
-use ring::LogFile;
 use ring::feed::{Applier, ColdNews, Feed, Segment};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
@@ -28,8 +27,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use wire::{FsUuid, LaneId, ShardId};
 
-/// How long records gather before they are applied.
-const COLLECT: Duration = Duration::from_secs(1);
 /// How long to wait after the medium failed, until it is tried again.
 const RETRY: Duration = Duration::from_secs(5);
 /// Log bytes of all lanes in one write of the rows.
@@ -37,7 +34,7 @@ const ROUND_BYTES_MAX: u64 = 8 << 20;
 /// How far it stands back behind the lanes for a core.
 const NICE: i32 = 5;
 /// Less space than this in a file to go on in is of no use.
-const SEGMENT_BYTES_MIN: u64 = 1 << 20;
+const SEGMENT_BYTES_MIN: u64 = 256 << 10;
 
 /// Takes a line for people.
 pub type Alarm = Arc<dyn Fn(&str) + Send + Sync>;
@@ -52,6 +49,8 @@ pub(crate) struct Work {
     pub(crate) lanes: Vec<Lane>,
     pub(crate) stop: Arc<AtomicBool>,
     pub(crate) alarm: Alarm,
+    /// How long records gather before they are applied.
+    pub(crate) collect: Duration,
     /// What failed last was said.
     pub(crate) complained: bool,
 }
@@ -101,7 +100,7 @@ impl Work {
                 Round::Failed => self.rest(RETRY),
                 Round::Done => {
                     self.sleep();
-                    self.rest(COLLECT);
+                    self.rest(self.collect);
                 }
             }
         }
@@ -246,7 +245,7 @@ impl Work {
                 lane_count,
                 segment_no: lane.segment_no + 1,
             };
-            match make_segment(&self.path, &head) {
+            match make_segment(&self.path, &head, lane.feed.file_bytes()) {
                 Ok(Some(segment)) => {
                     lane.segment_no += 1;
                     lane.segment_refused = false;
@@ -273,9 +272,10 @@ fn rows_of(gathering: &Gathering<'_>, touched: &[ShardId]) -> Result<Reached, Ta
 fn make_segment(
     path: &std::path::Path,
     head: &LogHead,
+    segment_bytes: u64,
 ) -> Result<Option<Segment>, crate::StoreError> {
     let (file, start_offset) = logs::make(path, head)?;
-    let mut reserved_bytes = LogFile::SEGMENT_BYTES - start_offset;
+    let mut reserved_bytes = segment_bytes.saturating_sub(start_offset).max(SEGMENT_BYTES_MIN);
     while !reserve(&file, start_offset, reserved_bytes) {
         reserved_bytes /= 2;
         if reserved_bytes < SEGMENT_BYTES_MIN {

@@ -6,12 +6,13 @@ use crate::{Store, StoreError};
 use bind_lmdb::Table;
 use door::Errno;
 use ring::Waker;
-use ring::feed::{Applier, ColdAsk, ColdAsks, ColdNews, Feed, LogPlace};
+use ring::feed::{Applier, ColdAsk, ColdAsks, ColdNews, Feed, LogLengths, LogPlace};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 use wire::LaneId;
 
 /// Threads that read rows.
@@ -19,13 +20,28 @@ const READER_COUNT: usize = 2;
 /// EIO.
 const IO: Errno = Errno(5);
 
+/// How far the rows may stay behind the logs.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// Of each lane's log.
+    pub lengths: LogLengths,
+    /// How long records gather, so that rows that change often are written once.
+    pub collect: Duration,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { lengths: LogLengths::default(), collect: Duration::from_secs(1) }
+    }
+}
+
 /// What is needed before lanes are there.
 pub struct Keeper {
     applier: Arc<Applier>,
     asks: Arc<ColdAsks>,
     cold: ColdStore,
     feeds: Vec<Feed>,
-    log_bytes_max: u64,
+    pace: Pace,
 }
 
 /// Running threads; they end when this is told to.
@@ -37,18 +53,18 @@ pub struct Keeping {
 }
 
 impl Keeper {
-    /// For lanes whose logs have `log_bytes_max` bytes each at most that are not applied yet.
+    /// For lanes that are still to come.
     #[must_use]
-    pub fn new(cold: ColdStore, log_bytes_max: u64) -> Self {
+    pub fn new(cold: ColdStore, pace: Pace) -> Self {
         let (applier, asks) = (Arc::default(), Arc::default());
-        Self { applier, asks, cold, feeds: Vec::new(), log_bytes_max }
+        Self { applier, asks, cold, feeds: Vec::new(), pace }
     }
 
     /// The feed of the next lane, whose log's first file begins at `start_offset`.
     pub fn feed(&mut self, waker: Waker, start_offset: u64) -> Feed {
         let start = LogPlace { segment_no: 1, offset: start_offset };
         let (applier, asks) = (Arc::clone(&self.applier), Arc::clone(&self.asks));
-        let feed = Feed::new(waker, start, self.log_bytes_max, applier, asks);
+        let feed = Feed::new(waker, start, self.pace.lengths, applier, asks);
         self.feeds.push(feed.clone());
         feed
     }
@@ -69,6 +85,7 @@ impl Keeper {
             lanes: self.feeds.iter().map(|feed| Lane::new(feed.clone(), place.clone())).collect(),
             stop: Arc::clone(&stop),
             alarm,
+            collect: self.pace.collect,
             complained: false,
         };
         let io = |error| StoreError::io("start a thread for", store.path(), error);

@@ -34,7 +34,7 @@ pub use applier::Alarm;
 pub use create::{Shape, create};
 pub use error::{StoreError, StoreFault};
 pub use keep::ShareFile;
-pub use keeper::{Keeper, Keeping};
+pub use keeper::{Keeper, Keeping, Pace};
 pub use logs::Replayed;
 pub use rows::ColdStore;
 

@@ -38,12 +38,11 @@ impl Elsewhere {
     /// has the body: it names the caller.
     pub(crate) fn begin(op: Op, body: &[u8], found: Found) -> Option<(Self, Ask)> {
         let getattr = Ask::Getattr(Getattr { inode: found.inode });
-        let found_for = match op {
-            Op::Create => {
-                let create = Create::decode_all(body).ok()?;
-                For::Create { handle: create.handle, attr: None }
-            }
-            _ => For::Lookup,
+        let found_for = if op == Op::Create {
+            let create = Create::decode_all(body).ok()?;
+            For::Create { handle: create.handle, attr: None }
+        } else {
+            For::Lookup
         };
         let ask = match found_for {
             For::Create { handle: Some(_), .. } => Ask::OpenCreated { inode: found.inode },

@@ -289,13 +289,46 @@ fn shards_recover_each_for_itself_also_on_other_lanes() {
     rig.answers();
     rig.shape.map = Map { lane_count: 2, ..rig.shape.map };
     rig.restart();
-    let mut resumes = vec![rig.take(), rig.take()];
+    let mut resumes = [rig.take(), rig.take()];
     resumes.sort_by_key(|asked| asked.head.shard);
     let lanes = resumes.iter().map(|asked| rig.lane_of(asked.conn).unwrap());
     assert_eq!(lanes.collect::<Vec<_>>(), [LaneId(0), LaneId(1)]);
     rig.resumed(&resumes[1], 0, true);
     assert_eq!((ops(&rig), transnos(&rig)), (vec![Op::Setattr, Op::ReplayDone], vec![6, 0]));
     assert_eq!(rig.asked[0].head.shard, other.shard());
+}
+
+/// A reply of the old boot that is still on its way on one connection when another connection leads
+/// to the new boot; whether the change is replayed or sent again, and not just answered.
+#[cfg(feature = "planted")]
+fn survives_a_late_reply(drain_sisters: bool) -> bool {
+    let mut rig = Rig::new(4);
+    let rules = crate::Rules { drain_sisters };
+    rig.client = crate::Client::new(crate::Config { rules, ..super::rig::config() });
+    let other = InodeNo((3 << 48) | 1);
+    rig.call(1, chmod(FILE));
+    rig.call(2, chmod(other));
+    let late = rig.asked.remove(0).unwrap();
+    assert_eq!(late.head.shard, FILE.shard());
+    // The server restarts; only one of its ends is heard of at first.
+    let reply = rig.reply(&late);
+    rig.shape.boot_id += 1;
+    let gone = rig.take();
+    rig.close(gone.conn);
+    let reply = Reply { flags: wire::reply_flag::TOKEN, transno: Transno(5), ..reply };
+    let mut body = entry();
+    wire::Head::put_token(&mut wire::Writer::new(&mut body), b"token");
+    rig.send(late.conn, reply, &body, None);
+    rig.close(late.conn);
+    let seen = |asked: &Asked| asked.head.shard == FILE.shard() && asked.head.op == Op::Setattr;
+    rig.asked.iter().any(seen)
+}
+
+#[cfg(feature = "planted")]
+#[test]
+fn a_late_reply_of_an_old_boot_is_not_taken_for_an_answer() {
+    assert!(survives_a_late_reply(true));
+    assert!(!survives_a_late_reply(false), "the test would not notice");
 }
 
 #[test]

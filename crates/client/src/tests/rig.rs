@@ -89,6 +89,7 @@ pub(super) fn config() -> Config {
         calls_max: 100,
         handles_max: 100,
         replay_bytes_max: crate::REPLAY_BYTES_MAX,
+        rules: crate::Rules::default(),
     }
 }
 
@@ -158,6 +159,14 @@ impl Rig {
         }
         self.asked.clear();
         self.run();
+    }
+
+    /// One connection ends.
+    #[cfg(feature = "planted")]
+    pub(super) fn close(&mut self, conn: ConnId) {
+        self.conns.retain(|(known, ..)| *known != conn);
+        self.asked.retain(|asked| asked.conn != conn);
+        self.event(Event::Closed { conn, reason: CloseReason::Ended });
     }
 
     /// The oldest request.

@@ -80,7 +80,11 @@ pub(crate) const TABLE: &[Scenario] = &[
     ),
     here("S1", "server killed, all clients live: all acknowledged is there", restart::s1),
     here("S2", "server and a client killed: the others lose nothing", restart::s2),
-    not("S3", "a dead client's leases, locks and open files", "there are no leases and locks yet"),
+    here(
+        "S3",
+        "a client with a nameless open file dies: it is purged, nobody else loses",
+        restart::s3,
+    ),
     here("S4", "a client dies, the server lives: nobody else notices", restart::s4),
     here("S5", "reply lost: each op takes effect once", resend::s5),
     here("S6", "server killed before an op is durable: it is done once, afresh", resend::s6),

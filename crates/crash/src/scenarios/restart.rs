@@ -1,6 +1,7 @@
 //! S1 to S4, S12 to S15, S23 to S25, S30: servers and clients that die while a workload runs.
 
 use super::Length;
+use crate::child::until;
 use crate::crew::{Crew, Size, Victim};
 use crate::dice::Dice;
 use crate::proxy::{Act, Proxy, Rule, Way};
@@ -8,11 +9,16 @@ use crate::server::{Mount, Server};
 use crate::stage::Setup;
 use anyhow::{Context as _, Result, bail};
 use std::fs;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
 const SIZE: Size = Size { library_count: 2, mount_count: 1 };
 const CLIENT_COUNT_MAX: u64 = 40;
+
+/// How long clients go on while nothing becomes durable.
+const LOSING: Duration = Duration::from_millis(60);
 
 /// A server, clients at work, and what happens to them.
 struct Scene {
@@ -48,9 +54,10 @@ impl Scene {
     /// batch on, and clients go on for a while.
     fn kill_with_losses(&mut self) -> Result<()> {
         self.server.kill()?;
-        let batch_no = 5 + self.dice.below(40);
+        let batch_no = 10 + self.dice.below(20);
         self.server.restart_with(&["--fault", &format!("stall-log:{batch_no}")])?;
-        self.pause(250);
+        self.server.running()?.line_with("a planned fault has begun")?;
+        thread::sleep(LOSING);
         self.server.kill()
     }
 
@@ -83,6 +90,49 @@ pub(super) fn s2(setup: &Setup, _: Length) -> Result<String> {
         scene.crew.replace(SIZE)?;
     }
     scene.end("3 kills of the server with a client")
+}
+
+/// Files below a folder.
+fn file_count(dir: &Path) -> Result<usize> {
+    let mut count = 0;
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        count += if path.is_dir() { file_count(&path)? } else { 1 };
+    }
+    Ok(count)
+}
+
+/// A client dies that has a file open which has no name any more, and the server after it.
+pub(super) fn s3(setup: &Setup, _: Length) -> Result<String> {
+    let mut server = Server::start(setup, setup.folder.join("store"), &[])?;
+    let objects = server.store().join("objects");
+    let beside = Mount::new(setup, server.address()?, "beside")?;
+    fs::write(beside.dir.join("kept"), "kept")?;
+    fs::File::open(beside.dir.join("kept"))?.sync_all()?;
+    let before_count = file_count(&objects)?;
+    let mut dying = Mount::new(setup, server.address()?, "dying")?;
+    let path = dying.dir.join("nameless");
+    let open = fs::File::create(&path)?;
+    open.write_all_at(&[1; 100_000], 0)?;
+    open.sync_all()?;
+    fs::remove_file(&path)?;
+    if file_count(&objects)? != before_count + 1 {
+        bail!("an open file has no bytes any more");
+    }
+    server.kill()?;
+    dying.kill()?;
+    drop(open);
+    server.restart()?;
+    let start = Instant::now();
+    until("what nobody holds is removed", || Ok(file_count(&objects)? == before_count))?;
+    let gone_ms = start.elapsed().as_millis();
+    let kept = fs::read_to_string(beside.dir.join("kept"))?;
+    if kept != "kept" {
+        bail!("another file reads {kept:?}");
+    }
+    beside.stop()?;
+    server.stop()?;
+    Ok(format!("the nameless file was gone after {gone_ms} ms, the other client lost nothing"))
 }
 
 /// A client dies, the server lives.
@@ -198,8 +248,8 @@ pub(super) fn s24(setup: &Setup, _: Length) -> Result<String> {
     let start = Instant::now();
     scene.server.restart()?;
     let mut volume = scene.server.volume()?;
-    volume.mkdir(std::path::Path::new("/c1/after"), 0o755)?;
-    volume.rmdir(std::path::Path::new("/c1/after"))?;
+    volume.mkdir(Path::new("/c1/after"), 0o755)?;
+    volume.rmdir(Path::new("/c1/after"))?;
     drop(volume);
     let served_ms = start.elapsed().as_millis();
     scene.crew.start(SIZE)?;

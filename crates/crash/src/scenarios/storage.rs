@@ -178,6 +178,7 @@ pub(super) fn s21(setup: &Setup, _: Length) -> Result<String> {
     crew.forgive_nothing();
     let told = witness.mkdir(Path::new("/c1/after"), 0o755);
     let findings = crew.check(&server)?;
+    drop(witness);
     server.kill()?;
     if findings.lost.is_empty() {
         bail!("nothing was missed: {}", findings.summary());

@@ -285,13 +285,42 @@ fn files_are_opened_read_written_and_closed() {
     }
     assert_eq!(rig.released, [BufId(8)], "the kernel's data need no release");
 
-    for opcode in [Opcode::Flush, Opcode::Fsync] {
-        rig.ask(opcode, 4, FILE, &u64s(&[handle.0, 0, 0]));
-        assert_eq!(rig.reply(), ok(4, vec![]));
-    }
+    rig.ask(Opcode::Flush, 4, FILE, &u64s(&[handle.0, 0, 0]));
+    assert_eq!(rig.reply(), ok(4, vec![]), "closing waits for nothing");
     rig.ask(Opcode::Release, 5, FILE, &u64s(&[handle.0, 0, 0]));
     assert_eq!(rig.reply(), ok(5, vec![]), "answered before the server knows");
     assert_eq!(rig.take().head.op, Op::Glimpse);
+}
+
+#[test]
+fn fsync_waits_for_every_shard_of_the_file() {
+    for (opcode, shard_count) in [(Opcode::Fsync, 2), (Opcode::Fsyncdir, 1)] {
+        let mut rig = Rig::new();
+        rig.ask(opcode, 4, FILE, &u64s(&[1, 0]));
+        for _ in 0..shard_count {
+            assert!(rig.replied.is_empty());
+            let asked = rig.take();
+            assert_eq!(asked.head.op, Op::Sync);
+            rig.answer(&asked, &[]);
+        }
+        assert_eq!(rig.reply(), ok(4, vec![]));
+    }
+}
+
+#[test]
+fn what_a_synchronous_file_writes_is_durable_when_answered() {
+    let mut rig = Rig::new();
+    let data = Bulk { buf: BufId(9), start: 0, bulk_bytes: 100, crc32c: Some(2) };
+    // O_DSYNC, O_SYNC, and a page of a mapping.
+    for (flags, write_flags, sync) in [(0o10_000, 0, 8), (0o4_010_000, 0, 8), (0o10_000, 1, 0)] {
+        let args = [u64s(&[1, 600]), u32s(&[100, write_flags]), u64s(&[0])].concat();
+        let args = with(args, &u32s(&[flags, 0]));
+        rig.ask_bytes(Some(3), request(Opcode::Write as u32, 3, FILE, &args), Some(data));
+        let asked = rig.take();
+        assert_eq!(asked.head.flags, sync);
+        rig.answer(&asked, &Written { file_offset: 600, written_bytes: 100 }.to_bytes());
+        assert_eq!(rig.reply(), ok(3, u32s(&[100, 0])));
+    }
 }
 
 #[test]
@@ -380,7 +409,7 @@ fn directories_need_the_permission_to_read_and_no_handle() {
     let asked = rig.take();
     rig.fail(&asked, Status::Access);
     assert_eq!(rig.status(), Status::Access);
-    for opcode in [Opcode::Releasedir, Opcode::Fsyncdir, Opcode::Destroy] {
+    for opcode in [Opcode::Releasedir, Opcode::Destroy] {
         rig.ask(opcode, 8, DIRECTORY, &u64s(&[0, 0, 0]));
         assert_eq!(rig.reply(), ok(8, vec![]));
     }

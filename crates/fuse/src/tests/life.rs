@@ -188,7 +188,57 @@ fn stop_waits_for_what_is_begun() {
     assert_eq!(rig.reply().status, Status::Ok);
     assert_eq!(rig.stopped_count, 1);
     rig.event(Event::Tick);
-    assert_eq!(rig.stopped_count, 1, "said once");
+    assert_eq!((rig.stopped_count, rig.goodbye_count), (1, 1), "said once");
+}
+
+/// A rig with a name that was removed, which is not durable, and the end asked for.
+fn rig_ending() -> Rig {
+    let mut rig = Rig::new();
+    rig.ask(Opcode::Unlink, 7, DIRECTORY, b"a\0");
+    let asked = rig.take();
+    rig.token(&asked, 5, &[]);
+    assert_eq!(rig.reply().status, Status::Ok);
+    rig.event(Event::KernelGone);
+    assert_eq!(rig.stopped_count, 0);
+    rig
+}
+
+#[test]
+fn the_end_waits_until_everything_is_durable() {
+    let mut rig = rig_ending();
+    // A slow disk is no reason to give up.
+    rig.wait_ms(100_000);
+    assert_eq!(rig.stopped_count, 0);
+    let asked = rig.take();
+    assert_eq!(asked.head.op, Op::Sync);
+    rig.answer(&asked, &[]);
+    assert_eq!((rig.stopped_count, rig.goodbye_count), (1, 1));
+    assert!(rig.said.is_empty());
+}
+
+#[test]
+fn a_server_that_stays_away_does_not_keep_the_end_for_ever() {
+    let mut rig = rig_ending();
+    rig.listening = false;
+    rig.hang_up();
+    for _ in 0..59 {
+        rig.wait_ms(1_000);
+        assert_eq!(rig.stopped_count, 0);
+    }
+    rig.wait_ms(1_000);
+    assert_eq!((rig.stopped_count, rig.goodbye_count), (1, 0));
+    let (say, line) = rig.said.last().unwrap();
+    assert_eq!(*say, Say::Alarm);
+    assert!(line.ends_with(b"may be lost"), "{line:?}");
+}
+
+#[test]
+fn what_is_lost_is_said() {
+    let mut rig = rig_ending();
+    let asked = rig.take();
+    rig.fail(&asked, Status::Io);
+    assert_eq!(rig.stopped_count, 1);
+    assert!(rig.said.iter().any(|(say, _)| *say == Say::Alarm));
 }
 
 #[test]

@@ -10,8 +10,8 @@ use door::{
     Now, Say, Ticket, Turn,
 };
 use wire::{
-    Challenge, ClientUuid, FrameKind, FsUuid, Head, Hello, InodeNo, LaneId, Map, Reply, Request,
-    Secret, SessionId, Status, Transno, Welcome, Wire,
+    Challenge, ClientUuid, FrameKind, FsUuid, Head, Hello, InodeNo, LaneId, Map, Op, Reply,
+    Request, Secret, SessionId, Status, Transno, Welcome, Wire, Writer,
 };
 
 const SESSION: SessionId = SessionId(77);
@@ -51,6 +51,8 @@ pub(super) struct Rig {
     pub(super) groups_wanted: Vec<(Ticket, u32)>,
     pub(super) said: Vec<(Say, Vec<u8>)>,
     pub(super) stopped_count: u32,
+    /// Goodbyes are answered by themselves.
+    pub(super) goodbye_count: u32,
     pub(super) now_ms: u64,
     map: Map,
     conn_last: u64,
@@ -71,6 +73,19 @@ pub(super) fn request(opcode: u32, unique: u64, node: InodeNo, args: &[u8]) -> V
     bytes.extend([0; 4]);
     bytes.extend(args);
     bytes
+}
+
+fn reply(asked: &Asked) -> Reply {
+    Reply {
+        lane_hint: asked.head.lane_hint,
+        shard: asked.head.shard,
+        slot: asked.head.slot,
+        session: SESSION,
+        xid: asked.head.xid,
+        credits: 64,
+        boot_id: 1,
+        ..Reply::of(asked.head.op)
+    }
 }
 
 /// Numbers of four bytes, one after the other.
@@ -96,6 +111,7 @@ impl Rig {
             calls_max: 1_000,
             handles_max: 1_000,
             replay_bytes_max: client::REPLAY_BYTES_MAX,
+            rules: client::Rules::default(),
         };
         let config = Config { lane_count: 3, over_io_uring: false };
         Self {
@@ -108,6 +124,7 @@ impl Rig {
             groups_wanted: Vec::new(),
             said: Vec::new(),
             stopped_count: 0,
+            goodbye_count: 0,
             now_ms: 1_000,
             map: Map { lane_count: 1, meta_shard_count: 8, data_shard_count: 8 },
             conn_last: 0,
@@ -168,28 +185,25 @@ impl Rig {
     }
 
     pub(super) fn send(&mut self, asked: &Asked, status: Status, body: &[u8], bulk: Option<Bulk>) {
-        let reply = Head::Reply(Reply {
-            op: asked.head.op,
-            lane_hint: asked.head.lane_hint,
-            shard: asked.head.shard,
-            slot: asked.head.slot,
-            flags: 0,
-            session: SESSION,
-            xid: asked.head.xid,
-            transno: Transno(0),
-            committed: Transno(0),
-            status,
-            credits: 64,
-            retry_after_ms: 0,
-            boot_id: 1,
-            trace_id: 0,
-            op_time_ns: 0,
-        });
+        self.frame(asked, Reply { status, ..reply(asked) }, body, bulk);
+        self.run();
+    }
+
+    /// Answers with a change that is not durable.
+    pub(super) fn token(&mut self, asked: &Asked, transno: u64, body: &[u8]) {
+        let flags = wire::reply_flag::TOKEN;
+        let reply = Reply { flags, transno: Transno(transno), ..reply(asked) };
+        let mut tokened = body.to_vec();
+        Head::put_token(&mut Writer::new(&mut tokened), b"token");
+        self.frame(asked, reply, &tokened, None);
+        self.run();
+    }
+
+    fn frame(&mut self, asked: &Asked, reply: Reply, body: &[u8], bulk: Option<Bulk>) {
         let mut frame = Vec::new();
         let sizes = bulk.map(|bulk| (bulk.bulk_bytes, bulk.crc32c));
-        reply.encode(&mut frame, sizes, |to| to.put(body));
+        Head::Reply(reply).encode(&mut frame, sizes, |to| to.put(body));
         self.happenings.push_back(Happening::Frame(asked.conn, frame, bulk));
-        self.run();
     }
 
     /// The one answer the kernel got.
@@ -258,6 +272,8 @@ impl Rig {
             Action::Send { conn, frame, bulk } => self.receive(conn, arena.get(frame), bulk),
             Action::Close { conn } => self.conns.retain(|known| *known != conn),
             Action::Mail { to, mail } => self.mails.push((to, mail)),
+            Action::Keep { .. } => {}
+            Action::Release { buf } if buf.0 >= door::KEPT_BUFS => {}
             Action::Release { buf } => self.released.push(buf),
             Action::KernelReply { slot, status, payload, bulk } => {
                 let payload = arena.get(payload).to_vec();
@@ -293,6 +309,11 @@ impl Rig {
                     recovery_ms: 0,
                 };
                 self.greet(conn, FrameKind::Welcome, &welcome.to_bytes());
+            }
+            Head::Request(head) if head.op == Op::Goodbye => {
+                self.goodbye_count += 1;
+                let asked = Asked { conn, head, body: Vec::new(), bulk: None };
+                self.frame(&asked, reply(&asked), &[], None);
             }
             Head::Request(head) => {
                 self.asked.push_back(Asked { conn, head, body: body.to_vec(), bulk });

@@ -92,6 +92,7 @@ fn server_command(plan: &Plan) -> Result<Command> {
     command.arg("--recovery-soft-ms").arg(promises.recovery_soft_ms.to_string());
     command.arg("--recovery-hard-ms").arg(promises.recovery_hard_ms.to_string());
     command.arg("--log-bytes-max").arg(plan.room.log_bytes_max.to_string());
+    command.arg("--segment-bytes").arg(plan.room.segment_bytes.to_string());
     if promises.sync {
         command.arg("--sync");
     }

@@ -24,8 +24,8 @@ struct Run {
 }
 
 impl Run {
-    fn new(seed: u64) -> Self {
-        let mut world = World::new();
+    fn new(seed: u64, shard_count: u16) -> Self {
+        let mut world = World::of_shards(shard_count);
         let mut dice = Dice::new(seed);
         world.set(ROOT, 0o1777, 0, 0);
         let mut model = Model::new(&mut world);
@@ -98,7 +98,8 @@ impl Run {
         let (parent, text, mode) = (self.dir(), self.name(), self.mode());
         let handle = Handle { id: HandleId(self.dice.roll() % 4), write: self.dice.chance(50) };
         let handle = self.dice.chance(50).then_some(handle);
-        let (exclusive, read) = (self.dice.chance(50), self.dice.chance(50));
+        let exclusive = self.dice.chance(50);
+        let read = handle.is_some() && self.dice.chance(50);
         let expected = self.model.find(parent, &text).and_then(|found| match found {
             None => self.model.may_add(parent).map(|()| None),
             Some(_) if exclusive => Err(Status::Exists),
@@ -275,12 +276,13 @@ impl Run {
 
     /// The objects of orphans go.
     fn destroy(&mut self) {
-        let found: BTreeSet<_> = self.world.shard.orphans().collect();
+        let found: BTreeSet<_> = self.world.orphans();
         assert_eq!(found, self.model.orphans);
         for inode in core::mem::take(&mut self.model.orphans) {
             let mut changes = Vec::new();
-            let effect = self.world.shard.destroyed(inode, &mut changes);
-            self.world.log.push((effect.transno, changes));
+            let (shard, log) = self.world.at(inode.shard());
+            let effect = shard.destroyed(inode, &mut changes);
+            log.push((effect.transno, changes));
             self.model.nodes.remove(&inode).unwrap();
         }
     }
@@ -288,7 +290,7 @@ impl Run {
     /// Everything the model knows, the shard knows alike, and nothing else.
     fn check(&mut self) {
         let world = &mut self.world;
-        assert_eq!(world.shard.inode_count(), u64::try_from(self.model.nodes.len()).unwrap());
+        assert_eq!(world.inode_count(), u64::try_from(self.model.nodes.len()).unwrap());
         for inode in &self.inodes {
             let Some(node) = self.model.nodes.get(inode) else {
                 let args = Getattr { inode: *inode };
@@ -321,8 +323,10 @@ fn check_node(world: &mut World, inode: InodeNo, node: &Node) {
                 .entries
                 .iter()
                 .map(|entry| {
-                    assert_eq!(entry.attr.unwrap().kind, entry.kind);
-                    assert_eq!(entry.attr.unwrap().inode, entry.inode);
+                    assert_eq!(entry.attr.is_some(), entry.inode.shard() == inode.shard());
+                    if let Some(attr) = entry.attr {
+                        assert_eq!((attr.kind, attr.inode), (entry.kind, entry.inode));
+                    }
                     (String::from_utf8(entry.name.bytes().into()).unwrap(), entry.inode)
                 })
                 .collect();
@@ -347,16 +351,26 @@ fn check_node(world: &mut World, inode: InodeNo, node: &Node) {
     }
 }
 
+fn go(seed: u64, shard_count: u16) -> u64 {
+    let mut run = Run::new(seed, shard_count);
+    let step_count = 50 + run.dice.below(400);
+    for _ in 0..step_count {
+        run.step();
+    }
+    run.check();
+    run.world.check_redo();
+    assert!(run.ok_count > step_count / 10, "seed {seed} did nothing");
+    run.world.txn_count()
+}
+
 #[test]
 fn random_operations_go_as_in_a_naive_file_system() {
-    for seed in 1..=300 {
-        let mut run = Run::new(seed);
-        let step_count = 50 + run.dice.below(400);
-        for _ in 0..step_count {
-            run.step();
-        }
-        run.check();
-        run.world.check_redo();
-        assert!(run.ok_count > step_count / 10, "seed {seed} did nothing");
-    }
+    assert_eq!((1..=300).map(|seed| go(seed, 1)).sum::<u64>(), 0);
+}
+
+#[test]
+fn over_several_shards_they_go_as_in_one() {
+    let shard_count = |seed| 2 + u16::try_from(seed % 5).unwrap();
+    let txn_count: u64 = (1..=300).map(|seed| go(seed, shard_count(seed))).sum();
+    assert!(txn_count > 5_000, "{txn_count} operations took several shards");
 }

@@ -1,0 +1,32 @@
+//! The end of a lane: its brain is done, and what it said last shall leave.
+
+use super::{LETTER_RETRY_MS, Life, Parts, STOP_MS_MAX};
+use crate::driver::Wait;
+use std::io;
+
+impl Parts {
+    /// Lets what is queued leave, for a while.
+    pub(super) fn send_last(&mut self) -> io::Result<()> {
+        let deadline = self.tools.now.mono.after_ms(STOP_MS_MAX);
+        // Most has left when this returns, and the end of a send at once wakes nobody.
+        self.tools.driver.enter(Wait::No)?;
+        self.dispatch();
+        self.flush();
+        while self.conns.is_sending() || self.post.is_waiting() {
+            let left_ns = deadline.since_ns(self.clock.read().mono);
+            if left_ns == 0 {
+                break;
+            }
+            // Sister lanes do not tell when they have room again.
+            let retry_ns =
+                if self.post.is_waiting() { LETTER_RETRY_MS * 1_000_000 } else { left_ns };
+            let ready = self.conns.is_ready();
+            let wait = if ready { Wait::No } else { Wait::Ns(retry_ns.min(left_ns)) };
+            self.tools.driver.enter(wait)?;
+            self.dispatch();
+            self.flush();
+        }
+        self.life = Life::Over;
+        Ok(())
+    }
+}

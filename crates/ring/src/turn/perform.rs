@@ -1,0 +1,118 @@
+//! What a brain asks for, done: one arm for each action.
+
+use super::{Life, Parts, present};
+use crate::config::FaultPoint;
+use crate::job::JobKind;
+use crate::kernel::Answer;
+use crate::mailbox::Letter;
+use crate::usage;
+use door::{Action, Event, Object, Say, Span, Ticket};
+use wire::LaneId;
+
+impl Parts {
+    pub(super) fn perform(&mut self) {
+        let mut actions = std::mem::take(&mut self.actions);
+        for action in actions.drain(..) {
+            self.act(action);
+        }
+        self.actions = actions;
+    }
+
+    fn act(&mut self, action: Action) {
+        let tools = &mut self.tools;
+        match action {
+            Action::Connect { ticket } => self.conns.connect(ticket, tools),
+            Action::Admit { conn } => self.conns.admit(conn),
+            Action::Send { conn, frame, bulk } => {
+                let bulk = bulk.map(|bulk| self.kept.meant(bulk));
+                self.conns.send(conn, frame, bulk, tools);
+            }
+            Action::Close { conn } => self.conns.close(conn, tools.now.mono),
+            Action::HandOver { conn, lane, hello } => self.hand_over(conn, lane, hello),
+            Action::Mail { to, mail } => self.post.send(usize::from(to.0), Letter::Mail(mail)),
+            Action::Letter { to, body } => {
+                let words = tools.arena.get(body).into();
+                self.post.send(usize::from(to.0), Letter::Words(words));
+            }
+            Action::ColdRead { .. } => self.cold_read(action),
+            Action::Point(point) => drop(tools.meet(FaultPoint::Place(point))),
+            Action::Recovered => (self.recovered)(),
+            Action::Keep { as_buf, bulk } => self.kept.keep(as_buf, bulk, &mut tools.pool),
+            Action::Release { buf } => tools.pool.release(self.kept.end(buf)),
+            Action::LogAppend { ticket, batch } => self.log_append(ticket, batch),
+            Action::ObjectRead { ticket, object, object_offset: offset, read_bytes } => {
+                self.begin(object, JobKind::Read { ticket, offset, read_bytes });
+            }
+            Action::ObjectWrite { ticket, object, object_offset: offset, bulk } => {
+                tools.pool.hold(bulk.buf);
+                self.begin(object, JobKind::Write { ticket, offset, bulk });
+            }
+            Action::ObjectTruncate { ticket, object, size_bytes } => {
+                self.begin(object, JobKind::Truncate { ticket, size_bytes });
+            }
+            Action::ObjectSync { ticket, object } => self.begin(object, JobKind::Sync { ticket }),
+            Action::ObjectStat { ticket, object } => self.begin(object, JobKind::Stat { ticket }),
+            Action::ObjectRemove { ticket, object } => {
+                self.begin(object, JobKind::Remove { ticket });
+            }
+            Action::StoreSpace { ticket } => {
+                let space = present(&mut self.objects).space(ticket, tools);
+                tools.events.push(space);
+            }
+            Action::Usage { ticket } => self.tell_usage(ticket),
+            Action::KernelReply { slot, status, payload, bulk } => {
+                self.kernel_reply(Answer { slot, status, payload, bulk });
+            }
+            Action::CallerGroups { ticket, pid } => self.groups_wanted.push((ticket, pid)),
+            Action::WakeAt { at } => self.alarms.add(at),
+            Action::Say { say, line } => self.speak(say, line),
+            Action::Stopped => self.life = Life::Stopping,
+            Action::Halt { line } => self.stop_at_once(line),
+        }
+    }
+
+    fn hand_over(&mut self, conn: door::ConnId, lane: LaneId, hello: Span) {
+        // The arena cannot be lent while the connections write to it.
+        let hello: Box<[u8]> = self.tools.arena.get(hello).into();
+        self.conns.hand_over(conn, usize::from(lane.0), &hello, &mut self.tools);
+    }
+
+    pub(super) fn log_append(&mut self, ticket: Ticket, batch: Span) {
+        let log = present(&mut self.log);
+        match log.append(ticket, self.tools.arena.get(batch)) {
+            Some(event) => self.tools.events.push(event),
+            None => log.write(&mut self.tools),
+        }
+    }
+
+    fn begin(&mut self, object: Object, kind: JobKind) {
+        present(&mut self.objects).begin(object, kind, &mut self.tools);
+    }
+
+    fn tell_usage(&mut self, ticket: Ticket) {
+        self.tools.counters.syscall_count += 1;
+        let usage = usage::now(&self.counters());
+        self.tools.events.push(Event::Usage { ticket, usage });
+    }
+
+    fn kernel_reply(&mut self, answer: Answer) {
+        let kernel = present(&mut self.kernel);
+        kernel.reply(answer, &mut self.tools);
+        if std::mem::take(&mut kernel.opened) && kernel.has_queues() {
+            kernel.register(&mut self.tools);
+            let own = usize::from(self.post.lane().0);
+            for lane in (0..self.post.lane_count()).filter(|lane| *lane != own) {
+                self.post.send(lane, Letter::RegisterKernelQueues);
+            }
+        }
+    }
+
+    fn speak(&mut self, say: Say, line: Span) {
+        (self.say)(say, &String::from_utf8_lossy(self.tools.arena.get(line)));
+    }
+
+    fn stop_at_once(&mut self, line: Span) {
+        (self.halt)(&String::from_utf8_lossy(self.tools.arena.get(line)));
+        self.life = Life::Over;
+    }
+}

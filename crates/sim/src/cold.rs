@@ -1,0 +1,98 @@
+//! The cold store: the rows that the logs come to, applied behind the lanes in transactions that
+//! are durable whole or not at all.
+
+use crate::number::narrow;
+use disk::rows::{Key, Row, Rows, ShardRow, apply, begin};
+use disk::{Fault, LogReader, Made, Record};
+use lane::{Loading, Restore};
+use std::collections::{BTreeMap, VecDeque};
+use wire::{Map, ShardId, Transno, Wire};
+
+/// How far a shard's log was applied.
+pub(crate) type Applied = (ShardId, u64, Transno);
+
+/// The store.
+#[derive(Default, Debug)]
+pub(crate) struct Cold {
+    rows: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// Batches of this boot, with their lane, that are durable in their logs and not applied.
+    pub(crate) behind: VecDeque<(usize, Vec<u8>)>,
+}
+
+impl Cold {
+    /// The rows of a new store.
+    pub(crate) fn begin(&mut self, made: Made) -> Result<(), Fault> {
+        begin(made, &mut self.rows).map(drop)
+    }
+
+    /// Applies all of a log that was not applied yet; cuts its torn end off.
+    pub(crate) fn redo(&mut self, log: &mut Vec<u8>) -> Result<(), Fault> {
+        let (_, mut reader) = LogReader::new(log)?;
+        while let Some(batch) = reader.next_batch()? {
+            self.take(batch.records())?;
+        }
+        let valid_bytes = narrow(reader.valid_bytes());
+        log.truncate(valid_bytes);
+        Ok(())
+    }
+
+    /// Applies a batch in one transaction.
+    fn take<'a>(&mut self, batch: impl Iterator<Item = Record<'a>>) -> Result<Vec<Applied>, Fault> {
+        let mut shards: BTreeMap<ShardId, ShardRow> = BTreeMap::new();
+        for record in batch {
+            let shard = match shards.get_mut(&record.shard) {
+                Some(shard) => shard,
+                None => {
+                    let row = self.shard(record.shard)?;
+                    shards.entry(record.shard).or_insert(row)
+                }
+            };
+            apply(&record, shard, &mut self.rows)?;
+        }
+        for (shard, row) in &shards {
+            Rows::put(&mut self.rows, Key::shard(*shard).bytes(), &row.to_bytes());
+        }
+        Ok(shards.into_iter().map(|(shard, row)| (shard, row.lsn, row.transno)).collect())
+    }
+
+    fn shard(&self, shard: ShardId) -> Result<ShardRow, Fault> {
+        let value = self.rows.get(Key::shard(shard).bytes());
+        let Some(value) = value else {
+            return Ok(ShardRow { next_count: 1, ..ShardRow::default() });
+        };
+        ShardRow::decode_all(value).map_err(|_| Fault::new("a shard's row makes no sense", 0))
+    }
+
+    /// Everything back into lanes' shards and slots.
+    pub(crate) fn restore(&self, map: Map, made: Made) -> Result<Restore, Fault> {
+        let mut loading = Loading::new(Restore::new(map, made));
+        for (key, value) in &self.rows {
+            loading.load(&Row::decode(key, value)?)?;
+        }
+        loading.finish()
+    }
+
+    /// Rows from `from` until `until`, or of `from` alone, as a brain wants them.
+    pub(crate) fn read(&self, from: &[u8], until: &[u8], row_count_max: usize) -> Vec<u8> {
+        let mut out = Vec::new();
+        let found = self.rows.range(from.to_vec()..);
+        let wanted = found.take_while(|(key, _)| {
+            if until.is_empty() { key.as_slice() == from } else { key.as_slice() < until }
+        });
+        for (key, value) in wanted.take(row_count_max) {
+            for part in [key, value] {
+                out.extend_from_slice(&crate::number::narrow_u32(part.len()).to_le_bytes());
+            }
+            out.extend_from_slice(key);
+            out.extend_from_slice(value);
+        }
+        out
+    }
+
+    /// Applies the first batch that waits: which lane it came from, and how far its shards are now.
+    pub(crate) fn advance(&mut self) -> Option<Result<(usize, Vec<Applied>), Fault>> {
+        let (lane, batch) = self.behind.pop_front()?;
+        let records = crate::tap::records(&batch).into_iter();
+        Some(self.take(records).map(|applied| (lane, applied)))
+    }
+}
