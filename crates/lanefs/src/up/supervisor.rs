@@ -294,11 +294,8 @@ impl Supervisor<'_> {
     /// Ends the mount, then the server: until the mount has heard that all is durable, it needs the
     /// server, even one that has just died.
     fn end(&mut self) {
-        if matches!(self.server.state, State::Due(_))
-            && self.mount.running().is_some()
-            && let Err(error) = self.start(Role::Server)
-        {
-            self.screen.complain(&format!("{error:#}"));
+        if matches!(self.server.state, State::Due(_)) && self.mount.running().is_some() {
+            self.start_for_mount();
         }
         if !self.end_child(Role::Mount, MOUNT_END) {
             self.screen.complain("the mount did not end in time: killed, and detached");
@@ -308,6 +305,13 @@ impl Supervisor<'_> {
         }
         if !self.end_child(Role::Server, SERVER_END) {
             self.screen.complain("the server did not end in time: killed; its log is replayed");
+        }
+    }
+
+    fn start_for_mount(&mut self) {
+        self.screen.complain("the server had ended; starting it again for the end of the mount");
+        if let Err(error) = self.start(Role::Server) {
+            self.screen.complain(&format!("{error:#}"));
         }
     }
 
@@ -335,6 +339,7 @@ impl Supervisor<'_> {
     fn await_end(&mut self, role: Role, patience: Duration) -> bool {
         let until = Instant::now() + patience;
         let mut alone_until = Instant::now() + MOUNT_END_ALONE;
+        let mut starts_again = role == Role::Mount && self.server.running().is_some();
         loop {
             let alone = role == Role::Mount && self.server.running().is_none();
             let until = if alone { until.min(alone_until) } else { until };
@@ -345,6 +350,9 @@ impl Supervisor<'_> {
                         return true;
                     }
                     alone_until = Instant::now() + MOUNT_END_ALONE;
+                    if core::mem::take(&mut starts_again) {
+                        self.start_for_mount();
+                    }
                 }
                 Ok(News::Complaint(role, line)) => self.on_complaint(role, line),
                 Ok(News::Signal) | Err(_) => return false,
