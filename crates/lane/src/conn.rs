@@ -93,7 +93,7 @@ impl Lane {
     /// A connection is no more.
     pub(crate) fn forget(&mut self, turn: &mut Turn<'_>, conn: ConnId) {
         if !self.recovery.is_over() {
-            self.drop_waiting(turn, conn);
+            self.drop_deferred_of(turn, conn);
         }
         match self.conns.remove(&conn) {
             Some(Conn::Greeting(greeting)) => {

@@ -74,7 +74,7 @@ impl Lane {
     }
 
     /// A sister lane wrote.
-    pub(crate) fn on_letter(&mut self, turn: &mut Turn<'_>, letter: &[u8]) {
+    pub(crate) fn on_eviction_letter(&mut self, turn: &mut Turn<'_>, letter: &[u8]) {
         let Some((tag, rest)) = letter.split_first() else { return };
         if *tag == EVICTED_LETTER
             && let Ok(client) = ClientUuid::decode(&mut Reader::new(rest))

@@ -183,7 +183,12 @@ impl Lane {
     }
 
     /// Whether a client has all replies of a shard up to a transaction.
-    fn has_received_up_to(&self, client: ClientUuid, shard: ShardId, transno: Transno) -> bool {
+    pub(crate) fn has_received_up_to(
+        &self,
+        client: ClientUuid,
+        shard: ShardId,
+        transno: Transno,
+    ) -> bool {
         self.clients.sessions_of(client).iter().all(|session| {
             let table = self.slots.get(&(shard, *session));
             table.is_none_or(|table| table.is_received_up_to(transno))

@@ -46,10 +46,11 @@ mod session;
 mod stats;
 mod token;
 mod txns;
+mod unstable;
 
 pub use config::{Config, Export, Limits, Share};
 pub use lane::Lane;
-pub use restore::{Loading, Replied, Restore, Restored};
+pub use restore::{Loading, Restore, Restored};
 pub use rules::Rules;
 pub use token::RedoKey;
 

@@ -64,7 +64,7 @@ pub(crate) struct Queue {
 
 /// A request that came too early.
 #[derive(Debug)]
-pub(crate) struct Parked {
+pub(crate) struct Early {
     pub(crate) conn: ConnId,
     frame: Vec<u8>,
     bulk: Option<Bulk>,
@@ -77,7 +77,7 @@ pub(crate) struct Recovery {
     pub(crate) phase: Phase,
     waited: BTreeMap<ClientUuid, Waited>,
     pub(crate) queues: BTreeMap<(ShardId, SessionId), Queue>,
-    pub(crate) parked: VecDeque<Parked>,
+    pub(crate) deferred: VecDeque<Early>,
     /// Evicted in memory; the log does not say so yet.
     pub(crate) evicting: BTreeSet<ClientUuid>,
     /// Of them, those that the sister lanes have to be told of.
@@ -87,6 +87,8 @@ pub(crate) struct Recovery {
     began_at: Option<Mono>,
     progress_at: Mono,
     reminded: bool,
+    /// The world knows that it is over.
+    told: bool,
 }
 
 impl Recovery {
@@ -109,18 +111,24 @@ impl Recovery {
             phase: if over { Phase::Over } else { Phase::Replaying },
             waited,
             queues,
-            parked: VecDeque::new(),
+            deferred: VecDeque::new(),
             evicting: BTreeSet::new(),
             telling: BTreeSet::new(),
             failed,
             began_at: None,
             progress_at: Mono(0),
             reminded: false,
+            told: false,
         }
     }
 
     pub(crate) fn is_over(&self) -> bool {
         self.phase == Phase::Over
+    }
+
+    /// Everything has to become durable before it goes on.
+    pub(crate) fn is_flushing(&self) -> bool {
+        self.phase == Phase::Flushing
     }
 
     pub(crate) const fn progress(&mut self, now: Mono) {
@@ -166,6 +174,9 @@ impl Lane {
     /// Looks how far recovery is; once a turn.
     pub(crate) fn recover(&mut self, turn: &mut Turn<'_>) {
         if self.recovery.is_over() {
+            if !core::mem::replace(&mut self.recovery.told, true) {
+                turn.act(Action::Recovered); // There was nobody to wait for.
+            }
             return;
         }
         if self.recovery.began_at.is_none() {
@@ -179,9 +190,12 @@ impl Lane {
                 return;
             }
             self.recovery.phase = Phase::Flushing;
+            self.data.urge(None);
+            self.data.settle(turn);
         }
         if self.recovery.phase == Phase::Flushing {
-            let durable = self.commit.is_idle() && self.data.is_durable();
+            let settled = self.replaying.is_empty() && self.data.is_durable();
+            let durable = settled && self.commit.is_idle();
             if !durable && self.config.rules.s3_flush() && !self.fenced {
                 return;
             }
@@ -380,28 +394,23 @@ impl Lane {
     }
 
     /// Lets a request wait until recovery is over.
-    pub(crate) fn wait_for_recovery(
-        &mut self,
-        frame: &[u8],
-        (conn, op): (ConnId, Op),
-        bulk: Option<Bulk>,
-    ) {
+    pub(crate) fn defer(&mut self, frame: &[u8], (conn, op): (ConnId, Op), bulk: Option<Bulk>) {
         let (frame, reopens) = (frame.to_vec(), op == Op::Reopen);
-        self.recovery.parked.push_back(Parked { conn, frame, bulk, reopens });
+        self.recovery.deferred.push_back(Early { conn, frame, bulk, reopens });
     }
 
     /// A connection is gone, and what came over it and waits.
-    pub(crate) fn drop_waiting(&mut self, turn: &mut Turn<'_>, conn: ConnId) {
+    pub(crate) fn drop_deferred_of(&mut self, turn: &mut Turn<'_>, conn: ConnId) {
         let mut release = |bulk: Option<Bulk>| {
             if let Some(bulk) = bulk {
                 turn.act(Action::Release { buf: bulk.buf });
             }
         };
-        self.recovery.parked.retain(|parked| {
-            if parked.conn == conn {
-                release(parked.bulk);
+        self.recovery.deferred.retain(|early| {
+            if early.conn == conn {
+                release(early.bulk);
             }
-            parked.conn != conn
+            early.conn != conn
         });
         for queue in self.recovery.queues.values_mut() {
             queue.replays.retain(|replay| {
@@ -437,18 +446,19 @@ impl Lane {
         );
         self.say(turn, Say::Info, &line);
         self.note_replayed(turn);
+        self.recovery.told = true;
         turn.act(Action::Recovered);
         turn.act(Action::Point(Point::RecoveryEnded));
         // Handles first: whoever has a file open keeps it.
-        let (reopens, rest): (Vec<Parked>, Vec<Parked>) =
-            core::mem::take(&mut self.recovery.parked).into_iter().partition(|it| it.reopens);
-        reopens.into_iter().for_each(|parked| self.run_parked(turn, parked));
+        let (reopens, rest): (Vec<Early>, Vec<Early>) =
+            core::mem::take(&mut self.recovery.deferred).into_iter().partition(|it| it.reopens);
+        reopens.into_iter().for_each(|early| self.run_deferred(turn, early));
         self.end_grace();
-        rest.into_iter().for_each(|parked| self.run_parked(turn, parked));
+        rest.into_iter().for_each(|early| self.run_deferred(turn, early));
     }
 
-    fn run_parked(&mut self, turn: &mut Turn<'_>, parked: Parked) {
-        let Parked { conn, frame, bulk, .. } = parked;
+    fn run_deferred(&mut self, turn: &mut Turn<'_>, early: Early) {
+        let Early { conn, frame, bulk, .. } = early;
         if self.settled(conn) {
             let frame = turn.arena.put(&frame);
             self.on_request(turn, conn, frame, bulk);
@@ -458,9 +468,9 @@ impl Lane {
     }
 
     /// Gives back what waits; the next boot recovers anew.
-    pub(crate) fn drop_parked(&mut self, turn: &mut Turn<'_>) {
+    pub(crate) fn drop_deferred(&mut self, turn: &mut Turn<'_>) {
         let conns: BTreeSet<ConnId> = self.conns.keys().copied().collect();
-        conns.into_iter().for_each(|conn| self.drop_waiting(turn, conn));
+        conns.into_iter().for_each(|conn| self.drop_deferred_of(turn, conn));
     }
 
     /// How long it may still take, in milliseconds.

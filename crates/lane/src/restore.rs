@@ -28,21 +28,6 @@ pub struct Restore {
     in_doubt: InDoubt,
 }
 
-/// What a slot was told.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Replied {
-    /// Its number, from 1.
-    pub slot: u16,
-    /// The request.
-    pub xid: Xid,
-    /// What it asked for.
-    pub op: Op,
-    /// What it was told.
-    pub status: Status,
-    /// What became of it.
-    pub transno: Transno,
-}
-
 /// What one lane begins with.
 #[derive(Debug)]
 pub struct Restored {
@@ -52,13 +37,13 @@ pub struct Restored {
     pub(crate) lsns: Vec<(ShardId, u64)>,
     pub(crate) sessions: Vec<(SessionId, Session)>,
     pub(crate) slots: Vec<((ShardId, SessionId), SlotTable)>,
+    /// Of all lanes.
+    pub(crate) evicted: BTreeSet<ClientUuid>,
+    pub(crate) failed: BTreeSet<ClientUuid>,
     /// What became of changes over several shards that were in the middle: to be recorded.
     pub(crate) resolved: Vec<Resolved>,
     /// Those that were decided and are not forgotten.
     pub(crate) decided: BTreeMap<TxnId, BTreeSet<ShardId>>,
-    /// Of all lanes.
-    pub(crate) evicted: BTreeSet<ClientUuid>,
-    pub(crate) failed: BTreeSet<ClientUuid>,
 }
 
 impl Restore {
@@ -155,7 +140,12 @@ impl Restore {
                 Change::VbrFailed { client } => {
                     self.failed.insert(client);
                 }
-                Change::Inode { .. }
+                Change::Prepared { .. }
+                | Change::Decided { .. }
+                | Change::Done { .. }
+                | Change::Aborted { .. }
+                | Change::Forgotten { .. }
+                | Change::Inode { .. }
                 | Change::Touch { .. }
                 | Change::DirAttrs { .. }
                 | Change::Dirent { .. }
@@ -166,19 +156,14 @@ impl Restore {
                 | Change::InodeGone { .. }
                 | Change::Write { .. }
                 | Change::Truncate { .. }
-                | Change::ObjectGone { .. }
-                | Change::Prepared { .. }
-                | Change::Decided { .. }
-                | Change::Done { .. }
-                | Change::Aborted { .. }
-                | Change::Forgotten { .. } => {}
+                | Change::ObjectGone { .. } => {}
             }
         }
         Ok(())
     }
 
     /// A session is known at a shard: it is waited for.
-    pub fn add_session(&mut self, session: SessionId, row: SessionRow, shard: ShardId) {
+    fn add_session(&mut self, session: SessionId, row: SessionRow, shard: ShardId) {
         let known = self.sessions.entry(session).or_insert(Session {
             row,
             conn: None,
@@ -191,7 +176,7 @@ impl Restore {
     }
 
     /// What a slot of a session was told last, if it was not told later things already.
-    pub fn add_slot(&mut self, at: (ShardId, SessionId), replied: &Replied, reply: &[u8]) {
+    fn add_slot(&mut self, at: (ShardId, SessionId), replied: &Replied, reply: &[u8]) {
         if let Some(known) = self.sessions.get_mut(&at.1) {
             known.opened_no = self.record_count;
         }
@@ -207,20 +192,8 @@ impl Restore {
         }
     }
 
-    /// A session's highest durable transaction at a shard, also if no slot tells of it.
-    pub fn set_committed(&mut self, at: (ShardId, SessionId), transno: Transno) {
-        let table = self.slots.entry(at).or_default();
-        table.committed = table.committed.max(transno);
-        table.transno_last = table.committed;
-    }
-
-    /// Everything of a shard up to this record is there already; a log may begin before it.
-    pub fn set_lsn(&mut self, shard: ShardId, lsn: u64) {
-        self.lsns.insert(shard, lsn);
-    }
-
     /// A client that is never let in again.
-    pub fn add_evicted(&mut self, client: ClientUuid) {
+    fn add_evicted(&mut self, client: ClientUuid) {
         self.evicted.insert(client);
         self.failed.remove(&client);
     }
@@ -244,10 +217,10 @@ impl Restore {
                 lsns: Vec::new(),
                 sessions: Vec::new(),
                 slots: Vec::new(),
-                resolved: Vec::new(),
-                decided: BTreeMap::new(),
                 evicted: self.evicted.clone(),
                 failed: self.failed.difference(&self.evicted).copied().collect(),
+                resolved: Vec::new(),
+                decided: BTreeMap::new(),
             })
             .collect();
         let place = |shard: ShardId| usize::from(map.lane(shard).0);
@@ -263,7 +236,8 @@ impl Restore {
         for shard in metas {
             lanes[place(shard.id())].metas.push(shard);
         }
-        for shard in self.datas {
+        for mut shard in self.datas {
+            shard.start_boot(boot_id);
             lanes[place(shard.shard())].datas.push(shard);
         }
         for (shard, lsn) in self.lsns {
@@ -279,4 +253,19 @@ impl Restore {
         }
         lanes
     }
+}
+
+/// What a slot was told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Replied {
+    /// Its number, from 1.
+    slot: u16,
+    /// The request.
+    xid: Xid,
+    /// What it asked for.
+    op: Op,
+    /// What it was told.
+    status: Status,
+    /// What became of it.
+    transno: Transno,
 }

@@ -25,7 +25,6 @@ macro_rules! rules {
                 }
 
                 #[cfg(not(feature = "planted"))]
-                #[expect(clippy::unused_self, reason = "with the feature it is asked")]
                 pub(crate) const fn $rule(self) -> bool {
                     true
                 }

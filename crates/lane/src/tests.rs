@@ -8,4 +8,6 @@ mod exactly_once;
 mod gates;
 mod greetings;
 mod peer;
+mod recovery;
 mod trouble;
+mod writes;

@@ -103,10 +103,6 @@ pub(crate) struct Toy {
     pub(crate) handed_over_count: usize,
     /// Times that a lane asked to be woken.
     pub(crate) wake_count: usize,
-    /// How often each place in the protocol was passed.
-    pub(crate) points: BTreeMap<Point, u64>,
-    /// The server dies when it passes this place for so many times.
-    pub(crate) dies_at: Option<(Point, u64)>,
     /// The weakest sharing mode since a recovery was completed.
     pub(crate) share_before: Option<Share>,
     /// An append ends this many times more slowly than everything else.
@@ -114,6 +110,10 @@ pub(crate) struct Toy {
     /// Which rules hold.
     pub(crate) rules: Rules,
     recovered_count: u16,
+    /// How often each place in the protocol was passed.
+    pub(crate) points: BTreeMap<Point, usize>,
+    /// The server dies when it passes this place for so many times.
+    pub(crate) dies_at: Option<(Point, usize)>,
     places: Vec<Place>,
     peers: BTreeMap<ConnId, Peer>,
     conn_count: u64,
@@ -141,12 +141,12 @@ impl Toy {
             room_bytes: u64::MAX,
             handed_over_count: 0,
             wake_count: 0,
-            points: BTreeMap::new(),
-            dies_at: None,
             share_before: None,
             log_slowness: 0,
             rules: Rules::default(),
             recovered_count: 0,
+            points: BTreeMap::new(),
+            dies_at: None,
             places: Vec::new(),
             peers: BTreeMap::new(),
             conn_count: 0,
@@ -215,6 +215,12 @@ impl Toy {
                 stopped: false,
             });
         }
+    }
+
+    /// Kills the server; nothing of what was in flight is kept.
+    pub(crate) fn crash_losing_all(&mut self) {
+        self.places.iter_mut().for_each(|place| place.flights.clear());
+        self.crash();
     }
 
     /// Kills the server: connections end, and of what was in flight the dice keep some.

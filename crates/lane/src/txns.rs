@@ -26,7 +26,7 @@ use crate::commit::Held;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use disk::TxnId;
-use door::{Action, Mono, Turn};
+use door::{Action, Mono, Span, Turn};
 use letter::{Letter, Words};
 use wire::{ClientUuid, Op, ShardId, Transno, Wire, Xid};
 
@@ -180,11 +180,12 @@ impl Lane {
     }
 
     /// A sister lane wrote.
-    pub(crate) fn on_txn_letter(&mut self, turn: &mut Turn<'_>, body: &[u8]) {
+    pub(crate) fn on_letter(&mut self, turn: &mut Turn<'_>, body: Span) {
+        let body = turn.arena.get(body).to_vec();
         if !body.first().is_some_and(|first| letter::is_ours(*first)) {
-            return;
+            return self.on_eviction_letter(turn, &body);
         }
-        self.read(turn, body);
+        self.read(turn, &body);
         self.work(turn);
     }
 

@@ -8,6 +8,7 @@
 //! ```
 //! Points: [`ring::FaultPoint::ALL`]. Counted over all lanes of the process.
 
+use crate::out;
 use door::Errno;
 use ring::{Fault, FaultPoint};
 use rustix::process::{Signal, getpid, kill_process};
@@ -60,6 +61,9 @@ pub(crate) fn faults(planned: &[Planned]) -> Option<Fault> {
                 kill_process(getpid(), Signal::KILL).ok();
             }
             if !fault.kills && met_count >= fault.count {
+                if met_count == fault.count {
+                    out::complain("a planned fault has begun");
+                }
                 errno = Some(IO);
             }
         }

@@ -16,8 +16,8 @@ use std::fs::File;
 use std::net::TcpListener;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender};
-use store::{ColdStore, Keeper, Keeping, Pace, Shape, Store};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use store::{ColdStore, Keeper, Keeping, Pace, Shape, ShareFile, Store};
 use wire::{Map, Secret};
 
 /// As the Hello has it.
@@ -104,7 +104,7 @@ fn start(
         meta_shard_count: superblock.meta_shard_count,
         data_shard_count: superblock.data_shard_count,
     };
-    let cold = store.open_rows()?;
+    let cold = store.open_rows(ColdStore::ROWS_BYTES_MAX)?;
     let restored = restore(store, &cold, map)?;
     let lengths = LogLengths {
         log_bytes_max: args.room.log_bytes_max / u64::from(lane_count),
@@ -114,7 +114,8 @@ fn start(
     // The weakest counts until a recovery is completed.
     let share = args.promises.share.mode();
     let share_before = store.share_before().map_or(share, |before| before.min(share));
-    store.set_share(share_before)?;
+    store.share_file().set(share_before)?;
+    let recovered = when_recovered(lane_count, store.share_file(), share)?;
     let exports = exports(&args.exports)?;
     let objects = File::open(store.objects_path()).context("cannot open the objects' folder")?;
     let posts = Mesh::posts(lane_count)?;
@@ -146,6 +147,7 @@ fn start(
         let listener = listener.take();
         let checksum_reads = args.checksum_reads;
         let fault = fault.clone();
+        let recovered = recovered.clone();
         lanes::start(format!("lane {lane}"), *core, tell.clone(), move || {
             let mut ring_config = ring::Config::new(lane);
             ring_config.post = Some(post);
@@ -155,6 +157,10 @@ fn start(
             ring_config.store = Some(objects);
             ring_config.checksum_reads = checksum_reads;
             ring_config.fault = fault;
+            ring_config.recovered = Box::new(move || {
+                // Nobody listens any more when it is said for the second time.
+                let _unheard = recovered.send(());
+            });
             Ok((ring_config, Lane::new(config, restored)))
         })?;
     }
@@ -162,6 +168,23 @@ fn start(
     store.remove_earlier_logs()?;
     let keeping = keeper.start(store, Arc::new(|line: &str| out::complain(line)))?;
     Ok((stoppers, keeping))
+}
+
+/// Remembers the sharing mode once every lane has got back what its clients brought: nothing is left
+/// of the modes before. Writing takes its time, so it is done on no lane.
+fn when_recovered(lane_count: u16, file: ShareFile, share: lane::Share) -> Result<Sender<()>> {
+    let (tell, told) = channel();
+    let thread = std::thread::Builder::new().name("recovered".to_owned());
+    let spawned = thread.spawn(move || {
+        if told.iter().take(usize::from(lane_count)).count() < usize::from(lane_count) {
+            return;
+        }
+        if let Err(error) = file.set(share) {
+            out::complain(&format!("{error}: the next recovery waits as the weaker mode does"));
+        }
+    });
+    spawned.context("cannot start a thread")?;
+    Ok(tell)
 }
 
 fn limits(promises: &args::Promises) -> lane::Limits {

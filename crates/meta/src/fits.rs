@@ -71,13 +71,15 @@ impl State {
             | Change::SessionAway { .. }
             | Change::Evicted { .. }
             | Change::VbrFailed { .. } => true,
-            // No client replays a change over several shards: it was durable before the answer.
-            Change::Prepared { .. }
+            // Of other shards, or never told before they are durable.
+            Change::Write { .. }
+            | Change::Truncate { .. }
+            | Change::ObjectGone { .. }
+            | Change::Prepared { .. }
             | Change::Decided { .. }
             | Change::Done { .. }
             | Change::Aborted { .. }
             | Change::Forgotten { .. } => false,
-            Change::Write { .. } | Change::Truncate { .. } | Change::ObjectGone { .. } => false,
         }
     }
 
@@ -89,7 +91,8 @@ impl State {
 
     /// A directory goes empty.
     fn can_go(&self, inode: InodeNo) -> bool {
-        self.inode(inode).is_none_or(|known| known.row.entry_count == 0)
+        self.inode(inode)
+            .is_none_or(|known| known.row.kind != FileKind::Directory || known.row.entry_count == 0)
     }
 
     fn is_directory(&self, inode: InodeNo) -> bool {

@@ -165,6 +165,8 @@ pub struct Config {
     /// Called for [`door::Action::Halt`]. Default: prints the line and exits with code 70. If it
     /// returns, the lane ends.
     pub halt: HaltFn,
+    /// Called for [`door::Action::Recovered`]. Default: nothing.
+    pub recovered: Box<dyn FnMut()>,
 }
 
 impl Config {
@@ -187,6 +189,7 @@ impl Config {
             fault: None,
             say: Box::new(say_to_stderr),
             halt: Box::new(halt_process),
+            recovered: Box::new(|| {}),
         }
     }
 }

@@ -4,6 +4,7 @@
 //! turn; events already known are never slept over; memory given to the kernel outlives the
 //! operation even if the ring is dropped in the middle.
 
+mod cold;
 mod last;
 mod perform;
 
@@ -12,7 +13,6 @@ use crate::clock::{Alarms, Clock};
 use crate::config::{Config, Counters, HaltFn, SayFn};
 use crate::conn::Conns;
 use crate::driver::{Completion, Driver, Kind, Op, Token, Wait};
-use crate::feed::{ColdNews, Feed};
 use crate::groups;
 use crate::kept::Kept;
 use crate::kernel::Kernel;
@@ -64,6 +64,7 @@ struct Parts {
     kept: Kept,
     say: SayFn,
     halt: HaltFn,
+    recovered: Box<dyn FnMut()>,
     life: Life,
     tools: Tools,
 }
@@ -142,6 +143,7 @@ impl Ring {
             kept: Kept::default(),
             say: config.say,
             halt: config.halt,
+            recovered: config.recovered,
             life: Life::New,
             tools,
         };
@@ -444,25 +446,6 @@ impl Parts {
                 }
             }
         });
-    }
-
-    /// What the threads that keep the cold store say.
-    fn read_news(&mut self) {
-        let Self { log: Some(log), tools, .. } = self else { return };
-        for news in log.feed().map(Feed::take_news).unwrap_or_default() {
-            tools.events.push(match news {
-                ColdNews::Rows { ticket, result } => {
-                    let result = result.map(|rows| tools.arena.put(&rows));
-                    Event::ColdRows { ticket, result }
-                }
-                ColdNews::Checkpointed { shard, lsn, transno } => {
-                    Event::Checkpointed { shard, lsn, transno }
-                }
-            });
-        }
-        if log.is_behind() {
-            tools.events.push(Event::LogRoom(log.room()));
-        }
     }
 
     fn look_up_groups(&mut self) {

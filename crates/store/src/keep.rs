@@ -3,7 +3,7 @@
 
 use crate::{StoreError, StoreFault, files};
 use disk::{Fault, Share};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Name of the key's file.
 pub(crate) const REDO_KEY: &str = "redo-key";
@@ -41,9 +41,22 @@ pub(crate) fn share(path: &Path) -> Result<Option<Share>, StoreError> {
     share.map(Some).ok_or_else(damage)
 }
 
-/// Writes the mode, durably.
-pub(crate) fn set_share(path: &Path, share: Share) -> Result<(), StoreError> {
-    files::place(&path.join(SHARE), format!("{}\n", share.text()).as_bytes()).map(drop)
+/// Where a store remembers the weakest sharing mode there may be changes of.
+#[derive(Clone, Debug)]
+pub struct ShareFile(PathBuf);
+
+impl ShareFile {
+    pub(crate) fn new(path: &Path) -> Self {
+        Self(path.join(SHARE))
+    }
+
+    /// Writes the mode, durably.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the file cannot be written.
+    pub fn set(&self, share: Share) -> Result<(), StoreError> {
+        files::place(&self.0, format!("{}\n", share.text()).as_bytes()).map(drop)
+    }
 }
 
 /// Random bytes for something in the store.

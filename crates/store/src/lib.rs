@@ -33,6 +33,7 @@ mod tail;
 pub use applier::Alarm;
 pub use create::{Shape, create};
 pub use error::{StoreError, StoreFault};
+pub use keep::ShareFile;
 pub use keeper::{Keeper, Keeping, Pace};
 pub use logs::Replayed;
 pub use rows::ColdStore;
@@ -152,12 +153,10 @@ impl Store {
         self.share_before
     }
 
-    /// Remembers, durably, the weakest mode there may be changes of.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the file cannot be written.
-    pub fn set_share(&self, share: Share) -> Result<(), StoreError> {
-        keep::set_share(&self.path, share)
+    /// Where that mode is remembered.
+    #[must_use]
+    pub fn share_file(&self) -> ShareFile {
+        ShareFile::new(&self.path)
     }
 
     /// The folder of the objects.

@@ -15,8 +15,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use wire::{ShardId, Wire};
 
-/// Most bytes of the table's file. Only address space is taken beforehand.
-const TABLE_BYTES_MAX: usize = 1 << 42;
 /// Rows gathered before they are written, in bytes.
 const GATHERED_BYTES_MAX: usize = 16 << 20;
 /// What a gathered row takes beside its bytes.
@@ -30,17 +28,18 @@ pub struct ColdStore {
 }
 
 impl Store {
-    /// Opens the rows, after the lock was had and before any log of this boot is made.
+    /// Opens the rows, after the lock was had and before any log of this boot is made. They take
+    /// `rows_bytes_max` bytes at most, of which only address space is taken beforehand.
     ///
     /// # Errors
     /// [`StoreError`] when they cannot be read, or are older than the logs.
-    pub fn open_rows(&self) -> Result<ColdStore, StoreError> {
+    pub fn open_rows(&self, rows_bytes_max: usize) -> Result<ColdStore, StoreError> {
         let path = self.path.join(ROWS);
         if !path.is_dir() {
             return Err(StoreError::new(&path, StoreFault::Missing));
         }
         let io = |error| StoreError::io("open the rows in", &path, error);
-        let table = Table::open(&path, TABLE_BYTES_MAX).map_err(io)?;
+        let table = Table::open(&path, rows_bytes_max).map_err(io)?;
         let cold = ColdStore { table, path: path.clone() };
         let mut gathering = cold.gather().map_err(io)?;
         let known = gathering.store_row().map_err(|fault| cold.damage(fault))?;
@@ -94,6 +93,9 @@ impl Store {
 }
 
 impl ColdStore {
+    /// Bytes of rows that are never reached.
+    pub const ROWS_BYTES_MAX: usize = 1 << 42;
+
     /// Tells of every row in a range, in the order of keys.
     ///
     /// # Errors

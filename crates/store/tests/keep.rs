@@ -47,7 +47,7 @@ fn changes(lsn: u64) -> Vec<u8> {
         1 if lsn > 1 => {
             vec![Change::Xattr { inode, name: Bytes(b"user.x"), value: Bytes(&value) }]
         }
-        2 if lsn > 2 && lsn % 2 == 0 => {
+        2 if lsn > 2 && lsn.is_multiple_of(2) => {
             vec![Change::DirentGone { dir, name }, touch(-1), Change::InodeGone { inode }]
         }
         _ => Vec::new(),
@@ -104,10 +104,25 @@ struct Writer<F> {
     flying: bool,
     tell: F,
     checkpointed: u64,
+    room_bytes: u64,
+    /// It waits for room instead of ending without it.
+    waits: bool,
+    /// It asks for this row and for these entries when everything is checkpointed; what it got.
+    asks: bool,
+    found: Vec<Vec<u8>>,
 }
 
+/// No record of this test's needs more.
+const BATCH_BYTES_MAX: u64 = 64 << 10;
+
 impl<F: FnMut(u64)> Brain for Writer<F> {
-    fn apply(&mut self, _turn: &mut Turn<'_>, event: Event) {
+    fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
+        if let Event::Logged { result: Ok(room), .. } | Event::LogRoom(room) = event {
+            self.room_bytes = room.room_bytes;
+        }
+        if let Event::ColdRows { result, .. } = event {
+            self.found.push(turn.arena.get(result.unwrap()).to_vec());
+        }
         if let Event::Logged { result, .. } = event {
             result.unwrap();
             self.flying = false;
@@ -124,7 +139,13 @@ impl<F: FnMut(u64)> Brain for Writer<F> {
         if self.flying {
             return;
         }
-        if self.lsn >= self.lsn_last {
+        if self.waits && self.lsn < self.lsn_last && self.room_bytes < BATCH_BYTES_MAX {
+            return;
+        }
+        if self.lsn >= self.lsn_last || self.room_bytes < BATCH_BYTES_MAX {
+            if self.asks && self.found.len() < 2 {
+                return self.ask(turn);
+            }
             return turn.act(Action::Stopped);
         }
         let mut batch = Batch::new();
@@ -140,20 +161,70 @@ impl<F: FnMut(u64)> Brain for Writer<F> {
     }
 }
 
+impl<F> Writer<F> {
+    fn new(boot_id: u64, lsns: (u64, u64), tell: F) -> Self {
+        Self {
+            boot_id,
+            lsn: lsns.0,
+            lsn_last: lsns.1,
+            batch_no: 0,
+            flying: false,
+            tell,
+            checkpointed: 0,
+            room_bytes: u64::MAX,
+            waits: false,
+            asks: false,
+            found: Vec::new(),
+        }
+    }
+
+    /// Asks for the root and for ten entries of it, once all is checkpointed.
+    fn ask(&mut self, turn: &mut Turn<'_>) {
+        if self.checkpointed < self.lsn {
+            return;
+        }
+        let range = match self.found.len() {
+            0 => (Key::inode(InodeNo::ROOT), None),
+            _ => {
+                let range = Range::listing(InodeNo::ROOT, 0);
+                (range.from, Some(range.until))
+            }
+        };
+        let from = turn.arena.put(range.0.bytes());
+        let until = turn.arena.put(range.1.as_ref().map_or(&[], Key::bytes));
+        turn.act(Action::ColdRead { ticket: Ticket(2), from, until, row_count_max: 10 });
+    }
+}
+
 /// Opens a store, checks that its rows are those of some number of records, and writes more.
 /// Returns that number.
 fn live(path: &Path, record_count: u64, tell: impl FnMut(u64)) -> u64 {
     let store = store::open(path).unwrap();
-    let cold = store.open_rows().unwrap();
+    let cold = store.open_rows(ColdStore::ROWS_BYTES_MAX).unwrap();
     store.redo(&cold).unwrap();
     let (rows, lsn) = found(&cold);
     assert_eq!(rows, lines(&expected(&store, lsn)));
     let pace = Pace { lengths: LENGTHS, collect: Duration::ZERO };
+    let mut writer = Writer::new(store.boot_id(), (lsn, lsn + record_count), tell);
+    assert_eq!(write(&store, &cold, pace, &mut writer), Vec::<String>::new());
+    let (rows, lsn_last) = found(&cold);
+    assert_eq!(lsn_last, writer.lsn, "a clean end leaves nothing to redo");
+    assert_eq!(rows, lines(&expected(&store, lsn_last)));
+    lsn
+}
+
+/// Lets a writer work until it is done; what people were told meanwhile.
+fn write<F: FnMut(u64)>(
+    store: &Store,
+    cold: &ColdStore,
+    pace: Pace,
+    writer: &mut Writer<F>,
+) -> Vec<String> {
     let mut keeper = Keeper::new(cold.clone(), pace);
     let post = Mesh::posts(1).unwrap().pop().unwrap();
     let (file, start_offset) = store.new_log(LaneId(0), 1).unwrap();
     let feed = Some(keeper.feed(post.waker(), start_offset));
-    let (file, reserve_bytes) = (file.into(), 64 << 10);
+    let (file, reserve_bytes) = (file.into(), 256 << 10);
     let mut config = ring::Config::new(LaneId(0));
     config.post = Some(post);
     config.log = Some(LogFile { file, start_offset, reserve_bytes, feed });
@@ -161,25 +232,12 @@ fn live(path: &Path, record_count: u64, tell: impl FnMut(u64)) -> u64 {
     let alarms = Arc::new(Mutex::new(Vec::<String>::new()));
     let heard = Arc::clone(&alarms);
     let alarm = Arc::new(move |line: &str| heard.lock().unwrap().push(line.to_owned()));
-    let keeping = keeper.start(&store, alarm).unwrap();
-    let mut writer = Writer {
-        boot_id: store.boot_id(),
-        lsn,
-        lsn_last: lsn + record_count,
-        batch_no: 0,
-        flying: false,
-        tell,
-        checkpointed: 0,
-    };
+    let keeping = keeper.start(store, alarm).unwrap();
     let mut ring = Ring::new(config).unwrap();
-    while ring.turn(&mut writer).unwrap() {}
+    while ring.turn(writer).unwrap() {}
     drop(ring);
     keeping.stop();
-    assert_eq!(*alarms.lock().unwrap(), Vec::<String>::new());
-    let (rows, lsn_last) = found(&cold);
-    assert_eq!(lsn_last, writer.lsn, "a clean end leaves nothing to redo");
-    assert_eq!(rows, lines(&expected(&store, lsn_last)));
-    lsn
+    alarms.lock().unwrap().clone()
 }
 
 fn new_store() -> (tempfile::TempDir, PathBuf) {
@@ -210,6 +268,59 @@ fn a_log_goes_on_in_new_files_and_old_ones_are_removed() {
 }
 
 #[test]
+fn a_lane_gets_the_rows_it_asks_for() {
+    let (_folder, path) = new_store();
+    let store = store::open(&path).unwrap();
+    let cold = store.open_rows(ColdStore::ROWS_BYTES_MAX).unwrap();
+    let pace = Pace { lengths: LENGTHS, collect: Duration::ZERO };
+    let mut writer = Writer::new(store.boot_id(), (0, 100), |_| ());
+    writer.asks = true;
+    assert_eq!(write(&store, &cold, pace, &mut writer), Vec::<String>::new());
+    let table = expected(&store, 100);
+    let rows = |range: &Range, count: usize| -> Vec<u8> {
+        let inside = table.iter().filter(|(key, _)| range.contains(key)).take(count);
+        inside
+            .flat_map(|(key, value)| {
+                let bytes = |part: &[u8]| u32::try_from(part.len()).unwrap().to_le_bytes();
+                [&bytes(key)[..], &bytes(value)[..], key, value].concat()
+            })
+            .collect()
+    };
+    let root = rows(&Range::inode(InodeNo::ROOT), 1);
+    assert_eq!(writer.found, [root, rows(&Range::listing(InodeNo::ROOT, 0), 10)]);
+}
+
+#[test]
+fn a_lane_whose_log_gets_long_does_not_wait_until_enough_is_gathered() {
+    let (_folder, path) = new_store();
+    let store = store::open(&path).unwrap();
+    let cold = store.open_rows(ColdStore::ROWS_BYTES_MAX).unwrap();
+    let lengths = LogLengths { log_bytes_max: 256 << 10, segment_bytes: 1 << 30 };
+    let pace = Pace { lengths, collect: Duration::from_secs(1 << 20) };
+    let mut writer = Writer::new(store.boot_id(), (0, 3000), |_| ());
+    writer.waits = true;
+    assert_eq!(write(&store, &cold, pace, &mut writer), Vec::<String>::new());
+    assert_eq!((writer.lsn, found(&cold).1), (3000, 3000));
+}
+
+#[test]
+fn when_the_rows_are_full_the_server_goes_on_until_its_log_is() {
+    let (_folder, path) = new_store();
+    let store = store::open(&path).unwrap();
+    let cold = store.open_rows(256 << 10).unwrap();
+    let lengths = LogLengths { log_bytes_max: 2 << 20, segment_bytes: 300 << 10 };
+    let pace = Pace { lengths, collect: Duration::ZERO };
+    let mut writer = Writer::new(store.boot_id(), (0, 1 << 40), |_| ());
+    let alarms = write(&store, &cold, pace, &mut writer);
+    assert_eq!(alarms.len(), 1, "said once: {alarms:?}");
+    assert!(alarms[0].contains("greatest size"), "{alarms:?}");
+    assert!(writer.lsn > 3000 && writer.checkpointed < writer.lsn, "{}", writer.lsn);
+    drop((cold, store));
+    // With room again, nothing is missing.
+    assert_eq!(live(&path, 100, |_| ()), writer.lsn);
+}
+
+#[test]
 fn rows_of_an_older_copy_are_refused() {
     let (folder, path) = new_store();
     live(&path, 200, |_| ());
@@ -222,7 +333,7 @@ fn rows_of_an_older_copy_are_refused() {
     live(&path, 200, |_| ());
     copy_rows(&copy, &path.join("rows"));
     let store = store::open(&path).unwrap();
-    let refused = store.open_rows().unwrap_err();
+    let refused = store.open_rows(ColdStore::ROWS_BYTES_MAX).unwrap_err();
     assert!(matches!(refused.fault(), StoreFault::WentBack { .. }), "{refused}");
     assert!(refused.to_string().contains("rows went back"), "{refused}");
 }
@@ -233,7 +344,7 @@ fn a_missing_record_between_rows_and_log_is_refused() {
     live(&path, 200, |_| ());
     // The rows as they were at the beginning of this boot, with the log of its end.
     let store = store::open(&path).unwrap();
-    drop(store.open_rows().unwrap());
+    drop(store.open_rows(ColdStore::ROWS_BYTES_MAX).unwrap());
     let boot_id = store.boot_id();
     drop(store);
     let rows = folder.path().join("rows");
@@ -255,7 +366,7 @@ fn a_missing_record_between_rows_and_log_is_refused() {
     }
     fs::write(path.join(format!("log/{boot_id:016x}-0000-00000004.log")), bytes).unwrap();
     let store = store::open(&path).unwrap();
-    let cold = store.open_rows().unwrap();
+    let cold = store.open_rows(ColdStore::ROWS_BYTES_MAX).unwrap();
     let refused = store.redo(&cold).unwrap_err();
     assert!(
         refused.to_string().contains("it ends with record 200, the log goes on with record 300"),
@@ -297,7 +408,7 @@ fn killed_at_any_moment_nothing_durable_is_missing() {
         durable = *told.last().unwrap();
     }
     let store = store::open(&path).unwrap();
-    let cold = store.open_rows().unwrap();
+    let cold = store.open_rows(ColdStore::ROWS_BYTES_MAX).unwrap();
     store.redo(&cold).unwrap();
     let (rows, lsn) = found(&cold);
     assert!(lsn >= durable, "{lsn} of {durable}");

@@ -44,6 +44,7 @@ impl Power {
     fn cut(&mut self, tear: Tear, seed: u64) {
         self.image.cut(tear, &mut Dice::new(seed));
         self.on = false;
+        self.holding = false;
         self.held.drain(..).for_each(|reply| reply.error(Errno::EIO));
     }
 

@@ -2,10 +2,11 @@
 
 use super::Length;
 use crate::disk::{Rig, Tear};
+use crate::proxy::Proxy;
 use crate::server::{Mount, Server};
 use crate::stage::Setup;
 use anyhow::{Context as _, Result, anyhow, bail};
-use library::Volume;
+use library::{ConnectOptions, Volume};
 use std::fs;
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _, PermissionsExt as _};
@@ -66,8 +67,9 @@ fn chain(setup: &Setup, share: &str) -> Result<()> {
     first.sync()?;
     let (told, hear) = channel();
     let (go, going) = channel();
-    let options = server.options()?;
-    // It never comes back, not even to say goodbye: it is not dropped.
+    // It never comes back, not even to say goodbye.
+    let proxy = Proxy::new(server.address()?)?;
+    let options = ConnectOptions { address: proxy.address(), ..server.options()? };
     thread::spawn(move || -> Result<()> {
         let mut second = Volume::connect(&options)?;
         second.mkdir(Path::new("/second"), 0o755)?;
@@ -89,6 +91,7 @@ fn chain(setup: &Setup, share: &str) -> Result<()> {
     if answered {
         first.rename(Path::new("/b"), Path::new("/c"))?;
     }
+    proxy.part(true);
     rig.cut(Tear::DropAll, setup.seed)?;
     server.kill()?;
     rig.reboot()?;
@@ -98,7 +101,7 @@ fn chain(setup: &Setup, share: &str) -> Result<()> {
     let names = ["/a", "/b", "/c"].map(|path| there(&mut first, path));
     first.close(file).context("closing the file")?;
     drop(first);
-    server.kill()?;
+    server.stop()?;
     if answered != (share == "off") {
         bail!("the second client's rename: answered {answered}");
     }

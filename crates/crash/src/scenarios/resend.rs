@@ -70,11 +70,17 @@ fn each_case(
     mut check: impl FnMut(&mut Scene, Case) -> Result<()>,
 ) -> Result<String> {
     let mut scene = Scene::new(setup)?;
+    let mut failures = Vec::new();
     for case in CASES {
-        check(&mut scene, case).with_context(|| case.name)?;
+        if let Err(error) = check(&mut scene, case) {
+            failures.push(format!("{}: {error:#}", case.name));
+        }
         scene.proxy.clear();
     }
     scene.end()?;
+    if !failures.is_empty() {
+        bail!("{}", failures.join("; "));
+    }
     let names: Vec<&str> = CASES.iter().map(|case| case.name).collect();
     Ok(format!("once each: {}", names.join(" ")))
 }

@@ -17,6 +17,9 @@ use std::time::{Duration, Instant};
 const SIZE: Size = Size { library_count: 2, mount_count: 1 };
 const CLIENT_COUNT_MAX: u64 = 40;
 
+/// How long clients go on while nothing becomes durable.
+const LOSING: Duration = Duration::from_millis(60);
+
 /// A server, clients at work, and what happens to them.
 struct Scene {
     server: Server,
@@ -51,9 +54,10 @@ impl Scene {
     /// batch on, and clients go on for a while.
     fn kill_with_losses(&mut self) -> Result<()> {
         self.server.kill()?;
-        let batch_no = 5 + self.dice.below(40);
+        let batch_no = 10 + self.dice.below(20);
         self.server.restart_with(&["--fault", &format!("stall-log:{batch_no}")])?;
-        self.pause(250);
+        self.server.running()?.line_with("a planned fault has begun")?;
+        thread::sleep(LOSING);
         self.server.kill()
     }
 

@@ -457,7 +457,9 @@ impl Run {
             }
             self.send(index);
             for _ in 0..self.dice.below(6) {
-                self.toy.step();
+                if !self.toy.step() {
+                    self.toy.pass_ms(1);
+                }
             }
             if self.dice.one_in(2) {
                 self.receive(index);
@@ -563,7 +565,7 @@ fn whatever_happens_each_request_takes_effect_once() {
     }
     assert!(from_slot_count > 100, "slots were needed {from_slot_count} times");
     assert!(token_count > 1000, "replies left early {token_count} times");
-    assert!(replayed_count > 300, "replays were needed {replayed_count} times");
+    assert!(replayed_count > 200, "replays were needed {replayed_count} times");
 }
 
 /// One request, the server killed after every possible number of steps, with and without its reply.

@@ -23,6 +23,7 @@ pub(crate) struct Who {
     pub(crate) conn_epoch: u32,
     pub(crate) boot_id_last: u64,
     pub(crate) export: &'static str,
+    pub(crate) host_boot_id: [u8; 16],
 }
 
 impl Who {
@@ -34,6 +35,7 @@ impl Who {
             conn_epoch: 1,
             boot_id_last: 0,
             export: "",
+            host_boot_id: [2; 16],
         }
     }
 
@@ -45,7 +47,7 @@ impl Who {
             conn_epoch: self.conn_epoch,
             nonce: [9; 32],
             host_id: [1; 16],
-            host_boot_id: [2; 16],
+            host_boot_id: self.host_boot_id,
             boot_id_last: self.boot_id_last,
             export: Bytes(self.export.as_bytes()),
         };

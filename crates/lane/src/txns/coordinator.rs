@@ -170,6 +170,11 @@ impl Lane {
 
     /// All are ready, durably: records that it happens, with the own part and the reply.
     fn decide(&mut self, turn: &mut Turn<'_>, txn: TxnId) {
+        let Some(running) = self.txns.running.get(&txn) else { return };
+        if !self.is_waited_for(running) {
+            // Its client was evicted meanwhile, or has left.
+            return self.end_across(turn, txn, Status::Interrupted, &[]);
+        }
         turn.act(Action::Point(Point::TxnDeciding));
         let index = self.meta_index(txn.coordinator);
         let Some(running) = self.txns.running.get_mut(&txn) else { return };
@@ -209,6 +214,35 @@ impl Lane {
         }
     }
 
+    /// Whether the slot still waits for it.
+    fn is_waited_for(&self, running: &Running) -> bool {
+        let Held { shard, session, slot } = running.held;
+        let table = self.slots.get(&(shard, session));
+        table
+            .and_then(|table| table.at(slot))
+            .is_some_and(|slot| slot.xid == running.xid && matches!(slot.state, State::Running(_)))
+    }
+
+    /// The log is broken: what is not decided will not be. What may be decided stays locked until a
+    /// start knows.
+    pub(crate) fn fence_txns(&mut self, turn: &mut Turn<'_>) {
+        let running = self.txns.running.iter();
+        let undecided = running.filter(|(_, running)| running.step != Step::Deciding);
+        let undecided: Vec<TxnId> = undecided.map(|(txn, _)| *txn).collect();
+        for txn in undecided {
+            self.end_across(turn, txn, Status::ReadOnly, &[]);
+        }
+        let prepared = self.txns.parts.iter().filter(|(_, part)| part.prepared.is_some());
+        let prepared: Vec<(ShardId, TxnId)> = prepared.map(|(key, _)| *key).collect();
+        for (shard, txn) in prepared {
+            // Whoever has it already does not look at this any more.
+            let words = Words::Prepared { status: Status::ReadOnly };
+            self.write(turn, &Letter { txn, shard, words });
+        }
+        self.fail_parked(turn);
+        self.work(turn);
+    }
+
     /// The decision is durable; the reply leaves in the same wave.
     pub(super) fn on_decided(&mut self, turn: &mut Turn<'_>, txn: TxnId) {
         let Some(running) = self.txns.running.remove(&txn) else { return };
@@ -243,7 +277,9 @@ impl Lane {
         self.give_back(turn, txn, &running);
         let body = if status == Status::Ok { reply.to_vec() } else { Vec::new() };
         let done = Done { status, transno: Transno(0), body };
-        self.end_slot(turn, &running.held, done);
+        if self.is_waited_for(&running) {
+            self.end_slot(turn, &running.held, done);
+        }
     }
 
     fn give_back(&mut self, turn: &mut Turn<'_>, txn: TxnId, running: &Running) {

@@ -2,6 +2,7 @@
 //! came and executed when that change is over.
 
 use super::Lane;
+use crate::commit::Held;
 use crate::conn::{Conn, Open};
 use crate::dispatch::Arrived;
 use crate::outbox::{Asked, Said};
@@ -50,6 +51,22 @@ impl Lane {
         self.metas[index].release(txn);
         if let Some(all) = self.txns.parked.remove(&(shard, txn)) {
             self.txns.due.extend(all);
+        }
+    }
+
+    /// The log is broken: what they wait for may never end.
+    pub(super) fn fail_parked(&mut self, turn: &mut Turn<'_>) {
+        let parked = core::mem::take(&mut self.txns.parked);
+        for Parked { conn, frame, .. } in parked.into_values().flatten() {
+            let Ok((Head::Request(request), _)) = Head::decode(&frame) else { continue };
+            let Request { shard, session, slot, .. } = request;
+            match request.op.row().retry {
+                Retry::Once => self.fail_held(turn, &Held { shard, session, slot }),
+                Retry::Repeat => {
+                    let said = Said::plain(Status::Io, &[]);
+                    self.send(turn, conn, &Asked::from(&request), &said);
+                }
+            }
         }
     }
 

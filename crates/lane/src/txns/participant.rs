@@ -21,7 +21,7 @@ impl Lane {
             return;
         }
         let mut told = Vec::new();
-        let status = self.look(turn, (shard, txn), frees, (wants, &mut told));
+        let status = self.look((shard, txn), frees, (wants, &mut told));
         let inode_count = self.metas[self.meta_index(shard)].inode_count();
         let words = Words::Seen { status, told: Bytes(&told), inode_count };
         self.write(turn, &Letter { txn, shard, words });
@@ -29,12 +29,15 @@ impl Lane {
 
     fn look(
         &mut self,
-        _turn: &mut Turn<'_>,
         (shard, txn): (ShardId, TxnId),
         frees: bool,
         (wants, told): (&[u8], &mut Vec<u8>),
     ) -> Status {
-        if self.stopping {
+        if self.fenced {
+            return Status::ReadOnly;
+        }
+        // Nothing new while clients bring back what is older.
+        if self.stopping || !self.recovery.is_over() {
             return Status::Busy;
         }
         // Any op of each kind stands for all.

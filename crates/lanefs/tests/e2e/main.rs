@@ -13,5 +13,6 @@ mod lifecycle;
 mod null;
 mod programs;
 mod rights;
+mod shards;
 mod stage;
 mod transports;

@@ -2,10 +2,8 @@
 
 use super::{Life, Parts, present};
 use crate::config::FaultPoint;
-use crate::feed::ColdAsk;
 use crate::job::JobKind;
 use crate::kernel::Answer;
-use crate::log::Log;
 use crate::mailbox::Letter;
 use crate::usage;
 use door::{Action, Event, Object, Say, Span, Ticket};
@@ -36,13 +34,9 @@ impl Parts {
                 let words = tools.arena.get(body).into();
                 self.post.send(usize::from(to.0), Letter::Words(words));
             }
-            Action::ColdRead { ticket, from, until, row_count_max } => {
-                let (from, until) = (tools.arena.get(from).into(), tools.arena.get(until).into());
-                let lane = self.post.lane();
-                self.cold_read(ColdAsk { lane, ticket, from, until, row_count_max });
-            }
+            Action::ColdRead { .. } => self.cold_read(action),
             Action::Point(point) => drop(tools.meet(FaultPoint::Place(point))),
-            Action::Recovered => {}
+            Action::Recovered => (self.recovered)(),
             Action::Keep { as_buf, bulk } => self.kept.keep(as_buf, bulk, &mut tools.pool),
             Action::Release { buf } => tools.pool.release(self.kept.end(buf)),
             Action::LogAppend { ticket, batch } => self.log_append(ticket, batch),
@@ -88,16 +82,6 @@ impl Parts {
         match log.append(ticket, self.tools.arena.get(batch)) {
             Some(event) => self.tools.events.push(event),
             None => log.write(&mut self.tools),
-        }
-    }
-
-    fn cold_read(&mut self, ask: ColdAsk) {
-        match self.log.as_ref().and_then(Log::feed) {
-            Some(feed) => feed.ask(ask),
-            None => {
-                let result = Err(door::Errno(wire::Status::NotImplemented.number()));
-                self.tools.events.push(Event::ColdRows { ticket: ask.ticket, result });
-            }
         }
     }
 

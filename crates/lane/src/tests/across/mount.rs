@@ -31,7 +31,7 @@ pub(super) struct Mount {
 
 impl Mount {
     pub(super) fn new(toy: &mut Toy, who: u8) -> Self {
-        let mut mount = Self { who, conn_epoch: 0, xid: 1000, peers: Vec::new(), asked: None };
+        let mut mount = Self { who, conn_epoch: 0, xid: 1_000_000, peers: Vec::new(), asked: None };
         mount.connect(toy);
         mount
     }
@@ -43,7 +43,29 @@ impl Mount {
         for lane in 0..toy.map.lane_count {
             let conn_epoch = self.conn_epoch;
             let who = Who { server_lane: LaneId(lane), conn_epoch, ..Who::new(self.who) };
-            self.peers.push(Peer::new(toy, &who));
+            let mut peer = Peer::new(toy, &who);
+            peer.xid = 1 << 50;
+            // Everything was durable before it was answered, so there is nothing to replay.
+            let map = toy.map;
+            let metas = (0..map.meta_shard_count).map(ShardId::meta);
+            let shards = metas.chain((0..map.data_shard_count).map(ShardId::data));
+            for shard in shards.filter(|shard| map.lane(*shard) == LaneId(lane)) {
+                let head = peer.head(Op::ReplayDone, shard, 0);
+                peer.send(toy, &head, &[], None);
+            }
+            self.peers.push(peer);
+        }
+        if toy.boot_id > 1 {
+            self.come_back(toy);
+        }
+    }
+
+    /// Nothing is to be replayed: all was durable before it was answered.
+    fn come_back(&mut self, toy: &mut Toy) {
+        for shard in (0..toy.map.meta_shard_count).map(ShardId::meta) {
+            let lane = usize::from(toy.map.lane(shard).0);
+            let head = self.peers[lane].head(Op::ReplayDone, shard, 0);
+            self.peers[lane].send(toy, &head, &[], None);
         }
     }
 

@@ -1,0 +1,494 @@
+//! What comes back after a restart, in which order, and who does not.
+
+use super::peer::{Got, Peer, ROOT, Who, create, greet, name};
+use crate::Share;
+use crate::toy::Toy;
+use alloc::collections::BTreeSet;
+use alloc::string::String;
+use alloc::vec::Vec;
+use door::Point;
+use wire::{
+    Bytes, InodeNo, LaneId, Listing, Mkdir, Op, Readdir, Refusal, RefusalReason, Rename, Replay,
+    Reply, Request, Resume, Resumed, SetTime, Setattr, ShardId, Status, Transno, Wire, Xid,
+    request_flag,
+};
+
+const META: ShardId = ShardId::meta(0);
+
+/// A reply that may be lost, as its client keeps it.
+#[derive(Clone, Debug)]
+struct Kept {
+    head: Request,
+    got: Got,
+}
+
+/// Clients that are known, a log that never ends, and what the clients keep.
+struct Rig {
+    toy: Toy,
+    who: Vec<Who>,
+    peers: Vec<Option<Peer>>,
+    kept: Vec<Vec<Kept>>,
+}
+
+impl Rig {
+    fn new(share: Share, who: Vec<Who>) -> Self {
+        let mut toy = Toy::new(51);
+        toy.limits.share = share;
+        toy.start(1);
+        let mut peers = Vec::new();
+        for (index, who) in who.iter().enumerate() {
+            let mut peer = Peer::new(&mut toy, who);
+            peer.create(&mut toy, &alloc::format!("warm{index}"));
+            peers.push(Some(peer));
+        }
+        let kept = who.iter().map(|_| Vec::new()).collect();
+        Self { toy, who, peers, kept }
+    }
+
+    fn clients(share: Share, count: u8) -> Self {
+        Self::new(share, (1..=count).map(Who::new).collect())
+    }
+
+    /// Asks; the reply is kept if it came.
+    fn ask<'a>(&mut self, who: usize, (op, slot): (Op, u16), body: &impl Wire<'a>) -> Option<Got> {
+        let peer = self.peers[who].as_mut().unwrap();
+        let mut head = peer.head(op, META, slot);
+        head.ack_xid = Xid(head.xid.0 - 1);
+        peer.send(&mut self.toy, &head, &body.to_bytes(), None);
+        self.toy.run_turns_only(0);
+        let got = peer.replies(&mut self.toy).pop();
+        if let Some(got) = &got {
+            assert_eq!(got.head.status, Status::Ok);
+            self.kept[who].push(Kept { head, got: got.clone() });
+        }
+        got
+    }
+
+    /// The append in flight ends: what waited for it comes, and is kept.
+    fn land(&mut self, who: usize) {
+        self.toy.land_log(0);
+        self.toy.run_turns_only(0);
+        let got = self.replies(who).pop().unwrap();
+        let Reply { op, shard, slot, session, xid, .. } = got.head;
+        let head = Request { shard, slot, session, xid, ..Request::of(op) };
+        self.kept[who].push(Kept { head, got });
+    }
+
+    /// Nothing of what was in flight is kept.
+    fn kill(&mut self) {
+        self.toy.crash_losing_all();
+        self.peers.iter_mut().for_each(|peer| *peer = None);
+        self.toy.start(1);
+        self.toy.run();
+    }
+
+    fn connect(&mut self, who: usize) {
+        self.who[who].conn_epoch += 1;
+        let mut peer = Peer::new(&mut self.toy, &self.who[who]);
+        peer.xid = 1 << 40;
+        self.peers[who] = Some(peer);
+    }
+
+    fn resume(&mut self, who: usize) -> Resumed {
+        let known_committed = Transno(0);
+        let body = Resume { known_committed, replay_count: 0 };
+        let peer = self.peers[who].as_mut().unwrap();
+        let head = peer.head(Op::Resume, META, 0);
+        peer.send(&mut self.toy, &head, &body.to_bytes(), None);
+        self.toy.run();
+        let replies = self.peers[who].as_ref().unwrap().replies(&mut self.toy);
+        Resumed::decode_all(&replies[0].body).unwrap()
+    }
+
+    fn send_replay(&mut self, who: usize, index: usize, spoil: impl FnOnce(&mut Vec<u8>)) {
+        let Kept { head, got } = self.kept[who][index].clone();
+        let mut token = got.token;
+        spoil(&mut token);
+        let peer = self.peers[who].as_ref().unwrap();
+        let head = Request {
+            flags: request_flag::REPLAY,
+            transno: got.head.transno,
+            conn_epoch: peer.conn_epoch,
+            ..head
+        };
+        let body = Replay { reply: Bytes(&got.body), token: Bytes(&token) }.to_bytes();
+        peer.send(&mut self.toy, &head, &body, None);
+    }
+
+    fn replay(&mut self, who: usize, index: usize) -> Option<Got> {
+        self.send_replay(who, index, |_| {});
+        self.toy.run();
+        self.replies(who).pop()
+    }
+
+    fn replies(&mut self, who: usize) -> Vec<Got> {
+        self.peers[who].as_ref().unwrap().replies(&mut self.toy)
+    }
+
+    fn done(&mut self, who: usize) {
+        let peer = self.peers[who].as_mut().unwrap();
+        let head = peer.head(Op::ReplayDone, META, 0);
+        peer.send(&mut self.toy, &head, &[], None);
+        self.toy.run();
+    }
+
+    /// Replays everything.
+    fn come_back(&mut self, who: usize) {
+        self.connect(who);
+        for index in 0..self.kept[who].len() {
+            self.send_replay(who, index, |_| {});
+        }
+        self.done(who);
+    }
+
+    fn counts(&self) -> wire::RecoveryCounts {
+        self.toy.counters(0).recovery
+    }
+
+    /// The names in the root, once recovery is over.
+    fn names(&mut self) -> BTreeSet<String> {
+        let mut visitor = Peer::new(&mut self.toy, &Who::new(99));
+        let (caller, inode, cookie) = (ROOT, InodeNo::ROOT, 0);
+        let body = Readdir { caller, inode, cookie, listing_bytes_max: 8192, attrs: false };
+        let got = visitor.ask(&mut self.toy, Op::Readdir, 0, &body);
+        let listing = Listing::decode_all(&got.body).unwrap();
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        let names = listing.entries.iter().map(|entry| text(entry.name.bytes())).collect();
+        self.toy.cut(visitor.conn);
+        names
+    }
+}
+
+fn rename<'a>(from: &'a str, to: &'a str) -> Rename<'a> {
+    let (caller, parent) = (ROOT, InodeNo::ROOT);
+    let (name, new_name) = (name(from), name(to));
+    Rename { caller, parent, name, new_parent: parent, new_name, no_replace: false }
+}
+
+fn chmod(inode: InodeNo) -> Setattr<'static> {
+    let (atime, mtime) = (SetTime::Keep, SetTime::Keep);
+    Setattr { caller: ROOT, inode, mode: Some(0o711), uid: None, gid: None, atime, mtime }
+}
+
+#[test]
+fn what_was_lost_comes_back_once() {
+    let mut rig = Rig::clients(Share::Write, 1);
+    for slot in 1..=16 {
+        rig.ask(0, (Op::Create, slot), &create(&alloc::format!("f{slot}"))).unwrap();
+    }
+    rig.kill();
+    rig.connect(0);
+    let resumed = rig.resume(0);
+    assert!(resumed.recovering && resumed.committed < rig.kept[0][0].got.head.transno);
+    for _ in 0..2 {
+        for index in 0..16 {
+            let got = rig.replay(0, index).unwrap();
+            assert_eq!(got.head.status, Status::Ok);
+            assert_eq!(got.head.transno, rig.kept[0][index].got.head.transno);
+        }
+    }
+    rig.done(0);
+    assert_eq!((rig.counts().replayed_count, rig.counts().already_count), (16, 16));
+    assert_eq!(rig.names().len(), 17);
+    // A resend of what was replayed is answered from the slot, with the same bytes.
+    let Kept { head, got } = rig.kept[0][15].clone();
+    let conn_epoch = rig.peers[0].as_ref().unwrap().conn_epoch;
+    let head = Request { conn_epoch, flags: request_flag::RESENT, ..head };
+    let body = create("f16").to_bytes();
+    rig.peers[0].as_ref().unwrap().send(&mut rig.toy, &head, &body, None);
+    rig.toy.run();
+    assert_eq!(rig.replies(0).last().unwrap().body, got.body);
+}
+
+/// S12: the server dies again after some replays, durable or not.
+#[test]
+fn a_second_death_in_the_middle_loses_nothing() {
+    for replayed in 0..=8 {
+        for durable in [false, true] {
+            let mut rig = Rig::clients(Share::Write, 1);
+            for slot in 1..=8 {
+                rig.ask(0, (Op::Create, slot), &create(&alloc::format!("f{slot}"))).unwrap();
+            }
+            rig.kill();
+            rig.connect(0);
+            for index in 0..replayed {
+                rig.send_replay(0, index, |_| {});
+            }
+            if durable {
+                rig.toy.run();
+            } else {
+                rig.toy.run_turns_only(0);
+            }
+            rig.kill();
+            rig.come_back(0);
+            let expected = if durable { replayed as u64 } else { 0 };
+            assert_eq!(rig.counts().already_count, expected);
+            assert_eq!(rig.counts().unfit_count, 0);
+            assert_eq!(rig.names().len(), 9);
+        }
+    }
+}
+
+/// S2, S20: one is missing, the other's changes beside its own are there, in whichever order.
+#[test]
+fn a_missing_client_takes_nothing_of_others_with_it() {
+    let mut rig = Rig::clients(Share::Write, 2);
+    rig.ask(0, (Op::Create, 1), &create("lost")).unwrap();
+    rig.ask(1, (Op::Create, 1), &create("kept")).unwrap();
+    rig.ask(1, (Op::Setattr, 2), &chmod(InodeNo::ROOT)).unwrap();
+    rig.ask(1, (Op::Create, 3), &create("kept too")).unwrap();
+    rig.kill();
+    rig.come_back(1);
+    let mut visitor = Peer::new(&mut rig.toy, &Who::new(98));
+    let head = visitor.head(Op::Getattr, META, 0);
+    let body = wire::Getattr { inode: InodeNo::ROOT }.to_bytes();
+    visitor.send(&mut rig.toy, &head, &body, None);
+    rig.toy.run();
+    assert!(visitor.replies(&mut rig.toy).is_empty(), "the window is open");
+    rig.toy.pass_ms(5_000);
+    rig.toy.run();
+    assert!(rig.toy.lines.last().unwrap().contains("recovery waits for client 0101"));
+    rig.toy.pass_ms(5_000);
+    rig.toy.run();
+    assert_eq!(visitor.replies(&mut rig.toy).len(), 1, "what came early was kept");
+    let counts = rig.counts();
+    assert_eq!((counts.known_count, counts.back_count, counts.evicted_count), (2, 1, 1));
+    assert_eq!((counts.replayed_count, counts.unfit_count), (3, 0));
+    let names = rig.names();
+    assert!(!names.contains("lost") && names.contains("kept") && names.contains("kept too"));
+    // The evicted one is never let in again, also after a restart; under another name it is.
+    for restart in [false, true] {
+        if restart {
+            rig.toy.crash();
+            rig.toy.start(1);
+            rig.toy.run();
+        }
+        let refused = greet(&mut rig.toy, &Who { conn_epoch: 9, ..Who::new(1) }).1;
+        assert_eq!(refused, Err(Refusal { reason: RefusalReason::Evicted }));
+    }
+    assert!(greet(&mut rig.toy, &Who::new(3)).1.is_ok());
+}
+
+#[test]
+fn two_clients_replay_in_either_order() {
+    for first in [0, 1] {
+        let mut rig = Rig::clients(Share::Write, 2);
+        rig.ask(0, (Op::Create, 1), &create("a")).unwrap();
+        rig.ask(1, (Op::Setattr, 1), &chmod(InodeNo::ROOT)).unwrap();
+        rig.ask(1, (Op::Create, 2), &create("b")).unwrap();
+        rig.ask(0, (Op::Create, 2), &create("c")).unwrap();
+        rig.kill();
+        rig.come_back(first);
+        rig.come_back(1 - first);
+        assert_eq!((rig.counts().replayed_count, rig.counts().unfit_count), (4, 0));
+        assert_eq!(rig.names().len(), 5);
+    }
+}
+
+/// S17: create, another's rename, the first one's rename back; the other is dead. The control, with
+/// sharing off, is below.
+#[test]
+fn a_chain_of_changes_survives_a_missing_link() {
+    for missing in [None, Some(0), Some(1)] {
+        let mut rig = Rig::clients(Share::Write, 2);
+        assert!(rig.ask(0, (Op::Create, 1), &create("a")).is_some());
+        assert!(rig.ask(1, (Op::Rename, 1), &rename("a", "x")).is_none());
+        rig.land(1);
+        assert!(rig.ask(0, (Op::Rename, 2), &rename("x", "a")).is_none());
+        rig.land(0);
+        assert_eq!(rig.toy.counters(0).gates.held_foreign_count, 2);
+        rig.kill();
+        for who in [1, 0].into_iter().filter(|who| missing != Some(*who)) {
+            rig.come_back(who);
+        }
+        rig.toy.pass_ms(10_000);
+        rig.toy.run();
+        let names = rig.names();
+        // The last rename is the first client's; the rest waited until it was durable.
+        assert_eq!(names.contains("a"), missing != Some(0), "{missing:?}");
+        assert_eq!(names.contains("x"), missing == Some(0), "{missing:?}");
+        assert_eq!(rig.counts().unfit_count, 0);
+    }
+}
+
+/// With sharing off nobody waits for others; what depends on somebody who stays away is lost, and
+/// so is its client.
+#[test]
+fn sharing_off_loses_what_depends_on_the_missing() {
+    let mut rig = Rig::clients(Share::Off, 2);
+    rig.ask(0, (Op::Create, 1), &create("a")).unwrap();
+    rig.ask(0, (Op::Create, 2), &create("b")).unwrap();
+    assert!(rig.ask(1, (Op::Rename, 1), &rename("a", "x")).is_some(), "nobody waits");
+    rig.kill();
+    rig.come_back(1);
+    assert_eq!(rig.counts().replayed_count, 0, "in one order with the others");
+    rig.toy.pass_ms(10_000);
+    rig.toy.run();
+    let counts = rig.counts();
+    assert_eq!((counts.unfit_count, counts.evicted_count), (1, 2));
+    let refused = greet(&mut rig.toy, &Who { conn_epoch: 9, ..Who::new(2) }).1;
+    assert!(refused.is_err());
+}
+
+/// One client's lanes depend on each other without gates: their replays go in one order.
+#[test]
+fn sister_lanes_replay_in_the_order_of_their_changes() {
+    let sister = Who { client_lane: LaneId(1), ..Who::new(1) };
+    let mut rig = Rig::new(Share::Write, alloc::vec![Who::new(1), sister]);
+    let body = Mkdir { caller: ROOT, parent: InodeNo::ROOT, name: name("d"), mode: 0o755 };
+    let got = rig.ask(0, (Op::Mkdir, 1), &body).unwrap();
+    let dir = wire::Entry::decode_all(&got.body).unwrap().attr.inode;
+    // The first lane's next request says that it has the reply.
+    rig.ask(0, (Op::Create, 2), &create("e")).unwrap();
+    rig.ask(1, (Op::Create, 1), &wire::Create { parent: dir, ..create("f") }).unwrap();
+    rig.kill();
+    rig.connect(1);
+    assert!(rig.replay(1, 0).is_none(), "the sister may have something older");
+    rig.connect(0);
+    for index in 0..2 {
+        assert!(rig.replay(0, index).is_some());
+    }
+    rig.done(0);
+    assert_eq!(rig.replies(1).len(), 1);
+    rig.done(1);
+    assert_eq!((rig.counts().replayed_count, rig.counts().unfit_count), (3, 0));
+    assert_eq!(rig.counts().back_count, 1);
+}
+
+/// S27.
+#[test]
+fn a_forged_token_evicts() {
+    let mut rig = Rig::clients(Share::Write, 2);
+    rig.ask(0, (Op::Create, 1), &create("a")).unwrap();
+    rig.ask(1, (Op::Create, 1), &create("b")).unwrap();
+    rig.kill();
+    rig.connect(0);
+    rig.send_replay(0, 0, |token| *token.last_mut().unwrap() ^= 1);
+    rig.toy.run();
+    assert!(rig.toy.is_closed(rig.peers[0].as_ref().unwrap().conn));
+    rig.come_back(1);
+    let counts = rig.counts();
+    assert_eq!((counts.forged_count, counts.evicted_count, counts.replayed_count), (1, 1, 1));
+    let names = rig.names();
+    assert!(names.contains("b") && !names.contains("a"));
+    let refused = greet(&mut rig.toy, &Who { conn_epoch: 9, ..Who::new(1) }).1;
+    assert!(refused.is_err());
+}
+
+/// A token of one request says nothing for another.
+#[test]
+fn a_token_is_of_one_request() {
+    let mut rig = Rig::clients(Share::Write, 1);
+    rig.ask(0, (Op::Create, 1), &create("a")).unwrap();
+    rig.kill();
+    rig.connect(0);
+    rig.kept[0][0].head.xid.0 += 1;
+    rig.send_replay(0, 0, |_| {});
+    rig.toy.run();
+    assert_eq!(rig.counts().forged_count, 1);
+}
+
+#[test]
+fn who_said_goodbye_is_not_waited_for() {
+    let mut rig = Rig::clients(Share::Write, 2);
+    rig.ask(1, (Op::Create, 1), &create("a")).unwrap();
+    let peer = rig.peers[0].as_mut().unwrap();
+    let head = peer.head(Op::Goodbye, META, 0);
+    peer.send(&mut rig.toy, &head, &[], None);
+    rig.toy.run();
+    assert_eq!(rig.replies(0).len(), 1);
+    rig.kill();
+    rig.come_back(1);
+    assert_eq!((rig.counts().known_count, rig.counts().evicted_count), (1, 0));
+    assert!(rig.names().contains("a"));
+}
+
+#[test]
+fn who_was_away_for_long_is_not_waited_for_and_not_lost() {
+    let mut rig = Rig::clients(Share::Write, 2);
+    rig.ask(0, (Op::Create, 1), &create("a")).unwrap();
+    let conn = rig.peers[0].as_ref().unwrap().conn;
+    rig.toy.cut(conn);
+    rig.toy.run();
+    rig.toy.pass_ms(61_000);
+    rig.toy.run();
+    rig.kill();
+    rig.come_back(1);
+    assert_eq!((rig.counts().known_count, rig.counts().evicted_count), (1, 0));
+    assert!(rig.names().contains("a"));
+    rig.connect(0);
+    let resumed = rig.resume(0);
+    assert!(!resumed.recovering);
+    assert_eq!(resumed.committed, rig.kept[0][0].got.head.transno);
+}
+
+#[test]
+fn a_rebooted_host_is_not_waited_for() {
+    let mut rig = Rig::clients(Share::Write, 2);
+    rig.ask(1, (Op::Create, 1), &create("a")).unwrap();
+    rig.kill();
+    rig.come_back(1);
+    assert_eq!(rig.toy.counters(0).recovery.evicted_count, 0);
+    let other = Who { host_boot_id: [3; 16], ..Who::new(7) };
+    Peer::new(&mut rig.toy, &other);
+    // The one who has come back is of the old boot as well, but done before.
+    assert_eq!(rig.counts().evicted_count, 1);
+    assert!(rig.names().contains("a"));
+}
+
+/// A client that the other lane evicted is out at this one too.
+#[test]
+fn an_eviction_is_for_all_lanes() {
+    let mut toy = Toy::started(61, 2);
+    for lane in 0..2 {
+        let mut peer = Peer::new(&mut toy, &Who { server_lane: LaneId(lane), ..Who::new(1) });
+        peer.xid += 1000 * u64::from(lane);
+        let shard = ShardId::meta(lane);
+        let parent = if lane == 0 { InodeNo::ROOT } else { InodeNo::new(1, 1) };
+        let mut head = peer.head(Op::Create, shard, 1);
+        head.ack_xid = Xid(0);
+        peer.send(&mut toy, &head, &wire::Create { parent, ..create("a") }.to_bytes(), None);
+        toy.run();
+    }
+    toy.crash();
+    toy.start(2);
+    toy.run();
+    toy.pass_ms(10_000);
+    toy.run();
+    for lane in 0..2 {
+        let refused =
+            greet(&mut toy, &Who { server_lane: LaneId(lane), conn_epoch: 9, ..Who::new(1) });
+        assert!(refused.1.is_err(), "lane {lane}");
+    }
+}
+
+#[test]
+fn the_stages_are_passed_in_their_order() {
+    let mut rig = Rig::clients(Share::Write, 1);
+    rig.ask(0, (Op::Create, 1), &create("a")).unwrap();
+    rig.kill();
+    let passed = |rig: &Rig, point| rig.toy.points.get(&point).copied().unwrap_or(0);
+    assert_eq!(passed(&rig, Point::RecoveryBegun), 1);
+    assert_eq!(passed(&rig, Point::Replayed), 0);
+    rig.come_back(0);
+    for point in [Point::Replayed, Point::ReplayDone, Point::ReplaysDurable, Point::RecoveryEnded] {
+        assert_eq!(passed(&rig, point), 1, "{point:?}");
+    }
+    assert_eq!(rig.toy.share_before, Some(Share::Write));
+}
+
+/// S21: what was told durable is gone.
+#[test]
+fn a_store_that_went_back_is_noticed() {
+    let mut rig = Rig::clients(Share::Write, 1);
+    rig.kill();
+    rig.connect(0);
+    let peer = rig.peers[0].as_mut().unwrap();
+    let head = peer.head(Op::Resume, META, 0);
+    let known_committed = Transno(u64::MAX);
+    let body = Resume { known_committed, replay_count: 0 }.to_bytes();
+    peer.send(&mut rig.toy, &head, &body, None);
+    rig.toy.run();
+    assert_eq!(rig.counts().went_back_count, 1);
+    assert!(rig.toy.lines.last().unwrap().contains("lost what it said it had"));
+}

@@ -1,0 +1,43 @@
+//! Questions for the cold store, and what its threads say.
+
+use super::Parts;
+use crate::feed::{ColdAsk, ColdNews, Feed};
+use crate::log::Log;
+use door::{Action, Event};
+
+impl Parts {
+    /// What the threads that keep the cold store say.
+    pub(super) fn read_news(&mut self) {
+        let Self { log: Some(log), tools, .. } = self else { return };
+        for news in log.feed().map(Feed::take_news).unwrap_or_default() {
+            tools.events.push(match news {
+                ColdNews::Rows { ticket, result } => {
+                    let result = result.map(|rows| tools.arena.put(&rows));
+                    Event::ColdRows { ticket, result }
+                }
+                ColdNews::Checkpointed { shard, lsn, transno } => {
+                    Event::Checkpointed { shard, lsn, transno }
+                }
+            });
+        }
+        if log.is_behind() {
+            tools.events.push(Event::LogRoom(log.room()));
+        }
+    }
+
+    /// Passes a question on; without a cold store nothing answers.
+    pub(super) fn cold_read(&mut self, action: Action) {
+        let Action::ColdRead { ticket, from, until, row_count_max } = action else { return };
+        let arena = &self.tools.arena;
+        let (from, until) = (arena.get(from).into(), arena.get(until).into());
+        let lane = self.post.lane();
+        let ask = ColdAsk { lane, ticket, from, until, row_count_max };
+        match self.log.as_ref().and_then(Log::feed) {
+            Some(feed) => feed.ask(ask),
+            None => {
+                let result = Err(door::Errno(wire::Status::NotImplemented.number()));
+                self.tools.events.push(Event::ColdRows { ticket: ask.ticket, result });
+            }
+        }
+    }
+}
