@@ -114,7 +114,8 @@ impl Client {
             return Err(Breach::Route);
         }
         self.give_credit(link_index, reply);
-        if reply.transno > Transno(0) {
+        // An error with a number: it was executed, and its record could not be written.
+        if reply.status == Status::Ok && reply.transno > Transno(0) {
             self.remember(turn, (exchange_id, session_index), reply, (body, replay));
         }
         if reply.op.row().route != Route::Lane {

@@ -3,12 +3,13 @@
 //!
 //! It owns the state of objects and the order of operations on each. It leaves the bytes to the
 //! world, and records, slots and replies to the lane. Invariants: an [`Outcome::Changed`] leaves
-//! only when its bytes are durable in the object; operations on one object whose order matters
-//! (appends, truncations, removal) never overlap; every buffer is released exactly once.
+//! only when its bytes are durable in the object, and in the order of its shard's transactions;
+//! operations on one object whose order matters (appends, truncations, replays, removal) never
+//! overlap; every buffer is released exactly once.
 //!
 //! ```text
-//! ask ─▶ queue ─▶ size known? ─▶ ObjectWrite ─▶ done ─▶ ObjectSync ─▶ Changed ─▶ (lane: record)
-//!          ▲          │ no                       └─ waits for the sync in flight, if any
+//! ask ─▶ queue ─▶ size known? ─▶ ObjectWrite ─▶ Written ─▶ ObjectSync ─▶ Changed ─▶ (lane: record)
+//!          ▲          │ no                          └─ soon, or when somebody wants it durable
 //!          └─ ObjectStat
 //! ```
 #![no_std]
@@ -18,16 +19,19 @@ extern crate alloc;
 
 mod hash;
 mod object;
+mod order;
 mod outcome;
 mod recorded;
 mod request;
 mod shards;
+mod unstable;
 mod work;
 
 pub use hash::{Mix, Seed};
-pub use outcome::{Answer, Ask, Outcome, Token};
+pub use outcome::{Answer, Ask, Lost, Outcome, Token};
 pub use recorded::Recorded;
 pub use shards::{Shape, Shards};
+pub use unstable::Depends;
 
 #[cfg(test)]
 mod tests;

@@ -8,11 +8,13 @@
 //! ```
 
 use crate::request::Pending;
+use crate::unstable::Unstable;
 use crate::{Answer, Token};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use disk::Change;
-use wire::{Contents, InodeNo};
+use door::Mono;
+use wire::{ClientUuid, Contents, InodeNo, Transno};
 
 /// A change that is in the object but not yet durable there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,6 +22,11 @@ pub(crate) struct Effect {
     pub(crate) token: Token,
     pub(crate) change: Change<'static>,
     pub(crate) answer: Answer,
+    pub(crate) client: ClientUuid,
+    /// Of a replay the old one; otherwise given when it is in the object.
+    pub(crate) transno: Transno,
+    /// Its place in its shard's order, once it has one.
+    pub(crate) place_no: u64,
 }
 
 /// An object's state.
@@ -43,6 +50,13 @@ pub(crate) struct Object {
     pub(crate) written: Vec<Effect>,
     pub(crate) syncing: Vec<Effect>,
     pub(crate) sync_running: bool,
+    /// Of `written`: bytes, and when the first came.
+    pub(crate) unsynced_bytes: u64,
+    pub(crate) unsynced_since: Mono,
+    /// Somebody waits for its being durable.
+    pub(crate) urgent: bool,
+    /// Changes whose records are not durable.
+    pub(crate) unstable: Unstable,
     /// Used since the cache last looked.
     pub(crate) used: bool,
 }
@@ -63,6 +77,10 @@ impl Object {
             written: Vec::new(),
             syncing: Vec::new(),
             sync_running: false,
+            unsynced_bytes: 0,
+            unsynced_since: Mono(0),
+            urgent: false,
+            unstable: Unstable::new(),
             used: true,
         }
     }
@@ -86,7 +104,9 @@ impl Object {
         let may_begin = match first {
             Pending::Read { .. } | Pending::Glimpse { .. } => known,
             Pending::Write { .. } => known && unfenced,
-            Pending::Append { .. } | Pending::Truncate { .. } => known && unfenced && alone,
+            Pending::Append { .. } | Pending::Truncate { .. } | Pending::Replay { .. } => {
+                known && unfenced && alone
+            }
             Pending::Remove => unfenced && alone && settled,
         };
         if may_begin { self.queue.pop_front() } else { None }
@@ -96,7 +116,8 @@ impl Object {
     pub(crate) fn is_idle(&self) -> bool {
         let quiet = self.queue.is_empty() && self.running_count == 0 && !self.exclusive;
         let durable = self.written.is_empty() && !self.sync_running && self.fence_count == 0;
-        quiet && durable && !self.asking && !self.doubtful
+        let stable = self.unstable.is_empty();
+        quiet && durable && stable && !self.asking && !self.doubtful
     }
 
     /// What was just done to it is there to be seen. Every change has a later time than the one

@@ -1,8 +1,9 @@
 //! What the lane asks of the data shards and what comes back.
 
+use crate::Depends;
 use disk::Change;
 use door::{BufId, Bulk};
-use wire::{Contents, InodeNo, Op, ShardId, Status, Transno, Wire, Writer, Written};
+use wire::{ClientUuid, Contents, InodeNo, Op, ShardId, Status, Transno, Wire, Writer, Written};
 
 /// The lane's number on a request, given back with its outcome.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -21,6 +22,25 @@ pub struct Ask<'a> {
     pub body: &'a [u8],
     /// Its bulk, owned by the data shards from here on.
     pub bulk: Option<Bulk>,
+    /// Who asks.
+    pub client: ClientUuid,
+}
+
+/// A write that was lost and is brought back.
+#[derive(Clone, Copy, Debug)]
+pub struct Lost {
+    /// Given back.
+    pub token: Token,
+    /// Its old number.
+    pub transno: Transno,
+    /// The file.
+    pub inode: InodeNo,
+    /// Where it went.
+    pub object_offset: u64,
+    /// The bytes, owned by the data shards from here on.
+    pub bulk: Bulk,
+    /// Whose.
+    pub client: ClientUuid,
 }
 
 /// A successful answer.
@@ -47,6 +67,15 @@ impl Answer {
         }
     }
 
+    /// The bytes in it.
+    #[must_use]
+    pub const fn bulk(&self) -> Option<Bulk> {
+        match self {
+            Self::Bytes(bulk) => *bulk,
+            Self::Empty | Self::Written(_) | Self::Glimpsed(_) => None,
+        }
+    }
+
     /// The buffer in it, which somebody has to release.
     #[must_use]
     pub fn buf(&self) -> Option<BufId> {
@@ -66,14 +95,38 @@ pub enum Outcome {
         token: Token,
         /// How it went.
         result: Result<Answer, Status>,
+        /// For what was read: the last transaction of another client that it shows and that is not
+        /// durable; 0 for none.
+        shown: Transno,
     },
-    /// The bytes are durable: record the change, answer when the record is.
+    /// The change is in the object, but not durable: it may be answered, with a token.
+    Written {
+        /// Of the request.
+        token: Token,
+        /// Where.
+        shard: ShardId,
+        /// Its number.
+        transno: Transno,
+        /// What will be recorded.
+        change: Change<'static>,
+        /// The answer.
+        answer: Answer,
+        /// What it builds on.
+        depends: Depends,
+    },
+    /// A sync failed: what was written and may be lost can never be recorded, nor anything behind
+    /// it.
+    Failed {
+        /// Why.
+        status: Status,
+    },
+    /// The bytes of something written are durable: record the change.
     Changed {
         /// Of the request.
         token: Token,
         /// Where.
         shard: ShardId,
-        /// Its number; they rise per shard in the order of the outcomes.
+        /// Its number; except for replays, they rise per shard in the order of the outcomes.
         transno: Transno,
         /// What to record.
         change: Change<'static>,

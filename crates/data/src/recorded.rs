@@ -14,6 +14,7 @@ use wire::{InodeNo, ShardId, Transno};
 pub struct Recorded {
     shard: ShardId,
     transno_last: Transno,
+    boot_id: u64,
     sizes_bytes: BTreeMap<InodeNo, u64>,
 }
 
@@ -21,7 +22,7 @@ impl Recorded {
     /// A shard without records.
     #[must_use]
     pub const fn new(shard: ShardId) -> Self {
-        Self { shard, transno_last: Transno(0), sizes_bytes: BTreeMap::new() }
+        Self { shard, transno_last: Transno(0), boot_id: 0, sizes_bytes: BTreeMap::new() }
     }
 
     /// Takes one record in; records come in the order they were written.
@@ -85,11 +86,18 @@ impl Recorded {
         self.shard
     }
 
+    /// Begins boot `boot_id`, higher at every start: numbers of which nothing is left in the log
+    /// were perhaps given out as well.
+    pub const fn start_boot(&mut self, boot_id: u64) {
+        self.boot_id = boot_id;
+    }
+
     /// The first number of a new boot minus one: numbers handed out by an earlier boot but lost are
     /// never used again (PROTOCOL.md §2).
     #[must_use]
     pub const fn boot_transno(&self) -> Transno {
-        Transno(((self.transno_last.0 >> 32) + 1) << 32)
+        let epoch = (self.transno_last.0 >> 32) + 1;
+        Transno(if epoch > self.boot_id { epoch } else { self.boot_id } << 32)
     }
 
     /// Sizes by inode.

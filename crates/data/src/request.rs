@@ -3,7 +3,7 @@
 use crate::{Ask, Token};
 use disk::Change;
 use door::Bulk;
-use wire::{Breach, Flaw, InodeNo, Map, Op, Status, Wire};
+use wire::{Breach, ClientUuid, Flaw, InodeNo, Map, Op, Status, Transno, Wire};
 
 /// The largest size of a file.
 pub(crate) const SIZE_BYTES_MAX: u64 = i64::MAX.unsigned_abs();
@@ -12,15 +12,17 @@ pub(crate) const SIZE_BYTES_MAX: u64 = i64::MAX.unsigned_abs();
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Pending {
     /// Bytes wanted.
-    Read { token: Token, object_offset: u64, read_bytes: u32 },
+    Read { token: Token, object_offset: u64, read_bytes: u32, client: ClientUuid },
     /// Size wanted.
     Glimpse { token: Token },
     /// Bytes for a place.
-    Write { token: Token, object_offset: u64, bulk: Option<Bulk> },
+    Write { token: Token, object_offset: u64, bulk: Option<Bulk>, client: ClientUuid },
     /// Bytes for the end.
-    Append { token: Token, bulk: Option<Bulk> },
+    Append { token: Token, bulk: Option<Bulk>, client: ClientUuid },
     /// A new size.
-    Truncate { token: Token, size_bytes: u64 },
+    Truncate { token: Token, size_bytes: u64, client: ClientUuid },
+    /// A write that was lost.
+    Replay { token: Token, transno: Transno, object_offset: u64, bulk: Bulk, client: ClientUuid },
     /// The file is gone.
     Remove,
 }
@@ -39,7 +41,7 @@ pub(crate) fn bulk_bytes(bulk: Option<Bulk>) -> u32 {
 
 /// Understands a request. Its buffer is still the caller's if this fails.
 pub(crate) fn decode(ask: &Ask<'_>, map: &Map) -> Result<Decoded, Flaw> {
-    let token = ask.token;
+    let Ask { token, client, .. } = *ask;
     let (inode, pending) = match ask.op {
         Op::Read => {
             let read = wire::Read::decode_all(ask.body)?;
@@ -50,7 +52,7 @@ pub(crate) fn decode(ask: &Ask<'_>, map: &Map) -> Result<Decoded, Flaw> {
                 return Err(Flaw::Breach(Breach::TooLong));
             }
             let (object_offset, read_bytes) = (read.file_offset, read.read_bytes);
-            (read.inode, Pending::Read { token, object_offset, read_bytes })
+            (read.inode, Pending::Read { token, object_offset, read_bytes, client })
         }
         Op::Glimpse => (wire::Glimpse::decode_all(ask.body)?.inode, Pending::Glimpse { token }),
         Op::Write => {
@@ -62,7 +64,8 @@ pub(crate) fn decode(ask: &Ask<'_>, map: &Map) -> Result<Decoded, Flaw> {
             if truncate.size_bytes > SIZE_BYTES_MAX {
                 return Err(Flaw::Status(Status::TooLarge));
             }
-            (truncate.inode, Pending::Truncate { token, size_bytes: truncate.size_bytes })
+            let size_bytes = truncate.size_bytes;
+            (truncate.inode, Pending::Truncate { token, size_bytes, client })
         }
         Op::Lookup
         | Op::Getattr
@@ -100,15 +103,15 @@ pub(crate) fn decode(ask: &Ask<'_>, map: &Map) -> Result<Decoded, Flaw> {
 }
 
 fn decode_write(write: &wire::Write, ask: &Ask<'_>) -> Result<Pending, Flaw> {
-    let (token, bulk) = (ask.token, ask.bulk);
+    let (token, bulk, client) = (ask.token, ask.bulk, ask.client);
     if write.append {
-        return Ok(Pending::Append { token, bulk });
+        return Ok(Pending::Append { token, bulk, client });
     }
     let end = write.file_offset.checked_add(u64::from(bulk_bytes(bulk)));
     if end.is_none_or(|end| end > SIZE_BYTES_MAX) {
         return Err(Flaw::Status(Status::TooLarge));
     }
-    Ok(Pending::Write { token, object_offset: write.file_offset, bulk })
+    Ok(Pending::Write { token, object_offset: write.file_offset, bulk, client })
 }
 
 /// The record of a write.

@@ -2,13 +2,14 @@
 
 use crate::hash::Seed;
 use crate::object::Object;
+use crate::order::Order;
 use crate::recorded::Recorded;
 use crate::request::{Pending, decode};
 use crate::work::Job;
-use crate::{Ask, Outcome};
+use crate::{Ask, Lost, Outcome};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use door::{Action, Ticket, Turn};
+use door::{Action, Mono, Ticket, Turn};
 use hashbrown::HashMap;
 use wire::{Breach, Flaw, InodeNo, LaneId, Map, ShardId, Status, Transno};
 
@@ -25,6 +26,10 @@ pub struct Shape {
     pub ticket_tag: u64,
     /// Key of the maps.
     pub seed: u64,
+    /// What was written is made durable after this many milliseconds at the latest.
+    pub sync_ms: u64,
+    /// Or when this many bytes of an object are not.
+    pub unsynced_bytes_max: u64,
 }
 
 /// What is known of an object's size before the world is asked.
@@ -46,8 +51,10 @@ pub struct Shards {
     pub(crate) jobs: HashMap<u64, Job, Seed>,
     ticket_count: u64,
     pub(crate) proven: HashMap<InodeNo, Proven, Seed>,
-    /// Last transaction, by shard index divided by the lane count.
-    transnos: Vec<Transno>,
+    /// What is recorded in which order, by shard index divided by the lane count.
+    orders: Vec<Order>,
+    /// The last durable transaction, in the same places.
+    durables: Vec<Transno>,
     pub(crate) outcomes: VecDeque<Outcome>,
     /// Objects with something written and no sync in flight.
     pub(crate) dirty: Vec<InodeNo>,
@@ -61,14 +68,16 @@ impl Shards {
     pub fn new(shape: Shape, recorded: Vec<Recorded>) -> Self {
         let seed = Seed(shape.seed);
         let mut proven = HashMap::with_hasher(seed);
-        let mut transnos = Vec::new();
+        let (mut orders, mut durables): (Vec<Order>, Vec<Transno>) = (Vec::new(), Vec::new());
         for shard in recorded {
             assert!(shape.map.lane(shard.shard()) == shape.lane, "a shard of this lane");
             let index = usize::from(shard.shard().index() / shape.map.lane_count);
-            if transnos.len() <= index {
-                transnos.resize(index + 1, Transno(0));
+            if orders.len() <= index {
+                orders.resize_with(index + 1, Order::default);
+                durables.resize(index + 1, Transno(0));
             }
-            transnos[index] = shard.boot_transno();
+            orders[index].transno_last = shard.boot_transno();
+            durables[index] = shard.boot_transno();
             proven.extend(shard.sizes().map(|(inode, size)| (inode, Proven::Log(size))));
         }
         Self {
@@ -78,7 +87,8 @@ impl Shards {
             jobs: HashMap::with_hasher(seed),
             ticket_count: 0,
             proven,
-            transnos,
+            orders,
+            durables,
             outcomes: VecDeque::new(),
             dirty: Vec::new(),
             read_bytes: 0,
@@ -102,7 +112,8 @@ impl Shards {
                     Flaw::Breach(breach) => Err(breach),
                     Flaw::Status(status) => {
                         let result = Err(status);
-                        self.outcomes.push_back(Outcome::Answered { token: ask.token, result });
+                        let (token, shown) = (ask.token, Transno(0));
+                        self.outcomes.push_back(Outcome::Answered { token, result, shown });
                         Ok(())
                     }
                 }
@@ -113,6 +124,9 @@ impl Shards {
     /// Destroys a file's object; ends in [`Outcome::Removed`].
     pub fn remove(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
         self.wait(turn, inode, Pending::Remove);
+        if let Some(object) = self.objects.get_mut(&inode) {
+            object.urgent = true;
+        }
     }
 
     /// A change of this inode's size that was handed out ([`disk::Change::Truncate`]) has a durable
@@ -127,10 +141,61 @@ impl Shards {
     /// Begins the syncs of this turn: one per object that was written and has none in flight.
     pub fn settle(&mut self, turn: &mut Turn<'_>) {
         let mut dirty = core::mem::take(&mut self.dirty);
-        for inode in dirty.drain(..) {
-            self.sync(turn, inode);
-        }
+        let now = turn.now.mono;
+        dirty.retain(|inode| {
+            let Some(object) = self.objects.get(inode) else { return false };
+            if object.sync_running {
+                return true;
+            }
+            let due = object.urgent
+                || object.unsynced_bytes >= self.shape.unsynced_bytes_max
+                || object.unsynced_since.after_ms(self.shape.sync_ms) <= now;
+            if due {
+                self.sync(turn, *inode);
+            }
+            !due
+        });
         self.dirty = dirty;
+    }
+
+    /// When something has to be made durable at the latest.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Mono> {
+        let objects = self.dirty.iter().filter_map(|inode| self.objects.get(inode));
+        let objects = objects.filter(|object| !object.sync_running);
+        let since = objects.map(|object| object.unsynced_since).min()?;
+        Some(since.after_ms(self.shape.sync_ms))
+    }
+
+    /// Somebody waits for everything that was written to a shard (`None`: to any) being durable.
+    pub fn urge(&mut self, shard: Option<ShardId>) {
+        for index in 0..self.dirty.len() {
+            let inode = self.dirty[index];
+            if shard.is_none_or(|shard| shard == self.shard(inode))
+                && let Some(object) = self.objects.get_mut(&inode)
+            {
+                object.urgent = true;
+            }
+        }
+    }
+
+    /// Records of a shard are durable up to here.
+    pub fn on_durable(&mut self, shard: ShardId, transno: Transno) {
+        let index = usize::from(shard.index() / self.shape.map.lane_count);
+        self.durables[index] = transno;
+    }
+
+    /// The last transaction of a shard, recorded or not.
+    #[must_use]
+    pub fn transno_last(&self, shard: ShardId) -> Transno {
+        self.orders[usize::from(shard.index() / self.shape.map.lane_count)].transno_last
+    }
+
+    /// Takes a write that was lost. It ends in [`Outcome::Written`] and [`Outcome::Changed`], or in
+    /// [`Outcome::Answered`] if it cannot be done.
+    pub fn replay(&mut self, turn: &mut Turn<'_>, lost: &Lost) {
+        let Lost { token, transno, inode, object_offset, bulk, client } = *lost;
+        self.wait(turn, inode, Pending::Replay { token, transno, object_offset, bulk, client });
     }
 
     /// The next thing for the lane to do.
@@ -149,7 +214,8 @@ impl Shards {
     pub fn is_durable(&self) -> bool {
         let settled =
             self.objects.values().all(|object| object.written.is_empty() && !object.sync_running);
-        settled && self.outcomes.is_empty()
+        let recorded = self.orders.iter().all(Order::is_empty);
+        settled && recorded && self.outcomes.is_empty()
     }
 
     /// The shards, in their order.
@@ -163,7 +229,23 @@ impl Shards {
     /// Something of the lane's own for a shard's log, in its place there.
     pub fn note_of_lane(&mut self, shard: ShardId, change: disk::Change<'static>) {
         let transno = self.next_transno(shard);
-        self.outcomes.push_back(Outcome::Noted { shard, transno, change });
+        self.order(shard).push(Some(Outcome::Noted { shard, transno, change }));
+        self.record_next(shard);
+    }
+
+    pub(crate) fn order(&mut self, shard: ShardId) -> &mut Order {
+        &mut self.orders[usize::from(shard.index() / self.shape.map.lane_count)]
+    }
+
+    pub(crate) fn durable(&self, shard: ShardId) -> Transno {
+        self.durables[usize::from(shard.index() / self.shape.map.lane_count)]
+    }
+
+    /// Lets be recorded what may be.
+    pub(crate) fn record_next(&mut self, shard: ShardId) {
+        while let Some(outcome) = self.order(shard).pop() {
+            self.outcomes.push_back(outcome);
+        }
     }
 
     /// Bytes read from files since the start.
@@ -185,7 +267,7 @@ impl Shards {
 
     /// The next transaction number of a shard.
     pub(crate) fn next_transno(&mut self, shard: ShardId) -> Transno {
-        let transno = &mut self.transnos[usize::from(shard.index() / self.shape.map.lane_count)];
+        let transno = &mut self.order(shard).transno_last;
         transno.0 += 1;
         *transno
     }
@@ -220,6 +302,10 @@ impl Shards {
                 return;
             }
             let Some(inode) = self.order.pop_front() else { return };
+            let durable = self.durable(self.shard(inode));
+            if let Some(object) = self.objects.get_mut(&inode) {
+                object.unstable.settle(durable);
+            }
             match self.objects.get_mut(&inode) {
                 Some(object) if object.used || !object.is_idle() => {
                     object.used = false;
@@ -241,8 +327,12 @@ impl Shards {
                 Pending::Read { token, .. }
                 | Pending::Glimpse { token }
                 | Pending::Truncate { token, .. } => token,
-                Pending::Write { token, bulk, .. } | Pending::Append { token, bulk } => {
+                Pending::Write { token, bulk, .. } | Pending::Append { token, bulk, .. } => {
                     release(turn, bulk);
+                    token
+                }
+                Pending::Replay { token, bulk, .. } => {
+                    release(turn, Some(bulk));
                     token
                 }
                 Pending::Remove => {
@@ -251,7 +341,8 @@ impl Shards {
                     continue;
                 }
             };
-            self.outcomes.push_back(Outcome::Answered { token, result: Err(status) });
+            let (result, shown) = (Err(status), Transno(0));
+            self.outcomes.push_back(Outcome::Answered { token, result, shown });
         }
     }
 }

@@ -3,16 +3,17 @@
 use crate::object::Effect;
 use crate::request::{Pending, SIZE_BYTES_MAX, bulk_bytes, write_change};
 use crate::shards::{Proven, release};
+use crate::unstable::Touch;
 use crate::{Answer, Outcome, Shards, Token};
 use disk::Change;
 use door::{Action, Bulk, Errno, ObjectStat, Ticket, Turn};
-use wire::{Contents, InodeNo, Status, Timestamp, Written};
+use wire::{ClientUuid, Contents, InodeNo, Status, Timestamp, Transno, Written};
 
 /// An action in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Job {
     /// Bytes for an answer.
-    Read { inode: InodeNo, token: Token },
+    Read { inode: InodeNo, token: Token, shown: Transno },
     /// The size, before anything else can be done.
     Stat { inode: InodeNo },
     /// The allocated bytes, for a glimpse; asked for when the object had this change number.
@@ -48,16 +49,21 @@ impl Shards {
 
     fn begin(&mut self, turn: &mut Turn<'_>, inode: InodeNo, pending: Pending) {
         match pending {
-            Pending::Read { token, object_offset, read_bytes } => {
-                self.begin_read(turn, inode, token, (object_offset, read_bytes));
+            Pending::Read { token, object_offset, read_bytes, client } => {
+                self.begin_read(turn, inode, (token, client), (object_offset, read_bytes));
             }
             Pending::Glimpse { token } => self.begin_glimpse(turn, inode, token),
-            Pending::Write { token, object_offset, bulk } => {
-                self.begin_write(turn, inode, token, (Some(object_offset), bulk));
+            Pending::Write { token, object_offset, bulk, client } => {
+                self.begin_write(turn, inode, (token, client), (Some(object_offset), bulk));
             }
-            Pending::Append { token, bulk } => self.begin_write(turn, inode, token, (None, bulk)),
-            Pending::Truncate { token, size_bytes } => {
-                self.begin_truncate(turn, inode, token, size_bytes);
+            Pending::Append { token, bulk, client } => {
+                self.begin_write(turn, inode, (token, client), (None, bulk));
+            }
+            Pending::Truncate { token, size_bytes, client } => {
+                self.begin_truncate(turn, inode, (token, client), size_bytes);
+            }
+            Pending::Replay { token, transno, object_offset, bulk, client } => {
+                self.begin_replay(turn, inode, (token, client, transno), (object_offset, bulk));
             }
             Pending::Remove => {
                 let Some(object) = self.objects.get_mut(&inode) else { return };
@@ -73,19 +79,26 @@ impl Shards {
         &mut self,
         turn: &mut Turn<'_>,
         inode: InodeNo,
-        token: Token,
+        (token, client): (Token, ClientUuid),
         (object_offset, wanted_bytes): (u64, u32),
     ) {
+        let durable = self.durable(self.shard(inode));
         let Some(object) = self.objects.get_mut(&inode) else { return };
+        object.unstable.settle(durable);
+        let until = object_offset.saturating_add(u64::from(wanted_bytes));
+        let (extends, at_end) = (false, false);
+        let touch = Touch { client, from: object_offset, until, extends, at_end };
+        let shown = object.unstable.depends(&touch).foreign;
         let size_bytes = object.contents.map_or(0, |contents| contents.size_bytes);
         let left_bytes = size_bytes.saturating_sub(object_offset);
         let read_bytes = wanted_bytes.min(u32::try_from(left_bytes).unwrap_or(u32::MAX));
         if read_bytes == 0 {
-            return self.answer(token, Ok(Answer::Bytes(None)));
+            let result = Ok(Answer::Bytes(None));
+            return self.outcomes.push_back(Outcome::Answered { token, result, shown });
         }
         object.running_count += 1;
         let object = object.name;
-        let ticket = self.ticket(Job::Read { inode, token });
+        let ticket = self.ticket(Job::Read { inode, token, shown });
         turn.act(Action::ObjectRead { ticket, object, object_offset, read_bytes });
     }
 
@@ -106,7 +119,7 @@ impl Shards {
         &mut self,
         turn: &mut Turn<'_>,
         inode: InodeNo,
-        token: Token,
+        (token, client): (Token, ClientUuid),
         (offset, bulk): (Option<u64>, Option<Bulk>),
     ) {
         let Some(object) = self.objects.get_mut(&inode) else { return release(turn, bulk) };
@@ -127,9 +140,30 @@ impl Shards {
             object.running_count += 1;
         }
         let change = write_change(inode, object_offset, Some(bulk));
-        let effect = Effect { token, change, answer: written };
+        let (transno, place_no) = (Transno(0), 0);
+        let effect = Effect { token, change, answer: written, client, transno, place_no };
         let object = object.name;
         let ticket = self.ticket(Job::Write { inode, effect, end, exclusive });
+        turn.act(Action::ObjectWrite { ticket, object, object_offset, bulk });
+        turn.act(Action::Release { buf: bulk.buf });
+    }
+
+    /// A write that was lost goes where it went, alone, because those after it may overlap it.
+    fn begin_replay(
+        &mut self,
+        turn: &mut Turn<'_>,
+        inode: InodeNo,
+        (token, client, transno): (Token, ClientUuid, Transno),
+        (object_offset, bulk): (u64, Bulk),
+    ) {
+        let Some(object) = self.objects.get_mut(&inode) else { return release(turn, Some(bulk)) };
+        object.exclusive = true;
+        let end = object_offset.saturating_add(u64::from(bulk.bulk_bytes));
+        let change = write_change(inode, object_offset, Some(bulk));
+        let (answer, place_no) = (Answer::Empty, 0);
+        let effect = Effect { token, change, answer, client, transno, place_no };
+        let object = object.name;
+        let ticket = self.ticket(Job::Write { inode, effect, end, exclusive: true });
         turn.act(Action::ObjectWrite { ticket, object, object_offset, bulk });
         turn.act(Action::Release { buf: bulk.buf });
     }
@@ -138,7 +172,7 @@ impl Shards {
         &mut self,
         turn: &mut Turn<'_>,
         inode: InodeNo,
-        token: Token,
+        (token, client): (Token, ClientUuid),
         size_bytes: u64,
     ) {
         let Some(object) = self.objects.get_mut(&inode) else { return };
@@ -152,7 +186,8 @@ impl Shards {
         object.fence_count += 1;
         let object = object.name;
         let change = Change::Truncate { inode, size_bytes };
-        let effect = Effect { token, change, answer: Answer::Empty };
+        let (answer, transno, place_no) = (Answer::Empty, Transno(0), 0);
+        let effect = Effect { token, change, answer, client, transno, place_no };
         let ticket = self.ticket(Job::Truncate { inode, effect, size_bytes });
         turn.act(Action::ObjectTruncate { ticket, object, size_bytes });
     }
@@ -164,6 +199,7 @@ impl Shards {
             return;
         }
         object.sync_running = true;
+        (object.unsynced_bytes, object.urgent) = (0, false);
         core::mem::swap(&mut object.written, &mut object.syncing);
         let object = object.name;
         let ticket = self.ticket(Job::Sync { inode });
@@ -177,13 +213,14 @@ impl Shards {
         ticket: Ticket,
         result: Result<Option<Bulk>, Errno>,
     ) {
-        let Some(Job::Read { inode, token }) = self.jobs.remove(&ticket.0) else {
+        let Some(Job::Read { inode, token, shown }) = self.jobs.remove(&ticket.0) else {
             return release(turn, result.ok().flatten());
         };
         if let Ok(bulk) = result {
             self.read_bytes += u64::from(bulk_bytes(bulk));
         }
-        self.answer(token, result.map(Answer::Bytes).map_err(Errno::status));
+        let result = result.map(Answer::Bytes).map_err(Errno::status);
+        self.outcomes.push_back(Outcome::Answered { token, result, shown });
         self.ran(turn, inode);
     }
 
@@ -325,9 +362,9 @@ impl Shards {
         let Some(object) = self.objects.get_mut(&inode) else { return };
         match result {
             Ok(end) => {
+                let size_bytes = object.contents.map_or(0, |contents| contents.size_bytes);
                 object.changed(|size_bytes| size_bytes.max(end), turn.now.wall_ns);
-                object.written.push(effect);
-                self.dirty.push(inode);
+                self.put_in_order(turn, inode, effect, (end, end > size_bytes));
                 if let Answer::Written(written) = effect.answer {
                     self.written_bytes += u64::from(written.written_bytes);
                 }
@@ -350,8 +387,7 @@ impl Shards {
         match result {
             Ok(size_bytes) => {
                 object.changed(|_| size_bytes, turn.now.wall_ns);
-                object.written.push(effect);
-                self.dirty.push(inode);
+                self.put_in_order(turn, inode, effect, (u64::MAX, true));
             }
             Err(status) => {
                 object.doubt();
@@ -367,21 +403,15 @@ impl Shards {
         let Some(object) = self.objects.get_mut(&inode) else { return };
         object.sync_running = false;
         let mut ended = core::mem::take(&mut object.syncing);
-        if result.is_err() {
-            ended.append(&mut object.written);
+        if let Err(status) = result {
+            // Some of it may have been answered, and nothing behind it can be recorded any more.
             object.doubt();
-        } else if !object.written.is_empty() {
-            self.dirty.push(inode);
+            self.outcomes.push_back(Outcome::Failed { status });
         }
-        for effect in ended.drain(..) {
-            match result {
-                Ok(()) => self.changed(inode, effect),
-                Err(status) => {
-                    self.unfence(inode, &effect);
-                    self.answer(effect.token, Err(status));
-                }
-            }
+        for effect in ended.drain(..).filter(|_| result.is_ok()) {
+            self.changed(inode, effect);
         }
+        self.record_next(self.shard(inode));
         if let Some(object) = self.objects.get_mut(&inode) {
             object.syncing = ended; // Keeps its memory.
         }
@@ -403,29 +433,68 @@ impl Shards {
         }
     }
 
-    fn unfence(&mut self, inode: InodeNo, effect: &Effect) {
-        if matches!(effect.change, Change::Truncate { .. })
-            && let Some(object) = self.objects.get_mut(&inode)
-        {
-            object.fence_count = object.fence_count.saturating_sub(1);
+    /// A change is in the object: it has its number and its place among the records.
+    fn put_in_order(
+        &mut self,
+        turn: &Turn<'_>,
+        inode: InodeNo,
+        mut effect: Effect,
+        (until, extends): (u64, bool),
+    ) {
+        let shard = self.shard(inode);
+        if effect.transno == Transno(0) {
+            effect.transno = self.next_transno(shard);
         }
+        effect.place_no = self.order(shard).push(None);
+        let durable = self.durable(shard);
+        let Some(object) = self.objects.get_mut(&inode) else { return };
+        let (from, at_end) = if let Change::Truncate { size_bytes, .. } = effect.change {
+            (size_bytes, true)
+        } else if let Change::Write { object_offset, .. } = effect.change {
+            (object_offset, object.exclusive)
+        } else {
+            (0, true)
+        };
+        let extends = extends || at_end;
+        let touch = Touch { client: effect.client, from, until, extends, at_end };
+        object.unstable.settle(durable);
+        let depends = object.unstable.depends(&touch);
+        object.unstable.add(&touch, effect.transno);
+        if object.written.is_empty() {
+            object.unsynced_since = turn.now.mono;
+            self.dirty.push(inode);
+        }
+        let touched_bytes = until.saturating_sub(from);
+        object.unsynced_bytes = object.unsynced_bytes.saturating_add(touched_bytes);
+        // Its turn at the object ends only when it is recorded.
+        object.urgent |= matches!(effect.change, Change::Truncate { .. });
+        object.urgent |= matches!(object.queue.front(), Some(Pending::Remove));
+        object.written.push(effect);
+        let Effect { token, transno, change, answer, .. } = effect;
+        self.outcomes.push_back(Outcome::Written {
+            token,
+            shard,
+            transno,
+            change,
+            answer,
+            depends,
+        });
     }
 
     fn changed(&mut self, inode: InodeNo, effect: Effect) {
         let shard = self.shard(inode);
-        let transno = self.next_transno(shard);
-        let Effect { token, change, answer } = effect;
-        self.outcomes.push_back(Outcome::Changed { token, shard, transno, change, answer });
+        let Effect { token, change, answer, transno, place_no, .. } = effect;
+        let outcome = Outcome::Changed { token, shard, transno, change, answer };
+        self.order(shard).ready(place_no, outcome);
     }
 
     fn note(&mut self, inode: InodeNo, change: Change<'static>) {
-        let shard = self.shard(inode);
-        let transno = self.next_transno(shard);
-        self.outcomes.push_back(Outcome::Noted { shard, transno, change });
+        self.note_of_lane(self.shard(inode), change);
     }
 
     fn answer(&mut self, token: Token, result: Result<Answer, Status>) {
-        self.outcomes.push_back(Outcome::Answered { token, result });
+        let shown = Transno(0);
+        self.outcomes.push_back(Outcome::Answered { token, result, shown });
     }
 
     /// A read, glimpse or write ended.

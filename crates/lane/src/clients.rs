@@ -110,8 +110,9 @@ impl Lane {
         let recovery = self.recovery.deadline(&self.config.limits);
         let greeting = self.greetings.first().map(|(deadline, _)| *deadline);
         let leaving = self.clients.leaving.first().map(|(until, _)| *until);
-        let retries = [self.removals_retry_at(), self.notes.due, self.txns.deadline()];
-        let retry = retries.into_iter().flatten().min();
+        let due = [self.notes.due, self.txns.deadline(), self.data.deadline()];
+        let retries = due.into_iter().chain([self.removals_retry_at()]);
+        let retry = retries.flatten().min();
         [recovery, greeting, leaving, retry].into_iter().flatten().min()
     }
 }

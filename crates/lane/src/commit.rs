@@ -228,8 +228,8 @@ impl Commit {
     fn landed(&mut self) -> Wave {
         self.flying_bytes = 0;
         let mut wave = core::mem::replace(&mut self.flying, Wave::new(self.seed));
-        for shard in wave.shards.drain(..) {
-            if let Some(log) = self.shards.get_mut(&shard) {
+        for shard in &wave.shards {
+            if let Some(log) = self.shards.get_mut(shard) {
                 log.durable = log.sealed;
             }
         }
@@ -264,7 +264,10 @@ impl Lane {
         let open_no = self.commit.open_no();
         table.recorded_in.get_or_insert(open_no);
         table.transno_last = table.transno_last.max(done.transno);
-        table.slot(slot).batch_no = open_no;
+        // A write is answered before it is recorded: the slot may have gone on.
+        if !shard.is_data() {
+            table.slot(slot).batch_no = open_no;
+        }
         self.stats.change_count += 1;
         let (status, reply) = (done.status, done.body.as_slice());
         let origin = Origin::Session { session, slot, xid, op, status, reply, opened };
@@ -333,13 +336,18 @@ impl Lane {
         assert!(self.commit.is_flying(), "what is durable was on its way");
         match result {
             Ok(room) => self.commit.set_room(room),
-            Err(errno) => return self.fence_lane(turn, errno),
+            Err(errno) => {
+                return self.fence_lane(turn, "the log cannot be written", errno);
+            }
         }
         self.stats.batch_count += 1;
         let mut wave = self.commit.landed();
         self.release(turn, &wave.held);
         wave.held.clear();
         self.release_said(turn, &mut wave.said);
+        for shard in wave.shards.drain(..).filter(|shard| shard.is_data()) {
+            self.release_shard(turn, shard);
+        }
         for (shard, session, transno) in wave.replays.drain(..) {
             if let Some(table) = self.slots.get_mut(&(shard, session)) {
                 table.committed = table.committed.max(transno);
@@ -360,10 +368,10 @@ impl Lane {
 
     /// The log is broken: nothing is promised any more. What was acknowledged is safe, what waits
     /// fails, and what can be read can be read.
-    fn fence_lane(&mut self, turn: &mut Turn<'_>, errno: Errno) {
+    pub(crate) fn fence_lane(&mut self, turn: &mut Turn<'_>, what: &str, errno: Errno) {
         self.fenced = true;
         let line = format!(
-            "the log cannot be written ({}, errno {}). This lane changes nothing more; what it \
+            "{what} ({}, errno {}). This lane changes nothing more; what it \
              acknowledged is safe, and reading goes on. Mend the disk under the store and start \
              the server again.",
             errno.status().text(),
@@ -374,19 +382,26 @@ impl Lane {
             for held in wave.held {
                 self.fail_held(turn, &held);
             }
-            for HeldSaid { conn, asked, bulk, .. } in wave.said {
-                self.stats.gates.released_count += 1;
-                self.send(turn, conn, &asked, &Said::plain(Status::Io, &[]));
-                if let Some(bulk) = bulk {
-                    turn.act(Action::Release { buf: bulk.buf });
-                }
+            for said in wave.said {
+                self.fail_said(turn, said);
             }
             for inode in wave.fences {
                 self.data.on_logged(turn, inode);
             }
         }
+        self.fail_waiters(turn);
         self.fence_txns(turn);
         self.on_outcomes(turn);
+    }
+
+    /// A reply without a slot waits in vain.
+    pub(crate) fn fail_said(&mut self, turn: &mut Turn<'_>, said: HeldSaid) {
+        let HeldSaid { conn, asked, bulk, .. } = said;
+        self.stats.gates.released_count += 1;
+        self.send(turn, conn, &asked, &Said::plain(Status::Io, &[]));
+        if let Some(bulk) = bulk {
+            turn.act(Action::Release { buf: bulk.buf });
+        }
     }
 
     /// What waits in a slot will not become durable.

@@ -69,6 +69,10 @@ pub struct Limits {
     pub recovery_soft_ms: u64,
     /// The same, whatever happens.
     pub recovery_hard_ms: u64,
+    /// What was written to a file is made durable after this many milliseconds at the latest.
+    pub sync_ms: u64,
+    /// Or when this many bytes of it are not.
+    pub unsynced_bytes_max: u64,
     /// What became durable is told this much later to those who would not hear of it otherwise.
     pub note_ms: u64,
     /// The longest redo token; what would need a longer one waits until it is durable.
@@ -100,6 +104,8 @@ impl Default for Limits {
             sync: false,
             recovery_soft_ms: 10_000,
             recovery_hard_ms: 60_000,
+            sync_ms: 50,
+            unsynced_bytes_max: 8 << 20,
             note_ms: 100,
             token_bytes_max: 16 * 1024,
             object_count_max: 65_536,

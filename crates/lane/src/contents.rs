@@ -1,16 +1,16 @@
 //! What comes back from the data shards, and of the space under the store.
 
 use crate::Lane;
-use crate::commit::{Asking, Held};
+use crate::commit::{Held, HeldSaid};
 use crate::dispatch::Waiting;
-use crate::gate::Gate;
+use crate::gate::Reason;
 use crate::outbox::{Said, Telling};
 use crate::session::{Done, State};
+use crate::unstable::{Waiter, Written};
 use alloc::vec::Vec;
 use data::{Answer, Outcome, Token};
-use disk::{Change, PreVersions};
 use door::{Action, Errno, StoreSpace, Ticket, Turn};
-use wire::{ShardId, Space, Status, Transno, Wire, Writer};
+use wire::{Space, Status, Transno, Wire, Writer};
 
 /// Bytes a further file is taken to need, for telling how many still fit.
 const INODE_BYTES: u64 = 4096;
@@ -20,9 +20,21 @@ impl Lane {
     pub(crate) fn on_outcomes(&mut self, turn: &mut Turn<'_>) {
         while let Some(outcome) = self.data.outcome() {
             match outcome {
-                Outcome::Answered { token, result } => self.on_answered(turn, token, result),
+                Outcome::Answered { token, result, shown } => {
+                    self.on_answered(turn, token, (result, shown));
+                }
+                Outcome::Written { token, shard, transno, change, answer, depends } => {
+                    let written = Written { token, shard, transno, change, answer, depends };
+                    self.on_written(turn, &written);
+                }
                 Outcome::Changed { token, shard, transno, change, answer } => {
-                    self.on_changed(turn, token, (shard, transno), (&change, answer));
+                    self.on_changed((token, shard, transno), (&change, answer));
+                }
+                Outcome::Failed { status } => {
+                    if !self.fenced {
+                        let errno = Errno(status.number());
+                        self.fence_lane(turn, "contents cannot be made durable", errno);
+                    }
                 }
                 Outcome::Noted { shard, transno, change } => {
                     self.record_note(shard, transno, &change);
@@ -33,9 +45,24 @@ impl Lane {
     }
 
     /// Nothing was changed: answered at once.
-    fn on_answered(&mut self, turn: &mut Turn<'_>, token: Token, result: Result<Answer, Status>) {
+    fn on_answered(
+        &mut self,
+        turn: &mut Turn<'_>,
+        token: Token,
+        (result, shown): (Result<Answer, Status>, Transno),
+    ) {
+        if self.on_replay_failed(turn, token) {
+            return;
+        }
         let buf = result.ok().and_then(|answer| answer.buf());
-        if let Some(Waiting { conn, asked }) = self.pending.remove(&token.0) {
+        if let Some(Waiting { conn, asked, .. }) = self.pending.remove(&token.0) {
+            if self.shows(asked.shard, shown) && asked.slot == 0 {
+                let (status, body) = (Status::Ok, Vec::new());
+                let bulk = result.ok().and_then(|answer| answer.bulk());
+                let said = HeldSaid { conn, asked, status, body, bulk };
+                let until = (asked.shard, shown);
+                return self.wait_for(until, Waiter::Said(said), Reason::Strict);
+            }
             let mut body = core::mem::take(&mut self.reply);
             body.clear();
             let (status, bulk) = match result {
@@ -74,43 +101,6 @@ impl Lane {
         }
     }
 
-    /// The bytes are durable: now the record, then the reply.
-    fn on_changed(
-        &mut self,
-        turn: &mut Turn<'_>,
-        token: Token,
-        (shard, transno): (ShardId, Transno),
-        (change, answer): (&Change<'_>, Answer),
-    ) {
-        let Some(Waiting { asked, .. }) = self.pending.remove(&token.0) else { return };
-        let held = Held { shard, session: asked.session, slot: asked.slot };
-        if self.fenced {
-            return self.fail_held(turn, &held);
-        }
-        if !self.sessions.contains_key(&asked.session) {
-            return self.record_note(shard, transno, change); // It left meanwhile.
-        }
-        let mut changes = core::mem::take(&mut self.changes);
-        changes.clear();
-        change.encode(&mut Writer::new(&mut changes));
-        let mut body = alloc::vec::Vec::new();
-        answer.encode(&mut body);
-        let done = Done { status: Status::Ok, transno, body };
-        let (xid, op, pre_versions) = (asked.xid, asked.op, PreVersions::new());
-        let (done_ref, signed) = (&done, false);
-        let asking =
-            Asking { held, xid, op, done: done_ref, pre_versions, changes: &changes, signed };
-        self.record_asked(&asking);
-        self.hold(held, Gate::ITSELF);
-        let slot = self.slots.entry((shard, asked.session)).or_default().slot(asked.slot);
-        assert!(slot.xid == asked.xid, "a slot waits for its request");
-        if let State::Running(target) = slot.state {
-            slot.state = State::Held(target, done, Vec::new());
-        }
-        self.changes = changes;
-        self.fence(change);
-    }
-
     /// The space under the store is known.
     pub(crate) fn on_space(
         &mut self,
@@ -119,7 +109,7 @@ impl Lane {
         result: Result<StoreSpace, Errno>,
     ) {
         let number = ticket.0 & !crate::lane::TICKET_TAG;
-        let Some(Waiting { conn, asked }) = self.pending.remove(&number) else { return };
+        let Some(Waiting { conn, asked, .. }) = self.pending.remove(&number) else { return };
         let mut body = core::mem::take(&mut self.reply);
         body.clear();
         let status = match result {

@@ -20,6 +20,8 @@ use wire::{
 pub(crate) struct Waiting {
     pub(crate) conn: ConnId,
     pub(crate) asked: Asked,
+    /// The reply shall wait until it is durable.
+    pub(crate) synced: bool,
 }
 
 /// A request with all that belongs to it.
@@ -130,6 +132,8 @@ impl Lane {
         } else if request.op == Op::Stats {
             let Token(number) = self.wait(arrived);
             turn.act(Action::Usage { ticket: Ticket(crate::lane::USAGE_TICKET | number) });
+        } else if request.op == Op::Sync && request.shard.is_data() {
+            self.sync_data(turn, arrived);
         } else if request.op == Op::Sync
             && let Some(until) = self.commit.until_shard(request.shard)
         {
@@ -297,19 +301,18 @@ impl Lane {
     /// nothing durable.
     fn when_fenced(&self, turn: &Turn<'_>, arrived: &Arrived<'_>) -> Option<Status> {
         let body = &turn.arena.get(arrived.frame)[HEAD_BYTES..];
-        match arrived.request.op {
-            // Handles die with this boot anyway.
-            Op::Close => Some(Status::Ok),
-            Op::Open => {
-                let reads = wire::Open::decode_all(body).is_ok_and(|open| !open.handle.write);
-                (!reads).then_some(Status::ReadOnly)
-            }
-            Op::Reopen => {
-                let reads = wire::Reopen::decode_all(body).is_ok_and(|open| !open.handle.write);
-                (!reads).then_some(Status::ReadOnly)
-            }
-            _ => Some(Status::ReadOnly),
+        let op = arrived.request.op;
+        if op == Op::Close {
+            return Some(Status::Ok); // Handles die with this boot anyway.
         }
+        let reads = if op == Op::Open {
+            wire::Open::decode_all(body).is_ok_and(|open| !open.handle.write)
+        } else if op == Op::Reopen {
+            wire::Reopen::decode_all(body).is_ok_and(|open| !open.handle.write)
+        } else {
+            false
+        };
+        (!reads).then_some(Status::ReadOnly)
     }
 
     /// A request that was executed before. What its client does not have while it is not durable,
@@ -320,6 +323,11 @@ impl Lane {
         let slot = table.slot(held.slot);
         let State::Done(done) = &slot.state else { return };
         let (xid, op, done) = (slot.xid, slot.op, done.clone());
+        if held.shard.is_data() && done.transno > self.commit.shard(held.shard).durable {
+            let transno = done.transno;
+            slot.state = State::Held(target, done, Vec::new());
+            return self.await_write(*held, transno);
+        }
         if let Some(until) = self.commit.until(slot.batch_no) {
             slot.state = State::Held(target, done, Vec::new());
             return self.hold(*held, Gate { until, reason: Reason::Itself });
@@ -419,7 +427,8 @@ impl Lane {
         body.clear();
         body.extend_from_slice(&turn.arena.get(arrived.frame)[HEAD_BYTES..]);
         let Request { op, shard, .. } = *arrived.request;
-        let ask = data::Ask { token, op, shard, body: &body, bulk: arrived.bulk };
+        let client = arrived.open.client;
+        let ask = data::Ask { token, op, shard, body: &body, bulk: arrived.bulk, client };
         let asked = self.data.ask(turn, &ask);
         self.body = body;
         if let Err(breach) = asked {
@@ -457,7 +466,9 @@ impl Lane {
 
     fn wait(&mut self, arrived: &Arrived<'_>) -> Token {
         self.token_count += 1;
-        let waiting = Waiting { conn: arrived.conn, asked: Asked::from(arrived.request) };
+        let (conn, asked) = (arrived.conn, Asked::from(arrived.request));
+        let synced = arrived.request.flags & request_flag::SYNC != 0;
+        let waiting = Waiting { conn, asked, synced };
         self.pending.insert(self.token_count, waiting);
         Token(self.token_count)
     }

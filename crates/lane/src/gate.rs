@@ -12,7 +12,7 @@ use crate::dispatch::Arrived;
 use crate::marks::{Mark, Marks};
 use crate::session::State;
 use meta::{How, Key, Use};
-use wire::{ClientUuid, InodeNo, Op, ShardId, Status, Transno, request_flag};
+use wire::{ClientUuid, Created, InodeNo, Op, ShardId, Status, Transno, Wire, request_flag};
 
 /// A batch that is not durable.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -68,7 +68,8 @@ impl Lane {
         }
         let synced = limits.sync || request.flags & request_flag::SYNC != 0;
         let long = self.changes.len() + self.reply.len() > limits.token_bytes_max;
-        if changed && (synced || long) {
+        let flags = self.config.rules.size_flag() && self.flags_size(request.op);
+        if changed && (synced || long || flags) {
             return Some(Gate::ITSELF);
         }
         let shard = self.meta_index(request.shard);
@@ -85,6 +86,13 @@ impl Lane {
             gate = Gate::later(gate, self.gate_of_session(&held));
         }
         gate
+    }
+
+    /// Whether a change of this op says that a file's size is with its contents from now on. What
+    /// is written next may be durable earlier than the change, and its client gone.
+    fn flags_size(&self, op: Op) -> bool {
+        let found = || Created::decode_all(&self.reply).is_ok_and(|created| !created.made);
+        op == Op::Open || (op == Op::Create && found())
     }
 
     /// A session's first record at a shard says who it is; before that is durable, nothing of it
@@ -175,7 +183,12 @@ impl Lane {
     }
 
     /// Whether a client has all replies of a shard up to a transaction.
-    fn has_received_up_to(&self, client: ClientUuid, shard: ShardId, transno: Transno) -> bool {
+    pub(crate) fn has_received_up_to(
+        &self,
+        client: ClientUuid,
+        shard: ShardId,
+        transno: Transno,
+    ) -> bool {
         self.clients.sessions_of(client).iter().all(|session| {
             let table = self.slots.get(&(shard, *session));
             table.is_none_or(|table| table.is_received_up_to(transno))

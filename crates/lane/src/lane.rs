@@ -8,12 +8,13 @@ use crate::destroy::Destroys;
 use crate::dispatch::Waiting;
 use crate::greeting::Dice;
 use crate::notes::Notes;
-use crate::recovery::Recovery;
+use crate::recovery::{Recovery, Replay};
 use crate::restore::Restored;
 use crate::session::{Session, SlotTable};
 use crate::stats::Counters;
 use crate::token::Seal;
 use crate::txns::Txns;
+use crate::unstable::Waiters;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use data::Seed;
@@ -58,6 +59,10 @@ pub struct Lane {
     /// Requests that wait for the data shards or the world, by token.
     pub(crate) pending: HashMap<u64, Waiting, Seed>,
     pub(crate) token_count: u64,
+    /// Replays of writes that are with the data shards, by token.
+    pub(crate) replaying: HashMap<u64, Replay, Seed>,
+    /// What waits for writes being durable.
+    pub(crate) waiters: Waiters,
     pub(crate) txns: Txns,
     pub(crate) stats: Counters,
     /// Until then breaches are only counted.
@@ -94,6 +99,8 @@ impl Lane {
             object_count_max: config.limits.object_count_max,
             ticket_tag: DATA_TICKET,
             seed: key,
+            sync_ms: config.limits.sync_ms,
+            unsynced_bytes_max: config.limits.unsynced_bytes_max,
         };
         let mut sessions = HashMap::with_hasher(seed);
         let session_count = restored.sessions.iter().map(|(_, session)| session.opened_no).max();
@@ -130,6 +137,8 @@ impl Lane {
             destroys: Destroys::default(),
             pending: HashMap::with_hasher(seed),
             token_count: 0,
+            replaying: HashMap::with_hasher(seed),
+            waiters: Waiters::new(),
             txns: Txns::new(restored.decided),
             stats: Counters::default(),
             breach_said_until: Mono(0),
@@ -205,7 +214,8 @@ impl Lane {
     /// Ends when nothing that was begun is left.
     fn stop(&mut self, turn: &mut Turn<'_>) {
         let logged = self.commit.is_idle() || self.fenced;
-        let idle = self.pending.is_empty() && self.data.is_idle() && logged;
+        let answered = self.pending.is_empty() || self.fenced;
+        let idle = answered && self.data.is_idle() && logged;
         let idle = idle && (self.txns.is_idle() || self.fenced);
         if !idle || self.stopped {
             return;
@@ -273,6 +283,9 @@ impl Brain for Lane {
     fn settle(&mut self, turn: &mut Turn<'_>) {
         self.on_time(turn);
         self.settle_txns(turn);
+        if self.stopping || self.recovery.is_flushing() {
+            self.data.urge(None);
+        }
         self.data.settle(turn);
         self.on_outcomes(turn);
         self.recover(turn);

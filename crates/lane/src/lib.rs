@@ -46,6 +46,7 @@ mod session;
 mod stats;
 mod token;
 mod txns;
+mod unstable;
 
 pub use config::{Config, Export, Limits, Share};
 pub use lane::Lane;

@@ -134,7 +134,11 @@ impl Lane {
                 continue;
             };
             let (xid, op) = (slot.xid, slot.op);
-            let durable = self.commit.until(slot.batch_no).is_none();
+            let durable = if held.shard.is_data() {
+                done.transno <= self.commit.shard(held.shard).durable
+            } else {
+                self.commit.until(slot.batch_no).is_none()
+            };
             assert!(durable || !token.is_empty(), "what may be lost is given to the client");
             let token = if durable { &[][..] } else { &token };
             let telling = Telling { target, done: &done, flags: reply_flag::GATED, token };

@@ -126,6 +126,11 @@ impl Recovery {
         self.phase == Phase::Over
     }
 
+    /// Everything has to become durable before it goes on.
+    pub(crate) fn is_flushing(&self) -> bool {
+        self.phase == Phase::Flushing
+    }
+
     pub(crate) const fn progress(&mut self, now: Mono) {
         self.progress_at = now;
     }
@@ -185,9 +190,12 @@ impl Lane {
                 return;
             }
             self.recovery.phase = Phase::Flushing;
+            self.data.urge(None);
+            self.data.settle(turn);
         }
         if self.recovery.phase == Phase::Flushing {
-            let durable = self.commit.is_idle() && self.data.is_durable();
+            let settled = self.replaying.is_empty() && self.data.is_durable();
+            let durable = settled && self.commit.is_idle();
             if !durable && self.config.rules.s3_flush() && !self.fenced {
                 return;
             }

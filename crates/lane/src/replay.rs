@@ -118,9 +118,7 @@ impl Lane {
             return self.release_bulk(turn, &replay);
         }
         if shard.is_data() {
-            self.unfit(&replay);
-            self.answer_replay(turn, &replay, Status::Overflow);
-            return self.release_bulk(turn, &replay);
+            return self.replay_data(turn, replay);
         }
         let status = match self.redo(&replay) {
             Ok(()) => {
@@ -203,12 +201,9 @@ impl Lane {
 
     /// Whether a request may be executed while clients replay.
     pub(crate) fn is_recovery(&self, arrived: &Arrived<'_>, body: &[u8]) -> bool {
-        let request = arrived.request;
-        match request.op {
-            Op::Ping | Op::Stats | Op::Statfs | Op::Resume | Op::ReplayDone => true,
-            Op::Reopen => self.may_reopen(arrived, body),
-            _ => false,
-        }
+        let about_lane = [Op::Ping, Op::Stats, Op::Statfs, Op::Resume, Op::ReplayDone];
+        let op = arrived.request.op;
+        about_lane.contains(&op) || (op == Op::Reopen && self.may_reopen(arrived, body))
     }
 
     /// A handle is opened again when its client has replayed here, unless that would change the

@@ -236,7 +236,8 @@ impl Restore {
         for shard in metas {
             lanes[place(shard.id())].metas.push(shard);
         }
-        for shard in self.datas {
+        for mut shard in self.datas {
+            shard.start_boot(boot_id);
             lanes[place(shard.shard())].datas.push(shard);
         }
         for (shard, lsn) in self.lsns {

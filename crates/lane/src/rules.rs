@@ -25,7 +25,6 @@ macro_rules! rules {
                 }
 
                 #[cfg(not(feature = "planted"))]
-                #[expect(clippy::unused_self, reason = "with the feature it is asked")]
                 pub(crate) const fn $rule(self) -> bool {
                     true
                 }
@@ -51,6 +50,8 @@ rules! {
     merge_sisters,
     /// What was replayed is durable before anybody is evicted and anything new is admitted.
     s3_flush,
+    /// That the size of a file is with its contents is durable before anybody may write to it.
+    size_flag,
     /// With sharing off, another client's change gates until that client's reply is received.
     off_unacked,
     /// A change over several shards is decided when all have prepared it durably, not before.

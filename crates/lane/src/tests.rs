@@ -10,3 +10,4 @@ mod greetings;
 mod peer;
 mod recovery;
 mod trouble;
+mod writes;

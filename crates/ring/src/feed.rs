@@ -317,6 +317,14 @@ impl Feed {
         self.shared.applier.announce()
     }
 
+    /// Asks the applier not to wait, when half of what the log may hold is still to be applied.
+    pub(crate) fn hurry(&self, written_bytes: u64) {
+        let is_long = self.room_bytes(written_bytes) < self.shared.lengths.log_bytes_max / 2;
+        if is_long && !self.shared.applier.is_urgent() {
+            self.shared.applier.call();
+        }
+    }
+
     /// Asks for a file to go on in, once.
     pub(crate) fn want_segment(&self) -> bool {
         let wanted = self.shared.next_wanted.swap(true, Ordering::AcqRel);

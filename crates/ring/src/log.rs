@@ -172,6 +172,7 @@ impl Log {
         let Some(feed) = &self.config.feed else { return };
         let place = LogPlace { segment_no: self.segment_no, offset: self.end_offset };
         let mut woken = feed.announce(place);
+        feed.hurry(self.written_bytes);
         if self.end_offset > feed.file_bytes() / 2 {
             woken |= feed.want_segment();
         }

@@ -105,6 +105,8 @@ struct Writer<F> {
     tell: F,
     checkpointed: u64,
     room_bytes: u64,
+    /// It waits for room instead of ending without it.
+    waits: bool,
     /// It asks for this row and for these entries when everything is checkpointed; what it got.
     asks: bool,
     found: Vec<Vec<u8>>,
@@ -137,6 +139,9 @@ impl<F: FnMut(u64)> Brain for Writer<F> {
         if self.flying {
             return;
         }
+        if self.waits && self.lsn < self.lsn_last && self.room_bytes < BATCH_BYTES_MAX {
+            return;
+        }
         if self.lsn >= self.lsn_last || self.room_bytes < BATCH_BYTES_MAX {
             if self.asks && self.found.len() < 2 {
                 return self.ask(turn);
@@ -167,6 +172,7 @@ impl<F> Writer<F> {
             tell,
             checkpointed: 0,
             room_bytes: u64::MAX,
+            waits: false,
             asks: false,
             found: Vec::new(),
         }
@@ -285,6 +291,19 @@ fn a_lane_gets_the_rows_it_asks_for() {
     };
     let root = rows(&Range::inode(InodeNo::ROOT), 1);
     assert_eq!(writer.found, [root, rows(&Range::listing(InodeNo::ROOT, 0), 10)]);
+}
+
+#[test]
+fn a_lane_whose_log_gets_long_does_not_wait_until_enough_is_gathered() {
+    let (_folder, path) = new_store();
+    let store = store::open(&path).unwrap();
+    let cold = store.open_rows(ColdStore::ROWS_BYTES_MAX).unwrap();
+    let lengths = LogLengths { log_bytes_max: 256 << 10, segment_bytes: 1 << 30 };
+    let pace = Pace { lengths, collect: Duration::from_secs(1 << 20) };
+    let mut writer = Writer::new(store.boot_id(), (0, 3000), |_| ());
+    writer.waits = true;
+    assert_eq!(write(&store, &cold, pace, &mut writer), Vec::<String>::new());
+    assert_eq!((writer.lsn, found(&cold).1), (3000, 3000));
 }
 
 #[test]

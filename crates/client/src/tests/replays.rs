@@ -141,6 +141,20 @@ fn what_was_durable_when_it_was_answered_is_not_remembered() {
 }
 
 #[test]
+fn what_failed_was_not_said_to_be_durable() {
+    let mut rig = Rig::new(1);
+    rig.answers_recovery = false;
+    rig.call(1, chmod(FILE));
+    let asked = rig.take();
+    let reply = Reply { status: Status::Io, transno: Transno(8), ..rig.reply(&asked) };
+    rig.send(asked.conn, reply, &[], None);
+    assert_eq!(rig.outcome(), Err(Status::Io));
+    rig.restart();
+    let resume = rig.take();
+    assert_eq!(Resume::decode_all(&resume.body).unwrap().known_committed, Transno(0));
+}
+
+#[test]
 fn a_lost_connection_to_the_same_boot_replays_nothing() {
     let (mut rig, _) = rig_with_three();
     rig.call(4, chmod(FILE));

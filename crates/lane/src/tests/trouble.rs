@@ -133,25 +133,43 @@ fn a_growing_log_never_exceeds_its_reserve() {
 
 #[test]
 fn failed_writes_are_told_and_not_recorded() {
-    for kind in [Kind::Write, Kind::Sync] {
-        let mut toy = Toy::started(24, 1);
-        let mut peer = Peer::new(&mut toy, &Who::new(1));
-        let inode = peer.create(&mut toy, "a");
-        assert_eq!(write(&mut peer, &mut toy, inode, b"one"), Status::Ok);
-        toy.failing.push((kind, Errno(28)));
-        assert_eq!(write(&mut peer, &mut toy, inode, b"two"), Status::NoSpace);
-        assert_eq!(write(&mut peer, &mut toy, inode, b"three"), Status::Ok);
-        let bytes = read(&mut peer, &mut toy, inode);
-        assert!(bytes.starts_with(b"one"));
-        assert!(bytes.ends_with(b"three"));
-        toy.crash();
-        toy.start(1);
-        toy.run();
-        let mut peer = Peer::new(&mut toy, &Who::new(2));
-        toy.pass_ms(10_000);
-        toy.run();
-        assert_eq!(read(&mut peer, &mut toy, inode), bytes, "{kind:?}");
-    }
+    let mut toy = Toy::started(24, 1);
+    let mut peer = Peer::new(&mut toy, &Who::new(1));
+    let inode = peer.create(&mut toy, "a");
+    assert_eq!(write(&mut peer, &mut toy, inode, b"one"), Status::Ok);
+    toy.failing.push((Kind::Write, Errno(28)));
+    assert_eq!(write(&mut peer, &mut toy, inode, b"two"), Status::NoSpace);
+    assert_eq!(write(&mut peer, &mut toy, inode, b"three"), Status::Ok);
+    let bytes = read(&mut peer, &mut toy, inode);
+    assert!(bytes.starts_with(b"one"));
+    assert!(bytes.ends_with(b"three"));
+    toy.pass_ms(50);
+    toy.run();
+    toy.crash();
+    toy.start(1);
+    toy.run();
+    let mut peer = Peer::new(&mut toy, &Who::new(2));
+    toy.pass_ms(10_000);
+    toy.run();
+    assert_eq!(read(&mut peer, &mut toy, inode), bytes);
+}
+
+/// What was written may be lost, and nothing behind it can be recorded: nothing is promised.
+#[test]
+fn contents_that_cannot_be_made_durable_fence_the_lane() {
+    let mut toy = Toy::started(24, 1);
+    let mut peer = Peer::new(&mut toy, &Who::new(1));
+    let inode = peer.create(&mut toy, "a");
+    assert_eq!(write(&mut peer, &mut toy, inode, b"one"), Status::Ok);
+    toy.failing.push((Kind::Sync, Errno(5)));
+    assert_eq!(write(&mut peer, &mut toy, inode, b"two"), Status::Ok, "with a token");
+    let head = peer.head(Op::Sync, toy.map.data_shard(inode, 0), 0);
+    peer.send(&mut toy, &head, &[], None);
+    toy.run();
+    assert_eq!(peer.replies(&mut toy)[0].head.status, Status::Io);
+    assert!(toy.lines.last().unwrap().contains("contents cannot be made durable"));
+    assert_eq!(write(&mut peer, &mut toy, inode, b"three"), Status::ReadOnly);
+    assert!(read(&mut peer, &mut toy, inode).starts_with(b"one"));
 }
 
 #[test]

@@ -1,0 +1,92 @@
+//! What of an object is not durable yet, and whose it is: whoever builds on it waits for it.
+
+use alloc::vec::Vec;
+use wire::{ClientUuid, Transno};
+
+/// A range that was changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Range {
+    client: ClientUuid,
+    transno: Transno,
+    from: u64,
+    until: u64,
+    /// It made the object longer, or may have.
+    extends: bool,
+}
+
+/// What a change touches.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Touch {
+    pub(crate) client: ClientUuid,
+    pub(crate) from: u64,
+    /// Exclusive.
+    pub(crate) until: u64,
+    pub(crate) extends: bool,
+    /// It depends on the size: an append.
+    pub(crate) at_end: bool,
+}
+
+/// The last transactions that something depends on, 0 for none.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Depends {
+    /// Of other clients.
+    pub foreign: Transno,
+    /// Of the same client.
+    pub own: Transno,
+}
+
+/// The ranges of one object.
+#[derive(Debug, Default)]
+pub(crate) struct Unstable(Vec<Range>);
+
+impl Unstable {
+    /// More are told apart no longer.
+    const COUNT_MAX: usize = 1024;
+
+    pub(crate) const fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    /// What is durable up to here is not remembered.
+    pub(crate) fn settle(&mut self, durable: Transno) {
+        self.0.retain(|range| range.transno > durable);
+    }
+
+    /// What a change or a reader of a range builds on.
+    pub(crate) fn depends(&self, touch: &Touch) -> Depends {
+        let mut depends = Depends::default();
+        for range in &self.0 {
+            let overlaps = range.from < touch.until && touch.from < range.until;
+            if overlaps || (touch.at_end && range.extends) {
+                let own = range.client == touch.client;
+                let last = if own { &mut depends.own } else { &mut depends.foreign };
+                *last = range.transno.max(*last);
+            }
+        }
+        depends
+    }
+
+    /// A change took place. One behind the other of the same client are one.
+    pub(crate) fn add(&mut self, touch: &Touch, transno: Transno) {
+        let Touch { client, from, until, extends, .. } = *touch;
+        let full = self.0.len() >= Self::COUNT_MAX;
+        let joined = self
+            .0
+            .iter_mut()
+            .rev()
+            .find(|range| range.client == client && (range.until == from || full));
+        match joined {
+            Some(range) => {
+                range.from = range.from.min(from);
+                range.until = range.until.max(until);
+                range.extends |= extends;
+                range.transno = range.transno.max(transno);
+            }
+            None => self.0.push(Range { client, transno, from, until, extends }),
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}

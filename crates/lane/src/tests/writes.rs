@@ -1,0 +1,176 @@
+//! Writes that are answered before they are durable: who waits for them, and how they come back.
+
+use super::peer::{Got, Peer, Who};
+use crate::Share;
+use crate::toy::Toy;
+use alloc::vec::Vec;
+use wire::{
+    Bytes, InodeNo, Op, Read, Replay, Request, ShardId, Status, Truncate, Wire, Write, Xid,
+    reply_flag, request_flag,
+};
+
+/// Two clients that are known at the data shard of a file.
+struct Rig {
+    toy: Toy,
+    peers: Vec<Peer>,
+    inode: InodeNo,
+    shard: ShardId,
+}
+
+impl Rig {
+    fn new(share: Share) -> Self {
+        let mut toy = Toy::new(71);
+        toy.limits.share = share;
+        toy.start(1);
+        let mut peers: Vec<Peer> = (1..=2).map(|who| Peer::new(&mut toy, &Who::new(who))).collect();
+        let inode = peers[0].create(&mut toy, "f");
+        let shard = toy.map.data_shard(inode, 0);
+        let mut rig = Self { toy, peers, inode, shard };
+        for who in 0..2 {
+            let (head, got) = rig.write(who, 1, Some(0), b"0123456789");
+            assert_eq!(got.unwrap().head.flags, reply_flag::GATED, "its first one {head:?}");
+        }
+        rig
+    }
+
+    /// Without an offset: at the end. Runs until nothing goes on without time passing.
+    fn write(
+        &mut self,
+        who: usize,
+        slot: u16,
+        offset: Option<u64>,
+        bytes: &[u8],
+    ) -> (Request, Option<Got>) {
+        let inode = self.inode;
+        let body = Write { inode, file_offset: offset.unwrap_or(0), append: offset.is_none() };
+        let peer = &mut self.peers[who];
+        let mut head = peer.head(Op::Write, self.shard, slot);
+        head.ack_xid = Xid(head.xid.0 - 1);
+        peer.send(&mut self.toy, &head, &body.to_bytes(), Some(bytes));
+        self.toy.run();
+        (head, self.peers[who].replies(&mut self.toy).pop())
+    }
+
+    fn read(&mut self, who: usize) -> Vec<u8> {
+        let body = Read { inode: self.inode, file_offset: 0, read_bytes: 1000 };
+        self.peers[who].ask_data(&mut self.toy, (Op::Read, 0, self.inode), &body, None).bulk
+    }
+
+    fn held(&self) -> (u64, u64) {
+        let counters = self.toy.counters(0);
+        (counters.gates.held_own_count, counters.gates.held_foreign_count)
+    }
+}
+
+#[test]
+fn a_write_is_answered_with_a_token_and_durable_soon() {
+    let mut rig = Rig::new(Share::Write);
+    let batch_count = rig.toy.counters(0).batch_count;
+    let (_, got) = rig.write(0, 2, Some(10), b"abc");
+    let got = got.unwrap();
+    assert_eq!(got.head.flags, reply_flag::TOKEN);
+    assert_eq!(rig.toy.counters(0).batch_count, batch_count, "nothing was made durable for it");
+    rig.toy.pass_ms(50);
+    rig.toy.run();
+    assert_eq!(rig.toy.counters(0).batch_count, batch_count + 1);
+    let ping = rig.write(0, 2, Some(13), b"d").1.unwrap();
+    assert!(ping.head.committed >= got.head.transno);
+    // Whoever asks for it has it at once.
+    let head = rig.peers[0].head(Op::Sync, rig.shard, 0);
+    rig.peers[0].send(&mut rig.toy, &head, &[], None);
+    rig.toy.run();
+    let synced = rig.peers[0].replies(&mut rig.toy).pop().unwrap();
+    assert!(synced.head.committed >= ping.head.transno);
+}
+
+#[test]
+fn ranges_of_others_gate_where_they_overlap() {
+    let mut rig = Rig::new(Share::Write);
+    assert_eq!(rig.write(0, 2, Some(0), b"aaaa").1.unwrap().head.flags, reply_flag::TOKEN);
+    let before = rig.held();
+    assert_eq!(rig.write(1, 2, Some(4), b"bbbb").1.unwrap().head.flags, reply_flag::TOKEN);
+    assert_eq!(rig.held(), before, "side by side");
+    let flags = rig.write(1, 3, Some(2), b"cccc").1.unwrap().head.flags;
+    assert!(flags & reply_flag::GATED != 0);
+    assert_eq!(rig.held().1, before.1 + 1);
+}
+
+#[test]
+fn an_append_builds_on_what_made_the_file_longer() {
+    let mut rig = Rig::new(Share::Write);
+    rig.write(0, 2, Some(0), b"xx");
+    let before = rig.held();
+    assert_eq!(rig.write(1, 2, None, b"end").1.unwrap().head.flags, reply_flag::TOKEN);
+    assert_eq!(rig.held(), before, "what lies before the end does not matter");
+    let flags = rig.write(0, 3, None, b"END").1.unwrap().head.flags;
+    assert!(flags & reply_flag::GATED != 0);
+    assert_eq!(rig.held().1, before.1 + 1);
+}
+
+#[test]
+fn a_truncation_is_durable_before_it_is_answered() {
+    let mut rig = Rig::new(Share::Write);
+    rig.write(0, 2, Some(10), b"tail");
+    let body = Truncate { inode: rig.inode, size_bytes: 3 };
+    let got = rig.peers[0].ask_data(&mut rig.toy, (Op::Truncate, 3, rig.inode), &body, None);
+    assert_eq!(got.head.flags, reply_flag::GATED);
+    assert!(got.head.committed >= got.head.transno);
+}
+
+#[test]
+fn strict_readers_see_only_what_is_durable() {
+    for share in [Share::Write, Share::Strict] {
+        let mut rig = Rig::new(share);
+        rig.write(0, 2, Some(0), b"new");
+        let batch_count = rig.toy.counters(0).batch_count;
+        assert!(rig.read(1).starts_with(b"new3"));
+        let waited = rig.toy.counters(0).batch_count > batch_count;
+        assert_eq!(waited, share == Share::Strict);
+        assert!(rig.read(0).starts_with(b"new3"), "one's own");
+    }
+}
+
+/// The server loses everything that was not durable; the writes come back where they were, in
+/// their order. Other bytes than those that were signed do not.
+#[test]
+fn lost_writes_come_back_where_they_were() {
+    for other in [false, true] {
+        let mut rig = Rig::new(Share::Write);
+        let mut kept = Vec::new();
+        for (slot, offset, bytes) in
+            [(2, Some(2), &b"AAAA"[..]), (3, Some(4), b"BBBB"), (4, None, b"<end>")]
+        {
+            let (head, got) = rig.write(0, slot, offset, bytes);
+            kept.push((head, got.unwrap(), bytes.to_vec()));
+        }
+        rig.toy.crash_losing_all();
+        rig.toy.start(1);
+        rig.toy.run();
+        let who = Who { conn_epoch: 2, ..Who::new(1) };
+        let mut peer = Peer::new(&mut rig.toy, &who);
+        peer.xid = 1 << 40;
+        for (head, got, bytes) in &kept {
+            let flags = request_flag::REPLAY;
+            let transno = got.head.transno;
+            let head = Request { flags, transno, conn_epoch: 2, ..*head };
+            let body = Replay { reply: Bytes(&got.body), token: Bytes(&got.token) }.to_bytes();
+            let bytes = if other { b"other".to_vec() } else { bytes.clone() };
+            peer.send(&mut rig.toy, &head, &body, Some(&bytes));
+        }
+        rig.toy.run();
+        let statuses: Vec<Status> =
+            peer.replies(&mut rig.toy).iter().map(|got| got.head.status).collect();
+        let expected = if other { Status::Overflow } else { Status::Ok };
+        assert_eq!(statuses, [expected; 3]);
+        if !other {
+            for shard in [ShardId::meta(0), rig.shard] {
+                peer.come_back(&mut rig.toy, shard);
+            }
+            rig.toy.pass_ms(10_000);
+            rig.toy.run();
+            rig.peers[0] = peer;
+            assert_eq!(rig.read(0), b"01AABBBB89<end>");
+            assert_eq!(rig.toy.counters(0).recovery.replayed_count, 3);
+        }
+    }
+}

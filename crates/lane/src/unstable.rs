@@ -1,0 +1,270 @@
+//! Writes that are answered before they are durable, and what waits for them (PROTOCOL.md §15).
+//!
+//! ```text
+//! Written ─ depends on nobody ─▶ reply with a token        Changed ─▶ record, in the shard's order
+//!         └ else ─▶ waits for that transaction                └ durable ─▶ who waited up to here
+//! ```
+
+use crate::Lane;
+use crate::commit::{Asking, Held, HeldSaid};
+use crate::config::Share;
+use crate::dispatch::{Arrived, Waiting};
+use crate::gate::Reason;
+use crate::outbox::{Asked, Said, Telling};
+use crate::recovery::Replay;
+use crate::session::{Done, State};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use data::{Answer, Depends, Lost, Token};
+use disk::{Change, Origin, PreVersions, Record};
+use door::{Action, Point, Turn};
+use wire::{Op, ShardId, Status, Transno, Wire, Writer};
+
+/// What waits until a transaction of a data shard is durable.
+#[derive(Debug)]
+pub(crate) enum Waiter {
+    /// The reply in a slot.
+    Slot(Held),
+    /// A reply without one.
+    Said(HeldSaid),
+}
+
+/// Who waits for which transaction.
+pub(crate) type Waiters = BTreeMap<(ShardId, Transno), Vec<Waiter>>;
+
+/// A write in its object.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Written {
+    pub(crate) token: Token,
+    pub(crate) shard: ShardId,
+    pub(crate) transno: Transno,
+    pub(crate) change: Change<'static>,
+    pub(crate) answer: Answer,
+    pub(crate) depends: Depends,
+}
+
+impl Lane {
+    /// A change is in its object.
+    pub(crate) fn on_written(&mut self, turn: &mut Turn<'_>, written: &Written) {
+        if let Some(replay) = self.replaying.get(&written.token.0) {
+            let (conn, asked, transno) = (replay.conn, replay.asked, replay.transno);
+            self.stats.recovery.replayed_count += 1;
+            let committed = self.committed(asked.shard, asked.session);
+            let said = Said { committed, transno, ..Said::plain(Status::Ok, &[]) };
+            self.send(turn, conn, &asked, &said);
+            return turn.act(Action::Point(Point::Replayed));
+        }
+        let Some(waiting) = self.pending.get(&written.token.0).copied() else { return };
+        let asked = waiting.asked;
+        let Written { shard, transno, .. } = *written;
+        let held = Held { shard, session: asked.session, slot: asked.slot };
+        if self.fenced {
+            return self.fail_held(turn, &held);
+        }
+        let mut body = Vec::new();
+        written.answer.encode(&mut body);
+        let done = Done { status: Status::Ok, transno, body };
+        self.sign_write(written, &asked, &done);
+        let gate = self.gate_of_write(written, &waiting);
+        let token = core::mem::take(&mut self.token);
+        let Some(table) = self.slots.get_mut(&(shard, asked.session)) else { return };
+        let slot = table.slot(asked.slot);
+        let State::Running(target) = slot.state else { return };
+        assert!(slot.xid == asked.xid, "a slot waits for its request");
+        if let Some((until, reason)) = gate {
+            let token = if until < transno { token } else { Vec::new() };
+            slot.state = State::Held(target, done, token);
+            self.wait_for((shard, until), Waiter::Slot(held), reason);
+        } else {
+            let telling = Telling { target, done: &done, flags: 0, token: &token };
+            self.answer_slot(turn, &held, (asked.xid, asked.op), &telling);
+            if let Some(table) = self.slots.get_mut(&(shard, asked.session)) {
+                table.slot(asked.slot).state = State::Done(done);
+            }
+            self.token = token;
+        }
+    }
+
+    /// Until which transaction of its shard a write's reply waits.
+    fn gate_of_write(&self, written: &Written, waiting: &Waiting) -> Option<(Transno, Reason)> {
+        let Written { shard, transno, depends, .. } = *written;
+        let session = waiting.asked.session;
+        let table = self.slots.get(&(shard, session));
+        let known = table.and_then(|table| table.recorded_in);
+        let known = known.is_some_and(|batch_no| self.commit.until(batch_no).is_none());
+        let cuts = matches!(written.change, Change::Truncate { .. });
+        if cuts || waiting.synced || self.config.limits.sync || !known {
+            return Some((transno, Reason::Itself));
+        }
+        let durable = self.commit.shard(shard).durable;
+        if depends.foreign > durable {
+            return Some((depends.foreign, Reason::Foreign));
+        }
+        let client = self.sessions.get(&session).map(|session| session.row.client)?;
+        let own = depends.own > durable && self.config.rules.own_unacked();
+        let received = !own || self.has_received_up_to(client, shard, depends.own);
+        (!received).then_some((depends.own, Reason::OwnUnacked))
+    }
+
+    /// Puts the redo token of a write into the scratch vector. Where its record will stand in the
+    /// log is not known yet.
+    fn sign_write(&mut self, written: &Written, asked: &Asked, done: &Done) {
+        let mut changes = core::mem::take(&mut self.changes);
+        changes.clear();
+        written.change.encode(&mut Writer::new(&mut changes));
+        let Asked { session, slot, xid, op, .. } = *asked;
+        let (status, reply, opened) = (Status::Ok, &[][..], None);
+        let origin = Origin::Session { session, slot, xid, op, status, reply, opened };
+        let (shard, transno, pre_versions) = (written.shard, written.transno, PreVersions::new());
+        let record = Record { shard, lsn: 0, transno, pre_versions, origin, changes: &changes };
+        self.seal.token(&mut self.token, &done.body, |out| record.encode(out));
+        self.changes = changes;
+    }
+
+    /// The bytes of a change are durable and so is all before it: now its record.
+    pub(crate) fn on_changed(
+        &mut self,
+        (token, shard, transno): (Token, ShardId, Transno),
+        (change, answer): (&Change<'_>, Answer),
+    ) {
+        if let Some(replay) = self.replaying.remove(&token.0) {
+            return self.record_lost(&replay);
+        }
+        let Some(Waiting { asked, .. }) = self.pending.remove(&token.0) else { return };
+        if self.fenced {
+            return;
+        }
+        if !self.sessions.contains_key(&asked.session) {
+            return self.record_note(shard, transno, change); // It left meanwhile.
+        }
+        let held = Held { shard, session: asked.session, slot: asked.slot };
+        let mut changes = core::mem::take(&mut self.changes);
+        changes.clear();
+        change.encode(&mut Writer::new(&mut changes));
+        let mut body = Vec::new();
+        answer.encode(&mut body);
+        let done = Done { status: Status::Ok, transno, body };
+        let (xid, op, pre_versions) = (asked.xid, asked.op, PreVersions::new());
+        let (done, changes_ref, signed) = (&done, &changes[..], false);
+        let asking = Asking { held, xid, op, done, pre_versions, changes: changes_ref, signed };
+        self.record_asked(&asking);
+        self.changes = changes;
+        self.fence(change);
+    }
+
+    /// Lets something wait until a transaction is durable, and sees to it that it will be.
+    pub(crate) fn wait_for(&mut self, until: (ShardId, Transno), waiter: Waiter, reason: Reason) {
+        self.count_held(reason);
+        self.waiters.entry(until).or_default().push(waiter);
+        self.data.urge(Some(until.0));
+    }
+
+    /// A data shard is durable up to somewhere: what waited for that goes out.
+    pub(crate) fn release_shard(&mut self, turn: &mut Turn<'_>, shard: ShardId) {
+        let durable = self.commit.shard(shard).durable;
+        self.data.on_durable(shard, durable);
+        while let Some((&(at, until), _)) = self.waiters.range((shard, Transno(0))..).next() {
+            if at != shard || until > durable {
+                return;
+            }
+            for waiter in self.waiters.remove(&(at, until)).unwrap_or_default() {
+                match waiter {
+                    Waiter::Slot(held) => self.release(turn, &[held]),
+                    Waiter::Said(said) => self.release_said(turn, &mut alloc::vec![said]),
+                }
+            }
+        }
+    }
+
+    /// Nothing more will be durable.
+    pub(crate) fn fail_waiters(&mut self, turn: &mut Turn<'_>) {
+        for waiter in core::mem::take(&mut self.waiters).into_values().flatten() {
+            match waiter {
+                Waiter::Slot(held) => self.fail_held(turn, &held),
+                Waiter::Said(said) => self.fail_said(turn, said),
+            }
+        }
+    }
+
+    /// [`Op::Sync`] at a data shard.
+    pub(crate) fn sync_data(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>) {
+        let shard = arrived.request.shard;
+        let until = self.data.transno_last(shard);
+        let asked = Asked::from(arrived.request);
+        if until <= self.commit.shard(shard).durable {
+            let committed = self.committed(shard, asked.session);
+            let said = Said { committed, ..Said::plain(Status::Ok, &[]) };
+            return self.say_reply(turn, arrived.conn, &asked, &said);
+        }
+        self.count_parked(arrived.conn);
+        let (conn, status, body, bulk) = (arrived.conn, Status::Ok, Vec::new(), None);
+        let said = HeldSaid { conn, asked, status, body, bulk };
+        self.wait_for((shard, until), Waiter::Said(said), Reason::Itself);
+    }
+
+    /// Whether what was read shows something that may be lost.
+    pub(crate) fn shows(&self, shard: ShardId, shown: Transno) -> bool {
+        let strict = self.config.limits.share == Share::Strict;
+        strict && shown > self.commit.shard(shard).durable
+    }
+
+    /// A write that was lost: back to where it was.
+    pub(crate) fn replay_data(&mut self, turn: &mut Turn<'_>, replay: Replay) {
+        let found = self.lost_write(&replay);
+        let client = self.sessions.get(&replay.asked.session).map(|session| session.row.client);
+        let (Some((inode, object_offset)), Some(bulk), Some(client)) = (found, replay.bulk, client)
+        else {
+            self.unfit(&replay);
+            self.answer_replay(turn, &replay, Status::Overflow);
+            return self.release_bulk(turn, &replay);
+        };
+        self.token_count += 1;
+        let token = Token(self.token_count);
+        let transno = replay.transno;
+        let table = self.slots.entry((replay.asked.shard, replay.asked.session)).or_default();
+        table.replayed_last = table.replayed_last.max(transno);
+        self.replaying.insert(token.0, replay);
+        self.data.replay(turn, &Lost { token, transno, inode, object_offset, bulk, client });
+        self.on_outcomes(turn);
+    }
+
+    /// What a replay writes where, if its bytes are those it was signed for.
+    fn lost_write(&self, replay: &Replay) -> Option<(wire::InodeNo, u64)> {
+        let message = wire::Replay::decode_all(&replay.body).ok()?;
+        let redo = self.seal.open(message.token.0, message.reply.0)?;
+        let (record, _) = Record::decode(redo).ok()?;
+        let bulk = replay.bulk?;
+        let change = disk::Changes::new(record.changes).next()?.ok()?;
+        let Change::Write { inode, object_offset, write_bytes, crc32c } = change else {
+            return None;
+        };
+        let same = write_bytes == bulk.bulk_bytes && bulk.crc32c == Some(crc32c);
+        (same && replay.asked.op == Op::Write).then_some((inode, object_offset))
+    }
+
+    /// A replayed write is durable in its object.
+    fn record_lost(&mut self, replay: &Replay) {
+        // It decoded and opened before.
+        let Ok(message) = wire::Replay::decode_all(&replay.body) else { return };
+        let Some(redo) = self.seal.open(message.token.0, message.reply.0) else { return };
+        let Ok((record, _)) = Record::decode(redo) else { return };
+        if self.sessions.contains_key(&replay.asked.session) {
+            self.record_replayed(&record, message.reply.0);
+        } else {
+            self.record_own(record.shard, record.transno, record.changes);
+        }
+    }
+
+    /// A replay could not be written.
+    pub(crate) fn on_replay_failed(&mut self, turn: &mut Turn<'_>, token: Token) -> bool {
+        let Some(replay) = self.replaying.remove(&token.0) else { return false };
+        self.unfit(&replay);
+        self.answer_replay(turn, &replay, Status::Overflow);
+        true
+    }
+
+    /// A resend of a write that is not durable waits until it is.
+    pub(crate) fn await_write(&mut self, held: Held, transno: Transno) {
+        self.wait_for((held.shard, transno), Waiter::Slot(held), Reason::Itself);
+    }
+}
