@@ -333,6 +333,10 @@ impl Lane {
 
     /// A batch is durable, or the log is broken.
     pub(crate) fn on_logged(&mut self, turn: &mut Turn<'_>, result: Result<LogRoom, Errno>) {
+        if self.fenced {
+            // A broken object fenced the lane while this batch was on its way: nobody waits for it.
+            return;
+        }
         assert!(self.commit.is_flying(), "what is durable was on its way");
         match result {
             Ok(room) => self.commit.set_room(room),
