@@ -14,6 +14,9 @@ use std::process::Stdio;
 /// Programs on a mount.
 const PROGRAM_COUNT: usize = 2;
 
+/// More than an answer, a question and half of another answer.
+const TWO_LINES_BYTES: u64 = 100;
+
 /// One that can be killed.
 #[derive(Debug)]
 enum Member {
@@ -216,19 +219,27 @@ impl Crew {
 
     /// Waits until everybody who lives was answered once more than now.
     pub(crate) fn progress(&self) -> Result<()> {
+        let before = self.written();
+        until("every client goes on", || Ok(self.is_beyond(&before)))
+    }
+
+    /// How far everybody's journal is, in bytes, by client.
+    pub(crate) fn written(&self) -> BTreeMap<u64, u64> {
         let clients = self.members.iter().flat_map(|member| match member {
             Member::Library(worker) => vec![worker.client],
             Member::Mount(_, programs) => programs.iter().map(|worker| worker.client).collect(),
         });
-        for client in clients {
-            let journal = self.journal(client);
-            let bytes = || std::fs::metadata(&journal).map_or(0, |found| found.len());
-            let before = bytes();
-            // Two lines at least: the one that was under way may end, the next one begins and ends.
-            let goal = before + 100;
-            until(&format!("client {client} goes on"), || Ok(bytes() > goal))?;
-        }
-        Ok(())
+        clients.map(|client| (client, self.journal_bytes(client))).collect()
+    }
+
+    /// Whether everybody was answered since then. What was under way may have ended, so another
+    /// operation must have begun and ended, which is two lines more.
+    pub(crate) fn is_beyond(&self, before: &BTreeMap<u64, u64>) -> bool {
+        before.iter().all(|(client, bytes)| self.journal_bytes(*client) > bytes + TWO_LINES_BYTES)
+    }
+
+    fn journal_bytes(&self, client: u64) -> u64 {
+        std::fs::metadata(self.journal(client)).map_or(0, |found| found.len())
     }
 
     /// Asks everybody to end and waits for it.

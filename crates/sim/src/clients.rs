@@ -59,7 +59,7 @@ impl World {
                     calls_max: 64,
                     handles_max: 64,
                     replay_bytes_max: 64 << 20,
-                    rules: client::Rules::default(),
+                    rules: crate::rules::of_clients(self.plan.planted),
                 };
                 ClientSeat {
                     brain: Client::new(config),
@@ -87,7 +87,6 @@ impl World {
         self.tell(|| format!("client {client}.{lane}: {tag} {wish:?}"));
         self.asked.push(Asked {
             client,
-            lane,
             wish,
             began_ns: self.now_ns,
             began_life: self.server.life,
@@ -165,7 +164,7 @@ impl World {
             Action::Send { conn, frame, bulk } => {
                 let frame = arena.get(frame).to_vec();
                 let bulk = bulk.and_then(|bulk| seat.desk.bufs.get(bulk));
-                self.tap.on_request(client, &frame, self.now_ns);
+                self.tap.on_request(&frame, self.now_ns);
                 self.send_up(conn, Parcel { frame, bulk });
             }
             Action::Close { conn } => self.close(conn, End::Client),
@@ -393,8 +392,11 @@ fn brought(answer: &Answer) -> Brought {
     }
 }
 
-/// The entries of a listing: cookie, inode, name.
-pub(crate) fn entries_of(bytes: &[u8]) -> Option<(bool, Vec<(u64, InodeNo, Vec<u8>)>)> {
+/// An entry of a listing: cookie, inode, name.
+pub(crate) type Listed = (u64, InodeNo, Vec<u8>);
+
+/// Whether a listing is at its end, and its entries.
+pub(crate) fn entries_of(bytes: &[u8]) -> Option<(bool, Vec<Listed>)> {
     let listing = Listing::decode_all(bytes).ok()?;
     let entries = listing.entries.iter();
     let list = entries.map(|entry| (entry.cookie, entry.inode, entry.name.bytes().to_vec()));

@@ -1,6 +1,6 @@
 //! What every lane has, of a server or of a client: what came for it, its buffers, its alarm.
 
-use crate::number::{narrow, narrow_u32, wide};
+use crate::number::{narrow, narrow_u32};
 use door::{Arena, BufId, Bulk, ConnId, Errno, Event, KEPT_BUFS, Ticket};
 use std::collections::{BTreeMap, VecDeque};
 use wire::LaneId;
@@ -52,10 +52,6 @@ impl Bufs {
     /// Whether there was such a buffer.
     pub(crate) fn release(&mut self, buf: BufId) -> bool {
         self.held.remove(&buf.0).is_some()
-    }
-
-    pub(crate) fn held_count(&self) -> u64 {
-        wide(self.held.len())
     }
 }
 

@@ -22,11 +22,6 @@ impl Dice {
         narrow(self.throw() % wide(count.max(1)))
     }
 
-    /// `from ..= to`.
-    pub(crate) const fn between(&mut self, from: u64, to: u64) -> u64 {
-        from + self.throw() % (to - from + 1)
-    }
-
     pub(crate) const fn one_in(&mut self, count: u64) -> bool {
         self.throw().is_multiple_of(count)
     }

@@ -18,6 +18,10 @@
 //! What is not: times, space, permissions, statuses of calls that failed, listings read while names
 //! change. They have tests of their own beside the code.
 #![forbid(unsafe_code)]
+#![allow(
+    clippy::wildcard_enum_match_arm,
+    reason = "checks pick out the few kinds of calls and ops that they are about"
+)]
 
 mod audit;
 mod bytes;
@@ -33,6 +37,7 @@ mod number;
 mod order;
 mod plan;
 mod promise;
+mod rules;
 mod run;
 mod search;
 mod server;
@@ -42,5 +47,6 @@ mod work;
 mod world;
 
 pub use plan::Planted;
+pub use rules::Rule;
 pub use run::{Outcome, run, run_told};
 pub use search::{Counts, Verdict, quiet_panics, search, try_seed};

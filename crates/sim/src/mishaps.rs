@@ -184,7 +184,7 @@ impl World {
     fn wish_of_names(&mut self, kind: Kind) -> Option<Wish> {
         let parent = self.some_directory();
         let name = self.choose(self.plan.name_count);
-        let mode = 0o600 | (self.dice.throw() % 64) as u32;
+        let mode = self.some_mode();
         match kind {
             Kind::Create => {
                 let write = self.dice.one_in(2);
@@ -229,7 +229,7 @@ impl World {
         let most = self.plan.write_bytes_max;
         match kind {
             Kind::Setattr => {
-                let mode = 0o600 | (self.dice.throw() % 64) as u32;
+                let mode = self.some_mode();
                 Some(Wish::Setattr { inode, mode })
             }
             Kind::Setxattr => Some(Wish::Setxattr { inode, name }),
@@ -291,6 +291,11 @@ impl World {
             Wish::Write { inode, .. } | Wish::Read { inode, .. } => inode == file,
             _ => false,
         })
+    }
+
+    /// Permission bits; root may do everything anyway.
+    fn some_mode(&mut self) -> u32 {
+        0o600 | u32::from(low_u8(self.dice.throw() % 64))
     }
 
     fn some_directory(&mut self) -> InodeNo {

@@ -3,12 +3,13 @@
 //! Most runs are short and small with few names, because that is where changes meet each other.
 
 use crate::dice::Dice;
+use crate::rules::Rule;
 use crate::work::Kind;
 use lane::Share;
 
 /// How the disk behaves beyond losing what was not made durable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum DiskMood {
+pub(crate) enum DiskMood {
     /// It does what it says.
     Honest,
     /// Now and then something fails.
@@ -17,7 +18,7 @@ pub enum DiskMood {
     Lying,
 }
 
-/// A fault put into the world itself, to prove that the checks see it.
+/// Something planted to prove that the checks see it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Planted {
     /// A crash takes away a batch that was called durable.
@@ -26,26 +27,34 @@ pub enum Planted {
     LostResend,
     /// A sync of an object makes nothing durable.
     LostSync,
+    /// A rule of the protocol does not hold.
+    Rule(Rule),
 }
 
 impl Planted {
-    /// Every one, with its name.
-    pub const ALL: [(Self, &'static str); 3] = [
+    /// Faults of the world itself, with their names.
+    pub const OF_WORLD: [(Self, &'static str); 3] = [
         (Self::LostBatch, "lost-batch"),
         (Self::LostResend, "lost-resend"),
         (Self::LostSync, "lost-sync"),
     ];
 
+    /// Every one, with its name.
+    pub fn all() -> impl Iterator<Item = (Self, &'static str)> {
+        let rules = Rule::all().iter().map(|(rule, name)| (Self::Rule(*rule), *name));
+        Self::OF_WORLD.into_iter().chain(rules)
+    }
+
     /// The one of this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|(_, known)| *known == name).map(|(planted, _)| planted)
+        Self::all().find(|(_, known)| *known == name).map(|(planted, _)| planted)
     }
 
     /// Its name.
     #[must_use]
     pub fn name(self) -> &'static str {
-        Self::ALL.into_iter().find(|(planted, _)| *planted == self).map_or("", |(_, name)| name)
+        Self::all().find(|(planted, _)| *planted == self).map_or("", |(_, name)| name)
     }
 }
 
@@ -112,9 +121,6 @@ pub(crate) struct Plan {
     pub(crate) planted: Option<Planted>,
 }
 
-/// Servers do not take replays yet, so nothing may be answered before it is durable.
-const SYNC_ONLY: bool = false;
-
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 
@@ -168,10 +174,27 @@ impl Plan {
                 .pick(&[Share::Off, Share::Write, Share::Write, Share::Strict])
                 .unwrap_or_default(),
             share_changes: dice.one_in(6),
-            sync: SYNC_ONLY || dice.one_in(8),
+            sync: dice.one_in(8),
             applies: planted != Some(Planted::LostBatch) && dice.one_in(2),
             planted,
         }
+    }
+}
+
+impl Plan {
+    /// A rule that is missing shows only where it counts: replies leave early, servers die.
+    pub(crate) fn favour(mut self, rule: Rule) -> Self {
+        self.sync = false;
+        self.share_changes = false;
+        self.share = match rule {
+            Rule::OffUnacked => Share::Off,
+            Rule::MergeSisters => self.share,
+            _ => self.share.max(Share::Write),
+        };
+        self.faults.disk = DiskMood::Honest;
+        self.faults.server_crash_count = self.faults.server_crash_count.max(1);
+        self.name_count = self.name_count.min(3);
+        self
     }
 }
 
@@ -215,12 +238,9 @@ fn roll_faults(dice: &mut Dice) -> Faults {
         disk: DiskMood::Honest,
         disk_per_mille: 0,
     };
-    match dice.throw() % 24 {
-        0..=2 => {
-            faults.disk = DiskMood::Failing;
-            faults.disk_per_mille = 1 + dice.throw() % 60;
-        }
-        _ => {}
+    if dice.throw() % 24 < 3 {
+        faults.disk = DiskMood::Failing;
+        faults.disk_per_mille = 1 + dice.throw() % 60;
     }
     faults
 }

@@ -94,7 +94,7 @@ impl World {
                 secret: self.secret.clone(),
                 redo_key: lane::RedoKey::new([7; 32]),
                 share_before,
-                rules: lane::Rules::default(),
+                rules: crate::rules::of_lanes(self.plan.planted),
                 boot_id,
                 exports: vec![Export { name: String::new(), root_trusted: true }],
                 seed,
@@ -111,7 +111,7 @@ impl World {
                 flights: BTreeMap::new(),
                 room_bytes: self.plan.log_room_bytes,
             });
-            let room = LogRoom { room_bytes: self.plan.log_room_bytes };
+            let room = LogRoom { room_bytes: self.plan.log_room_bytes, is_behind: false };
             self.server.up = true;
             self.bring(Place::Server(lane), Coming::Plain(Event::LogRoom(room)));
         }
@@ -425,7 +425,7 @@ impl World {
         }
         let Some(seat) = self.server.seats.get_mut(lane) else { return Err(EIO) };
         seat.room_bytes = seat.room_bytes.saturating_sub(wide(batch.len()));
-        Ok(LogRoom { room_bytes: seat.room_bytes })
+        Ok(LogRoom { room_bytes: seat.room_bytes, is_behind: false })
     }
 
     /// The server process dies, and with it whatever was not durable.

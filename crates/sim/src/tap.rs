@@ -1,13 +1,12 @@
 //! The tap on wires and logs: which request belongs to which call, which transaction each came to,
 //! and which of them are durable. What it sees go wrong at once, it says at once.
 
-use crate::number::wide;
 use crate::work::Tag;
 use disk::{BATCH_HEAD_BYTES, BatchHead, Change, Changes, Origin, Record, TxnId};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::{
-    Caller, Groups, Head, Op, Reader, Reply, Request, SessionId, ShardId, Status, Transno, Wire,
-    Xid, reply_flag, request_flag,
+    Caller, Groups, Head, Op, Reader, Reply, Request, SessionId, ShardId, Transno, Wire, Xid,
+    reply_flag, request_flag,
 };
 
 /// A request's name on the wire.
@@ -17,7 +16,6 @@ type RequestKey = (SessionId, ShardId, Xid);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sent {
     pub(crate) tag: Option<Tag>,
-    pub(crate) client: usize,
     pub(crate) sent_ns: u64,
 }
 
@@ -27,7 +25,6 @@ pub(crate) struct Kept {
     pub(crate) session: SessionId,
     pub(crate) xid: Xid,
     pub(crate) op: Op,
-    pub(crate) status: Status,
     pub(crate) reply: Vec<u8>,
     pub(crate) tag: Option<Tag>,
     /// It changed something: what was only looked up over several shards leaves a record too.
@@ -68,14 +65,14 @@ impl Tap {
     }
 
     /// A client sends a frame.
-    pub(crate) fn on_request(&mut self, client: usize, frame: &[u8], now_ns: u64) {
+    pub(crate) fn on_request(&mut self, frame: &[u8], now_ns: u64) {
         let Ok((Head::Request(request), body)) = Head::decode(frame) else { return };
         let Request { session, shard, xid, op, .. } = request;
         if request.flags & request_flag::REPLAY != 0 {
             self.replayed.insert((session, shard, xid));
         }
         let tag = tag_of(op, body);
-        self.requests.entry((session, shard, xid)).or_insert(Sent { tag, client, sent_ns: now_ns });
+        self.requests.entry((session, shard, xid)).or_insert(Sent { tag, sent_ns: now_ns });
     }
 
     /// The server sends a frame.
@@ -124,10 +121,10 @@ impl Tap {
     pub(crate) fn on_durable(&mut self, batch: &[u8]) {
         for record in records(batch) {
             self.keep_parts(&record);
-            if let Origin::Session { session, xid, op, status, reply, .. } = record.origin {
+            if let Origin::Session { session, xid, op, reply, .. } = record.origin {
                 let effective = !record.changes.is_empty();
                 let reply = reply.to_vec();
-                let kept = Kept { session, xid, op, status, reply, tag: None, effective };
+                let kept = Kept { session, xid, op, reply, tag: None, effective };
                 self.keep(record.shard, record.transno, kept);
             }
         }
@@ -186,16 +183,6 @@ impl Tap {
     pub(crate) fn sent_ns(&self, shard: ShardId, kept: &Kept) -> u64 {
         let request = self.requests.get(&(kept.session, shard, kept.xid));
         request.map_or(0, |request| request.sent_ns)
-    }
-
-    /// Who asked for a durable transaction.
-    pub(crate) fn client(&self, shard: ShardId, kept: &Kept) -> Option<usize> {
-        let request = self.requests.get(&(kept.session, shard, kept.xid));
-        request.map(|request| request.client)
-    }
-
-    pub(crate) fn kept_count(&self) -> u64 {
-        wide(self.kept.len())
     }
 }
 

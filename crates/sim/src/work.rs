@@ -347,7 +347,6 @@ pub(crate) struct Brought {
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
     pub(crate) client: usize,
-    pub(crate) lane: usize,
     pub(crate) wish: Wish,
     pub(crate) began_ns: u64,
     /// Counts the server's processes.

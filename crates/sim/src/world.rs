@@ -12,7 +12,7 @@ use crate::dice::{Dice, Trace};
 use crate::disk::Disk;
 use crate::net::{Conn, End};
 use crate::number::narrow;
-use crate::plan::Plan;
+use crate::plan::{Plan, Planted};
 use crate::server::Server;
 use crate::tap::Tap;
 use crate::work::Asked;
@@ -101,9 +101,13 @@ pub(crate) struct World {
 const EVENT_COUNT_MAX: u64 = 400_000;
 
 impl World {
-    pub(crate) fn new(seed: u64, planted: Option<crate::Planted>) -> Self {
+    pub(crate) fn new(seed: u64, planted: Option<Planted>) -> Self {
         let mut dice = Dice::new(seed);
         let plan = Plan::roll(&mut dice, planted);
+        let plan = match planted {
+            Some(Planted::Rule(rule)) => plan.favour(rule),
+            Some(Planted::LostBatch | Planted::LostResend | Planted::LostSync) | None => plan,
+        };
         let secret = Secret::new(dice.bytes());
         Self {
             trace: Trace::new(),

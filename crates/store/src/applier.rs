@@ -15,7 +15,7 @@ use crate::rows::{ColdStore, Gathering};
 use crate::tail::{Tail, TailError};
 use disk::LogHead;
 use disk::rows::ShardRow;
-use ring::feed::{Applier, ColdNews, Feed, Segment};
+use ring::feed::{Applier, ColdNews, Feed, LogPlace, Segment};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use std::fs::File;
@@ -302,7 +302,9 @@ impl Lane {
     /// A lane's log whose first file was just made.
     pub(crate) fn new(feed: Feed, (path, boot_id): (PathBuf, u64)) -> Self {
         let lane: LaneId = feed.lane();
-        let tail = Tail::new(path, boot_id, lane, feed.durable());
+        // From its beginning: the lane may have written to it already.
+        let offset = u64::try_from(disk::LOG_HEAD_BYTES).unwrap_or(u64::MAX);
+        let tail = Tail::new(path, boot_id, lane, LogPlace { segment_no: 1, offset });
         Self { feed, tail, segment_no: 1, segment_refused: false, first_segment_no: 1 }
     }
 }

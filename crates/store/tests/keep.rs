@@ -232,8 +232,11 @@ fn write<F: FnMut(u64)>(
     let alarms = Arc::new(Mutex::new(Vec::<String>::new()));
     let heard = Arc::clone(&alarms);
     let alarm = Arc::new(move |line: &str| heard.lock().unwrap().push(line.to_owned()));
-    let keeping = keeper.start(store, alarm).unwrap();
     let mut ring = Ring::new(config).unwrap();
+    // A lane may have a durable batch before the thread behind it has begun.
+    let long = writer.lsn_last - writer.lsn > 2 * BATCH_RECORD_COUNT;
+    while long && writer.batch_no < 2 && ring.turn(writer).unwrap() {}
+    let keeping = keeper.start(store, alarm).unwrap();
     while ring.turn(writer).unwrap() {}
     drop(ring);
     keeping.stop();

@@ -72,6 +72,8 @@ fn run_all() -> Report {
         let arguments = ["test", "--workspace", "--release", "--no-fail-fast"];
         test(&mut cargo(arguments), &mut skipped, &mut tally)
     });
+    let planted = ["test", "--profile", "sim", "--package", "lanefs-sim", "--features", "planted"];
+    step("sim, planted", &mut || run(&mut cargo(planted)));
     step("sim", &mut || sim::run_seeds(&sim::Args::fresh()));
     step("crash", &mut || crash::run_short(&mut skipped));
     Report { steps, skipped, tally }

@@ -35,6 +35,9 @@ impl Args {
 /// Runs the chore.
 pub(crate) fn run_seeds(args: &Args) -> Result<()> {
     let mut command = cargo(["run", "--quiet", "--profile", "sim", "--package", "lanefs-sim"]);
+    if args.plant.is_some() {
+        command.args(["--features", "planted"]);
+    }
     command.arg("--");
     match args.seed {
         Some(seed) => command.args(["--seed", &seed.to_string()]),

@@ -53,8 +53,14 @@ pub(super) fn s17(setup: &Setup, _: Length) -> Result<String> {
     let Err(error) = chain(&part, "off") else {
         bail!("the control with --share off lost nothing");
     };
+    if !format!("{error:#}").contains(LOST) {
+        return Err(error.context("the control with --share off failed at something else"));
+    }
     Ok(format!("whole with --share write; control with --share off: {error:#}"))
 }
+
+/// What the control must find.
+const LOST: &str = "which of /a /b /c are there";
 
 /// How long a reply is given that must not come.
 const SILENCE: Duration = Duration::from_millis(400);
@@ -86,6 +92,8 @@ fn chain(setup: &Setup, share: &str) -> Result<()> {
     hear.recv().context("the second client")?;
     rig.hold(true)?;
     let file = first.create(Path::new("/a"), 0o644, true)?;
+    // As below: the reply was received.
+    first.lstat(Path::new("/a"))?;
     go.send(())?;
     let answered = hear.recv_timeout(SILENCE).is_ok();
     if answered {
@@ -107,7 +115,7 @@ fn chain(setup: &Setup, share: &str) -> Result<()> {
     }
     let whole = if answered { [false, false, true] } else { [true, false, false] };
     if names != whole {
-        bail!("/a /b /c: {names:?} instead of {whole:?}");
+        bail!("{LOST}: {names:?} instead of {whole:?}");
     }
     Ok(())
 }
