@@ -109,7 +109,10 @@ impl Pace {
         let Self::Ops(slow) = self else { return None };
         slow.committing = true;
         let (ticket, _) = slow.flying.take()?;
-        Some(Event::Logged { ticket, result: Ok(LogRoom { room_bytes: u64::MAX }) })
+        Some(Event::Logged {
+            ticket,
+            result: Ok(LogRoom { room_bytes: u64::MAX, is_behind: false }),
+        })
     }
 
     /// Takes over the lane's appends, unless they are the world's.

@@ -259,6 +259,12 @@ impl Lane {
             self.room_for(request.op).err()
         };
         if let Some(status) = refused {
+            if self.comes_again(request, status) {
+                // The slot is as it was.
+                let said = Said::plain(Status::RetryLater, &[]);
+                self.send(turn, arrived.conn, &Asked::from(request), &said);
+                return Ok(false);
+            }
             self.reply.clear();
             self.done(turn, arrived, status, None);
             return Ok(false);

@@ -206,13 +206,16 @@ impl Gathering<'_> {
     }
 
     fn set(&mut self, key: &[u8], value: Option<&[u8]>) {
-        let value_bytes = value.map_or(0, <[u8]>::len);
-        let value = value.map(Into::into);
-        if let Some(known) = self.rows.get_mut(key) {
-            *known = value;
-        } else {
-            self.rows_bytes += key.len() + value_bytes + ROW_BYTES;
-            self.rows.insert(key.into(), value);
+        match (self.rows.get_mut(key), value) {
+            // Rows of busy directories and slots come again and again.
+            (Some(Some(known)), Some(value)) if known.len() == value.len() => {
+                known.copy_from_slice(value);
+            }
+            (Some(known), value) => *known = value.map(Into::into),
+            (None, value) => {
+                self.rows_bytes += key.len() + value.map_or(0, <[u8]>::len) + ROW_BYTES;
+                self.rows.insert(key.into(), value.map(Into::into));
+            }
         }
     }
 }

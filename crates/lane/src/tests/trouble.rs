@@ -104,6 +104,21 @@ fn a_full_log_refuses_what_takes_space_first_and_recovers() {
 }
 
 #[test]
+fn a_log_that_is_only_too_long_asks_to_come_again_and_leaves_the_slot() {
+    let mut toy = Toy::started(24, 1);
+    let mut peer = Peer::new(&mut toy, &Who::new(1));
+    toy.is_behind = true;
+    toy.set_room(1000);
+    toy.run();
+    let got = peer.ask(&mut toy, Op::Create, 1, &create("b")).head;
+    assert_eq!(got.status, Status::RetryLater);
+    assert!(got.retry_after_ms > 0);
+    toy.set_room(1 << 30);
+    toy.run();
+    assert_eq!(peer.ask(&mut toy, Op::Create, 1, &create("b")).head.status, Status::Ok);
+}
+
+#[test]
 fn a_growing_log_never_exceeds_its_reserve() {
     // The toy asserts it; here the reserve is used up by many at a time.
     let mut toy = Toy::started(23, 1);

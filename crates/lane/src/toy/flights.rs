@@ -89,7 +89,7 @@ impl Toy {
                 assert!(bytes_count <= place.room_bytes, "the log never outgrows its reserve");
                 place.room_bytes -= bytes_count;
                 place.log.extend_from_slice(&bytes);
-                let room = LogRoom { room_bytes: place.room_bytes };
+                let room = LogRoom { room_bytes: place.room_bytes, is_behind: false };
                 Event::Logged { ticket, result: failed.map_or(Ok(room), Err) }
             }
             Flight::Read { ticket, object, from, count } => {
