@@ -34,8 +34,8 @@ pub(crate) fn fill(path: &Path) {
     let opened =
         OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&file);
     // Nobody waits for it to be durable: if it is lost, it is made again.
-    let taken = opened
-        .is_ok_and(|file| fallocate(&file, FallocateFlags::empty(), 0, wanted_bytes).is_ok());
+    let taken =
+        opened.is_ok_and(|file| fallocate(&file, FallocateFlags::empty(), 0, wanted_bytes).is_ok());
     if !taken {
         give(path);
     }
