@@ -99,6 +99,9 @@ impl Lane {
         if request.flags & request_flag::REPLAY != 0 {
             return self.on_replay(turn, &arrived);
         }
+        if request.op == Op::Reopen {
+            self.recovery.reopen_came(&request, turn.now.mono);
+        }
         let body = &turn.arena.get(frame)[HEAD_BYTES..];
         if !self.recovery.is_over() && !self.is_recovery(&arrived, body) {
             self.await_recovery(turn, &arrived);
@@ -119,13 +122,14 @@ impl Lane {
         if request.op == Op::Resume {
             return self.on_resume(turn, arrived);
         }
+        if request.op == Op::ReplayDone {
+            return self.on_replay_done(turn, arrived);
+        }
         if turn.arena.get(arrived.frame).len() != HEAD_BYTES {
             return Err(Breach::Malformed);
         }
         if request.op == Op::Goodbye {
             self.on_goodbye(turn, arrived);
-        } else if request.op == Op::ReplayDone {
-            self.on_replay_done(turn, arrived.conn, Asked::from(request));
         } else if request.op == Op::Sync && self.fenced {
             let said = Said::plain(Status::Io, &[]);
             self.say_reply(turn, arrived.conn, &Asked::from(request), &said);
@@ -329,6 +333,11 @@ impl Lane {
         let slot = table.slot(held.slot);
         let State::Done(done) = &slot.state else { return };
         let (xid, op, done) = (slot.xid, slot.op, done.clone());
+        if self.fenced && done.transno > self.commit.shard(held.shard).durable {
+            // Nobody can say that it will be durable, and there is no token to bring it back.
+            slot.state = State::Held(target, done, Vec::new());
+            return self.fail_held(turn, held);
+        }
         if held.shard.is_data() && done.transno > self.commit.shard(held.shard).durable {
             let transno = done.transno;
             slot.state = State::Held(target, done, Vec::new());

@@ -38,6 +38,7 @@ mod marks;
 mod notes;
 mod outbox;
 mod recovery;
+mod reopens;
 mod replay;
 mod restore;
 mod room;

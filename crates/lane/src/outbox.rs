@@ -191,7 +191,7 @@ impl Lane {
 
     /// What a session may be told is durable at a shard: all of its changes up to there.
     pub(crate) fn committed(&self, shard: ShardId, session: SessionId) -> Transno {
-        if self.recovery.is_over() {
+        if self.recovery.is_over() && !self.fenced {
             return self.commit.shard(shard).durable;
         }
         // Others' replays may be durable before ones of this session that are older than they.

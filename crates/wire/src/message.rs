@@ -528,6 +528,14 @@ message! {
     }
 }
 message! {
+    /// [`crate::Op::ReplayDone`]: all replays of a session at a shard were sent. The reply is empty.
+    ReplayDone {
+        /// Handles that will be registered again there; the server waits for them before it takes
+        /// a file without a name for one that nobody has open.
+        reopen_count: u32,
+    }
+}
+message! {
     /// What the server has of a session after a restart.
     Resumed {
         /// Highest durable transaction of the session at this shard, 0 without any: replays up to

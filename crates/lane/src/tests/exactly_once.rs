@@ -327,7 +327,8 @@ impl Run {
         let xid = Xid(client.xid);
         let conn_epoch = who.conn_epoch;
         let head = Request { session, shard, conn_epoch, xid, ..Request::of(Op::ReplayDone) };
-        self.toy.send(conn, request(&head, &[], None), None);
+        let done = wire::ReplayDone { reopen_count: 0 }.to_bytes();
+        self.toy.send(conn, request(&head, &done, None), None);
     }
 
     /// Takes in what came.

@@ -56,6 +56,16 @@ impl Toy {
         self.land_one(index, found.unwrap());
     }
 
+    /// Everything about a lane's objects ends, its append does not.
+    pub(crate) fn land_objects(&mut self, index: usize) {
+        let is_log = |flight: &Flight| matches!(flight, Flight::Log { .. });
+        while let Some(found) = self.places[index].flights.iter().position(|flight| !is_log(flight))
+        {
+            self.land_one(index, found);
+            self.run_turns_only(index);
+        }
+    }
+
     /// An action ends.
     pub(super) fn land(&mut self, index: usize) {
         let flight_index = self.dice.below(self.places[index].flights.len());

@@ -51,7 +51,7 @@ impl Mount {
             let shards = metas.chain((0..map.data_shard_count).map(ShardId::data));
             for shard in shards.filter(|shard| map.lane(*shard) == LaneId(lane)) {
                 let head = peer.head(Op::ReplayDone, shard, 0);
-                peer.send(toy, &head, &[], None);
+                peer.send(toy, &head, &wire::ReplayDone { reopen_count: 0 }.to_bytes(), None);
             }
             self.peers.push(peer);
         }
@@ -65,7 +65,12 @@ impl Mount {
         for shard in (0..toy.map.meta_shard_count).map(ShardId::meta) {
             let lane = usize::from(toy.map.lane(shard).0);
             let head = self.peers[lane].head(Op::ReplayDone, shard, 0);
-            self.peers[lane].send(toy, &head, &[], None);
+            self.peers[lane].send(
+                toy,
+                &head,
+                &wire::ReplayDone { reopen_count: 0 }.to_bytes(),
+                None,
+            );
         }
     }
 
