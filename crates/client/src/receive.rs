@@ -187,6 +187,7 @@ impl Client {
             slot: reply.slot,
             op: reply.op,
             inode,
+            op_time_ns: reply.op_time_ns,
             boot_id: reply.boot_id,
             body: replay,
             kept,

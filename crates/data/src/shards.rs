@@ -194,8 +194,7 @@ impl Shards {
     /// Takes a write that was lost. It ends in [`Outcome::Written`] and [`Outcome::Changed`], or in
     /// [`Outcome::Answered`] if it cannot be done.
     pub fn replay(&mut self, turn: &mut Turn<'_>, lost: &Lost) {
-        let Lost { token, transno, inode, object_offset, bulk, client } = *lost;
-        self.wait(turn, inode, Pending::Replay { token, transno, object_offset, bulk, client });
+        self.wait(turn, lost.inode, Pending::Replay(*lost));
     }
 
     /// The next thing for the lane to do.
@@ -331,7 +330,7 @@ impl Shards {
                     release(turn, bulk);
                     token
                 }
-                Pending::Replay { token, bulk, .. } => {
+                Pending::Replay(Lost { token, bulk, .. }) => {
                     release(turn, Some(bulk));
                     token
                 }

@@ -1,5 +1,6 @@
 //! What is in flight for an object: how each kind of action begins and what its end means.
 
+use crate::Lost;
 use crate::object::Effect;
 use crate::request::{Pending, SIZE_BYTES_MAX, bulk_bytes, write_change};
 use crate::shards::{Proven, release};
@@ -64,9 +65,7 @@ impl Shards {
             Pending::Truncate { token, size_bytes, client } => {
                 self.begin_truncate(turn, inode, (token, client), size_bytes);
             }
-            Pending::Replay { token, transno, object_offset, bulk, client } => {
-                self.begin_replay(turn, inode, (token, client, transno), (object_offset, bulk));
-            }
+            Pending::Replay(lost) => self.begin_replay(turn, &lost),
             Pending::Remove => {
                 let Some(object) = self.objects.get_mut(&inode) else { return };
                 object.exclusive = true;
@@ -148,7 +147,8 @@ impl Shards {
         }
         let change = write_change(inode, object_offset, Some(bulk));
         let (transno, place_no) = (Transno(0), 0);
-        let effect = Effect { token, change, answer: written, client, transno, place_no };
+        let effect =
+            Effect { token, change, answer: written, client, transno, place_no, then_ns: None };
         let object = object.name;
         let ticket = self.ticket(Job::Write { inode, effect, end, exclusive });
         turn.act(Action::ObjectWrite { ticket, object, object_offset, bulk });
@@ -156,19 +156,15 @@ impl Shards {
     }
 
     /// A write that was lost goes where it went, alone, because those after it may overlap it.
-    fn begin_replay(
-        &mut self,
-        turn: &mut Turn<'_>,
-        inode: InodeNo,
-        (token, client, transno): (Token, ClientUuid, Transno),
-        (object_offset, bulk): (u64, Bulk),
-    ) {
+    fn begin_replay(&mut self, turn: &mut Turn<'_>, lost: &Lost) {
+        let Lost { token, transno, inode, object_offset, bulk, client, then_ns } = *lost;
         let Some(object) = self.objects.get_mut(&inode) else { return release(turn, Some(bulk)) };
         object.exclusive = true;
         let end = object_offset.saturating_add(u64::from(bulk.bulk_bytes));
         let change = write_change(inode, object_offset, Some(bulk));
         let (answer, place_no) = (Answer::Empty, 0);
-        let effect = Effect { token, change, answer, client, transno, place_no };
+        let effect =
+            Effect { token, change, answer, client, transno, place_no, then_ns: Some(then_ns) };
         let object = object.name;
         let ticket = self.ticket(Job::Write { inode, effect, end, exclusive: true });
         turn.act(Action::ObjectWrite { ticket, object, object_offset, bulk });
@@ -194,7 +190,7 @@ impl Shards {
         let object = object.name;
         let change = Change::Truncate { inode, size_bytes };
         let (answer, transno, place_no) = (Answer::Empty, Transno(0), 0);
-        let effect = Effect { token, change, answer, client, transno, place_no };
+        let effect = Effect { token, change, answer, client, transno, place_no, then_ns: None };
         let ticket = self.ticket(Job::Truncate { inode, effect, size_bytes });
         turn.act(Action::ObjectTruncate { ticket, object, size_bytes });
     }
@@ -389,7 +385,10 @@ impl Shards {
         match result {
             Ok(end) => {
                 let size_bytes = object.contents.map_or(0, |contents| contents.size_bytes);
-                object.changed(|size_bytes| size_bytes.max(end), turn.now.wall_ns);
+                match effect.then_ns {
+                    Some(then_ns) => object.changed_then(|size| size.max(end), then_ns),
+                    None => object.changed(|size| size.max(end), turn.now.wall_ns),
+                }
                 self.put_in_order(turn, inode, effect, (end, end > size_bytes));
                 if let Answer::Written(written) = effect.answer {
                     self.written_bytes += u64::from(written.written_bytes);
