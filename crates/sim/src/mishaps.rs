@@ -116,6 +116,7 @@ impl World {
             let client = self.choose(self.mounts.len());
             Place::Client(client, self.dice.below(self.mounts[client].seats.len()))
         };
+        self.tell(|| format!("{place:?}: pause of {} us", span_ns / 1000));
         let until_ns = self.now_ns + span_ns;
         if let Some(desk) = self.desk(place) {
             desk.paused_until_ns = until_ns;
