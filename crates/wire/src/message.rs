@@ -497,6 +497,8 @@ message! {
     Glimpse {
         /// The file.
         inode: InodeNo,
+        /// Answered when everything the answer speaks of is durable; at once otherwise.
+        durable: bool,
     }
 }
 message! {

@@ -133,7 +133,7 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
             Op::Read => Read { inode, file_offset: 1 << 40, read_bytes: 4096 }.to_bytes(),
             Op::Write => Write { inode, file_offset: 1 << 41, append: true }.to_bytes(),
             Op::Truncate => Truncate { inode, size_bytes: 77 }.to_bytes(),
-            Op::Glimpse => Glimpse { inode }.to_bytes(),
+            Op::Glimpse => Glimpse { inode, durable: true }.to_bytes(),
             Op::Resume => {
                 Resume { known_committed: Transno(0x1_0000_0001), replay_count: 2 }.to_bytes()
             }

@@ -42,7 +42,8 @@ fn bytes_come_back() {
     let written = Written::decode_all(&got.body).unwrap();
     assert_eq!(written, Written { file_offset: 3, written_bytes: 5 });
     assert_eq!(read(data, &mut toy, inode), b"\0\0\0hello");
-    let got = data.ask_data(&mut toy, (Op::Glimpse, 0, inode), &Glimpse { inode }, None);
+    let got =
+        data.ask_data(&mut toy, (Op::Glimpse, 0, inode), &Glimpse { inode, durable: false }, None);
     let contents = Glimpsed::decode_all(&got.body).unwrap().contents;
     assert_eq!((contents.size_bytes, contents.allocated_bytes), (8, 4096));
     assert!(contents.write_time.is_some());
