@@ -35,7 +35,14 @@ impl World {
             return;
         }
         match mishap {
-            Mishap::ServerCrash => self.crash_server(),
+            Mishap::ServerCrash => {
+                let alive_count = self.mounts.iter().filter(|mount| mount.alive).count();
+                if self.plan.dies_along && alive_count > 1 {
+                    let client = self.choose(self.mounts.len());
+                    self.crash_client(client);
+                }
+                self.crash_server();
+            }
             Mishap::ClientCrash => {
                 let client = self.choose(self.mounts.len());
                 self.crash_client(client);
