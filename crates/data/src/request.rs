@@ -21,8 +21,15 @@ pub(crate) enum Pending {
     Append { token: Token, bulk: Option<Bulk>, client: ClientUuid },
     /// A new size.
     Truncate { token: Token, size_bytes: u64, client: ClientUuid },
-    /// A write that was lost.
-    Replay { token: Token, transno: Transno, object_offset: u64, bulk: Bulk, client: ClientUuid },
+    /// A write that was lost, with its place among the records.
+    Replay {
+        token: Token,
+        transno: Transno,
+        place_no: u64,
+        object_offset: u64,
+        bulk: Bulk,
+        client: ClientUuid,
+    },
     /// The file is gone.
     Remove,
 }
