@@ -106,7 +106,7 @@ impl Object {
         let may_begin = match first {
             Pending::Read { .. } | Pending::Glimpse { .. } => known,
             Pending::Write { .. } => known && unfenced,
-            Pending::Append { .. } | Pending::Truncate { .. } | Pending::Replay(_) => {
+            Pending::Append { .. } | Pending::Truncate { .. } | Pending::Replay { .. } => {
                 known && unfenced && alone
             }
             Pending::Remove => unfenced && alone && settled,

@@ -22,8 +22,8 @@ pub(crate) enum Pending {
     Append { token: Token, bulk: Option<Bulk>, client: ClientUuid },
     /// A new size.
     Truncate { token: Token, size_bytes: u64, client: ClientUuid },
-    /// A write that was lost.
-    Replay(Lost),
+    /// A write that was lost, with its place among the records.
+    Replay { lost: Lost, place_no: u64 },
     /// The file is gone.
     Remove,
 }
