@@ -100,6 +100,11 @@ impl Lane {
             return self.on_replay(turn, &arrived);
         }
         let body = &turn.arena.get(frame)[HEAD_BYTES..];
+        if !self.recovery.is_over() && request.op == Op::Reopen {
+            let body = body.to_vec();
+            self.read_reopened(turn, request.shard, &body);
+        }
+        let body = &turn.arena.get(frame)[HEAD_BYTES..];
         if !self.recovery.is_over() && !self.is_recovery(&arrived, body) {
             self.await_recovery(turn, &arrived);
             return Ok(true);
@@ -226,7 +231,8 @@ impl Lane {
             self.metas[index].spread(spread);
         }
         let effect = self.metas[index].execute(&ask, &mut self.reply, &mut self.changes)?;
-        let stuck = self.fenced && effect.status == Status::Busy;
+        let locked = self.metas[index].blocker().is_some();
+        let stuck = self.fenced && locked && effect.status == Status::Busy;
         Ok(if stuck { meta::Effect::unchanged(Status::Io) } else { effect })
     }
 
@@ -253,14 +259,8 @@ impl Lane {
             }
             Verdict::New => {}
         }
-        let refused = if self.fenced {
-            self.when_fenced(turn, arrived)
-        } else {
-            self.room_for(request.op).err()
-        };
-        if let Some(status) = refused {
-            self.reply.clear();
-            self.done(turn, arrived, status, None);
+        if let Some(status) = self.refused(turn, arrived) {
+            self.end_refused(turn, arrived, status);
             return Ok(false);
         }
         if request.shard.is_data() {
@@ -295,6 +295,25 @@ impl Lane {
             self.destroy_when_durable(inode);
         }
         Ok(())
+    }
+
+    /// Why a change is not executed, if so.
+    pub(crate) fn refused(&self, turn: &Turn<'_>, arrived: &Arrived<'_>) -> Option<Status> {
+        if self.fenced {
+            self.when_fenced(turn, arrived)
+        } else {
+            self.room_for(arrived.request.op).err()
+        }
+    }
+
+    pub(crate) fn end_refused(
+        &mut self,
+        turn: &mut Turn<'_>,
+        arrived: &Arrived<'_>,
+        status: Status,
+    ) {
+        self.reply.clear();
+        self.done(turn, arrived, status, None);
     }
 
     /// What is answered to a change when nothing can be recorded any more; `None`: it changes

@@ -23,7 +23,7 @@ use alloc::vec::Vec;
 use core::ops::Bound;
 use disk::rows::{Range, Row};
 use disk::{Change, Changes, Fault};
-use wire::{FileKind, InodeNo, Reader, Transno};
+use wire::{FileKind, InodeNo, Reader, ShardId, Transno};
 
 /// What an inode takes besides itself: its place in a page, its mark here.
 const INODE_BYTES: usize = size_of::<Inode>() + 160;
@@ -50,6 +50,12 @@ impl Unit {
             Self::Inode(inode) => Range::inode(inode),
             Self::Entries(dir) => Range::listing(dir, cookie),
         }
+    }
+
+    /// Which shard has it.
+    #[must_use]
+    pub fn shard(self) -> ShardId {
+        self.number().shard()
     }
 
     const fn number(self) -> InodeNo {
@@ -404,6 +410,12 @@ impl Shard {
     #[must_use]
     pub fn needed(&self) -> &[Unit] {
         self.state.residency.as_ref().map_or(&[], |residency| residency.needed.as_slice())
+    }
+
+    /// Whether a unit is in memory, or known not to exist.
+    #[must_use]
+    pub fn is_resident(&self, unit: Unit) -> bool {
+        self.state.is_resident(unit)
     }
 
     /// These units stay in memory, once they are there, until they are unpinned as often.

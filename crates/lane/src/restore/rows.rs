@@ -6,6 +6,7 @@ use super::Restore;
 use alloc::vec::Vec;
 use disk::rows::Row;
 use disk::{Change, Fault, Origin, PreVersions, Record};
+use meta::Unit;
 use wire::{Bytes, InodeNo, Op, SessionId, ShardId, Status, Transno, Wire, Xid};
 
 /// Takes rows in the order of their keys.
@@ -75,6 +76,34 @@ impl Loading {
             }
             Row::Store(_) => Ok(()),
         }
+    }
+
+    /// What has to be loaded besides before the start can end: what changes in the middle are about,
+    /// where not everything is loaded. Its rows go to [`Loading::fetch`].
+    pub fn missing(&mut self) -> Vec<Unit> {
+        let Restore { metas, in_doubt, .. } = &mut self.restore;
+        let mut missing = Vec::new();
+        for (shard, part) in in_doubt.parts() {
+            let meta = &mut metas[usize::from(shard.index())];
+            meta.has_changed(part);
+            missing.extend_from_slice(meta.missing());
+        }
+        missing.sort_unstable();
+        missing.dedup();
+        missing
+    }
+
+    /// Takes all rows of a unit over that was missing.
+    ///
+    /// # Errors
+    /// [`Fault`] when they do not fit it.
+    pub fn fetch(&mut self, unit: Unit, rows: &[Row<'_>]) -> Result<(), Fault> {
+        let shard = unit.shard();
+        self.check(shard)?;
+        let meta = &mut self.restore.metas[usize::from(shard.index())];
+        meta.fetch(unit, rows)?;
+        meta.fetched(unit);
+        Ok(())
     }
 
     /// All rows were taken over.
