@@ -451,6 +451,14 @@ impl Shard {
         rows.iter().try_for_each(|row| self.state.fetch(unit, row))
     }
 
+    /// Takes over one row of a unit that is missing, while nobody else is at work.
+    ///
+    /// # Errors
+    /// [`Fault`] when it is not its row.
+    pub fn fetch_row(&mut self, unit: Unit, row: &Row<'_>) -> Result<(), Fault> {
+        self.state.fetch(unit, row)
+    }
+
     /// All rows of a unit were taken over; there may have been none.
     pub fn fetched(&mut self, unit: Unit) {
         self.state.fetched(unit);

@@ -93,17 +93,21 @@ impl Loading {
         missing
     }
 
-    /// Takes all rows of a unit over that was missing.
+    /// Takes over a row of a unit that was missing.
     ///
     /// # Errors
-    /// [`Fault`] when they do not fit it.
-    pub fn fetch(&mut self, unit: Unit, rows: &[Row<'_>]) -> Result<(), Fault> {
-        let shard = unit.shard();
-        self.check(shard)?;
-        let meta = &mut self.restore.metas[usize::from(shard.index())];
-        meta.fetch(unit, rows)?;
-        meta.fetched(unit);
-        Ok(())
+    /// [`Fault`] when it does not fit it.
+    pub fn fetch(&mut self, unit: Unit, row: &Row<'_>) -> Result<(), Fault> {
+        self.meta(unit).fetch_row(unit, row)
+    }
+
+    /// All its rows were taken over.
+    pub fn fetched(&mut self, unit: Unit) {
+        self.meta(unit).fetched(unit);
+    }
+
+    fn meta(&mut self, unit: Unit) -> &mut meta::Shard {
+        &mut self.restore.metas[usize::from(unit.shard().index())]
     }
 
     /// All rows were taken over.
