@@ -12,7 +12,7 @@ pub(crate) enum Pace {
     /// The world's.
     Disk,
     /// A commit takes as long as so many operations need; nothing reaches a disk.
-    Ops(Slow),
+    Ops(Box<Slow>),
 }
 
 /// Commits that are long in coming.
@@ -43,14 +43,14 @@ impl Pace {
     /// When there is no memory for counting.
     pub(crate) fn ops(ops_per_commit: u64) -> Result<Self> {
         let turns = Turns { all: latencies()?, commits: latencies()? };
-        Ok(Self::Ops(Slow {
+        Ok(Self::Ops(Box::new(Slow {
             ops_per_commit,
             flying: None,
             stalled: false,
             began: Instant::now(),
             committing: false,
             turns,
-        }))
+        })))
     }
 
     /// The turns so far; counting begins anew.
@@ -78,15 +78,17 @@ impl Pace {
     }
 
     /// Nothing is on its way between load and lane, or something is.
-    pub(crate) const fn set_stalled(&mut self, stalled: bool) {
+    pub(crate) fn set_stalled(&mut self, stalled: bool) {
         if let Self::Ops(slow) = self {
             slow.stalled = stalled;
         }
     }
 
     /// The load asked for an operation.
-    pub(crate) const fn asked(&mut self) {
-        if let Self::Ops(Slow { flying: Some((_, asked_count)), .. }) = self {
+    pub(crate) fn asked(&mut self) {
+        if let Self::Ops(slow) = self
+            && let Some((_, asked_count)) = &mut slow.flying
+        {
             *asked_count += 1;
         }
     }
@@ -109,7 +111,10 @@ impl Pace {
         let Self::Ops(slow) = self else { return None };
         slow.committing = true;
         let (ticket, _) = slow.flying.take()?;
-        Some(Event::Logged { ticket, result: Ok(LogRoom { room_bytes: u64::MAX }) })
+        Some(Event::Logged {
+            ticket,
+            result: Ok(LogRoom { room_bytes: u64::MAX, is_behind: false }),
+        })
     }
 
     /// Takes over the lane's appends, unless they are the world's.

@@ -16,8 +16,8 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use door::{Action, Bulk, ConnId, Span, Turn};
 use wire::{
-    Breach, Head, LaneId, Op, Reply, Request, Resume, Resumed, ShardId, Status, Transno, Wire,
-    Writer, Xid, request_flag,
+    Breach, Head, LaneId, Op, ReplayDone, Reply, Request, Resume, Resumed, ShardId, Status,
+    Transno, Wire, Writer, Xid, request_flag,
 };
 
 /// Stands for the exchange of a request that recovery itself has sent.
@@ -133,6 +133,10 @@ impl Client {
     ) -> bool {
         let Some(link) = self.links.get_mut(link_index) else { return false };
         let boot_id = link.boot_id;
+        // None of them is sent before recovery has sent everything.
+        let exchanges = self.exchanges.iter();
+        let reopens = exchanges.filter(|(_, exchange)| exchange.urgent && exchange.shard == shard);
+        let reopen_count = u32::try_from(reopens.count()).unwrap_or(u32::MAX);
         let Some(session) = self.sessions.get_mut(index) else { return false };
         let mut small = Vec::new();
         let (op, slot, transno, kept, xid, replay) = match session.part.recovery {
@@ -156,6 +160,7 @@ impl Client {
                     (entry.op, entry.slot, entry.transno, entry.kept, entry.xid, true)
                 }
                 None => {
+                    ReplayDone { reopen_count }.encode(&mut Writer::new(&mut small));
                     let xid = session.begin(RECOVERY);
                     session.part.recovery = Recovery::Finishing { xid };
                     (Op::ReplayDone, 0, Transno(0), None, xid, false)

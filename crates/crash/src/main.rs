@@ -94,8 +94,18 @@ fn run(args: &RunArgs) -> Result<()> {
     let seed = args.seed.unwrap_or(if args.short { SHORT_SEED } else { rolled });
     let lanefs = args.lanefs.canonicalize().context("no binary to test")?;
     let setup = Setup { lanefs, seed, folder: stage.folder.clone() };
-    let long = Length { round_count: args.rounds.unwrap_or(100), cut_count: 40 };
-    let short = Length { round_count: args.rounds.unwrap_or(12), cut_count: 6 };
+    let long = Length {
+        round_count: args.rounds.unwrap_or(100),
+        cut_count: 40,
+        repeat_count: 5,
+        every_step: true,
+    };
+    let short = Length {
+        round_count: args.rounds.unwrap_or(10),
+        cut_count: 5,
+        repeat_count: 2,
+        every_step: false,
+    };
     let length = if args.short { short } else { long };
     println!("seed {seed}");
     let rows: Vec<_> =

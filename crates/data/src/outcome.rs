@@ -99,6 +99,17 @@ pub enum Outcome {
         /// durable; 0 for none.
         shown: Transno,
     },
+    /// Answer when everything up to a transaction is durable; somebody sees to it that it will be.
+    Sized {
+        /// Of the request.
+        token: Token,
+        /// Where.
+        shard: ShardId,
+        /// The last transaction that the contents speak of, 0 if all are durable.
+        until: Transno,
+        /// What is known of the contents.
+        contents: Contents,
+    },
     /// The change is in the object, but not durable: it may be answered, with a token.
     Written {
         /// Of the request.

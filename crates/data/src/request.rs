@@ -14,7 +14,7 @@ pub(crate) enum Pending {
     /// Bytes wanted.
     Read { token: Token, object_offset: u64, read_bytes: u32, client: ClientUuid },
     /// Size wanted.
-    Glimpse { token: Token },
+    Glimpse { token: Token, durable: bool },
     /// Bytes for a place.
     Write { token: Token, object_offset: u64, bulk: Option<Bulk>, client: ClientUuid },
     /// Bytes for the end.
@@ -54,7 +54,10 @@ pub(crate) fn decode(ask: &Ask<'_>, map: &Map) -> Result<Decoded, Flaw> {
             let (object_offset, read_bytes) = (read.file_offset, read.read_bytes);
             (read.inode, Pending::Read { token, object_offset, read_bytes, client })
         }
-        Op::Glimpse => (wire::Glimpse::decode_all(ask.body)?.inode, Pending::Glimpse { token }),
+        Op::Glimpse => {
+            let wire::Glimpse { inode, durable } = wire::Glimpse::decode_all(ask.body)?;
+            (inode, Pending::Glimpse { token, durable })
+        }
         Op::Write => {
             let write = wire::Write::decode_all(ask.body)?;
             (write.inode, decode_write(&write, ask)?)

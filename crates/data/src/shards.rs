@@ -325,7 +325,7 @@ impl Shards {
         for pending in object.queue.drain(..) {
             let token = match pending {
                 Pending::Read { token, .. }
-                | Pending::Glimpse { token }
+                | Pending::Glimpse { token, .. }
                 | Pending::Truncate { token, .. } => token,
                 Pending::Write { token, bulk, .. } | Pending::Append { token, bulk, .. } => {
                     release(turn, bulk);

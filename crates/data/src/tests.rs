@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, missing_docs)]
 #![allow(clippy::wildcard_enum_match_arm)]
 
+mod sizes;
+
 use super::*;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -106,7 +108,7 @@ impl World {
     }
 
     fn glimpse(&mut self) -> Token {
-        self.ask(Op::Glimpse, &Glimpse { inode: FILE }, None)
+        self.ask(Op::Glimpse, &Glimpse { inode: FILE, durable: false }, None)
     }
 
     fn settle(&mut self) {
@@ -474,7 +476,7 @@ fn the_log_is_believed_once_per_boot() {
     world.finish();
     // Another object pushes the file out of the cache.
     for inode in [InodeNo(8), InodeNo(9), InodeNo(10)] {
-        let body = Glimpse { inode }.to_bytes();
+        let body = Glimpse { inode, durable: false }.to_bytes();
         world.try_ask(Op::Glimpse, MAP.data_shard(inode, 0), &body, None).unwrap();
         world.stat(None);
     }
@@ -551,7 +553,7 @@ fn requests_are_checked() {
     let token = world.read(max + 1, 1);
     assert_eq!(world.outcomes(), [refused(token, Status::Invalid)]);
     let elsewhere = ShardId::data((shard.index() + 1) % 4);
-    let body = Glimpse { inode: FILE }.to_bytes();
+    let body = Glimpse { inode: FILE, durable: false }.to_bytes();
     assert_eq!(world.try_ask(Op::Glimpse, elsewhere, &body, None), Err(Breach::Route));
     let bulk = Some(world.bulk(1));
     assert_eq!(world.try_ask(Op::Write, shard, b"?", bulk), Err(Breach::Malformed));
@@ -590,7 +592,7 @@ fn the_cache_is_bounded() {
     let mut world = World::sized(&[], 10);
     for number in 1..200 {
         let inode = InodeNo(number);
-        let body = Glimpse { inode }.to_bytes();
+        let body = Glimpse { inode, durable: false }.to_bytes();
         world.try_ask(Op::Glimpse, MAP.data_shard(inode, 0), &body, None).unwrap();
         world.stat(None);
     }

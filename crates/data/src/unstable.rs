@@ -86,6 +86,11 @@ impl Unstable {
         }
     }
 
+    /// The last of all.
+    pub(crate) fn last(&self) -> Transno {
+        self.0.iter().map(|range| range.transno).max().unwrap_or(Transno(0))
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -17,7 +17,7 @@ pub(crate) enum Job {
     /// The size, before anything else can be done.
     Stat { inode: InodeNo },
     /// The allocated bytes, for a glimpse; asked for when the object had this change number.
-    Glimpse { inode: InodeNo, token: Token, change_no: u64 },
+    Glimpse { inode: InodeNo, token: Token, change_no: u64, durable: bool },
     /// A write or append.
     Write { inode: InodeNo, effect: Effect, end: u64, exclusive: bool },
     /// A truncation.
@@ -52,7 +52,9 @@ impl Shards {
             Pending::Read { token, object_offset, read_bytes, client } => {
                 self.begin_read(turn, inode, (token, client), (object_offset, read_bytes));
             }
-            Pending::Glimpse { token } => self.begin_glimpse(turn, inode, token),
+            Pending::Glimpse { token, durable } => {
+                self.begin_glimpse(turn, inode, (token, durable));
+            }
             Pending::Write { token, object_offset, bulk, client } => {
                 self.begin_write(turn, inode, (token, client), (Some(object_offset), bulk));
             }
@@ -102,15 +104,20 @@ impl Shards {
         turn.act(Action::ObjectRead { ticket, object, object_offset, read_bytes });
     }
 
-    fn begin_glimpse(&mut self, turn: &mut Turn<'_>, inode: InodeNo, token: Token) {
+    fn begin_glimpse(
+        &mut self,
+        turn: &mut Turn<'_>,
+        inode: InodeNo,
+        (token, durable): (Token, bool),
+    ) {
         let Some(object) = self.objects.get_mut(&inode) else { return };
         let fresh = object.allocated_change_no == object.change_no;
         if let Some(contents) = object.contents.filter(|_| fresh) {
-            return self.answer(token, Ok(Answer::Glimpsed(contents)));
+            return self.tell_contents(inode, (token, durable), contents);
         }
         object.running_count += 1;
         let (change_no, object) = (object.change_no, object.name);
-        let ticket = self.ticket(Job::Glimpse { inode, token, change_no });
+        let ticket = self.ticket(Job::Glimpse { inode, token, change_no, durable });
         turn.act(Action::ObjectStat { ticket, object });
     }
 
@@ -233,8 +240,8 @@ impl Shards {
     ) {
         match self.jobs.remove(&ticket.0) {
             Some(Job::Stat { inode }) => self.on_asked(turn, inode, result),
-            Some(Job::Glimpse { inode, token, change_no }) => {
-                self.on_glimpsed(inode, token, (change_no, result));
+            Some(Job::Glimpse { inode, token, change_no, durable }) => {
+                self.on_glimpsed(inode, (token, durable), (change_no, result));
                 self.ran(turn, inode);
             }
             Some(
@@ -333,7 +340,7 @@ impl Shards {
     fn on_glimpsed(
         &mut self,
         inode: InodeNo,
-        token: Token,
+        (token, durable): (Token, bool),
         (change_no, result): (u64, Result<Option<ObjectStat>, Errno>),
     ) {
         let found = match result {
@@ -349,7 +356,26 @@ impl Shards {
             }
             None => found,
         };
-        self.answer(token, Ok(Answer::Glimpsed(contents)));
+        self.tell_contents(inode, (token, durable), contents);
+    }
+
+    /// The contents as they are now. Who must not hear of what may be lost waits until the last
+    /// change in them is durable; what comes later is not in them, so it keeps nobody waiting.
+    fn tell_contents(
+        &mut self,
+        inode: InodeNo,
+        (token, durable): (Token, bool),
+        contents: Contents,
+    ) {
+        if !durable {
+            return self.answer(token, Ok(Answer::Glimpsed(contents)));
+        }
+        let shard = self.shard(inode);
+        let durable_last = self.durable(shard);
+        let Some(object) = self.objects.get_mut(&inode) else { return };
+        object.unstable.settle(durable_last);
+        let until = object.unstable.last();
+        self.outcomes.push_back(Outcome::Sized { token, shard, until, contents });
     }
 
     fn on_written(

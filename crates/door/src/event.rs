@@ -45,6 +45,8 @@ pub enum CloseReason {
 pub struct LogRoom {
     /// Bytes.
     pub room_bytes: u64,
+    /// The medium has more; what the log says already must be kept elsewhere before it is given.
+    pub is_behind: bool,
 }
 
 /// What the file system under the store says of an object.

@@ -116,7 +116,7 @@ impl Commit {
             open: Wave::new(seed),
             flying: Wave::new(seed),
             // Until the world says otherwise, an append that fails is what tells.
-            room: LogRoom { room_bytes: u64::MAX },
+            room: LogRoom { room_bytes: u64::MAX, is_behind: false },
             shards: by_shard,
             seed,
         }
@@ -132,6 +132,11 @@ impl Commit {
 
     pub(crate) const fn set_room(&mut self, room: LogRoom) {
         self.room = room;
+    }
+
+    /// Whether there would be more room, were the log not so long.
+    pub(crate) const fn is_behind(&self) -> bool {
+        self.room.is_behind
     }
 
     /// What the log takes beyond what is in flight and open.

@@ -10,7 +10,7 @@ use crate::unstable::{Waiter, Written};
 use alloc::vec::Vec;
 use data::{Answer, Outcome, Token};
 use door::{Action, Errno, StoreSpace, Ticket, Turn};
-use wire::{Space, Status, Transno, Wire, Writer};
+use wire::{Contents, ShardId, Space, Status, Transno, Wire, Writer};
 
 /// Bytes a further file is taken to need, for telling how many still fit.
 const INODE_BYTES: u64 = 4096;
@@ -22,6 +22,9 @@ impl Lane {
             match outcome {
                 Outcome::Answered { token, result, shown } => {
                     self.on_answered(turn, token, (result, shown));
+                }
+                Outcome::Sized { token, shard, until, contents } => {
+                    self.on_sized(turn, token, (shard, until, contents));
                 }
                 Outcome::Written { token, shard, transno, change, answer, depends } => {
                     let written = Written { token, shard, transno, change, answer, depends };
@@ -86,6 +89,27 @@ impl Lane {
         if let Some(buf) = buf {
             turn.act(Action::Release { buf });
         }
+    }
+
+    /// The size of a file, for somebody who will make it durable elsewhere: told when the bytes
+    /// are.
+    fn on_sized(
+        &mut self,
+        turn: &mut Turn<'_>,
+        token: Token,
+        (shard, until, contents): (ShardId, Transno, Contents),
+    ) {
+        let Some(Waiting { conn, asked, .. }) = self.pending.remove(&token.0) else { return };
+        if self.fenced {
+            return self.send(turn, conn, &asked, &Said::plain(Status::Io, &[]));
+        }
+        let mut body = Vec::new();
+        Answer::Glimpsed(contents).encode(&mut body);
+        if until <= self.commit.shard(shard).durable {
+            return self.send(turn, conn, &asked, &Said::plain(Status::Ok, &body));
+        }
+        let said = HeldSaid { conn, asked, status: Status::Ok, body, bulk: None };
+        self.wait_for((shard, until), Waiter::Said(said), Reason::Itself);
     }
 
     /// A running request ended without a change.

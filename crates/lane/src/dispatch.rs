@@ -99,6 +99,9 @@ impl Lane {
         if request.flags & request_flag::REPLAY != 0 {
             return self.on_replay(turn, &arrived);
         }
+        if request.op == Op::Reopen {
+            self.recovery.reopen_came(&request, turn.now.mono);
+        }
         let body = &turn.arena.get(frame)[HEAD_BYTES..];
         if !self.recovery.is_over() && request.op == Op::Reopen {
             let body = body.to_vec();
@@ -124,13 +127,14 @@ impl Lane {
         if request.op == Op::Resume {
             return self.on_resume(turn, arrived);
         }
+        if request.op == Op::ReplayDone {
+            return self.on_replay_done(turn, arrived);
+        }
         if turn.arena.get(arrived.frame).len() != HEAD_BYTES {
             return Err(Breach::Malformed);
         }
         if request.op == Op::Goodbye {
             self.on_goodbye(turn, arrived);
-        } else if request.op == Op::ReplayDone {
-            self.on_replay_done(turn, arrived.conn, Asked::from(request));
         } else if request.op == Op::Sync && self.fenced {
             let said = Said::plain(Status::Io, &[]);
             self.say_reply(turn, arrived.conn, &Asked::from(request), &said);
@@ -312,6 +316,11 @@ impl Lane {
         arrived: &Arrived<'_>,
         status: Status,
     ) {
+        if self.comes_again(arrived.request, status) {
+            // The slot is as it was.
+            let said = Said::plain(Status::RetryLater, &[]);
+            return self.send(turn, arrived.conn, &Asked::from(arrived.request), &said);
+        }
         self.reply.clear();
         self.done(turn, arrived, status, None);
     }
@@ -342,6 +351,11 @@ impl Lane {
         let slot = table.slot(held.slot);
         let State::Done(done) = &slot.state else { return };
         let (xid, op, done) = (slot.xid, slot.op, done.clone());
+        if self.fenced && done.transno > self.commit.shard(held.shard).durable {
+            // Nobody can say that it will be durable, and there is no token to bring it back.
+            slot.state = State::Held(target, done, Vec::new());
+            return self.fail_held(turn, held);
+        }
         if held.shard.is_data() && done.transno > self.commit.shard(held.shard).durable {
             let transno = done.transno;
             slot.state = State::Held(target, done, Vec::new());
@@ -460,7 +474,7 @@ impl Lane {
     }
 
     /// A request that was no request after all leaves its slot as if it had never come.
-    fn unrun(&mut self, arrived: &Arrived<'_>) {
+    pub(crate) fn unrun(&mut self, arrived: &Arrived<'_>) {
         let request = arrived.request;
         if request.slot > 0
             && let Some(table) = self.slots.get_mut(&(request.shard, request.session))

@@ -69,7 +69,9 @@ impl Lane {
         let synced = limits.sync || request.flags & request_flag::SYNC != 0;
         let long = self.changes.len() + self.reply.len() > limits.token_bytes_max;
         let flags = self.config.rules.size_flag() && self.flags_size(request.op);
-        if changed && (synced || long || flags) {
+        // Replays leave no marks: what is executed behind them before they are durable waits.
+        let early = !self.recovery.is_over();
+        if changed && (synced || long || flags || early) {
             return Some(Gate::ITSELF);
         }
         let shard = self.meta_index(request.shard);

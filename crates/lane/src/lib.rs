@@ -39,6 +39,7 @@ mod marks;
 mod notes;
 mod outbox;
 mod recovery;
+mod reopens;
 mod replay;
 mod restore;
 mod room;

@@ -59,6 +59,10 @@ impl Lane {
         if self.notes.due.is_none_or(|due| due > turn.now.mono) {
             return;
         }
+        if self.fenced {
+            // Recovery may have ended without its replays' being durable.
+            return self.notes.due = None;
+        }
         let mut rows: BTreeMap<ConnId, Vec<NoteRow>> = BTreeMap::new();
         let Self { notes, slots, sessions, commit, .. } = self;
         notes.owed.retain(|(shard, session)| {

@@ -7,6 +7,9 @@ use alloc::vec::Vec;
 use door::{Action, Bulk, ConnId, Turn};
 use wire::{Head, Op, Reply, Request, SessionId, ShardId, Status, Transno, Xid, reply_flag};
 
+/// When who finds the log too long shall come again.
+const RETRY_AFTER_MS: u32 = 20;
+
 /// What a reply repeats of its request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Asked {
@@ -104,7 +107,7 @@ impl Lane {
             committed: said.committed,
             status: said.status,
             credits: self.config.limits.credits,
-            retry_after_ms: 0,
+            retry_after_ms: if said.status == Status::RetryLater { RETRY_AFTER_MS } else { 0 },
             boot_id: self.config.boot_id,
             trace_id: asked.trace_id,
             op_time_ns: turn.now.wall_ns,
@@ -188,7 +191,7 @@ impl Lane {
 
     /// What a session may be told is durable at a shard: all of its changes up to there.
     pub(crate) fn committed(&self, shard: ShardId, session: SessionId) -> Transno {
-        if self.recovery.is_over() {
+        if self.recovery.is_over() && !self.fenced {
             return self.commit.shard(shard).durable;
         }
         // Others' replays may be durable before ones of this session that are older than they.

@@ -3,26 +3,32 @@
 //! and only then anything new is executed.
 //!
 //! ```text
-//! Replaying ─ everybody done, or time is over ─▶ Flushing ─ durable ─▶ Evicting ─ durable ─▶ Over
+//! Replaying ─ everybody done, or time is over ─▶ Reopening ─ likewise ─▶ Flushing ─ durable ─▶ Evicting ─ durable ─▶ Over
 //! ```
 //! A crash anywhere begins it anew: everything in it follows from the log. All shards of a lane
 //! recover together; what is no recovery waits, within its connection's credits.
 
 use crate::Lane;
 use crate::config::Share;
+use crate::dispatch::Arrived;
 use crate::outbox::{Asked, Said};
+use crate::reopens::Reopens;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::format;
 use alloc::vec::Vec;
 use disk::SessionRow;
 use door::{Action, Bulk, ConnId, Mono, Point, Say, Turn};
-use wire::{ClientUuid, Op, SessionId, ShardId, Status, Transno};
+use wire::{
+    Breach, ClientUuid, HEAD_BYTES, Op, ReplayDone, SessionId, ShardId, Status, Transno, Wire,
+};
 
 /// How far it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
     /// Replays are taken.
     Replaying,
+    /// All of them were executed; files that are open are opened again.
+    Reopening,
     /// Waits until all that was replayed is durable.
     Flushing,
     /// Waits until the evictions are.
@@ -68,7 +74,7 @@ pub(crate) struct Early {
     pub(crate) conn: ConnId,
     frame: Vec<u8>,
     bulk: Option<Bulk>,
-    reopens: bool,
+    pub(crate) reopens: bool,
 }
 
 /// The state of it all.
@@ -78,6 +84,8 @@ pub(crate) struct Recovery {
     waited: BTreeMap<ClientUuid, Waited>,
     pub(crate) queues: BTreeMap<(ShardId, SessionId), Queue>,
     pub(crate) deferred: VecDeque<Early>,
+    /// Handles that sessions said they will register again.
+    pub(crate) reopens: Reopens,
     /// Evicted in memory; the log does not say so yet.
     pub(crate) evicting: BTreeSet<ClientUuid>,
     /// Of them, those that the sister lanes have to be told of.
@@ -112,6 +120,7 @@ impl Recovery {
             waited,
             queues,
             deferred: VecDeque::new(),
+            reopens: Reopens::new(),
             evicting: BTreeSet::new(),
             telling: BTreeSet::new(),
             failed,
@@ -137,15 +146,21 @@ impl Recovery {
 
     /// The next deadline.
     pub(crate) fn deadline(&self, limits: &crate::Limits) -> Option<Mono> {
-        let began_at = self.began_at.filter(|_| self.phase == Phase::Replaying)?;
+        let waiting = matches!(self.phase, Phase::Replaying | Phase::Reopening);
+        let began_at = self.began_at.filter(|_| waiting)?;
         let soft = self.soft_until(began_at, limits);
         let hard = began_at.after_ms(limits.recovery_hard_ms);
         let half = began_at.after_ms(limits.recovery_soft_ms / 2);
         let next = soft.min(hard);
-        Some(if self.reminded { next } else { next.min(half) })
+        let reminded = self.reminded || self.phase == Phase::Reopening;
+        Some(if reminded { next } else { next.min(half) })
     }
 
-    fn soft_until(&self, began_at: Mono, limits: &crate::Limits) -> Mono {
+    pub(crate) const fn began_at(&self) -> Option<Mono> {
+        self.began_at
+    }
+
+    pub(crate) fn soft_until(&self, began_at: Mono, limits: &crate::Limits) -> Mono {
         let soft_ms = limits.recovery_soft_ms;
         began_at.after_ms(soft_ms).max(self.progress_at.after_ms(soft_ms / 4))
     }
@@ -159,6 +174,7 @@ impl Recovery {
     /// Forgets a client; the replays of it that wait.
     pub(crate) fn drop_client(&mut self, client: ClientUuid) -> Vec<Replay> {
         self.waited.remove(&client);
+        self.reopens.retain(|_, reopening| reopening.client != client);
         let mut dropped = Vec::new();
         self.queues.retain(|_, queue| {
             if queue.client == client {
@@ -187,6 +203,13 @@ impl Lane {
             self.evict_late(turn);
             let waits = self.recovery.queues.values().any(|queue| !queue.replays.is_empty());
             if !self.recovery.waited.is_empty() || waits {
+                return;
+            }
+            self.recovery.phase = Phase::Reopening;
+        }
+        if self.recovery.phase == Phase::Reopening {
+            self.run_reopens(turn);
+            if !self.recovery.is_reopened(turn.now.mono, &self.config.limits) {
                 return;
             }
             self.recovery.phase = Phase::Flushing;
@@ -285,9 +308,17 @@ impl Lane {
         self.execute_replays(turn);
     }
 
-    /// A session says that it has replayed everything.
-    pub(crate) fn on_replay_done(&mut self, turn: &mut Turn<'_>, conn: ConnId, asked: Asked) {
+    /// A session says that it has replayed everything, and what it will open again.
+    pub(crate) fn on_replay_done(
+        &mut self,
+        turn: &mut Turn<'_>,
+        arrived: &Arrived<'_>,
+    ) -> Result<(), Breach> {
+        let body = &turn.arena.get(arrived.frame)[HEAD_BYTES..];
+        let done = ReplayDone::decode_all(body).map_err(|_| Breach::Malformed)?;
+        let (conn, asked) = (arrived.conn, Asked::from(arrived.request));
         self.recovery.progress(turn.now.mono);
+        self.recovery.will_reopen(&asked, arrived.open.client, done.reopen_count);
         match self.recovery.queues.get_mut(&(asked.shard, asked.session)) {
             Some(queue) if self.recovery.phase == Phase::Replaying => {
                 queue.done = Some((conn, asked));
@@ -295,6 +326,7 @@ impl Lane {
             }
             Some(_) | None => self.answer_done(turn, conn, &asked),
         }
+        Ok(())
     }
 
     fn answer_done(&mut self, turn: &mut Turn<'_>, conn: ConnId, asked: &Asked) {
@@ -454,14 +486,13 @@ impl Lane {
         turn.act(Action::Recovered);
         turn.act(Action::Point(Point::RecoveryEnded));
         // Handles first: whoever has a file open keeps it.
-        let (reopens, rest): (Vec<Early>, Vec<Early>) =
-            core::mem::take(&mut self.recovery.deferred).into_iter().partition(|it| it.reopens);
-        reopens.into_iter().for_each(|early| self.run_deferred(turn, early));
+        self.run_reopens(turn);
         self.end_grace();
+        let rest = core::mem::take(&mut self.recovery.deferred);
         rest.into_iter().for_each(|early| self.run_deferred(turn, early));
     }
 
-    fn run_deferred(&mut self, turn: &mut Turn<'_>, early: Early) {
+    pub(crate) fn run_deferred(&mut self, turn: &mut Turn<'_>, early: Early) {
         let Early { conn, frame, bulk, .. } = early;
         if self.settled(conn) {
             let frame = turn.arena.put(&frame);

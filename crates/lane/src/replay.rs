@@ -49,7 +49,9 @@ impl Lane {
     /// The highest durable transaction of one session at a shard.
     pub(crate) fn session_committed(&self, shard: ShardId, session: SessionId) -> Transno {
         let Some(table) = self.slots.get(&(shard, session)) else { return Transno(0) };
-        let all = self.recovery.is_over() && table.transno_last <= self.commit.shard(shard).durable;
+        // Where nothing becomes durable any more, recovery ended without its replays' being so.
+        let normal = self.recovery.is_over() && !self.fenced;
+        let all = normal && table.transno_last <= self.commit.shard(shard).durable;
         if all { table.transno_last } else { table.committed }
     }
 
@@ -207,7 +209,7 @@ impl Lane {
     }
 
     /// A handle is opened again when its client has replayed here, unless that would change the
-    /// inode: another client's replay may still be about it.
+    /// inode: another client's replay may still be about it. When all replays are done, it may.
     fn may_reopen(&self, arrived: &Arrived<'_>, body: &[u8]) -> bool {
         let shard = arrived.request.shard;
         let replaying = self.clients.sessions_of(arrived.open.client).iter();
@@ -216,6 +218,7 @@ impl Lane {
             let index = self.meta_index(shard);
             self.metas.get(index).is_some_and(|meta| meta.reopens_quietly(&reopen))
         });
-        quiet && queues.all(|queue| queue.is_none())
+        let replayed = matches!(self.recovery.phase, Phase::Reopening | Phase::Flushing);
+        replayed || (quiet && queues.all(|queue| queue.is_none()))
     }
 }

@@ -64,6 +64,8 @@ impl Rules {
         meta::Rules {
             #[cfg(feature = "planted")]
             topology: self.topology,
+            #[cfg(feature = "planted")]
+            size_flag: self.size_flag,
         }
     }
 }

@@ -9,5 +9,6 @@ mod gates;
 mod greetings;
 mod peer;
 mod recovery;
+mod sizes;
 mod trouble;
 mod writes;

@@ -100,6 +100,8 @@ pub(crate) struct Toy {
     pub(crate) halted: bool,
     /// The next actions of these kinds fail so.
     pub(crate) failing: Vec<(Kind, Errno)>,
+    /// What room there is, is less than the medium has.
+    pub(crate) is_behind: bool,
     /// Bytes of log every lane may still write.
     pub(crate) room_bytes: u64,
     pub(crate) handed_over_count: usize,
@@ -142,6 +144,7 @@ impl Toy {
             halted: false,
             failing: Vec::new(),
             room_bytes: u64::MAX,
+            is_behind: false,
             handed_over_count: 0,
             wake_count: 0,
             share_before: None,
@@ -349,7 +352,10 @@ impl Toy {
         self.room_bytes = room_bytes;
         for place in &mut self.places {
             place.room_bytes = room_bytes;
-            place.coming.push(Coming::Plain(Event::LogRoom(LogRoom { room_bytes })));
+            place.coming.push(Coming::Plain(Event::LogRoom(LogRoom {
+                room_bytes,
+                is_behind: self.is_behind,
+            })));
         }
     }
 

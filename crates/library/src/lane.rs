@@ -21,6 +21,8 @@ const CALL_COUNT_MAX: usize = 64;
 const CLOSE_COUNT_MAX: usize = 32;
 /// Files of one volume that may be open together.
 const HANDLE_COUNT_MAX: usize = 4096;
+/// How long one that nobody waits for looks for its server.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often the time without a server is looked at.
 const LOOK_MS: u64 = 50;
 
@@ -203,6 +205,14 @@ impl ClientLane {
         closed.and(synced)
     }
 
+    /// As [`Self::leave`], but a server that is away is given up soon.
+    pub(crate) fn leave_soon(&mut self) -> Result<(), Error> {
+        self.connect_timeout = self.connect_timeout.min(LEAVE_TIMEOUT);
+        // It may be back by now: the time counts from the next look.
+        self.face.away_since = None;
+        self.leave()
+    }
+
     /// Closes a file without waiting for it. An error is an earlier close's.
     pub(crate) fn close(&mut self, handle: HandleId, path: PathBuf) -> Result<(), Error> {
         let id = self.begin(&Call::Close(handle));
@@ -219,11 +229,6 @@ impl ClientLane {
             outcome = outcome.and(closed);
         }
         outcome
-    }
-
-    /// Whether the server could be reached when it was last looked at.
-    pub(crate) const fn is_connected(&self) -> bool {
-        self.face.away_since.is_none()
     }
 
     /// What people must be told since the last time.

@@ -510,10 +510,9 @@ impl Volume {
 
 impl Drop for Volume {
     fn drop(&mut self) {
-        if self.lane.is_connected() {
-            // There is nobody left to be told; who wants to know says `leave`.
-            drop(self.lane.leave());
-        }
+        // There is nobody left to be told, and a server that is gone is not waited for long; who
+        // wants to know, or to wait, says `leave`.
+        drop(self.lane.leave_soon());
     }
 }
 

@@ -8,26 +8,41 @@ pub struct Rules {
     /// A directory that moves across shards locks the topology and never goes below itself.
     #[cfg(feature = "planted")]
     pub topology: bool,
+    /// That the size of a file is with its contents is durable before anybody may write to it.
+    #[cfg(feature = "planted")]
+    pub size_flag: bool,
 }
 
 #[cfg(feature = "planted")]
 impl Default for Rules {
     fn default() -> Self {
-        Self { topology: true }
+        Self { topology: true, size_flag: true }
     }
 }
 
+#[cfg(feature = "planted")]
 impl Rules {
     /// See [`Rules`].
-    #[cfg(feature = "planted")]
     pub(crate) const fn topology(self) -> bool {
         self.topology
     }
 
     /// See [`Rules`].
-    #[cfg(not(feature = "planted"))]
-    #[expect(clippy::unused_self, reason = "with the feature it asks")]
+    pub(crate) const fn size_flag(self) -> bool {
+        self.size_flag
+    }
+}
+
+#[cfg(not(feature = "planted"))]
+#[expect(clippy::unused_self, reason = "with the feature it asks")]
+impl Rules {
+    /// See [`Rules`].
     pub(crate) const fn topology(self) -> bool {
+        true
+    }
+
+    /// See [`Rules`].
+    pub(crate) const fn size_flag(self) -> bool {
         true
     }
 }

@@ -333,7 +333,7 @@ impl<'s> Txn<'s> {
     /// Registers a handle; the first writer's makes "the data shards know the size" durable.
     pub(crate) fn open(&mut self, row: InodeRow, handle: Handle) -> InodeRow {
         self.handles.open(row.inode, self.client, handle.id, handle.write);
-        if handle.write && !row.size_at_data {
+        if handle.write && !row.size_at_data && self.rules.size_flag() {
             return self.put(InodeRow { size_at_data: true, ..row });
         }
         row

@@ -130,7 +130,7 @@ impl Log {
             self.is_behind.set(taken_bytes < room_bytes);
             room_bytes = room_bytes.min(taken_bytes);
         }
-        LogRoom { room_bytes }
+        LogRoom { room_bytes, is_behind: self.is_behind() }
     }
 
     /// Whether the room was told as less than there is space for.

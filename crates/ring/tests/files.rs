@@ -95,7 +95,10 @@ fn batches_lie_one_behind_the_other_and_the_reserve_shrinks_and_grows() {
     let dir = Dir::new("log");
     let (mut ring, mut diary) = open(&dir.0, 0, &Faults::default());
     turns(&mut ring, &mut diary, |diary| !diary.events.is_empty());
-    assert_eq!(diary.events, [Event::LogRoom(LogRoom { room_bytes: RESERVE_BYTES })]);
+    assert_eq!(
+        diary.events,
+        [Event::LogRoom(LogRoom { room_bytes: RESERVE_BYTES, is_behind: false })]
+    );
     let batches: Vec<Vec<u8>> = (0..12).map(|count| noise(count, 100_000)).collect();
     let mut room_bytes = RESERVE_BYTES;
     for batch in &batches {
@@ -136,9 +139,12 @@ fn a_full_disk_shrinks_the_room_and_a_failed_write_breaks_the_log() {
     faults.lock().unwrap().extend([(FaultPoint::LogReserve, Errno(28)); 64]);
     let (mut ring, mut diary) = open(&dir.0, 0, &faults);
     turns(&mut ring, &mut diary, |diary| !diary.events.is_empty());
-    assert_eq!(diary.events, [Event::LogRoom(LogRoom { room_bytes: 0 })]);
+    assert_eq!(diary.events, [Event::LogRoom(LogRoom { room_bytes: 0, is_behind: false })]);
     // The next reserve is asked for not before a second has passed.
-    assert_eq!(append(&mut ring, &mut diary, b"x"), Ok(LogRoom { room_bytes: 0 }));
+    assert_eq!(
+        append(&mut ring, &mut diary, b"x"),
+        Ok(LogRoom { room_bytes: 0, is_behind: false })
+    );
     faults.lock().unwrap().push((FaultPoint::LogWrite, Errno(5)));
     assert_eq!(append(&mut ring, &mut diary, b"y"), Err(Errno(5)));
     assert_eq!(append(&mut ring, &mut diary, b"z"), Err(Errno(5)), "it stays broken");
@@ -163,7 +169,7 @@ fn space_that_comes_back_is_found_though_nothing_is_appended() {
     faults.lock().unwrap().extend([(FaultPoint::LogReserve, Errno(28)); 64]);
     let (mut ring, mut diary) = open(&dir.0, 0, &faults);
     turns(&mut ring, &mut diary, |diary| !diary.events.is_empty());
-    assert_eq!(diary.events, [Event::LogRoom(LogRoom { room_bytes: 0 })]);
+    assert_eq!(diary.events, [Event::LogRoom(LogRoom { room_bytes: 0, is_behind: false })]);
     faults.lock().unwrap().clear();
     diary.events.clear();
     let found = |event: &Event| matches!(event, Event::LogRoom(room) if room.room_bytes > 0);

@@ -111,7 +111,7 @@ impl World {
                 flights: BTreeMap::new(),
                 room_bytes: self.plan.log_room_bytes,
             });
-            let room = LogRoom { room_bytes: self.plan.log_room_bytes };
+            let room = LogRoom { room_bytes: self.plan.log_room_bytes, is_behind: false };
             self.server.up = true;
             self.bring(Place::Server(lane), Coming::Plain(Event::LogRoom(room)));
         }
@@ -425,7 +425,7 @@ impl World {
         }
         let Some(seat) = self.server.seats.get_mut(lane) else { return Err(EIO) };
         seat.room_bytes = seat.room_bytes.saturating_sub(wide(batch.len()));
-        Ok(LogRoom { room_bytes: seat.room_bytes })
+        Ok(LogRoom { room_bytes: seat.room_bytes, is_behind: false })
     }
 
     /// The server process dies, and with it whatever was not durable.

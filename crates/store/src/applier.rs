@@ -11,6 +11,7 @@
 //! ```
 
 use crate::logs::{self, LogName};
+use crate::reserve;
 use crate::rows::{ColdStore, Gathering};
 use crate::tail::{Tail, TailError};
 use disk::LogHead;
@@ -99,6 +100,7 @@ impl Work {
                 Round::Done | Round::Failed if stopping => return,
                 Round::Failed => self.rest(RETRY),
                 Round::Done => {
+                    reserve::fill(&self.path);
                     self.sleep();
                     self.rest(self.collect);
                 }

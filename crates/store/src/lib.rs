@@ -14,6 +14,7 @@
 //!     share               the weakest sharing mode since the last completed recovery
 //!     log/BOOT-LANE-NO.log   16, 4 and 8 hexadecimal digits; a lane's files of a boot from 1 on
 //!     rows/               the cold store: an LMDB table
+//!     reserve             space for a start on a full disk
 //!     objects/            file contents, laid out by the ring
 //! ```
 #![forbid(unsafe_code)]
@@ -27,6 +28,7 @@ mod keep;
 mod keeper;
 mod lock;
 mod logs;
+mod reserve;
 mod rows;
 mod tail;
 
@@ -97,6 +99,7 @@ fn open_locked(path: &Path, lock: Lock) -> Result<Store, StoreError> {
             return Err(StoreError::new(&path.join(folder), StoreFault::Missing));
         }
     }
+    reserve::give_when_full(path);
     logs::remove_unfinished(path)?;
     let boot_id = boot::raise(path, logs::boot_id_max(path)?)?;
     let (redo_key, share_before) = (keep::redo_key(path)?, keep::share(path)?);

@@ -5,7 +5,7 @@
 //! being written when the server died is cut off. Invariant: only the very last batch of a lane's
 //! log may be incomplete; whatever else is missing or wrong in it is damage.
 
-use crate::{LOG, Store, StoreError, StoreFault, files};
+use crate::{LOG, Store, StoreError, StoreFault, files, reserve};
 use disk::{Fault, LOG_HEAD_BYTES, LogHead, LogReader, Record};
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -130,7 +130,9 @@ impl Store {
         for log in self.earlier_logs()? {
             files::remove(&log.path(&self.path))?;
         }
-        files::sync_folder(&self.path.join(LOG))
+        files::sync_folder(&self.path.join(LOG))?;
+        reserve::fill(&self.path);
+        Ok(())
     }
 
     fn earlier_logs(&self) -> Result<Vec<LogName>, StoreError> {

@@ -5,10 +5,11 @@
 //! Invariant: whatever moment the process dies in, the table has a state between two records of each
 //! shard and says which.
 
-use crate::{ROWS, Store, StoreError, StoreFault};
+use crate::{ROWS, Store, StoreError, StoreFault, reserve};
 use bind_lmdb::{Snapshot, Table};
 use disk::rows::{Key, Range, Row, Rows, ShardRow, StoreRow, apply, begin};
 use disk::{Fault, Record};
+use rustix::io::Errno;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io;
@@ -195,19 +196,33 @@ impl Gathering<'_> {
         if rows.is_empty() {
             return Ok(());
         }
-        cold.table.write(rows.iter().map(|(key, value)| (&**key, value.as_deref())))
+        let write = || cold.table.write(rows.iter().map(|(key, value)| (&**key, value.as_deref())));
+        match write() {
+            Err(error) if is_full(&error) && cold.path.parent().is_some_and(reserve::give) => {
+                write()
+            }
+            written => written,
+        }
     }
 
     fn set(&mut self, key: &[u8], value: Option<&[u8]>) {
-        let value_bytes = value.map_or(0, <[u8]>::len);
-        let value = value.map(Into::into);
-        if let Some(known) = self.rows.get_mut(key) {
-            *known = value;
-        } else {
-            self.rows_bytes += key.len() + value_bytes + ROW_BYTES;
-            self.rows.insert(key.into(), value);
+        match (self.rows.get_mut(key), value) {
+            // Rows of busy directories and slots come again and again.
+            (Some(Some(known)), Some(value)) if known.len() == value.len() => {
+                known.copy_from_slice(value);
+            }
+            (Some(known), value) => *known = value.map(Into::into),
+            (None, value) => {
+                self.rows_bytes += key.len() + value.map_or(0, <[u8]>::len) + ROW_BYTES;
+                self.rows.insert(key.into(), value.map(Into::into));
+            }
         }
     }
+}
+
+/// Whether the disk is full; a table that has reached its greatest size is not helped by space.
+fn is_full(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::NOSPC.raw_os_error())
 }
 
 fn fault_of(error: &io::Error) -> Fault {

@@ -497,6 +497,8 @@ message! {
     Glimpse {
         /// The file.
         inode: InodeNo,
+        /// Answered when everything the answer speaks of is durable; at once otherwise.
+        durable: bool,
     }
 }
 message! {
@@ -523,6 +525,14 @@ message! {
         known_committed: Transno,
         /// Replays that will come.
         replay_count: u32,
+    }
+}
+message! {
+    /// [`crate::Op::ReplayDone`]: all replays of a session at a shard were sent. The reply is empty.
+    ReplayDone {
+        /// Handles that will be registered again there; the server waits for them before it takes
+        /// a file without a name for one that nobody has open.
+        reopen_count: u32,
     }
 }
 message! {

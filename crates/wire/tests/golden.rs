@@ -133,11 +133,12 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
             Op::Read => Read { inode, file_offset: 1 << 40, read_bytes: 4096 }.to_bytes(),
             Op::Write => Write { inode, file_offset: 1 << 41, append: true }.to_bytes(),
             Op::Truncate => Truncate { inode, size_bytes: 77 }.to_bytes(),
-            Op::Glimpse => Glimpse { inode }.to_bytes(),
+            Op::Glimpse => Glimpse { inode, durable: true }.to_bytes(),
             Op::Resume => {
                 Resume { known_committed: Transno(0x1_0000_0001), replay_count: 2 }.to_bytes()
             }
-            Op::Stats | Op::Ping | Op::Sync | Op::ReplayDone | Op::Goodbye => Vec::new(),
+            Op::ReplayDone => ReplayDone { reopen_count: 3 }.to_bytes(),
+            Op::Stats | Op::Ping | Op::Sync | Op::Goodbye => Vec::new(),
         };
         all.insert(format!("request {}", op.row().name), body);
     }
@@ -388,7 +389,7 @@ fn again(what: &str, body: &[u8]) -> Result<Vec<u8>, Flaw> {
         "reply entry" => Entry, "reply created" => Created, "reply target" => Target,
         "reply value" => Value, "reply listing" => Listing, "reply written" => Written,
         "reply glimpsed" => Glimpsed, "reply space" => Space, "reply stats" => Stats,
-        "request resume" => Resume, "reply resumed" => Resumed,
+        "request resume" => Resume, "request replay_done" => ReplayDone, "reply resumed" => Resumed,
     }
 }
 

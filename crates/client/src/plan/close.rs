@@ -1,5 +1,6 @@
 //! Close. Of a file open for writing: a glimpse, then a close that settles the size at the metadata
-//! shard. Of any other: just the close.
+//! shard. The glimpse is answered when what it says is durable: else a size could outlive the bytes
+//! it speaks of. Of any other file: just the close.
 //!
 //! A reply from the slot may speak of an earlier boot; if the handle was registered again since, it
 //! is closed a second time. An unknown handle is closed already.
@@ -27,7 +28,7 @@ impl Close {
     pub(crate) const fn begin(handle: HandleId, file: OpenFile) -> (Self, Ask) {
         let close = Self { handle, inode: file.inode, step: Step::Sizing };
         if file.write {
-            return (close, Ask::Glimpse(Glimpse { inode: file.inode }));
+            return (close, Ask::Glimpse(Glimpse { inode: file.inode, durable: true }));
         }
         close.closing(None, false)
     }

@@ -1,7 +1,8 @@
 //! Create: one request. A file that was just made is empty; an existing one may need a glimpse.
 //!
 //! A reply from the slot may speak of an earlier boot of the server, which forgot the handle with
-//! it: then the handle is registered once more.
+//! it: then the handle is registered once more. If others have removed the file meanwhile, it was made
+//! all the same: an error would have the kernel make it a second time.
 
 use super::entry::{SizedFor, complete};
 use super::{Ask, Body, Got, Next, Plan};
@@ -21,13 +22,14 @@ impl Create {
     }
 
     pub(super) fn next(self, got: Got, handles: &mut Handles) -> Next {
-        let body = match got.outcome {
-            Ok(body) => body,
-            Err(status) => return Next::Done(Err(status)),
+        let body = match (got.outcome, self.created) {
+            (Ok(_), Some(created)) => return self.answer(created),
+            (Err(Status::Stale | Status::NotFound), Some(created)) if created.made => {
+                return self.answer(created);
+            }
+            (Ok(body), None) => body,
+            (Err(status), _) => return Next::Done(Err(status)),
         };
-        if let Some(created) = self.created {
-            return self.answer(created);
-        }
         let Body::Created(created) = body else {
             return Next::Done(Err(Status::Protocol));
         };

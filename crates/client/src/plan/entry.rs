@@ -33,7 +33,7 @@ pub(super) fn complete(attr: Attr, sized_for: SizedFor) -> Next {
     if !at_data(&attr) {
         return Next::Done(Ok(sized_for.answer(attr)));
     }
-    let glimpse = Ask::Glimpse(Glimpse { inode: attr.inode });
+    let glimpse = Ask::Glimpse(Glimpse { inode: attr.inode, durable: false });
     Next::Ask(Plan::Sizing(Sizing { attr, sized_for }), glimpse)
 }
 

@@ -5,7 +5,7 @@
 //! open:                       Truncate ──────────────────────────────▶ Getattr ─▶ size
 //! ```
 //! The open checks the permission and tells the metadata shard that the size is elsewhere; the
-//! close brings it back. A failure in between still closes.
+//! close brings it back, once what it says is durable. A failure in between still closes.
 
 use super::entry::{SizedFor, complete};
 use super::{Ask, Got, Next, Plan};
@@ -84,7 +84,8 @@ impl Resize {
         let outcome = got.outcome.map(|_| ());
         match (handle, outcome) {
             (Some(handle), Ok(())) => {
-                self.go(Step::Sizing(handle), Ask::Glimpse(Glimpse { inode: self.inode }))
+                let glimpse = Glimpse { inode: self.inode, durable: true };
+                self.go(Step::Sizing(handle), Ask::Glimpse(glimpse))
             }
             (Some(handle), Err(_)) => self.close(handle, None, outcome),
             (None, Ok(())) => self.read(),

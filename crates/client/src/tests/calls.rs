@@ -6,8 +6,8 @@ use crate::{Answer, Call, Create, Open, OpenFor, Resize, with_contents};
 use alloc::vec::Vec;
 use door::{Event, Mail};
 use wire::{
-    Bytes, Close, Contents, Created, Entry, Getattr, Getxattr, Glimpsed, Groups, HandleId, LaneId,
-    Name, Op, Status, Target, Timestamp, Truncate, Value, Wire, attr_flag,
+    Bytes, Close, Contents, Created, Entry, Getattr, Getxattr, Glimpse, Glimpsed, Groups, HandleId,
+    LaneId, Name, Op, Status, Target, Timestamp, Truncate, Value, Wire, attr_flag,
 };
 
 const CONTENTS: Contents = Contents {
@@ -48,6 +48,8 @@ fn a_size_that_is_elsewhere_is_asked_for() {
     let glimpse = rig.take();
     assert_eq!(glimpse.head.op, Op::Glimpse);
     assert_eq!(glimpse.head.shard, rig.shape.map.data_shard(FILE, 0));
+    let wanted = Glimpse { inode: FILE, durable: false };
+    assert_eq!(Glimpse::decode_all(&glimpse.body), Ok(wanted), "nobody waits to see a size");
     rig.answer(&glimpse, &glimpsed());
     let Ok(Answer::Entry(found)) = rig.outcome() else { panic!("no entry") };
     assert_eq!((found.size_bytes, found.allocated_bytes), (4711, 8192));
@@ -126,6 +128,8 @@ fn a_writers_close_settles_the_size() {
     rig.call(2, Call::Close(handle));
     let glimpse = rig.take();
     assert_eq!(glimpse.head.op, Op::Glimpse);
+    let wanted = Glimpse { inode: FILE, durable: true };
+    assert_eq!(Glimpse::decode_all(&glimpse.body), Ok(wanted), "no size outlives its bytes");
     rig.answer(&glimpse, &glimpsed());
     let close = rig.take();
     let wanted = Close { inode: FILE, handle, settle: Some(CONTENTS) };
@@ -135,6 +139,18 @@ fn a_writers_close_settles_the_size() {
     rig.answer(&close, &[]);
     assert_eq!(rig.outcome(), Ok(Answer::Done));
     assert_eq!((rig.client.open_count(), rig.client.busy_count()), (0, 0));
+}
+
+#[test]
+fn a_writers_close_without_a_durable_size_settles_nothing() {
+    let mut rig = Rig::new(1);
+    let handle = open(&mut rig, true);
+    rig.call(2, Call::Close(handle));
+    let glimpse = rig.take();
+    rig.fail(&glimpse, Status::Io);
+    let close = rig.take();
+    let wanted = Close { inode: FILE, handle, settle: None };
+    assert_eq!(Close::decode_all(&close.body), Ok(wanted));
 }
 
 #[test]

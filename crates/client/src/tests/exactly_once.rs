@@ -3,12 +3,12 @@
 use super::rig::{Asked, Rig, bulk};
 use super::{CALLER, Dice, FILE, attr};
 use crate::session::Session;
-use crate::{Answer, Call, Open, Write};
+use crate::{Answer, Call, Create, Open, OpenFor, Write};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use wire::{
-    Entry, Getattr, HandleId, Name, Op, Reopen, Reply, SetTime, Setattr, Status, Unlink, Wire,
-    Written, Xid, attr_flag, reply_flag, request_flag,
+    Created, Entry, Getattr, HandleId, Name, Op, Reopen, Reply, SetTime, Setattr, Status, Unlink,
+    Wire, Written, Xid, attr_flag, reply_flag, request_flag,
 };
 
 fn chmod(mode: u32) -> Call<'static> {
@@ -250,6 +250,37 @@ fn an_open_answered_from_the_slot_is_registered_once_more() {
     assert_eq!(reopen.head.op, Op::Reopen);
     rig.answer(&reopen, &[]);
     assert!(matches!(rig.outcome(), Ok(Answer::Opened { .. })));
+}
+
+/// The answer said that the file was made; that others have removed it since changes nothing of that.
+#[test]
+fn a_create_answered_from_the_slot_is_not_undone_by_a_file_that_is_gone() {
+    let gone = [Status::Stale, Status::NotFound];
+    for (made, status) in [(true, gone[0]), (true, gone[1]), (true, Status::Io), (false, gone[0])] {
+        let mut rig = Rig::new(1);
+        let create = Create {
+            caller: CALLER,
+            parent: FILE,
+            name: Name::new(b"new").unwrap(),
+            mode: 0o600,
+            exclusive: made,
+            open: Some(OpenFor { read: true, write: true }),
+        };
+        rig.call(1, Call::Create(create));
+        let asked = rig.take();
+        let reply = Reply { flags: reply_flag::FROM_SLOT, ..rig.reply(&asked) };
+        let created = Created { attr: attr(FILE, 0), made };
+        rig.send(asked.conn, reply, &created.to_bytes(), None);
+        let reopen = rig.take();
+        assert_eq!(reopen.head.op, Op::Reopen);
+        rig.fail(&reopen, status);
+        match rig.outcome() {
+            Ok(Answer::Created { made: answered, .. }) => {
+                assert!(answered && gone.contains(&status))
+            }
+            outcome => assert!(outcome == Err(status) && (!made || !gone.contains(&status))),
+        }
+    }
 }
 
 #[test]

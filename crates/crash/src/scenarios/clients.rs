@@ -60,7 +60,7 @@ pub(super) fn s17(setup: &Setup, _: Length) -> Result<String> {
 }
 
 /// What the control must find.
-const LOST: &str = "which of /a /b /c are there";
+const LOST: &str = "which of a b c are there";
 
 /// How long a reply is given that must not come.
 const SILENCE: Duration = Duration::from_millis(400);
@@ -69,8 +69,8 @@ fn chain(setup: &Setup, share: &str) -> Result<()> {
     let mut rig = Rig::new(&setup.folder)?;
     let mut server = Server::start(setup, rig.dir.join("store"), &["--share", share])?;
     let mut first = server.volume()?;
-    first.mkdir(Path::new("/first"), 0o755)?;
-    first.sync()?;
+    first.mkdir(Path::new("/chain"), 0o755)?;
+    get_known(&mut first, "/chain/first")?;
     let (told, hear) = channel();
     let (go, going) = channel();
     // It never comes back, not even to say goodbye.
@@ -78,46 +78,59 @@ fn chain(setup: &Setup, share: &str) -> Result<()> {
     let options = ConnectOptions { address: proxy.address(), ..server.options()? };
     thread::spawn(move || -> Result<()> {
         let mut second = Volume::connect(&options)?;
-        second.mkdir(Path::new("/second"), 0o755)?;
-        second.sync()?;
+        get_known(&mut second, "/chain/second")?;
         told.send(())?;
         going.recv()?;
-        let renamed = second.rename(Path::new("/a"), Path::new("/b"));
-        // The next request tells the server that the reply was received.
-        let seen = renamed.and_then(|()| second.lstat(Path::new("/b")));
+        let renamed = second.rename(Path::new("/chain/a"), Path::new("/chain/b"));
+        // The next change tells the server that the reply was received.
+        let seen = renamed.and_then(|()| second.create(Path::new("/chain/seen"), 0o644, true));
         std::mem::forget(second);
         seen?;
         Ok(told.send(())?)
     });
     hear.recv().context("the second client")?;
     rig.hold(true)?;
-    let file = first.create(Path::new("/a"), 0o644, true)?;
+    let file = first.create(Path::new("/chain/a"), 0o644, true)?;
     // As below: the reply was received.
-    first.lstat(Path::new("/a"))?;
+    first.create(Path::new("/chain/received"), 0o644, true)?;
     go.send(())?;
     let answered = hear.recv_timeout(SILENCE).is_ok();
+    let gates: Vec<_> = first.stats()?.iter().map(|stats| stats.gates).collect();
+    let gates = format!("{gates:?}");
     if answered {
-        first.rename(Path::new("/b"), Path::new("/c"))?;
+        first.rename(Path::new("/chain/b"), Path::new("/chain/c"))?;
     }
     proxy.part(true);
     rig.cut(Tear::DropAll, setup.seed)?;
     server.kill()?;
     rig.reboot()?;
     server.restart()?;
-    first.lstat(Path::new("/first")).context("what had been synced")?;
-    let there = |volume: &mut Volume, path: &str| volume.lstat(Path::new(path)).is_ok();
-    let names = ["/a", "/b", "/c"].map(|path| there(&mut first, path));
-    first.close(file).context("closing the file")?;
-    drop(first);
+    // It brings back what it was told. If that does not fit any more, it is evicted and hears of it.
+    let told = first.lstat(Path::new("/chain/first"));
+    let mut visitor = server.volume()?;
+    visitor.lstat(Path::new("/chain/first")).context("what had been synced")?;
+    let mut there = |path: &str| visitor.lstat(Path::new(path)).is_ok();
+    let names = ["/chain/a", "/chain/b", "/chain/c"].map(&mut there);
+    let closed = first.close(file);
+    drop((first, visitor));
     server.stop()?;
     if answered != (share == "off") {
-        bail!("the second client's rename: answered {answered}");
+        bail!("the second client's rename: answered {answered}; {gates}");
     }
     let whole = if answered { [false, false, true] } else { [true, false, false] };
     if names != whole {
-        bail!("{LOST}: {names:?} instead of {whole:?}");
+        let heard = told.err().map_or("nothing".to_owned(), |error| error.to_string());
+        bail!("{LOST}: {names:?} instead of {whole:?}; the first client heard: {heard}");
     }
-    Ok(())
+    told.context("the first client")?;
+    closed.context("closing the file")
+}
+
+/// Makes a file where all happens, durably: whoever is not known there yet is answered when that is.
+fn get_known(volume: &mut Volume, path: &str) -> Result<()> {
+    let file = volume.create(Path::new(path), 0o644, true)?;
+    volume.close(file)?;
+    Ok(volume.sync()?)
 }
 
 /// Exclusive creates race; names are removed by one and used again by the other.

@@ -12,8 +12,10 @@ mod storage;
 mod torture;
 
 use crate::stage::Setup;
-use anyhow::Result;
+use anyhow::{Result, bail};
 use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// What a scenario is told besides where it takes place.
@@ -23,6 +25,10 @@ pub(crate) struct Length {
     pub(crate) round_count: u64,
     /// Power cuts, of the torture.
     pub(crate) cut_count: u64,
+    /// How often what is left to luck is done.
+    pub(crate) repeat_count: u64,
+    /// Every step of what has many, or some that stand for the others.
+    pub(crate) every_step: bool,
 }
 
 /// How a scenario is shown.
@@ -42,6 +48,8 @@ pub(crate) struct Scenario {
     pub(crate) what: &'static str,
     /// Part of the short form.
     pub(crate) short: bool,
+    /// What servers and mounts may cry out here; anything else they cry out is a failure.
+    loud: &'static [&'static str],
     pub(crate) shown: Shown,
 }
 
@@ -50,7 +58,7 @@ const fn here(
     what: &'static str,
     run: fn(&Setup, Length) -> Result<String>,
 ) -> Scenario {
-    Scenario { name, what, short: true, shown: Shown::Here(run) }
+    Scenario { name, what, short: true, loud: &[], shown: Shown::Here(run) }
 }
 
 const fn long(
@@ -58,11 +66,23 @@ const fn long(
     what: &'static str,
     run: fn(&Setup, Length) -> Result<String>,
 ) -> Scenario {
-    Scenario { name, what, short: false, shown: Shown::Here(run) }
+    Scenario { name, what, short: false, loud: &[], shown: Shown::Here(run) }
 }
 
+impl Scenario {
+    /// Servers and mounts may cry out so.
+    const fn loud(self, loud: &'static [&'static str]) -> Self {
+        Self { loud, ..self }
+    }
+}
+
+/// A lane whose disk failed before its server was killed.
+const FENCED: &str = "This lane changes nothing more";
+/// What a client was told is not so any more.
+const TOLD: &str = "a client was told that";
+
 const fn not(name: &'static str, what: &'static str, why: &'static str) -> Scenario {
-    Scenario { name, what, short: true, shown: Shown::Not(why) }
+    Scenario { name, what, short: true, loud: &[], shown: Shown::Not(why) }
 }
 
 /// All of them.
@@ -70,14 +90,17 @@ pub(crate) const TABLE: &[Scenario] = &[
     here("torture", "kill -9 of server, clients, programs and both at random", torture::kills),
     here("sync", "the same, and the server answers only what is durable", torture::kills_sync),
     long("strict", "the same, and it shows only what is durable", torture::kills_strict),
-    here("power", "power cuts below the store: unsynced sectors lost or torn", torture::power),
+    here("power", "power cuts below the store: unsynced sectors lost or torn", torture::power)
+        .loud(&[FENCED]),
     here("disk", "control: the disk loses what was not synced, keeps what was", storage::disk),
-    here("lying-disk", "control: a disk that lies about flushes is noticed", torture::lying_disk),
+    here("lying-disk", "control: a disk that lies about flushes is noticed", torture::lying_disk)
+        .loud(&[FENCED, TOLD]),
     here(
         "planted",
         "control: a cut log, a doubled record, a stray name are found",
         storage::planted,
-    ),
+    )
+    .loud(&[TOLD]),
     here("S1", "server killed, all clients live: all acknowledged is there", restart::s1),
     here("S2", "server and a client killed: the others lose nothing", restart::s2),
     here(
@@ -103,16 +126,19 @@ pub(crate) const TABLE: &[Scenario] = &[
         "the kernel holds the directory's lock while the mkdir is out, and a volume has one call \
          at a time; shown by the simulator",
     ),
-    here("S17", "create, foreign rename, rename back; both kinds of loss", clients::s17),
+    here("S17", "create, foreign rename, rename back; both kinds of loss", clients::s17)
+        .loud(&[FENCED]),
     not("S18", "independent clients are never held back", "shown by `lanefs bench create`"),
     here("S19", "exclusive creates race, names are used again, then a kill", clients::s19),
     here("S20", "foreign chmod of the parent beside creates, then a kill", clients::s20),
-    here("S21", "a disk whose durability froze: the lost words are noticed", storage::s21),
-    here("S22", "torn tail cut; damage in the middle refused with its offset", storage::s22),
+    here("S21", "a disk whose durability froze: the lost words are noticed", storage::s21)
+        .loud(&[TOLD]),
+    here("S22", "torn tail cut; damage in the middle refused with its offset", storage::s22)
+        .loud(&["is damaged"]),
     here("S23", "a new client while the server is away and recovering", restart::s23),
     here("S24", "all clients dead: the server serves again", restart::s24),
     here("S25", "server ended in order under load: clients notice nothing", restart::s25),
-    here("S26", "flushes hang: back-pressure, bounded memory, then all goes on", storage::s26),
+    long("S26", "flushes hang: back-pressure, bounded memory, then all goes on", storage::s26),
     not("S27", "forged redo tokens", "shown by the lane's own tests"),
     not("S28", "rolling upgrade", "there is one format version"),
     not("S29", "clocks jump", "a process's clock cannot be set alone; shown by the simulator"),
@@ -142,12 +168,42 @@ impl Row {
 pub(crate) fn run(setup: &Setup, scenario: &Scenario, length: Length) -> Row {
     let start = Instant::now();
     let outcome = match scenario.shown {
-        Shown::Here(run) => setup.part(scenario.name).and_then(|part| run(&part, length)),
+        Shown::Here(run) => setup.part(scenario.name).and_then(|part| {
+            let seen = run(&part, length)?;
+            check_logs(&part.folder, scenario.loud)?;
+            Ok(seen)
+        }),
         Shown::Not(why) => Ok(format!("left out: {why}")),
     };
     let row = Row { name: scenario.name, outcome, elapsed_s: start.elapsed().as_secs_f64() };
     println!("{row}");
     row
+}
+
+/// What no log may have in it.
+const CRIES: [&str; 4] = ["ALARM", "damaged", "panicked", "went back"];
+
+/// Looks through what everybody said in a scenario's folder and those of its parts.
+fn check_logs(folder: &Path, loud: &[&str]) -> Result<()> {
+    let mut paths = paths_in(folder);
+    let parts: Vec<_> = paths.iter().flat_map(|path| paths_in(path)).collect();
+    paths.extend(parts);
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "log"));
+    for path in paths {
+        let bytes = fs::read(&path)?;
+        let said = String::from_utf8_lossy(&bytes);
+        let has = |line: &str, parts: &[&str]| parts.iter().any(|part| line.contains(part));
+        if let Some(line) = said.lines().find(|line| has(line, &CRIES) && !has(line, loud)) {
+            bail!("{} has: {line}", path.display());
+        }
+    }
+    Ok(())
+}
+
+/// What is in a folder; nothing in anything else.
+fn paths_in(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten();
+    entries.filter_map(|entry| Some(entry.ok()?.path())).collect()
 }
 
 impl std::fmt::Display for Row {
@@ -165,7 +221,7 @@ impl std::fmt::Display for Row {
 pub(crate) fn listing() -> String {
     let mut text = String::from("| scenario | what goes wrong, what must come of it | how |\n");
     text += "| --- | --- | --- |\n";
-    for Scenario { name, what, short, shown } in TABLE {
+    for Scenario { name, what, short, shown, loud: _ } in TABLE {
         let how = match shown {
             Shown::Here(_) => {
                 let long = if *short { "" } else { " (not in the short form)" };

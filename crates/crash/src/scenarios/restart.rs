@@ -68,20 +68,20 @@ impl Scene {
 }
 
 /// The server is killed, everybody lives.
-pub(super) fn s1(setup: &Setup, _: Length) -> Result<String> {
+pub(super) fn s1(setup: &Setup, length: Length) -> Result<String> {
     let mut scene = Scene::new(setup)?;
-    for _ in 0..4 {
+    for _ in 0..length.repeat_count {
         scene.kill_with_losses()?;
         scene.server.restart()?;
         scene.crew.progress()?;
     }
-    scene.end("4 kills of a server whose log hangs")
+    scene.end(&format!("{} kills of a server whose log hangs", length.repeat_count))
 }
 
 /// The server is killed, and a client before it is back.
-pub(super) fn s2(setup: &Setup, _: Length) -> Result<String> {
+pub(super) fn s2(setup: &Setup, length: Length) -> Result<String> {
     let mut scene = Scene::new(setup)?;
-    for _ in 0..3 {
+    for _ in 0..length.repeat_count {
         scene.kill_with_losses()?;
         let index = scene.dice.index(scene.crew.member_count());
         scene.crew.kill(index, Victim::Client)?;
@@ -89,7 +89,7 @@ pub(super) fn s2(setup: &Setup, _: Length) -> Result<String> {
         scene.crew.progress()?;
         scene.crew.replace(SIZE)?;
     }
-    scene.end("3 kills of the server with a client")
+    scene.end(&format!("{} kills of the server with a client", length.repeat_count))
 }
 
 /// Files below a folder.
@@ -136,22 +136,22 @@ pub(super) fn s3(setup: &Setup, _: Length) -> Result<String> {
 }
 
 /// A client dies, the server lives.
-pub(super) fn s4(setup: &Setup, _: Length) -> Result<String> {
+pub(super) fn s4(setup: &Setup, length: Length) -> Result<String> {
     let mut scene = Scene::new(setup)?;
-    for _ in 0..4 {
+    for _ in 0..length.repeat_count {
         scene.pause(80);
         let index = scene.dice.index(scene.crew.member_count());
         scene.crew.kill(index, Victim::Client)?;
         scene.crew.progress()?;
         scene.crew.replace(SIZE)?;
     }
-    scene.end("4 clients killed")
+    scene.end(&format!("{} clients killed", length.repeat_count))
 }
 
 /// The server is killed again while it starts.
-pub(super) fn s12(setup: &Setup, _: Length) -> Result<String> {
+pub(super) fn s12(setup: &Setup, length: Length) -> Result<String> {
     let mut scene = Scene::new(setup)?;
-    for _ in 0..3 {
+    for _ in 0..length.repeat_count {
         scene.kill_with_losses()?;
         for _ in 0..3 {
             scene.server.launch(&[])?;
@@ -162,7 +162,7 @@ pub(super) fn s12(setup: &Setup, _: Length) -> Result<String> {
         scene.crew.progress()?;
     }
     let met = killed_at(&mut scene, &["recovery-begun", "replayed", "replay-done"])?;
-    scene.end(&format!("9 kills while it started, {met}"))
+    scene.end(&format!("{} kills while it started, {met}", 3 * length.repeat_count))
 }
 
 /// The server is killed at each step of the end of its recovery.
@@ -205,9 +205,9 @@ fn kill_at(scene: &mut Scene, point: &str) -> Result<()> {
 }
 
 /// A client dies while it comes back.
-pub(super) fn s14(setup: &Setup, _: Length) -> Result<String> {
+pub(super) fn s14(setup: &Setup, length: Length) -> Result<String> {
     let mut scene = Scene::new(setup)?;
-    for _ in 0..3 {
+    for _ in 0..length.repeat_count {
         kill_at(&mut scene, "replayed")?;
         let index = scene.dice.index(scene.crew.member_count());
         scene.crew.kill(index, Victim::Client)?;
@@ -215,7 +215,7 @@ pub(super) fn s14(setup: &Setup, _: Length) -> Result<String> {
         scene.crew.progress()?;
         scene.crew.replace(SIZE)?;
     }
-    scene.end("3 clients killed while they came back")
+    scene.end(&format!("{} clients killed while they came back", length.repeat_count))
 }
 
 /// Clients lose their connections while they come back.
@@ -274,10 +274,10 @@ pub(super) fn s24(setup: &Setup, _: Length) -> Result<String> {
 }
 
 /// The server ends in order, under load.
-pub(super) fn s25(setup: &Setup, _: Length) -> Result<String> {
+pub(super) fn s25(setup: &Setup, length: Length) -> Result<String> {
     let mut scene = Scene::new(setup)?;
     let mut away_ms_max = 0;
-    for _ in 0..3 {
+    for _ in 0..length.repeat_count {
         scene.pause(80);
         let start = Instant::now();
         scene.server.stop()?;
@@ -285,7 +285,7 @@ pub(super) fn s25(setup: &Setup, _: Length) -> Result<String> {
         away_ms_max = away_ms_max.max(start.elapsed().as_millis());
         scene.crew.progress()?;
     }
-    scene.end(&format!("3 restarts, away for at most {away_ms_max} ms"))
+    scene.end(&format!("{} restarts, away for at most {away_ms_max} ms", length.repeat_count))
 }
 
 /// Points at which a change of two shards can be cut off.
@@ -301,12 +301,14 @@ const TXN_POINTS: [&str; 8] = [
 ];
 
 /// Renames between directories of different shards, and the server kills itself at each step.
-pub(super) fn s30(setup: &Setup, _: Length) -> Result<String> {
+pub(super) fn s30(setup: &Setup, length: Length) -> Result<String> {
     let mut server = Server::start(setup, setup.folder.join("store"), &[])?;
     let mount = Mount::new(setup, server.address()?, "mount")?;
     let mut met = Vec::new();
-    for point in TXN_POINTS {
-        for count in 1..=2 {
+    let (points, count_max) =
+        if length.every_step { (&TXN_POINTS[..], 2) } else { (&TXN_POINTS[3..7], 1) };
+    for point in points.iter().copied() {
+        for count in 1..=count_max {
             let place = mount.dir.join(format!("{point}{count}"));
             let (from, to) = (place.join("from"), place.join("to"));
             for dir in [&place, &from, &to] {

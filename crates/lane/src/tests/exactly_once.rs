@@ -328,7 +328,8 @@ impl Run {
         let xid = Xid(client.xid);
         let conn_epoch = who.conn_epoch;
         let head = Request { session, shard, conn_epoch, xid, ..Request::of(Op::ReplayDone) };
-        self.toy.send(conn, request(&head, &[], None), None);
+        let done = wire::ReplayDone { reopen_count: 0 }.to_bytes();
+        self.toy.send(conn, request(&head, &done, None), None);
     }
 
     /// Takes in what came.
@@ -573,7 +574,7 @@ fn whatever_happens_each_request_takes_effect_once() {
 fn and_so_it_does_with_almost_no_memory_for_names() {
     let mut read_count = 0;
     for seed in 0..60 {
-        let mut run = Run::new(seed, Some(2000));
+        let mut run = Run::new(seed, Some(500));
         let steps = 50 + run.dice.below(400);
         run.work(steps);
         run.toy.run();
@@ -581,7 +582,7 @@ fn and_so_it_does_with_almost_no_memory_for_names() {
         assert!(run.answered_count > 0, "seed {seed}");
         read_count += run.toy.cold_read_count();
     }
-    assert!(read_count > 1000, "names were read back {read_count} times");
+    assert!(read_count > 300, "names were read back {read_count} times");
 }
 
 /// One request, the server killed after every possible number of steps, with and without its reply.

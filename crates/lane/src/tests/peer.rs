@@ -183,7 +183,7 @@ impl Peer {
     /// After a restart, nothing to bring back to a shard.
     pub(crate) fn come_back(&mut self, toy: &mut Toy, shard: ShardId) {
         let head = self.head(Op::ReplayDone, shard, 0);
-        self.send(toy, &head, &[], None);
+        self.send(toy, &head, &wire::ReplayDone { reopen_count: 0 }.to_bytes(), None);
         toy.run();
         let replies = self.replies(toy);
         assert_eq!((replies.len(), replies[0].head.status), (1, Status::Ok));

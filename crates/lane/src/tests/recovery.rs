@@ -1,8 +1,8 @@
 //! What comes back after a restart, in which order, and who does not.
 
-use super::peer::{Got, Peer, ROOT, Who, create, greet, name};
+use super::peer::{Got, Peer, ROOT, Who, create, got, greet, name, noted};
 use crate::Share;
-use crate::toy::Toy;
+use crate::toy::{Kind, Toy};
 use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -128,7 +128,7 @@ impl Rig {
     fn done(&mut self, who: usize) {
         let peer = self.peers[who].as_mut().unwrap();
         let head = peer.head(Op::ReplayDone, META, 0);
-        peer.send(&mut self.toy, &head, &[], None);
+        peer.send(&mut self.toy, &head, &wire::ReplayDone { reopen_count: 0 }.to_bytes(), None);
         self.toy.run();
     }
 
@@ -475,6 +475,26 @@ fn the_stages_are_passed_in_their_order() {
         assert_eq!(passed(&rig, point), 1, "{point:?}");
     }
     assert_eq!(rig.toy.share_before, Some(Share::Write));
+}
+
+/// Replays that a broken log did not take are not called durable, though recovery is over.
+#[test]
+fn replays_that_are_lost_again_are_not_told_durable() {
+    let mut rig = Rig::clients(Share::Write, 1);
+    rig.ask(0, (Op::Create, 1), &create("a")).unwrap();
+    let transno = rig.kept[0][0].got.head.transno;
+    rig.kill();
+    rig.toy.failing.push((Kind::Log, door::Errno(5)));
+    rig.come_back(0);
+    assert!(rig.toy.lines.iter().any(|line| line.contains("log cannot be written")));
+    rig.toy.pass_ms(1000);
+    rig.toy.run();
+    let conn = rig.peers[0].as_ref().unwrap().conn;
+    for arrived in rig.toy.take(conn) {
+        assert_eq!(noted(&arrived), None);
+        assert!(got(arrived).head.committed < transno);
+    }
+    assert!(rig.resume(0).committed < transno);
 }
 
 /// S21: what was told durable is gone.

@@ -42,7 +42,8 @@ fn bytes_come_back() {
     let written = Written::decode_all(&got.body).unwrap();
     assert_eq!(written, Written { file_offset: 3, written_bytes: 5 });
     assert_eq!(read(data, &mut toy, inode), b"\0\0\0hello");
-    let got = data.ask_data(&mut toy, (Op::Glimpse, 0, inode), &Glimpse { inode }, None);
+    let got =
+        data.ask_data(&mut toy, (Op::Glimpse, 0, inode), &Glimpse { inode, durable: false }, None);
     let contents = Glimpsed::decode_all(&got.body).unwrap().contents;
     assert_eq!((contents.size_bytes, contents.allocated_bytes), (8, 4096));
     assert!(contents.write_time.is_some());
@@ -82,6 +83,77 @@ fn a_broken_log_fences_the_lane() {
     assert!(toy.is_stopped());
 }
 
+/// It has no token on its way a second time, and will never be durable.
+#[test]
+fn what_was_answered_and_lost_to_a_broken_log_is_not_answered_again() {
+    let mut toy = Toy::started(25, 1);
+    let mut peer = Peer::new(&mut toy, &Who::new(1));
+    let inode = peer.create(&mut toy, "before");
+    let shard = toy.map.data_shard(inode, 0);
+    assert_eq!(write(&mut peer, &mut toy, inode, b"before"), Status::Ok);
+    toy.failing.push((Kind::Log, Errno(5)));
+    let asked = [peer.head(Op::Create, InodeNo::ROOT.shard(), 1), peer.head(Op::Write, shard, 2)];
+    let bytes = Some(&b"bytes"[..]);
+    let body = Write { inode, file_offset: 0, append: true }.to_bytes();
+    peer.send(&mut toy, &asked[0], &create("a").to_bytes(), None);
+    peer.send(&mut toy, &asked[1], &body, bytes);
+    toy.run_turns_only(0);
+    toy.land_objects(0);
+    toy.land_log(0);
+    toy.run();
+    let replies = peer.replies(&mut toy);
+    assert!(replies.iter().all(|got| got.head.status == Status::Ok && !got.token.is_empty()));
+    assert_eq!(replies.len(), 2);
+    assert!(toy.lines.last().unwrap().contains("log cannot be written"));
+    let again = Peer::new(&mut toy, &Who { conn_epoch: 2, ..Who::new(1) });
+    let resent = asked.map(|head| wire::Request {
+        flags: wire::request_flag::RESENT,
+        conn_epoch: 2,
+        ..head
+    });
+    again.send(&mut toy, &resent[0], &create("a").to_bytes(), None);
+    again.send(&mut toy, &resent[1], &body, bytes);
+    toy.run();
+    let replies = again.replies(&mut toy);
+    assert_eq!(replies.len(), 2);
+    assert!(replies.iter().all(|got| got.head.status == Status::Io));
+}
+
+/// A sync of an object fails while a batch is on its way: what becomes of that changes nothing.
+#[test]
+fn a_batch_that_ends_behind_the_fence_changes_nothing() {
+    for lost in [false, true] {
+        let mut toy = Toy::started(26, 1);
+        let mut peer = Peer::new(&mut toy, &Who::new(1));
+        let inode = peer.create(&mut toy, "a");
+        assert_eq!(write(&mut peer, &mut toy, inode, b"before"), Status::Ok);
+        let flags = wire::request_flag::SYNC;
+        let created = peer.head(Op::Create, InodeNo::ROOT.shard(), 2);
+        let created = wire::Request { flags, ..created };
+        peer.send(&mut toy, &created, &create("b").to_bytes(), None);
+        toy.run_turns_only(0);
+        toy.failing.push((Kind::Sync, Errno(5)));
+        let body = Write { inode, file_offset: 0, append: true }.to_bytes();
+        let written = peer.head(Op::Write, toy.map.data_shard(inode, 0), 1);
+        let written = wire::Request { flags, ..written };
+        peer.send(&mut toy, &written, &body, Some(b"bytes"));
+        toy.run_turns_only(0);
+        toy.land_objects(0);
+        assert!(toy.lines.last().unwrap().contains("contents cannot be made durable"));
+        let line_count = toy.lines.len();
+        if lost {
+            toy.failing.push((Kind::Log, Errno(5)));
+        }
+        toy.land_log(0);
+        toy.run();
+        let replies = peer.replies(&mut toy);
+        assert_eq!(replies.len(), 2);
+        assert!(replies.iter().all(|got| got.head.status == Status::Io));
+        assert_eq!(toy.lines.len(), line_count, "the fence is told once");
+        assert_eq!(peer.ask(&mut toy, Op::Sync, 0, &[0_u8; 0]).head.status, Status::Io);
+    }
+}
+
 #[test]
 fn a_full_log_refuses_what_takes_space_first_and_recovers() {
     let mut toy = Toy::started(22, 1);
@@ -98,6 +170,21 @@ fn a_full_log_refuses_what_takes_space_first_and_recovers() {
     toy.set_room(1000);
     toy.run();
     assert_eq!(peer.ask(&mut toy, Op::Unlink, 1, &unlink("c")).head.status, Status::NoSpace);
+    toy.set_room(1 << 30);
+    toy.run();
+    assert_eq!(peer.ask(&mut toy, Op::Create, 1, &create("b")).head.status, Status::Ok);
+}
+
+#[test]
+fn a_log_that_is_only_too_long_asks_to_come_again_and_leaves_the_slot() {
+    let mut toy = Toy::started(24, 1);
+    let mut peer = Peer::new(&mut toy, &Who::new(1));
+    toy.is_behind = true;
+    toy.set_room(1000);
+    toy.run();
+    let got = peer.ask(&mut toy, Op::Create, 1, &create("b")).head;
+    assert_eq!(got.status, Status::RetryLater);
+    assert!(got.retry_after_ms > 0);
     toy.set_room(1 << 30);
     toy.run();
     assert_eq!(peer.ask(&mut toy, Op::Create, 1, &create("b")).head.status, Status::Ok);
@@ -257,6 +344,45 @@ fn an_open_file_without_a_name_survives_a_restart_if_it_is_opened_again() {
             assert_eq!(peer.ask(&mut toy, Op::Close, 1, &close).head.status, Status::Ok);
             assert_eq!(toy.object_count(), 0);
         }
+    }
+}
+
+/// Recovery does not end before handles are registered again that a client spoke of, unless it
+/// takes too long.
+#[test]
+fn handles_that_were_announced_are_waited_for() {
+    for comes in [true, false] {
+        let mut toy = Toy::started(29, 1);
+        let mut peer = Peer::new(&mut toy, &Who::new(1));
+        let handle = Handle { id: HandleId(1), write: true };
+        let opening = wire::Create { handle: Some(handle), ..create("a") };
+        let got = peer.ask(&mut toy, Op::Create, 1, &opening);
+        let inode = wire::Created::decode_all(&got.body).unwrap().attr.inode;
+        assert_eq!(write(&mut peer, &mut toy, inode, b"bytes"), Status::Ok);
+        assert_eq!(peer.ask(&mut toy, Op::Unlink, 1, &unlink("a")).head.status, Status::Ok);
+        toy.crash();
+        toy.start(1);
+        toy.run();
+        let mut peer = Peer::new(&mut toy, &Who { conn_epoch: 2, ..Who::new(1) });
+        peer.xid += 1000;
+        let shard = toy.map.data_shard(inode, 0);
+        peer.come_back(&mut toy, shard);
+        let head = peer.head(Op::ReplayDone, InodeNo::ROOT.shard(), 0);
+        let done = wire::ReplayDone { reopen_count: 1 }.to_bytes();
+        peer.send(&mut toy, &head, &done, None);
+        toy.run();
+        assert_eq!(toy.object_count(), 1, "everybody is back, and one handle is missing");
+        if comes {
+            let head = peer.head(Op::Reopen, InodeNo::ROOT.shard(), 1);
+            peer.send(&mut toy, &head, &wire::Reopen { inode, handle }.to_bytes(), None);
+        } else {
+            toy.pass_ms(10_000);
+        }
+        toy.run();
+        assert_eq!(peer.replies(&mut toy).last().unwrap().head.status, Status::Ok);
+        assert_eq!(toy.object_count(), usize::from(comes));
+        let got = peer.ask(&mut toy, Op::Getattr, 0, &Getattr { inode });
+        assert_eq!(got.head.status, if comes { Status::Ok } else { Status::Stale });
     }
 }
 

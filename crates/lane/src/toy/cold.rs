@@ -67,6 +67,10 @@ impl Toy {
         self.cold = Some(Cold { bytes_max, rows, read_count: 0 });
     }
 
+    pub(crate) const fn has_bounded_names(&self) -> bool {
+        self.cold.is_some()
+    }
+
     /// How often names were read back.
     pub(crate) fn cold_read_count(&self) -> usize {
         self.cold.as_ref().map_or(0, |cold| cold.read_count)

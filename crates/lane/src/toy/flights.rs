@@ -57,6 +57,16 @@ impl Toy {
         self.land_one(index, found.unwrap());
     }
 
+    /// Everything about a lane's objects ends, its append does not.
+    pub(crate) fn land_objects(&mut self, index: usize) {
+        let is_log = |flight: &Flight| matches!(flight, Flight::Log { .. });
+        while let Some(found) = self.places[index].flights.iter().position(|flight| !is_log(flight))
+        {
+            self.land_one(index, found);
+            self.run_turns_only(index);
+        }
+    }
+
     /// An action ends.
     pub(super) fn land(&mut self, index: usize) {
         let flight_index = self.dice.below(self.places[index].flights.len());
@@ -91,7 +101,7 @@ impl Toy {
                 assert!(bytes_count <= place.room_bytes, "the log never outgrows its reserve");
                 place.room_bytes -= bytes_count;
                 place.log.extend_from_slice(&bytes);
-                let room = LogRoom { room_bytes: place.room_bytes };
+                let room = LogRoom { room_bytes: place.room_bytes, is_behind: false };
                 Event::Logged { ticket, result: failed.map_or(Ok(room), Err) }
             }
             Flight::Read { ticket, object, from, count } => {

@@ -111,6 +111,9 @@ impl Lane {
                 // Many may have waited for names, and taken the room or broken the log.
                 let refused = if waited { self.refused(turn, &arrived) } else { None };
                 if let Some(status) = refused {
+                    if self.comes_again(&request, status) {
+                        self.unrun(&arrived);
+                    }
                     return self.end_refused(turn, &arrived, status);
                 }
                 if let Err(breach) = self.run(turn, &arrived) {

@@ -46,7 +46,7 @@ impl Lane {
         // Any op of each kind stands for all.
         let op = if frees { wire::Op::Unlink } else { wire::Op::Rename };
         if let Err(status) = self.room_for(op) {
-            return status;
+            return if self.commit.is_behind() { Status::Busy } else { status };
         }
         self.txns.parts.entry((shard, txn)).or_default();
         let index = self.meta_index(shard);

@@ -26,8 +26,13 @@ const SETTLED: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(100);
 /// Longest pause: whoever was ready once is never given up.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
-/// How long the mount may take to end when asked.
-const MOUNT_END: Duration = Duration::from_secs(15);
+/// How long the mount may take to end when asked: longer than its own patience, so that it says
+/// itself what was not made durable.
+const MOUNT_END: Duration = Duration::from_secs(130);
+/// How long it may take if there is no server for it.
+const MOUNT_END_ALONE: Duration = Duration::from_secs(15);
+/// How long a child may take that is asked to give up or was killed.
+const GIVE_UP: Duration = Duration::from_secs(5);
 /// How long the server may take to end when asked.
 const SERVER_END: Duration = Duration::from_secs(60);
 
@@ -286,10 +291,13 @@ impl Supervisor<'_> {
         Exit::new(Code::Failed, line).into()
     }
 
-    /// Ends the mount, then the server.
+    /// Ends the mount, then the server: until the mount has heard that all is durable, it needs the
+    /// server, even one that has just died.
     fn end(&mut self) {
-        let unmounted = self.end_child(Role::Mount, MOUNT_END);
-        if !unmounted {
+        if matches!(self.server.state, State::Due(_)) && self.mount.running().is_some() {
+            self.start_for_mount();
+        }
+        if !self.end_child(Role::Mount, MOUNT_END) {
             self.screen.complain("the mount did not end in time: killed, and detached");
         }
         if let Err(error) = self.clear_stale_mount() {
@@ -300,32 +308,55 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Returns whether the child ended by itself within `patience`; a second signal ends that.
+    fn start_for_mount(&mut self) {
+        self.screen.complain("the server had ended; starting it again for the end of the mount");
+        if let Err(error) = self.start(Role::Server) {
+            self.screen.complain(&format!("{error:#}"));
+        }
+    }
+
+    /// Returns whether the child ended without being killed: it is asked; after `patience` a mount
+    /// is asked to give up, for which it says what that means; then it is killed. A signal to us
+    /// ends each of these waits.
     fn end_child(&mut self, role: Role, patience: Duration) -> bool {
-        let Some(child) = self.post(role).running() else { return true };
-        child.signal(Signal::TERM);
-        let mut deadline = Instant::now() + patience;
-        let mut by_itself = true;
+        let asked = (Signal::TERM, patience);
+        let steps: &[_] = match role {
+            Role::Mount => &[asked, (Signal::TERM, GIVE_UP), (Signal::KILL, GIVE_UP)],
+            Role::Server => &[asked, (Signal::KILL, GIVE_UP)],
+        };
+        for &(signal, patience) in steps {
+            let Some(child) = self.post(role).running() else { return true };
+            child.signal(signal);
+            if self.await_end(role, patience) {
+                return signal != Signal::KILL;
+            }
+        }
+        false
+    }
+
+    /// Returns whether the child ended within `patience`. A mount has less of it when no server is
+    /// coming.
+    fn await_end(&mut self, role: Role, patience: Duration) -> bool {
+        let until = Instant::now() + patience;
+        let mut alone_until = Instant::now() + MOUNT_END_ALONE;
+        let mut starts_again = role == Role::Mount && self.server.running().is_some();
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            match self.news.recv_timeout(left) {
+            let alone = role == Role::Mount && self.server.running().is_none();
+            let until = if alone { until.min(alone_until) } else { until };
+            match self.news.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(News::Ended(ended, _)) => {
                     self.post(ended).state = State::Over;
                     if ended == role {
-                        return by_itself;
+                        return true;
+                    }
+                    alone_until = Instant::now() + MOUNT_END_ALONE;
+                    if core::mem::take(&mut starts_again) {
+                        self.start_for_mount();
                     }
                 }
                 Ok(News::Complaint(role, line)) => self.on_complaint(role, line),
-                Ok(News::Signal) => deadline = Instant::now(),
+                Ok(News::Signal) | Err(_) => return false,
                 Ok(News::Line(..) | News::Rates(_)) => {}
-                Err(_) if by_itself => {
-                    by_itself = false;
-                    deadline = Instant::now() + patience;
-                    if let Some(child) = self.post(role).running() {
-                        child.signal(Signal::KILL);
-                    }
-                }
-                Err(_) => return false,
             }
         }
     }

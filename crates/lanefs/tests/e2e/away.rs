@@ -1,9 +1,11 @@
 //! While the server is away operations wait, can be killed, and go on when it is back.
 
-use crate::stage::{Stage, kill, must, program, state_of, until};
+use crate::idle::connect;
+use crate::stage::{PATIENCE, Stage, kill, must, program, state_of, until};
 use std::fs;
 use std::io::Read as _;
 use std::process::Stdio;
+use std::time::Instant;
 
 #[test]
 fn operations_wait_can_be_killed_and_go_on() {
@@ -49,6 +51,19 @@ fn a_mount_ends_while_its_server_is_away() {
     kill(server.process.pid());
     server.process.end();
     mount.stop();
+}
+
+/// Whoever wants to wait says so; the end of a scope does not wait as long as a connection may take.
+#[test]
+fn a_volume_is_dropped_soon_while_its_server_is_away() {
+    let Some(stage) = Stage::new("away_drop") else { return };
+    let mut server = stage.serve("127.0.0.1:0");
+    let volume = connect(&stage, &server.address);
+    kill(server.process.pid());
+    server.process.end();
+    let began = Instant::now();
+    drop(volume);
+    assert!(began.elapsed() < PATIENCE, "no connection was waited for in vain");
 }
 
 #[test]

@@ -20,7 +20,8 @@ fn secret(stage: &Stage) -> Secret {
     Secret::new(bytes)
 }
 
-fn connect(stage: &Stage, address: &str) -> Volume {
+/// A client that waits for its server as long as a test waits for anything.
+pub(crate) fn connect(stage: &Stage, address: &str) -> Volume {
     let options = ConnectOptions {
         address: address.parse().unwrap(),
         secret: secret(stage),

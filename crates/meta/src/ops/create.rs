@@ -21,7 +21,8 @@ pub(crate) fn execute(args: &Create<'_>, txn: &mut Txn<'_>) -> Result<Created, S
     txn.permit_handle()?;
     let row = txn.new_inode(args.parent, FileKind::File, args.mode & 0o7777, &who)?;
     // Whoever makes a file may write to it, whatever its mode says.
-    let size_at_data = args.handle.is_some_and(|handle| handle.write);
+    let writes = args.handle.is_some_and(|handle| handle.write);
+    let size_at_data = writes && txn.rules.size_flag();
     let row = txn.put(InodeRow { size_at_data, ..row });
     txn.put_entry(args.parent, args.name, &row, None);
     txn.touch(args.parent, Came::FILE);

@@ -1,0 +1,62 @@
+//! Sizes for somebody who makes them durable elsewhere.
+
+use super::*;
+
+impl World {
+    fn durable_glimpse(&mut self) -> Token {
+        self.ask(Op::Glimpse, &Glimpse { inode: FILE, durable: true }, None)
+    }
+
+    /// A write that is in the object; its number.
+    fn write_early(&mut self, file_offset: u64, bytes: u32) -> Transno {
+        self.write(file_offset, bytes);
+        let write = self.one();
+        self.done(&write);
+        self.shards.transno_last(MAP.data_shard(FILE, 0))
+    }
+
+    /// The one answer of a glimpse: until when it waits, and the size.
+    fn told(&mut self, of: Token) -> (Transno, u64) {
+        let outcomes = self.outcomes();
+        let [Outcome::Sized { token, shard, until, contents }] = outcomes[..] else {
+            panic!("{outcomes:?}")
+        };
+        assert_eq!((token, shard), (of, MAP.data_shard(FILE, 0)));
+        (until, contents.size_bytes)
+    }
+}
+
+#[test]
+fn a_durable_size_waits_for_the_last_write_in_it() {
+    let mut world = World::with_file(100);
+    let shard = MAP.data_shard(FILE, 0);
+    let token = world.durable_glimpse();
+    assert_eq!(world.told(token), (Transno(0), 100), "nothing to wait for");
+    let first = world.write_early(100, 50);
+    let token = world.durable_glimpse();
+    world.stat(Some(150));
+    assert_eq!(world.told(token), (first, 150));
+    world.settle();
+    let sync = world.one();
+    world.done(&sync);
+    world.outcomes();
+    let token = world.durable_glimpse();
+    assert_eq!(world.told(token), (first, 150), "synced, but its record is not durable");
+    world.shards.on_durable(shard, first);
+    let token = world.durable_glimpse();
+    assert_eq!(world.told(token), (Transno(0), 150));
+}
+
+/// A write that is answered while the world is asked is in the answer, one after that is not.
+#[test]
+fn later_writes_keep_no_size_waiting() {
+    let mut world = World::with_file(100);
+    world.write_early(100, 50);
+    let token = world.durable_glimpse();
+    let asked = ticket(&world.one());
+    let second = world.write_early(150, 50);
+    world.on_stat(asked, Some(150));
+    let third = world.write_early(200, 50);
+    assert!(third > second);
+    assert_eq!(world.told(token), (second, 200));
+}

@@ -1,0 +1,66 @@
+//! Handles that are registered again after a restart, before recovery ends: a file without a name is
+//! destroyed then, unless somebody is known to have it open (PROTOCOL.md §11, I14).
+//!
+//! A session says with its ReplayDone how many will come. They are executed when all replays were;
+//! who does not come in time has lost them.
+
+use crate::Lane;
+use crate::config::Limits;
+use crate::outbox::Asked;
+use crate::recovery::{Early, Phase, Recovery};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use door::{Mono, Turn};
+use wire::{ClientUuid, Request, SessionId, ShardId, Xid};
+
+/// What a session has still to open at a shard.
+#[derive(Debug)]
+pub(crate) struct Reopening {
+    pub(crate) client: ClientUuid,
+    count: usize,
+    /// Requests that came; a resend is the same one.
+    came: BTreeSet<Xid>,
+}
+
+pub(crate) type Reopens = BTreeMap<(ShardId, SessionId), Reopening>;
+
+impl Recovery {
+    /// A session has said how many handles it will register again.
+    pub(crate) fn will_reopen(&mut self, asked: &Asked, client: ClientUuid, reopen_count: u32) {
+        let count = usize::try_from(reopen_count).unwrap_or(usize::MAX);
+        let waits = matches!(self.phase, Phase::Replaying | Phase::Reopening);
+        if count > 0 && waits {
+            let reopening = Reopening { client, count, came: BTreeSet::new() };
+            self.reopens.insert((asked.shard, asked.session), reopening);
+        }
+    }
+
+    /// A handle is registered again, or will be with the others that wait.
+    pub(crate) fn reopen_came(&mut self, request: &Request, now: Mono) {
+        let key = (request.shard, request.session);
+        let Some(reopening) = self.reopens.get_mut(&key) else { return };
+        reopening.came.insert(request.xid);
+        if reopening.came.len() >= reopening.count {
+            self.reopens.remove(&key);
+        }
+        self.progress(now);
+    }
+
+    /// Whether nobody is waited for any more.
+    pub(crate) fn is_reopened(&self, now: Mono, limits: &Limits) -> bool {
+        let Some(began_at) = self.began_at() else { return true };
+        let hard = began_at.after_ms(limits.recovery_hard_ms);
+        self.reopens.is_empty() || now >= self.soft_until(began_at, limits).min(hard)
+    }
+}
+
+impl Lane {
+    /// Executes what waits of them.
+    pub(crate) fn run_reopens(&mut self, turn: &mut Turn<'_>) {
+        let deferred = core::mem::take(&mut self.recovery.deferred);
+        let (reopens, rest): (Vec<Early>, Vec<Early>) =
+            deferred.into_iter().partition(|early| early.reopens);
+        self.recovery.deferred.extend(rest);
+        reopens.into_iter().for_each(|early| self.run_deferred(turn, early));
+    }
+}

@@ -1,0 +1,85 @@
+//! A store on a disk that is full.
+#![allow(clippy::unwrap_used)]
+
+use ring::Mesh;
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use store::{ColdStore, Keeper, Pace};
+use wire::LaneId;
+
+/// A small disk; gone when dropped.
+struct Disk {
+    folder: tempfile::TempDir,
+}
+
+impl Disk {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let options = Some(c"size=32m");
+        mount("lanefs-test", folder.path(), "tmpfs", MountFlags::empty(), options).unwrap();
+        Self { folder }
+    }
+
+    fn store(&self) -> PathBuf {
+        self.folder.path().join("store")
+    }
+
+    fn filler(&self) -> PathBuf {
+        self.folder.path().join("filler")
+    }
+
+    /// Takes all space that is left.
+    fn fill(&self) {
+        let filler = File::create(self.filler()).unwrap();
+        let mut offset = 0;
+        for piece_bytes in [64 << 10, 4 << 10] {
+            while filler.write_all_at(&vec![1; piece_bytes], offset).is_ok() {
+                offset = filler.metadata().unwrap().len();
+            }
+        }
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        unmount(self.folder.path(), UnmountFlags::DETACH).unwrap();
+    }
+}
+
+/// Opens everything that a server opens, and ends.
+fn start(path: &Path) -> Result<(), store::StoreError> {
+    let store = store::open(path)?;
+    let cold = store.open_rows(ColdStore::ROWS_BYTES_MAX)?;
+    store.redo(&cold)?;
+    let mut keeper = Keeper::new(cold, Pace::default());
+    let post = Mesh::posts(1).unwrap().pop().unwrap();
+    let (_file, start_offset) = store.new_log(LaneId(0), 1)?;
+    drop(keeper.feed(post.waker(), start_offset));
+    store.remove_earlier_logs()?;
+    keeper.start(&store, Arc::new(|line: &str| panic!("{line}")))?.stop();
+    Ok(())
+}
+
+#[test]
+fn a_full_disk_has_space_for_a_start_and_its_reserve_comes_back() {
+    let disk = Disk::new();
+    store::create(&disk.store(), &store::Shape::default()).unwrap();
+    start(&disk.store()).unwrap();
+    let reserve = disk.store().join("reserve");
+    let full_bytes = fs::metadata(&reserve).unwrap().len();
+    assert_eq!(full_bytes, 512 << 10);
+    disk.fill();
+    start(&disk.store()).unwrap();
+    let left_bytes = fs::metadata(&reserve).map_or(0, |found| found.len());
+    assert!(left_bytes < full_bytes, "the start took from it");
+    fs::remove_file(disk.filler()).unwrap();
+    start(&disk.store()).unwrap();
+    assert_eq!(fs::metadata(&reserve).unwrap().len(), full_bytes);
+    // Without it there is no start on a full disk: else this test would show nothing.
+    fs::remove_file(&reserve).unwrap();
+    disk.fill();
+    assert!(start(&disk.store()).is_err());
+}
