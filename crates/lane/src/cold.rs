@@ -23,7 +23,7 @@ const COLD_TICKET: u64 = 5 << 56;
 const ENTRY_COUNT_MAX: u32 = 4096;
 /// An inode with all its attributes is read at once.
 const PART_COUNT_MAX: u32 = 1 << 16;
-/// What somebody needs who comes back for it stays this long.
+/// What was read, and what somebody needs who comes back for it, stays this long.
 const LINGER_MS: u64 = 100;
 /// Units looked at for eviction in a turn.
 const LOOK_COUNT_MAX: usize = 256;
@@ -120,6 +120,11 @@ impl Lane {
         match taken {
             Ok(Some(cookie)) => self.read_rows(turn, reading, cookie),
             Ok(None) => {
+                // What is larger than the limit would be read for every request otherwise.
+                let until = turn.now.mono.after_ms(LINGER_MS);
+                let index = self.meta_index(shard);
+                self.metas[index].pin(&[unit]);
+                self.cold.lingering.push_back((until, shard, unit));
                 let waiting = self.cold.waiting.remove(&(shard, unit));
                 self.txns.due.extend(waiting.into_iter().flatten());
                 self.work(turn);
