@@ -228,7 +228,12 @@ impl Load {
             // Nobody is there who could say anything else.
             Greeting::None => client.oldest(),
             Greeting::Full { .. } => match done_place(turn.arena.get(frame), client.depth()) {
-                Ok(place) => place,
+                Ok(Done::Place(place)) => place,
+                Ok(Done::Again(place)) => {
+                    client.free.push(place);
+                    self.ask_next(turn, index);
+                    return;
+                }
                 Err(line) => return self.fail(line),
             },
         };
@@ -354,17 +359,27 @@ fn is_note(frame: &[u8]) -> bool {
     head.is_some_and(|lengths| lengths.kind == FrameKind::Note)
 }
 
-/// Whose reply this is, if it says that its operation was done.
-fn done_place(frame: &[u8], depth: u32) -> Result<u16, String> {
+/// What a reply says of the operation in a place.
+enum Done {
+    /// It was done.
+    Place(u16),
+    /// The log is too long just now; ask again.
+    Again(u16),
+}
+
+/// Whose reply this is, if it says that its operation was done or will be.
+fn done_place(frame: &[u8], depth: u32) -> Result<Done, String> {
     let (head, _) = Head::decode(frame).map_err(|breach| breach.text().to_owned())?;
     let Head::Reply(Reply { status, op, trace_id, .. }) = head else {
         return Err("the server sent something that is no reply".to_owned());
     };
-    if status != Status::Ok {
+    let again = status == Status::RetryLater;
+    if status != Status::Ok && !again {
         return Err(format!("{} failed: {}", op.row().name, status.text()));
     }
     match u16::try_from(trace_id) {
-        Ok(place) if u32::from(place) < depth => Ok(place),
+        Ok(place) if u32::from(place) < depth && again => Ok(Done::Again(place)),
+        Ok(place) if u32::from(place) < depth => Ok(Done::Place(place)),
         Ok(_) | Err(_) => Err("a reply belongs to no request".to_owned()),
     }
 }

@@ -442,12 +442,23 @@ impl Client {
     }
 
     pub(crate) fn begin_gather(&mut self, id: CallId, plan: Plan) -> usize {
-        self.jobs.insert(Job { call: Some(id), plan, exchange_id: usize::MAX, first: None })
+        self.jobs.insert(Job {
+            call: Some(id),
+            plan,
+            exchange_id: usize::MAX,
+            has_begun: false,
+            first: None,
+        })
     }
 
     fn begin_job(&mut self, call: Option<CallId>, begun: Begun, body: Vec<u8>) {
-        let job_id =
-            self.jobs.insert(Job { call, plan: begun.plan, exchange_id: usize::MAX, first: None });
+        let job_id = self.jobs.insert(Job {
+            call,
+            plan: begun.plan,
+            exchange_id: usize::MAX,
+            has_begun: false,
+            first: None,
+        });
         self.submit(job_id, begun, body);
     }
 

@@ -118,7 +118,7 @@ impl Client {
         self.drop_link(turn, link_index);
     }
 
-    /// Calls that were sent and may have been done fail, once; our own work is dropped, and what
+    /// Calls of which something was sent and may have been done or is lost fail, once; our own work is dropped, and what
     /// files need is begun again under the new uuid.
     fn fail_sent(&mut self) {
         let jobs: alloc::vec::Vec<_> = self
@@ -126,7 +126,9 @@ impl Client {
             .iter()
             .filter(|(_, job)| {
                 let exchange = self.exchanges.get(job.exchange_id);
-                exchange.is_some_and(|exchange| job.call.is_none() || exchange.xid.is_some())
+                exchange.is_some_and(|exchange| {
+                    job.call.is_none() || job.has_begun || exchange.xid.is_some()
+                })
             })
             .map(|(job_id, job)| (job_id, job.exchange_id))
             .collect();

@@ -65,6 +65,8 @@ pub(crate) struct Job {
     pub(crate) plan: Plan,
     /// The request it waits for.
     pub(crate) exchange_id: usize,
+    /// A request before that one was answered, and may have changed something.
+    pub(crate) has_begun: bool,
     /// The body of its first request, while another shard is asked for the rest.
     pub(crate) first: Option<First>,
 }

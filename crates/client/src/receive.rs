@@ -187,6 +187,7 @@ impl Client {
             slot: reply.slot,
             op: reply.op,
             inode,
+            op_time_ns: reply.op_time_ns,
             boot_id: reply.boot_id,
             body: replay,
             kept,
@@ -258,6 +259,7 @@ impl Client {
         }
         let Some(job) = self.jobs.get_mut(job_id) else { return };
         let (op, target, mut body) = (exchange.op, exchange.target, exchange.body);
+        job.has_begun = true;
         if let Some(found) = elsewhere(&got) {
             let again_count = job.first.take().map_or(0, |first| first.again_count + 1);
             job.first = Some(First { op, target, body, again_count });

@@ -81,7 +81,7 @@ impl Session {
     }
 
     /// Takes the lowest free slot of `1 ..= slot_count`. The last one is kept for those that may
-    /// not wait (`urgent`) when there is more than one.
+    /// not wait (`urgent`).
     pub(crate) fn take_slot(&mut self, slot_count: u16, urgent: bool) -> Option<u16> {
         let slot_index = self.free_slot_index(slot_count, urgent)?;
         self.slots_taken |= 1 << slot_index;
@@ -94,8 +94,8 @@ impl Session {
     }
 
     fn free_slot_index(&self, slot_count: u16, urgent: bool) -> Option<u16> {
-        let kept = u16::from(!urgent && slot_count > 1);
-        let usable = slot_count.min(SLOT_COUNT_MAX) - kept;
+        let kept = u16::from(!urgent);
+        let usable = slot_count.min(SLOT_COUNT_MAX).saturating_sub(kept);
         let slot_index = u16::try_from(self.slots_taken.trailing_ones()).unwrap_or(u16::MAX);
         (slot_index < usable).then_some(slot_index)
     }

@@ -6,6 +6,7 @@ use crate::server::{Mount, Server, secret_file};
 use crate::stage::Setup;
 use crate::work::{self, Findings, Journal, Loss, SHARED_DIRS, SHARED_LOG, check, look, own_dir};
 use anyhow::{Context as _, Result, bail};
+use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -56,6 +57,9 @@ pub(crate) struct Crew {
     address: SocketAddr,
     client_count_max: u64,
     members: Vec<Member>,
+    /// Killed programs whose mount lives. The kernel lets one end only when what it asked for was
+    /// answered, or what another asked for that has locked the directory; and there may be no server.
+    ending: Vec<Process>,
     fates: BTreeMap<u64, Loss>,
 }
 
@@ -80,6 +84,7 @@ impl Crew {
             address: server.address()?,
             client_count_max,
             members: Vec::new(),
+            ending: Vec::new(),
             fates: BTreeMap::new(),
         })
     }
@@ -162,9 +167,10 @@ impl Crew {
     pub(crate) fn kill(&mut self, index: usize, victim: Victim) -> Result<()> {
         match (&mut self.members[index], victim) {
             (Member::Mount(_, programs), Victim::Program) => {
-                if let Some(mut program) = programs.pop() {
+                if let Some(program) = programs.pop() {
                     // Its mount lives, so nothing that it was told may be lost.
-                    program.process.kill()?;
+                    program.process.signal(Signal::KILL);
+                    self.ending.push(program.process);
                 }
                 Ok(())
             }
@@ -175,11 +181,14 @@ impl Crew {
                 Ok(())
             }
             (Member::Mount(mount, programs), Victim::Client) => {
-                for program in programs {
-                    program.process.kill()?;
+                for program in &*programs {
+                    program.process.signal(Signal::KILL);
                     self.fates.insert(program.client, Loss::Killed);
                 }
                 mount.kill()?;
+                for program in programs {
+                    program.process.end()?;
+                }
                 self.members.remove(index);
                 Ok(())
             }
@@ -251,6 +260,9 @@ impl Crew {
                     programs.iter_mut().for_each(|worker| worker.process.close_stdin());
                 }
             }
+        }
+        for mut program in self.ending.drain(..) {
+            program.end()?;
         }
         for member in self.members.drain(..) {
             match member {

@@ -27,6 +27,8 @@ pub(crate) struct Effect {
     pub(crate) transno: Transno,
     /// Its place in its shard's order, once it has one.
     pub(crate) place_no: u64,
+    /// Of a replay the time it got then, nanoseconds since 1970; otherwise it is now.
+    pub(crate) then_ns: Option<u64>,
 }
 
 /// An object's state.
@@ -131,6 +133,16 @@ impl Object {
                 Some(last) if last >= now => last.next(),
                 Some(_) | None => now,
             });
+        }
+    }
+
+    /// What was lost and came back is there: as late as it was then.
+    pub(crate) fn changed_then(&mut self, size_bytes: impl FnOnce(u64) -> u64, then_ns: u64) {
+        self.change_no += 1;
+        if let Some(contents) = &mut self.contents {
+            contents.size_bytes = size_bytes(contents.size_bytes);
+            let then = wire::Timestamp::from_ns(then_ns);
+            contents.write_time = Some(contents.write_time.map_or(then, |last| last.max(then)));
         }
     }
 

@@ -27,7 +27,7 @@ pub struct Ask<'a> {
 }
 
 /// A write that was lost and is brought back.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lost {
     /// Given back.
     pub token: Token,
@@ -41,6 +41,8 @@ pub struct Lost {
     pub bulk: Bulk,
     /// Whose.
     pub client: ClientUuid,
+    /// The time it got then, nanoseconds since 1970.
+    pub then_ns: u64,
 }
 
 /// A successful answer.

@@ -1,9 +1,10 @@
 //! Requests as they wait for their turn at an object: decoded and checked.
 
+use crate::Lost;
 use crate::{Ask, Token};
 use disk::Change;
 use door::Bulk;
-use wire::{Breach, ClientUuid, Flaw, InodeNo, Map, Op, Status, Transno, Wire};
+use wire::{Breach, ClientUuid, Flaw, InodeNo, Map, Op, Status, Wire};
 
 /// The largest size of a file.
 pub(crate) const SIZE_BYTES_MAX: u64 = i64::MAX.unsigned_abs();
@@ -21,8 +22,8 @@ pub(crate) enum Pending {
     Append { token: Token, bulk: Option<Bulk>, client: ClientUuid },
     /// A new size.
     Truncate { token: Token, size_bytes: u64, client: ClientUuid },
-    /// A write that was lost.
-    Replay { token: Token, transno: Transno, object_offset: u64, bulk: Bulk, client: ClientUuid },
+    /// A write that was lost, with its place among the records.
+    Replay { lost: Lost, place_no: u64 },
     /// The file is gone.
     Remove,
 }

@@ -194,8 +194,11 @@ impl Shards {
     /// Takes a write that was lost. It ends in [`Outcome::Written`] and [`Outcome::Changed`], or in
     /// [`Outcome::Answered`] if it cannot be done.
     pub fn replay(&mut self, turn: &mut Turn<'_>, lost: &Lost) {
-        let Lost { token, transno, inode, object_offset, bulk, client } = *lost;
-        self.wait(turn, inode, Pending::Replay { token, transno, object_offset, bulk, client });
+        // Objects are written in any order, but what was replayed is recorded as it was asked for:
+        // of what is durable of a session the last stands for all before it.
+        let shard = self.shard(lost.inode);
+        let place_no = self.order(shard).push(None);
+        self.wait(turn, lost.inode, Pending::Replay { lost: *lost, place_no });
     }
 
     /// The next thing for the lane to do.
@@ -239,6 +242,18 @@ impl Shards {
 
     pub(crate) fn durable(&self, shard: ShardId) -> Transno {
         self.durables[usize::from(shard.index() / self.shape.map.lane_count)]
+    }
+
+    /// A write that was lost cannot be brought back: its answer comes in its place.
+    pub(crate) fn give_up_place(
+        &mut self,
+        shard: ShardId,
+        place_no: u64,
+        (token, status): (crate::Token, Status),
+    ) {
+        let outcome = Outcome::Answered { token, result: Err(status), shown: Transno(0) };
+        self.order(shard).ready(place_no, outcome);
+        self.record_next(shard);
     }
 
     /// Lets be recorded what may be.
@@ -322,7 +337,8 @@ impl Shards {
     /// Answers everything that waits at an object.
     pub(crate) fn fail_waiting(&mut self, turn: &mut Turn<'_>, inode: InodeNo, status: Status) {
         let Some(object) = self.objects.get_mut(&inode) else { return };
-        for pending in object.queue.drain(..) {
+        let shard = self.shape.map.data_shard(inode, 0);
+        for pending in core::mem::take(&mut object.queue) {
             let token = match pending {
                 Pending::Read { token, .. }
                 | Pending::Glimpse { token, .. }
@@ -331,9 +347,10 @@ impl Shards {
                     release(turn, bulk);
                     token
                 }
-                Pending::Replay { token, bulk, .. } => {
+                Pending::Replay { lost: Lost { token, bulk, .. }, place_no } => {
                     release(turn, Some(bulk));
-                    token
+                    self.give_up_place(shard, place_no, (token, status));
+                    continue;
                 }
                 Pending::Remove => {
                     let result = Err(status);

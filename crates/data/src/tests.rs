@@ -598,3 +598,36 @@ fn the_cache_is_bounded() {
     }
     assert!(world.shards.objects.len() <= 20, "{} objects", world.shards.objects.len());
 }
+
+/// Two lost writes of a shard, the later one first in its object: recorded in the order asked.
+#[test]
+fn replays_are_recorded_in_the_order_they_were_asked_for() {
+    let mut world = World::new(&[]);
+    let other = InodeNo(FILE.0 + 4);
+    for (inode, number) in [(FILE, 5), (other, 6)] {
+        let bulk = world.bulk(3);
+        let (token, transno) = (Token(number), Transno(number));
+        let lost =
+            Lost { token, transno, inode, object_offset: 0, bulk, client: CLIENT, then_ns: 7 };
+        world.with(|shards, turn| shards.replay(turn, &lost));
+    }
+    let stats = world.take();
+    for index in [1, 0] {
+        world.on_stat(ticket(&stats[index]), None);
+        let written = world.take();
+        world.done(&written[0]);
+        world.settle();
+        let sync = world.one();
+        world.done(&sync);
+        let recorded: Vec<Token> = world
+            .outcomes()
+            .iter()
+            .map(|outcome| match outcome {
+                Outcome::Changed { token, .. } => *token,
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        let wanted = if index == 1 { vec![] } else { vec![Token(5), Token(6)] };
+        assert_eq!(recorded, wanted);
+    }
+}

@@ -1,5 +1,6 @@
 //! What is in flight for an object: how each kind of action begins and what its end means.
 
+use crate::Lost;
 use crate::object::Effect;
 use crate::request::{Pending, SIZE_BYTES_MAX, bulk_bytes, write_change};
 use crate::shards::{Proven, release};
@@ -64,9 +65,7 @@ impl Shards {
             Pending::Truncate { token, size_bytes, client } => {
                 self.begin_truncate(turn, inode, (token, client), size_bytes);
             }
-            Pending::Replay { token, transno, object_offset, bulk, client } => {
-                self.begin_replay(turn, inode, (token, client, transno), (object_offset, bulk));
-            }
+            Pending::Replay { lost, place_no } => self.begin_replay(turn, &lost, place_no),
             Pending::Remove => {
                 let Some(object) = self.objects.get_mut(&inode) else { return };
                 object.exclusive = true;
@@ -148,7 +147,8 @@ impl Shards {
         }
         let change = write_change(inode, object_offset, Some(bulk));
         let (transno, place_no) = (Transno(0), 0);
-        let effect = Effect { token, change, answer: written, client, transno, place_no };
+        let effect =
+            Effect { token, change, answer: written, client, transno, place_no, then_ns: None };
         let object = object.name;
         let ticket = self.ticket(Job::Write { inode, effect, end, exclusive });
         turn.act(Action::ObjectWrite { ticket, object, object_offset, bulk });
@@ -156,19 +156,14 @@ impl Shards {
     }
 
     /// A write that was lost goes where it went, alone, because those after it may overlap it.
-    fn begin_replay(
-        &mut self,
-        turn: &mut Turn<'_>,
-        inode: InodeNo,
-        (token, client, transno): (Token, ClientUuid, Transno),
-        (object_offset, bulk): (u64, Bulk),
-    ) {
+    fn begin_replay(&mut self, turn: &mut Turn<'_>, lost: &Lost, place_no: u64) {
+        let Lost { token, transno, inode, object_offset, bulk, client, then_ns } = *lost;
         let Some(object) = self.objects.get_mut(&inode) else { return release(turn, Some(bulk)) };
         object.exclusive = true;
         let end = object_offset.saturating_add(u64::from(bulk.bulk_bytes));
         let change = write_change(inode, object_offset, Some(bulk));
-        let (answer, place_no) = (Answer::Empty, 0);
-        let effect = Effect { token, change, answer, client, transno, place_no };
+        let (answer, then_ns) = (Answer::Empty, Some(then_ns));
+        let effect = Effect { token, change, answer, client, transno, place_no, then_ns };
         let object = object.name;
         let ticket = self.ticket(Job::Write { inode, effect, end, exclusive: true });
         turn.act(Action::ObjectWrite { ticket, object, object_offset, bulk });
@@ -194,7 +189,7 @@ impl Shards {
         let object = object.name;
         let change = Change::Truncate { inode, size_bytes };
         let (answer, transno, place_no) = (Answer::Empty, Transno(0), 0);
-        let effect = Effect { token, change, answer, client, transno, place_no };
+        let effect = Effect { token, change, answer, client, transno, place_no, then_ns: None };
         let ticket = self.ticket(Job::Truncate { inode, effect, size_bytes });
         turn.act(Action::ObjectTruncate { ticket, object, size_bytes });
     }
@@ -313,7 +308,8 @@ impl Shards {
         object.allocated_change_no = object.change_no;
         if core::mem::take(&mut object.doubtful) || shorter {
             object.fence_count += 1;
-            self.note(inode, Change::Truncate { inode, size_bytes: found.size_bytes });
+            let replays = matches!(object.queue.front(), Some(Pending::Replay { .. }));
+            self.note_size(inode, found.size_bytes, replays);
         }
         self.proven.insert(inode, Proven::Object);
         self.advance(turn, inode);
@@ -389,7 +385,10 @@ impl Shards {
         match result {
             Ok(end) => {
                 let size_bytes = object.contents.map_or(0, |contents| contents.size_bytes);
-                object.changed(|size_bytes| size_bytes.max(end), turn.now.wall_ns);
+                match effect.then_ns {
+                    Some(then_ns) => object.changed_then(|size| size.max(end), then_ns),
+                    None => object.changed(|size| size.max(end), turn.now.wall_ns),
+                }
                 self.put_in_order(turn, inode, effect, (end, end > size_bytes));
                 if let Answer::Written(written) = effect.answer {
                     self.written_bytes += u64::from(written.written_bytes);
@@ -397,6 +396,10 @@ impl Shards {
             }
             Err(status) => {
                 object.doubt();
+                if effect.transno > Transno(0) {
+                    let shard = self.shard(inode);
+                    return self.give_up_place(shard, effect.place_no, (effect.token, status));
+                }
                 self.answer(effect.token, Err(status));
             }
         }
@@ -468,10 +471,11 @@ impl Shards {
         (until, extends): (u64, bool),
     ) {
         let shard = self.shard(inode);
+        // A replay has both.
         if effect.transno == Transno(0) {
             effect.transno = self.next_transno(shard);
+            effect.place_no = self.order(shard).push(None);
         }
-        effect.place_no = self.order(shard).push(None);
         let durable = self.durable(shard);
         let Some(object) = self.objects.get_mut(&inode) else { return };
         let (from, at_end) = if let Change::Truncate { size_bytes, .. } = effect.change {
@@ -512,6 +516,17 @@ impl Shards {
         let Effect { token, change, answer, transno, place_no, .. } = effect;
         let outcome = Outcome::Changed { token, shard, transno, change, answer };
         self.order(shard).ready(place_no, outcome);
+    }
+
+    /// Records what size an object was found to have; before a replay that waits for just that.
+    fn note_size(&mut self, inode: InodeNo, size_bytes: u64, replays: bool) {
+        let change = Change::Truncate { inode, size_bytes };
+        if !replays {
+            return self.note(inode, change);
+        }
+        let shard = self.shard(inode);
+        let transno = self.next_transno(shard);
+        self.outcomes.push_back(Outcome::Noted { shard, transno, change });
     }
 
     fn note(&mut self, inode: InodeNo, change: Change<'static>) {

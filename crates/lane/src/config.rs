@@ -54,7 +54,7 @@ pub struct Limits {
     pub greeting_ms_max: u64,
     /// Sessions remembered.
     pub session_count_max: usize,
-    /// Slots per session and shard, 1 ..= 64.
+    /// Slots per session and shard, [`wire::SLOT_COUNT_MIN`] ..= 64.
     pub slot_count: u16,
     /// Requests outstanding per connection.
     pub credits: u16,

@@ -21,7 +21,7 @@ use alloc::vec::Vec;
 use data::Seed;
 use door::{Action, Brain, Bulk, CloseReason, ConnId, Event, Mail, Mono, Span, Turn};
 use hashbrown::HashMap;
-use wire::{Breach, ClientUuid, SessionId, ShardId, Transno};
+use wire::{Breach, ClientUuid, SLOT_COUNT_MIN, SessionId, ShardId, Transno};
 
 /// The bits of a ticket that say whose it is.
 pub(crate) const TICKET_TAG: u64 = 0xff << 56;
@@ -90,7 +90,7 @@ impl Lane {
     #[must_use]
     pub fn new(config: Config, restored: Restored) -> Self {
         assert!(restored.lane == config.lane, "each lane gets its own");
-        assert!(config.limits.slot_count > 0, "a session has slots");
+        assert!(config.limits.slot_count >= SLOT_COUNT_MIN, "a session has slots");
         let mut number = [0; 8];
         number.copy_from_slice(&config.seed[..8]);
         let key = u64::from_le_bytes(number);

@@ -220,11 +220,12 @@ impl Lane {
         };
         self.token_count += 1;
         let token = Token(self.token_count);
-        let transno = replay.transno;
+        let (transno, then_ns) = (replay.transno, replay.then_ns);
         let table = self.slots.entry((replay.asked.shard, replay.asked.session)).or_default();
         table.replayed_last = table.replayed_last.max(transno);
         self.replaying.insert(token.0, replay);
-        self.data.replay(turn, &Lost { token, transno, inode, object_offset, bulk, client });
+        self.data
+            .replay(turn, &Lost { token, transno, inode, object_offset, bulk, client, then_ns });
         self.on_outcomes(turn);
     }
 

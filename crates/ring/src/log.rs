@@ -130,7 +130,8 @@ impl Log {
             self.is_behind.set(taken_bytes < room_bytes);
             room_bytes = room_bytes.min(taken_bytes);
         }
-        LogRoom { room_bytes, is_behind: self.is_behind() }
+        // What the medium has not refused will come.
+        LogRoom { room_bytes, is_behind: self.is_behind() || self.refused_at.is_none() }
     }
 
     /// Whether the room was told as less than there is space for.

@@ -97,7 +97,7 @@ fn batches_lie_one_behind_the_other_and_the_reserve_shrinks_and_grows() {
     turns(&mut ring, &mut diary, |diary| !diary.events.is_empty());
     assert_eq!(
         diary.events,
-        [Event::LogRoom(LogRoom { room_bytes: RESERVE_BYTES, is_behind: false })]
+        [Event::LogRoom(LogRoom { room_bytes: RESERVE_BYTES, is_behind: true })]
     );
     let batches: Vec<Vec<u8>> = (0..12).map(|count| noise(count, 100_000)).collect();
     let mut room_bytes = RESERVE_BYTES;

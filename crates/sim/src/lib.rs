@@ -48,5 +48,5 @@ mod world;
 
 pub use plan::Planted;
 pub use rules::Rule;
-pub use run::{Outcome, run, run_told};
+pub use run::{Outcome, run, run_control, run_told};
 pub use search::{Counts, Verdict, quiet_panics, search, try_seed};

@@ -35,7 +35,14 @@ impl World {
             return;
         }
         match mishap {
-            Mishap::ServerCrash => self.crash_server(),
+            Mishap::ServerCrash => {
+                let alive_count = self.mounts.iter().filter(|mount| mount.alive).count();
+                if self.plan.dies_along && alive_count > 1 {
+                    let client = self.choose(self.mounts.len());
+                    self.crash_client(client);
+                }
+                self.crash_server();
+            }
             Mishap::ClientCrash => {
                 let client = self.choose(self.mounts.len());
                 self.crash_client(client);
@@ -116,6 +123,7 @@ impl World {
             let client = self.choose(self.mounts.len());
             Place::Client(client, self.dice.below(self.mounts[client].seats.len()))
         };
+        self.tell(|| format!("{place:?}: pause of {} us", span_ns / 1000));
         let until_ns = self.now_ns + span_ns;
         if let Some(desk) = self.desk(place) {
             desk.paused_until_ns = until_ns;

@@ -52,7 +52,7 @@ impl World {
     /// I1: of a change over several shards all parts are there or none.
     fn judge_parts(&self) -> Verdict {
         let mut counts: BTreeMap<TxnId, u32> = BTreeMap::new();
-        for txn in self.tap.parts.values() {
+        for (txn, _) in self.tap.parts.values() {
             *counts.entry(*txn).or_default() += 1;
         }
         for (at, (txn, part_count)) in &self.tap.decided {
@@ -74,12 +74,15 @@ impl World {
         for (at, kept) in &self.tap.kept {
             if let Some(tag) = kept.tag.filter(|_| kept.op != Op::Open && kept.effective) {
                 let txn = self.tap.decided.get(at).map(|(txn, _)| *txn);
-                all.insert(*at, Step::Change(tag, kept, txn));
+                let place = (at.0, at.1, None);
+                all.insert(place, (at.1, Step::Change(tag, kept, txn)));
             }
         }
-        all.extend(self.tap.parts.iter().map(|(at, txn)| (*at, Step::Part(*txn))));
+        all.extend(self.tap.parts.iter().map(|((shard, transno), (txn, after))| {
+            ((*shard, *after, Some(*transno)), (*transno, Step::Part(*txn)))
+        }));
         let mut steps: BTreeMap<ShardId, VecDeque<_>> = BTreeMap::new();
-        for ((shard, transno), step) in all {
+        for ((shard, ..), (transno, step)) in all {
             steps.entry(shard).or_default().push_back((transno, step));
         }
         steps

@@ -109,6 +109,8 @@ pub(crate) struct Plan {
     /// At the end the server crashes once more, with these clients alive or not.
     pub(crate) last_crash: bool,
     pub(crate) last_client_crash: bool,
+    /// A client dies whenever the server does.
+    pub(crate) dies_along: bool,
     pub(crate) log_room_bytes: u64,
     /// Which replies wait.
     pub(crate) share: Share,
@@ -153,7 +155,7 @@ impl Plan {
             server_lane_count_max: 1 + dice.throw() % 3,
             meta_shard_count: dice.pick(&[1, 2, 3, 5]).unwrap_or(1),
             data_shard_count: dice.pick(&[1, 2, 4]).unwrap_or(1),
-            slot_count: dice.pick(&[2, 3, 16]).unwrap_or(2),
+            slot_count: dice.pick(&[wire::SLOT_COUNT_MIN, 3, 16]).unwrap_or(3),
             name_count: 1 + dice.below(4),
             choice_count: 1 + dice.below(6),
             depth: 1 + dice.below(4),
@@ -165,6 +167,7 @@ impl Plan {
             faults_ns,
             last_crash: dice.one_in(2),
             last_client_crash: dice.one_in(3),
+            dies_along: false,
             log_room_bytes: if dice.one_in(12) {
                 1_400_000 + dice.throw() % 40_000
             } else {
@@ -194,7 +197,59 @@ impl Plan {
         self.faults.disk = DiskMood::Honest;
         self.faults.server_crash_count = self.faults.server_crash_count.max(1);
         self.name_count = self.name_count.min(3);
+        match rule {
+            Rule::EntriesSecond | Rule::EntriesCumulative | Rule::ExistMarks => {
+                const MIX: [(Kind, u64); 5] = [
+                    (Kind::Mkdir, 4),
+                    (Kind::Create, 4),
+                    (Kind::Unlink, 3),
+                    (Kind::Rmdir, 3),
+                    (Kind::Readdir, 1),
+                ];
+                self.meet(&MIX);
+            }
+            Rule::S3Flush | Rule::DrainSisters => {
+                const MIX: [(Kind, u64); 4] =
+                    [(Kind::Create, 4), (Kind::Unlink, 3), (Kind::Rename, 2), (Kind::Setattr, 2)];
+                self.meet(&MIX);
+                self.faults.server_crash_count = 2;
+            }
+            Rule::SizeFlag => {
+                const MIX: [(Kind, u64); 5] = [
+                    (Kind::Create, 3),
+                    (Kind::Open, 4),
+                    (Kind::Write, 6),
+                    (Kind::Close, 3),
+                    (Kind::Sync, 2),
+                ];
+                self.meet(&MIX);
+            }
+            Rule::OwnUnacked
+            | Rule::Tombstones
+            | Rule::Topology
+            | Rule::MergeSisters
+            | Rule::OffUnacked
+            | Rule::TwoPhaseOrder => {}
+        }
         self
+    }
+
+    /// Few clients meet in one directory, with a slow log, and one dies with the server.
+    fn meet(&mut self, mix: &[(Kind, u64)]) {
+        self.client_lanes.resize_with(self.client_lanes.len().clamp(2, 3), || 2);
+        (self.meta_shard_count, self.server_lane_count_max) = (1, 1);
+        self.choice_count = self.choice_count.min(2);
+        self.name_count = self.name_count.min(2);
+        self.speeds.log_ns = 5 * MS;
+        self.speeds.turn_ns = 2 * US;
+        self.speeds.restart_ns = MS;
+        self.faults.server_crash_count = 1;
+        self.dies_along = true;
+        self.faults.disk_per_mille = 0;
+        self.log_room_bytes = 1 << 40;
+        self.mix = mix.to_vec();
+        self.call_count = self.call_count.min(25);
+        self.faults_ns = self.faults_ns.min(20 * MS);
     }
 }
 

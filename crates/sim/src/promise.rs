@@ -20,8 +20,8 @@ impl World {
             return false;
         }
         let mount = &self.mounts[asked.client];
-        let told_before = |ns: u64| asked.ended_ns.is_none_or(|ended| ended <= ns);
-        let evicted = mount.evicted_ns.is_some_and(told_before);
+        // A sister lane may hear of it only after what the server said before it.
+        let evicted = mount.evicted_ns.is_some_and(|ns| asked.began_ns <= ns);
         !self.plan.shared() || (mount.alive && !evicted) || is_synchronous(&asked.wish)
     }
 

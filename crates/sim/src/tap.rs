@@ -40,8 +40,12 @@ pub(crate) struct Tap {
     by_request: BTreeMap<RequestKey, Transno>,
     /// Changes over several shards: where each was decided, with how many parts elsewhere.
     pub(crate) decided: BTreeMap<(ShardId, Transno), (TxnId, u32)>,
-    /// Their parts, by the shard and transaction that made them.
-    pub(crate) parts: BTreeMap<(ShardId, Transno), TxnId>,
+    /// Their parts, by the shard and transaction that made them, with the highest transaction of a
+    /// client that stands before in the log. A start makes the parts that it finds decided under
+    /// new numbers, before what builds on them comes back under its old ones.
+    pub(crate) parts: BTreeMap<(ShardId, Transno), (TxnId, Transno)>,
+    /// The highest durable transaction of a client, by shard.
+    latest: BTreeMap<ShardId, Transno>,
     /// Who was ever told a transaction number.
     told: BTreeMap<(ShardId, Transno), (SessionId, Xid)>,
     /// What a session has received.
@@ -125,6 +129,8 @@ impl Tap {
                 let effective = !record.changes.is_empty();
                 let reply = reply.to_vec();
                 let kept = Kept { session, xid, op, reply, tag: None, effective };
+                let latest = self.latest.entry(record.shard).or_default();
+                *latest = record.transno.max(*latest);
                 self.keep(record.shard, record.transno, kept);
             }
         }
@@ -139,7 +145,8 @@ impl Tap {
                     self.decided.insert(at, (txn, shards.count()));
                 }
                 Ok(Change::Done { txn }) => {
-                    self.parts.insert(at, txn);
+                    let after = self.latest.get(&record.shard).copied().unwrap_or_default();
+                    self.parts.insert(at, (txn, after));
                 }
                 Ok(_) => {}
                 Err(fault) => self.breaks(format!("a record makes no sense: {fault:?}")),

@@ -340,7 +340,11 @@ impl World {
         let empty = |conn: &Conn| {
             conn.server_life != self.server.life || conn.up.closed || conn.up.queue.is_empty()
         };
-        let done = |mount: &Mount| mount.seats.iter().all(|seat| seat.brain.busy_count() == 0);
+        // Who sleeps may have been evicted, and does not know it yet.
+        let awake = |desk: &Desk| desk.inbox.is_empty() || desk.paused_until_ns <= self.now_ns;
+        let rests =
+            |seat: &crate::clients::ClientSeat| seat.brain.busy_count() == 0 && awake(&seat.desk);
+        let done = |mount: &Mount| mount.seats.iter().all(rests);
         let clients_done = self.mounts.iter().filter(|mount| mount.alive).all(done);
         let server_done = self.server.up && self.server.seats.iter().all(idle);
         clients_done && server_done && self.conns.values().all(empty)

@@ -144,10 +144,14 @@ impl Wire<'_> for Welcome {
             flags: from.read()?,
             recovery_ms: from.read()?,
         };
-        let in_range = welcome.slot_count > 0 && welcome.credits > 0;
+        let in_range = welcome.slot_count >= SLOT_COUNT_MIN && welcome.credits > 0;
         if in_range { Ok(welcome) } else { Err(Flaw::Breach(Breach::Malformed)) }
     }
 }
+
+/// Slots of a session at least: the last one is for handles that are registered again, which may
+/// not wait for a request that waits behind them.
+pub const SLOT_COUNT_MIN: u16 = 2;
 
 /// Why a greeting ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

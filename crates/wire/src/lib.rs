@@ -29,7 +29,9 @@ pub use frame::{
     BODY_BYTES_MAX, BULK_BYTES_MAX, FrameKind, GREETING_BODY_BYTES_MAX, HEAD_BYTES, Head, Lengths,
     Reply, Request, reply_flag, request_flag,
 };
-pub use greeting::{Challenge, Hello, Proof, Refusal, RefusalReason, Welcome, welcome_flag};
+pub use greeting::{
+    Challenge, Hello, Proof, Refusal, RefusalReason, SLOT_COUNT_MIN, Welcome, welcome_flag,
+};
 pub use id::{
     Breach, ClientUuid, FsUuid, HandleId, InodeNo, LaneId, SessionId, ShardId, Transno, Xid,
 };

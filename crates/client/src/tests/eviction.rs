@@ -2,11 +2,11 @@
 
 use super::replays::{changed, chmod, entry, write, written};
 use super::rig::{Rig, config};
-use super::{CALLER, FILE};
+use super::{CALLER, FILE, attr};
 use crate::{Answer, Call, Client, Open, Refused, Report, Sync};
 use alloc::vec;
 use alloc::vec::Vec;
-use wire::{ClientUuid, Getattr, Op, RefusalReason, Status, Transno, request_flag};
+use wire::{ClientUuid, Entry, Getattr, Op, RefusalReason, Status, Transno, Wire, request_flag};
 
 const SYNC: Call<'static> = Call::Sync(Sync { inode: FILE, contents: true });
 
@@ -73,6 +73,24 @@ fn an_evicted_client_says_what_is_lost_and_goes_on() {
     rig.wait_ms(1_000);
     assert_eq!(rig.asked.len(), 2, "it is asked for in earnest");
     assert_eq!(rig.asked[0].head.flags, 0);
+}
+
+/// A change was answered and is lost; its call waits for more that was never sent.
+#[test]
+fn a_call_that_lost_its_first_half_fails() {
+    let mut rig = Rig::new(1);
+    rig.shape.credits = 1;
+    let at_data = Entry { attr: attr(FILE, wire::attr_flag::SIZE_AT_DATA) };
+    rig.call(1, chmod(FILE));
+    let asked = rig.take();
+    rig.call(2, Call::Getattr(Getattr { inode: FILE }));
+    rig.token(&asked, 5, &at_data.to_bytes());
+    assert!(rig.answers().is_empty(), "its size is to be asked for");
+    rig.shape.refuse = Some(RefusalReason::Evicted);
+    rig.restart();
+    let outcomes = rig.answers();
+    assert!(outcomes.iter().all(|answered| answered.result == Err(Status::Io)), "{outcomes:?}");
+    assert_eq!(outcomes.len(), 2);
 }
 
 #[test]
