@@ -103,6 +103,11 @@ impl Lane {
             self.recovery.reopen_came(&request, turn.now.mono);
         }
         let body = &turn.arena.get(frame)[HEAD_BYTES..];
+        if !self.recovery.is_over() && request.op == Op::Reopen {
+            let body = body.to_vec();
+            self.read_reopened(turn, request.shard, &body);
+        }
+        let body = &turn.arena.get(frame)[HEAD_BYTES..];
         if !self.recovery.is_over() && !self.is_recovery(&arrived, body) {
             self.await_recovery(turn, &arrived);
             return Ok(true);
@@ -230,7 +235,8 @@ impl Lane {
             self.metas[index].spread(spread);
         }
         let effect = self.metas[index].execute(&ask, &mut self.reply, &mut self.changes)?;
-        let stuck = self.fenced && effect.status == Status::Busy;
+        let locked = self.metas[index].blocker().is_some();
+        let stuck = self.fenced && locked && effect.status == Status::Busy;
         Ok(if stuck { meta::Effect::unchanged(Status::Io) } else { effect })
     }
 
@@ -257,20 +263,8 @@ impl Lane {
             }
             Verdict::New => {}
         }
-        let refused = if self.fenced {
-            self.when_fenced(turn, arrived)
-        } else {
-            self.room_for(request.op).err()
-        };
-        if let Some(status) = refused {
-            if self.comes_again(request, status) {
-                // The slot is as it was.
-                let said = Said::plain(Status::RetryLater, &[]);
-                self.send(turn, arrived.conn, &Asked::from(request), &said);
-                return Ok(false);
-            }
-            self.reply.clear();
-            self.done(turn, arrived, status, None);
+        if let Some(status) = self.refused(turn, arrived) {
+            self.end_refused(turn, arrived, status);
             return Ok(false);
         }
         if request.shard.is_data() {
@@ -305,6 +299,30 @@ impl Lane {
             self.destroy_when_durable(inode);
         }
         Ok(())
+    }
+
+    /// Why a change is not executed, if so.
+    pub(crate) fn refused(&self, turn: &Turn<'_>, arrived: &Arrived<'_>) -> Option<Status> {
+        if self.fenced {
+            self.when_fenced(turn, arrived)
+        } else {
+            self.room_for(arrived.request.op).err()
+        }
+    }
+
+    pub(crate) fn end_refused(
+        &mut self,
+        turn: &mut Turn<'_>,
+        arrived: &Arrived<'_>,
+        status: Status,
+    ) {
+        if self.comes_again(arrived.request, status) {
+            // The slot is as it was.
+            let said = Said::plain(Status::RetryLater, &[]);
+            return self.send(turn, arrived.conn, &Asked::from(arrived.request), &said);
+        }
+        self.reply.clear();
+        self.done(turn, arrived, status, None);
     }
 
     /// What is answered to a change when nothing can be recorded any more; `None`: it changes
@@ -456,7 +474,7 @@ impl Lane {
     }
 
     /// A request that was no request after all leaves its slot as if it had never come.
-    fn unrun(&mut self, arrived: &Arrived<'_>) {
+    pub(crate) fn unrun(&mut self, arrived: &Arrived<'_>) {
         let request = arrived.request;
         if request.slot > 0
             && let Some(table) = self.slots.get_mut(&(request.shard, request.session))

@@ -1,6 +1,7 @@
 //! `Lane`: the state of one core's server, and the switchboard of its events.
 
 use crate::clients::Clients;
+use crate::cold::Cold;
 use crate::commit::Commit;
 use crate::config::Config;
 use crate::conn::Conn;
@@ -64,6 +65,7 @@ pub struct Lane {
     /// What waits for writes being durable.
     pub(crate) waiters: Waiters,
     pub(crate) txns: Txns,
+    pub(crate) cold: Cold,
     pub(crate) stats: Counters,
     /// Until then breaches are only counted.
     pub(crate) breach_said_until: Mono,
@@ -140,6 +142,7 @@ impl Lane {
             replaying: HashMap::with_hasher(seed),
             waiters: Waiters::new(),
             txns: Txns::new(restored.decided),
+            cold: Cold::default(),
             stats: Counters::default(),
             breach_said_until: Mono(0),
             wake_at: None,
@@ -276,7 +279,8 @@ impl Brain for Lane {
             | Event::KernelGone
             | Event::CallerGroups { .. } => {}
             Event::Letter { body, .. } => self.on_letter(turn, body),
-            Event::ColdRows { .. } | Event::Checkpointed { .. } => {}
+            Event::ColdRows { ticket, result } => self.on_cold_rows(turn, ticket, result),
+            Event::Checkpointed { shard, transno, .. } => self.on_checkpointed(shard, transno),
         }
     }
 
@@ -289,6 +293,7 @@ impl Brain for Lane {
         self.data.settle(turn);
         self.on_outcomes(turn);
         self.recover(turn);
+        self.shrink(turn.now.mono);
         self.destroy(turn);
         self.append(turn);
         if self.stopping {

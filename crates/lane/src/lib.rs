@@ -24,6 +24,7 @@ extern crate alloc;
 extern crate std;
 
 mod clients;
+mod cold;
 mod commit;
 mod config;
 mod conn;

@@ -229,7 +229,8 @@ impl Lane {
             self.on_outcomes(turn);
             self.recovery.phase = Phase::Evicting;
         }
-        if self.commit.is_idle() || self.fenced {
+        // Of handles that are about to be opened again the inodes must be there.
+        if (self.commit.is_idle() || self.fenced) && !self.cold.is_reading() {
             self.end_recovery(turn);
         }
     }
@@ -342,6 +343,9 @@ impl Lane {
             return;
         }
         while let Some(key) = self.next_replay() {
+            if self.replay_misses(turn, key) {
+                return;
+            }
             let popped =
                 self.recovery.queues.get_mut(&key).and_then(|queue| queue.replays.pop_front());
             if let Some(replay) = popped {

@@ -70,6 +70,13 @@ impl Restore {
         }
     }
 
+    /// Names take about this many bytes of memory at most, in all shards together; only for what is
+    /// loaded from rows, before the first.
+    pub fn bound(&mut self, bytes_max: u64) {
+        let shard_count = u64::from(self.map.meta_shard_count).max(1);
+        self.metas.iter_mut().for_each(|meta| meta.bound(bytes_max / shard_count));
+    }
+
     /// Redoes a record. They come boot by boot, and within a lane's log front to back.
     ///
     /// # Errors

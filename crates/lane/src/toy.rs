@@ -21,6 +21,7 @@ use wire::{FsUuid, LaneId, Map, Secret};
 
 const MADE: Made = Made { at_ns: 1_600_000_000_000_000_000, uid: 0, gid: 0 };
 
+mod cold;
 mod flights;
 
 /// Small dice: SplitMix64.
@@ -52,6 +53,7 @@ enum Coming {
     Frame { conn: ConnId, frame: Vec<u8>, bulk: Option<Vec<u8>> },
     Adopted { conn: ConnId, hello: Vec<u8> },
     Read { ticket: Ticket, bytes: Vec<u8> },
+    Rows { ticket: Ticket, rows: Vec<u8> },
     Letter { from: LaneId, body: Vec<u8> },
     Plain(Event),
 }
@@ -121,6 +123,7 @@ pub(crate) struct Toy {
     conn_count: u64,
     logs: Vec<Vec<u8>>,
     files: BTreeMap<Object, File>,
+    cold: Option<cold::Cold>,
 }
 
 const FS: FsUuid = FsUuid([7; 16]);
@@ -155,6 +158,7 @@ impl Toy {
             conn_count: 0,
             logs: Vec::new(),
             files: BTreeMap::new(),
+            cold: None,
         }
     }
 
@@ -174,15 +178,7 @@ impl Toy {
         let share = self.limits.share;
         let share_before = self.share_before.map_or(share, |before| before.min(share));
         self.share_before = Some(share_before);
-        let mut restore = Restore::new(self.map, MADE);
-        for log in &mut self.logs {
-            let (_, mut reader) = LogReader::new(log).unwrap();
-            while let Some(batch) = reader.next_batch().unwrap() {
-                batch.records().for_each(|record| restore.feed(&record).unwrap());
-            }
-            let valid_bytes = reader.valid_bytes() as usize;
-            log.truncate(valid_bytes);
-        }
+        let restore = self.restore_cold(self.map).unwrap_or_else(|| self.restore());
         for (index, restored) in
             restore.into_lanes(lane_count, self.boot_id).into_iter().enumerate()
         {
@@ -220,6 +216,20 @@ impl Toy {
         }
     }
 
+    /// Redoes all logs.
+    fn restore(&mut self) -> Restore {
+        let mut restore = Restore::new(self.map, MADE);
+        for log in &mut self.logs {
+            let (_, mut reader) = LogReader::new(log).unwrap();
+            while let Some(batch) = reader.next_batch().unwrap() {
+                batch.records().for_each(|record| restore.feed(&record).unwrap());
+            }
+            let valid_bytes = reader.valid_bytes() as usize;
+            log.truncate(valid_bytes);
+        }
+        restore
+    }
+
     /// Kills the server; nothing of what was in flight is kept.
     pub(crate) fn crash_losing_all(&mut self) {
         self.places.iter_mut().for_each(|place| place.flights.clear());
@@ -255,6 +265,7 @@ impl Toy {
                     | Flight::Stat { .. }
                     | Flight::Remove { .. }
                     | Flight::Space { .. }
+                    | Flight::Cold { .. }
                     | Flight::Usage { .. } => {}
                 }
             }
@@ -379,6 +390,7 @@ impl Toy {
         self.now.mono.0 += 1000;
         self.now.wall_ns += 1000;
         let index = can[self.dice.below(can.len())];
+        self.checkpoint(index);
         let place = &self.places[index];
         let turn = place.flights.is_empty() || (!place.coming.is_empty() && self.dice.one_in(2));
         if turn {
@@ -429,6 +441,9 @@ impl Toy {
                     Event::Frame { conn, frame: arena.put(&frame), bulk: bulk.map(&mut buffer) }
                 }
                 Coming::Letter { from, body } => Event::Letter { from, body: arena.put(&body) },
+                Coming::Rows { ticket, rows } => {
+                    Event::ColdRows { ticket, result: Ok(arena.put(&rows)) }
+                }
                 Coming::Read { ticket, bytes } => {
                     let bulk = (!bytes.is_empty()).then(|| buffer(bytes));
                     Event::ObjectRead { ticket, result: Ok(bulk) }
@@ -547,6 +562,10 @@ impl Toy {
             Action::ObjectRemove { ticket, object } => Flight::Remove { ticket, object },
             Action::StoreSpace { ticket } => Flight::Space { ticket },
             Action::Usage { ticket } => Flight::Usage { ticket },
+            Action::ColdRead { ticket, from, until, row_count_max } => {
+                let [from, until] = [from, until].map(|key| place.arena.get(key).to_vec());
+                Flight::Cold { ticket, from, until, row_count_max }
+            }
             other => panic!("a server does not do this: {other:?}"),
         };
         place.flights.push(flight);

@@ -46,7 +46,7 @@ pub(crate) struct Txns {
     /// Requests that wait for something locked, by who has it.
     parked: BTreeMap<(ShardId, TxnId), Vec<Parked>>,
     /// Requests whose wait is over.
-    due: VecDeque<Parked>,
+    pub(crate) due: VecDeque<Parked>,
     /// Letters to this lane itself.
     post: VecDeque<Vec<u8>>,
     /// Somebody is at work on `post` and `due`.
@@ -156,7 +156,7 @@ impl Running {
 }
 
 impl Lane {
-    fn is_own(&self, shard: ShardId) -> bool {
+    pub(crate) fn is_own(&self, shard: ShardId) -> bool {
         self.config.map.has(shard) && self.config.map.lane(shard) == self.config.lane
     }
 

@@ -177,6 +177,10 @@ pub(crate) struct Room {
     /// Bytes of a log file before the next one is begun.
     #[arg(long, hide = true, value_name = "BYTES", default_value_t = 64 << 20)]
     pub(crate) segment_bytes: u64,
+    /// Bytes of memory that names may take, about; the rest is read when it is needed. Without it
+    /// all names are in memory
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) meta_memory: Option<u64>,
 }
 
 #[derive(Args, Clone, Debug)]

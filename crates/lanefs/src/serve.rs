@@ -9,6 +9,7 @@ use crate::exit::{Code, Exit};
 use crate::lanes::{self, News, count_text};
 use crate::{faults, out, secret, up};
 use anyhow::{Context as _, Result, bail};
+use disk::rows::Range;
 use lane::{Export, Lane, Loading, Restore, Restored};
 use ring::feed::LogLengths;
 use ring::{LogFile, Mesh, Stopper};
@@ -73,8 +74,14 @@ fn wait_for_end(news: &Receiver<News>, stoppers: &[Stopper]) -> Result<()> {
     Ok(())
 }
 
-/// Brings the rows up to the end of the logs; what they say then.
-fn restore(store: &Store, cold: &ColdStore, map: Map) -> Result<Vec<Restored>> {
+/// Brings the rows up to the end of the logs; what they say then. With a limit on the memory of
+/// names, of them only what must be there.
+fn restore(
+    store: &Store,
+    cold: &ColdStore,
+    map: Map,
+    meta_bytes_max: Option<u64>,
+) -> Result<Vec<Restored>> {
     let replayed = store.redo(cold)?;
     if replayed.torn_count > 0 {
         out::complain(&format!(
@@ -82,8 +89,21 @@ fn restore(store: &Store, cold: &ColdStore, map: Map) -> Result<Vec<Restored>> {
             replayed.torn_count
         ));
     }
-    let mut loading = Loading::new(Restore::new(map, store.superblock().made));
-    cold.read(&disk::rows::Range::all(), |row| loading.load(row))?;
+    let mut restore = Restore::new(map, store.superblock().made);
+    if let Some(bytes_max) = meta_bytes_max {
+        restore.bound(bytes_max);
+    }
+    let mut loading = Loading::new(restore);
+    if meta_bytes_max.is_none() {
+        cold.read(&Range::all(), |row| loading.load(row))?;
+    } else {
+        cold.read(&Range::inodes(), |row| loading.load(row))?;
+        cold.read(&Range::start(), |row| loading.load(row))?;
+        for unit in loading.missing() {
+            cold.read(&unit.range(0), |row| loading.fetch(unit, row))?;
+            loading.fetched(unit);
+        }
+    }
     Ok(loading.finish()?.into_lanes(map.lane_count, store.boot_id()))
 }
 
@@ -105,7 +125,7 @@ fn start(
         data_shard_count: superblock.data_shard_count,
     };
     let cold = store.open_rows(ColdStore::ROWS_BYTES_MAX)?;
-    let restored = restore(store, &cold, map)?;
+    let restored = restore(store, &cold, map, args.room.meta_memory)?;
     let lengths = LogLengths {
         log_bytes_max: args.room.log_bytes_max / u64::from(lane_count),
         segment_bytes: args.room.segment_bytes,

@@ -191,8 +191,8 @@ pub(crate) struct Across<'s> {
 
 impl Shard {
     /// Executes a request that takes several shards as far as `view` goes: `CrossDevice` with
-    /// wants, `Busy` when something here is locked by another, or its outcome with the changes it
-    /// takes. Nothing is changed yet.
+    /// wants, `Busy` when something here is locked by another or [`Shard::missing`], or its outcome
+    /// with the changes it takes. Nothing is changed yet.
     ///
     /// # Errors
     /// [`Breach`] when the body is not what the op has.
@@ -212,6 +212,9 @@ impl Shard {
                 };
                 let mut needs = crate::needs::Needs::new();
                 ops::$op::needs(&args, &mut needs);
+                if !self.has(&needs) {
+                    return Ok(Status::Busy);
+                }
                 self.blocker = self.locks.blocker(ask.op, &needs, &self.state, Some(txn));
                 if self.blocker.is_some() {
                     return Ok(Status::Busy);
@@ -267,7 +270,8 @@ impl Shard {
     }
 
     /// Locks what a coordinator wants for `txn` and appends to `seen` what there is. `Busy` when
-    /// another has locked any of it; then nothing more is locked, but what was stays.
+    /// another has locked any of it; then nothing more is locked, but what was stays. The same,
+    /// named `txn` itself, when any of it is [`Shard::missing`].
     ///
     /// # Errors
     /// [`Flaw`] when `wants` is not what a coordinator sends.
@@ -277,6 +281,9 @@ impl Shard {
         wants: &[u8],
         seen: &mut Vec<u8>,
     ) -> Result<Result<(), TxnId>, Flaw> {
+        if !self.has_wanted(wants)? {
+            return Ok(Err(txn));
+        }
         let mut from = Reader::new(wants);
         while from.left() > 0 {
             let want: Want = from.read()?;

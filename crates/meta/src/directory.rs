@@ -43,9 +43,35 @@ pub(crate) struct Directory {
     free: Vec<u32>,
     names: Names,
     order: BTreeMap<u64, u32>,
+    names_bytes: usize,
+    /// The entries are in the cold store; none here counts.
+    cold: bool,
 }
 
+/// What an entry takes beside its name.
+const ENTRY_BYTES: usize = size_of::<Option<Slot>>() + 64;
+
 impl Directory {
+    /// Without entries; `cold`: they are in the cold store.
+    pub(crate) fn of_cold(cold: bool) -> Self {
+        Self { cold, ..Self::default() }
+    }
+
+    /// Whether the entries are in the cold store instead.
+    pub(crate) const fn is_cold(&self) -> bool {
+        self.cold
+    }
+
+    /// All entries were brought back.
+    pub(crate) const fn warm(&mut self) {
+        self.cold = false;
+    }
+
+    /// About what the entries take.
+    pub(crate) fn bytes(&self) -> usize {
+        self.slots.len() * ENTRY_BYTES + self.names_bytes
+    }
+
     pub(crate) fn get(&self, seed: Seed, name: &[u8]) -> Option<Target> {
         let slot_no = self.find(seed.hash_name(name), name)?;
         slot(&self.slots, slot_no).map(|slot| slot.target)
@@ -64,6 +90,7 @@ impl Directory {
             Some(slot_no) => {
                 if let Some(old) = slot(&self.slots, slot_no) {
                     self.order.remove(&old.target.cookie);
+                    self.names_bytes -= old.name.len();
                 }
                 self.slots[slot_no as usize] = Some(new);
                 slot_no
@@ -71,6 +98,7 @@ impl Directory {
             None => self.insert(new),
         };
         self.order.insert(target.cookie, slot_no);
+        self.names_bytes += name.len();
         true
     }
 
@@ -82,6 +110,7 @@ impl Directory {
         self.names.remove(hash, slot_no);
         if let Some(old) = self.slots[slot_no as usize].take() {
             self.order.remove(&old.target.cookie);
+            self.names_bytes -= old.name.len();
         }
         self.free.push(slot_no);
     }

@@ -10,7 +10,8 @@ use wire::{Breach, Flaw, Op, Status, Wire, Writer};
 impl Shard {
     /// Executes one request. The reply's body is appended to `reply`, the changes to record (when
     /// the effect has a transno) to `changes`; both stay as they were unless the status is `Ok`.
-    /// Two are for the lane alone: `Busy`, wait for [`Shard::blocker`] and execute it again;
+    /// Two are for the lane alone: `Busy`, wait for [`Shard::blocker`], or bring what is
+    /// [`Shard::missing`], and execute it again;
     /// `CrossDevice`, it takes several shards, see [`Shard::plan`].
     ///
     /// # Errors
@@ -29,11 +30,14 @@ impl Shard {
                 };
                 let mut needs = Needs::new();
                 ops::$op::needs(&args, &mut needs);
+                self.blocker = None;
+                if !self.has(&needs) {
+                    return Ok(Effect::unchanged(Status::Busy));
+                }
                 self.blocker = self.locks.blocker(ask.op, &needs, &self.state, None);
                 if self.blocker.is_some() {
                     return Ok(Effect::unchanged(Status::Busy));
                 }
-                assert!(self.is_resident(&needs), "all state is in memory");
                 self.uses.clear();
                 if ask.tells_reads {
                     needs.reads(&self.state, &mut self.uses);
@@ -87,12 +91,6 @@ impl Shard {
                 Ok(Effect::unchanged(Status::NotImplemented))
             }
         }
-    }
-
-    /// Whether everything needed is in memory. It always is: there is no cold store yet.
-    #[expect(clippy::unused_self, reason = "a cold store asks its state")]
-    const fn is_resident(&self, _needs: &Needs<'_>) -> bool {
-        true
     }
 }
 

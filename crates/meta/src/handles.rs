@@ -131,6 +131,11 @@ impl Handles {
         self.known && self.first_from(Key::first(inode, false, NOBODY)).is_none()
     }
 
+    /// Somebody has it open, as far as is known.
+    pub(crate) fn has_any(&self, inode: InodeNo) -> bool {
+        self.first_from(Key::first(inode, false, NOBODY)).is_some()
+    }
+
     /// Whether this client has it open.
     pub(crate) fn has_open(&self, inode: InodeNo, client: ClientUuid) -> bool {
         [false, true].into_iter().any(|read_only| {

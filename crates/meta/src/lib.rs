@@ -28,6 +28,7 @@ mod locks;
 mod needs;
 mod ops;
 mod reach;
+mod residency;
 mod rules;
 mod shard;
 mod state;
@@ -37,6 +38,7 @@ mod who;
 mod xattr;
 
 pub use across::{Plan, View, Want};
+pub use residency::Unit;
 pub use rules::Rules;
 pub use shard::{Ask, Effect, Shard, Spread};
 pub use uses::{How, Key, Use};

@@ -8,17 +8,17 @@ use wire::{InodeNo, Name};
 /// Most inodes, and most entries, an operation looks at.
 const COUNT_MAX: usize = 2;
 
-/// Inodes and entries an operation looks at. With all state in memory they are always there; a
-/// cold store will fetch what is not.
+/// Inodes and entries an operation looks at. What is not in memory is fetched before.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Needs<'a> {
     inodes: [Option<InodeNo>; COUNT_MAX],
     entries: [Option<(InodeNo, Name<'a>)>; COUNT_MAX],
+    listed: Option<InodeNo>,
 }
 
 impl<'a> Needs<'a> {
     pub(crate) const fn new() -> Self {
-        Self { inodes: [None; COUNT_MAX], entries: [None; COUNT_MAX] }
+        Self { inodes: [None; COUNT_MAX], entries: [None; COUNT_MAX], listed: None }
     }
 
     /// This inode.
@@ -33,6 +33,16 @@ impl<'a> Needs<'a> {
         let place = self.entries.iter_mut().find(|place| place.is_none());
         assert!(place.is_some(), "an op names at most two entries");
         place.into_iter().for_each(|place| *place = Some((dir, name)));
+    }
+
+    /// All entries of this directory.
+    pub(crate) const fn list(&mut self, dir: InodeNo) {
+        self.listed = Some(dir);
+    }
+
+    /// The directory whose entries are all looked at.
+    pub(crate) fn listed(&self) -> impl Iterator<Item = InodeNo> {
+        self.listed.into_iter()
     }
 
     /// The inodes.

@@ -124,6 +124,7 @@ impl Shard {
     /// # Errors
     /// [`Fault`] when they are not what a shard records; its offset is within `changes`.
     pub fn replay(&mut self, transno: Transno, changes: &[u8]) -> Result<(), Fault> {
+        self.stamp_from(self.state.next_transno());
         for change in Changes::new(changes) {
             self.state.apply(transno, &change?)?;
         }
@@ -187,7 +188,7 @@ impl Shard {
     /// Inodes in it.
     #[must_use]
     pub fn inode_count(&self) -> u64 {
-        u64::try_from(self.state.inode_count()).unwrap_or(u64::MAX)
+        self.state.inode_count()
     }
 
     /// The number of the last transaction, 0 before the first.

@@ -5,6 +5,7 @@
 use crate::directory::{Directory, Target};
 use crate::hash::Seed;
 use crate::inodes::Inodes;
+use crate::residency::Residency;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use disk::rows::{DirentRow, Row, ShardRow};
@@ -50,6 +51,8 @@ pub(crate) struct State {
     pub(crate) orphans: BTreeSet<InodeNo>,
     next_count: u64,
     pub(crate) transno_last: Transno,
+    /// Not everything is in memory.
+    pub(crate) residency: Option<Box<Residency>>,
 }
 
 impl State {
@@ -68,6 +71,7 @@ impl State {
             orphans: BTreeSet::new(),
             next_count: 1,
             transno_last: Transno(0),
+            residency: None,
         };
         if InodeNo::ROOT.shard() == shard {
             state.put_inode(&InodeRow::root(made));
@@ -79,7 +83,16 @@ impl State {
         self.inodes.get(inode)
     }
 
-    pub(crate) fn inode_count(&self) -> usize {
+    pub(crate) fn inode_mut(&mut self, inode: InodeNo) -> Option<&mut Inode> {
+        self.inodes.get_mut(inode)
+    }
+
+    pub(crate) fn remove_inode(&mut self, inode: InodeNo) {
+        self.inodes.remove(inode);
+    }
+
+    /// Inodes in memory.
+    pub(crate) const fn resident_count(&self) -> usize {
         self.inodes.count()
     }
 
@@ -155,6 +168,13 @@ impl State {
 
     /// Makes one change of transaction `transno`.
     pub(crate) fn apply(&mut self, transno: Transno, change: &Change<'_>) -> Result<(), Fault> {
+        let before_count = self.resident_count();
+        self.make(transno, change)?;
+        self.note(transno, change, before_count);
+        Ok(())
+    }
+
+    fn make(&mut self, transno: Transno, change: &Change<'_>) -> Result<(), Fault> {
         match change {
             Change::Inode { row } => {
                 self.check_row(row)?;
@@ -205,8 +225,18 @@ impl State {
         Ok(())
     }
 
-    /// Takes over what a row of the cold store says.
+    /// Takes over what a row of the cold store says, if a start needs it in memory.
     pub(crate) fn load(&mut self, row: &Row<'_>) -> Result<(), Fault> {
+        if self.keeps(row) {
+            let before_count = self.resident_count();
+            self.take_row(row)?;
+            self.note_loaded(row, before_count);
+        }
+        Ok(())
+    }
+
+    /// Takes over what a row of the cold store says.
+    pub(crate) fn take_row(&mut self, row: &Row<'_>) -> Result<(), Fault> {
         match *row {
             Row::Inode(row) => {
                 self.check_row(&row)?;

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::wildcard_enum_match_arm, missing_docs)]
 
 mod attrs;
+mod cold;
 mod directory;
 mod handles;
 mod listing;
@@ -96,6 +97,8 @@ pub(crate) struct World {
     others: Vec<Other>,
     /// Changes over several shards so far.
     txn_count: u64,
+    /// Not everything is in memory.
+    pub(crate) cold: Option<cold::Cold>,
 }
 
 impl World {
@@ -110,6 +113,7 @@ impl World {
             reply: Vec::new(),
             others: Vec::new(),
             txn_count: 0,
+            cold: None,
         }
     }
 
@@ -130,9 +134,13 @@ impl World {
         }
         let ask = Ask { op, body, client, root_trusted, now, tells_reads: false };
         let mut reply = core::mem::take(&mut self.reply);
-        let (shard, _) = self.at(at);
-        let last = shard.transno_last();
-        let effect = shard.execute(&ask, &mut reply, &mut changes);
+        let last = self.at(at).0.transno_last();
+        let effect = loop {
+            let effect = self.at(at).0.execute(&ask, &mut reply, &mut changes);
+            if !effect.is_ok_and(|effect| effect.status == Status::Busy) || !self.bring(at) {
+                break effect;
+            }
+        };
         self.reply = reply;
         let effect = effect?;
         assert_eq!(effect.transno == Transno(0), changes.is_empty());

@@ -197,6 +197,12 @@ impl Range {
         Self::numbered(table::INODE, inode.0)
     }
 
+    /// All inodes with all that hangs on them.
+    #[must_use]
+    pub const fn inodes() -> Self {
+        Self { from: Key::new(table::INODE), until: Key::new(table::DIRENT) }
+    }
+
     /// A directory's entries by name.
     #[must_use]
     pub fn dirents(dir: InodeNo) -> Self {

@@ -6,6 +6,7 @@ use super::Restore;
 use alloc::vec::Vec;
 use disk::rows::Row;
 use disk::{Change, Fault, Origin, PreVersions, Record};
+use meta::Unit;
 use wire::{Bytes, InodeNo, Op, SessionId, ShardId, Status, Transno, Wire, Xid};
 
 /// Takes rows in the order of their keys.
@@ -75,6 +76,38 @@ impl Loading {
             }
             Row::Store(_) => Ok(()),
         }
+    }
+
+    /// What has to be loaded besides before the start can end: what changes in the middle are about,
+    /// where not everything is loaded. Its rows go to [`Loading::fetch`].
+    pub fn missing(&mut self) -> Vec<Unit> {
+        let Restore { metas, in_doubt, .. } = &mut self.restore;
+        let mut missing = Vec::new();
+        for (shard, part) in in_doubt.parts() {
+            let meta = &mut metas[usize::from(shard.index())];
+            meta.has_changed(part);
+            missing.extend_from_slice(meta.missing());
+        }
+        missing.sort_unstable();
+        missing.dedup();
+        missing
+    }
+
+    /// Takes over a row of a unit that was missing.
+    ///
+    /// # Errors
+    /// [`Fault`] when it does not fit it.
+    pub fn fetch(&mut self, unit: Unit, row: &Row<'_>) -> Result<(), Fault> {
+        self.meta(unit).fetch_row(unit, row)
+    }
+
+    /// All its rows were taken over.
+    pub fn fetched(&mut self, unit: Unit) {
+        self.meta(unit).fetched(unit);
+    }
+
+    fn meta(&mut self, unit: Unit) -> &mut meta::Shard {
+        &mut self.restore.metas[usize::from(unit.shard().index())]
     }
 
     /// All rows were taken over.

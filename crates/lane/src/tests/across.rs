@@ -64,72 +64,92 @@ fn ask(toy: &mut Toy, mount: &mut Mount, one_in: usize) -> (Status, Vec<u8>) {
 
 #[test]
 fn whatever_dies_when_each_operation_is_done_once_or_fails_as_it_should() {
-    for seed in 1..=100 {
+    (1..=100).for_each(|seed| one_by_one(seed, store(seed, 1 + (seed % 5) as u16)));
+}
+
+#[test]
+fn the_same_with_almost_no_memory_for_names() {
+    for seed in 1..=40 {
         let mut toy = store(seed, 1 + (seed % 5) as u16);
-        let mut dice = Dice(seed ^ 0x5eed);
-        start(&mut toy);
-        let mut mount = Mount::new(&mut toy, 1);
-        let mut model = Model::new();
-        let one_in = [0, 20, 60, 200][dice.below(4)];
-        for _ in 0..60 {
-            let act = model.roll(&mut dice);
-            mount.begin(&act);
-            let expected = model.expected(&act);
-            let (status, body) = ask(&mut toy, &mut mount, one_in);
-            // What has no name any more is there until it was destroyed.
-            let going = expected == Status::Stale && status != Status::Ok;
-            assert!(status == expected || going, "seed {seed}: {act:?}: {status:?}, {expected:?}");
-            if status == Status::Ok {
-                model.apply(&act, mount::made(&act, &body));
-            }
-        }
-        checked::check(&mut toy, &mut mount);
-        model.compare(&mut toy, &mut mount);
+        toy.bound_names(3000);
+        one_by_one(seed, toy);
     }
+}
+
+fn one_by_one(seed: u64, mut toy: Toy) {
+    let mut dice = Dice(seed ^ 0x5eed);
+    start(&mut toy);
+    let mut mount = Mount::new(&mut toy, 1);
+    let mut model = Model::new();
+    let one_in = [0, 20, 60, 200][dice.below(4)];
+    for _ in 0..60 {
+        let act = model.roll(&mut dice);
+        mount.begin(&act);
+        let expected = model.expected(&act);
+        let (status, body) = ask(&mut toy, &mut mount, one_in);
+        // What has no name any more is there until it was destroyed.
+        let going = expected == Status::Stale && status != Status::Ok;
+        assert!(status == expected || going, "seed {seed}: {act:?}: {status:?}, {expected:?}");
+        if status == Status::Ok {
+            model.apply(&act, mount::made(&act, &body));
+        }
+    }
+    checked::check(&mut toy, &mut mount);
+    model.compare(&mut toy, &mut mount);
 }
 
 #[test]
 fn several_at_once_leave_nothing_half_done() {
-    for seed in 1..=80 {
+    (1..=80).for_each(|seed| several_at_once(seed, store(seed, 1 + (seed % 7) as u16)));
+}
+
+#[test]
+fn nor_do_they_with_almost_no_memory_for_names() {
+    for seed in 1..=30 {
         let mut toy = store(seed, 1 + (seed % 7) as u16);
-        let mut dice = Dice(seed ^ 0xface);
-        start(&mut toy);
-        let count = 2 + dice.below(5);
-        let mut mounts: Vec<Mount> =
-            (0..count).map(|number| Mount::new(&mut toy, 1 + number as u8)).collect();
-        let mut model = Model::new();
-        let one_in = [0, 100, 500][dice.below(3)];
-        let (mut left, mut done) = (150, 0);
-        for _ in 0..400_000 {
-            for mount in &mut mounts {
-                if mount.is_idle() && left > 0 {
-                    left -= 1;
-                    // Numbers are all that it knows of what others did.
-                    mount.begin(&model.roll(&mut dice));
-                    mount.send(&mut toy);
-                }
-            }
-            step(&mut toy);
-            if chance(&mut toy, &mut mounts, one_in) {
-                continue;
-            }
-            for mount in &mut mounts {
-                let act = mount.act();
-                if let Some((status, body)) = mount.receive(&mut toy) {
-                    assert!(mount::is_plain(status), "seed {seed}: {status:?} to {act:?}");
-                    done += 1;
-                    if let (Some(act), Status::Ok) = (act, status) {
-                        model.learn(&act, mount::made(&act, &body));
-                    }
-                }
-            }
-            if done == 150 {
-                break;
+        toy.bound_names(3000);
+        several_at_once(seed, toy);
+    }
+}
+
+fn several_at_once(seed: u64, mut toy: Toy) {
+    let mut dice = Dice(seed ^ 0xface);
+    start(&mut toy);
+    let count = 2 + dice.below(5);
+    let mut mounts: Vec<Mount> =
+        (0..count).map(|number| Mount::new(&mut toy, 1 + number as u8)).collect();
+    let mut model = Model::new();
+    let one_in = [0, 100, 500][dice.below(3)];
+    let (mut left, mut done) = (150, 0);
+    for _ in 0..400_000 {
+        for mount in &mut mounts {
+            if mount.is_idle() && left > 0 {
+                left -= 1;
+                // Numbers are all that it knows of what others did.
+                mount.begin(&model.roll(&mut dice));
+                mount.send(&mut toy);
             }
         }
-        assert_eq!(done, 150, "seed {seed}: all are answered");
-        checked::check(&mut toy, &mut mounts[0]);
+        step(&mut toy);
+        if chance(&mut toy, &mut mounts, one_in) {
+            continue;
+        }
+        for mount in &mut mounts {
+            let act = mount.act();
+            if let Some((status, body)) = mount.receive(&mut toy) {
+                assert!(mount::is_plain(status), "seed {seed}: {status:?} to {act:?}");
+                done += 1;
+                if let (Some(act), Status::Ok) = (act, status) {
+                    model.learn(&act, mount::made(&act, &body));
+                }
+            }
+        }
+        if done == 150 {
+            break;
+        }
     }
+    assert_eq!(done, 150, "seed {seed}: all are answered");
+    checked::check(&mut toy, &mut mounts[0]);
 }
 
 /// A directory in another shard than the root, with a file and a directory in it.

@@ -114,12 +114,13 @@ struct Run {
 }
 
 impl Run {
-    fn new(seed: u64) -> Self {
+    fn new(seed: u64, names_bytes_max: Option<u64>) -> Self {
         let mut dice = Dice(seed ^ 0x5555);
         let mut toy = Toy::new(seed);
         toy.limits.share = crate::Share::ALL[dice.below(3)];
         toy.limits.sync = dice.one_in(8);
         toy.log_slowness = dice.below(3) * 20;
+        names_bytes_max.into_iter().for_each(|bytes| toy.bound_names(bytes));
         toy.start(1 + dice.below(3) as u16);
         toy.limits.object_count_max = 1 + dice.below(4);
         let mut maker = Peer::new(&mut toy, &Who::new(99));
@@ -554,7 +555,7 @@ fn read(toy: &mut Toy, inode: InodeNo) -> Vec<u8> {
 fn whatever_happens_each_request_takes_effect_once() {
     let (mut from_slot_count, mut token_count, mut replayed_count) = (0, 0, 0);
     for seed in 0..150 {
-        let mut run = Run::new(seed);
+        let mut run = Run::new(seed, None);
         let steps = 50 + run.dice.below(400);
         run.work(steps);
         run.toy.run();
@@ -569,13 +570,28 @@ fn whatever_happens_each_request_takes_effect_once() {
     assert!(replayed_count > 200, "replays were needed {replayed_count} times");
 }
 
+#[test]
+fn and_so_it_does_with_almost_no_memory_for_names() {
+    let mut read_count = 0;
+    for seed in 0..60 {
+        let mut run = Run::new(seed, Some(500));
+        let steps = 50 + run.dice.below(400);
+        run.work(steps);
+        run.toy.run();
+        run.verify();
+        assert!(run.answered_count > 0, "seed {seed}");
+        read_count += run.toy.cold_read_count();
+    }
+    assert!(read_count > 300, "names were read back {read_count} times");
+}
+
 /// One request, the server killed after every possible number of steps, with and without its reply.
 #[test]
 fn a_kill_at_every_step_of_one_request() {
     for append in [false, true] {
         for killed_after in 0..40 {
             for seed in 0..4 {
-                let mut run = Run::new(1000 + seed);
+                let mut run = Run::new(1000 + seed, None);
                 let mut tries = 0;
                 // The wanted kind of request comes after some others.
                 let wanted = |run: &Run| {

@@ -37,6 +37,7 @@ pub(super) enum Flight {
     Remove { ticket: Ticket, object: Object },
     Space { ticket: Ticket },
     Usage { ticket: Ticket },
+    Cold { ticket: Ticket, from: Vec<u8>, until: Vec<u8>, row_count_max: u32 },
 }
 
 /// What kinds of action can be made to fail.
@@ -87,6 +88,7 @@ impl Toy {
             | Flight::Truncate { .. }
             | Flight::Stat { .. }
             | Flight::Space { .. }
+            | Flight::Cold { .. }
             | Flight::Usage { .. } => None,
         };
         let fails = self.failing.iter().position(|(failing, _)| Some(*failing) == kind);
@@ -148,6 +150,12 @@ impl Toy {
                 Event::StoreSpace { ticket, result: Ok(space) }
             }
             Flight::Usage { ticket } => Event::Usage { ticket, usage: USAGE },
+            Flight::Cold { ticket, from, until, row_count_max } => {
+                let Some(cold) = &mut self.cold else { panic!("nothing is cold") };
+                let rows = cold.read(&from, &until, row_count_max as usize);
+                place.coming.push(Coming::Rows { ticket, rows });
+                return;
+            }
         };
         place.coming.push(Coming::Plain(event));
     }

@@ -78,7 +78,10 @@ impl Lane {
         let outcome = self.metas[index].plan(&ask, txn, &running.view, &mut plan);
         match outcome {
             Ok(Status::CrossDevice) => self.ask_all(turn, txn, &plan.wants),
-            Ok(Status::Busy) => self.try_again(turn, txn),
+            Ok(Status::Busy) => {
+                self.read_missing(turn, txn.coordinator);
+                self.try_again(turn, txn);
+            }
             Ok(Status::Ok) if !plan.parts.is_empty() => self.prepare_all(turn, txn, &mut plan),
             Ok(status) => self.end_across(turn, txn, status, &plan.reply),
             // It was decoded when it came.

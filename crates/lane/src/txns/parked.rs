@@ -1,8 +1,9 @@
-//! Requests that wait for something locked by a change over several shards. They are kept as they
-//! came and executed when that change is over.
+//! Requests that wait for something locked by a change over several shards, or for names that are
+//! not in memory. They are kept as they came and executed when that is over.
 
 use super::Lane;
-use crate::commit::Held;
+use crate::commit::{Held, HeldSaid};
+use crate::config::Share;
 use crate::conn::{Conn, Open};
 use crate::dispatch::Arrived;
 use crate::outbox::{Asked, Said};
@@ -10,6 +11,7 @@ use crate::session::{State, Target};
 use alloc::vec::Vec;
 use disk::TxnId;
 use door::{ConnId, Turn};
+use meta::Unit;
 use wire::{Head, Request, Retry, ShardId, Status};
 
 /// A request that waits.
@@ -18,14 +20,14 @@ pub(crate) struct Parked {
     conn: ConnId,
     open: Open,
     frame: Vec<u8>,
+    /// What must stay in memory for it.
+    pub(crate) pins: Vec<Unit>,
 }
 
 impl Lane {
-    /// Lets a request wait for what its execution found locked.
-    pub(crate) fn park(&mut self, turn: &Turn<'_>, arrived: &Arrived<'_>) {
+    /// Lets a request wait for what its execution found locked, or missed.
+    pub(crate) fn park(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>) {
         let request = arrived.request;
-        let index = self.meta_index(request.shard);
-        let Some(blocker) = self.metas[index].blocker() else { return };
         if request.op.row().retry == Retry::Once {
             let target = Target { conn: arrived.conn, trace_id: request.trace_id };
             let key = (request.shard, request.session);
@@ -34,8 +36,13 @@ impl Lane {
             slot.state = State::Running(target);
         }
         let frame = turn.arena.get(arrived.frame).to_vec();
-        let parked = Parked { conn: arrived.conn, open: arrived.open, frame };
-        self.txns.parked.entry((request.shard, blocker)).or_default().push(parked);
+        let parked = Parked { conn: arrived.conn, open: arrived.open, frame, pins: Vec::new() };
+        match self.metas[self.meta_index(request.shard)].blocker() {
+            Some(blocker) => {
+                self.txns.parked.entry((request.shard, blocker)).or_default().push(parked);
+            }
+            None => self.park_cold(turn, request.shard, parked),
+        }
     }
 
     /// A read that waits is outstanding, unlike one that is answered as it comes.
@@ -57,15 +64,21 @@ impl Lane {
     /// The log is broken: what they wait for may never end.
     pub(super) fn fail_parked(&mut self, turn: &mut Turn<'_>) {
         let parked = core::mem::take(&mut self.txns.parked);
-        for Parked { conn, frame, .. } in parked.into_values().flatten() {
-            let Ok((Head::Request(request), _)) = Head::decode(&frame) else { continue };
-            let Request { shard, session, slot, .. } = request;
-            match request.op.row().retry {
-                Retry::Once => self.fail_held(turn, &Held { shard, session, slot }),
-                Retry::Repeat => {
-                    let said = Said::plain(Status::Io, &[]);
-                    self.send(turn, conn, &Asked::from(&request), &said);
-                }
+        parked.into_values().flatten().for_each(|parked| self.fail_one(turn, parked));
+    }
+
+    /// What a request waits for does not come.
+    pub(crate) fn fail_one(&mut self, turn: &mut Turn<'_>, parked: Parked) {
+        let Parked { conn, frame, pins, .. } = parked;
+        let Ok((Head::Request(request), _)) = Head::decode(&frame) else { return };
+        let Request { shard, session, slot, .. } = request;
+        let index = self.meta_index(shard);
+        self.metas[index].unpin(&pins);
+        match request.op.row().retry {
+            Retry::Once => self.fail_held(turn, &Held { shard, session, slot }),
+            Retry::Repeat => {
+                let said = Said::plain(Status::Io, &[]);
+                self.send(turn, conn, &Asked::from(&request), &said);
             }
         }
     }
@@ -77,6 +90,9 @@ impl Lane {
         }
         let frame = turn.arena.put(&parked.frame);
         let Ok((Head::Request(request), _)) = Head::decode(&parked.frame) else { return };
+        let index = self.meta_index(request.shard);
+        self.metas[index].unpin(&parked.pins);
+        let waited = !parked.pins.is_empty();
         let arrived =
             Arrived { conn: parked.conn, open: parked.open, request: &request, frame, bulk: None };
         match request.op.row().retry {
@@ -92,6 +108,14 @@ impl Lane {
                 }
                 let request = Request { trace_id: target.trace_id, ..request };
                 let arrived = Arrived { conn: target.conn, request: &request, ..arrived };
+                // Many may have waited for names, and taken the room or broken the log.
+                let refused = if waited { self.refused(turn, &arrived) } else { None };
+                if let Some(status) = refused {
+                    if self.comes_again(&request, status) {
+                        self.unrun(&arrived);
+                    }
+                    return self.end_refused(turn, &arrived, status);
+                }
                 if let Err(breach) = self.run(turn, &arrived) {
                     self.breach(turn, arrived.conn, breach);
                 }
@@ -107,9 +131,16 @@ impl Lane {
         if effect.status == Status::Busy {
             return self.park(turn, arrived);
         }
+        let (conn, asked) = (arrived.conn, Asked::from(arrived.request));
+        let strict = self.config.limits.share == Share::Strict;
+        let gate = strict.then(|| self.gate(arrived, &effect)).flatten();
         let body = core::mem::take(&mut self.reply);
-        let said = Said::plain(effect.status, &body);
-        self.send(turn, arrived.conn, &Asked::from(arrived.request), &said);
+        if let Some(gate) = gate {
+            let (status, body) = (effect.status, body.clone());
+            self.hold_said(HeldSaid { conn, asked, status, body, bulk: None }, gate);
+        } else {
+            self.send(turn, conn, &asked, &Said::plain(effect.status, &body));
+        }
         self.reply = body;
     }
 }

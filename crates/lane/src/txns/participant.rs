@@ -22,6 +22,9 @@ impl Lane {
         }
         let mut told = Vec::new();
         let status = self.look((shard, txn), frees, (wants, &mut told));
+        if status == Status::Busy {
+            self.read_missing(turn, shard);
+        }
         let inode_count = self.metas[self.meta_index(shard)].inode_count();
         let words = Words::Seen { status, told: Bytes(&told), inode_count };
         self.write(turn, &Letter { txn, shard, words });

@@ -60,6 +60,11 @@ impl InDoubt {
         Ok(())
     }
 
+    /// The parts that are to be made or given up.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = (ShardId, &[u8])> {
+        self.prepared.iter().map(|((shard, _), (_, part))| (*shard, part.as_slice()))
+    }
+
     /// Brings everything to its end in `metas`, which have begun their boot; what has to be
     /// recorded for it, and the decisions that are not forgotten yet.
     pub(crate) fn resolve(

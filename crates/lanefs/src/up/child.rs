@@ -93,6 +93,9 @@ fn server_command(plan: &Plan) -> Result<Command> {
     command.arg("--recovery-hard-ms").arg(promises.recovery_hard_ms.to_string());
     command.arg("--log-bytes-max").arg(plan.room.log_bytes_max.to_string());
     command.arg("--segment-bytes").arg(plan.room.segment_bytes.to_string());
+    if let Some(bytes) = plan.room.meta_memory {
+        command.arg("--meta-memory").arg(bytes.to_string());
+    }
     if promises.sync {
         command.arg("--sync");
     }

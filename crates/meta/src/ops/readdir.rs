@@ -16,6 +16,7 @@ const LISTING_BYTES_MAX: u32 = 131_072;
 
 pub(crate) fn needs(args: &Readdir<'_>, needs: &mut Needs<'_>) {
     needs.inode(args.inode);
+    needs.list(args.inode);
 }
 
 pub(crate) fn execute<'t>(args: &Readdir<'_>, txn: &'t mut Txn<'_>) -> Result<Listing<'t>, Status> {
@@ -47,7 +48,8 @@ const fn may_search(permitted: Result<(), Status>) -> Result<bool, Status> {
 }
 
 /// Encodes entries while they fit, with attributes if `shown`; how many, and whether that was all.
-/// Of what another shard has or a change over several shards has locked, there are none.
+/// Of what another shard has, a change over several shards has locked or is not in memory, there
+/// are none.
 fn list(
     inode: &Inode,
     cookie: u64,

@@ -90,6 +90,9 @@ impl World {
         let status = loop {
             let before = plan.wants.clone();
             let status = self.at(at).0.plan(ask, txn, &view, &mut plan).unwrap();
+            if status == Status::Busy && self.bring(at) {
+                continue;
+            }
             if status != Status::CrossDevice {
                 break status;
             }
@@ -116,9 +119,14 @@ impl World {
 
     fn look(&mut self, txn: TxnId, want: &Want, view: &mut View) {
         let mut seen = Vec::new();
-        let (shard, _) = self.at(want.shard());
-        let looked = shard.look(txn, &want.to_bytes(), &mut seen).unwrap();
-        assert_eq!(looked, Ok(()), "nobody else is there");
+        loop {
+            let (shard, _) = self.at(want.shard());
+            let looked = shard.look(txn, &want.to_bytes(), &mut seen).unwrap();
+            if looked.is_ok() || !self.bring(want.shard()) {
+                assert_eq!(looked, Ok(()), "nobody else is there");
+                break;
+            }
+        }
         view.add(&seen).unwrap();
     }
 

@@ -1,0 +1,118 @@
+//! The toy world's cold store: rows that the logs are applied to when the dice say so.
+
+use super::{Coming, MADE, Toy};
+use crate::{Loading, Restore};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use disk::LogReader;
+use disk::rows::{self, Key, Range, Row, Rows, ShardRow};
+use door::Event;
+use wire::{Map, ShardId, Wire};
+
+/// The store; names take so much memory at most.
+pub(super) struct Cold {
+    pub(super) bytes_max: u64,
+    rows: BTreeMap<Vec<u8>, Vec<u8>>,
+    pub(super) read_count: usize,
+}
+
+impl Cold {
+    fn shard(&self, shard: ShardId) -> ShardRow {
+        let row = self.rows.get(Key::shard(shard).bytes());
+        let new = ShardRow { next_count: 1, ..ShardRow::default() };
+        row.map_or(new, |row| ShardRow::decode_all(row).unwrap())
+    }
+
+    /// Applies so many records at most that were not; how far each shard is that had some.
+    fn apply(&mut self, log: &[u8], mut count: usize) -> BTreeMap<ShardId, ShardRow> {
+        let mut shards: BTreeMap<ShardId, ShardRow> = BTreeMap::new();
+        let (_, mut reader) = LogReader::new(log).unwrap();
+        while let Some(batch) = reader.next_batch().unwrap() {
+            for record in batch.records() {
+                let mut row = shards.get(&record.shard).copied();
+                let row = row.get_or_insert_with(|| self.shard(record.shard));
+                if record.lsn > row.lsn && count > 0 {
+                    count -= 1;
+                    assert_eq!(rows::apply(&record, row, &mut self.rows), Ok(true));
+                    shards.insert(record.shard, *row);
+                }
+            }
+        }
+        for (shard, row) in &shards {
+            Rows::put(&mut self.rows, Key::shard(*shard).bytes(), &row.to_bytes());
+        }
+        shards
+    }
+
+    /// Rows as a lane wants them.
+    pub(super) fn read(&mut self, from: &[u8], until: &[u8], count: usize) -> Vec<u8> {
+        self.read_count += 1;
+        let mut out = Vec::new();
+        for (key, value) in self.rows.range(from.to_vec()..until.to_vec()).take(count) {
+            for part in [key, value] {
+                out.extend_from_slice(&(part.len() as u32).to_le_bytes());
+            }
+            out.extend_from_slice(key);
+            out.extend_from_slice(value);
+        }
+        out
+    }
+}
+
+impl Toy {
+    /// Names take about so many bytes of memory at most, from the first start on.
+    pub(crate) fn bound_names(&mut self, bytes_max: u64) {
+        let mut rows = BTreeMap::new();
+        rows::begin(MADE, &mut rows).unwrap();
+        self.cold = Some(Cold { bytes_max, rows, read_count: 0 });
+    }
+
+    pub(crate) const fn has_bounded_names(&self) -> bool {
+        self.cold.is_some()
+    }
+
+    /// How often names were read back.
+    pub(crate) fn cold_read_count(&self) -> usize {
+        self.cold.as_ref().map_or(0, |cold| cold.read_count)
+    }
+
+    /// What a start reads from the rows, when all logs were applied.
+    pub(super) fn restore_cold(&mut self, map: Map) -> Option<Restore> {
+        let cold = self.cold.as_mut()?;
+        for log in &mut self.logs {
+            cold.apply(log, usize::MAX);
+            let (_, mut reader) = LogReader::new(log).unwrap();
+            while reader.next_batch().unwrap().is_some() {}
+            let valid_bytes = reader.valid_bytes() as usize;
+            log.truncate(valid_bytes);
+        }
+        let mut restore = Restore::new(map, MADE);
+        restore.bound(cold.bytes_max);
+        let mut loading = Loading::new(restore);
+        let in_range = |range: Range| {
+            let all = cold.rows.iter();
+            all.filter(move |(key, _)| range.contains(key))
+                .map(|(key, value)| Row::decode(key, value).unwrap())
+        };
+        in_range(Range::inodes()).for_each(|row| loading.load(&row).unwrap());
+        in_range(Range::start()).for_each(|row| loading.load(&row).unwrap());
+        for unit in loading.missing() {
+            in_range(unit.range(0)).for_each(|row| loading.fetch(unit, &row).unwrap());
+            loading.fetched(unit);
+        }
+        Some(loading.finish().unwrap())
+    }
+
+    /// The store takes over a little of a lane's log, at the dice's will.
+    pub(super) fn checkpoint(&mut self, index: usize) {
+        let Some(cold) = &mut self.cold else { return };
+        if !self.dice.one_in(10) {
+            return;
+        }
+        let place = &mut self.places[index];
+        let count = self.dice.below(30);
+        for (shard, ShardRow { lsn, transno, .. }) in cold.apply(&place.log, count) {
+            place.coming.push(Coming::Plain(Event::Checkpointed { shard, lsn, transno }));
+        }
+    }
+}
