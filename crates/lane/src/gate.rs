@@ -116,14 +116,21 @@ impl Lane {
             (_, How::Make | How::Share) => None,
             (Key::Exists(_), _) if !rules.exist_marks() => None,
             (Key::Topology, _) if !rules.topology() => None,
-            (Key::Entries(dir), How::Whole | How::Depend) => self.gate_of_all(dir, (client, shard)),
-            (key, How::Change | How::Depend | How::Whole) => {
+            (Key::Entries(dir), How::Whole | How::Depend | How::Durable) => {
+                self.gate_of_all(dir, (client, shard))
+            }
+            (key, How::Change | How::Depend | How::Whole | How::Durable) => {
                 let newest = |marks: &Marks| marks.last(key).copied();
                 let (mark, until) = match newest(&self.commit.open.marks) {
                     Some(mark) => (mark, Until::Open),
                     None => (newest(&self.commit.flying.marks)?, Until::Flying),
                 };
-                let reason = self.waits(&mark, client)?;
+                let reason = match used.how {
+                    How::Durable => Reason::Itself,
+                    How::Change | How::Depend | How::Whole | How::Make | How::Share => {
+                        self.waits(&mark, client)?
+                    }
+                };
                 Some(Gate { until, reason })
             }
         }

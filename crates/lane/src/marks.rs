@@ -43,7 +43,7 @@ impl Marks {
     /// The change took place.
     pub(crate) fn insert(&mut self, used: &Use, mark: Mark) {
         match (used.how, used.key) {
-            (How::Depend | How::Whole, _) => {}
+            (How::Depend | How::Whole | How::Durable, _) => {}
             (How::Change | How::Make | How::Share, Key::Entries(dir)) => {
                 let sharers =
                     self.entries.entry(dir).or_insert(Sharers { last: mark, other: None });

@@ -336,6 +336,10 @@ impl<'s> Txn<'s> {
         if handle.write && !row.size_at_data && self.rules.size_flag() {
             return self.put(InodeRow { size_at_data: true, ..row });
         }
+        if handle.write && self.rules.size_flag() {
+            // Somebody else's open said so, perhaps just now.
+            self.uses(Key::Inode(row.inode), How::Durable);
+        }
         row
     }
 

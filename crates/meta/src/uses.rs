@@ -35,6 +35,8 @@ pub enum How {
     Share,
     /// It depends on all who shared it.
     Whole,
+    /// What it does next must not be durable before the last change of it, whoever made it.
+    Durable,
 }
 
 /// A key and how it is used.

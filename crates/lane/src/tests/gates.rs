@@ -335,3 +335,20 @@ fn a_resend_of_what_may_be_lost_waits() {
     }
     rig.land(0);
 }
+
+#[test]
+fn a_writer_waits_for_the_size_flag_that_another_open_set() {
+    let mut rig = Rig::new(Share::Write);
+    let file = rig.peers[0].create(&mut rig.toy, "file");
+    let open = |number| wire::Open {
+        caller: ROOT,
+        inode: file,
+        read: false,
+        execute: false,
+        handle: Handle { id: HandleId(number), write: true },
+    };
+    assert!(rig.ask(0, (Op::Open, 1), &open(1)).is_none(), "the flag is its own change");
+    assert!(rig.ask(0, (Op::Open, 2), &open(2)).is_none(), "the flag may be lost with its client");
+    rig.toy.run();
+    assert_eq!(rig.peers[0].replies(&mut rig.toy).len(), 2);
+}
