@@ -342,7 +342,12 @@ impl World {
 
     fn disk_fails(&mut self) -> bool {
         let failing = self.plan.faults.disk == DiskMood::Failing && !self.calm;
-        failing && self.dice.per_mille(self.plan.faults.disk_per_mille)
+        let fails = failing && self.dice.per_mille(self.plan.faults.disk_per_mille);
+        if fails {
+            self.disk_failed = true;
+            self.tell(|| "the disk fails".to_owned());
+        }
+        fails
     }
 
     /// An action ends.

@@ -90,6 +90,8 @@ pub(crate) struct World {
     pub(crate) synced_files: BTreeMap<(InodeNo, u64), u64>,
     /// Somebody was away for so long that the server may go on without him.
     pub(crate) absent: bool,
+    /// The disk refused something.
+    pub(crate) disk_failed: bool,
     pub(crate) fs: FsUuid,
     pub(crate) secret: Secret,
     pub(crate) audit: Audit,
@@ -135,6 +137,7 @@ impl World {
             synced: BTreeMap::new(),
             synced_files: BTreeMap::new(),
             absent: false,
+            disk_failed: false,
             audit: Audit::default(),
             broken: None,
             log: None,
