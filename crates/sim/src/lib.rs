@@ -46,7 +46,7 @@ mod wires;
 mod work;
 mod world;
 
-pub use plan::Planted;
+pub use plan::{FAILING_DISKS, Planted};
 pub use rules::Rule;
 pub use run::{Outcome, run, run_control, run_told};
 pub use search::{Counts, Verdict, quiet_panics, search, try_seed};

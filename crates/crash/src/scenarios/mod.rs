@@ -132,7 +132,7 @@ pub(crate) const TABLE: &[Scenario] = &[
     here("S19", "exclusive creates race, names are used again, then a kill", clients::s19),
     here("S20", "foreign chmod of the parent beside creates, then a kill", clients::s20),
     here("S21", "a disk whose durability froze: the lost words are noticed", storage::s21)
-        .loud(&[TOLD]),
+        .loud(&[TOLD, "is damaged"]),
     here("S22", "torn tail cut; damage in the middle refused with its offset", storage::s22)
         .loud(&["is damaged"]),
     here("S23", "a new client while the server is away and recovering", restart::s23),
