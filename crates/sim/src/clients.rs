@@ -28,6 +28,9 @@ pub(crate) struct Mount {
     pub(crate) parted_until_ns: u64,
     /// When the server last said that it went on without it.
     pub(crate) evicted_ns: Option<u64>,
+    /// It was kept away for longer than a server waits, and may not have heard yet that others went
+    /// on without it.
+    pub(crate) was_late: bool,
     pub(crate) seats: Vec<ClientSeat>,
     /// Handles open and not being closed: which, of what, for writing.
     pub(crate) handles: Vec<(HandleId, InodeNo, bool)>,
@@ -74,6 +77,7 @@ impl World {
             alive: true,
             parted_until_ns: 0,
             evicted_ns: None,
+            was_late: false,
             seats,
             handles: Vec::new(),
             audits,

@@ -100,7 +100,7 @@ impl World {
             0 => self.dice.throw() % LONG_NS,
             _ => self.dice.throw() % (self.plan.faults_ns + 1),
         };
-        self.keep_away(span_ns);
+        self.keep_away(Some(client), span_ns);
         self.mounts[client].parted_until_ns = self.now_ns + span_ns;
         self.tell(|| format!("client {client}: partition of {} us", span_ns / 1000));
         for conn in self.conns_of(client) {
@@ -115,7 +115,6 @@ impl World {
             0 => self.dice.throw() % LONG_NS,
             _ => self.dice.throw() % (self.plan.faults_ns + 1),
         };
-        self.keep_away(span_ns);
         let lanes = self.server.seats.len();
         let place = if self.dice.one_in(2) && lanes > 0 {
             Place::Server(self.choose(lanes))
@@ -123,6 +122,8 @@ impl World {
             let client = self.choose(self.mounts.len());
             Place::Client(client, self.dice.below(self.mounts[client].seats.len()))
         };
+        let client = if let Place::Client(client, _) = place { Some(client) } else { None };
+        self.keep_away(client, span_ns);
         self.tell(|| format!("{place:?}: pause of {} us", span_ns / 1000));
         let until_ns = self.now_ns + span_ns;
         if let Some(desk) = self.desk(place) {

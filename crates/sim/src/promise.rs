@@ -22,7 +22,9 @@ impl World {
         let mount = &self.mounts[asked.client];
         // A sister lane may hear of it only after what the server said before it.
         let evicted = mount.evicted_ns.is_some_and(|ns| asked.began_ns <= ns);
-        !self.plan.shared() || (mount.alive && !evicted) || is_synchronous(&asked.wish)
+        !self.plan.shared()
+            || (mount.alive && !evicted && !mount.was_late)
+            || is_synchronous(&asked.wish)
     }
 
     /// Whether a sync at the shard came after the call was answered.
@@ -59,8 +61,12 @@ impl World {
     }
 
     /// Somebody is kept away for so long.
-    pub(crate) fn keep_away(&mut self, span_ns: u64) {
-        self.absent |= span_ns > PATIENCE_NS;
+    pub(crate) fn keep_away(&mut self, client: Option<usize>, span_ns: u64) {
+        let late = span_ns > PATIENCE_NS;
+        self.absent |= late;
+        if let Some(client) = client.filter(|_| late) {
+            self.mounts[client].was_late = true;
+        }
     }
 
     /// A client has something to tell people: mostly that a promise to it was broken.
