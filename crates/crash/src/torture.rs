@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 
 /// A moment is rolled within so many milliseconds.
 const MOMENT_MS_MAX: u64 = 120;
-/// A flush takes so long at most when the power is about to be cut.
+/// A flush takes so long at most on a disk whose power is cut.
 const FLUSH_MS_MAX: u64 = 30;
 /// A cut waits until a flush has at least so many bytes to make durable, or twice as many, and so on.
 const BYTES_MIN: usize = 4096;
-const BYTES_DOUBLED_MAX: u64 = 8;
+const BYTES_DOUBLED_MAX: u64 = 6;
 /// New clients that a round may need.
 const CLIENTS_PER_ROUND: u64 = 3;
 
@@ -140,13 +140,14 @@ impl Rounds {
             2 => Tear::Sectors(4096),
             _ => Tear::Sectors(512),
         };
-        // While a flush takes its time, log, objects and rows have more for the next one.
-        rig.slow(self.dice.below(FLUSH_MS_MAX))?;
         let bytes_min = BYTES_MIN << self.dice.below(BYTES_DOUBLED_MAX);
-        rig.cut_busy(tear, self.dice.roll(), bytes_min)?;
+        let victim = self.server.running()?.pid();
+        rig.cut_busy(tear, self.dice.roll(), (bytes_min, victim))?;
         self.server.kill()?;
         rig.slow(0)?;
         rig.reboot()?;
+        // While a flush takes its time, log, objects and rows have more for the next one.
+        rig.slow(self.dice.below(FLUSH_MS_MAX))?;
         outcome.cut_count += 1;
         outcome.lost_bytes += rig.lost(self.server.store())?;
         Ok(())

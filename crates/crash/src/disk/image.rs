@@ -233,8 +233,7 @@ mod tests {
     fn it_tells_which_sectors_were_lost() {
         let mut image = Image::new(8192);
         image.write(512, &[7; 1024]);
-        let line = crate::work::contents("c1i1", 1, 512);
-        image.write(1536, &line);
+        image.write(1536, CONTENTS_MARK.repeat(512).as_bytes().split_at(512).0);
         assert_eq!(image.unflushed_bytes(), 1536);
         image.cut(Tear::DropAll, &mut Dice::new(1));
         assert_eq!(image.unflushed_bytes(), 0);

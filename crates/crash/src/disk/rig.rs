@@ -10,6 +10,7 @@ use crate::child::{must, until};
 use anyhow::{Context as _, Result, bail};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
+use rustix::process::Pid;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -20,7 +21,7 @@ use std::time::{Duration, Instant};
 const IMAGE_BYTES: usize = 384 << 20;
 
 /// How long a busy moment is waited for: a server that starts may write nothing.
-const BUSY_PATIENCE: Duration = Duration::from_millis(500);
+const BUSY_PATIENCE: Duration = Duration::from_secs(1);
 
 /// A disk with a file system on it.
 pub(crate) struct Rig {
@@ -85,14 +86,21 @@ impl Rig {
     }
 
     /// The same while at least `bytes_min` bytes are written and about to be made durable; where
-    /// that does not come within a while, as it is then.
-    pub(crate) fn cut_busy(&mut self, tear: Tear, seed: u64, bytes_min: usize) -> Result<Counts> {
-        self.ask(&format!("arm {seed} {} {bytes_min}", tear_text(tear)))?;
+    /// that does not come within a while, as it is then. `victim`, whose machine it is, is killed
+    /// first.
+    pub(crate) fn cut_busy(
+        &mut self,
+        tear: Tear,
+        seed: u64,
+        (bytes_min, victim): (usize, Pid),
+    ) -> Result<Counts> {
+        let (tear, victim) = (tear_text(tear), victim.as_raw_nonzero());
+        self.ask(&format!("arm {seed} {tear} {bytes_min} {victim}"))?;
         let deadline = Instant::now() + BUSY_PATIENCE;
         while self.counts()?.is_on && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(1));
         }
-        self.cut(tear, seed)
+        self.ask("now")
     }
 
     /// From here on a flush takes so long.

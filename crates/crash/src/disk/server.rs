@@ -2,8 +2,10 @@
 //!
 //! ```text
 //! cut SEED TEAR        power off: decide what survives; everything fails from here on
-//! arm SEED TEAR BYTES  the same as soon as a flush comes with so many bytes to make durable, which
-//!                      are then under way and nobody has been told of
+//! arm SEED TEAR BYTES PID  the same as soon as a flush comes with so many bytes to make durable:
+//!                      they are under way, and nobody has been told of them. The process whose
+//!                      machine loses its power is killed first, so that it never hears of it
+//! now                  what a cut was armed for happens now, unless it has happened
 //! heal                 power on
 //! lost                 print what the last cut took: START-END, with + if it was contents
 //! slow MS              flushes take so long, and what comes meanwhile waits
@@ -23,6 +25,7 @@ use fuser::{
     MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite,
     Request, WriteFlags,
 };
+use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsStr;
 use std::io::{BufRead as _, Write as _};
 use std::path::Path;
@@ -53,15 +56,11 @@ struct Armed {
     tear: Tear,
     seed: u64,
     bytes_min: usize,
+    victim: Pid,
 }
 
 impl Power {
-    /// A second cut without power between is none.
     fn cut(&mut self, tear: Tear, seed: u64) {
-        self.armed = None;
-        if !self.on {
-            return;
-        }
         self.image.cut(tear, &mut Dice::new(seed));
         self.on = false;
         self.holding = false;
@@ -71,8 +70,16 @@ impl Power {
     /// The moment for which a cut was armed may have come.
     fn cut_if_due(&mut self) {
         let unflushed_bytes = self.image.unflushed_bytes();
-        if let Some(armed) = self.armed.filter(|armed| unflushed_bytes >= armed.bytes_min) {
-            self.cut(armed.tear, armed.seed);
+        if self.armed.is_some_and(|armed| unflushed_bytes >= armed.bytes_min) {
+            self.cut_armed();
+        }
+    }
+
+    fn cut_armed(&mut self) {
+        if let Some(Armed { tear, seed, victim, .. }) = self.armed.take() {
+            // It may have ended by itself.
+            kill_process(victim, Signal::KILL).ok();
+            self.cut(tear, seed);
         }
     }
 
@@ -130,10 +137,12 @@ fn obey(line: &str, power: &mut Power) -> Result<String> {
     let words: Vec<&str> = line.split_whitespace().collect();
     match words[..] {
         ["cut", seed, tear] => power.cut(parse_tear(tear)?, seed.parse()?),
-        ["arm", seed, tear, bytes_min] => {
+        ["arm", seed, tear, bytes_min, victim] => {
             let (seed, bytes_min) = (seed.parse()?, bytes_min.parse()?);
-            power.armed = Some(Armed { tear: parse_tear(tear)?, seed, bytes_min });
+            let victim = Pid::from_raw(victim.parse()?).context("no process")?;
+            power.armed = Some(Armed { tear: parse_tear(tear)?, seed, bytes_min, victim });
         }
+        ["now"] => power.cut_armed(),
         ["heal"] => power.on = true,
         ["lost"] => {
             let lost = power.image.lost().iter().map(|lost| {
