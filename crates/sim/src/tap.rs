@@ -2,7 +2,7 @@
 //! and which of them are durable. What it sees go wrong at once, it says at once.
 
 use crate::work::Tag;
-use disk::{BATCH_HEAD_BYTES, BatchHead, Change, Changes, Origin, Record, TxnId};
+use disk::{BATCH_HEAD_BYTES, BatchHead, Change, Changes, Origin, Record, TxnChange, TxnId};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::{
     Caller, Groups, Head, Op, Reader, Reply, Request, SessionId, ShardId, Transno, Wire, Xid,
@@ -141,10 +141,10 @@ impl Tap {
         let at = (record.shard, record.transno);
         for change in Changes::new(record.changes) {
             match change {
-                Ok(Change::Decided { txn, shards }) => {
+                Ok(Change::Txn(TxnChange::Decided { txn, shards })) => {
                     self.decided.insert(at, (txn, shards.count()));
                 }
-                Ok(Change::Done { txn }) => {
+                Ok(Change::Txn(TxnChange::Done { txn })) => {
                     let after = self.latest.get(&record.shard).copied().unwrap_or_default();
                     self.parts.insert(at, (txn, after));
                 }
