@@ -88,6 +88,22 @@ pub(crate) struct Faults {
     pub(crate) silent: bool,
 }
 
+impl Faults {
+    pub(crate) const NONE: Self = Self {
+        server_crash_count: 0,
+        client_crash_count: 0,
+        cut_count: 0,
+        partition_count: 0,
+        pause_count: 0,
+        clock_count: 0,
+        interrupt_count: 0,
+        point_per_mille: 0,
+        disk: DiskMood::Honest,
+        disk_per_mille: 0,
+        silent: false,
+    };
+}
+
 /// Mean durations.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Speeds {
