@@ -141,6 +141,7 @@ impl World {
                 break effect;
             }
         };
+        self.let_go();
         self.reply = reply;
         let effect = effect?;
         assert_eq!(effect.transno == Transno(0), changes.is_empty());

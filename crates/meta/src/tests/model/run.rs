@@ -317,7 +317,7 @@ fn check_attr(attr: &Attr, node: &Node) {
 }
 
 fn check_node(world: &mut World, inode: InodeNo, node: &Node) {
-    let (caller, is_cold) = (root(), world.cold.is_some());
+    let caller = root();
     match node.kind {
         FileKind::Directory => {
             let (cookie, listing_bytes_max, attrs) = (0, 131_072, true);
@@ -328,7 +328,7 @@ fn check_node(world: &mut World, inode: InodeNo, node: &Node) {
                 .iter()
                 .map(|entry| {
                     let here = entry.inode.shard() == inode.shard();
-                    assert!(entry.attr.is_some() == here || (here && is_cold));
+                    assert_eq!(entry.attr.is_some(), here);
                     if let Some(attr) = entry.attr {
                         assert_eq!((attr.kind, attr.inode), (entry.kind, entry.inode));
                     }
