@@ -91,7 +91,7 @@ impl World {
     /// Brings what the last operation at a shard misses; whether that was anything.
     pub(crate) fn bring(&mut self, at: ShardId) -> bool {
         let (shard, _) = self.at(at);
-        let (missing, needed) = (shard.missing().to_vec(), shard.needed().to_vec());
+        let (mut missing, needed) = (shard.missing().to_vec(), shard.needed().to_vec());
         if missing.is_empty() {
             return false;
         }
@@ -100,10 +100,13 @@ impl World {
         for unit in &missing {
             self.ask(at, unit);
         }
-        let waits = |cold: &Cold| missing.iter().any(|unit| cold.is_asked(at, unit));
-        while waits(self.cold.as_ref().unwrap()) {
-            self.answer_any();
-            self.churn();
+        while let Some(unit) = missing.last() {
+            if self.cold.as_ref().unwrap().is_asked(at, unit) {
+                self.answer_any();
+                self.churn();
+            } else {
+                missing.pop();
+            }
         }
         self.cold.as_mut().unwrap().held = Some((at, needed));
         true
@@ -143,12 +146,12 @@ impl World {
         for at in self.ids() {
             let mut cold = self.cold.take().unwrap();
             let (shard, log) = self.at(at);
-            let count = cold.dice.below(4);
+            let count = cold.dice.below(6);
             let transno = cold.apply(at, log, count);
             if cold.dice.chance(60) {
                 shard.checkpointed(transno);
             }
-            let count = cold.dice.below(9);
+            let count = cold.dice.below(30);
             shard.shrink(count);
             cold.peak_bytes = cold.peak_bytes.max(shard.resident_bytes().unwrap());
             self.cold = Some(cold);
