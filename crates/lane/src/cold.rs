@@ -54,6 +54,12 @@ impl Cold {
     pub(crate) fn is_reading(&self) -> bool {
         !self.waiting.is_empty()
     }
+
+    /// Reads that are out, and all that are wanted.
+    #[cfg(test)]
+    pub(crate) fn reading_counts(&self) -> (usize, usize) {
+        (self.readings.len(), self.waiting.len())
+    }
 }
 
 impl Lane {
@@ -88,13 +94,7 @@ impl Lane {
         self.cold.lingering.push_back((until, shard, units));
     }
 
-    fn read_all(
-        &mut self,
-        turn: &mut Turn<'_>,
-        shard: ShardId,
-        missing: Vec<Unit>,
-        lingers: bool,
-    ) {
+    fn read_all(&mut self, turn: &mut Turn<'_>, shard: ShardId, missing: Vec<Unit>, lingers: bool) {
         for unit in missing {
             let is_new = !self.cold.waiting.contains_key(&(shard, unit.clone()));
             self.cold.waiting.entry((shard, unit.clone())).or_default().lingers |= lingers;

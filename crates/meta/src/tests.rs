@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::wildcard_enum_match_arm, missing_docs)]
 
 mod attrs;
+mod bounded;
 mod cold;
 mod directory;
 mod handles;

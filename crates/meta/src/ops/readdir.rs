@@ -9,9 +9,7 @@ use crate::state::State;
 use crate::txn::Txn;
 use crate::who::Want;
 use alloc::vec::Vec;
-use wire::{
-    Attr, Dirent, FileKind, InodeNo, List, Listing, Name, Readdir, Status, Writer,
-};
+use wire::{Attr, Dirent, FileKind, InodeNo, List, Listing, Name, Readdir, Status, Writer};
 
 /// Bytes of a listing before its entries.
 const LISTING_HEAD_BYTES: usize = 8 + 1 + 4;

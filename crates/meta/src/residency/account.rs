@@ -80,12 +80,7 @@ impl State {
     }
 
     /// Takes an entry into account, or that there is none. What was not asked for goes first.
-    pub(super) fn mark_entry(
-        &mut self,
-        dir: InodeNo,
-        name: &[u8],
-        (stamp, used): (Transno, bool),
-    ) {
+    pub(super) fn mark_entry(&mut self, dir: InodeNo, name: &[u8], (stamp, used): (Transno, bool)) {
         let Some((_, entries)) = self.entries(dir) else { return };
         let is_there = entries.get(self.seed, name).is_some();
         let name_bytes = PIECE_BYTES + name.len();

@@ -27,6 +27,7 @@ pub(crate) struct Cold {
     held: Option<(ShardId, Vec<Unit>)>,
     dice: Dice,
     pub(crate) answer_count: usize,
+    pub(crate) row_count: usize,
     pub(crate) bytes_max: u64,
     pub(crate) peak_bytes: u64,
 }
@@ -41,7 +42,9 @@ impl Cold {
         ];
         (shards[0].next_count, shards[0].inode_count) = (2, 1);
         let (asked, dice) = (Vec::new(), Dice::new(seed));
-        Self { rows, shards, asked, held: None, dice, answer_count: 0, bytes_max, peak_bytes: 0 }
+        let (answer_count, row_count, peak_bytes) = (0, 0, 0);
+        let held = None;
+        Self { rows, shards, asked, held, dice, answer_count, row_count, bytes_max, peak_bytes }
     }
 
     /// Takes over so many records at most; the last transaction.
@@ -137,6 +140,7 @@ impl World {
         let found = found.unwrap_or_else(|| cold.read_unit(&unit));
         let rows = found.iter().map(|(key, value)| Row::decode(key, value).unwrap());
         let rows: Vec<Row<'_>> = rows.collect();
+        cold.row_count += rows.len();
         self.at(at).0.fetch(&unit, &rows).unwrap();
         self.cold = Some(cold);
     }
@@ -182,7 +186,7 @@ impl World {
         !shard.missing().is_empty()
     }
 
-    fn all_applied(&mut self) {
+    pub(crate) fn all_applied(&mut self) {
         let mut cold = self.cold.take().unwrap();
         for index in 0..cold.shards.len() {
             let at = ShardId::meta(u16::try_from(index).unwrap());
