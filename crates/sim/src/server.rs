@@ -228,12 +228,6 @@ impl World {
                 self.alarm_count += u64::from(say == Say::Alarm);
                 self.tell(|| format!("server says {say:?}: {line}"));
             }
-            Action::Halt { line } => {
-                let line = String::from_utf8_lossy(seat.desk.arena.get(line)).into_owned();
-                self.alarm_count += 1;
-                self.tell(|| format!("server halts: {line}"));
-                self.crash_server();
-            }
             Action::Stopped => seat.desk.stopped = true,
             Action::Letter { to, body } => {
                 let body = seat.desk.arena.get(body).to_vec();
@@ -334,8 +328,7 @@ impl World {
             | Action::CallerGroups { .. }
             | Action::WakeAt { .. }
             | Action::Say { .. }
-            | Action::Stopped
-            | Action::Halt { .. } => return None,
+            | Action::Stopped => return None,
         };
         Some((flight, object_ns))
     }
