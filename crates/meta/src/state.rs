@@ -83,8 +83,21 @@ impl State {
         self.inodes.get(inode)
     }
 
-    pub(crate) fn inode_mut(&mut self, inode: InodeNo) -> Option<&mut Inode> {
-        self.inodes.get_mut(inode)
+    /// A directory's row and those of its entries that are in memory.
+    pub(crate) fn entries(&self, dir: InodeNo) -> Option<(&InodeRow, &Directory)> {
+        let known = self.inode(dir)?;
+        match &known.body {
+            Body::Directory(entries) => Some((&known.row, entries)),
+            Body::File | Body::Symlink(_) => None,
+        }
+    }
+
+    /// An entry is not in memory any more.
+    pub(crate) fn forget_entry(&mut self, dir: InodeNo, name: &[u8]) {
+        let seed = self.seed;
+        if let Some(Inode { body: Body::Directory(entries), .. }) = self.inodes.get_mut(dir) {
+            entries.remove(seed, name);
+        }
     }
 
     pub(crate) fn remove_inode(&mut self, inode: InodeNo) {
@@ -289,7 +302,12 @@ impl State {
         self.inodes.insert(row.inode, Inode { row: *row, body, xattrs });
     }
 
-    fn put_entry(&mut self, dir: InodeNo, name: Name<'_>, target: Target) -> Result<(), Fault> {
+    pub(crate) fn put_entry(
+        &mut self,
+        dir: InodeNo,
+        name: Name<'_>,
+        target: Target,
+    ) -> Result<(), Fault> {
         let seed = self.seed;
         let (row, directory) = self.directory(dir)?;
         let fault =
