@@ -120,8 +120,8 @@ fn restore(
         cold.read(&Range::inodes(), |row| loading.load(row))?;
         cold.read(&Range::start(), |row| loading.load(row))?;
         for unit in loading.missing() {
-            cold.read(&unit.range(0), |row| loading.fetch(unit, row))?;
-            loading.fetched(unit);
+            cold.read(&unit.range(), |row| loading.fetch(&unit, row))?;
+            loading.fetched(&unit);
         }
     }
     Ok(loading.finish()?.into_lanes(map.lane_count, store.boot_id()))
