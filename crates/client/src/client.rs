@@ -8,7 +8,6 @@ use crate::link::{Link, LinkState};
 use crate::plan::begin::{Begun, Target, begin};
 use crate::plan::{Ask, Close, Plan};
 use crate::report::Report;
-use crate::rules::Rules;
 use crate::session::Session;
 use crate::slab::Slab;
 use crate::{Answer, Call, CallId};
@@ -17,6 +16,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use door::{Action, Event, Mail, Mono, Turn};
 use hashbrown::HashSet;
+use wire::Rules;
 use wire::{
     BODY_BYTES_MAX, ClientUuid, FsUuid, Handle, HandleId, InodeNo, LaneId, Map, RefusalReason,
     Reopen, Secret, SessionId, Status, Writer,

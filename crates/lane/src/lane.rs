@@ -155,7 +155,7 @@ impl Lane {
             token: Vec::new(),
             config,
         };
-        let rules = lane.config.rules.of_names();
+        let rules = lane.config.rules;
         lane.metas.iter_mut().for_each(|shard| shard.plant(rules));
         lane.record_resolved(restored.resolved);
         if lane.recovery.is_over() {

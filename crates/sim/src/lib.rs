@@ -49,6 +49,6 @@ mod work;
 mod world;
 
 pub use plan::{FAILING_DISKS, Planted};
-pub use rules::Rule;
 pub use run::{Outcome, run, run_told};
 pub use search::{Counts, Verdict, quiet_panics, search, try_seed};
+pub use wire::Rule;

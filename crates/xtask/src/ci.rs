@@ -72,8 +72,12 @@ fn run_all() -> Report {
         let arguments = ["test", "--workspace", "--release", "--no-fail-fast"];
         test(&mut cargo(arguments), &mut skipped, &mut tally)
     });
-    let planted = ["test", "--profile", "sim", "--package", "lanefs-sim", "--features", "planted"];
-    step("sim, planted", &mut || run(&mut cargo(planted)));
+    let features = ["lanefs-sim/planted", "lanefs-lane/planted", "lanefs-client/planted"].join(",");
+    let mut planted = vec!["test", "--profile", "sim", "--features", &features];
+    for package in ["lanefs-sim", "lanefs-lane", "lanefs-client"] {
+        planted.extend(["--package", package]);
+    }
+    step("planted", &mut || run(&mut cargo(&planted)));
     step("sim", &mut || sim::run_seeds(&sim::Args::fresh()));
     skipped.push("sim: seeds with disks that fail (cargo xtask sim --failing-disks)".to_owned());
     step("crash", &mut || crash::run_short(&mut skipped));
