@@ -101,16 +101,16 @@ impl Loading {
     ///
     /// # Errors
     /// [`Fault`] when it does not fit it.
-    pub fn fetch(&mut self, unit: Unit, row: &Row<'_>) -> Result<(), Fault> {
+    pub fn fetch(&mut self, unit: &Unit, row: &Row<'_>) -> Result<(), Fault> {
         self.meta(unit).fetch_row(unit, row)
     }
 
     /// All its rows were taken over.
-    pub fn fetched(&mut self, unit: Unit) {
+    pub fn fetched(&mut self, unit: &Unit) {
         self.meta(unit).fetched(unit);
     }
 
-    fn meta(&mut self, unit: Unit) -> &mut meta::Shard {
+    fn meta(&mut self, unit: &Unit) -> &mut meta::Shard {
         &mut self.restore.metas[usize::from(unit.shard().index())]
     }
 
