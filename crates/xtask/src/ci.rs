@@ -72,12 +72,11 @@ fn run_all() -> Report {
         let arguments = ["test", "--workspace", "--release", "--no-fail-fast"];
         test(&mut cargo(arguments), &mut skipped, &mut tally)
     });
-    let features = ["lanefs-sim/planted", "lanefs-lane/planted", "lanefs-client/planted"].join(",");
-    let mut planted = vec!["test", "--profile", "sim", "--features", &features];
-    for package in ["lanefs-sim", "lanefs-lane", "lanefs-client"] {
-        planted.extend(["--package", package]);
-    }
-    step("planted", &mut || run(&mut cargo(&planted)));
+    step("planted", &mut || {
+        let packages = ["--package=lanefs-sim", "--package=lanefs-lane", "--package=lanefs-client"];
+        let mut command = cargo(["test", "--profile", "sim", "--features", "planted"]);
+        run(command.args(packages))
+    });
     step("sim", &mut || sim::run_seeds(&sim::Args::fresh()));
     skipped.push("sim: seeds with disks that fail (cargo xtask sim --failing-disks)".to_owned());
     step("crash", &mut || crash::run_short(&mut skipped));
