@@ -47,10 +47,11 @@ fn open(path: &Path, only: Option<&str>) -> Result<Store> {
     let Some(only) = only else {
         return Ok(store::open_or_create(path, &Shape::default())?);
     };
-    let store = store::open(path)?;
+    let before = || format!("{} was the store of file system {only}", path.display());
+    let store = store::open(path).with_context(before)?;
     let found = hex(&store.superblock().fs.0);
     if found != only {
-        bail!("{} has file system {found}, not {only} as before", path.display());
+        bail!("{} and is now that of {found}", before());
     }
     Ok(store)
 }

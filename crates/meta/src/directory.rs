@@ -10,25 +10,9 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use hashbrown::HashTable;
-use wire::{Attr, FileKind, InodeNo, Transno};
 
 /// What stands under a name.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Target {
-    /// Place in listings: rises along the directory, never used twice.
-    pub(crate) cookie: u64,
-    pub(crate) inode: InodeNo,
-    pub(crate) kind: FileKind,
-    /// Transaction of the entry's last change.
-    pub(crate) version: Transno,
-}
-
-impl Target {
-    /// All that an entry tells of an inode of another shard.
-    pub(crate) const fn elsewhere(&self) -> Attr {
-        Attr::elsewhere(self.inode, self.kind)
-    }
-}
+pub(crate) use disk::rows::DirentRow as Target;
 
 #[derive(Debug)]
 struct Slot {

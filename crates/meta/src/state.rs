@@ -8,7 +8,7 @@ use crate::inodes::Inodes;
 use crate::residency::Residency;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
-use disk::rows::{DirentRow, Row, ShardRow};
+use disk::rows::{Row, ShardRow};
 use disk::{Change, Changes, Fault, InodeRow, Made, TxnChange};
 use wire::{FileKind, InodeNo, Name, ShardId, Transno};
 
@@ -251,8 +251,7 @@ impl State {
                 self.known(inode)?.xattrs.insert(name.into(), value.into());
             }
             Row::Listing { dir, name, row } => {
-                let DirentRow { cookie, inode, kind, version } = row;
-                self.put_entry(dir, name, Target { cookie, inode, kind, version })?;
+                self.put_entry(dir, name, row)?;
             }
             Row::Orphan { inode } => {
                 self.orphans.insert(inode);

@@ -128,7 +128,16 @@ impl Plan {
                 self.spread();
             }
             Rule::S3Flush => {
-                self.meet(&WRITES);
+                const MIX: [(Kind, u64); 7] = [
+                    (Kind::Create, 4),
+                    (Kind::Unlink, 2),
+                    (Kind::Rename, 2),
+                    (Kind::Setattr, 2),
+                    (Kind::Open, 2),
+                    (Kind::Write, 6),
+                    (Kind::Close, 1),
+                ];
+                self.meet(&MIX);
                 self.speeds.object_ns = 5 * MS;
                 self.dies_along = false;
             }

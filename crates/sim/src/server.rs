@@ -199,7 +199,7 @@ impl World {
             Action::Send { conn, frame, bulk } => {
                 let frame = seat.desk.arena.get(frame).to_vec();
                 let bulk = bulk.and_then(|bulk| self.server_bulk(lane, bulk));
-                self.tap.on_reply_sent(&frame);
+                self.tap.on_sent(conn, &frame);
                 self.send(conn, End::Client, Parcel { frame, bulk });
             }
             Action::Admit { .. } => {}

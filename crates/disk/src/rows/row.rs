@@ -4,8 +4,8 @@ use super::key::{part, table};
 use crate::{Fault, InodeRow, REPLY_BYTES_MAX, SessionRow, TxnId};
 use alloc::vec::Vec;
 use wire::{
-    Bytes, ClientUuid, FileKind, Flaw, InodeNo, List, Name, Op, Reader, SessionId, ShardId, Status,
-    Transno, Wire, Writer, Xid,
+    Attr, Bytes, ClientUuid, FileKind, Flaw, InodeNo, List, Name, Op, Reader, SessionId, ShardId,
+    Status, Transno, Wire, Writer, Xid,
 };
 
 /// How far a shard's log was applied, and what its next numbers follow from.
@@ -216,6 +216,12 @@ fn read_listing(cookie: u64, value: &[u8]) -> Option<(DirentRow, Name<'_>)> {
 }
 
 impl DirentRow {
+    /// All that an entry tells of an inode of another shard.
+    #[must_use]
+    pub const fn elsewhere(&self) -> Attr {
+        Attr::elsewhere(self.inode, self.kind)
+    }
+
     /// The value under its place.
     pub(super) fn encode_listing(&self, name: Name<'_>, out: &mut Vec<u8>) {
         let mut to = Writer::new(out);

@@ -7,7 +7,7 @@ use crate::state::State;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use disk::Fault;
-use disk::rows::{DirentRow, Row};
+use disk::rows::Row;
 use wire::{InodeNo, Name, Transno};
 
 /// The next entries of a directory behind a place, as the cold store had them: those that changed
@@ -27,7 +27,7 @@ impl Window {
         let mut window = Self { floor, rows: Vec::new(), until: u64::MAX, bytes: 0 };
         for row in rows {
             let Row::Listing { name, row, .. } = row else { continue };
-            window.rows.push((name.bytes().into(), target(*row)));
+            window.rows.push((name.bytes().into(), *row));
             window.bytes += size_of::<(Box<[u8]>, Target)>() + name.bytes().len();
         }
         if rows.len() >= usize::from(LISTED_COUNT_MAX) {
@@ -101,10 +101,10 @@ impl State {
             (Row::Dirent { dir, name, row }, Unit::Entry(of, wanted))
                 if dir == *of && *name.bytes() == **wanted =>
             {
-                return self.lay(dir, name, (target(row), true));
+                return self.lay(dir, name, (row, true));
             }
             (Row::Listing { dir, name, row }, Unit::Listing(of, _)) if dir == *of => {
-                return self.lay(dir, name, (target(row), false));
+                return self.lay(dir, name, (row, false));
             }
             _ => {
                 let fault = Fault::new("not the row that was asked for", 0);
@@ -183,9 +183,4 @@ impl Shard {
     pub fn fetched(&mut self, unit: &Unit) {
         self.state.fetched(unit);
     }
-}
-
-const fn target(row: DirentRow) -> Target {
-    let DirentRow { cookie, inode, kind, version } = row;
-    Target { cookie, inode, kind, version }
 }
