@@ -48,6 +48,7 @@ mod wires;
 mod work;
 mod world;
 
+pub use cold::LITTLE_MEMORY;
 pub use plan::{FAILING_DISKS, Planted};
 pub use rules::Rule;
 pub use run::{Outcome, run, run_told};
