@@ -187,7 +187,6 @@ impl Client {
             slot: reply.slot,
             op: reply.op,
             inode,
-            op_time_ns: reply.op_time_ns,
             boot_id: reply.boot_id,
             body: replay,
             kept,

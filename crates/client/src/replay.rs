@@ -25,8 +25,6 @@ pub(crate) struct Entry {
     pub(crate) inode: InodeNo,
     /// The boot in which it was answered first.
     pub(crate) boot_id: u64,
-    /// The time it got.
-    pub(crate) op_time_ns: u64,
     /// An encoded [`wire::Replay`].
     pub(crate) body: Vec<u8>,
     /// A write's bytes, our own.

@@ -123,8 +123,9 @@ pub(crate) fn write_change(
     inode: InodeNo,
     object_offset: u64,
     bulk: Option<Bulk>,
+    write_time_ns: u64,
 ) -> Change<'static> {
     let crc32c = bulk.map_or(Some(0), |bulk| bulk.crc32c);
     let Some(crc32c) = crc32c else { panic!("the bulk of a request was checked") };
-    Change::Write { inode, object_offset, write_bytes: bulk_bytes(bulk), crc32c }
+    Change::Write { inode, object_offset, write_bytes: bulk_bytes(bulk), crc32c, write_time_ns }
 }

@@ -102,6 +102,8 @@ pub enum Change<'a> {
         write_bytes: u32,
         /// Their CRC-32C.
         crc32c: u32,
+        /// When, in nanoseconds since 1970.
+        write_time_ns: u64,
     },
     /// Data shard: the object has this size.
     Truncate {
@@ -109,6 +111,8 @@ pub enum Change<'a> {
         inode: InodeNo,
         /// The size.
         size_bytes: u64,
+        /// When the contents were last changed, in nanoseconds since 1970; 0: never.
+        write_time_ns: u64,
     },
     /// Data shard: there is no such object.
     ObjectGone {
@@ -228,15 +232,17 @@ impl<'a> Wire<'a> for Change<'a> {
                 to.write(name);
             }
             Self::InodeGone { inode } | Self::ObjectGone { inode } => to.write(inode),
-            Self::Write { inode, object_offset, write_bytes, crc32c } => {
+            Self::Write { inode, object_offset, write_bytes, crc32c, write_time_ns } => {
                 to.write(inode);
                 to.write(object_offset);
                 to.write(write_bytes);
                 to.write(crc32c);
+                to.write(write_time_ns);
             }
-            Self::Truncate { inode, size_bytes } => {
+            Self::Truncate { inode, size_bytes, write_time_ns } => {
                 to.write(inode);
                 to.write(size_bytes);
+                to.write(write_time_ns);
             }
             Self::DirAttrs { inode, mode, uid, gid, atime, mtime, ctime, parent, version } => {
                 to.write(inode);
@@ -292,8 +298,13 @@ impl<'a> Wire<'a> for Change<'a> {
                 object_offset: from.read()?,
                 write_bytes: from.read()?,
                 crc32c: from.read()?,
+                write_time_ns: from.read()?,
             },
-            10 => Self::Truncate { inode: from.read()?, size_bytes: from.read()? },
+            10 => Self::Truncate {
+                inode: from.read()?,
+                size_bytes: from.read()?,
+                write_time_ns: from.read()?,
+            },
             11 => Self::ObjectGone { inode: from.read()? },
             12 => Self::DirAttrs {
                 inode: from.read()?,

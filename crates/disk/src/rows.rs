@@ -16,7 +16,7 @@
 //! 5 shard session                  who a session is                    SessionRow, away
 //! 6 shard session slot             what its last request came to       SlotRow
 //! 7 shard                          how far its log was applied         ShardRow
-//! 8 shard inode                    a data shard's object               its size
+//! 8 shard inode                    a data shard's object               ObjectRow
 //! 9 client                         evicted                             nothing
 //! 10 client                        a replay of his did not fit         nothing
 //! 11                               of the whole store                  StoreRow
@@ -31,7 +31,7 @@ mod row;
 
 pub use apply::{apply, begin};
 pub use key::{Key, Range};
-pub use row::{DirentRow, Row, ShardRow, SlotRow, StoreRow};
+pub use row::{DirentRow, ObjectRow, Row, ShardRow, SlotRow, StoreRow};
 
 use crate::Fault;
 use alloc::borrow::Cow;

@@ -76,8 +76,14 @@ pub(crate) fn changes() -> Vec<Change<'static>> {
         Change::Xattr { inode, name: Bytes(b"user.k"), value: Bytes(b"v") },
         Change::XattrGone { inode, name: Bytes(b"user.k") },
         Change::InodeGone { inode },
-        Change::Write { inode, object_offset: 4096, write_bytes: 512, crc32c: 0xAABB_CCDD },
-        Change::Truncate { inode, size_bytes: 77 },
+        Change::Write {
+            inode,
+            object_offset: 4096,
+            write_bytes: 512,
+            crc32c: 0xAABB_CCDD,
+            write_time_ns: 0x0102_0304_0506_0708,
+        },
+        Change::Truncate { inode, size_bytes: 77, write_time_ns: 0x11 },
         Change::ObjectGone { inode },
         Change::DirAttrs {
             inode,

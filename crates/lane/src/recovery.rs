@@ -52,8 +52,6 @@ pub(crate) struct Replay {
     pub(crate) conn: ConnId,
     pub(crate) asked: Asked,
     pub(crate) transno: Transno,
-    /// The time it got then, nanoseconds since 1970.
-    pub(crate) then_ns: u64,
     /// A [`wire::Replay`].
     pub(crate) body: Vec<u8>,
     pub(crate) bulk: Option<Bulk>,

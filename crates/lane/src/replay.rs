@@ -79,8 +79,6 @@ impl Lane {
             conn: arrived.conn,
             asked: Asked::from(request),
             transno: request.transno,
-            // A client's word, so no later than now.
-            then_ns: request.op_time_ns.min(turn.now.wall_ns),
             body,
             bulk: arrived.bulk,
         };

@@ -1,6 +1,6 @@
 //! What a record does to rows: the same as redoing it does to a shard in memory.
 
-use super::row::{DirentRow, ShardRow, SlotRow};
+use super::row::{DirentRow, ObjectRow, ShardRow, SlotRow};
 use super::{Key, Range, Rows};
 use crate::{Change, Changes, Fault, InodeRow, Made, Origin, Record, TxnId};
 use alloc::vec::Vec;
@@ -94,12 +94,9 @@ impl<R: Rows> Applying<'_, R> {
                 }
             }
             Change::InodeGone { inode } => self.drop_inode(*inode)?,
-            Change::Write { inode, object_offset, write_bytes, .. } => {
-                let end = object_offset.saturating_add(u64::from(*write_bytes));
-                let known: u64 = self.read(&Key::object(self.id(), *inode))?.unwrap_or(0);
-                self.put_size(*inode, end.max(known))?;
+            Change::Write { inode, .. } | Change::Truncate { inode, .. } => {
+                self.change_object(*inode, change)?;
             }
-            Change::Truncate { inode, size_bytes } => self.put_size(*inode, *size_bytes)?,
             Change::ObjectGone { inode } => {
                 self.rows.delete(Key::object(self.id(), *inode).bytes());
             }
@@ -149,12 +146,15 @@ impl<R: Rows> Applying<'_, R> {
         if self.id().is_data() { Err(wrong()) } else { Ok(()) }
     }
 
-    fn put_size(&mut self, inode: InodeNo, size_bytes: u64) -> Result<(), Fault> {
+    fn change_object(&mut self, inode: InodeNo, change: &Change<'_>) -> Result<(), Fault> {
         if !self.id().is_data() {
             let fault = Fault::new("a change of contents in a metadata shard", 0);
             return Err(fault.numbers(0_u64, inode.0));
         }
-        self.rows.put(Key::object(self.id(), inode).bytes(), &size_bytes.to_le_bytes());
+        let key = Key::object(self.id(), inode);
+        let mut row: ObjectRow = self.read(&key)?.unwrap_or_default();
+        row.redo(change);
+        self.put(&key, &row);
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 //! shard in memory where that is.)
 
 use super::{row, session_record};
-use crate::rows::{Key, Range, Row, Rows, ShardRow, SlotRow, apply, begin};
+use crate::rows::{Key, ObjectRow, Range, Row, Rows, ShardRow, SlotRow, apply, begin};
 use crate::{Change, Fault, Made, Origin, PreVersions, Record};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -37,7 +37,7 @@ impl Table {
 #[test]
 fn a_record_is_applied_once_and_none_may_be_missing() {
     let mut table = Table::default();
-    let size = |size_bytes| Change::Truncate { inode: InodeNo(2), size_bytes };
+    let size = |size_bytes| Change::Truncate { inode: InodeNo(2), size_bytes, write_time_ns: 1 };
     assert_eq!(table.change(SHARD, &[size(5)]), Ok(true));
     table.shard.lsn = 0;
     assert_eq!(table.change(SHARD, &[size(7)]), Ok(true));
@@ -52,19 +52,27 @@ fn a_record_is_applied_once_and_none_may_be_missing() {
 }
 
 #[test]
-fn objects_have_the_size_that_was_written() {
+fn objects_have_the_size_and_time_that_was_written() {
     let mut table = Table::default();
     let (inode, crc32c) = (InodeNo(2), 0);
-    let write =
-        |object_offset, write_bytes| Change::Write { inode, object_offset, write_bytes, crc32c };
-    let object = |size_bytes| [Row::Object { shard: SHARD, inode, size_bytes }];
-    table.change(SHARD, &[write(100, 50), write(10, 5)]).unwrap();
-    assert_eq!(table.all(), object(150));
-    table.change(SHARD, &[Change::Truncate { inode, size_bytes: 7 }, write(3, 1)]).unwrap();
-    assert_eq!(table.all(), object(7));
+    let write = |object_offset, write_bytes, write_time_ns| Change::Write {
+        inode,
+        object_offset,
+        write_bytes,
+        crc32c,
+        write_time_ns,
+    };
+    let object = |size_bytes, write_time_ns| {
+        [Row::Object { shard: SHARD, inode, row: ObjectRow { size_bytes, write_time_ns } }]
+    };
+    table.change(SHARD, &[write(100, 50, 4), write(10, 5, 3)]).unwrap();
+    assert_eq!(table.all(), object(150, 4));
+    let truncate = Change::Truncate { inode, size_bytes: 7, write_time_ns: 9 };
+    table.change(SHARD, &[truncate, write(3, 1, 8)]).unwrap();
+    assert_eq!(table.all(), object(7, 9));
     table.change(SHARD, &[Change::ObjectGone { inode }]).unwrap();
     assert_eq!(table.all(), []);
-    assert!(table.change(ShardId::meta(0), &[write(0, 1)]).is_err());
+    assert!(table.change(ShardId::meta(0), &[write(0, 1, 1)]).is_err());
     assert!(table.change(SHARD, &[Change::Inode { row: row() }]).is_err());
 }
 
@@ -152,7 +160,13 @@ fn what_is_no_row_is_a_fault() {
     assert!(Row::decode(&[], &[]).is_err());
     assert!(Row::decode(&[200, 1], &[]).is_err());
     table.rows.put(Key::object(SHARD, InodeNo(2)).bytes(), b"short");
-    let write = Change::Write { inode: InodeNo(2), object_offset: 0, write_bytes: 1, crc32c: 0 };
+    let write = Change::Write {
+        inode: InodeNo(2),
+        object_offset: 0,
+        write_bytes: 1,
+        crc32c: 0,
+        write_time_ns: 1,
+    };
     table.shard.lsn = 0;
     assert!(table.change(SHARD, &[write]).is_err());
     let unnamed = Change::Xattr { inode: InodeNo(2), name: Bytes(&[b'x'; 256]), value: Bytes(b"") };

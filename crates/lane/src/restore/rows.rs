@@ -60,9 +60,9 @@ impl Loading {
                 self.restore.lsns.insert(shard, numbers.lsn);
                 Ok(())
             }
-            Row::Object { shard, inode, size_bytes } => {
+            Row::Object { shard, inode, row: object } => {
                 self.check(shard)?;
-                self.restore.datas[usize::from(shard.index())].load(inode, size_bytes);
+                self.restore.datas[usize::from(shard.index())].load(inode, object);
                 Ok(())
             }
             Row::Evicted { client } => self.note(ShardId::meta(0), &Change::Evicted { client }),
