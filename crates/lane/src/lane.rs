@@ -8,6 +8,7 @@ use crate::conn::Conn;
 use crate::destroy::Destroys;
 use crate::dispatch::Waiting;
 use crate::greeting::Dice;
+use crate::merge::Queues;
 use crate::notes::Notes;
 use crate::recovery::{Recovery, Replay};
 use crate::restore::Restored;
@@ -112,7 +113,8 @@ impl Lane {
             let known = known.filter_map(|((shard, id), _)| {
                 sessions.get(id).map(|session: &Session| (*shard, *id, &session.row))
             });
-            Recovery::new(known, restored.failed)
+            let queues = Queues::new(config.share_before, config.rules.merge_sisters());
+            Recovery::new(known, restored.failed, queues)
         };
         let mut slots = HashMap::with_hasher(seed);
         slots.extend(restored.slots);

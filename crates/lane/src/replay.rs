@@ -213,7 +213,7 @@ impl Lane {
     fn may_reopen(&self, arrived: &Arrived<'_>, body: &[u8]) -> bool {
         let shard = arrived.request.shard;
         let replaying = self.clients.sessions_of(arrived.open.client).iter();
-        let mut queues = replaying.map(|session| self.recovery.queues.get(&(shard, *session)));
+        let mut queues = replaying.map(|session| self.recovery.queues.get((shard, *session)));
         let quiet = wire::Reopen::decode_all(body).is_ok_and(|reopen| {
             let index = self.meta_index(shard);
             self.metas.get(index).is_some_and(|meta| meta.reopens_quietly(&reopen))

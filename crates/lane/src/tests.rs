@@ -7,6 +7,7 @@ mod breaches;
 mod exactly_once;
 mod gates;
 mod greetings;
+mod merge;
 mod peer;
 mod recovery;
 mod sizes;
