@@ -5,6 +5,7 @@ use crate::evict::Kept;
 use crate::exchange::{Exchange, Job, Outcome};
 use crate::handles::{Handles, handle_lane};
 use crate::link::{Link, LinkState};
+use crate::losses::Sisters;
 use crate::plan::begin::{Begun, Target, begin};
 use crate::plan::{Ask, Close, Plan};
 use crate::report::Report;
@@ -16,10 +17,9 @@ use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
 use door::{Action, Event, Mail, Mono, Turn};
-use hashbrown::HashSet;
 use wire::{
-    BODY_BYTES_MAX, ClientUuid, FsUuid, Handle, HandleId, InodeNo, LaneId, Map, RefusalReason,
-    Reopen, Secret, SessionId, Status, Writer,
+    BODY_BYTES_MAX, ClientUuid, FsUuid, Handle, HandleId, LaneId, Map, RefusalReason, Reopen,
+    Secret, SessionId, Status, Writer,
 };
 
 /// What a client is made of.
@@ -29,6 +29,8 @@ pub struct Config {
     pub client: ClientUuid,
     /// Which of its lanes this is.
     pub lane: LaneId,
+    /// How many it has.
+    pub lane_count: u16,
     /// The file system's secret.
     pub secret: Secret,
     /// The export wanted, at most 64 bytes; empty for the default one.
@@ -161,8 +163,10 @@ pub struct Client {
     pub(crate) replay_bytes: usize,
     pub(crate) promised_bytes: usize,
     pub(crate) kept: Kept,
-    /// Inodes of which something was lost that nobody asked for since.
-    pub(crate) lost: HashSet<InodeNo>,
+    pub(crate) sisters: Sisters,
+    /// For single sisters, at the end of the turn.
+    pub(crate) questions: Vec<(LaneId, Mail)>,
+    /// Something was lost that nobody who asked for everything was told of.
     pub(crate) lost_untold: bool,
     pub(crate) reports: Vec<Report>,
 }
@@ -172,6 +176,7 @@ impl Client {
     #[must_use]
     pub fn new(config: Config) -> Self {
         let handles = Handles::new(config.lane, config.handles_max);
+        let sisters = Sisters::new(config.lane_count);
         Self {
             config,
             fs: None,
@@ -203,7 +208,8 @@ impl Client {
             replay_bytes: 0,
             promised_bytes: 0,
             kept: Kept::default(),
-            lost: HashSet::new(),
+            sisters,
+            questions: Vec::new(),
             lost_untold: false,
             reports: Vec::new(),
         }
@@ -213,6 +219,12 @@ impl Client {
     #[must_use]
     pub const fn lane(&self) -> LaneId {
         self.config.lane
+    }
+
+    /// How many lanes this client has.
+    #[must_use]
+    pub const fn lane_count(&self) -> u16 {
+        self.config.lane_count
     }
 
     /// Whether any server lane has welcomed us and is still there.
@@ -292,16 +304,8 @@ impl Client {
             Event::Connected { ticket, conn } => self.on_connected(turn, ticket, conn),
             Event::ConnectFailed { ticket, .. } => self.on_connect_failed(turn, ticket),
             Event::Closed { conn, .. } => self.on_closed(turn, conn),
-            Event::Mail { mail: Mail::Release { handle }, .. } => self.release(turn, handle),
-            Event::Mail {
-                mail:
-                    Mail::DestroyObject { .. }
-                    | Mail::ObjectDestroyed { .. }
-                    | Mail::Interrupt { .. }
-                    | Mail::Unmounted,
-                ..
-            }
-            | Event::Letter { .. }
+            Event::Mail { from, mail } => self.on_mail(turn, from, mail),
+            Event::Letter { .. }
             | Event::ColdRows { .. }
             | Event::Checkpointed { .. }
             | Event::Tick
@@ -331,6 +335,7 @@ impl Client {
         for link_index in 0..self.links.len() {
             self.drive(turn, link_index);
         }
+        self.write_sisters(turn);
         self.kept.settle(turn);
         if let Some(at) = self.next_deadline() {
             // An alarm that was set and is still to come need not be set again.

@@ -127,7 +127,7 @@ impl Client {
 
     pub(crate) fn on_refusal(&mut self, turn: &mut Turn<'_>, link_index: usize, refusal: Refusal) {
         if refusal.reason == RefusalReason::Evicted {
-            self.on_evicted(turn);
+            self.on_evicted(turn, false);
             return;
         }
         match Refused::of(refusal.reason) {

@@ -285,7 +285,7 @@ impl Client {
             session.boot_id = boot_id;
         } else {
             // A recovery that we were no part of.
-            self.on_evicted(turn);
+            self.on_evicted(turn, false);
         }
     }
 

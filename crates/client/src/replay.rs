@@ -23,6 +23,8 @@ pub(crate) struct Entry {
     pub(crate) op: Op,
     /// What it was about, for people.
     pub(crate) inode: InodeNo,
+    /// What it made, or named beside that.
+    pub(crate) made: Option<InodeNo>,
     /// The boot in which it was answered first.
     pub(crate) boot_id: u64,
     /// An encoded [`wire::Replay`].

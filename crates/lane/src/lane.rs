@@ -200,7 +200,13 @@ impl Lane {
             Mail::DestroyObject { inode } => self.on_destroy_mail(turn, inode),
             Mail::ObjectDestroyed { inode } => self.on_object_destroyed(inode),
             // A mount's own.
-            Mail::Interrupt { .. } | Mail::Release { .. } | Mail::Unmounted => {}
+            Mail::Interrupt { .. }
+            | Mail::Release { .. }
+            | Mail::Unmounted
+            | Mail::Lost { .. }
+            | Mail::Evicted { .. }
+            | Mail::IsLost { .. }
+            | Mail::WasLost { .. } => {}
         }
     }
 
