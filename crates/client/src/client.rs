@@ -521,10 +521,13 @@ impl Client {
     }
 
     fn next_deadline(&self) -> Option<Mono> {
+        // Who waits for sisters is woken by their mail.
+        let together = self.is_with_sisters();
         let links = self.links.iter().filter_map(|link| match link.state {
-            LinkState::Pausing { until }
-            | LinkState::AwaitChallenge { until, .. }
-            | LinkState::AwaitWelcome { until, .. } => Some(until),
+            LinkState::Pausing { until } => together.then_some(until),
+            LinkState::AwaitChallenge { until, .. } | LinkState::AwaitWelcome { until, .. } => {
+                Some(until)
+            }
             LinkState::Idle | LinkState::Connecting { .. } | LinkState::Up { .. } => None,
         });
         let later = self.later.iter().map(|(at, _)| *at);

@@ -166,8 +166,11 @@ fn sisters_come_to_the_new_uuid_together() {
     }
     rig.call(4, SYNC);
     rig.wait_ms(10_000);
+    rig.wake_at = None;
+    rig.wait_ms(10_000);
     for lane in (0..3).map(LaneId) {
         assert!(rig.asked.is_empty(), "{lane} is not known to follow");
+        assert_eq!(rig.wake_at, None, "only its mail wakes");
         rig.event(Event::Mail { from: lane, mail: Mail::Evicted { count: 1 } });
     }
     rig.wait_ms(10_000);
