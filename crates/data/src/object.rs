@@ -12,7 +12,7 @@ use crate::unstable::Unstable;
 use crate::{Answer, Token};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use disk::Change;
+use disk::{Change, ContentsChange};
 use door::{Mono, ObjectStat};
 use wire::{ClientUuid, Contents, InodeNo, Timestamp, Transno};
 
@@ -33,7 +33,10 @@ impl Effect {
     /// The time of the change: a replay has it already, anything else gets it now.
     pub(crate) fn time_ns(&mut self, now_ns: u64) -> u64 {
         match &mut self.change {
-            Change::Write { write_time_ns, .. } | Change::Truncate { write_time_ns, .. } => {
+            Change::Contents(
+                ContentsChange::Write { write_time_ns, .. }
+                | ContentsChange::Truncate { write_time_ns, .. },
+            ) => {
                 if *write_time_ns == 0 {
                     *write_time_ns = now_ns;
                 }

@@ -8,7 +8,7 @@
 
 use alloc::collections::BTreeMap;
 use disk::rows::ObjectRow;
-use disk::{Change, Changes, Fault};
+use disk::{Change, Changes, ContentsChange, Fault};
 use wire::{InodeNo, ShardId, Transno};
 
 /// One data shard as its records tell it.
@@ -33,19 +33,10 @@ impl Recorded {
     /// [`Fault`] when its changes are none of a data shard.
     pub fn replay(&mut self, transno: Transno, changes: &[u8]) -> Result<(), Fault> {
         for change in Changes::new(changes) {
-            let change = change?;
-            match change {
-                Change::Write { inode, .. } | Change::Truncate { inode, .. } => {
-                    self.objects.entry(inode).or_default().redo(&change);
-                }
-                Change::ObjectGone { inode } => {
-                    self.objects.remove(&inode);
-                }
+            match change? {
+                Change::Contents(change) => self.redo(change),
                 // The lane's.
-                Change::SessionGone { .. }
-                | Change::SessionAway { .. }
-                | Change::Evicted { .. }
-                | Change::VbrFailed { .. } => {}
+                Change::Client(_) => {}
                 Change::Inode { .. }
                 | Change::Touch { .. }
                 | Change::DirAttrs { .. }
@@ -55,17 +46,21 @@ impl Recorded {
                 | Change::Xattr { .. }
                 | Change::XattrGone { .. }
                 | Change::InodeGone { .. }
-                | Change::Prepared { .. }
-                | Change::Decided { .. }
-                | Change::Done { .. }
-                | Change::Aborted { .. }
-                | Change::Forgotten { .. } => {
+                | Change::Txn(_) => {
                     return Err(Fault::new("a metadata change at a data shard", 0));
                 }
             }
         }
         self.transno_last = self.transno_last.max(transno);
         Ok(())
+    }
+
+    fn redo(&mut self, change: ContentsChange) {
+        if let ContentsChange::ObjectGone { inode } = change {
+            self.objects.remove(&inode);
+        } else {
+            self.objects.entry(change.inode()).or_default().redo(&change);
+        }
     }
 
     /// Takes over what a row of the cold store says of an object.

@@ -8,7 +8,7 @@ mod times;
 use super::*;
 use alloc::vec;
 use alloc::vec::Vec;
-use disk::Change;
+use disk::{Change, ContentsChange};
 use door::{Action, Arena, BufId, Bulk, Errno, Mono, Now, ObjectStat, Ticket, Turn};
 use wire::{
     Breach, ClientUuid, Contents, Glimpse, InodeNo, LaneId, Map, Op, Read, ShardId, Status,
@@ -157,7 +157,7 @@ impl World {
 
     /// A file of this size, its state known.
     fn with_file(size_bytes: u64) -> Self {
-        let truncate = Change::Truncate { inode: FILE, size_bytes, write_time_ns: 5 };
+        let truncate = truncated(size_bytes, 5);
         let mut world = Self::new(&[(FILE, truncate)]);
         world.glimpse();
         world.stat(Some(size_bytes));
@@ -205,7 +205,18 @@ fn written(
     crc32c: u32,
     write_time_ns: u64,
 ) -> Change<'static> {
-    Change::Write { inode: FILE, object_offset, write_bytes, crc32c, write_time_ns }
+    let inode = FILE;
+    Change::Contents(ContentsChange::Write {
+        inode,
+        object_offset,
+        write_bytes,
+        crc32c,
+        write_time_ns,
+    })
+}
+
+fn truncated(size_bytes: u64, write_time_ns: u64) -> Change<'static> {
+    Change::Contents(ContentsChange::Truncate { inode: FILE, size_bytes, write_time_ns })
 }
 
 fn released(actions: &[Action]) -> Vec<u32> {
@@ -265,7 +276,10 @@ fn writes_during_a_sync_share_the_next_one() {
         .outcomes()
         .iter()
         .map(|outcome| match outcome {
-            Outcome::Changed { change: Change::Write { object_offset, .. }, .. } => *object_offset,
+            Outcome::Changed {
+                change: Change::Contents(ContentsChange::Write { object_offset, .. }),
+                ..
+            } => *object_offset,
             other => panic!("{other:?}"),
         })
         .collect();
@@ -327,7 +341,7 @@ fn a_failed_append_leaves_no_hole() {
     world.stat(Some(104));
     // What is there now is recorded before anything is built on it.
     let noted = world.outcomes();
-    let change = Change::Truncate { inode: FILE, size_bytes: 104, write_time_ns: 5 };
+    let change = truncated(104, 5);
     assert!(matches!(noted[..], [Outcome::Noted { change: found, .. }] if found == change));
     assert!(world.take().is_empty(), "fenced");
     world.with(|shards, turn| shards.on_logged(turn, FILE));
@@ -462,7 +476,7 @@ fn after_a_start_what_is_shorter_is_recorded_first() {
     let mut world = World::new(&[(FILE, write)]);
     world.append(5);
     world.stat(Some(60));
-    let change = Change::Truncate { inode: FILE, size_bytes: 60, write_time_ns: 5 };
+    let change = truncated(60, 5);
     let noted = world.outcomes();
     assert!(matches!(noted[..], [Outcome::Noted { change: found, .. }] if found == change));
     assert!(world.take().is_empty(), "fenced");
@@ -529,7 +543,7 @@ fn removal_comes_last_and_is_noted() {
     let outcomes = world.outcomes();
     assert!(matches!(
         outcomes[0],
-        Outcome::Noted { change: Change::ObjectGone { inode: FILE }, .. }
+        Outcome::Noted { change: Change::Contents(ContentsChange::ObjectGone { inode: FILE }), .. }
     ));
     assert_eq!(outcomes[1], Outcome::Removed { inode: FILE, result: Ok(()) });
     // Again, of what is not there: nothing to note.

@@ -6,7 +6,7 @@ use crate::request::{Pending, SIZE_BYTES_MAX, bulk_bytes, write_change};
 use crate::shards::{Proven, release};
 use crate::unstable::Touch;
 use crate::{Answer, Outcome, Shards, Token};
-use disk::Change;
+use disk::{Change, ContentsChange};
 use door::{Action, Bulk, Errno, ObjectStat, Ticket, Turn};
 use wire::{ClientUuid, Contents, InodeNo, Status, Transno, Written};
 
@@ -179,7 +179,9 @@ impl Shards {
         object.exclusive = true;
         object.fence_count += 1;
         let object = object.name;
-        let change = Change::Truncate { inode, size_bytes, write_time_ns: 0 };
+        let write_time_ns = 0;
+        let change =
+            Change::Contents(ContentsChange::Truncate { inode, size_bytes, write_time_ns });
         let (answer, transno, place_no) = (Answer::Empty, Transno(0), 0);
         let effect = Effect { token, change, answer, client, transno, place_no };
         let ticket = self.ticket(Job::Truncate { inode, effect, size_bytes });
@@ -445,7 +447,7 @@ impl Shards {
             object.write_time_ns = 0;
         }
         if result.is_ok() && self.proven.remove(&inode).is_some() {
-            self.note(inode, Change::ObjectGone { inode });
+            self.note(inode, Change::Contents(ContentsChange::ObjectGone { inode }));
         }
         self.outcomes.push_back(Outcome::Removed { inode, result });
         if self.objects.get(&inode).is_some_and(|object| object.queue.is_empty()) {
@@ -471,13 +473,16 @@ impl Shards {
         }
         let durable = self.durable(shard);
         let Some(object) = self.objects.get_mut(&inode) else { return };
-        let (from, at_end) = if let Change::Truncate { size_bytes, .. } = effect.change {
-            (size_bytes, true)
-        } else if let Change::Write { object_offset, .. } = effect.change {
-            (object_offset, object.exclusive)
-        } else {
-            (0, true)
-        };
+        let (from, at_end) =
+            if let Change::Contents(ContentsChange::Truncate { size_bytes, .. }) = effect.change {
+                (size_bytes, true)
+            } else if let Change::Contents(ContentsChange::Write { object_offset, .. }) =
+                effect.change
+            {
+                (object_offset, object.exclusive)
+            } else {
+                (0, true)
+            };
         let extends = extends || at_end;
         let touch = Touch { client: effect.client, from, until, extends, at_end };
         object.unstable.settle(durable);
@@ -490,7 +495,7 @@ impl Shards {
         let touched_bytes = until.saturating_sub(from);
         object.unsynced_bytes = object.unsynced_bytes.saturating_add(touched_bytes);
         // Its turn at the object ends only when it is recorded.
-        object.urgent |= matches!(effect.change, Change::Truncate { .. });
+        object.urgent |= matches!(effect.change, Change::Contents(ContentsChange::Truncate { .. }));
         object.urgent |= matches!(object.queue.front(), Some(Pending::Remove));
         object.written.push(effect);
         let Effect { token, transno, change, answer, .. } = effect;
@@ -518,7 +523,8 @@ impl Shards {
         (size_bytes, write_time_ns): (u64, u64),
         replays: bool,
     ) {
-        let change = Change::Truncate { inode, size_bytes, write_time_ns };
+        let change =
+            Change::Contents(ContentsChange::Truncate { inode, size_bytes, write_time_ns });
         if !replays {
             return self.note(inode, change);
         }

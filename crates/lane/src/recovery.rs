@@ -201,8 +201,9 @@ impl Lane {
             self.on_outcomes(turn);
             self.recovery.phase = Phase::Evicting;
         }
+        let durable = self.commit.is_idle() || !self.config.rules.s3_flush();
         // Of handles that are about to be opened again the inodes must be there.
-        if (self.commit.is_idle() || self.fenced) && !self.cold.is_reading() {
+        if (durable || self.fenced) && !self.cold.is_reading() {
             self.end_recovery(turn);
         }
     }

@@ -48,7 +48,9 @@ rules! {
     topology,
     /// Replays of one client's lanes are merged by their numbers.
     merge_sisters,
-    /// What was replayed is durable before anybody is evicted and anything new is admitted.
+    /// What was replayed is durable before anybody is evicted and anything new is admitted. Two
+    /// phases wait for it. For names the second alone would do: the evictions' records, which it
+    /// waits for, stand behind the replays' in the log. Replayed contents come into the log later.
     s3_flush,
     /// That the size of a file is with its contents is durable before anybody may write to it.
     size_flag,

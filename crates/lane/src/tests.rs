@@ -4,6 +4,7 @@
 
 mod across;
 mod breaches;
+mod cold;
 mod exactly_once;
 mod gates;
 mod greetings;

@@ -172,8 +172,10 @@ impl Volume {
                 found.push((name, entry.inode, entry.attr));
             }
             for (name, inode, attr) in found {
-                // Of an inode of another shard the listing has the number alone.
-                let attr = match attr {
+                // Of an inode of another shard the listing has the number alone, of a file whose
+                // size is with its data an old one.
+                let whole = attr.filter(|attr| attr.flags & wire::attr_flag::SIZE_AT_DATA == 0);
+                let attr = match whole {
                     Some(attr) => attr,
                     None => match self.getattr(inode, &dir.path) {
                         Ok(attr) => attr,

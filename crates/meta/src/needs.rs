@@ -13,7 +13,7 @@ const COUNT_MAX: usize = 2;
 pub(crate) struct Needs<'a> {
     inodes: [Option<InodeNo>; COUNT_MAX],
     entries: [Option<(InodeNo, Name<'a>)>; COUNT_MAX],
-    listed: Option<InodeNo>,
+    listed: Option<(InodeNo, u64)>,
 }
 
 impl<'a> Needs<'a> {
@@ -35,13 +35,13 @@ impl<'a> Needs<'a> {
         place.into_iter().for_each(|place| *place = Some((dir, name)));
     }
 
-    /// All entries of this directory.
-    pub(crate) const fn list(&mut self, dir: InodeNo) {
-        self.listed = Some(dir);
+    /// The next entries of this directory behind a place.
+    pub(crate) const fn list(&mut self, dir: InodeNo, cookie: u64) {
+        self.listed = Some((dir, cookie));
     }
 
-    /// The directory whose entries are all looked at.
-    pub(crate) fn listed(&self) -> impl Iterator<Item = InodeNo> {
+    /// The directory whose entries are looked at, and the place that stands before them.
+    pub(crate) fn listed(&self) -> impl Iterator<Item = (InodeNo, u64)> {
         self.listed.into_iter()
     }
 

@@ -211,8 +211,7 @@ impl World {
             | Action::Usage { .. }
             | Action::KernelReply { .. }
             | Action::CallerGroups { .. }
-            | Action::Stopped
-            | Action::Halt { .. } => {
+            | Action::Stopped => {
                 self.breaks(format!("a client does not do this: {action:?}"));
             }
         }

@@ -27,14 +27,6 @@ pub fn run(seed: u64, planted: Option<Planted>) -> Outcome {
     outcome(World::new(seed, planted)).0
 }
 
-/// Runs a seed as [`run`] does with something planted, but with everything as it should be.
-#[must_use]
-pub fn run_control(seed: u64, planted: Planted) -> Outcome {
-    let mut world = World::new(seed, Some(planted));
-    world.plan.planted = None;
-    outcome(world).0
-}
-
 /// Runs a seed and tells what happened, line by line.
 #[must_use]
 pub fn run_told(seed: u64, planted: Option<Planted>) -> (Outcome, Vec<String>) {
@@ -65,6 +57,7 @@ fn whole(world: &mut World) -> Verdict {
         }
     }
     world.plan_mishaps();
+    world.begin_story();
     let end_ns = world.now_ns + world.plan.faults_ns * 2;
     world.run_until(end_ns, |_| false);
     broken(world)?;

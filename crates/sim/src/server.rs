@@ -199,7 +199,7 @@ impl World {
             Action::Send { conn, frame, bulk } => {
                 let frame = seat.desk.arena.get(frame).to_vec();
                 let bulk = bulk.and_then(|bulk| self.server_bulk(lane, bulk));
-                self.tap.on_reply_sent(&frame);
+                self.tap.on_sent(conn, &frame);
                 self.send(conn, End::Client, Parcel { frame, bulk });
             }
             Action::Admit { .. } => {}
@@ -227,12 +227,6 @@ impl World {
                 let line = String::from_utf8_lossy(seat.desk.arena.get(line)).into_owned();
                 self.alarm_count += u64::from(say == Say::Alarm);
                 self.tell(|| format!("server says {say:?}: {line}"));
-            }
-            Action::Halt { line } => {
-                let line = String::from_utf8_lossy(seat.desk.arena.get(line)).into_owned();
-                self.alarm_count += 1;
-                self.tell(|| format!("server halts: {line}"));
-                self.crash_server();
             }
             Action::Stopped => seat.desk.stopped = true,
             Action::Letter { to, body } => {
@@ -334,8 +328,7 @@ impl World {
             | Action::CallerGroups { .. }
             | Action::WakeAt { .. }
             | Action::Say { .. }
-            | Action::Stopped
-            | Action::Halt { .. } => return None,
+            | Action::Stopped => return None,
         };
         Some((flight, object_ns))
     }

@@ -14,6 +14,7 @@ use crate::net::{Conn, End};
 use crate::number::narrow;
 use crate::plan::{Plan, Planted};
 use crate::server::Server;
+use crate::story::Told;
 use crate::tap::Tap;
 use crate::work::Asked;
 use door::{ConnId, Event, Mono, Now, Ticket};
@@ -52,6 +53,7 @@ pub(crate) enum Due {
     Mishap(Mishap),
     Start,
     Apply,
+    Act,
 }
 
 /// What a run found.
@@ -95,6 +97,7 @@ pub(crate) struct World {
     pub(crate) fs: FsUuid,
     pub(crate) secret: Secret,
     pub(crate) audit: Audit,
+    pub(crate) told: Told,
     pub(crate) broken: Option<String>,
     pub(crate) log: Option<Vec<String>>,
 }
@@ -107,7 +110,7 @@ impl World {
         let mut dice = Dice::new(seed);
         let plan = Plan::roll(&mut dice, planted);
         let plan = match planted {
-            Some(Planted::Rule(rule)) => plan.favour(rule),
+            Some(Planted::Rule(rule) | Planted::Control(rule)) => plan.favour(rule),
             Some(Planted::LostBatch | Planted::LostResend | Planted::LostSync) | None => plan,
         };
         let secret = Secret::new(dice.bytes());
@@ -139,6 +142,7 @@ impl World {
             absent: false,
             disk_failed: false,
             audit: Audit::default(),
+            told: Told::default(),
             broken: None,
             log: None,
             plan,
@@ -211,6 +215,7 @@ impl World {
             Due::Mishap(mishap) => self.mishap(mishap),
             Due::Start => self.start_server(),
             Due::Apply => self.advance_cold(),
+            Due::Act => self.act(),
         }
     }
 

@@ -20,6 +20,9 @@ pub(crate) struct Args {
     /// Take this rule away, or put this fault into the world: the seeds must find it
     #[arg(long, value_name = "NAME")]
     plant: Option<String>,
+    /// The control: what runs without this rule, with it: the seeds must find nothing
+    #[arg(long, value_name = "NAME", conflicts_with = "plant")]
+    favour: Option<String>,
     /// Disks may fail as well
     #[arg(long)]
     failing_disks: bool,
@@ -31,7 +34,14 @@ pub(crate) struct Args {
 impl Args {
     /// Fresh seeds for CI.
     pub(crate) const fn fresh() -> Self {
-        Self { seed: None, seconds: CI_SECONDS, plant: None, failing_disks: false, tell: false }
+        Self {
+            seed: None,
+            seconds: CI_SECONDS,
+            plant: None,
+            favour: None,
+            failing_disks: false,
+            tell: false,
+        }
     }
 }
 
@@ -48,6 +58,9 @@ pub(crate) fn run_seeds(args: &Args) -> Result<()> {
     };
     if let Some(plant) = &args.plant {
         command.args(["--plant", plant]);
+    }
+    if let Some(rule) = &args.favour {
+        command.args(["--favour", rule]);
     }
     if args.failing_disks {
         command.arg("--failing-disks");

@@ -39,7 +39,7 @@ fn then(ns: u64) -> Option<Timestamp> {
 
 #[test]
 fn after_a_start_the_time_is_that_of_the_last_record() {
-    let truncate = Change::Truncate { inode: FILE, size_bytes: 50, write_time_ns: 9 };
+    let truncate = truncated(50, 9);
     for (recorded, size_bytes, time_ns) in [
         (vec![(FILE, written(0, 100, 0, 7))], 100, 7),
         (vec![(FILE, written(0, 100, 0, 7)), (FILE, truncate)], 50, 9),
@@ -95,7 +95,7 @@ fn a_size_that_is_noted_leaves_the_time() {
     world.glimpse();
     world.stat(Some(60));
     let noted = world.outcomes();
-    let change = Change::Truncate { inode: FILE, size_bytes: 60, write_time_ns: THEN_NS };
+    let change = truncated(60, THEN_NS);
     assert!(
         noted
             .iter()
@@ -115,11 +115,9 @@ fn every_change_has_a_later_time_and_is_recorded_with_it() {
     }
     world.truncate(0);
     let Outcome::Changed { change, .. } = world.finish() else { panic!("recorded") };
-    let write_time_ns = WALL_NS + 3;
-    assert_eq!(change, Change::Truncate { inode: FILE, size_bytes: 0, write_time_ns });
+    assert_eq!(change, truncated(0, WALL_NS + 3));
     world.with(|shards, turn| shards.on_logged(turn, FILE));
     world.truncate(0);
     let Outcome::Changed { change, .. } = world.finish() else { panic!("also nothing to nothing") };
-    let write_time_ns = WALL_NS + 4;
-    assert_eq!(change, Change::Truncate { inode: FILE, size_bytes: 0, write_time_ns });
+    assert_eq!(change, truncated(0, WALL_NS + 4));
 }

@@ -203,6 +203,14 @@ impl Range {
         Self { from: Key::new(table::INODE), until: Key::new(table::DIRENT) }
     }
 
+    /// One entry by its name.
+    #[must_use]
+    pub fn dirent(dir: InodeNo, name: wire::Name<'_>) -> Self {
+        let from = Key::dirent(dir, name);
+        // No key lies between one and the same with a zero behind it.
+        Self { from, until: from.with(&[0]) }
+    }
+
     /// A directory's entries by name.
     #[must_use]
     pub fn dirents(dir: InodeNo) -> Self {
@@ -236,4 +244,5 @@ impl Range {
     }
 }
 
+// With a zero behind it as well.
 const _: () = assert!(wire::NAME_BYTES_MAX <= XATTR_NAME_BYTES_MAX);

@@ -1,11 +1,11 @@
 //! What rows say: keys and values as typed facts.
 
 use super::key::{part, table};
-use crate::{Change, Fault, InodeRow, REPLY_BYTES_MAX, SessionRow, TxnId};
+use crate::{ContentsChange, Fault, InodeRow, REPLY_BYTES_MAX, SessionRow, TxnId};
 use alloc::vec::Vec;
 use wire::{
-    Bytes, ClientUuid, FileKind, Flaw, InodeNo, List, Name, Op, Reader, SessionId, ShardId, Status,
-    Transno, Wire, Writer, Xid,
+    Attr, Bytes, ClientUuid, FileKind, Flaw, InodeNo, List, Name, Op, Reader, SessionId, ShardId,
+    Status, Transno, Wire, Writer, Xid,
 };
 
 /// How far a shard's log was applied, and what its next numbers follow from.
@@ -44,15 +44,15 @@ pub struct ObjectRow {
 }
 
 impl ObjectRow {
-    /// Redoes a [`Change::Write`] or a [`Change::Truncate`] of this object. Times never go back:
-    /// replays of several clients come in any order.
-    pub fn redo(&mut self, change: &Change<'_>) {
-        if let Change::Write { object_offset, write_bytes, write_time_ns, .. } = *change {
+    /// Redoes a write or truncation of this object. Times never go back: replays of several clients
+    /// come in any order.
+    pub fn redo(&mut self, change: &ContentsChange) {
+        if let ContentsChange::Write { object_offset, write_bytes, write_time_ns, .. } = *change {
             let end = object_offset.saturating_add(u64::from(write_bytes));
             self.size_bytes = self.size_bytes.max(end);
             self.write_time_ns = self.write_time_ns.max(write_time_ns);
         }
-        if let Change::Truncate { size_bytes, write_time_ns, .. } = *change {
+        if let ContentsChange::Truncate { size_bytes, write_time_ns, .. } = *change {
             self.size_bytes = size_bytes;
             self.write_time_ns = self.write_time_ns.max(write_time_ns);
         }
@@ -241,6 +241,12 @@ fn read_listing(cookie: u64, value: &[u8]) -> Option<(DirentRow, Name<'_>)> {
 }
 
 impl DirentRow {
+    /// All that an entry tells of an inode of another shard.
+    #[must_use]
+    pub const fn elsewhere(&self) -> Attr {
+        Attr::elsewhere(self.inode, self.kind)
+    }
+
     /// The value under its place.
     pub(super) fn encode_listing(&self, name: Name<'_>, out: &mut Vec<u8>) {
         let mut to = Writer::new(out);

@@ -293,15 +293,33 @@ fn unlinked_files_are_destroyed_everywhere() {
     }
 }
 
+const HELD: Handle = Handle { id: HandleId(1), write: true };
+
+/// A client that has a file open, with a few bytes, whose name is gone.
+fn hold_without_name(toy: &mut Toy) -> (Peer, InodeNo) {
+    let mut peer = Peer::new(toy, &Who::new(1));
+    let opening = wire::Create { handle: Some(HELD), ..create("a") };
+    let got = peer.ask(toy, Op::Create, 1, &opening);
+    let inode = wire::Created::decode_all(&got.body).unwrap().attr.inode;
+    assert_eq!(write(&mut peer, toy, inode, b"bytes"), Status::Ok);
+    assert_eq!(peer.ask(toy, Op::Unlink, 1, &unlink("a")).head.status, Status::Ok);
+    (peer, inode)
+}
+
+/// The server dies and starts, and client 1 connects again.
+fn restart(toy: &mut Toy) -> Peer {
+    toy.crash();
+    toy.start(1);
+    toy.run();
+    let mut peer = Peer::new(toy, &Who { conn_epoch: 2, ..Who::new(1) });
+    peer.xid += 1000;
+    peer
+}
+
 #[test]
 fn an_open_file_outlives_its_name_until_its_client_is_gone() {
     let mut toy = Toy::started(26, 1);
-    let mut peer = Peer::new(&mut toy, &Who::new(1));
-    let handle = Some(Handle { id: HandleId(1), write: true });
-    let got = peer.ask(&mut toy, Op::Create, 1, &wire::Create { handle, ..create("a") });
-    let inode = wire::Created::decode_all(&got.body).unwrap().attr.inode;
-    assert_eq!(write(&mut peer, &mut toy, inode, b"bytes"), Status::Ok);
-    assert_eq!(peer.ask(&mut toy, Op::Unlink, 1, &unlink("a")).head.status, Status::Ok);
+    let (peer, _) = hold_without_name(&mut toy);
     assert_eq!(toy.object_count(), 1, "it is open");
     toy.cut(peer.conn);
     toy.run();
@@ -314,21 +332,11 @@ fn an_open_file_outlives_its_name_until_its_client_is_gone() {
 fn an_open_file_without_a_name_survives_a_restart_if_it_is_opened_again() {
     for reopened in [true, false] {
         let mut toy = Toy::started(27, 1);
-        let mut peer = Peer::new(&mut toy, &Who::new(1));
-        let handle = Handle { id: HandleId(1), write: true };
-        let opening = wire::Create { handle: Some(handle), ..create("a") };
-        let got = peer.ask(&mut toy, Op::Create, 1, &opening);
-        let inode = wire::Created::decode_all(&got.body).unwrap().attr.inode;
-        assert_eq!(write(&mut peer, &mut toy, inode, b"bytes"), Status::Ok);
-        assert_eq!(peer.ask(&mut toy, Op::Unlink, 1, &unlink("a")).head.status, Status::Ok);
-        toy.crash();
-        toy.start(1);
-        toy.run();
-        let mut peer = Peer::new(&mut toy, &Who { conn_epoch: 2, ..Who::new(1) });
-        peer.xid += 1000;
+        let inode = hold_without_name(&mut toy).1;
+        let mut peer = restart(&mut toy);
         if reopened {
             peer.come_back(&mut toy, InodeNo::ROOT.shard());
-            let got = peer.ask(&mut toy, Op::Reopen, 1, &wire::Reopen { inode, handle });
+            let got = peer.ask(&mut toy, Op::Reopen, 1, &wire::Reopen { inode, handle: HELD });
             assert_eq!(got.head.status, Status::Ok);
         }
         assert_eq!(toy.object_count(), 1, "it may be opened again");
@@ -340,7 +348,7 @@ fn an_open_file_without_a_name_survives_a_restart_if_it_is_opened_again() {
         toy.run();
         assert_eq!(toy.object_count(), usize::from(reopened));
         if reopened {
-            let close = wire::Close { inode, handle: handle.id, settle: None };
+            let close = wire::Close { inode, handle: HELD.id, settle: None };
             assert_eq!(peer.ask(&mut toy, Op::Close, 1, &close).head.status, Status::Ok);
             assert_eq!(toy.object_count(), 0);
         }
@@ -353,18 +361,8 @@ fn an_open_file_without_a_name_survives_a_restart_if_it_is_opened_again() {
 fn handles_that_were_announced_are_waited_for() {
     for comes in [true, false] {
         let mut toy = Toy::started(29, 1);
-        let mut peer = Peer::new(&mut toy, &Who::new(1));
-        let handle = Handle { id: HandleId(1), write: true };
-        let opening = wire::Create { handle: Some(handle), ..create("a") };
-        let got = peer.ask(&mut toy, Op::Create, 1, &opening);
-        let inode = wire::Created::decode_all(&got.body).unwrap().attr.inode;
-        assert_eq!(write(&mut peer, &mut toy, inode, b"bytes"), Status::Ok);
-        assert_eq!(peer.ask(&mut toy, Op::Unlink, 1, &unlink("a")).head.status, Status::Ok);
-        toy.crash();
-        toy.start(1);
-        toy.run();
-        let mut peer = Peer::new(&mut toy, &Who { conn_epoch: 2, ..Who::new(1) });
-        peer.xid += 1000;
+        let inode = hold_without_name(&mut toy).1;
+        let mut peer = restart(&mut toy);
         let shard = toy.map.data_shard(inode, 0);
         peer.come_back(&mut toy, shard);
         let head = peer.head(Op::ReplayDone, InodeNo::ROOT.shard(), 0);
@@ -374,7 +372,7 @@ fn handles_that_were_announced_are_waited_for() {
         assert_eq!(toy.object_count(), 1, "everybody is back, and one handle is missing");
         if comes {
             let head = peer.head(Op::Reopen, InodeNo::ROOT.shard(), 1);
-            peer.send(&mut toy, &head, &wire::Reopen { inode, handle }.to_bytes(), None);
+            peer.send(&mut toy, &head, &wire::Reopen { inode, handle: HELD }.to_bytes(), None);
         } else {
             toy.pass_ms(10_000);
         }

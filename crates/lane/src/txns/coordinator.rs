@@ -11,7 +11,7 @@ use crate::marks::Mark;
 use crate::session::{Done, State, Target};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
-use disk::{Change, TxnId};
+use disk::{Change, TxnChange, TxnId};
 use door::{Action, Point, Turn};
 use meta::Effect;
 use wire::{Bytes, HEAD_BYTES, List, Op, ShardId, Status, Timestamp, Transno, Wire as _, Writer};
@@ -188,7 +188,7 @@ impl Lane {
         let mut list = Vec::new();
         others.iter().for_each(|shard| shard.encode(&mut Writer::new(&mut list)));
         let count = u32::try_from(others.len()).unwrap_or(u32::MAX);
-        let decided = Change::Decided { txn, shards: List::new(count, &list) };
+        let decided = Change::Txn(TxnChange::Decided { txn, shards: List::new(count, &list) });
         let mut changes = core::mem::take(&mut self.changes);
         changes.clear();
         let first = (count > 0).then_some(&decided);
@@ -275,7 +275,7 @@ impl Lane {
         shards.remove(&shard);
         if shards.is_empty() {
             self.txns.decided.remove(&txn);
-            self.record_txn(txn.coordinator, &Change::Forgotten { txn });
+            self.record_txn(txn.coordinator, &Change::Txn(TxnChange::Forgotten { txn }));
             turn.act(Action::Point(Point::TxnForgotten));
         }
     }

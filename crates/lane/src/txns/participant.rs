@@ -5,7 +5,7 @@ use super::letter::{Letter, Words};
 use super::{Awaited, Part};
 use crate::Lane;
 use alloc::vec::Vec;
-use disk::{Change, TxnId};
+use disk::{Change, TxnChange, TxnId};
 use door::{Action, Point, Turn};
 use wire::{Bytes, ShardId, Status, Wire as _, Writer};
 
@@ -132,7 +132,7 @@ impl Lane {
                 let index = self.meta_index(shard);
                 let mut changes = core::mem::take(&mut self.changes);
                 changes.clear();
-                let done = Change::Done { txn };
+                let done = Change::Txn(TxnChange::Done { txn });
                 #[expect(clippy::expect_used, reason = "what was prepared was checked and locked")]
                 let effect = self.metas[index]
                     .carry_out((prepared_by, &part), &done, &mut changes)
@@ -157,7 +157,7 @@ impl Lane {
     pub(super) fn on_abort(&mut self, (shard, txn): (ShardId, TxnId)) {
         let Some(part) = self.txns.parts.remove(&(shard, txn)) else { return };
         if part.prepared.is_some() {
-            self.record_txn(shard, &Change::Aborted { txn });
+            self.record_txn(shard, &Change::Txn(TxnChange::Aborted { txn }));
         }
         self.unpark(shard, txn);
     }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 /// Of what the names below take, less than a tenth.
-const LITTLE: [&str; 2] = ["--meta-memory", "131072"];
+const LITTLE: [&str; 2] = ["--meta-memory", "65536"];
 const DIRECTORY_COUNT: usize = 20;
 const FILE_COUNT: usize = 50;
 /// In one directory.
