@@ -47,6 +47,16 @@ impl Lane {
         }
     }
 
+    /// Records what the data shards want to be noted before anything else happens.
+    pub(crate) fn record_noted(&mut self) {
+        while let Some(outcome) = self.data.outcome() {
+            let Outcome::Noted { shard, transno, change } = outcome else {
+                panic!("nothing was asked for: {outcome:?}")
+            };
+            self.record_note(shard, transno, &change);
+        }
+    }
+
     /// Nothing was changed: answered at once.
     fn on_answered(
         &mut self,

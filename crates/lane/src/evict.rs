@@ -1,10 +1,15 @@
 //! Evictions: a client that others went on without never comes back under its uuid, at any lane and
 //! after any restart (PROTOCOL.md §16). And those that leave in order, or stay away.
+//!
+//! Who was evicted is remembered until the second recovery after that is completed. After it, the
+//! client is known by its own words: whoever has something here from before a boot whose recovery was
+//! completed, and is unknown, was no part of that recovery.
 
 use crate::Lane;
 use crate::dispatch::Arrived;
 use crate::gate::{Gate, Reason};
 use crate::outbox::{Asked, Said};
+use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::vec::Vec;
 use disk::{Change, ClientChange};
@@ -57,7 +62,9 @@ impl Lane {
         }
         for client in core::mem::take(&mut self.recovery.evicting) {
             if let Some(shard) = self.shards().first().copied() {
-                self.record_of_lane(shard, &Change::Client(ClientChange::Evicted { client }));
+                let boot_id = self.config.boot_id;
+                let evicted = ClientChange::Evicted { client, boot_id };
+                self.record_of_lane(shard, &Change::Client(evicted));
             }
         }
         for client in core::mem::take(&mut self.recovery.telling) {
@@ -82,6 +89,37 @@ impl Lane {
             self.evict(turn, client, false);
             self.execute_replays(turn);
         }
+    }
+
+    /// A start: the sessions of evicted clients go, and so does the memory of those who cannot be
+    /// taken for new ones any more: they talked last to a boot before one whose recovery they missed.
+    pub(crate) fn forget_evicted(
+        &mut self,
+        gone: Vec<(ShardId, SessionId)>,
+        evicted: BTreeMap<ClientUuid, u64>,
+    ) {
+        for (shard, session) in gone {
+            self.record_of_lane(shard, &Change::Client(ClientChange::SessionGone { session }));
+        }
+        for (client, boot_id) in evicted {
+            if boot_id >= self.config.recovered_before {
+                self.evicted.insert(client);
+            } else if self.config.lane == LaneId(0)
+                && let Some(shard) = self.shards().first().copied()
+            {
+                let over = ClientChange::EvictionOver { client };
+                self.record_of_lane(shard, &Change::Client(over));
+            }
+        }
+        self.record_noted();
+    }
+
+    /// Whether a client comes that was evicted: it is remembered, or it has something here from
+    /// before a boot that has recovered without it.
+    pub(crate) fn was_evicted(&self, client: ClientUuid, boot_id_last: u64) -> bool {
+        let missed = boot_id_last > 0 && boot_id_last < self.config.recovered_before;
+        let unknown = self.clients.sessions_of(client).is_empty();
+        self.evicted.contains(&client) || (missed && unknown)
     }
 
     /// This lane's shards, the lowest first.

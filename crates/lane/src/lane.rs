@@ -49,7 +49,7 @@ pub struct Lane {
     pub(crate) slots: HashMap<(ShardId, SessionId), SlotTable, Seed>,
     pub(crate) clients: Clients,
     pub(crate) recovery: Recovery,
-    /// Never let in again.
+    /// Not let in again: those that have to be remembered.
     pub(crate) evicted: BTreeSet<ClientUuid>,
     /// By shard index divided by the lane count.
     pub(crate) metas: Vec<meta::Shard>,
@@ -132,7 +132,7 @@ impl Lane {
             slots,
             clients,
             recovery,
-            evicted: restored.evicted,
+            evicted: BTreeSet::new(),
             metas: restored.metas,
             data: data::Shards::new(shape, restored.datas),
             commit: Commit::new(seed, logs.into_iter()),
@@ -160,6 +160,7 @@ impl Lane {
         let rules = lane.config.rules.of_names();
         lane.metas.iter_mut().for_each(|shard| shard.plant(rules));
         lane.record_resolved(restored.resolved);
+        lane.forget_evicted(restored.gone, restored.evicted);
         if lane.recovery.is_over() {
             // Nobody can hold anything.
             lane.end_grace();

@@ -22,7 +22,7 @@ pub struct Restore {
     lsns: BTreeMap<ShardId, u64>,
     sessions: BTreeMap<SessionId, Session>,
     slots: BTreeMap<(ShardId, SessionId), SlotTable>,
-    evicted: BTreeSet<ClientUuid>,
+    evicted: BTreeMap<ClientUuid, u64>,
     failed: BTreeSet<ClientUuid>,
     record_count: u64,
     in_doubt: InDoubt,
@@ -37,8 +37,10 @@ pub struct Restored {
     pub(crate) lsns: Vec<(ShardId, u64)>,
     pub(crate) sessions: Vec<(SessionId, Session)>,
     pub(crate) slots: Vec<((ShardId, SessionId), SlotTable)>,
-    /// Of all lanes.
-    pub(crate) evicted: BTreeSet<ClientUuid>,
+    /// Sessions of clients that were evicted.
+    pub(crate) gone: Vec<(ShardId, SessionId)>,
+    /// Of all lanes: who was evicted, by which boot.
+    pub(crate) evicted: BTreeMap<ClientUuid, u64>,
     pub(crate) failed: BTreeSet<ClientUuid>,
     /// What became of changes over several shards that were in the middle: to be recorded.
     pub(crate) resolved: Vec<Resolved>,
@@ -63,7 +65,7 @@ impl Restore {
             lsns: BTreeMap::new(),
             sessions: BTreeMap::new(),
             slots: BTreeMap::new(),
-            evicted: BTreeSet::new(),
+            evicted: BTreeMap::new(),
             failed: BTreeSet::new(),
             record_count: 0,
             in_doubt: InDoubt::default(),
@@ -144,7 +146,10 @@ impl Restore {
                         table.recorded_in = None;
                     }
                 }
-                ClientChange::Evicted { client } => self.add_evicted(client),
+                ClientChange::Evicted { client, boot_id } => self.add_evicted(client, boot_id),
+                ClientChange::EvictionOver { client } => {
+                    self.evicted.remove(&client);
+                }
                 ClientChange::VbrFailed { client } => {
                     self.failed.insert(client);
                 }
@@ -183,9 +188,9 @@ impl Restore {
         }
     }
 
-    /// A client that is never let in again.
-    fn add_evicted(&mut self, client: ClientUuid) {
-        self.evicted.insert(client);
+    /// A client that is not let in again.
+    fn add_evicted(&mut self, client: ClientUuid, boot_id: u64) {
+        self.evicted.insert(client, boot_id);
         self.failed.remove(&client);
     }
 
@@ -208,8 +213,9 @@ impl Restore {
                 lsns: Vec::new(),
                 sessions: Vec::new(),
                 slots: Vec::new(),
+                gone: Vec::new(),
                 evicted: self.evicted.clone(),
-                failed: self.failed.difference(&self.evicted).copied().collect(),
+                failed: self.failed.clone(),
                 resolved: Vec::new(),
                 decided: BTreeMap::new(),
             })
@@ -237,7 +243,10 @@ impl Restore {
         for ((shard, id), table) in self.slots {
             let lane = &mut lanes[place(shard)];
             let session = self.sessions.get(&id);
-            if let Some(session) = session.filter(|it| !self.evicted.contains(&it.row.client)) {
+            let Some(session) = session else { continue };
+            if self.evicted.contains_key(&session.row.client) {
+                lane.gone.push((shard, id));
+            } else {
                 lane.sessions.push((id, *session));
                 lane.slots.push(((shard, id), table));
             }

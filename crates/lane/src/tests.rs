@@ -5,6 +5,7 @@
 mod across;
 mod breaches;
 mod cold;
+mod evictions;
 mod exactly_once;
 mod gates;
 mod greetings;

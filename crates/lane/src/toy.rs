@@ -108,6 +108,8 @@ pub(crate) struct Toy {
     pub(crate) wake_count: usize,
     /// The weakest sharing mode since a recovery was completed.
     pub(crate) share_before: Option<Share>,
+    /// The last boot whose recovery was completed.
+    pub(crate) recovered_before: u64,
     /// An append ends this many times more slowly than everything else.
     pub(crate) log_slowness: usize,
     /// Which rules hold.
@@ -146,6 +148,7 @@ impl Toy {
             handed_over_count: 0,
             wake_count: 0,
             share_before: None,
+            recovered_before: 0,
             log_slowness: 0,
             rules: Rules::default(),
             recovered_count: 0,
@@ -194,6 +197,7 @@ impl Toy {
                 limits: self.limits,
                 redo_key: RedoKey::new([4; 32]),
                 share_before,
+                recovered_before: self.recovered_before,
                 rules: self.rules,
             };
             let head =
@@ -505,6 +509,7 @@ impl Toy {
                 self.recovered_count += 1;
                 if self.recovered_count == self.map.lane_count {
                     self.share_before = Some(self.limits.share);
+                    self.recovered_before = self.boot_id;
                 }
             }
             Action::Point(_) => {}

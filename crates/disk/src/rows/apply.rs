@@ -123,12 +123,15 @@ impl<R: Rows> Applying<'_, R> {
                 self.rows.delete_range(&Range::slots(self.id(), *session))?;
             }
             ClientChange::SessionAway { session } => self.send_away(*session)?,
-            ClientChange::Evicted { client } => {
-                self.rows.put(Key::evicted(*client).bytes(), &[]);
+            ClientChange::Evicted { client, boot_id } => {
+                self.put(&Key::evicted(*client), boot_id);
                 self.rows.delete(Key::vbr_failed(*client).bytes());
             }
             ClientChange::VbrFailed { client } => {
                 self.rows.put(Key::vbr_failed(*client).bytes(), &[]);
+            }
+            ClientChange::EvictionOver { client } => {
+                self.rows.delete(Key::evicted(*client).bytes());
             }
         }
         Ok(())

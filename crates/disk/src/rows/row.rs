@@ -106,8 +106,8 @@ pub enum Row<'a> {
     Shard { shard: ShardId, row: ShardRow },
     /// An object.
     Object { shard: ShardId, inode: InodeNo, row: ObjectRow },
-    /// A client that was evicted.
-    Evicted { client: ClientUuid },
+    /// A client that was evicted, and by which boot.
+    Evicted { client: ClientUuid, boot_id: u64 },
     /// A client whose replay did not fit.
     VbrFailed { client: ClientUuid },
     /// The store's own.
@@ -198,7 +198,7 @@ fn read<'a>(key: &mut Number<'a>, value: &'a [u8]) -> Option<Row<'a>> {
             let (shard, inode) = (key.shard()?, key.inode()?);
             Row::Object { shard, inode, row: whole(value)? }
         }
-        table::EVICTED => Row::Evicted { client: ClientUuid(key.array()?) },
+        table::EVICTED => Row::Evicted { client: ClientUuid(key.array()?), boot_id: whole(value)? },
         table::VBR_FAILED => Row::VbrFailed { client: ClientUuid(key.array()?) },
         table::STORE => Row::Store(StoreRow { boot_id: whole(value)? }),
         table::PREPARED => {

@@ -132,9 +132,16 @@ fn evicted_clients_are_known() {
     for client in clients {
         table.change(SHARD, &[Change::Client(ClientChange::VbrFailed { client })]).unwrap();
     }
-    table.change(SHARD, &[Change::Client(ClientChange::Evicted { client: clients[0] })]).unwrap();
+    table
+        .change(SHARD, &[Change::Client(ClientChange::Evicted { client: clients[0], boot_id: 3 })])
+        .unwrap();
     let [client, failed] = clients;
-    assert_eq!(table.all(), [Row::Evicted { client }, Row::VbrFailed { client: failed }]);
+    assert_eq!(
+        table.all(),
+        [Row::Evicted { client, boot_id: 3 }, Row::VbrFailed { client: failed }]
+    );
+    table.change(SHARD, &[Change::Client(ClientChange::EvictionOver { client })]).unwrap();
+    assert_eq!(table.all(), [Row::VbrFailed { client: failed }]);
 }
 
 #[test]

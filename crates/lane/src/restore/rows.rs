@@ -65,8 +65,9 @@ impl Loading {
                 self.restore.datas[usize::from(shard.index())].load(inode, object);
                 Ok(())
             }
-            Row::Evicted { client } => {
-                self.note(ShardId::meta(0), &Change::Client(ClientChange::Evicted { client }))
+            Row::Evicted { client, boot_id } => {
+                let evicted = ClientChange::Evicted { client, boot_id };
+                self.note(ShardId::meta(0), &Change::Client(evicted))
             }
             Row::VbrFailed { client } => {
                 self.note(ShardId::meta(0), &Change::Client(ClientChange::VbrFailed { client }))
