@@ -123,7 +123,7 @@ impl Object {
         let known = self.stat.is_some();
         let settled = self.written.is_empty() && !self.sync_running;
         let may_begin = match first {
-            Pending::Read { .. } | Pending::Glimpse { .. } => known,
+            Pending::Read { .. } | Pending::Glimpse(_) => known,
             Pending::Write { .. } => known && unfenced,
             Pending::Append { .. } | Pending::Truncate { .. } | Pending::Replay { .. } => {
                 known && unfenced && alone

@@ -15,7 +15,7 @@ pub(crate) enum Pending {
     /// Bytes wanted.
     Read { token: Token, object_offset: u64, read_bytes: u32, client: ClientUuid },
     /// Size wanted.
-    Glimpse { token: Token, durable: bool },
+    Glimpse(Glimpsing),
     /// Bytes for a place.
     Write { token: Token, object_offset: u64, bulk: Option<Bulk>, client: ClientUuid },
     /// Bytes for the end.
@@ -26,6 +26,15 @@ pub(crate) enum Pending {
     Replay { lost: Lost, place_no: u64 },
     /// The file is gone.
     Remove,
+}
+
+/// Who wants a size.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Glimpsing {
+    pub(crate) token: Token,
+    /// Told when all that it speaks of is durable.
+    pub(crate) durable: bool,
+    pub(crate) client: ClientUuid,
 }
 
 /// A request that was understood.
@@ -57,7 +66,7 @@ pub(crate) fn decode(ask: &Ask<'_>, map: &Map) -> Result<Decoded, Flaw> {
         }
         Op::Glimpse => {
             let wire::Glimpse { inode, durable } = wire::Glimpse::decode_all(ask.body)?;
-            (inode, Pending::Glimpse { token, durable })
+            (inode, Pending::Glimpse(Glimpsing { token, durable, client }))
         }
         Op::Write => {
             let write = wire::Write::decode_all(ask.body)?;

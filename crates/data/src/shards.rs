@@ -4,7 +4,7 @@ use crate::hash::Seed;
 use crate::object::Object;
 use crate::order::Order;
 use crate::recorded::Recorded;
-use crate::request::{Pending, decode};
+use crate::request::{Glimpsing, Pending, decode};
 use crate::work::Job;
 use crate::{Ask, Lost, Outcome};
 use alloc::collections::VecDeque;
@@ -352,7 +352,7 @@ impl Shards {
         for pending in core::mem::take(&mut object.queue) {
             let token = match pending {
                 Pending::Read { token, .. }
-                | Pending::Glimpse { token, .. }
+                | Pending::Glimpse(Glimpsing { token, .. })
                 | Pending::Truncate { token, .. } => token,
                 Pending::Write { token, bulk, .. } | Pending::Append { token, bulk, .. } => {
                     release(turn, bulk);

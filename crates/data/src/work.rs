@@ -2,7 +2,7 @@
 
 use crate::Lost;
 use crate::object::Effect;
-use crate::request::{Pending, SIZE_BYTES_MAX, bulk_bytes, write_change};
+use crate::request::{Glimpsing, Pending, SIZE_BYTES_MAX, bulk_bytes, write_change};
 use crate::shards::{Proven, release};
 use crate::unstable::Touch;
 use crate::{Answer, Outcome, Shards, Token};
@@ -18,7 +18,7 @@ pub(crate) enum Job {
     /// The size, before anything else can be done.
     Stat { inode: InodeNo },
     /// The allocated bytes, for a glimpse; asked for when the object had this change number.
-    Glimpse { inode: InodeNo, token: Token, change_no: u64, durable: bool },
+    Glimpse { inode: InodeNo, glimpsing: Glimpsing, change_no: u64 },
     /// A write or append.
     Write { inode: InodeNo, effect: Effect, end: u64, exclusive: bool },
     /// A truncation.
@@ -53,9 +53,7 @@ impl Shards {
             Pending::Read { token, object_offset, read_bytes, client } => {
                 self.begin_read(turn, inode, (token, client), (object_offset, read_bytes));
             }
-            Pending::Glimpse { token, durable } => {
-                self.begin_glimpse(turn, inode, (token, durable));
-            }
+            Pending::Glimpse(glimpsing) => self.begin_glimpse(turn, inode, glimpsing),
             Pending::Write { token, object_offset, bulk, client } => {
                 self.begin_write(turn, inode, (token, client), (Some(object_offset), bulk));
             }
@@ -102,21 +100,16 @@ impl Shards {
         turn.act(Action::ObjectRead { ticket, object, object_offset, read_bytes });
     }
 
-    fn begin_glimpse(
-        &mut self,
-        turn: &mut Turn<'_>,
-        inode: InodeNo,
-        (token, durable): (Token, bool),
-    ) {
+    fn begin_glimpse(&mut self, turn: &mut Turn<'_>, inode: InodeNo, glimpsing: Glimpsing) {
         let Some(object) = self.objects.get_mut(&inode) else { return };
         let fresh = object.allocated_change_no == object.change_no;
         if let Some(stat) = object.stat.filter(|_| fresh) {
             let contents = object.contents(stat);
-            return self.tell_contents(inode, (token, durable), contents);
+            return self.tell_contents(inode, glimpsing, contents);
         }
         object.running_count += 1;
         let (change_no, object) = (object.change_no, object.name);
-        let ticket = self.ticket(Job::Glimpse { inode, token, change_no, durable });
+        let ticket = self.ticket(Job::Glimpse { inode, glimpsing, change_no });
         turn.act(Action::ObjectStat { ticket, object });
     }
 
@@ -229,8 +222,8 @@ impl Shards {
     ) {
         match self.jobs.remove(&ticket.0) {
             Some(Job::Stat { inode }) => self.on_asked(turn, inode, result),
-            Some(Job::Glimpse { inode, token, change_no, durable }) => {
-                self.on_glimpsed(inode, (token, durable), (change_no, result));
+            Some(Job::Glimpse { inode, glimpsing, change_no }) => {
+                self.on_glimpsed(inode, glimpsing, (change_no, result));
                 self.ran(turn, inode);
             }
             Some(
@@ -328,12 +321,12 @@ impl Shards {
     fn on_glimpsed(
         &mut self,
         inode: InodeNo,
-        (token, durable): (Token, bool),
+        glimpsing: Glimpsing,
         (change_no, result): (u64, Result<Option<ObjectStat>, Errno>),
     ) {
         let found = match result {
             Ok(found) => found.unwrap_or(NOTHING),
-            Err(errno) => return self.answer(token, Err(errno.status())),
+            Err(errno) => return self.answer(glimpsing.token, Err(errno.status())),
         };
         let Some(object) = self.objects.get_mut(&inode) else { return };
         let stat = match &mut object.stat {
@@ -345,7 +338,7 @@ impl Shards {
             None => found,
         };
         let contents = object.contents(stat);
-        self.tell_contents(inode, (token, durable), contents);
+        self.tell_contents(inode, glimpsing, contents);
     }
 
     /// The contents as they are now. Who must not hear of what may be lost waits until the last
@@ -353,16 +346,19 @@ impl Shards {
     fn tell_contents(
         &mut self,
         inode: InodeNo,
-        (token, durable): (Token, bool),
+        Glimpsing { token, durable, client }: Glimpsing,
         contents: Contents,
     ) {
-        if !durable {
-            return self.answer(token, Ok(Answer::Glimpsed(contents)));
-        }
         let shard = self.shard(inode);
         let durable_last = self.durable(shard);
         let Some(object) = self.objects.get_mut(&inode) else { return };
         object.unstable.settle(durable_last);
+        if !durable {
+            let (from, until, extends, at_end) = (0, u64::MAX, false, true);
+            let shown = object.unstable.depends(&Touch { client, from, until, extends, at_end });
+            let (result, shown) = (Ok(Answer::Glimpsed(contents)), shown.foreign);
+            return self.outcomes.push_back(Outcome::Answered { token, result, shown });
+        }
         let until = object.unstable.last();
         self.outcomes.push_back(Outcome::Sized { token, shard, until, contents });
     }

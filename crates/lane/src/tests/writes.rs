@@ -137,6 +137,14 @@ fn strict_readers_see_only_what_is_durable() {
         assert!(rig.read(1).starts_with(b"new3"));
         let waited = rig.toy.counters(0).batch_count > batch_count;
         assert_eq!(waited, share == Share::Strict);
+        // The same of size and time.
+        rig.write(0, 3, Some(20), b"end");
+        let batch_count = rig.toy.counters(0).batch_count;
+        rig.write_time(0);
+        assert_eq!(rig.toy.counters(0).batch_count, batch_count, "one's own");
+        rig.write_time(1);
+        let waited = rig.toy.counters(0).batch_count > batch_count;
+        assert_eq!(waited, share == Share::Strict);
         assert!(rig.read(0).starts_with(b"new3"), "one's own");
     }
 }
