@@ -80,7 +80,6 @@ fn new_lane(secret: Secret) -> Result<Lane> {
         limits: Limits { greeting_count_max: 4096, ..Limits::default() },
         redo_key: lane::RedoKey::new([0; 32]),
         share_before: lane::Share::default(),
-        recovered_before: 0,
         rules: lane::Rules::default(),
     };
     let restored = Restore::new(MAP, made).into_lanes(1, 1).pop();

@@ -18,6 +18,7 @@
 //! 7 shard                          how far its log was applied         ShardRow
 //! 8 shard inode                    a data shard's object               ObjectRow
 //! 9 client                         evicted                             the boot that did it
+//! 9                                evicted, but not remembered         the last boot that did it
 //! 10 client                        a replay of his did not fit         nothing
 //! 11                               of the whole store                  StoreRow
 //! 12 shard coordinator number      a part that was prepared            transno, the part

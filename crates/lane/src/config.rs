@@ -22,8 +22,6 @@ pub struct Config {
     pub redo_key: RedoKey,
     /// The weakest mode that was in force since the last recovery that was completed.
     pub share_before: Share,
-    /// The last boot before this one whose recovery was completed, at all lanes; 0: none.
-    pub recovered_before: u64,
     /// Which start of the store, from 1.
     pub boot_id: u64,
     /// What can be mounted; the first is the default.

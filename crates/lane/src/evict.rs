@@ -1,15 +1,14 @@
 //! Evictions: a client that others went on without never comes back under its uuid, at any lane and
 //! after any restart (PROTOCOL.md §16). And those that leave in order, or stay away.
 //!
-//! Who was evicted is remembered until the second recovery after that is completed. After it, the
-//! client is known by its own words: whoever has something here from before a boot whose recovery was
-//! completed, and is unknown, was no part of that recovery.
+//! So many evicted clients are remembered, those evicted last. Of others only the last boot is known
+//! that evicted any: a client that is unknown, and has something here from that boot or before, may
+//! be one of them and is refused by its own word.
 
 use crate::Lane;
 use crate::dispatch::Arrived;
 use crate::gate::{Gate, Reason};
 use crate::outbox::{Asked, Said};
-use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::vec::Vec;
 use disk::{Change, ClientChange};
@@ -91,35 +90,30 @@ impl Lane {
         }
     }
 
-    /// A start: the sessions of evicted clients go, and so does the memory of those who cannot be
-    /// taken for new ones any more: they talked last to a boot before one whose recovery they missed.
+    /// A start: the sessions of evicted clients go, and so does the memory of some of them.
     pub(crate) fn forget_evicted(
         &mut self,
         gone: Vec<(ShardId, SessionId)>,
-        evicted: BTreeMap<ClientUuid, u64>,
+        over: Vec<(ClientUuid, u64)>,
     ) {
         for (shard, session) in gone {
             self.record_of_lane(shard, &Change::Client(ClientChange::SessionGone { session }));
         }
-        for (client, boot_id) in evicted {
-            if boot_id >= self.config.recovered_before {
-                self.evicted.insert(client);
-            } else if self.config.lane == LaneId(0)
-                && let Some(shard) = self.shards().first().copied()
-            {
-                let over = ClientChange::EvictionOver { client };
+        for (client, boot_id) in over {
+            if let Some(shard) = self.shards().first().copied() {
+                let over = ClientChange::EvictionOver { client, boot_id };
                 self.record_of_lane(shard, &Change::Client(over));
             }
         }
         self.record_noted();
     }
 
-    /// Whether a client comes that was evicted: it is remembered, or it has something here from
-    /// before a boot that has recovered without it.
+    /// Whether a client comes that was evicted: it is remembered, or it is unknown and has something
+    /// here from no later than those who were evicted and are not remembered.
     pub(crate) fn was_evicted(&self, client: ClientUuid, boot_id_last: u64) -> bool {
-        let missed = boot_id_last > 0 && boot_id_last < self.config.recovered_before;
+        let early = boot_id_last > 0 && boot_id_last <= self.evicted_last;
         let unknown = self.clients.sessions_of(client).is_empty();
-        self.evicted.contains(&client) || (missed && unknown)
+        self.evicted.contains(&client) || (early && unknown)
     }
 
     /// This lane's shards, the lowest first.

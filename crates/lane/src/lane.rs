@@ -51,6 +51,8 @@ pub struct Lane {
     pub(crate) recovery: Recovery,
     /// Not let in again: those that have to be remembered.
     pub(crate) evicted: BTreeSet<ClientUuid>,
+    /// Up to which boot clients were evicted that are not.
+    pub(crate) evicted_last: u64,
     /// By shard index divided by the lane count.
     pub(crate) metas: Vec<meta::Shard>,
     pub(crate) data: data::Shards,
@@ -132,7 +134,8 @@ impl Lane {
             slots,
             clients,
             recovery,
-            evicted: BTreeSet::new(),
+            evicted: restored.evicted,
+            evicted_last: restored.evicted_last,
             metas: restored.metas,
             data: data::Shards::new(shape, restored.datas),
             commit: Commit::new(seed, logs.into_iter()),
@@ -160,7 +163,7 @@ impl Lane {
         let rules = lane.config.rules.of_names();
         lane.metas.iter_mut().for_each(|shard| shard.plant(rules));
         lane.record_resolved(restored.resolved);
-        lane.forget_evicted(restored.gone, restored.evicted);
+        lane.forget_evicted(restored.gone, restored.over);
         if lane.recovery.is_over() {
             // Nobody can hold anything.
             lane.end_grace();

@@ -23,6 +23,9 @@ pub struct Restore {
     sessions: BTreeMap<SessionId, Session>,
     slots: BTreeMap<(ShardId, SessionId), SlotTable>,
     evicted: BTreeMap<ClientUuid, u64>,
+    /// Up to which boot clients were evicted that are not remembered.
+    evicted_last: u64,
+    evicted_count_max: usize,
     failed: BTreeSet<ClientUuid>,
     record_count: u64,
     in_doubt: InDoubt,
@@ -39,8 +42,12 @@ pub struct Restored {
     pub(crate) slots: Vec<((ShardId, SessionId), SlotTable)>,
     /// Sessions of clients that were evicted.
     pub(crate) gone: Vec<(ShardId, SessionId)>,
-    /// Of all lanes: who was evicted, by which boot.
-    pub(crate) evicted: BTreeMap<ClientUuid, u64>,
+    /// Who was evicted.
+    pub(crate) evicted: BTreeSet<ClientUuid>,
+    /// Up to which boot clients were evicted that are not remembered.
+    pub(crate) evicted_last: u64,
+    /// Who was, and by which boot: not to be remembered any more. Lane 0's to record.
+    pub(crate) over: Vec<(ClientUuid, u64)>,
     pub(crate) failed: BTreeSet<ClientUuid>,
     /// What became of changes over several shards that were in the middle: to be recorded.
     pub(crate) resolved: Vec<Resolved>,
@@ -49,6 +56,8 @@ pub struct Restored {
 }
 
 impl Restore {
+    /// Evicted clients remembered after a start, unless told otherwise.
+    const EVICTED_COUNT_MAX: usize = 4096;
     /// Highest slot number a record may name.
     const SLOT_COUNT_MAX: u16 = 64;
 
@@ -66,6 +75,8 @@ impl Restore {
             sessions: BTreeMap::new(),
             slots: BTreeMap::new(),
             evicted: BTreeMap::new(),
+            evicted_last: 0,
+            evicted_count_max: Self::EVICTED_COUNT_MAX,
             failed: BTreeSet::new(),
             record_count: 0,
             in_doubt: InDoubt::default(),
@@ -77,6 +88,11 @@ impl Restore {
     pub fn bound(&mut self, bytes_max: u64) {
         let shard_count = u64::from(self.map.meta_shard_count).max(1);
         self.metas.iter_mut().for_each(|meta| meta.bound(bytes_max / shard_count));
+    }
+
+    /// So many evicted clients are remembered at most.
+    pub const fn remember_evicted(&mut self, count_max: usize) {
+        self.evicted_count_max = count_max;
     }
 
     /// Redoes a record. They come boot by boot, and within a lane's log front to back.
@@ -147,8 +163,9 @@ impl Restore {
                     }
                 }
                 ClientChange::Evicted { client, boot_id } => self.add_evicted(client, boot_id),
-                ClientChange::EvictionOver { client } => {
+                ClientChange::EvictionOver { client, boot_id } => {
                     self.evicted.remove(&client);
+                    self.evicted_last = self.evicted_last.max(boot_id);
                 }
                 ClientChange::VbrFailed { client } => {
                     self.failed.insert(client);
@@ -200,10 +217,35 @@ impl Restore {
         (self.metas.iter().map(meta::Shard::inode_count).sum(), self.record_count)
     }
 
+    /// Takes out whom to remember no longer: those who were evicted first, if nothing is left of
+    /// them here.
+    fn forget_evicted(&mut self) -> Vec<(ClientUuid, u64)> {
+        let left: BTreeSet<ClientUuid> = self
+            .slots
+            .keys()
+            .filter_map(|(_, id)| self.sessions.get(id).map(|session| session.row.client))
+            .collect();
+        let mut over: Vec<(ClientUuid, u64)> = self
+            .evicted
+            .iter()
+            .filter(|(client, _)| !left.contains(*client))
+            .map(|(client, boot_id)| (*client, *boot_id))
+            .collect();
+        over.sort_unstable_by_key(|(client, boot_id)| (*boot_id, *client));
+        over.truncate(self.evicted.len().saturating_sub(self.evicted_count_max));
+        for (client, boot_id) in &over {
+            self.evicted.remove(client);
+            self.evicted_last = self.evicted_last.max(*boot_id);
+        }
+        over
+    }
+
     /// Begins boot `boot_id` with `lane_count` lanes: what each of them gets, in their order.
     #[must_use]
-    pub fn into_lanes(self, lane_count: u16, boot_id: u64) -> Vec<Restored> {
+    pub fn into_lanes(mut self, lane_count: u16, boot_id: u64) -> Vec<Restored> {
         assert!(lane_count > 0, "a server has a lane");
+        let over = self.forget_evicted();
+        let evicted: BTreeSet<ClientUuid> = self.evicted.keys().copied().collect();
         let map = Map { lane_count, ..self.map };
         let mut lanes: Vec<Restored> = (0..lane_count)
             .map(|lane| Restored {
@@ -214,7 +256,9 @@ impl Restore {
                 sessions: Vec::new(),
                 slots: Vec::new(),
                 gone: Vec::new(),
-                evicted: self.evicted.clone(),
+                evicted: evicted.clone(),
+                evicted_last: self.evicted_last,
+                over: if lane == 0 { over.clone() } else { Vec::new() },
                 failed: self.failed.clone(),
                 resolved: Vec::new(),
                 decided: BTreeMap::new(),

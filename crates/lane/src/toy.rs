@@ -108,12 +108,12 @@ pub(crate) struct Toy {
     pub(crate) wake_count: usize,
     /// The weakest sharing mode since a recovery was completed.
     pub(crate) share_before: Option<Share>,
-    /// The last boot whose recovery was completed.
-    pub(crate) recovered_before: u64,
     /// An append ends this many times more slowly than everything else.
     pub(crate) log_slowness: usize,
     /// Which rules hold.
     pub(crate) rules: Rules,
+    /// Evicted clients remembered over a start.
+    pub(crate) evicted_count_max: usize,
     recovered_count: u16,
     /// How often each place in the protocol was passed.
     pub(crate) points: BTreeMap<Point, usize>,
@@ -148,9 +148,9 @@ impl Toy {
             handed_over_count: 0,
             wake_count: 0,
             share_before: None,
-            recovered_before: 0,
             log_slowness: 0,
             rules: Rules::default(),
+            evicted_count_max: 4096,
             recovered_count: 0,
             points: BTreeMap::new(),
             dies_at: None,
@@ -178,7 +178,8 @@ impl Toy {
         let share = self.limits.share;
         let share_before = self.share_before.map_or(share, |before| before.min(share));
         self.share_before = Some(share_before);
-        let restore = self.restore_cold(self.map).unwrap_or_else(|| self.restore());
+        let mut restore = self.restore_cold(self.map).unwrap_or_else(|| self.restore());
+        restore.remember_evicted(self.evicted_count_max);
         for (index, restored) in
             restore.into_lanes(lane_count, self.boot_id).into_iter().enumerate()
         {
@@ -197,7 +198,6 @@ impl Toy {
                 limits: self.limits,
                 redo_key: RedoKey::new([4; 32]),
                 share_before,
-                recovered_before: self.recovered_before,
                 rules: self.rules,
             };
             let head =
@@ -509,7 +509,6 @@ impl Toy {
                 self.recovered_count += 1;
                 if self.recovered_count == self.map.lane_count {
                     self.share_before = Some(self.limits.share);
-                    self.recovered_before = self.boot_id;
                 }
             }
             Action::Point(_) => {}

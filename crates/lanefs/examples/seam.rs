@@ -150,7 +150,6 @@ impl Rig {
             limits: Limits::default(),
             redo_key: lane::RedoKey::new([4; 32]),
             share_before: lane::Share::default(),
-            recovered_before: 0,
             rules: lane::Rules::default(),
         };
         let restored = Restore::new(MAP, MADE).into_lanes(1, 1).pop().unwrap();

@@ -19,7 +19,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use store::{ColdStore, Keeper, Keeping, Pace, Recovered, RecoveredFile, Shape, Store};
+use store::{ColdStore, Keeper, Keeping, Pace, Shape, ShareFile, Store};
 use wire::{Map, Secret};
 
 /// As the Hello has it.
@@ -153,11 +153,9 @@ fn start(
     let mut keeper = Keeper::new(cold, Pace { lengths, ..Pace::default() });
     // The weakest counts until a recovery is completed.
     let share = args.serving.promises.share.mode();
-    let before = store.recovered().unwrap_or(Recovered { share, boot_id: 0 });
-    let before = Recovered { share: before.share.min(share), ..before };
-    store.recovered_file().set(before)?;
-    let now = Recovered { share, boot_id: store.boot_id() };
-    let recovered = when_recovered(lane_count, store.recovered_file(), now)?;
+    let share_before = store.share_before().map_or(share, |before| before.min(share));
+    store.share_file().set(share_before)?;
+    let recovered = when_recovered(lane_count, store.share_file(), share)?;
     let exports = exports(&args.serving.exports)?;
     let objects = File::open(store.objects_path()).context("cannot open the objects' folder")?;
     let posts = Mesh::posts(lane_count)?;
@@ -177,8 +175,7 @@ fn start(
             seed: library::random()?,
             limits: limits(&args.serving),
             redo_key: lane::RedoKey::new(*store.redo_key()),
-            share_before: before.share,
-            recovered_before: before.boot_id,
+            share_before,
             rules: lane::Rules::default(),
         };
         let (log, start_offset) = store.new_log(lane, lane_count)?;
@@ -215,18 +212,14 @@ fn start(
 
 /// Remembers the sharing mode once every lane has got back what its clients brought: nothing is left
 /// of the modes before. Writing takes its time, so it is done on no lane.
-fn when_recovered(
-    lane_count: u16,
-    file: RecoveredFile,
-    recovered: Recovered,
-) -> Result<Sender<()>> {
+fn when_recovered(lane_count: u16, file: ShareFile, share: lane::Share) -> Result<Sender<()>> {
     let (tell, told) = channel();
     let thread = std::thread::Builder::new().name("recovered".to_owned());
     let spawned = thread.spawn(move || {
         if told.iter().take(usize::from(lane_count)).count() < usize::from(lane_count) {
             return;
         }
-        if let Err(error) = file.set(recovered) {
+        if let Err(error) = file.set(share) {
             out::complain(&format!("{error}: the next recovery waits as the weaker mode does"));
         }
     });

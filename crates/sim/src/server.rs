@@ -54,8 +54,6 @@ pub(crate) struct Server {
     pub(crate) share: Share,
     /// What the store remembers: the weakest mode since the last recovery that was completed.
     pub(crate) share_kept: Share,
-    /// And the last boot that completed one.
-    recovered_boot_id: u64,
     recovered_count: usize,
 }
 
@@ -96,7 +94,6 @@ impl World {
                 secret: self.secret.clone(),
                 redo_key: lane::RedoKey::new([7; 32]),
                 share_before,
-                recovered_before: self.server.recovered_boot_id,
                 rules: crate::rules::of_lanes(self.plan.planted),
                 boot_id,
                 exports: vec![Export { name: String::new(), root_trusted: true }],
@@ -166,7 +163,6 @@ impl World {
         self.server.recovered_count += 1;
         if self.server.recovered_count == self.server.seats.len() {
             self.server.share_kept = self.server.share;
-            self.server.recovered_boot_id = self.server.boot_id;
         }
     }
 

@@ -1,5 +1,5 @@
-//! Two small files a server reads at every start: the key its redo tokens are signed with, and what
-//! it must know of the last recovery that was completed.
+//! Two small files a server reads at every start: the key its redo tokens are signed with, and the
+//! weakest sharing mode since the last recovery that was completed.
 
 use crate::{StoreError, StoreFault, files};
 use disk::{Fault, Share};
@@ -7,17 +7,8 @@ use std::path::{Path, PathBuf};
 
 /// Name of the key's file.
 pub(crate) const REDO_KEY: &str = "redo-key";
-/// Name of the file about the last recovery.
+/// Name of the mode's file.
 pub(crate) const SHARE: &str = "share";
-
-/// What is kept of recoveries.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Recovered {
-    /// The weakest sharing mode that was in force since one was completed.
-    pub share: Share,
-    /// The boot that completed it; 0: none.
-    pub boot_id: u64,
-}
 
 /// The key; made if there is none.
 pub(crate) fn redo_key(path: &Path) -> Result<[u8; 32], StoreError> {
@@ -35,42 +26,36 @@ pub(crate) fn redo_key(path: &Path) -> Result<[u8; 32], StoreError> {
     })
 }
 
-/// What is kept of recoveries; none in a store that was never served.
-pub(crate) fn recovered(path: &Path) -> Result<Option<Recovered>, StoreError> {
+/// The weakest mode; none in a store where no recovery was completed yet.
+pub(crate) fn share(path: &Path) -> Result<Option<Share>, StoreError> {
     let file = path.join(SHARE);
     if !file.exists() {
         return Ok(None);
     }
     let bytes = files::read(&file)?;
-    let read = |text: &str| {
-        let (share, boot_id) = text.trim_end().split_once(' ')?;
-        let (share, boot_id) = (Share::from_text(share)?, boot_id.parse().ok()?);
-        Some(Recovered { share, boot_id })
-    };
-    let recovered = std::str::from_utf8(&bytes).ok().and_then(read);
+    let share = std::str::from_utf8(&bytes).ok().and_then(|text| Share::from_text(text.trim()));
     let damage = || {
-        let fault = Fault::new("not a sharing mode and a boot", 0);
+        let fault = Fault::new("the sharing mode is none that exists", 0);
         StoreError::new(&file, StoreFault::Damage(fault))
     };
-    recovered.map(Some).ok_or_else(damage)
+    share.map(Some).ok_or_else(damage)
 }
 
-/// Where a store remembers what a recovery must know of those before.
+/// Where a store remembers the weakest sharing mode there may be changes of.
 #[derive(Clone, Debug)]
-pub struct RecoveredFile(PathBuf);
+pub struct ShareFile(PathBuf);
 
-impl RecoveredFile {
+impl ShareFile {
     pub(crate) fn new(path: &Path) -> Self {
         Self(path.join(SHARE))
     }
 
-    /// Writes it, durably.
+    /// Writes the mode, durably.
     ///
     /// # Errors
     /// [`StoreError`] when the file cannot be written.
-    pub fn set(&self, recovered: Recovered) -> Result<(), StoreError> {
-        let Recovered { share, boot_id } = recovered;
-        files::place(&self.0, format!("{} {boot_id}\n", share.text()).as_bytes()).map(drop)
+    pub fn set(&self, share: Share) -> Result<(), StoreError> {
+        files::place(&self.0, format!("{}\n", share.text()).as_bytes()).map(drop)
     }
 }
 

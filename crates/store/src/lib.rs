@@ -11,7 +11,7 @@
 //!     lock                flock'ed by the server that has the store open; holds its process id
 //!     boot                how often the store was opened, decimal
 //!     redo-key            32 random bytes, made with the store: signs redo tokens
-//!     share               the weakest sharing mode since the last completed recovery, and its boot
+//!     share               the weakest sharing mode since the last completed recovery
 //!     log/BOOT-LANE-NO.log   16, 4 and 8 hexadecimal digits; a lane's files of a boot from 1 on
 //!     rows/               the cold store: an LMDB table
 //!     reserve             space for a start on a full disk
@@ -35,12 +35,12 @@ mod tail;
 pub use applier::Alarm;
 pub use create::{Shape, create};
 pub use error::{StoreError, StoreFault};
-pub use keep::{Recovered, RecoveredFile};
+pub use keep::ShareFile;
 pub use keeper::{Keeper, Keeping, Pace};
 pub use logs::Replayed;
 pub use rows::ColdStore;
 
-use disk::Superblock;
+use disk::{Share, Superblock};
 use lock::Lock;
 use std::path::{Path, PathBuf};
 use wire::FsUuid;
@@ -61,7 +61,7 @@ pub struct Store {
     superblock: Superblock,
     boot_id: u64,
     redo_key: [u8; 32],
-    recovered: Option<Recovered>,
+    share_before: Option<Share>,
     _lock: Lock,
 }
 
@@ -111,9 +111,9 @@ fn open_locked(path: &Path, lock: Lock) -> Result<Store, StoreError> {
     reserve::give_when_full(path);
     logs::remove_unfinished(path)?;
     let boot_id = boot::raise(path, logs::boot_id_max(path)?)?;
-    let (redo_key, recovered) = (keep::redo_key(path)?, keep::recovered(path)?);
+    let (redo_key, share_before) = (keep::redo_key(path)?, keep::share(path)?);
     let path = path.to_owned();
-    Ok(Store { path, superblock, boot_id, redo_key, recovered, _lock: lock })
+    Ok(Store { path, superblock, boot_id, redo_key, share_before, _lock: lock })
 }
 
 fn read_superblock(path: &Path) -> Result<Superblock, StoreError> {
@@ -158,17 +158,17 @@ impl Store {
         &self.redo_key
     }
 
-    /// The last recovery that was completed before this opening, and the weakest sharing mode that
-    /// was in force since; none in a store that was never served.
+    /// The weakest sharing mode that was in force, before this opening, since a recovery was
+    /// completed last.
     #[must_use]
-    pub const fn recovered(&self) -> Option<Recovered> {
-        self.recovered
+    pub const fn share_before(&self) -> Option<Share> {
+        self.share_before
     }
 
-    /// Where that is remembered.
+    /// Where that mode is remembered.
     #[must_use]
-    pub fn recovered_file(&self) -> RecoveredFile {
-        RecoveredFile::new(&self.path)
+    pub fn share_file(&self) -> ShareFile {
+        ShareFile::new(&self.path)
     }
 
     /// The folder of the objects.

@@ -28,11 +28,12 @@ pub enum ClientChange {
         /// Which.
         client: ClientUuid,
     },
-    /// A client that was evicted needs not be remembered any more: by what it says of itself, nobody
-    /// will take it for a new one.
+    /// A client that was evicted is not remembered any more, only that one of this boot was.
     EvictionOver {
         /// Which.
         client: ClientUuid,
+        /// The boot that evicted it.
+        boot_id: u64,
     },
 }
 
@@ -50,11 +51,11 @@ impl ClientChange {
     pub(super) fn encode_fields(&self, to: &mut Writer<'_>) {
         match self {
             Self::SessionGone { session } | Self::SessionAway { session } => to.write(session),
-            Self::Evicted { client, boot_id } => {
+            Self::Evicted { client, boot_id } | Self::EvictionOver { client, boot_id } => {
                 to.write(client);
                 to.write(boot_id);
             }
-            Self::VbrFailed { client } | Self::EvictionOver { client } => to.write(client),
+            Self::VbrFailed { client } => to.write(client),
         }
     }
 
@@ -65,7 +66,7 @@ impl ClientChange {
             14 => Self::SessionAway { session: from.read()? },
             15 => Self::Evicted { client: from.read()?, boot_id: from.read()? },
             16 => Self::VbrFailed { client: from.read()? },
-            17 => Self::EvictionOver { client: from.read()? },
+            17 => Self::EvictionOver { client: from.read()?, boot_id: from.read()? },
             _ => return Ok(None),
         }))
     }

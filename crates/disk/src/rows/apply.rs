@@ -130,8 +130,10 @@ impl<R: Rows> Applying<'_, R> {
             ClientChange::VbrFailed { client } => {
                 self.rows.put(Key::vbr_failed(*client).bytes(), &[]);
             }
-            ClientChange::EvictionOver { client } => {
+            ClientChange::EvictionOver { client, boot_id } => {
                 self.rows.delete(Key::evicted(*client).bytes());
+                let known: u64 = self.read(&Key::evicted_last())?.unwrap_or(0);
+                self.put(&Key::evicted_last(), &known.max(*boot_id));
             }
         }
         Ok(())

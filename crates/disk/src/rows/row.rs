@@ -108,6 +108,8 @@ pub enum Row<'a> {
     Object { shard: ShardId, inode: InodeNo, row: ObjectRow },
     /// A client that was evicted, and by which boot.
     Evicted { client: ClientUuid, boot_id: u64 },
+    /// Up to this boot clients were evicted that are not remembered one by one.
+    EvictedLast { boot_id: u64 },
     /// A client whose replay did not fit.
     VbrFailed { client: ClientUuid },
     /// The store's own.
@@ -198,6 +200,7 @@ fn read<'a>(key: &mut Number<'a>, value: &'a [u8]) -> Option<Row<'a>> {
             let (shard, inode) = (key.shard()?, key.inode()?);
             Row::Object { shard, inode, row: whole(value)? }
         }
+        table::EVICTED if key.0.is_empty() => Row::EvictedLast { boot_id: whole(value)? },
         table::EVICTED => Row::Evicted { client: ClientUuid(key.array()?), boot_id: whole(value)? },
         table::VBR_FAILED => Row::VbrFailed { client: ClientUuid(key.array()?) },
         table::STORE => Row::Store(StoreRow { boot_id: whole(value)? }),

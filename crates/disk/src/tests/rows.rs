@@ -140,8 +140,12 @@ fn evicted_clients_are_known() {
         table.all(),
         [Row::Evicted { client, boot_id: 3 }, Row::VbrFailed { client: failed }]
     );
-    table.change(SHARD, &[Change::Client(ClientChange::EvictionOver { client })]).unwrap();
-    assert_eq!(table.all(), [Row::VbrFailed { client: failed }]);
+    for boot_id in [3, 2] {
+        let over = ClientChange::EvictionOver { client, boot_id };
+        table.change(SHARD, &[Change::Client(over)]).unwrap();
+        let last = Row::EvictedLast { boot_id: 3 };
+        assert_eq!(table.all(), [last, Row::VbrFailed { client: failed }]);
+    }
 }
 
 #[test]

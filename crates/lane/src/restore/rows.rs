@@ -69,6 +69,10 @@ impl Loading {
                 let evicted = ClientChange::Evicted { client, boot_id };
                 self.note(ShardId::meta(0), &Change::Client(evicted))
             }
+            Row::EvictedLast { boot_id } => {
+                self.restore.evicted_last = boot_id;
+                Ok(())
+            }
             Row::VbrFailed { client } => {
                 self.note(ShardId::meta(0), &Change::Client(ClientChange::VbrFailed { client }))
             }

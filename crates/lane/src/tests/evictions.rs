@@ -26,15 +26,15 @@ fn restart(toy: &mut Toy, lane_count: u16) {
     toy.run();
     toy.pass_ms(20_000);
     toy.run();
-    assert_eq!(toy.recovered_before, toy.boot_id);
 }
 
 #[test]
-fn an_eviction_is_remembered_until_the_second_recovery_and_holds_for_ever() {
+fn who_was_evicted_is_refused_when_he_is_remembered_no_more() {
     let evicted = Err(RefusalReason::Evicted);
     for cold in [false, true] {
         for lane_count in 1..=3 {
             let mut toy = Toy::new(91);
+            toy.evicted_count_max = 1;
             if cold {
                 toy.bound_names(1 << 20);
             }
@@ -42,45 +42,50 @@ fn an_eviction_is_remembered_until_the_second_recovery_and_holds_for_ever() {
             Peer::new(&mut toy, &Who::new(1)).create(&mut toy, "a");
             restart(&mut toy, lane_count);
             assert_eq!(toy.counters(0).recovery.evicted_count, 1);
-            for boot_id in 2..=3 {
-                assert_eq!(toy.boot_id, boot_id);
-                for lane in 0..usize::from(lane_count) {
-                    assert_eq!(toy.lane(lane).evicted.len(), 1);
-                }
-                assert_eq!(comes(&mut toy, 1, 1), evicted);
-                assert_eq!(comes(&mut toy, 1, 0), evicted);
-                restart(&mut toy, lane_count);
-                assert_eq!(toy.counters(0).recovery.known_count, 0, "nobody is waited for");
-            }
+            assert_eq!((comes(&mut toy, 1, 1), comes(&mut toy, 1, 0)), (evicted, evicted));
+            Peer::new(&mut toy, &Who::new(2)).create(&mut toy, "b");
+            restart(&mut toy, lane_count);
+            assert_eq!(toy.counters(0).recovery.known_count, 1, "the evicted is not waited for");
+            assert_eq!((comes(&mut toy, 1, 1), comes(&mut toy, 2, 2)), (evicted, evicted));
             for boot_id in 4..=6 {
-                assert_eq!(toy.boot_id, boot_id);
-                for lane in 0..usize::from(lane_count) {
-                    assert!(toy.lane(lane).evicted.is_empty(), "boot {boot_id}");
-                }
-                assert_eq!(comes(&mut toy, 1, 1), evicted, "it says itself what it missed");
-                assert_eq!(comes(&mut toy, 1, 0), Ok(()), "nothing of it can be mistaken");
-                // Its first change was on its way when the last boot died.
-                assert_eq!(comes(&mut toy, 3, boot_id - 1), Ok(()));
                 restart(&mut toy, lane_count);
+                assert_eq!(toy.boot_id, boot_id);
+                assert_eq!(toy.counters(0).recovery.known_count, 0);
+                for lane in 0..usize::from(lane_count) {
+                    assert_eq!(toy.lane(lane).evicted, [Who::new(2).client].into());
+                    assert_eq!(toy.lane(lane).evicted_last, 2);
+                }
+                assert_eq!((comes(&mut toy, 2, 2), comes(&mut toy, 2, 0)), (evicted, evicted));
+                for boot_id_last in 1..=2 {
+                    assert_eq!(comes(&mut toy, 1, boot_id_last), evicted, "by its own word");
+                }
+                assert_eq!(
+                    comes(&mut toy, 1, 0),
+                    Ok(()),
+                    "it has nothing that could be done twice"
+                );
+                // Its first change was on its way when the boot died.
+                assert_eq!(comes(&mut toy, 3, boot_id - 1), Ok(()));
             }
         }
     }
 }
 
-/// What was evicted by a boot that did not complete its recovery is remembered by the next.
+/// While something is left of a client, it is remembered: every start begins by taking that away.
 #[test]
-fn a_recovery_that_was_not_completed_does_not_count() {
-    let mut toy = Toy::started(92, 1);
+fn nobody_is_forgotten_before_his_sessions_are_gone() {
+    let mut toy = Toy::new(92);
+    toy.evicted_count_max = 0;
+    toy.start(1);
     Peer::new(&mut toy, &Who::new(1)).create(&mut toy, "a");
     restart(&mut toy, 1);
-    // Somebody is known, so that recoveries take their time.
-    Peer::new(&mut toy, &Who::new(2)).create(&mut toy, "b");
-    for _ in 0..4 {
-        toy.crash();
+    for _ in 0..3 {
+        // Nothing that this start records becomes durable.
+        toy.crash_losing_all();
         toy.start(1);
-        toy.run();
-        assert_eq!(toy.recovered_before, 2);
         assert_eq!(toy.lane(0).evicted.len(), 1);
-        assert_eq!(comes(&mut toy, 1, 1), Err(RefusalReason::Evicted));
     }
+    toy.run();
+    restart(&mut toy, 1);
+    assert_eq!((toy.lane(0).evicted.len(), toy.lane(0).evicted_last), (0, 2));
 }
