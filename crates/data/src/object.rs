@@ -12,7 +12,7 @@ use crate::unstable::Unstable;
 use crate::{Answer, Token};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use disk::{Change, ContentsChange};
+use disk::ContentsChange;
 use door::{Mono, ObjectStat};
 use wire::{ClientUuid, Contents, InodeNo, Timestamp, Transno};
 
@@ -20,7 +20,7 @@ use wire::{ClientUuid, Contents, InodeNo, Timestamp, Transno};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Effect {
     pub(crate) token: Token,
-    pub(crate) change: Change<'static>,
+    pub(crate) change: ContentsChange,
     pub(crate) answer: Answer,
     pub(crate) client: ClientUuid,
     /// Of a replay the old one; otherwise given when it is in the object.
@@ -33,16 +33,14 @@ impl Effect {
     /// The time of the change: a replay has it already, anything else gets it now.
     pub(crate) fn time_ns(&mut self, now_ns: u64) -> u64 {
         match &mut self.change {
-            Change::Contents(
-                ContentsChange::Write { write_time_ns, .. }
-                | ContentsChange::Truncate { write_time_ns, .. },
-            ) => {
+            ContentsChange::Write { write_time_ns, .. }
+            | ContentsChange::Truncate { write_time_ns, .. } => {
                 if *write_time_ns == 0 {
                     *write_time_ns = now_ns;
                 }
                 *write_time_ns
             }
-            other => panic!("no change of contents: {other:?}"),
+            ContentsChange::ObjectGone { .. } => now_ns,
         }
     }
 }

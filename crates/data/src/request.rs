@@ -2,7 +2,7 @@
 
 use crate::Lost;
 use crate::{Ask, Token};
-use disk::{Change, ContentsChange};
+use disk::ContentsChange;
 use door::Bulk;
 use wire::{Breach, ClientUuid, Flaw, InodeNo, Map, Op, Status, Wire};
 
@@ -133,14 +133,14 @@ pub(crate) fn write_change(
     object_offset: u64,
     bulk: Option<Bulk>,
     write_time_ns: u64,
-) -> Change<'static> {
+) -> ContentsChange {
     let crc32c = bulk.map_or(Some(0), |bulk| bulk.crc32c);
     let Some(crc32c) = crc32c else { panic!("the bulk of a request was checked") };
-    Change::Contents(ContentsChange::Write {
+    ContentsChange::Write {
         inode,
         object_offset,
         write_bytes: bulk_bytes(bulk),
         crc32c,
         write_time_ns,
-    })
+    }
 }

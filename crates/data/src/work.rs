@@ -173,8 +173,7 @@ impl Shards {
         object.fence_count += 1;
         let object = object.name;
         let write_time_ns = 0;
-        let change =
-            Change::Contents(ContentsChange::Truncate { inode, size_bytes, write_time_ns });
+        let change = ContentsChange::Truncate { inode, size_bytes, write_time_ns };
         let (answer, transno, place_no) = (Answer::Empty, Transno(0), 0);
         let effect = Effect { token, change, answer, client, transno, place_no };
         let ticket = self.ticket(Job::Truncate { inode, effect, size_bytes });
@@ -469,16 +468,13 @@ impl Shards {
         }
         let durable = self.durable(shard);
         let Some(object) = self.objects.get_mut(&inode) else { return };
-        let (from, at_end) =
-            if let Change::Contents(ContentsChange::Truncate { size_bytes, .. }) = effect.change {
-                (size_bytes, true)
-            } else if let Change::Contents(ContentsChange::Write { object_offset, .. }) =
-                effect.change
-            {
-                (object_offset, object.exclusive)
-            } else {
-                (0, true)
-            };
+        let (from, at_end) = if let ContentsChange::Truncate { size_bytes, .. } = effect.change {
+            (size_bytes, true)
+        } else if let ContentsChange::Write { object_offset, .. } = effect.change {
+            (object_offset, object.exclusive)
+        } else {
+            (0, true)
+        };
         let extends = extends || at_end;
         let touch = Touch { client: effect.client, from, until, extends, at_end };
         object.unstable.settle(durable);
@@ -491,7 +487,7 @@ impl Shards {
         let touched_bytes = until.saturating_sub(from);
         object.unsynced_bytes = object.unsynced_bytes.saturating_add(touched_bytes);
         // Its turn at the object ends only when it is recorded.
-        object.urgent |= matches!(effect.change, Change::Contents(ContentsChange::Truncate { .. }));
+        object.urgent |= matches!(effect.change, ContentsChange::Truncate { .. });
         object.urgent |= matches!(object.queue.front(), Some(Pending::Remove));
         object.written.push(effect);
         let Effect { token, transno, change, answer, .. } = effect;
@@ -499,7 +495,7 @@ impl Shards {
             token,
             shard,
             transno,
-            change,
+            change: Change::Contents(change),
             answer,
             depends,
         });
@@ -508,6 +504,7 @@ impl Shards {
     fn changed(&mut self, inode: InodeNo, effect: Effect) {
         let shard = self.shard(inode);
         let Effect { token, change, answer, transno, place_no, .. } = effect;
+        let change = Change::Contents(change);
         let outcome = Outcome::Changed { token, shard, transno, change, answer };
         self.order(shard).ready(place_no, outcome);
     }
