@@ -29,6 +29,7 @@ mod greet;
 mod handles;
 mod interrupt;
 mod link;
+mod losses;
 mod plan;
 mod receive;
 mod recovery;

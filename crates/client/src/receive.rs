@@ -168,6 +168,23 @@ impl Client {
             Target::Inode(inode) | Target::MetaShard(inode) | Target::DataShard(inode) => inode,
             Target::Shard(_) | Target::Lane(_) => InodeNo(0),
         };
+        let made = match body {
+            Some(Body::Created(created)) => Some(created.attr.inode),
+            Some(Body::Entry(attr)) => Some(attr.inode),
+            Some(
+                Body::Empty
+                | Body::Target(_)
+                | Body::Listing(_)
+                | Body::Value(_)
+                | Body::Space(_)
+                | Body::Bytes(_)
+                | Body::Written(_)
+                | Body::Contents(_)
+                | Body::Stats(_),
+            )
+            | None => None,
+        };
+        let made = made.filter(|made| *made != inode);
         let mut kept = exchange.kept.take();
         if let Some(bulk) = exchange.bulk {
             kept = Some(self.kept.keep(turn, bulk));
@@ -186,7 +203,7 @@ impl Client {
             slot: reply.slot,
             op: reply.op,
             inode,
-            op_time_ns: reply.op_time_ns,
+            made,
             boot_id: reply.boot_id,
             body: replay,
             kept,

@@ -90,6 +90,21 @@ impl Lane {
         gate
     }
 
+    /// The gate of what a coordinator is told, which it may answer a failure from: it waits as if the
+    /// asker was nobody who ever changed anything.
+    pub(crate) fn gate_of_look(&self, shard: ShardId) -> Option<Gate> {
+        self.gate_of_failure(shard, ClientUuid([0; 16]))
+    }
+
+    /// The gate of a failure, or of having nothing to do, over several shards.
+    pub(crate) fn gate_of_failure(&self, shard: ShardId, client: ClientUuid) -> Option<Gate> {
+        let strict = self.config.limits.share == Share::Strict;
+        let uses = self.metas[self.meta_index(shard)].uses().iter().filter(|_| strict);
+        let gates = uses.map(|used| self.gate_of(used, (client, shard)));
+        let gate = gates.fold(None, Gate::later);
+        gate.map(|gate| Gate { reason: Reason::Strict, ..gate })
+    }
+
     /// Whether a change of this op says that a file's size is with its contents from now on. What
     /// is written next may be durable earlier than the change, and its client gone.
     fn flags_size(&self, op: Op) -> bool {

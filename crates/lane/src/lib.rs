@@ -36,6 +36,7 @@ mod gate;
 mod greeting;
 mod lane;
 mod marks;
+mod merge;
 mod notes;
 mod outbox;
 mod recovery;

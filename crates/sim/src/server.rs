@@ -378,7 +378,6 @@ impl World {
                 let stat = self.disk.size(object).map(|size| ObjectStat {
                     size_bytes: wide(size),
                     allocated_bytes: wide(size.next_multiple_of(4096)),
-                    write_time_ns: MADE.at_ns,
                 });
                 Coming::Plain(Event::ObjectStat { ticket, result: result.map(|()| stat) })
             }

@@ -3,6 +3,7 @@
 mod checked;
 mod model;
 mod mount;
+mod strict;
 
 use crate::toy::{Dice, Toy};
 use alloc::vec::Vec;
