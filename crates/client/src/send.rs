@@ -101,17 +101,18 @@ impl Client {
     /// Sees to a link: connects it if it is wanted, sends what may be sent.
     pub(crate) fn drive(&mut self, turn: &mut Turn<'_>, link_index: usize) {
         let now = turn.now.mono;
+        let together = self.is_with_sisters();
         let Some(link) = self.links.get(link_index) else { return };
         match link.state {
             LinkState::Up { conn } => self.pump(turn, link_index, conn),
             LinkState::Idle => {
                 let wanted = link.is_wanted() || (link_index == 0 && !self.unrouted.is_empty());
-                if wanted && self.refused.is_none() {
+                if wanted && together && self.refused.is_none() {
                     self.connect(turn, link_index);
                 }
             }
             LinkState::Pausing { until } => {
-                if until <= now {
+                if until <= now && together {
                     self.connect(turn, link_index);
                 }
             }
