@@ -237,7 +237,7 @@ pub(crate) struct Up {
     #[arg(long, value_name = "ADDR")]
     pub(crate) listen: Option<String>,
     /// Lanes (pinned threads) of the server and of the mount [default: one per core]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(crate::lanes::COUNT_MAX)))]
     pub(crate) lanes: Option<u16>,
     #[command(flatten)]
     pub(crate) spin: Spin,
@@ -265,7 +265,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7117")]
     pub(crate) listen: String,
     /// Lanes (pinned threads) [default: one per core]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(crate::lanes::COUNT_MAX)))]
     pub(crate) lanes: Option<u16>,
     #[command(flatten)]
     pub(crate) spin: Spin,
@@ -303,7 +303,7 @@ pub(crate) struct Mount {
     #[arg(long, value_name = "HOW", value_enum, default_value_t = Transport::Auto)]
     pub(crate) fuse: Transport,
     /// Lanes (pinned threads) [default: one per core]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(crate::lanes::COUNT_MAX)))]
     pub(crate) lanes: Option<u16>,
     #[command(flatten)]
     pub(crate) spin: Spin,

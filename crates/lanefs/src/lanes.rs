@@ -38,11 +38,15 @@ pub(crate) fn listen(parent_pid: Option<u32>) -> Result<(Sender<News>, Receiver<
     Ok((tell, news))
 }
 
+/// Most lanes of a process: a store has so many shards of each kind, and a lane without any has
+/// nothing to do.
+pub(crate) const COUNT_MAX: u16 = 64;
+
 /// The cores of `wanted` lanes: one lane per usable core unless told otherwise; more lanes than
 /// cores share them.
 pub(crate) fn cores(wanted: Option<u16>) -> Result<Vec<u16>> {
     let usable = ring::usable_cores().context("cannot find out the usable cores")?;
-    let lane_count = wanted.map_or(usable.len(), usize::from);
+    let lane_count = wanted.map_or(usable.len().min(COUNT_MAX.into()), usize::from);
     Ok(usable.iter().copied().cycle().take(lane_count).collect())
 }
 

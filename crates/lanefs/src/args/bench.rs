@@ -31,7 +31,7 @@ pub(crate) struct Bench {
     pub(crate) depth: Option<u32>,
     /// Lanes of the servers that are started
     #[arg(long, value_name = "N", default_value_t = 1,
-          value_parser = clap::value_parser!(u16).range(1..=1024))]
+          value_parser = clap::value_parser!(u16).range(1..=i64::from(crate::lanes::COUNT_MAX)))]
     pub(crate) lanes: u16,
     /// How long the servers' lanes poll before they sleep [default: as `serve` does]
     #[arg(long, value_name = "US", value_parser = clap::value_parser!(u32).range(0..=1000))]
