@@ -191,7 +191,7 @@ impl Lane {
         if shard.is_data() || self.metas[self.meta_index(shard)].resident_bytes().is_none() {
             return false;
         }
-        let queue = self.recovery.queues.get(&(shard, session));
+        let queue = self.recovery.queues.get((shard, session));
         let Some(replay) = queue.and_then(|queue| queue.replays.front()) else { return false };
         let Ok(message) = wire::Replay::decode_all(&replay.body) else { return false };
         let Some(redo) = self.seal.open(message.token.0, message.reply.0) else { return false };

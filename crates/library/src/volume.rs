@@ -256,7 +256,8 @@ impl Volume {
     /// # Errors
     /// [`Error::Op`] with `Io`, once, when something of it is lost.
     pub fn sync_file(&mut self, file: &File) -> Result<(), Error> {
-        let sync = client::Sync { inode: file.attr.inode, contents: true };
+        let sync =
+            client::Sync { inode: file.attr.inode, contents: true, handle: Some(file.handle) };
         self.lane.ask("fsync", &file.path, &Call::Sync(sync)).map(drop)
     }
 

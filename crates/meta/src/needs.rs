@@ -55,7 +55,7 @@ impl<'a> Needs<'a> {
         self.entries.into_iter().flatten()
     }
 
-    /// What a request that changes nothing tells of: all that it looked at.
+    /// What a request that changes nothing, or fails, tells of: all that it looked at.
     pub(crate) fn reads(&self, state: &State, uses: &mut Vec<Use>) {
         let mut reads = |key| uses.push(Use { key, how: How::Depend });
         for inode in self.inodes.into_iter().flatten() {
@@ -69,6 +69,8 @@ impl<'a> Needs<'a> {
                 && let Some(target) = entries.get(state.seed, name.bytes())
             {
                 reads(Key::Inode(target.inode));
+                // A directory's times and links, and whether it is empty.
+                reads(Key::Entries(target.inode));
             }
         }
     }

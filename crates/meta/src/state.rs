@@ -263,6 +263,7 @@ impl State {
             | Row::Slot { .. }
             | Row::Object { .. }
             | Row::Evicted { .. }
+            | Row::EvictedLast { .. }
             | Row::VbrFailed { .. }
             | Row::Store(_)
             | Row::Prepared { .. }

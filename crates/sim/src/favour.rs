@@ -2,12 +2,12 @@
 //! is likely to happen. Who keeps the rule comes through them unharmed: that is the control.
 
 use crate::plan::{DiskMood, Faults, MS, Plan, US};
-use crate::rules::Rule;
 use crate::story::Act::{self, Answered, Ask, Crash, Delay, Kill, Pass, Quiet};
 use crate::story::Deed::{Create, Look, Mkdir, Rmdir, Unlink};
 use crate::story::In::{Dir, Root};
 use crate::work::Kind;
 use lane::Share;
+use wire::Rule;
 
 /// Another client's change of the entries, then an own one in the same batch, then the directory
 /// goes. The other dies, and its change with it.

@@ -130,6 +130,12 @@ impl Key {
         Self::new(table::EVICTED).with(&client.0)
     }
 
+    /// Up to which boot clients were evicted that are not remembered one by one.
+    #[must_use]
+    pub const fn evicted_last() -> Self {
+        Self::new(table::EVICTED)
+    }
+
     /// That a replay of a client's did not fit.
     #[must_use]
     pub fn vbr_failed(client: ClientUuid) -> Self {

@@ -107,6 +107,7 @@ impl State {
             | Row::Shard { .. }
             | Row::Object { .. }
             | Row::Evicted { .. }
+            | Row::EvictedLast { .. }
             | Row::VbrFailed { .. }
             | Row::Store(_)
             | Row::Prepared { .. }
@@ -137,6 +138,7 @@ impl State {
             | Row::Slot { .. }
             | Row::Object { .. }
             | Row::Evicted { .. }
+            | Row::EvictedLast { .. }
             | Row::VbrFailed { .. }
             | Row::Store(_)
             | Row::Prepared { .. }
