@@ -9,7 +9,6 @@ use crate::losses::Sisters;
 use crate::plan::begin::{Begun, Target, begin};
 use crate::plan::{Ask, Close, Plan};
 use crate::report::Report;
-use crate::rules::Rules;
 use crate::session::Session;
 use crate::slab::Slab;
 use crate::{Answer, Call, CallId};
@@ -19,7 +18,7 @@ use alloc::vec::Vec;
 use door::{Action, Event, Mail, Mono, Turn};
 use wire::{
     BODY_BYTES_MAX, ClientUuid, FsUuid, Handle, HandleId, LaneId, Map, RefusalReason, Reopen,
-    Secret, SessionId, Status, Writer,
+    Rules, Secret, SessionId, Status, Writer,
 };
 
 /// What a client is made of.

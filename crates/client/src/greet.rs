@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use door::{Action, ConnId, Mono, Ticket, Turn};
 use wire::{
     Bytes, Challenge, FrameKind, FsUuid, Head, Hello, LaneId, Nonce, Proof, Refusal, RefusalReason,
-    Secret, Welcome, Wire, welcome_flag,
+    Rule, Secret, Welcome, Wire, welcome_flag,
 };
 
 /// How long a greeting may take.
@@ -219,7 +219,7 @@ impl Client {
             let old = self.links.get(other_index).is_some_and(|link| {
                 other_index != link_index && link.is_up() && link.boot_id != welcome.boot_id
             });
-            if old && self.config.rules.drain_sisters() {
+            if old && self.config.rules.hold(Rule::DrainSisters) {
                 self.drop_link(turn, other_index);
             }
         }

@@ -35,7 +35,6 @@ mod receive;
 mod recovery;
 mod replay;
 mod report;
-mod rules;
 mod send;
 mod session;
 mod size;
@@ -48,5 +47,4 @@ pub use call::{Answer, Call, CallId, Create, Open, OpenFor, Resize, Sync, Write}
 pub use client::{Client, Config, Counters, REPLAY_BYTES_MAX, Refused};
 pub use handles::handle_lane;
 pub use report::Report;
-pub use rules::Rules;
 pub use size::with_contents;

@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 use door::{Action, Arena, Bulk, ConnId, Span, Turn};
 use wire::{
     Breach, Bytes, Challenge, Flaw, FrameKind, HEAD_BYTES, Head, InodeNo, Note, Op, Refusal,
-    Replay, Reply, Route, Status, Transno, Welcome, Wire, Writer, reply_flag,
+    Replay, Reply, Route, Rule, Status, Transno, Welcome, Wire, Writer, reply_flag,
 };
 
 /// How often a request may be sent from lane to lane before it fails.
@@ -156,7 +156,7 @@ impl Client {
     ) {
         let Some(exchange) = self.exchanges.get_mut(exchange_id) else { return };
         let Some(session) = self.sessions.get_mut(session_index) else { return };
-        if !self.config.rules.late_replies() && reply.boot_id != self.boot_id {
+        if !self.config.rules.hold(Rule::LateReplies) && reply.boot_id != self.boot_id {
             return;
         }
         let replay = replay.filter(|_| reply.transno > reply.committed);

@@ -192,6 +192,7 @@ impl Client {
         link.outstanding += 1;
         self.counters.request_count += 1;
         let acks = session.acks();
+        let leaves = (exchange.op == Op::Goodbye).then_some(exchange.link_index);
         let head = Head::Request(Request {
             op: exchange.op,
             lane_hint: LaneId(u16::try_from(exchange.link_index).unwrap_or(u16::MAX)),
@@ -213,6 +214,9 @@ impl Client {
         let body = &exchange.body;
         let frame = turn.arena.write(|out| head.encode(out, sizes, |to| to.put(body)));
         turn.act(Action::Send { conn, frame, bulk });
+        if let Some(link_index) = leaves {
+            self.claim_nothing(link_index);
+        }
     }
 
     /// Less is remembered for replays: whoever waited for that may try, as many as fit.

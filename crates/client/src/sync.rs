@@ -97,6 +97,16 @@ impl Client {
         }
     }
 
+    /// A server lane is about to forget this client lane, and may not live to say so: what it does
+    /// not know of it any more is not lost.
+    pub(crate) fn claim_nothing(&mut self, link_index: usize) {
+        for (_, index) in self.sessions_of(link_index) {
+            if let Some(session) = self.sessions.get_mut(index) {
+                session.known_committed = Transno(0);
+            }
+        }
+    }
+
     /// A server lane has forgotten this client lane.
     pub(crate) fn on_left(&mut self, link_index: usize) {
         for (_, index) in self.sessions_of(link_index) {

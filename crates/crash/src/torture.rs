@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 const MOMENT_MS_MAX: u64 = 120;
 /// A flush takes so long at most on a disk whose power is cut.
 const FLUSH_MS_MAX: u64 = 30;
+/// And so much longer when it is about to be cut.
+const PILING_MS_MAX: u64 = 150;
 /// A cut waits until a flush has at least so many bytes to make durable, or twice as many, and so on.
 const BYTES_MIN: usize = 4096;
 const BYTES_DOUBLED_MAX: u64 = 6;
@@ -141,12 +143,13 @@ impl Rounds {
             _ => Tear::Sectors(512),
         };
         let bytes_min = BYTES_MIN << self.dice.below(BYTES_DOUBLED_MAX);
+        // While a flush takes its time, log, objects and rows have more for the next one.
+        rig.slow(FLUSH_MS_MAX + self.dice.below(PILING_MS_MAX))?;
         let victim = self.server.running()?.pid();
         rig.cut_busy(tear, self.dice.roll(), (bytes_min, victim))?;
         self.server.kill()?;
         rig.slow(0)?;
         rig.reboot()?;
-        // While a flush takes its time, log, objects and rows have more for the next one.
         rig.slow(self.dice.below(FLUSH_MS_MAX))?;
         outcome.cut_count += 1;
         outcome.lost_bytes += rig.lost(self.server.store())?;

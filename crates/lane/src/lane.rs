@@ -115,7 +115,8 @@ impl Lane {
             let known = known.filter_map(|((shard, id), _)| {
                 sessions.get(id).map(|session: &Session| (*shard, *id, &session.row))
             });
-            let queues = Queues::new(config.share_before, config.rules.merge_sisters());
+            let queues =
+                Queues::new(config.share_before, config.rules.hold(wire::Rule::MergeSisters));
             Recovery::new(known, restored.failed, queues)
         };
         let mut slots = HashMap::with_hasher(seed);
@@ -160,7 +161,7 @@ impl Lane {
             token: Vec::new(),
             config,
         };
-        let rules = lane.config.rules.of_names();
+        let rules = lane.config.rules;
         lane.metas.iter_mut().for_each(|shard| shard.plant(rules));
         lane.record_resolved(restored.resolved);
         lane.forget_evicted(restored.gone, restored.over);

@@ -19,7 +19,7 @@ use alloc::vec::Vec;
 use disk::SessionRow;
 use door::{Action, Bulk, ConnId, Mono, Point, Say, Turn};
 use wire::{
-    Breach, ClientUuid, HEAD_BYTES, Op, ReplayDone, SessionId, ShardId, Status, Transno, Wire,
+    Breach, ClientUuid, HEAD_BYTES, Op, ReplayDone, Rule, SessionId, ShardId, Status, Transno, Wire,
 };
 
 /// How far it is.
@@ -193,7 +193,7 @@ impl Lane {
         if self.recovery.phase == Phase::Flushing {
             let settled = self.replaying.is_empty() && self.data.is_durable();
             let durable = settled && self.commit.is_idle();
-            if !durable && self.config.rules.s3_flush() && !self.fenced {
+            if !durable && self.config.rules.hold(Rule::S3Flush) && !self.fenced {
                 return;
             }
             turn.act(Action::Point(Point::ReplaysDurable));
@@ -201,7 +201,7 @@ impl Lane {
             self.on_outcomes(turn);
             self.recovery.phase = Phase::Evicting;
         }
-        let durable = self.commit.is_idle() || !self.config.rules.s3_flush();
+        let durable = self.commit.is_idle() || !self.config.rules.hold(Rule::S3Flush);
         // Of handles that are about to be opened again the inodes must be there.
         if (durable || self.fenced) && !self.cold.is_reading() {
             self.end_recovery(turn);

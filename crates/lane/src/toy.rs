@@ -5,7 +5,7 @@
 //! buffer released twice or never, two appends at a time. What peers get lies in their inboxes.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, clippy::wildcard_enum_match_arm)]
 
-use crate::{Config, Export, Lane, Limits, RedoKey, Restore, Rules, Share};
+use crate::{Config, Export, Lane, Limits, RedoKey, Restore, Share};
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 use alloc::vec;
@@ -17,7 +17,7 @@ use door::{
 };
 use flights::{File, Flight, write};
 pub(crate) use flights::{Kind, USAGE};
-use wire::{FsUuid, LaneId, Map, Secret};
+use wire::{FsUuid, LaneId, Map, Rules, Secret};
 
 const MADE: Made = Made { at_ns: 1_600_000_000_000_000_000, uid: 0, gid: 0 };
 

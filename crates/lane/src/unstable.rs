@@ -18,7 +18,7 @@ use alloc::vec::Vec;
 use data::{Answer, Depends, Lost, Token};
 use disk::{Change, ContentsChange, Origin, PreVersions, Record};
 use door::{Action, Point, Turn};
-use wire::{Op, ShardId, Status, Transno, Wire, Writer};
+use wire::{Op, Rule, ShardId, Status, Transno, Wire, Writer};
 
 /// What waits until a transaction of a data shard is durable.
 #[derive(Debug)]
@@ -101,7 +101,7 @@ impl Lane {
             return Some((depends.foreign, Reason::Foreign));
         }
         let client = self.sessions.get(&session).map(|session| session.row.client)?;
-        let own = depends.own > durable && self.config.rules.own_unacked();
+        let own = depends.own > durable && self.config.rules.hold(Rule::OwnUnacked);
         let received = !own || self.has_received_up_to(client, shard, depends.own);
         (!received).then_some((depends.own, Reason::OwnUnacked))
     }

@@ -182,7 +182,7 @@ fn start(plan: &Plan, device: OwnedFd, tell: &Sender<News>) -> Result<Vec<Stoppe
             calls_max: CALL_COUNT_MAX,
             handles_max: HANDLE_COUNT_MAX,
             replay_bytes_max: client::REPLAY_BYTES_MAX,
-            rules: client::Rules::default(),
+            rules: wire::Rules::default(),
         };
         let Plan { server, spin_us, .. } = *plan;
         lanes::start(format!("lane {lane}"), *core, tell.clone(), move || {

@@ -176,7 +176,7 @@ fn start(
             limits: limits(&args.serving),
             redo_key: lane::RedoKey::new(*store.redo_key()),
             share_before,
-            rules: lane::Rules::default(),
+            rules: wire::Rules::default(),
         };
         let (log, start_offset) = store.new_log(lane, lane_count)?;
         let reserve_bytes = LogFile::RESERVE_BYTES.min(args.serving.room.segment_bytes / 4);

@@ -280,7 +280,7 @@ fn client_config(options: &ConnectOptions) -> io::Result<client::Config> {
         calls_max: CALL_COUNT_MAX,
         handles_max: HANDLE_COUNT_MAX,
         replay_bytes_max: client::REPLAY_BYTES_MAX,
-        rules: client::Rules::default(),
+        rules: wire::Rules::default(),
     })
 }
 

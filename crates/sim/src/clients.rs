@@ -63,7 +63,7 @@ impl World {
                     calls_max: 64,
                     handles_max: 64,
                     replay_bytes_max: 64 << 20,
-                    rules: crate::rules::of_clients(self.plan.planted),
+                    rules: crate::rules::of_run(self.plan.planted),
                 };
                 ClientSeat {
                     brain: Client::new(config),

@@ -94,7 +94,7 @@ impl World {
                 secret: self.secret.clone(),
                 redo_key: lane::RedoKey::new([7; 32]),
                 share_before,
-                rules: crate::rules::of_lanes(self.plan.planted),
+                rules: crate::rules::of_run(self.plan.planted),
                 boot_id,
                 exports: vec![Export { name: String::new(), root_trusted: true }],
                 seed,

@@ -299,6 +299,26 @@ fn a_refused_replay_is_reported_and_the_others_go_on() {
     assert_eq!(rig.client.take_reports(), []);
 }
 
+/// The server has forgotten it, durably, and died before it said so.
+#[test]
+fn who_was_leaving_misses_nothing() {
+    let mut rig = Rig::new(1);
+    rig.answers_recovery = false;
+    let asked = changed(&mut rig, 1, 5);
+    rig.note(&asked, &[(FILE.shard(), 5)]);
+    rig.call(2, Call::Goodbye);
+    assert_eq!(rig.take().head.op, Op::Goodbye);
+    rig.restart();
+    let resume = rig.take();
+    assert_eq!(resume.head.op, Op::Resume);
+    rig.resumed(&resume, 0, false);
+    assert_eq!(rig.client.take_reports(), []);
+    let again = rig.take();
+    assert_eq!(again.head.op, Op::Goodbye);
+    rig.answer(&again, &[]);
+    assert_eq!(rig.outcome(), Ok(crate::Answer::Done));
+}
+
 #[test]
 fn a_store_that_went_back_stops_everything() {
     let mut rig = Rig::new(1);

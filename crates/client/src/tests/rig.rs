@@ -92,7 +92,7 @@ pub(super) fn config() -> Config {
         calls_max: 100,
         handles_max: 100,
         replay_bytes_max: crate::REPLAY_BYTES_MAX,
-        rules: crate::Rules::default(),
+        rules: wire::Rules::default(),
     }
 }
 

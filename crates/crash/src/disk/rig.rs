@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 const IMAGE_BYTES: usize = 384 << 20;
 
 /// How long a busy moment is waited for: a server that starts may write nothing.
-const BUSY_PATIENCE: Duration = Duration::from_secs(1);
+const BUSY_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A disk with a file system on it.
 pub(crate) struct Rig {

@@ -112,7 +112,7 @@ impl Rig {
             calls_max: 1_000,
             handles_max: 1_000,
             replay_bytes_max: client::REPLAY_BYTES_MAX,
-            rules: client::Rules::default(),
+            rules: wire::Rules::default(),
         };
         let config = Config { over_io_uring: false };
         Self {

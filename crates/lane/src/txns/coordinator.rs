@@ -14,7 +14,9 @@ use alloc::vec::Vec;
 use disk::{Change, TxnChange, TxnId};
 use door::{Action, Point, Turn};
 use meta::Effect;
-use wire::{Bytes, HEAD_BYTES, List, Op, ShardId, Status, Timestamp, Transno, Wire as _, Writer};
+use wire::{
+    Bytes, HEAD_BYTES, List, Op, Rule, ShardId, Status, Timestamp, Transno, Wire as _, Writer,
+};
 
 /// The longest pause before another try, as a power of two of milliseconds.
 const PAUSE_SHIFT_MAX: u32 = 5;
@@ -148,7 +150,7 @@ impl Lane {
             let words = Words::Prepare { part: Bytes(part) };
             self.write(turn, &Letter { txn, shard: *shard, words });
         }
-        if plan.parts.is_empty() || !self.config.rules.two_phase_order() {
+        if plan.parts.is_empty() || !self.config.rules.hold(Rule::TwoPhaseOrder) {
             self.decide(turn, txn);
         }
     }

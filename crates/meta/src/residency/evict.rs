@@ -5,6 +5,10 @@ use crate::shard::Shard;
 use crate::state::State;
 use wire::Transno;
 
+/// Looks in a row that come to nothing, because the cold store is behind or all is in use; then
+/// it is for another time.
+const VAIN_COUNT_MAX: usize = 128;
+
 impl State {
     /// Lets a unit go that the cold store has.
     fn evict(&mut self, unit: &Unit) {
@@ -40,16 +44,22 @@ impl Shard {
         if residency.bytes <= residency.bytes_max {
             return;
         }
-        let settled = residency.settled();
+        let (settled, mut vain_count) = (residency.settled(), 0);
         for _ in 0..count_max {
             let Some(residency) = &mut self.state.residency else { return };
-            if residency.bytes <= residency.bytes_max {
+            if residency.bytes <= residency.bytes_max || vain_count >= VAIN_COUNT_MAX {
                 return;
             }
             let Some((unit, mark)) = residency.next() else { return };
-            let stays = mark.used || mark.stamp > settled || residency.pins.contains_key(&unit);
-            if !stays && !self.is_in_use(&unit) {
+            if mark.used {
+                continue;
+            }
+            let stays = mark.stamp > settled || residency.pins.contains_key(&unit);
+            if stays || self.is_in_use(&unit) {
+                vain_count += 1;
+            } else {
                 self.state.evict(&unit);
+                vain_count = 0;
             }
         }
     }
