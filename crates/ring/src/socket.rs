@@ -8,6 +8,7 @@
 use rustix::net::{getsockname, sockopt};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 /// Plain congestion control, the better first; every kernel has the last.
 const PLAIN: [&str; 2] = ["cubic", "reno"];
@@ -21,10 +22,26 @@ pub fn tune_listener(listener: impl AsFd) {
     }
 }
 
-/// Sets a connection up: what is ready is sent at once.
+/// A connection on which nobody speaks is asked after so long whether its peer still knows it, and
+/// then again and again. Far less than a recovery waits: whoever is idle must hear in time that the
+/// server's machine died and is back.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
+const KEEPALIVE_COUNT: u32 = 5;
+/// What is sent and not acknowledged for so long, the first packet too, ends the connection.
+const UNACKNOWLEDGED_MS: u32 = 10_000;
+
+/// Sets a connection up: what is ready is sent at once, and a machine that is gone is noticed, by
+/// the kernel.
 pub fn tune_socket(socket: impl AsFd) {
-    // Fails only for what is no TCP socket (a test's socket pair), which has no delay to set.
+    // Fails only for what is no TCP socket (a test's socket pair), which has nothing to set.
+    let socket = socket.as_fd();
     sockopt::set_tcp_nodelay(socket, true).ok();
+    sockopt::set_tcp_keepidle(socket, KEEPALIVE_IDLE).ok();
+    sockopt::set_tcp_keepintvl(socket, KEEPALIVE_INTERVAL).ok();
+    sockopt::set_tcp_keepcnt(socket, KEEPALIVE_COUNT).ok();
+    sockopt::set_tcp_user_timeout(socket, UNACKNOWLEDGED_MS).ok();
+    sockopt::set_socket_keepalive(socket, true).ok();
 }
 
 /// Sets a socket up that is about to be connected to `peer`.
@@ -60,6 +77,9 @@ mod tests {
         let (accepted, _) = listener.accept().unwrap();
         tune_socket(&accepted);
         assert!(is_plain(&accepted) && accepted.nodelay().unwrap());
+        assert!(sockopt::socket_keepalive(&accepted).unwrap());
+        assert_eq!(sockopt::tcp_keepidle(&accepted).unwrap(), KEEPALIVE_IDLE);
+        assert_eq!(sockopt::tcp_user_timeout(&accepted).unwrap(), UNACKNOWLEDGED_MS);
     }
 
     #[test]
