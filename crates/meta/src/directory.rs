@@ -43,6 +43,8 @@ pub(crate) struct Directory {
     free: Vec<u32>,
     names: Names,
     order: BTreeMap<u64, u32>,
+    /// No cookie in it is higher.
+    cookie_last: u64,
     names_bytes: usize,
     /// The entries are in the cold store; none here counts.
     cold: bool,
@@ -81,7 +83,9 @@ impl Directory {
     pub(crate) fn put(&mut self, seed: Seed, name: &[u8], target: Target) -> bool {
         let hash = seed.hash_name(name);
         let known = self.find(hash, name);
-        let holder = self.order.get(&target.cookie).copied();
+        // New entries come behind all others.
+        let is_last = target.cookie > self.cookie_last;
+        let holder = if is_last { None } else { self.order.get(&target.cookie).copied() };
         if holder.is_some() && holder != known {
             return false;
         }
@@ -98,6 +102,7 @@ impl Directory {
             None => self.insert(new),
         };
         self.order.insert(target.cookie, slot_no);
+        self.cookie_last = self.cookie_last.max(target.cookie);
         self.names_bytes += name.len();
         true
     }
