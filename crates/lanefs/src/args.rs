@@ -180,8 +180,8 @@ pub(crate) struct Room {
     /// Milliseconds that records gather before they are applied to the rows.
     #[arg(long, hide = true, value_name = "N", default_value_t = 1000)]
     pub(crate) collect_ms: u64,
-    /// Bytes of memory that names may take, about; the rest is read when it is needed. Without it
-    /// all names are in memory
+    /// Bytes of memory that names may take, about; the rest is read when it is needed. Any number
+    /// works, 0 too. Without it all names are in memory
     #[arg(long, value_name = "BYTES")]
     pub(crate) meta_memory: Option<u64>,
 }

@@ -2,11 +2,16 @@
 //! are durable whole or not at all.
 
 use crate::number::narrow;
+use core::sync::atomic::{AtomicBool, Ordering};
 use disk::rows::{Key, Row, Rows, ShardRow, apply, begin};
 use disk::{Fault, LogReader, Made, Record};
 use lane::{Loading, Restore};
 use std::collections::{BTreeMap, VecDeque};
 use wire::{Map, ShardId, Transno, Wire};
+
+/// Whether servers keep no more names in memory than they need. Not unless asked for: what a seed
+/// means does not depend on it otherwise.
+pub static LITTLE_MEMORY: AtomicBool = AtomicBool::new(false);
 
 /// How far a shard's log was applied.
 pub(crate) type Applied = (ShardId, u64, Transno);
@@ -65,9 +70,21 @@ impl Cold {
 
     /// Everything back into lanes' shards and slots.
     pub(crate) fn restore(&self, map: Map, made: Made) -> Result<Restore, Fault> {
-        let mut loading = Loading::new(Restore::new(map, made));
+        let mut restore = Restore::new(map, made);
+        if LITTLE_MEMORY.load(Ordering::Relaxed) {
+            restore.bound(0);
+        }
+        let mut loading = Loading::new(restore);
         for (key, value) in &self.rows {
             loading.load(&Row::decode(key, value)?)?;
+        }
+        for unit in loading.missing() {
+            let range = unit.range();
+            let all = self.rows.iter().filter(|(key, _)| range.contains(key));
+            for (key, value) in all {
+                loading.fetch(&unit, &Row::decode(key, value)?)?;
+            }
+            loading.fetched(&unit);
         }
         loading.finish()
     }

@@ -3,11 +3,11 @@
 //! Most runs are short and small with few names, because that is where changes meet each other.
 
 use crate::dice::Dice;
-use crate::rules::Rule;
 use crate::story::Act;
 use crate::work::Kind;
 use core::sync::atomic::{AtomicBool, Ordering};
 use lane::Share;
+use wire::Rule;
 
 /// Whether disks may fail. Not unless asked for: about one of 30,000 seeds in which one does still
 /// shows a violation.

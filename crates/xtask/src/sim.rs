@@ -26,6 +26,9 @@ pub(crate) struct Args {
     /// Disks may fail as well
     #[arg(long)]
     failing_disks: bool,
+    /// Servers keep no more names in memory than they need
+    #[arg(long)]
+    little_memory: bool,
     /// With --seed: say what happens, event by event
     #[arg(long, requires = "seed")]
     tell: bool,
@@ -40,8 +43,14 @@ impl Args {
             plant: None,
             favour: None,
             failing_disks: false,
+            little_memory: false,
             tell: false,
         }
+    }
+
+    /// Some more of them, with little memory.
+    pub(crate) fn with_little_memory() -> Self {
+        Self { seconds: CI_SECONDS / 4, little_memory: true, ..Self::fresh() }
     }
 }
 
@@ -64,6 +73,9 @@ pub(crate) fn run_seeds(args: &Args) -> Result<()> {
     }
     if args.failing_disks {
         command.arg("--failing-disks");
+    }
+    if args.little_memory {
+        command.arg("--little-memory");
     }
     if args.tell {
         command.arg("--tell");
