@@ -1,12 +1,14 @@
 //! `commit` (seed 003): what a commit costs that makes many operations durable at once: none of
-//! them waits for it, or all do.
+//! them waits for it, or all do; and what applying the log to the rows costs who does not wait.
 
-use crate::create::create;
+use crate::create::{create, make_dirs};
 use crate::load::Work;
 use crate::pace::{Pace, Turns};
+use crate::plan::Dirs;
+use crate::race::Race;
 use crate::report::Progress;
 use crate::row::Row;
-use crate::samples::fill;
+use crate::samples::{Compare, fill};
 use crate::server::Home;
 use crate::wired;
 use anyhow::{Result, ensure};
@@ -39,7 +41,39 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
         rows.push(measure(home, &progress, &case)?);
     }
     progress.end();
+    if home.options.remote.is_none() {
+        rows.extend(half_load(home, &progress)?);
+    }
     Ok(rows)
+}
+
+/// Half of what a server can do, with and without its log being applied to the rows meanwhile.
+fn half_load(home: &Home, progress: &Progress) -> Result<Vec<Row>> {
+    const SHAPE: (u32, u32) = (16, 16);
+    const HOUR_MS: u64 = 3_600_000;
+    let quiet = home.collecting("quiet", HOUR_MS)?;
+    let usual = home.collecting("usual", 1000)?;
+    let busy = home.collecting("busy", 0)?;
+    let mut race = Race::new(home);
+    let mut rate = None;
+    for (server, name) in [
+        (&quiet, "half load, no checkpoint"),
+        (&usual, "half load, every second"),
+        (&busy, "half load, without pause"),
+    ] {
+        let parents = make_dirs(server, Dirs::Shared, 1)?;
+        let work = create(&parents);
+        let entrant = race.enter(server, Row::new(NAME, name), SHAPE, |_| Ok(work))?;
+        if let Some(rate) = rate {
+            race.set_rate(entrant, rate);
+            race.hold(entrant, 0, Compare::Tail);
+        } else {
+            let half = race.rate_of(entrant)? / 2.0;
+            race.set_rate(entrant, half);
+            rate = Some(half);
+        }
+    }
+    race.run(progress)
 }
 
 fn measure(home: &Home, progress: &Progress, case: &Case) -> Result<Row> {
@@ -59,6 +93,7 @@ fn measure(home: &Home, progress: &Progress, case: &Case) -> Result<Row> {
             (Some(mut all), Some(more)) => {
                 all.all.add(&more.all)?;
                 all.commits.add(&more.commits)?;
+                all.early_count += more.early_count;
                 Some(all)
             }
             (all, more) => all.or(more),
@@ -79,6 +114,12 @@ fn measure(home: &Home, progress: &Progress, case: &Case) -> Result<Row> {
         case.row
     );
     ensure!(case.waits || held == 0, "{}: {held} replies of independent clients waited", case.row);
+    let early_count = turns.as_ref().map_or(0, |turns| turns.early_count);
+    ensure!(
+        case.waits || early_count == 0,
+        "{}: {early_count} commits that nobody but waiting clients needed",
+        case.row
+    );
     if let Some(turns) = turns {
         let us = |ns: u64| crate::samples::number(ns) / 1e3;
         row.turn_max_us = Some(us(turns.all.max()));
@@ -86,6 +127,6 @@ fn measure(home: &Home, progress: &Progress, case: &Case) -> Result<Row> {
         row.commit_turn_max_us = Some(us(turns.commits.max()));
         row.commit_turn_p50_us = Some(us(turns.commits.value_at_quantile(0.5)));
     }
-    row.note = Some(format!("{touched} replies touched at commits, {held} held"));
+    row.note = Some("no network, nothing reaches a disk; CPU of lane and load".to_owned());
     Ok(row)
 }

@@ -17,13 +17,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use wire::InodeNo;
 
 pub(crate) const NAME: &str = "create";
+pub(crate) const SHARE_NAME: &str = "share";
 const SHARE_SHAPES: [(u32, u32); 2] = [(16, 1), (16, 16)];
 const SHAPES: [(u32, u32); 5] = [(1, 1), (4, 1), (16, 1), (64, 1), (256, 1)];
 
 pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
     let options = &home.options;
     if options.shares.len() > 1 {
-        return shares(home);
+        return shares(home, NAME);
     }
     let shapes = options.shapes(&SHAPES);
     let server = home.server(NAME)?;
@@ -56,8 +57,19 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
+/// The sharing modes that were asked for, or `write`, held against `off`.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) fn run_shares(home: &Home) -> Result<Vec<Row>> {
+    if home.options.remote.is_some() {
+        return Ok(Vec::new()); // Of servers of our own.
+    }
+    shares(home, SHARE_NAME)
+}
+
 /// Sharing modes held against `off`, pair by pair (seed 003's tests 3a and 3b).
-fn shares(home: &Home) -> Result<Vec<Row>> {
+fn shares(home: &Home, bench: &'static str) -> Result<Vec<Row>> {
     let options = &home.options;
     if options.remote.is_some() {
         bail!("several --share start servers of their own; it cannot be used with --server");
@@ -65,6 +77,9 @@ fn shares(home: &Home) -> Result<Vec<Row>> {
     let shapes = options.shapes(&SHARE_SHAPES);
     let mut modes = options.shares.clone();
     modes.retain(|mode| *mode != Share::Off);
+    if modes.is_empty() {
+        modes.push(Share::Write);
+    }
     modes.insert(0, Share::Off);
     let servers: Result<Vec<Server>> = modes.iter().map(|mode| home.sharing(*mode)).collect();
     let servers = servers?;
@@ -81,7 +96,7 @@ fn shares(home: &Home) -> Result<Vec<Row>> {
         for shape in &shapes {
             let mut off = None;
             for (index, mode) in modes.iter().enumerate() {
-                let row = Row::new(NAME, format!("{} share={}", dirs.text(), mode.text()));
+                let row = Row::new(bench, format!("{} share={}", dirs.text(), mode.text()));
                 let work = |_: &mut ring::Ring| Ok(create(&parents[index]));
                 let entrant = race.enter(&servers[index], row, *shape, work)?;
                 match off {
@@ -90,7 +105,7 @@ fn shares(home: &Home) -> Result<Vec<Row>> {
                 }
             }
         }
-        rows.extend(race.run(&Progress::new(NAME))?);
+        rows.extend(race.run(&Progress::new(bench))?);
     }
     for row in rows.iter().filter(|row| row.row.ends_with(Share::Write.text())) {
         ensure!(
@@ -111,7 +126,11 @@ pub(crate) fn create(parents: &[InodeNo]) -> Work {
     Work::Create { parents: parents.to_vec(), uid, gid, load_no }
 }
 
-fn make_dirs(server: &Server, dirs: Dirs, count: u32) -> Result<Vec<InodeNo>> {
+/// Where files are made, one directory or so many.
+///
+/// # Errors
+/// When they cannot be made.
+pub(crate) fn make_dirs(server: &Server, dirs: Dirs, count: u32) -> Result<Vec<InodeNo>> {
     let mut volume = server.volume()?;
     let folder = server.folder(&mut volume)?.join(dirs.text());
     let shared = volume.mkdir(&folder, 0o755)?;

@@ -123,10 +123,13 @@ impl<B: Driven> Generator<B> {
         let after = self.look()?;
         self.turn_until(options, |phase| phase == Phase::Idle)?;
         let (tally, lanes) = self.brain.load().results();
-        let usage = match (lanes, before.1, after.1) {
-            (Some((then, now)), ..) => Some(Usage::of_lanes(&now).since(&Usage::of_lanes(&then))),
-            (None, Some(then), Some(now)) => Some(now.since(&then)),
-            (None, ..) => None,
+        let process = before.1.zip(after.1).map(|(then, now)| now.since(&then));
+        let usage = match lanes {
+            Some((then, now)) => {
+                let usage = Usage::of_lanes(&now).since(&Usage::of_lanes(&then));
+                Some(Usage { threads: process.and_then(|process| process.threads), ..usage })
+            }
+            None => process,
         };
         let busy_ns = after.0.saturating_sub(before.0);
         let busy = Duration::from_nanos(busy_ns).as_secs_f64()

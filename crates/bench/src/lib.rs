@@ -57,13 +57,15 @@ pub enum Bench {
     Clock,
     /// The way through the kernel.
     FuseNull,
+    /// New files under sharing modes.
+    Share,
     /// Commits of many operations.
     Commit,
 }
 
 impl Bench {
     /// All, in the order in which they build on each other.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Echo,
         Self::Getattr,
         Self::Create,
@@ -71,6 +73,7 @@ impl Bench {
         Self::Handoff,
         Self::Clock,
         Self::FuseNull,
+        Self::Share,
         Self::Commit,
     ];
 
@@ -85,6 +88,7 @@ impl Bench {
             Self::Handoff => handoff::NAME,
             Self::Clock => clock::NAME,
             Self::FuseNull => fuse_null::NAME,
+            Self::Share => create::SHARE_NAME,
             Self::Commit => commit::NAME,
         }
     }
@@ -101,6 +105,7 @@ impl Bench {
                 "handoff: work for a thread that sleeps; times of hops, the rest per item"
             }
             Self::Clock => "clock: readings",
+            Self::Share => "share: new files, replies that may wait against those that do not",
             Self::Commit => "commit: a lane whose log becomes durable once in many operations",
             Self::FuseNull => "fuse-null: a mounted file system with nothing in it",
         }
@@ -121,6 +126,7 @@ impl Bench {
             Self::Handoff => handoff::run(&home),
             Self::Clock => clock::run(&home),
             Self::FuseNull => fuse_null::run(&home),
+            Self::Share => create::run_shares(&home),
             Self::Commit => commit::run(&home),
         }?;
         Ok((machine, rows))

@@ -11,6 +11,7 @@ mod work;
 pub(crate) use client::Greeting;
 pub(crate) use work::{Pieces, Work};
 
+use crate::samples::number;
 use crate::usage::LaneUsage;
 use anyhow::{Result, anyhow, bail};
 use client::{Client, Heard, State};
@@ -23,6 +24,8 @@ use wire::{FrameKind, Head, LaneId, Lengths, Reply, Stats, Status, Wire as _};
 const GREETING_COUNT_MAX: usize = 32;
 /// How often a load looks up, even if nothing happens, so that its owner can end it.
 const LOOK_MS: u64 = 50;
+/// How far apart a load wakes at least for operations that are due.
+const DUE_NS_MIN: u64 = 50_000;
 /// Longest time that a histogram tells apart.
 const LATENCY_NS_MAX: u64 = 600_000_000_000;
 
@@ -88,6 +91,27 @@ pub(crate) struct Load {
     stats_wanted: usize,
     failed: Option<String>,
     wake_at: Mono,
+    rate: Option<Rate>,
+}
+
+/// So many operations a second, whether those before have been answered or not.
+#[derive(Clone, Copy, Debug)]
+struct Rate {
+    ns_per_op: f64,
+    began: Mono,
+    asked_count: u64,
+    /// The client that is asked next.
+    next: usize,
+}
+
+impl Rate {
+    /// When the next operation is due. One that is late counts as begun then.
+    fn due(&self) -> Mono {
+        #[expect(clippy::cast_possible_truncation, reason = "a span of nanoseconds")]
+        #[expect(clippy::cast_sign_loss, reason = "time goes on")]
+        let ns = (number(self.asked_count) * self.ns_per_op) as u64;
+        after_ns(self.began, ns)
+    }
 }
 
 impl Load {
@@ -118,6 +142,7 @@ impl Load {
             stats_wanted: 0,
             failed: None,
             wake_at: Mono(0),
+            rate: None,
             shape,
         })
     }
@@ -144,13 +169,29 @@ impl Load {
         Ok(())
     }
 
+    /// From the next run on so many operations a second begin, as far as clients have places free;
+    /// `None`: as many as can be done.
+    pub(crate) fn set_rate(&mut self, ops_per_s: Option<f64>) {
+        self.rate = ops_per_s.map(|ops_per_s| Rate {
+            ns_per_op: 1e9 / ops_per_s,
+            began: Mono(0),
+            asked_count: 0,
+            next: 0,
+        });
+    }
+
     /// Begins a run: operations start, and are counted once they have warmed up.
     pub(crate) fn begin(&mut self, turn: &mut Turn<'_>, (warm_ns, measured_ns): (u64, u64)) {
         assert!(self.phase == Phase::Idle, "one run at a time, of connected clients");
         self.phase = Phase::Warming { until: after_ns(turn.now.mono, warm_ns), measured_ns };
-        for index in 0..self.clients.len() {
-            if !self.clients[index].counts {
-                while self.ask_next(turn, index) {}
+        if let Some(rate) = &mut self.rate {
+            (rate.began, rate.asked_count) = (turn.now.mono, 0);
+            self.ask_due(turn);
+        } else {
+            for index in 0..self.clients.len() {
+                if !self.clients[index].counts {
+                    while self.ask_next(turn, index, turn.now.mono) {}
+                }
             }
         }
         self.wake_at = turn.now.mono.after_ms(LOOK_MS);
@@ -185,14 +226,34 @@ impl Load {
 
     // --- operations ------------------------------------------------------------------------------
 
-    /// Lets a client begin an operation if it may; returns whether it did.
-    fn ask_next(&mut self, turn: &mut Turn<'_>, index: usize) -> bool {
+    /// Begins what is due, all clients in turn, and asks to be woken for what will be.
+    fn ask_due(&mut self, turn: &mut Turn<'_>) {
+        let Some(mut rate) = self.rate else { return };
+        let mut refused_count = 0;
+        while rate.due() <= turn.now.mono && refused_count < self.clients.len() {
+            rate.next = (rate.next + 1) % self.clients.len();
+            if !self.clients[rate.next].counts && self.ask_next(turn, rate.next, rate.due()) {
+                rate.asked_count += 1;
+                refused_count = 0;
+            } else {
+                refused_count += 1;
+            }
+        }
+        self.rate = Some(rate);
+        if matches!(self.phase, Phase::Warming { .. } | Phase::Measuring { .. }) {
+            let at = rate.due().max(after_ns(turn.now.mono, DUE_NS_MIN));
+            turn.act(Action::WakeAt { at });
+        }
+    }
+
+    /// Lets a client begin an operation, due at a time, if it may; returns whether it did.
+    fn ask_next(&mut self, turn: &mut Turn<'_>, index: usize, due: Mono) -> bool {
         if !matches!(self.phase, Phase::Warming { .. } | Phase::Measuring { .. }) {
             return false;
         }
         let client = &mut self.clients[index];
         let Some(place) = client.free.pop() else { return false };
-        client.began[usize::from(place)] = turn.now.mono;
+        client.began[usize::from(place)] = due;
         let map = self.shape.greeting.map();
         if map.is_none() {
             client.order.push_back(place);
@@ -231,7 +292,7 @@ impl Load {
                 Ok(Done::Place(place)) => place,
                 Ok(Done::Again(place)) => {
                     client.free.push(place);
-                    self.ask_next(turn, index);
+                    self.go_on(turn, index);
                     return;
                 }
                 Err(line) => return self.fail(line),
@@ -248,7 +309,14 @@ impl Load {
             self.tally.moved_bytes += got_bytes.max(self.shape.work.sent_bytes());
             self.tally.latency.saturating_record(latency_ns);
         }
-        self.ask_next(turn, index);
+        self.go_on(turn, index);
+    }
+
+    /// The client has a place free.
+    fn go_on(&mut self, turn: &mut Turn<'_>, index: usize) {
+        if self.rate.is_none() {
+            self.ask_next(turn, index, turn.now.mono);
+        }
     }
 
     fn on_up(&mut self, turn: &mut Turn<'_>) {
@@ -330,6 +398,7 @@ impl Brain for Load {
 
     fn settle(&mut self, turn: &mut Turn<'_>) {
         self.on_time(turn);
+        self.ask_due(turn);
         if self.phase != Phase::Idle && turn.now.mono >= self.wake_at {
             self.wake_at = turn.now.mono.after_ms(LOOK_MS);
             turn.act(Action::WakeAt { at: self.wake_at });

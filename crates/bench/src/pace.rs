@@ -34,6 +34,9 @@ pub(crate) struct Turns {
     pub(crate) all: Histogram<u64>,
     /// Those in which a batch became durable.
     pub(crate) commits: Histogram<u64>,
+    /// Batches, while operations were counted, that became durable before their time, because
+    /// nothing went on without.
+    pub(crate) early_count: u64,
 }
 
 impl Pace {
@@ -42,7 +45,7 @@ impl Pace {
     /// # Errors
     /// When there is no memory for counting.
     pub(crate) fn ops(ops_per_commit: u64) -> Result<Self> {
-        let turns = Turns { all: latencies()?, commits: latencies()? };
+        let turns = Turns { all: latencies()?, commits: latencies()?, early_count: 0 };
         Ok(Self::Ops(Box::new(Slow {
             ops_per_commit,
             flying: None,
@@ -59,6 +62,7 @@ impl Pace {
         let turns = slow.turns.clone();
         slow.turns.all.reset();
         slow.turns.commits.reset();
+        slow.turns.early_count = 0;
         Some(turns)
     }
 
@@ -103,14 +107,15 @@ impl Pace {
         }
     }
 
-    /// The news that it has.
-    pub(crate) fn due(&mut self) -> Option<Event> {
+    /// The news that it has; `counts`: operations are counted.
+    pub(crate) fn due(&mut self, counts: bool) -> Option<Event> {
         if !self.is_due() {
             return None;
         }
         let Self::Ops(slow) = self else { return None };
         slow.committing = true;
-        let (ticket, _) = slow.flying.take()?;
+        let (ticket, asked_count) = slow.flying.take()?;
+        slow.turns.early_count += u64::from(counts && asked_count < slow.ops_per_commit);
         Some(Event::Logged {
             ticket,
             result: Ok(LogRoom { room_bytes: u64::MAX, is_behind: false }),

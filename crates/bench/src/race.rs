@@ -5,7 +5,7 @@ use crate::load::Work;
 use crate::report::Progress;
 use crate::rounds::alternate;
 use crate::row::Row;
-use crate::samples::{Compare, compare, fill};
+use crate::samples::{Compare, compare, fill, number};
 use crate::server::{Home, Server};
 use anyhow::{Context as _, Result};
 use ring::Ring;
@@ -53,6 +53,22 @@ impl<'a> Race<'a> {
         self.entrants[entrant].limit = Some((limit, by));
     }
 
+    /// Lets an entrant begin so many operations a second.
+    pub(crate) fn set_rate(&mut self, entrant: usize, ops_per_s: f64) {
+        let entrant = &mut self.entrants[entrant];
+        entrant.generator.brain().set_rate(Some(ops_per_s));
+        entrant.row.note = Some(format!("{ops_per_s:.0} operations a second are begun"));
+    }
+
+    /// How many operations a second an entrant does when it does all it can.
+    ///
+    /// # Errors
+    /// When it cannot.
+    pub(crate) fn rate_of(&mut self, entrant: usize) -> Result<f64> {
+        let sample = self.entrants[entrant].generator.measure(&self.home.options)?;
+        Ok(number(sample.tally.op_count) / sample.seconds())
+    }
+
     /// Runs all rounds.
     ///
     /// # Errors
@@ -72,7 +88,9 @@ impl<'a> Race<'a> {
         progress.end();
         for (index, entrant) in entrants.iter_mut().enumerate() {
             fill(&mut entrant.row, &samples[index]);
-            note_busy(&mut entrant.row);
+            if entrant.row.note.is_none() {
+                note_busy(&mut entrant.row);
+            }
         }
         for index in 0..entrants.len() {
             if let Some((limit, by)) = entrants[index].limit {
@@ -90,9 +108,15 @@ fn note_busy(row: &mut Row) {
     const BUSY: f64 = 0.95;
     let load = row.generator_busy.is_some_and(|busy| busy > BUSY);
     let server = row.server_busy.is_some_and(|busy| busy > BUSY);
-    if load && !server {
-        row.note = Some("the load was the limit".to_owned());
-    }
+    let changes = row.commits.is_some_and(|count| count > 0.0);
+    let note = match (load, server) {
+        (true, false) => "the load was the limit",
+        (false, true) if changes => "the server's core was the limit",
+        // The disk, or others on its core.
+        (false, false) if changes => "neither load nor server was busy all the time",
+        (false | true, _) => return,
+    };
+    row.note = Some(note.to_owned());
 }
 
 /// Holds rates against the best of those with at most 64 clients.

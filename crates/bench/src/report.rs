@@ -10,7 +10,7 @@ use std::io::Write;
 /// A column: its title, its digits behind the point, where its number is.
 type Column = (&'static str, usize, fn(&Row) -> Option<f64>);
 
-const COLUMNS: [Column; 28] = [
+const COLUMNS: [Column; 32] = [
     ("clients", 0, |row| row.clients.map(f64::from)),
     ("depth", 0, |row| row.depth.map(f64::from)),
     ("ops/s", 0, |row| row.ops_per_s),
@@ -20,6 +20,8 @@ const COLUMNS: [Column; 28] = [
     ("p99", 2, |row| row.p99_us),
     ("p99.9", 2, |row| row.p999_us),
     ("CPU µs/op", 3, |row| row.cpu_us_per_op.filter(|_| row.cpu_s_per_gb.is_none())),
+    ("lane µs/op", 3, |row| row.lane_cpu_us_per_op),
+    ("applier µs/op", 3, |row| row.applier_cpu_us_per_op),
     ("CPU s/GB", 3, |row| row.cpu_s_per_gb),
     ("switches/op", 3, |row| row.switches_per_op.filter(|_| row.switches_per_mb.is_none())),
     ("switches/MB", 2, |row| row.switches_per_mb),
@@ -27,6 +29,8 @@ const COLUMNS: [Column; 28] = [
     ("calls/MB", 2, |row| row.syscalls_per_mb),
     ("clock/turn", 2, |row| row.clock_reads_per_turn),
     ("held", 0, |row| row.held_replies),
+    ("touched", 0, |row| row.touched_replies),
+    ("commits", 0, |row| row.commits),
     ("turn p99.9", 1, |row| row.turn_p999_us),
     ("turn max", 1, |row| row.turn_max_us),
     ("commit p50", 1, |row| row.commit_turn_p50_us),

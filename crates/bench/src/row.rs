@@ -48,6 +48,12 @@ pub struct Row {
     /// CPU time of the server's process per operation, microseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_us_per_op: Option<f64>,
+    /// Of it, that of the threads of its lanes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lane_cpu_us_per_op: Option<f64>,
+    /// Of it, that of the thread that applies the log to the rows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub applier_cpu_us_per_op: Option<f64>,
     /// The same per 10^9 bytes, seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_s_per_gb: Option<f64>,
@@ -63,7 +69,13 @@ pub struct Row {
     /// Replies that waited until something was durable, in the measured time of one repetition.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held_replies: Option<f64>,
-    /// Longest turn of the server's lane, microseconds.
+    /// Replies that were looked at when something had become durable, the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub touched_replies: Option<f64>,
+    /// Batches that became durable, the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub commits: Option<f64>,
+    /// Longest turn of the server's lane behind which something waited, microseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub turn_max_us: Option<f64>,
     /// 999 of 1000 turns took at most so long.
@@ -85,7 +97,7 @@ pub struct Row {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hops_per_op: Option<f64>,
     /// To the limit of the same run: one client, the p50s; many, CPU per operation or per byte; of
-    /// sharing modes, operations a second.
+    /// sharing modes, operations a second; of checkpoints, the p99.9.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ratio_to_limit: Option<f64>,
     /// Which limit that is.

@@ -16,6 +16,8 @@ pub(crate) enum Compare {
     CpuPerByte,
     /// Operations a second; here more is better.
     Rate,
+    /// The time that 999 of 1000 operations took at most.
+    Tail,
 }
 
 impl Compare {
@@ -30,6 +32,7 @@ impl Compare {
             Self::CpuPerOp => cpu_us_per_op(sample),
             Self::CpuPerByte => cpu_s_per_gb(sample),
             Self::Rate => ops_per_s(sample),
+            Self::Tail => percentile_us(&sample.tally.latency, 0.999),
         }
     }
 }
@@ -59,6 +62,19 @@ pub(crate) fn fill(row: &mut Row, samples: &[Sample]) {
         let lanes = sample.usage?.lanes?;
         ratio(lanes.change_count, lanes.batch_count)
     });
+    let changes = samples.iter().any(|sample| {
+        sample.usage.and_then(|usage| usage.lanes).is_some_and(|lanes| lanes.change_count > 0)
+    });
+    if changes {
+        row.touched_replies = of(|sample| Some(number(sample.usage?.lanes?.touched_count)));
+        row.commits = of(|sample| Some(number(sample.usage?.lanes?.batch_count)));
+        row.lane_cpu_us_per_op =
+            of(|sample| per_op(sample, sample.usage?.threads?.lane_ns).map(|ns| ns / 1e3));
+        row.applier_cpu_us_per_op =
+            of(|sample| per_op(sample, sample.usage?.threads?.applier_ns).map(|ns| ns / 1e3));
+        let turns = samples.iter().filter_map(|sample| Some(sample.usage?.lanes?.turn_ns_max));
+        row.turn_max_us = turns.max().filter(|ns| *ns > 0).map(|ns| number(ns) / 1e3);
+    }
     if moved {
         row.mb_per_s = of(|sample| Some(megabytes(sample) / sample.seconds()));
         row.switches_per_mb =
@@ -159,7 +175,8 @@ mod tests {
         };
         let moved_bytes = op_count * 1_000_000;
         let tally = Tally { op_count, moved_bytes, latency, measured_ns: 2_000_000_000 };
-        let usage = Some(Usage { cpu_ns, switch_count: 2 * op_count, lanes: Some(lanes) });
+        let switch_count = 2 * op_count;
+        let usage = Some(Usage { cpu_ns, switch_count, lanes: Some(lanes), threads: None });
         Sample { tally, usage, busy: 0.5 }
     }
 

@@ -65,7 +65,8 @@ impl Home {
         match &self.options.remote {
             None => {
                 let share = self.options.shares.first().filter(|_| self.options.shares.len() == 1);
-                self.start_lanefs(name, share.copied())
+                let share = share.map(|share| format!("--share={}", share.text()));
+                self.start_lanefs(name, share.as_slice())
             }
             Some(remote) => Ok(Server {
                 child: None,
@@ -86,10 +87,26 @@ impl Home {
     /// # Errors
     /// When it does not come up.
     pub(crate) fn sharing(&self, share: Share) -> Result<Server> {
-        self.start_lanefs(&format!("share-{}", share.text()), Some(share))
+        let text = share.text();
+        self.start_lanefs(&format!("share-{text}"), &[format!("--share={text}")])
     }
 
-    fn start_lanefs(&self, name: &str, share: Option<Share>) -> Result<Server> {
+    /// A new server whose log gathers for so long before it is applied to the rows.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub(crate) fn collecting(&self, name: &str, collect_ms: u64) -> Result<Server> {
+        // However long the log gets meanwhile, nobody hurries.
+        const LOG_BYTES_MAX: u64 = 1 << 36;
+        let arguments = [
+            format!("--collect-ms={collect_ms}"),
+            format!("--log-bytes-max={LOG_BYTES_MAX}"),
+            format!("--segment-bytes={LOG_BYTES_MAX}"),
+        ];
+        self.start_lanefs(name, &arguments)
+    }
+
+    fn start_lanefs(&self, name: &str, arguments: &[String]) -> Result<Server> {
         let mut command = Command::new(own_program()?);
         command.arg("serve").arg("--store").arg(self.path().join(name));
         command.args(["--listen", "127.0.0.1:0", "--lanes"]);
@@ -97,9 +114,7 @@ impl Home {
         command.arg("--export").arg(format!("{EXPORT}=no-root-squash"));
         command.arg("--secret-file").arg(self.path().join(SECRET_FILE));
         command.arg("--parent-pid").arg(std::process::id().to_string());
-        if let Some(share) = share {
-            command.arg("--share").arg(share.text());
-        }
+        command.args(arguments);
         if let Some(spin_us) = self.options.spin_us {
             command.arg("--spin-us").arg(spin_us.to_string());
         }

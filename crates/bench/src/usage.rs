@@ -14,6 +14,34 @@ pub(crate) struct Usage {
     pub(crate) switch_count: u64,
     /// What its lanes counted; `None` for a server that has no lanes.
     pub(crate) lanes: Option<LaneUsage>,
+    /// Of them, by the names of threads; `None` where that cannot be seen.
+    pub(crate) threads: Option<ThreadUsage>,
+}
+
+/// CPU time of threads, nanoseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct ThreadUsage {
+    /// Of the lanes.
+    pub(crate) lane_ns: u64,
+    /// Of the thread that applies logs to rows.
+    pub(crate) applier_ns: u64,
+}
+
+impl ThreadUsage {
+    fn add(&mut self, name: &str, cpu_ns: u64) {
+        if name.starts_with("lane ") {
+            self.lane_ns += cpu_ns;
+        } else if name == "applier" {
+            self.applier_ns += cpu_ns;
+        }
+    }
+
+    const fn since(&self, earlier: &Self) -> Self {
+        Self {
+            lane_ns: self.lane_ns.saturating_sub(earlier.lane_ns),
+            applier_ns: self.applier_ns.saturating_sub(earlier.applier_ns),
+        }
+    }
 }
 
 /// What the lanes of a server counted, summed over them.
@@ -41,12 +69,15 @@ pub(crate) struct LaneUsage {
     pub(crate) clock_read_count: u64,
     /// Letters to sister lanes.
     pub(crate) letter_count: u64,
+    /// The longest turn since the start.
+    pub(crate) turn_ns_max: u64,
 }
 
 impl Usage {
     /// Of a process that tells by itself.
     pub(crate) const fn of_lanes(lanes: &LaneUsage) -> Self {
-        Self { cpu_ns: lanes.cpu_ns, switch_count: lanes.switch_count, lanes: Some(*lanes) }
+        let LaneUsage { cpu_ns, switch_count, .. } = *lanes;
+        Self { cpu_ns, switch_count, lanes: Some(*lanes), threads: None }
     }
 
     /// The totals of a process, from `/proc`. Threads that have ended are not in them.
@@ -54,16 +85,19 @@ impl Usage {
     /// # Errors
     /// When there is no such process.
     pub(crate) fn of_process(pid: u32) -> Result<Self> {
-        let mut usage = Self::default();
+        let (mut usage, mut threads) = (Self::default(), ThreadUsage::default());
         let tasks = format!("/proc/{pid}/task");
         for task in fs::read_dir(&tasks).with_context(|| format!("cannot read {tasks}"))? {
             let task = task?.path();
             // A thread may end between the listing and the reading.
             let schedstat = fs::read_to_string(task.join("schedstat")).unwrap_or_default();
             let status = fs::read_to_string(task.join("status")).unwrap_or_default();
+            let name = fs::read_to_string(task.join("comm")).unwrap_or_default();
             usage.cpu_ns += first_number(&schedstat);
             usage.switch_count += switches(&status);
+            threads.add(name.trim_end(), first_number(&schedstat));
         }
+        usage.threads = Some(threads);
         Ok(usage)
     }
 
@@ -77,7 +111,7 @@ impl Usage {
         let time = clock_gettime(ClockId::ThreadCPUTime);
         let (secs, nanos) = (u64::try_from(time.tv_sec)?, u64::try_from(time.tv_nsec)?);
         let cpu_ns = secs * 1_000_000_000 + nanos;
-        Ok(Self { cpu_ns, switch_count: switches(&text), lanes: None })
+        Ok(Self { cpu_ns, switch_count: switches(&text), lanes: None, threads: None })
     }
 
     /// Of two threads or processes together.
@@ -86,6 +120,7 @@ impl Usage {
             cpu_ns: self.cpu_ns + other.cpu_ns,
             switch_count: self.switch_count + other.switch_count,
             lanes: None,
+            threads: None,
         }
     }
 
@@ -99,6 +134,7 @@ impl Usage {
             cpu_ns: self.cpu_ns.saturating_sub(earlier.cpu_ns),
             switch_count: self.switch_count.saturating_sub(earlier.switch_count),
             lanes,
+            threads: self.threads.zip(earlier.threads).map(|(now, then)| now.since(&then)),
         }
     }
 }
@@ -118,6 +154,7 @@ impl LaneUsage {
             syscall_count: stats.syscall_count,
             clock_read_count: stats.clock_read_count,
             letter_count: stats.letter_out_count,
+            turn_ns_max: stats.turn_ns_max,
         }
     }
 
@@ -126,12 +163,13 @@ impl LaneUsage {
         Self {
             cpu_ns: self.cpu_ns.max(other.cpu_ns),
             switch_count: self.switch_count.max(other.switch_count),
+            turn_ns_max: self.turn_ns_max.max(other.turn_ns_max),
             ..self.each(other, u64::saturating_add)
         }
     }
 
     fn since(&self, earlier: &Self) -> Self {
-        self.each(earlier, u64::saturating_sub)
+        Self { turn_ns_max: self.turn_ns_max, ..self.each(earlier, u64::saturating_sub) }
     }
 
     fn each(&self, other: &Self, join: fn(u64, u64) -> u64) -> Self {
@@ -147,6 +185,7 @@ impl LaneUsage {
             syscall_count: join(self.syscall_count, other.syscall_count),
             clock_read_count: join(self.clock_read_count, other.clock_read_count),
             letter_count: join(self.letter_count, other.letter_count),
+            turn_ns_max: join(self.turn_ns_max, other.turn_ns_max),
         }
     }
 }

@@ -6,7 +6,7 @@
 
 use crate::create::{NAME, create};
 use crate::generator::{Driven, Generator};
-use crate::load::{Greeting, Load, Shape, Work};
+use crate::load::{Greeting, Load, Phase, Shape, Work};
 use crate::pace::Pace;
 use crate::rounds::alternate;
 use crate::row::Row;
@@ -178,7 +178,8 @@ impl Wired {
                 self.tell_lane(turn, Event::Frame { conn, frame, bulk: None });
             }
         }
-        if let Some(logged) = self.pace.due() {
+        let counts = matches!(self.load.phase(), Phase::Measuring { .. });
+        if let Some(logged) = self.pace.due(counts) {
             self.tell_lane(turn, logged);
         }
         let said = Self::think(&mut self.lane, turn, Lane::settle);

@@ -1,11 +1,11 @@
 //! `bind-lmdb`: LMDB, through `heed`, as one ordered table of bytes.
 //!
-//! It owns the one unsafe step, mapping the file, and says LMDB's errors as [`io::Error`]s. It
+//! It owns the two unsafe steps, mapping the file and writing through a cursor, and says LMDB's errors as [`io::Error`]s. It
 //! leaves what keys and values mean to others. Invariants: a write is there as a whole, durably, when
 //! it returns, or not at all; a snapshot stays what it was when it was taken.
 
 use heed::types::Bytes;
-use heed::{Database, Env, EnvOpenOptions, RoTxn, WithoutTls};
+use heed::{Database, Env, EnvOpenOptions, PutFlags, RoTxn, WithoutTls};
 use std::io;
 use std::ops::Bound;
 use std::path::Path;
@@ -56,17 +56,23 @@ impl Table {
     /// When the medium is full or fails; nothing was changed then.
     pub fn write<'a>(
         &self,
-        rows: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>,
+        rows: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)> + Clone,
     ) -> io::Result<()> {
         let mut txn = self.env.write_txn().map_err(error_of)?;
-        for (key, value) in rows {
-            match value {
-                Some(value) => self.rows.put(&mut txn, key, value).map_err(error_of)?,
-                None => {
-                    self.rows.delete(&mut txn, key).map_err(error_of)?;
-                }
-            }
+        for (key, _) in rows.clone().filter(|(_, value)| value.is_none()) {
+            self.rows.delete(&mut txn, key).map_err(error_of)?;
         }
+        // One cursor for all: from one key to the next it seldom has far to go.
+        let mut cursor = self.rows.iter_mut(&mut txn).map_err(error_of)?;
+        for (key, value) in rows {
+            let Some(value) = value else { continue };
+            // SAFETY: keys and values are the caller's; nothing that was read through this
+            // transaction is borrowed.
+            let put =
+                unsafe { cursor.put_current_with_options::<Bytes>(PutFlags::empty(), key, value) };
+            put.map_err(error_of)?;
+        }
+        drop(cursor);
         txn.commit().map_err(error_of)
     }
 

@@ -12,7 +12,9 @@
 //! ```
 
 use crate::Made;
-use wire::{Attr, FileKind, Flaw, InodeNo, Reader, Timestamp, Transno, Wire, Writer, attr_flag};
+use wire::{
+    Attr, FileKind, Fixed, Flaw, InodeNo, Reader, Timestamp, Transno, Wire, Writer, attr_flag,
+};
 
 /// An inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -122,31 +124,38 @@ impl InodeRow {
     }
 }
 
+/// Bytes of an encoded inode.
+const INODE_BYTES: usize = 136;
+
 impl Wire<'_> for InodeRow {
     fn encode(&self, to: &mut Writer<'_>) {
-        to.write(&self.inode);
-        to.write(&self.kind);
-        to.write(&self.mode);
-        to.write(&self.uid);
-        to.write(&self.gid);
-        to.write(&self.nlink);
-        to.write(&self.size_bytes);
-        to.write(&self.allocated_bytes);
-        to.write(&self.size_at_data);
-        to.write(&self.atime);
-        to.write(&self.mtime);
-        to.write(&self.mtime_set);
-        to.write(&self.ctime);
-        to.write(&self.version);
-        to.write(&self.touched);
-        to.write(&self.parent);
-        to.write(&self.next_cookie);
-        to.write(&self.stripe_unit_bytes);
-        to.write(&self.stripe_count);
-        to.write(&self.entry_count);
+        let mut fields = Fixed::<INODE_BYTES>::new();
+        fields.put(self.inode.0.to_le_bytes());
+        fields.put([self.kind as u8]);
+        fields.put(self.mode.to_le_bytes());
+        fields.put(self.uid.to_le_bytes());
+        fields.put(self.gid.to_le_bytes());
+        fields.put(self.nlink.to_le_bytes());
+        fields.put(self.size_bytes.to_le_bytes());
+        fields.put(self.allocated_bytes.to_le_bytes());
+        fields.put([u8::from(self.size_at_data)]);
+        fields.put_time(self.atime);
+        fields.put_time(self.mtime);
+        fields.put_time(self.mtime_set);
+        fields.put_time(self.ctime);
+        fields.put(self.version.0.to_le_bytes());
+        fields.put(self.touched.0.to_le_bytes());
+        fields.put(self.parent.0.to_le_bytes());
+        fields.put(self.next_cookie.to_le_bytes());
+        fields.put(self.stripe_unit_bytes.to_le_bytes());
+        fields.put(self.stripe_count.to_le_bytes());
+        fields.put(self.entry_count.to_le_bytes());
+        fields.append(to);
     }
 
     fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+        let fields: [u8; INODE_BYTES] = from.array()?;
+        let from = &mut Reader::new(&fields);
         Ok(Self {
             inode: from.read()?,
             kind: from.read()?,

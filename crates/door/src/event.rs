@@ -92,6 +92,8 @@ pub struct Usage {
     pub spin_count: u64,
     /// Of them, those that found some.
     pub spin_hit_count: u64,
+    /// The longest turn behind which something waited, nanoseconds.
+    pub turn_ns_max: u64,
 }
 
 /// Something happened.

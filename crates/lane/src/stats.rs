@@ -54,6 +54,7 @@ impl Lane {
             send_count: usage.send_count,
             spin_count: usage.spin_count,
             spin_hit_count: usage.spin_hit_count,
+            turn_ns_max: usage.turn_ns_max,
             gates: self.stats.gates,
             recovery: self.stats.recovery,
         }

@@ -177,6 +177,9 @@ pub(crate) struct Room {
     /// Bytes of a log file before the next one is begun.
     #[arg(long, hide = true, value_name = "BYTES", default_value_t = 64 << 20)]
     pub(crate) segment_bytes: u64,
+    /// Milliseconds that records gather before they are applied to the rows.
+    #[arg(long, hide = true, value_name = "N", default_value_t = 1000)]
+    pub(crate) collect_ms: u64,
     /// Bytes of memory that names may take, about; the rest is read when it is needed. Any number
     /// works, 0 too. Without it all names are in memory
     #[arg(long, value_name = "BYTES")]
@@ -210,7 +213,7 @@ impl Serving {
         // Without `..`: what is added is handed on.
         let Self { exports, checksum_reads, spread_depth, promises, room } = self;
         let Promises { share, sync, recovery_soft_ms, recovery_hard_ms } = promises;
-        let Room { log_bytes_max, segment_bytes, meta_memory } = room;
+        let Room { log_bytes_max, segment_bytes, collect_ms, meta_memory } = room;
         let mut texts: Vec<String> =
             exports.iter().map(|export| format!("--export={export}")).collect();
         texts.push(format!("--spread-depth={spread_depth}"));
@@ -218,6 +221,7 @@ impl Serving {
         texts.push(format!("--recovery-soft-ms={recovery_soft_ms}"));
         texts.push(format!("--recovery-hard-ms={recovery_hard_ms}"));
         texts.push(format!("--log-bytes-max={log_bytes_max}"));
+        texts.push(format!("--collect-ms={collect_ms}"));
         texts.push(format!("--segment-bytes={segment_bytes}"));
         texts.extend(meta_memory.map(|bytes| format!("--meta-memory={bytes}")));
         texts.extend(checksum_reads.then(|| "--checksum-reads".to_owned()));
@@ -454,6 +458,7 @@ mod tests {
             "--recovery-soft-ms=1",
             "--recovery-hard-ms=2",
             "--log-bytes-max=16777216",
+            "--collect-ms=3",
             "--segment-bytes=4",
             "--meta-memory=5",
             "--checksum-reads",

@@ -19,6 +19,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 use store::{ColdStore, Keeper, Keeping, Pace, Shape, ShareFile, Store};
 use wire::{Map, Secret};
 
@@ -150,7 +151,8 @@ fn start(
         log_bytes_max: args.serving.room.log_bytes_max / u64::from(lane_count),
         segment_bytes: args.serving.room.segment_bytes,
     };
-    let mut keeper = Keeper::new(cold, Pace { lengths, ..Pace::default() });
+    let collect = Duration::from_millis(args.serving.room.collect_ms);
+    let mut keeper = Keeper::new(cold, Pace { lengths, collect });
     // The weakest counts until a recovery is completed.
     let share = args.serving.promises.share.mode();
     let share_before = store.share_before().map_or(share, |before| before.min(share));

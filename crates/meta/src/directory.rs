@@ -27,6 +27,8 @@ pub(crate) struct Directory {
     slots: Vec<Slot>,
     names: Names,
     order: BTreeMap<u64, u32>,
+    /// No cookie in it is higher.
+    cookie_last: u64,
 }
 
 impl Directory {
@@ -47,7 +49,9 @@ impl Directory {
     pub(crate) fn put(&mut self, seed: Seed, name: &[u8], target: Target) -> bool {
         let hash = seed.hash_name(name);
         let known = self.find(hash, name);
-        let holder = self.order.get(&target.cookie).copied();
+        // New entries come behind all others.
+        let is_last = target.cookie > self.cookie_last;
+        let holder = if is_last { None } else { self.order.get(&target.cookie).copied() };
         if holder.is_some() && holder != known {
             return false;
         }
@@ -61,6 +65,7 @@ impl Directory {
             None => self.insert(Slot { name: name.into(), hash, target }),
         };
         self.order.insert(target.cookie, slot_no);
+        self.cookie_last = self.cookie_last.max(target.cookie);
         true
     }
 

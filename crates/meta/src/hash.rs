@@ -26,6 +26,7 @@ impl Seed {
 impl BuildHasher for Seed {
     type Hasher = Mix;
 
+    #[inline]
     fn build_hasher(&self) -> Mix {
         Mix { key: self.0, state: self.0.rotate_left(32) }
     }
@@ -50,10 +51,12 @@ impl Hasher for Mix {
         self.write_u64(u64::from_le_bytes(last) ^ count.rotate_left(56));
     }
 
+    #[inline]
     fn write_u64(&mut self, word: u64) {
         self.state = fold(self.state ^ word, self.key | 1).wrapping_add(ODD);
     }
 
+    #[inline]
     fn finish(&self) -> u64 {
         fold(self.state, ODD)
     }

@@ -299,7 +299,9 @@ impl<'s> Txn<'s> {
         let next = if self.across.is_some() { 0 } else { dir_row.next_cookie };
         let cookie = over.map_or(next, |target| target.cookie);
         let (inode, kind, version) = (row.inode, row.kind, self.transno);
-        self.change(&Change::Dirent { dir, name, cookie, inode, kind, version });
+        let before = over.map_or(Transno(0), |target| target.version);
+        let put = Change::Dirent { dir, name, cookie, inode, kind, version };
+        self.change_from(Some(before), &put);
     }
 
     pub(crate) fn drop_entry(&mut self, dir: InodeNo, name: Name<'_>) {
@@ -378,13 +380,20 @@ impl<'s> Txn<'s> {
     }
 
     fn change(&mut self, change: &Change<'_>) {
+        let before = if self.across.is_some() { None } else { self.state.version_before(change) };
+        self.change_from(before, change);
+    }
+
+    /// Makes a change of what had this version.
+    fn change_from(&mut self, before: Option<Transno>, change: &Change<'_>) {
         if let Some(across) = &mut self.across {
             #[expect(clippy::expect_used, reason = "an operation changes inodes and entries")]
             let shard = owner(change).expect("a change of a shard");
             let part = across.plan.parts.entry(shard).or_default();
             return change.encode(&mut Writer::new(part));
         }
-        if let Some(version) = self.state.version_before(change) {
+        debug_assert!(before == self.state.version_before(change), "it was looked up before");
+        if let Some(version) = before {
             self.pre_versions.push(version);
         }
         uses::of_change(self.state, change, self.uses);

@@ -53,9 +53,12 @@ pub(crate) fn of_change(state: &State, change: &Change<'_>, uses: &mut Vec<Use>)
     let mut add = |key, how| uses.push(Use { key, how });
     match change {
         Change::Inode { row } => {
-            add(Key::Inode(row.inode), How::Change);
             if state.inode(row.inode).is_none() {
+                // Its number was never given to another.
+                add(Key::Inode(row.inode), How::Make);
                 add(Key::Exists(row.inode), How::Make);
+            } else {
+                add(Key::Inode(row.inode), How::Change);
             }
         }
         Change::DirAttrs { inode, .. } | Change::InodeGone { inode } => {

@@ -212,6 +212,9 @@ pub struct Counters {
     pub spin_count: u64,
     /// Of them, those that found some.
     pub spin_hit_count: u64,
+    /// The longest turn behind which something waited: from its reading of the clock to the next
+    /// one, without a sleep in between.
+    pub turn_ns_max: u64,
     /// Events handed to the brain.
     pub event_count: u64,
     /// Sister lanes woken.

@@ -267,9 +267,15 @@ impl Parts {
 
     fn collect(&mut self) -> io::Result<()> {
         self.arm();
-        self.submit_and_wait()?;
+        let began = self.tools.now.mono;
+        let slept = self.submit_and_wait()?;
         self.tools.meet_sent();
         self.tools.now = self.clock.read();
+        if !slept && self.life != Life::New {
+            let turn_ns = self.tools.now.mono.since_ns(began);
+            let counters = &mut self.tools.counters;
+            counters.turn_ns_max = counters.turn_ns_max.max(turn_ns);
+        }
         self.dispatch();
         self.read_mail();
         if let Some(kernel) = &mut self.kernel {
@@ -315,14 +321,15 @@ impl Parts {
     }
 
     /// Submits what was queued and waits until something happens: first awake for a while, if that
-    /// is wanted, then asleep.
-    fn submit_and_wait(&mut self) -> io::Result<()> {
+    /// is wanted, then asleep. Whether it may have slept or looked out.
+    fn submit_and_wait(&mut self) -> io::Result<bool> {
         let wait = self.wait();
+        let has_time = wait != Wait::No && !self.tools.driver.is_pending();
         let wait = self.look_out(wait)?;
         let may_sleep = wait != Wait::No && self.post.fall_asleep();
         let entered = self.tools.driver.enter(if may_sleep { wait } else { Wait::No });
         self.post.wake_up();
-        entered
+        entered.map(|()| has_time)
     }
 
     /// Looks out for what may come soon, before a sleep. Returns how long may be slept then. While

@@ -24,6 +24,7 @@ pub(crate) fn now(lane: &Counters) -> Usage {
         send_count: lane.send_count,
         spin_count: lane.spin_count,
         spin_hit_count: lane.spin_hit_count,
+        turn_ns_max: lane.turn_ns_max,
     }
 }
 

@@ -10,6 +10,7 @@
 //!    └── nothing is left ── round: read, gather, write durably, tell, remove files
 //! ```
 
+use crate::gathered::Gathered;
 use crate::logs::{self, LogName};
 use crate::reserve;
 use crate::rows::{ColdStore, Gathering};
@@ -52,6 +53,8 @@ pub(crate) struct Work {
     pub(crate) alarm: Alarm,
     /// How long records gather before they are applied.
     pub(crate) collect: Duration,
+    /// Memory to gather in, while there is much to be applied.
+    pub(crate) spare: Gathered,
     /// What failed last was said.
     pub(crate) complained: bool,
 }
@@ -144,10 +147,14 @@ impl Work {
     /// Applies what is there, up to a bound.
     fn round(&mut self) -> Round {
         let mut tails: Vec<Tail> = self.lanes.iter().map(|lane| lane.tail.clone()).collect();
-        let gathered = self.gather(&mut tails);
+        let spare = std::mem::take(&mut self.spare);
+        let gathered = self.gather(&mut tails, spare);
         let shards = match gathered {
             Ok(None) => return Round::Done,
-            Ok(Some(shards)) => shards,
+            Ok(Some((shards, spare))) => {
+                self.spare = spare;
+                shards
+            }
             Err(error) => return self.complain(error),
         };
         self.complained = false;
@@ -166,9 +173,13 @@ impl Work {
 
     /// Reads on in every log and writes the rows. Which shards of each lane are how far, if anything
     /// was new.
-    fn gather(&self, tails: &mut [Tail]) -> Result<Option<Vec<Reached>>, TailError> {
-        let mut gathering = self.cold.gather()?;
-        let (mut round_bytes, mut shards) = (0, Vec::new());
+    fn gather(
+        &self,
+        tails: &mut [Tail],
+        spare: Gathered,
+    ) -> Result<Option<(Vec<Reached>, Gathered)>, TailError> {
+        let mut gathering = self.cold.gather(spare)?;
+        let (mut round_bytes, mut shards, mut piece) = (0, Vec::new(), Vec::new());
         for (tail, lane) in tails.iter_mut().zip(&self.lanes) {
             let durable = lane.feed.durable();
             let start_bytes = tail.read_bytes();
@@ -177,7 +188,7 @@ impl Work {
                 && round_bytes + (tail.read_bytes() - start_bytes) < ROUND_BYTES_MAX
                 && !gathering.is_full()
             {
-                tail.read(durable, |record| {
+                tail.read(durable, &mut piece, |record| {
                     if !touched.contains(&record.shard) {
                         touched.push(record.shard);
                     }
@@ -190,8 +201,8 @@ impl Work {
         if round_bytes == 0 {
             return Ok(None);
         }
-        gathering.write(&self.cold)?;
-        Ok(Some(shards))
+        let spare = gathering.write(&self.cold)?;
+        Ok(Some((shards, spare)))
     }
 
     fn complain(&mut self, error: TailError) -> Round {

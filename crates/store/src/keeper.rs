@@ -1,6 +1,7 @@
 //! The threads of an open store: the one that applies logs, and those that read rows for lanes.
 
 use crate::applier::{Alarm, Lane, Work};
+use crate::gathered::Gathered;
 use crate::rows::ColdStore;
 use crate::{Store, StoreError};
 use bind_lmdb::Table;
@@ -86,6 +87,7 @@ impl Keeper {
             stop: Arc::clone(&stop),
             alarm,
             collect: self.pace.collect,
+            spare: Gathered::default(),
             complained: false,
         };
         let io = |error| StoreError::io("start a thread for", store.path(), error);

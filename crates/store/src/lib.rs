@@ -24,6 +24,7 @@ mod boot;
 mod create;
 mod error;
 mod files;
+mod gathered;
 mod keep;
 mod keeper;
 mod lock;

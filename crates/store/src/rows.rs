@@ -5,6 +5,7 @@
 //! Invariant: whatever moment the process dies in, the table has a state between two records of each
 //! shard and says which.
 
+use crate::gathered::Gathered;
 use crate::{ROWS, Store, StoreError, StoreFault, reserve};
 use bind_lmdb::{Snapshot, Table};
 use disk::rows::{Key, Range, Row, Rows, ShardRow, StoreRow, apply, begin};
@@ -18,8 +19,6 @@ use wire::{ShardId, Wire};
 
 /// Rows gathered before they are written, in bytes.
 const GATHERED_BYTES_MAX: usize = 16 << 20;
-/// What a gathered row takes beside its bytes.
-const ROW_BYTES: usize = 64;
 
 /// An open cold store; clones are the same one.
 #[derive(Clone, Debug)]
@@ -42,7 +41,7 @@ impl Store {
         let io = |error| StoreError::io("open the rows in", &path, error);
         let table = Table::open(&path, rows_bytes_max).map_err(io)?;
         let cold = ColdStore { table, path: path.clone() };
-        let mut gathering = cold.gather().map_err(io)?;
+        let mut gathering = cold.gather(Gathered::default()).map_err(io)?;
         let known = gathering.store_row().map_err(|fault| cold.damage(fault))?;
         let (rows_boot_id, log_boot_id) = (known.boot_id, crate::logs::boot_id_max(&self.path)?);
         if log_boot_id > rows_boot_id {
@@ -61,7 +60,7 @@ impl Store {
     /// [`StoreError`] when a log is damaged or goes on behind the rows' end, or when the medium fails.
     pub fn redo(&self, cold: &ColdStore) -> Result<crate::Replayed, StoreError> {
         let io = |error| StoreError::io("write the rows in", &cold.path, error);
-        let mut gathering = cold.gather().map_err(io)?;
+        let mut gathering = cold.gather(Gathered::default()).map_err(io)?;
         let (mut went_back, mut failed, mut new_count) = (None, None, 0);
         let replayed = self.replay(|record| {
             let row = gathering.shard(record.shard)?;
@@ -70,7 +69,7 @@ impl Store {
             }
             new_count += u64::from(gathering.apply(record)?);
             if gathering.is_full() {
-                let fresh = gathering.write(cold).and_then(|()| cold.gather());
+                let fresh = gathering.write(cold).and_then(|rows| cold.gather(rows));
                 match fresh {
                     Ok(fresh) => gathering = fresh,
                     Err(error) => {
@@ -116,11 +115,11 @@ impl ColdStore {
         Ok(())
     }
 
-    /// Begins to gather records.
-    pub(crate) fn gather(&self) -> io::Result<Gathering<'_>> {
+    /// Begins to gather records, in memory that was used before.
+    pub(crate) fn gather(&self, rows: Gathered) -> io::Result<Gathering<'_>> {
+        assert!(rows.is_empty(), "what was gathered before was written");
         let snapshot = self.table.snapshot()?;
-        let (rows, shards) = (BTreeMap::new(), BTreeMap::new());
-        Ok(Gathering { snapshot, rows, rows_bytes: 0, shards })
+        Ok(Gathering { snapshot, rows, shards: BTreeMap::new() })
     }
 
     /// Where it lies.
@@ -141,9 +140,7 @@ impl ColdStore {
 /// Records over a snapshot of the rows, not written yet.
 pub(crate) struct Gathering<'t> {
     snapshot: Snapshot<'t>,
-    /// `None`: the row is taken away.
-    rows: BTreeMap<Box<[u8]>, Option<Box<[u8]>>>,
-    rows_bytes: usize,
+    rows: Gathered,
     shards: BTreeMap<ShardId, ShardRow>,
 }
 
@@ -184,39 +181,27 @@ impl Gathering<'_> {
 
     /// Whether it should be written before more is gathered.
     pub(crate) const fn is_full(&self) -> bool {
-        self.rows_bytes >= GATHERED_BYTES_MAX
+        self.rows.bytes_count() >= GATHERED_BYTES_MAX
     }
 
-    /// Makes everything durable at once. Returns when it is.
-    pub(crate) fn write(&mut self, cold: &ColdStore) -> io::Result<()> {
+    /// Makes everything durable at once. Returns when it is, with memory to gather in again.
+    pub(crate) fn write(&mut self, cold: &ColdStore) -> io::Result<Gathered> {
         for (shard, row) in &std::mem::take(&mut self.shards) {
             self.put(Key::shard(*shard).bytes(), &row.to_bytes());
         }
-        let rows = std::mem::take(&mut self.rows);
+        let mut rows = std::mem::take(&mut self.rows);
         if rows.is_empty() {
-            return Ok(());
+            return Ok(rows);
         }
-        let write = || cold.table.write(rows.iter().map(|(key, value)| (&**key, value.as_deref())));
-        match write() {
+        rows.sort();
+        match cold.table.write(rows.iter()) {
             Err(error) if is_full(&error) && cold.path.parent().is_some_and(reserve::give) => {
-                write()
+                cold.table.write(rows.iter())?;
             }
-            written => written,
+            written => written?,
         }
-    }
-
-    fn set(&mut self, key: &[u8], value: Option<&[u8]>) {
-        match (self.rows.get_mut(key), value) {
-            // Rows of busy directories and slots come again and again.
-            (Some(Some(known)), Some(value)) if known.len() == value.len() => {
-                known.copy_from_slice(value);
-            }
-            (Some(known), value) => *known = value.map(Into::into),
-            (None, value) => {
-                self.rows_bytes += key.len() + value.map_or(0, <[u8]>::len) + ROW_BYTES;
-                self.rows.insert(key.into(), value.map(Into::into));
-            }
-        }
+        rows.clear();
+        Ok(rows)
     }
 }
 
@@ -233,34 +218,27 @@ fn fault_of(error: &io::Error) -> Fault {
 impl Rows for Gathering<'_> {
     fn get(&self, key: &[u8]) -> Result<Option<Cow<'_, [u8]>>, Fault> {
         if let Some(value) = self.rows.get(key) {
-            return Ok(value.as_deref().map(Cow::Borrowed));
+            return Ok(value.map(Cow::Borrowed));
         }
         let value = self.snapshot.get(key).map_err(|error| fault_of(&error))?;
         Ok(value.map(Cow::Borrowed))
     }
 
     fn put(&mut self, key: &[u8], value: &[u8]) {
-        self.set(key, Some(value));
+        self.rows.set(key, Some(value));
     }
 
     fn delete(&mut self, key: &[u8]) {
-        self.set(key, None);
+        self.rows.set(key, None);
     }
 
     fn delete_range(&mut self, range: &Range) -> Result<(), Fault> {
         let fault = |error: io::Error| fault_of(&error);
-        let (from, until) = (range.from.bytes(), range.until.bytes());
-        let mut keys: Vec<Box<[u8]>> = Vec::new();
-        for row in self.snapshot.range(from, until).map_err(fault)? {
-            keys.push(row.map_err(fault)?.0.into());
+        let Self { snapshot, rows, .. } = self;
+        for row in snapshot.range(range.from.bytes(), range.until.bytes()).map_err(fault)? {
+            rows.set(row.map_err(fault)?.0, None);
         }
-        let gathered = self
-            .rows
-            .range::<[u8], _>((std::ops::Bound::Included(from), std::ops::Bound::Excluded(until)));
-        keys.extend(gathered.map(|(key, _)| key.clone()));
-        for key in keys {
-            self.set(&key, None);
-        }
+        rows.delete_range(range);
         Ok(())
     }
 }

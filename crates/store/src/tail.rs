@@ -56,10 +56,12 @@ impl Tail {
         LogName { boot_id, lane, segment_no: place.segment_no }.path(&self.path)
     }
 
-    /// Reads some batches that lie before `durable`, or goes over to the next file.
+    /// Reads some batches that lie before `durable`, or goes over to the next file. Takes `piece` to
+    /// read into.
     pub(crate) fn read(
         &mut self,
         durable: LogPlace,
+        piece: &mut Vec<u8>,
         mut feed: impl FnMut(&Record<'_>) -> Result<(), Fault>,
     ) -> Result<(), TailError> {
         let file = match &self.file {
@@ -69,8 +71,8 @@ impl Tail {
         self.file = Some(Arc::clone(&file));
         let is_last = self.place.segment_no == durable.segment_no;
         let end_offset = if is_last { durable.offset } else { file.metadata()?.len() };
-        let piece = self.piece(&file, end_offset)?;
-        let mut reader = LogReader::piece(&piece, self.boot_id, self.batch_no);
+        self.read_piece(&file, end_offset, piece)?;
+        let mut reader = LogReader::piece(piece, self.boot_id, self.batch_no);
         let start_offset = self.place.offset;
         let damage = |fault: Fault| {
             let fault = fault.behind(start_offset);
@@ -106,21 +108,21 @@ impl Tail {
     }
 
     /// The next bytes, with one whole batch at least if there is one.
-    fn piece(&self, file: &File, end_offset: u64) -> io::Result<Vec<u8>> {
+    fn read_piece(&self, file: &File, end_offset: u64, piece: &mut Vec<u8>) -> io::Result<()> {
         let left = end_offset.saturating_sub(self.place.offset);
         let left_bytes = usize::try_from(left).unwrap_or(usize::MAX);
-        let mut piece = vec![0; left_bytes.min(PIECE_BYTES)];
-        file.read_exact_at(&mut piece, self.place.offset)?;
+        piece.resize(left_bytes.min(PIECE_BYTES), 0);
+        file.read_exact_at(piece, self.place.offset)?;
         if piece.len() < BATCH_HEAD_BYTES {
-            return Ok(piece);
+            return Ok(());
         }
-        let batch_bytes = BatchHead::decode(&piece)
+        let batch_bytes = BatchHead::decode(piece)
             .and_then(|head| usize::try_from(head.batch_bytes).ok())
             .unwrap_or(0);
         if batch_bytes > piece.len() && batch_bytes <= left_bytes {
             piece.resize(batch_bytes, 0);
-            file.read_exact_at(&mut piece, self.place.offset)?;
+            file.read_exact_at(piece, self.place.offset)?;
         }
-        Ok(piece)
+        Ok(())
     }
 }

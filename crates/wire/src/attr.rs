@@ -1,6 +1,6 @@
 //! Attributes of an inode as they travel.
 
-use crate::codec::{Flaw, Reader, Wire, Writer};
+use crate::codec::{Fixed, Flaw, Reader, Wire, Writer};
 use crate::{Breach, InodeNo, Transno};
 
 /// What kind of thing an inode is; numbers are Linux's `d_type`.
@@ -28,9 +28,11 @@ impl FileKind {
 }
 
 impl Wire<'_> for FileKind {
+    #[inline]
     fn encode(&self, to: &mut Writer<'_>) {
         (*self as u8).encode(to);
     }
+    #[inline]
     fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
         match u8::decode(from)? {
             4 => Ok(Self::Directory),
@@ -70,10 +72,12 @@ impl Timestamp {
 }
 
 impl Wire<'_> for Timestamp {
+    #[inline]
     fn encode(&self, to: &mut Writer<'_>) {
         self.secs.encode(to);
         self.nanos.encode(to);
     }
+    #[inline]
     fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
         let stamp = Self { secs: from.read()?, nanos: from.read()? };
         if stamp.nanos < 1_000_000_000 { Ok(stamp) } else { Err(Flaw::Breach(Breach::Malformed)) }
@@ -173,24 +177,31 @@ impl Attr {
     }
 }
 
+/// Bytes of encoded attributes.
+const ATTR_BYTES: usize = 101;
+
 impl Wire<'_> for Attr {
     fn encode(&self, to: &mut Writer<'_>) {
-        to.write(&self.inode);
-        to.write(&self.kind);
-        to.write(&self.flags);
-        to.write(&self.mode);
-        to.write(&self.nlink);
-        to.write(&self.uid);
-        to.write(&self.gid);
-        to.write(&self.size_bytes);
-        to.write(&self.allocated_bytes);
-        to.write(&self.atime);
-        to.write(&self.mtime);
-        to.write(&self.mtime_set);
-        to.write(&self.ctime);
-        to.write(&self.version);
+        let mut fields = Fixed::<ATTR_BYTES>::new();
+        fields.put(self.inode.0.to_le_bytes());
+        fields.put([self.kind as u8]);
+        fields.put(self.flags.to_le_bytes());
+        fields.put(self.mode.to_le_bytes());
+        fields.put(self.nlink.to_le_bytes());
+        fields.put(self.uid.to_le_bytes());
+        fields.put(self.gid.to_le_bytes());
+        fields.put(self.size_bytes.to_le_bytes());
+        fields.put(self.allocated_bytes.to_le_bytes());
+        fields.put_time(self.atime);
+        fields.put_time(self.mtime);
+        fields.put_time(self.mtime_set);
+        fields.put_time(self.ctime);
+        fields.put(self.version.0.to_le_bytes());
+        fields.append(to);
     }
     fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+        let fields: [u8; ATTR_BYTES] = from.array()?;
+        let from = &mut Reader::new(&fields);
         Ok(Self {
             inode: from.read()?,
             kind: from.read()?,

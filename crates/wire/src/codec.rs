@@ -102,6 +102,49 @@ impl<'v> Writer<'v> {
     }
 }
 
+/// Fields of known lengths, `N` bytes in all, put together before they are appended in one piece.
+#[derive(Debug)]
+pub struct Fixed<const N: usize> {
+    bytes: [u8; N],
+    put_bytes: usize,
+}
+
+impl<const N: usize> Fixed<N> {
+    /// Without fields.
+    #[must_use]
+    #[inline]
+    pub const fn new() -> Self {
+        Self { bytes: [0; N], put_bytes: 0 }
+    }
+
+    /// Adds a field.
+    #[inline]
+    pub fn put<const M: usize>(&mut self, field: [u8; M]) {
+        self.bytes[self.put_bytes..self.put_bytes + M].copy_from_slice(&field);
+        self.put_bytes += M;
+    }
+
+    /// Adds a point in time.
+    #[inline]
+    pub fn put_time(&mut self, time: crate::Timestamp) {
+        self.put(time.secs.to_le_bytes());
+        self.put(time.nanos.to_le_bytes());
+    }
+
+    /// Appends them all.
+    #[inline]
+    pub fn append(&self, to: &mut Writer<'_>) {
+        assert!(self.put_bytes == N, "all fields are there");
+        to.put(&self.bytes);
+    }
+}
+
+impl<const N: usize> Default for Fixed<N> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 /// A field or message with one encoding. `decode(encode(x)) == x`, and the reverse.
 pub trait Wire<'a>: Sized {
     /// Appends the encoding.
@@ -183,9 +226,11 @@ impl<const N: usize> Wire<'_> for [u8; N] {
 }
 
 impl Wire<'_> for bool {
+    #[inline]
     fn encode(&self, to: &mut Writer<'_>) {
         u8::from(*self).encode(to);
     }
+    #[inline]
     fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
         match u8::decode(from)? {
             0 => Ok(false),

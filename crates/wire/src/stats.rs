@@ -47,6 +47,8 @@ message! {
         spin_count: u64,
         /// Of them, those that found some.
         spin_hit_count: u64,
+        /// The longest turn of this lane behind which something waited, in nanoseconds.
+        turn_ns_max: u64,
         /// Replies that waited, by reason, and what was told instead of waiting.
         gates: GateCounts,
         /// The recovery of this boot and what came of it.

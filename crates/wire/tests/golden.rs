@@ -180,6 +180,7 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
             send_count: 18,
             spin_count: 19,
             spin_hit_count: 20,
+            turn_ns_max: 37,
             gates: GateCounts {
                 held_own_count: 21,
                 held_foreign_count: 22,

@@ -70,6 +70,7 @@ impl Echo {
             letter_out_count: usage.letter_out_count,
             send_count: usage.send_count,
             spin_count: usage.spin_count,
+            turn_ns_max: usage.turn_ns_max,
             spin_hit_count: usage.spin_hit_count,
             gates: wire::GateCounts::default(),
             recovery: wire::RecoveryCounts::default(),

@@ -45,10 +45,11 @@ pub fn apply(
             Fault::new("a record out of its shard's order", 0).numbers(shard.lsn + 1, record.lsn)
         );
     }
-    let mut applying = Applying { record, shard, rows, value: Vec::new() };
+    let mut applying = Applying { record, shard, rows, value: Vec::new(), dir: None };
     for change in Changes::new(record.changes) {
         applying.change(&change?)?;
     }
+    applying.put_dir();
     applying.remember()?;
     shard.lsn = record.lsn;
     shard.transno = shard.transno.max(record.transno);
@@ -61,6 +62,8 @@ struct Applying<'a, R> {
     rows: &'a mut R,
     /// Scratch.
     value: Vec<u8>,
+    /// The directory that this record changed last; its row is still to be put.
+    dir: Option<InodeRow>,
 }
 
 impl<R: Rows> Applying<'_, R> {
@@ -74,7 +77,7 @@ impl<R: Rows> Applying<'_, R> {
             Change::Touch { inode, .. } | Change::DirAttrs { inode, .. } => {
                 let mut row = self.known(*inode)?;
                 row.redo(self.record.transno, change)?;
-                self.put(&Key::inode(*inode), &row);
+                self.change_dir(row);
             }
             Change::Dirent { dir, name, cookie, inode, kind, version } => {
                 let (cookie, inode, kind, version) = (*cookie, *inode, *kind, *version);
@@ -158,7 +161,7 @@ impl<R: Rows> Applying<'_, R> {
             if let Change::Dirent { dir, cookie, .. } = change? {
                 let mut row = self.known(dir)?;
                 row.next_cookie = row.next_cookie.max(cookie.saturating_add(1));
-                self.put(&Key::inode(dir), &row);
+                self.change_dir(row);
             }
         }
         self.value.clear();
@@ -167,6 +170,22 @@ impl<R: Rows> Applying<'_, R> {
         to.put(part);
         self.rows.put(Key::prepared(self.id(), txn).bytes(), &self.value);
         Ok(())
+    }
+
+    /// A directory's row is another one from here on. Most records change one directory, and that
+    /// more than once: it is put when the next one is changed, or all of the inode's rows are looked
+    /// at, or the record ends.
+    fn change_dir(&mut self, row: InodeRow) {
+        if self.dir.is_none_or(|dir| dir.inode != row.inode) {
+            self.put_dir();
+        }
+        self.dir = Some(row);
+    }
+
+    fn put_dir(&mut self) {
+        if let Some(row) = self.dir.take() {
+            self.put(&Key::inode(row.inode), &row);
+        }
     }
 
     /// Names live in metadata shards.
@@ -214,6 +233,7 @@ impl<R: Rows> Applying<'_, R> {
             return Err(Fault::new("redo names an inode of another shard", 0)
                 .numbers(u64::from(self.id().0), inode.0));
         }
+        self.put_dir();
         // What has a new number was never there.
         let is_new = count >= self.shard.next_count;
         let known: Option<InodeRow> = if is_new { None } else { self.read(&Key::inode(inode))? };
@@ -229,6 +249,7 @@ impl<R: Rows> Applying<'_, R> {
     }
 
     fn drop_inode(&mut self, inode: InodeNo) -> Result<(), Fault> {
+        self.put_dir();
         let Some(row) = self.read::<InodeRow>(&Key::inode(inode))? else { return Ok(()) };
         self.rows.delete_range(&Range::inode(inode))?;
         if row.kind == FileKind::Directory {
@@ -250,13 +271,15 @@ impl<R: Rows> Applying<'_, R> {
             return Err(wrong_kind(dir));
         }
         let key = Key::dirent(dir, name);
-        let old: Option<DirentRow> = self.read(&key)?;
-        if let Some(old) = old.filter(|old| old.cookie != row.cookie) {
-            self.rows.delete(Key::listing(dir, old.cookie).bytes());
-        }
         if behind > dir_row.next_cookie {
+            // A place that was never given is given to a name that is not there.
             dir_row.next_cookie = behind;
-            self.put(&Key::inode(dir), &dir_row);
+            self.change_dir(dir_row);
+        } else {
+            let old: Option<DirentRow> = self.read(&key)?;
+            if let Some(old) = old.filter(|old| old.cookie != row.cookie) {
+                self.rows.delete(Key::listing(dir, old.cookie).bytes());
+            }
         }
         self.put(&key, &row);
         self.value.clear();
@@ -280,7 +303,7 @@ impl<R: Rows> Applying<'_, R> {
         }
         let key = Key::slot(self.id(), session, slot);
         let known = self.rows.get(key.bytes())?;
-        let known = known.as_deref().and_then(SlotRow::decode).map(|known| known.xid);
+        let known = known.as_deref().and_then(SlotRow::xid);
         if known.is_none_or(|known| xid > known) {
             self.value.clear();
             let transno = self.record.transno;
@@ -303,6 +326,9 @@ impl<R: Rows> Applying<'_, R> {
     }
 
     fn known(&self, inode: InodeNo) -> Result<InodeRow, Fault> {
+        if let Some(dir) = self.dir.filter(|dir| dir.inode == inode) {
+            return Ok(dir);
+        }
         self.read(&Key::inode(inode))?.ok_or_else(|| {
             Fault::new("redo names an inode that does not exist", 0).numbers(0_u64, inode.0)
         })

@@ -39,21 +39,28 @@ impl Key {
     /// Longest key; a name or the name of an attribute is the longest part.
     pub const BYTES_MAX: usize = 1 + 8 + 1 + XATTR_NAME_BYTES_MAX;
 
+    /// Of parts that follow each other; built where it will lie, because it is large.
+    #[inline]
+    fn of(table: u8, parts: &[&[u8]]) -> Self {
+        let mut key = Self { bytes: [0; Self::BYTES_MAX], key_bytes: 1 };
+        key.bytes[0] = table;
+        for part in parts {
+            let end = key.key_bytes + part.len();
+            key.bytes[key.key_bytes..end].copy_from_slice(part);
+            key.key_bytes = end;
+        }
+        key
+    }
+
     const fn new(table: u8) -> Self {
         let mut bytes = [0; Self::BYTES_MAX];
         bytes[0] = table;
         Self { bytes, key_bytes: 1 }
     }
 
-    fn with(mut self, part: &[u8]) -> Self {
-        let end = self.key_bytes + part.len();
-        self.bytes[self.key_bytes..end].copy_from_slice(part);
-        self.key_bytes = end;
-        self
-    }
-
+    #[inline]
     fn numbered(table: u8, number: u64) -> Self {
-        Self::new(table).with(&number.to_be_bytes())
+        Self::of(table, &[&number.to_be_bytes()])
     }
 
     /// As the medium has it.
@@ -65,32 +72,32 @@ impl Key {
     /// An inode's row.
     #[must_use]
     pub fn inode(inode: InodeNo) -> Self {
-        Self::numbered(table::INODE, inode.0).with(&[part::ROW])
+        Self::of(table::INODE, &[&inode.0.to_be_bytes(), &[part::ROW]])
     }
 
     /// Where a symbolic link points.
     #[must_use]
     pub fn target(inode: InodeNo) -> Self {
-        Self::numbered(table::INODE, inode.0).with(&[part::TARGET])
+        Self::of(table::INODE, &[&inode.0.to_be_bytes(), &[part::TARGET]])
     }
 
     /// An extended attribute. A name beyond its limit has no row: `None`.
     #[must_use]
     pub fn xattr(inode: InodeNo, name: &[u8]) -> Option<Self> {
         let fits = name.len() <= XATTR_NAME_BYTES_MAX;
-        fits.then(|| Self::numbered(table::INODE, inode.0).with(&[part::XATTR]).with(name))
+        fits.then(|| Self::of(table::INODE, &[&inode.0.to_be_bytes(), &[part::XATTR], name]))
     }
 
     /// An entry by name.
     #[must_use]
     pub fn dirent(dir: InodeNo, name: wire::Name<'_>) -> Self {
-        Self::numbered(table::DIRENT, dir.0).with(name.bytes())
+        Self::of(table::DIRENT, &[&dir.0.to_be_bytes(), name.bytes()])
     }
 
     /// An entry by its place.
     #[must_use]
     pub fn listing(dir: InodeNo, cookie: u64) -> Self {
-        Self::numbered(table::LISTING, dir.0).with(&cookie.to_be_bytes())
+        Self::of(table::LISTING, &[&dir.0.to_be_bytes(), &cookie.to_be_bytes()])
     }
 
     /// That an inode has no name.
@@ -102,32 +109,34 @@ impl Key {
     /// A session at a shard.
     #[must_use]
     pub fn session(shard: ShardId, session: SessionId) -> Self {
-        Self::of_shard(table::SESSION, shard).with(&session.0.to_be_bytes())
+        Self::of(table::SESSION, &[&shard.0.to_be_bytes(), &session.0.to_be_bytes()])
     }
 
     /// A slot of a session at a shard.
     #[must_use]
     pub fn slot(shard: ShardId, session: SessionId, slot: u16) -> Self {
-        let session = session.0.to_be_bytes();
-        Self::of_shard(table::SLOT, shard).with(&session).with(&slot.to_be_bytes())
+        Self::of(
+            table::SLOT,
+            &[&shard.0.to_be_bytes(), &session.0.to_be_bytes(), &slot.to_be_bytes()],
+        )
     }
 
     /// How far a shard is.
     #[must_use]
     pub fn shard(shard: ShardId) -> Self {
-        Self::of_shard(table::SHARD, shard)
+        Self::of(table::SHARD, &[&shard.0.to_be_bytes()])
     }
 
     /// A data shard's object.
     #[must_use]
     pub fn object(shard: ShardId, inode: InodeNo) -> Self {
-        Self::of_shard(table::OBJECT, shard).with(&inode.0.to_be_bytes())
+        Self::of(table::OBJECT, &[&shard.0.to_be_bytes(), &inode.0.to_be_bytes()])
     }
 
     /// That a client was evicted.
     #[must_use]
     pub fn evicted(client: ClientUuid) -> Self {
-        Self::new(table::EVICTED).with(&client.0)
+        Self::of(table::EVICTED, &[&client.0])
     }
 
     /// Up to which boot clients were evicted that are not remembered one by one.
@@ -139,7 +148,7 @@ impl Key {
     /// That a replay of a client's did not fit.
     #[must_use]
     pub fn vbr_failed(client: ClientUuid) -> Self {
-        Self::new(table::VBR_FAILED).with(&client.0)
+        Self::of(table::VBR_FAILED, &[&client.0])
     }
 
     /// The store's own.
@@ -151,19 +160,14 @@ impl Key {
     /// A part that a shard has prepared.
     #[must_use]
     pub fn prepared(shard: ShardId, txn: TxnId) -> Self {
-        let coordinator = txn.coordinator.0.to_be_bytes();
-        let number = txn.number.to_be_bytes();
-        Self::of_shard(table::PREPARED, shard).with(&coordinator).with(&number)
+        let (coordinator, number) = (txn.coordinator.0.to_be_bytes(), txn.number.to_be_bytes());
+        Self::of(table::PREPARED, &[&shard.0.to_be_bytes(), &coordinator, &number])
     }
 
     /// A change over several shards that was decided.
     #[must_use]
     pub fn decided(txn: TxnId) -> Self {
-        Self::of_shard(table::DECIDED, txn.coordinator).with(&txn.number.to_be_bytes())
-    }
-
-    fn of_shard(table: u8, shard: ShardId) -> Self {
-        Self::new(table).with(&shard.0.to_be_bytes())
+        Self::of(table::DECIDED, &[&txn.coordinator.0.to_be_bytes(), &txn.number.to_be_bytes()])
     }
 }
 
@@ -214,7 +218,8 @@ impl Range {
     pub fn dirent(dir: InodeNo, name: wire::Name<'_>) -> Self {
         let from = Key::dirent(dir, name);
         // No key lies between one and the same with a zero behind it.
-        Self { from, until: from.with(&[0]) }
+        let until = Key::of(table::DIRENT, &[&dir.0.to_be_bytes(), name.bytes(), &[0]]);
+        Self { from, until }
     }
 
     /// A directory's entries by name.

@@ -318,6 +318,11 @@ impl<'a> SlotRow<'a> {
         to.write(&Bytes(self.reply));
     }
 
+    /// The request's number alone.
+    pub(super) fn xid(value: &[u8]) -> Option<Xid> {
+        Reader::new(value).read().ok()
+    }
+
     pub(super) fn decode(value: &'a [u8]) -> Option<Self> {
         let mut from = Reader::new(value);
         let xid = from.read().ok()?;

@@ -23,6 +23,7 @@ pub(crate) const USAGE: Usage = Usage {
     send_count: 108,
     spin_count: 109,
     spin_hit_count: 110,
+    turn_ns_max: 111,
 };
 
 /// An action in flight.

@@ -88,6 +88,8 @@ pub(crate) enum Name {
     Clock,
     /// What the way through the kernel costs: a null file system, really mounted (as root)
     FuseNull,
+    /// New files where replies may wait for other clients' changes, beside those that do not
+    Share,
     /// A lane whose log becomes durable once in 14,000 or 140,000 operations
     Commit,
     /// All of them

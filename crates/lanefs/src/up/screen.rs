@@ -251,6 +251,7 @@ fn sum(lanes: &[Stats]) -> Stats {
         send_count: sum(|lane| lane.send_count),
         spin_count: sum(|lane| lane.spin_count),
         spin_hit_count: sum(|lane| lane.spin_hit_count),
+        turn_ns_max: lanes.iter().map(|lane| lane.turn_ns_max).max().unwrap_or(0),
         gates: gates(lanes),
         recovery: recovery(lanes),
     }

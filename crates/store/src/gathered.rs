@@ -1,0 +1,233 @@
+//! Rows that were gathered and are not written yet: found by a hash, written in the order of their
+//! keys.
+//!
+//! Invariant: a key stands here once, with what it was given last. Keys and values lie in one piece
+//! of memory; a value that is as long as the one before takes its place.
+
+use disk::rows::Range;
+use hashbrown::{DefaultHashBuilder, HashTable};
+use std::collections::BTreeSet;
+use std::hash::BuildHasher;
+use std::ops::Bound;
+
+/// What a row takes beside its bytes.
+const ROW_BYTES: usize = 64;
+
+/// The rows.
+#[derive(Default)]
+pub(crate) struct Gathered {
+    seed: DefaultHashBuilder,
+    bytes: Vec<u8>,
+    rows: Vec<Row>,
+    found: HashTable<u32>,
+    /// All keys in order, from when they were first asked for.
+    ordered: Option<BTreeSet<Box<[u8]>>>,
+}
+
+#[derive(Clone, Copy)]
+struct Row {
+    /// The key's first bytes, so that most comparisons need nothing else.
+    front: u128,
+    key: Piece,
+    /// `None`: the row is taken away.
+    value: Option<Piece>,
+}
+
+impl Row {
+    /// A key's first byte says which table its row is of.
+    const fn table(&self) -> u8 {
+        self.front.to_be_bytes()[0]
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Piece {
+    start: u32,
+    piece_bytes: u32,
+}
+
+impl Piece {
+    fn of(self, bytes: &[u8]) -> &[u8] {
+        &bytes[self.range()]
+    }
+
+    const fn range(self) -> std::ops::Range<usize> {
+        self.start as usize..self.start as usize + self.piece_bytes as usize
+    }
+}
+
+impl Gathered {
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// What it takes.
+    pub(crate) const fn bytes_count(&self) -> usize {
+        self.bytes.len() + self.rows.len() * ROW_BYTES
+    }
+
+    /// Forgets all rows; keeps its memory.
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+        self.rows.clear();
+        self.found.clear();
+        self.ordered = None;
+    }
+
+    /// The value of a key; `Some(None)` if it was taken away.
+    pub(crate) fn get(&self, key: &[u8]) -> Option<Option<&[u8]>> {
+        let row_no = self.find(self.seed.hash_one(key), key)?;
+        Some(self.rows[row_no].value.map(|value| value.of(&self.bytes)))
+    }
+
+    /// Gives a key a value, or takes it away.
+    pub(crate) fn set(&mut self, key: &[u8], value: Option<&[u8]>) {
+        let hash = self.seed.hash_one(key);
+        let Some(row_no) = self.find(hash, key) else {
+            return self.insert(hash, key, value);
+        };
+        let known = self.rows[row_no].value;
+        self.rows[row_no].value = match (known, value) {
+            // Rows of busy directories and slots come again and again.
+            (Some(known), Some(value)) if known.range().len() == value.len() => {
+                self.bytes[known.range()].copy_from_slice(value);
+                Some(known)
+            }
+            (_, value) => value.map(|value| self.put(value)),
+        };
+    }
+
+    /// Takes away all keys of a range that are here.
+    pub(crate) fn delete_range(&mut self, range: &Range) {
+        let Self { bytes, rows, .. } = self;
+        let keys = || rows.iter().map(|row| row.key.of(bytes).into()).collect();
+        let ordered = self.ordered.take().unwrap_or_else(keys);
+        let (from, until) = (range.from.bytes(), range.until.bytes());
+        for key in ordered.range::<[u8], _>((Bound::Included(from), Bound::Excluded(until))) {
+            if let Some(row_no) = self.find(self.seed.hash_one(&**key), key) {
+                self.rows[row_no].value = None;
+            }
+        }
+        self.ordered = Some(ordered);
+    }
+
+    /// Puts all of them in the order of their keys. None is looked for any more.
+    pub(crate) fn sort(&mut self) {
+        let Self { bytes, rows, found, .. } = self;
+        found.clear();
+        // Within a table many come in their order.
+        rows.sort_by_key(Row::table);
+        for table in rows.chunk_by_mut(|one, other| one.table() == other.table()) {
+            table.sort_by(|one, other| {
+                let by_front = one.front.cmp(&other.front);
+                by_front.then_with(|| one.key.of(bytes).cmp(other.key.of(bytes)))
+            });
+        }
+    }
+
+    /// All of them.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> + Clone {
+        let Self { bytes, rows, .. } = self;
+        rows.iter().map(|row| (row.key.of(bytes), row.value.map(|value| value.of(bytes))))
+    }
+
+    fn find(&self, hash: u64, key: &[u8]) -> Option<usize> {
+        let is_it = |row_no: &u32| self.rows[*row_no as usize].key.of(&self.bytes) == key;
+        self.found.find(hash, is_it).map(|row_no| *row_no as usize)
+    }
+
+    fn insert(&mut self, hash: u64, key: &[u8], value: Option<&[u8]>) {
+        let row_no = number(self.rows.len());
+        if let Some(ordered) = &mut self.ordered {
+            ordered.insert(key.into());
+        }
+        let key_piece = self.put(key);
+        let value = value.map(|value| self.put(value));
+        self.rows.push(Row { front: front(key), key: key_piece, value });
+        let Self { seed, bytes, rows, found, .. } = self;
+        let hash_of = |row_no: &u32| seed.hash_one(rows[*row_no as usize].key.of(bytes));
+        found.insert_unique(hash, row_no, hash_of);
+    }
+
+    fn put(&mut self, piece: &[u8]) -> Piece {
+        let (start, piece_bytes) = (number(self.bytes.len()), number(piece.len()));
+        self.bytes.extend_from_slice(piece);
+        Piece { start, piece_bytes }
+    }
+}
+
+fn number(count: usize) -> u32 {
+    #[expect(clippy::expect_used, reason = "what was gathered is written long before")]
+    u32::try_from(count).expect("fewer than 2^32 bytes and rows")
+}
+
+/// A key's first sixteen bytes, which order it before the rest does.
+fn front(key: &[u8]) -> u128 {
+    let mut front = [0; 16];
+    let front_bytes = key.len().min(front.len());
+    front[..front_bytes].copy_from_slice(&key[..front_bytes]);
+    u128::from_be_bytes(front)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use disk::rows::Key;
+    use std::collections::BTreeMap;
+    use wire::InodeNo;
+
+    /// A row that every operation below may meet.
+    fn key(number: u64) -> Vec<u8> {
+        let inode = InodeNo(number % 7);
+        match number % 3 {
+            0 => Key::inode(inode).bytes().to_vec(),
+            1 => Key::listing(inode, number % 5).bytes().to_vec(),
+            _ => Key::xattr(inode, &[b'x'; 40][..(number % 40) as usize]).unwrap().bytes().to_vec(),
+        }
+    }
+
+    #[test]
+    fn it_is_an_ordered_map() {
+        let (mut gathered, mut model) = (Gathered::default(), BTreeMap::new());
+        let mut dice = 7_u64;
+        for step in 0..20_000_u64 {
+            dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let (number, key) = (dice >> 33, key(dice >> 33));
+            match number % 11 {
+                0 if step % 1000 > 500 => {
+                    let range = Range::inode(InodeNo(number % 7));
+                    gathered.delete_range(&range);
+                    for (key, value) in &mut model {
+                        let key: &Vec<u8> = key;
+                        if range.contains(key) {
+                            *value = None;
+                        }
+                    }
+                }
+                1 => {
+                    gathered.set(&key, None);
+                    model.insert(key, None);
+                }
+                2 => assert_eq!(
+                    gathered.get(&key).map(|value| value.map(<[u8]>::to_vec)),
+                    model.get(&key).cloned()
+                ),
+                _ => {
+                    let value = vec![1; (number % 4) as usize];
+                    gathered.set(&key, Some(&value));
+                    model.insert(key, Some(value));
+                }
+            }
+            if step % 1000 == 999 {
+                gathered.sort();
+                let all: Vec<_> = gathered
+                    .iter()
+                    .map(|(key, value)| (key.to_vec(), value.map(<[u8]>::to_vec)))
+                    .collect();
+                assert_eq!(all, std::mem::take(&mut model).into_iter().collect::<Vec<_>>());
+                gathered.clear();
+            }
+        }
+    }
+}
