@@ -20,6 +20,20 @@ pub(crate) enum Patch {
 }
 
 impl Patch {
+    /// What comes of it when it fails: nothing, the beginning of a write, or all.
+    pub(crate) fn half_done(self, dice: &mut Dice) -> Option<Self> {
+        if dice.one_in(3) {
+            return None;
+        }
+        match self {
+            Self::Write { from, mut bytes } => {
+                bytes.truncate(dice.below(bytes.len() + 1));
+                Some(Self::Write { from, bytes })
+            }
+            Self::Truncate { size } => Some(Self::Truncate { size }),
+        }
+    }
+
     fn apply(&self, bytes: &mut Vec<u8>) {
         match self {
             Self::Write { from, bytes: written } => {

@@ -76,7 +76,16 @@ pub(crate) struct Faults {
     /// Chance that the server dies where it passes a delicate place.
     pub(crate) point_per_mille: u64,
     pub(crate) disk: DiskMood,
-    pub(crate) disk_per_mille: u64,
+    pub(crate) ails: Ails,
+}
+
+/// Chances that an action of the disk fails, per thousand of its kind.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Ails {
+    pub(crate) log: u64,
+    pub(crate) change: u64,
+    pub(crate) sync: u64,
+    pub(crate) look: u64,
 }
 
 /// Mean durations.
@@ -250,7 +259,6 @@ impl Plan {
         self.speeds.restart_ns = MS;
         self.faults.server_crash_count = 1;
         self.dies_along = true;
-        self.faults.disk_per_mille = 0;
         self.log_room_bytes = 1 << 40;
         self.mix = mix.to_vec();
         self.call_count = self.call_count.min(25);
@@ -296,12 +304,16 @@ fn roll_faults(dice: &mut Dice) -> Faults {
         interrupt_count: count(5, 4),
         point_per_mille: count(3, 60),
         disk: DiskMood::Honest,
-        disk_per_mille: 0,
+        ails: Ails::default(),
     };
-    let (failing, per_mille) = (dice.throw() % 24 < 3, 1 + dice.throw() % 60);
-    if failing && FAILING_DISKS.load(Ordering::Relaxed) {
+    let mood = dice.throw() % 24;
+    // Runs are short: what fails rarely would mostly not fail at all.
+    let mut per_mille = || dice.pick(&[0, 0, 10, 60, 250]).unwrap_or(0);
+    let (log, change, sync, look) = (per_mille(), per_mille(), per_mille(), per_mille());
+    let failing = mood < 3 && FAILING_DISKS.load(Ordering::Relaxed);
+    if failing {
         faults.disk = DiskMood::Failing;
-        faults.disk_per_mille = per_mille;
+        faults.ails = Ails { log, change, sync, look };
     }
     faults
 }

@@ -73,9 +73,7 @@ impl World {
     pub(crate) fn on_report(&mut self, client: usize, report: &Report) {
         self.tell(|| format!("client {client} reports: {report}"));
         let others_lost = self.server_ever_off() && self.mounts.iter().any(|mount| !mount.alive);
-        // What a failing disk does not take back is the disk's loss.
-        let refused = self.plan.faults.disk == crate::plan::DiskMood::Failing;
-        let excused = self.absent || others_lost || (refused && self.disk_failed);
+        let excused = self.absent || others_lost;
         match report {
             Report::WentBack { .. } => {
                 self.alarm_count += 1;

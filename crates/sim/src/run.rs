@@ -102,9 +102,19 @@ fn calm_down(world: &mut World) -> Verdict {
     }
     world.put(world.now_ns, Due::Start);
     if world.plan.faults.disk == DiskMood::Failing {
-        // A lane whose log failed takes nothing more in until somebody has mended the disk.
+        // A lane whose log failed answers, but takes nothing more in until somebody has mended the
+        // disk and started it again.
+        if world.choose(2) == 0 {
+            come_to_rest(world)?;
+        }
+        world.mended = true;
         world.crash_server();
     }
+    come_to_rest(world)
+}
+
+/// Every call of a living client ends.
+fn come_to_rest(world: &mut World) -> Verdict {
     let end_ns = world.now_ns + REST_NS;
     let ended = world.run_until(end_ns, |world| world.unanswered_count() == 0 && world.is_quiet());
     broken(world)?;

@@ -340,12 +340,22 @@ impl World {
         Some((flight, object_ns))
     }
 
-    fn disk_fails(&mut self) -> bool {
-        let failing = self.plan.faults.disk == DiskMood::Failing && !self.calm;
-        let fails = failing && self.dice.per_mille(self.plan.faults.disk_per_mille);
+    fn disk_fails(&mut self, lane: usize, flight: &Flight) -> bool {
+        let failing = self.plan.faults.disk == DiskMood::Failing && !self.mended;
+        let ails = self.plan.faults.ails;
+        let per_mille = match flight {
+            Flight::Log { .. } => ails.log,
+            Flight::Patch { .. } | Flight::Remove { .. } => ails.change,
+            Flight::Sync { .. } => ails.sync,
+            Flight::Read { .. }
+            | Flight::Stat { .. }
+            | Flight::Space { .. }
+            | Flight::Cold { .. }
+            | Flight::Usage { .. } => ails.look,
+        };
+        let fails = failing && self.dice.per_mille(per_mille);
         if fails {
-            self.disk_failed = true;
-            self.tell(|| "the disk fails".to_owned());
+            self.tell(|| format!("the disk fails server lane {lane}: {flight:?}"));
         }
         fails
     }
@@ -355,9 +365,9 @@ impl World {
         if life != self.server.life {
             return;
         }
-        let failed = self.disk_fails();
         let Some(seat) = self.server.seats.get_mut(lane) else { return };
         let Some(flight) = seat.flights.remove(&flight_no) else { return };
+        let failed = self.disk_fails(lane, &flight);
         let result = if failed { Err(EIO) } else { Ok(()) };
         let coming = match flight {
             Flight::Log { ticket, batch } => {
@@ -368,7 +378,8 @@ impl World {
                 Coming::Read { ticket, result: result.map(|()| bytes) }
             }
             Flight::Patch { ticket, object, patch } => {
-                if !failed || self.dice.one_in(2) {
+                let patch = if failed { patch.half_done(&mut self.dice) } else { Some(patch) };
+                if let Some(patch) = patch {
                     self.disk.patch(object, patch);
                 }
                 Coming::Plain(Event::ObjectDone { ticket, result })

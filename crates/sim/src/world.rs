@@ -82,6 +82,8 @@ pub(crate) struct World {
     pub(crate) seen: Vec<(InodeNo, FileKind)>,
     /// From here on nothing goes wrong any more.
     pub(crate) calm: bool,
+    /// From here on no disk fails any more.
+    pub(crate) mended: bool,
     pub(crate) alarm_count: u64,
     pub(crate) crash_count: u64,
     /// What a sync found durable: changes at a shard that were answered before.
@@ -90,8 +92,6 @@ pub(crate) struct World {
     pub(crate) synced_files: BTreeMap<(InodeNo, u64), u64>,
     /// Somebody was away for so long that the server may go on without him.
     pub(crate) absent: bool,
-    /// The disk refused something.
-    pub(crate) disk_failed: bool,
     pub(crate) fs: FsUuid,
     pub(crate) secret: Secret,
     pub(crate) audit: Audit,
@@ -130,6 +130,7 @@ impl World {
             write_count: 0,
             seen: vec![(InodeNo::ROOT, FileKind::Directory)],
             calm: false,
+            mended: false,
             alarm_count: 0,
             crash_count: 0,
             fs: FsUuid(dice.bytes()),
@@ -137,7 +138,6 @@ impl World {
             synced: BTreeMap::new(),
             synced_files: BTreeMap::new(),
             absent: false,
-            disk_failed: false,
             audit: Audit::default(),
             broken: None,
             log: None,

@@ -235,13 +235,6 @@ impl Lane {
         for txn in undecided {
             self.end_across(turn, txn, Status::ReadOnly, &[]);
         }
-        let prepared = self.txns.parts.iter().filter(|(_, part)| part.prepared.is_some());
-        let prepared: Vec<(ShardId, TxnId)> = prepared.map(|(key, _)| *key).collect();
-        for (shard, txn) in prepared {
-            // Whoever has it already does not look at this any more.
-            let words = Words::Prepared { status: Status::ReadOnly };
-            self.write(turn, &Letter { txn, shard, words });
-        }
         self.fail_parked(turn);
         self.work(turn);
     }

@@ -98,6 +98,14 @@ impl Lane {
         }
     }
 
+    /// The log is broken: a promise that may not be durable is none.
+    pub(crate) fn fail_awaited(&mut self, turn: &mut Turn<'_>, awaited: Awaited) {
+        if let Awaited::Prepared(shard, txn) = awaited {
+            let words = Words::Prepared { status: Status::ReadOnly };
+            self.write(turn, &Letter { txn, shard, words });
+        }
+    }
+
     /// It was decided. Who has made his part in an earlier boot says so again.
     pub(super) fn on_commit(&mut self, turn: &mut Turn<'_>, (shard, txn): (ShardId, TxnId)) {
         if !self.is_own(shard) {
