@@ -156,8 +156,7 @@ impl Client {
     ) {
         let Some(exchange) = self.exchanges.get_mut(exchange_id) else { return };
         let Some(session) = self.sessions.get_mut(session_index) else { return };
-        if !self.config.rules.drain_sisters() && reply.boot_id != self.boot_id {
-            // Too late for the replays.
+        if !self.config.rules.late_replies() && reply.boot_id != self.boot_id {
             return;
         }
         let replay = replay.filter(|_| reply.transno > reply.committed);

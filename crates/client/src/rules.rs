@@ -34,7 +34,11 @@ macro_rules! rules {
 }
 
 rules! {
-    /// What an earlier boot says on a connection that still stands is not listened to any more once
-    /// the next boot is known: its replays have begun.
+    /// Connections that lead to an earlier boot are closed once the next boot is known. Nobody may
+    /// ever say that they are dead, and the next boot waits for what their sessions have to say.
     drain_sisters,
+    /// What an earlier boot answered and is read when the next boot is known is replayed like all
+    /// else: a shard's replays begin when its own connection is a new one. It comes only where
+    /// connections are not closed, so it counts only without `drain_sisters`.
+    late_replies,
 }

@@ -6,7 +6,7 @@
 //! acknowledged and is cut off.
 
 use alloc::collections::BTreeMap;
-use disk::{Change, Changes, Fault};
+use disk::{Change, Changes, ContentsChange, Fault};
 use wire::{InodeNo, ShardId, Transno};
 
 /// One data shard as its records tell it.
@@ -32,22 +32,9 @@ impl Recorded {
     pub fn replay(&mut self, transno: Transno, changes: &[u8]) -> Result<(), Fault> {
         for change in Changes::new(changes) {
             match change? {
-                Change::Write { inode, object_offset, write_bytes, .. } => {
-                    let end = object_offset.saturating_add(u64::from(write_bytes));
-                    let size_bytes = self.sizes_bytes.entry(inode).or_default();
-                    *size_bytes = end.max(*size_bytes);
-                }
-                Change::Truncate { inode, size_bytes } => {
-                    self.sizes_bytes.insert(inode, size_bytes);
-                }
-                Change::ObjectGone { inode } => {
-                    self.sizes_bytes.remove(&inode);
-                }
+                Change::Contents(change) => self.redo(change),
                 // The lane's.
-                Change::SessionGone { .. }
-                | Change::SessionAway { .. }
-                | Change::Evicted { .. }
-                | Change::VbrFailed { .. } => {}
+                Change::Client(_) => {}
                 Change::Inode { .. }
                 | Change::Touch { .. }
                 | Change::DirAttrs { .. }
@@ -57,17 +44,29 @@ impl Recorded {
                 | Change::Xattr { .. }
                 | Change::XattrGone { .. }
                 | Change::InodeGone { .. }
-                | Change::Prepared { .. }
-                | Change::Decided { .. }
-                | Change::Done { .. }
-                | Change::Aborted { .. }
-                | Change::Forgotten { .. } => {
+                | Change::Txn(_) => {
                     return Err(Fault::new("a metadata change at a data shard", 0));
                 }
             }
         }
         self.transno_last = self.transno_last.max(transno);
         Ok(())
+    }
+
+    fn redo(&mut self, change: ContentsChange) {
+        match change {
+            ContentsChange::Write { inode, object_offset, write_bytes, .. } => {
+                let end = object_offset.saturating_add(u64::from(write_bytes));
+                let size_bytes = self.sizes_bytes.entry(inode).or_default();
+                *size_bytes = end.max(*size_bytes);
+            }
+            ContentsChange::Truncate { inode, size_bytes } => {
+                self.sizes_bytes.insert(inode, size_bytes);
+            }
+            ContentsChange::ObjectGone { inode } => {
+                self.sizes_bytes.remove(&inode);
+            }
+        }
     }
 
     /// Takes over what a row of the cold store says: an object has this size.

@@ -2,7 +2,7 @@
 
 use crate::Lost;
 use crate::{Ask, Token};
-use disk::Change;
+use disk::{Change, ContentsChange};
 use door::Bulk;
 use wire::{Breach, ClientUuid, Flaw, InodeNo, Map, Op, Status, Wire};
 
@@ -140,5 +140,10 @@ pub(crate) fn write_change(
 ) -> Change<'static> {
     let crc32c = bulk.map_or(Some(0), |bulk| bulk.crc32c);
     let Some(crc32c) = crc32c else { panic!("the bulk of a request was checked") };
-    Change::Write { inode, object_offset, write_bytes: bulk_bytes(bulk), crc32c }
+    Change::Contents(ContentsChange::Write {
+        inode,
+        object_offset,
+        write_bytes: bulk_bytes(bulk),
+        crc32c,
+    })
 }

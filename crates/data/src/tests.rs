@@ -7,7 +7,7 @@ mod sizes;
 use super::*;
 use alloc::vec;
 use alloc::vec::Vec;
-use disk::Change;
+use disk::{Change, ContentsChange};
 use door::{Action, Arena, BufId, Bulk, Errno, Mono, Now, ObjectStat, Ticket, Turn};
 use wire::{
     Breach, ClientUuid, Contents, Glimpse, InodeNo, LaneId, Map, Op, Read, ShardId, Status,
@@ -160,7 +160,7 @@ impl World {
 
     /// A file of this size, its state known.
     fn with_file(size_bytes: u64) -> Self {
-        let truncate = Change::Truncate { inode: FILE, size_bytes };
+        let truncate = Change::Contents(ContentsChange::Truncate { inode: FILE, size_bytes });
         let mut world = Self::new(&[(FILE, truncate)]);
         world.glimpse();
         world.stat(Some(size_bytes));
@@ -225,7 +225,12 @@ fn a_write_is_written_synced_and_then_told() {
     let sync = world.one();
     world.done(&sync);
     let shard = MAP.data_shard(FILE, 0);
-    let change = Change::Write { inode: FILE, object_offset: 10, write_bytes: 5, crc32c: 77 };
+    let change = Change::Contents(ContentsChange::Write {
+        inode: FILE,
+        object_offset: 10,
+        write_bytes: 5,
+        crc32c: 77,
+    });
     let answer = Answer::Written(Written { file_offset: 10, written_bytes: 5 });
     let transno = Transno((1 << 32) + 1);
     assert_eq!(world.outcomes(), [Outcome::Changed { token, shard, transno, change, answer }]);
@@ -259,7 +264,10 @@ fn writes_during_a_sync_share_the_next_one() {
         .outcomes()
         .iter()
         .map(|outcome| match outcome {
-            Outcome::Changed { change: Change::Write { object_offset, .. }, .. } => *object_offset,
+            Outcome::Changed {
+                change: Change::Contents(ContentsChange::Write { object_offset, .. }),
+                ..
+            } => *object_offset,
             other => panic!("{other:?}"),
         })
         .collect();
@@ -360,7 +368,7 @@ fn a_truncation_that_failed_half_way_is_settled_when_it_is_recorded() {
     assert_eq!(world.outcomes(), [refused(failed, Status::Io)]);
     let token = world.ask(Op::Glimpse, &Glimpse { inode: FILE, durable: true }, None);
     world.stat(Some(10));
-    let change = Change::Truncate { inode: FILE, size_bytes: 10 };
+    let change = Change::Contents(ContentsChange::Truncate { inode: FILE, size_bytes: 10 });
     let outcomes = world.outcomes();
     let [Outcome::Noted { shard, transno, change: noted }, sized] = outcomes[..] else {
         panic!("{outcomes:?}")
@@ -528,7 +536,12 @@ fn a_file_never_written_has_nothing() {
 
 #[test]
 fn after_a_start_what_was_never_recorded_is_cut_off() {
-    let write = Change::Write { inode: FILE, object_offset: 90, write_bytes: 10, crc32c: 0 };
+    let write = Change::Contents(ContentsChange::Write {
+        inode: FILE,
+        object_offset: 90,
+        write_bytes: 10,
+        crc32c: 0,
+    });
     for (recorded, size_bytes) in [(vec![(FILE, write)], 100), (vec![], 0)] {
         let mut world = World::new(&recorded);
         world.append(5);
@@ -546,11 +559,16 @@ fn after_a_start_what_was_never_recorded_is_cut_off() {
 
 #[test]
 fn after_a_start_what_is_shorter_is_recorded_first() {
-    let write = Change::Write { inode: FILE, object_offset: 90, write_bytes: 10, crc32c: 0 };
+    let write = Change::Contents(ContentsChange::Write {
+        inode: FILE,
+        object_offset: 90,
+        write_bytes: 10,
+        crc32c: 0,
+    });
     let mut world = World::new(&[(FILE, write)]);
     world.append(5);
     world.stat(Some(60));
-    let change = Change::Truncate { inode: FILE, size_bytes: 60 };
+    let change = Change::Contents(ContentsChange::Truncate { inode: FILE, size_bytes: 60 });
     let noted = world.outcomes();
     assert!(matches!(noted[..], [Outcome::Noted { change: found, .. }] if found == change));
     assert!(world.take().is_empty(), "fenced");
@@ -617,7 +635,7 @@ fn removal_comes_last_and_is_noted() {
     let outcomes = world.outcomes();
     assert!(matches!(
         outcomes[0],
-        Outcome::Noted { change: Change::ObjectGone { inode: FILE }, .. }
+        Outcome::Noted { change: Change::Contents(ContentsChange::ObjectGone { inode: FILE }), .. }
     ));
     assert_eq!(outcomes[1], Outcome::Removed { inode: FILE, result: Ok(()) });
     // Again, of what is not there: nothing to note.

@@ -6,7 +6,7 @@ use crate::request::{Pending, SIZE_BYTES_MAX, bulk_bytes, write_change};
 use crate::shards::{Proven, release};
 use crate::unstable::Touch;
 use crate::{Answer, Outcome, Shards, Token};
-use disk::Change;
+use disk::{Change, ContentsChange};
 use door::{Action, Bulk, Errno, ObjectStat, Ticket, Turn};
 use wire::{ClientUuid, Contents, InodeNo, Status, Timestamp, Transno, Written};
 
@@ -187,7 +187,7 @@ impl Shards {
         object.exclusive = true;
         object.fence_count += 1;
         let object = object.name;
-        let change = Change::Truncate { inode, size_bytes };
+        let change = Change::Contents(ContentsChange::Truncate { inode, size_bytes });
         let (answer, transno, place_no) = (Answer::Empty, Transno(0), 0);
         let effect = Effect { token, change, answer, client, transno, place_no, then_ns: None };
         let ticket = self.ticket(Job::Truncate { inode, effect, size_bytes });
@@ -459,7 +459,7 @@ impl Shards {
         object.exclusive = false;
         object.contents = None;
         if result.is_ok() && self.proven.remove(&inode).is_some() {
-            self.note(inode, Change::ObjectGone { inode });
+            self.note(inode, Change::Contents(ContentsChange::ObjectGone { inode }));
         }
         self.outcomes.push_back(Outcome::Removed { inode, result });
         if self.objects.get(&inode).is_some_and(|object| object.queue.is_empty()) {
@@ -485,13 +485,16 @@ impl Shards {
         }
         let durable = self.durable(shard);
         let Some(object) = self.objects.get_mut(&inode) else { return };
-        let (from, at_end) = if let Change::Truncate { size_bytes, .. } = effect.change {
-            (size_bytes, true)
-        } else if let Change::Write { object_offset, .. } = effect.change {
-            (object_offset, object.exclusive)
-        } else {
-            (0, true)
-        };
+        let (from, at_end) =
+            if let Change::Contents(ContentsChange::Truncate { size_bytes, .. }) = effect.change {
+                (size_bytes, true)
+            } else if let Change::Contents(ContentsChange::Write { object_offset, .. }) =
+                effect.change
+            {
+                (object_offset, object.exclusive)
+            } else {
+                (0, true)
+            };
         let extends = extends || at_end;
         let touch = Touch { client: effect.client, from, until, extends, at_end };
         object.unstable.settle(durable);
@@ -504,7 +507,7 @@ impl Shards {
         let touched_bytes = until.saturating_sub(from);
         object.unsynced_bytes = object.unsynced_bytes.saturating_add(touched_bytes);
         // Its turn at the object ends only when it is recorded.
-        object.urgent |= matches!(effect.change, Change::Truncate { .. });
+        object.urgent |= matches!(effect.change, Change::Contents(ContentsChange::Truncate { .. }));
         object.urgent |= matches!(object.queue.front(), Some(Pending::Remove));
         object.written.push(effect);
         let Effect { token, transno, change, answer, .. } = effect;
@@ -531,7 +534,7 @@ impl Shards {
         let Some(object) = self.objects.get_mut(&inode) else { return };
         object.fence_count += 1;
         let replays = matches!(object.queue.front(), Some(Pending::Replay { .. }));
-        let change = Change::Truncate { inode, size_bytes };
+        let change = Change::Contents(ContentsChange::Truncate { inode, size_bytes });
         let shard = self.shard(inode);
         if replays {
             let transno = self.next_transno(shard);

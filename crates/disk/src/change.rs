@@ -14,10 +14,17 @@
 //! change the one of the later transaction wins. Because of the adding, a record is redone exactly
 //! once: who redoes keeps the last LSN of every shard and skips what it has.
 
-use crate::{Fault, InodeRow, TxnId, to_u64};
+mod client;
+mod contents;
+mod txn;
+
+pub use client::ClientChange;
+pub use contents::ContentsChange;
+pub use txn::TxnChange;
+
+use crate::{Fault, InodeRow, to_u64};
 use wire::{
-    Breach, Bytes, ClientUuid, FileKind, Flaw, InodeNo, List, Name, Reader, SessionId, ShardId,
-    Timestamp, Transno, Wire, Writer,
+    Breach, Bytes, FileKind, Flaw, InodeNo, Name, Reader, Timestamp, Transno, Wire, Writer,
 };
 
 /// One effect.
@@ -91,30 +98,6 @@ pub enum Change<'a> {
         /// Which.
         inode: InodeNo,
     },
-    /// Data shard: these bytes are in the object. The bytes themselves were durable before the
-    /// record.
-    Write {
-        /// The file.
-        inode: InodeNo,
-        /// From here.
-        object_offset: u64,
-        /// This many.
-        write_bytes: u32,
-        /// Their CRC-32C.
-        crc32c: u32,
-    },
-    /// Data shard: the object has this size.
-    Truncate {
-        /// The file.
-        inode: InodeNo,
-        /// The size.
-        size_bytes: u64,
-    },
-    /// Data shard: there is no such object.
-    ObjectGone {
-        /// The file.
-        inode: InodeNo,
-    },
     /// A directory that exists has these attributes; its links, entries and cookies stay.
     DirAttrs {
         /// The directory.
@@ -136,58 +119,12 @@ pub enum Change<'a> {
         /// Transaction of this change.
         version: Transno,
     },
-    /// A session has left this shard in order: its slots are forgotten.
-    SessionGone {
-        /// Which.
-        session: SessionId,
-    },
-    /// A session has been away for long and has nothing to replay here: the next recovery does not
-    /// wait for it. Its slots stay; its next record names it again.
-    SessionAway {
-        /// Which.
-        session: SessionId,
-    },
-    /// A client was evicted: it never comes back under this uuid (PROTOCOL.md §16).
-    Evicted {
-        /// Which.
-        client: ClientUuid,
-    },
-    /// A replay of this client did not fit; it will be evicted when the recovery ends.
-    VbrFailed {
-        /// Which.
-        client: ClientUuid,
-    },
-    /// A change over several shards: this shard will make its part of it if the coordinator says
-    /// so, and keeps what that needs until it knows.
-    Prepared {
-        /// Which.
-        txn: TxnId,
-        /// The part: changes without versions and with cookie 0 for a new place. Both are given
-        /// when it is made.
-        part: Bytes<'a>,
-    },
-    /// Coordinator: the change over several shards happens. Its own part stands in this record.
-    Decided {
-        /// Which.
-        txn: TxnId,
-        /// The other shards that prepared.
-        shards: List<'a, ShardId>,
-    },
-    /// The part that was prepared is made: it stands in this record.
-    Done {
-        /// Of which.
-        txn: TxnId,
-    },
-    /// The part that was prepared will not be made.
-    Aborted {
-        /// Of which.
-        txn: TxnId,
-    },
-    /// Coordinator: all shards have made their part, durably.
-    Forgotten {
-        /// Which.
-        txn: TxnId,
-    },
+    /// At a data shard: something about the contents of a file.
+    Contents(ContentsChange),
+    /// Something about the lane's clients.
+    Client(ClientChange),
+    /// A step of a change over several shards.
+    Txn(TxnChange<'a>),
 }
 
 impl<'a> Wire<'a> for Change<'a> {
@@ -227,17 +164,7 @@ impl<'a> Wire<'a> for Change<'a> {
                 to.write(inode);
                 to.write(name);
             }
-            Self::InodeGone { inode } | Self::ObjectGone { inode } => to.write(inode),
-            Self::Write { inode, object_offset, write_bytes, crc32c } => {
-                to.write(inode);
-                to.write(object_offset);
-                to.write(write_bytes);
-                to.write(crc32c);
-            }
-            Self::Truncate { inode, size_bytes } => {
-                to.write(inode);
-                to.write(size_bytes);
-            }
+            Self::InodeGone { inode } => to.write(inode),
             Self::DirAttrs { inode, mode, uid, gid, atime, mtime, ctime, parent, version } => {
                 to.write(inode);
                 to.write(mode);
@@ -250,22 +177,15 @@ impl<'a> Wire<'a> for Change<'a> {
                 to.write(parent);
                 to.write(version);
             }
-            Self::SessionGone { session } | Self::SessionAway { session } => to.write(session),
-            Self::Evicted { client } | Self::VbrFailed { client } => to.write(client),
-            Self::Prepared { txn, part } => {
-                to.write(txn);
-                to.write(part);
-            }
-            Self::Decided { txn, shards } => {
-                to.write(txn);
-                to.write(shards);
-            }
-            Self::Done { txn } | Self::Aborted { txn } | Self::Forgotten { txn } => to.write(txn),
+            Self::Contents(change) => change.encode_fields(to),
+            Self::Client(change) => change.encode_fields(to),
+            Self::Txn(change) => change.encode_fields(to),
         }
     }
 
     fn decode(from: &mut Reader<'a>) -> Result<Self, Flaw> {
-        Ok(match u8::decode(from)? {
+        let tag = u8::decode(from)?;
+        Ok(match tag {
             1 => Self::Inode { row: from.read()? },
             2 => Self::Touch {
                 inode: from.read()?,
@@ -287,14 +207,6 @@ impl<'a> Wire<'a> for Change<'a> {
             6 => Self::Xattr { inode: from.read()?, name: from.read()?, value: from.read()? },
             7 => Self::XattrGone { inode: from.read()?, name: from.read()? },
             8 => Self::InodeGone { inode: from.read()? },
-            9 => Self::Write {
-                inode: from.read()?,
-                object_offset: from.read()?,
-                write_bytes: from.read()?,
-                crc32c: from.read()?,
-            },
-            10 => Self::Truncate { inode: from.read()?, size_bytes: from.read()? },
-            11 => Self::ObjectGone { inode: from.read()? },
             12 => Self::DirAttrs {
                 inode: from.read()?,
                 mode: from.read()?,
@@ -306,21 +218,23 @@ impl<'a> Wire<'a> for Change<'a> {
                 parent: from.read()?,
                 version: from.read()?,
             },
-            13 => Self::SessionGone { session: from.read()? },
-            14 => Self::SessionAway { session: from.read()? },
-            15 => Self::Evicted { client: from.read()? },
-            16 => Self::VbrFailed { client: from.read()? },
-            20 => Self::Prepared { txn: from.read()?, part: from.read()? },
-            21 => Self::Decided { txn: from.read()?, shards: from.read()? },
-            22 => Self::Done { txn: from.read()? },
-            23 => Self::Aborted { txn: from.read()? },
-            24 => Self::Forgotten { txn: from.read()? },
-            _ => return Err(Flaw::Breach(Breach::Malformed)),
+            _ => Self::decode_of_others(tag, from)?,
         })
     }
 }
 
-impl Change<'_> {
+impl<'a> Change<'a> {
+    fn decode_of_others(tag: u8, from: &mut Reader<'a>) -> Result<Self, Flaw> {
+        if let Some(change) = ContentsChange::decode_fields(tag, from)? {
+            return Ok(Self::Contents(change));
+        }
+        if let Some(change) = ClientChange::decode_fields(tag, from)? {
+            return Ok(Self::Client(change));
+        }
+        let change = TxnChange::decode_fields(tag, from)?;
+        change.map(Self::Txn).ok_or(Flaw::Breach(Breach::Malformed))
+    }
+
     const fn tag(&self) -> u8 {
         match self {
             Self::Inode { .. } => 1,
@@ -331,19 +245,10 @@ impl Change<'_> {
             Self::Xattr { .. } => 6,
             Self::XattrGone { .. } => 7,
             Self::InodeGone { .. } => 8,
-            Self::Write { .. } => 9,
-            Self::Truncate { .. } => 10,
-            Self::ObjectGone { .. } => 11,
             Self::DirAttrs { .. } => 12,
-            Self::SessionGone { .. } => 13,
-            Self::SessionAway { .. } => 14,
-            Self::Evicted { .. } => 15,
-            Self::VbrFailed { .. } => 16,
-            Self::Prepared { .. } => 20,
-            Self::Decided { .. } => 21,
-            Self::Done { .. } => 22,
-            Self::Aborted { .. } => 23,
-            Self::Forgotten { .. } => 24,
+            Self::Contents(change) => change.tag(),
+            Self::Client(change) => change.tag(),
+            Self::Txn(change) => change.tag(),
         }
     }
 

@@ -6,7 +6,10 @@ mod log;
 mod random;
 mod rows;
 
-use crate::{Change, InodeRow, Origin, PreVersions, Record, SessionRow, TxnId};
+use crate::{
+    Change, ClientChange, ContentsChange, InodeRow, Origin, PreVersions, Record, SessionRow,
+    TxnChange, TxnId,
+};
 use alloc::vec::Vec;
 use wire::{
     Bytes, ClientUuid, FileKind, InodeNo, LaneId, List, Name, Op, SessionId, ShardId, Status,
@@ -76,9 +79,14 @@ pub(crate) fn changes() -> Vec<Change<'static>> {
         Change::Xattr { inode, name: Bytes(b"user.k"), value: Bytes(b"v") },
         Change::XattrGone { inode, name: Bytes(b"user.k") },
         Change::InodeGone { inode },
-        Change::Write { inode, object_offset: 4096, write_bytes: 512, crc32c: 0xAABB_CCDD },
-        Change::Truncate { inode, size_bytes: 77 },
-        Change::ObjectGone { inode },
+        Change::Contents(ContentsChange::Write {
+            inode,
+            object_offset: 4096,
+            write_bytes: 512,
+            crc32c: 0xAABB_CCDD
+        }),
+        Change::Contents(ContentsChange::Truncate { inode, size_bytes: 77 }),
+        Change::Contents(ContentsChange::ObjectGone { inode }),
         Change::DirAttrs {
             inode,
             mode: 0o755,
@@ -90,15 +98,15 @@ pub(crate) fn changes() -> Vec<Change<'static>> {
             parent: dir,
             version,
         },
-        Change::SessionGone { session: SessionId(3) },
-        Change::SessionAway { session: SessionId(4) },
-        Change::Evicted { client: ClientUuid([5; 16]) },
-        Change::VbrFailed { client: ClientUuid([6; 16]) },
-        Change::Prepared { txn, part: Bytes(&[8, 2, 0, 0, 0, 0, 0, 0, 0]) },
-        Change::Decided { txn, shards: List::new(2, &[1, 0, 2, 0]) },
-        Change::Done { txn },
-        Change::Aborted { txn },
-        Change::Forgotten { txn },
+        Change::Client(ClientChange::SessionGone { session: SessionId(3) }),
+        Change::Client(ClientChange::SessionAway { session: SessionId(4) }),
+        Change::Client(ClientChange::Evicted { client: ClientUuid([5; 16]) }),
+        Change::Client(ClientChange::VbrFailed { client: ClientUuid([6; 16]) }),
+        Change::Txn(TxnChange::Prepared { txn, part: Bytes(&[8, 2, 0, 0, 0, 0, 0, 0, 0]) }),
+        Change::Txn(TxnChange::Decided { txn, shards: List::new(2, &[1, 0, 2, 0]) }),
+        Change::Txn(TxnChange::Done { txn }),
+        Change::Txn(TxnChange::Aborted { txn }),
+        Change::Txn(TxnChange::Forgotten { txn }),
     ]
 }
 

@@ -227,10 +227,4 @@ pub enum Action {
     },
     /// Nothing is left to do: this lane ends.
     Stopped,
-    /// The lane cannot go on without breaking its word (the log is broken). The process ends at
-    /// once with this line and a failure.
-    Halt {
-        /// UTF-8.
-        line: Span,
-    },
 }

@@ -25,6 +25,8 @@ const ENTRY_COUNT_MAX: u32 = 4096;
 const PART_COUNT_MAX: u32 = 1 << 16;
 /// What was read, and what somebody needs who comes back for it, stays this long.
 const LINGER_MS: u64 = 100;
+/// What could not be read is tried again after this long, as long as somebody needs it.
+const AGAIN_MS: u64 = 200;
 /// Units looked at for eviction in a turn.
 const LOOK_COUNT_MAX: usize = 256;
 
@@ -44,9 +46,16 @@ pub(crate) struct Cold {
     waiting: BTreeMap<(ShardId, Unit), Vec<Parked>>,
     /// Pinned until then.
     lingering: VecDeque<(Mono, ShardId, Unit)>,
+    /// Something could not be read: replays that need it try again then.
+    pub(crate) again_at: Option<Mono>,
 }
 
 impl Cold {
+    /// Whether the time has come to try again.
+    pub(crate) fn tries_again(&mut self, now: Mono) -> bool {
+        self.again_at.take_if(|at| *at <= now).is_some()
+    }
+
     pub(crate) fn is_reading(&self) -> bool {
         !self.readings.is_empty()
     }
@@ -135,6 +144,7 @@ impl Lane {
                 self.say(turn, Say::Alarm, &line);
                 let waiting = self.cold.waiting.remove(&(shard, unit));
                 waiting.into_iter().flatten().for_each(|parked| self.fail_one(turn, parked));
+                self.cold.again_at = Some(turn.now.mono.after_ms(AGAIN_MS));
             }
         }
     }

@@ -59,7 +59,7 @@ impl Lane {
         }
         let buf = result.ok().and_then(|answer| answer.buf());
         if let Some(Waiting { conn, asked, .. }) = self.pending.remove(&token.0) {
-            if self.shows(asked.shard, shown) && asked.slot == 0 {
+            if result.is_ok() && self.shows(asked.shard, shown) && asked.slot == 0 {
                 let (status, body) = (Status::Ok, Vec::new());
                 let bulk = result.ok().and_then(|answer| answer.bulk());
                 let said = HeldSaid { conn, asked, status, body, bulk };

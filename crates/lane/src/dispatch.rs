@@ -112,6 +112,12 @@ impl Lane {
             self.await_recovery(turn, &arrived);
             return Ok(true);
         }
+        // Whatever it asks of a shard, it says what it has received of it.
+        if row.route != Route::Lane
+            && let Some(table) = self.slots.get_mut(&(request.shard, request.session))
+        {
+            table.acknowledge(request.ack_xid, request.sack);
+        }
         match row.retry {
             Retry::Repeat if matches!(row.route, Route::Shard | Route::Lane) => {
                 self.about_lane(turn, &arrived).map(|()| false)
@@ -235,8 +241,7 @@ impl Lane {
             self.metas[index].spread(spread);
         }
         let effect = self.metas[index].execute(&ask, &mut self.reply, &mut self.changes)?;
-        let locked = self.metas[index].blocker().is_some();
-        let stuck = self.fenced && locked && effect.status == Status::Busy;
+        let stuck = effect.status == Status::Busy && self.is_stuck(request.shard);
         Ok(if stuck { meta::Effect::unchanged(Status::Io) } else { effect })
     }
 
@@ -250,7 +255,6 @@ impl Lane {
         let target = Target { conn: arrived.conn, trace_id: request.trace_id };
         let key = (request.shard, request.session);
         let table = self.slots.entry(key).or_default();
-        table.acknowledge(request.ack_xid, request.sack);
         match table.judge(request.slot, (request.xid, request.op), target)? {
             Verdict::Drop => {
                 self.settled(arrived.conn);

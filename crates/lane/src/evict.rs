@@ -7,7 +7,7 @@ use crate::gate::{Gate, Reason};
 use crate::outbox::{Asked, Said};
 use alloc::format;
 use alloc::vec::Vec;
-use disk::Change;
+use disk::{Change, ClientChange};
 use door::{Action, Say, Turn};
 use wire::{ClientUuid, LaneId, Reader, SessionId, ShardId, Status, Wire as _, Writer};
 
@@ -57,7 +57,7 @@ impl Lane {
         }
         for client in core::mem::take(&mut self.recovery.evicting) {
             if let Some(shard) = self.shards().first().copied() {
-                self.record_of_lane(shard, &Change::Evicted { client });
+                self.record_of_lane(shard, &Change::Client(ClientChange::Evicted { client }));
             }
         }
         for client in core::mem::take(&mut self.recovery.telling) {
@@ -108,7 +108,7 @@ impl Lane {
         for shard in self.shards() {
             let table = self.slots.remove(&(shard, session));
             if ready && table.is_some_and(|table| table.recorded_in.is_some()) {
-                self.record_of_lane(shard, &Change::SessionGone { session });
+                self.record_of_lane(shard, &Change::Client(ClientChange::SessionGone { session }));
             }
         }
         self.sessions.remove(&session);
@@ -143,7 +143,10 @@ impl Lane {
                 let Some(table) = self.slots.get_mut(&(shard, session)) else { continue };
                 if room && table.recorded_in.is_some() && table.transno_last <= durable {
                     table.recorded_in = None;
-                    self.record_of_lane(shard, &Change::SessionAway { session });
+                    self.record_of_lane(
+                        shard,
+                        &Change::Client(ClientChange::SessionAway { session }),
+                    );
                 }
             }
         }

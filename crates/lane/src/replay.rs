@@ -7,7 +7,7 @@ use crate::outbox::{Asked, Said};
 use crate::recovery::{Phase, Replay};
 use crate::session::{Done, State};
 use alloc::format;
-use disk::{Change, Origin, Record};
+use disk::{Change, ClientChange, Origin, Record};
 use door::{Action, Point, Say, Turn};
 use wire::{
     Breach, HEAD_BYTES, Op, Resume, Resumed, SessionId, ShardId, Status, Transno, Wire, Writer,
@@ -186,7 +186,10 @@ impl Lane {
         let session = self.sessions.get(&replay.asked.session);
         let Some(client) = session.map(|session| session.row.client) else { return };
         if self.recovery.failed.insert(client) {
-            self.record_of_lane(replay.asked.shard, &Change::VbrFailed { client });
+            self.record_of_lane(
+                replay.asked.shard,
+                &Change::Client(ClientChange::VbrFailed { client }),
+            );
         }
     }
 

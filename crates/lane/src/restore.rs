@@ -10,7 +10,7 @@ use crate::txns::{InDoubt, Resolved};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use data::Recorded;
-use disk::{Change, Changes, Fault, Made, Origin, Record, SessionRow, TxnId};
+use disk::{Change, Changes, ClientChange, Fault, Made, Origin, Record, SessionRow, TxnId};
 use wire::{ClientUuid, LaneId, Map, Op, SessionId, ShardId, Status, Transno, Xid};
 
 /// What is being restored.
@@ -134,36 +134,20 @@ impl Restore {
     /// What the lane recorded of clients.
     fn remember_own(&mut self, record: &Record<'_>) -> Result<(), Fault> {
         for change in Changes::new(record.changes) {
-            match change? {
-                Change::SessionGone { session } => {
+            let Change::Client(change) = change? else { continue };
+            match change {
+                ClientChange::SessionGone { session } => {
                     self.slots.remove(&(record.shard, session));
                 }
-                Change::SessionAway { session } => {
+                ClientChange::SessionAway { session } => {
                     if let Some(table) = self.slots.get_mut(&(record.shard, session)) {
                         table.recorded_in = None;
                     }
                 }
-                Change::Evicted { client } => self.add_evicted(client),
-                Change::VbrFailed { client } => {
+                ClientChange::Evicted { client } => self.add_evicted(client),
+                ClientChange::VbrFailed { client } => {
                     self.failed.insert(client);
                 }
-                Change::Prepared { .. }
-                | Change::Decided { .. }
-                | Change::Done { .. }
-                | Change::Aborted { .. }
-                | Change::Forgotten { .. }
-                | Change::Inode { .. }
-                | Change::Touch { .. }
-                | Change::DirAttrs { .. }
-                | Change::Dirent { .. }
-                | Change::DirentGone { .. }
-                | Change::Symlink { .. }
-                | Change::Xattr { .. }
-                | Change::XattrGone { .. }
-                | Change::InodeGone { .. }
-                | Change::Write { .. }
-                | Change::Truncate { .. }
-                | Change::ObjectGone { .. } => {}
             }
         }
         Ok(())

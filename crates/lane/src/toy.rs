@@ -97,7 +97,6 @@ pub(crate) struct Toy {
     pub(crate) limits: Limits,
     pub(crate) secret: Secret,
     pub(crate) lines: Vec<String>,
-    pub(crate) halted: bool,
     /// The next actions of these kinds fail so.
     pub(crate) failing: Vec<(Kind, Errno)>,
     /// What room there is, is less than the medium has.
@@ -141,7 +140,6 @@ impl Toy {
             limits: Limits::default(),
             secret: Secret::new([3; 32]),
             lines: Vec::new(),
-            halted: false,
             failing: Vec::new(),
             room_bytes: u64::MAX,
             is_behind: false,
@@ -173,7 +171,6 @@ impl Toy {
     pub(crate) fn start(&mut self, lane_count: u16) {
         self.boot_id += 1;
         self.map.lane_count = lane_count;
-        self.halted = false;
         self.recovered_count = 0;
         let share = self.limits.share;
         let share_before = self.share_before.map_or(share, |before| before.min(share));
@@ -384,7 +381,7 @@ impl Toy {
                 !place.flights.is_empty() || !place.coming.is_empty()
             })
             .collect();
-        if can.is_empty() || self.halted {
+        if can.is_empty() {
             return false;
         }
         self.now.mono.0 += 1000;
@@ -405,7 +402,7 @@ impl Toy {
     pub(crate) fn run(&mut self) {
         while self.step() {}
         let held: usize = self.places.iter().map(|place| place.bufs.len()).sum();
-        assert!(held == 0 || self.halted, "{held} buffers were never released");
+        assert_eq!(held, 0, "{held} buffers were never released");
     }
 
     fn turn(&mut self, index: usize) {
@@ -516,10 +513,6 @@ impl Toy {
             }
             Action::Say { line, .. } => {
                 self.lines.push(String::from_utf8(place.arena.get(line).to_vec()).unwrap());
-            }
-            Action::Halt { line } => {
-                self.lines.push(String::from_utf8(place.arena.get(line).to_vec()).unwrap());
-                self.halted = true;
             }
             Action::Stopped => {
                 place.stopped = true;

@@ -16,7 +16,7 @@ use crate::session::{Done, State};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use data::{Answer, Depends, Lost, Token};
-use disk::{Change, Origin, PreVersions, Record};
+use disk::{Change, ContentsChange, Origin, PreVersions, Record};
 use door::{Action, Point, Turn};
 use wire::{Op, ShardId, Status, Transno, Wire, Writer};
 
@@ -92,7 +92,7 @@ impl Lane {
         let table = self.slots.get(&(shard, session));
         let known = table.and_then(|table| table.recorded_in);
         let known = known.is_some_and(|batch_no| self.commit.until(batch_no).is_none());
-        let cuts = matches!(written.change, Change::Truncate { .. });
+        let cuts = matches!(written.change, Change::Contents(ContentsChange::Truncate { .. }));
         if cuts || waiting.synced || self.config.limits.sync || !known {
             return Some((transno, Reason::Itself));
         }
@@ -236,7 +236,9 @@ impl Lane {
         let (record, _) = Record::decode(redo).ok()?;
         let bulk = replay.bulk?;
         let change = disk::Changes::new(record.changes).next()?.ok()?;
-        let Change::Write { inode, object_offset, write_bytes, crc32c } = change else {
+        let Change::Contents(ContentsChange::Write { inode, object_offset, write_bytes, crc32c }) =
+            change
+        else {
             return None;
         };
         let same = write_bytes == bulk.bulk_bytes && bulk.crc32c == Some(crc32c);

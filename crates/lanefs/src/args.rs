@@ -183,6 +183,49 @@ pub(crate) struct Room {
     pub(crate) meta_memory: Option<u64>,
 }
 
+/// How a store is served, by `serve` and by `up`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Serving {
+    /// A further export; with =no-root-squash its clients' root acts as root. The default export
+    /// is nameless and turns root into nobody
+    #[arg(long = "export", value_name = "NAME[=no-root-squash]")]
+    pub(crate) exports: Vec<String>,
+    /// Give every reply's bytes a CRC-32C, which costs a copy; without, large reads leave straight
+    /// from the page cache, and only TCP's own checksum protects them on their way
+    #[arg(long)]
+    pub(crate) checksum_reads: bool,
+    /// New directories down to this depth are spread over the metadata shards, deeper ones stay
+    /// with their parent; 0 spreads none
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(0..=2))]
+    pub(crate) spread_depth: u8,
+    #[command(flatten)]
+    pub(crate) promises: Promises,
+    #[command(flatten)]
+    pub(crate) room: Room,
+}
+
+impl Serving {
+    /// The same as arguments.
+    pub(crate) fn texts(&self) -> Vec<String> {
+        // Without `..`: what is added is handed on.
+        let Self { exports, checksum_reads, spread_depth, promises, room } = self;
+        let Promises { share, sync, recovery_soft_ms, recovery_hard_ms } = promises;
+        let Room { log_bytes_max, segment_bytes, meta_memory } = room;
+        let mut texts: Vec<String> =
+            exports.iter().map(|export| format!("--export={export}")).collect();
+        texts.push(format!("--spread-depth={spread_depth}"));
+        texts.push(format!("--share={}", share.text()));
+        texts.push(format!("--recovery-soft-ms={recovery_soft_ms}"));
+        texts.push(format!("--recovery-hard-ms={recovery_hard_ms}"));
+        texts.push(format!("--log-bytes-max={log_bytes_max}"));
+        texts.push(format!("--segment-bytes={segment_bytes}"));
+        texts.extend(meta_memory.map(|bytes| format!("--meta-memory={bytes}")));
+        texts.extend(checksum_reads.then(|| "--checksum-reads".to_owned()));
+        texts.extend(sync.then(|| "--sync".to_owned()));
+        texts
+    }
+}
+
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Up {
     /// Where to mount; made if missing, must be empty
@@ -201,17 +244,11 @@ pub(crate) struct Up {
     /// Go to the background once everything runs; a log file is kept beside the store
     #[arg(short = 'd', long)]
     pub(crate) detach: bool,
-    /// Give every reply's bytes a CRC-32C, which costs a copy; without, large reads leave straight
-    /// from the page cache, and only TCP's own checksum protects them on their way
-    #[arg(long)]
-    pub(crate) checksum_reads: bool,
     /// How requests of the kernel are carried
     #[arg(long, value_name = "HOW", value_enum, default_value_t = Transport::Auto)]
     pub(crate) fuse: Transport,
     #[command(flatten)]
-    pub(crate) promises: Promises,
-    #[command(flatten)]
-    pub(crate) room: Room,
+    pub(crate) serving: Serving,
     #[command(flatten)]
     pub(crate) secret: SecretFile,
     /// This is the process in the background: say READY, then write to this file.
@@ -234,26 +271,15 @@ pub(crate) struct Serve {
     pub(crate) spin: Spin,
     #[command(flatten)]
     pub(crate) secret: SecretFile,
-    /// A further export; with =no-root-squash its clients' root acts as root. The default export
-    /// is nameless and turns root into nobody
-    #[arg(long = "export", value_name = "NAME[=no-root-squash]")]
-    pub(crate) exports: Vec<String>,
-    /// Give every reply's bytes a CRC-32C, which costs a copy; without, large reads leave straight
-    /// from the page cache, and only TCP's own checksum protects them on their way
-    #[arg(long)]
-    pub(crate) checksum_reads: bool,
-    /// New directories down to this depth are spread over the metadata shards, deeper ones stay
-    /// with their parent; 0 spreads none
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(0..=2))]
-    pub(crate) spread_depth: u8,
+    #[command(flatten)]
+    pub(crate) serving: Serving,
     /// Lets something go wrong, for tests of crashes.
     #[arg(long = "fault", hide = true, value_name = "NAME:COUNT")]
     #[arg(value_parser = crate::faults::Planned::parse)]
     pub(crate) faults: Vec<crate::faults::Planned>,
-    #[command(flatten)]
-    pub(crate) promises: Promises,
-    #[command(flatten)]
-    pub(crate) room: Room,
+    /// Serve the store of this file system and no other, and make none.
+    #[arg(long, hide = true, value_name = "HEX")]
+    pub(crate) only: Option<String>,
     /// The listening socket is handed in as standard input.
     #[arg(long, hide = true)]
     pub(crate) listen_on_stdin: bool,
@@ -416,5 +442,30 @@ mod tests {
     #[test]
     fn the_table_of_arguments_is_sound() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn up_hands_on_how_it_serves() {
+        let settings = [
+            "--export=a",
+            "--export=b=no-root-squash",
+            "--spread-depth=1",
+            "--share=strict",
+            "--recovery-soft-ms=1",
+            "--recovery-hard-ms=2",
+            "--log-bytes-max=16777216",
+            "--segment-bytes=4",
+            "--meta-memory=5",
+            "--checksum-reads",
+            "--sync",
+        ];
+        let up = Cli::parse_from(["lanefs", "up", "dir"].iter().chain(&settings));
+        let Command::Up(up) = up.command else { panic!("not up") };
+        let handed = up.serving.texts();
+        assert_eq!(handed, settings);
+        let served = ["lanefs", "serve", "--store", "store"].map(str::to_owned);
+        let serve = Cli::parse_from(served.into_iter().chain(handed));
+        let Command::Serve(serve) = serve.command else { panic!("not serve") };
+        assert_eq!(serve.serving.texts(), settings);
     }
 }

@@ -16,6 +16,7 @@ use ring::{LogFile, Mesh, Stopper};
 use std::fs::File;
 use std::net::TcpListener;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use store::{ColdStore, Keeper, Keeping, Pace, Shape, ShareFile, Store};
@@ -30,7 +31,7 @@ pub(crate) fn run(args: &args::Serve) -> Result<()> {
     let secret = secret::read_or_make(&secret::path(args.secret.secret_file.as_deref())?)?;
     let listener = listener(args)?;
     let path = std::path::absolute(&args.store)?;
-    let store = store::open_or_create(&path, &Shape::default())?;
+    let store = open(&path, args.only.as_deref())?;
     let address = listener.local_addr().context("the listening socket has no address")?;
     let cores = lanes::cores(args.lanes)?;
     let (stoppers, keeping) = start(args, &store, listener, secret, &cores, &tell)?;
@@ -39,6 +40,24 @@ pub(crate) fn run(args: &args::Serve) -> Result<()> {
     wait_for_end(&news, &stoppers)?;
     keeping.stop();
     Ok(())
+}
+
+/// The store; made if there is none and no certain one is wanted.
+fn open(path: &Path, only: Option<&str>) -> Result<Store> {
+    let Some(only) = only else {
+        return Ok(store::open_or_create(path, &Shape::default())?);
+    };
+    let store = store::open(path)?;
+    let found = hex(&store.superblock().fs.0);
+    if found != only {
+        bail!("{} has file system {found}, not {only} as before", path.display());
+    }
+    Ok(store)
+}
+
+/// Bytes as text.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The socket handed in by `up`, which outlives us, or our own.
@@ -125,18 +144,18 @@ fn start(
         data_shard_count: superblock.data_shard_count,
     };
     let cold = store.open_rows(ColdStore::ROWS_BYTES_MAX)?;
-    let restored = restore(store, &cold, map, args.room.meta_memory)?;
+    let restored = restore(store, &cold, map, args.serving.room.meta_memory)?;
     let lengths = LogLengths {
-        log_bytes_max: args.room.log_bytes_max / u64::from(lane_count),
-        segment_bytes: args.room.segment_bytes,
+        log_bytes_max: args.serving.room.log_bytes_max / u64::from(lane_count),
+        segment_bytes: args.serving.room.segment_bytes,
     };
     let mut keeper = Keeper::new(cold, Pace { lengths, ..Pace::default() });
     // The weakest counts until a recovery is completed.
-    let share = args.promises.share.mode();
+    let share = args.serving.promises.share.mode();
     let share_before = store.share_before().map_or(share, |before| before.min(share));
     store.share_file().set(share_before)?;
     let recovered = when_recovered(lane_count, store.share_file(), share)?;
-    let exports = exports(&args.exports)?;
+    let exports = exports(&args.serving.exports)?;
     let objects = File::open(store.objects_path()).context("cannot open the objects' folder")?;
     let posts = Mesh::posts(lane_count)?;
     let stoppers = posts.iter().map(ring::Post::stopper).collect();
@@ -153,19 +172,19 @@ fn start(
             boot_id: store.boot_id(),
             exports: exports.clone(),
             seed: library::random()?,
-            limits: lane::Limits { spread_depth: args.spread_depth, ..limits(&args.promises) },
+            limits: limits(&args.serving),
             redo_key: lane::RedoKey::new(*store.redo_key()),
             share_before,
             rules: lane::Rules::default(),
         };
         let (log, start_offset) = store.new_log(lane, lane_count)?;
-        let reserve_bytes = LogFile::RESERVE_BYTES.min(args.room.segment_bytes / 4);
+        let reserve_bytes = LogFile::RESERVE_BYTES.min(args.serving.room.segment_bytes / 4);
         let feed = Some(keeper.feed(post.waker(), start_offset));
         let log = LogFile { file: log.into(), start_offset, reserve_bytes, feed };
         let objects = OwnedFd::from(objects.try_clone()?);
         // One lane listens; the Hello names the lane that a connection is handed to.
         let listener = listener.take();
-        let checksum_reads = args.checksum_reads;
+        let checksum_reads = args.serving.checksum_reads;
         let fault = fault.clone();
         let recovered = recovered.clone();
         lanes::start(format!("lane {lane}"), *core, tell.clone(), move || {
@@ -207,8 +226,10 @@ fn when_recovered(lane_count: u16, file: ShareFile, share: lane::Share) -> Resul
     Ok(tell)
 }
 
-fn limits(promises: &args::Promises) -> lane::Limits {
+fn limits(serving: &args::Serving) -> lane::Limits {
+    let promises = &serving.promises;
     lane::Limits {
+        spread_depth: serving.spread_depth,
         share: promises.share.mode(),
         sync: promises.sync,
         recovery_soft_ms: promises.recovery_soft_ms,

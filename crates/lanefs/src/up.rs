@@ -44,12 +44,8 @@ pub(crate) struct Plan {
     pub(crate) lanes: Option<u16>,
     /// How long lanes look out for more work before they sleep.
     pub(crate) spin_us: u32,
-    /// What the server promises.
-    pub(crate) promises: args::Promises,
-    /// How much it keeps where.
-    pub(crate) room: args::Room,
-    /// Every reply's bulk has a checksum.
-    pub(crate) checksum_reads: bool,
+    /// How the server serves.
+    pub(crate) serving: args::Serving,
     /// How the mount talks to the kernel.
     pub(crate) fuse: Transport,
     /// Why there is no mount.
@@ -94,9 +90,7 @@ fn prepare(args: &args::Up) -> Result<Plan> {
         address,
         lanes: args.lanes,
         spin_us: args.spin.spin_us,
-        promises: args.promises,
-        room: args.room,
-        checksum_reads: args.checksum_reads,
+        serving: args.serving.clone(),
         fuse: args.fuse,
         obstacle,
         log: args.in_background.clone(),

@@ -21,7 +21,7 @@ use crate::uses;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use disk::{Change, Changes, Fault, InodeRow, TxnId};
+use disk::{Change, Changes, Fault, InodeRow, TxnChange, TxnId};
 use wire::{
     Breach, Bytes, FileKind, Flaw, InodeNo, Op, Reader, ShardId, Status, Transno, Wire, Writer,
 };
@@ -212,6 +212,7 @@ impl Shard {
                 };
                 let mut needs = crate::needs::Needs::new();
                 ops::$op::needs(&args, &mut needs);
+                self.blocker = None;
                 if !self.has(&needs) {
                     return Ok(Status::Busy);
                 }
@@ -342,7 +343,7 @@ impl Shard {
     ) -> Result<Effect, Fault> {
         let transno = self.take_transno();
         self.stamp(part, transno, prepared)?;
-        let change = Change::Prepared { txn, part: Bytes(prepared) };
+        let change = Change::Txn(TxnChange::Prepared { txn, part: Bytes(prepared) });
         change.encode(&mut Writer::new(changes));
         self.state.apply(transno, &change)?;
         Ok(Effect { transno, ..Effect::unchanged(Status::Ok) })
@@ -447,18 +448,7 @@ impl Shard {
                 | Change::Xattr { .. }
                 | Change::XattrGone { .. }
                 | Change::InodeGone { .. } => {}
-                Change::Write { .. }
-                | Change::Truncate { .. }
-                | Change::ObjectGone { .. }
-                | Change::SessionGone { .. }
-                | Change::SessionAway { .. }
-                | Change::Evicted { .. }
-                | Change::VbrFailed { .. }
-                | Change::Prepared { .. }
-                | Change::Decided { .. }
-                | Change::Done { .. }
-                | Change::Aborted { .. }
-                | Change::Forgotten { .. } => {
+                Change::Contents(_) | Change::Client(_) | Change::Txn(_) => {
                     return Err(Fault::new("no part of a change over several shards", 0));
                 }
             }
@@ -496,18 +486,7 @@ pub(crate) fn owner(change: &Change<'_>) -> Option<ShardId> {
         | Change::XattrGone { inode, .. }
         | Change::InodeGone { inode } => Some(inode.shard()),
         Change::Dirent { dir, .. } | Change::DirentGone { dir, .. } => Some(dir.shard()),
-        Change::Write { .. }
-        | Change::Truncate { .. }
-        | Change::ObjectGone { .. }
-        | Change::SessionGone { .. }
-        | Change::SessionAway { .. }
-        | Change::Evicted { .. }
-        | Change::VbrFailed { .. }
-        | Change::Prepared { .. }
-        | Change::Decided { .. }
-        | Change::Done { .. }
-        | Change::Aborted { .. }
-        | Change::Forgotten { .. } => None,
+        Change::Contents(_) | Change::Client(_) | Change::Txn(_) => None,
     }
 }
 

@@ -67,19 +67,9 @@ impl State {
             Change::Symlink { inode, .. } => there(*inode),
             Change::Xattr { inode, .. } | Change::XattrGone { inode, .. } => there(*inode),
             Change::InodeGone { inode } => self.can_go(*inode),
-            Change::SessionGone { .. }
-            | Change::SessionAway { .. }
-            | Change::Evicted { .. }
-            | Change::VbrFailed { .. } => true,
+            Change::Client(_) => true,
             // Of other shards, or never told before they are durable.
-            Change::Write { .. }
-            | Change::Truncate { .. }
-            | Change::ObjectGone { .. }
-            | Change::Prepared { .. }
-            | Change::Decided { .. }
-            | Change::Done { .. }
-            | Change::Aborted { .. }
-            | Change::Forgotten { .. } => false,
+            Change::Contents(_) | Change::Txn(_) => false,
         }
     }
 

@@ -164,18 +164,9 @@ impl State {
             }
             Change::Touch { .. }
             | Change::DirAttrs { .. }
-            | Change::Write { .. }
-            | Change::Truncate { .. }
-            | Change::ObjectGone { .. }
-            | Change::SessionGone { .. }
-            | Change::SessionAway { .. }
-            | Change::Evicted { .. }
-            | Change::VbrFailed { .. }
-            | Change::Prepared { .. }
-            | Change::Decided { .. }
-            | Change::Done { .. }
-            | Change::Aborted { .. }
-            | Change::Forgotten { .. } => {}
+            | Change::Contents(_)
+            | Change::Client(_)
+            | Change::Txn(_) => {}
         }
     }
 
@@ -555,18 +546,7 @@ impl Shard {
                     self.state.need(Unit::Inode(inode));
                 }
                 Change::DirentGone { dir, name } => self.state.need_entry(dir, name.bytes()),
-                Change::Write { .. }
-                | Change::Truncate { .. }
-                | Change::ObjectGone { .. }
-                | Change::SessionGone { .. }
-                | Change::SessionAway { .. }
-                | Change::Evicted { .. }
-                | Change::VbrFailed { .. }
-                | Change::Prepared { .. }
-                | Change::Decided { .. }
-                | Change::Done { .. }
-                | Change::Aborted { .. }
-                | Change::Forgotten { .. } => {}
+                Change::Contents(_) | Change::Client(_) | Change::Txn(_) => {}
             }
         }
         self.state.has_all()

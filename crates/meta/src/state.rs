@@ -9,7 +9,7 @@ use crate::residency::Residency;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use disk::rows::{DirentRow, Row, ShardRow};
-use disk::{Change, Changes, Fault, InodeRow, Made};
+use disk::{Change, Changes, Fault, InodeRow, Made, TxnChange};
 use wire::{FileKind, InodeNo, Name, ShardId, Transno};
 
 /// An inode and what hangs on it.
@@ -150,18 +150,9 @@ impl State {
             | Change::Symlink { .. }
             | Change::Xattr { .. }
             | Change::XattrGone { .. }
-            | Change::Write { .. }
-            | Change::Truncate { .. }
-            | Change::ObjectGone { .. }
-            | Change::SessionGone { .. }
-            | Change::SessionAway { .. }
-            | Change::Evicted { .. }
-            | Change::VbrFailed { .. }
-            | Change::Prepared { .. }
-            | Change::Decided { .. }
-            | Change::Done { .. }
-            | Change::Aborted { .. }
-            | Change::Forgotten { .. } => return None,
+            | Change::Contents(_)
+            | Change::Client(_)
+            | Change::Txn(_) => return None,
         };
         Some(version.unwrap_or(Transno(0)))
     }
@@ -206,20 +197,17 @@ impl State {
                 self.orphans.remove(inode);
             }
             // The lane's.
-            Change::SessionGone { .. }
-            | Change::SessionAway { .. }
-            | Change::Evicted { .. }
-            | Change::VbrFailed { .. }
-            | Change::Decided { .. }
-            | Change::Done { .. }
-            | Change::Aborted { .. }
-            | Change::Forgotten { .. } => {}
-            Change::Prepared { part, .. } => self.keep_places(part.0)?,
-            Change::Write { inode, .. }
-            | Change::Truncate { inode, .. }
-            | Change::ObjectGone { inode } => {
+            Change::Txn(TxnChange::Prepared { part, .. }) => self.keep_places(part.0)?,
+            Change::Client(_)
+            | Change::Txn(
+                TxnChange::Decided { .. }
+                | TxnChange::Done { .. }
+                | TxnChange::Aborted { .. }
+                | TxnChange::Forgotten { .. },
+            ) => {}
+            Change::Contents(change) => {
                 return Err(Fault::new("a change of contents in a metadata shard", 0)
-                    .numbers(0_u64, inode.0));
+                    .numbers(0_u64, change.inode().0));
             }
         }
         Ok(())

@@ -74,17 +74,8 @@ pub(crate) fn of_change(state: &State, change: &Change<'_>, uses: &mut Vec<Use>)
         | Change::Symlink { .. }
         | Change::Xattr { .. }
         | Change::XattrGone { .. }
-        | Change::Write { .. }
-        | Change::Truncate { .. }
-        | Change::ObjectGone { .. }
-        | Change::SessionGone { .. }
-        | Change::SessionAway { .. }
-        | Change::Evicted { .. }
-        | Change::VbrFailed { .. }
-        | Change::Prepared { .. }
-        | Change::Decided { .. }
-        | Change::Done { .. }
-        | Change::Aborted { .. }
-        | Change::Forgotten { .. } => {}
+        | Change::Contents(_)
+        | Change::Client(_)
+        | Change::Txn(_) => {}
     }
 }

@@ -124,8 +124,6 @@ pub type Fault = Arc<dyn Fn(FaultPoint) -> Option<Errno> + Send + Sync>;
 
 /// Takes a line for people.
 pub type SayFn = Box<dyn FnMut(Say, &str)>;
-/// Takes the last line of a process.
-pub type HaltFn = Box<dyn FnMut(&str)>;
 
 /// What a ring is made with.
 pub struct Config {
@@ -162,9 +160,6 @@ pub struct Config {
     pub fault: Option<Fault>,
     /// Prints a line for people. Default: to stderr, with a prefix.
     pub say: SayFn,
-    /// Called for [`door::Action::Halt`]. Default: prints the line and exits with code 70. If it
-    /// returns, the lane ends.
-    pub halt: HaltFn,
     /// Called for [`door::Action::Recovered`]. Default: nothing.
     pub recovered: Box<dyn FnMut()>,
 }
@@ -188,7 +183,6 @@ impl Config {
             limits: Limits::default(),
             fault: None,
             say: Box::new(say_to_stderr),
-            halt: Box::new(halt_process),
             recovered: Box::new(|| {}),
         }
     }
@@ -200,14 +194,6 @@ fn say_to_stderr(say: Say, line: &str) {
         Say::Warning => eprintln!("warning: {line}"),
         Say::Alarm => eprintln!("ALARM: {line}"),
     }
-}
-
-/// EX_SOFTWARE of sysexits.h.
-const HALT_EXIT_CODE: i32 = 70;
-
-fn halt_process(line: &str) {
-    say_to_stderr(Say::Alarm, line);
-    std::process::exit(HALT_EXIT_CODE);
 }
 
 /// What a ring has done so far.

@@ -48,7 +48,7 @@ mod turn;
 mod usage;
 
 pub use abi::KERNEL_DATA_BYTES_MAX;
-pub use config::{Config, Counters, Fault, FaultPoint, HaltFn, Limits, LogFile, SayFn};
+pub use config::{Config, Counters, Fault, FaultPoint, Limits, LogFile, SayFn};
 pub use kernel::{KernelChannel, Transport};
 pub use mailbox::{Mesh, Post, Stopper, Waker};
 pub use mount::{MountOptions, mount, unmount};

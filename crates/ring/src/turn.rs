@@ -10,7 +10,7 @@ mod perform;
 
 use crate::buffer::Pool;
 use crate::clock::{Alarms, Clock};
-use crate::config::{Config, Counters, HaltFn, SayFn};
+use crate::config::{Config, Counters, SayFn};
 use crate::conn::Conns;
 use crate::driver::{Completion, Driver, Kind, Op, Token, Wait};
 use crate::groups;
@@ -63,7 +63,6 @@ struct Parts {
     /// Buffers that the brain has named.
     kept: Kept,
     say: SayFn,
-    halt: HaltFn,
     recovered: Box<dyn FnMut()>,
     life: Life,
     tools: Tools,
@@ -142,7 +141,6 @@ impl Ring {
             groups_wanted: Vec::new(),
             kept: Kept::default(),
             say: config.say,
-            halt: config.halt,
             recovered: config.recovered,
             life: Life::New,
             tools,
@@ -244,9 +242,6 @@ impl Parts {
             self.perform();
             self.flush();
             self.spin.worked = true;
-            if self.life == Life::Over {
-                return Ok(false);
-            }
         }
         self.collect()?;
         let Self { tools, actions, .. } = self;

@@ -48,6 +48,9 @@ impl World {
     /// One of the audit's calls was answered.
     pub(crate) fn audited(&mut self, _tag: Tag, asked: &Asked, carried: &Carried) {
         let Some(brought) = asked.brought() else {
+            if self.lies.is_any() {
+                return self.audit_on(); // A part of what it belongs to may be gone.
+            }
             return self.breaks(format!("the audit's {:?}: {:?}", asked.wish, asked.ended));
         };
         let audit = &mut self.audit;

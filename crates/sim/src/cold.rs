@@ -2,7 +2,7 @@
 //! are durable whole or not at all.
 
 use crate::number::narrow;
-use disk::rows::{Key, Row, Rows, ShardRow, apply, begin};
+use disk::rows::{Key, Range, Row, Rows, ShardRow, apply, begin};
 use disk::{Fault, LogReader, Made, Record};
 use lane::{Loading, Restore};
 use std::collections::{BTreeMap, VecDeque};
@@ -63,13 +63,41 @@ impl Cold {
         ShardRow::decode_all(value).map_err(|_| Fault::new("a shard's row makes no sense", 0))
     }
 
-    /// Everything back into lanes' shards and slots.
-    pub(crate) fn restore(&self, map: Map, made: Made) -> Result<Restore, Fault> {
-        let mut loading = Loading::new(Restore::new(map, made));
-        for (key, value) in &self.rows {
-            loading.load(&Row::decode(key, value)?)?;
+    /// Everything back into lanes' shards and slots; of names only what a start needs, where they
+    /// may take so many bytes of memory at most.
+    pub(crate) fn restore(
+        &self,
+        map: Map,
+        made: Made,
+        bytes_max: Option<u64>,
+    ) -> Result<Restore, Fault> {
+        let mut restore = Restore::new(map, made);
+        let Some(bytes_max) = bytes_max else {
+            let mut loading = Loading::new(restore);
+            self.each(None, |row| loading.load(row))?;
+            return loading.finish();
+        };
+        restore.bound(bytes_max);
+        let mut loading = Loading::new(restore);
+        self.each(Some(&Range::inodes()), |row| loading.load(row))?;
+        self.each(Some(&Range::start()), |row| loading.load(row))?;
+        for unit in loading.missing() {
+            self.each(Some(&unit.range(0)), |row| loading.fetch(unit, row))?;
+            loading.fetched(unit);
         }
         loading.finish()
+    }
+
+    fn each(
+        &self,
+        range: Option<&Range>,
+        mut take: impl FnMut(&Row<'_>) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let wanted = |key: &[u8]| range.is_none_or(|range| range.contains(key));
+        for (key, value) in self.rows.iter().filter(|(key, _)| wanted(key)) {
+            take(&Row::decode(key, value)?)?;
+        }
+        Ok(())
     }
 
     /// Rows from `from` until `until`, or of `from` alone, as a brain wants them.

@@ -194,7 +194,11 @@ impl Disk {
     }
 
     /// Takes the last batch of a log away again, as a disk that lied does.
-    pub(crate) fn lose_last_batch(&mut self, dice: &mut Dice) -> Option<Vec<u8>> {
+    pub(crate) fn lose_last_batch(
+        &mut self,
+        dice: &mut Dice,
+        may_be_lost: impl Fn(usize, &[u8]) -> bool,
+    ) -> Option<Vec<u8>> {
         let boot_id = self.logs.iter().map(|log| log.boot_id).max()?;
         let mut latest: Vec<_> =
             self.logs.iter_mut().filter(|log| log.boot_id == boot_id).collect();
@@ -208,6 +212,9 @@ impl Disk {
         let end = narrow(reader.valid_bytes());
         let last = last?;
         let lost = log.bytes[last..end].to_vec();
+        if !may_be_lost(usize::from(log.lane), &lost) {
+            return None;
+        }
         log.bytes.truncate(last);
         debug_assert!(wide(lost.len()) > 0, "a batch has bytes");
         Some(lost)

@@ -4,13 +4,12 @@
 //! any other: it is caught, and its seed is told.
 #![forbid(unsafe_code)]
 
-use sim::{Planted, Verdict, search, try_seed};
+use sim::{Planted, Rule, Verdict, search, try_seed};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-const USAGE: &str = "usage: lanefs-sim --seed N [--plant NAME] [--tell]
-       lanefs-sim --seconds S [--plant NAME] [--from SEED]\n       \
-       --failing-disks: disks may fail as well";
+const USAGE: &str = "usage: lanefs-sim --seed N [--plant NAME | --favour NAME] [--tell]
+       lanefs-sim --seconds S [--plant NAME | --favour NAME] [--from SEED]";
 
 /// What was asked for.
 #[derive(Default)]
@@ -43,12 +42,12 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<Args> {
     while let Some(word) = words.next() {
         match word.as_str() {
             "--seed" => args.seed = Some(words.next()?.parse().ok()?),
-            "--failing-disks" => {
-                sim::FAILING_DISKS.store(true, core::sync::atomic::Ordering::Relaxed)
-            }
             "--seconds" => args.seconds = Some(words.next()?.parse().ok()?),
             "--from" => args.from = Some(words.next()?.parse().ok()?),
             "--plant" => args.planted = Some(Planted::named(&words.next()?)?),
+            "--favour" => {
+                args.planted = Some(Planted::Control(Rule::named(&words.next()?)?));
+            }
             "--tell" => args.tell = true,
             _ => return None,
         }
@@ -77,8 +76,7 @@ fn many(seconds: u64, args: &Args) -> ExitCode {
         println!("{counts}");
     });
     let Some((seed, violation)) = found else { return ExitCode::SUCCESS };
-    let plant =
-        args.planted.map_or(String::new(), |planted| format!(" --plant {}", planted.name()));
+    let plant = args.planted.map_or(String::new(), |planted| format!(" {}", planted.flag()));
     println!("seed {seed}: {violation}");
     println!("repeat: cargo xtask sim --seed {seed}{plant}");
     println!("keep: add the line `{seed} why` to crates/sim/seeds.txt");

@@ -4,13 +4,9 @@
 
 use crate::dice::Dice;
 use crate::rules::Rule;
+use crate::story::Act;
 use crate::work::Kind;
-use core::sync::atomic::{AtomicBool, Ordering};
 use lane::Share;
-
-/// Whether disks may fail. Not unless asked for: about one of 30,000 seeds in which one does still
-/// shows a violation.
-pub static FAILING_DISKS: AtomicBool = AtomicBool::new(false);
 
 /// How the disk behaves beyond losing what was not made durable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,6 +30,8 @@ pub enum Planted {
     LostSync,
     /// A rule of the protocol does not hold.
     Rule(Rule),
+    /// Nothing: the runs that would miss a rule, with the rule in force.
+    Control(Rule),
 }
 
 impl Planted {
@@ -46,7 +44,8 @@ impl Planted {
 
     /// Every one, with its name.
     pub fn all() -> impl Iterator<Item = (Self, &'static str)> {
-        let rules = Rule::all().iter().map(|(rule, name)| (Self::Rule(*rule), *name));
+        let taken = if cfg!(feature = "planted") { Rule::ALL } else { &[] };
+        let rules = taken.iter().map(|(rule, name)| (Self::Rule(*rule), *name));
         Self::OF_WORLD.into_iter().chain(rules)
     }
 
@@ -56,10 +55,13 @@ impl Planted {
         Self::all().find(|(_, known)| *known == name).map(|(planted, _)| planted)
     }
 
-    /// Its name.
+    /// How it is asked for.
     #[must_use]
-    pub fn name(self) -> &'static str {
-        Self::all().find(|(planted, _)| *planted == self).map_or("", |(_, name)| name)
+    pub fn flag(self) -> String {
+        let controls = Rule::ALL.iter().map(|(rule, name)| (Self::Control(*rule), *name));
+        let flag = if matches!(self, Self::Control(_)) { "favour" } else { "plant" };
+        let name = Self::all().chain(controls).find(|(planted, _)| *planted == self);
+        format!("--{flag} {}", name.map_or("", |(_, name)| name))
     }
 }
 
@@ -77,15 +79,37 @@ pub(crate) struct Faults {
     pub(crate) point_per_mille: u64,
     pub(crate) disk: DiskMood,
     pub(crate) ails: Ails,
+    /// The server's machine dies with it: nobody says of its connections that they are dead.
+    pub(crate) silent: bool,
+}
+
+impl Faults {
+    pub(crate) const NONE: Self = Self {
+        server_crash_count: 0,
+        client_crash_count: 0,
+        cut_count: 0,
+        partition_count: 0,
+        pause_count: 0,
+        clock_count: 0,
+        interrupt_count: 0,
+        point_per_mille: 0,
+        disk: DiskMood::Honest,
+        ails: Ails::NONE,
+        silent: false,
+    };
 }
 
 /// Chances that an action of the disk fails, per thousand of its kind.
-#[derive(Clone, Copy, Default, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Ails {
     pub(crate) log: u64,
     pub(crate) change: u64,
     pub(crate) sync: u64,
     pub(crate) look: u64,
+}
+
+impl Ails {
+    pub(crate) const NONE: Self = Self { log: 0, change: 0, sync: 0, look: 0 };
 }
 
 /// Mean durations.
@@ -134,11 +158,15 @@ pub(crate) struct Plan {
     pub(crate) sync: bool,
     /// The cold store follows the logs while lanes run, not only at a start.
     pub(crate) applies: bool,
+    /// What names may take of each server's memory, if that is limited; 0 lets go whatever it can.
+    pub(crate) meta_memory_bytes: Option<u64>,
+    /// What happens besides, in this order.
+    pub(crate) story: &'static [Act],
     pub(crate) planted: Option<Planted>,
 }
 
-const US: u64 = 1_000;
-const MS: u64 = 1_000_000;
+pub(crate) const US: u64 = 1_000;
+pub(crate) const MS: u64 = 1_000_000;
 
 impl Plan {
     /// Whether replies may leave before their change is durable.
@@ -164,6 +192,9 @@ impl Plan {
         let call_ns = speeds.request_ns + speeds.reply_ns + speeds.think_ns + speeds.log_ns;
         let lanes = client_count * 2;
         let faults_ns = (call_ns * call_count / crate::number::wide(lanes)).max(MS);
+        let faults = roll_faults(dice);
+        // Disks have more to do when more is done before everything calms down.
+        let faults_ns = faults_ns * if faults.disk == DiskMood::Honest { 1 } else { 4 };
         Self {
             client_lanes,
             server_lane_count_max: 1 + dice.throw() % 3,
@@ -177,7 +208,7 @@ impl Plan {
             write_bytes_max: dice.pick(&[16, 300, 9000]).unwrap_or(16),
             mix: roll_mix(dice),
             speeds,
-            faults: roll_faults(dice),
+            faults,
             faults_ns,
             last_crash: dice.one_in(2),
             last_client_crash: dice.one_in(3),
@@ -193,76 +224,10 @@ impl Plan {
             share_changes: dice.one_in(6),
             sync: dice.one_in(8),
             applies: planted != Some(Planted::LostBatch) && dice.one_in(2),
+            meta_memory_bytes: dice.pick(&[None, None, None, Some(0), Some(8 << 10)]).flatten(),
+            story: &[],
             planted,
         }
-    }
-}
-
-impl Plan {
-    /// A rule that is missing shows only where it counts: replies leave early, servers die.
-    pub(crate) fn favour(mut self, rule: Rule) -> Self {
-        self.sync = false;
-        self.share_changes = false;
-        self.share = match rule {
-            Rule::OffUnacked => Share::Off,
-            Rule::MergeSisters => self.share,
-            _ => self.share.max(Share::Write),
-        };
-        self.faults.disk = DiskMood::Honest;
-        self.faults.server_crash_count = self.faults.server_crash_count.max(1);
-        self.name_count = self.name_count.min(3);
-        match rule {
-            Rule::EntriesSecond | Rule::EntriesCumulative | Rule::ExistMarks => {
-                const MIX: [(Kind, u64); 5] = [
-                    (Kind::Mkdir, 4),
-                    (Kind::Create, 4),
-                    (Kind::Unlink, 3),
-                    (Kind::Rmdir, 3),
-                    (Kind::Readdir, 1),
-                ];
-                self.meet(&MIX);
-            }
-            Rule::S3Flush | Rule::DrainSisters => {
-                const MIX: [(Kind, u64); 4] =
-                    [(Kind::Create, 4), (Kind::Unlink, 3), (Kind::Rename, 2), (Kind::Setattr, 2)];
-                self.meet(&MIX);
-                self.faults.server_crash_count = 2;
-            }
-            Rule::SizeFlag => {
-                const MIX: [(Kind, u64); 5] = [
-                    (Kind::Create, 3),
-                    (Kind::Open, 4),
-                    (Kind::Write, 6),
-                    (Kind::Close, 3),
-                    (Kind::Sync, 2),
-                ];
-                self.meet(&MIX);
-            }
-            Rule::OwnUnacked
-            | Rule::Tombstones
-            | Rule::Topology
-            | Rule::MergeSisters
-            | Rule::OffUnacked
-            | Rule::TwoPhaseOrder => {}
-        }
-        self
-    }
-
-    /// Few clients meet in one directory, with a slow log, and one dies with the server.
-    fn meet(&mut self, mix: &[(Kind, u64)]) {
-        self.client_lanes.resize_with(self.client_lanes.len().clamp(2, 3), || 2);
-        (self.meta_shard_count, self.server_lane_count_max) = (1, 1);
-        self.choice_count = self.choice_count.min(2);
-        self.name_count = self.name_count.min(2);
-        self.speeds.log_ns = 5 * MS;
-        self.speeds.turn_ns = 2 * US;
-        self.speeds.restart_ns = MS;
-        self.faults.server_crash_count = 1;
-        self.dies_along = true;
-        self.log_room_bytes = 1 << 40;
-        self.mix = mix.to_vec();
-        self.call_count = self.call_count.min(25);
-        self.faults_ns = self.faults_ns.min(20 * MS);
     }
 }
 
@@ -304,16 +269,19 @@ fn roll_faults(dice: &mut Dice) -> Faults {
         interrupt_count: count(5, 4),
         point_per_mille: count(3, 60),
         disk: DiskMood::Honest,
-        ails: Ails::default(),
+        ails: Ails::NONE,
+        silent: false,
     };
     let mood = dice.throw() % 24;
     // Runs are short: what fails rarely would mostly not fail at all.
     let mut per_mille = || dice.pick(&[0, 0, 10, 60, 250]).unwrap_or(0);
     let (log, change, sync, look) = (per_mille(), per_mille(), per_mille(), per_mille());
-    let failing = mood < 3 && FAILING_DISKS.load(Ordering::Relaxed);
-    if failing {
+    if mood < 3 {
         faults.disk = DiskMood::Failing;
         faults.ails = Ails { log, change, sync, look };
+    } else if mood == 3 {
+        faults.disk = DiskMood::Lying;
+        faults.server_crash_count = faults.server_crash_count.max(1);
     }
     faults
 }

@@ -2,7 +2,7 @@
 //! and which of them are durable. What it sees go wrong at once, it says at once.
 
 use crate::work::Tag;
-use disk::{BATCH_HEAD_BYTES, BatchHead, Change, Changes, Origin, Record, TxnId};
+use disk::{BATCH_HEAD_BYTES, BatchHead, Change, Changes, Origin, Record, TxnChange, TxnId};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::{
     Caller, Groups, Head, Op, Reader, Reply, Request, SessionId, ShardId, Transno, Wire, Xid,
@@ -110,8 +110,12 @@ impl Tap {
     /// A client takes a frame in.
     pub(crate) fn on_reply(&mut self, frame: &[u8], now_ns: u64) {
         let Ok((Head::Reply(reply), _)) = Head::decode(frame) else { return };
-        let Reply { session, shard, xid, transno, op, .. } = reply;
-        if transno.0 > 0 {
+        let Reply { session, shard, xid, transno, op, status, .. } = reply;
+        if status != wire::Status::Ok {
+            // A replay that was refused: its client has lost it, and says so.
+            let received = self.received.entry((session, shard)).or_default();
+            received.retain(|known| *known != transno);
+        } else if transno.0 > 0 {
             self.received.entry((session, shard)).or_default().push(transno);
         }
         let tag = self.requests.get(&(session, shard, xid)).and_then(|request| request.tag);
@@ -141,10 +145,10 @@ impl Tap {
         let at = (record.shard, record.transno);
         for change in Changes::new(record.changes) {
             match change {
-                Ok(Change::Decided { txn, shards }) => {
+                Ok(Change::Txn(TxnChange::Decided { txn, shards })) => {
                     self.decided.insert(at, (txn, shards.count()));
                 }
-                Ok(Change::Done { txn }) => {
+                Ok(Change::Txn(TxnChange::Done { txn })) => {
                     let after = self.latest.get(&record.shard).copied().unwrap_or_default();
                     self.parts.insert(at, (txn, after));
                 }

@@ -55,6 +55,10 @@ impl World {
         let Some(known) = self.conns.get_mut(&conn) else { return };
         let way = known.way_to(to);
         if way.dead || way.closed {
+            if to == End::Server && self.plan.faults.silent {
+                // The machine that is there now knows nothing of the connection.
+                self.put_in(self.plan.speeds.restart_ns, Due::Hang(conn, End::Client));
+            }
             return;
         }
         let at_ns = way.arrival_ns(now_ns, delay_ns);
@@ -145,6 +149,7 @@ impl World {
     /// One end's process is gone: it hears no more, and the other end gets what it had sent, or a
     /// part of it.
     pub(crate) fn end_gone(&mut self, conn: ConnId, gone: End) {
+        const SILENCE_NS: u64 = 60_000_000_000;
         let other = if gone == End::Client { End::Server } else { End::Client };
         let delay_ns = self.dice.span_ns(self.plan.speeds.request_ns);
         let Some(known) = self.conns.get_mut(&conn) else { return };
@@ -156,7 +161,9 @@ impl World {
         dead.closed = true;
         let way = known.way_to(other);
         way.cut(kept_count);
-        let at_ns = self.now_ns.max(way.last_ns) + delay_ns;
+        let silent = gone == End::Server && self.plan.faults.silent;
+        let silence_ns = if silent { SILENCE_NS } else { 0 };
+        let at_ns = self.now_ns.max(way.last_ns) + delay_ns + silence_ns;
         self.put(at_ns, Due::Hang(conn, other));
     }
 }

@@ -10,10 +10,12 @@ use crate::cold::Cold;
 use crate::desk::{Coming, Desk};
 use crate::dice::{Dice, Trace};
 use crate::disk::Disk;
+use crate::lies::Lies;
 use crate::net::{Conn, End};
 use crate::number::narrow;
 use crate::plan::{Plan, Planted};
 use crate::server::Server;
+use crate::story::Told;
 use crate::tap::Tap;
 use crate::work::Asked;
 use door::{ConnId, Event, Mono, Now, Ticket};
@@ -52,6 +54,7 @@ pub(crate) enum Due {
     Mishap(Mishap),
     Start,
     Apply,
+    Act,
 }
 
 /// What a run found.
@@ -84,7 +87,7 @@ pub(crate) struct World {
     pub(crate) calm: bool,
     /// From here on no disk fails any more.
     pub(crate) mended: bool,
-    pub(crate) alarm_count: u64,
+    pub(crate) lies: Lies,
     pub(crate) crash_count: u64,
     /// What a sync found durable: changes at a shard that were answered before.
     pub(crate) synced: BTreeMap<(ShardId, u64), u64>,
@@ -95,6 +98,7 @@ pub(crate) struct World {
     pub(crate) fs: FsUuid,
     pub(crate) secret: Secret,
     pub(crate) audit: Audit,
+    pub(crate) told: Told,
     pub(crate) broken: Option<String>,
     pub(crate) log: Option<Vec<String>>,
 }
@@ -107,7 +111,7 @@ impl World {
         let mut dice = Dice::new(seed);
         let plan = Plan::roll(&mut dice, planted);
         let plan = match planted {
-            Some(Planted::Rule(rule)) => plan.favour(rule),
+            Some(Planted::Rule(rule) | Planted::Control(rule)) => plan.favour(rule),
             Some(Planted::LostBatch | Planted::LostResend | Planted::LostSync) | None => plan,
         };
         let secret = Secret::new(dice.bytes());
@@ -131,7 +135,7 @@ impl World {
             seen: vec![(InodeNo::ROOT, FileKind::Directory)],
             calm: false,
             mended: false,
-            alarm_count: 0,
+            lies: Lies::default(),
             crash_count: 0,
             fs: FsUuid(dice.bytes()),
             secret,
@@ -139,6 +143,7 @@ impl World {
             synced_files: BTreeMap::new(),
             absent: false,
             audit: Audit::default(),
+            told: Told::default(),
             broken: None,
             log: None,
             plan,
@@ -211,6 +216,7 @@ impl World {
             Due::Mishap(mishap) => self.mishap(mishap),
             Due::Start => self.start_server(),
             Due::Apply => self.advance_cold(),
+            Due::Act => self.act(),
         }
     }
 

@@ -43,6 +43,7 @@ pub use rows::ColdStore;
 use disk::{Share, Superblock};
 use lock::Lock;
 use std::path::{Path, PathBuf};
+use wire::FsUuid;
 
 /// Name of the superblock's file.
 const SUPERBLOCK: &str = "superblock";
@@ -90,6 +91,14 @@ pub fn open_or_create(path: &Path, shape: &Shape) -> Result<Store, StoreError> {
         create::finish(path, shape)?;
     }
     open_locked(path, lock)
+}
+
+/// Which file system a store holds. It may be in use.
+///
+/// # Errors
+/// [`StoreError`] when there is none, or it is unknown or damaged.
+pub fn identity(path: &Path) -> Result<FsUuid, StoreError> {
+    Ok(read_superblock(path)?.fs)
 }
 
 fn open_locked(path: &Path, lock: Lock) -> Result<Store, StoreError> {

@@ -20,9 +20,9 @@ pub(crate) struct Args {
     /// Take this rule away, or put this fault into the world: the seeds must find it
     #[arg(long, value_name = "NAME")]
     plant: Option<String>,
-    /// Disks may fail as well
-    #[arg(long)]
-    failing_disks: bool,
+    /// The control: what runs without this rule, with it: the seeds must find nothing
+    #[arg(long, value_name = "NAME", conflicts_with = "plant")]
+    favour: Option<String>,
     /// With --seed: say what happens, event by event
     #[arg(long, requires = "seed")]
     tell: bool,
@@ -31,7 +31,7 @@ pub(crate) struct Args {
 impl Args {
     /// Fresh seeds for CI.
     pub(crate) const fn fresh() -> Self {
-        Self { seed: None, seconds: CI_SECONDS, plant: None, failing_disks: false, tell: false }
+        Self { seed: None, seconds: CI_SECONDS, plant: None, favour: None, tell: false }
     }
 }
 
@@ -49,8 +49,8 @@ pub(crate) fn run_seeds(args: &Args) -> Result<()> {
     if let Some(plant) = &args.plant {
         command.args(["--plant", plant]);
     }
-    if args.failing_disks {
-        command.arg("--failing-disks");
+    if let Some(rule) = &args.favour {
+        command.args(["--favour", rule]);
     }
     if args.tell {
         command.arg("--tell");

@@ -114,30 +114,38 @@ pub(super) fn s6(setup: &Setup, _: Length) -> Result<String> {
 /// asked for again.
 pub(super) fn s7(setup: &Setup, _: Length) -> Result<String> {
     each_case(setup, |scene, case| {
-        let (behind, beside) = scene.prepare(&case, case.name)?;
-        scene.lose_reply(case.op, Act::Drop);
-        let acting = begin(case, &behind);
-        scene.proxy.wait_met(1)?;
-        (case.undo)(&beside).context("the other client")?;
-        scene.server.kill()?;
-        scene.server.restart()?;
-        succeeded(acting)?;
-        Ok((case.undone)(&beside)?)
+        asked_again(scene, case, |scene| {
+            scene.server.kill()?;
+            scene.server.restart()
+        })
     })
 }
 
 /// As S7, and the server lives.
 pub(super) fn s8(setup: &Setup, _: Length) -> Result<String> {
     each_case(setup, |scene, case| {
-        let (behind, beside) = scene.prepare(&case, case.name)?;
-        scene.lose_reply(case.op, Act::Drop);
-        let acting = begin(case, &behind);
-        scene.proxy.wait_met(1)?;
-        (case.undo)(&beside).context("the other client")?;
-        scene.proxy.cut();
-        succeeded(acting)?;
-        Ok((case.undone)(&beside)?)
+        asked_again(scene, case, |scene| {
+            scene.proxy.cut();
+            Ok(())
+        })
     })
+}
+
+/// The reply to the case's operation is lost and another client undoes it before `part` takes the
+/// connection away.
+fn asked_again(
+    scene: &mut Scene,
+    case: Case,
+    part: impl FnOnce(&mut Scene) -> Result<()>,
+) -> Result<()> {
+    let (behind, beside) = scene.prepare(&case, case.name)?;
+    scene.lose_reply(case.op, Act::Drop);
+    let acting = begin(case, &behind);
+    scene.proxy.wait_met(1)?;
+    (case.undo)(&beside).context("the other client")?;
+    part(scene)?;
+    succeeded(acting)?;
+    Ok((case.undone)(&beside)?)
 }
 
 /// A request that was delayed in the network comes after all.

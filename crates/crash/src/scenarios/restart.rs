@@ -116,6 +116,8 @@ pub(super) fn s3(setup: &Setup, _: Length) -> Result<String> {
     open.write_all_at(&[1; 100_000], 0)?;
     open.sync_all()?;
     fs::remove_file(&path)?;
+    // Else the name may come back: whoever was told that it is gone dies with the server.
+    fs::File::open(&dying.dir)?.sync_all()?;
     if file_count(&objects)? != before_count + 1 {
         bail!("an open file has no bytes any more");
     }

@@ -2,7 +2,10 @@
 
 use super::row::{DirentRow, ShardRow, SlotRow};
 use super::{Key, Range, Rows};
-use crate::{Change, Changes, Fault, InodeRow, Made, Origin, Record, TxnId};
+use crate::{
+    Change, Changes, ClientChange, ContentsChange, Fault, InodeRow, Made, Origin, Record,
+    TxnChange, TxnId,
+};
 use alloc::vec::Vec;
 use wire::{FileKind, InodeNo, Name, SessionId, ShardId, Transno, Wire, Writer};
 
@@ -94,33 +97,54 @@ impl<R: Rows> Applying<'_, R> {
                 }
             }
             Change::InodeGone { inode } => self.drop_inode(*inode)?,
-            Change::Write { inode, object_offset, write_bytes, .. } => {
+            Change::Contents(change) => self.change_contents(change)?,
+            Change::Client(change) => self.change_client(change)?,
+            Change::Txn(change) => self.change_txn(change)?,
+        }
+        Ok(())
+    }
+
+    fn change_contents(&mut self, change: &ContentsChange) -> Result<(), Fault> {
+        match change {
+            ContentsChange::Write { inode, object_offset, write_bytes, .. } => {
                 let end = object_offset.saturating_add(u64::from(*write_bytes));
                 let known: u64 = self.read(&Key::object(self.id(), *inode))?.unwrap_or(0);
                 self.put_size(*inode, end.max(known))?;
             }
-            Change::Truncate { inode, size_bytes } => self.put_size(*inode, *size_bytes)?,
-            Change::ObjectGone { inode } => {
+            ContentsChange::Truncate { inode, size_bytes } => self.put_size(*inode, *size_bytes)?,
+            ContentsChange::ObjectGone { inode } => {
                 self.rows.delete(Key::object(self.id(), *inode).bytes());
             }
-            Change::SessionGone { session } => {
+        }
+        Ok(())
+    }
+
+    fn change_client(&mut self, change: &ClientChange) -> Result<(), Fault> {
+        match change {
+            ClientChange::SessionGone { session } => {
                 self.rows.delete(Key::session(self.id(), *session).bytes());
                 self.rows.delete_range(&Range::slots(self.id(), *session))?;
             }
-            Change::SessionAway { session } => self.send_away(*session)?,
-            Change::Evicted { client } => {
+            ClientChange::SessionAway { session } => self.send_away(*session)?,
+            ClientChange::Evicted { client } => {
                 self.rows.put(Key::evicted(*client).bytes(), &[]);
                 self.rows.delete(Key::vbr_failed(*client).bytes());
             }
-            Change::VbrFailed { client } => {
+            ClientChange::VbrFailed { client } => {
                 self.rows.put(Key::vbr_failed(*client).bytes(), &[]);
             }
-            Change::Prepared { txn, part } => self.prepare(*txn, part.0)?,
-            Change::Done { txn } | Change::Aborted { txn } => {
+        }
+        Ok(())
+    }
+
+    fn change_txn(&mut self, change: &TxnChange<'_>) -> Result<(), Fault> {
+        match change {
+            TxnChange::Prepared { txn, part } => self.prepare(*txn, part.0)?,
+            TxnChange::Done { txn } | TxnChange::Aborted { txn } => {
                 self.rows.delete(Key::prepared(self.id(), *txn).bytes());
             }
-            Change::Decided { txn, shards } => self.put(&Key::decided(*txn), shards),
-            Change::Forgotten { txn } => self.rows.delete(Key::decided(*txn).bytes()),
+            TxnChange::Decided { txn, shards } => self.put(&Key::decided(*txn), shards),
+            TxnChange::Forgotten { txn } => self.rows.delete(Key::decided(*txn).bytes()),
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 
 use super::{row, session_record};
 use crate::rows::{Key, Range, Row, Rows, ShardRow, SlotRow, apply, begin};
-use crate::{Change, Fault, Made, Origin, PreVersions, Record};
+use crate::{Change, ClientChange, ContentsChange, Fault, Made, Origin, PreVersions, Record};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use wire::{Bytes, ClientUuid, InodeNo, Op, SessionId, ShardId, Status, Transno, Wire, Xid};
@@ -37,7 +37,8 @@ impl Table {
 #[test]
 fn a_record_is_applied_once_and_none_may_be_missing() {
     let mut table = Table::default();
-    let size = |size_bytes| Change::Truncate { inode: InodeNo(2), size_bytes };
+    let size =
+        |size_bytes| Change::Contents(ContentsChange::Truncate { inode: InodeNo(2), size_bytes });
     assert_eq!(table.change(SHARD, &[size(5)]), Ok(true));
     table.shard.lsn = 0;
     assert_eq!(table.change(SHARD, &[size(7)]), Ok(true));
@@ -55,14 +56,20 @@ fn a_record_is_applied_once_and_none_may_be_missing() {
 fn objects_have_the_size_that_was_written() {
     let mut table = Table::default();
     let (inode, crc32c) = (InodeNo(2), 0);
-    let write =
-        |object_offset, write_bytes| Change::Write { inode, object_offset, write_bytes, crc32c };
+    let write = |object_offset, write_bytes| {
+        Change::Contents(ContentsChange::Write { inode, object_offset, write_bytes, crc32c })
+    };
     let object = |size_bytes| [Row::Object { shard: SHARD, inode, size_bytes }];
     table.change(SHARD, &[write(100, 50), write(10, 5)]).unwrap();
     assert_eq!(table.all(), object(150));
-    table.change(SHARD, &[Change::Truncate { inode, size_bytes: 7 }, write(3, 1)]).unwrap();
+    table
+        .change(
+            SHARD,
+            &[Change::Contents(ContentsChange::Truncate { inode, size_bytes: 7 }), write(3, 1)],
+        )
+        .unwrap();
     assert_eq!(table.all(), object(7));
-    table.change(SHARD, &[Change::ObjectGone { inode }]).unwrap();
+    table.change(SHARD, &[Change::Contents(ContentsChange::ObjectGone { inode })]).unwrap();
     assert_eq!(table.all(), []);
     assert!(table.change(ShardId::meta(0), &[write(0, 1)]).is_err());
     assert!(table.change(SHARD, &[Change::Inode { row: row() }]).is_err());
@@ -102,11 +109,11 @@ fn slots_keep_the_latest_reply_and_sessions_go_with_theirs() {
     table.apply(&asked(2, 120)).unwrap();
     table.apply(&asked(3, 110)).unwrap();
     assert_eq!(table.all(), [who(false), slot(120, 2)], "a lower number is an older request");
-    table.change(shard, &[Change::SessionAway { session }]).unwrap();
+    table.change(shard, &[Change::Client(ClientChange::SessionAway { session })]).unwrap();
     assert_eq!(table.all(), [who(true), slot(120, 2)]);
     table.apply(&session_record(5, &[])).unwrap();
     assert_eq!(table.all(), [who(false), slot(120, 2)]);
-    table.change(shard, &[Change::SessionGone { session }]).unwrap();
+    table.change(shard, &[Change::Client(ClientChange::SessionGone { session })]).unwrap();
     assert_eq!(table.all(), []);
 }
 
@@ -115,9 +122,9 @@ fn evicted_clients_are_known() {
     let mut table = Table::default();
     let clients = [1, 2].map(|byte| ClientUuid([byte; 16]));
     for client in clients {
-        table.change(SHARD, &[Change::VbrFailed { client }]).unwrap();
+        table.change(SHARD, &[Change::Client(ClientChange::VbrFailed { client })]).unwrap();
     }
-    table.change(SHARD, &[Change::Evicted { client: clients[0] }]).unwrap();
+    table.change(SHARD, &[Change::Client(ClientChange::Evicted { client: clients[0] })]).unwrap();
     let [client, failed] = clients;
     assert_eq!(table.all(), [Row::Evicted { client }, Row::VbrFailed { client: failed }]);
 }
@@ -152,7 +159,12 @@ fn what_is_no_row_is_a_fault() {
     assert!(Row::decode(&[], &[]).is_err());
     assert!(Row::decode(&[200, 1], &[]).is_err());
     table.rows.put(Key::object(SHARD, InodeNo(2)).bytes(), b"short");
-    let write = Change::Write { inode: InodeNo(2), object_offset: 0, write_bytes: 1, crc32c: 0 };
+    let write = Change::Contents(ContentsChange::Write {
+        inode: InodeNo(2),
+        object_offset: 0,
+        write_bytes: 1,
+        crc32c: 0,
+    });
     table.shard.lsn = 0;
     assert!(table.change(SHARD, &[write]).is_err());
     let unnamed = Change::Xattr { inode: InodeNo(2), name: Bytes(&[b'x'; 256]), value: Bytes(b"") };

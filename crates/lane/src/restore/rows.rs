@@ -5,7 +5,7 @@
 use super::Restore;
 use alloc::vec::Vec;
 use disk::rows::Row;
-use disk::{Change, Fault, Origin, PreVersions, Record};
+use disk::{Change, ClientChange, Fault, Origin, PreVersions, Record, TxnChange};
 use meta::Unit;
 use wire::{Bytes, InodeNo, Op, SessionId, ShardId, Status, Transno, Wire, Xid};
 
@@ -65,14 +65,18 @@ impl Loading {
                 self.restore.datas[usize::from(shard.index())].load(inode, size_bytes);
                 Ok(())
             }
-            Row::Evicted { client } => self.note(ShardId::meta(0), &Change::Evicted { client }),
-            Row::VbrFailed { client } => self.note(ShardId::meta(0), &Change::VbrFailed { client }),
+            Row::Evicted { client } => {
+                self.note(ShardId::meta(0), &Change::Client(ClientChange::Evicted { client }))
+            }
+            Row::VbrFailed { client } => {
+                self.note(ShardId::meta(0), &Change::Client(ClientChange::VbrFailed { client }))
+            }
             Row::Prepared { shard, txn, transno, part } => {
-                let prepared = Change::Prepared { txn, part: Bytes(part) };
+                let prepared = Change::Txn(TxnChange::Prepared { txn, part: Bytes(part) });
                 self.feed((shard, transno), Origin::Internal, &prepared.to_bytes())
             }
             Row::Decided { txn, shards } => {
-                self.note(txn.coordinator, &Change::Decided { txn, shards })
+                self.note(txn.coordinator, &Change::Txn(TxnChange::Decided { txn, shards }))
             }
             Row::Store(_) => Ok(()),
         }
@@ -116,7 +120,7 @@ impl Loading {
     /// [`Fault`] when they do not fit together.
     pub fn finish(mut self) -> Result<Restore, Fault> {
         for (shard, session) in core::mem::take(&mut self.away) {
-            self.note(shard, &Change::SessionAway { session })?;
+            self.note(shard, &Change::Client(ClientChange::SessionAway { session }))?;
         }
         Ok(self.restore)
     }

@@ -150,6 +150,24 @@ fn an_own_change_gates_until_its_reply_is_received() {
     assert!(rig.ask(0, (Op::Create, 1), &within(dir, "f")).is_none(), "it depends on itself");
 }
 
+/// So does a read.
+#[test]
+fn a_read_says_what_was_received() {
+    for received in [false, true] {
+        let mut rig = Rig::new(Share::Write);
+        let dir = rig.mkdir(0, 1, "d");
+        let xid = rig.peers[0].xid;
+        let lookup = Lookup { caller: ROOT, parent: InodeNo::ROOT, name: name("d") };
+        let looked = rig.ask_head(0, (Op::Lookup, 0), &lookup, |head| {
+            head.ack_xid = Xid(if received { xid } else { xid - 1 });
+        });
+        assert!(looked.is_some());
+        let old = |head: &mut Request| head.ack_xid = Xid(xid - 1);
+        let got = rig.ask_head(0, (Op::Create, 2), &within(dir, "f"), old);
+        assert_eq!(got.is_some(), received);
+    }
+}
+
 #[test]
 fn being_in_a_new_directory_of_somebody_else_waits() {
     let mut rig = Rig::new(Share::Write);

@@ -10,7 +10,7 @@ use crate::marks::Mark;
 use crate::session::{Done, State, Target};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
-use disk::{Change, TxnId};
+use disk::{Change, TxnChange, TxnId};
 use door::{Action, Point, Turn};
 use meta::Effect;
 use wire::{Bytes, HEAD_BYTES, List, Op, ShardId, Status, Timestamp, Transno, Wire as _, Writer};
@@ -78,6 +78,9 @@ impl Lane {
         let outcome = self.metas[index].plan(&ask, txn, &running.view, &mut plan);
         match outcome {
             Ok(Status::CrossDevice) => self.ask_all(turn, txn, &plan.wants),
+            Ok(Status::Busy) if self.is_stuck(txn.coordinator) => {
+                self.end_across(turn, txn, Status::Io, &[]);
+            }
             Ok(Status::Busy) => {
                 self.read_missing(turn, txn.coordinator);
                 self.try_again(turn, txn);
@@ -187,7 +190,7 @@ impl Lane {
         let mut list = Vec::new();
         others.iter().for_each(|shard| shard.encode(&mut Writer::new(&mut list)));
         let count = u32::try_from(others.len()).unwrap_or(u32::MAX);
-        let decided = Change::Decided { txn, shards: List::new(count, &list) };
+        let decided = Change::Txn(TxnChange::Decided { txn, shards: List::new(count, &list) });
         let mut changes = core::mem::take(&mut self.changes);
         changes.clear();
         let first = (count > 0).then_some(&decided);
@@ -230,10 +233,19 @@ impl Lane {
     /// start knows.
     pub(crate) fn fence_txns(&mut self, turn: &mut Turn<'_>) {
         let running = self.txns.running.iter();
-        let undecided = running.filter(|(_, running)| running.step != Step::Deciding);
-        let undecided: Vec<TxnId> = undecided.map(|(txn, _)| *txn).collect();
+        let deciding = |running: &Running| running.step == Step::Deciding;
+        let (in_doubt, undecided): (Vec<_>, Vec<_>) =
+            running.partition(|(_, running)| deciding(running));
+        let in_doubt: Vec<(ShardId, TxnId)> = in_doubt
+            .into_iter()
+            .flat_map(|(txn, running)| running.touched.iter().map(|shard| (*shard, *txn)))
+            .collect();
+        let undecided: Vec<TxnId> = undecided.into_iter().map(|(txn, _)| *txn).collect();
         for txn in undecided {
             self.end_across(turn, txn, Status::ReadOnly, &[]);
+        }
+        for (shard, txn) in in_doubt {
+            self.write(turn, &Letter { txn, shard, words: Words::InDoubt });
         }
         self.fail_parked(turn);
         self.work(turn);
@@ -262,7 +274,7 @@ impl Lane {
         shards.remove(&shard);
         if shards.is_empty() {
             self.txns.decided.remove(&txn);
-            self.record_txn(txn.coordinator, &Change::Forgotten { txn });
+            self.record_txn(txn.coordinator, &Change::Txn(TxnChange::Forgotten { txn }));
             turn.act(Action::Point(Point::TxnForgotten));
         }
     }

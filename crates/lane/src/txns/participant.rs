@@ -5,7 +5,7 @@ use super::letter::{Letter, Words};
 use super::{Awaited, Part};
 use crate::Lane;
 use alloc::vec::Vec;
-use disk::{Change, TxnId};
+use disk::{Change, TxnChange, TxnId};
 use door::{Action, Point, Turn};
 use wire::{Bytes, ShardId, Status, Wire as _, Writer};
 
@@ -52,6 +52,7 @@ impl Lane {
         let index = self.meta_index(shard);
         match self.metas[index].look(txn, wants, told) {
             Ok(Ok(())) => Status::Ok,
+            Ok(Err(holder)) if self.txns.is_in_doubt(holder) => Status::Io,
             Ok(Err(_)) => Status::Busy,
             Err(_) => Status::Protocol,
         }
@@ -116,7 +117,7 @@ impl Lane {
                 let index = self.meta_index(shard);
                 let mut changes = core::mem::take(&mut self.changes);
                 changes.clear();
-                let done = Change::Done { txn };
+                let done = Change::Txn(TxnChange::Done { txn });
                 #[expect(clippy::expect_used, reason = "what was prepared was checked and locked")]
                 let effect = self.metas[index]
                     .carry_out((prepared_by, &part), &done, &mut changes)
@@ -141,9 +142,27 @@ impl Lane {
     pub(super) fn on_abort(&mut self, (shard, txn): (ShardId, TxnId)) {
         let Some(part) = self.txns.parts.remove(&(shard, txn)) else { return };
         if part.prepared.is_some() {
-            self.record_txn(shard, &Change::Aborted { txn });
+            self.record_txn(shard, &Change::Txn(TxnChange::Aborted { txn }));
         }
         self.unpark(shard, txn);
+    }
+
+    /// The coordinator's log broke while it decided: what is locked stays so until a start knows,
+    /// and nobody waits for that.
+    pub(super) fn on_in_doubt(&mut self, turn: &mut Turn<'_>, (shard, txn): (ShardId, TxnId)) {
+        if !self.txns.parts.contains_key(&(shard, txn)) {
+            return;
+        }
+        self.txns.in_doubt.insert(txn);
+        if let Some(parked) = self.txns.parked.remove(&(shard, txn)) {
+            parked.into_iter().for_each(|parked| self.fail_one(turn, parked));
+        }
+    }
+
+    /// Whether what the last request at a shard found locked stays locked until the next start.
+    pub(crate) fn is_stuck(&self, shard: ShardId) -> bool {
+        let blocker = self.metas[self.meta_index(shard)].blocker();
+        blocker.is_some_and(|blocker| self.fenced || self.txns.is_in_doubt(blocker))
     }
 
     /// Records a step of a change over several shards.

@@ -4,7 +4,7 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
-use disk::{Change, Changes, Fault, Record, TxnId};
+use disk::{Change, Changes, Fault, Record, TxnChange, TxnId};
 use wire::{ShardId, Transno, Wire as _, Writer};
 
 /// Changes in the middle, as records tell.
@@ -26,36 +26,21 @@ impl InDoubt {
     /// Takes a record of a metadata shard in. What is about this stands first in a record.
     pub(crate) fn feed(&mut self, record: &Record<'_>) -> Result<(), Fault> {
         let Some(change) = Changes::new(record.changes).next() else { return Ok(()) };
-        match change? {
-            Change::Prepared { txn, part } => {
+        let Change::Txn(change) = change? else { return Ok(()) };
+        match change {
+            TxnChange::Prepared { txn, part } => {
                 let prepared = (record.transno, part.0.to_vec());
                 self.prepared.insert((record.shard, txn), prepared);
             }
-            Change::Decided { txn, shards } => {
+            TxnChange::Decided { txn, shards } => {
                 self.decided.insert(txn, shards.iter().collect());
             }
-            Change::Done { txn } | Change::Aborted { txn } => {
+            TxnChange::Done { txn } | TxnChange::Aborted { txn } => {
                 self.prepared.remove(&(record.shard, txn));
             }
-            Change::Forgotten { txn } => {
+            TxnChange::Forgotten { txn } => {
                 self.decided.remove(&txn);
             }
-            Change::Inode { .. }
-            | Change::Touch { .. }
-            | Change::DirAttrs { .. }
-            | Change::Dirent { .. }
-            | Change::DirentGone { .. }
-            | Change::Symlink { .. }
-            | Change::Xattr { .. }
-            | Change::XattrGone { .. }
-            | Change::InodeGone { .. }
-            | Change::Write { .. }
-            | Change::Truncate { .. }
-            | Change::ObjectGone { .. }
-            | Change::SessionGone { .. }
-            | Change::SessionAway { .. }
-            | Change::Evicted { .. }
-            | Change::VbrFailed { .. } => {}
         }
         Ok(())
     }
@@ -76,14 +61,14 @@ impl InDoubt {
             let meta = &mut metas[usize::from(shard.index())];
             let mut changes = Vec::new();
             let transno = if self.decided.contains_key(&txn) {
-                let done = Change::Done { txn };
+                let done = Change::Txn(TxnChange::Done { txn });
                 #[expect(clippy::expect_used, reason = "its shard has checked and prepared it")]
                 let effect = meta
                     .carry_out((prepared_by, &part), &done, &mut changes)
                     .expect("a prepared part is made");
                 effect.transno
             } else {
-                Change::Aborted { txn }.encode(&mut Writer::new(&mut changes));
+                Change::Txn(TxnChange::Aborted { txn }).encode(&mut Writer::new(&mut changes));
                 meta.take_transno()
             };
             resolved.push(Resolved { shard, transno, changes });

@@ -56,10 +56,16 @@ pub(crate) struct Child {
 }
 
 impl Child {
-    /// Starts a child. Its lines and its end come as news.
-    pub(crate) fn start(role: Role, plan: &Plan, news: &Sender<News>) -> Result<Self> {
+    /// Starts a child. Its lines and its end come as news. A server may be told to serve `only`
+    /// the store of that file system.
+    pub(crate) fn start(
+        role: Role,
+        plan: &Plan,
+        only: Option<&str>,
+        news: &Sender<News>,
+    ) -> Result<Self> {
         let mut command = match role {
-            Role::Server => server_command(plan)?,
+            Role::Server => server_command(plan, only)?,
             Role::Mount => mount_command(plan),
         };
         // A group of its own: Ctrl-C is for us, who end our children in the right order.
@@ -79,7 +85,7 @@ impl Child {
     }
 }
 
-fn server_command(plan: &Plan) -> Result<Command> {
+fn server_command(plan: &Plan, only: Option<&str>) -> Result<Command> {
     let mut command = myself();
     command.arg("serve").arg("--parent-pid").arg(std::process::id().to_string());
     command.arg("--store").arg(&plan.store);
@@ -87,23 +93,12 @@ fn server_command(plan: &Plan) -> Result<Command> {
     command.arg("--export").arg(format!("{EXPORT}=no-root-squash"));
     command.arg("--listen").arg(plan.address.to_string()).arg("--listen-on-stdin");
     command.arg("--spin-us").arg(plan.spin_us.to_string());
-    let promises = &plan.promises;
-    command.arg("--share").arg(promises.share.text());
-    command.arg("--recovery-soft-ms").arg(promises.recovery_soft_ms.to_string());
-    command.arg("--recovery-hard-ms").arg(promises.recovery_hard_ms.to_string());
-    command.arg("--log-bytes-max").arg(plan.room.log_bytes_max.to_string());
-    command.arg("--segment-bytes").arg(plan.room.segment_bytes.to_string());
-    if let Some(bytes) = plan.room.meta_memory {
-        command.arg("--meta-memory").arg(bytes.to_string());
-    }
-    if promises.sync {
-        command.arg("--sync");
-    }
+    command.args(plan.serving.texts());
     if let Some(lanes) = plan.lanes {
         command.arg("--lanes").arg(lanes.to_string());
     }
-    if plan.checksum_reads {
-        command.arg("--checksum-reads");
+    if let Some(fs) = only {
+        command.arg("--only").arg(fs);
     }
     command.stdin(OwnedFd::from(plan.listener.try_clone()?));
     Ok(command)

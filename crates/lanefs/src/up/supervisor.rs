@@ -10,6 +10,7 @@ use super::Plan;
 use super::child::{Child, News, Role};
 use super::screen::{Screen, second_mount, watch_rates};
 use crate::exit::{Code, Exit};
+use crate::serve::hex;
 use crate::{background, mounts, signals};
 use anyhow::Result;
 use rustix::process::Signal;
@@ -80,6 +81,8 @@ struct Supervisor<'p> {
     mount: Post,
     /// The address and the store were told.
     announced: bool,
+    /// The file system that was served first: no other takes its place, least of all a new one.
+    fs: Option<String>,
     /// So was all the rest.
     all_told: bool,
 }
@@ -100,6 +103,7 @@ pub(crate) fn run(plan: &Plan) -> Result<()> {
         server: Post::new(),
         mount: Post::new(),
         announced: false,
+        fs: None,
         all_told: false,
     };
     let outcome = supervisor.keep_running();
@@ -148,7 +152,7 @@ impl Supervisor<'_> {
         if role == Role::Mount {
             self.clear_stale_mount()?;
         }
-        let child = Child::start(role, self.plan, &self.tell)?;
+        let child = Child::start(role, self.plan, self.fs.as_deref(), &self.tell)?;
         let post = self.post(role);
         post.state = State::Running(child);
         post.last_words.clear();
@@ -190,6 +194,7 @@ impl Supervisor<'_> {
             return Ok(());
         }
         self.announced = true;
+        self.fs = Some(hex(&store::identity(&self.plan.store)?.0));
         self.screen.fact("address", &self.plan.address.to_string());
         self.screen.fact("store", &self.plan.store.display().to_string());
         let lanes = line.rsplit_once(", ").map_or(line, |(_, lanes)| lanes);

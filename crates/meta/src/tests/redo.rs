@@ -2,7 +2,7 @@
 
 use super::{MADE, ROOT, World, name};
 use crate::Shard;
-use disk::{Change, InodeRow};
+use disk::{Change, ContentsChange, InodeRow};
 use wire::{Bytes, FileKind, InodeNo, ShardId, Timestamp, Transno, Wire};
 
 const NOW: Timestamp = Timestamp { secs: 1, nanos: 0 };
@@ -60,9 +60,14 @@ fn changes_of_what_does_not_exist_are_faults() {
             row: InodeRow::new(InodeNo::new(1, 1), FileKind::File, 0, NOW)
         }],
         alloc::vec![Change::Inode { row: InodeRow::new(InodeNo(0), FileKind::File, 0, NOW) }],
-        alloc::vec![Change::Truncate { inode, size_bytes: 0 }],
-        alloc::vec![Change::Write { inode, object_offset: 0, write_bytes: 0, crc32c: 0 }],
-        alloc::vec![Change::ObjectGone { inode }],
+        alloc::vec![Change::Contents(ContentsChange::Truncate { inode, size_bytes: 0 })],
+        alloc::vec![Change::Contents(ContentsChange::Write {
+            inode,
+            object_offset: 0,
+            write_bytes: 0,
+            crc32c: 0
+        })],
+        alloc::vec![Change::Contents(ContentsChange::ObjectGone { inode })],
     ];
     for changes in bad {
         assert!(redo(&changes).is_err(), "{changes:?}");

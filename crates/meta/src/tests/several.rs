@@ -5,7 +5,7 @@ use super::{MADE, World};
 use crate::{Ask, Effect, Plan, Shard, Spread, View, Want};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
-use disk::{Change, TxnId};
+use disk::{Change, TxnChange, TxnId};
 use wire::{
     Access, Close, Create, Created, Entry, Getattr, Getxattr, InodeNo, Link, Listxattr, Lookup,
     Mkdir, Op, Open, Readdir, Readlink, Removexattr, Rename, Reopen, Rmdir, Setattr, Setxattr,
@@ -150,7 +150,9 @@ impl World {
         for (id, by, part) in prepared {
             let mut changes = Vec::new();
             let (shard, log) = self.at(id);
-            let made = shard.carry_out((by, &part), &Change::Done { txn }, &mut changes).unwrap();
+            let made = shard
+                .carry_out((by, &part), &Change::Txn(TxnChange::Done { txn }), &mut changes)
+                .unwrap();
             log.push((made.transno, changes));
             effect.orphan = effect.orphan.or(made.orphan);
         }

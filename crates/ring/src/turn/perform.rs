@@ -67,7 +67,6 @@ impl Parts {
             Action::WakeAt { at } => self.alarms.add(at),
             Action::Say { say, line } => self.speak(say, line),
             Action::Stopped => self.life = Life::Stopping,
-            Action::Halt { line } => self.stop_at_once(line),
         }
     }
 
@@ -109,10 +108,5 @@ impl Parts {
 
     fn speak(&mut self, say: Say, line: Span) {
         (self.say)(say, &String::from_utf8_lossy(self.tools.arena.get(line)));
-    }
-
-    fn stop_at_once(&mut self, line: Span) {
-        (self.halt)(&String::from_utf8_lossy(self.tools.arena.get(line)));
-        self.life = Life::Over;
     }
 }

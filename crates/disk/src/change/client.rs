@@ -1,0 +1,58 @@
+//! What a record says of clients and their sessions: tags 13 to 16.
+
+use wire::{ClientUuid, Flaw, Reader, SessionId, Writer};
+
+/// An effect on what a lane knows of its clients.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ClientChange {
+    /// A session has left this shard in order: its slots are forgotten.
+    SessionGone {
+        /// Which.
+        session: SessionId,
+    },
+    /// A session has been away for long and has nothing to replay here: the next recovery does not
+    /// wait for it. Its slots stay; its next record names it again.
+    SessionAway {
+        /// Which.
+        session: SessionId,
+    },
+    /// A client was evicted: it never comes back under this uuid (PROTOCOL.md §16).
+    Evicted {
+        /// Which.
+        client: ClientUuid,
+    },
+    /// A replay of this client did not fit; it will be evicted when the recovery ends.
+    VbrFailed {
+        /// Which.
+        client: ClientUuid,
+    },
+}
+
+impl ClientChange {
+    pub(super) const fn tag(&self) -> u8 {
+        match self {
+            Self::SessionGone { .. } => 13,
+            Self::SessionAway { .. } => 14,
+            Self::Evicted { .. } => 15,
+            Self::VbrFailed { .. } => 16,
+        }
+    }
+
+    pub(super) fn encode_fields(&self, to: &mut Writer<'_>) {
+        match self {
+            Self::SessionGone { session } | Self::SessionAway { session } => to.write(session),
+            Self::Evicted { client } | Self::VbrFailed { client } => to.write(client),
+        }
+    }
+
+    /// `None` for a tag that is none of these.
+    pub(super) fn decode_fields(tag: u8, from: &mut Reader<'_>) -> Result<Option<Self>, Flaw> {
+        Ok(Some(match tag {
+            13 => Self::SessionGone { session: from.read()? },
+            14 => Self::SessionAway { session: from.read()? },
+            15 => Self::Evicted { client: from.read()? },
+            16 => Self::VbrFailed { client: from.read()? },
+            _ => return Ok(None),
+        }))
+    }
+}

@@ -1,0 +1,82 @@
+//! What a record says of the contents of a file: tags 9 to 11.
+
+use wire::{Flaw, InodeNo, Reader, Writer};
+
+/// An effect at a data shard.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ContentsChange {
+    /// These bytes are in the object. The bytes themselves were durable before the record.
+    Write {
+        /// The file.
+        inode: InodeNo,
+        /// From here.
+        object_offset: u64,
+        /// This many.
+        write_bytes: u32,
+        /// Their CRC-32C.
+        crc32c: u32,
+    },
+    /// The object has this size.
+    Truncate {
+        /// The file.
+        inode: InodeNo,
+        /// The size.
+        size_bytes: u64,
+    },
+    /// There is no such object.
+    ObjectGone {
+        /// The file.
+        inode: InodeNo,
+    },
+}
+
+impl ContentsChange {
+    /// Of which file.
+    #[must_use]
+    pub const fn inode(&self) -> InodeNo {
+        match self {
+            Self::Write { inode, .. }
+            | Self::Truncate { inode, .. }
+            | Self::ObjectGone { inode } => *inode,
+        }
+    }
+
+    pub(super) const fn tag(&self) -> u8 {
+        match self {
+            Self::Write { .. } => 9,
+            Self::Truncate { .. } => 10,
+            Self::ObjectGone { .. } => 11,
+        }
+    }
+
+    pub(super) fn encode_fields(&self, to: &mut Writer<'_>) {
+        match self {
+            Self::Write { inode, object_offset, write_bytes, crc32c } => {
+                to.write(inode);
+                to.write(object_offset);
+                to.write(write_bytes);
+                to.write(crc32c);
+            }
+            Self::Truncate { inode, size_bytes } => {
+                to.write(inode);
+                to.write(size_bytes);
+            }
+            Self::ObjectGone { inode } => to.write(inode),
+        }
+    }
+
+    /// `None` for a tag that is none of these.
+    pub(super) fn decode_fields(tag: u8, from: &mut Reader<'_>) -> Result<Option<Self>, Flaw> {
+        Ok(Some(match tag {
+            9 => Self::Write {
+                inode: from.read()?,
+                object_offset: from.read()?,
+                write_bytes: from.read()?,
+                crc32c: from.read()?,
+            },
+            10 => Self::Truncate { inode: from.read()?, size_bytes: from.read()? },
+            11 => Self::ObjectGone { inode: from.read()? },
+            _ => return Ok(None),
+        }))
+    }
+}

@@ -1,0 +1,189 @@
+//! Worlds in which a rule counts: rolled like any other, then made such that what the rule is about
+//! is likely to happen. They hold for whoever keeps the rule as well: that is the control.
+
+use crate::plan::{DiskMood, Faults, MS, Plan, US};
+use crate::rules::Rule;
+use crate::story::Act::{self, Answered, Ask, Crash, Delay, Kill, Pass, Quiet};
+use crate::story::Deed::{Create, Look, Mkdir, Rmdir, Unlink};
+use crate::story::In::{Dir, Root};
+use crate::work::Kind;
+use lane::Share;
+
+/// Another client's change of the entries, then an own one in the same batch, then the directory
+/// goes. The other dies, and its change with it.
+const ENTRIES_SECOND: &[Act] = &[
+    Ask((0, 0), Mkdir(5)),
+    Answered,
+    Ask((0, 0), Create(Dir, 0)),
+    Ask((1, 0), Create(Dir, 1)),
+    Quiet,
+    // From here on the log is busy: the rest is one batch.
+    Ask((1, 0), Create(Root, 4)),
+    Answered,
+    Ask((1, 0), Unlink(Dir, 1)),
+    Answered,
+    Ask((0, 0), Unlink(Dir, 0)),
+    Answered,
+    Ask((0, 0), Rmdir(5)),
+    Pass(200 * US),
+    Kill(1),
+    Crash,
+];
+
+/// An own change of the entries whose reply a sister lane lacks, one whose reply is there, then the
+/// directory goes. The first is only sent again, behind the replays.
+const ENTRIES_CUMULATIVE: &[Act] = &[
+    Ask((0, 0), Mkdir(5)),
+    Answered,
+    Ask((0, 0), Create(Dir, 0)),
+    Ask((0, 1), Create(Dir, 1)),
+    Quiet,
+    Ask((0, 1), Create(Root, 4)),
+    Answered,
+    Delay((0, 0), 100 * MS),
+    Ask((0, 0), Unlink(Dir, 0)),
+    Pass(200 * US),
+    Ask((0, 1), Unlink(Dir, 1)),
+    Answered,
+    Ask((0, 1), Rmdir(5)),
+    Pass(200 * US),
+    Crash,
+];
+
+/// Something is made in another client's new directory. The other dies, and its directory with it.
+const EXIST_MARKS: &[Act] = &[
+    Ask((0, 0), Create(Root, 0)),
+    Ask((1, 0), Create(Root, 1)),
+    Quiet,
+    Ask((1, 0), Mkdir(5)),
+    Answered,
+    Ask((0, 0), Create(Dir, 0)),
+    Pass(200 * US),
+    Kill(1),
+    Crash,
+];
+
+/// The server's machine dies. A client that is known at two lanes hears of one, and has at the other
+/// a change that is lost unless it comes there as well.
+const DRAIN_SISTERS: &[Act] = &[
+    // The second comes to the second shard.
+    Ask((0, 0), Mkdir(4)),
+    Answered,
+    Ask((0, 0), Mkdir(5)),
+    Answered,
+    Ask((0, 0), Create(Dir, 0)),
+    Answered,
+    Ask((0, 0), Create(Root, 1)),
+    Quiet,
+    Ask((0, 0), Create(Dir, 2)),
+    Answered,
+    Crash,
+    Ask((0, 0), Look),
+    Answered,
+];
+
+/// The server dies, and a reply of it is read when another connection leads to the next one.
+const LATE_REPLIES: &[Act] = &[
+    // The second comes to the second shard.
+    Ask((0, 0), Mkdir(4)),
+    Answered,
+    Ask((0, 0), Mkdir(5)),
+    Answered,
+    Ask((0, 0), Create(Dir, 0)),
+    Answered,
+    Ask((0, 0), Create(Root, 1)),
+    Quiet,
+    Delay((0, 0), 100 * MS),
+    Ask((0, 0), Create(Dir, 2)),
+    Pass(200 * US),
+    Crash,
+];
+
+impl Plan {
+    /// A rule that is missing shows only where it counts: replies leave early, servers die.
+    pub(crate) fn favour(mut self, rule: Rule) -> Self {
+        self.sync = false;
+        self.share_changes = false;
+        self.share = match rule {
+            Rule::OffUnacked => Share::Off,
+            Rule::MergeSisters | Rule::EntriesCumulative => self.share,
+            _ => self.share.max(Share::Write),
+        };
+        self.faults.disk = DiskMood::Honest;
+        self.faults.server_crash_count = self.faults.server_crash_count.max(1);
+        self.name_count = self.name_count.min(3);
+        match rule {
+            Rule::EntriesSecond => self.follow(ENTRIES_SECOND, &[1, 1]),
+            Rule::EntriesCumulative => self.follow(ENTRIES_CUMULATIVE, &[2]),
+            Rule::ExistMarks => self.follow(EXIST_MARKS, &[1, 1]),
+            Rule::DrainSisters => {
+                self.follow(DRAIN_SISTERS, &[1]);
+                self.spread();
+                self.faults.silent = true;
+                // Whoever asks for nothing would not hear of it.
+                self.last_crash = false;
+            }
+            Rule::LateReplies => {
+                self.follow(LATE_REPLIES, &[1]);
+                self.spread();
+            }
+            Rule::S3Flush => {
+                self.meet(&WRITES);
+                self.speeds.object_ns = 5 * MS;
+                self.dies_along = false;
+            }
+            Rule::SizeFlag => self.meet(&WRITES),
+            Rule::OwnUnacked
+            | Rule::Tombstones
+            | Rule::Topology
+            | Rule::MergeSisters
+            | Rule::OffUnacked
+            | Rule::TwoPhaseOrder => {}
+        }
+        self
+    }
+
+    /// Few clients meet in one directory, with a slow log, and one dies with the server.
+    fn meet(&mut self, mix: &[(Kind, u64)]) {
+        self.client_lanes.resize_with(self.client_lanes.len().clamp(2, 3), || 2);
+        (self.meta_shard_count, self.server_lane_count_max) = (1, 1);
+        self.choice_count = self.choice_count.min(2);
+        self.name_count = self.name_count.min(2);
+        self.slow_log();
+        self.faults.server_crash_count = 1;
+        self.dies_along = true;
+        self.mix = mix.to_vec();
+        self.call_count = self.call_count.min(25);
+        self.faults_ns = self.faults_ns.min(20 * MS);
+    }
+
+    /// These clients and nothing else that goes wrong; random calls in one of two runs.
+    fn follow(&mut self, story: &'static [Act], client_lanes: &[usize]) {
+        self.story = story;
+        self.client_lanes = client_lanes.to_vec();
+        (self.meta_shard_count, self.server_lane_count_max) = (1, 1);
+        self.slow_log();
+        self.speeds.reply_ns = self.speeds.request_ns;
+        self.speeds.think_ns = 20 * US;
+        self.call_count = if self.call_count > 25 { 0 } else { self.call_count / 2 };
+        self.faults = Faults::NONE;
+        self.faults_ns = 200 * MS;
+    }
+
+    /// Two lanes, mostly with a shard each.
+    fn spread(&mut self) {
+        (self.meta_shard_count, self.server_lane_count_max) = (2, 2);
+        self.call_count = 0;
+    }
+
+    /// Calls are much faster than the log.
+    fn slow_log(&mut self) {
+        self.speeds.log_ns = 5 * MS;
+        self.speeds.turn_ns = 2 * US;
+        self.speeds.restart_ns = MS;
+        self.log_room_bytes = 1 << 40;
+    }
+}
+
+const WRITES: [(Kind, u64); 5] =
+    [(Kind::Create, 3), (Kind::Open, 4), (Kind::Write, 6), (Kind::Close, 3), (Kind::Sync, 2)];
