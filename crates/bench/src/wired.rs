@@ -80,7 +80,7 @@ fn new_lane(secret: Secret) -> Result<Lane> {
         limits: Limits { greeting_count_max: 4096, ..Limits::default() },
         redo_key: lane::RedoKey::new([0; 32]),
         share_before: lane::Share::default(),
-        rules: lane::Rules::default(),
+        rules: wire::Rules::default(),
     };
     let restored = Restore::new(MAP, made).into_lanes(1, 1).pop();
     Ok(Lane::new(config, restored.context("one lane is restored")?))

@@ -88,6 +88,8 @@ pub struct Sync {
     pub inode: InodeNo,
     /// It is a file: its contents too.
     pub contents: bool,
+    /// Through which handle: its holder is told once of everything that was lost while it was open.
+    pub handle: Option<HandleId>,
 }
 
 /// What a face may ask for.

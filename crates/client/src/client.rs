@@ -5,10 +5,10 @@ use crate::evict::Kept;
 use crate::exchange::{Exchange, Job, Outcome};
 use crate::handles::{Handles, handle_lane};
 use crate::link::{Link, LinkState};
+use crate::losses::Sisters;
 use crate::plan::begin::{Begun, Target, begin};
 use crate::plan::{Ask, Close, Plan};
 use crate::report::Report;
-use crate::rules::Rules;
 use crate::session::Session;
 use crate::slab::Slab;
 use crate::{Answer, Call, CallId};
@@ -16,10 +16,9 @@ use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
 use door::{Action, Event, Mail, Mono, Turn};
-use hashbrown::HashSet;
 use wire::{
-    BODY_BYTES_MAX, ClientUuid, FsUuid, Handle, HandleId, InodeNo, LaneId, Map, RefusalReason,
-    Reopen, Secret, SessionId, Status, Writer,
+    BODY_BYTES_MAX, ClientUuid, FsUuid, Handle, HandleId, LaneId, Map, RefusalReason, Reopen,
+    Rules, Secret, SessionId, Status, Writer,
 };
 
 /// What a client is made of.
@@ -29,6 +28,8 @@ pub struct Config {
     pub client: ClientUuid,
     /// Which of its lanes this is.
     pub lane: LaneId,
+    /// How many it has.
+    pub lane_count: u16,
     /// The file system's secret.
     pub secret: Secret,
     /// The export wanted, at most 64 bytes; empty for the default one.
@@ -161,8 +162,10 @@ pub struct Client {
     pub(crate) replay_bytes: usize,
     pub(crate) promised_bytes: usize,
     pub(crate) kept: Kept,
-    /// Inodes of which something was lost that nobody asked for since.
-    pub(crate) lost: HashSet<InodeNo>,
+    pub(crate) sisters: Sisters,
+    /// For single sisters, at the end of the turn.
+    pub(crate) questions: Vec<(LaneId, Mail)>,
+    /// Something was lost that nobody who asked for everything was told of.
     pub(crate) lost_untold: bool,
     pub(crate) reports: Vec<Report>,
 }
@@ -172,6 +175,7 @@ impl Client {
     #[must_use]
     pub fn new(config: Config) -> Self {
         let handles = Handles::new(config.lane, config.handles_max);
+        let sisters = Sisters::new(config.lane_count);
         Self {
             config,
             fs: None,
@@ -203,7 +207,8 @@ impl Client {
             replay_bytes: 0,
             promised_bytes: 0,
             kept: Kept::default(),
-            lost: HashSet::new(),
+            sisters,
+            questions: Vec::new(),
             lost_untold: false,
             reports: Vec::new(),
         }
@@ -213,6 +218,12 @@ impl Client {
     #[must_use]
     pub const fn lane(&self) -> LaneId {
         self.config.lane
+    }
+
+    /// How many lanes this client has.
+    #[must_use]
+    pub const fn lane_count(&self) -> u16 {
+        self.config.lane_count
     }
 
     /// Whether any server lane has welcomed us and is still there.
@@ -292,16 +303,8 @@ impl Client {
             Event::Connected { ticket, conn } => self.on_connected(turn, ticket, conn),
             Event::ConnectFailed { ticket, .. } => self.on_connect_failed(turn, ticket),
             Event::Closed { conn, .. } => self.on_closed(turn, conn),
-            Event::Mail { mail: Mail::Release { handle }, .. } => self.release(turn, handle),
-            Event::Mail {
-                mail:
-                    Mail::DestroyObject { .. }
-                    | Mail::ObjectDestroyed { .. }
-                    | Mail::Interrupt { .. }
-                    | Mail::Unmounted,
-                ..
-            }
-            | Event::Letter { .. }
+            Event::Mail { from, mail } => self.on_mail(turn, from, mail),
+            Event::Letter { .. }
             | Event::ColdRows { .. }
             | Event::Checkpointed { .. }
             | Event::Tick
@@ -331,6 +334,7 @@ impl Client {
         for link_index in 0..self.links.len() {
             self.drive(turn, link_index);
         }
+        self.write_sisters(turn);
         self.kept.settle(turn);
         if let Some(at) = self.next_deadline() {
             // An alarm that was set and is still to come need not be set again.
@@ -519,10 +523,13 @@ impl Client {
     }
 
     fn next_deadline(&self) -> Option<Mono> {
+        // Who waits for sisters is woken by their mail.
+        let together = self.is_with_sisters();
         let links = self.links.iter().filter_map(|link| match link.state {
-            LinkState::Pausing { until }
-            | LinkState::AwaitChallenge { until, .. }
-            | LinkState::AwaitWelcome { until, .. } => Some(until),
+            LinkState::Pausing { until } => together.then_some(until),
+            LinkState::AwaitChallenge { until, .. } | LinkState::AwaitWelcome { until, .. } => {
+                Some(until)
+            }
             LinkState::Idle | LinkState::Connecting { .. } | LinkState::Up { .. } => None,
         });
         let later = self.later.iter().map(|(at, _)| *at);

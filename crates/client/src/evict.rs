@@ -2,17 +2,14 @@
 //!
 //! What was answered and is not known to be durable is given up, with a report; what is on its way
 //! fails once with EIO; what was never sent, and open files, go on under the new uuid. Sister
-//! lanes come to the same uuid by themselves.
+//! lanes come to the same uuid when they hear of it.
 
 use crate::client::Client;
 use crate::link::LinkState;
 use crate::replay::Entry;
 use crate::report::Report;
 use door::{Action, BufId, Bulk, KEPT_BUFS, Turn};
-use wire::{ClientUuid, InodeNo, Status};
-
-/// Inodes remembered as having lost something, until somebody asks for their durability.
-const LOST_COUNT_MAX: usize = 4096;
+use wire::{ClientUuid, Status};
 
 /// The numbers of buffers that are ours.
 #[derive(Debug, Default)]
@@ -60,21 +57,8 @@ impl Client {
         self.spare(entry.body);
     }
 
-    /// What an entry changed is lost: the next to ask for its durability is told.
-    pub(crate) fn lose(&mut self, entry: &Entry) {
-        self.lost_untold = true;
-        if self.lost.len() < LOST_COUNT_MAX {
-            self.lost.insert(entry.inode);
-        }
-    }
-
-    /// Whether something about `inode` was lost since the last time somebody asked.
-    pub(crate) fn take_lost(&mut self, inode: InodeNo) -> bool {
-        self.lost.remove(&inode)
-    }
-
-    /// The server knows this client no more.
-    pub(crate) fn on_evicted(&mut self, turn: &mut Turn<'_>) {
+    /// The server knows this client no more, as this lane was told by the server, or by a sister.
+    pub(crate) fn on_evicted(&mut self, turn: &mut Turn<'_>, by_sister: bool) {
         let mut lost_count = 0;
         let mut inodes = alloc::collections::BTreeSet::new();
         for session_index in 0..self.sessions.len() {
@@ -87,9 +71,12 @@ impl Client {
             }
         }
         self.counters.evicted_count += 1;
+        self.tell_eviction();
         self.counters.lost_count += lost_count;
         let inodes = inodes.into_iter().collect();
-        self.reports.push(Report::Evicted { lost_count, inodes });
+        if lost_count > 0 || !by_sister {
+            self.reports.push(Report::Evicted { lost_count, inodes });
+        }
         self.config.client = self.successor();
         for link_index in 0..self.links.len() {
             if !matches!(self.links.get(link_index), Some(link) if link.state_is_idle()) {

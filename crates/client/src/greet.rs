@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use door::{Action, ConnId, Mono, Ticket, Turn};
 use wire::{
     Bytes, Challenge, FrameKind, FsUuid, Head, Hello, LaneId, Nonce, Proof, Refusal, RefusalReason,
-    Secret, Welcome, Wire, welcome_flag,
+    Rule, Secret, Welcome, Wire, welcome_flag,
 };
 
 /// How long a greeting may take.
@@ -34,6 +34,7 @@ impl Client {
             return;
         };
         let nonce = self.nonce();
+        let boot_id_last = self.boot_last_at(link_index);
         let Some(link) = self.links.get_mut(link_index) else { return };
         let hello = Hello {
             server_lane: LaneId(u16::try_from(link_index).unwrap_or(0)),
@@ -43,13 +44,22 @@ impl Client {
             nonce,
             host_id: self.config.host_id,
             host_boot_id: self.config.host_boot_id,
-            boot_id_last: self.boot_id,
+            boot_id_last,
             export: Bytes(&self.config.export),
         };
         let hello = hello.to_bytes();
         greet(turn, conn, FrameKind::Hello, &hello);
         let until = turn.now.mono.after_ms(GREETING_MS_MAX);
         link.state = LinkState::AwaitChallenge { conn, hello, until };
+    }
+
+    /// The oldest boot that knew all that some session of a lane's shards had done; 0: the lane
+    /// knows nothing of us.
+    fn boot_last_at(&self, link_index: usize) -> u64 {
+        let sessions = self.sessions_of(link_index).into_iter();
+        let sessions = sessions.filter_map(|(_, index)| self.sessions.get(index));
+        let used = sessions.filter(|session| session.used);
+        used.map(|session| session.boot_id).min().unwrap_or(0)
     }
 
     pub(crate) fn on_connect_failed(&mut self, turn: &mut Turn<'_>, ticket: Ticket) {
@@ -127,7 +137,7 @@ impl Client {
 
     pub(crate) fn on_refusal(&mut self, turn: &mut Turn<'_>, link_index: usize, refusal: Refusal) {
         if refusal.reason == RefusalReason::Evicted {
-            self.on_evicted(turn);
+            self.on_evicted(turn, false);
             return;
         }
         match Refused::of(refusal.reason) {
@@ -209,7 +219,7 @@ impl Client {
             let old = self.links.get(other_index).is_some_and(|link| {
                 other_index != link_index && link.is_up() && link.boot_id != welcome.boot_id
             });
-            if old && self.config.rules.drain_sisters() {
+            if old && self.config.rules.hold(Rule::DrainSisters) {
                 self.drop_link(turn, other_index);
             }
         }

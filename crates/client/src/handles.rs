@@ -1,6 +1,7 @@
 //! The open files of this client lane: what must be registered again at a server that has
 //! forgotten it. A handle's number names its client lane in the upper 16 bits.
 
+use crate::losses::Losses;
 use alloc::vec::Vec;
 use hashbrown::HashMap;
 use wire::{Handle, HandleId, InodeNo, LaneId};
@@ -23,6 +24,8 @@ pub(crate) struct OpenFile {
     pub(crate) closing: bool,
     /// A reopen is on its way.
     pub(crate) reopening: bool,
+    /// Up to which loss its holder was told, or needs not be.
+    losses_seen: u64,
 }
 
 #[derive(Debug)]
@@ -31,11 +34,13 @@ pub(crate) struct Handles {
     count_last: u64,
     count_max: usize,
     files: HashMap<HandleId, OpenFile>,
+    /// What of files was lost.
+    pub(crate) losses: Losses,
 }
 
 impl Handles {
     pub(crate) fn new(lane: LaneId, count_max: usize) -> Self {
-        Self { lane, count_last: 0, count_max, files: HashMap::new() }
+        Self { lane, count_last: 0, count_max, files: HashMap::new(), losses: Losses::default() }
     }
 
     /// A fresh handle that is about to be opened; `None` when there are too many.
@@ -46,7 +51,8 @@ impl Handles {
         self.count_last += 1;
         assert!(self.count_last < 1 << LANE_SHIFT, "a lane opens fewer than 2^48 files");
         let id = HandleId((u64::from(self.lane.0) << LANE_SHIFT) | self.count_last);
-        let file = OpenFile { inode, write, open: false, closing: false, reopening: false };
+        let (open, closing, reopening, losses_seen) = (false, false, false, 0);
+        let file = OpenFile { inode, write, open, closing, reopening, losses_seen };
         self.files.insert(id, file);
         Some(Handle { id, write })
     }
@@ -56,7 +62,14 @@ impl Handles {
         if let Some(file) = self.files.get_mut(&handle) {
             file.inode = inode;
             file.open = true;
+            file.losses_seen = self.losses.seen_at_open(inode);
         }
+    }
+
+    /// Whether the holder of a handle has to be told of a loss; he is now.
+    pub(crate) fn tell_loss(&mut self, handle: HandleId) -> bool {
+        let file = self.files.get_mut(&handle).filter(|file| file.open);
+        file.is_some_and(|file| self.losses.tell(file.inode, &mut file.losses_seen))
     }
 
     /// Begins a close; `None` when it is not open or a close was begun already.

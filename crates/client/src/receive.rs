@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 use door::{Action, Arena, Bulk, ConnId, Span, Turn};
 use wire::{
     Breach, Bytes, Challenge, Flaw, FrameKind, HEAD_BYTES, Head, InodeNo, Note, Op, Refusal,
-    Replay, Reply, Route, Status, Transno, Welcome, Wire, Writer, reply_flag,
+    Replay, Reply, Route, Rule, Status, Transno, Welcome, Wire, Writer, reply_flag,
 };
 
 /// How often a request may be sent from lane to lane before it fails.
@@ -156,7 +156,7 @@ impl Client {
     ) {
         let Some(exchange) = self.exchanges.get_mut(exchange_id) else { return };
         let Some(session) = self.sessions.get_mut(session_index) else { return };
-        if !self.config.rules.late_replies() && reply.boot_id != self.boot_id {
+        if !self.config.rules.hold(Rule::LateReplies) && reply.boot_id != self.boot_id {
             return;
         }
         let replay = replay.filter(|_| reply.transno > reply.committed);
@@ -168,6 +168,23 @@ impl Client {
             Target::Inode(inode) | Target::MetaShard(inode) | Target::DataShard(inode) => inode,
             Target::Shard(_) | Target::Lane(_) => InodeNo(0),
         };
+        let made = match body {
+            Some(Body::Created(created)) => Some(created.attr.inode),
+            Some(Body::Entry(attr)) => Some(attr.inode),
+            Some(
+                Body::Empty
+                | Body::Target(_)
+                | Body::Listing(_)
+                | Body::Value(_)
+                | Body::Space(_)
+                | Body::Bytes(_)
+                | Body::Written(_)
+                | Body::Contents(_)
+                | Body::Stats(_),
+            )
+            | None => None,
+        };
+        let made = made.filter(|made| *made != inode);
         let mut kept = exchange.kept.take();
         if let Some(bulk) = exchange.bulk {
             kept = Some(self.kept.keep(turn, bulk));
@@ -186,7 +203,7 @@ impl Client {
             slot: reply.slot,
             op: reply.op,
             inode,
-            op_time_ns: reply.op_time_ns,
+            made,
             boot_id: reply.boot_id,
             body: replay,
             kept,

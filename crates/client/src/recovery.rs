@@ -139,7 +139,6 @@ impl Client {
         let reopen_count = u32::try_from(reopens.count()).unwrap_or(u32::MAX);
         let Some(session) = self.sessions.get_mut(index) else { return false };
         let mut small = Vec::new();
-        let mut op_time_ns = turn.now.wall_ns;
         let (op, slot, transno, kept, xid, replay) = match session.part.recovery {
             Recovery::Settled
             | Recovery::Resuming { xid: Some(_) }
@@ -158,7 +157,6 @@ impl Client {
                     small.extend_from_slice(&entry.body);
                     session.part.recovery = Recovery::Replaying { sent: entry.transno };
                     session.part.in_flight.push_back((entry.xid, entry.transno));
-                    op_time_ns = entry.op_time_ns;
                     (entry.op, entry.slot, entry.transno, entry.kept, entry.xid, true)
                 }
                 None => {
@@ -181,7 +179,7 @@ impl Client {
             sack: acks.sack,
             conn_epoch: link.conn_epoch,
             transno,
-            op_time_ns,
+            op_time_ns: turn.now.wall_ns,
             ..Request::of(op)
         });
         link.outstanding += 1;
@@ -287,7 +285,7 @@ impl Client {
             session.boot_id = boot_id;
         } else {
             // A recovery that we were no part of.
-            self.on_evicted(turn);
+            self.on_evicted(turn, false);
         }
     }
 

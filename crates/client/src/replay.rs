@@ -23,10 +23,10 @@ pub(crate) struct Entry {
     pub(crate) op: Op,
     /// What it was about, for people.
     pub(crate) inode: InodeNo,
+    /// What it made, or named beside that.
+    pub(crate) made: Option<InodeNo>,
     /// The boot in which it was answered first.
     pub(crate) boot_id: u64,
-    /// The time it got.
-    pub(crate) op_time_ns: u64,
     /// An encoded [`wire::Replay`].
     pub(crate) body: Vec<u8>,
     /// A write's bytes, our own.

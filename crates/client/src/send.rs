@@ -101,17 +101,18 @@ impl Client {
     /// Sees to a link: connects it if it is wanted, sends what may be sent.
     pub(crate) fn drive(&mut self, turn: &mut Turn<'_>, link_index: usize) {
         let now = turn.now.mono;
+        let together = self.is_with_sisters();
         let Some(link) = self.links.get(link_index) else { return };
         match link.state {
             LinkState::Up { conn } => self.pump(turn, link_index, conn),
             LinkState::Idle => {
                 let wanted = link.is_wanted() || (link_index == 0 && !self.unrouted.is_empty());
-                if wanted && self.refused.is_none() {
+                if wanted && together && self.refused.is_none() {
                     self.connect(turn, link_index);
                 }
             }
             LinkState::Pausing { until } => {
-                if until <= now {
+                if until <= now && together {
                     self.connect(turn, link_index);
                 }
             }
@@ -191,6 +192,7 @@ impl Client {
         link.outstanding += 1;
         self.counters.request_count += 1;
         let acks = session.acks();
+        let leaves = (exchange.op == Op::Goodbye).then_some(exchange.link_index);
         let head = Head::Request(Request {
             op: exchange.op,
             lane_hint: LaneId(u16::try_from(exchange.link_index).unwrap_or(u16::MAX)),
@@ -212,6 +214,9 @@ impl Client {
         let body = &exchange.body;
         let frame = turn.arena.write(|out| head.encode(out, sizes, |to| to.put(body)));
         turn.act(Action::Send { conn, frame, bulk });
+        if let Some(link_index) = leaves {
+            self.claim_nothing(link_index);
+        }
     }
 
     /// Less is remembered for replays: whoever waited for that may try, as many as fit.

@@ -26,26 +26,21 @@ impl Client {
     }
 
     fn start_sync(&mut self, id: CallId, sync: Sync) {
-        if self.take_lost(sync.inode) {
-            self.answers.push_back((id, Err(Status::Io)));
-            return;
-        }
         let mut targets = Vec::from([Target::MetaShard(sync.inode)]);
         if sync.contents {
             targets.push(Target::DataShard(sync.inode));
         }
-        self.gather(id, Ok(()), targets, Op::Sync);
+        self.gather((id, Some(sync)), Ok(()), targets, Op::Sync);
     }
 
     fn start_sync_all(&mut self, id: CallId) {
         let outcome = if core::mem::take(&mut self.lost_untold) { Err(Status::Io) } else { Ok(()) };
-        self.lost.clear();
         let shards = self.shards();
         let shards = shards.into_iter().filter(|(_, index)| {
             self.sessions.get(*index).is_some_and(|session| !session.replay.is_empty())
         });
         let targets = shards.map(|(shard, _)| Target::Shard(shard)).collect();
-        self.gather(id, outcome, targets, Op::Sync);
+        self.gather((id, None), outcome, targets, Op::Sync);
     }
 
     fn start_goodbye(&mut self, id: CallId) {
@@ -55,16 +50,22 @@ impl Client {
                 targets.push(Target::Lane(LaneId(u16::try_from(link_index).unwrap_or(u16::MAX))));
             }
         }
-        self.gather(id, Ok(()), targets, Op::Goodbye);
+        self.gather((id, None), Ok(()), targets, Op::Goodbye);
     }
 
     /// Asks all of `targets`; the call is answered when all have answered.
-    fn gather(&mut self, id: CallId, outcome: Result<(), Status>, targets: Vec<Target>, op: Op) {
+    fn gather(
+        &mut self,
+        (id, sync): (CallId, Option<Sync>),
+        outcome: Result<(), Status>,
+        targets: Vec<Target>,
+        op: Op,
+    ) {
         if targets.is_empty() {
             self.answers.push_back((id, outcome.map(|()| Answer::Done)));
             return;
         }
-        let plan = Plan::Gather { left_count: targets.len(), outcome };
+        let plan = Plan::Gather { left_count: targets.len(), outcome, sync };
         let whole = self.begin_gather(id, plan);
         for target in targets {
             let plan = match target {
@@ -81,12 +82,28 @@ impl Client {
     /// A part of a `Gather` is over.
     pub(crate) fn part_done(&mut self, whole: usize, result: Result<(), Status>) {
         let Some(job) = self.jobs.get_mut(whole) else { return };
-        let Plan::Gather { left_count, outcome } = &mut job.plan else { return };
+        let Plan::Gather { left_count, outcome, sync } = &mut job.plan else { return };
         *left_count -= 1;
         *outcome = outcome.and(result);
-        if *left_count == 0 {
-            let outcome = outcome.map(|()| Answer::Done);
-            self.finish(whole, outcome);
+        if *left_count > 0 {
+            return;
+        }
+        match *sync {
+            Some(sync) => self.look_for_losses(whole, sync),
+            None => {
+                let outcome = outcome.map(|()| Answer::Done);
+                self.finish(whole, outcome);
+            }
+        }
+    }
+
+    /// A server lane is about to forget this client lane, and may not live to say so: what it does
+    /// not know of it any more is not lost.
+    pub(crate) fn claim_nothing(&mut self, link_index: usize) {
+        for (_, index) in self.sessions_of(link_index) {
+            if let Some(session) = self.sessions.get_mut(index) {
+                session.known_committed = Transno(0);
+            }
         }
     }
 

@@ -82,7 +82,7 @@ pub(crate) fn check_machine() -> Result<()> {
          put a file system on one",
     )?;
     let path = std::env::var_os("PATH").unwrap_or_default();
-    for program in ["mkfs.ext4", "losetup", "mount", "setpriv"] {
+    for program in ["mkfs.ext4", "filefrag", "losetup", "mount", "setpriv"] {
         if !std::env::split_paths(&path).any(|folder| folder.join(program).is_file()) {
             bail!("needs the program {program} (apt-get install e2fsprogs mount util-linux)");
         }

@@ -3,7 +3,7 @@
 
 use crate::crew::{Crew, Size, Victim};
 use crate::dice::Dice;
-use crate::disk::{Rig, Tear};
+use crate::disk::{LostBytes, Rig, Tear};
 use crate::server::Server;
 use crate::stage::Setup;
 use crate::work::Findings;
@@ -12,6 +12,13 @@ use std::time::{Duration, Instant};
 
 /// A moment is rolled within so many milliseconds.
 const MOMENT_MS_MAX: u64 = 120;
+/// A flush takes so long at most on a disk whose power is cut.
+const FLUSH_MS_MAX: u64 = 30;
+/// And so much longer when it is about to be cut.
+const PILING_MS_MAX: u64 = 150;
+/// A cut waits until a flush has at least so many bytes to make durable, or twice as many, and so on.
+const BYTES_MIN: usize = 4096;
+const BYTES_DOUBLED_MAX: u64 = 6;
 /// New clients that a round may need.
 const CLIENTS_PER_ROUND: u64 = 3;
 
@@ -40,8 +47,10 @@ pub(crate) struct Outcome {
     /// Processes killed, or power cuts.
     pub(crate) kill_count: u64,
     pub(crate) findings: Findings,
-    /// Bytes that power cuts took away.
-    pub(crate) lost_bytes: u64,
+    /// Power cuts.
+    cut_count: u64,
+    /// What they took away.
+    lost_bytes: LostBytes,
 }
 
 /// Runs it.
@@ -125,20 +134,26 @@ impl Rounds {
 
     /// Kills the server, or cuts its power.
     fn end_server(&mut self, outcome: &mut Outcome) -> Result<()> {
-        if let Some(rig) = &mut self.rig {
-            let tear = match self.dice.below(4) {
-                0 => Tear::DropAll,
-                1 => Tear::Prefix,
-                _ => Tear::Sectors(4096),
-            };
-            outcome.lost_bytes = rig.cut(tear, self.dice.roll())?.lost_bytes;
-        }
-        self.server.kill()?;
         outcome.kill_count += 1;
-        match &mut self.rig {
-            Some(rig) => rig.reboot(),
-            None => Ok(()),
-        }
+        let Some(rig) = &mut self.rig else { return self.server.kill() };
+        let tear = match self.dice.below(5) {
+            0 => Tear::DropAll,
+            1 => Tear::Prefix,
+            2 => Tear::Sectors(4096),
+            _ => Tear::Sectors(512),
+        };
+        let bytes_min = BYTES_MIN << self.dice.below(BYTES_DOUBLED_MAX);
+        // While a flush takes its time, log, objects and rows have more for the next one.
+        rig.slow(FLUSH_MS_MAX + self.dice.below(PILING_MS_MAX))?;
+        let victim = self.server.running()?.pid();
+        rig.cut_busy(tear, self.dice.roll(), (bytes_min, victim))?;
+        self.server.kill()?;
+        rig.slow(0)?;
+        rig.reboot()?;
+        rig.slow(self.dice.below(FLUSH_MS_MAX))?;
+        outcome.cut_count += 1;
+        outcome.lost_bytes += rig.lost(self.server.store())?;
+        Ok(())
     }
 
     fn client_dies(&mut self, outcome: &mut Outcome) -> Result<()> {
@@ -156,7 +171,8 @@ pub(crate) fn run_and_tell(setup: &Setup, torture: &Torture, arguments: &[&str])
     let what = match torture.hazard {
         Hazard::Kill => format!("{} kills", outcome.kill_count),
         Hazard::Power => {
-            format!("{} cuts and kills, {} bytes lost", outcome.kill_count, outcome.lost_bytes)
+            let Outcome { kill_count, cut_count, lost_bytes, .. } = &outcome;
+            format!("{kill_count} cuts and kills, {cut_count} of them cuts; {lost_bytes}")
         }
     };
     let text = outcome.findings.details();

@@ -14,23 +14,37 @@ use crate::unstable::Unstable;
 use crate::{Answer, Token};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use disk::Change;
-use door::Mono;
-use wire::{ClientUuid, Contents, InodeNo, Transno};
+use disk::ContentsChange;
+use door::{Mono, ObjectStat};
+use wire::{ClientUuid, Contents, InodeNo, Timestamp, Transno};
 
 /// A change that is in the object but not yet durable there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Effect {
     pub(crate) token: Token,
-    pub(crate) change: Change<'static>,
+    pub(crate) change: ContentsChange,
     pub(crate) answer: Answer,
     pub(crate) client: ClientUuid,
     /// Of a replay the old one; otherwise given when it is in the object.
     pub(crate) transno: Transno,
     /// Its place in its shard's order, once it has one.
     pub(crate) place_no: u64,
-    /// Of a replay the time it got then, nanoseconds since 1970; otherwise it is now.
-    pub(crate) then_ns: Option<u64>,
+}
+
+impl Effect {
+    /// The time of the change: a replay has it already, anything else gets it now.
+    pub(crate) fn time_ns(&mut self, now_ns: u64) -> u64 {
+        match &mut self.change {
+            ContentsChange::Write { write_time_ns, .. }
+            | ContentsChange::Truncate { write_time_ns, .. } => {
+                if *write_time_ns == 0 {
+                    *write_time_ns = now_ns;
+                }
+                *write_time_ns
+            }
+            ContentsChange::ObjectGone { .. } => now_ns,
+        }
+    }
 }
 
 /// An object's state.
@@ -38,7 +52,9 @@ pub(crate) struct Effect {
 pub(crate) struct Object {
     pub(crate) name: door::Object,
     /// `None`: ask the world before anything else. Of a doubtful object, what it had of what succeeded.
-    pub(crate) contents: Option<Contents>,
+    pub(crate) stat: Option<ObjectStat>,
+    /// When the contents were last changed, in nanoseconds since 1970; 0: never.
+    pub(crate) write_time_ns: u64,
     /// The world was asked, or the object is being cut to what was recorded.
     pub(crate) asking: bool,
     /// Something failed half-way: it may be longer or shorter than is known.
@@ -68,10 +84,11 @@ pub(crate) struct Object {
 }
 
 impl Object {
-    pub(crate) const fn new(shard_index: u16, inode: InodeNo) -> Self {
+    pub(crate) const fn new(shard_index: u16, inode: InodeNo, write_time_ns: u64) -> Self {
         Self {
             name: door::Object { shard_index, stripe_index: 0, inode },
-            contents: None,
+            stat: None,
+            write_time_ns,
             asking: false,
             doubtful: false,
             lost: false,
@@ -96,7 +113,7 @@ impl Object {
     pub(crate) fn must_ask(&self) -> bool {
         let wanted = self.queue.front().is_some_and(|first| *first != Pending::Remove);
         let doubtful = self.doubtful && self.running_count == 0 && !self.exclusive;
-        wanted && (self.contents.is_none() || doubtful) && !self.asking
+        wanted && (self.stat.is_none() || doubtful) && !self.asking
     }
 
     /// Takes the first that waits, if its time has come.
@@ -107,10 +124,10 @@ impl Object {
         }
         let alone = self.running_count == 0;
         let unfenced = self.fence_count == 0;
-        let known = self.contents.is_some() && !self.doubtful;
+        let known = self.stat.is_some() && !self.doubtful;
         let settled = self.written.is_empty() && !self.sync_running;
         let may_begin = match first {
-            Pending::Read { .. } | Pending::Glimpse { .. } => known,
+            Pending::Read { .. } | Pending::Glimpse(_) => known,
             Pending::Write { .. } => known && unfenced,
             Pending::Append { .. } | Pending::Truncate { .. } | Pending::Replay { .. } => {
                 known && unfenced && alone
@@ -128,27 +145,30 @@ impl Object {
         quiet && durable && stable && !self.asking && !self.doubtful && !self.lost
     }
 
-    /// What was just done to it is there to be seen. Every change has a later time than the one
-    /// before, so that of two who looked it can be told who saw more.
-    pub(crate) fn changed(&mut self, size_bytes: impl FnOnce(u64) -> u64, now_ns: u64) {
-        self.change_no += 1;
-        if let Some(contents) = &mut self.contents {
-            contents.size_bytes = size_bytes(contents.size_bytes);
-            let now = wire::Timestamp::from_ns(now_ns);
-            contents.write_time = Some(match contents.write_time {
-                Some(last) if last >= now => last.next(),
-                Some(_) | None => now,
-            });
-        }
+    /// What is told of it, if these are size and space.
+    pub(crate) fn contents(&self, stat: ObjectStat) -> Contents {
+        let ObjectStat { size_bytes, allocated_bytes } = stat;
+        let written = (self.write_time_ns > 0).then_some(self.write_time_ns);
+        Contents { size_bytes, allocated_bytes, write_time: written.map(Timestamp::from_ns) }
     }
 
-    /// What was lost and came back is there: as late as it was then.
-    pub(crate) fn changed_then(&mut self, size_bytes: impl FnOnce(u64) -> u64, then_ns: u64) {
+    pub(crate) fn size_bytes(&self) -> u64 {
+        self.stat.map_or(0, |stat| stat.size_bytes)
+    }
+
+    /// The time of a change that is made now. Every change has a later time than the one before, so
+    /// that of two who looked it can be told who saw more.
+    pub(crate) fn next_time_ns(&self, now_ns: u64) -> u64 {
+        now_ns.max(self.write_time_ns.saturating_add(1))
+    }
+
+    /// What was just done to it is there to be seen: now, or what was lost and came back, as late as
+    /// it was then.
+    pub(crate) fn changed(&mut self, size_bytes: impl FnOnce(u64) -> u64, time_ns: u64) {
         self.change_no += 1;
-        if let Some(contents) = &mut self.contents {
-            contents.size_bytes = size_bytes(contents.size_bytes);
-            let then = wire::Timestamp::from_ns(then_ns);
-            contents.write_time = Some(contents.write_time.map_or(then, |last| last.max(then)));
+        self.write_time_ns = self.write_time_ns.max(time_ns);
+        if let Some(stat) = &mut self.stat {
+            stat.size_bytes = size_bytes(stat.size_bytes);
         }
     }
 

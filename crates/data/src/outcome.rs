@@ -42,7 +42,7 @@ pub struct Lost {
     /// Whose.
     pub client: ClientUuid,
     /// The time it got then, nanoseconds since 1970.
-    pub then_ns: u64,
+    pub write_time_ns: u64,
 }
 
 /// A successful answer.

@@ -3,9 +3,11 @@
 //! Bytes become durable in the object before their record does. A server that dies in between leaves
 //! an object longer than its records say, and a resent append would add its bytes a second time. So
 //! the first touch of an object after a start compares: what is longer than recorded was never
-//! acknowledged and is cut off.
+//! acknowledged and is cut off. When contents were changed is known from the records alone: redoing
+//! and cutting change the object's own time.
 
 use alloc::collections::BTreeMap;
+use disk::rows::ObjectRow;
 use disk::{Change, Changes, ContentsChange, Fault};
 use wire::{InodeNo, ShardId, Transno};
 
@@ -15,14 +17,14 @@ pub struct Recorded {
     shard: ShardId,
     transno_last: Transno,
     boot_id: u64,
-    sizes_bytes: BTreeMap<InodeNo, u64>,
+    objects: BTreeMap<InodeNo, ObjectRow>,
 }
 
 impl Recorded {
     /// A shard without records.
     #[must_use]
     pub const fn new(shard: ShardId) -> Self {
-        Self { shard, transno_last: Transno(0), boot_id: 0, sizes_bytes: BTreeMap::new() }
+        Self { shard, transno_last: Transno(0), boot_id: 0, objects: BTreeMap::new() }
     }
 
     /// Takes one record in; records come in the order they were written.
@@ -54,24 +56,16 @@ impl Recorded {
     }
 
     fn redo(&mut self, change: ContentsChange) {
-        match change {
-            ContentsChange::Write { inode, object_offset, write_bytes, .. } => {
-                let end = object_offset.saturating_add(u64::from(write_bytes));
-                let size_bytes = self.sizes_bytes.entry(inode).or_default();
-                *size_bytes = end.max(*size_bytes);
-            }
-            ContentsChange::Truncate { inode, size_bytes } => {
-                self.sizes_bytes.insert(inode, size_bytes);
-            }
-            ContentsChange::ObjectGone { inode } => {
-                self.sizes_bytes.remove(&inode);
-            }
+        if let ContentsChange::ObjectGone { inode } = change {
+            self.objects.remove(&inode);
+        } else {
+            self.objects.entry(change.inode()).or_default().redo(&change);
         }
     }
 
-    /// Takes over what a row of the cold store says: an object has this size.
-    pub fn load(&mut self, inode: InodeNo, size_bytes: u64) {
-        self.sizes_bytes.insert(inode, size_bytes);
+    /// Takes over what a row of the cold store says of an object.
+    pub fn load(&mut self, inode: InodeNo, row: ObjectRow) {
+        self.objects.insert(inode, row);
     }
 
     /// Takes over which transaction was the last.
@@ -99,8 +93,8 @@ impl Recorded {
         Transno(if epoch > self.boot_id { epoch } else { self.boot_id } << 32)
     }
 
-    /// Sizes by inode.
-    pub(crate) fn sizes(self) -> impl Iterator<Item = (InodeNo, u64)> {
-        self.sizes_bytes.into_iter()
+    /// What is known of every object.
+    pub(crate) fn objects(self) -> impl Iterator<Item = (InodeNo, ObjectRow)> {
+        self.objects.into_iter()
     }
 }

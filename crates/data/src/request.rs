@@ -2,7 +2,7 @@
 
 use crate::Lost;
 use crate::{Ask, Token};
-use disk::{Change, ContentsChange};
+use disk::ContentsChange;
 use door::Bulk;
 use wire::{Breach, ClientUuid, Flaw, InodeNo, Map, Op, Status, Wire};
 
@@ -15,7 +15,7 @@ pub(crate) enum Pending {
     /// Bytes wanted.
     Read { token: Token, object_offset: u64, read_bytes: u32, client: ClientUuid },
     /// Size wanted.
-    Glimpse { token: Token, durable: bool },
+    Glimpse(Glimpsing),
     /// Bytes for a place.
     Write { token: Token, object_offset: u64, bulk: Option<Bulk>, client: ClientUuid },
     /// Bytes for the end.
@@ -40,6 +40,15 @@ impl Pending {
             | Self::Remove => true,
         }
     }
+}
+
+/// Who wants a size.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Glimpsing {
+    pub(crate) token: Token,
+    /// Told when all that it speaks of is durable.
+    pub(crate) durable: bool,
+    pub(crate) client: ClientUuid,
 }
 
 /// A request that was understood.
@@ -71,7 +80,7 @@ pub(crate) fn decode(ask: &Ask<'_>, map: &Map) -> Result<Decoded, Flaw> {
         }
         Op::Glimpse => {
             let wire::Glimpse { inode, durable } = wire::Glimpse::decode_all(ask.body)?;
-            (inode, Pending::Glimpse { token, durable })
+            (inode, Pending::Glimpse(Glimpsing { token, durable, client }))
         }
         Op::Write => {
             let write = wire::Write::decode_all(ask.body)?;
@@ -137,13 +146,15 @@ pub(crate) fn write_change(
     inode: InodeNo,
     object_offset: u64,
     bulk: Option<Bulk>,
-) -> Change<'static> {
+    write_time_ns: u64,
+) -> ContentsChange {
     let crc32c = bulk.map_or(Some(0), |bulk| bulk.crc32c);
     let Some(crc32c) = crc32c else { panic!("the bulk of a request was checked") };
-    Change::Contents(ContentsChange::Write {
+    ContentsChange::Write {
         inode,
         object_offset,
         write_bytes: bulk_bytes(bulk),
         crc32c,
-    })
+        write_time_ns,
+    }
 }

@@ -4,11 +4,12 @@ use crate::hash::Seed;
 use crate::object::Object;
 use crate::order::Order;
 use crate::recorded::Recorded;
-use crate::request::{Pending, decode};
+use crate::request::{Glimpsing, Pending, decode};
 use crate::work::Job;
 use crate::{Ask, Lost, Outcome};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use disk::rows::ObjectRow;
 use door::{Action, Mono, Ticket, Turn};
 use hashbrown::HashMap;
 use wire::{Breach, Flaw, InodeNo, LaneId, Map, ShardId, Status, Transno};
@@ -32,13 +33,14 @@ pub struct Shape {
     pub unsynced_bytes_max: u64,
 }
 
-/// What is known of an object's size before the world is asked.
+/// What is known of an object before the world is asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Proven {
-    /// The log of earlier boots says so; the object was not looked at yet.
-    Log(u64),
-    /// The object was looked at in this boot: what it has is right.
-    Object,
+pub(crate) struct Proven {
+    /// The size that the log of earlier boots says; `None`: the object was looked at in this boot,
+    /// and what it has is right.
+    pub(crate) size_bytes: Option<u64>,
+    /// When the contents were last changed; of an object that is remembered, that knows better.
+    pub(crate) write_time_ns: u64,
 }
 
 /// All data shards of one lane.
@@ -80,7 +82,10 @@ impl Shards {
             }
             orders[index].transno_last = shard.boot_transno();
             durables[index] = shard.boot_transno();
-            proven.extend(shard.sizes().map(|(inode, size)| (inode, Proven::Log(size))));
+            proven.extend(shard.objects().map(|(inode, row)| {
+                let ObjectRow { size_bytes, write_time_ns } = row;
+                (inode, Proven { size_bytes: Some(size_bytes), write_time_ns })
+            }));
         }
         Self {
             shape,
@@ -323,7 +328,10 @@ impl Shards {
             self.make_room();
             self.order.push_back(inode);
         }
-        let object = self.objects.entry(inode).or_insert_with(|| Object::new(shard_index, inode));
+        let object = self.objects.entry(inode).or_insert_with(|| {
+            let write_time_ns = self.proven.get(&inode).map_or(0, |proven| proven.write_time_ns);
+            Object::new(shard_index, inode, write_time_ns)
+        });
         object.used = true;
         if object.lost || (self.fenced && pending.is_change()) {
             return self.fail_all(turn, inode, VecDeque::from([pending]), Status::Io);
@@ -351,7 +359,10 @@ impl Shards {
                     object.used = false;
                     self.order.push_back(inode);
                 }
-                Some(_) => {
+                Some(object) => {
+                    if let Some(proven) = self.proven.get_mut(&inode) {
+                        proven.write_time_ns = object.write_time_ns;
+                    }
                     self.objects.remove(&inode);
                 }
                 None => {}
@@ -376,7 +387,7 @@ impl Shards {
         for pending in all {
             let token = match pending {
                 Pending::Read { token, .. }
-                | Pending::Glimpse { token, .. }
+                | Pending::Glimpse(Glimpsing { token, .. })
                 | Pending::Truncate { token, .. } => token,
                 Pending::Write { token, bulk, .. } | Pending::Append { token, bulk, .. } => {
                     release(turn, bulk);

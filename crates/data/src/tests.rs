@@ -3,6 +3,7 @@
 #![allow(clippy::wildcard_enum_match_arm)]
 
 mod sizes;
+mod times;
 
 use super::*;
 use alloc::vec;
@@ -134,11 +135,7 @@ impl World {
     }
 
     fn on_stat(&mut self, ticket: Ticket, size_bytes: Option<u64>) {
-        let found = size_bytes.map(|size_bytes| ObjectStat {
-            size_bytes,
-            allocated_bytes: 4096,
-            write_time_ns: 5,
-        });
+        let found = size_bytes.map(|size_bytes| ObjectStat { size_bytes, allocated_bytes: 4096 });
         self.with(|shards, turn| shards.on_stat(turn, ticket, Ok(found)));
     }
 
@@ -160,7 +157,7 @@ impl World {
 
     /// A file of this size, its state known.
     fn with_file(size_bytes: u64) -> Self {
-        let truncate = Change::Contents(ContentsChange::Truncate { inode: FILE, size_bytes });
+        let truncate = truncated(size_bytes, 5);
         let mut world = Self::new(&[(FILE, truncate)]);
         world.glimpse();
         world.stat(Some(size_bytes));
@@ -202,6 +199,26 @@ fn refused(token: Token, status: Status) -> Outcome {
     Outcome::Answered { token, result: Err(status), shown: Transno(0) }
 }
 
+fn written(
+    object_offset: u64,
+    write_bytes: u32,
+    crc32c: u32,
+    write_time_ns: u64,
+) -> Change<'static> {
+    let inode = FILE;
+    Change::Contents(ContentsChange::Write {
+        inode,
+        object_offset,
+        write_bytes,
+        crc32c,
+        write_time_ns,
+    })
+}
+
+fn truncated(size_bytes: u64, write_time_ns: u64) -> Change<'static> {
+    Change::Contents(ContentsChange::Truncate { inode: FILE, size_bytes, write_time_ns })
+}
+
 fn released(actions: &[Action]) -> Vec<u32> {
     let bufs = actions.iter().filter_map(|action| match action {
         Action::Release { buf } => Some(buf.0),
@@ -225,12 +242,7 @@ fn a_write_is_written_synced_and_then_told() {
     let sync = world.one();
     world.done(&sync);
     let shard = MAP.data_shard(FILE, 0);
-    let change = Change::Contents(ContentsChange::Write {
-        inode: FILE,
-        object_offset: 10,
-        write_bytes: 5,
-        crc32c: 77,
-    });
+    let change = written(10, 5, 77, WALL_NS);
     let answer = Answer::Written(Written { file_offset: 10, written_bytes: 5 });
     let transno = Transno((1 << 32) + 1);
     assert_eq!(world.outcomes(), [Outcome::Changed { token, shard, transno, change, answer }]);
@@ -368,7 +380,7 @@ fn a_truncation_that_failed_half_way_is_settled_when_it_is_recorded() {
     assert_eq!(world.outcomes(), [refused(failed, Status::Io)]);
     let token = world.ask(Op::Glimpse, &Glimpse { inode: FILE, durable: true }, None);
     world.stat(Some(10));
-    let change = Change::Contents(ContentsChange::Truncate { inode: FILE, size_bytes: 10 });
+    let change = truncated(10, 5);
     let outcomes = world.outcomes();
     let [Outcome::Noted { shard, transno, change: noted }, sized] = outcomes[..] else {
         panic!("{outcomes:?}")
@@ -413,7 +425,7 @@ fn a_replay_that_fails_fences_and_hides_its_object() {
         object_offset: 0,
         bulk,
         client: CLIENT,
-        then_ns: WALL_NS,
+        write_time_ns: WALL_NS,
     };
     world.with(|shards, turn| shards.replay(turn, &lost));
     let write = world.one();
@@ -473,12 +485,8 @@ fn truncations_wait_for_what_runs_and_keep_others_waiting() {
 }
 
 #[test]
-fn nothing_to_nothing_needs_no_record() {
-    let mut world = World::new(&[]);
-    let token = world.truncate(0);
-    world.stat(None);
-    assert_eq!(world.outcomes(), [answered(token, Answer::Empty)]);
-    assert!(world.take().is_empty());
+fn nothing_that_is_written_needs_no_record() {
+    let mut world = World::with_file(0);
     let token = world.ask(Op::Write, &Write { inode: FILE, file_offset: 9, append: false }, None);
     let nothing = Answer::Written(Written { file_offset: 9, written_bytes: 0 });
     assert_eq!(world.outcomes(), [answered(token, nothing)]);
@@ -536,12 +544,7 @@ fn a_file_never_written_has_nothing() {
 
 #[test]
 fn after_a_start_what_was_never_recorded_is_cut_off() {
-    let write = Change::Contents(ContentsChange::Write {
-        inode: FILE,
-        object_offset: 90,
-        write_bytes: 10,
-        crc32c: 0,
-    });
+    let write = written(90, 10, 0, 5);
     for (recorded, size_bytes) in [(vec![(FILE, write)], 100), (vec![], 0)] {
         let mut world = World::new(&recorded);
         world.append(5);
@@ -559,16 +562,11 @@ fn after_a_start_what_was_never_recorded_is_cut_off() {
 
 #[test]
 fn after_a_start_what_is_shorter_is_recorded_first() {
-    let write = Change::Contents(ContentsChange::Write {
-        inode: FILE,
-        object_offset: 90,
-        write_bytes: 10,
-        crc32c: 0,
-    });
+    let write = written(90, 10, 0, 5);
     let mut world = World::new(&[(FILE, write)]);
     world.append(5);
     world.stat(Some(60));
-    let change = Change::Contents(ContentsChange::Truncate { inode: FILE, size_bytes: 60 });
+    let change = truncated(60, 5);
     let noted = world.outcomes();
     assert!(matches!(noted[..], [Outcome::Noted { change: found, .. }] if found == change));
     assert!(world.take().is_empty(), "fenced");
@@ -716,8 +714,9 @@ fn replays_are_recorded_in_the_order_they_were_asked_for() {
     for (inode, number) in [(FILE, 5), (other, 6)] {
         let bulk = world.bulk(3);
         let (token, transno) = (Token(number), Transno(number));
+        let (object_offset, write_time_ns) = (0, 7);
         let lost =
-            Lost { token, transno, inode, object_offset: 0, bulk, client: CLIENT, then_ns: 7 };
+            Lost { token, transno, inode, object_offset, bulk, client: CLIENT, write_time_ns };
         world.with(|shards, turn| shards.replay(turn, &lost));
     }
     let stats = world.take();

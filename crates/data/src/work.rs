@@ -2,13 +2,13 @@
 
 use crate::Lost;
 use crate::object::Effect;
-use crate::request::{Pending, SIZE_BYTES_MAX, bulk_bytes, write_change};
+use crate::request::{Glimpsing, Pending, SIZE_BYTES_MAX, bulk_bytes, write_change};
 use crate::shards::{Proven, release};
 use crate::unstable::Touch;
 use crate::{Answer, Outcome, Shards, Token};
 use disk::{Change, ContentsChange};
 use door::{Action, Bulk, Errno, ObjectStat, Ticket, Turn};
-use wire::{ClientUuid, Contents, InodeNo, Status, Timestamp, Transno, Written};
+use wire::{ClientUuid, Contents, InodeNo, Status, Transno, Written};
 
 /// An action in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,13 +18,13 @@ pub(crate) enum Job {
     /// The size, before anything else can be done.
     Stat { inode: InodeNo },
     /// The allocated bytes, for a glimpse; asked for when the object had this change number.
-    Glimpse { inode: InodeNo, token: Token, change_no: u64, durable: bool },
+    Glimpse { inode: InodeNo, glimpsing: Glimpsing, change_no: u64 },
     /// A write or append.
     Write { inode: InodeNo, effect: Effect, end: u64, exclusive: bool },
     /// A truncation.
     Truncate { inode: InodeNo, effect: Effect, size_bytes: u64 },
     /// Cutting off what was never acknowledged, after a start.
-    Trim { inode: InodeNo, contents: Contents },
+    Trim { inode: InodeNo, stat: ObjectStat },
     /// Making everything written so far durable.
     Sync { inode: InodeNo },
     /// Taking the object away.
@@ -53,9 +53,7 @@ impl Shards {
             Pending::Read { token, object_offset, read_bytes, client } => {
                 self.begin_read(turn, inode, (token, client), (object_offset, read_bytes));
             }
-            Pending::Glimpse { token, durable } => {
-                self.begin_glimpse(turn, inode, (token, durable));
-            }
+            Pending::Glimpse(glimpsing) => self.begin_glimpse(turn, inode, glimpsing),
             Pending::Write { token, object_offset, bulk, client } => {
                 self.begin_write(turn, inode, (token, client), (Some(object_offset), bulk));
             }
@@ -90,8 +88,7 @@ impl Shards {
         let (extends, at_end) = (false, false);
         let touch = Touch { client, from: object_offset, until, extends, at_end };
         let shown = object.unstable.depends(&touch).foreign;
-        let size_bytes = object.contents.map_or(0, |contents| contents.size_bytes);
-        let left_bytes = size_bytes.saturating_sub(object_offset);
+        let left_bytes = object.size_bytes().saturating_sub(object_offset);
         let read_bytes = wanted_bytes.min(u32::try_from(left_bytes).unwrap_or(u32::MAX));
         if read_bytes == 0 {
             let result = Ok(Answer::Bytes(None));
@@ -103,20 +100,16 @@ impl Shards {
         turn.act(Action::ObjectRead { ticket, object, object_offset, read_bytes });
     }
 
-    fn begin_glimpse(
-        &mut self,
-        turn: &mut Turn<'_>,
-        inode: InodeNo,
-        (token, durable): (Token, bool),
-    ) {
+    fn begin_glimpse(&mut self, turn: &mut Turn<'_>, inode: InodeNo, glimpsing: Glimpsing) {
         let Some(object) = self.objects.get_mut(&inode) else { return };
         let fresh = object.allocated_change_no == object.change_no;
-        if let Some(contents) = object.contents.filter(|_| fresh) {
-            return self.tell_contents(inode, (token, durable), contents);
+        if let Some(stat) = object.stat.filter(|_| fresh) {
+            let contents = object.contents(stat);
+            return self.tell_contents(inode, glimpsing, contents);
         }
         object.running_count += 1;
         let (change_no, object) = (object.change_no, object.name);
-        let ticket = self.ticket(Job::Glimpse { inode, token, change_no, durable });
+        let ticket = self.ticket(Job::Glimpse { inode, glimpsing, change_no });
         turn.act(Action::ObjectStat { ticket, object });
     }
 
@@ -129,8 +122,7 @@ impl Shards {
         (offset, bulk): (Option<u64>, Option<Bulk>),
     ) {
         let Some(object) = self.objects.get_mut(&inode) else { return release(turn, bulk) };
-        let size_bytes = object.contents.map_or(0, |contents| contents.size_bytes);
-        let object_offset = offset.unwrap_or(size_bytes);
+        let object_offset = offset.unwrap_or(object.size_bytes());
         let written_bytes = bulk_bytes(bulk);
         let end = object_offset.saturating_add(u64::from(written_bytes));
         let written = Answer::Written(Written { file_offset: object_offset, written_bytes });
@@ -145,10 +137,9 @@ impl Shards {
         } else {
             object.running_count += 1;
         }
-        let change = write_change(inode, object_offset, Some(bulk));
+        let change = write_change(inode, object_offset, Some(bulk), 0);
         let (transno, place_no) = (Transno(0), 0);
-        let effect =
-            Effect { token, change, answer: written, client, transno, place_no, then_ns: None };
+        let effect = Effect { token, change, answer: written, client, transno, place_no };
         let object = object.name;
         let ticket = self.ticket(Job::Write { inode, effect, end, exclusive });
         turn.act(Action::ObjectWrite { ticket, object, object_offset, bulk });
@@ -157,13 +148,13 @@ impl Shards {
 
     /// A write that was lost goes where it went, alone, because those after it may overlap it.
     fn begin_replay(&mut self, turn: &mut Turn<'_>, lost: &Lost, place_no: u64) {
-        let Lost { token, transno, inode, object_offset, bulk, client, then_ns } = *lost;
+        let Lost { token, transno, inode, object_offset, bulk, client, write_time_ns } = *lost;
         let Some(object) = self.objects.get_mut(&inode) else { return release(turn, Some(bulk)) };
         object.exclusive = true;
         let end = object_offset.saturating_add(u64::from(bulk.bulk_bytes));
-        let change = write_change(inode, object_offset, Some(bulk));
-        let (answer, then_ns) = (Answer::Empty, Some(then_ns));
-        let effect = Effect { token, change, answer, client, transno, place_no, then_ns };
+        let change = write_change(inode, object_offset, Some(bulk), write_time_ns);
+        let answer = Answer::Empty;
+        let effect = Effect { token, change, answer, client, transno, place_no };
         let object = object.name;
         let ticket = self.ticket(Job::Write { inode, effect, end, exclusive: true });
         turn.act(Action::ObjectWrite { ticket, object, object_offset, bulk });
@@ -178,18 +169,13 @@ impl Shards {
         size_bytes: u64,
     ) {
         let Some(object) = self.objects.get_mut(&inode) else { return };
-        // From nothing to nothing (O_TRUNC of a new file) needs no object and no record: whatever
-        // made it empty is recorded, or the fence would have kept this waiting.
-        if size_bytes == 0 && object.contents.is_some_and(|contents| contents.size_bytes == 0) {
-            object.changed(|_| 0, turn.now.wall_ns);
-            return self.answer(token, Ok(Answer::Empty));
-        }
         object.exclusive = true;
         object.fence_count += 1;
         let object = object.name;
-        let change = Change::Contents(ContentsChange::Truncate { inode, size_bytes });
+        let write_time_ns = 0;
+        let change = ContentsChange::Truncate { inode, size_bytes, write_time_ns };
         let (answer, transno, place_no) = (Answer::Empty, Transno(0), 0);
-        let effect = Effect { token, change, answer, client, transno, place_no, then_ns: None };
+        let effect = Effect { token, change, answer, client, transno, place_no };
         let ticket = self.ticket(Job::Truncate { inode, effect, size_bytes });
         turn.act(Action::ObjectTruncate { ticket, object, size_bytes });
     }
@@ -235,8 +221,8 @@ impl Shards {
     ) {
         match self.jobs.remove(&ticket.0) {
             Some(Job::Stat { inode }) => self.on_asked(turn, inode, result),
-            Some(Job::Glimpse { inode, token, change_no, durable }) => {
-                self.on_glimpsed(inode, (token, durable), (change_no, result));
+            Some(Job::Glimpse { inode, glimpsing, change_no }) => {
+                self.on_glimpsed(inode, glimpsing, (change_no, result));
                 self.ran(turn, inode);
             }
             Some(
@@ -267,7 +253,7 @@ impl Shards {
                 self.on_truncated(turn, inode, effect, result.map(|()| size_bytes));
                 self.ran_alone(turn, inode);
             }
-            Some(Job::Trim { inode, contents }) => self.on_trimmed(turn, inode, contents, result),
+            Some(Job::Trim { inode, stat }) => self.on_trimmed(turn, inode, stat, result),
             Some(Job::Sync { inode }) => self.on_synced(turn, inode, result),
             Some(Job::Remove { inode }) => self.on_removed(turn, inode, result),
             Some(Job::Read { .. } | Job::Stat { .. } | Job::Glimpse { .. }) | None => {}
@@ -284,36 +270,31 @@ impl Shards {
     ) {
         let Some(object) = self.objects.get_mut(&inode) else { return };
         let found = match result {
-            Ok(found) => contents_of(found),
+            Ok(found) => found.unwrap_or(NOTHING),
             Err(errno) => {
                 object.asking = false;
                 return self.fail_waiting(turn, inode, errno.status());
             }
         };
-        let known = match (object.contents, self.proven.get(&inode)) {
-            (Some(contents), _) => Some(contents.size_bytes),
-            (None, Some(Proven::Object)) => None,
-            (None, Some(Proven::Log(size_bytes))) => Some(*size_bytes),
-            (None, None) => Some(0),
-        };
-        let write_time = object.contents.and_then(|contents| contents.write_time);
-        let found = Contents { write_time: found.write_time.max(write_time), ..found };
+        let proven = self.proven.get(&inode).map_or(Some(0), |proven| proven.size_bytes);
+        let known = object.stat.map_or(proven, |stat| Some(stat.size_bytes));
         if let Some(size_bytes) = known.filter(|known| found.size_bytes > *known) {
-            let contents = Contents { size_bytes, ..found };
+            let stat = ObjectStat { size_bytes, ..found };
             if self.fenced {
                 // What is too long is not looked at, and the next start cuts it.
-                return self.on_trimmed(turn, inode, contents, Ok(()));
+                return self.on_trimmed(turn, inode, stat, Ok(()));
             }
             let object = object.name;
-            let ticket = self.ticket(Job::Trim { inode, contents });
+            let ticket = self.ticket(Job::Trim { inode, stat });
             turn.act(Action::ObjectTruncate { ticket, object, size_bytes });
             return;
         }
         let shorter = known.is_some_and(|known| found.size_bytes < known);
         (object.asking, object.doubtful) = (false, false);
-        object.contents = Some(found);
+        object.stat = Some(found);
         object.allocated_change_no = object.change_no;
-        self.proven.insert(inode, Proven::Object);
+        let write_time_ns = object.write_time_ns;
+        self.proven.insert(inode, Proven { size_bytes: None, write_time_ns });
         if shorter && !self.fenced {
             self.note_size(inode, found.size_bytes);
         }
@@ -324,7 +305,7 @@ impl Shards {
         &mut self,
         turn: &mut Turn<'_>,
         inode: InodeNo,
-        contents: Contents,
+        stat: ObjectStat,
         result: Result<(), Status>,
     ) {
         let Some(object) = self.objects.get_mut(&inode) else { return };
@@ -333,32 +314,34 @@ impl Shards {
             return self.fail_waiting(turn, inode, status);
         }
         object.doubtful = false;
-        object.contents = Some(contents);
+        object.stat = Some(stat);
         object.change_no += 1; // The allocated bytes are those from before the cut.
-        self.proven.insert(inode, Proven::Object);
+        let write_time_ns = object.write_time_ns;
+        self.proven.insert(inode, Proven { size_bytes: None, write_time_ns });
         self.advance(turn, inode);
     }
 
     fn on_glimpsed(
         &mut self,
         inode: InodeNo,
-        (token, durable): (Token, bool),
+        glimpsing: Glimpsing,
         (change_no, result): (u64, Result<Option<ObjectStat>, Errno>),
     ) {
         let found = match result {
-            Ok(found) => contents_of(found),
-            Err(errno) => return self.answer(token, Err(errno.status())),
+            Ok(found) => found.unwrap_or(NOTHING),
+            Err(errno) => return self.answer(glimpsing.token, Err(errno.status())),
         };
         let Some(object) = self.objects.get_mut(&inode) else { return };
-        let contents = match &mut object.contents {
-            Some(contents) => {
-                contents.allocated_bytes = found.allocated_bytes;
+        let stat = match &mut object.stat {
+            Some(stat) => {
+                stat.allocated_bytes = found.allocated_bytes;
                 object.allocated_change_no = change_no;
-                *contents
+                *stat
             }
             None => found,
         };
-        self.tell_contents(inode, (token, durable), contents);
+        let contents = object.contents(stat);
+        self.tell_contents(inode, glimpsing, contents);
     }
 
     /// The contents as they are now. Who must not hear of what may be lost waits until the last
@@ -366,16 +349,19 @@ impl Shards {
     fn tell_contents(
         &mut self,
         inode: InodeNo,
-        (token, durable): (Token, bool),
+        Glimpsing { token, durable, client }: Glimpsing,
         contents: Contents,
     ) {
-        if !durable {
-            return self.answer(token, Ok(Answer::Glimpsed(contents)));
-        }
         let shard = self.shard(inode);
         let durable_last = self.durable(shard);
         let Some(object) = self.objects.get_mut(&inode) else { return };
         object.unstable.settle(durable_last);
+        if !durable {
+            let (from, until, extends, at_end) = (0, u64::MAX, false, true);
+            let shown = object.unstable.depends(&Touch { client, from, until, extends, at_end });
+            let (result, shown) = (Ok(Answer::Glimpsed(contents)), shown.foreign);
+            return self.outcomes.push_back(Outcome::Answered { token, result, shown });
+        }
         let until = object.unstable.last();
         self.outcomes.push_back(Outcome::Sized { token, shard, until, contents });
     }
@@ -384,18 +370,16 @@ impl Shards {
         &mut self,
         turn: &mut Turn<'_>,
         inode: InodeNo,
-        effect: Effect,
+        mut effect: Effect,
         result: Result<u64, Status>,
     ) {
-        let fenced = self.fenced && effect.then_ns.is_none();
+        let fenced = self.fenced && effect.transno == Transno(0);
         let Some(object) = self.objects.get_mut(&inode) else { return };
         match result.and_then(|end| if fenced { Err(Status::Io) } else { Ok(end) }) {
             Ok(end) => {
-                let size_bytes = object.contents.map_or(0, |contents| contents.size_bytes);
-                match effect.then_ns {
-                    Some(then_ns) => object.changed_then(|size| size.max(end), then_ns),
-                    None => object.changed(|size| size.max(end), turn.now.wall_ns),
-                }
+                let size_bytes = object.size_bytes();
+                let time_ns = effect.time_ns(object.next_time_ns(turn.now.wall_ns));
+                object.changed(|size| size.max(end), time_ns);
                 self.put_in_order(turn, inode, effect, (end, end > size_bytes));
                 if let Answer::Written(written) = effect.answer {
                     self.written_bytes += u64::from(written.written_bytes);
@@ -415,14 +399,15 @@ impl Shards {
         &mut self,
         turn: &mut Turn<'_>,
         inode: InodeNo,
-        effect: Effect,
+        mut effect: Effect,
         result: Result<u64, Status>,
     ) {
         let fenced = self.fenced;
         let Some(object) = self.objects.get_mut(&inode) else { return };
         match result.and_then(|size| if fenced { Err(Status::Io) } else { Ok(size) }) {
             Ok(size_bytes) => {
-                object.changed(|_| size_bytes, turn.now.wall_ns);
+                let time_ns = effect.time_ns(object.next_time_ns(turn.now.wall_ns));
+                object.changed(|_| size_bytes, time_ns);
                 self.put_in_order(turn, inode, effect, (u64::MAX, true));
             }
             Err(status) => {
@@ -457,7 +442,10 @@ impl Shards {
     fn on_removed(&mut self, turn: &mut Turn<'_>, inode: InodeNo, result: Result<(), Status>) {
         let Some(object) = self.objects.get_mut(&inode) else { return };
         object.exclusive = false;
-        object.contents = None;
+        object.stat = None;
+        if result.is_ok() {
+            object.write_time_ns = 0;
+        }
         if result.is_ok() && self.proven.remove(&inode).is_some() {
             self.note(inode, Change::Contents(ContentsChange::ObjectGone { inode }));
         }
@@ -485,16 +473,13 @@ impl Shards {
         }
         let durable = self.durable(shard);
         let Some(object) = self.objects.get_mut(&inode) else { return };
-        let (from, at_end) =
-            if let Change::Contents(ContentsChange::Truncate { size_bytes, .. }) = effect.change {
-                (size_bytes, true)
-            } else if let Change::Contents(ContentsChange::Write { object_offset, .. }) =
-                effect.change
-            {
-                (object_offset, object.exclusive)
-            } else {
-                (0, true)
-            };
+        let (from, at_end) = if let ContentsChange::Truncate { size_bytes, .. } = effect.change {
+            (size_bytes, true)
+        } else if let ContentsChange::Write { object_offset, .. } = effect.change {
+            (object_offset, object.exclusive)
+        } else {
+            (0, true)
+        };
         let extends = extends || at_end;
         let touch = Touch { client: effect.client, from, until, extends, at_end };
         object.unstable.settle(durable);
@@ -507,7 +492,7 @@ impl Shards {
         let touched_bytes = until.saturating_sub(from);
         object.unsynced_bytes = object.unsynced_bytes.saturating_add(touched_bytes);
         // Its turn at the object ends only when it is recorded.
-        object.urgent |= matches!(effect.change, Change::Contents(ContentsChange::Truncate { .. }));
+        object.urgent |= matches!(effect.change, ContentsChange::Truncate { .. });
         object.urgent |= matches!(object.queue.front(), Some(Pending::Remove));
         object.written.push(effect);
         let Effect { token, transno, change, answer, .. } = effect;
@@ -515,7 +500,7 @@ impl Shards {
             token,
             shard,
             transno,
-            change,
+            change: Change::Contents(change),
             answer,
             depends,
         });
@@ -524,6 +509,7 @@ impl Shards {
     fn changed(&mut self, inode: InodeNo, effect: Effect) {
         let shard = self.shard(inode);
         let Effect { token, change, answer, transno, place_no, .. } = effect;
+        let change = Change::Contents(change);
         let outcome = Outcome::Changed { token, shard, transno, change, answer };
         self.order(shard).ready(place_no, outcome);
     }
@@ -534,7 +520,9 @@ impl Shards {
         let Some(object) = self.objects.get_mut(&inode) else { return };
         object.fence_count += 1;
         let replays = matches!(object.queue.front(), Some(Pending::Replay { .. }));
-        let change = Change::Contents(ContentsChange::Truncate { inode, size_bytes });
+        let write_time_ns = object.write_time_ns;
+        let change =
+            Change::Contents(ContentsChange::Truncate { inode, size_bytes, write_time_ns });
         let shard = self.shard(inode);
         if replays {
             let transno = self.next_transno(shard);
@@ -578,12 +566,5 @@ impl Shards {
     }
 }
 
-fn contents_of(found: Option<ObjectStat>) -> Contents {
-    found.map_or(Contents { size_bytes: 0, allocated_bytes: 0, write_time: None }, |stat| {
-        Contents {
-            size_bytes: stat.size_bytes,
-            allocated_bytes: stat.allocated_bytes,
-            write_time: Some(Timestamp::from_ns(stat.write_time_ns)),
-        }
-    })
-}
+/// What an object that does not exist has.
+const NOTHING: ObjectStat = ObjectStat { size_bytes: 0, allocated_bytes: 0 };

@@ -16,8 +16,9 @@
 //! 5 shard session                  who a session is                    SessionRow, away
 //! 6 shard session slot             what its last request came to       SlotRow
 //! 7 shard                          how far its log was applied         ShardRow
-//! 8 shard inode                    a data shard's object               its size
-//! 9 client                         evicted                             nothing
+//! 8 shard inode                    a data shard's object               ObjectRow
+//! 9 client                         evicted                             the boot that did it
+//! 9                                evicted, but not remembered         the last boot that did it
 //! 10 client                        a replay of his did not fit         nothing
 //! 11                               of the whole store                  StoreRow
 //! 12 shard coordinator number      a part that was prepared            transno, the part
@@ -31,7 +32,7 @@ mod row;
 
 pub use apply::{apply, begin};
 pub use key::{Key, Range};
-pub use row::{DirentRow, Row, ShardRow, SlotRow, StoreRow};
+pub use row::{DirentRow, ObjectRow, Row, ShardRow, SlotRow, StoreRow};
 
 use crate::Fault;
 use alloc::borrow::Cow;

@@ -83,9 +83,10 @@ pub(crate) fn changes() -> Vec<Change<'static>> {
             inode,
             object_offset: 4096,
             write_bytes: 512,
-            crc32c: 0xAABB_CCDD
+            crc32c: 0xAABB_CCDD,
+            write_time_ns: 0x0102_0304_0506_0708,
         }),
-        Change::Contents(ContentsChange::Truncate { inode, size_bytes: 77 }),
+        Change::Contents(ContentsChange::Truncate { inode, size_bytes: 77, write_time_ns: 0x11 }),
         Change::Contents(ContentsChange::ObjectGone { inode }),
         Change::DirAttrs {
             inode,
@@ -100,8 +101,9 @@ pub(crate) fn changes() -> Vec<Change<'static>> {
         },
         Change::Client(ClientChange::SessionGone { session: SessionId(3) }),
         Change::Client(ClientChange::SessionAway { session: SessionId(4) }),
-        Change::Client(ClientChange::Evicted { client: ClientUuid([5; 16]) }),
+        Change::Client(ClientChange::Evicted { client: ClientUuid([5; 16]), boot_id: 7 }),
         Change::Client(ClientChange::VbrFailed { client: ClientUuid([6; 16]) }),
+        Change::Client(ClientChange::EvictionOver { client: ClientUuid([5; 16]), boot_id: 7 }),
         Change::Txn(TxnChange::Prepared { txn, part: Bytes(&[8, 2, 0, 0, 0, 0, 0, 0, 0]) }),
         Change::Txn(TxnChange::Decided { txn, shards: List::new(2, &[1, 0, 2, 0]) }),
         Change::Txn(TxnChange::Done { txn }),

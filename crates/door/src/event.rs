@@ -56,8 +56,6 @@ pub struct ObjectStat {
     pub size_bytes: u64,
     /// Bytes allocated.
     pub allocated_bytes: u64,
-    /// Time of its last change, nanoseconds since 1970.
-    pub write_time_ns: u64,
 }
 
 /// Space under the store.

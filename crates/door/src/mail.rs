@@ -27,4 +27,28 @@ pub enum Mail {
     },
     /// Mount: the kernel connection is gone (unmounted); end.
     Unmounted,
+    /// Client: something of this file was answered and is lost.
+    Lost {
+        /// The file.
+        inode: InodeNo,
+    },
+    /// Client: this lane was evicted so often, and has said of all its losses.
+    Evicted {
+        /// How often.
+        count: u64,
+    },
+    /// Client: has the holder of a handle that you opened to be told of a loss? He is now.
+    IsLost {
+        /// The handle.
+        handle: HandleId,
+        /// The asker's own number, given back.
+        job: u64,
+    },
+    /// Client: the answer to that.
+    WasLost {
+        /// The asker's own number.
+        job: u64,
+        /// He has.
+        lost: bool,
+    },
 }

@@ -71,8 +71,8 @@ impl<'a> Beginning<'a> {
             Opcode::Write => self.write(),
             Opcode::Statfs => Ok(Begin::Call(Call::Statfs(wire::Statfs { inode }), Then::Space)),
             Opcode::Release => self.release(),
-            Opcode::Fsync => Ok(self.fsync(true)),
-            Opcode::Fsyncdir => Ok(self.fsync(false)),
+            Opcode::Fsync => self.fsync(true),
+            Opcode::Fsyncdir => self.fsync(false),
             // Closing a file does not wait; who wants to be sure says fsync.
             Opcode::Flush | Opcode::Releasedir | Opcode::Destroy => Ok(Begin::Done),
             Opcode::Setxattr => self.setxattr(),
@@ -325,9 +325,12 @@ impl<'a> Beginning<'a> {
     }
 
     /// `fuse_fsync_in`: fdatasync waits for as much, since the size is among the attributes.
-    const fn fsync(self, contents: bool) -> Begin<'a> {
-        let sync = Sync { inode: self.header.node, contents };
-        Begin::Call(Call::Sync(sync), Then::Done)
+    fn fsync(mut self, contents: bool) -> Result<Begin<'a>, Status> {
+        let handle = self.args.u64()?;
+        // A directory needs no handle, so it has none.
+        let handle = contents.then_some(HandleId(handle));
+        let sync = Sync { inode: self.header.node, contents, handle };
+        Ok(Begin::Call(Call::Sync(sync), Then::Done))
     }
 
     /// `fuse_setxattr_in` in its short form (the long one was not asked for), name, value.

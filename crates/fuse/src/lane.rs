@@ -37,8 +37,6 @@ const AWAY_NS_MIN: u64 = 1_000_000_000;
 /// What a mount lane is made of, besides its client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Config {
-    /// Lanes of this mount; the client's lane is one of them.
-    pub lane_count: u16,
     /// The kernel's requests come by io_uring, so INIT asks for that.
     pub over_io_uring: bool,
 }
@@ -110,7 +108,11 @@ impl MountLane {
         match mail {
             Mail::Interrupt { unique } => self.on_interrupt(turn, unique, false),
             Mail::Unmounted => self.on_kernel_gone(turn, false),
-            Mail::Release { .. } => self.client.apply(turn, event),
+            Mail::Release { .. }
+            | Mail::Lost { .. }
+            | Mail::Evicted { .. }
+            | Mail::IsLost { .. }
+            | Mail::WasLost { .. } => self.client.apply(turn, event),
             Mail::DestroyObject { .. } | Mail::ObjectDestroyed { .. } => {}
         }
     }
@@ -271,7 +273,7 @@ impl MountLane {
     }
 
     fn tell_sisters(&self, turn: &mut Turn<'_>, mail: Mail) {
-        for lane in (0..self.config.lane_count).map(LaneId) {
+        for lane in (0..self.client.lane_count()).map(LaneId) {
             if lane != self.client.lane() {
                 turn.act(Action::Mail { to: lane, mail });
             }

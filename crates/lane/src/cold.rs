@@ -4,7 +4,7 @@
 //! ```text
 //! execute ─ Busy, missing ─▶ park, pin ─▶ ColdRead ─▶ ColdRows ─▶ in memory ─▶ unpin, execute
 //! ```
-//! Invariant: one read per unit is out, and while it is, the unit is not in memory.
+//! Invariant: one read per unit is out.
 
 use crate::Lane;
 use crate::txns::Parked;
@@ -19,33 +19,37 @@ use wire::{SessionId, ShardId, Transno, Wire};
 
 /// Questions to the cold store.
 const COLD_TICKET: u64 = 5 << 56;
-/// Entries of a directory read at once.
-const ENTRY_COUNT_MAX: u32 = 4096;
-/// An inode with all its attributes is read at once.
-const PART_COUNT_MAX: u32 = 1 << 16;
 /// What was read, and what somebody needs who comes back for it, stays this long.
 const LINGER_MS: u64 = 100;
 /// What could not be read is tried again after this long, as long as somebody needs it.
 const AGAIN_MS: u64 = 200;
-/// Units looked at for eviction in a turn.
-const LOOK_COUNT_MAX: usize = 256;
+/// Units looked at for eviction in a turn. One that goes takes a handful of steps, whatever it is
+/// part of: so a turn makes no more of them than a few thousand.
+pub(crate) const LOOK_COUNT_MAX: usize = 1024;
+/// Reads that are out at a time. Each brings the parts of an inode, or a hundred entries at most: so
+/// much is taken over in a turn.
+pub(crate) const READ_COUNT_MAX: usize = 64;
 
-/// What is being read.
-#[derive(Clone, Copy, Debug)]
-struct Reading {
-    shard: ShardId,
-    unit: Unit,
+/// Who waits for a unit.
+#[derive(Default, Debug)]
+struct Wait {
+    parked: Vec<Parked>,
+    /// Somebody will come back for it.
+    lingers: bool,
 }
 
 /// What this lane reads from the cold store.
 #[derive(Default, Debug)]
 pub(crate) struct Cold {
     ticket_count: u64,
-    readings: BTreeMap<u64, Reading>,
-    /// Who waits for what is read.
-    waiting: BTreeMap<(ShardId, Unit), Vec<Parked>>,
+    /// What is being read.
+    readings: BTreeMap<u64, (ShardId, Unit)>,
+    /// What is read when fewer are.
+    queue: VecDeque<(ShardId, Unit)>,
+    /// All of them, with those who wait.
+    waiting: BTreeMap<(ShardId, Unit), Wait>,
     /// Pinned until then.
-    lingering: VecDeque<(Mono, ShardId, Unit)>,
+    lingering: VecDeque<(Mono, ShardId, Vec<Unit>)>,
     /// Something could not be read: replays that need it try again then.
     pub(crate) again_at: Option<Mono>,
 }
@@ -57,7 +61,13 @@ impl Cold {
     }
 
     pub(crate) fn is_reading(&self) -> bool {
-        !self.readings.is_empty()
+        !self.waiting.is_empty()
+    }
+
+    /// Reads that are out, and all that are wanted.
+    #[cfg(test)]
+    pub(crate) fn reading_counts(&self) -> (usize, usize) {
+        (self.readings.len(), self.waiting.len())
     }
 }
 
@@ -67,46 +77,60 @@ impl Lane {
         let index = self.meta_index(shard);
         let meta = &mut self.metas[index];
         let missing = meta.missing().to_vec();
-        let Some(first) = missing.first() else { return };
+        // What is asked for last comes last, more often than not.
+        let Some(last) = missing.last().cloned() else { return };
         parked.pins = meta.needed().to_vec();
         meta.pin(&parked.pins);
-        self.read_all(turn, shard, &missing);
-        self.cold.waiting.entry((shard, *first)).or_default().push(parked);
+        self.read_all(turn, shard, missing, false);
+        self.cold.waiting.entry((shard, last)).or_default().parked.push(parked);
     }
 
     /// Reads what a shard just missed, for somebody who comes back for it soon.
     pub(crate) fn read_missing(&mut self, turn: &mut Turn<'_>, shard: ShardId) {
         let index = self.meta_index(shard);
-        let missing = self.metas[index].missing().to_vec();
-        let until = turn.now.mono.after_ms(LINGER_MS);
-        for unit in &missing {
-            self.metas[index].pin(&[*unit]);
-            self.cold.lingering.push_back((until, shard, *unit));
+        let meta = &self.metas[index];
+        let (missing, needed) = (meta.missing().to_vec(), meta.needed().to_vec());
+        if !missing.is_empty() {
+            self.linger(turn, shard, needed);
+            self.read_all(turn, shard, missing, true);
         }
-        self.read_all(turn, shard, &missing);
     }
 
-    fn read_all(&mut self, turn: &mut Turn<'_>, shard: ShardId, units: &[Unit]) {
+    fn linger(&mut self, turn: &Turn<'_>, shard: ShardId, units: Vec<Unit>) {
         let index = self.meta_index(shard);
-        for unit in units {
-            let missing = !self.metas[index].is_resident(*unit);
-            if missing && !self.cold.waiting.contains_key(&(shard, *unit)) {
-                self.cold.waiting.insert((shard, *unit), Vec::new());
-                self.read_rows(turn, Reading { shard, unit: *unit }, 0);
+        self.metas[index].pin(&units);
+        let until = turn.now.mono.after_ms(LINGER_MS);
+        self.cold.lingering.push_back((until, shard, units));
+    }
+
+    fn read_all(&mut self, turn: &mut Turn<'_>, shard: ShardId, missing: Vec<Unit>, lingers: bool) {
+        for unit in missing {
+            let is_new = !self.cold.waiting.contains_key(&(shard, unit.clone()));
+            self.cold.waiting.entry((shard, unit.clone())).or_default().lingers |= lingers;
+            if is_new {
+                self.cold.queue.push_back((shard, unit));
             }
         }
+        self.read_next(turn);
     }
 
-    fn read_rows(&mut self, turn: &mut Turn<'_>, reading: Reading, cookie: u64) {
-        self.cold.ticket_count += 1;
-        let number = self.cold.ticket_count;
-        self.cold.readings.insert(number, reading);
-        let range = reading.unit.range(cookie);
-        let from = turn.arena.put(range.from.bytes());
-        let until = turn.arena.put(range.until.bytes());
-        let row_count_max = window(reading.unit);
-        let ticket = Ticket(COLD_TICKET | number);
-        turn.act(Action::ColdRead { ticket, from, until, row_count_max });
+    /// Begins to read as much as may be read at a time.
+    fn read_next(&mut self, turn: &mut Turn<'_>) {
+        while self.cold.readings.len() < READ_COUNT_MAX
+            && let Some((shard, unit)) = self.cold.queue.pop_front()
+        {
+            self.cold.ticket_count += 1;
+            let number = self.cold.ticket_count;
+            let index = self.meta_index(shard);
+            self.metas[index].ask(&unit);
+            let range = unit.range();
+            let from = turn.arena.put(range.from.bytes());
+            let until = turn.arena.put(range.until.bytes());
+            let row_count_max = unit.row_count_max();
+            self.cold.readings.insert(number, (shard, unit));
+            let ticket = Ticket(COLD_TICKET | number);
+            turn.act(Action::ColdRead { ticket, from, until, row_count_max });
+        }
     }
 
     /// The cold store has answered.
@@ -117,49 +141,33 @@ impl Lane {
         result: Result<Span, Errno>,
     ) {
         let number = ticket.0 & !crate::lane::TICKET_TAG;
-        let Some(reading) = self.cold.readings.remove(&number) else { return };
-        let Reading { shard, unit } = reading;
+        let Some((shard, unit)) = self.cold.readings.remove(&number) else { return };
+        let wait = self.cold.waiting.remove(&(shard, unit.clone())).unwrap_or_default();
+        if wait.lingers {
+            self.linger(turn, shard, Vec::from([unit.clone()]));
+        }
+        let index = self.meta_index(shard);
         let taken = match result {
-            Ok(rows) => {
-                let rows = turn.arena.get(rows).to_vec();
-                self.take_rows(reading, &rows).map_err(|fault| format!("{fault:?}"))
-            }
+            Ok(rows) => decoded(turn.arena.get(rows))
+                .and_then(|rows| self.metas[index].fetch(&unit, &rows))
+                .map_err(|fault| format!("{fault:?}")),
             Err(errno) => Err(format!("{}, errno {}", errno.status().text(), errno.0)),
         };
+        self.read_next(turn);
         match taken {
-            Ok(Some(cookie)) => self.read_rows(turn, reading, cookie),
-            Ok(None) => {
-                // What is larger than the limit would be read for every request otherwise.
-                let until = turn.now.mono.after_ms(LINGER_MS);
-                let index = self.meta_index(shard);
-                self.metas[index].pin(&[unit]);
-                self.cold.lingering.push_back((until, shard, unit));
-                let waiting = self.cold.waiting.remove(&(shard, unit));
-                self.txns.due.extend(waiting.into_iter().flatten());
+            Ok(()) => {
+                self.txns.due.extend(wait.parked);
                 self.work(turn);
                 self.execute_replays(turn);
             }
             Err(text) => {
+                self.metas[index].give_up(&unit);
                 let line = format!("names cannot be read back from the store: {text}");
                 self.say(turn, Say::Alarm, &line);
-                let waiting = self.cold.waiting.remove(&(shard, unit));
-                waiting.into_iter().flatten().for_each(|parked| self.fail_one(turn, parked));
+                wait.parked.into_iter().for_each(|parked| self.fail_one(turn, parked));
                 self.cold.again_at = Some(turn.now.mono.after_ms(AGAIN_MS));
             }
         }
-    }
-
-    /// Takes rows over; the place behind which to go on.
-    fn take_rows(&mut self, reading: Reading, rows: &[u8]) -> Result<Option<u64>, Fault> {
-        let rows = decoded(rows)?;
-        let index = self.meta_index(reading.shard);
-        self.metas[index].fetch(reading.unit, &rows)?;
-        let is_full = u32::try_from(rows.len()).is_ok_and(|count| count >= window(reading.unit));
-        if let Some(Row::Listing { row, .. }) = rows.last().filter(|_| is_full) {
-            return Ok(Some(row.cookie));
-        }
-        self.metas[index].fetched(reading.unit);
-        Ok(None)
     }
 
     /// The cold store has a shard's log up to this transaction.
@@ -173,13 +181,11 @@ impl Lane {
     /// Lets names go when there are too many; once a turn. Not while clients come back: what they
     /// bring and open again must be there at the end.
     pub(crate) fn shrink(&mut self, now: Mono) {
-        while let Some((until, shard, unit)) = self.cold.lingering.front().copied() {
-            if until > now {
-                break;
-            }
-            self.cold.lingering.pop_front();
+        while self.cold.lingering.front().is_some_and(|(until, ..)| *until <= now)
+            && let Some((_, shard, units)) = self.cold.lingering.pop_front()
+        {
             let index = self.meta_index(shard);
-            self.metas[index].unpin(&[unit]);
+            self.metas[index].unpin(&units);
         }
         if self.recovery.is_over() {
             self.metas.iter_mut().for_each(|meta| meta.shrink(LOOK_COUNT_MAX));
@@ -195,13 +201,13 @@ impl Lane {
         if shard.is_data() || self.metas[self.meta_index(shard)].resident_bytes().is_none() {
             return false;
         }
-        let queue = self.recovery.queues.get(&(shard, session));
+        let queue = self.recovery.queues.get((shard, session));
         let Some(replay) = queue.and_then(|queue| queue.replays.front()) else { return false };
         let Ok(message) = wire::Replay::decode_all(&replay.body) else { return false };
         let Some(redo) = self.seal.open(message.token.0, message.reply.0) else { return false };
         let Ok((record, _)) = Record::decode(redo) else { return false };
         let index = self.meta_index(shard);
-        if self.metas[index].has_changed(record.changes) {
+        if self.metas[index].has_to_fit(record.changes) {
             return false;
         }
         self.read_missing(turn, shard);
@@ -218,13 +224,6 @@ impl Lane {
         if !self.metas[index].has_inode(reopen.inode) {
             self.read_missing(turn, shard);
         }
-    }
-}
-
-const fn window(unit: Unit) -> u32 {
-    match unit {
-        Unit::Inode(_) => PART_COUNT_MAX,
-        Unit::Entries(_) => ENTRY_COUNT_MAX,
     }
 }
 

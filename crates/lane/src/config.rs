@@ -1,10 +1,10 @@
 //! What a lane is told when it begins, and its limits.
 
-use crate::rules::Rules;
 use crate::token::RedoKey;
 use alloc::string::String;
 use alloc::vec::Vec;
 pub use disk::Share;
+use wire::Rules;
 use wire::{FsUuid, LaneId, Map, Secret};
 
 /// What a lane is told when it begins.

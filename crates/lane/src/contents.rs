@@ -47,6 +47,16 @@ impl Lane {
         }
     }
 
+    /// Records what the data shards want to be noted before anything else happens.
+    pub(crate) fn record_noted(&mut self) {
+        while let Some(outcome) = self.data.outcome() {
+            let Outcome::Noted { shard, transno, change } = outcome else {
+                panic!("nothing was asked for: {outcome:?}")
+            };
+            self.record_note(shard, transno, &change);
+        }
+    }
+
     /// Nothing was changed: answered at once.
     fn on_answered(
         &mut self,
@@ -59,9 +69,13 @@ impl Lane {
         }
         let buf = result.ok().and_then(|answer| answer.buf());
         if let Some(Waiting { conn, asked, .. }) = self.pending.remove(&token.0) {
-            if result.is_ok() && self.shows(asked.shard, shown) && asked.slot == 0 {
-                let (status, body) = (Status::Ok, Vec::new());
-                let bulk = result.ok().and_then(|answer| answer.bulk());
+            if let Ok(answer) = result
+                && self.shows(asked.shard, shown)
+                && asked.slot == 0
+            {
+                let (status, bulk) = (Status::Ok, answer.bulk());
+                let mut body = Vec::new();
+                answer.encode(&mut body);
                 let said = HeldSaid { conn, asked, status, body, bulk };
                 let until = (asked.shard, shown);
                 return self.wait_for(until, Waiter::Said(said), Reason::Strict);

@@ -1,5 +1,9 @@
 //! Evictions: a client that others went on without never comes back under its uuid, at any lane and
 //! after any restart (PROTOCOL.md §16). And those that leave in order, or stay away.
+//!
+//! So many evicted clients are remembered, those evicted last. Of others only the last boot is known
+//! that evicted any: a client that is unknown, and has something here from that boot or before, may
+//! be one of them and is refused by its own word.
 
 use crate::Lane;
 use crate::dispatch::Arrived;
@@ -57,7 +61,9 @@ impl Lane {
         }
         for client in core::mem::take(&mut self.recovery.evicting) {
             if let Some(shard) = self.shards().first().copied() {
-                self.record_of_lane(shard, &Change::Client(ClientChange::Evicted { client }));
+                let boot_id = self.config.boot_id;
+                let evicted = ClientChange::Evicted { client, boot_id };
+                self.record_of_lane(shard, &Change::Client(evicted));
             }
         }
         for client in core::mem::take(&mut self.recovery.telling) {
@@ -82,6 +88,32 @@ impl Lane {
             self.evict(turn, client, false);
             self.execute_replays(turn);
         }
+    }
+
+    /// A start: the sessions of evicted clients go, and so does the memory of some of them.
+    pub(crate) fn forget_evicted(
+        &mut self,
+        gone: Vec<(ShardId, SessionId)>,
+        over: Vec<(ClientUuid, u64)>,
+    ) {
+        for (shard, session) in gone {
+            self.record_of_lane(shard, &Change::Client(ClientChange::SessionGone { session }));
+        }
+        for (client, boot_id) in over {
+            if let Some(shard) = self.shards().first().copied() {
+                let over = ClientChange::EvictionOver { client, boot_id };
+                self.record_of_lane(shard, &Change::Client(over));
+            }
+        }
+        self.record_noted();
+    }
+
+    /// Whether a client comes that was evicted: it is remembered, or it is unknown and has something
+    /// here from no later than those who were evicted and are not remembered.
+    pub(crate) fn was_evicted(&self, client: ClientUuid, boot_id_last: u64) -> bool {
+        let early = boot_id_last > 0 && boot_id_last <= self.evicted_last;
+        let unknown = self.clients.sessions_of(client).is_empty();
+        self.evicted.contains(&client) || (early && unknown)
     }
 
     /// This lane's shards, the lowest first.

@@ -12,7 +12,7 @@ use crate::dispatch::Arrived;
 use crate::marks::{Mark, Marks};
 use crate::session::State;
 use meta::{How, Key, Use};
-use wire::{ClientUuid, Created, InodeNo, Op, ShardId, Status, Transno, Wire, request_flag};
+use wire::{ClientUuid, Created, InodeNo, Op, Rule, ShardId, Status, Transno, Wire, request_flag};
 
 /// A batch that is not durable.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -68,7 +68,7 @@ impl Lane {
         }
         let synced = limits.sync || request.flags & request_flag::SYNC != 0;
         let long = self.changes.len() + self.reply.len() > limits.token_bytes_max;
-        let flags = self.config.rules.size_flag() && self.flags_size(request.op);
+        let flags = self.config.rules.hold(Rule::SizeFlag) && self.flags_size(request.op);
         // Replays leave no marks: what is executed behind them before they are durable waits.
         let early = !self.recovery.is_over();
         if changed && (synced || long || flags || early) {
@@ -88,6 +88,21 @@ impl Lane {
             gate = Gate::later(gate, self.gate_of_session(&held));
         }
         gate
+    }
+
+    /// The gate of what a coordinator is told, which it may answer a failure from: it waits as if the
+    /// asker was nobody who ever changed anything.
+    pub(crate) fn gate_of_look(&self, shard: ShardId) -> Option<Gate> {
+        self.gate_of_failure(shard, ClientUuid([0; 16]))
+    }
+
+    /// The gate of a failure, or of having nothing to do, over several shards.
+    pub(crate) fn gate_of_failure(&self, shard: ShardId, client: ClientUuid) -> Option<Gate> {
+        let strict = self.config.limits.share == Share::Strict;
+        let uses = self.metas[self.meta_index(shard)].uses().iter().filter(|_| strict);
+        let gates = uses.map(|used| self.gate_of(used, (client, shard)));
+        let gate = gates.fold(None, Gate::later);
+        gate.map(|gate| Gate { reason: Reason::Strict, ..gate })
     }
 
     /// Whether a change of this op says that a file's size is with its contents from now on. What
@@ -114,8 +129,8 @@ impl Lane {
         let rules = self.config.rules;
         match (used.key, used.how) {
             (_, How::Make | How::Share) => None,
-            (Key::Exists(_), _) if !rules.exist_marks() => None,
-            (Key::Topology, _) if !rules.topology() => None,
+            (Key::Exists(_), _) if !rules.hold(Rule::ExistMarks) => None,
+            (Key::Topology, _) if !rules.hold(Rule::Topology) => None,
             (Key::Entries(dir), How::Whole | How::Depend | How::Durable) => {
                 self.gate_of_all(dir, (client, shard))
             }
@@ -140,7 +155,8 @@ impl Lane {
     fn waits(&self, mark: &Mark, client: ClientUuid) -> Option<Reason> {
         let (own, rules) = (mark.client == client, self.config.rules);
         let off = self.config.limits.share == Share::Off;
-        if (own && !rules.own_unacked()) || (!own && off && !rules.off_unacked()) {
+        if (own && !rules.hold(Rule::OwnUnacked)) || (!own && off && !rules.hold(Rule::OffUnacked))
+        {
             return None;
         }
         let free = (own || off) && self.is_received(mark);
@@ -154,7 +170,7 @@ impl Lane {
         let rules = self.config.rules;
         let gate_in = |marks: &Marks, until: Until| {
             let sharers = marks.sharers(dir)?;
-            let other = sharers.other.filter(|_| rules.entries_second());
+            let other = sharers.other.filter(|_| rules.hold(Rule::EntriesSecond));
             let foreign = [Some(sharers.last), other]
                 .into_iter()
                 .flatten()
@@ -174,17 +190,18 @@ impl Lane {
 
     /// Own changes up to the last; with sharing off, everybody's.
     fn waits_for_all(&self, last: &Mark, (client, shard): (ClientUuid, ShardId)) -> Option<Reason> {
-        if !self.config.rules.entries_cumulative() {
+        if !self.config.rules.hold(Rule::EntriesCumulative) {
             return self.waits(last, client);
         }
         let reason = if last.client == client { Reason::OwnUnacked } else { Reason::Foreign };
         let off = self.config.limits.share == Share::Off;
-        let everybodys = off && self.config.rules.off_unacked();
+        let everybodys = off && self.config.rules.hold(Rule::OffUnacked);
         let received = if everybodys {
             let here = self.slots.iter().filter(|((at, _), _)| *at == shard);
             here.into_iter().all(|(_, table)| table.is_received_up_to(last.transno))
         } else if last.client == client {
-            !self.config.rules.own_unacked() || self.has_received_up_to(client, shard, last.transno)
+            !self.config.rules.hold(Rule::OwnUnacked)
+                || self.has_received_up_to(client, shard, last.transno)
         } else {
             off
         };
@@ -235,8 +252,8 @@ impl Lane {
         let Self { metas, commit, .. } = self;
         for used in metas[index].uses() {
             let is_name = matches!(used.key, Key::Name(..));
-            if (rules.tombstones() || !removes || !is_name)
-                && (rules.exist_marks() || !matches!(used.key, Key::Exists(_)))
+            if (rules.hold(Rule::Tombstones) || !removes || !is_name)
+                && (rules.hold(Rule::ExistMarks) || !matches!(used.key, Key::Exists(_)))
             {
                 commit.open.marks.insert(used, mark);
             }

@@ -109,7 +109,7 @@ impl Lane {
 
     /// The peer has proven itself. It replaces an earlier connection of its session.
     fn admit(&mut self, turn: &mut Turn<'_>, conn: ConnId, hello: &Hello<'_>, root_trusted: bool) {
-        if self.evicted.contains(&hello.client) {
+        if self.was_evicted(hello.client, hello.boot_id_last) {
             return self.refuse(turn, conn, RefusalReason::Evicted);
         }
         self.host_rebooted(turn, hello.host_id, hello.host_boot_id);

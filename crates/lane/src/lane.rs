@@ -8,6 +8,7 @@ use crate::conn::Conn;
 use crate::destroy::Destroys;
 use crate::dispatch::Waiting;
 use crate::greeting::Dice;
+use crate::merge::Queues;
 use crate::notes::Notes;
 use crate::recovery::{Recovery, Replay};
 use crate::restore::Restored;
@@ -48,8 +49,10 @@ pub struct Lane {
     pub(crate) slots: HashMap<(ShardId, SessionId), SlotTable, Seed>,
     pub(crate) clients: Clients,
     pub(crate) recovery: Recovery,
-    /// Never let in again.
+    /// Not let in again: those that have to be remembered.
     pub(crate) evicted: BTreeSet<ClientUuid>,
+    /// Up to which boot clients were evicted that are not.
+    pub(crate) evicted_last: u64,
     /// By shard index divided by the lane count.
     pub(crate) metas: Vec<meta::Shard>,
     pub(crate) data: data::Shards,
@@ -112,7 +115,9 @@ impl Lane {
             let known = known.filter_map(|((shard, id), _)| {
                 sessions.get(id).map(|session: &Session| (*shard, *id, &session.row))
             });
-            Recovery::new(known, restored.failed)
+            let queues =
+                Queues::new(config.share_before, config.rules.hold(wire::Rule::MergeSisters));
+            Recovery::new(known, restored.failed, queues)
         };
         let mut slots = HashMap::with_hasher(seed);
         slots.extend(restored.slots);
@@ -131,6 +136,7 @@ impl Lane {
             clients,
             recovery,
             evicted: restored.evicted,
+            evicted_last: restored.evicted_last,
             metas: restored.metas,
             data: data::Shards::new(shape, restored.datas),
             commit: Commit::new(seed, logs.into_iter()),
@@ -155,9 +161,10 @@ impl Lane {
             token: Vec::new(),
             config,
         };
-        let rules = lane.config.rules.of_names();
+        let rules = lane.config.rules;
         lane.metas.iter_mut().for_each(|shard| shard.plant(rules));
         lane.record_resolved(restored.resolved);
+        lane.forget_evicted(restored.gone, restored.over);
         if lane.recovery.is_over() {
             // Nobody can hold anything.
             lane.end_grace();
@@ -198,7 +205,13 @@ impl Lane {
             Mail::DestroyObject { inode } => self.on_destroy_mail(turn, inode),
             Mail::ObjectDestroyed { inode } => self.on_object_destroyed(inode),
             // A mount's own.
-            Mail::Interrupt { .. } | Mail::Release { .. } | Mail::Unmounted => {}
+            Mail::Interrupt { .. }
+            | Mail::Release { .. }
+            | Mail::Unmounted
+            | Mail::Lost { .. }
+            | Mail::Evicted { .. }
+            | Mail::IsLost { .. }
+            | Mail::WasLost { .. } => {}
         }
     }
 

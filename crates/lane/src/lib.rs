@@ -36,6 +36,7 @@ mod gate;
 mod greeting;
 mod lane;
 mod marks;
+mod merge;
 mod notes;
 mod outbox;
 mod recovery;
@@ -43,7 +44,6 @@ mod reopens;
 mod replay;
 mod restore;
 mod room;
-mod rules;
 mod session;
 mod stats;
 mod token;
@@ -53,7 +53,6 @@ mod unstable;
 pub use config::{Config, Export, Limits, Share};
 pub use lane::Lane;
 pub use restore::{Loading, Restore, Restored};
-pub use rules::Rules;
 pub use token::RedoKey;
 
 #[cfg(test)]

@@ -9,8 +9,8 @@
 //! recover together; what is no recovery waits, within its connection's credits.
 
 use crate::Lane;
-use crate::config::Share;
 use crate::dispatch::Arrived;
+use crate::merge::Queues;
 use crate::outbox::{Asked, Said};
 use crate::reopens::Reopens;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -19,7 +19,7 @@ use alloc::vec::Vec;
 use disk::SessionRow;
 use door::{Action, Bulk, ConnId, Mono, Point, Say, Turn};
 use wire::{
-    Breach, ClientUuid, HEAD_BYTES, Op, ReplayDone, SessionId, ShardId, Status, Transno, Wire,
+    Breach, ClientUuid, HEAD_BYTES, Op, ReplayDone, Rule, SessionId, ShardId, Status, Transno, Wire,
 };
 
 /// How far it is.
@@ -52,22 +52,9 @@ pub(crate) struct Replay {
     pub(crate) conn: ConnId,
     pub(crate) asked: Asked,
     pub(crate) transno: Transno,
-    /// The time it got then, nanoseconds since 1970.
-    pub(crate) then_ns: u64,
     /// A [`wire::Replay`].
     pub(crate) body: Vec<u8>,
     pub(crate) bulk: Option<Bulk>,
-}
-
-/// The replays of one session at one shard.
-#[derive(Debug)]
-pub(crate) struct Queue {
-    client: ClientUuid,
-    pub(crate) replays: VecDeque<Replay>,
-    /// The log knows it, and it has not said that it is done.
-    waited: bool,
-    /// Its last word, to be answered when the replays are executed.
-    done: Option<(ConnId, Asked)>,
 }
 
 /// A request that came too early.
@@ -84,7 +71,7 @@ pub(crate) struct Early {
 pub(crate) struct Recovery {
     pub(crate) phase: Phase,
     waited: BTreeMap<ClientUuid, Waited>,
-    pub(crate) queues: BTreeMap<(ShardId, SessionId), Queue>,
+    pub(crate) queues: Queues,
     pub(crate) deferred: VecDeque<Early>,
     /// Handles that sessions said they will register again.
     pub(crate) reopens: Reopens,
@@ -106,15 +93,14 @@ impl Recovery {
     pub(crate) fn new<'a>(
         known: impl Iterator<Item = (ShardId, SessionId, &'a SessionRow)>,
         failed: BTreeSet<ClientUuid>,
+        mut queues: Queues,
     ) -> Self {
         let mut waited: BTreeMap<ClientUuid, Waited> = BTreeMap::new();
-        let mut queues = BTreeMap::new();
         for (shard, session, row) in known {
             let SessionRow { client, host_id, host_boot_id, .. } = *row;
             let waiting = Waited { host_id, host_boot_id, left_count: 0 };
             waited.entry(client).or_insert(waiting).left_count += 1;
-            let (replays, done) = (VecDeque::new(), None);
-            queues.insert((shard, session), Queue { client, replays, waited: true, done });
+            queues.expect((shard, session), client);
         }
         let over = waited.is_empty() && failed.is_empty();
         Self {
@@ -167,24 +153,11 @@ impl Recovery {
         began_at.after_ms(soft_ms).max(self.progress_at.after_ms(soft_ms / 4))
     }
 
-    /// Who keeps the others waiting: has a session that neither is done nor has sent anything.
-    fn idle(&self) -> BTreeSet<ClientUuid> {
-        let idle = |queue: &&Queue| queue.waited && queue.replays.is_empty();
-        self.queues.values().filter(idle).map(|queue| queue.client).collect()
-    }
-
     /// Forgets a client; the replays of it that wait.
     pub(crate) fn drop_client(&mut self, client: ClientUuid) -> Vec<Replay> {
         self.waited.remove(&client);
         self.reopens.retain(|_, reopening| reopening.client != client);
-        let mut dropped = Vec::new();
-        self.queues.retain(|_, queue| {
-            if queue.client == client {
-                dropped.extend(queue.replays.drain(..));
-            }
-            queue.client != client
-        });
-        dropped
+        self.queues.drop_client(client)
     }
 }
 
@@ -203,8 +176,7 @@ impl Lane {
         if self.recovery.phase == Phase::Replaying {
             self.remind(turn);
             self.evict_late(turn);
-            let waits = self.recovery.queues.values().any(|queue| !queue.replays.is_empty());
-            if !self.recovery.waited.is_empty() || waits {
+            if !self.recovery.waited.is_empty() || !self.recovery.queues.is_empty() {
                 return;
             }
             self.recovery.phase = Phase::Reopening;
@@ -221,7 +193,7 @@ impl Lane {
         if self.recovery.phase == Phase::Flushing {
             let settled = self.replaying.is_empty() && self.data.is_durable();
             let durable = settled && self.commit.is_idle();
-            if !durable && self.config.rules.s3_flush() && !self.fenced {
+            if !durable && self.config.rules.hold(Rule::S3Flush) && !self.fenced {
                 return;
             }
             turn.act(Action::Point(Point::ReplaysDurable));
@@ -229,8 +201,9 @@ impl Lane {
             self.on_outcomes(turn);
             self.recovery.phase = Phase::Evicting;
         }
+        let durable = self.commit.is_idle() || !self.config.rules.hold(Rule::S3Flush);
         // Of handles that are about to be opened again the inodes must be there.
-        if (self.commit.is_idle() || self.fenced) && !self.cold.is_reading() {
+        if (durable || self.fenced) && !self.cold.is_reading() {
             self.end_recovery(turn);
         }
     }
@@ -274,7 +247,7 @@ impl Lane {
         let late: Vec<ClientUuid> = if now >= began_at.after_ms(limits.recovery_hard_ms) {
             self.recovery.waited.keys().copied().collect()
         } else if now >= self.recovery.soft_until(began_at, limits) {
-            self.recovery.idle().into_iter().collect()
+            self.recovery.queues.idle().into_iter().collect()
         } else {
             return;
         };
@@ -321,12 +294,11 @@ impl Lane {
         let (conn, asked) = (arrived.conn, Asked::from(arrived.request));
         self.recovery.progress(turn.now.mono);
         self.recovery.will_reopen(&asked, arrived.open.client, done.reopen_count);
-        match self.recovery.queues.get_mut(&(asked.shard, asked.session)) {
-            Some(queue) if self.recovery.phase == Phase::Replaying => {
-                queue.done = Some((conn, asked));
-                self.execute_replays(turn);
-            }
-            Some(_) | None => self.answer_done(turn, conn, &asked),
+        let replaying = self.recovery.phase == Phase::Replaying;
+        if replaying && self.recovery.queues.end((asked.shard, asked.session), (conn, asked)) {
+            self.execute_replays(turn);
+        } else {
+            self.answer_done(turn, conn, &asked);
         }
         Ok(())
     }
@@ -342,26 +314,15 @@ impl Lane {
         if self.recovery.phase != Phase::Replaying {
             return;
         }
-        while let Some(key) = self.next_replay() {
+        while let Some(key) = self.recovery.queues.next() {
             if self.replay_misses(turn, key) {
                 return;
             }
-            let popped =
-                self.recovery.queues.get_mut(&key).and_then(|queue| queue.replays.pop_front());
-            if let Some(replay) = popped {
+            if let Some(replay) = self.recovery.queues.pop(key) {
                 self.execute_replay(turn, replay);
             }
         }
-        let ended = |queue: &Queue| queue.done.is_some() && queue.replays.is_empty();
-        let done: Vec<(ShardId, SessionId)> = self
-            .recovery
-            .queues
-            .iter()
-            .filter(|(_, queue)| ended(queue))
-            .map(|(key, _)| *key)
-            .collect();
-        for key in done {
-            let Some(queue) = self.recovery.queues.remove(&key) else { continue };
+        for queue in self.recovery.queues.take_ended() {
             if let Some((conn, asked)) = queue.done {
                 self.answer_done(turn, conn, &asked);
             }
@@ -381,37 +342,6 @@ impl Lane {
         }
     }
 
-    /// Of those whose replays must be in one order, the smallest, once all of them have said
-    /// something. One client's lanes depend on each other; with sharing off, all clients do.
-    fn next_replay(&self) -> Option<(ShardId, SessionId)> {
-        let mut heads: BTreeMap<(ShardId, ClientUuid, SessionId), Head> = BTreeMap::new();
-        for ((shard, session), queue) in &self.recovery.queues {
-            let client = if self.config.share_before == Share::Off {
-                ClientUuid::default()
-            } else {
-                queue.client
-            };
-            let alone = !self.config.rules.merge_sisters();
-            let group = (*shard, client, if alone { *session } else { SessionId(0) });
-            let head = heads.entry(group).or_insert(Head::None);
-            *head = match (*head, queue.replays.front()) {
-                (Head::Blocked, _) => Head::Blocked,
-                (_, None) if queue.waited && queue.done.is_none() => Head::Blocked,
-                (head, None) => head,
-                (Head::Of(transno, key), Some(replay)) if transno <= replay.transno => {
-                    Head::Of(transno, key)
-                }
-                (Head::None | Head::Of(..), Some(replay)) => {
-                    Head::Of(replay.transno, (*shard, *session))
-                }
-            };
-        }
-        heads.into_values().find_map(|head| match head {
-            Head::Of(_, key) => Some(key),
-            Head::None | Head::Blocked => None,
-        })
-    }
-
     /// A replay waits for its turn.
     pub(crate) fn queue_replay(
         &mut self,
@@ -420,15 +350,11 @@ impl Lane {
         replay: Replay,
     ) -> bool {
         let key = (replay.asked.shard, replay.asked.session);
-        let new = Queue { client, replays: VecDeque::new(), waited: false, done: None };
-        let queue = self.recovery.queues.entry(key).or_insert(new);
-        let in_order = queue.replays.back().is_none_or(|last| last.transno < replay.transno);
-        if !in_order || queue.done.is_some() {
-            return false;
+        let pushed = self.recovery.queues.push(key, client, replay);
+        if pushed {
+            self.execute_replays(turn);
         }
-        queue.replays.push_back(replay);
-        self.execute_replays(turn);
-        true
+        pushed
     }
 
     /// Lets a request wait until recovery is over.
@@ -450,17 +376,7 @@ impl Lane {
             }
             early.conn != conn
         });
-        for queue in self.recovery.queues.values_mut() {
-            queue.replays.retain(|replay| {
-                if replay.conn == conn {
-                    release(replay.bulk);
-                }
-                replay.conn != conn
-            });
-            if queue.done.is_some_and(|(by, _)| by == conn) {
-                queue.done = None;
-            }
-        }
+        self.recovery.queues.drop_conn(conn).into_iter().for_each(|it| release(it.bulk));
     }
 
     fn end_recovery(&mut self, turn: &mut Turn<'_>) {
@@ -520,14 +436,6 @@ impl Lane {
         let left_ms = began_at.after_ms(limits.recovery_hard_ms).since_ns(now) / 1_000_000;
         u32::try_from(left_ms).unwrap_or(u32::MAX).max(1)
     }
-}
-
-/// What a group has to execute next.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Head {
-    None,
-    Blocked,
-    Of(Transno, (ShardId, SessionId)),
 }
 
 fn hex(bytes: &[u8]) -> alloc::string::String {

@@ -79,8 +79,6 @@ impl Lane {
             conn: arrived.conn,
             asked: Asked::from(request),
             transno: request.transno,
-            // A client's word, so no later than now.
-            then_ns: request.op_time_ns.min(turn.now.wall_ns),
             body,
             bulk: arrived.bulk,
         };
@@ -218,7 +216,7 @@ impl Lane {
     fn may_reopen(&self, arrived: &Arrived<'_>, body: &[u8]) -> bool {
         let shard = arrived.request.shard;
         let replaying = self.clients.sessions_of(arrived.open.client).iter();
-        let mut queues = replaying.map(|session| self.recovery.queues.get(&(shard, *session)));
+        let mut queues = replaying.map(|session| self.recovery.queues.get((shard, *session)));
         let quiet = wire::Reopen::decode_all(body).is_ok_and(|reopen| {
             let index = self.meta_index(shard);
             self.metas.get(index).is_some_and(|meta| meta.reopens_quietly(&reopen))

@@ -22,7 +22,10 @@ pub struct Restore {
     lsns: BTreeMap<ShardId, u64>,
     sessions: BTreeMap<SessionId, Session>,
     slots: BTreeMap<(ShardId, SessionId), SlotTable>,
-    evicted: BTreeSet<ClientUuid>,
+    evicted: BTreeMap<ClientUuid, u64>,
+    /// Up to which boot clients were evicted that are not remembered.
+    evicted_last: u64,
+    evicted_count_max: usize,
     failed: BTreeSet<ClientUuid>,
     record_count: u64,
     in_doubt: InDoubt,
@@ -37,8 +40,14 @@ pub struct Restored {
     pub(crate) lsns: Vec<(ShardId, u64)>,
     pub(crate) sessions: Vec<(SessionId, Session)>,
     pub(crate) slots: Vec<((ShardId, SessionId), SlotTable)>,
-    /// Of all lanes.
+    /// Sessions of clients that were evicted.
+    pub(crate) gone: Vec<(ShardId, SessionId)>,
+    /// Who was evicted.
     pub(crate) evicted: BTreeSet<ClientUuid>,
+    /// Up to which boot clients were evicted that are not remembered.
+    pub(crate) evicted_last: u64,
+    /// Who was, and by which boot: not to be remembered any more. Lane 0's to record.
+    pub(crate) over: Vec<(ClientUuid, u64)>,
     pub(crate) failed: BTreeSet<ClientUuid>,
     /// What became of changes over several shards that were in the middle: to be recorded.
     pub(crate) resolved: Vec<Resolved>,
@@ -47,6 +56,8 @@ pub struct Restored {
 }
 
 impl Restore {
+    /// Evicted clients remembered after a start, unless told otherwise.
+    const EVICTED_COUNT_MAX: usize = 4096;
     /// Highest slot number a record may name.
     const SLOT_COUNT_MAX: u16 = 64;
 
@@ -63,7 +74,9 @@ impl Restore {
             lsns: BTreeMap::new(),
             sessions: BTreeMap::new(),
             slots: BTreeMap::new(),
-            evicted: BTreeSet::new(),
+            evicted: BTreeMap::new(),
+            evicted_last: 0,
+            evicted_count_max: Self::EVICTED_COUNT_MAX,
             failed: BTreeSet::new(),
             record_count: 0,
             in_doubt: InDoubt::default(),
@@ -75,6 +88,11 @@ impl Restore {
     pub fn bound(&mut self, bytes_max: u64) {
         let shard_count = u64::from(self.map.meta_shard_count).max(1);
         self.metas.iter_mut().for_each(|meta| meta.bound(bytes_max / shard_count));
+    }
+
+    /// So many evicted clients are remembered at most.
+    pub const fn remember_evicted(&mut self, count_max: usize) {
+        self.evicted_count_max = count_max;
     }
 
     /// Redoes a record. They come boot by boot, and within a lane's log front to back.
@@ -144,7 +162,11 @@ impl Restore {
                         table.recorded_in = None;
                     }
                 }
-                ClientChange::Evicted { client } => self.add_evicted(client),
+                ClientChange::Evicted { client, boot_id } => self.add_evicted(client, boot_id),
+                ClientChange::EvictionOver { client, boot_id } => {
+                    self.evicted.remove(&client);
+                    self.evicted_last = self.evicted_last.max(boot_id);
+                }
                 ClientChange::VbrFailed { client } => {
                     self.failed.insert(client);
                 }
@@ -183,9 +205,9 @@ impl Restore {
         }
     }
 
-    /// A client that is never let in again.
-    fn add_evicted(&mut self, client: ClientUuid) {
-        self.evicted.insert(client);
+    /// A client that is not let in again.
+    fn add_evicted(&mut self, client: ClientUuid, boot_id: u64) {
+        self.evicted.insert(client, boot_id);
         self.failed.remove(&client);
     }
 
@@ -195,10 +217,35 @@ impl Restore {
         (self.metas.iter().map(meta::Shard::inode_count).sum(), self.record_count)
     }
 
+    /// Takes out whom to remember no longer: those who were evicted first, if nothing is left of
+    /// them here.
+    fn forget_evicted(&mut self) -> Vec<(ClientUuid, u64)> {
+        let left: BTreeSet<ClientUuid> = self
+            .slots
+            .keys()
+            .filter_map(|(_, id)| self.sessions.get(id).map(|session| session.row.client))
+            .collect();
+        let mut over: Vec<(ClientUuid, u64)> = self
+            .evicted
+            .iter()
+            .filter(|(client, _)| !left.contains(*client))
+            .map(|(client, boot_id)| (*client, *boot_id))
+            .collect();
+        over.sort_unstable_by_key(|(client, boot_id)| (*boot_id, *client));
+        over.truncate(self.evicted.len().saturating_sub(self.evicted_count_max));
+        for (client, boot_id) in &over {
+            self.evicted.remove(client);
+            self.evicted_last = self.evicted_last.max(*boot_id);
+        }
+        over
+    }
+
     /// Begins boot `boot_id` with `lane_count` lanes: what each of them gets, in their order.
     #[must_use]
-    pub fn into_lanes(self, lane_count: u16, boot_id: u64) -> Vec<Restored> {
+    pub fn into_lanes(mut self, lane_count: u16, boot_id: u64) -> Vec<Restored> {
         assert!(lane_count > 0, "a server has a lane");
+        let over = self.forget_evicted();
+        let evicted: BTreeSet<ClientUuid> = self.evicted.keys().copied().collect();
         let map = Map { lane_count, ..self.map };
         let mut lanes: Vec<Restored> = (0..lane_count)
             .map(|lane| Restored {
@@ -208,8 +255,11 @@ impl Restore {
                 lsns: Vec::new(),
                 sessions: Vec::new(),
                 slots: Vec::new(),
-                evicted: self.evicted.clone(),
-                failed: self.failed.difference(&self.evicted).copied().collect(),
+                gone: Vec::new(),
+                evicted: evicted.clone(),
+                evicted_last: self.evicted_last,
+                over: if lane == 0 { over.clone() } else { Vec::new() },
+                failed: self.failed.clone(),
                 resolved: Vec::new(),
                 decided: BTreeMap::new(),
             })
@@ -237,7 +287,10 @@ impl Restore {
         for ((shard, id), table) in self.slots {
             let lane = &mut lanes[place(shard)];
             let session = self.sessions.get(&id);
-            if let Some(session) = session.filter(|it| !self.evicted.contains(&it.row.client)) {
+            let Some(session) = session else { continue };
+            if self.evicted.contains_key(&session.row.client) {
+                lane.gone.push((shard, id));
+            } else {
                 lane.sessions.push((id, *session));
                 lane.slots.push(((shard, id), table));
             }

@@ -4,9 +4,12 @@
 
 mod across;
 mod breaches;
+mod cold;
+mod evictions;
 mod exactly_once;
 mod gates;
 mod greetings;
+mod merge;
 mod peer;
 mod recovery;
 mod sizes;

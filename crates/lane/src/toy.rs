@@ -5,7 +5,7 @@
 //! buffer released twice or never, two appends at a time. What peers get lies in their inboxes.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, clippy::wildcard_enum_match_arm)]
 
-use crate::{Config, Export, Lane, Limits, RedoKey, Restore, Rules, Share};
+use crate::{Config, Export, Lane, Limits, RedoKey, Restore, Share};
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 use alloc::vec;
@@ -17,7 +17,7 @@ use door::{
 };
 use flights::{File, Flight, write};
 pub(crate) use flights::{Kind, USAGE};
-use wire::{FsUuid, LaneId, Map, Secret};
+use wire::{FsUuid, LaneId, Map, Rules, Secret};
 
 const MADE: Made = Made { at_ns: 1_600_000_000_000_000_000, uid: 0, gid: 0 };
 
@@ -112,6 +112,8 @@ pub(crate) struct Toy {
     pub(crate) log_slowness: usize,
     /// Which rules hold.
     pub(crate) rules: Rules,
+    /// Evicted clients remembered over a start.
+    pub(crate) evicted_count_max: usize,
     recovered_count: u16,
     /// How often each place in the protocol was passed.
     pub(crate) points: BTreeMap<Point, usize>,
@@ -148,6 +150,7 @@ impl Toy {
             share_before: None,
             log_slowness: 0,
             rules: Rules::default(),
+            evicted_count_max: 4096,
             recovered_count: 0,
             points: BTreeMap::new(),
             dies_at: None,
@@ -175,7 +178,8 @@ impl Toy {
         let share = self.limits.share;
         let share_before = self.share_before.map_or(share, |before| before.min(share));
         self.share_before = Some(share_before);
-        let restore = self.restore_cold(self.map).unwrap_or_else(|| self.restore());
+        let mut restore = self.restore_cold(self.map).unwrap_or_else(|| self.restore());
+        restore.remember_evicted(self.evicted_count_max);
         for (index, restored) in
             restore.into_lanes(lane_count, self.boot_id).into_iter().enumerate()
         {

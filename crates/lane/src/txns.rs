@@ -105,11 +105,15 @@ enum Step {
 struct Part {
     /// The part as it was prepared, and by which transaction.
     prepared: Option<(Transno, Vec<u8>)>,
+    /// What was found, while it waits until nothing of it can be lost.
+    told: Option<Vec<u8>>,
 }
 
 /// What waits for a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Awaited {
+    /// What a participant tells of.
+    Looked(ShardId, TxnId),
     /// The participant's word to be ready.
     Prepared(ShardId, TxnId),
     /// The decision.
@@ -239,6 +243,7 @@ impl Lane {
     /// What waited for a batch that is durable now.
     pub(crate) fn on_awaited(&mut self, turn: &mut Turn<'_>, awaited: Awaited) {
         match awaited {
+            Awaited::Looked(shard, txn) => self.on_looked(turn, (shard, txn)),
             Awaited::Prepared(shard, txn) => self.on_prepared_durable(turn, (shard, txn)),
             Awaited::Decided(txn) => self.on_decided(turn, txn),
             Awaited::Done(shard, txn) => self.on_done_durable(turn, (shard, txn)),

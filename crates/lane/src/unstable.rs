@@ -18,7 +18,7 @@ use alloc::vec::Vec;
 use data::{Answer, Depends, Lost, Token};
 use disk::{Change, ContentsChange, Origin, PreVersions, Record};
 use door::{Action, Point, Turn};
-use wire::{Op, ShardId, Status, Transno, Wire, Writer};
+use wire::{Op, Rule, ShardId, Status, Transno, Wire, Writer};
 
 /// What waits until a transaction of a data shard is durable.
 #[derive(Debug)]
@@ -101,7 +101,7 @@ impl Lane {
             return Some((depends.foreign, Reason::Foreign));
         }
         let client = self.sessions.get(&session).map(|session| session.row.client)?;
-        let own = depends.own > durable && self.config.rules.own_unacked();
+        let own = depends.own > durable && self.config.rules.hold(Rule::OwnUnacked);
         let received = !own || self.has_received_up_to(client, shard, depends.own);
         (!received).then_some((depends.own, Reason::OwnUnacked))
     }
@@ -212,37 +212,42 @@ impl Lane {
     pub(crate) fn replay_data(&mut self, turn: &mut Turn<'_>, replay: Replay) {
         let found = self.lost_write(&replay);
         let client = self.sessions.get(&replay.asked.session).map(|session| session.row.client);
-        let (Some((inode, object_offset)), Some(bulk), Some(client)) = (found, replay.bulk, client)
-        else {
+        let (Some(found), Some(bulk), Some(client)) = (found, replay.bulk, client) else {
             self.unfit(&replay);
             self.answer_replay(turn, &replay, Status::Overflow);
             return self.release_bulk(turn, &replay);
         };
         self.token_count += 1;
         let token = Token(self.token_count);
-        let (transno, then_ns) = (replay.transno, replay.then_ns);
+        let (inode, object_offset, write_time_ns) = found;
+        let transno = replay.transno;
         let table = self.slots.entry((replay.asked.shard, replay.asked.session)).or_default();
         table.replayed_last = table.replayed_last.max(transno);
         self.replaying.insert(token.0, replay);
-        self.data
-            .replay(turn, &Lost { token, transno, inode, object_offset, bulk, client, then_ns });
+        let lost = Lost { token, transno, inode, object_offset, bulk, client, write_time_ns };
+        self.data.replay(turn, &lost);
         self.on_outcomes(turn);
     }
 
-    /// What a replay writes where, if its bytes are those it was signed for.
-    fn lost_write(&self, replay: &Replay) -> Option<(wire::InodeNo, u64)> {
+    /// What a replay writes where and with what time, if its bytes are those it was signed for.
+    fn lost_write(&self, replay: &Replay) -> Option<(wire::InodeNo, u64, u64)> {
         let message = wire::Replay::decode_all(&replay.body).ok()?;
         let redo = self.seal.open(message.token.0, message.reply.0)?;
         let (record, _) = Record::decode(redo).ok()?;
         let bulk = replay.bulk?;
         let change = disk::Changes::new(record.changes).next()?.ok()?;
-        let Change::Contents(ContentsChange::Write { inode, object_offset, write_bytes, crc32c }) =
-            change
+        let Change::Contents(ContentsChange::Write {
+            inode,
+            object_offset,
+            write_bytes,
+            crc32c,
+            write_time_ns,
+        }) = change
         else {
             return None;
         };
         let same = write_bytes == bulk.bulk_bytes && bulk.crc32c == Some(crc32c);
-        (same && replay.asked.op == Op::Write).then_some((inode, object_offset))
+        (same && replay.asked.op == Op::Write).then_some((inode, object_offset, write_time_ns))
     }
 
     /// A replayed write is durable in its object.

@@ -150,7 +150,7 @@ impl Rig {
             limits: Limits::default(),
             redo_key: lane::RedoKey::new([4; 32]),
             share_before: lane::Share::default(),
-            rules: lane::Rules::default(),
+            rules: wire::Rules::default(),
         };
         let restored = Restore::new(MAP, MADE).into_lanes(1, 1).pop().unwrap();
         let mut rig = Self {

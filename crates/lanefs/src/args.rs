@@ -177,8 +177,8 @@ pub(crate) struct Room {
     /// Bytes of a log file before the next one is begun.
     #[arg(long, hide = true, value_name = "BYTES", default_value_t = 64 << 20)]
     pub(crate) segment_bytes: u64,
-    /// Bytes of memory that names may take, about; the rest is read when it is needed. Without it
-    /// all names are in memory
+    /// Bytes of memory that names may take, about; the rest is read when it is needed. Any number
+    /// works, 0 too. Without it all names are in memory
     #[arg(long, value_name = "BYTES")]
     pub(crate) meta_memory: Option<u64>,
 }

@@ -173,6 +173,7 @@ fn start(plan: &Plan, device: OwnedFd, tell: &Sender<News>) -> Result<Vec<Stoppe
         let config = client::Config {
             client,
             lane,
+            lane_count,
             secret: plan.secret.clone(),
             export: plan.export.as_bytes().to_vec(),
             host_id: library::hex_file("/etc/machine-id"),
@@ -181,7 +182,7 @@ fn start(plan: &Plan, device: OwnedFd, tell: &Sender<News>) -> Result<Vec<Stoppe
             calls_max: CALL_COUNT_MAX,
             handles_max: HANDLE_COUNT_MAX,
             replay_bytes_max: client::REPLAY_BYTES_MAX,
-            rules: client::Rules::default(),
+            rules: wire::Rules::default(),
         };
         let Plan { server, spin_us, .. } = *plan;
         lanes::start(format!("lane {lane}"), *core, tell.clone(), move || {
@@ -190,7 +191,7 @@ fn start(plan: &Plan, device: OwnedFd, tell: &Sender<News>) -> Result<Vec<Stoppe
             ring_config.spin_us = spin_us;
             ring_config.server = Some(server);
             ring_config.kernel = Some(channel);
-            let fuse_config = fuse::Config { lane_count, over_io_uring };
+            let fuse_config = fuse::Config { over_io_uring };
             Ok((ring_config, fuse::MountLane::new(fuse_config, Client::new(config))))
         })?;
     }

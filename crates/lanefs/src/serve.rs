@@ -47,10 +47,11 @@ fn open(path: &Path, only: Option<&str>) -> Result<Store> {
     let Some(only) = only else {
         return Ok(store::open_or_create(path, &Shape::default())?);
     };
-    let store = store::open(path)?;
+    let before = || format!("{} was the store of file system {only}", path.display());
+    let store = store::open(path).with_context(before)?;
     let found = hex(&store.superblock().fs.0);
     if found != only {
-        bail!("{} has file system {found}, not {only} as before", path.display());
+        bail!("{} and is now that of {found}", before());
     }
     Ok(store)
 }
@@ -119,8 +120,8 @@ fn restore(
         cold.read(&Range::inodes(), |row| loading.load(row))?;
         cold.read(&Range::start(), |row| loading.load(row))?;
         for unit in loading.missing() {
-            cold.read(&unit.range(0), |row| loading.fetch(unit, row))?;
-            loading.fetched(unit);
+            cold.read(&unit.range(), |row| loading.fetch(&unit, row))?;
+            loading.fetched(&unit);
         }
     }
     Ok(loading.finish()?.into_lanes(map.lane_count, store.boot_id()))
@@ -175,7 +176,7 @@ fn start(
             limits: limits(&args.serving),
             redo_key: lane::RedoKey::new(*store.redo_key()),
             share_before,
-            rules: lane::Rules::default(),
+            rules: wire::Rules::default(),
         };
         let (log, start_offset) = store.new_log(lane, lane_count)?;
         let reserve_bytes = LogFile::RESERVE_BYTES.min(args.serving.room.segment_bytes / 4);

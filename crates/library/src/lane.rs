@@ -271,6 +271,7 @@ fn client_config(options: &ConnectOptions) -> io::Result<client::Config> {
     Ok(client::Config {
         client: ClientUuid(random()?),
         lane: LaneId(0),
+        lane_count: 1,
         secret: options.secret.clone(),
         export: options.export.as_bytes().to_vec(),
         host_id: hex_file("/etc/machine-id"),
@@ -279,7 +280,7 @@ fn client_config(options: &ConnectOptions) -> io::Result<client::Config> {
         calls_max: CALL_COUNT_MAX,
         handles_max: HANDLE_COUNT_MAX,
         replay_bytes_max: client::REPLAY_BYTES_MAX,
-        rules: client::Rules::default(),
+        rules: wire::Rules::default(),
     })
 }
 

@@ -172,8 +172,10 @@ impl Volume {
                 found.push((name, entry.inode, entry.attr));
             }
             for (name, inode, attr) in found {
-                // Of an inode of another shard the listing has the number alone.
-                let attr = match attr {
+                // Of an inode of another shard the listing has the number alone, of a file whose
+                // size is with its data an old one.
+                let whole = attr.filter(|attr| attr.flags & wire::attr_flag::SIZE_AT_DATA == 0);
+                let attr = match whole {
                     Some(attr) => attr,
                     None => match self.getattr(inode, &dir.path) {
                         Ok(attr) => attr,
@@ -254,7 +256,8 @@ impl Volume {
     /// # Errors
     /// [`Error::Op`] with `Io`, once, when something of it is lost.
     pub fn sync_file(&mut self, file: &File) -> Result<(), Error> {
-        let sync = client::Sync { inode: file.attr.inode, contents: true };
+        let sync =
+            client::Sync { inode: file.attr.inode, contents: true, handle: Some(file.handle) };
         self.lane.ask("fsync", &file.path, &Call::Sync(sync)).map(drop)
     }
 

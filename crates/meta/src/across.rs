@@ -12,12 +12,13 @@
 
 use crate::directory::Target;
 use crate::dispatch::decoded;
+use crate::hash::Seed;
 use crate::locks::Locks;
 use crate::ops;
 use crate::shard::{Ask, Effect, Shard};
 use crate::state::{Body, State};
 use crate::txn::Txn;
-use crate::uses;
+use crate::uses::{self, How, Key, Use};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -58,6 +59,25 @@ impl Want {
             }
             Self::New(shard) => *shard,
             Self::Topology => ShardId::meta(0),
+        }
+    }
+
+    /// What the answer tells of.
+    fn reads(&self, seed: Seed, uses: &mut Vec<Use>) {
+        let mut reads = |key| uses.push(Use { key, how: How::Depend });
+        match self {
+            Self::Inode(inode) => {
+                reads(Key::Inode(*inode));
+                reads(Key::Exists(*inode));
+                reads(Key::Entries(*inode));
+            }
+            Self::Entry(dir, name) => {
+                reads(Key::Inode(*dir));
+                reads(Key::Exists(*dir));
+                reads(Key::Name(*dir, seed.hash_name(name)));
+            }
+            Self::Above { .. } => reads(Key::Topology),
+            Self::New(_) | Self::Topology => {}
         }
     }
 }
@@ -220,6 +240,10 @@ impl Shard {
                 if self.blocker.is_some() {
                     return Ok(Status::Busy);
                 }
+                self.uses.clear();
+                if ask.tells_reads {
+                    needs.reads(&self.state, &mut self.uses);
+                }
                 let (mut changes, mut reply) = (Vec::new(), Vec::new());
                 let mut at_work = Txn::new(self, ask, &mut changes);
                 at_work.across = Some(Across { txn, view, plan: &mut *plan });
@@ -272,7 +296,8 @@ impl Shard {
 
     /// Locks what a coordinator wants for `txn` and appends to `seen` what there is. `Busy` when
     /// another has locked any of it; then nothing more is locked, but what was stays. The same,
-    /// named `txn` itself, when any of it is [`Shard::missing`].
+    /// named `txn` itself, when any of it is [`Shard::missing`]. What it tells of is in
+    /// [`Shard::uses`].
     ///
     /// # Errors
     /// [`Flaw`] when `wants` is not what a coordinator sends.
@@ -285,9 +310,11 @@ impl Shard {
         if !self.has_wanted(wants)? {
             return Ok(Err(txn));
         }
+        self.uses.clear();
         let mut from = Reader::new(wants);
         while from.left() > 0 {
             let want: Want = from.read()?;
+            want.reads(self.state.seed, &mut self.uses);
             match self.look_at(txn, want) {
                 Ok(found) => found.encode(&mut Writer::new(seen)),
                 Err(holder) => return Ok(Err(holder)),

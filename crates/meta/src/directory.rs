@@ -1,4 +1,5 @@
-//! A directory's entries: found by name, listed by cookie, a million of them without a pause.
+//! A directory's entries: found by name, listed by cookie; a million of them come and go without a
+//! pause.
 //!
 //! ```text
 //! names: hash ─▶ slot_no       order: cookie ─▶ slot_no       slots: the entries
@@ -9,25 +10,9 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use hashbrown::HashTable;
-use wire::{Attr, FileKind, InodeNo, Transno};
 
 /// What stands under a name.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Target {
-    /// Place in listings: rises along the directory, never used twice.
-    pub(crate) cookie: u64,
-    pub(crate) inode: InodeNo,
-    pub(crate) kind: FileKind,
-    /// Transaction of the entry's last change.
-    pub(crate) version: Transno,
-}
-
-impl Target {
-    /// All that an entry tells of an inode of another shard.
-    pub(crate) const fn elsewhere(&self) -> Attr {
-        Attr::elsewhere(self.inode, self.kind)
-    }
-}
+pub(crate) use disk::rows::DirentRow as Target;
 
 #[derive(Debug)]
 struct Slot {
@@ -36,40 +21,21 @@ struct Slot {
     target: Target,
 }
 
-/// The entries of one directory, without `.` and `..`.
+/// Entries of one directory, without `.` and `..`: all of them, or those that are in memory.
 #[derive(Debug, Default)]
 pub(crate) struct Directory {
-    slots: Vec<Option<Slot>>,
-    free: Vec<u32>,
+    slots: Vec<Slot>,
     names: Names,
     order: BTreeMap<u64, u32>,
-    names_bytes: usize,
-    /// The entries are in the cold store; none here counts.
-    cold: bool,
 }
 
-/// What an entry takes beside its name.
-const ENTRY_BYTES: usize = size_of::<Option<Slot>>() + 64;
-
 impl Directory {
-    /// Without entries; `cold`: they are in the cold store.
-    pub(crate) fn of_cold(cold: bool) -> Self {
-        Self { cold, ..Self::default() }
-    }
+    /// What an entry takes beside its name.
+    pub(crate) const ENTRY_BYTES: usize = size_of::<Slot>() + 64;
 
-    /// Whether the entries are in the cold store instead.
-    pub(crate) const fn is_cold(&self) -> bool {
-        self.cold
-    }
-
-    /// All entries were brought back.
-    pub(crate) const fn warm(&mut self) {
-        self.cold = false;
-    }
-
-    /// About what the entries take.
-    pub(crate) fn bytes(&self) -> usize {
-        self.slots.len() * ENTRY_BYTES + self.names_bytes
+    /// Entries in it.
+    pub(crate) const fn count(&self) -> usize {
+        self.slots.len()
     }
 
     pub(crate) fn get(&self, seed: Seed, name: &[u8]) -> Option<Target> {
@@ -85,34 +51,39 @@ impl Directory {
         if holder.is_some() && holder != known {
             return false;
         }
-        let new = Slot { name: name.into(), hash, target };
         let slot_no = match known {
             Some(slot_no) => {
-                if let Some(old) = slot(&self.slots, slot_no) {
-                    self.order.remove(&old.target.cookie);
-                    self.names_bytes -= old.name.len();
-                }
-                self.slots[slot_no as usize] = Some(new);
+                let old = &mut self.slots[slot_no as usize].target;
+                self.order.remove(&old.cookie);
+                *old = target;
                 slot_no
             }
-            None => self.insert(new),
+            None => self.insert(Slot { name: name.into(), hash, target }),
         };
         self.order.insert(target.cookie, slot_no);
-        self.names_bytes += name.len();
         true
     }
 
+    /// Takes an entry out. The last slot moves into its place, so that none is ever empty and room
+    /// that is not needed is given back little by little.
     pub(crate) fn remove(&mut self, seed: Seed, name: &[u8]) {
         let hash = seed.hash_name(name);
         let Some(slot_no) = self.find(hash, name) else {
             return;
         };
-        self.names.remove(hash, slot_no);
-        if let Some(old) = self.slots[slot_no as usize].take() {
-            self.order.remove(&old.target.cookie);
-            self.names_bytes -= old.name.len();
+        let slots = &self.slots;
+        let hash_of = |slot_no: u32| slot(slots, slot_no).map_or(0, |slot| slot.hash);
+        self.names.remove(hash, slot_no, hash_of);
+        let last_no = slot_no_of(self.slots.len() - 1);
+        let old = self.slots.swap_remove(slot_no as usize);
+        self.order.remove(&old.target.cookie);
+        if let Some(moved) = slot(&self.slots, slot_no) {
+            self.names.renumber(moved.hash, last_no, slot_no);
+            self.order.insert(moved.target.cookie, slot_no);
         }
-        self.free.push(slot_no);
+        if self.slots.len() < self.slots.capacity() / 4 {
+            self.slots.shrink_to(self.slots.len() * 2);
+        }
     }
 
     /// The entries behind `cookie`, in the order of their cookies.
@@ -133,18 +104,8 @@ impl Directory {
     /// Takes a slot for a new name.
     fn insert(&mut self, new: Slot) -> u32 {
         let hash = new.hash;
-        let slot_no = match self.free.pop() {
-            Some(slot_no) => {
-                self.slots[slot_no as usize] = Some(new);
-                slot_no
-            }
-            None => {
-                #[expect(clippy::expect_used, reason = "memory ends before 2^32 entries do")]
-                let slot_no = u32::try_from(self.slots.len()).expect("fewer than 2^32 entries");
-                self.slots.push(Some(new));
-                slot_no
-            }
-        };
+        let slot_no = slot_no_of(self.slots.len());
+        self.slots.push(new);
         let slots = &self.slots;
         let hash_of = |slot_no: u32| slot(slots, slot_no).map_or(0, |slot| slot.hash);
         self.names.insert(hash, slot_no, self.order.len(), hash_of);
@@ -152,8 +113,13 @@ impl Directory {
     }
 }
 
-fn slot(slots: &[Option<Slot>], slot_no: u32) -> Option<&Slot> {
-    slots.get(slot_no as usize).and_then(Option::as_ref)
+#[expect(clippy::expect_used, reason = "memory ends before 2^32 entries do")]
+fn slot_no_of(index: usize) -> u32 {
+    u32::try_from(index).expect("fewer than 2^32 entries")
+}
+
+fn slot(slots: &[Slot], slot_no: u32) -> Option<&Slot> {
+    slots.get(slot_no as usize)
 }
 
 /// Slots by the hash of their name: one table, or many, so that no single growth takes long.
@@ -178,13 +144,26 @@ impl Names {
         table.find(hash, |slot_no| is_it(*slot_no)).copied()
     }
 
-    fn remove(&mut self, hash: u64, slot_no: u32) {
+    fn remove(&mut self, hash: u64, slot_no: u32, hash_of: impl Fn(u32) -> u64) {
         let index = self.index(hash);
-        match self.tables[index].find_entry(hash, |other| *other == slot_no) {
+        let table = &mut self.tables[index];
+        match table.find_entry(hash, |other| *other == slot_no) {
             Ok(found) => {
                 found.remove();
             }
             Err(_) => unreachable!("what is removed was found"),
+        }
+        if table.len() < table.capacity() / 4 {
+            table.shrink_to(table.len() * 2, |other| hash_of(*other));
+        }
+    }
+
+    /// A slot has got another number.
+    fn renumber(&mut self, hash: u64, slot_no: u32, new_no: u32) {
+        let index = self.index(hash);
+        match self.tables[index].find_mut(hash, |other| *other == slot_no) {
+            Some(found) => *found = new_no,
+            None => unreachable!("what has a slot has a number"),
         }
     }
 

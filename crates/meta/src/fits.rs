@@ -2,7 +2,7 @@
 //! the version it had then, and everything it needs is there (PROTOCOL.md §12).
 
 use crate::shard::Shard;
-use crate::state::{Body, State};
+use crate::state::State;
 use disk::{Change, Changes, InodeRow, PreVersions};
 use wire::{FileKind, InodeNo, Name, Reopen, Status};
 
@@ -91,11 +91,11 @@ impl State {
 
     /// Whether an entry can stand at this place: the directory lives, and nobody else has it.
     fn is_free(&self, dir: InodeNo, name: Name<'_>, cookie: u64) -> bool {
-        let Some(known) = self.inode(dir) else { return false };
-        let Body::Directory(entries) = &known.body else { return false };
-        let before = cookie.checked_sub(1).and_then(|before| entries.after(before).next());
+        let Some((row, _)) = self.entries(dir) else { return false };
+        let before = cookie.checked_sub(1);
+        let before = before.and_then(|before| self.listed(dir, before).0.next());
         let taken = before.is_some_and(|(found, at)| at.cookie == cookie && found != name.bytes());
-        known.row.nlink > 0 && cookie < u64::MAX && !taken
+        row.nlink > 0 && cookie < u64::MAX && !taken
     }
 
     /// Whether a directory would come to lie below itself.

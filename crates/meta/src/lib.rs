@@ -29,7 +29,6 @@ mod needs;
 mod ops;
 mod reach;
 mod residency;
-mod rules;
 mod shard;
 mod state;
 mod txn;
@@ -39,7 +38,6 @@ mod xattr;
 
 pub use across::{Plan, View, Want};
 pub use residency::Unit;
-pub use rules::Rules;
 pub use shard::{Ask, Effect, Shard, Spread};
 pub use uses::{How, Key, Use};
 

@@ -13,7 +13,7 @@ const COUNT_MAX: usize = 2;
 pub(crate) struct Needs<'a> {
     inodes: [Option<InodeNo>; COUNT_MAX],
     entries: [Option<(InodeNo, Name<'a>)>; COUNT_MAX],
-    listed: Option<InodeNo>,
+    listed: Option<(InodeNo, u64)>,
 }
 
 impl<'a> Needs<'a> {
@@ -35,13 +35,13 @@ impl<'a> Needs<'a> {
         place.into_iter().for_each(|place| *place = Some((dir, name)));
     }
 
-    /// All entries of this directory.
-    pub(crate) const fn list(&mut self, dir: InodeNo) {
-        self.listed = Some(dir);
+    /// The next entries of this directory behind a place.
+    pub(crate) const fn list(&mut self, dir: InodeNo, cookie: u64) {
+        self.listed = Some((dir, cookie));
     }
 
-    /// The directory whose entries are all looked at.
-    pub(crate) fn listed(&self) -> impl Iterator<Item = InodeNo> {
+    /// The directory whose entries are looked at, and the place that stands before them.
+    pub(crate) fn listed(&self) -> impl Iterator<Item = (InodeNo, u64)> {
         self.listed.into_iter()
     }
 
@@ -55,7 +55,7 @@ impl<'a> Needs<'a> {
         self.entries.into_iter().flatten()
     }
 
-    /// What a request that changes nothing tells of: all that it looked at.
+    /// What a request that changes nothing, or fails, tells of: all that it looked at.
     pub(crate) fn reads(&self, state: &State, uses: &mut Vec<Use>) {
         let mut reads = |key| uses.push(Use { key, how: How::Depend });
         for inode in self.inodes.into_iter().flatten() {
@@ -69,6 +69,8 @@ impl<'a> Needs<'a> {
                 && let Some(target) = entries.get(state.seed, name.bytes())
             {
                 reads(Key::Inode(target.inode));
+                // A directory's times and links, and whether it is empty.
+                reads(Key::Entries(target.inode));
             }
         }
     }

@@ -8,7 +8,7 @@
 use crate::across::{Climbed, Want, climb};
 use crate::txn::Txn;
 use alloc::boxed::Box;
-use wire::{InodeNo, Name, Status};
+use wire::{InodeNo, Name, Rule, Status};
 
 impl Txn<'_> {
     pub(crate) fn is_here(&self, inode: InodeNo) -> bool {
@@ -73,7 +73,7 @@ impl Txn<'_> {
     /// A directory moves from one parent below another: which lies below which shall stay, unless
     /// both parents lie in one piece of the tree that is all here.
     pub(crate) fn reach_topology(&mut self, parent: InodeNo, new_parent: InodeNo) {
-        if !self.rules.topology() {
+        if !self.rules.hold(Rule::Topology) {
             return;
         }
         if self.across.is_some() {
@@ -111,7 +111,9 @@ impl Txn<'_> {
                 Ok(Climbed::Found) => return Ok(true),
                 Ok(Climbed::Top) => return Ok(false),
                 // Where the move stays within one piece, nothing above can lie below it.
-                Ok(Climbed::Left(_)) if self.across.is_none() || !self.rules.topology() => {
+                Ok(Climbed::Left(_))
+                    if self.across.is_none() || !self.rules.hold(Rule::Topology) =>
+                {
                     return Ok(false);
                 }
                 Ok(Climbed::Left(above)) => at = above,

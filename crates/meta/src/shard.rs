@@ -2,11 +2,11 @@
 
 use crate::handles::Handles;
 use crate::locks::Locks;
-use crate::rules::Rules;
 use crate::state::State;
 use crate::uses::Use;
 use alloc::vec::Vec;
 use disk::{Change, Changes, Fault, Made, PreVersions, TxnId};
+use wire::Rules;
 use wire::{ClientUuid, InodeNo, Op, ShardId, Status, Timestamp, Transno, Wire, Writer};
 
 /// One request.

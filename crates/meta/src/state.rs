@@ -8,7 +8,7 @@ use crate::inodes::Inodes;
 use crate::residency::Residency;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
-use disk::rows::{DirentRow, Row, ShardRow};
+use disk::rows::{Row, ShardRow};
 use disk::{Change, Changes, Fault, InodeRow, Made, TxnChange};
 use wire::{FileKind, InodeNo, Name, ShardId, Transno};
 
@@ -83,8 +83,21 @@ impl State {
         self.inodes.get(inode)
     }
 
-    pub(crate) fn inode_mut(&mut self, inode: InodeNo) -> Option<&mut Inode> {
-        self.inodes.get_mut(inode)
+    /// A directory's row and those of its entries that are in memory.
+    pub(crate) fn entries(&self, dir: InodeNo) -> Option<(&InodeRow, &Directory)> {
+        let known = self.inode(dir)?;
+        match &known.body {
+            Body::Directory(entries) => Some((&known.row, entries)),
+            Body::File | Body::Symlink(_) => None,
+        }
+    }
+
+    /// An entry is not in memory any more.
+    pub(crate) fn forget_entry(&mut self, dir: InodeNo, name: &[u8]) {
+        let seed = self.seed;
+        if let Some(Inode { body: Body::Directory(entries), .. }) = self.inodes.get_mut(dir) {
+            entries.remove(seed, name);
+        }
     }
 
     pub(crate) fn remove_inode(&mut self, inode: InodeNo) {
@@ -238,8 +251,7 @@ impl State {
                 self.known(inode)?.xattrs.insert(name.into(), value.into());
             }
             Row::Listing { dir, name, row } => {
-                let DirentRow { cookie, inode, kind, version } = row;
-                self.put_entry(dir, name, Target { cookie, inode, kind, version })?;
+                self.put_entry(dir, name, row)?;
             }
             Row::Orphan { inode } => {
                 self.orphans.insert(inode);
@@ -251,6 +263,7 @@ impl State {
             | Row::Slot { .. }
             | Row::Object { .. }
             | Row::Evicted { .. }
+            | Row::EvictedLast { .. }
             | Row::VbrFailed { .. }
             | Row::Store(_)
             | Row::Prepared { .. }
@@ -289,7 +302,12 @@ impl State {
         self.inodes.insert(row.inode, Inode { row: *row, body, xattrs });
     }
 
-    fn put_entry(&mut self, dir: InodeNo, name: Name<'_>, target: Target) -> Result<(), Fault> {
+    pub(crate) fn put_entry(
+        &mut self,
+        dir: InodeNo,
+        name: Name<'_>,
+        target: Target,
+    ) -> Result<(), Fault> {
         let seed = self.seed;
         let (row, directory) = self.directory(dir)?;
         let fault =

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::wildcard_enum_match_arm, missing_docs)]
 
 mod attrs;
+mod bounded;
 mod cold;
 mod directory;
 mod handles;
@@ -141,6 +142,7 @@ impl World {
                 break effect;
             }
         };
+        self.let_go();
         self.reply = reply;
         let effect = effect?;
         assert_eq!(effect.transno == Transno(0), changes.is_empty());

@@ -8,15 +8,15 @@ use crate::across::{Across, owner};
 use crate::directory::{Directory, Target};
 use crate::handles::Handles;
 use crate::locks::Locks;
-use crate::rules::Rules;
 use crate::shard::{Ask, Effect, Shard, Spread};
 use crate::state::{Body, Inode, State};
 use crate::uses::{self, How, Key, Use};
 use crate::who::{SET_GID, STICKY, Want, Who};
 use alloc::vec::Vec;
 use disk::{Change, InodeRow, PreVersions, TxnId};
+use wire::Rules;
 use wire::{
-    Breach, Bytes, Caller, ClientUuid, FileKind, Flaw, Handle, InodeNo, Name, Reader, Status,
+    Breach, Bytes, Caller, ClientUuid, FileKind, Flaw, Handle, InodeNo, Name, Reader, Rule, Status,
     Timestamp, Transno, Wire, Writer,
 };
 
@@ -333,10 +333,10 @@ impl<'s> Txn<'s> {
     /// Registers a handle; the first writer's makes "the data shards know the size" durable.
     pub(crate) fn open(&mut self, row: InodeRow, handle: Handle) -> InodeRow {
         self.handles.open(row.inode, self.client, handle.id, handle.write);
-        if handle.write && !row.size_at_data && self.rules.size_flag() {
+        if handle.write && !row.size_at_data && self.rules.hold(Rule::SizeFlag) {
             return self.put(InodeRow { size_at_data: true, ..row });
         }
-        if handle.write && self.rules.size_flag() {
+        if handle.write && self.rules.hold(Rule::SizeFlag) {
             // Somebody else's open said so, perhaps just now.
             self.uses(Key::Inode(row.inode), How::Durable);
         }

@@ -540,12 +540,9 @@ fn look(file: BorrowedFd<'_>) -> rustix::io::Result<ObjectStat> {
     /// Bytes of a block of `stx_blocks`, whatever the file system's block is.
     const STAT_BLOCK_BYTES: u64 = 512;
     let found = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?;
-    let secs = u64::try_from(found.stx_mtime.tv_sec).unwrap_or(0);
-    let nanos = u64::from(found.stx_mtime.tv_nsec);
     Ok(ObjectStat {
         size_bytes: found.stx_size,
         allocated_bytes: found.stx_blocks.saturating_mul(STAT_BLOCK_BYTES),
-        write_time_ns: secs.saturating_mul(1_000_000_000).saturating_add(nanos),
     })
 }
 

@@ -194,7 +194,6 @@ fn an_object_is_written_read_truncated_synced_and_removed() {
     let found = stat(&mut ring, &mut diary, object).unwrap();
     assert_eq!(found.size_bytes, 5000 + (1 << 20));
     assert!(found.allocated_bytes >= 1 << 20);
-    assert!(found.write_time_ns > 1_600_000_000_000_000_000);
 
     let bulk = read(&mut ring, &mut diary, (object, 5000), 1 << 20).unwrap();
     assert_eq!(ring.bulk_bytes(bulk), bytes);

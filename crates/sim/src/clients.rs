@@ -7,7 +7,7 @@ use crate::number::{narrow, narrow_u16, narrow_u32, wide};
 use crate::work::{Asked, Brought, Ended, Tag, Wish};
 use crate::world::{Due, Place, World};
 use client::{Answer, CallId, Client, Config};
-use door::{Action, Bulk, Event, Mail, Turn};
+use door::{Action, Bulk, Event, Turn};
 use std::collections::BTreeMap;
 use wire::{ClientUuid, HandleId, InodeNo, LaneId, Listing, Status, Wire};
 
@@ -54,6 +54,7 @@ impl World {
                 let config = Config {
                     client: uuid,
                     lane: LaneId(narrow_u16(lane)),
+                    lane_count: narrow_u16(lane_count),
                     secret: self.secret.clone(),
                     export: Vec::new(),
                     host_id: uuid.0,
@@ -62,7 +63,7 @@ impl World {
                     calls_max: 64,
                     handles_max: 64,
                     replay_bytes_max: 64 << 20,
-                    rules: crate::rules::of_clients(self.plan.planted),
+                    rules: crate::rules::of_run(self.plan.planted),
                 };
                 ClientSeat {
                     brain: Client::new(config),
@@ -181,8 +182,7 @@ impl World {
             Action::Mail { to, mail } => {
                 let to = usize::from(to.0);
                 let event = Event::Mail { from: LaneId(narrow_u16(lane)), mail };
-                let known = matches!(mail, Mail::Release { .. });
-                if known && to < self.mounts[client].seats.len() {
+                if to < self.mounts[client].seats.len() {
                     self.bring(Place::Client(client, to), crate::desk::Coming::Plain(event));
                 }
             }

@@ -1,13 +1,13 @@
 //! Worlds in which a rule counts: rolled like any other, then made such that what the rule is about
-//! is likely to happen. They hold for whoever keeps the rule as well: that is the control.
+//! is likely to happen. Who keeps the rule comes through them unharmed: that is the control.
 
 use crate::plan::{DiskMood, Faults, MS, Plan, US};
-use crate::rules::Rule;
 use crate::story::Act::{self, Answered, Ask, Crash, Delay, Kill, Pass, Quiet};
 use crate::story::Deed::{Create, Look, Mkdir, Rmdir, Unlink};
 use crate::story::In::{Dir, Root};
 use crate::work::Kind;
 use lane::Share;
+use wire::Rule;
 
 /// Another client's change of the entries, then an own one in the same batch, then the directory
 /// goes. The other dies, and its change with it.
@@ -128,7 +128,16 @@ impl Plan {
                 self.spread();
             }
             Rule::S3Flush => {
-                self.meet(&WRITES);
+                const MIX: [(Kind, u64); 7] = [
+                    (Kind::Create, 4),
+                    (Kind::Unlink, 2),
+                    (Kind::Rename, 2),
+                    (Kind::Setattr, 2),
+                    (Kind::Open, 2),
+                    (Kind::Write, 6),
+                    (Kind::Close, 1),
+                ];
+                self.meet(&MIX);
                 self.speeds.object_ns = 5 * MS;
                 self.dies_along = false;
             }
@@ -157,7 +166,7 @@ impl Plan {
         self.faults_ns = self.faults_ns.min(20 * MS);
     }
 
-    /// These clients and nothing else that goes wrong; random calls in one of two runs.
+    /// These clients, and nothing else that goes wrong. Some runs begin with random calls as well.
     fn follow(&mut self, story: &'static [Act], client_lanes: &[usize]) {
         self.story = story;
         self.client_lanes = client_lanes.to_vec();

@@ -3,10 +3,10 @@
 //! Most runs are short and small with few names, because that is where changes meet each other.
 
 use crate::dice::Dice;
-use crate::rules::Rule;
 use crate::story::Act;
 use crate::work::Kind;
 use lane::Share;
+use wire::Rule;
 
 /// How the disk behaves beyond losing what was not made durable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -94,7 +94,7 @@ impl World {
                 secret: self.secret.clone(),
                 redo_key: lane::RedoKey::new([7; 32]),
                 share_before,
-                rules: crate::rules::of_lanes(self.plan.planted),
+                rules: crate::rules::of_run(self.plan.planted),
                 boot_id,
                 exports: vec![Export { name: String::new(), root_trusted: true }],
                 seed,
@@ -198,7 +198,7 @@ impl World {
             Action::Send { conn, frame, bulk } => {
                 let frame = seat.desk.arena.get(frame).to_vec();
                 let bulk = bulk.and_then(|bulk| self.server_bulk(lane, bulk));
-                self.tap.on_reply_sent(&frame);
+                self.tap.on_sent(conn, &frame);
                 self.send(conn, End::Client, Parcel { frame, bulk });
             }
             Action::Admit { .. } => {}
@@ -387,7 +387,6 @@ impl World {
                 let stat = self.disk.size(object).map(|size| ObjectStat {
                     size_bytes: wide(size),
                     allocated_bytes: wide(size.next_multiple_of(4096)),
-                    write_time_ns: MADE.at_ns,
                 });
                 Coming::Plain(Event::ObjectStat { ticket, result: result.map(|()| stat) })
             }

@@ -20,7 +20,7 @@ pub(crate) enum Act {
     Quiet,
     /// About so many nanoseconds go by.
     Pass(u64),
-    /// What is on its way to a lane, now and from now on, arrives so much later.
+    /// Over the connections that a lane has nothing comes to it for about so many nanoseconds.
     Delay(Who, u64),
     /// A client dies.
     Kill(usize),

@@ -3,10 +3,11 @@
 
 use crate::work::Tag;
 use disk::{BATCH_HEAD_BYTES, BatchHead, Change, Changes, Origin, Record, TxnChange, TxnId};
+use door::ConnId;
 use std::collections::{BTreeMap, BTreeSet};
 use wire::{
-    Caller, Groups, Head, Op, Reader, Reply, Request, SessionId, ShardId, Transno, Wire, Xid,
-    reply_flag, request_flag,
+    Caller, FrameKind, Groups, Head, Note, Op, Reader, Reply, Request, SessionId, ShardId, Transno,
+    Welcome, Wire, Xid, reply_flag, request_flag,
 };
 
 /// A request's name on the wire.
@@ -48,6 +49,8 @@ pub(crate) struct Tap {
     latest: BTreeMap<ShardId, Transno>,
     /// Who was ever told a transaction number.
     told: BTreeMap<(ShardId, Transno), (SessionId, Xid)>,
+    /// Whose a connection is, once it was welcomed.
+    sessions: BTreeMap<ConnId, SessionId>,
     /// What a session has received.
     received: BTreeMap<(SessionId, ShardId), Vec<Transno>>,
     /// What the replies to a call's requests said: transaction (0: nothing changed) and when.
@@ -80,9 +83,32 @@ impl Tap {
     }
 
     /// The server sends a frame.
-    pub(crate) fn on_reply_sent(&mut self, frame: &[u8]) {
-        let Ok((Head::Reply(reply), _)) = Head::decode(frame) else { return };
-        let Reply { session, shard, xid, transno, committed, flags, .. } = reply;
+    pub(crate) fn on_sent(&mut self, conn: ConnId, frame: &[u8]) {
+        match Head::decode(frame) {
+            Ok((Head::Greeting(FrameKind::Welcome), body)) => match Welcome::decode_all(body) {
+                Ok(welcome) => drop(self.sessions.insert(conn, welcome.session)),
+                Err(flaw) => self.breaks(format!("a welcome makes no sense: {flaw:?}")),
+            },
+            Ok((Head::Reply(reply), _)) => {
+                self.on_reply_sent(&reply);
+                self.on_told((reply.session, reply.shard), reply.committed);
+            }
+            Ok((Head::Note, body)) => {
+                let (Some(session), Ok(note)) =
+                    (self.sessions.get(&conn).copied(), Note::decode_all(body))
+                else {
+                    return self.breaks(format!("a note to nobody on {conn:?}"));
+                };
+                for row in note.rows.iter() {
+                    self.on_told((session, row.shard), row.committed);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn on_reply_sent(&mut self, reply: &Reply) {
+        let Reply { session, shard, xid, transno, flags, .. } = *reply;
         if transno.0 > 0 {
             let first = *self.told.entry((shard, transno)).or_insert((session, xid));
             if first != (session, xid) {
@@ -95,6 +121,10 @@ impl Tap {
                 self.breaks(format!("I8: {shard} T {transno} was answered and is not durable"));
             }
         }
+    }
+
+    /// A session is told what is durable.
+    fn on_told(&mut self, (session, shard): (SessionId, ShardId), committed: Transno) {
         let received = self.received.get(&(session, shard));
         let early = received.and_then(|received| {
             let told = received.iter().filter(|told| **told <= committed);

@@ -281,7 +281,7 @@ impl Wish {
                 Call::Getxattr(wire::Getxattr { caller, inode, name })
             }
             Self::Listxattr { inode } => Call::Listxattr(wire::Listxattr { caller, inode }),
-            Self::Sync { inode, contents } => Call::Sync(Sync { inode, contents }),
+            Self::Sync { inode, contents } => Call::Sync(Sync { inode, contents, handle: None }),
             Self::Getattr { inode }
             | Self::Create { parent: inode, .. }
             | Self::Mkdir { parent: inode, .. }

@@ -129,18 +129,5 @@ impl fmt::Display for StoreError {
     }
 }
 
-impl std::error::Error for StoreError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match &self.fault {
-            StoreFault::Io { error, .. } => Some(error),
-            StoreFault::Damage(fault) => Some(fault),
-            StoreFault::NoStore
-            | StoreFault::Exists
-            | StoreFault::Foreign { .. }
-            | StoreFault::Locked { .. }
-            | StoreFault::Version { .. }
-            | StoreFault::WentBack { .. }
-            | StoreFault::Missing => None,
-        }
-    }
-}
+// What lies behind it is part of what it says.
+impl std::error::Error for StoreError {}

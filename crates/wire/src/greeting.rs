@@ -22,7 +22,8 @@ pub struct Hello<'a> {
     pub host_id: [u8; 16],
     /// From /proc/sys/kernel/random/boot_id.
     pub host_boot_id: [u8; 16],
-    /// The boot this client lane last talked to, 0 if none.
+    /// The oldest boot that knew all this client lane had done at some shard of the server lane's, 0
+    /// if it never did anything there.
     pub boot_id_last: u64,
     /// The export wanted, at most 64 bytes; empty for the default one.
     pub export: Bytes<'a>,

@@ -19,6 +19,7 @@ mod message;
 mod name;
 mod op;
 mod proof;
+mod rules;
 mod stats;
 mod status;
 
@@ -43,5 +44,6 @@ pub use name::{
 };
 pub use op::{Op, OpRow, Retry, Route};
 pub use proof::{Nonce, Secret, session_id};
+pub use rules::{Rule, Rules};
 pub use stats::{GateCounts, RecoveryCounts, Stats};
 pub use status::Status;

@@ -72,9 +72,14 @@ fn run_all() -> Report {
         let arguments = ["test", "--workspace", "--release", "--no-fail-fast"];
         test(&mut cargo(arguments), &mut skipped, &mut tally)
     });
-    let planted = ["test", "--profile", "sim", "--package", "lanefs-sim", "--features", "planted"];
-    step("sim, planted", &mut || run(&mut cargo(planted)));
+    step("planted", &mut || {
+        let packages = ["--package=lanefs-sim", "--package=lanefs-lane", "--package=lanefs-client"];
+        let mut command = cargo(["test", "--profile", "sim", "--features", "planted"]);
+        run(command.args(packages))
+    });
     step("sim", &mut || sim::run_seeds(&sim::Args::fresh()));
+    let little_memory = sim::Args::with_little_memory();
+    step("sim, little memory", &mut || sim::run_seeds(&little_memory));
     step("crash", &mut || crash::run_short(&mut skipped));
     Report { steps, skipped, tally }
 }

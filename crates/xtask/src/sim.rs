@@ -23,6 +23,9 @@ pub(crate) struct Args {
     /// The control: what runs without this rule, with it: the seeds must find nothing
     #[arg(long, value_name = "NAME", conflicts_with = "plant")]
     favour: Option<String>,
+    /// Servers keep no more names in memory than they need
+    #[arg(long)]
+    little_memory: bool,
     /// With --seed: say what happens, event by event
     #[arg(long, requires = "seed")]
     tell: bool,
@@ -31,7 +34,19 @@ pub(crate) struct Args {
 impl Args {
     /// Fresh seeds for CI.
     pub(crate) const fn fresh() -> Self {
-        Self { seed: None, seconds: CI_SECONDS, plant: None, favour: None, tell: false }
+        Self {
+            seed: None,
+            seconds: CI_SECONDS,
+            plant: None,
+            favour: None,
+            little_memory: false,
+            tell: false,
+        }
+    }
+
+    /// Some more of them, with little memory.
+    pub(crate) fn with_little_memory() -> Self {
+        Self { seconds: CI_SECONDS / 4, little_memory: true, ..Self::fresh() }
     }
 }
 
@@ -51,6 +66,9 @@ pub(crate) fn run_seeds(args: &Args) -> Result<()> {
     }
     if let Some(rule) = &args.favour {
         command.args(["--favour", rule]);
+    }
+    if args.little_memory {
+        command.arg("--little-memory");
     }
     if args.tell {
         command.arg("--tell");

@@ -17,8 +17,8 @@ pub(crate) use entry::Sizing;
 pub(crate) use open::Open;
 pub(crate) use resize::Resize;
 
-use crate::Answer;
 use crate::handles::Handles;
+use crate::{Answer, Sync};
 use door::{Bulk, Span};
 use wire::{
     Attr, Breach, Contents, Created, Flaw, HandleId, InodeNo, Op, Space, Stats, Status, Wire,
@@ -46,6 +46,8 @@ pub(crate) enum Plan {
     Gather {
         left_count: usize,
         outcome: Result<(), Status>,
+        /// Of one file; its caller may have to be told of a loss.
+        sync: Option<Sync>,
     },
     /// A part of a `Gather`.
     Part {

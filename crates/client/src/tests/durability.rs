@@ -7,7 +7,7 @@ use crate::{Answer, Call, Client, Config, Sync, Write};
 use alloc::vec::Vec;
 use wire::{Getattr, InodeNo, LaneId, Op, Reply, Status, Transno, request_flag};
 
-const SYNC: Call<'static> = Call::Sync(Sync { inode: FILE, contents: true });
+const SYNC: Call<'static> = Call::Sync(Sync { inode: FILE, contents: true, handle: None });
 
 /// A rig whose client remembers no more than this.
 fn rig_of(replay_bytes_max: usize) -> Rig {
@@ -34,7 +34,7 @@ fn a_file_is_synced_where_it_is_and_where_its_bytes_are() {
         rig.answer(asked, &[]);
     }
     assert_eq!(rig.outcome(), Ok(Answer::Done));
-    rig.call(2, Call::Sync(Sync { inode: FILE, contents: false }));
+    rig.call(2, Call::Sync(Sync { inode: FILE, contents: false, handle: None }));
     let asked = rig.take();
     assert!(rig.asked.is_empty());
     rig.fail(&asked, Status::Io);

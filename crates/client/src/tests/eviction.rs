@@ -3,12 +3,16 @@
 use super::replays::{changed, chmod, entry, write, written};
 use super::rig::{Rig, config};
 use super::{CALLER, FILE, attr};
-use crate::{Answer, Call, Client, Open, Refused, Report, Sync};
+use crate::{Answer, Call, Client, Create, Open, OpenFor, Refused, Report, Sync};
 use alloc::vec;
 use alloc::vec::Vec;
-use wire::{ClientUuid, Entry, Getattr, Op, RefusalReason, Status, Transno, Wire, request_flag};
+use door::{Event, Mail};
+use wire::{
+    ClientUuid, Entry, Getattr, HandleId, InodeNo, LaneId, Op, RefusalReason, Status, Transno,
+    Wire, request_flag,
+};
 
-const SYNC: Call<'static> = Call::Sync(Sync { inode: FILE, contents: true });
+const SYNC: Call<'static> = Call::Sync(Sync { inode: FILE, contents: true, handle: None });
 
 /// A rig with a change and a write that were answered and are not durable, and a change that is
 /// still due; the server has restarted.
@@ -63,16 +67,145 @@ fn an_evicted_client_says_what_is_lost_and_goes_on() {
     assert_gone(&mut rig);
     rig.shape.refuse = None;
     // Who asks whether it is safe is told that it is not, once.
-    rig.call(4, SYNC);
-    assert_eq!(rig.outcome(), Err(Status::Io));
+    rig.wait_ms(1_000);
+    assert_eq!(sync(&mut rig, 4, SYNC), Err(Status::Io));
     rig.call(5, Call::SyncAll);
     assert_eq!(rig.outcome(), Err(Status::Io));
     rig.call(6, Call::SyncAll);
     assert_eq!(rig.outcome(), Ok(Answer::Done));
-    rig.call(7, SYNC);
+    assert_eq!(sync(&mut rig, 7, SYNC), Ok(Answer::Done));
+}
+
+/// An fsync whose two shards have nothing against it.
+fn sync(rig: &mut Rig, id: u64, call: Call<'_>) -> Result<Answer, Status> {
+    rig.call(id, call);
+    for _ in 0..2 {
+        let asked = rig.take();
+        assert_eq!((asked.head.op, asked.head.flags), (Op::Sync, 0), "it is asked in earnest");
+        rig.answer(&asked, &[]);
+    }
+    rig.outcome()
+}
+
+fn through(handle: HandleId) -> Call<'static> {
+    Call::Sync(Sync { inode: FILE, contents: true, handle: Some(handle) })
+}
+
+/// Opens the file; its handle.
+fn opened(rig: &mut Rig, id: u64) -> HandleId {
+    let open =
+        Open { caller: CALLER, inode: FILE, read: true, write: true, execute: false, sizes: false };
+    rig.call(id, Call::Open(open));
+    let asked = rig.take();
+    rig.answer(&asked, &entry());
+    match rig.outcome() {
+        Ok(Answer::Opened { handle, .. }) => handle,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Whichever lane loses something: each holder is told by his own next fsync, once.
+#[test]
+fn every_holder_is_told_once_of_what_a_sister_lost() {
+    let mut rig = Rig::new(1);
+    let early = [opened(&mut rig, 1), opened(&mut rig, 2)];
+    let lost = Event::Mail { from: LaneId(1), mail: Mail::Lost { inode: FILE } };
+    rig.event(lost);
+    for handle in early {
+        assert_eq!(sync(&mut rig, 3, through(handle)), Err(Status::Io));
+        assert_eq!(sync(&mut rig, 4, through(handle)), Ok(Answer::Done));
+    }
+    let late = opened(&mut rig, 5);
+    assert_eq!(sync(&mut rig, 6, through(late)), Ok(Answer::Done));
+    // A sister has the fsync of a handle that was opened here.
+    rig.event(lost);
+    for expected in [true, false] {
+        let mail = Mail::IsLost { handle: late, job: 77 };
+        rig.event(Event::Mail { from: LaneId(2), mail });
+        let answer = Mail::WasLost { job: 77, lost: expected };
+        assert_eq!(rig.mails.pop(), Some((LaneId(2), answer)));
+    }
+    assert_eq!(sync(&mut rig, 7, through(late)), Ok(Answer::Done), "told through the sister");
+}
+
+#[test]
+fn the_lane_that_opened_a_file_says_whether_its_holder_was_told() {
+    let mut rig = Rig::new(1);
+    let foreign = HandleId(1 << 48 | 5);
+    assert_eq!(sync(&mut rig, 1, through(foreign)), Ok(Answer::Done));
+    assert_eq!(rig.mails, [], "nobody is asked while nothing is lost");
+    rig.event(Event::Mail { from: LaneId(2), mail: Mail::Lost { inode: FILE } });
+    for (id, lost) in [(2, true), (3, false)] {
+        rig.call(id, through(foreign));
+        let asked = [rig.take(), rig.take()];
+        asked.iter().for_each(|asked| rig.answer(asked, &[]));
+        assert!(rig.answers().is_empty(), "the other lane knows");
+        let Some((LaneId(1), Mail::IsLost { handle, job })) = rig.mails.pop() else { panic!() };
+        assert_eq!(handle, foreign);
+        let mail = Mail::WasLost { job, lost };
+        rig.event(Event::Mail { from: LaneId(1), mail });
+        assert_eq!(rig.outcome(), if lost { Err(Status::Io) } else { Ok(Answer::Done) });
+    }
+}
+
+/// What was lost is told to all sisters, and nothing is asked under the new uuid before all of them
+/// have told theirs.
+#[test]
+fn sisters_come_to_the_new_uuid_together() {
+    let mut rig = rig_restarted();
+    rig.sisters_follow = false;
+    rig.shape.refuse = Some(RefusalReason::Evicted);
+    rig.restart();
+    assert_gone(&mut rig);
+    rig.shape.refuse = None;
+    for lane in (0..3).map(LaneId) {
+        let to: Vec<Mail> =
+            rig.mails.iter().filter(|(to, _)| *to == lane).map(|(_, mail)| *mail).collect();
+        let lost = Mail::Lost { inode: FILE };
+        assert_eq!(to, [lost, lost, Mail::Evicted { count: 1 }]);
+    }
+    rig.call(4, SYNC);
+    rig.wait_ms(10_000);
+    rig.wake_at = None;
+    rig.wait_ms(10_000);
+    for lane in (0..3).map(LaneId) {
+        assert!(rig.asked.is_empty(), "{lane} is not known to follow");
+        assert_eq!(rig.wake_at, None, "only its mail wakes");
+        rig.event(Event::Mail { from: lane, mail: Mail::Evicted { count: 1 } });
+    }
+    rig.wait_ms(10_000);
+    assert_eq!(rig.asked.len(), 2);
+    assert_eq!(rig.client.counters().evicted_count, 1);
+    // A sister that hears of it first is evicted by that.
+    let mut sister = Rig::new(1);
+    changed(&mut sister, 1, 5);
+    sister.event(Event::Mail { from: LaneId(0), mail: Mail::Evicted { count: 1 } });
+    assert_eq!(sister.client.counters().lost_count, 1);
+    sister.event(Event::Mail { from: LaneId(0), mail: Mail::Evicted { count: 2 } });
+    assert_eq!(sister.client.take_reports().len(), 1, "one that loses nothing has nothing to say");
+    assert!(sister.mails.contains(&(LaneId(1), Mail::Lost { inode: FILE })));
+}
+
+/// A file that was made, and lost with its name.
+#[test]
+fn who_made_a_file_is_told_that_it_is_lost() {
+    let mut rig = Rig::new(1);
+    let parent = InodeNo::ROOT;
+    let name = wire::Name::new(b"new").unwrap();
+    let open = Some(OpenFor { read: true, write: true });
+    let create = Create { caller: CALLER, parent, name, mode: 0o600, exclusive: true, open };
+    rig.call(1, Call::Create(create));
+    let asked = rig.take();
+    let created = wire::Created { attr: attr(FILE, 0), made: true };
+    rig.token(&asked, 9, &created.to_bytes());
+    let Ok(Answer::Created { handle: Some(handle), .. }) = rig.outcome() else { panic!() };
+    rig.shape.flags = wire::welcome_flag::HANDLES_UNKNOWN;
+    rig.event(Event::Mail { from: LaneId(0), mail: Mail::Evicted { count: 1 } });
     rig.wait_ms(1_000);
-    assert_eq!(rig.asked.len(), 2, "it is asked for in earnest");
-    assert_eq!(rig.asked[0].head.flags, 0);
+    let reopen = rig.take();
+    assert_eq!(reopen.head.op, Op::Reopen);
+    rig.fail(&reopen, Status::Stale);
+    assert_eq!(sync(&mut rig, 2, through(handle)), Err(Status::Io));
 }
 
 /// A change was answered and is lost; its call waits for more that was never sent.
@@ -184,6 +317,26 @@ fn a_refused_replay_is_reported_and_the_others_go_on() {
     assert_eq!(done.head.op, Op::ReplayDone);
     assert_eq!(rig.take().head.transno, Transno(6));
     assert_eq!(rig.client.take_reports(), []);
+}
+
+/// The server has forgotten it, durably, and died before it said so.
+#[test]
+fn who_was_leaving_misses_nothing() {
+    let mut rig = Rig::new(1);
+    rig.answers_recovery = false;
+    let asked = changed(&mut rig, 1, 5);
+    rig.note(&asked, &[(FILE.shard(), 5)]);
+    rig.call(2, Call::Goodbye);
+    assert_eq!(rig.take().head.op, Op::Goodbye);
+    rig.restart();
+    let resume = rig.take();
+    assert_eq!(resume.head.op, Op::Resume);
+    rig.resumed(&resume, 0, false);
+    assert_eq!(rig.client.take_reports(), []);
+    let again = rig.take();
+    assert_eq!(again.head.op, Op::Goodbye);
+    rig.answer(&again, &[]);
+    assert_eq!(rig.outcome(), Ok(crate::Answer::Done));
 }
 
 #[test]

@@ -315,7 +315,7 @@ fn shards_recover_each_for_itself_also_on_other_lanes() {
 /// A reply of the old boot that is still on its way on one connection when another connection leads
 /// to the new boot: how the change comes to the new boot, replayed (true) or sent again, if at all.
 #[cfg(feature = "planted")]
-fn comes_as_replay(rules: crate::Rules) -> Option<bool> {
+fn comes_as_replay(rules: wire::Rules) -> Option<bool> {
     let mut rig = Rig::new(4);
     rig.client = crate::Client::new(crate::Config { rules, ..super::rig::config() });
     let other = InodeNo((3 << 48) | 1);
@@ -341,7 +341,11 @@ fn comes_as_replay(rules: crate::Rules) -> Option<bool> {
 #[cfg(feature = "planted")]
 #[test]
 fn a_late_reply_of_an_old_boot_is_no_loss() {
-    let rules = |drain_sisters, late_replies| crate::Rules { drain_sisters, late_replies };
+    let rules = |drain_sisters, late_replies| {
+        let rules = wire::Rules::default();
+        let rules = if drain_sisters { rules } else { rules.without(wire::Rule::DrainSisters) };
+        if late_replies { rules } else { rules.without(wire::Rule::LateReplies) }
+    };
     for late_replies in [true, false] {
         assert_eq!(comes_as_replay(rules(true, late_replies)), Some(false), "nobody listens");
     }
@@ -355,7 +359,8 @@ fn a_late_reply_of_an_old_boot_is_no_loss() {
 fn a_new_boot_is_looked_for_at_all_lanes() {
     for drain_sisters in [true, false] {
         let mut rig = Rig::new(4);
-        let rules = crate::Rules { drain_sisters, ..crate::Rules::default() };
+        let rules = wire::Rules::default();
+        let rules = if drain_sisters { rules } else { rules.without(wire::Rule::DrainSisters) };
         rig.client = crate::Client::new(crate::Config { rules, ..super::rig::config() });
         rig.answers_recovery = false;
         let other = InodeNo((3 << 48) | 1);

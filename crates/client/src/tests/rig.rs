@@ -67,6 +67,8 @@ pub(super) struct Rig {
     /// Copies that the client keeps, with what was copied.
     pub(super) kept: BTreeMap<u32, Bulk>,
     pub(super) mails: Vec<(LaneId, Mail)>,
+    /// Sisters that hear of an eviction are evicted too.
+    pub(super) sisters_follow: bool,
     pub(super) wake_at: Option<Mono>,
     pub(super) now_ms: u64,
     /// Resume and ReplayDone are answered by themselves: what was said to be durable is there, and
@@ -81,6 +83,7 @@ pub(super) fn config() -> Config {
     Config {
         client: ClientUuid([1; 16]),
         lane: LaneId(3),
+        lane_count: 4,
         secret: Secret::new(SECRET),
         export: Vec::new(),
         host_id: [2; 16],
@@ -89,7 +92,7 @@ pub(super) fn config() -> Config {
         calls_max: 100,
         handles_max: 100,
         replay_bytes_max: crate::REPLAY_BYTES_MAX,
-        rules: crate::Rules::default(),
+        rules: wire::Rules::default(),
     }
 }
 
@@ -117,6 +120,7 @@ impl Rig {
             released: Vec::new(),
             kept: BTreeMap::new(),
             mails: Vec::new(),
+            sisters_follow: true,
             wake_at: None,
             now_ms: 1_000,
             answers_recovery: true,
@@ -339,7 +343,12 @@ impl Rig {
                 self.conns.retain(|(known, ..)| *known != conn);
                 self.asked.retain(|asked| asked.conn != conn);
             }
-            Action::Mail { to, mail } => self.mails.push((to, mail)),
+            Action::Mail { to, mail } => {
+                self.mails.push((to, mail));
+                if self.sisters_follow && matches!(mail, Mail::Evicted { .. }) {
+                    self.happenings.push_back(Happening::Event(Event::Mail { from: to, mail }));
+                }
+            }
             Action::Keep { as_buf, bulk } => {
                 assert!(as_buf.0 >= door::KEPT_BUFS);
                 let before = self.kept.insert(as_buf.0, bulk);

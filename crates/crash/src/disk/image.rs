@@ -6,6 +6,7 @@
 //! ended is durable whole.
 
 use crate::dice::Dice;
+use crate::work::CONTENTS_MARK;
 use std::collections::BTreeMap;
 
 /// What a disk writes whole or not at all.
@@ -25,6 +26,10 @@ pub(crate) struct Image {
     seen: Vec<u8>,
     /// Since the last flush, in order.
     writes: Vec<(usize, Vec<u8>)>,
+    /// Bytes of them.
+    unflushed_bytes: usize,
+    /// What the last power cut took.
+    lost: Vec<Lost>,
     lying: bool,
     counts: Counts,
 }
@@ -44,6 +49,17 @@ pub(crate) struct Counts {
     pub(crate) lost_bytes: u64,
     /// Bytes of sectors that survived without a flush.
     pub(crate) kept_bytes: u64,
+    /// The power is on.
+    pub(crate) is_on: bool,
+}
+
+/// Neighbouring sectors that a power cut took.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Lost {
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+    /// The workload's own lines were to be there.
+    pub(crate) is_contents: bool,
 }
 
 /// Versions of a sector are told apart at this grain.
@@ -57,6 +73,8 @@ impl Image {
             durable: zeros(),
             seen: zeros(),
             writes: Vec::new(),
+            unflushed_bytes: 0,
+            lost: Vec::new(),
             lying: false,
             counts: Counts::default(),
         }
@@ -72,6 +90,16 @@ impl Image {
         self.counts
     }
 
+    /// Bytes written since the last flush.
+    pub(crate) const fn unflushed_bytes(&self) -> usize {
+        self.unflushed_bytes
+    }
+
+    /// What the last power cut took, in no order.
+    pub(crate) fn lost(&self) -> &[Lost] {
+        &self.lost
+    }
+
     /// What a reader sees; shorter at the disk's end.
     pub(crate) fn read(&self, offset: usize, read_bytes: usize) -> &[u8] {
         let end = offset.saturating_add(read_bytes).min(self.seen.len());
@@ -85,6 +113,7 @@ impl Image {
         };
         place.copy_from_slice(bytes);
         self.writes.push((offset, bytes.to_vec()));
+        self.unflushed_bytes += bytes.len();
         self.counts.write_count += 1;
         true
     }
@@ -95,6 +124,7 @@ impl Image {
         if self.lying {
             return;
         }
+        self.unflushed_bytes = 0;
         for (offset, bytes) in self.writes.drain(..) {
             self.durable[offset..offset + bytes.len()].copy_from_slice(&bytes);
         }
@@ -108,6 +138,8 @@ impl Image {
     /// Cuts the power: what is durable from here on is decided by dice.
     pub(crate) fn cut(&mut self, tear: Tear, dice: &mut Dice) {
         self.lying = false;
+        self.unflushed_bytes = 0;
+        self.lost.clear();
         let writes = std::mem::take(&mut self.writes);
         self.counts.unflushed_count = writes.len() as u64;
         let surviving = match tear {
@@ -130,9 +162,27 @@ impl Image {
                 let bytes = (end - at) as u64;
                 self.counts.lost_bytes += if lost { bytes } else { 0 };
                 self.counts.kept_bytes += if lost { 0 } else { bytes };
+                if lost {
+                    let is_contents = is_contents(&self.seen[at..end]);
+                    add_lost(&mut self.lost, Lost { start: at, end, is_contents });
+                }
             }
             self.seen[range.clone()].copy_from_slice(&self.durable[range]);
         }
+    }
+}
+
+fn is_contents(bytes: &[u8]) -> bool {
+    let mark = CONTENTS_MARK.as_bytes();
+    bytes.windows(mark.len()).any(|window| window == mark)
+}
+
+fn add_lost(lost: &mut Vec<Lost>, more: Lost) {
+    match lost.last_mut() {
+        Some(last) if last.end == more.start && last.is_contents == more.is_contents => {
+            last.end = more.end;
+        }
+        Some(_) | None => lost.push(more),
     }
 }
 
@@ -177,6 +227,21 @@ mod tests {
         image.cut(Tear::DropAll, &mut Dice::new(1));
         assert_eq!(image.read(0, 7), b"durable");
         assert_eq!(image.read(4096, 3), [0; 3]);
+    }
+
+    #[test]
+    fn it_tells_which_sectors_were_lost() {
+        let mut image = Image::new(8192);
+        image.write(512, &[7; 1024]);
+        image.write(1536, CONTENTS_MARK.repeat(512).as_bytes().split_at(512).0);
+        assert_eq!(image.unflushed_bytes(), 1536);
+        image.cut(Tear::DropAll, &mut Dice::new(1));
+        assert_eq!(image.unflushed_bytes(), 0);
+        let others = Lost { start: 512, end: 1536, is_contents: false };
+        let lines = Lost { start: 1536, end: 2048, is_contents: true };
+        assert_eq!(image.lost(), [others, lines]);
+        image.cut(Tear::DropAll, &mut Dice::new(1));
+        assert_eq!(image.lost(), []);
     }
 
     #[test]

@@ -8,9 +8,11 @@
 //! is part of the shipped binary.
 
 mod image;
+mod kinds;
 mod rig;
 mod server;
 
 pub(crate) use image::Tear;
+pub(crate) use kinds::LostBytes;
 pub(crate) use rig::{Rig, detach, loops_below};
 pub(crate) use server::{SUBCOMMAND, serve};

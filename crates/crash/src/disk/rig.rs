@@ -3,19 +3,25 @@
 //! Invariant: whatever was mounted or attached is taken away when the rig is dropped, in order; what
 //! a run that was itself killed left behind, the next run's sweep takes away.
 
-use super::image::{Counts, Tear};
+use super::image::{Counts, Lost, Tear};
+use super::kinds::LostBytes;
 use super::server::{IMAGE_NAME, SUBCOMMAND};
 use crate::child::{must, until};
 use anyhow::{Context as _, Result, bail};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
+use rustix::process::Pid;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// Large enough for ext4's journal and the logs' reserve.
 const IMAGE_BYTES: usize = 384 << 20;
+
+/// How long a busy moment is waited for: a server that starts may write nothing.
+const BUSY_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A disk with a file system on it.
 pub(crate) struct Rig {
@@ -76,12 +82,44 @@ impl Rig {
 
     /// Turns the power off: decides what survives, and everything fails from here on.
     pub(crate) fn cut(&mut self, tear: Tear, seed: u64) -> Result<Counts> {
-        let tear = match tear {
-            Tear::DropAll => "drop".to_owned(),
-            Tear::Prefix => "prefix".to_owned(),
-            Tear::Sectors(sector_bytes) => sector_bytes.to_string(),
-        };
-        self.ask(&format!("cut {seed} {tear}"))
+        self.ask(&format!("cut {seed} {}", tear_text(tear)))
+    }
+
+    /// The same while at least `bytes_min` bytes are written and about to be made durable; where
+    /// that does not come within a while, as it is then. `victim`, whose machine it is, is killed
+    /// first.
+    pub(crate) fn cut_busy(
+        &mut self,
+        tear: Tear,
+        seed: u64,
+        (bytes_min, victim): (usize, Pid),
+    ) -> Result<Counts> {
+        let (tear, victim) = (tear_text(tear), victim.as_raw_nonzero());
+        self.ask(&format!("arm {seed} {tear} {bytes_min} {victim}"))?;
+        let deadline = Instant::now() + BUSY_PATIENCE;
+        while self.counts()?.is_on && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.ask("now")
+    }
+
+    /// From here on a flush takes so long.
+    pub(crate) fn slow(&mut self, flush_ms: u64) -> Result<()> {
+        self.ask(&format!("slow {flush_ms}")).map(drop)
+    }
+
+    /// Bytes that the last cut took, by what they belonged to; to be asked when the file system is
+    /// mounted again.
+    pub(crate) fn lost(&mut self, store: &Path) -> Result<LostBytes> {
+        let said = self.say("lost")?;
+        let mut lost = Vec::new();
+        for text in said.split_whitespace() {
+            let is_contents = text.ends_with('+');
+            let range = text.trim_end_matches('+').split_once('-');
+            let (start, end) = range.with_context(|| format!("no range: {text}"))?;
+            lost.push(Lost { start: start.parse()?, end: end.parse()?, is_contents });
+        }
+        LostBytes::count(&lost, store)
     }
 
     /// Starts the machine again after a cut: nothing in memory survives, the file system's journal
@@ -125,18 +163,32 @@ impl Rig {
         Ok(())
     }
 
-    fn ask(&mut self, line: &str) -> Result<Counts> {
+    fn say(&mut self, line: &str) -> Result<String> {
         let stdin = self.process.stdin.as_mut().context("the disk's process has no stdin")?;
         writeln!(stdin, "{line}").context("the disk's process has ended")?;
-        let said = self.hear()?;
+        self.hear()
+    }
+
+    fn ask(&mut self, line: &str) -> Result<Counts> {
+        let said = self.say(line)?;
         let numbers: Vec<u64> =
             said.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
-        let [write_count, flush_count, held_count, unflushed_count, lost_bytes, kept_bytes] =
+        let [write_count, flush_count, held_count, unflushed_count, lost_bytes, kept_bytes, is_on] =
             numbers[..]
         else {
             bail!("the disk's process said {said}");
         };
-        Ok(Counts { write_count, flush_count, held_count, unflushed_count, lost_bytes, kept_bytes })
+        let is_on = is_on > 0;
+        let counts = Counts {
+            write_count,
+            flush_count,
+            held_count,
+            unflushed_count,
+            lost_bytes,
+            kept_bytes,
+            is_on,
+        };
+        Ok(counts)
     }
 
     fn hear(&mut self) -> Result<String> {
@@ -161,6 +213,14 @@ impl Drop for Rig {
         drop(self.process.stdin.take());
         self.process.wait().ok();
         unmount(&self.disk_dir, UnmountFlags::DETACH).ok();
+    }
+}
+
+fn tear_text(tear: Tear) -> String {
+    match tear {
+        Tear::DropAll => "drop".to_owned(),
+        Tear::Prefix => "prefix".to_owned(),
+        Tear::Sectors(sector_bytes) => sector_bytes.to_string(),
     }
 }
 

@@ -1,12 +1,19 @@
 //! The disk's process: a FUSE file system with one file, and lines on standard input.
 //!
 //! ```text
-//! cut SEED (drop|prefix|BYTES)  power off: decide what survives; everything fails from here on
-//! heal                          power on
-//! hold / release                flushes wait / go on
-//! lie                           flushes do nothing and say they did, until the next cut
-//! counts                        print them
+//! cut SEED TEAR        power off: decide what survives; everything fails from here on
+//! arm SEED TEAR BYTES PID  the same as soon as a flush comes with so many bytes to make durable:
+//!                      they are under way, and nobody has been told of them. The process whose
+//!                      machine loses its power is killed first, so that it never hears of it
+//! now                  what a cut was armed for happens now, unless it has happened
+//! heal                 power on
+//! lost                 print what the last cut took: START-END, with + if it was contents
+//! slow MS              flushes take so long, and what comes meanwhile waits
+//! hold / release       flushes wait / go on
+//! lie                  flushes do nothing and say they did, until the next cut
+//! counts               print them
 //! ```
+//! TEAR is drop, prefix or the bytes of a sector.
 //! Each line is answered by one line on standard output. Invariant: one request at a time, so a
 //! flush that was answered covers every write that was answered before it.
 
@@ -18,6 +25,7 @@ use fuser::{
     MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite,
     Request, WriteFlags,
 };
+use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsStr;
 use std::io::{BufRead as _, Write as _};
 use std::path::Path;
@@ -38,6 +46,17 @@ struct Power {
     on: bool,
     holding: bool,
     held: Vec<ReplyEmpty>,
+    armed: Option<Armed>,
+    flush_time: Duration,
+}
+
+/// A cut that is to come.
+#[derive(Clone, Copy)]
+struct Armed {
+    tear: Tear,
+    seed: u64,
+    bytes_min: usize,
+    victim: Pid,
 }
 
 impl Power {
@@ -46,6 +65,22 @@ impl Power {
         self.on = false;
         self.holding = false;
         self.held.drain(..).for_each(|reply| reply.error(Errno::EIO));
+    }
+
+    /// The moment for which a cut was armed may have come.
+    fn cut_if_due(&mut self) {
+        let unflushed_bytes = self.image.unflushed_bytes();
+        if self.armed.is_some_and(|armed| unflushed_bytes >= armed.bytes_min) {
+            self.cut_armed();
+        }
+    }
+
+    fn cut_armed(&mut self) {
+        if let Some(Armed { tear, seed, victim, .. }) = self.armed.take() {
+            // It may have ended by itself.
+            kill_process(victim, Signal::KILL).ok();
+            self.cut(tear, seed);
+        }
     }
 
     fn release(&mut self) {
@@ -68,7 +103,14 @@ fn lock(power: &Mutex<Power>) -> MutexGuard<'_, Power> {
 /// Mounts the disk on `dir` and obeys lines until standard input ends.
 pub(crate) fn serve(dir: &Path, image_bytes: usize) -> Result<()> {
     let image = Image::new(image_bytes);
-    let power = Power { image, on: true, holding: false, held: Vec::new() };
+    let power = Power {
+        image,
+        on: true,
+        holding: false,
+        held: Vec::new(),
+        armed: None,
+        flush_time: Duration::ZERO,
+    };
     let power = Arc::new(Mutex::new(power));
     let mut config = fuser::Config::default();
     config.mount_options = vec![MountOption::FSName("lanefs-crash-disk".to_owned())];
@@ -94,15 +136,22 @@ fn answer(line: &str) -> Result<()> {
 fn obey(line: &str, power: &mut Power) -> Result<String> {
     let words: Vec<&str> = line.split_whitespace().collect();
     match words[..] {
-        ["cut", seed, tear] => {
-            let tear = match tear {
-                "drop" => Tear::DropAll,
-                "prefix" => Tear::Prefix,
-                sector_bytes => Tear::Sectors(sector_bytes.parse()?),
-            };
-            power.cut(tear, seed.parse()?);
+        ["cut", seed, tear] => power.cut(parse_tear(tear)?, seed.parse()?),
+        ["arm", seed, tear, bytes_min, victim] => {
+            let (seed, bytes_min) = (seed.parse()?, bytes_min.parse()?);
+            let victim = Pid::from_raw(victim.parse()?).context("no process")?;
+            power.armed = Some(Armed { tear: parse_tear(tear)?, seed, bytes_min, victim });
         }
+        ["now"] => power.cut_armed(),
         ["heal"] => power.on = true,
+        ["lost"] => {
+            let lost = power.image.lost().iter().map(|lost| {
+                let mark = if lost.is_contents { "+" } else { "" };
+                format!("{}-{}{mark}", lost.start, lost.end)
+            });
+            return Ok(lost.collect::<Vec<_>>().join(" "));
+        }
+        ["slow", ms] => power.flush_time = Duration::from_millis(ms.parse()?),
         ["hold"] => power.holding = true,
         ["release"] => power.release(),
         ["lie"] => power.image.lie(),
@@ -111,14 +160,23 @@ fn obey(line: &str, power: &mut Power) -> Result<String> {
     }
     let counts = power.image.counts();
     Ok(format!(
-        "{} {} {} {} {} {}",
+        "{} {} {} {} {} {} {}",
         counts.write_count,
         counts.flush_count,
         power.held.len(),
         counts.unflushed_count,
         counts.lost_bytes,
-        counts.kept_bytes
+        counts.kept_bytes,
+        u64::from(power.on)
     ))
+}
+
+fn parse_tear(text: &str) -> Result<Tear> {
+    Ok(match text {
+        "drop" => Tear::DropAll,
+        "prefix" => Tear::Prefix,
+        sector_bytes => Tear::Sectors(sector_bytes.parse()?),
+    })
 }
 
 fn attr(ino: INodeNo, image_bytes: u64) -> FileAttr {
@@ -212,7 +270,10 @@ impl Filesystem for Disk {
         _datasync: bool,
         reply: ReplyEmpty,
     ) {
+        let flush_time = lock(&self.power).flush_time;
+        std::thread::sleep(flush_time);
         let mut power = lock(&self.power);
+        power.cut_if_due();
         if !power.on {
             return reply.error(Errno::EIO);
         }

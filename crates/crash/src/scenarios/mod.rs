@@ -97,7 +97,7 @@ pub(crate) const TABLE: &[Scenario] = &[
         .loud(&[FENCED, TOLD]),
     here(
         "planted",
-        "control: a cut log, a doubled record, a stray name are found",
+        "control: an old copy, a doubled record, a stray name are found",
         storage::planted,
     )
     .loud(&[TOLD]),

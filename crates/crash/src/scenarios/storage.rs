@@ -1,7 +1,7 @@
 //! The disk's own proof, planted faults, and S21, S22, S26, S31: media that fail.
 
 use super::Length;
-use crate::child::until;
+use crate::child::{must, until};
 use crate::crew::{Crew, Size};
 use crate::disk::{Rig, Tear};
 use crate::server::{Mount, Server};
@@ -12,6 +12,7 @@ use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
@@ -76,17 +77,21 @@ const SIZE: Size = Size { library_count: 2, mount_count: 1 };
 fn worked(setup: &Setup) -> Result<(Server, Crew)> {
     let mut server = Server::start(setup, setup.folder.join("store"), &[])?;
     let mut crew = Crew::new(setup, &mut server, 8)?;
+    work(&mut server, &mut crew)?;
+    Ok((server, crew))
+}
+
+fn work(server: &mut Server, crew: &mut Crew) -> Result<()> {
     crew.start(SIZE)?;
     let log = crew.shared_log()?;
     until("somebody appends", || Ok(log.exists() && fs::metadata(&log)?.len() > 0))?;
     crew.progress()?;
     crew.end()?;
-    let findings = crew.check(&server)?;
+    let findings = crew.check(server)?;
     if !findings.is_clean() {
         bail!("before anything was planted: {}", findings.details());
     }
-    server.kill()?;
-    Ok((server, crew))
+    server.kill()
 }
 
 /// The logs of a store, each with the end of what is written in it.
@@ -115,15 +120,6 @@ fn walk(dir: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Writes zeros over the last bytes of what is written in the longest log.
-fn cut_tail(store: &Path, cut_bytes: usize) -> Result<()> {
-    let logs = logs(store)?;
-    let (path, end) = logs.iter().max_by_key(|(_, end)| *end).context("no log")?;
-    let file = fs::OpenOptions::new().write(true).open(path)?;
-    let cut_bytes = cut_bytes.min(end / 2);
-    Ok(file.write_all_at(&vec![0; cut_bytes], (end - cut_bytes) as u64)?)
-}
-
 /// What is planted is found: else "nothing was found" would say nothing.
 pub(super) fn planted(setup: &Setup, _: Length) -> Result<String> {
     let found = |server: &mut Server, crew: &Crew| -> Result<Findings> {
@@ -131,11 +127,18 @@ pub(super) fn planted(setup: &Setup, _: Length) -> Result<String> {
         crew.check(server)
     };
     let part = setup.part("lost")?;
-    let (mut server, crew) = worked(&part)?;
-    cut_tail(server.store(), 16 * 1024)?;
+    let mut server = Server::start(&part, part.folder.join("store"), &[])?;
+    let mut crew = Crew::new(&part, &mut server, 8)?;
+    server.stop()?;
+    let copy = part.folder.join("copy");
+    must(Command::new("cp").arg("-a").arg(server.store()).arg(&copy))?;
+    server.restart()?;
+    work(&mut server, &mut crew)?;
+    fs::remove_dir_all(server.store())?;
+    fs::rename(&copy, server.store())?;
     let lost = found(&mut server, &crew)?;
     if lost.lost.is_empty() {
-        bail!("a log whose tail was cut lost nothing: {}", lost.summary());
+        bail!("an old copy of the store lacks nothing: {}", lost.summary());
     }
     server.kill()?;
     let part = setup.part("doubled")?;

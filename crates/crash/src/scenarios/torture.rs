@@ -30,9 +30,13 @@ pub(super) fn power(setup: &Setup, length: Length) -> Result<String> {
     tortured(setup, Hazard::Power, length.cut_count, &[])
 }
 
+/// More clients, so that more is under way.
+const POWER_SIZE: Size = Size { library_count: 4, mount_count: 2 };
+
 fn tortured(setup: &Setup, hazard: Hazard, round_count: u64, arguments: &[&str]) -> Result<String> {
     let all_durable = arguments.contains(&"--sync");
-    run_and_tell(setup, &Torture { hazard, round_count, size: SIZE, all_durable }, arguments)
+    let size = if hazard == Hazard::Power { POWER_SIZE } else { SIZE };
+    run_and_tell(setup, &Torture { hazard, round_count, size, all_durable }, arguments)
 }
 
 /// The same on a disk that answers flushes without doing them, and then loses its power: if nothing

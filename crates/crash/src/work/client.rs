@@ -28,8 +28,10 @@ pub(crate) const SUBCOMMAND: &str = "client";
 const ITEM_COUNT_MAX: usize = 30;
 /// Bytes of a file.
 const SIZE_BYTES_MAX: usize = 200_000;
+/// Changes of a mode in a row.
+const CHMOD_COUNT_MAX: usize = 60;
 /// Most bytes by which a write makes a file longer.
-const GROWTH_BYTES_MAX: usize = 20_000;
+const GROWTH_BYTES_MAX: usize = 60_000;
 
 /// What a client's process is told.
 #[derive(Args, Debug)]
@@ -113,7 +115,7 @@ impl Walker {
             45..60 => self.rename(item, state),
             60..66 => self.rename_over(item, state),
             66..76 => self.remove(item, state),
-            76..82 if state.kind != Kind::Symlink => self.chmod(item, state),
+            76..82 if state.kind != Kind::Symlink => self.chmod(&item, state),
             82..86 if state.kind == Kind::File && self.face.kernel().is_some() => {
                 self.link(item, state)
             }
@@ -234,12 +236,17 @@ impl Walker {
         })
     }
 
-    fn chmod(&mut self, item: String, mut state: State) -> Result<()> {
+    /// Some in a row: they are answered at once, so that many of them wait for one flush.
+    fn chmod(&mut self, item: &str, mut state: State) -> Result<()> {
         let name = self.some_name(&state);
         let mode = if state.kind == Kind::Dir { 0o700 } else { 0o600 };
-        state.mode = mode | u32::try_from(self.dice.below(0o100)).unwrap_or(0);
-        let (text, mode) = (format!("chmod {:o} {name}", state.mode), state.mode);
-        self.ask(&text, &[Touch::Item(item, state)], |face| face.chmod(&name, mode))
+        for _ in 0..=self.dice.index(CHMOD_COUNT_MAX) {
+            state.mode = mode | u32::try_from(self.dice.below(0o100)).unwrap_or(0);
+            let (text, mode) = (format!("chmod {:o} {name}", state.mode), state.mode);
+            let touches = [Touch::Item(item.to_owned(), state.clone())];
+            self.ask(&text, &touches, |face| face.chmod(&name, mode))?;
+        }
+        Ok(())
     }
 
     fn link(&mut self, item: String, mut state: State) -> Result<()> {

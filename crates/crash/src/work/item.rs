@@ -80,13 +80,16 @@ pub(crate) fn contents(item: &str, version: u64, size_bytes: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(size_bytes + LINE_BYTES);
     let mut line_no = 0;
     while bytes.len() < size_bytes {
-        let text = format!("{item} version {version} line {line_no} ");
+        let text = format!("{item}{CONTENTS_MARK}{version} line {line_no} ");
         bytes.extend(format!("{text:.<63}\n").bytes());
         line_no += 1;
     }
     bytes.truncate(size_bytes);
     bytes
 }
+
+/// In every line of a file's contents.
+pub(crate) const CONTENTS_MARK: &str = " version ";
 
 /// Where a symbolic link points to.
 pub(crate) fn target(item: &str) -> String {

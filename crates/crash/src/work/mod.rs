@@ -9,6 +9,7 @@ mod look;
 
 pub(crate) use check::{Findings, Loss, check};
 pub(crate) use client::{ClientArgs, SUBCOMMAND, own_dir, run};
+pub(crate) use item::CONTENTS_MARK;
 pub(crate) use journal::Journal;
 pub(crate) use look::look;
 

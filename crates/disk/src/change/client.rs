@@ -1,4 +1,4 @@
-//! What a record says of clients and their sessions: tags 13 to 16.
+//! What a record says of clients and their sessions: tags 13 to 17.
 
 use wire::{ClientUuid, Flaw, Reader, SessionId, Writer};
 
@@ -20,11 +20,20 @@ pub enum ClientChange {
     Evicted {
         /// Which.
         client: ClientUuid,
+        /// The boot that did it.
+        boot_id: u64,
     },
     /// A replay of this client did not fit; it will be evicted when the recovery ends.
     VbrFailed {
         /// Which.
         client: ClientUuid,
+    },
+    /// A client that was evicted is not remembered any more, only that one of this boot was.
+    EvictionOver {
+        /// Which.
+        client: ClientUuid,
+        /// The boot that evicted it.
+        boot_id: u64,
     },
 }
 
@@ -35,13 +44,18 @@ impl ClientChange {
             Self::SessionAway { .. } => 14,
             Self::Evicted { .. } => 15,
             Self::VbrFailed { .. } => 16,
+            Self::EvictionOver { .. } => 17,
         }
     }
 
     pub(super) fn encode_fields(&self, to: &mut Writer<'_>) {
         match self {
             Self::SessionGone { session } | Self::SessionAway { session } => to.write(session),
-            Self::Evicted { client } | Self::VbrFailed { client } => to.write(client),
+            Self::Evicted { client, boot_id } | Self::EvictionOver { client, boot_id } => {
+                to.write(client);
+                to.write(boot_id);
+            }
+            Self::VbrFailed { client } => to.write(client),
         }
     }
 
@@ -50,8 +64,9 @@ impl ClientChange {
         Ok(Some(match tag {
             13 => Self::SessionGone { session: from.read()? },
             14 => Self::SessionAway { session: from.read()? },
-            15 => Self::Evicted { client: from.read()? },
+            15 => Self::Evicted { client: from.read()?, boot_id: from.read()? },
             16 => Self::VbrFailed { client: from.read()? },
+            17 => Self::EvictionOver { client: from.read()?, boot_id: from.read()? },
             _ => return Ok(None),
         }))
     }

@@ -15,6 +15,8 @@ pub enum ContentsChange {
         write_bytes: u32,
         /// Their CRC-32C.
         crc32c: u32,
+        /// When, in nanoseconds since 1970.
+        write_time_ns: u64,
     },
     /// The object has this size.
     Truncate {
@@ -22,6 +24,8 @@ pub enum ContentsChange {
         inode: InodeNo,
         /// The size.
         size_bytes: u64,
+        /// When the contents were last changed, in nanoseconds since 1970; 0: never.
+        write_time_ns: u64,
     },
     /// There is no such object.
     ObjectGone {
@@ -51,15 +55,17 @@ impl ContentsChange {
 
     pub(super) fn encode_fields(&self, to: &mut Writer<'_>) {
         match self {
-            Self::Write { inode, object_offset, write_bytes, crc32c } => {
+            Self::Write { inode, object_offset, write_bytes, crc32c, write_time_ns } => {
                 to.write(inode);
                 to.write(object_offset);
                 to.write(write_bytes);
                 to.write(crc32c);
+                to.write(write_time_ns);
             }
-            Self::Truncate { inode, size_bytes } => {
+            Self::Truncate { inode, size_bytes, write_time_ns } => {
                 to.write(inode);
                 to.write(size_bytes);
+                to.write(write_time_ns);
             }
             Self::ObjectGone { inode } => to.write(inode),
         }
@@ -73,8 +79,13 @@ impl ContentsChange {
                 object_offset: from.read()?,
                 write_bytes: from.read()?,
                 crc32c: from.read()?,
+                write_time_ns: from.read()?,
             },
-            10 => Self::Truncate { inode: from.read()?, size_bytes: from.read()? },
+            10 => Self::Truncate {
+                inode: from.read()?,
+                size_bytes: from.read()?,
+                write_time_ns: from.read()?,
+            },
             11 => Self::ObjectGone { inode: from.read()? },
             _ => return Ok(None),
         }))

@@ -1,6 +1,6 @@
 //! What a record does to rows: the same as redoing it does to a shard in memory.
 
-use super::row::{DirentRow, ShardRow, SlotRow};
+use super::row::{DirentRow, ObjectRow, ShardRow, SlotRow};
 use super::{Key, Range, Rows};
 use crate::{
     Change, Changes, ClientChange, ContentsChange, Fault, InodeRow, Made, Origin, Record,
@@ -106,12 +106,9 @@ impl<R: Rows> Applying<'_, R> {
 
     fn change_contents(&mut self, change: &ContentsChange) -> Result<(), Fault> {
         match change {
-            ContentsChange::Write { inode, object_offset, write_bytes, .. } => {
-                let end = object_offset.saturating_add(u64::from(*write_bytes));
-                let known: u64 = self.read(&Key::object(self.id(), *inode))?.unwrap_or(0);
-                self.put_size(*inode, end.max(known))?;
+            ContentsChange::Write { inode, .. } | ContentsChange::Truncate { inode, .. } => {
+                self.change_object(*inode, change)?;
             }
-            ContentsChange::Truncate { inode, size_bytes } => self.put_size(*inode, *size_bytes)?,
             ContentsChange::ObjectGone { inode } => {
                 self.rows.delete(Key::object(self.id(), *inode).bytes());
             }
@@ -126,12 +123,17 @@ impl<R: Rows> Applying<'_, R> {
                 self.rows.delete_range(&Range::slots(self.id(), *session))?;
             }
             ClientChange::SessionAway { session } => self.send_away(*session)?,
-            ClientChange::Evicted { client } => {
-                self.rows.put(Key::evicted(*client).bytes(), &[]);
+            ClientChange::Evicted { client, boot_id } => {
+                self.put(&Key::evicted(*client), boot_id);
                 self.rows.delete(Key::vbr_failed(*client).bytes());
             }
             ClientChange::VbrFailed { client } => {
                 self.rows.put(Key::vbr_failed(*client).bytes(), &[]);
+            }
+            ClientChange::EvictionOver { client, boot_id } => {
+                self.rows.delete(Key::evicted(*client).bytes());
+                let known: u64 = self.read(&Key::evicted_last())?.unwrap_or(0);
+                self.put(&Key::evicted_last(), &known.max(*boot_id));
             }
         }
         Ok(())
@@ -173,12 +175,15 @@ impl<R: Rows> Applying<'_, R> {
         if self.id().is_data() { Err(wrong()) } else { Ok(()) }
     }
 
-    fn put_size(&mut self, inode: InodeNo, size_bytes: u64) -> Result<(), Fault> {
+    fn change_object(&mut self, inode: InodeNo, change: &ContentsChange) -> Result<(), Fault> {
         if !self.id().is_data() {
             let fault = Fault::new("a change of contents in a metadata shard", 0);
             return Err(fault.numbers(0_u64, inode.0));
         }
-        self.rows.put(Key::object(self.id(), inode).bytes(), &size_bytes.to_le_bytes());
+        let key = Key::object(self.id(), inode);
+        let mut row: ObjectRow = self.read(&key)?.unwrap_or_default();
+        row.redo(change);
+        self.put(&key, &row);
         Ok(())
     }
 

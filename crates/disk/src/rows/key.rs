@@ -130,6 +130,12 @@ impl Key {
         Self::new(table::EVICTED).with(&client.0)
     }
 
+    /// Up to which boot clients were evicted that are not remembered one by one.
+    #[must_use]
+    pub const fn evicted_last() -> Self {
+        Self::new(table::EVICTED)
+    }
+
     /// That a replay of a client's did not fit.
     #[must_use]
     pub fn vbr_failed(client: ClientUuid) -> Self {
@@ -203,6 +209,14 @@ impl Range {
         Self { from: Key::new(table::INODE), until: Key::new(table::DIRENT) }
     }
 
+    /// One entry by its name.
+    #[must_use]
+    pub fn dirent(dir: InodeNo, name: wire::Name<'_>) -> Self {
+        let from = Key::dirent(dir, name);
+        // No key lies between one and the same with a zero behind it.
+        Self { from, until: from.with(&[0]) }
+    }
+
     /// A directory's entries by name.
     #[must_use]
     pub fn dirents(dir: InodeNo) -> Self {
@@ -236,4 +250,5 @@ impl Range {
     }
 }
 
+// With a zero behind it as well.
 const _: () = assert!(wire::NAME_BYTES_MAX <= XATTR_NAME_BYTES_MAX);

@@ -1,11 +1,11 @@
 //! What rows say: keys and values as typed facts.
 
 use super::key::{part, table};
-use crate::{Fault, InodeRow, REPLY_BYTES_MAX, SessionRow, TxnId};
+use crate::{ContentsChange, Fault, InodeRow, REPLY_BYTES_MAX, SessionRow, TxnId};
 use alloc::vec::Vec;
 use wire::{
-    Bytes, ClientUuid, FileKind, Flaw, InodeNo, List, Name, Op, Reader, SessionId, ShardId, Status,
-    Transno, Wire, Writer, Xid,
+    Attr, Bytes, ClientUuid, FileKind, Flaw, InodeNo, List, Name, Op, Reader, SessionId, ShardId,
+    Status, Transno, Wire, Writer, Xid,
 };
 
 /// How far a shard's log was applied, and what its next numbers follow from.
@@ -32,6 +32,31 @@ pub struct DirentRow {
     pub kind: FileKind,
     /// Transaction of its last change.
     pub version: Transno,
+}
+
+/// What a data shard's object is.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct ObjectRow {
+    /// Its size.
+    pub size_bytes: u64,
+    /// When it was last changed, in nanoseconds since 1970; 0: never.
+    pub write_time_ns: u64,
+}
+
+impl ObjectRow {
+    /// Redoes a write or truncation of this object. Times never go back: replays of several clients
+    /// come in any order.
+    pub fn redo(&mut self, change: &ContentsChange) {
+        if let ContentsChange::Write { object_offset, write_bytes, write_time_ns, .. } = *change {
+            let end = object_offset.saturating_add(u64::from(write_bytes));
+            self.size_bytes = self.size_bytes.max(end);
+            self.write_time_ns = self.write_time_ns.max(write_time_ns);
+        }
+        if let ContentsChange::Truncate { size_bytes, write_time_ns, .. } = *change {
+            self.size_bytes = size_bytes;
+            self.write_time_ns = self.write_time_ns.max(write_time_ns);
+        }
+    }
 }
 
 /// What the last request of a slot came to.
@@ -80,9 +105,11 @@ pub enum Row<'a> {
     /// How far a shard is.
     Shard { shard: ShardId, row: ShardRow },
     /// An object.
-    Object { shard: ShardId, inode: InodeNo, size_bytes: u64 },
-    /// A client that was evicted.
-    Evicted { client: ClientUuid },
+    Object { shard: ShardId, inode: InodeNo, row: ObjectRow },
+    /// A client that was evicted, and by which boot.
+    Evicted { client: ClientUuid, boot_id: u64 },
+    /// Up to this boot clients were evicted that are not remembered one by one.
+    EvictedLast { boot_id: u64 },
     /// A client whose replay did not fit.
     VbrFailed { client: ClientUuid },
     /// The store's own.
@@ -171,9 +198,10 @@ fn read<'a>(key: &mut Number<'a>, value: &'a [u8]) -> Option<Row<'a>> {
         table::SHARD => Row::Shard { shard: key.shard()?, row: whole(value)? },
         table::OBJECT => {
             let (shard, inode) = (key.shard()?, key.inode()?);
-            Row::Object { shard, inode, size_bytes: whole(value)? }
+            Row::Object { shard, inode, row: whole(value)? }
         }
-        table::EVICTED => Row::Evicted { client: ClientUuid(key.array()?) },
+        table::EVICTED if key.0.is_empty() => Row::EvictedLast { boot_id: whole(value)? },
+        table::EVICTED => Row::Evicted { client: ClientUuid(key.array()?), boot_id: whole(value)? },
         table::VBR_FAILED => Row::VbrFailed { client: ClientUuid(key.array()?) },
         table::STORE => Row::Store(StoreRow { boot_id: whole(value)? }),
         table::PREPARED => {
@@ -216,6 +244,12 @@ fn read_listing(cookie: u64, value: &[u8]) -> Option<(DirentRow, Name<'_>)> {
 }
 
 impl DirentRow {
+    /// All that an entry tells of an inode of another shard.
+    #[must_use]
+    pub const fn elsewhere(&self) -> Attr {
+        Attr::elsewhere(self.inode, self.kind)
+    }
+
     /// The value under its place.
     pub(super) fn encode_listing(&self, name: Name<'_>, out: &mut Vec<u8>) {
         let mut to = Writer::new(out);
@@ -241,6 +275,17 @@ impl Wire<'_> for DirentRow {
             kind: from.read()?,
             version: from.read()?,
         })
+    }
+}
+
+impl Wire<'_> for ObjectRow {
+    fn encode(&self, to: &mut Writer<'_>) {
+        to.write(&self.size_bytes);
+        to.write(&self.write_time_ns);
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+        Ok(Self { size_bytes: from.read()?, write_time_ns: from.read()? })
     }
 }
 

@@ -29,7 +29,7 @@ fn superblock_bytes() {
     let bytes = superblock().encode();
     assert_eq!(
         hex(&bytes[..56]),
-        "4c414e454653534202000000fc8ac02cf5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5400020000000\
+        "4c414e4546535342030000008b1638aef5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5400020000000\
          00000403020100000000e803000064000000"
     );
     assert!(bytes[56..].iter().all(|byte| *byte == 0));
@@ -41,10 +41,10 @@ fn a_superblock_of_another_version_names_both() {
     let mut bytes = superblock().encode();
     bytes[8] = 9;
     let fault = Superblock::decode(&bytes).unwrap_err().on("store/superblock");
-    assert_eq!((fault.expected, fault.found, fault.offset), (2, 9, 8));
+    assert_eq!((fault.expected, fault.found, fault.offset), (3, 9, 8));
     assert_eq!(
         fault.to_string(),
-        "store/superblock: a store of an unknown format version at byte 8 (expected 2, found 9)"
+        "store/superblock: a store of an unknown format version at byte 8 (expected 3, found 9)"
     );
 }
 
@@ -75,7 +75,7 @@ fn log_head_bytes() {
     let bytes = log_head().encode();
     assert_eq!(
         hex(&bytes),
-        "4c414e4546534c4702000000fb23ed5cf5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5030000000000\
+        "4c414e4546534c470300000003fea7c2f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5030000000000\
          0000010002000700000000000000000000000000000000000000"
     );
     assert_eq!(LogHead::decode(&bytes), Ok(log_head()));
@@ -127,16 +127,17 @@ fn change_bytes() {
         "06020000000000000006000000757365722e6b0100000076",
         "07020000000000000006000000757365722e6b",
         "080200000000000000",
-        "090200000000000000001000000000000000020000ddccbbaa",
-        "0a02000000000000004d00000000000000",
+        "090200000000000000001000000000000000020000ddccbbaa0807060504030201",
+        "0a02000000000000004d000000000000001100000000000000",
         "0b0200000000000000",
         "0c0200000000000000ed0100000100000002000000100000000000000011000000011000000000\
          000000110000000110000000000000001100000010000000000000001100000001000000000000\
          000600000000000000",
         "0d0300000000000000",
         "0e0400000000000000",
-        "0f05050505050505050505050505050505",
+        "0f050505050505050505050505050505050700000000000000",
         "1006060606060606060606060606060606",
+        "11050505050505050505050505050505050700000000000000",
         "140900020100000000000009000000080200000000000000",
         "15090002010000000000000200000001000200",
         "1609000201000000000000",
@@ -154,7 +155,7 @@ fn record_bytes() {
     record.encode(&mut bytes);
     assert_eq!(
         hex(&bytes),
-        "8600000002010500090000000000000009000000010000000203000000000000000400000000\
+        "8600000003010500090000000000000009000000010000000203000000000000000400000000\
          0000008877665544332211020063000000000000000a000000050000007265706c7901c1c1c1\
          c1c1c1c1c1c1c1c1c1c1c1c1c10100a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0b0b0b0b0b0b0b0\
          b0b0b0b0b0b0b0b0b0070000006368616e676573"
@@ -172,7 +173,7 @@ fn record_bytes() {
     };
     bytes.clear();
     internal.encode(&mut bytes);
-    assert_eq!(hex(&bytes), "1e0000000200038001000000000000000200000000000000000100000063");
+    assert_eq!(hex(&bytes), "1e0000000300038001000000000000000200000000000000000100000063");
     assert_eq!(Record::decode(&bytes), Ok((internal, &[][..])));
 }
 
@@ -182,7 +183,7 @@ fn a_record_says_what_is_wrong_with_it() {
     session_record(9, b"").encode(&mut bytes);
     bytes[4] = 1;
     let fault = Record::decode(&bytes).unwrap_err();
-    assert_eq!(fault, Fault::new("a record of an unknown redo version", 4).numbers(2_u64, 1_u64));
+    assert_eq!(fault, Fault::new("a record of an unknown redo version", 4).numbers(3_u64, 1_u64));
 }
 
 #[test]

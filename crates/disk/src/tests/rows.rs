@@ -2,7 +2,7 @@
 //! shard in memory where that is.)
 
 use super::{row, session_record};
-use crate::rows::{Key, Range, Row, Rows, ShardRow, SlotRow, apply, begin};
+use crate::rows::{Key, ObjectRow, Range, Row, Rows, ShardRow, SlotRow, apply, begin};
 use crate::{Change, ClientChange, ContentsChange, Fault, Made, Origin, PreVersions, Record};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -37,8 +37,10 @@ impl Table {
 #[test]
 fn a_record_is_applied_once_and_none_may_be_missing() {
     let mut table = Table::default();
-    let size =
-        |size_bytes| Change::Contents(ContentsChange::Truncate { inode: InodeNo(2), size_bytes });
+    let (inode, write_time_ns) = (InodeNo(2), 1);
+    let size = |size_bytes| {
+        Change::Contents(ContentsChange::Truncate { inode, size_bytes, write_time_ns })
+    };
     assert_eq!(table.change(SHARD, &[size(5)]), Ok(true));
     table.shard.lsn = 0;
     assert_eq!(table.change(SHARD, &[size(7)]), Ok(true));
@@ -53,25 +55,31 @@ fn a_record_is_applied_once_and_none_may_be_missing() {
 }
 
 #[test]
-fn objects_have_the_size_that_was_written() {
+fn objects_have_the_size_and_time_that_was_written() {
     let mut table = Table::default();
     let (inode, crc32c) = (InodeNo(2), 0);
-    let write = |object_offset, write_bytes| {
-        Change::Contents(ContentsChange::Write { inode, object_offset, write_bytes, crc32c })
+    let write = |object_offset, write_bytes, write_time_ns| {
+        Change::Contents(ContentsChange::Write {
+            inode,
+            object_offset,
+            write_bytes,
+            crc32c,
+            write_time_ns,
+        })
     };
-    let object = |size_bytes| [Row::Object { shard: SHARD, inode, size_bytes }];
-    table.change(SHARD, &[write(100, 50), write(10, 5)]).unwrap();
-    assert_eq!(table.all(), object(150));
-    table
-        .change(
-            SHARD,
-            &[Change::Contents(ContentsChange::Truncate { inode, size_bytes: 7 }), write(3, 1)],
-        )
-        .unwrap();
-    assert_eq!(table.all(), object(7));
+    let truncate = |size_bytes, write_time_ns| {
+        Change::Contents(ContentsChange::Truncate { inode, size_bytes, write_time_ns })
+    };
+    let object = |size_bytes, write_time_ns| {
+        [Row::Object { shard: SHARD, inode, row: ObjectRow { size_bytes, write_time_ns } }]
+    };
+    table.change(SHARD, &[write(100, 50, 4), write(10, 5, 3)]).unwrap();
+    assert_eq!(table.all(), object(150, 4));
+    table.change(SHARD, &[truncate(7, 9), write(3, 1, 8)]).unwrap();
+    assert_eq!(table.all(), object(7, 9));
     table.change(SHARD, &[Change::Contents(ContentsChange::ObjectGone { inode })]).unwrap();
     assert_eq!(table.all(), []);
-    assert!(table.change(ShardId::meta(0), &[write(0, 1)]).is_err());
+    assert!(table.change(ShardId::meta(0), &[write(0, 1, 1)]).is_err());
     assert!(table.change(SHARD, &[Change::Inode { row: row() }]).is_err());
 }
 
@@ -124,9 +132,20 @@ fn evicted_clients_are_known() {
     for client in clients {
         table.change(SHARD, &[Change::Client(ClientChange::VbrFailed { client })]).unwrap();
     }
-    table.change(SHARD, &[Change::Client(ClientChange::Evicted { client: clients[0] })]).unwrap();
+    table
+        .change(SHARD, &[Change::Client(ClientChange::Evicted { client: clients[0], boot_id: 3 })])
+        .unwrap();
     let [client, failed] = clients;
-    assert_eq!(table.all(), [Row::Evicted { client }, Row::VbrFailed { client: failed }]);
+    assert_eq!(
+        table.all(),
+        [Row::Evicted { client, boot_id: 3 }, Row::VbrFailed { client: failed }]
+    );
+    for boot_id in [3, 2] {
+        let over = ClientChange::EvictionOver { client, boot_id };
+        table.change(SHARD, &[Change::Client(over)]).unwrap();
+        let last = Row::EvictedLast { boot_id: 3 };
+        assert_eq!(table.all(), [last, Row::VbrFailed { client: failed }]);
+    }
 }
 
 #[test]
@@ -164,6 +183,7 @@ fn what_is_no_row_is_a_fault() {
         object_offset: 0,
         write_bytes: 1,
         crc32c: 0,
+        write_time_ns: 1,
     });
     table.shard.lsn = 0;
     assert!(table.change(SHARD, &[write]).is_err());

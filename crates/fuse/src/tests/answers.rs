@@ -5,11 +5,11 @@ use super::{DIRECTORY, FILE, attr};
 use crate::abi::Opcode;
 use alloc::vec;
 use alloc::vec::Vec;
-use door::{BufId, Bulk, KernelSlot};
+use door::{BufId, Bulk, Event, KernelSlot, Mail};
 use wire::{
     Access, Attr, Bytes, Contents, Created, Entry, FileKind, Getattr, Getxattr, Glimpsed, Groups,
-    HandleId, InodeNo, Link, Lookup, Mkdir, Op, Read, Rename, SetTime, Setattr, Setxattr, Space,
-    Status, Symlink, Target, Timestamp, Truncate, Value, Wire, Write, Written,
+    HandleId, InodeNo, LaneId, Link, Lookup, Mkdir, Op, Read, Rename, SetTime, Setattr, Setxattr,
+    Space, Status, Symlink, Target, Timestamp, Truncate, Value, Wire, Write, Written,
 };
 
 /// `fuse_attr` of [`attr`].
@@ -304,6 +304,28 @@ fn fsync_waits_for_every_shard_of_the_file() {
             rig.answer(&asked, &[]);
         }
         assert_eq!(rig.reply(), ok(4, vec![]));
+    }
+}
+
+/// A sister lane lost something of a file that another sister has opened.
+#[test]
+fn fsync_asks_the_lane_that_opened_the_file_whether_its_holder_knows_of_a_loss() {
+    let mut rig = Rig::new();
+    let handle = HandleId(2 << 48 | 9);
+    rig.event(Event::Mail { from: LaneId(1), mail: Mail::Lost { inode: FILE } });
+    for lost in [true, false] {
+        rig.ask(Opcode::Fsync, 4, FILE, &u64s(&[handle.0, 0]));
+        for _ in 0..2 {
+            let asked = rig.take();
+            rig.answer(&asked, &[]);
+        }
+        assert!(rig.replied.is_empty());
+        let Some((LaneId(2), Mail::IsLost { handle: of, job })) = rig.mails.pop() else { panic!() };
+        assert_eq!(of, handle);
+        rig.event(Event::Mail { from: LaneId(2), mail: Mail::WasLost { job, lost } });
+        let expected = if lost { (4, Status::Io) } else { (4, Status::Ok) };
+        let reply = rig.reply();
+        assert_eq!((reply.slot.0, reply.status), expected);
     }
 }
 

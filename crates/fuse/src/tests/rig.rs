@@ -103,6 +103,7 @@ impl Rig {
         let client = client::Config {
             client: ClientUuid([1; 16]),
             lane: LaneId(0),
+            lane_count: 3,
             secret: Secret::new([7; 32]),
             export: Vec::new(),
             host_id: [2; 16],
@@ -111,9 +112,9 @@ impl Rig {
             calls_max: 1_000,
             handles_max: 1_000,
             replay_bytes_max: client::REPLAY_BYTES_MAX,
-            rules: client::Rules::default(),
+            rules: wire::Rules::default(),
         };
-        let config = Config { lane_count: 3, over_io_uring: false };
+        let config = Config { over_io_uring: false };
         Self {
             lane: MountLane::new(config, Client::new(client)),
             listening: true,

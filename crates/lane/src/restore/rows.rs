@@ -60,13 +60,18 @@ impl Loading {
                 self.restore.lsns.insert(shard, numbers.lsn);
                 Ok(())
             }
-            Row::Object { shard, inode, size_bytes } => {
+            Row::Object { shard, inode, row: object } => {
                 self.check(shard)?;
-                self.restore.datas[usize::from(shard.index())].load(inode, size_bytes);
+                self.restore.datas[usize::from(shard.index())].load(inode, object);
                 Ok(())
             }
-            Row::Evicted { client } => {
-                self.note(ShardId::meta(0), &Change::Client(ClientChange::Evicted { client }))
+            Row::Evicted { client, boot_id } => {
+                let evicted = ClientChange::Evicted { client, boot_id };
+                self.note(ShardId::meta(0), &Change::Client(evicted))
+            }
+            Row::EvictedLast { boot_id } => {
+                self.restore.evicted_last = boot_id;
+                Ok(())
             }
             Row::VbrFailed { client } => {
                 self.note(ShardId::meta(0), &Change::Client(ClientChange::VbrFailed { client }))
@@ -101,16 +106,16 @@ impl Loading {
     ///
     /// # Errors
     /// [`Fault`] when it does not fit it.
-    pub fn fetch(&mut self, unit: Unit, row: &Row<'_>) -> Result<(), Fault> {
+    pub fn fetch(&mut self, unit: &Unit, row: &Row<'_>) -> Result<(), Fault> {
         self.meta(unit).fetch_row(unit, row)
     }
 
     /// All its rows were taken over.
-    pub fn fetched(&mut self, unit: Unit) {
+    pub fn fetched(&mut self, unit: &Unit) {
         self.meta(unit).fetched(unit);
     }
 
-    fn meta(&mut self, unit: Unit) -> &mut meta::Shard {
+    fn meta(&mut self, unit: &Unit) -> &mut meta::Shard {
         &mut self.restore.metas[usize::from(unit.shard().index())]
     }
 

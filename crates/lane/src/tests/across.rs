@@ -3,6 +3,7 @@
 mod checked;
 mod model;
 mod mount;
+mod strict;
 
 use crate::toy::{Dice, Kind, Toy};
 use alloc::vec::Vec;
@@ -332,7 +333,7 @@ fn a_part_that_cannot_be_recorded_is_not_called_done() {
 
 /// Whether a rename over a file is half done after the server died when it was decided.
 #[cfg(feature = "planted")]
-fn is_half_done(seed: u64, rules: crate::Rules) -> bool {
+fn is_half_done(seed: u64, rules: wire::Rules) -> bool {
     let mut toy = store(seed, 4);
     toy.rules = rules;
     toy.start(4);
@@ -357,8 +358,8 @@ fn is_half_done(seed: u64, rules: crate::Rules) -> bool {
 #[cfg(feature = "planted")]
 #[test]
 fn a_decision_before_all_have_prepared_is_noticed() {
-    let early = crate::Rules { two_phase_order: false, ..crate::Rules::default() };
+    let early = wire::Rules::default().without(wire::Rule::TwoPhaseOrder);
     let count = |rules| (1..=40).filter(|seed| is_half_done(*seed, rules)).count();
-    assert_eq!(count(crate::Rules::default()), 0);
+    assert_eq!(count(wire::Rules::default()), 0);
     assert!(count(early) > 0, "no crash showed that the order matters");
 }

@@ -271,6 +271,22 @@ fn strict_hides_what_may_be_lost() {
     }
 }
 
+/// Not empty because of what may be lost; and the same of a directory's times.
+#[test]
+fn strict_hides_what_a_directory_may_lose() {
+    for share in [Share::Write, Share::Strict] {
+        let mut rig = Rig::new(share);
+        let dir = rig.mkdir(0, 1, "d");
+        rig.toy.run();
+        assert!(rig.ask(0, (Op::Create, 2), &within(dir, "a")).is_some());
+        let strict = share == Share::Strict;
+        let rmdir = Rmdir { caller: ROOT, parent: InodeNo::ROOT, name: name("d") };
+        assert_eq!(rig.ask(1, (Op::Rmdir, 1), &rmdir).is_none(), strict);
+        let lookup = Lookup { caller: ROOT, parent: InodeNo::ROOT, name: name("d") };
+        assert_eq!(rig.ask(2, (Op::Lookup, 0), &lookup).is_none(), strict);
+    }
+}
+
 #[test]
 fn sharing_off_waits_for_whose_reply_may_be_lost() {
     for received in [false, true] {

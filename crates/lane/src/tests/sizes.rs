@@ -1,9 +1,9 @@
 //! The size that a metadata shard tells of a file never outlives the bytes it speaks of.
 
 use super::peer::{Got, Peer, ROOT, Who};
-use crate::Rules;
 use crate::toy::{Kind, Toy};
 use door::Errno;
+use wire::Rules;
 use wire::{
     Close, Contents, Entry, Getattr, Glimpse, Glimpsed, Handle, HandleId, InodeNo, Op, Open, Read,
     Status, Wire, Write, attr_flag,
@@ -134,6 +134,6 @@ fn the_size_of_a_file_whose_writer_is_gone_is_that_of_its_bytes() {
 #[cfg(feature = "planted")]
 #[test]
 fn a_size_that_is_not_flagged_as_elsewhere_is_noticed() {
-    let unflagged = Rules { size_flag: false, ..Rules::default() };
+    let unflagged = Rules::default().without(wire::Rule::SizeFlag);
     assert_eq!(Rig::new(unflagged).after_crash(), (0, 10));
 }

@@ -5,8 +5,8 @@ use crate::Share;
 use crate::toy::Toy;
 use alloc::vec::Vec;
 use wire::{
-    Bytes, InodeNo, Op, Read, Replay, Request, ShardId, Status, Truncate, Wire, Write, Xid,
-    reply_flag, request_flag,
+    Bytes, Glimpse, Glimpsed, InodeNo, Op, Read, Replay, Request, ShardId, Status, Timestamp,
+    Truncate, Wire, Write, Xid, reply_flag, request_flag,
 };
 
 /// Two clients that are known at the data shard of a file.
@@ -21,6 +21,10 @@ impl Rig {
     fn new(share: Share) -> Self {
         let mut toy = Toy::new(71);
         toy.limits.share = share;
+        Self::of(toy)
+    }
+
+    fn of(mut toy: Toy) -> Self {
         toy.start(1);
         let mut peers: Vec<Peer> = (1..=2).map(|who| Peer::new(&mut toy, &Who::new(who))).collect();
         let inode = peers[0].create(&mut toy, "f");
@@ -54,6 +58,13 @@ impl Rig {
     fn read(&mut self, who: usize) -> Vec<u8> {
         let body = Read { inode: self.inode, file_offset: 0, read_bytes: 1000 };
         self.peers[who].ask_data(&mut self.toy, (Op::Read, 0, self.inode), &body, None).bulk
+    }
+
+    fn write_time(&mut self, who: usize) -> Timestamp {
+        let body = Glimpse { inode: self.inode, durable: false };
+        let got =
+            self.peers[who].ask_data(&mut self.toy, (Op::Glimpse, 0, self.inode), &body, None);
+        Glimpsed::decode_all(&got.body).unwrap().contents.write_time.unwrap()
     }
 
     fn held(&self) -> (u64, u64) {
@@ -126,6 +137,14 @@ fn strict_readers_see_only_what_is_durable() {
         assert!(rig.read(1).starts_with(b"new3"));
         let waited = rig.toy.counters(0).batch_count > batch_count;
         assert_eq!(waited, share == Share::Strict);
+        // The same of size and time.
+        rig.write(0, 3, Some(20), b"end");
+        let batch_count = rig.toy.counters(0).batch_count;
+        rig.write_time(0);
+        assert_eq!(rig.toy.counters(0).batch_count, batch_count, "one's own");
+        rig.write_time(1);
+        let waited = rig.toy.counters(0).batch_count > batch_count;
+        assert_eq!(waited, share == Share::Strict);
         assert!(rig.read(0).starts_with(b"new3"), "one's own");
     }
 }
@@ -171,6 +190,53 @@ fn lost_writes_come_back_where_they_were() {
             rig.peers[0] = peer;
             assert_eq!(rig.read(0), b"01AABBBB89<end>");
             assert_eq!(rig.toy.counters(0).recovery.replayed_count, 3);
+        }
+    }
+}
+
+/// The server dies before a write is durable, gets it back, dies again and again: the time of the
+/// file stays that of the write, whatever the object's file was put through meanwhile.
+#[test]
+fn the_time_of_a_write_outlives_crashes() {
+    for cold in [false, true] {
+        let mut toy = Toy::new(71);
+        if cold {
+            toy.bound_names(1 << 20);
+        }
+        let mut rig = Rig::of(toy);
+        let (head, got) = rig.write(0, 2, Some(2), b"AAAA");
+        let got = got.unwrap();
+        let write_time = rig.write_time(0);
+        rig.toy.crash_losing_all();
+        rig.toy.pass_ms(1000);
+        rig.toy.start(1);
+        rig.toy.run();
+        let who = Who { conn_epoch: 2, ..Who::new(1) };
+        let mut peer = Peer::new(&mut rig.toy, &who);
+        peer.xid = 1 << 40;
+        let (flags, transno) = (request_flag::REPLAY, got.head.transno);
+        let head = Request { flags, transno, conn_epoch: 2, ..head };
+        let body = Replay { reply: Bytes(&got.body), token: Bytes(&got.token) }.to_bytes();
+        peer.send(&mut rig.toy, &head, &body, Some(b"AAAA"));
+        rig.toy.run();
+        assert_eq!(peer.replies(&mut rig.toy).pop().unwrap().head.status, Status::Ok);
+        for shard in [ShardId::meta(0), rig.shard] {
+            peer.come_back(&mut rig.toy, shard);
+        }
+        rig.toy.pass_ms(10_000);
+        rig.toy.run();
+        rig.peers[0] = peer;
+        assert_eq!(rig.read(0), b"01AAAA6789");
+        assert_eq!(rig.write_time(0), write_time, "after the replay");
+        for number in 3..6 {
+            rig.toy.crash();
+            rig.toy.start(1);
+            rig.toy.run();
+            rig.toy.pass_ms(20_000);
+            rig.toy.run();
+            rig.peers[0] = Peer::new(&mut rig.toy, &Who::new(number));
+            assert_eq!(rig.write_time(0), write_time, "after crash {number}");
+            assert_eq!(rig.read(0), b"01AAAA6789");
         }
     }
 }

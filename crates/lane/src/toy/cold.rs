@@ -97,8 +97,8 @@ impl Toy {
         in_range(Range::inodes()).for_each(|row| loading.load(&row).unwrap());
         in_range(Range::start()).for_each(|row| loading.load(&row).unwrap());
         for unit in loading.missing() {
-            in_range(unit.range(0)).for_each(|row| loading.fetch(unit, &row).unwrap());
-            loading.fetched(unit);
+            in_range(unit.range()).for_each(|row| loading.fetch(&unit, &row).unwrap());
+            loading.fetched(&unit);
         }
         Some(loading.finish().unwrap())
     }

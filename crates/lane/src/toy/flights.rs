@@ -136,7 +136,6 @@ impl Toy {
                 let stat = files.get(&object).map(|file| ObjectStat {
                     size_bytes: file.seen.len() as u64,
                     allocated_bytes: file.seen.len().next_multiple_of(4096) as u64,
-                    write_time_ns: 1_650_000_000_000_000_000,
                 });
                 Event::ObjectStat { ticket, result: Ok(stat) }
             }

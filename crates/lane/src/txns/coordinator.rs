@@ -4,6 +4,7 @@ use super::letter::{Letter, Words};
 use super::{Awaited, Running, Step};
 use crate::Lane;
 use crate::commit::{Asking, Held};
+use crate::config::Share;
 use crate::dispatch::Arrived;
 use crate::gate::Gate;
 use crate::marks::Mark;
@@ -13,7 +14,9 @@ use alloc::vec::Vec;
 use disk::{Change, TxnChange, TxnId};
 use door::{Action, Point, Turn};
 use meta::Effect;
-use wire::{Bytes, HEAD_BYTES, List, Op, ShardId, Status, Timestamp, Transno, Wire as _, Writer};
+use wire::{
+    Bytes, HEAD_BYTES, List, Op, Rule, ShardId, Status, Timestamp, Transno, Wire as _, Writer,
+};
 
 /// The longest pause before another try, as a power of two of milliseconds.
 const PAUSE_SHIFT_MAX: u32 = 5;
@@ -71,7 +74,7 @@ impl Lane {
             client: running.client,
             root_trusted: running.root_trusted,
             now: Timestamp::from_ns(turn.now.wall_ns),
-            tells_reads: false,
+            tells_reads: self.config.limits.share == Share::Strict,
         };
         let mut plan = core::mem::take(&mut self.txns.plan);
         self.metas[index].spread(running.spread);
@@ -86,7 +89,7 @@ impl Lane {
                 self.try_again(turn, txn);
             }
             Ok(Status::Ok) if !plan.parts.is_empty() => self.prepare_all(turn, txn, &mut plan),
-            Ok(status) => self.end_across(turn, txn, status, &plan.reply),
+            Ok(status) => self.end_told(turn, txn, status, &plan.reply),
             // It was decoded when it came.
             Err(_) => self.end_across(turn, txn, Status::Protocol, &[]),
         }
@@ -150,7 +153,7 @@ impl Lane {
             let words = Words::Prepare { part: Bytes(part) };
             self.write(turn, &Letter { txn, shard: *shard, words });
         }
-        if plan.parts.is_empty() || !self.config.rules.two_phase_order() {
+        if plan.parts.is_empty() || !self.config.rules.hold(Rule::TwoPhaseOrder) {
             self.decide(turn, txn);
         }
     }
@@ -247,6 +250,11 @@ impl Lane {
         for (shard, txn) in in_doubt {
             self.write(turn, &Letter { txn, shard, words: Words::InDoubt });
         }
+        let looked = self.txns.parts.iter().filter(|(_, part)| part.told.is_some());
+        let looked: Vec<(ShardId, TxnId)> = looked.map(|(key, _)| *key).collect();
+        for (shard, txn) in looked {
+            self.tell((shard, txn), turn, (Status::ReadOnly, &[]));
+        }
         self.fail_parked(turn);
         self.work(turn);
     }
@@ -279,7 +287,29 @@ impl Lane {
         }
     }
 
-    /// It failed, or there was nothing to do: everybody forgets it, and it is answered at once.
+    /// What is known says that it fails, or that there is nothing to do. What others told was
+    /// durable; what was found here may have to become so.
+    fn end_told(&mut self, turn: &mut Turn<'_>, txn: TxnId, status: Status, reply: &[u8]) {
+        let Some(running) = self.txns.running.get(&txn) else { return };
+        let (held, waits) = (running.held, self.is_waited_for(running));
+        let gate = self.gate_of_failure(txn.coordinator, running.client);
+        let Some(gate) = gate.filter(|_| waits) else {
+            return self.end_across(turn, txn, status, reply);
+        };
+        let body = if status == Status::Ok { reply.to_vec() } else { Vec::new() };
+        let done = Done { status, transno: Transno(0), body };
+        let table = self.slots.entry((held.shard, held.session)).or_default();
+        let slot = table.slot(held.slot);
+        if let State::Running(target) = slot.state {
+            slot.batch_no = 0;
+            slot.state = State::Held(target, done, Vec::new());
+        }
+        self.hold(held, gate);
+        self.end_across(turn, txn, status, &[]);
+    }
+
+    /// It failed, or there was nothing to do: everybody forgets it, and it is answered at once if
+    /// it was not answered already.
     fn end_across(&mut self, turn: &mut Turn<'_>, txn: TxnId, status: Status, reply: &[u8]) {
         let Some(running) = self.txns.running.remove(&txn) else { return };
         self.give_back(turn, txn, &running);

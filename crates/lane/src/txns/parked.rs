@@ -83,18 +83,21 @@ impl Lane {
         }
     }
 
-    /// Executes a request whose wait is over.
+    /// Executes a request whose wait is over. What it waited for stays until it was executed.
     pub(super) fn take_up(&mut self, turn: &mut Turn<'_>, parked: Parked) {
         if self.stopping {
             return; // It will be sent again to the next boot.
         }
-        let frame = turn.arena.put(&parked.frame);
         let Ok((Head::Request(request), _)) = Head::decode(&parked.frame) else { return };
         let index = self.meta_index(request.shard);
+        self.take_up_pinned(turn, &parked, &request);
         self.metas[index].unpin(&parked.pins);
+    }
+
+    fn take_up_pinned(&mut self, turn: &mut Turn<'_>, parked: &Parked, request: &Request) {
+        let frame = turn.arena.put(&parked.frame);
         let waited = !parked.pins.is_empty();
-        let arrived =
-            Arrived { conn: parked.conn, open: parked.open, request: &request, frame, bulk: None };
+        let arrived = Arrived { conn: parked.conn, open: parked.open, request, frame, bulk: None };
         match request.op.row().retry {
             Retry::Repeat => self.take_up_read(turn, &arrived),
             Retry::Once => {
@@ -106,7 +109,7 @@ impl Lane {
                 if slot.xid != request.xid {
                     return;
                 }
-                let request = Request { trace_id: target.trace_id, ..request };
+                let request = Request { trace_id: target.trace_id, ..*request };
                 let arrived = Arrived { conn: target.conn, request: &request, ..arrived };
                 // Many may have waited for names, and taken the room or broken the log.
                 let refused = if waited { self.refused(turn, &arrived) } else { None };

@@ -25,8 +25,32 @@ impl Lane {
         if status == Status::Busy {
             self.read_missing(turn, shard);
         }
+        if status == Status::Ok
+            && let Some(gate) = self.gate_of_look(shard)
+            && let Some(part) = self.txns.parts.get_mut(&(shard, txn))
+        {
+            part.told = Some(told);
+            return self.commit.wave(gate.until).awaited.push(Awaited::Looked(shard, txn));
+        }
+        self.tell((shard, txn), turn, (status, &told));
+    }
+
+    /// Nothing of what a coordinator wants to know can be lost any more.
+    pub(super) fn on_looked(&mut self, turn: &mut Turn<'_>, (shard, txn): (ShardId, TxnId)) {
+        let part = self.txns.parts.get_mut(&(shard, txn));
+        if let Some(told) = part.and_then(|part| part.told.take()) {
+            self.tell((shard, txn), turn, (Status::Ok, &told));
+        }
+    }
+
+    pub(super) fn tell(
+        &mut self,
+        (shard, txn): (ShardId, TxnId),
+        turn: &mut Turn<'_>,
+        (status, told): (Status, &[u8]),
+    ) {
         let inode_count = self.metas[self.meta_index(shard)].inode_count();
-        let words = Words::Seen { status, told: Bytes(&told), inode_count };
+        let words = Words::Seen { status, told: Bytes(told), inode_count };
         self.write(turn, &Letter { txn, shard, words });
     }
 
@@ -75,7 +99,7 @@ impl Lane {
         match effect {
             Ok(effect) => {
                 self.record_own(shard, effect.transno, &changes);
-                let part = Part { prepared: Some((effect.transno, prepared)) };
+                let part = Part { prepared: Some((effect.transno, prepared)), told: None };
                 self.txns.parts.insert((shard, txn), part);
                 self.await_durable(turn, Awaited::Prepared(shard, txn));
             }

@@ -81,6 +81,11 @@ fn commands_do_what_their_namesakes_do() {
     let long = texts(&with(&["ls", "-la", &url("/a")])).0;
     assert!(long.starts_with("total ") && long.contains(" .\n"), "{long}");
     assert!(long.contains("-rw-r--r-- 1 root root 4 "), "{long}");
+    let open = fs::File::create(up.dir.join("a/open")).unwrap();
+    std::io::Write::write_all(&mut &open, b"12345").unwrap();
+    let long = texts(&with(&["ls", "-l", &url("/a")])).0;
+    assert!(long.contains(" 1 root root 5 "), "what is being written has a size: {long}");
+    drop(open);
     assert!(with(&["mv", &url("/a/one"), &url("/a/two")]).status.success());
     assert!(with(&["mv", &url("/a/two"), &url("/a/b")]).status.success(), "into a directory");
     assert_eq!(fs::read_to_string(up.dir.join("a/b/two")).unwrap(), "one\n");

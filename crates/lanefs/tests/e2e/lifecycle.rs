@@ -28,6 +28,21 @@ fn up_serves_and_mounts_and_leaves_nothing_behind() {
 }
 
 #[test]
+fn up_makes_no_new_store_for_one_that_was_moved_away() {
+    let Some(stage) = Stage::new("moved_store") else { return };
+    let mut up = stage.up(&[]);
+    must(stage.lanefs(["umount"]).arg(&up.dir));
+    up.process.line_with("it was unmounted");
+    let (store, elsewhere) = (stage.path("mnt.lanefs"), stage.path("elsewhere"));
+    fs::rename(&store, elsewhere).unwrap();
+    kill(up.child("serve"));
+    assert_eq!(up.process.end().code(), Some(1));
+    let said = up.process.said();
+    assert!(said.contains("was the store of file system"), "{said}");
+    assert!(!store.exists(), "a new store was made");
+}
+
+#[test]
 fn ctrl_c_ends_it_as_well() {
     let Some(stage) = Stage::new("ctrl_c") else { return };
     let mut up = stage.up(&["--lanes", "1"]);

@@ -1,7 +1,6 @@
 //! How wants and what was seen travel between lanes of one process.
 
 use super::{Climbed, Seen, Want};
-use crate::directory::Target;
 use alloc::boxed::Box;
 use wire::{Breach, Bytes, Flaw, InodeNo, Reader, Wire, Writer};
 
@@ -44,24 +43,6 @@ impl Wire<'_> for Want {
             4 => Self::Topology,
             5 => Self::Above { dir: from.read()?, inode: from.read()? },
             _ => return Err(UNKNOWN),
-        })
-    }
-}
-
-impl Wire<'_> for Target {
-    fn encode(&self, to: &mut Writer<'_>) {
-        to.write(&self.cookie);
-        to.write(&self.inode);
-        to.write(&self.kind);
-        to.write(&self.version);
-    }
-
-    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
-        Ok(Self {
-            cookie: from.read()?,
-            inode: from.read()?,
-            kind: from.read()?,
-            version: from.read()?,
         })
     }
 }

@@ -5,7 +5,7 @@ use crate::needs::Needs;
 use crate::txn::{Came, Txn};
 use crate::who::{Want, Who};
 use disk::InodeRow;
-use wire::{Create, Created, FileKind, Status};
+use wire::{Create, Created, FileKind, Rule, Status};
 
 pub(crate) fn needs<'a>(args: &Create<'a>, needs: &mut Needs<'a>) {
     needs.inode(args.parent);
@@ -22,7 +22,7 @@ pub(crate) fn execute(args: &Create<'_>, txn: &mut Txn<'_>) -> Result<Created, S
     let row = txn.new_inode(args.parent, FileKind::File, args.mode & 0o7777, &who)?;
     // Whoever makes a file may write to it, whatever its mode says.
     let writes = args.handle.is_some_and(|handle| handle.write);
-    let size_at_data = writes && txn.rules.size_flag();
+    let size_at_data = writes && txn.rules.hold(Rule::SizeFlag);
     let row = txn.put(InodeRow { size_at_data, ..row });
     txn.put_entry(args.parent, args.name, &row, None);
     txn.touch(args.parent, Came::FILE);

@@ -1,13 +1,15 @@
 //! `Readdir`: entries of a directory behind a cookie. A cookie stays its entry's for life, so a
 //! listing in pieces misses nothing that was there all the time and shows nothing twice.
 
+use crate::directory::Target;
 use crate::locks::Locks;
 use crate::needs::Needs;
-use crate::state::{Body, Inode, State};
+use crate::residency::{LISTED_COUNT_MAX, Unit};
+use crate::state::State;
 use crate::txn::Txn;
 use crate::who::Want;
 use alloc::vec::Vec;
-use wire::{Dirent, List, Listing, Name, Readdir, Status, Writer};
+use wire::{Attr, Dirent, FileKind, InodeNo, List, Listing, Name, Readdir, Status, Writer};
 
 /// Bytes of a listing before its entries.
 const LISTING_HEAD_BYTES: usize = 8 + 1 + 4;
@@ -16,7 +18,7 @@ const LISTING_BYTES_MAX: u32 = 131_072;
 
 pub(crate) fn needs(args: &Readdir<'_>, needs: &mut Needs<'_>) {
     needs.inode(args.inode);
-    needs.list(args.inode);
+    needs.list(args.inode, args.cookie);
 }
 
 pub(crate) fn execute<'t>(args: &Readdir<'_>, txn: &'t mut Txn<'_>) -> Result<Listing<'t>, Status> {
@@ -30,12 +32,60 @@ pub(crate) fn execute<'t>(args: &Readdir<'_>, txn: &'t mut Txn<'_>) -> Result<Li
     let attrs = args.attrs && may_search(who.permit(&row, Want::EXECUTE))?;
     let listing_bytes_max = args.listing_bytes_max.clamp(LISTING_BYTES_MIN, LISTING_BYTES_MAX);
     let room_bytes = usize::try_from(listing_bytes_max).unwrap_or(0) - LISTING_HEAD_BYTES;
+    let piece = Piece { dir: args.inode, cookie: begin(args, txn)?, room_bytes, attrs };
+    if attrs {
+        bring_shown(&piece, txn)?;
+    }
     let locks = txn.locks;
     let (out, state) = txn.scratch();
-    let shown = attrs.then_some(locks);
-    let inode = state.inode(args.inode).ok_or(Status::Stale)?;
-    let (count, end) = list(inode, args.cookie, (state, shown), room_bytes, out);
+    let (count, end) = list(&piece, state, out, |target| {
+        let known = if is_free(target, locks, state) { state.inode(target.inode) } else { None };
+        known.map(|known| known.row.attr())
+    });
     Ok(Listing { parent, end, entries: List::new(count, out) })
+}
+
+/// What is listed.
+struct Piece {
+    dir: InodeNo,
+    cookie: u64,
+    room_bytes: usize,
+    attrs: bool,
+}
+
+/// The place to go on from. Behind the one that was asked for there may be nothing for a while, where
+/// all that was brought has gone since.
+fn begin(args: &Readdir<'_>, txn: &mut Txn<'_>) -> Result<u64, Status> {
+    let mut cookie = args.cookie;
+    loop {
+        txn.state.need(Unit::Listing(args.inode, cookie));
+        if !txn.state.has_all() {
+            return Err(Status::Busy);
+        }
+        let (mut entries, until) = txn.state.listed(args.inode, cookie);
+        if entries.next().is_some() || until == u64::MAX {
+            return Ok(cookie);
+        }
+        cookie = until;
+    }
+}
+
+/// What is shown with its attributes must be in memory.
+fn bring_shown(piece: &Piece, txn: &mut Txn<'_>) -> Result<(), Status> {
+    let locks = txn.locks;
+    let mut shown = Vec::new();
+    let (out, state) = txn.scratch();
+    if state.residency.is_some() {
+        list(piece, state, out, |target| {
+            let free = is_free(target, locks, state);
+            if free && target.kind != FileKind::Directory {
+                shown.push(target.inode);
+            }
+            free.then(|| target.elsewhere())
+        });
+    }
+    shown.into_iter().for_each(|inode| txn.state.need(Unit::Inode(inode)));
+    if txn.state.has_all() { Ok(()) } else { Err(Status::Busy) }
 }
 
 /// Without permission to search there are names, but no attributes.
@@ -47,40 +97,43 @@ const fn may_search(permitted: Result<(), Status>) -> Result<bool, Status> {
     }
 }
 
-/// Encodes entries while they fit, with attributes if `shown`; how many, and whether that was all.
-/// Of what another shard has, a change over several shards has locked or is not in memory, there
-/// are none.
+/// Encodes entries while they fit, with attributes if these are wanted and there are some; how many,
+/// and whether that was all.
 fn list(
-    inode: &Inode,
-    cookie: u64,
-    (state, shown): (&State, Option<&Locks>),
-    room_bytes: usize,
+    piece: &Piece,
+    state: &State,
     out: &mut Vec<u8>,
+    mut attr_of: impl FnMut(&Target) -> Option<Attr>,
 ) -> (u32, bool) {
-    let Body::Directory(directory) = &inode.body else {
-        return (0, true);
-    };
+    let bounded = piece.attrs && state.residency.is_some();
+    let count_max = if bounded { u32::from(LISTED_COUNT_MAX) } else { u32::MAX };
+    let (entries, until) = state.listed(piece.dir, piece.cookie);
     let mut count = 0;
-    for (name, target) in directory.after(cookie) {
+    for (name, target) in entries {
         let Ok(name) = Name::new(name) else {
             continue; // What was put in was a `Name`.
         };
-        let free = shown.is_some_and(|locks| {
-            let here = state.shard();
-            let entered = locks.entered_from_afar(target.inode, here, None);
-            locks.inode(target.inode, None).or(entered).is_none()
-        });
-        let known = if free { state.inode(target.inode) } else { None };
-        let attr = known.map(|known| known.row.attr());
+        if count == count_max {
+            return (count, false);
+        }
+        let attr = if piece.attrs { attr_of(&target) } else { None };
         let entry =
             Dirent { cookie: target.cookie, inode: target.inode, kind: target.kind, name, attr };
         let fitting_bytes = out.len();
         Writer::new(out).write(&entry);
-        if out.len() > room_bytes {
+        if out.len() > piece.room_bytes {
             out.truncate(fitting_bytes);
             return (count, false);
         }
         count += 1;
     }
-    (count, true)
+    (count, until == u64::MAX)
+}
+
+/// Whether an inode's attributes can be told: it is here, and no change over several shards has
+/// locked it.
+fn is_free(target: &Target, locks: &Locks, state: &State) -> bool {
+    let here = state.shard();
+    let entered = locks.entered_from_afar(target.inode, here, None);
+    target.inode.shard() == here && locks.inode(target.inode, None).or(entered).is_none()
 }

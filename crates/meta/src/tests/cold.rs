@@ -11,14 +11,23 @@ use wire::{InodeNo, ShardId, Transno, Wire};
 
 type KeyValue = (Vec<u8>, Vec<u8>);
 
+struct Asked {
+    at: ShardId,
+    unit: Unit,
+    found: Option<Vec<KeyValue>>,
+}
+
 /// The cold store of all shards.
 pub(crate) struct Cold {
     rows: BTreeMap<Vec<u8>, Vec<u8>>,
     shards: Vec<ShardRow>,
-    /// Questions without an answer yet.
-    asked: Vec<(ShardId, Unit)>,
+    /// Questions without an answer yet; some were looked up when they were asked.
+    asked: Vec<Asked>,
+    /// What the operation at work needs.
+    held: Option<(ShardId, Vec<Unit>)>,
     dice: Dice,
     pub(crate) answer_count: usize,
+    pub(crate) row_count: usize,
     pub(crate) bytes_max: u64,
     pub(crate) peak_bytes: u64,
 }
@@ -33,7 +42,9 @@ impl Cold {
         ];
         (shards[0].next_count, shards[0].inode_count) = (2, 1);
         let (asked, dice) = (Vec::new(), Dice::new(seed));
-        Self { rows, shards, asked, dice, answer_count: 0, bytes_max, peak_bytes: 0 }
+        let (answer_count, row_count, peak_bytes) = (0, 0, 0);
+        let held = None;
+        Self { rows, shards, asked, held, dice, answer_count, row_count, bytes_max, peak_bytes }
     }
 
     /// Takes over so many records at most; the last transaction.
@@ -53,6 +64,14 @@ impl Cold {
     fn read(&self, range: &Range, count: usize) -> Vec<KeyValue> {
         let found = self.rows.range(range.from.bytes().to_vec()..range.until.bytes().to_vec());
         found.take(count).map(|(key, value)| (key.clone(), value.clone())).collect()
+    }
+
+    fn read_unit(&self, unit: &Unit) -> Vec<KeyValue> {
+        self.read(&unit.range(), usize::try_from(unit.row_count_max()).unwrap())
+    }
+
+    fn is_asked(&self, at: ShardId, unit: &Unit) -> bool {
+        self.asked.iter().any(|asked| asked.at == at && asked.unit == *unit)
     }
 }
 
@@ -75,55 +94,54 @@ impl World {
     /// Brings what the last operation at a shard misses; whether that was anything.
     pub(crate) fn bring(&mut self, at: ShardId) -> bool {
         let (shard, _) = self.at(at);
-        let (missing, needed) = (shard.missing().to_vec(), shard.needed().to_vec());
+        let (mut missing, needed) = (shard.missing().to_vec(), shard.needed().to_vec());
         if missing.is_empty() {
             return false;
         }
         shard.pin(&needed);
+        self.let_go();
         for unit in &missing {
-            self.ask(at, *unit);
+            self.ask(at, unit);
         }
-        let waits = |cold: &Cold| missing.iter().any(|unit| cold.asked.contains(&(at, *unit)));
-        while waits(self.cold.as_ref().unwrap()) {
-            self.answer_any();
-            self.churn();
+        while let Some(unit) = missing.last() {
+            if self.cold.as_ref().unwrap().is_asked(at, unit) {
+                self.answer_any();
+                self.churn();
+            } else {
+                missing.pop();
+            }
         }
-        self.at(at).0.unpin(&needed);
+        self.cold.as_mut().unwrap().held = Some((at, needed));
         true
     }
 
-    fn ask(&mut self, at: ShardId, unit: Unit) {
+    /// The operation at work has ended.
+    pub(crate) fn let_go(&mut self) {
+        if let Some((at, needed)) = self.cold.as_mut().and_then(|cold| cold.held.take()) {
+            self.at(at).0.unpin(&needed);
+        }
+    }
+
+    fn ask(&mut self, at: ShardId, unit: &Unit) {
         let cold = self.cold.as_mut().unwrap();
-        if !cold.asked.contains(&(at, unit)) {
-            cold.asked.push((at, unit));
+        if !cold.is_asked(at, unit) {
+            let found = cold.dice.chance(50).then(|| cold.read_unit(unit));
+            cold.asked.push(Asked { at, unit: unit.clone(), found });
+            self.at(at).0.ask(unit);
         }
     }
 
     /// Answers any question.
     fn answer_any(&mut self) {
-        const WINDOW_COUNT: usize = 3;
         let mut cold = self.cold.take().unwrap();
         let index = cold.dice.below(cold.asked.len());
-        let (at, unit) = cold.asked.swap_remove(index);
+        let Asked { at, unit, found } = cold.asked.swap_remove(index);
         cold.answer_count += 1;
-        let mut cookie = 0;
-        loop {
-            let window = if matches!(unit, Unit::Inode(_)) { usize::MAX } else { WINDOW_COUNT };
-            let found = cold.read(&unit.range(cookie), window);
-            let (shard, log) = self.at(at);
-            let rows = found.iter().map(|(key, value)| Row::decode(key, value).unwrap());
-            let rows: Vec<Row<'_>> = rows.collect();
-            shard.fetch(unit, &rows).unwrap();
-            if let Some(Row::Listing { row, .. }) = rows.last() {
-                cookie = row.cookie;
-            }
-            if found.len() < window {
-                shard.fetched(unit);
-                break;
-            }
-            let count = cold.dice.below(3);
-            cold.apply(at, log, count);
-        }
+        let found = found.unwrap_or_else(|| cold.read_unit(&unit));
+        let rows = found.iter().map(|(key, value)| Row::decode(key, value).unwrap());
+        let rows: Vec<Row<'_>> = rows.collect();
+        cold.row_count += rows.len();
+        self.at(at).0.fetch(&unit, &rows).unwrap();
         self.cold = Some(cold);
     }
 
@@ -132,12 +150,12 @@ impl World {
         for at in self.ids() {
             let mut cold = self.cold.take().unwrap();
             let (shard, log) = self.at(at);
-            let count = cold.dice.below(4);
+            let count = cold.dice.below(6);
             let transno = cold.apply(at, log, count);
             if cold.dice.chance(60) {
                 shard.checkpointed(transno);
             }
-            let count = cold.dice.below(9);
+            let count = cold.dice.below(30);
             shard.shrink(count);
             cold.peak_bytes = cold.peak_bytes.max(shard.resident_bytes().unwrap());
             self.cold = Some(cold);
@@ -147,25 +165,28 @@ impl World {
     /// Somebody asks for something nobody needs, and some late answer comes.
     pub(crate) fn stray(&mut self, inode: InodeNo) {
         let dice = &mut self.cold.as_mut().unwrap().dice;
-        let unit = if dice.chance(50) { Unit::Inode(inode) } else { Unit::Entries(inode) };
+        let unit = match dice.below(3) {
+            0 => Unit::Inode(inode),
+            1 => Unit::Entry(inode, alloc::format!("n{}", dice.below(20)).into_bytes().into()),
+            _ => Unit::Listing(inode, dice.roll() % 100),
+        };
         let answers = dice.chance(30);
-        if self.misses(unit) {
-            self.ask(inode.shard(), unit);
+        if self.misses(&unit) {
+            self.ask(inode.shard(), &unit);
         }
         if answers && !self.cold.as_ref().unwrap().asked.is_empty() {
             self.answer_any();
         }
     }
 
-    fn misses(&mut self, unit: Unit) -> bool {
-        let (Unit::Inode(inode) | Unit::Entries(inode)) = unit;
-        let (shard, _) = self.at(inode.shard());
+    fn misses(&mut self, unit: &Unit) -> bool {
+        let (shard, _) = self.at(unit.shard());
         shard.state.begin_needs();
-        shard.state.need(unit);
+        shard.state.need(unit.clone());
         !shard.missing().is_empty()
     }
 
-    fn all_applied(&mut self) {
+    pub(crate) fn all_applied(&mut self) {
         let mut cold = self.cold.take().unwrap();
         for index in 0..cold.shards.len() {
             let at = ShardId::meta(u16::try_from(index).unwrap());
@@ -208,19 +229,22 @@ impl World {
     /// Brings everything into memory that is not.
     pub(crate) fn warm_up(&mut self) {
         self.all_applied();
-        self.cold.as_mut().unwrap().asked.clear();
+        while !self.cold.as_ref().unwrap().asked.is_empty() {
+            self.answer_any();
+        }
         for at in self.ids() {
             self.at(at).0.bound_again(u64::MAX);
         }
         let keys: Vec<KeyValue> = self.cold.as_ref().unwrap().read(&Range::all(), usize::MAX);
         for (key, value) in keys {
-            if let Row::Inode(row) = Row::decode(&key, &value).unwrap() {
-                for unit in [Unit::Inode(row.inode), Unit::Entries(row.inode)] {
-                    if self.misses(unit) {
-                        self.ask(row.inode.shard(), unit);
-                        self.answer_any();
-                    }
-                }
+            let unit = match Row::decode(&key, &value).unwrap() {
+                Row::Inode(row) => Unit::Inode(row.inode),
+                Row::Dirent { dir, name, .. } => Unit::entry(dir, name.bytes()),
+                _ => continue,
+            };
+            if self.misses(&unit) {
+                self.ask(unit.shard(), &unit);
+                self.answer_any();
             }
         }
     }

@@ -60,12 +60,17 @@ fn changes_of_what_does_not_exist_are_faults() {
             row: InodeRow::new(InodeNo::new(1, 1), FileKind::File, 0, NOW)
         }],
         alloc::vec![Change::Inode { row: InodeRow::new(InodeNo(0), FileKind::File, 0, NOW) }],
-        alloc::vec![Change::Contents(ContentsChange::Truncate { inode, size_bytes: 0 })],
+        alloc::vec![Change::Contents(ContentsChange::Truncate {
+            inode,
+            size_bytes: 0,
+            write_time_ns: 0
+        })],
         alloc::vec![Change::Contents(ContentsChange::Write {
             inode,
             object_offset: 0,
             write_bytes: 0,
-            crc32c: 0
+            crc32c: 0,
+            write_time_ns: 0
         })],
         alloc::vec![Change::Contents(ContentsChange::ObjectGone { inode })],
     ];

@@ -114,6 +114,7 @@ impl World {
             assert!(plan.parts.is_empty(), "what fails changes nothing");
         }
         self.release_all(txn);
+        self.let_go();
         effect
     }
 
@@ -127,6 +128,7 @@ impl World {
                 break;
             }
         }
+        self.let_go();
         view.add(&seen).unwrap();
     }
 

@@ -1,0 +1,123 @@
+//! When contents were changed: what was recorded says it, never the object's file.
+
+use super::*;
+
+const THEN_NS: u64 = WALL_NS - 1_000_000_000;
+
+impl World {
+    /// The time that a glimpse tells; what is there has so many bytes.
+    fn told_time(&mut self, size_bytes: u64) -> Option<Timestamp> {
+        let token = self.glimpse();
+        if !self.actions.is_empty() {
+            self.stat(Some(size_bytes));
+        }
+        let outcomes = self.outcomes();
+        let [Outcome::Answered { token: of, result: Ok(Answer::Glimpsed(contents)), .. }] =
+            outcomes[..]
+        else {
+            panic!("{outcomes:?}")
+        };
+        assert_eq!((of, contents.size_bytes), (token, size_bytes));
+        contents.write_time
+    }
+
+    /// Others push the file out of the cache.
+    fn forget(&mut self) {
+        for inode in [InodeNo(8), InodeNo(9), InodeNo(10)] {
+            let body = Glimpse { inode, durable: false }.to_bytes();
+            self.try_ask(Op::Glimpse, MAP.data_shard(inode, 0), &body, None).unwrap();
+            self.stat(None);
+        }
+        self.outcomes();
+        assert!(!self.shards.objects.contains_key(&FILE));
+    }
+}
+
+fn then(ns: u64) -> Option<Timestamp> {
+    Some(Timestamp::from_ns(ns))
+}
+
+#[test]
+fn after_a_start_the_time_is_that_of_the_last_record() {
+    let truncate = truncated(50, 9);
+    for (recorded, size_bytes, time_ns) in [
+        (vec![(FILE, written(0, 100, 0, 7))], 100, 7),
+        (vec![(FILE, written(0, 100, 0, 7)), (FILE, truncate)], 50, 9),
+        (vec![(FILE, truncate), (FILE, written(0, 5, 0, 8))], 50, 9),
+    ] {
+        let mut world = World::new(&recorded);
+        assert_eq!(world.told_time(size_bytes), then(time_ns));
+        let mut world = World::new(&recorded);
+        let token = world.glimpse();
+        world.stat(Some(size_bytes + 10));
+        let cut = world.one();
+        world.done(&cut);
+        world.stat(Some(size_bytes));
+        let contents = Contents { size_bytes, allocated_bytes: 4096, write_time: then(time_ns) };
+        assert_eq!(world.outcomes(), [answered(token, Answer::Glimpsed(contents))], "cut");
+    }
+}
+
+#[test]
+fn what_is_not_in_the_cache_keeps_its_time() {
+    let mut world = World::sized(&[(FILE, written(0, 10, 0, THEN_NS))], 1);
+    assert_eq!(world.told_time(10), then(THEN_NS));
+    world.forget();
+    assert_eq!(world.told_time(10), then(THEN_NS));
+    world.write(0, 10);
+    world.finish();
+    world.shards.on_durable(MAP.data_shard(FILE, 0), Transno(u64::MAX));
+    world.forget();
+    world.now.wall_ns += 1000;
+    assert_eq!(world.told_time(10), then(WALL_NS));
+}
+
+/// A replay has the time it got then, and is recorded with it; so has the next start.
+#[test]
+fn a_lost_write_comes_back_with_its_time() {
+    let mut world = World::new(&[]);
+    let bulk = world.bulk(3);
+    let (token, transno, inode) = (Token(9), Transno(9), FILE);
+    let (object_offset, write_time_ns) = (0, THEN_NS);
+    let lost = Lost { token, transno, inode, object_offset, bulk, client: CLIENT, write_time_ns };
+    world.with(|shards, turn| shards.replay(turn, &lost));
+    world.stat(None);
+    let Outcome::Changed { change, .. } = world.finish() else { panic!("recorded") };
+    assert_eq!(change, written(0, 3, 77, THEN_NS));
+    assert_eq!(world.told_time(3), then(THEN_NS));
+    let mut world = World::new(&[(FILE, change)]);
+    assert_eq!(world.told_time(3), then(THEN_NS));
+}
+
+#[test]
+fn a_size_that_is_noted_leaves_the_time() {
+    let mut world = World::new(&[(FILE, written(0, 100, 0, THEN_NS))]);
+    world.glimpse();
+    world.stat(Some(60));
+    let noted = world.outcomes();
+    let change = truncated(60, THEN_NS);
+    assert!(
+        noted
+            .iter()
+            .any(|it| matches!(it, Outcome::Noted { change: found, .. } if *found == change)),
+        "{noted:?}"
+    );
+}
+
+/// Two changes at one time: the later one is later.
+#[test]
+fn every_change_has_a_later_time_and_is_recorded_with_it() {
+    let mut world = World::with_file(100);
+    for number in 0..3 {
+        world.write(0, 1);
+        let Outcome::Changed { change, .. } = world.finish() else { panic!("recorded") };
+        assert_eq!(change, written(0, 1, 77, WALL_NS + number));
+    }
+    world.truncate(0);
+    let Outcome::Changed { change, .. } = world.finish() else { panic!("recorded") };
+    assert_eq!(change, truncated(0, WALL_NS + 3));
+    world.with(|shards, turn| shards.on_logged(turn, FILE));
+    world.truncate(0);
+    let Outcome::Changed { change, .. } = world.finish() else { panic!("also nothing to nothing") };
+    assert_eq!(change, truncated(0, WALL_NS + 4));
+}

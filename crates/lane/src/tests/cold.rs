@@ -1,0 +1,53 @@
+//! Names that are not in memory are read in bounded steps.
+
+use super::peer::{Peer, ROOT, Who};
+use crate::cold::READ_COUNT_MAX;
+use crate::toy::Toy;
+use alloc::format;
+use alloc::vec::Vec;
+use wire::{InodeNo, Listing, Op, Readdir, Status, Wire};
+
+const FILE_COUNT: usize = 300;
+
+/// A listing with attributes wants more at once than is read at once.
+#[test]
+fn only_so_much_is_read_at_a_time() {
+    let mut toy = Toy::new(5);
+    toy.bound_names(1);
+    toy.start(1);
+    let mut peer = Peer::new(&mut toy, &Who::new(1));
+    for no in 0..FILE_COUNT {
+        peer.create(&mut toy, &format!("file {no}"));
+    }
+    toy.crash();
+    toy.start(2);
+    let mut peer = Peer::new(&mut toy, &Who { conn_epoch: 2, ..Who::new(1) });
+    peer.come_back(&mut toy, InodeNo::ROOT.shard());
+    let (mut names, mut cookie, mut most) = (Vec::new(), 0, (0, 0));
+    loop {
+        let (inode, listing_bytes_max, attrs) = (InodeNo::ROOT, 131_072, true);
+        let body = Readdir { caller: ROOT, inode, cookie, listing_bytes_max, attrs };
+        let head = peer.head(Op::Readdir, InodeNo::ROOT.shard(), 0);
+        peer.send(&mut toy, &head, &body.to_bytes(), None);
+        while toy.step() {
+            let (reading_count, wanted_count) = toy.lane(0).cold.reading_counts();
+            assert!(reading_count <= READ_COUNT_MAX);
+            most = (most.0.max(reading_count), most.1.max(wanted_count));
+        }
+        let got = peer.replies(&mut toy).remove(0);
+        assert_eq!(got.head.status, Status::Ok);
+        let listing = Listing::decode_all(&got.body).unwrap();
+        for entry in listing.entries.iter() {
+            assert_eq!(entry.attr.map(|attr| attr.inode), Some(entry.inode));
+            names.push(entry.name.bytes().to_vec());
+            cookie = entry.cookie;
+        }
+        if listing.end {
+            break;
+        }
+    }
+    let expected: Vec<Vec<u8>> =
+        (0..FILE_COUNT).map(|no| format!("file {no}").into_bytes()).collect();
+    assert_eq!(names, expected);
+    assert!(most.0 == READ_COUNT_MAX && most.1 > READ_COUNT_MAX, "{most:?}");
+}

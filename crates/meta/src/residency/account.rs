@@ -1,0 +1,148 @@
+//! What is in memory, and since which transaction the cold store need not have it: noted with every
+//! change, and with every row that a start loads.
+
+use super::{Mark, Unit};
+use crate::directory::Directory;
+use crate::state::{Body, Inode, State};
+use disk::Change;
+use disk::rows::Row;
+use wire::{FileKind, InodeNo, Transno};
+
+/// What a unit takes to be known of.
+const MARK_BYTES: usize = size_of::<(Unit, Mark)>() * 3 / 2;
+/// What an inode takes besides itself: its place in a page.
+const INODE_BYTES: usize = size_of::<Inode>() + MARK_BYTES + 64;
+const DIRECTORY_BYTES: usize = INODE_BYTES + size_of::<Directory>();
+/// A piece of memory by itself, such as a name or a target, beside its bytes.
+const PIECE_BYTES: usize = 16;
+/// An attribute, beside its bytes.
+const XATTR_BYTES: usize = 64;
+
+impl State {
+    /// Inodes, in memory or not.
+    pub(crate) fn inode_count(&self) -> u64 {
+        let resident = u64::try_from(self.resident_count()).unwrap_or(u64::MAX);
+        self.residency.as_ref().map_or(resident, |residency| residency.inode_count)
+    }
+
+    /// Notes what a change of transaction `transno` did to units; before there were so many inodes.
+    pub(crate) fn note(&mut self, transno: Transno, change: &Change<'_>, before_count: usize) {
+        let after_count = self.resident_count();
+        let Some(residency) = &mut self.residency else { return };
+        let stamp = transno.max(residency.floor);
+        let came = after_count > before_count;
+        residency.inode_count += u64::from(came);
+        residency.inode_count -= u64::from(after_count < before_count);
+        match change {
+            Change::Inode { row } if row.kind == FileKind::Directory => {
+                residency.take(&Unit::Inode(row.inode));
+                residency.bytes += if came { DIRECTORY_BYTES } else { 0 };
+            }
+            Change::Inode { row } => self.mark_inode(row.inode, stamp),
+            Change::Symlink { inode, .. }
+            | Change::Xattr { inode, .. }
+            | Change::XattrGone { inode, .. } => self.mark_inode(*inode, stamp),
+            Change::Dirent { dir, name, .. } | Change::DirentGone { dir, name } => {
+                self.mark_entry(*dir, name.bytes(), (stamp, true));
+            }
+            Change::InodeGone { inode } => {
+                let unit = Unit::Inode(*inode);
+                let is_file = residency.marks.contains_key(&unit);
+                if after_count < before_count && !is_file {
+                    residency.bytes -= DIRECTORY_BYTES;
+                }
+                residency.put(unit, Mark { stamp, bytes: MARK_BYTES, used: false });
+            }
+            Change::Touch { .. }
+            | Change::DirAttrs { .. }
+            | Change::Contents(_)
+            | Change::Client(_)
+            | Change::Txn(_) => {}
+        }
+    }
+
+    /// Takes an inode into account, or that there is none; a directory is no unit.
+    pub(super) fn mark_inode(&mut self, inode: InodeNo, stamp: Transno) {
+        let body_bytes = |known: &Inode| {
+            let target_bytes = match &known.body {
+                Body::Directory(_) => return None,
+                Body::File => 0,
+                Body::Symlink(target) => PIECE_BYTES + target.len(),
+            };
+            let xattrs = known.xattrs.iter();
+            let xattr_bytes = xattrs.map(|(name, value)| XATTR_BYTES + name.len() + value.len());
+            Some(INODE_BYTES + target_bytes + xattr_bytes.sum::<usize>())
+        };
+        let Some(bytes) = self.inode(inode).map_or(Some(MARK_BYTES), body_bytes) else { return };
+        if let Some(residency) = &mut self.residency {
+            residency.put(Unit::Inode(inode), Mark { stamp, bytes, used: true });
+        }
+    }
+
+    /// Takes an entry into account, or that there is none. What was not asked for goes first.
+    pub(super) fn mark_entry(&mut self, dir: InodeNo, name: &[u8], (stamp, used): (Transno, bool)) {
+        let Some((_, entries)) = self.entries(dir) else { return };
+        let is_there = entries.get(self.seed, name).is_some();
+        let name_bytes = PIECE_BYTES + name.len();
+        let there_bytes = if is_there { Directory::ENTRY_BYTES + name_bytes } else { 0 };
+        let bytes = MARK_BYTES + name_bytes + there_bytes;
+        if let Some(residency) = &mut self.residency {
+            residency.put(Unit::entry(dir, name), Mark { stamp, bytes, used });
+        }
+    }
+
+    /// Whether a start takes this row of the cold store into memory. Inodes come before what hangs
+    /// on them.
+    pub(crate) fn keeps(&self, row: &Row<'_>) -> bool {
+        if self.residency.is_none() {
+            return true;
+        }
+        match *row {
+            Row::Inode(row) => row.kind == FileKind::Directory || row.nlink == 0,
+            Row::Target { inode, .. } | Row::Xattr { inode, .. } => self.inode(inode).is_some(),
+            Row::Listing { .. } | Row::Dirent { .. } => false,
+            Row::Orphan { .. }
+            | Row::Session { .. }
+            | Row::Slot { .. }
+            | Row::Shard { .. }
+            | Row::Object { .. }
+            | Row::Evicted { .. }
+            | Row::EvictedLast { .. }
+            | Row::VbrFailed { .. }
+            | Row::Store(_)
+            | Row::Prepared { .. }
+            | Row::Decided { .. } => true,
+        }
+    }
+
+    /// Takes a row that a start has loaded into account.
+    pub(crate) fn note_loaded(&mut self, row: &Row<'_>, before_count: usize) {
+        let came = self.resident_count() > before_count;
+        let Some(residency) = &mut self.residency else { return };
+        match *row {
+            Row::Inode(row) if row.kind == FileKind::Directory => {
+                residency.bytes += if came { DIRECTORY_BYTES } else { 0 };
+            }
+            Row::Inode(row) => self.mark_inode(row.inode, Transno(0)),
+            Row::Target { inode, .. } | Row::Xattr { inode, .. } => {
+                self.mark_inode(inode, Transno(0));
+            }
+            Row::Shard { row, .. } => {
+                residency.inode_count = row.inode_count;
+                residency.cold_below = row.next_count;
+            }
+            Row::Listing { .. }
+            | Row::Dirent { .. }
+            | Row::Orphan { .. }
+            | Row::Session { .. }
+            | Row::Slot { .. }
+            | Row::Object { .. }
+            | Row::Evicted { .. }
+            | Row::EvictedLast { .. }
+            | Row::VbrFailed { .. }
+            | Row::Store(_)
+            | Row::Prepared { .. }
+            | Row::Decided { .. } => {}
+        }
+    }
+}

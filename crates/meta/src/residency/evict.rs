@@ -1,0 +1,85 @@
+//! What leaves memory, and when: a unit at a time, those first that were not used for long.
+
+use super::Unit;
+use crate::shard::Shard;
+use crate::state::State;
+use wire::Transno;
+
+/// Looks in a row that come to nothing, because the cold store is behind or all is in use; then
+/// it is for another time.
+const VAIN_COUNT_MAX: usize = 128;
+
+impl State {
+    /// Lets a unit go that the cold store has.
+    fn evict(&mut self, unit: &Unit) {
+        match unit {
+            Unit::Inode(inode) => {
+                let there = self.inode(*inode).is_some();
+                self.remove_inode(*inode);
+                if let Some(residency) = self.residency.as_mut().filter(|_| there) {
+                    residency.cold_below = residency.cold_below.max(inode.count() + 1);
+                }
+            }
+            Unit::Entry(dir, name) => self.forget_entry(*dir, name),
+            Unit::Listing(..) => {}
+        }
+        if let Some(residency) = &mut self.residency {
+            residency.take(unit);
+        }
+    }
+}
+
+impl Shard {
+    /// The cold store has everything up to this transaction.
+    pub fn checkpointed(&mut self, transno: Transno) {
+        if let Some(residency) = &mut self.state.residency {
+            residency.checkpointed = residency.checkpointed.max(transno);
+        }
+    }
+
+    /// Lets units go that were not used for the longest while there are too many, and looks at so
+    /// many at most. Each comes and goes by itself: that is all the work there is.
+    pub fn shrink(&mut self, count_max: usize) {
+        let Some(residency) = &self.state.residency else { return };
+        if residency.bytes <= residency.bytes_max {
+            return;
+        }
+        let (settled, mut vain_count) = (residency.settled(), 0);
+        for _ in 0..count_max {
+            let Some(residency) = &mut self.state.residency else { return };
+            if residency.bytes <= residency.bytes_max || vain_count >= VAIN_COUNT_MAX {
+                return;
+            }
+            let Some((unit, mark)) = residency.next() else { return };
+            if mark.used {
+                continue;
+            }
+            let stays = mark.stamp > settled || residency.pins.contains_key(&unit);
+            if stays || self.is_in_use(&unit) {
+                vain_count += 1;
+            } else {
+                self.state.evict(&unit);
+                vain_count = 0;
+            }
+        }
+    }
+
+    fn is_in_use(&self, unit: &Unit) -> bool {
+        match unit {
+            Unit::Inode(inode) => {
+                self.locks.inode(*inode, None).is_some()
+                    || self.state.orphans.contains(inode)
+                    || self.handles.has_any(*inode)
+            }
+            Unit::Entry(dir, name) => self.locks.name(*dir, name, None).is_some(),
+            Unit::Listing(..) => false,
+        }
+    }
+
+    /// Redone changes may be older than others of this boot, and are recorded before the next.
+    pub(crate) fn stamp_from(&mut self, floor: Transno) {
+        if let Some(residency) = &mut self.state.residency {
+            residency.floor = floor;
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! What the cold store had is laid under what is in memory.
+
+use super::{LISTED_COUNT_MAX, Residency, Unit};
+use crate::directory::Target;
+use crate::shard::Shard;
+use crate::state::State;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use disk::Fault;
+use disk::rows::Row;
+use wire::{InodeNo, Name, Transno};
+
+/// The next entries of a directory behind a place, as the cold store had them: those that changed
+/// since are in memory.
+#[derive(Debug)]
+pub(super) struct Window {
+    /// What the cold store had for certain by then.
+    floor: Transno,
+    rows: Vec<(Box<[u8]>, Target)>,
+    /// The last place of which it tells.
+    until: u64,
+    bytes: usize,
+}
+
+impl Window {
+    fn new(floor: Transno, rows: &[Row<'_>]) -> Self {
+        let mut window = Self { floor, rows: Vec::new(), until: u64::MAX, bytes: 0 };
+        for row in rows {
+            let Row::Listing { name, row, .. } = row else { continue };
+            window.rows.push((name.bytes().into(), *row));
+            window.bytes += size_of::<(Box<[u8]>, Target)>() + name.bytes().len();
+        }
+        if rows.len() >= usize::from(LISTED_COUNT_MAX) {
+            window.until = window.rows.last().map_or(u64::MAX, |(_, last)| last.cookie);
+        }
+        window
+    }
+}
+
+impl Residency {
+    /// A unit that the cold store had by this transaction is in whatever comes of reads that are out.
+    pub(super) fn settled(&self) -> Transno {
+        let windows = self.windows.values().map(|window| window.floor);
+        let floors = self.asked.values().copied().chain(windows);
+        floors.fold(self.checkpointed, Transno::min)
+    }
+
+    fn open_window(&mut self, unit: &Unit, window: Window) {
+        if let Unit::Listing(dir, cookie) = unit
+            && self.pins.contains_key(unit)
+        {
+            self.bytes += window.bytes;
+            let before = self.windows.insert((*dir, *cookie), window);
+            self.bytes -= before.map_or(0, |before| before.bytes);
+        }
+    }
+
+    pub(super) fn close_window(&mut self, unit: &Unit) {
+        if let Unit::Listing(dir, cookie) = unit
+            && let Some(window) = self.windows.remove(&(*dir, *cookie))
+        {
+            self.bytes -= window.bytes;
+        }
+    }
+}
+
+impl State {
+    /// The entries of a directory behind a place, in the order of their places, and the last place
+    /// up to which these are all that there are.
+    pub(crate) fn listed(
+        &self,
+        dir: InodeNo,
+        cookie: u64,
+    ) -> (impl Iterator<Item = (&[u8], Target)>, u64) {
+        let window = self.residency.as_ref().filter(|_| !self.is_whole(dir));
+        let window = window.and_then(|residency| residency.windows.get(&(dir, cookie)));
+        let (rows, until) = match window {
+            Some(window) => (window.rows.as_slice(), window.until),
+            None if self.is_resident(&Unit::Listing(dir, cookie)) => (&[][..], u64::MAX),
+            None => (&[][..], cookie),
+        };
+        let here = self.entries(dir).map(|(_, entries)| entries.after(cookie));
+        let here = here.into_iter().flatten().take_while(move |(_, at)| at.cookie <= until);
+        let unknown = move |row: &&(Box<[u8]>, Target)| !self.knows(dir, &row.0);
+        let (mut rows, mut here) = (rows.iter().filter(unknown).peekable(), here.peekable());
+        let merged = core::iter::from_fn(move || {
+            let is_cold = match (rows.peek(), here.peek()) {
+                (Some((_, row)), Some((_, target))) => row.cookie < target.cookie,
+                (row, _) => row.is_some(),
+            };
+            if is_cold { rows.next().map(|(name, row)| (&**name, *row)) } else { here.next() }
+        });
+        (merged, until)
+    }
+
+    fn fetch(&mut self, unit: &Unit, row: &Row<'_>) -> Result<(), Fault> {
+        match (*row, unit) {
+            (Row::Inode(row), Unit::Inode(inode)) if row.inode == *inode => {}
+            (Row::Target { inode: of, .. } | Row::Xattr { inode: of, .. }, Unit::Inode(inode))
+                if of == *inode => {}
+            (Row::Dirent { dir, name, row }, Unit::Entry(of, wanted))
+                if dir == *of && *name.bytes() == **wanted =>
+            {
+                return self.lay(dir, name, (row, true));
+            }
+            (Row::Listing { dir, name, row }, Unit::Listing(of, _)) if dir == *of => {
+                return self.lay(dir, name, (row, false));
+            }
+            _ => {
+                let fault = Fault::new("not the row that was asked for", 0);
+                return Err(fault.numbers(0_u64, unit.number().0));
+            }
+        }
+        self.take_row(row)
+    }
+
+    /// Lays an entry under what is known of its name.
+    fn lay(
+        &mut self,
+        dir: InodeNo,
+        name: Name<'_>,
+        (target, used): (Target, bool),
+    ) -> Result<(), Fault> {
+        if self.knows(dir, name.bytes()) {
+            return Ok(());
+        }
+        self.put_entry(dir, name, target)?;
+        self.mark_entry(dir, name.bytes(), (Transno(0), used));
+        Ok(())
+    }
+
+    fn fetched(&mut self, unit: &Unit) {
+        match unit {
+            Unit::Inode(inode) => self.mark_inode(*inode, Transno(0)),
+            Unit::Entry(dir, name) => self.mark_entry(*dir, name, (Transno(0), true)),
+            Unit::Listing(..) => {}
+        }
+    }
+}
+
+impl Shard {
+    /// A read of this unit begins, the only one that is out.
+    pub fn ask(&mut self, unit: &Unit) {
+        let Some(residency) = &mut self.state.residency else { return };
+        let before = residency.asked.insert(unit.clone(), residency.checkpointed);
+        assert!(before.is_none(), "a unit is read once at a time");
+    }
+
+    /// The read has failed.
+    pub fn give_up(&mut self, unit: &Unit) {
+        if let Some(residency) = &mut self.state.residency {
+            residency.asked.remove(unit);
+        }
+    }
+
+    /// The read has come to these rows, in the order of their keys; of what has come to be in memory
+    /// meanwhile they tell nothing.
+    ///
+    /// # Errors
+    /// [`Fault`] when they are not its rows.
+    pub fn fetch(&mut self, unit: &Unit, rows: &[Row<'_>]) -> Result<(), Fault> {
+        let Some(residency) = &mut self.state.residency else { return Ok(()) };
+        let Some(floor) = residency.asked.remove(unit) else { return Ok(()) };
+        if !self.state.is_resident(unit) {
+            rows.iter().try_for_each(|row| self.state.fetch(unit, row))?;
+            self.state.fetched(unit);
+            if let Some(residency) = &mut self.state.residency {
+                residency.open_window(unit, Window::new(floor, rows));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes over one row of a unit that is missing, while nobody else is at work.
+    ///
+    /// # Errors
+    /// [`Fault`] when it is not its row.
+    pub fn fetch_row(&mut self, unit: &Unit, row: &Row<'_>) -> Result<(), Fault> {
+        self.state.fetch(unit, row)
+    }
+
+    /// All rows of a unit were taken over; there may have been none.
+    pub fn fetched(&mut self, unit: &Unit) {
+        self.state.fetched(unit);
+    }
+}

@@ -1,0 +1,192 @@
+//! What an operation needs, and what of it is not in memory.
+
+use super::Unit;
+use crate::across::Want;
+use crate::needs::Needs;
+use crate::shard::Shard;
+use crate::state::State;
+use disk::{Change, Changes};
+use wire::{FileKind, InodeNo, Reader};
+
+impl State {
+    /// From here on an operation needs what [`State::need`] says.
+    pub(crate) fn begin_needs(&mut self) {
+        if let Some(residency) = &mut self.residency {
+            residency.needed.clear();
+            residency.missing.clear();
+        }
+    }
+
+    /// An operation needs this unit.
+    pub(crate) fn need(&mut self, unit: Unit) {
+        if self.residency.is_none() || unit.shard() != self.shard() {
+            return;
+        }
+        let resident = self.is_resident(&unit);
+        let Some(residency) = &mut self.residency else { return };
+        if let Some(mark) = residency.marks.get_mut(&unit) {
+            mark.used = true;
+        }
+        if !resident && !residency.missing.contains(&unit) {
+            residency.missing.push(unit.clone());
+        }
+        residency.needed.push(unit);
+    }
+
+    /// An operation needs an entry and what it names.
+    fn need_entry(&mut self, dir: InodeNo, name: &[u8]) {
+        self.need(Unit::Inode(dir));
+        self.need(Unit::entry(dir, name));
+        let Some((_, entries)) = self.entries(dir) else { return };
+        let target = entries.get(self.seed, name);
+        if let Some(target) = target.filter(|target| target.kind != FileKind::Directory) {
+            self.need(Unit::Inode(target.inode));
+        }
+    }
+
+    /// An operation puts an entry at a place that it was told: whose that is must be known.
+    fn need_place(&mut self, dir: InodeNo, name: &[u8], cookie: u64) {
+        let its_own = self.entries(dir).and_then(|(_, entries)| entries.get(self.seed, name));
+        if its_own.is_none_or(|target| target.cookie != cookie) {
+            self.need(Unit::Listing(dir, cookie.saturating_sub(1)));
+        }
+    }
+
+    /// Whether all that was needed is in memory.
+    pub(crate) fn has_all(&self) -> bool {
+        self.residency.as_ref().is_none_or(|residency| residency.missing.is_empty())
+    }
+
+    pub(crate) fn is_resident(&self, unit: &Unit) -> bool {
+        let Some(residency) = &self.residency else { return true };
+        match unit {
+            Unit::Inode(inode) => {
+                self.inode(*inode).is_some()
+                    || inode.count() >= residency.cold_below
+                    || residency.marks.contains_key(unit)
+            }
+            Unit::Entry(dir, name) => self.is_whole(*dir) || self.knows(*dir, name),
+            Unit::Listing(dir, cookie) => {
+                let next = cookie.saturating_add(1);
+                let is_last = self.entries(*dir).is_some_and(|(row, _)| row.next_cookie <= next);
+                is_last || self.is_whole(*dir) || residency.windows.contains_key(&(*dir, *cookie))
+            }
+        }
+    }
+
+    /// Whether all entries that a directory has are in memory; what is none has none.
+    pub(super) fn is_whole(&self, dir: InodeNo) -> bool {
+        self.entries(dir).is_none_or(|(row, entries)| {
+            u64::try_from(entries.count()).is_ok_and(|count| count == row.entry_count)
+        })
+    }
+
+    /// Whether an entry is in memory, or it is known that there is none, by itself.
+    pub(super) fn knows(&self, dir: InodeNo, name: &[u8]) -> bool {
+        let here = self.entries(dir).and_then(|(_, entries)| entries.get(self.seed, name));
+        let Some(residency) = &self.residency else { return true };
+        here.is_some() || residency.marks.contains_key(&Unit::entry(dir, name))
+    }
+}
+
+impl Shard {
+    /// What the last request that was answered `Busy` without a [`Shard::blocker`] has to wait for.
+    #[must_use]
+    pub fn missing(&self) -> &[Unit] {
+        self.state.residency.as_ref().map_or(&[], |residency| residency.missing.as_slice())
+    }
+
+    /// All that the last request needed, as far as it is known without what is missing.
+    #[must_use]
+    pub fn needed(&self) -> &[Unit] {
+        self.state.residency.as_ref().map_or(&[], |residency| residency.needed.as_slice())
+    }
+
+    /// Whether a unit is in memory, or known not to exist.
+    #[must_use]
+    pub fn is_resident(&self, unit: &Unit) -> bool {
+        self.state.is_resident(unit)
+    }
+
+    /// Whether everything needed is in memory; otherwise [`Shard::missing`] says what is not.
+    pub(crate) fn has(&mut self, needs: &Needs<'_>) -> bool {
+        if self.state.residency.is_none() {
+            return true;
+        }
+        self.state.begin_needs();
+        needs.inodes().for_each(|inode| self.state.need(Unit::Inode(inode)));
+        needs.listed().for_each(|(dir, cookie)| self.state.need(Unit::Listing(dir, cookie)));
+        needs.entries().for_each(|(dir, name)| self.state.need_entry(dir, name.bytes()));
+        self.state.has_all()
+    }
+
+    /// The same for what a coordinator wants.
+    pub(crate) fn has_wanted(&mut self, wants: &[u8]) -> Result<bool, wire::Flaw> {
+        if self.state.residency.is_none() {
+            return Ok(true);
+        }
+        self.state.begin_needs();
+        let mut from = Reader::new(wants);
+        while from.left() > 0 {
+            match from.read()? {
+                Want::Inode(inode) => self.state.need(Unit::Inode(inode)),
+                Want::Entry(dir, name) => {
+                    self.state.need(Unit::Inode(dir));
+                    self.state.need(Unit::Entry(dir, name));
+                }
+                Want::New(_) | Want::Topology | Want::Above { .. } => {}
+            }
+        }
+        Ok(self.state.has_all())
+    }
+
+    /// The same for the changes of a record that is going to be made; what is none needs nothing.
+    pub fn has_changed(&mut self, changes: &[u8]) -> bool {
+        self.state.begin_needs();
+        self.need_changed(changes, |_, _, _, _| {});
+        self.state.has_all()
+    }
+
+    /// The same for a record of which [`Shard::fits`] shall say whether it can be made.
+    pub fn has_to_fit(&mut self, changes: &[u8]) -> bool {
+        self.state.begin_needs();
+        self.need_changed(changes, State::need_place);
+        self.state.has_all()
+    }
+
+    fn need_changed(
+        &mut self,
+        changes: &[u8],
+        need_place: impl Fn(&mut State, InodeNo, &[u8], u64),
+    ) {
+        if self.state.residency.is_none() {
+            return;
+        }
+        for change in Changes::new(changes) {
+            let Ok(change) = change else { break };
+            match change {
+                Change::Inode { row } => self.state.need(Unit::Inode(row.inode)),
+                Change::Touch { inode, .. }
+                | Change::DirAttrs { inode, .. }
+                | Change::Symlink { inode, .. }
+                | Change::Xattr { inode, .. }
+                | Change::XattrGone { inode, .. }
+                | Change::InodeGone { inode } => self.state.need(Unit::Inode(inode)),
+                Change::Dirent { dir, name, cookie, inode, .. } => {
+                    self.state.need_entry(dir, name.bytes());
+                    self.state.need(Unit::Inode(inode));
+                    need_place(&mut self.state, dir, name.bytes(), cookie);
+                }
+                Change::DirentGone { dir, name } => self.state.need_entry(dir, name.bytes()),
+                Change::Contents(_) | Change::Client(_) | Change::Txn(_) => {}
+            }
+        }
+    }
+
+    /// The same for one inode.
+    pub fn has_inode(&mut self, inode: InodeNo) -> bool {
+        self.state.begin_needs();
+        self.state.need(Unit::Inode(inode));
+        self.state.has_all()
+    }
+}

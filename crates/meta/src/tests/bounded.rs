@@ -1,0 +1,136 @@
+//! Of a directory much larger than the memory for names, an operation brings what it needs, and what
+//! leaves leaves piece by piece. Work is counted, not timed.
+
+use super::{ROOT, World, root};
+use alloc::collections::BTreeSet;
+use alloc::string::String;
+use alloc::vec::Vec;
+use wire::{InodeNo, Listing, Op, Readdir, Rmdir, Status, Wire};
+
+const FILE_COUNT: usize = 3000;
+
+/// A directory with many files of which nothing is in memory.
+fn furnished() -> (World, InodeNo) {
+    let mut world = World::with_cold(7, 1, u64::MAX);
+    let dir = world.mkdir(ROOT, "d", 0o755);
+    for no in 0..FILE_COUNT {
+        world.file(dir, &alloc::format!("file {no}"), 0o644);
+    }
+    leave(&mut world);
+    (world, dir)
+}
+
+/// Everything leaves that can; how often that took a step.
+fn leave(world: &mut World) -> usize {
+    const LOOK_COUNT_MAX: usize = 64;
+    world.all_applied();
+    world.shard.bound_again(0);
+    let mut step_count = 0;
+    while world.shard.resident_count() > 0 {
+        let before_count = world.shard.resident_count();
+        world.shard.shrink(LOOK_COUNT_MAX);
+        assert!(before_count - world.shard.resident_count() <= LOOK_COUNT_MAX);
+        step_count += 1;
+    }
+    world.shard.bound_again(u64::MAX);
+    step_count
+}
+
+/// How many questions were asked in `act`, and how many rows came.
+fn cost(world: &mut World, act: impl FnOnce(&mut World)) -> (usize, usize) {
+    let count = |world: &World| {
+        let cold = world.cold.as_ref().unwrap();
+        (cold.answer_count, cold.row_count)
+    };
+    let before = count(world);
+    act(world);
+    let after = count(world);
+    (after.0 - before.0, after.1 - before.1)
+}
+
+#[test]
+fn what_leaves_at_once_is_no_more_than_was_looked_at() {
+    let (mut world, _) = furnished();
+    world.warm_up();
+    let unit_count = world.shard.resident_count();
+    assert!(unit_count > 2 * FILE_COUNT);
+    // Each is looked at twice: the first time it was used since.
+    assert!(leave(&mut world) <= 2 * unit_count / 64 + 2);
+}
+
+#[test]
+fn an_operation_brings_what_it_needs_and_no_more() {
+    let (mut world, dir) = furnished();
+    let found = |world: &mut World| assert!(world.lookup(dir, "file 77").is_some());
+    assert_eq!(cost(&mut world, found), (2, 2), "an entry and an inode");
+    assert_eq!(cost(&mut world, found), (0, 0), "they are there");
+    let lacking = |world: &mut World| assert_eq!(world.lookup(dir, "none"), None);
+    assert_eq!(cost(&mut world, lacking), (1, 0));
+    assert_eq!(cost(&mut world, lacking), (0, 0), "it is known that there is none");
+    let made = |world: &mut World, text| assert!(world.create(root(), dir, text, 0o644).is_ok());
+    assert_eq!(cost(&mut world, |world| made(world, "none")), (0, 0));
+    assert_eq!(cost(&mut world, |world| made(world, "new")), (1, 0));
+    let gone = |world: &mut World| assert_eq!(world.unlink(dir, "file 9").status, Status::Ok);
+    assert_eq!(cost(&mut world, gone), (2, 2));
+    assert_eq!(world.lookup(dir, "file 9"), None);
+    let rmdir = Rmdir { caller: root(), parent: ROOT, name: super::name("d") };
+    let full = |world: &mut World| assert_eq!(world.status(Op::Rmdir, &rmdir), Status::NotEmpty);
+    assert_eq!(cost(&mut world, full), (1, 1), "its own entry");
+}
+
+/// The names behind a place, and the last of their places.
+fn piece(world: &mut World, dir: InodeNo, cookie: u64, attrs: bool) -> (Vec<String>, u64, bool) {
+    let args = Readdir { caller: root(), inode: dir, cookie, listing_bytes_max: 131_072, attrs };
+    assert_eq!(world.status(Op::Readdir, &args), Status::Ok);
+    let listing = Listing::decode_all(&world.reply).unwrap();
+    let mut last = cookie;
+    let mut names = Vec::new();
+    for entry in listing.entries.iter() {
+        assert_eq!(entry.attr.is_some(), attrs);
+        last = entry.cookie;
+        names.push(String::from_utf8(entry.name.bytes().into()).unwrap());
+    }
+    (names, last, listing.end)
+}
+
+#[test]
+fn a_listing_brings_one_piece_at_a_time() {
+    for (attrs, question_count_max, row_count_max) in [(false, 1, 128), (true, 129, 256)] {
+        let (mut world, dir) = furnished();
+        let (mut seen, mut cookie, mut end) = (BTreeSet::new(), 0, false);
+        while !end {
+            let (questions, rows) = cost(&mut world, |world| {
+                let (names, last, is_last) = piece(world, dir, cookie, attrs);
+                (cookie, end) = (last, is_last);
+                names.into_iter().for_each(|name| assert!(seen.insert(name)));
+            });
+            assert!(questions <= question_count_max && rows <= row_count_max);
+            leave(&mut world);
+        }
+        assert_eq!(seen.len(), FILE_COUNT);
+    }
+}
+
+#[test]
+fn a_directory_all_of_which_was_brought_is_whole_again() {
+    let (mut world, dir) = furnished();
+    let (mut cookie, mut end) = (0, false);
+    while !end {
+        (_, cookie, end) = piece(&mut world, dir, cookie, false);
+    }
+    let lacking = |world: &mut World| assert_eq!(world.lookup(dir, "none"), None);
+    assert_eq!(cost(&mut world, lacking), (0, 0));
+    let listed = |world: &mut World| assert_eq!(piece(world, dir, 0, false).0.len(), FILE_COUNT);
+    assert_eq!(cost(&mut world, listed), (0, 0));
+}
+
+#[test]
+fn a_listing_goes_on_where_all_that_it_brought_has_gone() {
+    let (mut world, dir) = furnished();
+    for no in 0..FILE_COUNT - 1 {
+        assert_eq!(world.unlink(dir, &alloc::format!("file {no}")).status, Status::Ok);
+    }
+    // The cold store has all of them still.
+    let (names, _, end) = piece(&mut world, dir, 0, true);
+    assert_eq!((names.len(), end), (1, true));
+}
