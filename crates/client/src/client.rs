@@ -413,6 +413,9 @@ impl Client {
     /// being closed, is left alone.
     pub(crate) fn close_unasked(&mut self, handle: HandleId) {
         let Some(file) = self.handles.close(handle) else { return };
+        if self.refused.is_some() {
+            return self.handles.remove(handle); // There is no one to close it at.
+        }
         let (plan, ask) = Close::begin(handle, file);
         self.begin_unasked(Plan::Close(plan), ask);
     }

@@ -5,6 +5,8 @@
 //!              └─ done ─▶ written ─▶ syncing ─▶ out
 //! fences: a truncation whose record is not durable; until it is, no change begins, because after a
 //!         crash the log would tell another size than the object has.
+//! doubtful: something failed half-way. When what runs has ended, the object is looked at and gets the
+//!         size back that is known: what is longer is cut, what is shorter is recorded.
 //! ```
 
 use crate::request::Pending;
@@ -49,14 +51,16 @@ impl Effect {
 #[derive(Debug)]
 pub(crate) struct Object {
     pub(crate) name: door::Object,
-    /// `None`: ask the world before anything else.
+    /// `None`: ask the world before anything else. Of a doubtful object, what it had of what succeeded.
     pub(crate) stat: Option<ObjectStat>,
     /// When the contents were last changed, in nanoseconds since 1970; 0: never.
     pub(crate) write_time_ns: u64,
     /// The world was asked, or the object is being cut to what was recorded.
     pub(crate) asking: bool,
-    /// Something failed half-way: what the log says of the size may be wrong.
+    /// Something failed half-way: it may be longer or shorter than is known.
     pub(crate) doubtful: bool,
+    /// What was acknowledged of it is not in it and with its client alone: nobody may see it so.
+    pub(crate) lost: bool,
     /// Changes since the object is known; tells whether the allocated bytes are fresh.
     pub(crate) change_no: u64,
     /// `change_no` when the allocated bytes were asked for.
@@ -87,6 +91,7 @@ impl Object {
             write_time_ns,
             asking: false,
             doubtful: false,
+            lost: false,
             change_no: 0,
             allocated_change_no: 0,
             queue: VecDeque::new(),
@@ -107,7 +112,8 @@ impl Object {
     /// Whether the first that waits must wait for the size, and the size has to be asked for.
     pub(crate) fn must_ask(&self) -> bool {
         let wanted = self.queue.front().is_some_and(|first| *first != Pending::Remove);
-        wanted && self.stat.is_none() && !self.asking
+        let doubtful = self.doubtful && self.running_count == 0 && !self.exclusive;
+        wanted && (self.stat.is_none() || doubtful) && !self.asking
     }
 
     /// Takes the first that waits, if its time has come.
@@ -118,7 +124,7 @@ impl Object {
         }
         let alone = self.running_count == 0;
         let unfenced = self.fence_count == 0;
-        let known = self.stat.is_some();
+        let known = self.stat.is_some() && !self.doubtful;
         let settled = self.written.is_empty() && !self.sync_running;
         let may_begin = match first {
             Pending::Read { .. } | Pending::Glimpse(_) => known,
@@ -136,7 +142,7 @@ impl Object {
         let quiet = self.queue.is_empty() && self.running_count == 0 && !self.exclusive;
         let durable = self.written.is_empty() && !self.sync_running && self.fence_count == 0;
         let stable = self.unstable.is_empty();
-        quiet && durable && stable && !self.asking && !self.doubtful
+        quiet && durable && stable && !self.asking && !self.doubtful && !self.lost
     }
 
     /// What is told of it, if these are size and space.
@@ -166,9 +172,10 @@ impl Object {
         }
     }
 
-    /// What it has is not known any more.
-    pub(crate) const fn doubt(&mut self) {
-        self.stat = None;
-        self.doubtful = true;
+    /// Takes all that waits and would change it.
+    pub(crate) fn take_changes(&mut self) -> VecDeque<Pending> {
+        let (changes, rest) = self.queue.drain(..).partition(Pending::is_change);
+        self.queue = rest;
+        changes
     }
 }

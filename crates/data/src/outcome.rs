@@ -127,8 +127,8 @@ pub enum Outcome {
         /// What it builds on.
         depends: Depends,
     },
-    /// A sync failed: what was written and may be lost can never be recorded, nor anything behind
-    /// it.
+    /// A sync failed, or a write that was lost cannot be brought back: that can never be recorded,
+    /// nor anything behind it.
     Failed {
         /// Why.
         status: Status,

@@ -28,6 +28,20 @@ pub(crate) enum Pending {
     Remove,
 }
 
+impl Pending {
+    /// Whether the object is another one afterwards.
+    pub(crate) const fn is_change(&self) -> bool {
+        match self {
+            Self::Read { .. } | Self::Glimpse { .. } => false,
+            Self::Write { .. }
+            | Self::Append { .. }
+            | Self::Truncate { .. }
+            | Self::Replay { .. }
+            | Self::Remove => true,
+        }
+    }
+}
+
 /// Who wants a size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Glimpsing {

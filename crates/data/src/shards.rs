@@ -62,6 +62,8 @@ pub struct Shards {
     pub(crate) dirty: Vec<InodeNo>,
     pub(crate) read_bytes: u64,
     pub(crate) written_bytes: u64,
+    /// Nothing more will be recorded.
+    pub(crate) fenced: bool,
 }
 
 impl Shards {
@@ -98,6 +100,7 @@ impl Shards {
             dirty: Vec::new(),
             read_bytes: 0,
             written_bytes: 0,
+            fenced: false,
         }
     }
 
@@ -139,6 +142,21 @@ impl Shards {
     pub fn on_logged(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
         if let Some(object) = self.objects.get_mut(&inode) {
             object.fence_count = object.fence_count.saturating_sub(1);
+            self.advance(turn, inode);
+        }
+    }
+
+    /// Nothing more will be recorded: what waits to change something fails, and only readers are
+    /// served from here on.
+    pub fn fence(&mut self, turn: &mut Turn<'_>) {
+        self.fenced = true;
+        let mut inodes: Vec<InodeNo> = self.objects.keys().copied().collect();
+        inodes.sort_unstable();
+        for inode in inodes {
+            let Some(object) = self.objects.get_mut(&inode) else { continue };
+            object.fence_count = 0;
+            let changes = object.take_changes();
+            self.fail_all(turn, inode, changes, Status::Io);
             self.advance(turn, inode);
         }
     }
@@ -249,16 +267,20 @@ impl Shards {
         self.durables[usize::from(shard.index() / self.shape.map.lane_count)]
     }
 
-    /// A write that was lost cannot be brought back: its answer comes in its place.
-    pub(crate) fn give_up_place(
+    /// A write that was lost cannot be brought back now. Its place among the records stays empty, so
+    /// nothing behind it is recorded; and until a start that can, nobody sees the object without it.
+    pub(crate) fn fail_replay(
         &mut self,
-        shard: ShardId,
-        place_no: u64,
+        turn: &mut Turn<'_>,
+        inode: InodeNo,
         (token, status): (crate::Token, Status),
     ) {
-        let outcome = Outcome::Answered { token, result: Err(status), shown: Transno(0) };
-        self.order(shard).ready(place_no, outcome);
-        self.record_next(shard);
+        let Some(object) = self.objects.get_mut(&inode) else { return };
+        object.lost = true;
+        self.outcomes.push_back(Outcome::Failed { status });
+        let result = Err(status);
+        self.outcomes.push_back(Outcome::Answered { token, result, shown: Transno(0) });
+        self.fail_waiting(turn, inode, status);
     }
 
     /// Lets be recorded what may be.
@@ -311,6 +333,9 @@ impl Shards {
             Object::new(shard_index, inode, write_time_ns)
         });
         object.used = true;
+        if object.lost || (self.fenced && pending.is_change()) {
+            return self.fail_all(turn, inode, VecDeque::from([pending]), Status::Io);
+        }
         object.queue.push_back(pending);
         self.advance(turn, inode);
     }
@@ -348,8 +373,18 @@ impl Shards {
     /// Answers everything that waits at an object.
     pub(crate) fn fail_waiting(&mut self, turn: &mut Turn<'_>, inode: InodeNo, status: Status) {
         let Some(object) = self.objects.get_mut(&inode) else { return };
-        let shard = self.shape.map.data_shard(inode, 0);
-        for pending in core::mem::take(&mut object.queue) {
+        let waiting = core::mem::take(&mut object.queue);
+        self.fail_all(turn, inode, waiting, status);
+    }
+
+    fn fail_all(
+        &mut self,
+        turn: &mut Turn<'_>,
+        inode: InodeNo,
+        all: VecDeque<Pending>,
+        status: Status,
+    ) {
+        for pending in all {
             let token = match pending {
                 Pending::Read { token, .. }
                 | Pending::Glimpse(Glimpsing { token, .. })
@@ -358,9 +393,9 @@ impl Shards {
                     release(turn, bulk);
                     token
                 }
-                Pending::Replay { lost: Lost { token, bulk, .. }, place_no } => {
+                Pending::Replay { lost: Lost { token, bulk, .. }, .. } => {
                     release(turn, Some(bulk));
-                    self.give_up_place(shard, place_no, (token, status));
+                    self.fail_replay(turn, inode, (token, status));
                     continue;
                 }
                 Pending::Remove => {

@@ -331,7 +331,7 @@ fn plain_writes_go_together() {
 }
 
 #[test]
-fn a_failed_append_leaves_no_hole() {
+fn a_failed_append_leaves_nothing_of_itself() {
     let mut world = World::with_file(100);
     let first = world.append(10);
     world.append(20);
@@ -339,13 +339,103 @@ fn a_failed_append_leaves_no_hole() {
     world.fail(&write, 28);
     assert_eq!(world.outcomes(), [refused(first, Status::NoSpace)]);
     world.stat(Some(104));
-    // What is there now is recorded before anything is built on it.
-    let noted = world.outcomes();
-    let change = truncated(104, 5);
-    assert!(matches!(noted[..], [Outcome::Noted { change: found, .. }] if found == change));
+    // It may be sent again, and must not be there twice.
+    let cut = world.one();
+    assert!(matches!(cut, Action::ObjectTruncate { size_bytes: 100, .. }), "{cut:?}");
+    world.done(&cut);
+    assert!(matches!(world.one(), Action::ObjectWrite { object_offset: 100, .. }));
+    assert_eq!(world.outcomes(), [], "nothing to record");
+}
+
+#[test]
+fn a_failed_write_beside_others_takes_none_of_theirs_along() {
+    let mut world = World::with_file(100);
+    let failed = world.write(300, 50);
+    let first = world.one();
+    world.write(100, 100);
+    let second = world.one();
+    world.fail(&first, 5);
+    assert_eq!(world.outcomes(), [refused(failed, Status::Io)]);
+    let token = world.read(0, 1000);
+    assert!(world.take().is_empty(), "the other write runs");
+    world.done(&second);
+    world.stat(Some(310));
+    let cut = world.one();
+    assert!(matches!(cut, Action::ObjectTruncate { size_bytes: 200, .. }), "{cut:?}");
+    world.fail(&cut, 5);
+    assert_eq!(world.outcomes(), [refused(token, Status::Io)], "nobody sees it meanwhile");
+    world.read(0, 1000);
+    world.stat(Some(310));
+    let cut = world.one();
+    world.done(&cut);
+    assert!(matches!(world.one(), Action::ObjectRead { read_bytes: 200, .. }));
+}
+
+#[test]
+fn a_truncation_that_failed_half_way_is_settled_when_it_is_recorded() {
+    let mut world = World::with_file(100);
+    let failed = world.truncate(10);
+    let cut = world.one();
+    world.fail(&cut, 5);
+    assert_eq!(world.outcomes(), [refused(failed, Status::Io)]);
+    let token = world.ask(Op::Glimpse, &Glimpse { inode: FILE, durable: true }, None);
+    world.stat(Some(10));
+    let change = truncated(10, 5);
+    let outcomes = world.outcomes();
+    let [Outcome::Noted { shard, transno, change: noted }, sized] = outcomes[..] else {
+        panic!("{outcomes:?}")
+    };
+    assert_eq!(noted, change);
+    let Outcome::Sized { token: told, until, contents, .. } = sized else { panic!("{sized:?}") };
+    assert_eq!((told, until, contents.size_bytes), (token, transno, 10));
+    world.append(5);
     assert!(world.take().is_empty(), "fenced");
+    world.shards.on_durable(shard, transno);
     world.with(|shards, turn| shards.on_logged(turn, FILE));
-    assert!(matches!(world.one(), Action::ObjectWrite { object_offset: 104, .. }));
+    assert!(matches!(world.one(), Action::ObjectWrite { object_offset: 10, .. }));
+}
+
+#[test]
+fn behind_a_fence_only_readers_are_served() {
+    let mut world = World::with_file(100);
+    let running = world.append(10);
+    let first = world.one();
+    let waiting = world.append(20);
+    world.with(Shards::fence);
+    assert_eq!(world.outcomes(), [refused(waiting, Status::Io)]);
+    world.done(&first);
+    assert_eq!(world.outcomes(), [refused(running, Status::Io)]);
+    let late = world.truncate(0);
+    assert_eq!(world.outcomes(), [refused(late, Status::Io)]);
+    world.take();
+    world.read(0, 1000);
+    world.stat(Some(110));
+    assert!(matches!(world.one(), Action::ObjectRead { read_bytes: 100, .. }), "not what failed");
+}
+
+#[test]
+fn a_replay_that_fails_fences_and_hides_its_object() {
+    let mut world = World::with_file(100);
+    let bulk = world.bulk(10);
+    let token = Token(99);
+    let lost = Lost {
+        token,
+        transno: Transno(3),
+        inode: FILE,
+        object_offset: 0,
+        bulk,
+        client: CLIENT,
+        write_time_ns: WALL_NS,
+    };
+    world.with(|shards, turn| shards.replay(turn, &lost));
+    let write = world.one();
+    let read = world.read(0, 10);
+    world.fail(&write, 5);
+    let failed = Outcome::Failed { status: Status::Io };
+    let outcomes = [failed, refused(token, Status::Io), refused(read, Status::Io)];
+    assert_eq!(world.outcomes(), outcomes);
+    let read = world.read(0, 10);
+    assert_eq!(world.outcomes(), [refused(read, Status::Io)], "what was acknowledged is not in it");
 }
 
 #[test]

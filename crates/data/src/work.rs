@@ -260,7 +260,7 @@ impl Shards {
         }
     }
 
-    /// The size is there, or not to be had. What is longer than recorded is cut, what is shorter is
+    /// The size is there, or not to be had. What is longer than known is cut, what is shorter is
     /// recorded so, before anything else happens to the object.
     fn on_asked(
         &mut self,
@@ -276,25 +276,28 @@ impl Shards {
                 return self.fail_waiting(turn, inode, errno.status());
             }
         };
-        let recorded = self.proven.get(&inode).map_or(Some(0), |proven| proven.size_bytes);
-        if let Some(size_bytes) = recorded.filter(|recorded| found.size_bytes > *recorded) {
-            let object = object.name;
+        let proven = self.proven.get(&inode).map_or(Some(0), |proven| proven.size_bytes);
+        let known = object.stat.map_or(proven, |stat| Some(stat.size_bytes));
+        if let Some(size_bytes) = known.filter(|known| found.size_bytes > *known) {
             let stat = ObjectStat { size_bytes, ..found };
+            if self.fenced {
+                // What is too long is not looked at, and the next start cuts it.
+                return self.on_trimmed(turn, inode, stat, Ok(()));
+            }
+            let object = object.name;
             let ticket = self.ticket(Job::Trim { inode, stat });
             turn.act(Action::ObjectTruncate { ticket, object, size_bytes });
             return;
         }
-        let shorter = recorded.is_some_and(|recorded| found.size_bytes < recorded);
-        object.asking = false;
+        let shorter = known.is_some_and(|known| found.size_bytes < known);
+        (object.asking, object.doubtful) = (false, false);
         object.stat = Some(found);
         object.allocated_change_no = object.change_no;
         let write_time_ns = object.write_time_ns;
-        if core::mem::take(&mut object.doubtful) || shorter {
-            object.fence_count += 1;
-            let replays = matches!(object.queue.front(), Some(Pending::Replay { .. }));
-            self.note_size(inode, (found.size_bytes, write_time_ns), replays);
-        }
         self.proven.insert(inode, Proven { size_bytes: None, write_time_ns });
+        if shorter && !self.fenced {
+            self.note_size(inode, found.size_bytes);
+        }
         self.advance(turn, inode);
     }
 
@@ -310,6 +313,7 @@ impl Shards {
         if let Err(status) = result {
             return self.fail_waiting(turn, inode, status);
         }
+        object.doubtful = false;
         object.stat = Some(stat);
         object.change_no += 1; // The allocated bytes are those from before the cut.
         let write_time_ns = object.write_time_ns;
@@ -369,8 +373,9 @@ impl Shards {
         mut effect: Effect,
         result: Result<u64, Status>,
     ) {
+        let fenced = self.fenced && effect.transno == Transno(0);
         let Some(object) = self.objects.get_mut(&inode) else { return };
-        match result {
+        match result.and_then(|end| if fenced { Err(Status::Io) } else { Ok(end) }) {
             Ok(end) => {
                 let size_bytes = object.size_bytes();
                 let time_ns = effect.time_ns(object.next_time_ns(turn.now.wall_ns));
@@ -381,10 +386,9 @@ impl Shards {
                 }
             }
             Err(status) => {
-                object.doubt();
+                object.doubtful = true;
                 if effect.transno > Transno(0) {
-                    let shard = self.shard(inode);
-                    return self.give_up_place(shard, effect.place_no, (effect.token, status));
+                    return self.fail_replay(turn, inode, (effect.token, status));
                 }
                 self.answer(effect.token, Err(status));
             }
@@ -398,15 +402,16 @@ impl Shards {
         mut effect: Effect,
         result: Result<u64, Status>,
     ) {
+        let fenced = self.fenced;
         let Some(object) = self.objects.get_mut(&inode) else { return };
-        match result {
+        match result.and_then(|size| if fenced { Err(Status::Io) } else { Ok(size) }) {
             Ok(size_bytes) => {
                 let time_ns = effect.time_ns(object.next_time_ns(turn.now.wall_ns));
                 object.changed(|_| size_bytes, time_ns);
                 self.put_in_order(turn, inode, effect, (u64::MAX, true));
             }
             Err(status) => {
-                object.doubt();
+                object.doubtful = true;
                 object.fence_count = object.fence_count.saturating_sub(1);
                 self.answer(effect.token, Err(status));
             }
@@ -421,7 +426,7 @@ impl Shards {
         let mut ended = core::mem::take(&mut object.syncing);
         if let Err(status) = result {
             // Some of it may have been answered, and nothing behind it can be recorded any more.
-            object.doubt();
+            object.doubtful = true;
             self.outcomes.push_back(Outcome::Failed { status });
         }
         for effect in ended.drain(..).filter(|_| result.is_ok()) {
@@ -509,21 +514,28 @@ impl Shards {
         self.order(shard).ready(place_no, outcome);
     }
 
-    /// Records what size an object was found to have; before a replay that waits for just that.
-    fn note_size(
-        &mut self,
-        inode: InodeNo,
-        (size_bytes, write_time_ns): (u64, u64),
-        replays: bool,
-    ) {
+    /// Records what size an object was found to have; before a replay that waits for just that. Until
+    /// then it is nobody's change that may still be lost.
+    fn note_size(&mut self, inode: InodeNo, size_bytes: u64) {
+        let Some(object) = self.objects.get_mut(&inode) else { return };
+        object.fence_count += 1;
+        let replays = matches!(object.queue.front(), Some(Pending::Replay { .. }));
+        let write_time_ns = object.write_time_ns;
         let change =
             Change::Contents(ContentsChange::Truncate { inode, size_bytes, write_time_ns });
-        if !replays {
-            return self.note(inode, change);
-        }
         let shard = self.shard(inode);
-        let transno = self.next_transno(shard);
-        self.outcomes.push_back(Outcome::Noted { shard, transno, change });
+        if replays {
+            let transno = self.next_transno(shard);
+            self.outcomes.push_back(Outcome::Noted { shard, transno, change });
+        } else {
+            self.note(inode, change);
+        }
+        let transno = self.transno_last(shard);
+        let (client, from, until) = (ClientUuid::default(), size_bytes, u64::MAX);
+        let touch = Touch { client, from, until, extends: true, at_end: true };
+        if let Some(object) = self.objects.get_mut(&inode) {
+            object.unstable.add(&touch, transno);
+        }
     }
 
     fn note(&mut self, inode: InodeNo, change: Change<'static>) {

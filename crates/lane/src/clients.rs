@@ -92,6 +92,9 @@ impl Lane {
         }
         self.retry_removals(turn);
         self.send_notes(turn);
+        if self.cold.tries_again(now) {
+            self.execute_replays(turn);
+        }
     }
 
     /// From here on a handle that is not known does not exist.
@@ -111,7 +114,7 @@ impl Lane {
         let greeting = self.greetings.first().map(|(deadline, _)| *deadline);
         let leaving = self.clients.leaving.first().map(|(until, _)| *until);
         let due = [self.notes.due, self.txns.deadline(), self.data.deadline()];
-        let retries = due.into_iter().chain([self.removals_retry_at()]);
+        let retries = due.into_iter().chain([self.removals_retry_at(), self.cold.again_at]);
         let retry = retries.flatten().min();
         [recovery, greeting, leaving, retry].into_iter().flatten().min()
     }

@@ -21,6 +21,8 @@ use wire::{SessionId, ShardId, Transno, Wire};
 const COLD_TICKET: u64 = 5 << 56;
 /// What was read, and what somebody needs who comes back for it, stays this long.
 const LINGER_MS: u64 = 100;
+/// What could not be read is tried again after this long, as long as somebody needs it.
+const AGAIN_MS: u64 = 200;
 /// Units looked at for eviction in a turn. One that goes takes a handful of steps, whatever it is
 /// part of: so a turn makes no more of them than a few thousand.
 pub(crate) const LOOK_COUNT_MAX: usize = 1024;
@@ -48,9 +50,16 @@ pub(crate) struct Cold {
     waiting: BTreeMap<(ShardId, Unit), Wait>,
     /// Pinned until then.
     lingering: VecDeque<(Mono, ShardId, Vec<Unit>)>,
+    /// Something could not be read: replays that need it try again then.
+    pub(crate) again_at: Option<Mono>,
 }
 
 impl Cold {
+    /// Whether the time has come to try again.
+    pub(crate) fn tries_again(&mut self, now: Mono) -> bool {
+        self.again_at.take_if(|at| *at <= now).is_some()
+    }
+
     pub(crate) fn is_reading(&self) -> bool {
         !self.waiting.is_empty()
     }
@@ -156,6 +165,7 @@ impl Lane {
                 let line = format!("names cannot be read back from the store: {text}");
                 self.say(turn, Say::Alarm, &line);
                 wait.parked.into_iter().for_each(|parked| self.fail_one(turn, parked));
+                self.cold.again_at = Some(turn.now.mono.after_ms(AGAIN_MS));
             }
         }
     }

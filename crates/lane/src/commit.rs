@@ -70,6 +70,11 @@ impl Wave {
             awaited: Vec::new(),
         }
     }
+
+    /// Nobody waits for it.
+    fn is_idle(&self) -> bool {
+        self.held.is_empty() && self.said.is_empty() && self.awaited.is_empty()
+    }
 }
 
 /// How far a shard's log is.
@@ -221,12 +226,16 @@ impl Commit {
         }
     }
 
-    /// Nothing more will be durable; what waited for it.
+    /// Nothing more will be durable; what waited for it. The marks stay, for those who may not be
+    /// shown what may be lost.
     fn give_up(&mut self) -> [Wave; 2] {
         self.flying_bytes = 0;
         self.batch = Batch::new();
-        let taken = |wave: &mut Wave| core::mem::replace(wave, Wave::new(self.seed));
-        [taken(&mut self.flying), taken(&mut self.open)]
+        let seed = self.seed;
+        [&mut self.flying, &mut self.open].map(|wave| {
+            let marks = core::mem::replace(&mut wave.marks, Marks::new(seed));
+            core::mem::replace(wave, Wave { marks, ..Wave::new(seed) })
+        })
     }
 
     /// The batch in flight is durable; what waited for it.
@@ -325,8 +334,11 @@ impl Lane {
 
     /// Sends the open batch off, unless one is in flight.
     pub(crate) fn append(&mut self, turn: &mut Turn<'_>) {
+        if self.fenced {
+            return self.fail_all(turn);
+        }
         let commit = &mut self.commit;
-        if self.fenced || commit.is_flying() || commit.batch.is_empty() {
+        if commit.is_flying() || commit.batch.is_empty() {
             return;
         }
         commit.seal();
@@ -387,20 +399,34 @@ impl Lane {
             errno.0
         );
         self.say(turn, Say::Alarm, &line);
-        for wave in self.commit.give_up() {
-            for held in wave.held {
-                self.fail_held(turn, &held);
-            }
-            for said in wave.said {
-                self.fail_said(turn, said);
-            }
-            for inode in wave.fences {
-                self.data.on_logged(turn, inode);
-            }
-        }
-        self.fail_waiters(turn);
+        self.data.fence(turn);
         self.fence_txns(turn);
         self.on_outcomes(turn);
+        self.fail_all(turn);
+    }
+
+    /// Whoever waits for something being durable waits in vain: behind a fence, at the end of every
+    /// turn.
+    fn fail_all(&mut self, turn: &mut Turn<'_>) {
+        loop {
+            let waves = self.commit.give_up();
+            if waves.iter().all(Wave::is_idle) && self.waiters.is_empty() {
+                return;
+            }
+            for wave in waves {
+                for held in wave.held {
+                    self.fail_held(turn, &held);
+                }
+                for said in wave.said {
+                    self.fail_said(turn, said);
+                }
+                for step in wave.awaited {
+                    self.fail_awaited(turn, step);
+                }
+            }
+            self.fail_waiters(turn);
+            self.work(turn);
+        }
     }
 
     /// A reply without a slot waits in vain.

@@ -26,8 +26,12 @@ pub(crate) struct Destroys {
 }
 
 impl Lane {
-    /// Destroys an inode once everything recorded so far is durable.
+    /// Destroys an inode once everything recorded so far is durable. Behind a fence that is never,
+    /// and the next start knows whether its name is gone.
     pub(crate) fn destroy_when_durable(&mut self, inode: InodeNo) {
+        if self.fenced {
+            return;
+        }
         if !self.commit.batch.is_empty() {
             self.commit.open.orphans.push(inode);
         } else if self.commit.is_flying() {
@@ -40,7 +44,8 @@ impl Lane {
     /// Begins what may begin.
     pub(crate) fn destroy(&mut self, turn: &mut Turn<'_>) {
         let count_max = self.config.limits.destroy_count_max;
-        while self.destroys.running_count < count_max && self.room_for_own() && !self.stopping {
+        let may = !self.stopping && !self.fenced;
+        while self.destroys.running_count < count_max && self.room_for_own() && may {
             let Some(inode) = self.destroys.queue.pop_front() else { return };
             self.destroys.running_count += 1;
             let to = self.config.map.lane(self.config.map.data_shard(inode, 0));
@@ -107,6 +112,9 @@ impl Lane {
     pub(crate) fn retry_removals(&mut self, turn: &mut Turn<'_>) {
         if self.destroys.retry_at.is_some_and(|at| at <= turn.now.mono) {
             self.destroys.retry_at = None;
+            if self.fenced {
+                return;
+            }
             for inode in core::mem::take(&mut self.destroys.failed) {
                 self.data.remove(turn, inode);
             }

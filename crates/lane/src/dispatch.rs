@@ -241,8 +241,7 @@ impl Lane {
             self.metas[index].spread(spread);
         }
         let effect = self.metas[index].execute(&ask, &mut self.reply, &mut self.changes)?;
-        let locked = self.metas[index].blocker().is_some();
-        let stuck = self.fenced && locked && effect.status == Status::Busy;
+        let stuck = effect.status == Status::Busy && self.is_stuck(request.shard);
         Ok(if stuck { meta::Effect::unchanged(Status::Io) } else { effect })
     }
 
@@ -345,7 +344,10 @@ impl Lane {
         } else {
             false
         };
-        (!reads).then_some(Status::ReadOnly)
+        // What was sent before may be in its object, recorded or not.
+        let request = arrived.request;
+        let begun = request.shard.is_data() && request.flags & request_flag::RESENT != 0;
+        (!reads).then_some(if begun { Status::Io } else { Status::ReadOnly })
     }
 
     /// A request that was executed before. What its client does not have while it is not durable,

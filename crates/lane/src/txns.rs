@@ -41,6 +41,8 @@ pub(crate) struct Txns {
     decided: BTreeMap<TxnId, BTreeSet<ShardId>>,
     /// As participant: what was locked or prepared.
     parts: BTreeMap<(ShardId, TxnId), Part>,
+    /// Of these, those whose coordinator cannot tell any more how they end.
+    in_doubt: BTreeSet<TxnId>,
     /// Who tries again when.
     pauses: BTreeSet<(Mono, TxnId)>,
     /// Requests that wait for something locked, by who has it.
@@ -139,6 +141,11 @@ impl Txns {
         self.is_idle() && self.running.is_empty() && self.decided.is_empty() && waits
     }
 
+    /// Whoever finds something locked by it waits until the next start.
+    pub(crate) fn is_in_doubt(&self, txn: TxnId) -> bool {
+        self.in_doubt.contains(&txn)
+    }
+
     /// Bytes of log that were promised to those who prepared or are about to.
     pub(crate) fn promised_bytes(&self) -> u64 {
         const PART_BYTES: u64 = 4096;
@@ -167,9 +174,11 @@ impl Lane {
     /// Writes to whom a letter is for: to the participant, or back to the coordinator.
     fn write(&mut self, turn: &mut Turn<'_>, letter: &Letter<'_>) {
         let to = match letter.words {
-            Words::Look { .. } | Words::Prepare { .. } | Words::Commit | Words::Abort => {
-                letter.shard
-            }
+            Words::Look { .. }
+            | Words::Prepare { .. }
+            | Words::Commit
+            | Words::Abort
+            | Words::InDoubt => letter.shard,
             Words::Seen { .. } | Words::Prepared { .. } | Words::Done { .. } => {
                 letter.txn.coordinator
             }
@@ -210,6 +219,7 @@ impl Lane {
                 self.on_done(turn, (shard, txn));
             }
             Words::Abort => self.on_abort((shard, txn)),
+            Words::InDoubt => self.on_in_doubt(turn, (shard, txn)),
         }
     }
 
@@ -242,6 +252,10 @@ impl Lane {
 
     /// Waits until everything recorded so far is durable.
     fn await_durable(&mut self, turn: &mut Turn<'_>, awaited: Awaited) {
+        if self.fenced {
+            // What a start has resolved may be recorded nowhere yet.
+            return self.fail_awaited(turn, awaited);
+        }
         match self.commit.until_all() {
             Some(until) => self.commit.wave(until).awaited.push(awaited),
             None => self.on_awaited(turn, awaited),

@@ -232,6 +232,7 @@ impl Shard {
                 };
                 let mut needs = crate::needs::Needs::new();
                 ops::$op::needs(&args, &mut needs);
+                self.blocker = None;
                 if !self.has(&needs) {
                     return Ok(Status::Busy);
                 }

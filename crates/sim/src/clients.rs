@@ -115,6 +115,9 @@ impl World {
                 let seat = &self.mounts[client].seats[lane];
                 let frame = seat.desk.arena.get(*frame).to_vec();
                 self.tap.on_reply(&frame, self.now_ns);
+                if let Err(line) = self.lies.on_frame((client, lane), &frame) {
+                    self.breaks(line);
+                }
             }
         }
         let seat = &mut self.mounts[client].seats[lane];
@@ -146,11 +149,11 @@ impl World {
             }
         }
         let reports = seat.brain.take_reports();
-        for report in &reports {
-            self.on_report(client, report);
-        }
         for action in actions {
             self.client_acts(client, lane, action, &arena);
+        }
+        for report in &reports {
+            self.on_report((client, lane), report);
         }
         self.mounts[client].seats[lane].desk.arena = arena;
         for (id, result, carried) in came {
@@ -170,6 +173,9 @@ impl World {
                 let frame = arena.get(frame).to_vec();
                 let bulk = bulk.and_then(|bulk| seat.desk.bufs.get(bulk));
                 self.tap.on_request(&frame, self.now_ns);
+                if let Err(line) = self.lies.on_request((client, lane), &frame) {
+                    self.breaks(line);
+                }
                 self.send_up(conn, Parcel { frame, bulk });
             }
             Action::Close { conn } => self.close(conn, End::Client),
@@ -313,7 +319,9 @@ impl World {
         // Behind the end nothing is known of where the file ends.
         let at_end = at_end && (!carried.bytes.is_empty() || file_offset == 0);
         let found = Found { from: file_offset, bytes: &carried.bytes, at_end };
-        if let Err(line) = explain(&deeds, &found) {
+        if let Err(line) = explain(&deeds, &found)
+            && !self.lies.is_any()
+        {
             self.breaks(format!("read of inode {inode}: {line}"));
         }
     }

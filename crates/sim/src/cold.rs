@@ -3,7 +3,7 @@
 
 use crate::number::narrow;
 use core::sync::atomic::{AtomicBool, Ordering};
-use disk::rows::{Key, Row, Rows, ShardRow, apply, begin};
+use disk::rows::{Key, Range, Row, Rows, ShardRow, apply, begin};
 use disk::{Fault, LogReader, Made, Record};
 use lane::{Loading, Restore};
 use std::collections::{BTreeMap, VecDeque};
@@ -68,25 +68,42 @@ impl Cold {
         ShardRow::decode_all(value).map_err(|_| Fault::new("a shard's row makes no sense", 0))
     }
 
-    /// Everything back into lanes' shards and slots.
-    pub(crate) fn restore(&self, map: Map, made: Made) -> Result<Restore, Fault> {
+    /// Everything back into lanes' shards and slots; of names only what a start needs, where they
+    /// may take so many bytes of memory at most.
+    pub(crate) fn restore(
+        &self,
+        map: Map,
+        made: Made,
+        bytes_max: Option<u64>,
+    ) -> Result<Restore, Fault> {
         let mut restore = Restore::new(map, made);
-        if LITTLE_MEMORY.load(Ordering::Relaxed) {
-            restore.bound(0);
-        }
+        let little = LITTLE_MEMORY.load(Ordering::Relaxed).then_some(0);
+        let Some(bytes_max) = little.or(bytes_max) else {
+            let mut loading = Loading::new(restore);
+            self.each(None, |row| loading.load(row))?;
+            return loading.finish();
+        };
+        restore.bound(bytes_max);
         let mut loading = Loading::new(restore);
-        for (key, value) in &self.rows {
-            loading.load(&Row::decode(key, value)?)?;
-        }
+        self.each(Some(&Range::inodes()), |row| loading.load(row))?;
+        self.each(Some(&Range::start()), |row| loading.load(row))?;
         for unit in loading.missing() {
-            let range = unit.range();
-            let all = self.rows.iter().filter(|(key, _)| range.contains(key));
-            for (key, value) in all {
-                loading.fetch(&unit, &Row::decode(key, value)?)?;
-            }
+            self.each(Some(&unit.range()), |row| loading.fetch(&unit, row))?;
             loading.fetched(&unit);
         }
         loading.finish()
+    }
+
+    fn each(
+        &self,
+        range: Option<&Range>,
+        mut take: impl FnMut(&Row<'_>) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let wanted = |key: &[u8]| range.is_none_or(|range| range.contains(key));
+        for (key, value) in self.rows.iter().filter(|(key, _)| wanted(key)) {
+            take(&Row::decode(key, value)?)?;
+        }
+        Ok(())
     }
 
     /// Rows from `from` until `until`, or of `from` alone, as a brain wants them.

@@ -20,6 +20,20 @@ pub(crate) enum Patch {
 }
 
 impl Patch {
+    /// What comes of it when it fails: nothing, the beginning of a write, or all.
+    pub(crate) fn half_done(self, dice: &mut Dice) -> Option<Self> {
+        if dice.one_in(3) {
+            return None;
+        }
+        match self {
+            Self::Write { from, mut bytes } => {
+                bytes.truncate(dice.below(bytes.len() + 1));
+                Some(Self::Write { from, bytes })
+            }
+            Self::Truncate { size } => Some(Self::Truncate { size }),
+        }
+    }
+
     fn apply(&self, bytes: &mut Vec<u8>) {
         match self {
             Self::Write { from, bytes: written } => {
@@ -180,7 +194,11 @@ impl Disk {
     }
 
     /// Takes the last batch of a log away again, as a disk that lied does.
-    pub(crate) fn lose_last_batch(&mut self, dice: &mut Dice) -> Option<Vec<u8>> {
+    pub(crate) fn lose_last_batch(
+        &mut self,
+        dice: &mut Dice,
+        may_be_lost: impl Fn(usize, &[u8]) -> bool,
+    ) -> Option<Vec<u8>> {
         let boot_id = self.logs.iter().map(|log| log.boot_id).max()?;
         let mut latest: Vec<_> =
             self.logs.iter_mut().filter(|log| log.boot_id == boot_id).collect();
@@ -194,6 +212,9 @@ impl Disk {
         let end = narrow(reader.valid_bytes());
         let last = last?;
         let lost = log.bytes[last..end].to_vec();
+        if !may_be_lost(usize::from(log.lane), &lost) {
+            return None;
+        }
         log.bytes.truncate(last);
         debug_assert!(wide(lost.len()) > 0, "a batch has bytes");
         Some(lost)

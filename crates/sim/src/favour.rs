@@ -161,7 +161,6 @@ impl Plan {
         self.slow_log();
         self.faults.server_crash_count = 1;
         self.dies_along = true;
-        self.faults.disk_per_mille = 0;
         self.mix = mix.to_vec();
         self.call_count = self.call_count.min(25);
         self.faults_ns = self.faults_ns.min(20 * MS);

@@ -9,6 +9,9 @@
 //! - at once: a transaction number names one request (I4), one request is in the log once (I3),
 //!   nothing is called committed that is not durable (I10), buffers are given back once, every start
 //!   succeeds (I17), every call is answered once, bytes that are read were written;
+//! - where a disk lied about its log: whoever had been told that something is durable that is lost
+//!   hears nothing good of that shard any more, raises an alarm and falls silent; where it only fails,
+//!   every call ends also before it is mended;
 //! - when the faults have stopped: every call of a living client ends in bounded time, every call
 //!   that was acknowledged to one is there and took effect once (I3, I5), what began after another's
 //!   answer comes after it, and a fresh client reads back exactly the tree that a sequential model
@@ -31,6 +34,7 @@ mod desk;
 mod dice;
 mod disk;
 mod favour;
+mod lies;
 mod mishaps;
 mod model;
 mod net;
@@ -49,7 +53,7 @@ mod work;
 mod world;
 
 pub use cold::LITTLE_MEMORY;
-pub use plan::{FAILING_DISKS, Planted};
+pub use plan::Planted;
 pub use run::{Outcome, run, run_told};
 pub use search::{Counts, Verdict, quiet_panics, search, try_seed};
 pub use wire::Rule;

@@ -10,7 +10,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const USAGE: &str = "usage: lanefs-sim --seed N [--plant NAME | --favour NAME] [--tell]
        lanefs-sim --seconds S [--plant NAME | --favour NAME] [--from SEED]\n       \
-       --failing-disks: disks may fail as well\n       \
        --little-memory: servers keep no more names in memory than they need";
 
 /// What was asked for.
@@ -44,9 +43,6 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<Args> {
     while let Some(word) = words.next() {
         match word.as_str() {
             "--seed" => args.seed = Some(words.next()?.parse().ok()?),
-            "--failing-disks" => {
-                sim::FAILING_DISKS.store(true, core::sync::atomic::Ordering::Relaxed)
-            }
             "--little-memory" => {
                 sim::LITTLE_MEMORY.store(true, core::sync::atomic::Ordering::Relaxed)
             }

@@ -5,13 +5,8 @@
 use crate::dice::Dice;
 use crate::story::Act;
 use crate::work::Kind;
-use core::sync::atomic::{AtomicBool, Ordering};
 use lane::Share;
 use wire::Rule;
-
-/// Whether disks may fail. Not unless asked for: about one of 30,000 seeds in which one does still
-/// shows a violation.
-pub static FAILING_DISKS: AtomicBool = AtomicBool::new(false);
 
 /// How the disk behaves beyond losing what was not made durable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -83,7 +78,7 @@ pub(crate) struct Faults {
     /// Chance that the server dies where it passes a delicate place.
     pub(crate) point_per_mille: u64,
     pub(crate) disk: DiskMood,
-    pub(crate) disk_per_mille: u64,
+    pub(crate) ails: Ails,
     /// The server's machine dies with it: nobody says of its connections that they are dead.
     pub(crate) silent: bool,
 }
@@ -99,9 +94,22 @@ impl Faults {
         interrupt_count: 0,
         point_per_mille: 0,
         disk: DiskMood::Honest,
-        disk_per_mille: 0,
+        ails: Ails::NONE,
         silent: false,
     };
+}
+
+/// Chances that an action of the disk fails, per thousand of its kind.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ails {
+    pub(crate) log: u64,
+    pub(crate) change: u64,
+    pub(crate) sync: u64,
+    pub(crate) look: u64,
+}
+
+impl Ails {
+    pub(crate) const NONE: Self = Self { log: 0, change: 0, sync: 0, look: 0 };
 }
 
 /// Mean durations.
@@ -150,6 +158,8 @@ pub(crate) struct Plan {
     pub(crate) sync: bool,
     /// The cold store follows the logs while lanes run, not only at a start.
     pub(crate) applies: bool,
+    /// What names may take of each server's memory, if that is limited; 0 lets go whatever it can.
+    pub(crate) meta_memory_bytes: Option<u64>,
     /// What happens besides, in this order.
     pub(crate) story: &'static [Act],
     pub(crate) planted: Option<Planted>,
@@ -182,6 +192,9 @@ impl Plan {
         let call_ns = speeds.request_ns + speeds.reply_ns + speeds.think_ns + speeds.log_ns;
         let lanes = client_count * 2;
         let faults_ns = (call_ns * call_count / crate::number::wide(lanes)).max(MS);
+        let faults = roll_faults(dice);
+        // Disks have more to do when more is done before everything calms down.
+        let faults_ns = faults_ns * if faults.disk == DiskMood::Honest { 1 } else { 4 };
         Self {
             client_lanes,
             server_lane_count_max: 1 + dice.throw() % 3,
@@ -195,7 +208,7 @@ impl Plan {
             write_bytes_max: dice.pick(&[16, 300, 9000]).unwrap_or(16),
             mix: roll_mix(dice),
             speeds,
-            faults: roll_faults(dice),
+            faults,
             faults_ns,
             last_crash: dice.one_in(2),
             last_client_crash: dice.one_in(3),
@@ -211,6 +224,7 @@ impl Plan {
             share_changes: dice.one_in(6),
             sync: dice.one_in(8),
             applies: planted != Some(Planted::LostBatch) && dice.one_in(2),
+            meta_memory_bytes: dice.pick(&[None, None, None, Some(0), Some(8 << 10)]).flatten(),
             story: &[],
             planted,
         }
@@ -255,13 +269,19 @@ fn roll_faults(dice: &mut Dice) -> Faults {
         interrupt_count: count(5, 4),
         point_per_mille: count(3, 60),
         disk: DiskMood::Honest,
-        disk_per_mille: 0,
+        ails: Ails::NONE,
         silent: false,
     };
-    let (failing, per_mille) = (dice.throw() % 24 < 3, 1 + dice.throw() % 60);
-    if failing && FAILING_DISKS.load(Ordering::Relaxed) {
+    let mood = dice.throw() % 24;
+    // Runs are short: what fails rarely would mostly not fail at all.
+    let mut per_mille = || dice.pick(&[0, 0, 10, 60, 250]).unwrap_or(0);
+    let (log, change, sync, look) = (per_mille(), per_mille(), per_mille(), per_mille());
+    if mood < 3 {
         faults.disk = DiskMood::Failing;
-        faults.disk_per_mille = per_mille;
+        faults.ails = Ails { log, change, sync, look };
+    } else if mood == 3 {
+        faults.disk = DiskMood::Lying;
+        faults.server_crash_count = faults.server_crash_count.max(1);
     }
     faults
 }

@@ -5,6 +5,7 @@
 //! rightly went on without may have lost what it was told before.
 
 use crate::bytes::Done;
+use crate::lies::Seat;
 use crate::work::{Asked, Tag, Wish};
 use crate::world::World;
 use client::Report;
@@ -70,17 +71,17 @@ impl World {
     }
 
     /// A client has something to tell people: mostly that a promise to it was broken.
-    pub(crate) fn on_report(&mut self, client: usize, report: &Report) {
+    pub(crate) fn on_report(&mut self, seat: Seat, report: &Report) {
+        let client = seat.0;
         self.tell(|| format!("client {client} reports: {report}"));
         let others_lost = self.server_ever_off() && self.mounts.iter().any(|mount| !mount.alive);
-        // What a failing disk does not take back is the disk's loss.
-        let refused = self.plan.faults.disk == crate::plan::DiskMood::Failing;
-        let excused = self.absent || others_lost || (refused && self.disk_failed);
+        let excused = self.absent || others_lost || self.lies.is_any();
+        self.lies.alarm(seat);
         match report {
-            Report::WentBack { .. } => {
-                self.alarm_count += 1;
-                if self.plan.faults.disk != crate::plan::DiskMood::Lying {
-                    self.breaks(format!("a false alarm at client {client}: {report}"));
+            Report::WentBack { shard, .. } => {
+                self.lies.stop(seat);
+                if !self.lies.is_lost(seat, *shard) {
+                    self.breaks(format!("a false alarm at client {seat:?}: {report}"));
                 }
             }
             Report::Evicted { .. } | Report::ReplayRefused { .. } => {

@@ -9,7 +9,7 @@ use crate::plan::{DiskMood, Planted};
 use crate::world::{Due, Place, World};
 use disk::{Fault, Made};
 use door::{
-    Action, Brain, Bulk, Errno, Event, LogRoom, Object, ObjectStat, Point, Say, StoreSpace, Ticket,
+    Action, Brain, Bulk, Errno, Event, LogRoom, Object, ObjectStat, Point, StoreSpace, Ticket,
     Turn, Usage,
 };
 use lane::{Config, Export, Lane, Limits, Restore, Share};
@@ -119,12 +119,11 @@ impl World {
 
     /// What the logs say goes into the rows, and these into memory.
     fn restore(&mut self, map: Map) -> Result<Restore, Fault> {
-        self.cold.behind.clear();
         self.cold.begin(MADE)?;
         for log in self.disk.logs() {
             self.cold.redo(log)?;
         }
-        self.cold.restore(map, MADE)
+        self.cold.restore(map, MADE, self.plan.meta_memory_bytes)
     }
 
     /// The applier takes the next batch behind the lanes.
@@ -225,7 +224,6 @@ impl World {
             Action::WakeAt { at } => self.ask_wake(place, at),
             Action::Say { say, line } => {
                 let line = String::from_utf8_lossy(seat.desk.arena.get(line)).into_owned();
-                self.alarm_count += u64::from(say == Say::Alarm);
                 self.tell(|| format!("server says {say:?}: {line}"));
             }
             Action::Stopped => seat.desk.stopped = true,
@@ -333,12 +331,22 @@ impl World {
         Some((flight, object_ns))
     }
 
-    fn disk_fails(&mut self) -> bool {
-        let failing = self.plan.faults.disk == DiskMood::Failing && !self.calm;
-        let fails = failing && self.dice.per_mille(self.plan.faults.disk_per_mille);
+    fn disk_fails(&mut self, lane: usize, flight: &Flight) -> bool {
+        let failing = self.plan.faults.disk == DiskMood::Failing && !self.mended;
+        let ails = self.plan.faults.ails;
+        let per_mille = match flight {
+            Flight::Log { .. } => ails.log,
+            Flight::Patch { .. } | Flight::Remove { .. } => ails.change,
+            Flight::Sync { .. } => ails.sync,
+            Flight::Read { .. }
+            | Flight::Stat { .. }
+            | Flight::Space { .. }
+            | Flight::Cold { .. }
+            | Flight::Usage { .. } => ails.look,
+        };
+        let fails = failing && self.dice.per_mille(per_mille);
         if fails {
-            self.disk_failed = true;
-            self.tell(|| "the disk fails".to_owned());
+            self.tell(|| format!("the disk fails server lane {lane}: {flight:?}"));
         }
         fails
     }
@@ -348,9 +356,9 @@ impl World {
         if life != self.server.life {
             return;
         }
-        let failed = self.disk_fails();
         let Some(seat) = self.server.seats.get_mut(lane) else { return };
         let Some(flight) = seat.flights.remove(&flight_no) else { return };
+        let failed = self.disk_fails(lane, &flight);
         let result = if failed { Err(EIO) } else { Ok(()) };
         let coming = match flight {
             Flight::Log { ticket, batch } => {
@@ -361,7 +369,8 @@ impl World {
                 Coming::Read { ticket, result: result.map(|()| bytes) }
             }
             Flight::Patch { ticket, object, patch } => {
-                if !failed || self.dice.one_in(2) {
+                let patch = if failed { patch.half_done(&mut self.dice) } else { Some(patch) };
+                if let Some(patch) = patch {
                     self.disk.patch(object, patch);
                 }
                 Coming::Plain(Event::ObjectDone { ticket, result })
@@ -409,13 +418,13 @@ impl World {
         let boot_id = self.server.boot_id;
         if failed {
             if self.disk.crash_append((boot_id, narrow_u16(lane)), batch, &mut self.dice) {
-                self.tap.on_durable(batch);
+                self.note_durable(batch);
             }
             return Err(EIO);
         }
         self.disk.append(boot_id, narrow_u16(lane), batch);
         self.tell(|| crate::tap::describe(batch));
-        self.tap.on_durable(batch);
+        self.note_durable(batch);
         if self.plan.applies {
             self.cold.behind.push_back((lane, batch.to_vec()));
             self.put_in(self.plan.speeds.restart_ns, Due::Apply);
@@ -423,6 +432,11 @@ impl World {
         let Some(seat) = self.server.seats.get_mut(lane) else { return Err(EIO) };
         seat.room_bytes = seat.room_bytes.saturating_sub(wide(batch.len()));
         Ok(LogRoom { room_bytes: seat.room_bytes, is_behind: false })
+    }
+
+    fn note_durable(&mut self, batch: &[u8]) {
+        self.tap.on_durable(batch);
+        self.lies.keep(batch);
     }
 
     /// The server process dies, and with it whatever was not durable.
@@ -442,6 +456,7 @@ impl World {
         }
         self.disk.crash_objects(&mut self.dice);
         self.lose_what_was_durable();
+        self.cold.behind.clear();
         let conns: Vec<_> = self.conns.keys().copied().collect();
         for conn in conns {
             let ours = self.conns.get(&conn).is_some_and(|conn| !conn.up.closed);
@@ -456,7 +471,7 @@ impl World {
         match flight {
             Flight::Log { batch, .. } => {
                 if self.disk.crash_append(log, &batch, &mut self.dice) {
-                    self.tap.on_durable(&batch);
+                    self.note_durable(&batch);
                 }
             }
             Flight::Patch { object, patch, .. } if self.dice.one_in(2) => {
@@ -476,12 +491,24 @@ impl World {
 
     /// A disk that lied, or a fault planted into this world.
     fn lose_what_was_durable(&mut self) {
-        let lies = self.plan.faults.disk == DiskMood::Lying && self.dice.one_in(2);
+        const BATCH_COUNT_MAX: usize = 3;
         let planted = self.plan.planted == Some(Planted::LostBatch);
-        if (lies || planted)
-            && let Some(batch) = self.disk.lose_last_batch(&mut self.dice)
-        {
+        let lies = self.plan.faults.disk == DiskMood::Lying && self.dice.one_in(2);
+        let count = if lies { 1 + self.choose(BATCH_COUNT_MAX) } else { usize::from(planted) };
+        for _ in 0..count {
+            // What was applied is in the rows as well.
+            let behind = (lies && self.plan.applies).then_some(&self.cold.behind);
+            let lost = self.disk.lose_last_batch(&mut self.dice, |lane, batch| {
+                behind.is_none_or(|behind| {
+                    behind.iter().any(|(at, waits)| *at == lane && waits == batch)
+                })
+            });
+            let Some(batch) = lost else { return };
+            self.tell(|| format!("the disk lied, lost: {}", crate::tap::describe(&batch)));
             self.tap.on_lost(&batch);
+            if lies {
+                self.lies.lose(self.server.boot_id, &batch);
+            }
         }
     }
 }

@@ -140,8 +140,12 @@ impl Tap {
     /// A client takes a frame in.
     pub(crate) fn on_reply(&mut self, frame: &[u8], now_ns: u64) {
         let Ok((Head::Reply(reply), _)) = Head::decode(frame) else { return };
-        let Reply { session, shard, xid, transno, op, .. } = reply;
-        if transno.0 > 0 {
+        let Reply { session, shard, xid, transno, op, status, .. } = reply;
+        if status != wire::Status::Ok {
+            // A replay that was refused: its client has lost it, and says so.
+            let received = self.received.entry((session, shard)).or_default();
+            received.retain(|known| *known != transno);
+        } else if transno.0 > 0 {
             self.received.entry((session, shard)).or_default().push(transno);
         }
         let tag = self.requests.get(&(session, shard, xid)).and_then(|request| request.tag);

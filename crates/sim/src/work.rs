@@ -294,14 +294,6 @@ impl Wish {
         }
     }
 
-    /// Whether it changes the bytes of a file.
-    pub(crate) fn writes_to(&self, file: InodeNo) -> bool {
-        match *self {
-            Self::Write { inode, .. } | Self::Resize { inode, .. } => inode == file,
-            _ => false,
-        }
-    }
-
     /// Whether it changes names, attributes or links when it succeeds.
     pub(crate) const fn changes_tree(&self) -> bool {
         matches!(

@@ -10,6 +10,7 @@ use crate::cold::Cold;
 use crate::desk::{Coming, Desk};
 use crate::dice::{Dice, Trace};
 use crate::disk::Disk;
+use crate::lies::Lies;
 use crate::net::{Conn, End};
 use crate::number::narrow;
 use crate::plan::{Plan, Planted};
@@ -84,7 +85,9 @@ pub(crate) struct World {
     pub(crate) seen: Vec<(InodeNo, FileKind)>,
     /// From here on nothing goes wrong any more.
     pub(crate) calm: bool,
-    pub(crate) alarm_count: u64,
+    /// From here on no disk fails any more.
+    pub(crate) mended: bool,
+    pub(crate) lies: Lies,
     pub(crate) crash_count: u64,
     /// What a sync found durable: changes at a shard that were answered before.
     pub(crate) synced: BTreeMap<(ShardId, u64), u64>,
@@ -92,8 +95,6 @@ pub(crate) struct World {
     pub(crate) synced_files: BTreeMap<(InodeNo, u64), u64>,
     /// Somebody was away for so long that the server may go on without him.
     pub(crate) absent: bool,
-    /// The disk refused something.
-    pub(crate) disk_failed: bool,
     pub(crate) fs: FsUuid,
     pub(crate) secret: Secret,
     pub(crate) audit: Audit,
@@ -133,14 +134,14 @@ impl World {
             write_count: 0,
             seen: vec![(InodeNo::ROOT, FileKind::Directory)],
             calm: false,
-            alarm_count: 0,
+            mended: false,
+            lies: Lies::default(),
             crash_count: 0,
             fs: FsUuid(dice.bytes()),
             secret,
             synced: BTreeMap::new(),
             synced_files: BTreeMap::new(),
             absent: false,
-            disk_failed: false,
             audit: Audit::default(),
             told: Told::default(),
             broken: None,

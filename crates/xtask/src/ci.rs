@@ -80,7 +80,6 @@ fn run_all() -> Report {
     step("sim", &mut || sim::run_seeds(&sim::Args::fresh()));
     let little_memory = sim::Args::with_little_memory();
     step("sim, little memory", &mut || sim::run_seeds(&little_memory));
-    skipped.push("sim: seeds with disks that fail (cargo xtask sim --failing-disks)".to_owned());
     step("crash", &mut || crash::run_short(&mut skipped));
     Report { steps, skipped, tally }
 }

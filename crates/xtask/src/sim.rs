@@ -23,9 +23,6 @@ pub(crate) struct Args {
     /// The control: what runs without this rule, with it: the seeds must find nothing
     #[arg(long, value_name = "NAME", conflicts_with = "plant")]
     favour: Option<String>,
-    /// Disks may fail as well
-    #[arg(long)]
-    failing_disks: bool,
     /// Servers keep no more names in memory than they need
     #[arg(long)]
     little_memory: bool,
@@ -42,7 +39,6 @@ impl Args {
             seconds: CI_SECONDS,
             plant: None,
             favour: None,
-            failing_disks: false,
             little_memory: false,
             tell: false,
         }
@@ -70,9 +66,6 @@ pub(crate) fn run_seeds(args: &Args) -> Result<()> {
     }
     if let Some(rule) = &args.favour {
         command.args(["--favour", rule]);
-    }
-    if args.failing_disks {
-        command.arg("--failing-disks");
     }
     if args.little_memory {
         command.arg("--little-memory");

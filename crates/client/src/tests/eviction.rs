@@ -260,6 +260,26 @@ fn sister_lanes_become_the_same_new_client() {
     assert!(first != second && second != third && first != third);
 }
 
+/// A sister lane closes a file of a client that has stopped: there is no one to tell.
+#[test]
+fn what_is_closed_behind_a_refusal_waits_for_nobody() {
+    let mut rig = Rig::new(1);
+    let open =
+        Open { caller: CALLER, inode: FILE, read: true, write: true, execute: false, sizes: false };
+    rig.call(1, Call::Open(open));
+    let asked = rig.take();
+    rig.answer(&asked, &entry());
+    let Ok(Answer::Opened { handle, .. }) = rig.outcome() else { panic!("not opened") };
+    rig.shape.refuse = Some(RefusalReason::WrongSecret);
+    rig.restart();
+    rig.call(2, chmod(FILE));
+    rig.wait_ms(1_000);
+    assert_eq!(rig.client.refusal(), Some(Refused::WrongSecret));
+    let mail = door::Mail::Release { handle };
+    rig.event(door::Event::Mail { from: wire::LaneId(1), mail });
+    assert_eq!((rig.client.open_count(), rig.client.busy_count()), (0, 0));
+}
+
 #[test]
 fn open_files_are_open_for_the_new_client() {
     let mut rig = Rig::new(1);
@@ -337,6 +357,7 @@ fn a_store_that_went_back_stops_everything() {
     rig.call(4, chmod(FILE));
     assert_eq!(rig.outcome(), Err(Status::Io), "until told otherwise");
     assert!(rig.asked.is_empty());
+    assert_eq!(rig.client.busy_count(), 0);
     // Its disk was found: what was answered is still here.
     rig.client.try_again();
     rig.call(5, chmod(FILE));

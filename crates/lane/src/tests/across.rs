@@ -5,9 +5,9 @@ mod model;
 mod mount;
 mod strict;
 
-use crate::toy::{Dice, Toy};
+use crate::toy::{Dice, Kind, Toy};
 use alloc::vec::Vec;
-use door::Point;
+use door::{Errno, Point};
 use model::{Act, Model};
 use mount::Mount;
 use wire::{InodeNo, Map, Status};
@@ -297,6 +297,38 @@ fn readers_wait_for_what_was_prepared_and_get_an_answer() {
     reader.begin(&Act::Lookup(to, "h"));
     assert_eq!(ask(&mut toy, &mut reader, 0).0, Status::Ok);
     checked::check(&mut toy, &mut mount);
+}
+
+/// A start carries out what was decided. While that is recorded nowhere, the decision is kept.
+#[test]
+fn a_part_that_cannot_be_recorded_is_not_called_done() {
+    for seed in 0..8 {
+        let mut toy = store(seed, 4);
+        toy.start(4);
+        let mut mount = Mount::new(&mut toy, 1);
+        let (from, to) = furnished(&mut toy, &mut mount);
+        mount.settle(&mut toy);
+        toy.dies_at = Some((Point::TxnDecided, 1));
+        mount.begin(&Act::Rename((from, "f"), (to, "h"), false));
+        mount.send(&mut toy);
+        while !toy.is_down() {
+            step(&mut toy);
+        }
+        toy.dies_at = None;
+        toy.failing.push((Kind::Log, Errno(5)));
+        toy.start(4);
+        (0..500).for_each(|_| step(&mut toy));
+        assert!(toy.failing.is_empty(), "the participant's log is broken");
+        toy.crash();
+        toy.start(4);
+        mount.connect(&mut toy);
+        mount.send(&mut toy);
+        mount.settle(&mut toy);
+        assert_eq!(mount.receive(&mut toy).map(|reply| reply.0), Some(Status::Ok));
+        assert_eq!(mount.list(&mut toy, from), Some(Vec::new()), "seed {seed}");
+        assert_eq!(mount.list(&mut toy, to).unwrap().len(), 2, "seed {seed}");
+        checked::check(&mut toy, &mut mount);
+    }
 }
 
 /// Whether a rename over a file is half done after the server died when it was decided.

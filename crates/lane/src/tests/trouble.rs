@@ -259,6 +259,96 @@ fn contents_that_cannot_be_made_durable_fence_the_lane() {
     assert!(read(&mut peer, &mut toy, inode).starts_with(b"one"));
 }
 
+/// Where sharing is strict, nobody is shown behind a fence what may be lost, and nobody waits for it.
+#[test]
+fn strict_readers_behind_a_fence_are_refused_what_may_be_lost() {
+    let mut toy = Toy::new(29);
+    toy.limits.share = crate::Share::Strict;
+    toy.start(1);
+    let mut peer = Peer::new(&mut toy, &Who::new(1));
+    let inode = peer.create(&mut toy, "a");
+    toy.failing.push((Kind::Log, Errno(5)));
+    let created = peer.ask(&mut toy, Op::Create, 1, &create("b"));
+    assert!(created.head.status == Status::Ok && !created.token.is_empty());
+    assert!(toy.lines.last().unwrap().contains("log cannot be written"));
+    let mut other = Peer::new(&mut toy, &Who::new(2));
+    let lookup = |text| wire::Lookup { caller: ROOT, parent: InodeNo::ROOT, name: name(text) };
+    let getattr = Getattr { inode };
+    assert_eq!(other.ask(&mut toy, Op::Getattr, 0, &getattr).head.status, Status::Ok);
+    assert_eq!(other.ask(&mut toy, Op::Lookup, 0, &lookup("b")).head.status, Status::Io);
+}
+
+/// A read that fails shows nothing, so it waits for nothing; and it says that it failed.
+#[test]
+fn a_strict_read_that_fails_is_no_empty_file() {
+    let mut toy = Toy::new(31);
+    toy.limits.share = crate::Share::Strict;
+    toy.start(1);
+    let mut peer = Peer::new(&mut toy, &Who::new(1));
+    let inode = peer.create(&mut toy, "a");
+    assert_eq!(write(&mut peer, &mut toy, inode, b"one"), Status::Ok);
+    assert_eq!(write(&mut peer, &mut toy, inode, b"two"), Status::Ok, "with a token");
+    let mut other = Peer::new(&mut toy, &Who::new(2));
+    toy.failing.push((Kind::Read, Errno(5)));
+    let body = Read { inode, file_offset: 0, read_bytes: 100 };
+    let got = other.ask_data(&mut toy, (Op::Read, 0, inode), &body, None);
+    assert_eq!(got.head.status, Status::Io);
+}
+
+/// What cannot be brought back while the disk fails comes back to a later boot.
+#[test]
+fn a_replay_that_cannot_be_written_is_not_given_up() {
+    let mut toy = Toy::started(30, 1);
+    let mut peer = Peer::new(&mut toy, &Who::new(1));
+    let inode = peer.create(&mut toy, "a");
+    let shard = toy.map.data_shard(inode, 0);
+    assert_eq!(write(&mut peer, &mut toy, inode, b"warm"), Status::Ok);
+    let head = peer.head(Op::Write, shard, 2);
+    let body = Write { inode, file_offset: 4, append: false }.to_bytes();
+    peer.send(&mut toy, &head, &body, Some(b"lost"));
+    toy.run_turns_only(0);
+    toy.land_objects(0);
+    toy.run_turns_only(0);
+    let got = peer.replies(&mut toy).pop().unwrap();
+    assert!(!got.token.is_empty());
+    for fails in [true, false] {
+        toy.crash_losing_all();
+        if fails {
+            toy.failing.push((Kind::Write, Errno(5)));
+        }
+        toy.start(1);
+        let epoch = if fails { 2 } else { 3 };
+        peer = Peer::new(&mut toy, &Who { conn_epoch: epoch, ..Who::new(1) });
+        let replay = wire::Request {
+            flags: wire::request_flag::REPLAY,
+            conn_epoch: epoch,
+            transno: got.head.transno,
+            ..head
+        };
+        let (reply, token) = (wire::Bytes(&got.body), wire::Bytes(&got.token));
+        let redo = wire::Replay { reply, token }.to_bytes();
+        peer.send(&mut toy, &replay, &redo, Some(b"lost"));
+        peer.xid = 1 << (40 + epoch);
+        for shard in [InodeNo::ROOT.shard(), shard] {
+            let done = peer.head(Op::ReplayDone, shard, 0);
+            peer.send(&mut toy, &done, &wire::ReplayDone { reopen_count: 0 }.to_bytes(), None);
+        }
+        toy.run();
+        let replies = peer.replies(&mut toy);
+        let replayed = replies.iter().find(|got| got.head.op == Op::Write).unwrap().head;
+        assert_eq!(replayed.status, Status::Ok);
+        assert_eq!(toy.counters(0).recovery.unfit_count, 0);
+        if fails {
+            assert!(replayed.committed < got.head.transno, "its client keeps it");
+            let body = Read { inode, file_offset: 0, read_bytes: 100 };
+            let seen = peer.ask_data(&mut toy, (Op::Read, 0, inode), &body, None);
+            assert_eq!(seen.head.status, Status::Io, "nobody sees the file without it");
+        } else {
+            assert_eq!(read(&mut peer, &mut toy, inode), b"warmlost");
+        }
+    }
+}
+
 #[test]
 fn unlinked_files_are_destroyed_everywhere() {
     for lane_count in 1..=3 {

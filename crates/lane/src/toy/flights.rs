@@ -45,6 +45,7 @@ pub(super) enum Flight {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Log,
+    Read,
     Write,
     Sync,
     Remove,
@@ -85,8 +86,8 @@ impl Toy {
             Flight::Write { .. } => Some(Kind::Write),
             Flight::Sync { .. } => Some(Kind::Sync),
             Flight::Remove { .. } => Some(Kind::Remove),
-            Flight::Read { .. }
-            | Flight::Truncate { .. }
+            Flight::Read { .. } => Some(Kind::Read),
+            Flight::Truncate { .. }
             | Flight::Stat { .. }
             | Flight::Space { .. }
             | Flight::Cold { .. }
@@ -106,6 +107,10 @@ impl Toy {
                 Event::Logged { ticket, result: failed.map_or(Ok(room), Err) }
             }
             Flight::Read { ticket, object, from, count } => {
+                if let Some(errno) = failed {
+                    let event = Event::ObjectRead { ticket, result: Err(errno) };
+                    return place.coming.push(Coming::Plain(event));
+                }
                 let seen = files.get(&object).map_or(&[][..], |file| &file.seen);
                 let from = from.min(seen.len());
                 let bytes = seen[from..seen.len().min(from + count)].to_vec();

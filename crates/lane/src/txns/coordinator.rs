@@ -81,6 +81,9 @@ impl Lane {
         let outcome = self.metas[index].plan(&ask, txn, &running.view, &mut plan);
         match outcome {
             Ok(Status::CrossDevice) => self.ask_all(turn, txn, &plan.wants),
+            Ok(Status::Busy) if self.is_stuck(txn.coordinator) => {
+                self.end_across(turn, txn, Status::Io, &[]);
+            }
             Ok(Status::Busy) => {
                 self.read_missing(turn, txn.coordinator);
                 self.try_again(turn, txn);
@@ -233,17 +236,19 @@ impl Lane {
     /// start knows.
     pub(crate) fn fence_txns(&mut self, turn: &mut Turn<'_>) {
         let running = self.txns.running.iter();
-        let undecided = running.filter(|(_, running)| running.step != Step::Deciding);
-        let undecided: Vec<TxnId> = undecided.map(|(txn, _)| *txn).collect();
+        let deciding = |running: &Running| running.step == Step::Deciding;
+        let (in_doubt, undecided): (Vec<_>, Vec<_>) =
+            running.partition(|(_, running)| deciding(running));
+        let in_doubt: Vec<(ShardId, TxnId)> = in_doubt
+            .into_iter()
+            .flat_map(|(txn, running)| running.touched.iter().map(|shard| (*shard, *txn)))
+            .collect();
+        let undecided: Vec<TxnId> = undecided.into_iter().map(|(txn, _)| *txn).collect();
         for txn in undecided {
             self.end_across(turn, txn, Status::ReadOnly, &[]);
         }
-        let prepared = self.txns.parts.iter().filter(|(_, part)| part.prepared.is_some());
-        let prepared: Vec<(ShardId, TxnId)> = prepared.map(|(key, _)| *key).collect();
-        for (shard, txn) in prepared {
-            // Whoever has it already does not look at this any more.
-            let words = Words::Prepared { status: Status::ReadOnly };
-            self.write(turn, &Letter { txn, shard, words });
+        for (shard, txn) in in_doubt {
+            self.write(turn, &Letter { txn, shard, words: Words::InDoubt });
         }
         let looked = self.txns.parts.iter().filter(|(_, part)| part.told.is_some());
         let looked: Vec<(ShardId, TxnId)> = looked.map(|(key, _)| *key).collect();

@@ -10,8 +10,9 @@
 //!   Commit, when durable ─▶ Done record, locks go
 //!                      ◀─  Done, when that is durable
 //!   Abort              ─▶  locks go, Aborted record if one was prepared
+//!   InDoubt            ─▶  nobody waits for the locks: the decision's log is broken
 //! ```
-//! The first byte tells these letters from others: 0x20 ..= 0x26.
+//! The first byte tells these letters from others: 0x20 ..= 0x27.
 
 use disk::TxnId;
 use wire::{Breach, Bytes, Flaw, Reader, ShardId, Status, Wire, Writer};
@@ -19,7 +20,7 @@ use wire::{Breach, Bytes, Flaw, Reader, ShardId, Status, Wire, Writer};
 /// The first byte of the first kind.
 const FIRST: u8 = 0x20;
 /// Kinds.
-const COUNT: u8 = 7;
+const COUNT: u8 = 8;
 
 /// Whether a letter is about a change over several shards.
 pub(crate) const fn is_ours(first: u8) -> bool {
@@ -52,6 +53,8 @@ pub(crate) enum Words<'a> {
     Done { inode_count: u64 },
     /// Forget it.
     Abort,
+    /// Whether it was decided is known at the next start.
+    InDoubt,
 }
 
 impl<'a> Wire<'a> for Letter<'a> {
@@ -64,6 +67,7 @@ impl<'a> Wire<'a> for Letter<'a> {
             Words::Commit => 4,
             Words::Done { .. } => 5,
             Words::Abort => 6,
+            Words::InDoubt => 7,
         };
         to.write(&(FIRST + kind));
         to.write(&self.txn);
@@ -81,7 +85,7 @@ impl<'a> Wire<'a> for Letter<'a> {
             Words::Prepare { part } => to.write(part),
             Words::Prepared { status } => to.write(status),
             Words::Done { inode_count } => to.write(inode_count),
-            Words::Commit | Words::Abort => {}
+            Words::Commit | Words::Abort | Words::InDoubt => {}
         }
     }
 
@@ -98,6 +102,7 @@ impl<'a> Wire<'a> for Letter<'a> {
             4 => Words::Commit,
             5 => Words::Done { inode_count: from.read()? },
             6 => Words::Abort,
+            7 => Words::InDoubt,
             _ => return Err(Flaw::Breach(Breach::Malformed)),
         };
         Ok(Self { txn, shard, words })

@@ -76,6 +76,7 @@ impl Lane {
         let index = self.meta_index(shard);
         match self.metas[index].look(txn, wants, told) {
             Ok(Ok(())) => Status::Ok,
+            Ok(Err(holder)) if self.txns.is_in_doubt(holder) => Status::Io,
             Ok(Err(_)) => Status::Busy,
             Err(_) => Status::Protocol,
         }
@@ -122,6 +123,14 @@ impl Lane {
         }
     }
 
+    /// The log is broken: a promise that may not be durable is none.
+    pub(crate) fn fail_awaited(&mut self, turn: &mut Turn<'_>, awaited: Awaited) {
+        if let Awaited::Prepared(shard, txn) = awaited {
+            let words = Words::Prepared { status: Status::ReadOnly };
+            self.write(turn, &Letter { txn, shard, words });
+        }
+    }
+
     /// It was decided. Who has made his part in an earlier boot says so again.
     pub(super) fn on_commit(&mut self, turn: &mut Turn<'_>, (shard, txn): (ShardId, TxnId)) {
         if !self.is_own(shard) {
@@ -160,6 +169,24 @@ impl Lane {
             self.record_txn(shard, &Change::Txn(TxnChange::Aborted { txn }));
         }
         self.unpark(shard, txn);
+    }
+
+    /// The coordinator's log broke while it decided: what is locked stays so until a start knows,
+    /// and nobody waits for that.
+    pub(super) fn on_in_doubt(&mut self, turn: &mut Turn<'_>, (shard, txn): (ShardId, TxnId)) {
+        if !self.txns.parts.contains_key(&(shard, txn)) {
+            return;
+        }
+        self.txns.in_doubt.insert(txn);
+        if let Some(parked) = self.txns.parked.remove(&(shard, txn)) {
+            parked.into_iter().for_each(|parked| self.fail_one(turn, parked));
+        }
+    }
+
+    /// Whether what the last request at a shard found locked stays locked until the next start.
+    pub(crate) fn is_stuck(&self, shard: ShardId) -> bool {
+        let blocker = self.metas[self.meta_index(shard)].blocker();
+        blocker.is_some_and(|blocker| self.fenced || self.txns.is_in_doubt(blocker))
     }
 
     /// Records a step of a change over several shards.
