@@ -401,7 +401,10 @@ impl Lane {
         self.say(turn, Say::Info, &line);
         self.note_replayed(turn);
         self.recovery.told = true;
-        turn.act(Action::Recovered);
+        // What was replayed behind a broken log will be replayed again, in the order it needs now.
+        if !self.fenced {
+            turn.act(Action::Recovered);
+        }
         turn.act(Action::Point(Point::RecoveryEnded));
         // Handles first: whoever has a file open keeps it.
         self.run_reopens(turn);

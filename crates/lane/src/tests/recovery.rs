@@ -480,13 +480,15 @@ fn the_stages_are_passed_in_their_order() {
 /// Replays that a broken log did not take are not called durable, though recovery is over.
 #[test]
 fn replays_that_are_lost_again_are_not_told_durable() {
-    let mut rig = Rig::clients(Share::Write, 1);
+    let mut rig = Rig::clients(Share::Off, 1);
     rig.ask(0, (Op::Create, 1), &create("a")).unwrap();
     let transno = rig.kept[0][0].got.head.transno;
+    rig.toy.limits.share = Share::Write;
     rig.kill();
     rig.toy.failing.push((Kind::Log, door::Errno(5)));
     rig.come_back(0);
     assert!(rig.toy.lines.iter().any(|line| line.contains("log cannot be written")));
+    assert_eq!(rig.toy.share_before, Some(Share::Off), "they will come again, and need its order");
     rig.toy.pass_ms(1000);
     rig.toy.run();
     let conn = rig.peers[0].as_ref().unwrap().conn;
