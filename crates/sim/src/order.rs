@@ -2,7 +2,7 @@
 //! change has parts at several.
 
 use crate::model::{Effect, Tree};
-use crate::tap::Kept;
+use crate::tap::{Decided, Kept};
 use crate::work::{Ended, Tag};
 use crate::world::{Verdict, World};
 use disk::TxnId;
@@ -12,8 +12,8 @@ use wire::{Created, Entry, Op, ShardId, Transno, Wire};
 /// A step of a shard.
 #[derive(Clone, Copy, Debug)]
 enum Step<'a> {
-    /// A call's change, with its parts elsewhere if it has some.
-    Change(Tag, &'a Kept, Option<TxnId>),
+    /// A call's change, and whether it has parts elsewhere.
+    Change(Tag, &'a Kept, Option<Decided>),
     /// A part of a change that another shard decided.
     Part(TxnId),
 }
@@ -55,7 +55,7 @@ impl World {
         for (txn, _) in self.tap.parts.values() {
             *counts.entry(*txn).or_default() += 1;
         }
-        for (at, (txn, part_count)) in &self.tap.decided {
+        for (at, Decided { txn, part_count, .. }) in &self.tap.decided {
             let made_count = counts.remove(txn).unwrap_or(0);
             if made_count != *part_count {
                 return Err(format!(
@@ -73,7 +73,7 @@ impl World {
         let mut all = BTreeMap::new();
         for (at, kept) in &self.tap.kept {
             if let Some(tag) = kept.tag.filter(|_| kept.op != Op::Open && kept.effective) {
-                let txn = self.tap.decided.get(at).map(|(txn, _)| *txn);
+                let txn = self.tap.decided.get(at).copied();
                 let place = (at.0, at.1, None);
                 all.insert(place, (at.1, Step::Change(tag, kept, txn)));
             }
@@ -100,15 +100,15 @@ impl World {
             let ready = match step {
                 Step::Part(txn) => sequences.executed.contains(&txn),
                 Step::Change(_, _, None) => true,
-                Step::Change(_, _, Some(txn)) => sequences.is_first_everywhere(txn),
+                Step::Change(_, _, Some(decided)) => sequences.is_first_everywhere(decided.txn),
             };
             if !ready {
                 continue;
             }
-            if let Step::Change(tag, kept, txn) = step {
+            if let Step::Change(tag, kept, decided) = step {
                 self.execute(&mut sequences.tree, tag, kept)
                     .map_err(|why| format!("I15: {shard} T {transno}, {why}"))?;
-                sequences.executed.extend(txn);
+                sequences.executed.extend(decided.map(|decided| decided.txn));
             }
             sequences.pop(shard);
             any = true;
@@ -116,18 +116,21 @@ impl World {
         Ok(any)
     }
 
+    /// Executes the change that was decided first of those that wait for each other's parts; whether
+    /// there was one.
     fn advance_crossed(&self, sequences: &mut Sequences<'_>) -> bool {
-        let heads: Vec<(ShardId, Step<'_>)> = sequences
-            .steps
-            .iter()
-            .filter_map(|(shard, steps)| steps.front().map(|step| (*shard, step.1)))
-            .collect();
-        for (shard, step) in heads {
-            let Step::Change(tag, kept, txn) = step else { continue };
+        let mut heads: Vec<(u64, ShardId, Tag, &Kept, TxnId)> = Vec::new();
+        for (shard, steps) in &sequences.steps {
+            if let Some((_, Step::Change(tag, kept, Some(decided)))) = steps.front() {
+                heads.push((decided.order_no, *shard, *tag, *kept, decided.txn));
+            }
+        }
+        heads.sort_by_key(|(order_no, ..)| *order_no);
+        for (_, shard, tag, kept, txn) in heads {
             let mut tree = sequences.tree.clone();
             if self.execute(&mut tree, tag, kept).is_ok() {
                 sequences.tree = tree;
-                sequences.executed.extend(txn);
+                sequences.executed.insert(txn);
                 sequences.pop(shard);
                 return true;
             }

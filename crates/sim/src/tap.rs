@@ -32,6 +32,16 @@ pub(crate) struct Kept {
     pub(crate) effective: bool,
 }
 
+/// A change over several shards that was decided.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Decided {
+    pub(crate) txn: TxnId,
+    /// Its parts at other shards.
+    pub(crate) part_count: u32,
+    /// The how manyth it was.
+    pub(crate) order_no: u64,
+}
+
 /// The tap.
 #[derive(Default, Debug)]
 pub(crate) struct Tap {
@@ -39,8 +49,9 @@ pub(crate) struct Tap {
     /// Durable, by shard and transaction.
     pub(crate) kept: BTreeMap<(ShardId, Transno), Kept>,
     by_request: BTreeMap<RequestKey, Transno>,
-    /// Changes over several shards: where each was decided, with how many parts elsewhere.
-    pub(crate) decided: BTreeMap<(ShardId, Transno), (TxnId, u32)>,
+    /// Changes over several shards, by where each was decided.
+    pub(crate) decided: BTreeMap<(ShardId, Transno), Decided>,
+    decided_count: u64,
     /// Their parts, by the shard and transaction that made them, with the highest transaction of a
     /// client that stands before in the log. A start makes the parts that it finds decided under
     /// new numbers, before what builds on them comes back under its old ones.
@@ -176,7 +187,9 @@ impl Tap {
         for change in Changes::new(record.changes) {
             match change {
                 Ok(Change::Txn(TxnChange::Decided { txn, shards })) => {
-                    self.decided.insert(at, (txn, shards.count()));
+                    self.decided_count += 1;
+                    let (part_count, order_no) = (shards.count(), self.decided_count);
+                    self.decided.insert(at, Decided { txn, part_count, order_no });
                 }
                 Ok(Change::Txn(TxnChange::Done { txn })) => {
                     let after = self.latest.get(&record.shard).copied().unwrap_or_default();
