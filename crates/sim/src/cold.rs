@@ -2,16 +2,11 @@
 //! are durable whole or not at all.
 
 use crate::number::narrow;
-use core::sync::atomic::{AtomicBool, Ordering};
 use disk::rows::{Key, Range, Row, Rows, ShardRow, apply, begin};
 use disk::{Fault, LogReader, Made, Record};
 use lane::{Loading, Restore};
 use std::collections::{BTreeMap, VecDeque};
 use wire::{Map, ShardId, Transno, Wire};
-
-/// Whether servers keep no more names in memory than they need. Not unless asked for: what a seed
-/// means does not depend on it otherwise.
-pub static LITTLE_MEMORY: AtomicBool = AtomicBool::new(false);
 
 /// How far a shard's log was applied.
 pub(crate) type Applied = (ShardId, u64, Transno);
@@ -77,8 +72,7 @@ impl Cold {
         bytes_max: Option<u64>,
     ) -> Result<Restore, Fault> {
         let mut restore = Restore::new(map, made);
-        let little = LITTLE_MEMORY.load(Ordering::Relaxed).then_some(0);
-        let Some(bytes_max) = little.or(bytes_max) else {
+        let Some(bytes_max) = bytes_max else {
             let mut loading = Loading::new(restore);
             self.each(None, |row| loading.load(row))?;
             return loading.finish();

@@ -52,7 +52,6 @@ mod wires;
 mod work;
 mod world;
 
-pub use cold::LITTLE_MEMORY;
 pub use plan::Planted;
 pub use run::{Outcome, run, run_told};
 pub use search::{Counts, Verdict, quiet_panics, search, try_seed};

@@ -9,8 +9,7 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const USAGE: &str = "usage: lanefs-sim --seed N [--plant NAME | --favour NAME] [--tell]
-       lanefs-sim --seconds S [--plant NAME | --favour NAME] [--from SEED]\n       \
-       --little-memory: servers keep no more names in memory than they need";
+       lanefs-sim --seconds S [--plant NAME | --favour NAME] [--from SEED]";
 
 /// What was asked for.
 #[derive(Default)]
@@ -43,9 +42,6 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<Args> {
     while let Some(word) = words.next() {
         match word.as_str() {
             "--seed" => args.seed = Some(words.next()?.parse().ok()?),
-            "--little-memory" => {
-                sim::LITTLE_MEMORY.store(true, core::sync::atomic::Ordering::Relaxed)
-            }
             "--seconds" => args.seconds = Some(words.next()?.parse().ok()?),
             "--from" => args.from = Some(words.next()?.parse().ok()?),
             "--plant" => args.planted = Some(Planted::named(&words.next()?)?),

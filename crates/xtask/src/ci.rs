@@ -78,8 +78,6 @@ fn run_all() -> Report {
         run(command.args(packages))
     });
     step("sim", &mut || sim::run_seeds(&sim::Args::fresh()));
-    let little_memory = sim::Args::with_little_memory();
-    step("sim, little memory", &mut || sim::run_seeds(&little_memory));
     step("crash", &mut || crash::run_short(&mut skipped));
     Report { steps, skipped, tally }
 }

@@ -23,9 +23,6 @@ pub(crate) struct Args {
     /// The control: what runs without this rule, with it: the seeds must find nothing
     #[arg(long, value_name = "NAME", conflicts_with = "plant")]
     favour: Option<String>,
-    /// Servers keep no more names in memory than they need
-    #[arg(long)]
-    little_memory: bool,
     /// With --seed: say what happens, event by event
     #[arg(long, requires = "seed")]
     tell: bool,
@@ -34,19 +31,7 @@ pub(crate) struct Args {
 impl Args {
     /// Fresh seeds for CI.
     pub(crate) const fn fresh() -> Self {
-        Self {
-            seed: None,
-            seconds: CI_SECONDS,
-            plant: None,
-            favour: None,
-            little_memory: false,
-            tell: false,
-        }
-    }
-
-    /// Some more of them, with little memory.
-    pub(crate) fn with_little_memory() -> Self {
-        Self { seconds: CI_SECONDS / 4, little_memory: true, ..Self::fresh() }
+        Self { seed: None, seconds: CI_SECONDS, plant: None, favour: None, tell: false }
     }
 }
 
@@ -66,9 +51,6 @@ pub(crate) fn run_seeds(args: &Args) -> Result<()> {
     }
     if let Some(rule) = &args.favour {
         command.args(["--favour", rule]);
-    }
-    if args.little_memory {
-        command.arg("--little-memory");
     }
     if args.tell {
         command.arg("--tell");
