@@ -227,6 +227,13 @@ impl Lane {
         }
     }
 
+    /// Whether something goes on by itself when time passes: a recovery, or a change over several
+    /// shards that met another one.
+    #[must_use]
+    pub fn is_waiting(&self) -> bool {
+        !self.recovery.is_over() || self.txns.is_pausing()
+    }
+
     /// Ends when nothing that was begun is left.
     fn stop(&mut self, turn: &mut Turn<'_>) {
         let logged = self.commit.is_idle() || self.fenced;

@@ -83,6 +83,8 @@ pub(crate) struct Recovery {
     pub(crate) failed: BTreeSet<ClientUuid>,
     began_at: Option<Mono>,
     progress_at: Mono,
+    /// Nobody is given up before.
+    grace_until: Mono,
     reminded: bool,
     /// The world knows that it is over.
     told: bool,
@@ -114,6 +116,7 @@ impl Recovery {
             failed,
             began_at: None,
             progress_at: Mono(0),
+            grace_until: Mono(0),
             reminded: false,
             told: false,
         }
@@ -136,21 +139,29 @@ impl Recovery {
     pub(crate) fn deadline(&self, limits: &crate::Limits) -> Option<Mono> {
         let waiting = matches!(self.phase, Phase::Replaying | Phase::Reopening);
         let began_at = self.began_at.filter(|_| waiting)?;
-        let soft = self.soft_until(began_at, limits);
-        let hard = began_at.after_ms(limits.recovery_hard_ms);
         let half = began_at.after_ms(limits.recovery_soft_ms / 2);
-        let next = soft.min(hard);
+        let next = self.due_at(began_at, limits);
         let reminded = self.reminded || self.phase == Phase::Reopening;
         Some(if reminded { next } else { next.min(half) })
     }
 
-    pub(crate) const fn began_at(&self) -> Option<Mono> {
-        self.began_at
+    /// When whoever is missing is not waited for any more.
+    fn due_at(&self, began_at: Mono, limits: &crate::Limits) -> Mono {
+        let soft_ms = limits.recovery_soft_ms;
+        let soft = began_at.after_ms(soft_ms).max(self.progress_at.after_ms(soft_ms / 4));
+        soft.min(began_at.after_ms(limits.recovery_hard_ms)).max(self.grace_until)
     }
 
-    pub(crate) fn soft_until(&self, began_at: Mono, limits: &crate::Limits) -> Mono {
-        let soft_ms = limits.recovery_soft_ms;
-        began_at.after_ms(soft_ms).max(self.progress_at.after_ms(soft_ms / 4))
+    /// Whether the time is over. Not if this lane looks far too late: it was stopped, or its machine
+    /// was, and those who came meanwhile stand at the door.
+    pub(crate) fn is_late(&mut self, now: Mono, limits: &crate::Limits) -> bool {
+        let Some(began_at) = self.began_at else { return false };
+        let due_at = self.due_at(began_at, limits);
+        if now.since_ns(due_at) > limits.recovery_soft_ms * 1_000_000 / 8 {
+            self.grace_until = now.after_ms(limits.recovery_soft_ms / 4);
+            return false;
+        }
+        now >= due_at
     }
 
     /// Forgets a client; the replays of it that wait.
@@ -244,12 +255,13 @@ impl Lane {
     fn evict_late(&mut self, turn: &mut Turn<'_>) {
         let Some(began_at) = self.recovery.began_at else { return };
         let (now, limits) = (turn.now.mono, &self.config.limits);
+        if !self.recovery.is_late(now, limits) {
+            return;
+        }
         let late: Vec<ClientUuid> = if now >= began_at.after_ms(limits.recovery_hard_ms) {
             self.recovery.waited.keys().copied().collect()
-        } else if now >= self.recovery.soft_until(began_at, limits) {
-            self.recovery.queues.idle().into_iter().collect()
         } else {
-            return;
+            self.recovery.queues.idle().into_iter().collect()
         };
         for client in late {
             self.evict(turn, client, true);

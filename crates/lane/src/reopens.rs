@@ -47,10 +47,8 @@ impl Recovery {
     }
 
     /// Whether nobody is waited for any more.
-    pub(crate) fn is_reopened(&self, now: Mono, limits: &Limits) -> bool {
-        let Some(began_at) = self.began_at() else { return true };
-        let hard = began_at.after_ms(limits.recovery_hard_ms);
-        self.reopens.is_empty() || now >= self.soft_until(began_at, limits).min(hard)
+    pub(crate) fn is_reopened(&mut self, now: Mono, limits: &Limits) -> bool {
+        self.reopens.is_empty() || self.is_late(now, limits)
     }
 }
 

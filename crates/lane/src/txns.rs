@@ -134,6 +134,11 @@ impl Txns {
         self.parts.is_empty() && self.post.is_empty() && !decided
     }
 
+    /// Whether some of its own will be tried again after a pause.
+    pub(crate) fn is_pausing(&self) -> bool {
+        self.running.values().any(|running| running.step == Step::Pausing)
+    }
+
     /// Nothing is left at all.
     #[cfg(test)]
     pub(crate) fn is_at_rest(&self) -> bool {

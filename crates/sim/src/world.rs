@@ -344,7 +344,8 @@ impl World {
     /// Nobody has anything to do, and nothing is on its way to the server.
     pub(crate) fn is_quiet(&self) -> bool {
         let idle = |seat: &crate::server::ServerSeat| {
-            seat.flights.is_empty() && seat.desk.inbox.is_empty() && !seat.desk.called
+            let done = seat.flights.is_empty() && seat.desk.inbox.is_empty();
+            done && !seat.desk.called && !seat.brain.is_waiting()
         };
         let empty = |conn: &Conn| {
             conn.server_life != self.server.life || conn.up.closed || conn.up.queue.is_empty()

@@ -24,7 +24,7 @@ fn restart(toy: &mut Toy, lane_count: u16) {
     toy.crash();
     toy.start(lane_count);
     toy.run();
-    toy.pass_ms(20_000);
+    toy.pass_ms(10_000);
     toy.run();
 }
 

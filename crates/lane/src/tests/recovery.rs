@@ -269,6 +269,22 @@ fn a_missing_client_takes_nothing_of_others_with_it() {
     assert!(greet(&mut rig.toy, &Who::new(3)).1.is_ok());
 }
 
+/// A server that was stopped for long hears those who came meanwhile before it gives them up.
+#[test]
+fn whoever_stands_at_the_door_of_a_sleeping_server_is_heard() {
+    let mut rig = Rig::clients(Share::Write, 2);
+    rig.ask(0, (Op::Create, 1), &create("a")).unwrap();
+    rig.kill();
+    rig.toy.pass_ms(100_000);
+    rig.toy.run();
+    rig.come_back(0);
+    assert_eq!(rig.counts().evicted_count, 0);
+    rig.toy.pass_ms(2_500);
+    rig.toy.run();
+    assert_eq!((rig.counts().back_count, rig.counts().evicted_count), (1, 1));
+    assert!(rig.names().contains("a"));
+}
+
 #[test]
 fn two_clients_replay_in_either_order() {
     for first in [0, 1] {

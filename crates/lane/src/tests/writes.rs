@@ -232,7 +232,7 @@ fn the_time_of_a_write_outlives_crashes() {
             rig.toy.crash();
             rig.toy.start(1);
             rig.toy.run();
-            rig.toy.pass_ms(20_000);
+            rig.toy.pass_ms(10_000);
             rig.toy.run();
             rig.peers[0] = Peer::new(&mut rig.toy, &Who::new(number));
             assert_eq!(rig.write_time(0), write_time, "after crash {number}");
