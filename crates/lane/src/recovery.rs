@@ -83,6 +83,8 @@ pub(crate) struct Recovery {
     pub(crate) failed: BTreeSet<ClientUuid>,
     began_at: Option<Mono>,
     progress_at: Mono,
+    /// When it was looked how far it is.
+    looked_at: Mono,
     /// Nobody is given up before.
     grace_until: Mono,
     reminded: bool,
@@ -116,6 +118,7 @@ impl Recovery {
             failed,
             began_at: None,
             progress_at: Mono(0),
+            looked_at: Mono(0),
             grace_until: Mono(0),
             reminded: false,
             told: false,
@@ -142,7 +145,8 @@ impl Recovery {
         let half = began_at.after_ms(limits.recovery_soft_ms / 2);
         let next = self.due_at(began_at, limits);
         let reminded = self.reminded || self.phase == Phase::Reopening;
-        Some(if reminded { next } else { next.min(half) })
+        let next = if reminded { next } else { next.min(half) };
+        Some(next.min(self.looked_at.after_ms(limits.recovery_soft_ms / 8)))
     }
 
     /// When whoever is missing is not waited for any more.
@@ -152,16 +156,19 @@ impl Recovery {
         soft.min(began_at.after_ms(limits.recovery_hard_ms)).max(self.grace_until)
     }
 
-    /// Whether the time is over. Not if this lane looks far too late: it was stopped, or its machine
-    /// was, and those who came meanwhile stand at the door.
-    pub(crate) fn is_late(&mut self, now: Mono, limits: &crate::Limits) -> bool {
-        let Some(began_at) = self.began_at else { return false };
-        let due_at = self.due_at(began_at, limits);
-        if now.since_ns(due_at) > limits.recovery_soft_ms * 1_000_000 / 8 {
-            self.grace_until = now.after_ms(limits.recovery_soft_ms / 4);
-            return false;
+    /// Takes a look, as it does again and again. If it is long since the last one, this lane was
+    /// stopped, or its machine was: those who came meanwhile stand at the door, and are heard first.
+    fn look(&mut self, now: Mono, limits: &crate::Limits) {
+        let soft_ms = limits.recovery_soft_ms;
+        if now > self.looked_at.after_ms(soft_ms / 4) {
+            self.grace_until = now.after_ms(soft_ms / 4);
         }
-        now >= due_at
+        self.looked_at = now;
+    }
+
+    /// Whether the time is over.
+    pub(crate) fn is_late(&self, now: Mono, limits: &crate::Limits) -> bool {
+        self.began_at.is_some_and(|began_at| now >= self.due_at(began_at, limits))
     }
 
     /// Forgets a client; the replays of it that wait.
@@ -184,6 +191,7 @@ impl Lane {
         if self.recovery.began_at.is_none() {
             self.begin_recovery(turn);
         }
+        self.recovery.look(turn.now.mono, &self.config.limits);
         if self.recovery.phase == Phase::Replaying {
             self.remind(turn);
             self.evict_late(turn);
@@ -222,6 +230,7 @@ impl Lane {
     fn begin_recovery(&mut self, turn: &mut Turn<'_>) {
         let now = turn.now.mono;
         (self.recovery.began_at, self.recovery.progress_at) = (Some(now), now);
+        self.recovery.looked_at = now;
         turn.act(Action::Point(Point::RecoveryBegun));
         let known_count = u64::try_from(self.recovery.waited.len()).unwrap_or(u64::MAX);
         self.stats.recovery.known_count = known_count;

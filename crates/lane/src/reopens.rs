@@ -47,7 +47,7 @@ impl Recovery {
     }
 
     /// Whether nobody is waited for any more.
-    pub(crate) fn is_reopened(&mut self, now: Mono, limits: &Limits) -> bool {
+    pub(crate) fn is_reopened(&self, now: Mono, limits: &Limits) -> bool {
         self.reopens.is_empty() || self.is_late(now, limits)
     }
 }

@@ -275,7 +275,7 @@ fn whoever_stands_at_the_door_of_a_sleeping_server_is_heard() {
     let mut rig = Rig::clients(Share::Write, 2);
     rig.ask(0, (Op::Create, 1), &create("a")).unwrap();
     rig.kill();
-    rig.toy.pass_ms(100_000);
+    rig.toy.sleep(100_000_000_000);
     rig.toy.run();
     rig.come_back(0);
     assert_eq!(rig.counts().evicted_count, 0);
