@@ -5,7 +5,8 @@
 
 use crate::args::{BenchNull, Exchange, Transport};
 use crate::lanes::{self, News};
-use crate::{fuse_device, mount, out, signals};
+use crate::mounts::Served;
+use crate::{fuse_device, out, signals};
 use anyhow::{Context as _, Result, bail};
 use bench::{NULL_READ_BYTES, NULL_READY};
 use ring::null::{Before, NullFs};
@@ -36,6 +37,7 @@ pub(crate) fn run(args: &BenchNull) -> Result<()> {
     }
     let options = MountOptions { source: "null".to_owned(), allow_other: false };
     let device = ring::mount(dir, &options)?;
+    let mount = Served::new(dir, &device)?;
     let plan = Plan { transport, exchange: args.exchange, server, core: args.core };
     let started = KernelChannel::share(device, transport, &[args.core], KernelChannel::QUEUE_DEPTH)
         .map(|mut channels| plan.start(channels.pop(), tell));
@@ -43,7 +45,7 @@ pub(crate) fn run(args: &BenchNull) -> Result<()> {
         Ok(()) => serve(dir, &news, echo.as_ref()),
         Err(error) => Err(error.into()),
     };
-    let cleared = mount::clear(dir);
+    let cleared = mount.clear();
     if let Some(mut echo) = echo {
         // It may have ended already; either way it is waited for.
         echo.kill().ok();

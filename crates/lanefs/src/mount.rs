@@ -6,7 +6,7 @@
 use crate::args::{self, Transport};
 use crate::exit::{Code, Exit};
 use crate::lanes::{self, News, count_text};
-use crate::mounts::TakenAway;
+use crate::mounts::{Served, TakenAway};
 use crate::{address, background, fuse_device, mounts, out, secret, umount};
 use anyhow::{Context as _, Result, bail};
 use client::Client;
@@ -52,9 +52,9 @@ pub(crate) fn run(args: &args::Mount) -> Result<()> {
     let (tell, news) = lanes::listen(args.parent_pid)?;
     let plan = prepare(args, dir)?;
     let device = mount(&plan)?;
-    let served = serve(&plan, device, &tell, &news, args.in_background.as_deref());
-    let cleared = clear(&plan.dir);
-    served.and(cleared)
+    let mount = Served::new(&plan.dir, &device)?;
+    let served = serve(&plan, (device, &mount), &tell, &news, args.in_background.as_deref());
+    served.and(mount.clear())
 }
 
 fn prepare(args: &args::Mount, dir: PathBuf) -> Result<Plan> {
@@ -123,7 +123,7 @@ fn mount(plan: &Plan) -> Result<OwnedFd> {
 /// Starts the lanes and waits for the end of the mount.
 fn serve(
     plan: &Plan,
-    device: OwnedFd,
+    (device, mount): (OwnedFd, &Served),
     tell: &Sender<News>,
     news: &Receiver<News>,
     log: Option<&Path>,
@@ -148,7 +148,7 @@ fn serve(
     }
     while running_count > 0 {
         match news.recv()? {
-            News::Signal => return end(&plan.dir, &stoppers, running_count, news),
+            News::Signal => return end(mount, &stoppers, running_count, news),
             News::Ended(ended) => {
                 running_count -= 1;
                 ended.context("a lane of the mount failed")?;
@@ -200,12 +200,13 @@ fn start(plan: &Plan, device: OwnedFd, tell: &Sender<News>) -> Result<Vec<Stoppe
 
 /// Unmounts, lazily if somebody holds on, and waits for the lanes.
 fn end(
-    dir: &Path,
+    mount: &Served,
     stoppers: &[Stopper],
     mut running_count: usize,
     news: &Receiver<News>,
 ) -> Result<()> {
-    if mounts::at(dir)?.is_some() && mounts::take_away(dir)? == TakenAway::Busy {
+    let dir = mount.dir();
+    if mount.is_there()? && mounts::take_away(dir)? == TakenAway::Busy {
         umount::complain_of_holders("mount", dir);
         out::complain("lanefs mount: detached; its users will see it disconnected");
         mounts::detach(dir)?;
@@ -225,14 +226,6 @@ fn end(
             }
             Err(error @ RecvTimeoutError::Disconnected) => return Err(error.into()),
         }
-    }
-    Ok(())
-}
-
-/// Takes away what may be left of the mount after a failure.
-pub(crate) fn clear(dir: &Path) -> Result<()> {
-    if mounts::at(dir)?.is_some_and(|mounted| mounted.is_lanefs()) {
-        mounts::detach(dir)?;
     }
     Ok(())
 }

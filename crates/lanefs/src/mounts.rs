@@ -5,6 +5,7 @@
 use anyhow::{Context as _, Result};
 use std::ffi::OsString;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
@@ -84,6 +85,43 @@ pub(crate) fn unescape(text: &[u8]) -> Vec<u8> {
 
 fn from_octal(digits: &[u8]) -> Option<u8> {
     u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok()
+}
+
+/// A mount that this process serves. Somebody may have unmounted it, and may have mounted another
+/// one at its place.
+#[derive(Debug)]
+pub(crate) struct Served {
+    dir: PathBuf,
+    device: OwnedFd,
+    mounted: Option<Mounted>,
+}
+
+impl Served {
+    /// What was mounted on `dir` just now, with the device that its requests come from.
+    pub(crate) fn new(dir: &Path, device: &OwnedFd) -> Result<Self> {
+        let device = device.try_clone().context("cannot keep the mount's device")?;
+        Ok(Self { dir: dir.to_owned(), device, mounted: at(dir)? })
+    }
+
+    /// Where.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Whether what is mounted there is this.
+    pub(crate) fn is_there(&self) -> Result<bool> {
+        // A number is given again when its mount is no more.
+        let exists = ring::is_connected(&self.device).context("cannot ask the mount's device")?;
+        Ok(exists && self.mounted.is_some() && at(&self.dir)? == self.mounted)
+    }
+
+    /// Takes away what may be left of it after a failure.
+    pub(crate) fn clear(&self) -> Result<()> {
+        if self.is_there()? {
+            detach(&self.dir)?;
+        }
+        Ok(())
+    }
 }
 
 /// Outcome of [`take_away`].

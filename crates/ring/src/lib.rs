@@ -51,7 +51,7 @@ pub use abi::KERNEL_DATA_BYTES_MAX;
 pub use config::{Config, Counters, Fault, FaultPoint, Limits, LogFile, SayFn};
 pub use kernel::{KernelChannel, Transport};
 pub use mailbox::{Mesh, Post, Stopper, Waker};
-pub use mount::{MountOptions, mount, unmount};
+pub use mount::{MountOptions, is_connected, mount, unmount};
 pub use pin::{core_count, pin_to_core, raise_fd_limit, usable_cores};
 pub use socket::{tune_listener, tune_socket};
 pub use turn::Ring;

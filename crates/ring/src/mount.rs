@@ -4,6 +4,7 @@
 //! Nothing is served here: the first request waits in the device until a ring reads it.
 
 use crate::abi::KERNEL_DATA_BYTES_MAX;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, FdFlags};
 use rustix::mount::{MountFlags, UnmountFlags};
@@ -13,7 +14,7 @@ use rustix::net::{
 use std::ffi::CString;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -60,6 +61,16 @@ pub fn mount(dir: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
             Err(explain(errno.into(), &format!("{} cannot be mounted on", dir.display())))
         }
     }
+}
+
+/// Whether the mount of this device still exists, in sight or not.
+///
+/// # Errors
+/// As the system says.
+pub fn is_connected(device: impl AsFd) -> io::Result<bool> {
+    let mut polled = [PollFd::new(&device, PollFlags::IN)];
+    poll(&mut polled, Some(&Timespec::default()))?;
+    Ok(!polled[0].revents().contains(PollFlags::ERR))
 }
 
 /// Unmounts. `lazy`: away from sight at once, ended when its last user ends.
