@@ -20,6 +20,8 @@ pub(crate) struct ClientSeat {
     /// Calls to begin with the next turn.
     pub(crate) wishes: Vec<Tag>,
     pub(crate) interrupts: Vec<Tag>,
+    /// The server's process that the frames of this turn came from, the oldest.
+    heard_life: u64,
 }
 
 /// A client process.
@@ -71,6 +73,7 @@ impl World {
                     outstanding: BTreeMap::new(),
                     wishes: Vec::new(),
                     interrupts: Vec::new(),
+                    heard_life: 0,
                 }
             })
             .collect();
@@ -110,9 +113,12 @@ impl World {
     /// A client lane takes a turn.
     pub(crate) fn client_turn(&mut self, client: usize, lane: usize, events: Vec<Event>) {
         let now = self.now();
+        self.mounts[client].seats[lane].heard_life = self.server.life;
         for event in &events {
-            if let Event::Frame { frame, .. } = event {
-                let seat = &self.mounts[client].seats[lane];
+            if let Event::Frame { conn, frame, .. } = event {
+                let life = self.conns.get(conn).map_or(0, |conn| conn.server_life);
+                let seat = &mut self.mounts[client].seats[lane];
+                seat.heard_life = seat.heard_life.min(life);
                 let frame = seat.desk.arena.get(*frame).to_vec();
                 self.tap.on_reply(&frame, self.now_ns);
                 if let Err(line) = self.lies.on_frame((client, lane), &frame) {
@@ -246,7 +252,7 @@ impl World {
             Err(status) => Ended::Failed(*status),
         };
         let now_ns = self.now_ns;
-        let life = self.server.life;
+        let life = self.mounts[client].seats[lane].heard_life;
         let asked = &mut self.asked[narrow(u64::from(tag)) - 1];
         asked.ended = ended;
         asked.ended_life = life;

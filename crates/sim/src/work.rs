@@ -344,6 +344,7 @@ pub(crate) struct Asked {
     /// Counts the server's processes.
     pub(crate) began_life: u64,
     pub(crate) ended_ns: Option<u64>,
+    /// The one that answered, or one before it.
     pub(crate) ended_life: u64,
     pub(crate) ended: Ended,
     pub(crate) interrupted: bool,
