@@ -1,6 +1,8 @@
 //! Starting, stopping, refusing.
 
-use crate::stage::{Stage, failure, is_alive, is_mounted, kill, must, program, run, texts, until};
+use crate::stage::{
+    Process, Stage, failure, is_alive, is_mounted, kill, must, program, run, texts, until,
+};
 use rustix::process::Signal;
 use std::fs;
 use std::io::Write as _;
@@ -235,6 +237,32 @@ fn umount_ends_the_mount_and_the_server_goes_on() {
     assert_eq!(texts(&stage.run(["ls", &up.url("/")])).0, "kept\n");
     let (code, stderr) = failure(&run(stage.lanefs(["umount"]).arg(&up.dir)));
     assert_eq!((code, stderr.contains("nothing is mounted")), (1, true), "{stderr}");
+    up.stop();
+}
+
+/// A mount's process waits for its server after the end of the mount. What it finds then is none of
+/// its own.
+#[test]
+fn a_mount_that_ends_late_leaves_the_next_one_alone() {
+    let Some(stage) = Stage::new("late_end") else { return };
+    let up = stage.up_on("other", &[]);
+    let mut server = stage.serve("127.0.0.1:0");
+    let export = ["--export", "up"];
+    let mut first = stage.mount(&server.address, "mnt", &export);
+    fs::write(first.dir.join("a"), "x").unwrap();
+    server.process.signal(Signal::STOP);
+    must(stage.lanefs(["umount"]).arg(&first.dir));
+    kill(server.process.pid());
+    server.process.end();
+    let second = stage.mount(&up.address, "mnt", &export);
+    let mut command = stage.lanefs(["serve", "--listen", &server.address]);
+    let mut stranger = Process::start(command.arg("--store").arg(stage.path("strange")));
+    stranger.line_with("listening on ");
+    first.process.end();
+    assert!(is_mounted(&second.dir), "it took away what was not its own");
+    fs::write(second.dir.join("b"), "x").unwrap();
+    assert_eq!(texts(&stage.run(["ls", &up.url("/")])).0, "b\n");
+    second.stop();
     up.stop();
 }
 
