@@ -21,6 +21,7 @@ use wire::{FsUuid, LaneId, Map, Rules, Secret};
 
 const MADE: Made = Made { at_ns: 1_600_000_000_000_000_000, uid: 0, gid: 0 };
 
+mod clock;
 mod cold;
 mod flights;
 
@@ -357,32 +358,6 @@ impl Toy {
                 room_bytes,
                 is_behind: self.is_behind,
             })));
-        }
-    }
-
-    /// Time passes; who asked to be woken is, in time.
-    pub(crate) fn pass_ms(&mut self, ms: u64) {
-        let until = self.now.mono.after_ms(ms);
-        while let Some(at) = self.places.iter().filter_map(|place| place.wake_at).min()
-            && at <= until
-        {
-            self.sleep(at.since_ns(self.now.mono));
-            for index in 0..self.places.len() {
-                self.run_turns_only(index);
-            }
-        }
-        self.sleep(until.since_ns(self.now.mono));
-    }
-
-    /// Time passes in which no lane takes a turn.
-    pub(crate) fn sleep(&mut self, span_ns: u64) {
-        self.now.mono.0 += span_ns;
-        self.now.wall_ns += span_ns;
-        for place in &mut self.places {
-            if place.wake_at.is_some_and(|at| at <= self.now.mono) {
-                place.wake_at = None;
-                place.coming.push(Coming::Plain(Event::Tick));
-            }
         }
     }
 
