@@ -260,16 +260,22 @@ fn sister_lanes_become_the_same_new_client() {
     assert!(first != second && second != third && first != third);
 }
 
-/// A sister lane closes a file of a client that has stopped: there is no one to tell.
-#[test]
-fn what_is_closed_behind_a_refusal_waits_for_nobody() {
-    let mut rig = Rig::new(1);
+/// The client has [`FILE`] open.
+fn open_file(rig: &mut Rig) -> HandleId {
     let open =
         Open { caller: CALLER, inode: FILE, read: true, write: true, execute: false, sizes: false };
     rig.call(1, Call::Open(open));
     let asked = rig.take();
     rig.answer(&asked, &entry());
     let Ok(Answer::Opened { handle, .. }) = rig.outcome() else { panic!("not opened") };
+    handle
+}
+
+/// A sister lane closes a file of a client that has stopped: there is no one to tell.
+#[test]
+fn what_is_closed_behind_a_refusal_waits_for_nobody() {
+    let mut rig = Rig::new(1);
+    let handle = open_file(&mut rig);
     rig.shape.refuse = Some(RefusalReason::WrongSecret);
     rig.restart();
     rig.call(2, chmod(FILE));
@@ -283,12 +289,7 @@ fn what_is_closed_behind_a_refusal_waits_for_nobody() {
 #[test]
 fn open_files_are_open_for_the_new_client() {
     let mut rig = Rig::new(1);
-    let open =
-        Open { caller: CALLER, inode: FILE, read: true, write: true, execute: false, sizes: false };
-    rig.call(1, Call::Open(open));
-    let asked = rig.take();
-    rig.answer(&asked, &entry());
-    assert!(rig.outcome().is_ok());
+    open_file(&mut rig);
     rig.shape.refuse = Some(RefusalReason::Evicted);
     rig.restart();
     rig.shape.refuse = None;
