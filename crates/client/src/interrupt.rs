@@ -21,6 +21,10 @@ impl Client {
     /// `Interrupted`. False when there is no such call (any more).
     pub fn interrupt(&mut self, turn: &mut Turn<'_>, call: CallId) -> bool {
         let Some(job_id) = self.job_of(call) else { return false };
+        if let Some(Plan::LockCall { inode }) = self.jobs.get(job_id).map(|job| job.plan) {
+            self.interrupt_lock(turn, job_id, inode);
+            return true;
+        }
         if !self.is_sent(job_id) {
             self.abandon(turn, job_id);
         } else if !self.interrupts.iter().any(|(_, known)| *known == call) {
@@ -82,6 +86,8 @@ impl Client {
             job.plan,
             Plan::Close(_)
                 | Plan::Reopen(_)
+                | Plan::LockTask(_)
+                | Plan::Relock { .. }
                 | Plan::Part { .. }
                 | Plan::Leave { .. }
                 | Plan::Durable { .. }

@@ -34,6 +34,8 @@ pub(crate) enum Then {
     Written,
     /// `fuse_statfs_out`.
     Space,
+    /// `fuse_lk_out`.
+    LockFound,
 }
 
 /// Whom it waits for.

@@ -281,6 +281,10 @@ impl Shard {
             | Op::Listxattr
             | Op::Removexattr
             | Op::Statfs
+            | Op::SetLock
+            | Op::GetLock
+            | Op::CancelLock
+            | Op::Relock
             | Op::Read
             | Op::Write
             | Op::Truncate

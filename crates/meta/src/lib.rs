@@ -20,6 +20,7 @@ extern crate alloc;
 mod across;
 mod directory;
 mod dispatch;
+mod file_locks;
 mod fits;
 mod handles;
 mod hash;
@@ -37,6 +38,7 @@ mod who;
 mod xattr;
 
 pub use across::{Plan, View, Want};
+pub use file_locks::{FileLocks, LockAsker, LockOwner, LockWait, Woken};
 pub use residency::Unit;
 pub use shard::{Ask, Effect, Shard, Spread};
 pub use uses::{How, Key, Use};

@@ -371,6 +371,7 @@ fn carried(result: &Result<Answer, Status>, turn: &Turn<'_>, desk: &mut Desk) ->
             | Answer::Space(_)
             | Answer::Bytes(None)
             | Answer::Written(_)
+            | Answer::LockFound(_)
             | Answer::Stats(_),
         )
         | Err(_) => Carried::default(),
@@ -405,6 +406,7 @@ fn brought(answer: &Answer) -> Brought {
         | Answer::Value(_)
         | Answer::Space(_)
         | Answer::Bytes(_)
+        | Answer::LockFound(_)
         | Answer::Stats(_) => none,
     }
 }
