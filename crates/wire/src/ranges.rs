@@ -105,6 +105,7 @@ impl Ranges {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test")]
 mod tests {
     use super::*;
     use crate::LOCK_END_MAX;
