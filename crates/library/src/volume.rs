@@ -213,7 +213,8 @@ impl Volume {
         Ok(File { path: path.to_path_buf(), attr, handle })
     }
 
-    /// Opens a file for writing, making it with `mode` (umask already applied) if need be. Symbolic
+    /// Opens a file for writing, making it with `mode` (less
+    /// the identity's umask) if need be. Symbolic
     /// links are followed unless `exclusive`, which refuses whatever exists.
     ///
     /// # Errors
@@ -231,6 +232,7 @@ impl Volume {
             parent: target.parent,
             name: checked("create", path, &target.name)?,
             mode,
+            umask: self.options.identity.umask,
             exclusive,
             open: Some(client::OpenFor { read: false, write: true }),
         });
@@ -285,7 +287,7 @@ impl Volume {
         self.lane.take_reports()
     }
 
-    /// Makes a directory with `mode` (umask already applied).
+    /// Makes a directory with `mode` less the identity's umask.
     ///
     /// # Errors
     /// [`Error::Op`].
@@ -293,7 +295,8 @@ impl Volume {
         let target = self.target("mkdir", path)?;
         let name = checked("mkdir", path, &target.name)?;
         let caller = self.options.identity.caller();
-        let call = Call::Mkdir(wire::Mkdir { caller, parent: target.parent, name, mode });
+        let (parent, umask) = (target.parent, self.options.identity.umask);
+        let call = Call::Mkdir(wire::Mkdir { caller, parent, name, mode, umask });
         self.lane.ask("mkdir", path, &call)?.entry().ok_or_else(|| broken("mkdir", path))
     }
 

@@ -302,7 +302,7 @@ pub(crate) enum Dest {
 }
 
 impl Dest {
-    /// Opens an emptied or new file. The umask is applied to `mode` here.
+    /// Opens an emptied or new file with `mode` less the umask.
     pub(crate) fn create(session: &mut Session, place: &Place, mode: u32) -> Result<Self> {
         match place {
             Place::Local(path) => {
@@ -312,7 +312,7 @@ impl Dest {
             }
             Place::Remote(url) => {
                 let volume = session.volume(url)?;
-                let file = volume.create(&url.path, mode & !umask(), false)?;
+                let file = volume.create(&url.path, mode, false)?;
                 if file.attr.size_bytes > 0 {
                     volume.truncate(&file, 0)?;
                 }
