@@ -176,16 +176,17 @@ impl<'a> Beginning<'a> {
         Ok(Begin::Call(Call::Symlink(ask), Then::Entry))
     }
 
-    /// `fuse_mknod_in` and a name. The kernel has applied the umask.
+    /// `fuse_mknod_in` and a name.
     fn mknod(mut self) -> Result<Begin<'a>, Status> {
         let mode = self.args.u32()?;
         let rdev = self.args.u32()?;
-        self.args.skip(8)?; // umask, padding
+        let umask = self.args.u32()? & MODE_BITS;
+        self.args.skip(4)?; // padding
         let name = self.args.name()?;
         let kind = FileKind::from_mode(mode).ok_or(Status::Invalid)?;
         if kind != FileKind::File {
             let (caller, parent, mode) = (self.caller(), self.header.node, mode & MODE_BITS);
-            let ask = wire::Mknod { caller, parent, name, kind, mode, umask: 0, rdev };
+            let ask = wire::Mknod { caller, parent, name, kind, mode, umask, rdev };
             return Ok(Begin::Call(Call::Mknod(ask), Then::Entry));
         }
         let ask = Create {
@@ -193,18 +194,19 @@ impl<'a> Beginning<'a> {
             parent: self.header.node,
             name,
             mode: mode & MODE_BITS,
+            umask,
             exclusive: true,
             open: None,
         };
         Ok(Begin::Call(Call::Create(ask), Then::Entry))
     }
 
-    /// `fuse_mkdir_in` and a name. The kernel has applied the umask.
+    /// `fuse_mkdir_in` and a name.
     fn mkdir(mut self) -> Result<Begin<'a>, Status> {
         let mode = self.args.u32()? & MODE_BITS;
-        self.args.skip(4)?; // umask
-        let name = self.args.name()?;
-        let ask = wire::Mkdir { caller: self.caller(), parent: self.header.node, name, mode };
+        let umask = self.args.u32()? & MODE_BITS;
+        let (name, parent) = (self.args.name()?, self.header.node);
+        let ask = wire::Mkdir { caller: self.caller(), parent, name, mode, umask };
         Ok(Begin::Call(Call::Mkdir(ask), Then::Entry))
     }
 
@@ -270,13 +272,15 @@ impl<'a> Beginning<'a> {
     fn create(mut self) -> Result<Begin<'a>, Status> {
         let flags = self.args.u32()?;
         let mode = self.args.u32()? & MODE_BITS;
-        self.args.skip(8)?; // umask, open_flags
+        let umask = self.args.u32()? & MODE_BITS;
+        self.args.skip(4)?; // open_flags
         let name = self.args.name()?;
         let ask = Create {
             caller: self.caller(),
             parent: self.header.node,
             name,
             mode,
+            umask,
             exclusive: flags & open_flag::EXCLUSIVE != 0,
             open: Some(open_for(flags)),
         };

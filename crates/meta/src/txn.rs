@@ -8,6 +8,7 @@ use crate::across::{Across, owner};
 use crate::directory::{Directory, Target};
 use crate::handles::Handles;
 use crate::locks::Locks;
+use crate::mode::NewMode;
 use crate::shard::{Ask, Effect, Shard, Spread};
 use crate::state::{Body, Inode, State};
 use crate::uses::{self, How, Key, Use};
@@ -229,7 +230,7 @@ impl<'s> Txn<'s> {
         &self,
         parent: InodeNo,
         kind: FileKind,
-        mode: u32,
+        mode: NewMode,
         who: &Who<'_>,
     ) -> Result<InodeRow, Status> {
         let dir = self.dir_row(parent)?;
@@ -238,6 +239,7 @@ impl<'s> Txn<'s> {
             None => self.state.next_inode(),
         };
         let inode = inode.ok_or(Status::NoSpace)?;
+        let mode = mode.within(&dir);
         let mut row = InodeRow::new(inode, kind, mode, self.now);
         row.uid = who.uid;
         row.gid = who.gid;
@@ -264,6 +266,11 @@ impl<'s> Txn<'s> {
             | FileKind::BlockDevice => {}
         }
         Ok(row)
+    }
+
+    /// Puts the row of a new inode, with what it inherits of its directory.
+    pub(crate) fn put_new(&mut self, _parent: InodeNo, row: InodeRow) -> InodeRow {
+        self.put(row)
     }
 
     /// Puts an inode's row, with this transaction as its version. Of a directory that exists only

@@ -189,10 +189,12 @@ impl Wish {
     fn of_names<'a>(&self, caller: Caller<'a>, text: &'a [u8]) -> Option<Call<'a>> {
         let call = match *self {
             Self::Create { parent, name: number, mode, exclusive, open } => {
-                Call::Create(Create { caller, parent, name: name(number), mode, exclusive, open })
+                let (name, umask) = (name(number), 0);
+                Call::Create(Create { caller, parent, name, mode, umask, exclusive, open })
             }
             Self::Mkdir { parent, name: number, mode } => {
-                Call::Mkdir(wire::Mkdir { caller, parent, name: name(number), mode })
+                let (name, umask) = (name(number), 0);
+                Call::Mkdir(wire::Mkdir { caller, parent, name, mode, umask })
             }
             Self::Symlink { parent, name: number } => {
                 let target = Bytes(text);

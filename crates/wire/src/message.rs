@@ -151,8 +151,10 @@ message! {
         parent: InodeNo,
         /// The new name.
         name: Name<'a>,
-        /// Permission bits, umask already applied.
+        /// Permission bits, 0 ..= 0o7777, before the umask.
         mode: u32,
+        /// Bits a new file does not get, unless its directory has a default ACL.
+        umask: u32,
         /// An existing name is an error (O_EXCL).
         exclusive: bool,
         /// For an existing file: the caller wants to read it.
@@ -179,8 +181,10 @@ message! {
         parent: InodeNo,
         /// The new name.
         name: Name<'a>,
-        /// Permission bits, umask already applied.
+        /// Permission bits, 0 ..= 0o7777, before the umask.
         mode: u32,
+        /// Bits it does not get, unless its parent has a default ACL.
+        umask: u32,
     }
 }
 message! {

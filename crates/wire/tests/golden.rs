@@ -78,13 +78,15 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
                 parent,
                 name: name("f"),
                 mode: 0o644,
+                umask: 0o22,
                 exclusive: true,
                 read: false,
                 handle: Some(handle),
             }
             .to_bytes(),
             Op::Mkdir => {
-                Mkdir { caller: caller(), parent, name: name("d"), mode: 0o755 }.to_bytes()
+                let (name, mode, umask) = (name("d"), 0o777, 0o27);
+                Mkdir { caller: caller(), parent, name, mode, umask }.to_bytes()
             }
             Op::Symlink => {
                 Symlink { caller: caller(), parent, name: name("l"), target: Bytes(b"../x") }

@@ -140,6 +140,7 @@ impl Beginning<'_> {
             parent: ask.parent,
             name: ask.name,
             mode: ask.mode,
+            umask: ask.umask,
             exclusive: ask.exclusive,
             read: ask.open.is_some_and(|open| open.read),
             handle,

@@ -78,8 +78,8 @@ fn names_become_entries() {
     let reply = exchange(Opcode::Lookup, b"a\0", Op::Lookup, &wanted, &body);
     assert_eq!(reply, ok(7, entry_bytes(&file)));
 
-    let wanted = Mkdir { caller, parent, name: name(b"d"), mode: 0o1755 }.to_bytes();
-    let args = with(u32s(&[0o041_755, 0o22]), b"d\0");
+    let wanted = Mkdir { caller, parent, name: name(b"d"), mode: 0o1777, umask: 0o22 }.to_bytes();
+    let args = with(u32s(&[0o041_777, 0o22]), b"d\0");
     let reply = exchange(Opcode::Mkdir, &args, Op::Mkdir, &wanted, &body);
     assert_eq!(reply, ok(7, entry_bytes(&file)));
 
@@ -96,19 +96,20 @@ fn names_become_entries() {
         caller,
         parent,
         name: name(b"n"),
-        mode: 0o600,
+        mode: 0o666,
+        umask: 0o77,
         exclusive: true,
         read: false,
         handle: None,
     };
-    let args = with(u32s(&[0o100_600, 0, 0, 0]), b"n\0");
+    let args = with(u32s(&[0o100_666, 0, 0o77, 0]), b"n\0");
     let created = Created { attr: file, made: true }.to_bytes();
     let reply = exchange(Opcode::Mknod, &args, Op::Create, &wanted.to_bytes(), &created);
     assert_eq!(reply, ok(7, entry_bytes(&file)));
 
-    let (name, kind, mode, umask, rdev) = (name(b"c"), FileKind::CharDevice, 0o600, 0, 0x0103);
+    let (name, kind, mode, umask, rdev) = (name(b"c"), FileKind::CharDevice, 0o666, 0o22, 0x0103);
     let wanted = Mknod { caller, parent, name, kind, mode, umask, rdev }.to_bytes();
-    let args = with(u32s(&[0o020_600, 0x0103, 0o22, 0]), b"c\0");
+    let args = with(u32s(&[0o020_666, 0x0103, 0o22, 0]), b"c\0");
     let reply = exchange(Opcode::Mknod, &args, Op::Mknod, &wanted, &body);
     assert_eq!(reply, ok(7, entry_bytes(&file)));
 }
@@ -368,12 +369,13 @@ fn create_makes_and_opens() {
     let file = attr(FILE, FileKind::File);
     let mut rig = Rig::new();
     // O_WRONLY | O_EXCL
-    let args = with(u32s(&[0o201, 0o100_644, 0o22, 0]), b"new\0");
+    let args = with(u32s(&[0o201, 0o100_666, 0o22, 0]), b"new\0");
     rig.ask(Opcode::Create, 7, DIRECTORY, &args);
     let asked = rig.take();
     let create = wire::Create::decode_all(&asked.body).unwrap();
     assert!(create.exclusive && !create.read && create.handle.unwrap().write);
-    assert_eq!((create.mode, create.name.bytes()), (0o644, &b"new"[..]));
+    assert_eq!((create.mode, create.umask), (0o666, 0o22));
+    assert_eq!(create.name.bytes(), b"new");
     rig.answer(&asked, &Created { attr: file, made: true }.to_bytes());
     let payload = with(entry_bytes(&file), &open_bytes(create.handle.unwrap().id));
     assert_eq!(rig.reply(), ok(7, payload));

@@ -110,6 +110,7 @@ const NUMBERS: &[(&str, u64)] = &[
     ("FUSE_WRITE_CACHE", WRITE_CACHE as u64),
     ("FUSE_ASYNC_READ", init_flag::ASYNC_READ),
     ("FUSE_BIG_WRITES", init_flag::BIG_WRITES),
+    ("FUSE_DONT_MASK", init_flag::DONT_MASK),
     ("FUSE_DO_READDIRPLUS", init_flag::DO_READDIRPLUS),
     ("FUSE_READDIRPLUS_AUTO", init_flag::READDIRPLUS_AUTO),
     ("FUSE_ASYNC_DIO", init_flag::ASYNC_DIO),

@@ -25,6 +25,7 @@ fn init_takes_what_is_offered_and_wanted() {
     assert_eq!(reply.status, Status::Ok);
     let flags = init_flag::ASYNC_READ
         | init_flag::BIG_WRITES
+        | init_flag::DONT_MASK
         | init_flag::DO_READDIRPLUS
         | init_flag::READDIRPLUS_AUTO
         | init_flag::ASYNC_DIO

@@ -174,7 +174,7 @@ impl Run {
         let (op, body, bulk) = match &doing {
             Doing::Create(text) => (Op::Create, create(text).to_bytes(), None),
             Doing::Mkdir(text) => {
-                let mkdir = wire::Mkdir { caller, parent, name: name(text), mode: 0o755 };
+                let mkdir = wire::Mkdir { caller, parent, name: name(text), mode: 0o755, umask: 0 };
                 (Op::Mkdir, mkdir.to_bytes(), None)
             }
             Doing::Rename(from, to) => {

@@ -351,7 +351,8 @@ fn sharing_off_loses_what_depends_on_the_missing() {
 fn sister_lanes_replay_in_the_order_of_their_changes() {
     let sister = Who { client_lane: LaneId(1), ..Who::new(1) };
     let mut rig = Rig::new(Share::Write, alloc::vec![Who::new(1), sister]);
-    let body = Mkdir { caller: ROOT, parent: InodeNo::ROOT, name: name("d"), mode: 0o755 };
+    let body =
+        Mkdir { caller: ROOT, parent: InodeNo::ROOT, name: name("d"), mode: 0o755, umask: 0 };
     let got = rig.ask(0, (Op::Mkdir, 1), &body).unwrap();
     let dir = wire::Entry::decode_all(&got.body).unwrap().attr.inode;
     // The first lane's next request says that it has the reply.

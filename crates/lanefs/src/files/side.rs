@@ -169,7 +169,7 @@ pub(crate) fn make_link(session: &mut Session, place: &Place, target: &OsString)
     }
 }
 
-/// Makes a fifo, socket or device like the one that `meta` is of. The umask is applied here.
+/// Makes a fifo, socket or device like the one that `meta` is of, less the umask.
 pub(crate) fn make_special(session: &mut Session, place: &Place, meta: &Meta) -> Result<()> {
     match place {
         Place::Local(path) => {
@@ -180,12 +180,7 @@ pub(crate) fn make_special(session: &mut Session, place: &Place, meta: &Meta) ->
             Ok(rustix::fs::mknodat(CWD, path, kind, mode, device)?)
         }
         Place::Remote(url) => {
-            let special = Special {
-                kind: meta.kind,
-                mode: meta.mode & 0o777,
-                umask: umask(),
-                rdev: meta.rdev,
-            };
+            let special = Special { kind: meta.kind, mode: meta.mode & 0o777, rdev: meta.rdev };
             Ok(session.volume(url)?.mknod(&url.path, &special).map(drop)?)
         }
     }
@@ -326,7 +321,7 @@ pub(crate) enum Dest {
 }
 
 impl Dest {
-    /// Opens an emptied or new file. The umask is applied to `mode` here.
+    /// Opens an emptied or new file with `mode` less the umask.
     pub(crate) fn create(session: &mut Session, place: &Place, mode: u32) -> Result<Self> {
         match place {
             Place::Local(path) => {
@@ -336,7 +331,7 @@ impl Dest {
             }
             Place::Remote(url) => {
                 let volume = session.volume(url)?;
-                let file = volume.create(&url.path, mode & !umask(), false)?;
+                let file = volume.create(&url.path, mode, false)?;
                 if file.attr.size_bytes > 0 {
                     volume.truncate(&file, 0)?;
                 }

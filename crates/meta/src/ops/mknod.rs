@@ -1,5 +1,6 @@
 //! `Mknod`: a new fifo, socket or device. Whoever opens it, his kernel knows what it is.
 
+use crate::mode::NewMode;
 use crate::needs::Needs;
 use crate::txn::{Came, Txn};
 use disk::InodeRow;
@@ -24,10 +25,10 @@ pub(crate) fn execute(args: &Mknod<'_>, txn: &mut Txn<'_>) -> Result<Entry, Stat
     if args.kind.is_device() && !is_whiteout && !who.is_root() {
         return Err(Status::NotPermitted);
     }
-    let mode = args.mode & 0o7777 & !args.umask;
+    let mode = NewMode { mode: args.mode & 0o7777, umask: args.umask };
     let row = txn.new_inode(args.parent, args.kind, mode, &who)?;
     let rdev = if args.kind.is_device() { args.rdev } else { 0 };
-    let row = txn.put(InodeRow { rdev, ..row });
+    let row = txn.put_new(args.parent, InodeRow { rdev, ..row });
     txn.put_entry(args.parent, args.name, &row, None);
     txn.touch(args.parent, Came::FILE);
     Ok(Entry { attr: row.attr() })

@@ -68,6 +68,7 @@ fn create_opens_what_exists_unless_it_shall_not() {
         parent: ROOT,
         name: name(text),
         mode: 0o600,
+        umask: 0,
         exclusive: false,
         read: true,
         handle: Some(write_handle(1)),
@@ -98,6 +99,7 @@ fn a_new_file_may_be_written_whatever_its_mode() {
         parent: dir,
         name: name("f"),
         mode: 0o000,
+        umask: 0,
         exclusive: true,
         read: true,
         handle: Some(write_handle(1)),
@@ -124,7 +126,7 @@ fn directories_count_their_links() {
     assert_eq!(rmdir(&mut world, ROOT, "f"), Status::NotDirectory);
     assert_eq!(world.unlink(ROOT, "d").status, Status::IsDirectory);
     assert_eq!(world.status(Op::Getattr, &wire::Getattr { inode: below }), Status::Stale);
-    let again = Mkdir { caller: root(), parent: ROOT, name: name("d"), mode: 0 };
+    let again = Mkdir { caller: root(), parent: ROOT, name: name("d"), mode: 0, umask: 0 };
     assert_eq!(world.status(Op::Mkdir, &again), Status::Exists);
     world.check_redo();
 }
@@ -270,7 +272,7 @@ fn nothing_is_made_in_a_removed_directory_that_is_still_open() {
     assert_eq!(rmdir(&mut world, ROOT, "d"), Status::Ok);
     assert_eq!(world.attr(dir).nlink, 0);
     assert_eq!(world.create(root(), dir, "f", 0o644), Err(Status::NotFound));
-    let args = Mkdir { caller: root(), parent: dir, name: name("x"), mode: 0o755 };
+    let args = Mkdir { caller: root(), parent: dir, name: name("x"), mode: 0o755, umask: 0 };
     assert_eq!(world.status(Op::Mkdir, &args), Status::NotFound);
     let file = world.file(ROOT, "f", 0o644);
     assert_eq!(link(&mut world, file, dir, "g"), Status::NotFound);

@@ -150,3 +150,21 @@ fn a_directory_that_gets_another_parent_must_be_writable() {
     let within = Rename { new_parent: a, new_name: name("n"), ..rename };
     assert_eq!(world.status(Op::Rename, &within), Status::Ok);
 }
+
+#[test]
+fn the_umask_takes_permissions_and_nothing_else() {
+    let mut world = World::new();
+    let made = |world: &mut World, text: &'static str, umask: u32| {
+        let (name, mode) = (name(text), 0o7777);
+        let args = wire::Mkdir { caller: root(), parent: ROOT, name, mode, umask };
+        world.answer::<wire::Entry>(Op::Mkdir, &args).attr.mode
+    };
+    assert_eq!(made(&mut world, "a", 0o027), 0o1750);
+    assert_eq!(made(&mut world, "b", 0o7777), 0o1000, "sticky is no permission");
+    let (exclusive, read, handle) = (true, false, None);
+    let (name, mode, umask) = (name("f"), 0o4777, 0o4077);
+    let args =
+        wire::Create { caller: root(), parent: ROOT, name, mode, umask, exclusive, read, handle };
+    assert_eq!(world.answer::<wire::Created>(Op::Create, &args).attr.mode, 0o4700);
+    world.check_redo();
+}

@@ -25,7 +25,8 @@ fn bodies() -> Vec<(Op, Vec<u8>)> {
         caller,
         parent,
         name,
-        mode: 0o644,
+        mode: 0o666,
+        umask: 0o22,
         exclusive: false,
         read: true,
         handle: Some(handle),
@@ -47,7 +48,7 @@ fn bodies() -> Vec<(Op, Vec<u8>)> {
         (Op::Getattr, Getattr { inode }.to_bytes()),
         (Op::Setattr, setattr.to_bytes()),
         (Op::Create, create.to_bytes()),
-        (Op::Mkdir, Mkdir { caller, parent, name, mode: 0o755 }.to_bytes()),
+        (Op::Mkdir, Mkdir { caller, parent, name, mode: 0o777, umask: 0o22 }.to_bytes()),
         (Op::Symlink, Symlink { caller, parent, name, target: value }.to_bytes()),
         (
             Op::Mknod,

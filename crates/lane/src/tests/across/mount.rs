@@ -200,11 +200,13 @@ fn encoded(act: &Act) -> (Op, InodeNo, Vec<u8>) {
             (Op::Lookup, parent, Lookup { caller, parent, name: name(text) }.to_bytes())
         }
         Act::Mkdir(parent, text) => {
-            (Op::Mkdir, parent, Mkdir { caller, parent, name: name(text), mode: 0o755 }.to_bytes())
+            let (name, mode, umask) = (name(text), 0o755, 0);
+            (Op::Mkdir, parent, Mkdir { caller, parent, name, mode, umask }.to_bytes())
         }
         Act::Create(parent, text) => {
-            let (name, mode, exclusive, read, handle) = (name(text), 0o644, true, false, None);
-            let args = Create { caller, parent, name, mode, exclusive, read, handle };
+            let (name, mode, umask) = (name(text), 0o644, 0);
+            let (exclusive, read, handle) = (true, false, None);
+            let args = Create { caller, parent, name, mode, umask, exclusive, read, handle };
             (Op::Create, parent, args.to_bytes())
         }
         Act::Symlink(parent, text) => {

@@ -128,7 +128,8 @@ impl Run {
             },
         });
         let name = Name::new(text.as_bytes()).unwrap();
-        let args = Create { caller, parent, name, mode, exclusive, read, handle };
+        let umask = 0;
+        let args = Create { caller, parent, name, mode, umask, exclusive, read, handle };
         if !self.expect(Op::Create, &args, expected.map(|_| ())) {
             return;
         }
@@ -157,7 +158,7 @@ impl Run {
         let (parent, text, mode) = (self.dir(), self.name(), self.mode());
         let expected = self.model.check_new(parent, &text);
         let name = Name::new(text.as_bytes()).unwrap();
-        if self.expect(Op::Mkdir, &Mkdir { caller, parent, name, mode }, expected) {
+        if self.expect(Op::Mkdir, &Mkdir { caller, parent, name, mode, umask: 0 }, expected) {
             let attr = Entry::decode_all(&self.world.reply).unwrap().attr;
             self.model.add(attr.inode, FileKind::Directory, mode & 0o1777, parent);
             self.model.enter(parent, &text, attr.inode);
