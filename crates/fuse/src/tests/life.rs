@@ -313,9 +313,14 @@ fn plausible(op: Op, dice: &mut Dice) -> Vec<u8> {
     let attr = Attr { flags, ..attr(FILE, kind) };
     let contents = Contents { size_bytes: 1, allocated_bytes: 2, write_time: None };
     match op {
-        Op::Lookup | Op::Getattr | Op::Setattr | Op::Mkdir | Op::Symlink | Op::Link | Op::Open => {
-            Entry { attr }.to_bytes()
-        }
+        Op::Lookup
+        | Op::Getattr
+        | Op::Setattr
+        | Op::Mkdir
+        | Op::Symlink
+        | Op::Mknod
+        | Op::Link
+        | Op::Open => Entry { attr }.to_bytes(),
         Op::Create => Created { attr, made: dice.roll(2) == 0 }.to_bytes(),
         Op::Readlink => Target { target: Bytes(b"x") }.to_bytes(),
         Op::Readdir => {

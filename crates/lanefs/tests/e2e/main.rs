@@ -15,5 +15,6 @@ mod null;
 mod programs;
 mod rights;
 mod shards;
+mod special;
 mod stage;
 mod transports;
