@@ -253,7 +253,8 @@ impl Brain for NullFs {
             | Event::ObjectStat { .. }
             | Event::StoreSpace { .. }
             | Event::Usage { .. }
-            | Event::CallerGroups { .. } => {}
+            | Event::CallerGroups { .. }
+            | Event::CallerSignals { .. } => {}
         }
     }
 
