@@ -6,6 +6,7 @@ mod away;
 mod bench;
 mod coherence;
 mod crash;
+mod exchanges;
 mod files;
 mod hostile;
 mod idle;
