@@ -18,3 +18,4 @@ mod shards;
 mod special;
 mod stage;
 mod transports;
+mod twins;
