@@ -19,3 +19,4 @@ mod shards;
 mod special;
 mod stage;
 mod transports;
+mod twins;

@@ -231,13 +231,29 @@ impl Run {
     fn rename(&mut self, caller: Caller<'_>) {
         let (parent, from) = (self.dir(), self.name());
         let (new_parent, to) = (self.dir(), self.name());
-        let no_replace = self.dice.chance(20);
-        let expected = self.model.rename((parent, &from), (new_parent, &to), no_replace);
+        let how = self.dice.pick(&[
+            RenameHow::Replace,
+            RenameHow::Replace,
+            RenameHow::NoReplace,
+            RenameHow::Exchange,
+            RenameHow::Whiteout,
+            RenameHow::WhiteoutNoReplace,
+        ]);
+        let expected = self.model.rename((parent, &from), (new_parent, &to), how);
         let name = Name::new(from.as_bytes()).unwrap();
         let new_name = Name::new(to.as_bytes()).unwrap();
-        let how = if no_replace { RenameHow::NoReplace } else { RenameHow::Replace };
         let args = Rename { caller, parent, name, new_parent, new_name, how };
-        self.expect(Op::Rename, &args, expected);
+        if !self.expect(Op::Rename, &args, expected.map(drop)) || !how.leaves_whiteout() {
+            return;
+        }
+        let moved = expected.is_ok_and(|(source, victim)| victim != Some(source));
+        if moved {
+            let looked = Lookup { caller: root(), parent, name };
+            let attr = self.world.answer::<Entry>(Op::Lookup, &looked).attr;
+            self.model.add(attr.inode, FileKind::CharDevice, 0, parent);
+            self.model.enter(parent, &from, attr.inode);
+            self.inodes.push(attr.inode);
+        }
     }
 
     fn chmod(&mut self, caller: Caller<'_>) {
