@@ -284,6 +284,8 @@ impl Shard {
             | Op::Read
             | Op::Write
             | Op::Truncate
+            | Op::Allocate
+            | Op::Seek
             | Op::Glimpse
             | Op::Stats
             | Op::Ping
