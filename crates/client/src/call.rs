@@ -26,8 +26,10 @@ pub struct Create<'a> {
     pub parent: InodeNo,
     /// The name.
     pub name: Name<'a>,
-    /// Permission bits, umask already applied.
+    /// Permission bits, before the umask.
     pub mode: u32,
+    /// Bits a new file does not get, unless its directory has a default ACL.
+    pub umask: u32,
     /// An existing name is an error.
     pub exclusive: bool,
     /// Open it as well; `None` only makes it.
@@ -109,6 +111,8 @@ pub enum Call<'a> {
     Mkdir(wire::Mkdir<'a>),
     /// [`Answer::Entry`].
     Symlink(wire::Symlink<'a>),
+    /// [`Answer::Entry`]. A fifo, socket or device.
+    Mknod(wire::Mknod<'a>),
     /// [`Answer::Entry`].
     Link(wire::Link<'a>),
     /// [`Answer::Done`].

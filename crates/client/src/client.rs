@@ -320,6 +320,7 @@ impl Client {
             | Event::Kernel { .. }
             | Event::KernelGone
             | Event::CallerGroups { .. }
+            | Event::CallerSignals { .. }
             | Event::Stop => {}
         }
     }

@@ -80,6 +80,7 @@ pub(crate) const MINOR_MIN: u32 = 31;
 pub(crate) mod init_flag {
     pub(crate) const ASYNC_READ: u64 = 1 << 0;
     pub(crate) const BIG_WRITES: u64 = 1 << 5;
+    pub(crate) const DONT_MASK: u64 = 1 << 6;
     pub(crate) const DO_READDIRPLUS: u64 = 1 << 13;
     pub(crate) const READDIRPLUS_AUTO: u64 = 1 << 14;
     pub(crate) const ASYNC_DIO: u64 = 1 << 15;
@@ -137,9 +138,6 @@ pub(crate) mod whence {
     pub(crate) const DATA: u32 = 3;
     pub(crate) const HOLE: u32 = 4;
 }
-
-/// RENAME_NOREPLACE.
-pub(crate) const RENAME_NO_REPLACE: u32 = 1;
 
 /// Sizes of the kernel's structs in bytes.
 pub(crate) mod size {

@@ -15,10 +15,10 @@ const CONGESTION_COUNT: u16 = 48;
 /// - WRITEBACK_CACHE, and anything that keeps data or names: other mounts could not see changes;
 /// - POSIX_LOCKS, FLOCK_LOCKS: the kernel keeps locks within this mount until the server does;
 /// - ATOMIC_O_TRUNC: truncation has a request of its own;
-/// - DONT_MASK: the kernel applies the umask;
 /// - EXPORT_SUPPORT: `.` and `..` are not looked up by name.
 const WANTED: u64 = init_flag::ASYNC_READ
     | init_flag::BIG_WRITES
+    | init_flag::DONT_MASK
     | init_flag::DO_READDIRPLUS
     | init_flag::READDIRPLUS_AUTO
     | init_flag::ASYNC_DIO

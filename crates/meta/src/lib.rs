@@ -25,6 +25,7 @@ mod handles;
 mod hash;
 mod inodes;
 mod locks;
+mod mode;
 mod needs;
 mod ops;
 mod reach;

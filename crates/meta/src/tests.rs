@@ -174,7 +174,7 @@ impl World {
     }
 
     pub(crate) fn mkdir(&mut self, parent: InodeNo, text: &str, mode: u32) -> InodeNo {
-        let args = Mkdir { caller: root(), parent, name: name(text), mode };
+        let args = Mkdir { caller: root(), parent, name: name(text), mode, umask: 0 };
         self.answer::<Entry>(Op::Mkdir, &args).attr.inode
     }
 
@@ -189,8 +189,9 @@ impl World {
         text: &str,
         mode: u32,
     ) -> Result<Created, Status> {
-        let (exclusive, read, handle) = (true, false, None);
-        let args = Create { caller, parent, name: name(text), mode, exclusive, read, handle };
+        let (umask, exclusive, read, handle) = (0, true, false, None);
+        let name = name(text);
+        let args = Create { caller, parent, name, mode, umask, exclusive, read, handle };
         match self.status(Op::Create, &args) {
             Status::Ok => Ok(Created::decode_all(&self.reply).unwrap()),
             status => Err(status),

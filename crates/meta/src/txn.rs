@@ -8,6 +8,7 @@ use crate::across::{Across, owner};
 use crate::directory::{Directory, Target};
 use crate::handles::Handles;
 use crate::locks::Locks;
+use crate::mode::NewMode;
 use crate::shard::{Ask, Effect, Shard, Spread};
 use crate::state::{Body, Inode, State};
 use crate::uses::{self, How, Key, Use};
@@ -47,7 +48,12 @@ impl Came {
     pub(crate) const fn of(kind: FileKind) -> Self {
         match kind {
             FileKind::Directory => Self::DIRECTORY,
-            FileKind::File | FileKind::Symlink => Self::FILE,
+            FileKind::File
+            | FileKind::Symlink
+            | FileKind::Fifo
+            | FileKind::Socket
+            | FileKind::CharDevice
+            | FileKind::BlockDevice => Self::FILE,
         }
     }
 }
@@ -162,7 +168,7 @@ impl<'s> Txn<'s> {
         let known = self.inode(dir)?;
         match &known.body {
             Body::Directory(directory) => Ok((&known.row, directory)),
-            Body::File | Body::Symlink(_) => Err(Status::NotDirectory),
+            Body::File | Body::Symlink(_) | Body::Special => Err(Status::NotDirectory),
         }
     }
 
@@ -224,7 +230,7 @@ impl<'s> Txn<'s> {
         &self,
         parent: InodeNo,
         kind: FileKind,
-        mode: u32,
+        mode: NewMode,
         who: &Who<'_>,
     ) -> Result<InodeRow, Status> {
         let dir = self.dir_row(parent)?;
@@ -233,6 +239,7 @@ impl<'s> Txn<'s> {
             None => self.state.next_inode(),
         };
         let inode = inode.ok_or(Status::NoSpace)?;
+        let mode = mode.within(&dir);
         let mut row = InodeRow::new(inode, kind, mode, self.now);
         row.uid = who.uid;
         row.gid = who.gid;
@@ -252,9 +259,18 @@ impl<'s> Txn<'s> {
                 row.parent = parent;
             }
             FileKind::File => row.stripe_count = 1,
-            FileKind::Symlink => {}
+            FileKind::Symlink
+            | FileKind::Fifo
+            | FileKind::Socket
+            | FileKind::CharDevice
+            | FileKind::BlockDevice => {}
         }
         Ok(row)
+    }
+
+    /// Puts the row of a new inode, with what it inherits of its directory.
+    pub(crate) fn put_new(&mut self, _parent: InodeNo, row: InodeRow) -> InodeRow {
+        self.put(row)
     }
 
     /// Puts an inode's row, with this transaction as its version. Of a directory that exists only
@@ -350,11 +366,22 @@ impl<'s> Txn<'s> {
         assert!(row.nlink > 0, "what had a name had a link");
         let nlink = row.nlink - 1;
         match row.kind {
-            // Nobody can have a symbolic link open, and it has no object.
-            FileKind::Symlink if nlink == 0 => {
+            // Only a regular file can be open here, and has an object.
+            FileKind::Symlink
+            | FileKind::Fifo
+            | FileKind::Socket
+            | FileKind::CharDevice
+            | FileKind::BlockDevice
+                if nlink == 0 =>
+            {
                 self.change(&Change::InodeGone { inode: row.inode });
             }
-            FileKind::Symlink | FileKind::File => {
+            FileKind::File
+            | FileKind::Symlink
+            | FileKind::Fifo
+            | FileKind::Socket
+            | FileKind::CharDevice
+            | FileKind::BlockDevice => {
                 self.put(InodeRow { nlink, ctime: self.now, ..row });
                 self.check_orphan(row.inode);
             }

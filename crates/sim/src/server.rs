@@ -253,7 +253,10 @@ impl World {
             | Action::StoreSpace { .. }
             | Action::ColdRead { .. }
             | Action::Usage { .. } => self.launch(lane, action),
-            Action::Connect { .. } | Action::KernelReply { .. } | Action::CallerGroups { .. } => {
+            Action::Connect { .. }
+            | Action::KernelReply { .. }
+            | Action::CallerGroups { .. }
+            | Action::CallerSignals { .. } => {
                 self.breaks(format!("a server does not do this: {action:?}"));
             }
         }
@@ -343,6 +346,7 @@ impl World {
             | Action::Release { .. }
             | Action::KernelReply { .. }
             | Action::CallerGroups { .. }
+            | Action::CallerSignals { .. }
             | Action::WakeAt { .. }
             | Action::Say { .. }
             | Action::Stopped => return None,

@@ -125,6 +125,7 @@ impl Work {
                     parent: inode,
                     name,
                     mode: 0o644,
+                    umask: 0,
                     exclusive: true,
                     read: false,
                     handle: None,

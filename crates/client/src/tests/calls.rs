@@ -80,6 +80,7 @@ fn making_a_file_is_one_exchange() {
         parent: FILE,
         name: Name::new(b"new").unwrap(),
         mode: 0o600,
+        umask: 0o22,
         exclusive: false,
         open: Some(OpenFor { read: true, write: true }),
     };

@@ -48,7 +48,8 @@ impl Rig {
     }
 
     fn mkdir(&mut self, who: usize, slot: u16, text: &str) -> InodeNo {
-        let body = Mkdir { caller: ROOT, parent: InodeNo::ROOT, name: name(text), mode: 0o777 };
+        let body =
+            Mkdir { caller: ROOT, parent: InodeNo::ROOT, name: name(text), mode: 0o777, umask: 0 };
         let got = self.ask(who, (Op::Mkdir, slot), &body).expect("answered at once");
         wire::Entry::decode_all(&got.body).unwrap().attr.inode
     }

@@ -8,8 +8,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use door::Point;
 use wire::{
-    Bytes, InodeNo, LaneId, Listing, Mkdir, Op, Readdir, Refusal, RefusalReason, Rename, Replay,
-    Reply, Request, Resume, Resumed, SetTime, Setattr, ShardId, Status, Transno, Wire, Xid,
+    Bytes, InodeNo, LaneId, Listing, Mkdir, Op, Readdir, Refusal, RefusalReason, Rename, RenameHow,
+    Replay, Reply, Request, Resume, Resumed, SetTime, Setattr, ShardId, Status, Transno, Wire, Xid,
     request_flag,
 };
 
@@ -162,7 +162,7 @@ impl Rig {
 fn rename<'a>(from: &'a str, to: &'a str) -> Rename<'a> {
     let (caller, parent) = (ROOT, InodeNo::ROOT);
     let (name, new_name) = (name(from), name(to));
-    Rename { caller, parent, name, new_parent: parent, new_name, no_replace: false }
+    Rename { caller, parent, name, new_parent: parent, new_name, how: RenameHow::Replace }
 }
 
 fn chmod(inode: InodeNo) -> Setattr<'static> {
@@ -351,7 +351,8 @@ fn sharing_off_loses_what_depends_on_the_missing() {
 fn sister_lanes_replay_in_the_order_of_their_changes() {
     let sister = Who { client_lane: LaneId(1), ..Who::new(1) };
     let mut rig = Rig::new(Share::Write, alloc::vec![Who::new(1), sister]);
-    let body = Mkdir { caller: ROOT, parent: InodeNo::ROOT, name: name("d"), mode: 0o755 };
+    let body =
+        Mkdir { caller: ROOT, parent: InodeNo::ROOT, name: name("d"), mode: 0o755, umask: 0 };
     let got = rig.ask(0, (Op::Mkdir, 1), &body).unwrap();
     let dir = wire::Entry::decode_all(&got.body).unwrap().attr.inode;
     // The first lane's next request says that it has the reply.
