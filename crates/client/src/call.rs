@@ -145,6 +145,10 @@ pub enum Call<'a> {
     Read(wire::Read),
     /// [`Answer::Written`].
     Write(Write),
+    /// [`Answer::Done`], durable.
+    Allocate(wire::Allocate),
+    /// [`Answer::Sought`].
+    Seek(wire::Seek),
     /// [`Answer::Done`]. `Io`, once, when something that was answered before is lost.
     Sync(Sync),
     /// [`Answer::Done`] when all that this client lane was answered is durable. `Io`, once, when
@@ -194,6 +198,8 @@ pub enum Answer {
     Bytes(Option<Bulk>),
     /// Where the bytes went.
     Written(Written),
+    /// Where in a file it is.
+    Sought(u64),
     /// A lane's counters.
     Stats(Stats),
 }

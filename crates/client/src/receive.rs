@@ -180,6 +180,7 @@ impl Client {
                 | Body::Bytes(_)
                 | Body::Written(_)
                 | Body::Contents(_)
+                | Body::Sought(_)
                 | Body::Stats(_),
             )
             | None => None,

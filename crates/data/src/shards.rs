@@ -1,5 +1,6 @@
 //! `Shards`: the data shards of one lane, as the lane sees them.
 
+use crate::allocate::{Allocating, Seeking};
 use crate::hash::Seed;
 use crate::object::Object;
 use crate::order::Order;
@@ -137,8 +138,8 @@ impl Shards {
         }
     }
 
-    /// A change of this inode's size that was handed out ([`disk::Change::Truncate`]) has a durable
-    /// record.
+    /// A change of this inode's contents that was handed out and keeps others waiting
+    /// ([`disk::ContentsChange::fences`]) has a durable record.
     pub fn on_logged(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
         if let Some(object) = self.objects.get_mut(&inode) {
             object.fence_count = object.fence_count.saturating_sub(1);
@@ -388,6 +389,8 @@ impl Shards {
             let token = match pending {
                 Pending::Read { token, .. }
                 | Pending::Glimpse(Glimpsing { token, .. })
+                | Pending::Allocate(Allocating { token, .. })
+                | Pending::Seek(Seeking { token, .. })
                 | Pending::Truncate { token, .. } => token,
                 Pending::Write { token, bulk, .. } | Pending::Append { token, bulk, .. } => {
                     release(turn, bulk);

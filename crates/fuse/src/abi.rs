@@ -63,8 +63,10 @@ opcodes! {
     Destroy = 38;
     /// Takes no answer.
     BatchForget = 42;
+    Fallocate = 43;
     Readdirplus = 44;
     Rename2 = 45;
+    Lseek = 46;
 }
 
 /// The major version of the protocol; there is no other.
@@ -122,6 +124,19 @@ pub(crate) mod open_flag {
     pub(crate) const APPEND: u32 = 0o2000;
     /// O_DSYNC, which O_SYNC has in it.
     pub(crate) const DATA_SYNC: u32 = 0o10_000;
+}
+
+/// Modes of FALLOCATE, as in fallocate(2).
+pub(crate) mod fallocate_flag {
+    pub(crate) const KEEP_SIZE: u32 = 1 << 0;
+    pub(crate) const PUNCH_HOLE: u32 = 1 << 1;
+    pub(crate) const ZERO_RANGE: u32 = 1 << 4;
+}
+
+/// What LSEEK looks for, as in lseek(2). The kernel does the rest itself.
+pub(crate) mod whence {
+    pub(crate) const DATA: u32 = 3;
+    pub(crate) const HOLE: u32 = 4;
 }
 
 /// Sizes of the kernel's structs in bytes.

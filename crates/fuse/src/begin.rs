@@ -67,6 +67,8 @@ impl<'a> Beginning<'a> {
             Opcode::Create => self.create(),
             Opcode::Read => self.read(),
             Opcode::Write => self.write(),
+            Opcode::Fallocate => self.fallocate(),
+            Opcode::Lseek => self.lseek(),
             Opcode::Statfs => Ok(Begin::Call(Call::Statfs(wire::Statfs { inode }), Then::Space)),
             Opcode::Release => self.release(),
             Opcode::Fsync => self.fsync(true),

@@ -4,8 +4,8 @@ use crate::args::split;
 use crate::lane::MountLane;
 use crate::listing::{Buffer, put_listing};
 use crate::out::{
-    put_attr_out, put_created, put_entry, put_open, put_opendir, put_statfs, put_value_size,
-    put_written,
+    put_attr_out, put_created, put_entry, put_open, put_opendir, put_statfs, put_u64,
+    put_value_size, put_written,
 };
 use crate::pending::Then;
 use client::{Answer, Call, CallId, Resize};
@@ -72,6 +72,9 @@ impl MountLane {
             (Then::Written, Answer::Written(written)) => {
                 self.encode(turn, pending_id, |out| put_written(out, written.written_bytes));
             }
+            (Then::Sought, Answer::Sought(file_offset)) => {
+                self.encode(turn, pending_id, |out| put_u64(out, file_offset));
+            }
             (Then::Space, Answer::Space(space)) => {
                 self.encode(turn, pending_id, |out| put_statfs(out, &space));
             }
@@ -116,6 +119,7 @@ impl MountLane {
                 | Answer::Space(_)
                 | Answer::Bytes(None)
                 | Answer::Written(_)
+                | Answer::Sought(_)
                 | Answer::Stats(_),
             )
             | Err(_) => {}

@@ -32,6 +32,8 @@ pub(crate) enum Then {
     Bytes,
     /// `fuse_write_out`.
     Written,
+    /// `fuse_lseek_out`.
+    Sought,
     /// `fuse_statfs_out`.
     Space,
 }

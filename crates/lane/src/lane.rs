@@ -284,6 +284,10 @@ impl Brain for Lane {
                 self.data.on_stat(turn, ticket, result);
                 self.on_outcomes(turn);
             }
+            Event::ObjectSought { ticket, result } => {
+                self.data.on_sought(turn, ticket, result);
+                self.on_outcomes(turn);
+            }
             Event::ObjectDone { ticket, result } => {
                 self.data.on_done(turn, ticket, result);
                 self.on_outcomes(turn);

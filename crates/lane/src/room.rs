@@ -34,7 +34,8 @@ const fn appetite(op: Op) -> Appetite {
         | Op::Close
         | Op::Reopen
         | Op::Removexattr
-        | Op::Truncate => Appetite::Frees,
+        | Op::Truncate
+        | Op::Allocate => Appetite::Frees,
         Op::Lookup
         | Op::Getattr
         | Op::Readlink
@@ -45,6 +46,7 @@ const fn appetite(op: Op) -> Appetite {
         | Op::Statfs
         | Op::Read
         | Op::Glimpse
+        | Op::Seek
         | Op::Stats
         | Op::Sync
         | Op::Resume

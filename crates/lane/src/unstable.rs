@@ -92,8 +92,8 @@ impl Lane {
         let table = self.slots.get(&(shard, session));
         let known = table.and_then(|table| table.recorded_in);
         let known = known.is_some_and(|batch_no| self.commit.until(batch_no).is_none());
-        let cuts = matches!(written.change, Change::Contents(ContentsChange::Truncate { .. }));
-        if cuts || waiting.synced || self.config.limits.sync || !known {
+        let fences = matches!(written.change, Change::Contents(ref change) if change.fences());
+        if fences || waiting.synced || self.config.limits.sync || !known {
             return Some((transno, Reason::Itself));
         }
         let durable = self.commit.shard(shard).durable;

@@ -285,6 +285,8 @@ impl Shard {
             | Op::Read
             | Op::Write
             | Op::Truncate
+            | Op::Allocate
+            | Op::Seek
             | Op::Glimpse
             | Op::Stats
             | Op::Ping

@@ -88,7 +88,7 @@ impl Shard {
             | Op::Resume
             | Op::ReplayDone
             | Op::Goodbye => Ok(Effect::unchanged(Status::NotImplemented)),
-            Op::Read | Op::Write | Op::Truncate | Op::Glimpse => {
+            Op::Read | Op::Write | Op::Truncate | Op::Allocate | Op::Seek | Op::Glimpse => {
                 Ok(Effect::unchanged(Status::NotImplemented))
             }
         }

@@ -76,6 +76,8 @@ pub enum FaultPoint {
     ObjectWrite,
     /// Setting an object's size.
     ObjectTruncate,
+    /// Allocating a range of an object another way.
+    ObjectAllocate,
     /// Making an object durable.
     ObjectSync,
     /// Removing an object.
@@ -100,6 +102,7 @@ impl FaultPoint {
         ("object-read", Self::ObjectRead),
         ("object-write", Self::ObjectWrite),
         ("object-truncate", Self::ObjectTruncate),
+        ("object-allocate", Self::ObjectAllocate),
         ("object-sync", Self::ObjectSync),
         ("object-remove", Self::ObjectRemove),
         ("reply", Self::Reply),

@@ -6,8 +6,9 @@
 //! when all before it have ended. Reads and writes of one object that overlap in time and range
 //! are the brain's to avoid.
 
-use crate::job::{Job, JobKind, ObjectPath};
+use crate::job::{Job, JobKind};
 use crate::number::{errno_of, u32_of};
+use crate::path::ObjectPath;
 use crate::tools::Tools;
 use door::{Errno, Event, Object, StoreSpace, Ticket};
 use rustix::fs::fstatvfs;

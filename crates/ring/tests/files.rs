@@ -6,10 +6,11 @@ mod support;
 use door::{Action, Bulk, Errno, Event, LogRoom, Object, ObjectStat, Ticket};
 use ring::{Config, FaultPoint, LogFile, Ring};
 use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use support::{Diary, Dir, ask, noise, turns};
-use wire::{InodeNo, LaneId};
+use wire::{Allocation, InodeNo, LaneId};
 
 const RESERVE_BYTES: u64 = 1 << 20;
 
@@ -207,6 +208,7 @@ fn an_object_is_written_read_truncated_synced_and_removed() {
     let action = Action::ObjectTruncate { ticket: Ticket(1), object, size_bytes: 10 };
     assert_eq!(ask(&mut ring, &mut diary, action), done(Ok(())));
     assert_eq!(fs::metadata(&path).unwrap().len(), 10);
+    allocations(&mut ring, &mut diary, (object, &path));
     let sync = Action::ObjectSync { ticket: Ticket(1), object };
     assert_eq!(ask(&mut ring, &mut diary, sync), done(Ok(())));
     let remove = Action::ObjectRemove { ticket: Ticket(1), object };
@@ -215,6 +217,39 @@ fn an_object_is_written_read_truncated_synced_and_removed() {
     assert_eq!(ask(&mut ring, &mut diary, remove), done(Ok(())), "gone is gone");
     assert_eq!(read(&mut ring, &mut diary, (object, 0), 100), None);
     assert_eq!(ring.buffer_bytes(), 0, "every buffer came back");
+}
+
+/// Of an object of 10 bytes.
+fn allocations(ring: &mut Ring, diary: &mut Diary, (object, path): (door::Object, &Path)) {
+    let allocate = |ring: &mut Ring, diary: &mut Diary, offset, allocation, keep_size| {
+        let action = Action::ObjectAllocate {
+            ticket: Ticket(1),
+            object,
+            object_offset: offset,
+            range_bytes: 1 << 20,
+            allocation,
+            keep_size,
+        };
+        assert_eq!(ask(ring, diary, action), done(Ok(())));
+        let found = fs::metadata(path).unwrap();
+        (found.len(), found.blocks() * 512)
+    };
+    let seek = |ring: &mut Ring, diary: &mut Diary, object_offset, hole| {
+        let action = Action::ObjectSeek { ticket: Ticket(1), object, object_offset, hole };
+        match ask(ring, diary, action) {
+            Event::ObjectSought { result, .. } => result.unwrap(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let (size, space) = allocate(ring, diary, 0, Allocation::Reserve, true);
+    assert!(size == 10 && space >= 1 << 20, "{size} {space}");
+    assert_eq!(allocate(ring, diary, 1 << 20, Allocation::Zero, false).0, 2 << 20);
+    let (size, space) = allocate(ring, diary, 1 << 20, Allocation::Punch, true);
+    assert!(size == 2 << 20 && space < 2 << 20, "{size} {space}");
+    assert_eq!(seek(ring, diary, 0, false), Some(0));
+    assert_eq!(seek(ring, diary, 1 << 20, true), Some(1 << 20));
+    assert_eq!(seek(ring, diary, 1 << 20, false), None, "no more bytes");
+    assert_eq!(seek(ring, diary, 2 << 20, true), None, "the end");
 }
 
 #[test]

@@ -302,6 +302,8 @@ fn tag_of(op: Op, body: &[u8]) -> Option<Tag> {
         | Op::Read
         | Op::Write
         | Op::Truncate
+        | Op::Allocate
+        | Op::Seek
         | Op::Glimpse
         | Op::Stats
         | Op::Sync

@@ -11,6 +11,7 @@ extern crate alloc;
 mod attr;
 mod checksum;
 mod codec;
+mod contents;
 mod frame;
 mod greeting;
 mod id;
@@ -26,6 +27,7 @@ mod status;
 pub use attr::{Attr, FileKind, Times, Timestamp, attr_flag};
 pub use checksum::{Crc32c, crc32c};
 pub use codec::{Bytes, Fixed, Flaw, List, Reader, Wire, Writer};
+pub use contents::*;
 pub use frame::{
     BODY_BYTES_MAX, BULK_BYTES_MAX, FrameKind, GREETING_BODY_BYTES_MAX, HEAD_BYTES, Head, Lengths,
     Reply, Request, reply_flag, request_flag,

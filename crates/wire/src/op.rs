@@ -138,6 +138,10 @@ ops! {
     Truncate = 34, "truncate", Once, 0, 0, Data;
     /// Size, space and time of the last write, from where the bytes are.
     Glimpse = 35, "glimpse", Repeat, 0, 0, Data;
+    /// Give a range of a file space, or take it away, or make it zeros.
+    Allocate = 36, "allocate", Once, 0, 0, Data;
+    /// Where in a file bytes are, or where none are.
+    Seek = 37, "seek", Repeat, 0, 0, Data;
     /// Counters of the lane that answers.
     Stats = 48, "stats", Repeat, 0, 0, Lane;
     /// Nothing; shows that the other end lives.

@@ -147,6 +147,12 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
             Op::Write => Write { inode, file_offset: 1 << 41, append: true }.to_bytes(),
             Op::Truncate => Truncate { inode, size_bytes: 77 }.to_bytes(),
             Op::Glimpse => Glimpse { inode, durable: true }.to_bytes(),
+            Op::Allocate => {
+                let (allocation, keep_size) = (Allocation::Zero, true);
+                let (file_offset, range_bytes) = (1 << 42, 1 << 33);
+                Allocate { inode, file_offset, range_bytes, allocation, keep_size }.to_bytes()
+            }
+            Op::Seek => Seek { inode, file_offset: 1 << 43, hole: true }.to_bytes(),
             Op::Resume => {
                 Resume { known_committed: Transno(0x1_0000_0001), replay_count: 2 }.to_bytes()
             }
@@ -165,6 +171,7 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
     let listing = Listing { parent, end: true, entries: List::new(1, &entries) };
     reply("listing", listing.to_bytes());
     reply("written", Written { file_offset: 3, written_bytes: 4 }.to_bytes());
+    reply("sought", Sought { file_offset: 1 << 44 }.to_bytes());
     reply("glimpsed", Glimpsed { contents: CONTENTS }.to_bytes());
     reply("space", {
         let (total_bytes, free_bytes, available_bytes) = (9, 8, 7);
@@ -401,6 +408,7 @@ fn again(what: &str, body: &[u8]) -> Result<Vec<u8>, Flaw> {
         "request listxattr" => Listxattr, "request removexattr" => Removexattr,
         "request statfs" => Statfs, "request read" => Read, "request write" => Write,
         "request truncate" => Truncate, "request glimpse" => Glimpse,
+        "request allocate" => Allocate, "request seek" => Seek, "reply sought" => Sought,
         "reply entry" => Entry, "reply created" => Created, "reply target" => Target,
         "reply value" => Value, "reply listing" => Listing, "reply written" => Written,
         "reply glimpsed" => Glimpsed, "reply space" => Space, "reply stats" => Stats,

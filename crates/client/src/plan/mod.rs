@@ -21,8 +21,8 @@ use crate::handles::Handles;
 use crate::{Answer, Sync};
 use door::{Bulk, Span};
 use wire::{
-    Attr, Breach, Contents, Created, Flaw, HandleId, InodeNo, Op, Space, Stats, Status, Wire,
-    Writer, Written,
+    Attr, Breach, Contents, Created, Flaw, HandleId, InodeNo, Op, Sought, Space, Stats, Status,
+    Wire, Writer, Written,
 };
 
 /// A call under way, waiting for a reply.
@@ -77,6 +77,7 @@ pub(crate) enum Body {
     Bytes(Option<Bulk>),
     Written(Written),
     Contents(Contents),
+    Sought(Sought),
     Stats(Stats),
 }
 
@@ -169,6 +170,7 @@ impl Body {
             Self::Space(space) => Answer::Space(space),
             Self::Bytes(bulk) => Answer::Bytes(bulk),
             Self::Written(written) => Answer::Written(written),
+            Self::Sought(sought) => Answer::Sought(sought.file_offset),
             Self::Stats(stats) => Answer::Stats(stats),
         }
     }
@@ -214,6 +216,7 @@ impl Body {
             Op::Glimpse => {
                 wire::Glimpsed::decode_all(bytes).map(|found| Self::Contents(found.contents))
             }
+            Op::Seek => wire::Sought::decode_all(bytes).map(Self::Sought),
             Op::Stats => Stats::decode_all(bytes).map(Self::Stats),
             Op::Read => empty(bytes).map(|()| Self::Bytes(None)),
             Op::Unlink
@@ -225,6 +228,7 @@ impl Body {
             | Op::Setxattr
             | Op::Removexattr
             | Op::Truncate
+            | Op::Allocate
             | Op::Sync
             | Op::Resume
             | Op::ReplayDone

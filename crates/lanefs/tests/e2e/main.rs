@@ -5,6 +5,7 @@
 mod away;
 mod bench;
 mod coherence;
+mod contents;
 mod crash;
 mod exchanges;
 mod files;
