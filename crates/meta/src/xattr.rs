@@ -34,7 +34,7 @@ pub(crate) fn permit(inode: &Inode, name: &[u8], write: bool, who: &Who<'_>) -> 
     let hidden = if write { Status::NotPermitted } else { Status::NoData };
     let row = &inode.row;
     if name.starts_with(USER) {
-        if row.kind == FileKind::Symlink {
+        if !matches!(row.kind, FileKind::File | FileKind::Directory) {
             return Err(hidden);
         }
         let sticky = row.kind == FileKind::Directory && row.mode & STICKY != 0;

@@ -29,6 +29,12 @@ struct Cli {
 enum Chore {
     /// Everything that must be green: format, lints, tidy, build, all tests with real mounts
     Ci,
+    /// Say what the tests need and this machine lacks
+    Needs {
+        /// Only the names of Debian packages, one a line
+        #[arg(long)]
+        packages: bool,
+    },
     /// Check the rules of the house that no compiler checks
     Tidy,
     /// Run only the end-to-end tests, or those whose names contain FILTER
@@ -67,6 +73,11 @@ fn main() -> ExitCode {
 fn run(chore: &Chore) -> Result<()> {
     match chore {
         Chore::Ci => ci::run_everything(),
+        Chore::Needs { packages: true } => {
+            needs::print_packages();
+            Ok(())
+        }
+        Chore::Needs { packages: false } => needs::check(),
         Chore::Tidy => tidy::run_alone(),
         Chore::E2e { filter } => ci::e2e(filter.as_deref()),
         Chore::Sim(args) => sim::run_seeds(args),
