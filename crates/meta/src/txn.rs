@@ -250,10 +250,7 @@ impl<'s> Txn<'s> {
             None => self.state.next_inode(),
         };
         let inode = inode.ok_or(Status::NoSpace)?;
-        let inherits = match kind {
-            FileKind::Symlink => None,
-            FileKind::Directory | FileKind::File => self.default_acl(parent),
-        };
+        let inherits = self.default_acl(parent).filter(|_| kind != FileKind::Symlink);
         let mode = mode.within(inherits);
         let mut row = InodeRow::new(inode, kind, mode, self.now);
         row.uid = who.uid;

@@ -79,9 +79,9 @@ fn folders_hand_their_default_lists_down() {
         mkdir d; chmod 2770 d; chgrp 6001 d
         try setfacl -d -m u::rwx,u:5002:rwx,g::r-x,g:6002:rw,o::r d; show d
         umask 077
-        touch d/f; mkdir d/e; mkdir -m 711 d/m; ln -s f d/l; mkfifo d/p 2>/dev/null && rm d/p
+        touch d/f; mkdir d/e; mkdir -m 711 d/m; ln -s f d/l; mkfifo d/p; mknod d/c c 1 3
         (umask 0; touch d/g; mkdir d/h); touch d/e/f; mkdir -p d/e/x/y; install -m 4750 /bin/true d/i
-        show d/f d/e d/m d/g d/h d/e/f d/e/x/y d/i
+        show d/f d/e d/m d/p d/c d/g d/h d/e/f d/e/x/y d/i
         chmod 777 d; as 5002:1 touch d/mine; show d/mine; as 5003:1 touch d/other; show d/other
         cp -a d copy; show copy copy/e copy/f copy/e/f
         cp -r d plain; show plain plain/e plain/f

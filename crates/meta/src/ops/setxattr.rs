@@ -81,11 +81,11 @@ pub(super) fn set_list(
     let inode = txn.inode(number)?;
     let mut row = inode.row;
     let had = inode.xattrs.contains_key(list.name().0);
-    match (row.kind, list) {
-        (FileKind::Symlink, _) => return Err(Status::NotSupported),
-        (FileKind::File, List::Default) if acl.is_some() => return Err(Status::Access),
-        (FileKind::File, List::Default) => return Ok(Done),
-        (FileKind::File, List::Access) | (FileKind::Directory, _) => {}
+    if row.kind == FileKind::Symlink {
+        return Err(Status::NotSupported);
+    }
+    if list == List::Default && row.kind != FileKind::Directory {
+        return if acl.is_some() { Err(Status::Access) } else { Ok(Done) };
     }
     if !who.owns(&row) {
         return Err(Status::NotPermitted);
