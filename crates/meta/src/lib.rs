@@ -17,6 +17,7 @@
 
 extern crate alloc;
 
+mod acl;
 mod across;
 mod directory;
 mod dispatch;

@@ -1,6 +1,7 @@
 //! A shard with its log, asked as a lane asks.
 #![allow(clippy::unwrap_used, clippy::wildcard_enum_match_arm, missing_docs)]
 
+mod acl;
 mod attrs;
 mod bounded;
 mod cold;

@@ -2,8 +2,10 @@
 //! ports of its own, and waits for lines and conditions, never for time to pass.
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
+mod acl;
 mod away;
 mod bench;
+mod beside;
 mod coherence;
 mod contents;
 mod crash;

@@ -96,7 +96,7 @@ fn permit(
     }
     if is_directory && moves {
         // Its `..` changes.
-        who.permit(&txn.row(source.inode)?, Want::WRITE)?;
+        txn.permit(source.inode, who, Want::WRITE)?;
         if txn.row(args.new_parent)?.nlink >= LINK_COUNT_MAX {
             return Err(Status::TooManyLinks);
         }
