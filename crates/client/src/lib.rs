@@ -29,6 +29,7 @@ mod greet;
 mod handles;
 mod interrupt;
 mod link;
+mod locks;
 mod losses;
 mod plan;
 mod receive;
@@ -43,7 +44,7 @@ mod sync;
 #[cfg(test)]
 mod tests;
 
-pub use call::{Answer, Call, CallId, Create, Open, OpenFor, Resize, Sync, Write};
+pub use call::{Answer, Call, CallId, Create, Open, OpenFor, Resize, SetLock, Sync, Write};
 pub use client::{Client, Config, Counters, REPLAY_BYTES_MAX, Refused};
 pub use handles::handle_lane;
 pub use report::Report;

@@ -56,6 +56,9 @@ opcodes! {
     Readdir = 28;
     Releasedir = 29;
     Fsyncdir = 30;
+    Getlk = 31;
+    Setlk = 32;
+    Setlkw = 33;
     Access = 34;
     Create = 35;
     /// Takes no answer.
@@ -79,10 +82,12 @@ pub(crate) const MINOR_MIN: u32 = 31;
 /// Flags of INIT.
 pub(crate) mod init_flag {
     pub(crate) const ASYNC_READ: u64 = 1 << 0;
+    pub(crate) const POSIX_LOCKS: u64 = 1 << 1;
     pub(crate) const BIG_WRITES: u64 = 1 << 5;
     pub(crate) const DONT_MASK: u64 = 1 << 6;
     pub(crate) const DO_READDIRPLUS: u64 = 1 << 13;
     pub(crate) const READDIRPLUS_AUTO: u64 = 1 << 14;
+    pub(crate) const FLOCK_LOCKS: u64 = 1 << 10;
     pub(crate) const ASYNC_DIO: u64 = 1 << 15;
     pub(crate) const PARALLEL_DIROPS: u64 = 1 << 18;
     pub(crate) const MAX_PAGES: u64 = 1 << 22;
@@ -137,6 +142,15 @@ pub(crate) mod fallocate_flag {
 pub(crate) mod whence {
     pub(crate) const DATA: u32 = 3;
     pub(crate) const HOLE: u32 = 4;
+}
+/// A GETLK or SETLK is flock's.
+pub(crate) const LK_FLOCK: u32 = 1 << 0;
+
+/// Linux's lock types.
+pub(crate) mod lock_type {
+    pub(crate) const READ: u32 = 0;
+    pub(crate) const WRITE: u32 = 1;
+    pub(crate) const UNLOCK: u32 = 2;
 }
 
 /// Sizes of the kernel's structs in bytes.

@@ -44,6 +44,10 @@ const fn appetite(op: Op) -> Appetite {
         | Op::Getxattr
         | Op::Listxattr
         | Op::Statfs
+        | Op::SetLock
+        | Op::GetLock
+        | Op::CancelLock
+        | Op::Relock
         | Op::Read
         | Op::Glimpse
         | Op::Seek

@@ -307,6 +307,10 @@ impl Shard {
             | Op::Listxattr
             | Op::Removexattr
             | Op::Statfs
+            | Op::SetLock
+            | Op::GetLock
+            | Op::CancelLock
+            | Op::Relock
             | Op::Read
             | Op::Write
             | Op::Truncate

@@ -81,7 +81,11 @@ impl Shard {
             Op::Listxattr => answer!(listxattr),
             Op::Removexattr => answer!(removexattr),
             // The lane's own, and the data shards'.
-            Op::Statfs
+            Op::SetLock
+            | Op::GetLock
+            | Op::CancelLock
+            | Op::Relock
+            | Op::Statfs
             | Op::Stats
             | Op::Ping
             | Op::Sync

@@ -299,6 +299,10 @@ fn tag_of(op: Op, body: &[u8]) -> Option<Tag> {
         | Op::Close
         | Op::Reopen
         | Op::Statfs
+        | Op::SetLock
+        | Op::GetLock
+        | Op::CancelLock
+        | Op::Relock
         | Op::Read
         | Op::Write
         | Op::Truncate

@@ -90,6 +90,9 @@ pub(crate) fn begin(
         Call::Stats(lane) => Ok(Begun::new(Plan::Direct, Op::Stats, Target::Lane(lane))),
         // These are several requests; see `sync`.
         Call::Sync(_) | Call::SyncAll | Call::Goodbye => Err(Status::Invalid),
+        // Its keeper's; see `locks`.
+        Call::SetLock(_) | Call::Flush { .. } => Err(Status::Invalid),
+        Call::GetLock(ask) => Ok(to.direct(Op::GetLock, ask.inode, &ask)),
         Call::Ping(lane) => Ok(Begun::new(Plan::Direct, Op::Ping, Target::Lane(lane))),
     }
 }

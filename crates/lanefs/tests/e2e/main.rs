@@ -14,6 +14,7 @@ mod files;
 mod hostile;
 mod idle;
 mod lifecycle;
+mod locks;
 mod memory;
 mod null;
 mod programs;

@@ -7,7 +7,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -191,6 +191,11 @@ impl Process {
             });
         }
         Self { child, lines, said: Vec::new() }
+    }
+
+    /// What it reads, if that was to be a pipe; once.
+    pub(crate) fn orders(&mut self) -> ChildStdin {
+        self.child.stdin.take().unwrap()
     }
 
     pub(crate) fn pid(&self) -> u32 {
