@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use disk::rows::ObjectRow;
 use door::{Action, Mono, Ticket, Turn};
 use hashbrown::HashMap;
-use wire::{Breach, Flaw, InodeNo, LaneId, Map, ShardId, Status, Transno};
+use wire::{Breach, Contents, Flaw, InodeNo, LaneId, Map, ShardId, Status, Transno};
 
 /// What the shards are told when they begin.
 #[derive(Clone, Copy, Debug)]
@@ -222,6 +222,17 @@ impl Shards {
         let shard = self.shard(lost.inode);
         let place_no = self.order(shard).push(None);
         self.wait(turn, lost.inode, Pending::Replay { lost: *lost, place_no });
+    }
+
+    /// The contents of a file, if they are known without asking anybody. With `exact` the allocated
+    /// bytes are those of now, else of some time ago.
+    #[must_use]
+    pub fn known(&self, inode: InodeNo, exact: bool) -> Option<Contents> {
+        let object = self.objects.get(&inode)?;
+        let fresh = object.allocated_change_no == object.change_no;
+        let certain = !object.asking && !object.doubtful && !object.lost;
+        let stat = object.stat.filter(|_| certain && (fresh || !exact))?;
+        Some(object.contents(stat))
     }
 
     /// The next thing for the lane to do.
