@@ -161,18 +161,20 @@ impl Shards {
         }
     }
 
-    /// Begins the syncs of this turn: one per object that was written and has none in flight.
+    /// Begins the syncs of this turn: at most one per object that was written and has none in flight.
+    /// When one's time has come, all others go with it: many are durable with hardly more writes of
+    /// the file system's log than one.
     pub fn settle(&mut self, turn: &mut Turn<'_>) {
+        let time_has_come = self.deadline().is_some_and(|at| at <= turn.now.mono);
         let mut dirty = core::mem::take(&mut self.dirty);
-        let now = turn.now.mono;
         dirty.retain(|inode| {
             let Some(object) = self.objects.get(inode) else { return false };
             if object.sync_running {
                 return true;
             }
-            let due = object.urgent
-                || object.unsynced_bytes >= self.shape.unsynced_bytes_max
-                || object.unsynced_since.after_ms(self.shape.sync_ms) <= now;
+            let due = time_has_come
+                || object.urgent
+                || object.unsynced_bytes >= self.shape.unsynced_bytes_max;
             if due {
                 self.sync(turn, *inode);
             }
