@@ -38,7 +38,6 @@ mod replay;
 mod report;
 mod send;
 mod session;
-mod size;
 mod slab;
 mod sync;
 #[cfg(test)]
@@ -48,4 +47,3 @@ pub use call::{Answer, Call, CallId, Create, Open, OpenFor, Resize, SetLock, Syn
 pub use client::{Client, Config, Counters, REPLAY_BYTES_MAX, Refused};
 pub use handles::handle_lane;
 pub use report::Report;
-pub use size::with_contents;

@@ -5,6 +5,7 @@ use crate::abi::{
     LK_FLOCK, Opcode, TRANSFER_BYTES_MAX, WRITE_CACHE, lock_type, open_flag, setattr_flag,
 };
 use crate::args::{Args, Header};
+use crate::listing::{END_POSITION, cookie_before};
 use crate::pending::Then;
 use client::{Call, Create, Open, OpenFor, Resize, SetLock, Sync, Write};
 use door::Bulk;
@@ -16,8 +17,6 @@ use wire::{
 const MODE_BITS: u32 = 0o7777;
 const READ_OK: u32 = 4;
 const ACCESS_BITS: u32 = 7;
-/// `.` and `..` stand before the server's entries; see `listing`.
-pub(crate) const DOT_COUNT: u64 = 2;
 const LISTING_BYTES_MIN: u32 = 512;
 const LISTING_BYTES_MAX: u32 = 131_072;
 
@@ -439,11 +438,14 @@ impl<'a> Beginning<'a> {
     fn readdir(mut self, plus: bool) -> Result<Begin<'a>, Status> {
         self.args.skip(8)?; // fh
         let position = self.args.u64()?;
+        if position == END_POSITION {
+            return Ok(Begin::Done);
+        }
         let buffer_bytes = self.args.u32()?;
         let ask = wire::Readdir {
             caller: self.caller(),
             inode: self.header.node,
-            cookie: position.saturating_sub(DOT_COUNT),
+            cookie: cookie_before(position),
             // An entry takes more room in the kernel's format than in ours.
             listing_bytes_max: buffer_bytes.clamp(LISTING_BYTES_MIN, LISTING_BYTES_MAX),
             attrs: plus,
