@@ -111,6 +111,8 @@ pub enum Call<'a> {
     Mkdir(wire::Mkdir<'a>),
     /// [`Answer::Entry`].
     Symlink(wire::Symlink<'a>),
+    /// [`Answer::Entry`]. A fifo, socket or device.
+    Mknod(wire::Mknod<'a>),
     /// [`Answer::Entry`].
     Link(wire::Link<'a>),
     /// [`Answer::Done`].

@@ -319,6 +319,7 @@ impl Client {
             | Event::Kernel { .. }
             | Event::KernelGone
             | Event::CallerGroups { .. }
+            | Event::CallerSignals { .. }
             | Event::Stop => {}
         }
     }

@@ -100,6 +100,7 @@ pub(crate) fn decode(ask: &Ask<'_>, map: &Map) -> Result<Decoded, Flaw> {
         | Op::Create
         | Op::Mkdir
         | Op::Symlink
+        | Op::Mknod
         | Op::Link
         | Op::Unlink
         | Op::Rmdir

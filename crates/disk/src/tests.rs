@@ -62,6 +62,8 @@ pub(crate) fn row() -> InodeRow {
         stripe_unit_bytes: 11,
         stripe_count: 1,
         entry_count: 12,
+        rdev: 13,
+        linkable: true,
     }
 }
 

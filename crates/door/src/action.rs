@@ -213,6 +213,13 @@ pub enum Action {
         /// The process (or thread) id.
         pid: u32,
     },
+    /// Mount: look up whether a process is asked to end. Answered by `CallerSignals`.
+    CallerSignals {
+        /// Given back.
+        ticket: Ticket,
+        /// The process (or thread) id.
+        pid: u32,
+    },
     /// Take a turn at this time at the latest, even if nothing happens. Holds until that turn.
     WakeAt {
         /// When.

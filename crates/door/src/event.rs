@@ -233,6 +233,13 @@ pub enum Event {
         /// Group ids, 4 bytes little-endian each; `None` when there is no such process any more.
         groups: Option<Span>,
     },
+    /// Mount: the outcome of [`crate::Action::CallerSignals`].
+    CallerSignals {
+        /// Of the action.
+        ticket: Ticket,
+        /// It is being killed, is asked to end, or is gone.
+        ends: bool,
+    },
     /// The time of an [`crate::Action::WakeAt`] has come, or nothing: look at your deadlines.
     Tick,
     /// The process is asked to end: finish what is begun, then say [`crate::Action::Stopped`].

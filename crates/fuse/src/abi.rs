@@ -124,9 +124,6 @@ pub(crate) mod open_flag {
     pub(crate) const DATA_SYNC: u32 = 0o10_000;
 }
 
-/// RENAME_NOREPLACE.
-pub(crate) const RENAME_NO_REPLACE: u32 = 1;
-
 /// Sizes of the kernel's structs in bytes.
 pub(crate) mod size {
     pub(crate) const IN_HEADER: usize = 40;

@@ -1,18 +1,16 @@
 //! From the kernel's request to a call: one function per op code, and the switchboard. It changes
 //! nothing; what comes of the call is in `finish`.
 
-use crate::abi::{
-    Opcode, RENAME_NO_REPLACE, TRANSFER_BYTES_MAX, WRITE_CACHE, open_flag, setattr_flag,
-};
+use crate::abi::{Opcode, TRANSFER_BYTES_MAX, WRITE_CACHE, open_flag, setattr_flag};
 use crate::args::{Args, Header};
 use crate::pending::Then;
 use client::{Call, Create, Open, OpenFor, Resize, Sync, Write};
 use door::Bulk;
-use wire::{Bytes, Caller, Groups, HandleId, InodeNo, SetTime, Status, Timestamp};
+use wire::{
+    Bytes, Caller, FileKind, Groups, HandleId, InodeNo, RenameHow, SetTime, Status, Timestamp,
+};
 
 const MODE_BITS: u32 = 0o7777;
-const KIND_BITS: u32 = 0o170_000;
-const KIND_FILE: u32 = 0o100_000;
 const READ_OK: u32 = 4;
 const ACCESS_BITS: u32 = 7;
 /// `.` and `..` stand before the server's entries; see `listing`.
@@ -178,15 +176,18 @@ impl<'a> Beginning<'a> {
         Ok(Begin::Call(Call::Symlink(ask), Then::Entry))
     }
 
-    /// `fuse_mknod_in` and a name. Of all kinds only regular files.
+    /// `fuse_mknod_in` and a name.
     fn mknod(mut self) -> Result<Begin<'a>, Status> {
         let mode = self.args.u32()?;
-        self.args.skip(4)?; // rdev
+        let rdev = self.args.u32()?;
         let umask = self.args.u32()? & MODE_BITS;
         self.args.skip(4)?; // padding
         let name = self.args.name()?;
-        if mode & KIND_BITS != KIND_FILE {
-            return Err(Status::NotPermitted);
+        let kind = FileKind::from_mode(mode).ok_or(Status::Invalid)?;
+        if kind != FileKind::File {
+            let (caller, parent, mode) = (self.caller(), self.header.node, mode & MODE_BITS);
+            let ask = wire::Mknod { caller, parent, name, kind, mode, umask, rdev };
+            return Ok(Begin::Call(Call::Mknod(ask), Then::Entry));
         }
         let ask = Create {
             caller: self.caller(),
@@ -223,26 +224,23 @@ impl<'a> Beginning<'a> {
 
     fn rename(mut self) -> Result<Begin<'a>, Status> {
         let new_parent = InodeNo(self.args.u64()?);
-        self.rename_to(new_parent, false)
+        self.rename_to(new_parent, RenameHow::Replace)
     }
 
-    /// `fuse_rename2_in`: exchanging two names or leaving a whiteout is refused.
+    /// `fuse_rename2_in`.
     fn rename2(mut self) -> Result<Begin<'a>, Status> {
         let new_parent = InodeNo(self.args.u64()?);
         let flags = self.args.u32()?;
         self.args.skip(4)?; // padding
-        if flags & !RENAME_NO_REPLACE != 0 {
-            return Err(Status::Invalid);
-        }
-        self.rename_to(new_parent, flags == RENAME_NO_REPLACE)
+        self.rename_to(new_parent, RenameHow::from_flags(flags)?)
     }
 
-    fn rename_to(mut self, new_parent: InodeNo, no_replace: bool) -> Result<Begin<'a>, Status> {
+    fn rename_to(mut self, new_parent: InodeNo, how: RenameHow) -> Result<Begin<'a>, Status> {
         let name = self.args.name()?;
         let new_name = self.args.name()?;
         let caller = self.caller();
         let parent = self.header.node;
-        let ask = wire::Rename { caller, parent, name, new_parent, new_name, no_replace };
+        let ask = wire::Rename { caller, parent, name, new_parent, new_name, how };
         Ok(Begin::Call(Call::Rename(ask), Then::Done))
     }
 

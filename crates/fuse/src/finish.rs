@@ -135,11 +135,11 @@ impl MountLane {
         // Not looked at: the handle's open was the permission.
         let caller = Caller { uid: 0, gid: 0, groups: Groups::Unknown };
         let resize = Resize { caller, inode, size_bytes: 0, open_for_write: true };
-        let interrupted = pending.interrupted;
+        let given_up = pending.given_up;
         let call = CallId(u64::try_from(pending_id).unwrap_or(u64::MAX));
         self.client.call(turn, call, Call::Resize(resize));
-        if interrupted {
-            self.interrupt_again.push(pending_id);
+        if given_up {
+            self.give_up_again.push(pending_id);
         }
     }
 

@@ -71,11 +71,11 @@ pub struct MountLane {
     pub(crate) config: Config,
     pub(crate) client: Client,
     pub(crate) pendings: Pendings,
-    interrupts: Interrupts,
+    pub(crate) interrupts: Interrupts,
     life: Life,
     kernel_gone: bool,
-    /// Interrupted requests whose next call was just begun.
-    pub(crate) interrupt_again: Vec<usize>,
+    /// Requests given up whose next call was just begun.
+    pub(crate) give_up_again: Vec<usize>,
     told: Told,
     /// For building listings; kept for its memory.
     pub(crate) records: Vec<u8>,
@@ -92,7 +92,7 @@ impl MountLane {
             interrupts: Interrupts::default(),
             life: Life::Serving,
             kernel_gone: false,
-            interrupt_again: Vec::new(),
+            give_up_again: Vec::new(),
             told: Told::Fine,
             records: Vec::new(),
         }
@@ -141,7 +141,7 @@ impl MountLane {
         let pending_id = self.pendings.insert(slot, unique, pid, bytes);
         self.begin(turn, pending_id, bulk);
         if self.interrupts.take(unique) {
-            self.interrupt_pending(turn, pending_id);
+            self.on_interrupt(turn, unique, false);
         }
     }
 
@@ -160,9 +160,9 @@ impl MountLane {
                 self.client.call(turn, call_id(pending_id), call);
                 if let Some(pending) = self.pendings.get_mut(pending_id) {
                     pending.then = then;
-                    if pending.interrupted {
-                        // The kernel says it once, for all calls of the request.
-                        self.interrupt_again.push(pending_id);
+                    if pending.given_up {
+                        // It holds for all calls of the request.
+                        self.give_up_again.push(pending_id);
                     }
                 }
             }
@@ -228,7 +228,7 @@ impl MountLane {
         let Some(pending) = self.pendings.get_mut(pending_id) else { return };
         if pending.groups.is_some() {
             self.reply(turn, pending_id, Status::Access, Span::default(), None);
-        } else if pending.interrupted {
+        } else if pending.given_up {
             self.reply(turn, pending_id, Status::Interrupted, Span::default(), None);
         } else {
             pending.wait = Wait::Groups;
@@ -243,7 +243,7 @@ impl MountLane {
         if pending.wait != Wait::Groups {
             return;
         }
-        let Some(groups) = groups.filter(|_| !pending.interrupted) else {
+        let Some(groups) = groups.filter(|_| !pending.given_up) else {
             // The process is gone or gives up; nobody will read this.
             self.reply(turn, pending_id, Status::Interrupted, Span::default(), None);
             return;
@@ -253,26 +253,7 @@ impl MountLane {
         self.begin(turn, pending_id, None);
     }
 
-    fn on_interrupt(&mut self, turn: &mut Turn<'_>, unique: u64, tell_sisters: bool) {
-        if let Some(pending_id) = self.pendings.by_unique(unique) {
-            self.interrupt_pending(turn, pending_id);
-            return;
-        }
-        self.interrupts.remember(unique);
-        if tell_sisters {
-            self.tell_sisters(turn, Mail::Interrupt { unique });
-        }
-    }
-
-    fn interrupt_pending(&mut self, turn: &mut Turn<'_>, pending_id: usize) {
-        let Some(pending) = self.pendings.get_mut(pending_id) else { return };
-        pending.interrupted = true;
-        if pending.wait == Wait::Call {
-            self.client.interrupt(turn, call_id(pending_id));
-        }
-    }
-
-    fn tell_sisters(&self, turn: &mut Turn<'_>, mail: Mail) {
+    pub(crate) fn tell_sisters(&self, turn: &mut Turn<'_>, mail: Mail) {
         for lane in (0..self.client.lane_count()).map(LaneId) {
             if lane != self.client.lane() {
                 turn.act(Action::Mail { to: lane, mail });
@@ -287,7 +268,7 @@ impl MountLane {
         }
         self.kernel_gone = true;
         for pending_id in self.pendings.all() {
-            self.interrupt_pending(turn, pending_id);
+            self.give_up(turn, pending_id);
         }
         self.on_stop(turn);
     }
@@ -393,6 +374,7 @@ impl Brain for MountLane {
             Event::Kernel { slot, request, bulk } => self.on_kernel(turn, slot, request, bulk),
             Event::KernelGone => self.on_kernel_gone(turn, true),
             Event::CallerGroups { ticket, groups } => self.on_groups(turn, ticket, groups),
+            Event::CallerSignals { ticket, ends } => self.on_signals(turn, ticket, ends),
             Event::Stop => self.on_stop(turn),
             Event::Mail { mail, .. } => self.on_mail(turn, event, mail),
             Event::Frame { .. }
@@ -437,9 +419,10 @@ impl Brain for MountLane {
                 break;
             }
         }
-        for pending_id in core::mem::take(&mut self.interrupt_again) {
-            self.interrupt_pending(turn, pending_id);
+        for pending_id in core::mem::take(&mut self.give_up_again) {
+            self.give_up(turn, pending_id);
         }
+        self.look_at_interrupted(turn);
         self.tell(turn);
         self.report(turn);
         let before = self.life;
@@ -458,7 +441,7 @@ fn say(turn: &mut Turn<'_>, say: Say, line: &str) {
     turn.act(Action::Say { say, line });
 }
 
-fn call_id(pending_id: usize) -> CallId {
+pub(crate) fn call_id(pending_id: usize) -> CallId {
     CallId(u64::try_from(pending_id).unwrap_or(u64::MAX))
 }
 

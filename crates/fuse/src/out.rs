@@ -39,7 +39,7 @@ fn put_attr(out: &mut Vec<u8>, attr: &Attr) {
     put_u32(out, attr.nlink);
     put_u32(out, attr.uid);
     put_u32(out, attr.gid);
-    put_u32(out, 0); // rdev
+    put_u32(out, attr.rdev);
     put_u32(out, BLOCK_BYTES);
     put_u32(out, 0); // flags
 }

@@ -55,7 +55,8 @@ pub(crate) struct Pending {
     pub(crate) groups: Option<Vec<u8>>,
     /// A SETATTR's size is set; the rest is not.
     pub(crate) size_set: bool,
-    pub(crate) interrupted: bool,
+    /// The caller is to end and will not look at the answer.
+    pub(crate) given_up: bool,
     /// Header and arguments, for asking again.
     pub(crate) request: Vec<u8>,
 }
@@ -86,7 +87,7 @@ impl Pendings {
             wait: Wait::Call,
             groups: None,
             size_set: false,
-            interrupted: false,
+            given_up: false,
             request: copy,
         };
         if let Some(index) = self.free.pop() {

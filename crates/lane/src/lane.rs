@@ -297,7 +297,8 @@ impl Brain for Lane {
             | Event::ConnectFailed { .. }
             | Event::Kernel { .. }
             | Event::KernelGone
-            | Event::CallerGroups { .. } => {}
+            | Event::CallerGroups { .. }
+            | Event::CallerSignals { .. } => {}
             Event::Letter { body, .. } => self.on_letter(turn, body),
             Event::ColdRows { ticket, result } => self.on_cold_rows(turn, ticket, result),
             Event::Checkpointed { shard, transno, .. } => self.on_checkpointed(shard, transno),

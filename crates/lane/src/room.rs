@@ -19,9 +19,14 @@ enum Appetite {
 
 const fn appetite(op: Op) -> Appetite {
     match op {
-        Op::Create | Op::Mkdir | Op::Symlink | Op::Link | Op::Rename | Op::Setxattr | Op::Write => {
-            Appetite::Takes
-        }
+        Op::Create
+        | Op::Mkdir
+        | Op::Symlink
+        | Op::Mknod
+        | Op::Link
+        | Op::Rename
+        | Op::Setxattr
+        | Op::Write => Appetite::Takes,
         Op::Setattr
         | Op::Unlink
         | Op::Rmdir

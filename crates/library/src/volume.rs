@@ -64,6 +64,17 @@ pub struct Dir {
     end: bool,
 }
 
+/// What [`Volume::mknod`] makes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Special {
+    /// Fifo, socket or device.
+    pub kind: FileKind,
+    /// Permission bits, of which the identity's umask is left out.
+    pub mode: u32,
+    /// A device's number, as in [`Attr::rdev`]; not looked at otherwise.
+    pub rdev: u32,
+}
+
 /// Attributes to set; `None` and [`SetTime::Keep`] leave what is there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SetAttr {
@@ -337,7 +348,7 @@ impl Volume {
             name: checked("rename", from, &old.name)?,
             new_parent: new.parent,
             new_name: checked("rename", to, &new.name)?,
-            no_replace: false,
+            how: wire::RenameHow::Replace,
         });
         self.lane.ask("rename", from, &call).map(drop)
     }
@@ -355,6 +366,25 @@ impl Volume {
             target: Bytes(to.as_bytes()),
         });
         self.lane.ask("symlink", path, &call)?.entry().ok_or_else(|| broken("symlink", path))
+    }
+
+    /// Makes a fifo, socket or device. Devices are root's to make.
+    ///
+    /// # Errors
+    /// [`Error::Op`]; [`Status::Invalid`] for another kind.
+    pub fn mknod(&mut self, path: &Path, special: &Special) -> Result<Attr, Error> {
+        let target = self.target("mknod", path)?;
+        let Special { kind, mode, rdev } = *special;
+        let call = Call::Mknod(wire::Mknod {
+            caller: self.options.identity.caller(),
+            parent: target.parent,
+            name: checked("mknod", path, &target.name)?,
+            kind,
+            mode,
+            umask: self.options.identity.umask,
+            rdev,
+        });
+        self.lane.ask("mknod", path, &call)?.entry().ok_or_else(|| broken("mknod", path))
     }
 
     /// What a symbolic link points to.

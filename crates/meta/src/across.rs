@@ -270,6 +270,7 @@ impl Shard {
             | Op::Setattr
             | Op::Create
             | Op::Symlink
+            | Op::Mknod
             | Op::Readlink
             | Op::Readdir
             | Op::Open
@@ -339,7 +340,7 @@ impl Shard {
                 let known = self.state.inode(dir);
                 let target = match known.map(|known| &known.body) {
                     Some(Body::Directory(entries)) => entries.get(self.state.seed, &name),
-                    Some(Body::File | Body::Symlink(_)) | None => None,
+                    Some(Body::File | Body::Symlink(_) | Body::Special) | None => None,
                 };
                 Ok(Seen::Entry { dir, name, row: known.map(|known| known.row), target })
             }

@@ -48,7 +48,12 @@ impl Came {
     pub(crate) const fn of(kind: FileKind) -> Self {
         match kind {
             FileKind::Directory => Self::DIRECTORY,
-            FileKind::File | FileKind::Symlink => Self::FILE,
+            FileKind::File
+            | FileKind::Symlink
+            | FileKind::Fifo
+            | FileKind::Socket
+            | FileKind::CharDevice
+            | FileKind::BlockDevice => Self::FILE,
         }
     }
 }
@@ -163,7 +168,7 @@ impl<'s> Txn<'s> {
         let known = self.inode(dir)?;
         match &known.body {
             Body::Directory(directory) => Ok((&known.row, directory)),
-            Body::File | Body::Symlink(_) => Err(Status::NotDirectory),
+            Body::File | Body::Symlink(_) | Body::Special => Err(Status::NotDirectory),
         }
     }
 
@@ -254,7 +259,11 @@ impl<'s> Txn<'s> {
                 row.parent = parent;
             }
             FileKind::File => row.stripe_count = 1,
-            FileKind::Symlink => {}
+            FileKind::Symlink
+            | FileKind::Fifo
+            | FileKind::Socket
+            | FileKind::CharDevice
+            | FileKind::BlockDevice => {}
         }
         Ok(row)
     }
@@ -357,11 +366,22 @@ impl<'s> Txn<'s> {
         assert!(row.nlink > 0, "what had a name had a link");
         let nlink = row.nlink - 1;
         match row.kind {
-            // Nobody can have a symbolic link open, and it has no object.
-            FileKind::Symlink if nlink == 0 => {
+            // Only a regular file can be open here, and has an object.
+            FileKind::Symlink
+            | FileKind::Fifo
+            | FileKind::Socket
+            | FileKind::CharDevice
+            | FileKind::BlockDevice
+                if nlink == 0 =>
+            {
                 self.change(&Change::InodeGone { inode: row.inode });
             }
-            FileKind::Symlink | FileKind::File => {
+            FileKind::File
+            | FileKind::Symlink
+            | FileKind::Fifo
+            | FileKind::Socket
+            | FileKind::CharDevice
+            | FileKind::BlockDevice => {
                 self.put(InodeRow { nlink, ctime: self.now, ..row });
                 self.check_orphan(row.inode);
             }

@@ -37,7 +37,7 @@ pub(crate) fn permit(
     }
     let hidden = if write { Status::NotPermitted } else { Status::NoData };
     if name.starts_with(USER) {
-        if row.kind == FileKind::Symlink {
+        if !matches!(row.kind, FileKind::File | FileKind::Directory) {
             return Err(hidden);
         }
         let sticky = row.kind == FileKind::Directory && row.mode & STICKY != 0;

@@ -223,6 +223,7 @@ impl World {
             | Action::Usage { .. }
             | Action::KernelReply { .. }
             | Action::CallerGroups { .. }
+            | Action::CallerSignals { .. }
             | Action::Stopped => {
                 self.breaks(format!("a client does not do this: {action:?}"));
             }

@@ -180,7 +180,7 @@ fn effect_of(kept: &Kept) -> Effect {
         Op::Create => Created::decode_all(&kept.reply).map_or(Effect::default(), |created| {
             Effect { inode: Some(created.attr.inode), made: created.made }
         }),
-        Op::Mkdir | Op::Symlink => {
+        Op::Mkdir | Op::Symlink | Op::Mknod => {
             Entry::decode_all(&kept.reply).map_or(Effect::default(), |entry| Effect {
                 inode: Some(entry.attr.inode),
                 made: true,

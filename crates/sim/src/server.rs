@@ -250,7 +250,10 @@ impl World {
             | Action::StoreSpace { .. }
             | Action::ColdRead { .. }
             | Action::Usage { .. } => self.launch(lane, action),
-            Action::Connect { .. } | Action::KernelReply { .. } | Action::CallerGroups { .. } => {
+            Action::Connect { .. }
+            | Action::KernelReply { .. }
+            | Action::CallerGroups { .. }
+            | Action::CallerSignals { .. } => {
                 self.breaks(format!("a server does not do this: {action:?}"));
             }
         }
@@ -324,6 +327,7 @@ impl World {
             | Action::Release { .. }
             | Action::KernelReply { .. }
             | Action::CallerGroups { .. }
+            | Action::CallerSignals { .. }
             | Action::WakeAt { .. }
             | Action::Say { .. }
             | Action::Stopped => return None,

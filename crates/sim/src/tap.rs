@@ -274,6 +274,7 @@ fn tag_of(op: Op, body: &[u8]) -> Option<Tag> {
         Op::Create
         | Op::Mkdir
         | Op::Symlink
+        | Op::Mknod
         | Op::Link
         | Op::Unlink
         | Op::Rmdir

@@ -3,7 +3,7 @@
 
 use client::{Call, CallId, Create, Open, OpenFor, Resize, Sync, Write};
 use door::Bulk;
-use wire::{Bytes, Caller, FileKind, Groups, HandleId, InodeNo, Name, SetTime, Status};
+use wire::{Bytes, Caller, FileKind, Groups, HandleId, InodeNo, Name, RenameHow, SetTime, Status};
 
 /// Number of a call; it travels in the caller's groups and so marks the call's requests.
 pub(crate) type Tag = u32;
@@ -215,7 +215,7 @@ impl Wish {
                 name: name(from.1),
                 new_parent: to.0,
                 new_name: name(to.1),
-                no_replace,
+                how: if no_replace { RenameHow::NoReplace } else { RenameHow::Replace },
             }),
             Self::Lookup { parent, name: number } => {
                 Call::Lookup(wire::Lookup { caller, parent, name: name(number) })

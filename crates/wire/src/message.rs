@@ -41,6 +41,10 @@ macro_rules! message {
 
 pub(crate) use message;
 
+mod names;
+
+pub use names::*;
+
 message! {
     /// [`crate::Op::Lookup`]. Reply: [`Entry`].
     Lookup<'a> {
@@ -181,71 +185,6 @@ message! {
         mode: u32,
         /// Bits it does not get, unless its parent has a default ACL.
         umask: u32,
-    }
-}
-message! {
-    /// [`crate::Op::Symlink`]. Reply: [`Entry`].
-    Symlink<'a> {
-        /// Who asks.
-        caller: Caller<'a>,
-        /// The directory.
-        parent: InodeNo,
-        /// The new name.
-        name: Name<'a>,
-        /// What it points to, 1 ..= 4095 bytes.
-        target: Bytes<'a>,
-    }
-}
-message! {
-    /// [`crate::Op::Link`]. Reply: [`Entry`]. Routed by `parent`.
-    Link<'a> {
-        /// Who asks.
-        caller: Caller<'a>,
-        /// The file that gets a further name.
-        inode: InodeNo,
-        /// The directory of the new name.
-        parent: InodeNo,
-        /// The new name.
-        name: Name<'a>,
-    }
-}
-message! {
-    /// [`crate::Op::Unlink`]. No reply body.
-    Unlink<'a> {
-        /// Who asks.
-        caller: Caller<'a>,
-        /// The directory.
-        parent: InodeNo,
-        /// The name.
-        name: Name<'a>,
-    }
-}
-message! {
-    /// [`crate::Op::Rmdir`]. No reply body.
-    Rmdir<'a> {
-        /// Who asks.
-        caller: Caller<'a>,
-        /// The directory that holds it.
-        parent: InodeNo,
-        /// Its name.
-        name: Name<'a>,
-    }
-}
-message! {
-    /// [`crate::Op::Rename`]. No reply body. Routed by `parent`.
-    Rename<'a> {
-        /// Who asks.
-        caller: Caller<'a>,
-        /// The directory now.
-        parent: InodeNo,
-        /// The name now.
-        name: Name<'a>,
-        /// The directory then.
-        new_parent: InodeNo,
-        /// The name then.
-        new_name: Name<'a>,
-        /// An existing target is an error (RENAME_NOREPLACE).
-        no_replace: bool,
     }
 }
 message! {

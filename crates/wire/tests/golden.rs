@@ -28,6 +28,7 @@ const ATTR: Attr = Attr {
     nlink: 2,
     uid: 1000,
     gid: 100,
+    rdev: 0x0010_3203,
     size_bytes: 0x1_0000_0001,
     allocated_bytes: 8192,
     atime: Timestamp { secs: -1, nanos: 999_999_999 },
@@ -91,6 +92,16 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
                 Symlink { caller: caller(), parent, name: name("l"), target: Bytes(b"../x") }
                     .to_bytes()
             }
+            Op::Mknod => Mknod {
+                caller: caller(),
+                parent,
+                name: name("n"),
+                kind: FileKind::CharDevice,
+                mode: 0o640,
+                umask: 0o22,
+                rdev: 0x0103,
+            }
+            .to_bytes(),
             Op::Link => Link { caller: caller(), inode, parent, name: name("h") }.to_bytes(),
             Op::Unlink => Unlink { caller: caller(), parent, name: name("f") }.to_bytes(),
             Op::Rmdir => Rmdir { caller: caller(), parent, name: name("d") }.to_bytes(),
@@ -100,7 +111,7 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
                 name: name("a"),
                 new_parent: inode,
                 new_name: name("b"),
-                no_replace: true,
+                how: RenameHow::NoReplace,
             }
             .to_bytes(),
             Op::Readlink => Readlink { inode }.to_bytes(),
@@ -381,6 +392,7 @@ fn again(what: &str, body: &[u8]) -> Result<Vec<u8>, Flaw> {
     dispatch! {
         "request lookup" => Lookup, "request getattr" => Getattr, "request setattr" => Setattr,
         "request create" => Create, "request mkdir" => Mkdir, "request symlink" => Symlink,
+        "request mknod" => Mknod,
         "request link" => Link, "request unlink" => Unlink, "request rmdir" => Rmdir,
         "request rename" => Rename, "request readlink" => Readlink,
         "request readdir" => Readdir, "request open" => Open, "request close" => Close,

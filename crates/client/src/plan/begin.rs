@@ -57,6 +57,7 @@ pub(crate) fn begin(
         Call::Create(ask) => to.create(&ask),
         Call::Mkdir(ask) => Ok(to.entry(Op::Mkdir, ask.parent, &ask)),
         Call::Symlink(ask) => Ok(to.entry(Op::Symlink, ask.parent, &ask)),
+        Call::Mknod(ask) => Ok(to.entry(Op::Mknod, ask.parent, &ask)),
         Call::Link(ask) => Ok(to.entry(Op::Link, ask.parent, &ask)),
         Call::Unlink(ask) => Ok(to.direct(Op::Unlink, ask.parent, &ask)),
         Call::Rmdir(ask) => Ok(to.direct(Op::Rmdir, ask.parent, &ask)),

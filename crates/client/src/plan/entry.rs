@@ -1,4 +1,4 @@
-//! Lookup, getattr, setattr, mkdir, symlink, link: one request, and a glimpse when the size of the
+//! Lookup, getattr, setattr, mkdir, symlink, mknod, link: one request, and a glimpse when the size of the
 //! file it found is with the data shard.
 
 use super::{Ask, Got, Next, Plan};

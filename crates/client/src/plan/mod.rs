@@ -196,6 +196,7 @@ impl Body {
             | Op::Setattr
             | Op::Mkdir
             | Op::Symlink
+            | Op::Mknod
             | Op::Link
             | Op::Open => wire::Entry::decode_all(bytes).map(|entry| Self::Entry(entry.attr)),
             Op::Create => Created::decode_all(bytes).map(Self::Created),

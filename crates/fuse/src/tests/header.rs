@@ -3,12 +3,12 @@
 use super::std::process::Command;
 use super::std::{env, fs, process};
 use crate::abi::{
-    FOPEN_DIRECT_IO, MAJOR, Opcode, RENAME_NO_REPLACE, WRITE_CACHE, init_flag, open_flag,
-    setattr_flag, size,
+    FOPEN_DIRECT_IO, MAJOR, Opcode, WRITE_CACHE, init_flag, open_flag, setattr_flag, size,
 };
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use wire::RenameHow;
 
 const NEEDED: &str = "this test needs a C compiler and the kernel's headers: \
                       apt-get install gcc libc6-dev linux-libc-dev";
@@ -95,6 +95,9 @@ const LAYOUT: &[(&str, usize)] = &[
     ("FUSE_COMPAT_SETXATTR_IN_SIZE", 8),
     ("offsetof(struct fuse_setxattr_in, flags)", 4),
     ("sizeof(struct fuse_getxattr_in)", 8),
+    ("sizeof(struct fuse_mknod_in)", 16),
+    ("offsetof(struct fuse_mknod_in, rdev)", 4),
+    ("offsetof(struct fuse_mknod_in, umask)", 8),
     ("offsetof(struct fuse_access_in, mask)", 0),
     ("offsetof(struct fuse_interrupt_in, unique)", 0),
 ];
@@ -128,7 +131,9 @@ const NUMBERS: &[(&str, u64)] = &[
     ("O_EXCL", open_flag::EXCLUSIVE as u64),
     ("O_TRUNC", open_flag::TRUNCATE as u64),
     ("O_APPEND", open_flag::APPEND as u64),
-    ("1 << 0 /* RENAME_NOREPLACE */", RENAME_NO_REPLACE as u64),
+    ("1 << 0 /* RENAME_NOREPLACE */", RenameHow::NoReplace as u64),
+    ("1 << 1 /* RENAME_EXCHANGE */", RenameHow::Exchange as u64),
+    ("1 << 2 /* RENAME_WHITEOUT */", RenameHow::Whiteout as u64),
     ("FUSE_LOOKUP", Opcode::Lookup as u64),
     ("FUSE_FORGET", Opcode::Forget as u64),
     ("FUSE_GETATTR", Opcode::Getattr as u64),

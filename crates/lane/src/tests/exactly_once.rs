@@ -13,8 +13,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use door::ConnId;
 use wire::{
-    Challenge, Dirent, FrameKind, InodeNo, LaneId, Listing, Op, Proof, Read, Readdir, Reply,
-    Request, SessionId, ShardId, Status, Welcome, Wire, Xid, reply_flag, request_flag,
+    Challenge, Dirent, FrameKind, InodeNo, LaneId, Listing, Op, Proof, Read, Readdir, RenameHow,
+    Reply, Request, SessionId, ShardId, Status, Welcome, Wire, Xid, reply_flag, request_flag,
 };
 
 /// A request that is owed a reply.
@@ -184,7 +184,7 @@ impl Run {
                     name: name(from),
                     new_parent: parent,
                     new_name: name(to),
-                    no_replace: true,
+                    how: RenameHow::NoReplace,
                 };
                 (Op::Rename, rename.to_bytes(), None)
             }

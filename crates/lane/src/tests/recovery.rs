@@ -8,8 +8,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use door::Point;
 use wire::{
-    Bytes, InodeNo, LaneId, Listing, Mkdir, Op, Readdir, Refusal, RefusalReason, Rename, Replay,
-    Reply, Request, Resume, Resumed, SetTime, Setattr, ShardId, Status, Transno, Wire, Xid,
+    Bytes, InodeNo, LaneId, Listing, Mkdir, Op, Readdir, Refusal, RefusalReason, Rename, RenameHow,
+    Replay, Reply, Request, Resume, Resumed, SetTime, Setattr, ShardId, Status, Transno, Wire, Xid,
     request_flag,
 };
 
@@ -162,7 +162,7 @@ impl Rig {
 fn rename<'a>(from: &'a str, to: &'a str) -> Rename<'a> {
     let (caller, parent) = (ROOT, InodeNo::ROOT);
     let (name, new_name) = (name(from), name(to));
-    Rename { caller, parent, name, new_parent: parent, new_name, no_replace: false }
+    Rename { caller, parent, name, new_parent: parent, new_name, how: RenameHow::Replace }
 }
 
 fn chmod(inode: InodeNo) -> Setattr<'static> {

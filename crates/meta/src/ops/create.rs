@@ -47,6 +47,10 @@ fn open_existing(
     match target.kind {
         FileKind::Directory => return Err(Status::IsDirectory),
         FileKind::Symlink => return Err(Status::Loop),
+        // It came since the name was looked up: looked up again, it is opened as what it is.
+        FileKind::Fifo | FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice => {
+            return Err(Status::Stale);
+        }
         FileKind::File => {}
     }
     if !txn.is_here(target.inode) {

@@ -9,6 +9,7 @@ pub(crate) mod link;
 pub(crate) mod listxattr;
 pub(crate) mod lookup;
 pub(crate) mod mkdir;
+pub(crate) mod mknod;
 pub(crate) mod open;
 pub(crate) mod readdir;
 pub(crate) mod readlink;

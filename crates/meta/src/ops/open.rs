@@ -16,6 +16,9 @@ pub(crate) fn execute(args: &Open<'_>, txn: &mut Txn<'_>) -> Result<Entry, Statu
     match row.kind {
         FileKind::Symlink => return Err(Status::Loop),
         FileKind::Directory if args.handle.write => return Err(Status::IsDirectory),
+        FileKind::Fifo | FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice => {
+            return Err(Status::NoDevice);
+        }
         FileKind::Directory | FileKind::File => {}
     }
     if row.nlink == 0 && txn.handles.is_free(args.inode) {

@@ -7,7 +7,7 @@ use crate::txn::{Came, Done, Txn};
 use crate::uses::{How, Key};
 use crate::who::{Want, Who};
 use disk::InodeRow;
-use wire::{FileKind, Rename, Status};
+use wire::{FileKind, Rename, RenameHow, Status};
 
 pub(crate) fn needs<'a>(args: &Rename<'a>, needs: &mut Needs<'a>) {
     needs.inode(args.parent);
@@ -17,6 +17,9 @@ pub(crate) fn needs<'a>(args: &Rename<'a>, needs: &mut Needs<'a>) {
 }
 
 pub(crate) fn execute(args: &Rename<'_>, txn: &mut Txn<'_>) -> Result<Done, Status> {
+    if args.how == RenameHow::Exchange || args.how.leaves_whiteout() {
+        return Err(Status::Invalid);
+    }
     let who = txn.who(args.caller);
     let source = txn.search(args.parent, args.name, &who)?.ok_or(Status::NotFound)?;
     txn.reach_entry(args.parent, args.name);
@@ -27,7 +30,7 @@ pub(crate) fn execute(args: &Rename<'_>, txn: &mut Txn<'_>) -> Result<Done, Stat
     }
     txn.reached()?;
     let victim = txn.search(args.new_parent, args.new_name, &who)?;
-    if victim.is_some() && args.no_replace {
+    if victim.is_some() && args.how.keeps_target() {
         return Err(Status::Exists);
     }
     if victim.is_some_and(|victim| victim.inode == source.inode) {

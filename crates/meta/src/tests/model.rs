@@ -26,6 +26,7 @@ struct Node {
     parent: InodeNo,
     entries: BTreeMap<String, InodeNo>,
     target: Vec<u8>,
+    rdev: u32,
     xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
@@ -78,6 +79,7 @@ impl Model {
             parent,
             entries: BTreeMap::new(),
             target: Vec::new(),
+            rdev: 0,
             xattrs: BTreeMap::new(),
         };
         assert!(self.nodes.insert(inode, node).is_none(), "a new inode has a new number");
@@ -280,7 +282,8 @@ impl Model {
         match node.kind {
             FileKind::Symlink => return Err(Status::Loop),
             FileKind::Directory if handle.write => return Err(Status::IsDirectory),
-            FileKind::Directory | FileKind::File => {}
+            kind if kind.is_special() => return Err(Status::NoDevice),
+            _ => {}
         }
         if self.orphans.contains(&inode) {
             return Err(Status::Stale);
@@ -356,7 +359,8 @@ impl Model {
         let node = self.node(inode)?;
         let sticky = node.kind == FileKind::Directory && node.mode & 0o1000 != 0;
         let owns = [0, node.uid].contains(&self.uid);
-        if node.kind == FileKind::Symlink || (sticky && !owns) {
+        let has_none = !matches!(node.kind, FileKind::Directory | FileKind::File);
+        if has_none || (sticky && !owns) {
             return Err(Status::NotPermitted);
         }
         self.may(inode, 2)

@@ -4,8 +4,8 @@ use super::{ALICE, ROOT, World, name, read_handle, root, setattr, user, write_ha
 use crate::ops::LINK_COUNT_MAX;
 use disk::Change;
 use wire::{
-    Bytes, Create, Created, FileKind, InodeNo, Link, Mkdir, Op, Readlink, Rename, Rmdir, Setattr,
-    Status, Symlink, Target, Transno, Wire, attr_flag,
+    Bytes, Create, Created, FileKind, InodeNo, Link, Mkdir, Op, Readlink, Rename, RenameHow, Rmdir,
+    Setattr, Status, Symlink, Target, Transno, Wire, attr_flag,
 };
 
 fn rename(world: &mut World, from: (InodeNo, &str), to: (InodeNo, &str)) -> Status {
@@ -19,7 +19,7 @@ fn rename_args<'a>(from: (InodeNo, &'a str), to: (InodeNo, &'a str)) -> Rename<'
         name: name(from.1),
         new_parent: to.0,
         new_name: name(to.1),
-        no_replace: false,
+        how: RenameHow::Replace,
     }
 }
 
@@ -197,7 +197,7 @@ fn a_file_moves_and_replaces() {
     let (dir, file) = (world.mkdir(ROOT, "d", 0o755), world.file(ROOT, "f", 0o644));
     let victim = world.file(dir, "g", 0o644);
     assert_eq!(rename(&mut world, (ROOT, "nothing"), (dir, "g")), Status::NotFound);
-    let kept = Rename { no_replace: true, ..rename_args((ROOT, "f"), (dir, "g")) };
+    let kept = Rename { how: RenameHow::NoReplace, ..rename_args((ROOT, "f"), (dir, "g")) };
     assert_eq!(world.status(Op::Rename, &kept), Status::Exists);
     let effect = world.execute(Op::Rename, &rename_args((ROOT, "f"), (dir, "g")));
     assert_eq!((effect.status, effect.orphan), (Status::Ok, Some(victim)));

@@ -1,7 +1,9 @@
 //! Who may do what: classes, groups that are not known yet, squashing, sticky directories.
 
 use super::{ROOT, World, name, root, setattr, user};
-use wire::{Access, Caller, Groups, InodeNo, Lookup, Op, Rename, Rmdir, Setattr, Status, Unlink};
+use wire::{
+    Access, Caller, Groups, InodeNo, Lookup, Op, Rename, RenameHow, Rmdir, Setattr, Status, Unlink,
+};
 
 fn access(world: &mut World, caller: Caller<'_>, inode: InodeNo, mask: u32) -> Status {
     world.status(Op::Access, &Access { caller, inode, mask })
@@ -114,7 +116,7 @@ fn in_a_sticky_directory_only_owners_remove() {
         name: name("a"),
         new_parent: other,
         new_name: name("a"),
-        no_replace: false,
+        how: RenameHow::Replace,
     };
     assert_eq!(world.status(Op::Unlink, &unlink(user(6, 5), "a")), Status::NotPermitted);
     assert_eq!(world.status(Op::Rename, &rename(user(6, 5))), Status::NotPermitted);
@@ -142,7 +144,7 @@ fn a_directory_that_gets_another_parent_must_be_writable() {
         name: name("m"),
         new_parent: b,
         new_name: name("m"),
-        no_replace: false,
+        how: RenameHow::Replace,
     };
     assert_eq!(world.status(Op::Rename, &rename), Status::Access);
     let within = Rename { new_parent: a, new_name: name("n"), ..rename };

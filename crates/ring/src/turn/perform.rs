@@ -64,6 +64,7 @@ impl Parts {
                 self.kernel_reply(Answer { slot, status, payload, bulk });
             }
             Action::CallerGroups { ticket, pid } => self.groups_wanted.push((ticket, pid)),
+            Action::CallerSignals { ticket, pid } => self.signals_wanted.push((ticket, pid)),
             Action::WakeAt { at } => self.alarms.add(at),
             Action::Say { say, line } => self.speak(say, line),
             Action::Stopped => self.life = Life::Stopping,

@@ -14,6 +14,7 @@ pub(super) enum Act {
     Mkdir(InodeNo, &'static str),
     Create(InodeNo, &'static str),
     Symlink(InodeNo, &'static str),
+    Fifo(InodeNo, &'static str),
     Link(InodeNo, InodeNo, &'static str),
     Unlink(InodeNo, &'static str),
     Rmdir(InodeNo, &'static str),
@@ -51,6 +52,7 @@ impl Model {
         match dice.below(16) {
             0..=3 => Act::Mkdir(dir(dice), text(dice)),
             4 | 5 => Act::Create(dir(dice), text(dice)),
+            6 if dice.one_in(2) => Act::Fifo(dir(dice), text(dice)),
             6 => Act::Symlink(dir(dice), text(dice)),
             7 | 8 => Act::Link(self.heard[dice.below(self.heard.len())], dir(dice), text(dice)),
             9 => Act::Unlink(dir(dice), text(dice)),
@@ -67,7 +69,7 @@ impl Model {
         match self.kinds.get(&dir) {
             None => Err(Status::Stale),
             Some(FileKind::Directory) => Ok(self.dirs[&dir].get(text).copied()),
-            Some(FileKind::File | FileKind::Symlink) => Err(Status::NotDirectory),
+            Some(_) => Err(Status::NotDirectory),
         }
     }
 
@@ -99,9 +101,10 @@ impl Model {
     fn judge(&self, act: &Act) -> Result<(), Status> {
         match *act {
             Act::Lookup(dir, text) => self.find(dir, text)?.map(drop).ok_or(Status::NotFound),
-            Act::Mkdir(dir, text) | Act::Create(dir, text) | Act::Symlink(dir, text) => {
-                self.find(dir, text)?.map_or(Ok(()), |_| Err(Status::Exists))
-            }
+            Act::Mkdir(dir, text)
+            | Act::Create(dir, text)
+            | Act::Symlink(dir, text)
+            | Act::Fifo(dir, text) => self.find(dir, text)?.map_or(Ok(()), |_| Err(Status::Exists)),
             Act::Link(inode, dir, text) => {
                 if self.find(dir, text)?.is_some() {
                     return Err(Status::Exists);
@@ -109,7 +112,7 @@ impl Model {
                 match self.kinds.get(&inode) {
                     None => Err(Status::Stale),
                     Some(FileKind::Directory) => Err(Status::NotPermitted),
-                    Some(FileKind::File | FileKind::Symlink) => Ok(()),
+                    Some(_) => Ok(()),
                 }
             }
             Act::Unlink(dir, text) => {
@@ -160,12 +163,12 @@ impl Model {
     pub(super) fn apply(&mut self, act: &Act, made: Option<InodeNo>) {
         let text = |act: &Act| match *act {
             Act::Mkdir(dir, text) | Act::Create(dir, text) | Act::Symlink(dir, text) => (dir, text),
-            Act::Link(_, dir, text) => (dir, text),
+            Act::Fifo(dir, text) | Act::Link(_, dir, text) => (dir, text),
             _ => unreachable!("it makes a name"),
         };
         match *act {
             Act::Lookup(dir, text) => assert_eq!(self.find(dir, text), Ok(made)),
-            Act::Mkdir(..) | Act::Create(..) | Act::Symlink(..) | Act::Link(..) => {
+            Act::Mkdir(..) | Act::Create(..) | Act::Symlink(..) | Act::Fifo(..) | Act::Link(..) => {
                 let (dir, text) = text(act);
                 self.learn(act, made);
                 self.dirs.get_mut(&dir).unwrap().insert(text, made.unwrap());
@@ -202,6 +205,7 @@ impl Model {
             Act::Mkdir(..) => FileKind::Directory,
             Act::Create(..) => FileKind::File,
             Act::Symlink(..) => FileKind::Symlink,
+            Act::Fifo(..) => FileKind::Fifo,
             _ => return,
         };
         if kind == FileKind::Directory {

@@ -7,8 +7,9 @@ use crate::toy::Toy;
 use alloc::string::String;
 use alloc::vec::Vec;
 use wire::{
-    Attr, Bytes, Create, Created, Entry, Getattr, InodeNo, LaneId, Link, Listing, Lookup, Mkdir,
-    Op, Readdir, Rename, Request, Rmdir, ShardId, Status, Symlink, Transno, Unlink, Wire, Xid,
+    Attr, Bytes, Create, Created, Entry, FileKind, Getattr, InodeNo, LaneId, Link, Listing, Lookup,
+    Mkdir, Mknod, Op, Readdir, Rename, RenameHow, Request, Rmdir, ShardId, Status, Symlink,
+    Transno, Unlink, Wire, Xid,
 };
 
 /// A request on its way.
@@ -212,6 +213,11 @@ fn encoded(act: &Act) -> (Op, InodeNo, Vec<u8>) {
             let args = Symlink { caller, parent, name: name(text), target: Bytes(b"t") };
             (Op::Symlink, parent, args.to_bytes())
         }
+        Act::Fifo(parent, text) => {
+            let (name, kind, mode, umask, rdev) = (name(text), FileKind::Fifo, 0o644, 0, 0);
+            let args = Mknod { caller, parent, name, kind, mode, umask, rdev };
+            (Op::Mknod, parent, args.to_bytes())
+        }
         Act::Link(inode, parent, text) => {
             (Op::Link, parent, Link { caller, inode, parent, name: name(text) }.to_bytes())
         }
@@ -223,7 +229,8 @@ fn encoded(act: &Act) -> (Op, InodeNo, Vec<u8>) {
         }
         Act::Rename((parent, from), (new_parent, to), no_replace) => {
             let (name, new_name) = (name(from), name(to));
-            let args = Rename { caller, parent, name, new_parent, new_name, no_replace };
+            let how = if no_replace { RenameHow::NoReplace } else { RenameHow::Replace };
+            let args = Rename { caller, parent, name, new_parent, new_name, how };
             (Op::Rename, parent, args.to_bytes())
         }
     }
@@ -233,7 +240,7 @@ fn encoded(act: &Act) -> (Op, InodeNo, Vec<u8>) {
 pub(super) fn made(act: &Act, body: &[u8]) -> Option<InodeNo> {
     match act {
         Act::Create(..) => Created::decode_all(body).ok().map(|created| created.attr.inode),
-        Act::Lookup(..) | Act::Mkdir(..) | Act::Symlink(..) | Act::Link(..) => {
+        Act::Lookup(..) | Act::Mkdir(..) | Act::Symlink(..) | Act::Fifo(..) | Act::Link(..) => {
             Entry::decode_all(body).ok().map(|entry| entry.attr.inode)
         }
         Act::Unlink(..) | Act::Rmdir(..) | Act::Rename(..) => None,
