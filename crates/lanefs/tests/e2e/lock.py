@@ -81,7 +81,8 @@ def main():
         except Interrupted:
             answer = "EINTR"
         except OSError as error:
-            answer = errno.errorcode[error.errno]
+            names = {errno.EDEADLK: "EDEADLK"}  # The number has two.
+            answer = names.get(error.errno) or errno.errorcode[error.errno]
         print(f"{' '.join(words)}: {answer}", flush=True)
 
 

@@ -215,24 +215,37 @@ fn a_wait_can_be_interrupted_and_killed() {
 #[test]
 fn a_circle_of_waits_over_two_mounts_and_files_is_refused() {
     let Some((_stage, up, second)) = two_mounts("locks_deadlock") else { return };
-    let names = ["a", "b"];
-    let mut ones = names.map(|name| Locker::new(&up.dir, name));
-    let mut here = Locker::of(&up.dir, &names);
-    let mut there = Locker::of(&second.dir, &names);
-    for _ in 0..3 {
-        assert_eq!(here.ask("on 0 lockf w 0 1"), "ok");
-        assert_eq!(there.ask("on 1 lockf w 0 1"), "ok");
-        here.blocks("on 1 lockf w 0 1");
-        assert_eq!(there.ask("on 0 lockf w 0 1"), "EDEADLK");
-        assert_eq!(there.ask("on 1 lockf u 0 1"), "ok");
-        assert_eq!(here.answer("on 1 lockf w 0 1"), "ok", "the other goes on");
-        for order in ["on 0 lockf u 0 0", "on 1 lockf u 0 0"] {
-            assert_eq!(here.ask(order), "ok");
+    let names = ["a", "b", "c"];
+    let mut lockers = [&up.dir, &second.dir, &up.dir].map(|dir| Locker::of(dir, &names));
+    for _ in 0..4 {
+        // Each has one of the files and wants the next one.
+        for (at, locker) in lockers.iter_mut().enumerate() {
+            assert_eq!(locker.ask(&format!("on {at} lockf w 0 1")), "ok");
         }
-        assert!(ones.iter_mut().all(|one| one.ask("lockf w 0 0 nb") == "ok"));
-        assert!(ones.iter_mut().all(|one| one.ask("lockf u 0 0 nb") == "ok"));
+        for (at, locker) in lockers.iter_mut().enumerate() {
+            locker.tell(&format!("on {} lockf w 0 1", (at + 1) % 3));
+        }
+        let mut refused = None;
+        until("one of them hears of it", || {
+            let next = lockers.iter_mut().map(|locker| locker.process.next_line());
+            refused = next.enumerate().find_map(|(at, line)| Some((at, line?)));
+            refused.is_some()
+        });
+        let (last, line) = refused.unwrap();
+        assert!(line.ends_with(": EDEADLK"), "{line}");
+        // The others have theirs when it gives up what it has, one after the other.
+        for back in 0..3 {
+            let at = (last + 3 - back) % 3;
+            if back > 0 {
+                let order = format!("on {} lockf w 0 1", (at + 1) % 3);
+                assert_eq!(lockers[at].answer(&order), "ok");
+            }
+            for file in 0..3 {
+                assert_eq!(lockers[at].ask(&format!("on {file} lockf u 0 0")), "ok");
+            }
+        }
     }
-    drop((ones, here, there));
+    drop(lockers);
     second.stop();
     up.stop();
 }

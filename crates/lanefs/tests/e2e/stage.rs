@@ -240,6 +240,13 @@ impl Process {
         status.unwrap()
     }
 
+    /// The next line that it has said, of those not waited for yet.
+    pub(crate) fn next_line(&mut self) -> Option<String> {
+        let line = self.lines.try_recv().ok()?;
+        self.said.push(line.clone());
+        Some(line)
+    }
+
     /// Everything it said; after its end.
     pub(crate) fn said(&self) -> String {
         self.said.join("\n")
