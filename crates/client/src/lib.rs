@@ -43,7 +43,7 @@ mod sync;
 #[cfg(test)]
 mod tests;
 
-pub use call::{Answer, Call, CallId, Create, Open, OpenFor, Resize, Sync, Write};
+pub use call::{Answer, Call, CallId, Create, Open, OpenFor, Resize, Sync, Tmpfile, Write};
 pub use client::{Client, Config, Counters, REPLAY_BYTES_MAX, Refused};
 pub use handles::handle_lane;
 pub use report::Report;

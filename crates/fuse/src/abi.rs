@@ -65,6 +65,8 @@ opcodes! {
     BatchForget = 42;
     Readdirplus = 44;
     Rename2 = 45;
+    /// Linux 6.2 and later.
+    Tmpfile = 51;
 }
 
 /// The major version of the protocol; there is no other.

@@ -4,7 +4,7 @@
 use crate::abi::{Opcode, TRANSFER_BYTES_MAX, WRITE_CACHE, open_flag, setattr_flag};
 use crate::args::{Args, Header};
 use crate::pending::Then;
-use client::{Call, Create, Open, OpenFor, Resize, Sync, Write};
+use client::{Call, Create, Open, OpenFor, Resize, Sync, Tmpfile, Write};
 use door::Bulk;
 use wire::{
     Bytes, Caller, FileKind, Groups, HandleId, InodeNo, RenameHow, SetTime, Status, Timestamp,
@@ -65,6 +65,7 @@ impl<'a> Beginning<'a> {
             Opcode::Link => self.link(),
             Opcode::Open => self.open(),
             Opcode::Create => self.create(),
+            Opcode::Tmpfile => self.tmpfile(),
             Opcode::Read => self.read(),
             Opcode::Write => self.write(),
             Opcode::Statfs => Ok(Begin::Call(Call::Statfs(wire::Statfs { inode }), Then::Space)),
@@ -286,6 +287,22 @@ impl<'a> Beginning<'a> {
         };
         let truncate = flags & open_flag::TRUNCATE != 0;
         Ok(Begin::Call(Call::Create(ask), Then::Create { truncate }))
+    }
+
+    /// `fuse_create_in` and a name, which it does not get.
+    fn tmpfile(mut self) -> Result<Begin<'a>, Status> {
+        let flags = self.args.u32()?;
+        let mode = self.args.u32()? & MODE_BITS;
+        let umask = self.args.u32()? & MODE_BITS;
+        let ask = Tmpfile {
+            caller: self.caller(),
+            parent: self.header.node,
+            mode,
+            umask,
+            linkable: flags & open_flag::EXCLUSIVE == 0,
+            write: open_for(flags).write,
+        };
+        Ok(Begin::Call(Call::Tmpfile(ask), Then::Create { truncate: false }))
     }
 
     /// `fuse_read_in`.

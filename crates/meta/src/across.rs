@@ -271,6 +271,7 @@ impl Shard {
             | Op::Create
             | Op::Symlink
             | Op::Mknod
+            | Op::Tmpfile
             | Op::Readlink
             | Op::Readdir
             | Op::Open
@@ -330,7 +331,11 @@ impl Shard {
         match want {
             Want::Inode(inode) => {
                 free(self.locks.inode(inode, me).or_else(|| self.locks.entered(inode, me)))?;
-                let row = self.state.inode(inode).map(|known| known.row);
+                let mut row = self.state.inode(inode).map(|known| known.row);
+                if let Some(row) = &mut row {
+                    // Once nobody has it open, it goes.
+                    row.linkable &= !self.handles.is_free(inode);
+                }
                 self.locks.take_inode(inode, txn);
                 Ok(Seen::Inode(inode, row))
             }

@@ -8,8 +8,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use wire::{
     Attr, Bytes, Create, Created, Entry, FileKind, Getattr, InodeNo, LaneId, Link, Listing, Lookup,
-    Mkdir, Mknod, Op, Readdir, Rename, RenameHow, Request, Rmdir, ShardId, Status, Symlink,
-    Transno, Unlink, Wire, Xid,
+    Mkdir, Mknod, Op, Readdir, Rename, Request, Rmdir, ShardId, Status, Symlink, Transno, Unlink,
+    Wire, Xid,
 };
 
 /// A request on its way.
