@@ -39,6 +39,23 @@ pub struct Create<'a> {
     pub open: Option<OpenFor>,
 }
 
+/// A new regular file without a name, open.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Tmpfile<'a> {
+    /// Who asks.
+    pub caller: Caller<'a>,
+    /// A directory that it could have a name in.
+    pub parent: InodeNo,
+    /// Permission bits.
+    pub mode: u32,
+    /// Of these, the ones the caller's process leaves out.
+    pub umask: u32,
+    /// It may get a name later, by [`Call::Link`].
+    pub linkable: bool,
+    /// Open it for writing.
+    pub write: bool,
+}
+
 /// Open a file or directory and get a handle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Open<'a> {
@@ -131,6 +148,8 @@ pub enum Call<'a> {
     Resize(Resize<'a>),
     /// [`Answer::Created`].
     Create(Create<'a>),
+    /// [`Answer::Created`].
+    Tmpfile(Tmpfile<'a>),
     /// [`Answer::Entry`].
     Mkdir(wire::Mkdir<'a>),
     /// [`Answer::Entry`].

@@ -43,7 +43,9 @@ mod sync;
 #[cfg(test)]
 mod tests;
 
-pub use call::{Answer, Call, CallId, Create, Open, OpenFor, Resize, SetLock, Sync, Write};
+pub use call::{
+    Answer, Call, CallId, Create, Open, OpenFor, Resize, SetLock, Sync, Tmpfile, Write,
+};
 pub use client::{Client, Config, Counters, REPLAY_BYTES_MAX, Refused};
 pub use handles::handle_lane;
 pub use report::Report;

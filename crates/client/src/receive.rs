@@ -295,6 +295,10 @@ impl Client {
             job.first = Some(First { op, target, body, again_count });
             return self.go_elsewhere(job_id, found);
         }
+        if op == Op::Tmpfile && got.from_slot {
+            let again_count = job.first.take().map_or(0, |first| first.again_count + 1);
+            job.first = Some(First { op, target, body: body.clone(), again_count });
+        }
         match job.plan.next(got, &mut self.handles) {
             Next::Ask(plan, ask) => {
                 body.clear();

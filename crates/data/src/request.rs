@@ -108,6 +108,7 @@ pub(crate) fn decode(ask: &Ask<'_>, map: &Map) -> Result<Decoded, Flaw> {
         | Op::Mkdir
         | Op::Symlink
         | Op::Mknod
+        | Op::Tmpfile
         | Op::Link
         | Op::Unlink
         | Op::Rmdir

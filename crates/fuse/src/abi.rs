@@ -70,6 +70,8 @@ opcodes! {
     Readdirplus = 44;
     Rename2 = 45;
     Lseek = 46;
+    /// Linux 6.2 and later.
+    Tmpfile = 51;
 }
 
 /// The major version of the protocol; there is no other.

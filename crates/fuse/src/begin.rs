@@ -7,7 +7,7 @@ use crate::abi::{
 use crate::args::{Args, Header};
 use crate::listing::{END_POSITION, cookie_before};
 use crate::pending::Then;
-use client::{Call, Create, Open, OpenFor, Resize, SetLock, Sync, Write};
+use client::{Call, Create, Open, OpenFor, Resize, SetLock, Sync, Tmpfile, Write};
 use door::Bulk;
 use wire::{
     ByteRange, Bytes, Caller, FileKind, Groups, HandleId, InodeNo, LockKind, LockType, RenameHow,
@@ -77,6 +77,7 @@ impl<'a> Beginning<'a> {
             Opcode::Link => self.link(),
             Opcode::Open => self.open(),
             Opcode::Create => self.create(),
+            Opcode::Tmpfile => self.tmpfile(),
             Opcode::Read => self.read(),
             Opcode::Write => self.write(),
             Opcode::Fallocate => self.fallocate(),
@@ -303,6 +304,22 @@ impl<'a> Beginning<'a> {
         };
         let truncate = flags & open_flag::TRUNCATE != 0;
         Ok(Begin::Call(Call::Create(ask), Then::Create { truncate }))
+    }
+
+    /// `fuse_create_in` and a name, which it does not get.
+    fn tmpfile(mut self) -> Result<Begin<'a>, Status> {
+        let flags = self.args.u32()?;
+        let mode = self.args.u32()? & MODE_BITS;
+        let umask = self.args.u32()? & MODE_BITS;
+        let ask = Tmpfile {
+            caller: self.caller(),
+            parent: self.header.node,
+            mode,
+            umask,
+            linkable: flags & open_flag::EXCLUSIVE == 0,
+            write: open_for(flags).write,
+        };
+        Ok(Begin::Call(Call::Tmpfile(ask), Then::Create { truncate: false }))
     }
 
     /// `fuse_read_in`.

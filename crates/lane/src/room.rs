@@ -23,6 +23,7 @@ const fn appetite(op: Op) -> Appetite {
         | Op::Mkdir
         | Op::Symlink
         | Op::Mknod
+        | Op::Tmpfile
         | Op::Link
         | Op::Rename
         | Op::Setxattr

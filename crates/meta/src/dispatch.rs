@@ -65,6 +65,7 @@ impl Shard {
             Op::Create => answer!(create),
             Op::Mkdir => answer!(mkdir),
             Op::Symlink => answer!(symlink),
+            Op::Tmpfile => answer!(tmpfile),
             Op::Mknod => answer!(mknod),
             Op::Link => answer!(link),
             Op::Unlink => answer!(unlink),

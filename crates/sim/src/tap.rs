@@ -275,6 +275,7 @@ fn tag_of(op: Op, body: &[u8]) -> Option<Tag> {
         | Op::Mkdir
         | Op::Symlink
         | Op::Mknod
+        | Op::Tmpfile
         | Op::Link
         | Op::Unlink
         | Op::Rmdir

@@ -128,6 +128,8 @@ ops! {
     Removexattr = 20, "removexattr", Once, 0, 0, Meta;
     /// Space and inodes of the file system.
     Statfs = 21, "statfs", Repeat, 0, 0, Meta;
+    /// A new regular file without a name, open.
+    Tmpfile = 22, "tmpfile", Once, 0, 0, Meta;
     /// A new fifo, socket or device.
     Mknod = 23, "mknod", Once, 0, 0, Meta;
     /// Lock or unlock bytes of a file, or wait for it.

@@ -92,6 +92,10 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
                 Symlink { caller: caller(), parent, name: name("l"), target: Bytes(b"../x") }
                     .to_bytes()
             }
+            Op::Tmpfile => {
+                let (mode, umask, linkable) = (0o666, 0o22, true);
+                Tmpfile { caller: caller(), parent, mode, umask, linkable, handle }.to_bytes()
+            }
             Op::Mknod => Mknod {
                 caller: caller(),
                 parent,
@@ -438,6 +442,7 @@ fn again(what: &str, body: &[u8]) -> Result<Vec<u8>, Flaw> {
         "request lookup" => Lookup, "request getattr" => Getattr, "request setattr" => Setattr,
         "request create" => Create, "request mkdir" => Mkdir, "request symlink" => Symlink,
         "request mknod" => Mknod,
+        "request tmpfile" => Tmpfile,
         "request link" => Link, "request unlink" => Unlink, "request rmdir" => Rmdir,
         "request rename" => Rename, "request readlink" => Readlink,
         "request readdir" => Readdir, "request open" => Open, "request close" => Close,

@@ -225,7 +225,7 @@ impl Body {
             | Op::Mknod
             | Op::Link
             | Op::Open => wire::Entry::decode_all(bytes).map(|entry| Self::Entry(entry.attr)),
-            Op::Create => Created::decode_all(bytes).map(Self::Created),
+            Op::Create | Op::Tmpfile => Created::decode_all(bytes).map(Self::Created),
             Op::Readlink => {
                 let target = wire::Target::decode_all(bytes)?.target.0;
                 tail(body, target.len()).map(Self::Target)

@@ -27,6 +27,7 @@ struct Node {
     entries: BTreeMap<String, InodeNo>,
     target: Vec<u8>,
     rdev: u32,
+    linkable: bool,
     xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
@@ -80,6 +81,7 @@ impl Model {
             entries: BTreeMap::new(),
             target: Vec::new(),
             rdev: 0,
+            linkable: false,
             xattrs: BTreeMap::new(),
         };
         assert!(self.nodes.insert(inode, node).is_none(), "a new inode has a new number");
@@ -211,11 +213,12 @@ impl Model {
         if node.kind == FileKind::Directory {
             return Err(Status::NotPermitted);
         }
-        if node.nlink == 0 {
+        if node.nlink == 0 && !(node.linkable && self.is_open(inode)) {
             return Err(Status::NotFound);
         }
         let now = self.now;
         self.at(inode).nlink += 1;
+        self.at(inode).linkable = false;
         self.at(inode).ctime = now;
         self.enter(dir, name, inode);
         Ok(())
