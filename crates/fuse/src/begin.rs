@@ -1,13 +1,18 @@
 //! From the kernel's request to a call: one function per op code, and the switchboard. It changes
 //! nothing; what comes of the call is in `finish`.
 
-use crate::abi::{Opcode, TRANSFER_BYTES_MAX, WRITE_CACHE, open_flag, setattr_flag};
+use crate::abi::{
+    OPEN_KILL_SET_ID, Opcode, TRANSFER_BYTES_MAX, WRITE_CACHE, WRITE_KILL_SET_ID, open_flag,
+    setattr_flag,
+};
 use crate::args::{Args, Header};
+use crate::handle::FileHandle;
 use crate::pending::Then;
 use client::{Call, Create, Open, OpenFor, Resize, Sync, Write};
 use door::Bulk;
 use wire::{
-    Bytes, Caller, FileKind, Groups, HandleId, InodeNo, RenameHow, SetTime, Status, Timestamp,
+    Bytes, Caller, FileKind, Groups, HandleId, InodeNo, RenameHow, Revoke, SetTime, Status,
+    Timestamp,
 };
 
 const MODE_BITS: u32 = 0o7777;
@@ -105,7 +110,7 @@ impl<'a> Beginning<'a> {
         let mut args = self.args;
         let valid = args.u32()?;
         if valid & setattr_flag::SIZE == 0 {
-            return self.set_rest();
+            return self.set_rest(Revoke::Nothing);
         }
         args.skip(12)?; // padding, fh
         let size_bytes = args.u64()?;
@@ -121,12 +126,13 @@ impl<'a> Beginning<'a> {
             | setattr_flag::GID
             | setattr_flag::ATIME
             | setattr_flag::MTIME;
-        let then = if valid & rest == 0 { Then::Attr } else { Then::SetRest };
+        let keeps_set_id = valid & setattr_flag::KILL_SET_ID == 0;
+        let then = Then::Resized { keeps_set_id, rest: valid & rest != 0 };
         Ok(Begin::Call(Call::Resize(resize), then))
     }
 
-    /// A SETATTR without its size.
-    pub(crate) fn set_rest(mut self) -> Result<Begin<'a>, Status> {
+    /// A SETATTR without its size, and what the new size takes away.
+    pub(crate) fn set_rest(mut self, revoke: Revoke) -> Result<Begin<'a>, Status> {
         let args = &mut self.args;
         let valid = args.u32()?;
         args.skip(28)?; // padding, fh, size, lock_owner
@@ -157,12 +163,14 @@ impl<'a> Beginning<'a> {
             gid: chosen(setattr_flag::GID, gid),
             atime: time(setattr_flag::ATIME, setattr_flag::ATIME_NOW, atime, atime_nanos)?,
             mtime: time(setattr_flag::MTIME, setattr_flag::MTIME_NOW, mtime, mtime_nanos)?,
+            revoke,
         };
         let nothing = ask.mode.is_none()
             && ask.uid.is_none()
             && ask.gid.is_none()
             && ask.atime == SetTime::Keep
-            && ask.mtime == SetTime::Keep;
+            && ask.mtime == SetTime::Keep
+            && revoke == Revoke::Nothing;
         if nothing {
             return Ok(self.getattr());
         }
@@ -273,7 +281,7 @@ impl<'a> Beginning<'a> {
         let flags = self.args.u32()?;
         let mode = self.args.u32()? & MODE_BITS;
         let umask = self.args.u32()? & MODE_BITS;
-        self.args.skip(4)?; // open_flags
+        let keeps_set_id = self.args.u32()? & OPEN_KILL_SET_ID == 0;
         let name = self.args.name()?;
         let ask = Create {
             caller: self.caller(),
@@ -285,7 +293,7 @@ impl<'a> Beginning<'a> {
             open: Some(open_for(flags)),
         };
         let truncate = flags & open_flag::TRUNCATE != 0;
-        Ok(Begin::Call(Call::Create(ask), Then::Create { truncate }))
+        Ok(Begin::Call(Call::Create(ask), Then::Create { truncate, keeps_set_id }))
     }
 
     /// `fuse_read_in`.
@@ -300,8 +308,22 @@ impl<'a> Beginning<'a> {
         Ok(Begin::Call(Call::Read(ask), Then::Bytes))
     }
 
-    /// `fuse_write_in`; the data is the bulk.
-    fn write(mut self) -> Result<Begin<'a>, Status> {
+    /// `fuse_write_in`. What the file must lose goes before the bytes come.
+    fn write(self) -> Result<Begin<'a>, Status> {
+        let mut args = self.args;
+        let handle = FileHandle(args.u64()?);
+        args.skip(12)?; // offset, size
+        let write_flags = args.u32()?;
+        let revoke = handle.lost_by_write(write_flags & WRITE_KILL_SET_ID == 0);
+        if revoke == Revoke::Nothing || write_flags & WRITE_CACHE != 0 {
+            return self.write_bytes();
+        }
+        let ask = revoking(self.caller(), self.header.node, revoke);
+        Ok(Begin::Call(Call::Setattr(ask), Then::Revoked))
+    }
+
+    /// The write itself; the data is the bulk.
+    pub(crate) fn write_bytes(mut self) -> Result<Begin<'a>, Status> {
         self.args.skip(8)?; // fh
         let file_offset = self.args.u64()?;
         let write_bytes = self.args.u32()?;
@@ -324,14 +346,14 @@ impl<'a> Beginning<'a> {
     }
 
     fn release(mut self) -> Result<Begin<'a>, Status> {
-        self.args.u64().map(|handle| Begin::Release(HandleId(handle)))
+        self.args.u64().map(|handle| Begin::Release(FileHandle(handle).id()))
     }
 
     /// `fuse_fsync_in`: fdatasync waits for as much, since the size is among the attributes.
     fn fsync(mut self, contents: bool) -> Result<Begin<'a>, Status> {
         let handle = self.args.u64()?;
         // A directory needs no handle, so it has none.
-        let handle = contents.then_some(HandleId(handle));
+        let handle = contents.then_some(FileHandle(handle).id());
         let sync = Sync { inode: self.header.node, contents, handle };
         Ok(Begin::Call(Call::Sync(sync), Then::Done))
     }
@@ -402,6 +424,17 @@ impl<'a> Beginning<'a> {
     fn interrupt(mut self) -> Result<Begin<'a>, Status> {
         self.args.u64().map(Begin::Interrupt)
     }
+}
+
+/// Takes away what running a file gives, and nothing else.
+pub(crate) const fn revoking(
+    caller: Caller<'_>,
+    inode: InodeNo,
+    revoke: Revoke,
+) -> wire::Setattr<'_> {
+    let (mode, uid, gid) = (None, None, None);
+    let (atime, mtime) = (SetTime::Keep, SetTime::Keep);
+    wire::Setattr { caller, inode, mode, uid, gid, atime, mtime, revoke }
 }
 
 const fn open_for(flags: u32) -> OpenFor {

@@ -19,6 +19,7 @@ mod abi;
 mod args;
 mod begin;
 mod finish;
+mod handle;
 mod init;
 mod interrupts;
 mod lane;

@@ -17,6 +17,7 @@ mod memory;
 mod null;
 mod programs;
 mod rights;
+mod setid;
 mod shards;
 mod special;
 mod stage;
