@@ -31,6 +31,7 @@ fn init_takes_what_is_offered_and_wanted() {
         | init_flag::ASYNC_DIO
         | init_flag::PARALLEL_DIROPS
         | init_flag::MAX_PAGES
+        | init_flag::HANDLE_KILLPRIV_V2
         | init_flag::INIT_EXT
         | init_flag::DIRECT_IO_ALLOW_MMAP;
     let mut payload = u32s(&[7, 42, 131_072, flags as u32]);
