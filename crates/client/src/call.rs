@@ -29,12 +29,31 @@ pub struct Create<'a> {
     pub parent: InodeNo,
     /// The name.
     pub name: Name<'a>,
-    /// Permission bits, umask already applied.
+    /// Permission bits, before the umask.
     pub mode: u32,
+    /// Bits a new file does not get, unless its directory has a default ACL.
+    pub umask: u32,
     /// An existing name is an error.
     pub exclusive: bool,
     /// Open it as well; `None` only makes it.
     pub open: Option<OpenFor>,
+}
+
+/// A new regular file without a name, open.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Tmpfile<'a> {
+    /// Who asks.
+    pub caller: Caller<'a>,
+    /// A directory that it could have a name in.
+    pub parent: InodeNo,
+    /// Permission bits.
+    pub mode: u32,
+    /// Of these, the ones the caller's process leaves out.
+    pub umask: u32,
+    /// It may get a name later, by [`Call::Link`].
+    pub linkable: bool,
+    /// Open it for writing.
+    pub write: bool,
 }
 
 /// Open a file or directory and get a handle.
@@ -129,10 +148,14 @@ pub enum Call<'a> {
     Resize(Resize<'a>),
     /// [`Answer::Created`].
     Create(Create<'a>),
+    /// [`Answer::Created`].
+    Tmpfile(Tmpfile<'a>),
     /// [`Answer::Entry`].
     Mkdir(wire::Mkdir<'a>),
     /// [`Answer::Entry`].
     Symlink(wire::Symlink<'a>),
+    /// [`Answer::Entry`]. A fifo, socket or device.
+    Mknod(wire::Mknod<'a>),
     /// [`Answer::Entry`].
     Link(wire::Link<'a>),
     /// [`Answer::Done`].
@@ -165,6 +188,10 @@ pub enum Call<'a> {
     Read(wire::Read),
     /// [`Answer::Written`].
     Write(Write),
+    /// [`Answer::Done`], durable.
+    Allocate(wire::Allocate),
+    /// [`Answer::Sought`].
+    Seek(wire::Seek),
     /// [`Answer::Done`]. `Again` when another has it and it is not waited for, `Deadlock` when
     /// waiting would never end.
     SetLock(SetLock),
@@ -227,6 +254,8 @@ pub enum Answer {
     Bytes(Option<Bulk>),
     /// Where the bytes went.
     Written(Written),
+    /// Where in a file it is.
+    Sought(u64),
     /// The first lock in the way.
     LockFound(Option<LockRow>),
     /// A lane's counters.

@@ -316,12 +316,14 @@ impl Client {
             | Event::LogRoom(_)
             | Event::ObjectRead { .. }
             | Event::ObjectStat { .. }
+            | Event::ObjectSought { .. }
             | Event::ObjectDone { .. }
             | Event::StoreSpace { .. }
             | Event::Usage { .. }
             | Event::Kernel { .. }
             | Event::KernelGone
             | Event::CallerGroups { .. }
+            | Event::CallerSignals { .. }
             | Event::Stop => {}
         }
     }

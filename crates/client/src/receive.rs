@@ -185,6 +185,7 @@ impl Client {
                 | Body::Bytes(_)
                 | Body::Written(_)
                 | Body::Contents(_)
+                | Body::Sought(_)
                 | Body::LockSet(_)
                 | Body::LockFound(_)
                 | Body::LockCancelled(_)
@@ -293,6 +294,10 @@ impl Client {
             let again_count = job.first.take().map_or(0, |first| first.again_count + 1);
             job.first = Some(First { op, target, body, again_count });
             return self.go_elsewhere(job_id, found);
+        }
+        if op == Op::Tmpfile && got.from_slot {
+            let again_count = job.first.take().map_or(0, |first| first.again_count + 1);
+            job.first = Some(First { op, target, body: body.clone(), again_count });
         }
         match job.plan.next(got, &mut self.handles) {
             Next::Ask(plan, ask) => {

@@ -15,7 +15,7 @@ use crate::txns::Awaited;
 use alloc::format;
 use alloc::vec::Vec;
 use data::Seed;
-use disk::{Batch, Change, ContentsChange, Origin, PreVersions, Record};
+use disk::{Batch, Change, Origin, PreVersions, Record};
 use door::{Action, Bulk, ConnId, Errno, LogRoom, Say, Ticket, Turn};
 use hashbrown::HashMap;
 use meta::Woken;
@@ -320,8 +320,10 @@ impl Lane {
 
     /// An object whose size changed waits for the record.
     pub(crate) fn fence(&mut self, change: &Change<'_>) {
-        if let Change::Contents(ContentsChange::Truncate { inode, .. }) = change {
-            self.commit.open.fences.push(*inode);
+        if let Change::Contents(change) = change
+            && change.fences()
+        {
+            self.commit.open.fences.push(change.inode());
         }
     }
 

@@ -247,6 +247,9 @@ impl Lane {
             self.metas[index].spread(spread);
         }
         let effect = self.metas[index].execute(&ask, &mut self.reply, &mut self.changes)?;
+        if effect.status == Status::Ok {
+            self.complete(request.op);
+        }
         let stuck = effect.status == Status::Busy && self.is_stuck(request.shard);
         Ok(if stuck { meta::Effect::unchanged(Status::Io) } else { effect })
     }

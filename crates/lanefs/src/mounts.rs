@@ -97,8 +97,17 @@ pub(crate) struct Served {
 }
 
 impl Served {
-    /// What was mounted on `dir` just now, with the device that its requests come from.
+    /// What was mounted on `dir` just now, with the device that its requests come from. Where that
+    /// cannot be looked at it is taken away again, since nobody would serve it.
     pub(crate) fn new(dir: &Path, device: &OwnedFd) -> Result<Self> {
+        let served = Self::look(dir, device);
+        if served.is_err() {
+            detach(dir)?;
+        }
+        served
+    }
+
+    fn look(dir: &Path, device: &OwnedFd) -> Result<Self> {
         let device = device.try_clone().context("cannot keep the mount's device")?;
         Ok(Self { dir: dir.to_owned(), device, mounted: at(dir)? })
     }

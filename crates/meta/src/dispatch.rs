@@ -65,6 +65,8 @@ impl Shard {
             Op::Create => answer!(create),
             Op::Mkdir => answer!(mkdir),
             Op::Symlink => answer!(symlink),
+            Op::Tmpfile => answer!(tmpfile),
+            Op::Mknod => answer!(mknod),
             Op::Link => answer!(link),
             Op::Unlink => answer!(unlink),
             Op::Rmdir => answer!(rmdir),
@@ -91,7 +93,7 @@ impl Shard {
             | Op::Resume
             | Op::ReplayDone
             | Op::Goodbye => Ok(Effect::unchanged(Status::NotImplemented)),
-            Op::Read | Op::Write | Op::Truncate | Op::Glimpse => {
+            Op::Read | Op::Write | Op::Truncate | Op::Allocate | Op::Seek | Op::Glimpse => {
                 Ok(Effect::unchanged(Status::NotImplemented))
             }
         }

@@ -17,6 +17,7 @@
 
 extern crate alloc;
 
+mod acl;
 mod across;
 mod directory;
 mod dispatch;
@@ -26,6 +27,7 @@ mod handles;
 mod hash;
 mod inodes;
 mod locks;
+mod mode;
 mod needs;
 mod ops;
 mod reach;

@@ -167,6 +167,15 @@ impl Shard {
         self.state.orphans.iter().copied().filter(|inode| self.handles.is_free(*inode))
     }
 
+    /// Whether an inode that was reported as an orphan still is one: it got no name since. `None`
+    /// while a change over several shards has it locked.
+    #[must_use]
+    pub fn is_orphan(&self, inode: InodeNo) -> Option<bool> {
+        let is_locked = self.locks.inode(inode, None).is_some();
+        let is_free = self.state.orphans.contains(&inode) && self.handles.is_free(inode);
+        (!is_locked).then_some(is_free)
+    }
+
     /// The object of an orphan is gone, durably: so is the inode. Appends the changes to record.
     pub fn destroyed(&mut self, inode: InodeNo, changes: &mut Vec<u8>) -> Effect {
         if !self.state.orphans.contains(&inode) || !self.handles.is_free(inode) {

@@ -274,6 +274,8 @@ fn tag_of(op: Op, body: &[u8]) -> Option<Tag> {
         Op::Create
         | Op::Mkdir
         | Op::Symlink
+        | Op::Mknod
+        | Op::Tmpfile
         | Op::Link
         | Op::Unlink
         | Op::Rmdir
@@ -305,6 +307,8 @@ fn tag_of(op: Op, body: &[u8]) -> Option<Tag> {
         | Op::Read
         | Op::Write
         | Op::Truncate
+        | Op::Allocate
+        | Op::Seek
         | Op::Glimpse
         | Op::Stats
         | Op::Sync

@@ -11,6 +11,7 @@ extern crate alloc;
 mod attr;
 mod checksum;
 mod codec;
+mod contents;
 mod file_lock;
 mod frame;
 mod greeting;
@@ -28,6 +29,7 @@ mod status;
 pub use attr::{Attr, FileKind, Times, Timestamp, attr_flag};
 pub use checksum::{Crc32c, crc32c};
 pub use codec::{Bytes, Fixed, Flaw, List, Reader, Wire, Writer};
+pub use contents::*;
 pub use file_lock::{
     ByteRange, CancelLock, GetLock, Grant, LOCK_END_MAX, LockCancelled, LockFound, LockKind,
     LockRow, LockSet, LockType, Relock, SetLock,

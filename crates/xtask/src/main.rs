@@ -8,6 +8,7 @@ mod bench_statx;
 mod ci;
 mod crash;
 mod needs;
+mod posix;
 mod run;
 mod sim;
 mod tidy;
@@ -29,6 +30,12 @@ struct Cli {
 enum Chore {
     /// Everything that must be green: format, lints, tidy, build, all tests with real mounts
     Ci,
+    /// Say what the tests need and this machine lacks
+    Needs {
+        /// Only the names of Debian packages, one a line
+        #[arg(long)]
+        packages: bool,
+    },
     /// Check the rules of the house that no compiler checks
     Tidy,
     /// Run only the end-to-end tests, or those whose names contain FILTER
@@ -40,6 +47,8 @@ enum Chore {
     Sim(sim::Args),
     /// Crash the real binary: kills, power cuts, a network that loses; needs root, FUSE, loop devices
     Crash(crash::Crash),
+    /// Judge the mount by suites from elsewhere: pjdfstest, fsx, fio, stress-ng; needs root, FUSE
+    Posix(posix::Posix),
     /// Measure
     #[command(subcommand)]
     Bench(Bench),
@@ -67,10 +76,16 @@ fn main() -> ExitCode {
 fn run(chore: &Chore) -> Result<()> {
     match chore {
         Chore::Ci => ci::run_everything(),
+        Chore::Needs { packages: true } => {
+            needs::print_packages();
+            Ok(())
+        }
+        Chore::Needs { packages: false } => needs::check(),
         Chore::Tidy => tidy::run_alone(),
         Chore::E2e { filter } => ci::e2e(filter.as_deref()),
         Chore::Sim(args) => sim::run_seeds(args),
         Chore::Crash(args) => crash::run_alone(args),
+        Chore::Posix(args) => posix::run_alone(args),
         Chore::Bench(Bench::Seam) => bench_seam::run_measurement(),
         Chore::Bench(Bench::Statx) => bench_statx::run_measurement(),
     }

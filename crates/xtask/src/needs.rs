@@ -13,7 +13,7 @@ use std::process::Stdio;
 pub(crate) const KERNEL_MIN: (u32, u32) = (6, 6);
 
 /// Programs and the Debian packages that have them.
-const PROGRAMS: [(&str, &str); 11] = [
+const PROGRAMS: [(&str, &str); 14] = [
     ("cc", "gcc"),
     ("fusermount3", "fuse3"),
     ("rsync", "rsync"),
@@ -25,27 +25,30 @@ const PROGRAMS: [(&str, &str); 11] = [
     ("losetup", "mount"),
     ("mkfs.ext4", "e2fsprogs"),
     ("mount", "mount"),
+    ("fio", "fio"),
+    ("stress-ng", "stress-ng"),
+    ("timeout", "coreutils"),
 ];
 
 /// Files and the Debian packages that have them.
 const FILES: [(&str, &str); 1] = [("/usr/include/linux/fuse.h", "linux-libc-dev")];
 
+/// What is missing and a Debian package has, with that package.
+fn packaged() -> Vec<(String, &'static str)> {
+    let programs = PROGRAMS.iter().filter(|(program, _)| find(program).is_none());
+    let files = FILES.iter().filter(|(file, _)| !Path::new(file).exists());
+    let programs = programs.map(|(program, package)| (format!("the program {program}"), *package));
+    programs.chain(files.map(|(file, package)| (format!("the file {file}"), *package))).collect()
+}
+
+/// Prints the Debian packages that are missing, for a script that installs them.
+pub(crate) fn print_packages() {
+    packaged().into_iter().for_each(|(_, package)| println!("{package}"));
+}
+
 /// Checks everything; an error names all that is missing.
 pub(crate) fn check() -> Result<()> {
-    let mut missing = Vec::new();
-    let mut packages: Vec<&str> = Vec::new();
-    for (program, package) in PROGRAMS {
-        if find(program).is_none() {
-            missing.push(format!("the program {program}"));
-            packages.push(package);
-        }
-    }
-    for (file, package) in FILES {
-        if !Path::new(file).exists() {
-            missing.push(format!("the file {file}"));
-            packages.push(package);
-        }
-    }
+    let (mut missing, packages): (Vec<String>, Vec<&str>) = packaged().into_iter().unzip();
     if !packages.is_empty() {
         missing.push(format!("    get them: apt-get install {}", packages.join(" ")));
     }

@@ -23,7 +23,7 @@ use crate::{Answer, Sync};
 use door::{Bulk, Span};
 use wire::{
     Attr, Breach, ByteRange, Contents, Created, Flaw, HandleId, InodeNo, LockRow, LockSet, Op,
-    Space, Stats, Status, Wire, Writer, Written,
+    Sought, Space, Stats, Status, Wire, Writer, Written,
 };
 
 /// A call under way, waiting for a reply.
@@ -89,6 +89,7 @@ pub(crate) enum Body {
     Bytes(Option<Bulk>),
     Written(Written),
     Contents(Contents),
+    Sought(Sought),
     LockSet(LockSet),
     LockFound(Option<LockRow>),
     LockCancelled(bool),
@@ -193,6 +194,7 @@ impl Body {
             Self::Space(space) => Answer::Space(space),
             Self::Bytes(bulk) => Answer::Bytes(bulk),
             Self::Written(written) => Answer::Written(written),
+            Self::Sought(sought) => Answer::Sought(sought.file_offset),
             Self::Stats(stats) => Answer::Stats(stats),
         }
     }
@@ -220,9 +222,10 @@ impl Body {
             | Op::Setattr
             | Op::Mkdir
             | Op::Symlink
+            | Op::Mknod
             | Op::Link
             | Op::Open => wire::Entry::decode_all(bytes).map(|entry| Self::Entry(entry.attr)),
-            Op::Create => Created::decode_all(bytes).map(Self::Created),
+            Op::Create | Op::Tmpfile => Created::decode_all(bytes).map(Self::Created),
             Op::Readlink => {
                 let target = wire::Target::decode_all(bytes)?.target.0;
                 tail(body, target.len()).map(Self::Target)
@@ -237,6 +240,7 @@ impl Body {
             Op::Glimpse => {
                 wire::Glimpsed::decode_all(bytes).map(|found| Self::Contents(found.contents))
             }
+            Op::Seek => wire::Sought::decode_all(bytes).map(Self::Sought),
             Op::SetLock => LockSet::decode_all(bytes).map(Self::LockSet),
             Op::GetLock => {
                 wire::LockFound::decode_all(bytes).map(|found| Self::LockFound(found.found))
@@ -257,6 +261,7 @@ impl Body {
             | Op::Setxattr
             | Op::Removexattr
             | Op::Truncate
+            | Op::Allocate
             | Op::Sync
             | Op::Resume
             | Op::ReplayDone
