@@ -11,6 +11,7 @@ mod hostile;
 mod idle;
 mod lifecycle;
 mod memory;
+mod names;
 mod null;
 mod programs;
 mod rights;
