@@ -237,3 +237,37 @@ fn places(large: &Path) {
         assert_eq!(next.file_name(), seen[index + 1].1.as_c_str(), "behind place {place}");
     }
 }
+
+#[test]
+fn df_counts_what_there_is_and_what_can_be_made() {
+    let Some(stage) = Stage::new("statfs") else { return };
+    let disk = stage.make_dir("disk");
+    // A file system under the store of which the files run out before the bytes do.
+    must(program("mount").args(["-t", "tmpfs", "-o", "size=64m,nr_inodes=100", "none"]).arg(&disk));
+    let disk = Mounted(disk);
+    let store = disk.0.join("store");
+    let up = stage.up(&["--lanes", "3", "--store", store.to_str().unwrap()]);
+    let local = rustix::fs::statvfs(&disk.0).unwrap();
+    let found = rustix::fs::statvfs(&up.dir).unwrap();
+    assert_eq!((found.f_bsize, found.f_frsize, found.f_namemax), (4096, 4096, 255));
+    assert_eq!(found.f_blocks, local.f_blocks);
+    assert_eq!((found.f_bfree, found.f_bavail), (local.f_bfree, local.f_bavail));
+    assert_eq!(found.f_ffree, local.f_favail);
+    for number in 0..7 {
+        fs::create_dir(up.dir.join(format!("d{number}"))).unwrap();
+        fs::write(up.dir.join(format!("d{number}/file")), "").unwrap();
+    }
+    assert_eq!(inode_count(&up.dir), 1 + 14, "of all lanes together");
+    let df = must(program("df").arg("--output=iused,ifree").arg(&up.dir));
+    assert_eq!(df.split_whitespace().nth(2), Some("15"), "{df}");
+    up.stop();
+}
+
+/// A file system that is taken away at the end.
+struct Mounted(PathBuf);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH).ok();
+    }
+}
