@@ -84,7 +84,7 @@ impl<'a> Beginning<'a> {
             Opcode::Write => self.write(),
             Opcode::Fallocate => self.fallocate(),
             Opcode::Lseek => self.lseek(),
-            Opcode::Statfs => Ok(Begin::Call(Call::Statfs(wire::Statfs { inode }), Then::Space)),
+            Opcode::Statfs => Ok(Begin::Call(Call::Statfs, Then::Space)),
             Opcode::Release => self.release(),
             Opcode::Fsync => self.fsync(true),
             Opcode::Fsyncdir => self.fsync(false),

@@ -426,7 +426,12 @@ impl World {
             }
             Flight::Space { ticket } => {
                 let (total_bytes, free_bytes) = (1 << 40, 1 << 39);
-                let space = StoreSpace { total_bytes, free_bytes, available_bytes: free_bytes };
+                let space = StoreSpace {
+                    total_bytes,
+                    free_bytes,
+                    available_bytes: free_bytes,
+                    available_file_count: None,
+                };
                 Coming::Plain(Event::StoreSpace { ticket, result: result.map(|()| space) })
             }
             Flight::Cold { ticket, from, until, row_count_max } => {

@@ -165,7 +165,9 @@ fn attributes_and_links_are_read() {
         available_bytes: 8_192,
         inode_count: 10,
         inode_free_count: 90,
+        lane_count: 1,
     };
+    let wanted = wire::Statfs { inode: InodeNo::ROOT }.to_bytes();
     let reply = exchange(Opcode::Statfs, &[], Op::Statfs, &wanted, &space.to_bytes());
     let mut payload = u64s(&[100, 10, 2, 100, 90]);
     payload.extend(u32s(&[4096, 255, 4096, 0, 0, 0, 0, 0, 0, 0]));

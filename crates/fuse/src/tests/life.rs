@@ -374,6 +374,7 @@ fn plausible(op: Op, dice: &mut Dice) -> Vec<u8> {
             available_bytes: 0,
             inode_count: u64::MAX,
             inode_free_count: 1,
+            lane_count: 2,
         }
         .to_bytes(),
         Op::Write => Written { file_offset: 0, written_bytes: 0 }.to_bytes(),

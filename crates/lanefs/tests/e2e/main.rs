@@ -16,6 +16,7 @@ mod idle;
 mod lifecycle;
 mod locks;
 mod memory;
+mod names;
 mod null;
 mod programs;
 mod rights;
