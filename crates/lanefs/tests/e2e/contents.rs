@@ -95,3 +95,55 @@ fn holes_are_found_and_kept() {
     assert_eq!(fs::metadata(&copy).unwrap().len(), 2 << 20);
     up.stop();
 }
+
+/// The largest size there is, over a crash of the server and beyond it.
+#[test]
+fn files_may_be_as_large_as_numbers_go() {
+    let Some(stage) = Stage::new("largest") else { return };
+    let mut up = stage.up(&[]);
+    let second = stage.mount(&up.address, "second", &["--export", "up"]);
+    let (path, there) = (up.dir.join("file"), second.dir.join("file"));
+    let end = i64::MAX.unsigned_abs();
+    let file = open(&path);
+    file.set_len(end).unwrap();
+    assert_eq!(fs::metadata(&there).unwrap().len(), end);
+    file.write_all_at(b"z", end - 2).unwrap();
+    file.write_all_at(b"first", 0).unwrap();
+    let middle = (1 << 41) - 3;
+    file.write_all_at(b"middle", middle).unwrap();
+    file.write_all_at(b"t", end - 1).unwrap();
+    // The kernel's own limit, of every file system.
+    assert_eq!(rustix::io::pwrite(&file, b"x", end), Err(Errno::INVAL));
+    file.sync_all().unwrap();
+    let check = |path: &Path| {
+        let file = File::open(path).unwrap();
+        let mut bytes = [1; 8];
+        file.read_exact_at(&mut bytes, middle - 1).unwrap();
+        assert_eq!(&bytes, b"\0middle\0");
+        file.read_exact_at(&mut bytes[..2], end - 2).unwrap();
+        assert_eq!(&bytes[..2], b"zt");
+        assert_eq!(file.read_at(&mut bytes[..1], end - 1).unwrap(), 1);
+        assert_eq!(seek(&file, SeekFrom::Data(PAGE)), Ok(middle - middle % PAGE));
+        let hole = seek(&file, SeekFrom::Hole(middle)).unwrap();
+        assert!(((1 << 41) + 3..=(1 << 41) + PAGE).contains(&hole), "{hole}");
+        let metadata = fs::metadata(path).unwrap();
+        assert_eq!(metadata.len(), end);
+        assert!(metadata.blocks() < 100, "{} blocks", metadata.blocks());
+    };
+    check(&there);
+    up.kill_server();
+    check(&there);
+    check(&path);
+    // A smaller size takes the rest away.
+    file.set_len(1 << 42).unwrap();
+    file.set_len(end).unwrap();
+    let mut byte = [1];
+    file.read_exact_at(&mut byte, end - 2).unwrap();
+    assert_eq!(byte, [0]);
+    fallocate(&file, KEEP | FallocateFlags::PUNCH_HOLE, 0, end).unwrap();
+    assert_eq!(seek(&file, SeekFrom::Data(0)), Err(Errno::NXIO));
+    drop(file);
+    fs::remove_file(&path).unwrap();
+    second.stop();
+    up.stop();
+}
