@@ -108,6 +108,7 @@ pub(crate) fn decode(ask: &Ask<'_>, map: &Map) -> Result<Decoded, Flaw> {
         | Op::Mkdir
         | Op::Symlink
         | Op::Mknod
+        | Op::Tmpfile
         | Op::Link
         | Op::Unlink
         | Op::Rmdir
@@ -123,6 +124,10 @@ pub(crate) fn decode(ask: &Ask<'_>, map: &Map) -> Result<Decoded, Flaw> {
         | Op::Listxattr
         | Op::Removexattr
         | Op::Statfs
+        | Op::SetLock
+        | Op::GetLock
+        | Op::CancelLock
+        | Op::Relock
         | Op::Stats
         | Op::Sync
         | Op::Resume

@@ -4,7 +4,7 @@ use crate::args::split;
 use crate::lane::MountLane;
 use crate::listing::{Buffer, put_listing};
 use crate::out::{
-    put_attr_out, put_created, put_entry, put_open, put_opendir, put_statfs, put_u64,
+    put_attr_out, put_created, put_entry, put_lock, put_open, put_opendir, put_statfs, put_u64,
     put_value_size, put_written,
 };
 use crate::pending::Then;
@@ -78,6 +78,9 @@ impl MountLane {
             (Then::Space, Answer::Space(space)) => {
                 self.encode(turn, pending_id, |out| put_statfs(out, &space));
             }
+            (Then::LockFound, Answer::LockFound(found)) => {
+                self.encode(turn, pending_id, |out| put_lock(out, found));
+            }
             (_, answer) => {
                 self.discard(turn, Ok(answer));
                 self.reply(turn, pending_id, Status::Io, Span::default(), None);
@@ -120,6 +123,7 @@ impl MountLane {
                 | Answer::Bytes(None)
                 | Answer::Written(_)
                 | Answer::Sought(_)
+                | Answer::LockFound(_)
                 | Answer::Stats(_),
             )
             | Err(_) => {}

@@ -36,6 +36,8 @@ pub(crate) enum Then {
     Sought,
     /// `fuse_statfs_out`.
     Space,
+    /// `fuse_lk_out`.
+    LockFound,
 }
 
 /// Whom it waits for.

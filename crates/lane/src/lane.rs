@@ -211,7 +211,13 @@ impl Lane {
             | Mail::Lost { .. }
             | Mail::Evicted { .. }
             | Mail::IsLost { .. }
-            | Mail::WasLost { .. } => {}
+            | Mail::WasLost { .. }
+            | Mail::Lock { .. }
+            | Mail::LockDone { .. }
+            | Mail::LockInterrupt { .. }
+            | Mail::LockRelease { .. }
+            | Mail::LocksAt { .. }
+            | Mail::LocksSeen { .. } => {}
         }
     }
 

@@ -23,6 +23,7 @@ const fn appetite(op: Op) -> Appetite {
         | Op::Mkdir
         | Op::Symlink
         | Op::Mknod
+        | Op::Tmpfile
         | Op::Link
         | Op::Rename
         | Op::Setxattr
@@ -44,6 +45,10 @@ const fn appetite(op: Op) -> Appetite {
         | Op::Getxattr
         | Op::Listxattr
         | Op::Statfs
+        | Op::SetLock
+        | Op::GetLock
+        | Op::CancelLock
+        | Op::Relock
         | Op::Read
         | Op::Glimpse
         | Op::Seek

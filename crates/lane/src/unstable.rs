@@ -154,9 +154,19 @@ impl Lane {
 
     /// Lets something wait until a transaction is durable, and sees to it that it will be.
     pub(crate) fn wait_for(&mut self, until: (ShardId, Transno), waiter: Waiter, reason: Reason) {
+        self.wait_patiently(until, waiter, reason);
+        self.data.urge(Some(until.0));
+    }
+
+    /// The same, but it is durable when its time has come.
+    pub(crate) fn wait_patiently(
+        &mut self,
+        until: (ShardId, Transno),
+        waiter: Waiter,
+        reason: Reason,
+    ) {
         self.count_held(reason);
         self.waiters.entry(until).or_default().push(waiter);
-        self.data.urge(Some(until.0));
     }
 
     /// A data shard is durable up to somewhere: what waited for that goes out.

@@ -146,6 +146,9 @@ pub struct Config {
     pub log: Option<LogFile>,
     /// The directory that holds the objects.
     pub store: Option<OwnedFd>,
+    /// Whether syncing an object makes durable all that was done to names before. Default: as it is
+    /// known of the directory's file system; of others it is not taken for granted.
+    pub names_follow_files: Option<bool>,
     /// Every bulk read from an object has a checksum, so it is read into memory. Without, large
     /// ones are sent from the page cache as they lie there and have none, unless the ring answers a
     /// kernel.
@@ -182,6 +185,7 @@ impl Config {
             server: None,
             log: None,
             store: None,
+            names_follow_files: None,
             checksum_reads: false,
             discards_bulk: false,
             kernel: None,

@@ -3,8 +3,10 @@
 //! ```text
 //! need a file: Open ─ENOENT─▶ (reads: there is none) or Create ─ENOENT─▶ MakeDir ×2 ─▶ Create
 //! read, write: Move, again while short          truncate, allocate: Move      seek, stat: at once
+//! remove, where one sync makes many names durable: Unlink ─▶ Follow ─▶ (first of those that wait)
+//!              OpenDir ─▶ SyncDir, and all of them are done
 //! read of much that is in the page cache: done, the bulk is a range of the file
-//! sync:        Sync ─▶ (entry durable? done) ─▶ for the directory and, once each, its parents:
+//! sync:        Sync ─▶ (name durable? done) ─▶ for the directory and, once each, its parents:
 //!              OpenDir ─▶ SyncDir              remove: Unlink ─▶ the same
 //! ```
 //! Invariant: everything the kernel was given (path, buffer, descriptor) is the job's until it is
@@ -97,6 +99,8 @@ enum Step {
     Elsewhere,
     Sync,
     Unlink,
+    /// Waiting for somebody's sync, or for being the one who syncs.
+    Follow,
     /// 2: the directory of the object; 1: the shard's; 0: the store.
     OpenDir(u8),
     SyncDir(u8),
@@ -114,6 +118,10 @@ pub(crate) struct Job {
     buf: Option<BufId>,
     moved_bytes: usize,
     elsewhere: Option<Elsewhere>,
+    /// It syncs for all that removed something before.
+    pub(crate) leads: bool,
+    /// What came of that sync.
+    pub(crate) synced: Option<Result<(), Errno>>,
 }
 
 impl Job {
@@ -128,6 +136,8 @@ impl Job {
             buf: None,
             moved_bytes: 0,
             elsewhere: None,
+            leads: false,
+            synced: None,
         }
     }
 
@@ -161,12 +171,26 @@ impl Job {
             Step::Move => self.on_moved(outcome, token, objects, tools),
             Step::Elsewhere => self.on_elsewhere(outcome, token, objects, tools),
             Step::Sync => match outcome {
+                Ok(_) if objects.names_follow_files => self.done(tools),
                 Ok(_) if objects.slot(self.object_index).entry_durable => self.done(tools),
                 Ok(_) => self.go(Step::OpenDir(2), token, objects, tools),
                 Err(errno) => self.fail(errno, objects, tools),
             },
             Step::Unlink => match outcome {
+                Ok(_) | Err(NOT_FOUND) if objects.names_follow_files => {
+                    self.step = Step::Follow;
+                    self.leads = objects.follow(index);
+                    self.leads && self.go(Step::OpenDir(2), token, objects, tools)
+                }
                 Ok(_) | Err(NOT_FOUND) => self.go(Step::OpenDir(2), token, objects, tools),
+                Err(errno) => self.fail(errno, objects, tools),
+            },
+            Step::Follow if result.is_none() => {
+                self.leads = true;
+                self.go(Step::OpenDir(2), token, objects, tools)
+            }
+            Step::Follow => match outcome {
+                Ok(_) => self.done(tools),
                 Err(errno) => self.fail(errno, objects, tools),
             },
             Step::OpenDir(level) => self.on_dir(outcome, level, token, objects, tools),
@@ -382,6 +406,7 @@ impl Job {
         objects: &mut Objects,
         tools: &mut Tools,
     ) -> bool {
+        self.synced = Some(outcome.map(|_| ()));
         if let Err(errno) = outcome {
             return self.fail(errno, objects, tools);
         }
@@ -414,6 +439,7 @@ impl Job {
                 let Some(elsewhere) = &self.elsewhere else { panic!("another thread works") };
                 (self.kind.point(), Op::Readable { file: elsewhere.bell.as_raw_fd() })
             }
+            Step::Follow => return false,
             Step::Open => {
                 (FaultPoint::ObjectOpen, Op::Open { dir: store, path, flags: libc::O_RDWR })
             }

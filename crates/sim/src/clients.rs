@@ -375,6 +375,7 @@ fn carried(result: &Result<Answer, Status>, turn: &Turn<'_>, desk: &mut Desk) ->
             | Answer::Bytes(None)
             | Answer::Written(_)
             | Answer::Sought(_)
+            | Answer::LockFound(_)
             | Answer::Stats(_),
         )
         | Err(_) => Carried::default(),
@@ -410,6 +411,7 @@ fn brought(answer: &Answer) -> Brought {
         | Answer::Space(_)
         | Answer::Bytes(_)
         | Answer::Sought(_)
+        | Answer::LockFound(_)
         | Answer::Stats(_) => none,
     }
 }

@@ -206,8 +206,8 @@ fn a_sealed_batch_is_padded_and_the_builder_is_empty_again() {
 }
 
 #[test]
-fn no_more_than_four_versions_are_kept() {
+fn no_more_than_five_versions_are_kept() {
     let mut versions = PreVersions::new();
-    (1..=5).for_each(|number| versions.push(Transno(number)));
-    assert_eq!(versions.as_slice(), [1, 2, 3, 4].map(Transno));
+    (1..=6).for_each(|number| versions.push(Transno(number)));
+    assert_eq!(versions.as_slice(), [1, 2, 3, 4, 5].map(Transno));
 }

@@ -358,7 +358,7 @@ fn plausible(op: Op, dice: &mut Dice) -> Vec<u8> {
         | Op::Mknod
         | Op::Link
         | Op::Open => Entry { attr }.to_bytes(),
-        Op::Create => Created { attr, made: dice.roll(2) == 0 }.to_bytes(),
+        Op::Create | Op::Tmpfile => Created { attr, made: dice.roll(2) == 0 }.to_bytes(),
         Op::Readlink => Target { target: Bytes(b"x") }.to_bytes(),
         Op::Readdir => {
             let entries = List::new(0, &[]);

@@ -2,8 +2,10 @@
 //! ports of its own, and waits for lines and conditions, never for time to pass.
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
+mod acl;
 mod away;
 mod bench;
+mod beside;
 mod coherence;
 mod contents;
 mod crash;
@@ -12,6 +14,7 @@ mod files;
 mod hostile;
 mod idle;
 mod lifecycle;
+mod locks;
 mod memory;
 mod null;
 mod programs;
@@ -20,3 +23,4 @@ mod shards;
 mod special;
 mod stage;
 mod transports;
+mod twins;

@@ -1,10 +1,11 @@
 //! `Setattr`: mode, owner, group and times. Sizes are the data shards'.
 
+use crate::acl::{self, Acl};
 use crate::needs::Needs;
 use crate::txn::Txn;
 use crate::who::{SET_GID, SET_UID, Want, Who};
 use disk::InodeRow;
-use wire::{Entry, FileKind, SetTime, Setattr, Status, Timestamp};
+use wire::{Bytes, Entry, FileKind, SetTime, Setattr, Status};
 
 pub(crate) fn needs(args: &Setattr<'_>, needs: &mut Needs<'_>) {
     needs.inode(args.inode);
@@ -16,12 +17,18 @@ pub(crate) fn execute(args: &Setattr<'_>, txn: &mut Txn<'_>) -> Result<Entry, St
     let mut row = old;
     set_owner(args, &old, &who, &mut row)?;
     set_mode(args, &old, &who, &mut row)?;
-    let times = set_times(args, &old, &who, txn.now, &mut row)?;
+    let times = set_times(args, &old, &who, txn, &mut row)?;
     let asked = args.mode.is_some() || args.uid.is_some() || args.gid.is_some() || times;
     if !asked {
         return Ok(Entry { attr: old.attr() });
     }
     row.ctime = txn.now;
+    if args.mode.is_some()
+        && let Some(acl) = Acl::access(txn.inode(args.inode)?)
+    {
+        let value = acl.with_mode(row.mode);
+        txn.put_xattr(args.inode, Bytes(acl::ACCESS), Bytes(&value));
+    }
     if args.mtime != SetTime::Keep {
         row.mtime_set = txn.now;
     }
@@ -88,7 +95,7 @@ fn set_times(
     args: &Setattr<'_>,
     old: &InodeRow,
     who: &Who<'_>,
-    now: Timestamp,
+    txn: &Txn<'_>,
     row: &mut InodeRow,
 ) -> Result<bool, Status> {
     let mut asked = false;
@@ -97,9 +104,9 @@ fn set_times(
             SetTime::Keep => {}
             SetTime::Now => {
                 if !who.owns(old) {
-                    who.permit(old, Want::WRITE)?;
+                    txn.permit(old.inode, who, Want::WRITE)?;
                 }
-                (asked, *time) = (true, now);
+                (asked, *time) = (true, txn.now);
             }
             SetTime::At(at) => {
                 if !who.owns(old) {
