@@ -32,7 +32,7 @@ macro_rules! opcodes {
 // - IOCTL 39: ENOTTY. FICLONE, FIDEDUPERANGE and FIEMAP never come here, the kernel says EOPNOTSUPP;
 // - POLL 40: a file is always ready;
 // - NOTIFY_REPLY 41: an answer to what we never ask;
-// - COPY_FILE_RANGE 47 and COPY_FILE_RANGE_64 53: the kernel copies through reads and writes;
+// - COPY_FILE_RANGE_64 53: the kernel asks for COPY_FILE_RANGE instead, which copies no more than 64 KiB;
 // - SETUPMAPPING 48, REMOVEMAPPING 49: of virtiofs;
 // - STATX 52: the kernel asks GETATTR instead; there is no time of birth.
 // CUSE's are not ours.
@@ -80,6 +80,7 @@ opcodes! {
     Readdirplus = 44;
     Rename2 = 45;
     Lseek = 46;
+    CopyFileRange = 47;
     /// Comes from virtiofs and fuseblk only (Linux 6.18).
     Syncfs = 50;
     /// Linux 6.2 and later.
@@ -99,6 +100,7 @@ pub(crate) mod init_flag {
     pub(crate) const POSIX_LOCKS: u64 = 1 << 1;
     pub(crate) const BIG_WRITES: u64 = 1 << 5;
     pub(crate) const DONT_MASK: u64 = 1 << 6;
+    pub(crate) const AUTO_INVAL_DATA: u64 = 1 << 12;
     pub(crate) const DO_READDIRPLUS: u64 = 1 << 13;
     pub(crate) const READDIRPLUS_AUTO: u64 = 1 << 14;
     pub(crate) const FLOCK_LOCKS: u64 = 1 << 10;

@@ -82,6 +82,7 @@ impl<'a> Beginning<'a> {
             Opcode::Write => self.write(),
             Opcode::Fallocate => self.fallocate(),
             Opcode::Lseek => self.lseek(),
+            Opcode::CopyFileRange => self.copy_file_range(),
             Opcode::Syncfs => Ok(Begin::Call(Call::SyncShards, Then::Done)),
             Opcode::Statfs => Ok(Begin::Call(Call::Statfs(wire::Statfs { inode }), Then::Space)),
             Opcode::Release => self.release(),

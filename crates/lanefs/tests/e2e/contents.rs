@@ -147,3 +147,97 @@ fn files_may_be_as_large_as_numbers_go() {
     second.stop();
     up.stop();
 }
+
+fn python(script: &str) -> std::process::Command {
+    let mut command = program("python3");
+    let dir = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/e2e/contents"));
+    command.arg(dir.join(script));
+    command
+}
+
+/// Random steps, the same on a file of the machine's own and on one file over two mounts in turn.
+#[test]
+fn a_file_is_what_it_would_be_on_a_local_file_system() {
+    let Some(stage) = Stage::new("both") else { return };
+    let up = stage.up(&[]);
+    let second = stage.mount(&up.address, "second", &["--export", "up"]);
+    for seed in ["1", "2", "3"] {
+        let mut both = python("both.py");
+        both.arg(stage.path("local")).arg(up.dir.join(seed)).arg(second.dir.join(seed));
+        assert_eq!(must(both.args([seed, "150"])), "same\n", "seed {seed}");
+    }
+    second.stop();
+    up.stop();
+}
+
+#[test]
+fn mappings_and_direct_io_are_coherent() {
+    let Some(stage) = Stage::new("mapped") else { return };
+    let up = stage.up(&[]);
+    let second = stage.mount(&up.address, "second", &["--export", "up"]);
+    let mut mapped = python("mapped.py");
+    assert_eq!(must(mapped.arg(up.dir.join("f")).arg(second.dir.join("f"))), "same\n");
+    second.stop();
+    up.stop();
+}
+
+#[test]
+fn what_is_not_done_says_so() {
+    let Some(stage) = Stage::new("refused") else { return };
+    let up = stage.up(&[]);
+    assert_eq!(must(python("refused.py").arg(up.dir.join("f")).arg(up.dir.join("g"))), "same\n");
+    up.stop();
+}
+
+/// Four processes on two mounts append to one file: every line is there once and whole.
+#[test]
+fn no_append_is_lost() {
+    const COUNT: usize = 150;
+    let Some(stage) = Stage::new("appends") else { return };
+    let up = stage.up(&[]);
+    let second = stage.mount(&up.address, "second", &["--export", "up"]);
+    let names = ["a", "b", "c", "d"];
+    let appenders: Vec<_> = names
+        .iter()
+        .enumerate()
+        .map(|(index, name)| {
+            let dir = if index % 2 == 0 { &up.dir } else { &second.dir };
+            let mut command = python("append.py");
+            command.arg(dir.join("file")).arg(name).arg(COUNT.to_string());
+            std::thread::spawn(move || must(&mut command))
+        })
+        .collect();
+    appenders.into_iter().for_each(|appender| drop(appender.join().unwrap()));
+    let text = fs::read_to_string(up.dir.join("file")).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    for name in names {
+        let found: Vec<&str> =
+            lines.iter().copied().filter(|line| line.starts_with(name)).collect();
+        let expected: Vec<String> = (0..COUNT)
+            .flat_map(|number| vec![format!("{name} {number:06}"); 1 + number % 3])
+            .collect();
+        assert_eq!(found, expected, "{name}'s, in its order");
+    }
+    second.stop();
+    up.stop();
+}
+
+/// A program on a mount runs, and nobody writes it meanwhile.
+#[test]
+fn programs_run_and_are_busy() {
+    let Some(stage) = Stage::new("exec") else { return };
+    let up = stage.up(&[]);
+    let path = up.dir.join("cat");
+    must(program("cp").args(["--", "/bin/cat"]).arg(&path));
+    let mut command = program(path.to_str().unwrap());
+    let mut child = command.stdin(std::process::Stdio::piped()).spawn().unwrap();
+    let write = || File::options().write(true).open(&path).map_err(|error| error.raw_os_error());
+    assert_eq!(write().unwrap_err(), Some(Errno::TXTBSY.raw_os_error()));
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
+    let writer = write().unwrap();
+    let spawned = program(path.to_str().unwrap()).spawn().map_err(|error| error.raw_os_error());
+    assert_eq!(spawned.unwrap_err(), Some(Errno::TXTBSY.raw_os_error()));
+    drop(writer);
+    up.stop();
+}
