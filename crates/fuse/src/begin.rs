@@ -84,6 +84,8 @@ impl<'a> Beginning<'a> {
             Opcode::Write => self.write(),
             Opcode::Fallocate => self.fallocate(),
             Opcode::Lseek => self.lseek(),
+            Opcode::CopyFileRange => self.copy_file_range(),
+            Opcode::Syncfs => Ok(Begin::Call(Call::SyncShards, Then::Done)),
             Opcode::Statfs => Ok(Begin::Call(Call::Statfs, Then::Space)),
             Opcode::Release => self.release(),
             Opcode::Fsync => self.fsync(true),

@@ -94,6 +94,13 @@ impl MountLane {
                     turn.act(Action::Release { buf: bulk.buf });
                 }
             }
+            (Then::CopyRead { to, file_offset }, Answer::Bytes(bulk)) => {
+                self.write_copy(turn, pending_id, (to, file_offset), bulk);
+            }
+            (Then::CopyWritten { buf }, Answer::Written(written)) => {
+                turn.act(Action::Release { buf });
+                self.encode(turn, pending_id, |out| put_written(out, written.written_bytes));
+            }
             (Then::Written, Answer::Written(written)) => {
                 self.encode(turn, pending_id, |out| put_written(out, written.written_bytes));
             }
@@ -124,6 +131,9 @@ impl MountLane {
     }
 
     fn fail(&mut self, turn: &mut Turn<'_>, pending_id: usize, then: Then, status: Status) {
+        if let Then::CopyWritten { buf } = then {
+            turn.act(Action::Release { buf });
+        }
         if let Then::CreateTruncated { handle, .. } = then {
             self.client.release(turn, handle);
         }

@@ -94,7 +94,7 @@ pub(crate) fn begin(
         Call::Seek(ask) => Ok(to.direct(Op::Seek, ask.inode, &ask)),
         Call::Stats(lane) => Ok(Begun::new(Plan::Direct, Op::Stats, Target::Lane(lane))),
         // These are several requests; see `sync`.
-        Call::Sync(_) | Call::SyncAll | Call::Goodbye => Err(Status::Invalid),
+        Call::Sync(_) | Call::SyncAll | Call::SyncShards | Call::Goodbye => Err(Status::Invalid),
         // Its keeper's; see `locks`.
         Call::SetLock(_) | Call::Flush { .. } => Err(Status::Invalid),
         Call::GetLock(ask) => Ok(to.direct(Op::GetLock, ask.inode, &ask)),
