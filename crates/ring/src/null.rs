@@ -401,6 +401,7 @@ impl Brain for NullFs {
             | Event::Checkpointed { .. }
             | Event::Logged { .. }
             | Event::LogRoom(_)
+            | Event::ObjectSought { .. }
             | Event::ObjectStat { .. }
             | Event::StoreSpace { .. }
             | Event::Usage { .. }

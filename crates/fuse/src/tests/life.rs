@@ -31,6 +31,7 @@ fn init_takes_what_is_offered_and_wanted() {
         | init_flag::ASYNC_DIO
         | init_flag::PARALLEL_DIROPS
         | init_flag::MAX_PAGES
+        | init_flag::HANDLE_KILLPRIV_V2
         | init_flag::INIT_EXT
         | init_flag::DIRECT_IO_ALLOW_MMAP;
     let mut payload = u32s(&[7, 42, 131_072, flags as u32]);
@@ -358,7 +359,7 @@ fn plausible(op: Op, dice: &mut Dice) -> Vec<u8> {
         | Op::Mknod
         | Op::Link
         | Op::Open => Entry { attr }.to_bytes(),
-        Op::Create => Created { attr, made: dice.roll(2) == 0 }.to_bytes(),
+        Op::Create | Op::Tmpfile => Created { attr, made: dice.roll(2) == 0 }.to_bytes(),
         Op::Readlink => Target { target: Bytes(b"x") }.to_bytes(),
         Op::Readdir => {
             let entries = List::new(0, &[]);
