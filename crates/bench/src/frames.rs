@@ -21,6 +21,7 @@ pub(crate) fn getattr_reply() -> Vec<u8> {
         nlink: 1,
         uid: 0,
         gid: 0,
+        rdev: 0,
         size_bytes: 0,
         allocated_bytes: 0,
         atime: now,

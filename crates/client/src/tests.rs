@@ -27,6 +27,7 @@ fn attr(inode: InodeNo, flags: u32) -> Attr {
         nlink: 1,
         uid: 1000,
         gid: 1000,
+        rdev: 0,
         size_bytes: 1,
         allocated_bytes: 512,
         atime: time,

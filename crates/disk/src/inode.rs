@@ -7,8 +7,9 @@
 //!     4 mode                  12 atime                    8 next_cookie
 //!     4 uid                   12 mtime                    4 stripe_unit_bytes
 //!     4 gid                   12 mtime_set                2 stripe_count
-//!     4 nlink                 12 ctime
-//!     8 size_bytes             8 version                  8 entry_count
+//!     4 nlink                 12 ctime                    8 entry_count
+//!     8 size_bytes             8 version                  4 rdev
+//!                                                         1 linkable
 //! ```
 
 use crate::Made;
@@ -59,6 +60,10 @@ pub struct InodeRow {
     pub stripe_count: u16,
     /// A directory's entries, without `.` and `..`.
     pub entry_count: u64,
+    /// A device's number, as in [`Attr::rdev`].
+    pub rdev: u32,
+    /// Made without a name, and may get one while it has none.
+    pub linkable: bool,
 }
 
 impl InodeRow {
@@ -86,6 +91,8 @@ impl InodeRow {
             stripe_unit_bytes: 0,
             stripe_count: 0,
             entry_count: 0,
+            rdev: 0,
+            linkable: false,
         }
     }
 
@@ -113,6 +120,7 @@ impl InodeRow {
             nlink: self.nlink,
             uid: self.uid,
             gid: self.gid,
+            rdev: self.rdev,
             size_bytes: self.size_bytes,
             allocated_bytes: self.allocated_bytes,
             atime: self.atime,
@@ -125,7 +133,7 @@ impl InodeRow {
 }
 
 /// Bytes of an encoded inode.
-const INODE_BYTES: usize = 136;
+const INODE_BYTES: usize = 141;
 
 impl Wire<'_> for InodeRow {
     fn encode(&self, to: &mut Writer<'_>) {
@@ -150,6 +158,8 @@ impl Wire<'_> for InodeRow {
         fields.put(self.stripe_unit_bytes.to_le_bytes());
         fields.put(self.stripe_count.to_le_bytes());
         fields.put(self.entry_count.to_le_bytes());
+        fields.put(self.rdev.to_le_bytes());
+        fields.put([u8::from(self.linkable)]);
         fields.append(to);
     }
 
@@ -177,6 +187,8 @@ impl Wire<'_> for InodeRow {
             stripe_unit_bytes: from.read()?,
             stripe_count: from.read()?,
             entry_count: from.read()?,
+            rdev: from.read()?,
+            linkable: from.read()?,
         })
     }
 }

@@ -194,6 +194,14 @@ pub enum Event {
         /// What was found.
         result: Result<Option<ObjectStat>, Errno>,
     },
+    /// The outcome of [`crate::Action::ObjectSeek`]; `None` at and behind the object's end, and
+    /// where no more bytes come.
+    ObjectSought {
+        /// Of the action.
+        ticket: Ticket,
+        /// Where.
+        result: Result<Option<u64>, Errno>,
+    },
     /// The outcome of every other action on an object.
     ObjectDone {
         /// Of the action.

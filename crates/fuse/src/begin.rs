@@ -2,21 +2,23 @@
 //! nothing; what comes of the call is in `finish`.
 
 use crate::abi::{
-    Opcode, RENAME_NO_REPLACE, TRANSFER_BYTES_MAX, WRITE_CACHE, open_flag, setattr_flag,
+    LK_FLOCK, OPEN_KILL_SET_ID, Opcode, TRANSFER_BYTES_MAX, WRITE_CACHE, WRITE_KILL_SET_ID,
+    lock_type, open_flag, setattr_flag,
 };
 use crate::args::{Args, Header};
+use crate::handle::FileHandle;
+use crate::listing::{END_POSITION, cookie_before};
 use crate::pending::Then;
-use client::{Call, Create, Open, OpenFor, Resize, Sync, Write};
+use client::{Call, Create, Open, OpenFor, Resize, SetLock, Sync, Tmpfile, Write};
 use door::Bulk;
-use wire::{Bytes, Caller, Groups, HandleId, InodeNo, SetTime, Status, Timestamp};
+use wire::{
+    ByteRange, Bytes, Caller, FileKind, Groups, HandleId, InodeNo, LockKind, LockType, RenameHow,
+    Revoke, SetTime, Status, Timestamp,
+};
 
 const MODE_BITS: u32 = 0o7777;
-const KIND_BITS: u32 = 0o170_000;
-const KIND_FILE: u32 = 0o100_000;
 const READ_OK: u32 = 4;
 const ACCESS_BITS: u32 = 7;
-/// `.` and `..` stand before the server's entries; see `listing`.
-pub(crate) const DOT_COUNT: u64 = 2;
 const LISTING_BYTES_MIN: u32 = 512;
 const LISTING_BYTES_MAX: u32 = 131_072;
 
@@ -26,14 +28,24 @@ pub(crate) enum Begin<'a> {
     Call(Call<'a>, Then),
     /// Nothing to ask: done.
     Done,
-    /// Done, and close this behind it.
-    Release(HandleId),
+    /// Done; close this behind it, and give up what was locked through it.
+    Release(InodeNo, HandleId),
     /// Answer with our side of the negotiation.
     Init,
     /// The kernel wants no answer.
     Silent,
     /// It gives up on another request.
     Interrupt(u64),
+}
+
+/// What GETLK, SETLK and SETLKW ask for.
+struct LockIn {
+    handle: HandleId,
+    owner: u64,
+    range: ByteRange,
+    lock: Option<LockType>,
+    pid: u32,
+    kind: LockKind,
 }
 
 /// A request about to become a call.
@@ -67,14 +79,20 @@ impl<'a> Beginning<'a> {
             Opcode::Link => self.link(),
             Opcode::Open => self.open(),
             Opcode::Create => self.create(),
+            Opcode::Tmpfile => self.tmpfile(),
             Opcode::Read => self.read(),
             Opcode::Write => self.write(),
+            Opcode::Fallocate => self.fallocate(),
+            Opcode::Lseek => self.lseek(),
             Opcode::Statfs => Ok(Begin::Call(Call::Statfs(wire::Statfs { inode }), Then::Space)),
             Opcode::Release => self.release(),
             Opcode::Fsync => self.fsync(true),
             Opcode::Fsyncdir => self.fsync(false),
-            // Closing a file does not wait; who wants to be sure says fsync.
-            Opcode::Flush | Opcode::Releasedir | Opcode::Destroy => Ok(Begin::Done),
+            Opcode::Releasedir | Opcode::Destroy => Ok(Begin::Done),
+            Opcode::Flush => self.flush(),
+            Opcode::Getlk => self.getlk(),
+            Opcode::Setlk => self.setlk(false),
+            Opcode::Setlkw => self.setlk(true),
             Opcode::Setxattr => self.setxattr(),
             Opcode::Getxattr => self.getxattr(),
             Opcode::Listxattr => self.listxattr(),
@@ -107,7 +125,7 @@ impl<'a> Beginning<'a> {
         let mut args = self.args;
         let valid = args.u32()?;
         if valid & setattr_flag::SIZE == 0 {
-            return self.set_rest();
+            return self.set_rest(Revoke::Nothing);
         }
         args.skip(12)?; // padding, fh
         let size_bytes = args.u64()?;
@@ -123,12 +141,13 @@ impl<'a> Beginning<'a> {
             | setattr_flag::GID
             | setattr_flag::ATIME
             | setattr_flag::MTIME;
-        let then = if valid & rest == 0 { Then::Attr } else { Then::SetRest };
+        let keeps_set_id = valid & setattr_flag::KILL_SET_ID == 0;
+        let then = Then::Resized { keeps_set_id, rest: valid & rest != 0 };
         Ok(Begin::Call(Call::Resize(resize), then))
     }
 
-    /// A SETATTR without its size.
-    pub(crate) fn set_rest(mut self) -> Result<Begin<'a>, Status> {
+    /// A SETATTR without its size, and what the new size takes away.
+    pub(crate) fn set_rest(mut self, revoke: Revoke) -> Result<Begin<'a>, Status> {
         let args = &mut self.args;
         let valid = args.u32()?;
         args.skip(28)?; // padding, fh, size, lock_owner
@@ -159,12 +178,14 @@ impl<'a> Beginning<'a> {
             gid: chosen(setattr_flag::GID, gid),
             atime: time(setattr_flag::ATIME, setattr_flag::ATIME_NOW, atime, atime_nanos)?,
             mtime: time(setattr_flag::MTIME, setattr_flag::MTIME_NOW, mtime, mtime_nanos)?,
+            revoke,
         };
         let nothing = ask.mode.is_none()
             && ask.uid.is_none()
             && ask.gid.is_none()
             && ask.atime == SetTime::Keep
-            && ask.mtime == SetTime::Keep;
+            && ask.mtime == SetTime::Keep
+            && revoke == Revoke::Nothing;
         if nothing {
             return Ok(self.getattr());
         }
@@ -178,31 +199,37 @@ impl<'a> Beginning<'a> {
         Ok(Begin::Call(Call::Symlink(ask), Then::Entry))
     }
 
-    /// `fuse_mknod_in` and a name. Of all kinds only regular files.
+    /// `fuse_mknod_in` and a name.
     fn mknod(mut self) -> Result<Begin<'a>, Status> {
         let mode = self.args.u32()?;
-        self.args.skip(12)?; // rdev, umask, padding
+        let rdev = self.args.u32()?;
+        let umask = self.args.u32()? & MODE_BITS;
+        self.args.skip(4)?; // padding
         let name = self.args.name()?;
-        if mode & KIND_BITS != KIND_FILE {
-            return Err(Status::NotPermitted);
+        let kind = FileKind::from_mode(mode).ok_or(Status::Invalid)?;
+        if kind != FileKind::File {
+            let (caller, parent, mode) = (self.caller(), self.header.node, mode & MODE_BITS);
+            let ask = wire::Mknod { caller, parent, name, kind, mode, umask, rdev };
+            return Ok(Begin::Call(Call::Mknod(ask), Then::Entry));
         }
         let ask = Create {
             caller: self.caller(),
             parent: self.header.node,
             name,
             mode: mode & MODE_BITS,
+            umask,
             exclusive: true,
             open: None,
         };
         Ok(Begin::Call(Call::Create(ask), Then::Entry))
     }
 
-    /// `fuse_mkdir_in` and a name. The kernel has applied the umask.
+    /// `fuse_mkdir_in` and a name.
     fn mkdir(mut self) -> Result<Begin<'a>, Status> {
         let mode = self.args.u32()? & MODE_BITS;
-        self.args.skip(4)?; // umask
-        let name = self.args.name()?;
-        let ask = wire::Mkdir { caller: self.caller(), parent: self.header.node, name, mode };
+        let umask = self.args.u32()? & MODE_BITS;
+        let (name, parent) = (self.args.name()?, self.header.node);
+        let ask = wire::Mkdir { caller: self.caller(), parent, name, mode, umask };
         Ok(Begin::Call(Call::Mkdir(ask), Then::Entry))
     }
 
@@ -220,26 +247,23 @@ impl<'a> Beginning<'a> {
 
     fn rename(mut self) -> Result<Begin<'a>, Status> {
         let new_parent = InodeNo(self.args.u64()?);
-        self.rename_to(new_parent, false)
+        self.rename_to(new_parent, RenameHow::Replace)
     }
 
-    /// `fuse_rename2_in`: exchanging two names or leaving a whiteout is refused.
+    /// `fuse_rename2_in`.
     fn rename2(mut self) -> Result<Begin<'a>, Status> {
         let new_parent = InodeNo(self.args.u64()?);
         let flags = self.args.u32()?;
         self.args.skip(4)?; // padding
-        if flags & !RENAME_NO_REPLACE != 0 {
-            return Err(Status::Invalid);
-        }
-        self.rename_to(new_parent, flags == RENAME_NO_REPLACE)
+        self.rename_to(new_parent, RenameHow::from_flags(flags)?)
     }
 
-    fn rename_to(mut self, new_parent: InodeNo, no_replace: bool) -> Result<Begin<'a>, Status> {
+    fn rename_to(mut self, new_parent: InodeNo, how: RenameHow) -> Result<Begin<'a>, Status> {
         let name = self.args.name()?;
         let new_name = self.args.name()?;
         let caller = self.caller();
         let parent = self.header.node;
-        let ask = wire::Rename { caller, parent, name, new_parent, new_name, no_replace };
+        let ask = wire::Rename { caller, parent, name, new_parent, new_name, how };
         Ok(Begin::Call(Call::Rename(ask), Then::Done))
     }
 
@@ -271,18 +295,37 @@ impl<'a> Beginning<'a> {
     fn create(mut self) -> Result<Begin<'a>, Status> {
         let flags = self.args.u32()?;
         let mode = self.args.u32()? & MODE_BITS;
-        self.args.skip(8)?; // umask, open_flags
+        let umask = self.args.u32()? & MODE_BITS;
+        let keeps_set_id = self.args.u32()? & OPEN_KILL_SET_ID == 0;
         let name = self.args.name()?;
         let ask = Create {
             caller: self.caller(),
             parent: self.header.node,
             name,
             mode,
+            umask,
             exclusive: flags & open_flag::EXCLUSIVE != 0,
             open: Some(open_for(flags)),
         };
         let truncate = flags & open_flag::TRUNCATE != 0;
-        Ok(Begin::Call(Call::Create(ask), Then::Create { truncate }))
+        Ok(Begin::Call(Call::Create(ask), Then::Create { truncate, keeps_set_id }))
+    }
+
+    /// `fuse_create_in` and a name, which it does not get.
+    fn tmpfile(mut self) -> Result<Begin<'a>, Status> {
+        let flags = self.args.u32()?;
+        let mode = self.args.u32()? & MODE_BITS;
+        let umask = self.args.u32()? & MODE_BITS;
+        let ask = Tmpfile {
+            caller: self.caller(),
+            parent: self.header.node,
+            mode,
+            umask,
+            linkable: flags & open_flag::EXCLUSIVE == 0,
+            write: open_for(flags).write,
+        };
+        let then = Then::Create { truncate: false, keeps_set_id: true };
+        Ok(Begin::Call(Call::Tmpfile(ask), then))
     }
 
     /// `fuse_read_in`.
@@ -297,8 +340,22 @@ impl<'a> Beginning<'a> {
         Ok(Begin::Call(Call::Read(ask), Then::Bytes))
     }
 
-    /// `fuse_write_in`; the data is the bulk.
-    fn write(mut self) -> Result<Begin<'a>, Status> {
+    /// `fuse_write_in`. What the file must lose goes before the bytes come.
+    fn write(self) -> Result<Begin<'a>, Status> {
+        let mut args = self.args;
+        let handle = FileHandle(args.u64()?);
+        args.skip(12)?; // offset, size
+        let write_flags = args.u32()?;
+        let revoke = handle.lost_by_write(write_flags & WRITE_KILL_SET_ID == 0);
+        if revoke == Revoke::Nothing || write_flags & WRITE_CACHE != 0 {
+            return self.write_bytes();
+        }
+        let ask = revoking(self.caller(), self.header.node, revoke);
+        Ok(Begin::Call(Call::Setattr(ask), Then::Revoked))
+    }
+
+    /// The write itself; the data is the bulk.
+    pub(crate) fn write_bytes(mut self) -> Result<Begin<'a>, Status> {
         self.args.skip(8)?; // fh
         let file_offset = self.args.u64()?;
         let write_bytes = self.args.u32()?;
@@ -321,14 +378,57 @@ impl<'a> Beginning<'a> {
     }
 
     fn release(mut self) -> Result<Begin<'a>, Status> {
-        self.args.u64().map(|handle| Begin::Release(HandleId(handle)))
+        let inode = self.header.node;
+        self.args.u64().map(|handle| Begin::Release(inode, FileHandle(handle).id()))
+    }
+
+    /// `fuse_flush_in`. Closing a file waits for no bytes (who wants to be sure says fsync), but for
+    /// the locks that the process loses with it.
+    fn flush(mut self) -> Result<Begin<'a>, Status> {
+        self.args.skip(16)?; // fh, unused, padding
+        let owner = self.args.u64()?;
+        Ok(Begin::Call(Call::Flush { inode: self.header.node, owner }, Then::Done))
+    }
+
+    /// `fuse_lk_in`.
+    fn lock(&mut self) -> Result<LockIn, Status> {
+        let args = &mut self.args;
+        let (handle, owner) = (FileHandle(args.u64()?).id(), args.u64()?);
+        let (start, end) = (args.u64()?, args.u64()?);
+        let (lock_type, pid, flags) = (args.u32()?, args.u32()?, args.u32()?);
+        let lock = match lock_type {
+            lock_type::READ => Some(LockType::Read),
+            lock_type::WRITE => Some(LockType::Write),
+            lock_type::UNLOCK => None,
+            _ => return Err(Status::Invalid),
+        };
+        let flocks = flags & LK_FLOCK != 0;
+        let kind = if flocks { LockKind::Flock } else { LockKind::Posix };
+        let range = ByteRange::new(start, end).ok_or(Status::Invalid)?;
+        let range = if flocks { ByteRange::ALL } else { range };
+        Ok(LockIn { handle, owner, range, lock, pid, kind })
+    }
+
+    fn getlk(mut self) -> Result<Begin<'a>, Status> {
+        let LockIn { owner, range, lock, kind, .. } = self.lock()?;
+        let lock = lock.ok_or(Status::Invalid)?;
+        let ask = wire::GetLock { inode: self.header.node, kind, owner, lock, range };
+        Ok(Begin::Call(Call::GetLock(ask), Then::LockFound))
+    }
+
+    fn setlk(mut self, wait: bool) -> Result<Begin<'a>, Status> {
+        let LockIn { handle, owner, range, lock, pid, kind } = self.lock()?;
+        let wait = wait && lock.is_some();
+        let inode = self.header.node;
+        let ask = SetLock { inode, kind, owner, lock, range, pid, wait, handle };
+        Ok(Begin::Call(Call::SetLock(ask), Then::Done))
     }
 
     /// `fuse_fsync_in`: fdatasync waits for as much, since the size is among the attributes.
     fn fsync(mut self, contents: bool) -> Result<Begin<'a>, Status> {
         let handle = self.args.u64()?;
         // A directory needs no handle, so it has none.
-        let handle = contents.then_some(HandleId(handle));
+        let handle = contents.then_some(FileHandle(handle).id());
         let sync = Sync { inode: self.header.node, contents, handle };
         Ok(Begin::Call(Call::Sync(sync), Then::Done))
     }
@@ -375,11 +475,14 @@ impl<'a> Beginning<'a> {
     fn readdir(mut self, plus: bool) -> Result<Begin<'a>, Status> {
         self.args.skip(8)?; // fh
         let position = self.args.u64()?;
+        if position == END_POSITION {
+            return Ok(Begin::Done);
+        }
         let buffer_bytes = self.args.u32()?;
         let ask = wire::Readdir {
             caller: self.caller(),
             inode: self.header.node,
-            cookie: position.saturating_sub(DOT_COUNT),
+            cookie: cookie_before(position),
             // An entry takes more room in the kernel's format than in ours.
             listing_bytes_max: buffer_bytes.clamp(LISTING_BYTES_MIN, LISTING_BYTES_MAX),
             attrs: plus,
@@ -399,6 +502,17 @@ impl<'a> Beginning<'a> {
     fn interrupt(mut self) -> Result<Begin<'a>, Status> {
         self.args.u64().map(Begin::Interrupt)
     }
+}
+
+/// Takes away what running a file gives, and nothing else.
+pub(crate) const fn revoking(
+    caller: Caller<'_>,
+    inode: InodeNo,
+    revoke: Revoke,
+) -> wire::Setattr<'_> {
+    let (mode, uid, gid) = (None, None, None);
+    let (atime, mtime) = (SetTime::Keep, SetTime::Keep);
+    wire::Setattr { caller, inode, mode, uid, gid, atime, mtime, revoke }
 }
 
 const fn open_for(flags: u32) -> OpenFor {

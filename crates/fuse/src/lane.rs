@@ -9,7 +9,7 @@ use crate::args::split;
 use crate::begin::{Begin, Beginning};
 use crate::init::{agree, put_init};
 use crate::interrupts::Interrupts;
-use crate::pending::{Pendings, Wait};
+use crate::pending::{Behind, Pendings, Wait};
 use alloc::format;
 use alloc::vec::Vec;
 use client::{Answer, Call, CallId, Client};
@@ -112,7 +112,13 @@ impl MountLane {
             | Mail::Lost { .. }
             | Mail::Evicted { .. }
             | Mail::IsLost { .. }
-            | Mail::WasLost { .. } => self.client.apply(turn, event),
+            | Mail::WasLost { .. }
+            | Mail::Lock { .. }
+            | Mail::LockDone { .. }
+            | Mail::LockInterrupt { .. }
+            | Mail::LockRelease { .. }
+            | Mail::LocksAt { .. }
+            | Mail::LocksSeen { .. } => self.client.apply(turn, event),
             Mail::DestroyObject { .. } | Mail::ObjectDestroyed { .. } => {}
         }
     }
@@ -138,21 +144,25 @@ impl MountLane {
             }
             return;
         };
-        let pending_id = self.pendings.insert(slot, unique, pid, bytes);
-        self.begin(turn, pending_id, bulk);
+        let pending_id = self.pendings.insert(slot, unique, pid, bytes, bulk);
+        self.begin(turn, pending_id);
         if self.interrupts.take(unique) {
             self.on_interrupt(turn, unique, false);
         }
     }
 
     /// Begins a request, or begins it again now that the caller's groups are known.
-    fn begin(&mut self, turn: &mut Turn<'_>, pending_id: usize, bulk: Option<Bulk>) {
+    pub(crate) fn begin(&mut self, turn: &mut Turn<'_>, pending_id: usize) {
         let Some(pending) = self.pendings.get(pending_id) else { return };
         let groups = pending.groups.as_deref().map_or(Groups::Unknown, Groups::Known);
         let begin = split(&pending.request).and_then(|(header, args)| {
             let opcode = Opcode::from_number(header.opcode).ok_or(Status::NotImplemented)?;
-            let beginning = Beginning { header, args, groups, bulk };
-            if pending.size_set { beginning.set_rest() } else { beginning.begin(opcode) }
+            let beginning = Beginning { header, args, groups, bulk: pending.bulk };
+            match pending.behind {
+                Behind::Nothing => beginning.begin(opcode),
+                Behind::Size(revoke) => beginning.set_rest(revoke),
+                Behind::Revoke => beginning.write_bytes(),
+            }
         });
         match begin {
             Ok(Begin::Call(call, then)) => {
@@ -167,7 +177,8 @@ impl MountLane {
                 }
             }
             Ok(Begin::Done) => self.reply(turn, pending_id, Status::Ok, Span::default(), None),
-            Ok(Begin::Release(handle)) => {
+            Ok(Begin::Release(inode, handle)) => {
+                self.client.release_locks(inode, handle);
                 self.client.release(turn, handle);
                 self.reply(turn, pending_id, Status::Ok, Span::default(), None);
             }
@@ -183,12 +194,12 @@ impl MountLane {
         }
     }
 
-    /// After the size of a SETATTR was set.
-    pub(crate) fn set_rest(&mut self, turn: &mut Turn<'_>, pending_id: usize) {
+    /// A part of a request is done: goes on with the rest.
+    pub(crate) fn go_on(&mut self, turn: &mut Turn<'_>, pending_id: usize, behind: Behind) {
         if let Some(pending) = self.pendings.get_mut(pending_id) {
-            pending.size_set = true;
+            pending.behind = behind;
         }
-        self.begin(turn, pending_id, None);
+        self.begin(turn, pending_id);
     }
 
     fn on_init(&mut self, turn: &mut Turn<'_>, pending_id: usize) {
@@ -250,7 +261,7 @@ impl MountLane {
         };
         pending.wait = Wait::Call;
         pending.groups = Some(turn.arena.get(groups).to_vec());
-        self.begin(turn, pending_id, None);
+        self.begin(turn, pending_id);
     }
 
     pub(crate) fn tell_sisters(&self, turn: &mut Turn<'_>, mail: Mail) {
@@ -386,6 +397,7 @@ impl Brain for MountLane {
             | Event::LogRoom(_)
             | Event::ObjectRead { .. }
             | Event::ObjectStat { .. }
+            | Event::ObjectSought { .. }
             | Event::ObjectDone { .. }
             | Event::StoreSpace { .. }
             | Event::Usage { .. }

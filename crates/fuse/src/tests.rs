@@ -31,6 +31,7 @@ fn attr(inode: InodeNo, kind: FileKind) -> Attr {
         nlink: 3,
         uid: 1001,
         gid: 1002,
+        rdev: 0x0010_3203,
         size_bytes: 12_345,
         allocated_bytes: 16_384,
         atime: time(-1),

@@ -211,7 +211,13 @@ impl Lane {
             | Mail::Lost { .. }
             | Mail::Evicted { .. }
             | Mail::IsLost { .. }
-            | Mail::WasLost { .. } => {}
+            | Mail::WasLost { .. }
+            | Mail::Lock { .. }
+            | Mail::LockDone { .. }
+            | Mail::LockInterrupt { .. }
+            | Mail::LockRelease { .. }
+            | Mail::LocksAt { .. }
+            | Mail::LocksSeen { .. } => {}
         }
     }
 
@@ -282,6 +288,10 @@ impl Brain for Lane {
             }
             Event::ObjectStat { ticket, result } => {
                 self.data.on_stat(turn, ticket, result);
+                self.on_outcomes(turn);
+            }
+            Event::ObjectSought { ticket, result } => {
+                self.data.on_sought(turn, ticket, result);
                 self.on_outcomes(turn);
             }
             Event::ObjectDone { ticket, result } => {

@@ -27,7 +27,7 @@ pub use error::Error;
 pub use lane::{hex_file, random};
 pub use options::{ConnectOptions, Identity};
 pub use transfer::Piece;
-pub use volume::{Dir, DirEntry, File, OpenFor, SetAttr, Volume};
+pub use volume::{Dir, DirEntry, File, OpenFor, SetAttr, Special, Volume};
 pub use wire::{
     Attr, BULK_BYTES_MAX, FileKind, InodeNo, Secret, SetTime, Space, Stats, Status, Timestamp,
 };

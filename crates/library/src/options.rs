@@ -26,29 +26,39 @@ pub struct Identity {
     pub uid: u32,
     /// Primary group id.
     pub gid: u32,
+    /// Permission bits that what it makes does not get, unless the directory has a default ACL.
+    pub umask: u32,
     /// Supplementary group ids, 4 bytes little-endian each, as they travel.
     groups: Vec<u8>,
 }
 
 impl Identity {
-    /// These ids.
+    /// These ids, without a umask.
     #[must_use]
     pub fn new(uid: u32, gid: u32, groups: &[u32]) -> Self {
         let groups = groups.iter().flat_map(|group| group.to_le_bytes()).collect();
-        Self { uid, gid, groups }
+        Self { uid, gid, umask: 0, groups }
     }
 
-    /// The effective ids and groups of this process.
+    /// The effective ids, groups and umask of this process.
     #[must_use]
     pub fn of_process() -> Self {
         let groups = rustix::process::getgroups().unwrap_or_default();
         let groups: Vec<u32> = groups.into_iter().map(rustix::process::Gid::as_raw).collect();
         let uid = rustix::process::geteuid().as_raw();
-        Self::new(uid, rustix::process::getegid().as_raw(), &groups)
+        let gid = rustix::process::getegid().as_raw();
+        Self { umask: umask_of_process(), ..Self::new(uid, gid, &groups) }
     }
 
     pub(crate) fn caller(&self) -> wire::Caller<'_> {
         let groups = wire::Groups::Known(&self.groups);
         wire::Caller { uid: self.uid, gid: self.gid, groups }
     }
+}
+
+/// The umask, read where reading does not set it: other threads make files meanwhile.
+fn umask_of_process() -> u32 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+    line.and_then(|octal| u32::from_str_radix(octal.trim(), 8).ok()).unwrap_or(0)
 }

@@ -64,6 +64,17 @@ pub struct Dir {
     end: bool,
 }
 
+/// What [`Volume::mknod`] makes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Special {
+    /// Fifo, socket or device.
+    pub kind: FileKind,
+    /// Permission bits, of which the identity's umask is left out.
+    pub mode: u32,
+    /// A device's number, as in [`Attr::rdev`]; not looked at otherwise.
+    pub rdev: u32,
+}
+
 /// Attributes to set; `None` and [`SetTime::Keep`] leave what is there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SetAttr {
@@ -213,7 +224,8 @@ impl Volume {
         Ok(File { path: path.to_path_buf(), attr, handle })
     }
 
-    /// Opens a file for writing, making it with `mode` (umask already applied) if need be. Symbolic
+    /// Opens a file for writing, making it with `mode` (less
+    /// the identity's umask) if need be. Symbolic
     /// links are followed unless `exclusive`, which refuses whatever exists.
     ///
     /// # Errors
@@ -231,6 +243,7 @@ impl Volume {
             parent: target.parent,
             name: checked("create", path, &target.name)?,
             mode,
+            umask: self.options.identity.umask,
             exclusive,
             open: Some(client::OpenFor { read: false, write: true }),
         });
@@ -285,7 +298,7 @@ impl Volume {
         self.lane.take_reports()
     }
 
-    /// Makes a directory with `mode` (umask already applied).
+    /// Makes a directory with `mode` less the identity's umask.
     ///
     /// # Errors
     /// [`Error::Op`].
@@ -293,7 +306,8 @@ impl Volume {
         let target = self.target("mkdir", path)?;
         let name = checked("mkdir", path, &target.name)?;
         let caller = self.options.identity.caller();
-        let call = Call::Mkdir(wire::Mkdir { caller, parent: target.parent, name, mode });
+        let (parent, umask) = (target.parent, self.options.identity.umask);
+        let call = Call::Mkdir(wire::Mkdir { caller, parent, name, mode, umask });
         self.lane.ask("mkdir", path, &call)?.entry().ok_or_else(|| broken("mkdir", path))
     }
 
@@ -334,7 +348,7 @@ impl Volume {
             name: checked("rename", from, &old.name)?,
             new_parent: new.parent,
             new_name: checked("rename", to, &new.name)?,
-            no_replace: false,
+            how: wire::RenameHow::Replace,
         });
         self.lane.ask("rename", from, &call).map(drop)
     }
@@ -352,6 +366,25 @@ impl Volume {
             target: Bytes(to.as_bytes()),
         });
         self.lane.ask("symlink", path, &call)?.entry().ok_or_else(|| broken("symlink", path))
+    }
+
+    /// Makes a fifo, socket or device. Devices are root's to make.
+    ///
+    /// # Errors
+    /// [`Error::Op`]; [`Status::Invalid`] for another kind.
+    pub fn mknod(&mut self, path: &Path, special: &Special) -> Result<Attr, Error> {
+        let target = self.target("mknod", path)?;
+        let Special { kind, mode, rdev } = *special;
+        let call = Call::Mknod(wire::Mknod {
+            caller: self.options.identity.caller(),
+            parent: target.parent,
+            name: checked("mknod", path, &target.name)?,
+            kind,
+            mode,
+            umask: self.options.identity.umask,
+            rdev,
+        });
+        self.lane.ask("mknod", path, &call)?.entry().ok_or_else(|| broken("mknod", path))
     }
 
     /// What a symbolic link points to.
@@ -379,6 +412,7 @@ impl Volume {
             gid: set.gid,
             atime: set.atime,
             mtime: set.mtime,
+            revoke: wire::Revoke::Nothing,
         });
         self.lane.ask("setattr", path, &call)?.entry().ok_or_else(|| broken("setattr", path))
     }

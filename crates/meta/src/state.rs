@@ -29,6 +29,8 @@ pub(crate) enum Body {
     Directory(Box<Directory>),
     /// A target.
     Symlink(Box<[u8]>),
+    /// Nothing: a fifo, socket or device.
+    Special,
 }
 
 impl Body {
@@ -37,6 +39,9 @@ impl Body {
             FileKind::File => Self::File,
             FileKind::Directory => Self::Directory(Box::default()),
             FileKind::Symlink => Self::Symlink(Box::default()),
+            FileKind::Fifo | FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice => {
+                Self::Special
+            }
         }
     }
 }
@@ -88,7 +93,7 @@ impl State {
         let known = self.inode(dir)?;
         match &known.body {
             Body::Directory(entries) => Some((&known.row, entries)),
-            Body::File | Body::Symlink(_) => None,
+            Body::File | Body::Symlink(_) | Body::Special => None,
         }
     }
 
@@ -151,7 +156,7 @@ impl State {
         let row = |inode: InodeNo| self.inode(inode).map(|known| known.row.version);
         let entry = |dir: InodeNo, name: Name<'_>| match &self.inode(dir)?.body {
             Body::Directory(entries) => entries.get(self.seed, name.bytes()),
-            Body::File | Body::Symlink(_) => None,
+            Body::File | Body::Symlink(_) | Body::Special => None,
         };
         let version = match change {
             Change::Inode { row: new } => row(new.inode),
@@ -197,7 +202,7 @@ impl State {
             }
             Change::Symlink { inode, target } => match &mut self.known(*inode)?.body {
                 Body::Symlink(old) => *old = target.0.into(),
-                Body::File | Body::Directory(_) => return Err(wrong_kind(*inode)),
+                Body::File | Body::Directory(_) | Body::Special => return Err(wrong_kind(*inode)),
             },
             Change::Xattr { inode, name, value } => {
                 self.known(*inode)?.xattrs.insert(name.0.into(), value.0.into());
@@ -245,7 +250,7 @@ impl State {
             }
             Row::Target { inode, target } => match &mut self.known(inode)?.body {
                 Body::Symlink(old) => *old = target.into(),
-                Body::File | Body::Directory(_) => return Err(wrong_kind(inode)),
+                Body::File | Body::Directory(_) | Body::Special => return Err(wrong_kind(inode)),
             },
             Row::Xattr { inode, name, value } => {
                 self.known(inode)?.xattrs.insert(name.into(), value.into());
@@ -341,7 +346,7 @@ impl State {
         let known = self.known(dir)?;
         match &mut known.body {
             Body::Directory(directory) => Ok((&mut known.row, directory)),
-            Body::File | Body::Symlink(_) => Err(wrong_kind(dir)),
+            Body::File | Body::Symlink(_) | Body::Special => Err(wrong_kind(dir)),
         }
     }
 }
@@ -355,7 +360,7 @@ impl State {
             .iter()
             .map(|known| {
                 let body = match &known.body {
-                    Body::File => alloc::string::String::new(),
+                    Body::File | Body::Special => alloc::string::String::new(),
                     Body::Directory(entries) => {
                         alloc::format!("{:?}", entries.after(0).collect::<alloc::vec::Vec<_>>())
                     }

@@ -1,10 +1,12 @@
 //! A shard with its log, asked as a lane asks.
 #![allow(clippy::unwrap_used, clippy::wildcard_enum_match_arm, missing_docs)]
 
+mod acl;
 mod attrs;
 mod bounded;
 mod cold;
 mod directory;
+mod file_locks;
 mod handles;
 mod listing;
 mod model;
@@ -174,7 +176,7 @@ impl World {
     }
 
     pub(crate) fn mkdir(&mut self, parent: InodeNo, text: &str, mode: u32) -> InodeNo {
-        let args = Mkdir { caller: root(), parent, name: name(text), mode };
+        let args = Mkdir { caller: root(), parent, name: name(text), mode, umask: 0 };
         self.answer::<Entry>(Op::Mkdir, &args).attr.inode
     }
 
@@ -189,8 +191,9 @@ impl World {
         text: &str,
         mode: u32,
     ) -> Result<Created, Status> {
-        let (exclusive, read, handle) = (true, false, None);
-        let args = Create { caller, parent, name: name(text), mode, exclusive, read, handle };
+        let (umask, exclusive, read, handle) = (0, true, false, None);
+        let name = name(text);
+        let args = Create { caller, parent, name, mode, umask, exclusive, read, handle };
         match self.status(Op::Create, &args) {
             Status::Ok => Ok(Created::decode_all(&self.reply).unwrap()),
             status => Err(status),
@@ -320,5 +323,6 @@ pub(crate) fn setattr(inode: InodeNo) -> Setattr<'static> {
         gid: None,
         atime: SetTime::Keep,
         mtime: SetTime::Keep,
+        revoke: wire::Revoke::Nothing,
     }
 }

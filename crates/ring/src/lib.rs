@@ -37,6 +37,7 @@ mod mount;
 pub mod null;
 mod number;
 mod objects;
+mod path;
 mod pin;
 pub mod probe;
 mod send;

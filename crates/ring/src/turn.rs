@@ -130,7 +130,10 @@ impl Ring {
             conns: Conns::new(config.limits, config.server, sink),
             listener: config.listener.map(Listener::new),
             log: config.log.map(|log| Log::new(log, &mut tools)),
-            objects: config.store.map(|dir| Objects::new(dir, open_count_max, lends)),
+            objects: config.store.map(|dir| {
+                let names = config.names_follow_files;
+                Objects::new(dir, open_count_max, (lends, names))
+            }),
             kernel: config.kernel.map(Kernel::new).transpose()?,
             post,
             knock: Knock { armed: false, count: Box::new([0; 8]) },

@@ -59,10 +59,16 @@ impl World {
             Wish::Getattr { inode } => {
                 let Some(attr) = brought.attr else { return };
                 audit.attrs.insert(inode, attr);
-                audit.todo.push_back(match attr.kind {
-                    FileKind::Directory => Wish::Readdir { inode, cookie: 0 },
-                    FileKind::Symlink => Wish::Readlink { inode },
-                    FileKind::File => Wish::Read { inode, file_offset: 0, read_bytes: READ_BYTES },
+                audit.todo.extend(match attr.kind {
+                    FileKind::Directory => Some(Wish::Readdir { inode, cookie: 0 }),
+                    FileKind::Symlink => Some(Wish::Readlink { inode }),
+                    FileKind::File => {
+                        Some(Wish::Read { inode, file_offset: 0, read_bytes: READ_BYTES })
+                    }
+                    FileKind::Fifo
+                    | FileKind::Socket
+                    | FileKind::CharDevice
+                    | FileKind::BlockDevice => None,
                 });
                 audit.todo.push_back(Wish::Listxattr { inode });
             }

@@ -3,7 +3,7 @@
 
 use client::{Call, CallId, Create, Open, OpenFor, Resize, Sync, Write};
 use door::Bulk;
-use wire::{Bytes, Caller, FileKind, Groups, HandleId, InodeNo, Name, SetTime, Status};
+use wire::{Bytes, Caller, FileKind, Groups, HandleId, InodeNo, Name, RenameHow, SetTime, Status};
 
 /// Number of a call; it travels in the caller's groups and so marks the call's requests.
 pub(crate) type Tag = u32;
@@ -189,10 +189,12 @@ impl Wish {
     fn of_names<'a>(&self, caller: Caller<'a>, text: &'a [u8]) -> Option<Call<'a>> {
         let call = match *self {
             Self::Create { parent, name: number, mode, exclusive, open } => {
-                Call::Create(Create { caller, parent, name: name(number), mode, exclusive, open })
+                let (name, umask) = (name(number), 0);
+                Call::Create(Create { caller, parent, name, mode, umask, exclusive, open })
             }
             Self::Mkdir { parent, name: number, mode } => {
-                Call::Mkdir(wire::Mkdir { caller, parent, name: name(number), mode })
+                let (name, umask) = (name(number), 0);
+                Call::Mkdir(wire::Mkdir { caller, parent, name, mode, umask })
             }
             Self::Symlink { parent, name: number } => {
                 let target = Bytes(text);
@@ -213,7 +215,7 @@ impl Wish {
                 name: name(from.1),
                 new_parent: to.0,
                 new_name: name(to.1),
-                no_replace,
+                how: if no_replace { RenameHow::NoReplace } else { RenameHow::Replace },
             }),
             Self::Lookup { parent, name: number } => {
                 Call::Lookup(wire::Lookup { caller, parent, name: name(number) })
@@ -246,6 +248,7 @@ impl Wish {
                 gid: None,
                 atime: SetTime::Keep,
                 mtime: SetTime::Keep,
+                revoke: wire::Revoke::Nothing,
             }),
             Self::Resize { inode, size_bytes, open_for_write } => {
                 Call::Resize(Resize { caller, inode, size_bytes, open_for_write })

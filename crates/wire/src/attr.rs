@@ -1,18 +1,26 @@
 //! Attributes of an inode as they travel.
 
 use crate::codec::{Fixed, Flaw, Reader, Wire, Writer};
-use crate::{Breach, InodeNo, Transno};
+use crate::{Breach, Contents, InodeNo, Transno};
 
 /// What kind of thing an inode is; numbers are Linux's `d_type`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum FileKind {
+    /// A named pipe.
+    Fifo = 1,
+    /// A character device.
+    CharDevice = 2,
     /// A directory.
     Directory = 4,
+    /// A block device.
+    BlockDevice = 6,
     /// A regular file.
     File = 8,
     /// A symbolic link.
     Symlink = 10,
+    /// A socket.
+    Socket = 12,
 }
 
 impl FileKind {
@@ -20,10 +28,45 @@ impl FileKind {
     #[must_use]
     pub const fn mode_bits(self) -> u32 {
         match self {
+            Self::Fifo => 0o010_000,
+            Self::CharDevice => 0o020_000,
             Self::Directory => 0o040_000,
+            Self::BlockDevice => 0o060_000,
             Self::File => 0o100_000,
             Self::Symlink => 0o120_000,
+            Self::Socket => 0o140_000,
         }
+    }
+
+    /// The kind that the file-type bits of `st_mode` name; other bits are not looked at.
+    #[must_use]
+    pub const fn from_mode(mode: u32) -> Option<Self> {
+        Some(match mode & 0o170_000 {
+            0o010_000 => Self::Fifo,
+            0o020_000 => Self::CharDevice,
+            0o040_000 => Self::Directory,
+            0o060_000 => Self::BlockDevice,
+            0o100_000 => Self::File,
+            0o120_000 => Self::Symlink,
+            0o140_000 => Self::Socket,
+            _ => return None,
+        })
+    }
+
+    /// Fifo, socket or device: a name and attributes, and nothing behind them that a server has.
+    /// The kernel of whoever opens one knows what it is.
+    #[must_use]
+    pub const fn is_special(self) -> bool {
+        match self {
+            Self::Fifo | Self::Socket | Self::CharDevice | Self::BlockDevice => true,
+            Self::Directory | Self::File | Self::Symlink => false,
+        }
+    }
+
+    /// Has a device number.
+    #[must_use]
+    pub const fn is_device(self) -> bool {
+        matches!(self, Self::CharDevice | Self::BlockDevice)
     }
 }
 
@@ -35,9 +78,13 @@ impl Wire<'_> for FileKind {
     #[inline]
     fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
         match u8::decode(from)? {
+            1 => Ok(Self::Fifo),
+            2 => Ok(Self::CharDevice),
             4 => Ok(Self::Directory),
+            6 => Ok(Self::BlockDevice),
             8 => Ok(Self::File),
             10 => Ok(Self::Symlink),
+            12 => Ok(Self::Socket),
             _ => Err(Flaw::Breach(Breach::Malformed)),
         }
     }
@@ -117,6 +164,8 @@ pub mod attr_flag {
     pub const SIZE_AT_DATA: u32 = 1;
     /// Number and kind are all that is known here: the inode is another shard's, ask that.
     pub const ELSEWHERE: u32 = 2;
+    /// It has `security.capability`: a write takes it away ([`crate::Revoke`]).
+    pub const CAPABILITY: u32 = 4;
 }
 
 /// Attributes of an inode.
@@ -136,6 +185,9 @@ pub struct Attr {
     pub uid: u32,
     /// Group.
     pub gid: u32,
+    /// A device's number, in Linux's 32-bit encoding (major in bits 8 to 19, minor in the rest); 0
+    /// for all other kinds.
+    pub rdev: u32,
     /// Size in bytes; stale while `SIZE_AT_DATA`.
     pub size_bytes: u64,
     /// Bytes allocated; stale while `SIZE_AT_DATA`.
@@ -154,6 +206,41 @@ pub struct Attr {
 }
 
 impl Attr {
+    /// Whether a file's size is with its data shard and not in here.
+    #[must_use]
+    pub const fn is_size_at_data(&self) -> bool {
+        matches!(self.kind, FileKind::File) && self.flags & attr_flag::SIZE_AT_DATA != 0
+    }
+
+    /// The attributes of a file whose contents are `contents`: size and space are theirs; the times
+    /// follow [`Times::after_write`].
+    #[must_use]
+    pub fn with_contents(self, contents: Contents) -> Self {
+        let Self { mtime, mtime_set, ctime, .. } = self;
+        let times = Times { mtime, mtime_set, ctime }.after_write(contents.write_time);
+        Self {
+            flags: self.flags & !attr_flag::SIZE_AT_DATA,
+            size_bytes: contents.size_bytes,
+            allocated_bytes: contents.allocated_bytes,
+            mtime: times.mtime,
+            mtime_set: times.mtime_set,
+            ctime: times.ctime,
+            ..self
+        }
+    }
+
+    /// What a write takes away, by somebody who may not keep set-id bits or by whoever may.
+    #[must_use]
+    pub const fn lost_by_write(&self, keeps_set_id: bool) -> crate::Revoke {
+        if !keeps_set_id && self.mode & 0o6000 != 0 {
+            crate::Revoke::All
+        } else if self.flags & attr_flag::CAPABILITY != 0 {
+            crate::Revoke::Capability
+        } else {
+            crate::Revoke::Nothing
+        }
+    }
+
     /// What an entry tells of an inode of another shard.
     #[must_use]
     pub const fn elsewhere(inode: InodeNo, kind: FileKind) -> Self {
@@ -166,6 +253,7 @@ impl Attr {
             nlink: 0,
             uid: 0,
             gid: 0,
+            rdev: 0,
             size_bytes: 0,
             allocated_bytes: 0,
             atime: NEVER,
@@ -178,7 +266,7 @@ impl Attr {
 }
 
 /// Bytes of encoded attributes.
-const ATTR_BYTES: usize = 101;
+const ATTR_BYTES: usize = 105;
 
 impl Wire<'_> for Attr {
     fn encode(&self, to: &mut Writer<'_>) {
@@ -190,6 +278,7 @@ impl Wire<'_> for Attr {
         fields.put(self.nlink.to_le_bytes());
         fields.put(self.uid.to_le_bytes());
         fields.put(self.gid.to_le_bytes());
+        fields.put(self.rdev.to_le_bytes());
         fields.put(self.size_bytes.to_le_bytes());
         fields.put(self.allocated_bytes.to_le_bytes());
         fields.put_time(self.atime);
@@ -210,6 +299,7 @@ impl Wire<'_> for Attr {
             nlink: from.read()?,
             uid: from.read()?,
             gid: from.read()?,
+            rdev: from.read()?,
             size_bytes: from.read()?,
             allocated_bytes: from.read()?,
             atime: from.read()?,

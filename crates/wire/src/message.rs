@@ -41,6 +41,10 @@ macro_rules! message {
 
 pub(crate) use message;
 
+mod names;
+
+pub use names::*;
+
 message! {
     /// [`crate::Op::Lookup`]. Reply: [`Entry`].
     Lookup<'a> {
@@ -99,6 +103,37 @@ impl Wire<'_> for SetTime {
     }
 }
 
+/// What running a file shall not give any more, because its contents change. Whoever may write it,
+/// or has it open, may say this.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Revoke {
+    /// It stays as it is.
+    Nothing,
+    /// Its capabilities (`security.capability`).
+    Capability,
+    /// Its set-user-id bit, and its set-group-id bit where the group may execute it or the caller is
+    /// not in the group, as well.
+    All,
+}
+
+impl Wire<'_> for Revoke {
+    fn encode(&self, to: &mut Writer<'_>) {
+        to.write(&match self {
+            Self::Nothing => 0_u8,
+            Self::Capability => 1,
+            Self::All => 2,
+        });
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+        match u8::decode(from)? {
+            0 => Ok(Self::Nothing),
+            1 => Ok(Self::Capability),
+            2 => Ok(Self::All),
+            _ => Err(Flaw::Breach(Breach::Malformed)),
+        }
+    }
+}
+
 message! {
     /// [`crate::Op::Setattr`]. Reply: [`Entry`]. Sizes are set by [`Truncate`].
     Setattr<'a> {
@@ -116,6 +151,8 @@ message! {
         atime: SetTime,
         /// New modification time.
         mtime: SetTime,
+        /// What the file loses. A new owner or group takes all of it, too.
+        revoke: Revoke,
     }
 }
 
@@ -147,8 +184,10 @@ message! {
         parent: InodeNo,
         /// The new name.
         name: Name<'a>,
-        /// Permission bits, umask already applied.
+        /// Permission bits, 0 ..= 0o7777, before the umask.
         mode: u32,
+        /// Bits a new file does not get, unless its directory has a default ACL.
+        umask: u32,
         /// An existing name is an error (O_EXCL).
         exclusive: bool,
         /// For an existing file: the caller wants to read it.
@@ -175,73 +214,10 @@ message! {
         parent: InodeNo,
         /// The new name.
         name: Name<'a>,
-        /// Permission bits, umask already applied.
+        /// Permission bits, 0 ..= 0o7777, before the umask.
         mode: u32,
-    }
-}
-message! {
-    /// [`crate::Op::Symlink`]. Reply: [`Entry`].
-    Symlink<'a> {
-        /// Who asks.
-        caller: Caller<'a>,
-        /// The directory.
-        parent: InodeNo,
-        /// The new name.
-        name: Name<'a>,
-        /// What it points to, 1 ..= 4095 bytes.
-        target: Bytes<'a>,
-    }
-}
-message! {
-    /// [`crate::Op::Link`]. Reply: [`Entry`]. Routed by `parent`.
-    Link<'a> {
-        /// Who asks.
-        caller: Caller<'a>,
-        /// The file that gets a further name.
-        inode: InodeNo,
-        /// The directory of the new name.
-        parent: InodeNo,
-        /// The new name.
-        name: Name<'a>,
-    }
-}
-message! {
-    /// [`crate::Op::Unlink`]. No reply body.
-    Unlink<'a> {
-        /// Who asks.
-        caller: Caller<'a>,
-        /// The directory.
-        parent: InodeNo,
-        /// The name.
-        name: Name<'a>,
-    }
-}
-message! {
-    /// [`crate::Op::Rmdir`]. No reply body.
-    Rmdir<'a> {
-        /// Who asks.
-        caller: Caller<'a>,
-        /// The directory that holds it.
-        parent: InodeNo,
-        /// Its name.
-        name: Name<'a>,
-    }
-}
-message! {
-    /// [`crate::Op::Rename`]. No reply body. Routed by `parent`.
-    Rename<'a> {
-        /// Who asks.
-        caller: Caller<'a>,
-        /// The directory now.
-        parent: InodeNo,
-        /// The name now.
-        name: Name<'a>,
-        /// The directory then.
-        new_parent: InodeNo,
-        /// The name then.
-        new_name: Name<'a>,
-        /// An existing target is an error (RENAME_NOREPLACE).
-        no_replace: bool,
+        /// Bits it does not get, unless its parent has a default ACL.
+        umask: u32,
     }
 }
 message! {
@@ -449,63 +425,6 @@ message! {
         inode_count: u64,
         /// Inodes that could still be made.
         inode_free_count: u64,
-    }
-}
-message! {
-    /// [`crate::Op::Read`]. Reply body empty, the bytes are its bulk: fewer than asked at the
-    /// file's end, holes as zeros.
-    Read {
-        /// The file.
-        inode: InodeNo,
-        /// From here, 0 ..= 2^63 − 1.
-        file_offset: u64,
-        /// This many, at most [`crate::BULK_BYTES_MAX`].
-        read_bytes: u32,
-    }
-}
-message! {
-    /// [`crate::Op::Write`]. The bytes are its bulk. Reply: [`Written`].
-    Write {
-        /// The file.
-        inode: InodeNo,
-        /// To here; ignored when appending.
-        file_offset: u64,
-        /// At the end, wherever that is when it is executed (O_APPEND).
-        append: bool,
-    }
-}
-message! {
-    /// Reply of [`Write`].
-    Written {
-        /// Where the bytes went.
-        file_offset: u64,
-        /// How many: always all of them.
-        written_bytes: u32,
-    }
-}
-message! {
-    /// [`crate::Op::Truncate`]. No reply body.
-    Truncate {
-        /// The file.
-        inode: InodeNo,
-        /// New size, 0 ..= 2^63 − 1.
-        size_bytes: u64,
-    }
-}
-message! {
-    /// [`crate::Op::Glimpse`]. Reply: [`Glimpsed`].
-    Glimpse {
-        /// The file.
-        inode: InodeNo,
-        /// Answered when everything the answer speaks of is durable; at once otherwise.
-        durable: bool,
-    }
-}
-message! {
-    /// Reply of [`Glimpse`].
-    Glimpsed {
-        /// What is known there; all zero for a file never written.
-        contents: Contents,
     }
 }
 message! {

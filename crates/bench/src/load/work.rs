@@ -125,6 +125,7 @@ impl Work {
                     parent: inode,
                     name,
                     mode: 0o644,
+                    umask: 0,
                     exclusive: true,
                     read: false,
                     handle: None,
@@ -140,6 +141,7 @@ impl Work {
                     gid: None,
                     atime: SetTime::Keep,
                     mtime: SetTime::Keep,
+                    revoke: wire::Revoke::Nothing,
                 };
                 head.encode(out, None, |to| setattr.encode(to));
             }

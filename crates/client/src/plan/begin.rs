@@ -55,8 +55,10 @@ pub(crate) fn begin(
         }
         Call::Resize(ask) => to.resize(&ask),
         Call::Create(ask) => to.create(&ask),
+        Call::Tmpfile(ask) => to.tmpfile(&ask),
         Call::Mkdir(ask) => Ok(to.entry(Op::Mkdir, ask.parent, &ask)),
         Call::Symlink(ask) => Ok(to.entry(Op::Symlink, ask.parent, &ask)),
+        Call::Mknod(ask) => Ok(to.entry(Op::Mknod, ask.parent, &ask)),
         Call::Link(ask) => Ok(to.entry(Op::Link, ask.parent, &ask)),
         Call::Unlink(ask) => Ok(to.direct(Op::Unlink, ask.parent, &ask)),
         Call::Rmdir(ask) => Ok(to.direct(Op::Rmdir, ask.parent, &ask)),
@@ -84,9 +86,14 @@ pub(crate) fn begin(
             check_bulk(write.bulk.map_or(0, |bulk| bulk.bulk_bytes))?;
             Ok(to.write(&write))
         }
+        Call::Allocate(ask) => Ok(to.direct(Op::Allocate, ask.inode, &ask)),
+        Call::Seek(ask) => Ok(to.direct(Op::Seek, ask.inode, &ask)),
         Call::Stats(lane) => Ok(Begun::new(Plan::Direct, Op::Stats, Target::Lane(lane))),
         // These are several requests; see `sync`.
         Call::Sync(_) | Call::SyncAll | Call::Goodbye => Err(Status::Invalid),
+        // Its keeper's; see `locks`.
+        Call::SetLock(_) | Call::Flush { .. } => Err(Status::Invalid),
+        Call::GetLock(ask) => Ok(to.direct(Op::GetLock, ask.inode, &ask)),
         Call::Ping(lane) => Ok(Begun::new(Plan::Direct, Op::Ping, Target::Lane(lane))),
     }
 }
@@ -139,12 +146,21 @@ impl Beginning<'_> {
             parent: ask.parent,
             name: ask.name,
             mode: ask.mode,
+            umask: ask.umask,
             exclusive: ask.exclusive,
             read: ask.open.is_some_and(|open| open.read),
             handle,
         });
         let plan = Plan::Create(Create::new(handle));
         Ok(Begun::new(plan, Op::Create, Target::Inode(ask.parent)))
+    }
+
+    fn tmpfile(&mut self, ask: &crate::Tmpfile<'_>) -> Result<Begun, Status> {
+        let crate::Tmpfile { caller, parent, mode, umask, linkable, write } = *ask;
+        let handle = self.handle(InodeNo(0), write)?;
+        self.put(&wire::Tmpfile { caller, parent, mode, umask, linkable, handle });
+        let plan = Plan::Create(Create::nameless(handle));
+        Ok(Begun::new(plan, Op::Tmpfile, Target::Inode(parent)))
     }
 
     fn open(&mut self, ask: &crate::Open<'_>) -> Result<Begun, Status> {

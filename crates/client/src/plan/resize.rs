@@ -64,8 +64,11 @@ impl Resize {
     }
 
     fn on_open(self, handle: Handle, got: Got, handles: &mut Handles) -> Next {
-        if let Err(status) = got.outcome {
-            return Next::Done(Err(status));
+        match got.outcome {
+            Ok(_) => {}
+            // What the server does not open has no size.
+            Err(Status::NoDevice) => return Next::Done(Err(Status::Invalid)),
+            Err(status) => return Next::Done(Err(status)),
         }
         handles.opened(handle.id, self.inode);
         if !got.from_slot {

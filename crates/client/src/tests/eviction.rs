@@ -193,7 +193,8 @@ fn who_made_a_file_is_told_that_it_is_lost() {
     let parent = InodeNo::ROOT;
     let name = wire::Name::new(b"new").unwrap();
     let open = Some(OpenFor { read: true, write: true });
-    let create = Create { caller: CALLER, parent, name, mode: 0o600, exclusive: true, open };
+    let create =
+        Create { caller: CALLER, parent, name, mode: 0o600, umask: 0, exclusive: true, open };
     rig.call(1, Call::Create(create));
     let asked = rig.take();
     let created = wire::Created { attr: attr(FILE, 0), made: true };

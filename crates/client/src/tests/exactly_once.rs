@@ -20,6 +20,7 @@ fn chmod(mode: u32) -> Call<'static> {
         gid: None,
         atime: SetTime::Keep,
         mtime: SetTime::Keep,
+        revoke: wire::Revoke::Nothing,
     })
 }
 
@@ -263,6 +264,7 @@ fn a_create_answered_from_the_slot_is_not_undone_by_a_file_that_is_gone() {
             parent: FILE,
             name: Name::new(b"new").unwrap(),
             mode: 0o600,
+            umask: 0o22,
             exclusive: made,
             open: Some(OpenFor { read: true, write: true }),
         };

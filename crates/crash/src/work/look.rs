@@ -2,7 +2,7 @@
 
 use super::face::rooted;
 use super::item::Kind;
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use library::{BULK_BYTES_MAX, FileKind, OpenFor, Piece, Volume};
 use std::collections::BTreeMap;
 
@@ -53,6 +53,9 @@ fn found(volume: &mut Volume, path: &str) -> Result<Found> {
         FileKind::Directory => (Kind::Dir, Vec::new()),
         FileKind::Symlink => (Kind::Symlink, volume.readlink(&rooted)?.into_encoded_bytes()),
         FileKind::File => (Kind::File, read(volume, path)?),
+        FileKind::Fifo | FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice => {
+            bail!("{path} is a special file; nobody makes any")
+        }
     };
     let inode_no = attr.inode.0;
     Ok(Found { kind, inode_no, mode: attr.mode, link_count: attr.nlink, contents })

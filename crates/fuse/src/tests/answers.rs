@@ -8,15 +8,16 @@ use alloc::vec::Vec;
 use door::{BufId, Bulk, Event, KernelSlot, Mail};
 use wire::{
     Access, Attr, Bytes, Contents, Created, Entry, FileKind, Getattr, Getxattr, Glimpsed, Groups,
-    HandleId, InodeNo, LaneId, Link, Lookup, Mkdir, Op, Read, Rename, SetTime, Setattr, Setxattr,
-    Space, Status, Symlink, Target, Timestamp, Truncate, Value, Wire, Write, Written,
+    HandleId, InodeNo, LaneId, Link, Lookup, Mkdir, Mknod, Op, Read, Rename, RenameHow, SetTime,
+    Setattr, Setxattr, Space, Status, Symlink, Target, Timestamp, Truncate, Value, Wire, Write,
+    Written,
 };
 
 /// `fuse_attr` of [`attr`].
 fn attr_bytes(attr: &Attr) -> Vec<u8> {
     let mut bytes = u64s(&[attr.inode.0, 12_345, 32, u64::MAX, 200, 300]);
     bytes.extend(u32s(&[9, 9, 9]));
-    bytes.extend(u32s(&[attr.kind.mode_bits() | 0o640, 3, 1001, 1002, 0, 65_536, 0]));
+    bytes.extend(u32s(&[attr.kind.mode_bits() | 0o640, 3, 1001, 1002, attr.rdev, 65_536, 0]));
     bytes
 }
 
@@ -92,8 +93,8 @@ fn names_become_entries() {
     let reply = exchange(Opcode::Lookup, b"a\0", Op::Lookup, &wanted, &body);
     assert_eq!(reply, ok(7, entry_bytes(&file)));
 
-    let wanted = Mkdir { caller, parent, name: name(b"d"), mode: 0o1755 }.to_bytes();
-    let args = with(u32s(&[0o041_755, 0o22]), b"d\0");
+    let wanted = Mkdir { caller, parent, name: name(b"d"), mode: 0o1777, umask: 0o22 }.to_bytes();
+    let args = with(u32s(&[0o041_777, 0o22]), b"d\0");
     let reply = exchange(Opcode::Mkdir, &args, Op::Mkdir, &wanted, &body);
     assert_eq!(reply, ok(7, entry_bytes(&file)));
 
@@ -110,14 +111,21 @@ fn names_become_entries() {
         caller,
         parent,
         name: name(b"n"),
-        mode: 0o600,
+        mode: 0o666,
+        umask: 0o77,
         exclusive: true,
         read: false,
         handle: None,
     };
-    let args = with(u32s(&[0o100_600, 0, 0, 0]), b"n\0");
+    let args = with(u32s(&[0o100_666, 0, 0o77, 0]), b"n\0");
     let created = Created { attr: file, made: true }.to_bytes();
     let reply = exchange(Opcode::Mknod, &args, Op::Create, &wanted.to_bytes(), &created);
+    assert_eq!(reply, ok(7, entry_bytes(&file)));
+
+    let (name, kind, mode, umask, rdev) = (name(b"c"), FileKind::CharDevice, 0o666, 0o22, 0x0103);
+    let wanted = Mknod { caller, parent, name, kind, mode, umask, rdev }.to_bytes();
+    let args = with(u32s(&[0o020_666, 0x0103, 0o22, 0]), b"c\0");
+    let reply = exchange(Opcode::Mknod, &args, Op::Mknod, &wanted, &body);
     assert_eq!(reply, ok(7, entry_bytes(&file)));
 }
 
@@ -137,15 +145,17 @@ fn names_go_and_move() {
         name: name(b"old"),
         new_parent: InodeNo::ROOT,
         new_name: name(b"new"),
-        no_replace: false,
+        how: RenameHow::Replace,
     };
     let args = with(u64s(&[1]), b"old\0new\0");
     let reply = exchange(Opcode::Rename, &args, Op::Rename, &rename.to_bytes(), &[]);
     assert_eq!(reply, ok(7, vec![]));
-    rename.no_replace = true;
-    let args = with(u64s(&[1, 1]), b"old\0new\0");
-    let reply = exchange(Opcode::Rename2, &args, Op::Rename, &rename.to_bytes(), &[]);
-    assert_eq!(reply, ok(7, vec![]));
+    for (flags, how) in [(1, RenameHow::NoReplace), (2, RenameHow::Exchange)] {
+        rename.how = how;
+        let args = with(u64s(&[1, flags]), b"old\0new\0");
+        let reply = exchange(Opcode::Rename2, &args, Op::Rename, &rename.to_bytes(), &[]);
+        assert_eq!(reply, ok(7, vec![]));
+    }
 }
 
 #[test]
@@ -197,6 +207,7 @@ fn setattr_sets_what_is_named() {
         gid: None,
         atime: SetTime::Keep,
         mtime: SetTime::Keep,
+        revoke: wire::Revoke::Nothing,
     };
     let at = |secs, nanos| SetTime::At(Timestamp { secs, nanos });
     let cases = [
@@ -374,12 +385,13 @@ fn create_makes_and_opens() {
     let file = attr(FILE, FileKind::File);
     let mut rig = Rig::new();
     // O_WRONLY | O_EXCL
-    let args = with(u32s(&[0o201, 0o100_644, 0o22, 0]), b"new\0");
+    let args = with(u32s(&[0o201, 0o100_666, 0o22, 0]), b"new\0");
     rig.ask(Opcode::Create, 7, DIRECTORY, &args);
     let asked = rig.take();
     let create = wire::Create::decode_all(&asked.body).unwrap();
     assert!(create.exclusive && !create.read && create.handle.unwrap().write);
-    assert_eq!((create.mode, create.name.bytes()), (0o644, &b"new"[..]));
+    assert_eq!((create.mode, create.umask), (0o666, 0o22));
+    assert_eq!(create.name.bytes(), b"new");
     rig.answer(&asked, &Created { attr: file, made: true }.to_bytes());
     let payload = with(entry_bytes(&file), &open_bytes(create.handle.unwrap().id));
     assert_eq!(rig.reply(), ok(7, payload));
@@ -458,9 +470,9 @@ fn what_makes_no_sense_is_refused_here() {
         (Opcode::Lookup, b"..\0".to_vec(), Status::Invalid),
         (Opcode::Lookup, b"no end".to_vec(), Status::Invalid),
         (Opcode::Lookup, with(vec![b'x'; 256], b"\0"), Status::NameTooLong),
-        (Opcode::Mknod, with(u32s(&[0o010_644, 0, 0, 0]), b"fifo\0"), Status::NotPermitted),
-        (Opcode::Rename2, with(u64s(&[1, 2]), b"a\0b\0"), Status::Invalid),
-        (Opcode::Rename2, with(u64s(&[1, 4]), b"a\0b\0"), Status::Invalid),
+        (Opcode::Mknod, with(u32s(&[0o170_644, 0, 0, 0]), b"none\0"), Status::Invalid),
+        (Opcode::Rename2, with(u64s(&[1, 3]), b"a\0b\0"), Status::Invalid),
+        (Opcode::Rename2, with(u64s(&[1, 8]), b"a\0b\0"), Status::Invalid),
         (Opcode::Setattr, setattr_args(8, 1 << 63, 0), Status::TooLarge),
         (Opcode::Read, u64s(&[0, 1 << 63, 0, 0, 0]), Status::Invalid),
         (Opcode::Write, u64s(&[0, 0, 100, 0, 0]), Status::Io),

@@ -3,12 +3,13 @@
 use super::std::process::Command;
 use super::std::{env, fs, process};
 use crate::abi::{
-    FOPEN_DIRECT_IO, MAJOR, Opcode, RENAME_NO_REPLACE, WRITE_CACHE, init_flag, open_flag,
-    setattr_flag, size,
+    FOPEN_DIRECT_IO, MAJOR, OPEN_KILL_SET_ID, Opcode, WRITE_CACHE, WRITE_KILL_SET_ID, init_flag,
+    open_flag, setattr_flag, size,
 };
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use wire::RenameHow;
 
 const NEEDED: &str = "this test needs a C compiler and the kernel's headers: \
                       apt-get install gcc libc6-dev linux-libc-dev";
@@ -95,6 +96,9 @@ const LAYOUT: &[(&str, usize)] = &[
     ("FUSE_COMPAT_SETXATTR_IN_SIZE", 8),
     ("offsetof(struct fuse_setxattr_in, flags)", 4),
     ("sizeof(struct fuse_getxattr_in)", 8),
+    ("sizeof(struct fuse_mknod_in)", 16),
+    ("offsetof(struct fuse_mknod_in, rdev)", 4),
+    ("offsetof(struct fuse_mknod_in, umask)", 8),
     ("offsetof(struct fuse_access_in, mask)", 0),
     ("offsetof(struct fuse_interrupt_in, unique)", 0),
 ];
@@ -105,13 +109,18 @@ const NUMBERS: &[(&str, u64)] = &[
     ("FUSE_ROOT_ID", wire::InodeNo::ROOT.0),
     ("FOPEN_DIRECT_IO", FOPEN_DIRECT_IO as u64),
     ("FUSE_WRITE_CACHE", WRITE_CACHE as u64),
+    ("FUSE_WRITE_KILL_SUIDGID", WRITE_KILL_SET_ID as u64),
+    ("FUSE_OPEN_KILL_SUIDGID", OPEN_KILL_SET_ID as u64),
+    ("FATTR_KILL_SUIDGID", setattr_flag::KILL_SET_ID as u64),
     ("FUSE_ASYNC_READ", init_flag::ASYNC_READ),
     ("FUSE_BIG_WRITES", init_flag::BIG_WRITES),
+    ("FUSE_DONT_MASK", init_flag::DONT_MASK),
     ("FUSE_DO_READDIRPLUS", init_flag::DO_READDIRPLUS),
     ("FUSE_READDIRPLUS_AUTO", init_flag::READDIRPLUS_AUTO),
     ("FUSE_ASYNC_DIO", init_flag::ASYNC_DIO),
     ("FUSE_PARALLEL_DIROPS", init_flag::PARALLEL_DIROPS),
     ("FUSE_MAX_PAGES", init_flag::MAX_PAGES),
+    ("FUSE_HANDLE_KILLPRIV_V2", init_flag::HANDLE_KILLPRIV_V2),
     ("FATTR_MODE", setattr_flag::MODE as u64),
     ("FATTR_UID", setattr_flag::UID as u64),
     ("FATTR_GID", setattr_flag::GID as u64),
@@ -127,7 +136,9 @@ const NUMBERS: &[(&str, u64)] = &[
     ("O_EXCL", open_flag::EXCLUSIVE as u64),
     ("O_TRUNC", open_flag::TRUNCATE as u64),
     ("O_APPEND", open_flag::APPEND as u64),
-    ("1 << 0 /* RENAME_NOREPLACE */", RENAME_NO_REPLACE as u64),
+    ("1 << 0 /* RENAME_NOREPLACE */", RenameHow::NoReplace as u64),
+    ("1 << 1 /* RENAME_EXCHANGE */", RenameHow::Exchange as u64),
+    ("1 << 2 /* RENAME_WHITEOUT */", RenameHow::Whiteout as u64),
     ("FUSE_LOOKUP", Opcode::Lookup as u64),
     ("FUSE_FORGET", Opcode::Forget as u64),
     ("FUSE_GETATTR", Opcode::Getattr as u64),
@@ -163,6 +174,7 @@ const NUMBERS: &[(&str, u64)] = &[
     ("FUSE_BATCH_FORGET", Opcode::BatchForget as u64),
     ("FUSE_READDIRPLUS", Opcode::Readdirplus as u64),
     ("FUSE_RENAME2", Opcode::Rename2 as u64),
+    ("51 /* FUSE_TMPFILE */", Opcode::Tmpfile as u64),
 ];
 
 /// Macros that older headers lack.

@@ -25,11 +25,13 @@ fn init_takes_what_is_offered_and_wanted() {
     assert_eq!(reply.status, Status::Ok);
     let flags = init_flag::ASYNC_READ
         | init_flag::BIG_WRITES
+        | init_flag::DONT_MASK
         | init_flag::DO_READDIRPLUS
         | init_flag::READDIRPLUS_AUTO
         | init_flag::ASYNC_DIO
         | init_flag::PARALLEL_DIROPS
         | init_flag::MAX_PAGES
+        | init_flag::HANDLE_KILLPRIV_V2
         | init_flag::INIT_EXT
         | init_flag::DIRECT_IO_ALLOW_MMAP;
     let mut payload = u32s(&[7, 42, 131_072, flags as u32]);
@@ -349,10 +351,15 @@ fn plausible(op: Op, dice: &mut Dice) -> Vec<u8> {
     let attr = Attr { flags, ..attr(FILE, kind) };
     let contents = Contents { size_bytes: 1, allocated_bytes: 2, write_time: None };
     match op {
-        Op::Lookup | Op::Getattr | Op::Setattr | Op::Mkdir | Op::Symlink | Op::Link | Op::Open => {
-            Entry { attr }.to_bytes()
-        }
-        Op::Create => Created { attr, made: dice.roll(2) == 0 }.to_bytes(),
+        Op::Lookup
+        | Op::Getattr
+        | Op::Setattr
+        | Op::Mkdir
+        | Op::Symlink
+        | Op::Mknod
+        | Op::Link
+        | Op::Open => Entry { attr }.to_bytes(),
+        Op::Create | Op::Tmpfile => Created { attr, made: dice.roll(2) == 0 }.to_bytes(),
         Op::Readlink => Target { target: Bytes(b"x") }.to_bytes(),
         Op::Readdir => {
             let entries = List::new(0, &[]);

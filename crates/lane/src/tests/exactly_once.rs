@@ -13,8 +13,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use door::ConnId;
 use wire::{
-    Challenge, Dirent, FrameKind, InodeNo, LaneId, Listing, Op, Proof, Read, Readdir, Reply,
-    Request, SessionId, ShardId, Status, Welcome, Wire, Xid, reply_flag, request_flag,
+    Challenge, Dirent, FrameKind, InodeNo, LaneId, Listing, Op, Proof, Read, Readdir, RenameHow,
+    Reply, Request, SessionId, ShardId, Status, Welcome, Wire, Xid, reply_flag, request_flag,
 };
 
 /// A request that is owed a reply.
@@ -174,7 +174,7 @@ impl Run {
         let (op, body, bulk) = match &doing {
             Doing::Create(text) => (Op::Create, create(text).to_bytes(), None),
             Doing::Mkdir(text) => {
-                let mkdir = wire::Mkdir { caller, parent, name: name(text), mode: 0o755 };
+                let mkdir = wire::Mkdir { caller, parent, name: name(text), mode: 0o755, umask: 0 };
                 (Op::Mkdir, mkdir.to_bytes(), None)
             }
             Doing::Rename(from, to) => {
@@ -184,7 +184,7 @@ impl Run {
                     name: name(from),
                     new_parent: parent,
                     new_name: name(to),
-                    no_replace: true,
+                    how: RenameHow::NoReplace,
                 };
                 (Op::Rename, rename.to_bytes(), None)
             }

@@ -48,7 +48,8 @@ impl Rig {
     }
 
     fn mkdir(&mut self, who: usize, slot: u16, text: &str) -> InodeNo {
-        let body = Mkdir { caller: ROOT, parent: InodeNo::ROOT, name: name(text), mode: 0o777 };
+        let body =
+            Mkdir { caller: ROOT, parent: InodeNo::ROOT, name: name(text), mode: 0o777, umask: 0 };
         let got = self.ask(who, (Op::Mkdir, slot), &body).expect("answered at once");
         wire::Entry::decode_all(&got.body).unwrap().attr.inode
     }
@@ -83,7 +84,8 @@ fn within(parent: InodeNo, text: &str) -> wire::Create<'_> {
 
 fn chmod(inode: InodeNo) -> Setattr<'static> {
     let (atime, mtime) = (SetTime::Keep, SetTime::Keep);
-    Setattr { caller: ROOT, inode, mode: Some(0o711), uid: None, gid: None, atime, mtime }
+    let (uid, gid, revoke) = (None, None, wire::Revoke::Nothing);
+    Setattr { caller: ROOT, inode, mode: Some(0o711), uid, gid, atime, mtime, revoke }
 }
 
 fn unlink(parent: InodeNo, text: &str) -> Unlink<'_> {

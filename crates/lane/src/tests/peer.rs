@@ -202,6 +202,7 @@ pub(crate) fn create(text: &str) -> wire::Create<'_> {
         parent: InodeNo::ROOT,
         name: name(text),
         mode: 0o644,
+        umask: 0,
         exclusive: true,
         read: false,
         handle: None,

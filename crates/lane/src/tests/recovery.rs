@@ -8,8 +8,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use door::Point;
 use wire::{
-    Bytes, InodeNo, LaneId, Listing, Mkdir, Op, Readdir, Refusal, RefusalReason, Rename, Replay,
-    Reply, Request, Resume, Resumed, SetTime, Setattr, ShardId, Status, Transno, Wire, Xid,
+    Bytes, InodeNo, LaneId, Listing, Mkdir, Op, Readdir, Refusal, RefusalReason, Rename, RenameHow,
+    Replay, Reply, Request, Resume, Resumed, SetTime, Setattr, ShardId, Status, Transno, Wire, Xid,
     request_flag,
 };
 
@@ -162,12 +162,13 @@ impl Rig {
 fn rename<'a>(from: &'a str, to: &'a str) -> Rename<'a> {
     let (caller, parent) = (ROOT, InodeNo::ROOT);
     let (name, new_name) = (name(from), name(to));
-    Rename { caller, parent, name, new_parent: parent, new_name, no_replace: false }
+    Rename { caller, parent, name, new_parent: parent, new_name, how: RenameHow::Replace }
 }
 
 fn chmod(inode: InodeNo) -> Setattr<'static> {
     let (atime, mtime) = (SetTime::Keep, SetTime::Keep);
-    Setattr { caller: ROOT, inode, mode: Some(0o711), uid: None, gid: None, atime, mtime }
+    let (uid, gid, revoke) = (None, None, wire::Revoke::Nothing);
+    Setattr { caller: ROOT, inode, mode: Some(0o711), uid, gid, atime, mtime, revoke }
 }
 
 #[test]
@@ -198,6 +199,24 @@ fn what_was_lost_comes_back_once() {
     rig.peers[0].as_ref().unwrap().send(&mut rig.toy, &head, &body, None);
     rig.toy.run();
     assert_eq!(rig.replies(0).last().unwrap().body, got.body);
+}
+
+/// A whiteout over a file changes five things with a version, more than any other request.
+#[test]
+fn exchanges_and_whiteouts_come_back() {
+    let mut rig = Rig::clients(Share::Write, 1);
+    for (slot, text) in [(1, "a"), (2, "b"), (3, "c")] {
+        rig.ask(0, (Op::Create, slot), &create(text)).unwrap();
+    }
+    let exchange = Rename { how: RenameHow::Exchange, ..rename("a", "b") };
+    rig.ask(0, (Op::Rename, 4), &exchange).unwrap();
+    let whiteout = Rename { how: RenameHow::Whiteout, ..rename("a", "c") };
+    rig.ask(0, (Op::Rename, 5), &whiteout).unwrap();
+    rig.ask(0, (Op::Rename, 6), &rename("a", "d")).unwrap();
+    rig.kill();
+    rig.come_back(0);
+    assert_eq!((rig.counts().unfit_count, rig.counts().replayed_count), (0, 6));
+    assert_eq!(rig.names(), ["b", "c", "d", "warm0"].map(String::from).into());
 }
 
 /// S12: the server dies again after some replays, durable or not.
@@ -351,7 +370,8 @@ fn sharing_off_loses_what_depends_on_the_missing() {
 fn sister_lanes_replay_in_the_order_of_their_changes() {
     let sister = Who { client_lane: LaneId(1), ..Who::new(1) };
     let mut rig = Rig::new(Share::Write, alloc::vec![Who::new(1), sister]);
-    let body = Mkdir { caller: ROOT, parent: InodeNo::ROOT, name: name("d"), mode: 0o755 };
+    let body =
+        Mkdir { caller: ROOT, parent: InodeNo::ROOT, name: name("d"), mode: 0o755, umask: 0 };
     let got = rig.ask(0, (Op::Mkdir, 1), &body).unwrap();
     let dir = wire::Entry::decode_all(&got.body).unwrap().attr.inode;
     // The first lane's next request says that it has the reply.

@@ -4,11 +4,12 @@
 //! stay holes.
 
 use super::Session;
+use super::show::kind_text;
 use super::side::{self, Dest, Meta, READ_AHEAD_COUNT, Source};
 use crate::address::Place;
 use crate::args;
 use crate::exit::{Code, Exit};
-use anyhow::Result;
+use anyhow::{Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use library::{BULK_BYTES_MAX, FileKind};
 use std::time::Duration;
@@ -116,10 +117,12 @@ impl Copy<'_> {
             }
         }
         let copied = match meta.kind {
-            Some(FileKind::Directory) => return self.tree(source, target, meta, there.is_some()),
-            Some(FileKind::Symlink) => self.link(source, target),
-            Some(FileKind::File) => self.file(source, target, meta),
-            None => Err(anyhow::anyhow!("neither file, directory nor symbolic link; left out")),
+            FileKind::Directory => return self.tree(source, target, meta, there.is_some()),
+            FileKind::Symlink => self.link(source, target),
+            FileKind::File => self.file(source, target, meta),
+            FileKind::Fifo | FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice => {
+                self.special(target, meta)
+            }
         };
         let preserved = copied.and_then(|()| self.preserve(target, meta));
         let what = format!("cannot copy '{}' to '{}'", source.text(), target.text());
@@ -167,6 +170,17 @@ impl Copy<'_> {
             side::remove(&mut self.session, target)?;
         }
         side::make_link(&mut self.session, target, &points_to)
+    }
+
+    /// A fifo, socket or device is made anew; whoever wants what can be read from it says so to `cat`.
+    fn special(&mut self, target: &Place, meta: &Meta) -> Result<()> {
+        if !self.args.recursive {
+            bail!("a {}, which -r would make anew", kind_text(meta.kind));
+        }
+        if side::look(&mut self.session, target, false)?.is_some() {
+            side::remove(&mut self.session, target)?;
+        }
+        side::make_special(&mut self.session, target, meta)
     }
 
     fn file(&mut self, source: &Place, target: &Place, meta: &Meta) -> Result<()> {

@@ -1,6 +1,6 @@
 //! `lanefs ls`: names in byte order, one line each.
 
-use super::show::{Names, mode_text, time_text};
+use super::show::{Names, device_parts, mode_text, time_text};
 use super::{Session, urls};
 use crate::address::Url;
 use crate::{args, out};
@@ -120,7 +120,7 @@ fn long(rows: &[Row], terminal: bool, text: &mut Vec<u8>) {
         .map(|row| {
             let attr = &row.attr;
             let owner = users.of(attr.uid);
-            [attr.nlink.to_string(), owner, groups.of(attr.gid), attr.size_bytes.to_string()]
+            [attr.nlink.to_string(), owner, groups.of(attr.gid), size_text(attr)]
         })
         .collect();
     let width = |index: usize| columns.iter().map(|row| row[index].len()).max().unwrap_or(0);
@@ -141,6 +141,15 @@ fn long(rows: &[Row], terminal: bool, text: &mut Vec<u8>) {
         }
         text.push(b'\n');
     }
+}
+
+/// Bytes, or a device's number.
+fn size_text(attr: &Attr) -> String {
+    if !attr.kind.is_device() {
+        return attr.size_bytes.to_string();
+    }
+    let (major, minor) = device_parts(attr.rdev);
+    format!("{major}, {minor}")
 }
 
 fn ls_time(time: Timestamp) -> String {

@@ -10,7 +10,7 @@ use std::path::{Component, Path, PathBuf};
 /// Runs the command.
 pub(crate) fn run(args: &args::Mkdir) -> Result<()> {
     let mut session = Session::new("mkdir", &args.access);
-    let mode = 0o777 & !super::side::umask();
+    let mode = 0o777;
     for url in urls(&args.paths)? {
         let made = make(&mut session, &url, mode, args.parents);
         session.note(&format!("cannot create directory '{}'", url.text()), made)?;

@@ -12,6 +12,10 @@ pub(crate) fn mode_text(kind: FileKind, mode: u32) -> String {
         FileKind::Directory => 'd',
         FileKind::File => '-',
         FileKind::Symlink => 'l',
+        FileKind::Fifo => 'p',
+        FileKind::Socket => 's',
+        FileKind::CharDevice => 'c',
+        FileKind::BlockDevice => 'b',
     });
     let classes = [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')];
     for (shift, special, letter) in classes {
@@ -34,7 +38,17 @@ pub(crate) const fn kind_text(kind: FileKind) -> &'static str {
         FileKind::Directory => "directory",
         FileKind::File => "regular file",
         FileKind::Symlink => "symbolic link",
+        FileKind::Fifo => "fifo",
+        FileKind::Socket => "socket",
+        FileKind::CharDevice => "character special file",
+        FileKind::BlockDevice => "block special file",
     }
+}
+
+/// A device's number as people write it: major and minor.
+pub(crate) fn device_parts(rdev: u32) -> (u32, u32) {
+    let rdev = u64::from(rdev);
+    (rustix::fs::major(rdev), rustix::fs::minor(rdev))
 }
 
 /// A size in powers of 1024 with one letter, rounded up, as `df -h` has it.
@@ -111,8 +125,16 @@ mod tests {
         assert_eq!(mode_text(FileKind::File, 0o644), "-rw-r--r--");
         assert_eq!(mode_text(FileKind::Directory, 0o1777), "drwxrwxrwt");
         assert_eq!(mode_text(FileKind::Symlink, 0o777), "lrwxrwxrwx");
+        assert_eq!(mode_text(FileKind::Fifo, 0o600), "prw-------");
+        assert_eq!(mode_text(FileKind::CharDevice, 0o666), "crw-rw-rw-");
         assert_eq!(mode_text(FileKind::File, 0o6644), "-rwSr-Sr--");
         assert_eq!(mode_text(FileKind::File, 0o4755), "-rwsr-xr-x");
+    }
+
+    #[test]
+    fn a_device_has_a_major_and_a_minor_number() {
+        assert_eq!(device_parts(0x0103), (1, 3));
+        assert_eq!(device_parts(0xfff1_23ff), (0x123, 0xf_ffff));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::Session;
 use crate::address::{Place, Url};
 use anyhow::{Context as _, Result, bail};
 use library::{
-    Attr, BULK_BYTES_MAX, FileKind, OpenFor, Piece, SetAttr, SetTime, Status, Timestamp,
+    Attr, BULK_BYTES_MAX, FileKind, OpenFor, Piece, SetAttr, SetTime, Special, Status, Timestamp,
 };
 use rustix::fs::{AtFlags, CWD, SeekFrom, Timespec, Timestamps};
 use std::ffi::OsString;
@@ -24,8 +24,9 @@ pub(crate) const READ_AHEAD_COUNT: u64 = 8;
 /// What is known of a file on either side.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Meta {
-    /// `None` for what is no directory, file or link (a device, a pipe).
-    pub(crate) kind: Option<FileKind>,
+    pub(crate) kind: FileKind,
+    /// A device's number, 0 for all else.
+    pub(crate) rdev: u32,
     /// Permission bits.
     pub(crate) mode: u32,
     pub(crate) uid: u32,
@@ -39,12 +40,13 @@ pub(crate) struct Meta {
 
 impl Meta {
     pub(crate) fn is_dir(&self) -> bool {
-        self.kind == Some(FileKind::Directory)
+        self.kind == FileKind::Directory
     }
 
     fn of_attr(attr: &Attr) -> Self {
         Self {
-            kind: Some(attr.kind),
+            kind: attr.kind,
+            rdev: attr.rdev,
             mode: attr.mode,
             uid: attr.uid,
             gid: attr.gid,
@@ -56,19 +58,13 @@ impl Meta {
     }
 
     fn of_local(metadata: &fs::Metadata) -> Self {
-        let file_type = metadata.file_type();
-        let kind = if file_type.is_dir() {
-            Some(FileKind::Directory)
-        } else if file_type.is_file() {
-            Some(FileKind::File)
-        } else if file_type.is_symlink() {
-            Some(FileKind::Symlink)
-        } else {
-            None
-        };
+        // What has no kind we know of can be read, if at all.
+        let kind = FileKind::from_mode(metadata.mode()).unwrap_or(FileKind::File);
+        let rdev = if kind.is_device() { linux_rdev(metadata.rdev()) } else { 0 };
         let time = |secs, nanos: i64| Timestamp { secs, nanos: u32::try_from(nanos).unwrap_or(0) };
         Self {
             kind,
+            rdev,
             mode: metadata.mode() & 0o7777,
             uid: metadata.uid(),
             gid: metadata.gid(),
@@ -78,6 +74,12 @@ impl Meta {
             identity: (metadata.dev(), metadata.ino()),
         }
     }
+}
+
+/// A device's number in 32 bits, as [`Attr::rdev`] has it.
+fn linux_rdev(device: u64) -> u32 {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    (minor & 0xff) | (major << 8) | ((minor & !0xff) << 12)
 }
 
 /// The process's umask.
@@ -167,6 +169,23 @@ pub(crate) fn make_link(session: &mut Session, place: &Place, target: &OsString)
     }
 }
 
+/// Makes a fifo, socket or device like the one that `meta` is of, less the umask.
+pub(crate) fn make_special(session: &mut Session, place: &Place, meta: &Meta) -> Result<()> {
+    match place {
+        Place::Local(path) => {
+            let kind = rustix::fs::FileType::from_raw_mode(meta.kind.mode_bits());
+            let mode = rustix::fs::Mode::from_raw_mode(meta.mode & 0o777);
+            let (major, minor) = super::show::device_parts(meta.rdev);
+            let device = rustix::fs::makedev(major, minor);
+            Ok(rustix::fs::mknodat(CWD, path, kind, mode, device)?)
+        }
+        Place::Remote(url) => {
+            let special = Special { kind: meta.kind, mode: meta.mode & 0o777, rdev: meta.rdev };
+            Ok(session.volume(url)?.mknod(&url.path, &special).map(drop)?)
+        }
+    }
+}
+
 /// Gives a place the owner (if that is allowed), mode and times of `meta`.
 pub(crate) fn preserve(session: &mut Session, place: &Place, meta: &Meta) -> Result<()> {
     match place {
@@ -182,7 +201,7 @@ fn preserve_local(path: &Path, meta: &Meta) -> Result<()> {
         Err(error) if error.kind() != io::ErrorKind::PermissionDenied => return Err(error.into()),
         Ok(()) | Err(_) => {}
     }
-    if meta.kind != Some(FileKind::Symlink) {
+    if meta.kind != FileKind::Symlink {
         fs::set_permissions(path, fs::Permissions::from_mode(meta.mode))?;
     }
     let spec = |time: Timestamp| Timespec { tv_sec: time.secs, tv_nsec: i64::from(time.nanos) };
@@ -199,7 +218,7 @@ fn preserve_remote(session: &mut Session, url: &Url, meta: &Meta) -> Result<()> 
         Err(error) if error.status() == Some(Status::NotPermitted) => {}
         given => given.map(drop)?,
     }
-    let link = meta.kind == Some(FileKind::Symlink);
+    let link = meta.kind == FileKind::Symlink;
     let rest = SetAttr {
         mode: (!link).then_some(meta.mode),
         atime: SetTime::At(meta.atime),
@@ -302,7 +321,7 @@ pub(crate) enum Dest {
 }
 
 impl Dest {
-    /// Opens an emptied or new file. The umask is applied to `mode` here.
+    /// Opens an emptied or new file with `mode` less the umask.
     pub(crate) fn create(session: &mut Session, place: &Place, mode: u32) -> Result<Self> {
         match place {
             Place::Local(path) => {
@@ -312,7 +331,7 @@ impl Dest {
             }
             Place::Remote(url) => {
                 let volume = session.volume(url)?;
-                let file = volume.create(&url.path, mode & !umask(), false)?;
+                let file = volume.create(&url.path, mode, false)?;
                 if file.attr.size_bytes > 0 {
                     volume.truncate(&file, 0)?;
                 }

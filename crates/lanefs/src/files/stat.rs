@@ -1,6 +1,6 @@
 //! `lanefs stat`: everything that is known about a file.
 
-use super::show::{Names, kind_text, mode_text, time_text};
+use super::show::{Names, device_parts, kind_text, mode_text, time_text};
 use super::{Session, urls};
 use crate::address::Url;
 use crate::{args, out};
@@ -34,10 +34,16 @@ fn text(session: &mut Session, url: &Url) -> Result<String> {
         (FileKind::File, 0) => "regular empty file",
         (kind, _) => kind_text(kind),
     };
+    let device = if attr.kind.is_device() {
+        let (major, minor) = device_parts(attr.rdev);
+        format!(" Device type: {major},{minor}")
+    } else {
+        String::new()
+    };
     let (user, group) = (Names::users().of(attr.uid), Names::groups().of(attr.gid));
     Ok(format!(
         "  File: {name}\n  Size: {:<15}\tBlocks: {:<10} IO Block: {BULK_BYTES_MAX} {kind}\n\
-         Shard: {:<14}\tInode: {:<11} Links: {}\n\
+         Shard: {:<14}\tInode: {:<11} Links: {}{device}\n\
          Access: ({:04o}/{})  Uid: ({:>5}/{user:>8})   Gid: ({:>5}/{group:>8})\n\
          Access: {}\nModify: {}\nChange: {}\n",
         attr.size_bytes,

@@ -2,15 +2,20 @@
 //! ports of its own, and waits for lines and conditions, never for time to pass.
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
+mod acl;
 mod away;
 mod bench;
+mod beside;
 mod coherence;
+mod contents;
 mod crash;
 mod death;
+mod exchanges;
 mod files;
 mod hostile;
 mod idle;
 mod lifecycle;
+mod locks;
 mod memory;
 mod null;
 mod programs;
@@ -19,7 +24,11 @@ mod programs_sqlite;
 mod programs_suites;
 mod programs_trees;
 mod rights;
+mod setid;
 mod shards;
+mod special;
 mod stage;
 mod transports;
 mod two_mounts;
+mod two_mounts_programs;
+mod twins;

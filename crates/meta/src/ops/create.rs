@@ -1,6 +1,7 @@
 //! `Create`: a new regular file, or an existing one opened, as `open` with O_CREAT does.
 
 use crate::directory::Target;
+use crate::mode::NewMode;
 use crate::needs::Needs;
 use crate::txn::{Came, Txn};
 use crate::who::{Want, Who};
@@ -19,11 +20,12 @@ pub(crate) fn execute(args: &Create<'_>, txn: &mut Txn<'_>) -> Result<Created, S
     }
     txn.permit_change(args.parent, &who)?;
     txn.permit_handle()?;
-    let row = txn.new_inode(args.parent, FileKind::File, args.mode & 0o7777, &who)?;
+    let mode = NewMode { mode: args.mode & 0o7777, umask: args.umask };
+    let row = txn.new_inode(args.parent, FileKind::File, mode, &who)?;
     // Whoever makes a file may write to it, whatever its mode says.
     let writes = args.handle.is_some_and(|handle| handle.write);
     let size_at_data = writes && txn.rules.hold(Rule::SizeFlag);
-    let row = txn.put(InodeRow { size_at_data, ..row });
+    let row = txn.put_new(args.parent, InodeRow { size_at_data, ..row });
     txn.put_entry(args.parent, args.name, &row, None);
     txn.touch(args.parent, Came::FILE);
     let row = match args.handle {
@@ -45,6 +47,10 @@ fn open_existing(
     match target.kind {
         FileKind::Directory => return Err(Status::IsDirectory),
         FileKind::Symlink => return Err(Status::Loop),
+        // It came since the name was looked up: looked up again, it is opened as what it is.
+        FileKind::Fifo | FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice => {
+            return Err(Status::Stale);
+        }
         FileKind::File => {}
     }
     if !txn.is_here(target.inode) {
@@ -53,11 +59,12 @@ fn open_existing(
     }
     let row = txn.row(target.inode)?;
     let write = args.handle.is_some_and(|handle| handle.write);
-    who.permit(&row, Want::NOTHING.and(Want::READ, args.read).and(Want::WRITE, write))?;
+    let want = Want::NOTHING.and(Want::READ, args.read).and(Want::WRITE, write);
+    txn.permit(target.inode, who, want)?;
     txn.permit_handle()?;
     let row = match args.handle {
         Some(handle) => txn.open(row, handle),
         None => row,
     };
-    Ok(Created { attr: row.attr(), made: false })
+    Ok(Created { attr: txn.attr_of(&row), made: false })
 }

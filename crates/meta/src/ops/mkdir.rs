@@ -1,5 +1,6 @@
 //! `Mkdir`: a new directory.
 
+use crate::mode::NewMode;
 use crate::needs::Needs;
 use crate::ops::LINK_COUNT_MAX;
 use crate::txn::{Came, Txn};
@@ -24,8 +25,9 @@ pub(crate) fn execute(args: &Mkdir<'_>, txn: &mut Txn<'_>) -> Result<Entry, Stat
         txn.reach_entry(args.parent, args.name);
     }
     txn.reached()?;
-    let row = txn.new_inode(args.parent, FileKind::Directory, args.mode & 0o1777, &who)?;
-    let row = txn.put(row);
+    let mode = NewMode { mode: args.mode & 0o1777, umask: args.umask };
+    let row = txn.new_inode(args.parent, FileKind::Directory, mode, &who)?;
+    let row = txn.put_new(args.parent, row);
     txn.put_entry(args.parent, args.name, &row, None);
     txn.touch(args.parent, Came::DIRECTORY);
     Ok(Entry { attr: row.attr() })

@@ -9,6 +9,7 @@ pub(crate) mod link;
 pub(crate) mod listxattr;
 pub(crate) mod lookup;
 pub(crate) mod mkdir;
+pub(crate) mod mknod;
 pub(crate) mod open;
 pub(crate) mod readdir;
 pub(crate) mod readlink;
@@ -19,6 +20,7 @@ pub(crate) mod rmdir;
 pub(crate) mod setattr;
 pub(crate) mod setxattr;
 pub(crate) mod symlink;
+pub(crate) mod tmpfile;
 pub(crate) mod unlink;
 
 /// Most links of an inode.

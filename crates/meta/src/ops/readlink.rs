@@ -12,6 +12,6 @@ pub(crate) fn needs(args: &Readlink, needs: &mut Needs<'_>) {
 pub(crate) fn execute<'t>(args: &Readlink, txn: &'t mut Txn<'_>) -> Result<Target<'t>, Status> {
     match &txn.inode(args.inode)?.body {
         Body::Symlink(target) => Ok(Target { target: Bytes(target) }),
-        Body::File | Body::Directory(_) => Err(Status::Invalid),
+        Body::File | Body::Directory(_) | Body::Special => Err(Status::Invalid),
     }
 }

@@ -14,7 +14,11 @@ pub(crate) fn execute(args: &Reopen, txn: &mut Txn<'_>) -> Result<Done, Status> 
     let openable = match row.kind {
         FileKind::File => true,
         FileKind::Directory => !args.handle.write,
-        FileKind::Symlink => false,
+        FileKind::Symlink
+        | FileKind::Fifo
+        | FileKind::Socket
+        | FileKind::CharDevice
+        | FileKind::BlockDevice => false,
     };
     if !openable {
         return Err(Status::Invalid);

@@ -1,5 +1,6 @@
 //! `Symlink`: a new symbolic link. Its target is not looked at.
 
+use crate::mode::NewMode;
 use crate::needs::Needs;
 use crate::txn::{Came, Txn};
 use disk::InodeRow;
@@ -26,9 +27,9 @@ pub(crate) fn execute(args: &Symlink<'_>, txn: &mut Txn<'_>) -> Result<Entry, St
         return Err(Status::Exists);
     }
     txn.permit_change(args.parent, &who)?;
-    let row = txn.new_inode(args.parent, FileKind::Symlink, 0o777, &who)?;
+    let row = txn.new_inode(args.parent, FileKind::Symlink, NewMode::exactly(0o777), &who)?;
     let size_bytes = u64::try_from(target.len()).unwrap_or(u64::MAX);
-    let row = txn.put(InodeRow { size_bytes, ..row });
+    let row = txn.put_new(args.parent, InodeRow { size_bytes, ..row });
     txn.put_target(row.inode, args.target);
     txn.put_entry(args.parent, args.name, &row, None);
     txn.touch(args.parent, Came::FILE);

@@ -66,7 +66,7 @@ impl State {
         let body_bytes = |known: &Inode| {
             let target_bytes = match &known.body {
                 Body::Directory(_) => return None,
-                Body::File => 0,
+                Body::File | Body::Special => 0,
                 Body::Symlink(target) => PIECE_BYTES + target.len(),
             };
             let xattrs = known.xattrs.iter();

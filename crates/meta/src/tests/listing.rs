@@ -5,7 +5,8 @@ use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec::Vec;
 use wire::{
-    Caller, Close, Groups, HandleId, InodeNo, Listing, Op, Readdir, Rename, Setattr, Status, Wire,
+    Caller, Close, Groups, HandleId, InodeNo, Listing, Op, Readdir, Rename, RenameHow, Setattr,
+    Status, Wire,
 };
 
 fn args(inode: InodeNo, cookie: u64, listing_bytes_max: u32) -> Readdir<'static> {
@@ -111,7 +112,7 @@ fn a_replaced_entry_keeps_its_place_and_a_renamed_one_gets_a_new_one() {
         name: name(from),
         new_parent: ROOT,
         new_name: name(to),
-        no_replace: false,
+        how: RenameHow::Replace,
     };
     assert_eq!(world.status(Op::Rename, &rename("c", "a")), Status::Ok);
     assert_eq!(all(&mut world, ROOT, 512), ["a", "b"]);

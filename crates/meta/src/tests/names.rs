@@ -4,8 +4,8 @@ use super::{ALICE, ROOT, World, name, read_handle, root, setattr, user, write_ha
 use crate::ops::LINK_COUNT_MAX;
 use disk::Change;
 use wire::{
-    Bytes, Create, Created, FileKind, InodeNo, Link, Mkdir, Op, Readlink, Rename, Rmdir, Setattr,
-    Status, Symlink, Target, Transno, Wire, attr_flag,
+    Bytes, Create, Created, FileKind, InodeNo, Link, Mkdir, Op, Readlink, Rename, RenameHow, Rmdir,
+    Setattr, Status, Symlink, Target, Transno, Wire, attr_flag,
 };
 
 fn rename(world: &mut World, from: (InodeNo, &str), to: (InodeNo, &str)) -> Status {
@@ -19,7 +19,7 @@ fn rename_args<'a>(from: (InodeNo, &'a str), to: (InodeNo, &'a str)) -> Rename<'
         name: name(from.1),
         new_parent: to.0,
         new_name: name(to.1),
-        no_replace: false,
+        how: RenameHow::Replace,
     }
 }
 
@@ -68,6 +68,7 @@ fn create_opens_what_exists_unless_it_shall_not() {
         parent: ROOT,
         name: name(text),
         mode: 0o600,
+        umask: 0,
         exclusive: false,
         read: true,
         handle: Some(write_handle(1)),
@@ -98,6 +99,7 @@ fn a_new_file_may_be_written_whatever_its_mode() {
         parent: dir,
         name: name("f"),
         mode: 0o000,
+        umask: 0,
         exclusive: true,
         read: true,
         handle: Some(write_handle(1)),
@@ -124,7 +126,7 @@ fn directories_count_their_links() {
     assert_eq!(rmdir(&mut world, ROOT, "f"), Status::NotDirectory);
     assert_eq!(world.unlink(ROOT, "d").status, Status::IsDirectory);
     assert_eq!(world.status(Op::Getattr, &wire::Getattr { inode: below }), Status::Stale);
-    let again = Mkdir { caller: root(), parent: ROOT, name: name("d"), mode: 0 };
+    let again = Mkdir { caller: root(), parent: ROOT, name: name("d"), mode: 0, umask: 0 };
     assert_eq!(world.status(Op::Mkdir, &again), Status::Exists);
     world.check_redo();
 }
@@ -195,7 +197,7 @@ fn a_file_moves_and_replaces() {
     let (dir, file) = (world.mkdir(ROOT, "d", 0o755), world.file(ROOT, "f", 0o644));
     let victim = world.file(dir, "g", 0o644);
     assert_eq!(rename(&mut world, (ROOT, "nothing"), (dir, "g")), Status::NotFound);
-    let kept = Rename { no_replace: true, ..rename_args((ROOT, "f"), (dir, "g")) };
+    let kept = Rename { how: RenameHow::NoReplace, ..rename_args((ROOT, "f"), (dir, "g")) };
     assert_eq!(world.status(Op::Rename, &kept), Status::Exists);
     let effect = world.execute(Op::Rename, &rename_args((ROOT, "f"), (dir, "g")));
     assert_eq!((effect.status, effect.orphan), (Status::Ok, Some(victim)));
@@ -270,7 +272,7 @@ fn nothing_is_made_in_a_removed_directory_that_is_still_open() {
     assert_eq!(rmdir(&mut world, ROOT, "d"), Status::Ok);
     assert_eq!(world.attr(dir).nlink, 0);
     assert_eq!(world.create(root(), dir, "f", 0o644), Err(Status::NotFound));
-    let args = Mkdir { caller: root(), parent: dir, name: name("x"), mode: 0o755 };
+    let args = Mkdir { caller: root(), parent: dir, name: name("x"), mode: 0o755, umask: 0 };
     assert_eq!(world.status(Op::Mkdir, &args), Status::NotFound);
     let file = world.file(ROOT, "f", 0o644);
     assert_eq!(link(&mut world, file, dir, "g"), Status::NotFound);

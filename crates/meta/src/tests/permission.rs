@@ -1,7 +1,9 @@
 //! Who may do what: classes, groups that are not known yet, squashing, sticky directories.
 
 use super::{ROOT, World, name, root, setattr, user};
-use wire::{Access, Caller, Groups, InodeNo, Lookup, Op, Rename, Rmdir, Setattr, Status, Unlink};
+use wire::{
+    Access, Caller, Groups, InodeNo, Lookup, Op, Rename, RenameHow, Rmdir, Setattr, Status, Unlink,
+};
 
 fn access(world: &mut World, caller: Caller<'_>, inode: InodeNo, mask: u32) -> Status {
     world.status(Op::Access, &Access { caller, inode, mask })
@@ -114,7 +116,7 @@ fn in_a_sticky_directory_only_owners_remove() {
         name: name("a"),
         new_parent: other,
         new_name: name("a"),
-        no_replace: false,
+        how: RenameHow::Replace,
     };
     assert_eq!(world.status(Op::Unlink, &unlink(user(6, 5), "a")), Status::NotPermitted);
     assert_eq!(world.status(Op::Rename, &rename(user(6, 5))), Status::NotPermitted);
@@ -142,9 +144,27 @@ fn a_directory_that_gets_another_parent_must_be_writable() {
         name: name("m"),
         new_parent: b,
         new_name: name("m"),
-        no_replace: false,
+        how: RenameHow::Replace,
     };
     assert_eq!(world.status(Op::Rename, &rename), Status::Access);
     let within = Rename { new_parent: a, new_name: name("n"), ..rename };
     assert_eq!(world.status(Op::Rename, &within), Status::Ok);
+}
+
+#[test]
+fn the_umask_takes_permissions_and_nothing_else() {
+    let mut world = World::new();
+    let made = |world: &mut World, text: &'static str, umask: u32| {
+        let (name, mode) = (name(text), 0o7777);
+        let args = wire::Mkdir { caller: root(), parent: ROOT, name, mode, umask };
+        world.answer::<wire::Entry>(Op::Mkdir, &args).attr.mode
+    };
+    assert_eq!(made(&mut world, "a", 0o027), 0o1750);
+    assert_eq!(made(&mut world, "b", 0o7777), 0o1000, "sticky is no permission");
+    let (exclusive, read, handle) = (true, false, None);
+    let (name, mode, umask) = (name("f"), 0o4777, 0o4077);
+    let args =
+        wire::Create { caller: root(), parent: ROOT, name, mode, umask, exclusive, read, handle };
+    assert_eq!(world.answer::<wire::Created>(Op::Create, &args).attr.mode, 0o4700);
+    world.check_redo();
 }

@@ -3,9 +3,10 @@
 use super::{ALICE, BOB, Dice, ROOT, World, name, read_handle, root, user, write_handle};
 use alloc::vec::Vec;
 use wire::{
-    Access, Bytes, Caller, Close, Contents, Create, Getattr, Getxattr, Groups, HandleId, InodeNo,
-    Link, Listxattr, Lookup, Mkdir, Op, Open, Readdir, Readlink, Removexattr, Rename, Reopen,
-    Rmdir, SetTime, Setattr, Setxattr, Status, Symlink, Timestamp, Unlink, Wire,
+    Access, Bytes, Caller, Close, Contents, Create, FileKind, Getattr, Getxattr, Groups, HandleId,
+    InodeNo, Link, Listxattr, Lookup, Mkdir, Mknod, Op, Open, Readdir, Readlink, Removexattr,
+    Rename, RenameHow, Reopen, Rmdir, SetTime, Setattr, Setxattr, Status, Symlink, Timestamp,
+    Tmpfile, Unlink, Wire,
 };
 
 fn bodies() -> Vec<(Op, Vec<u8>)> {
@@ -24,7 +25,8 @@ fn bodies() -> Vec<(Op, Vec<u8>)> {
         caller,
         parent,
         name,
-        mode: 0o644,
+        mode: 0o666,
+        umask: 0o22,
         exclusive: false,
         read: true,
         handle: Some(handle),
@@ -37,17 +39,27 @@ fn bodies() -> Vec<(Op, Vec<u8>)> {
         gid: Some(2),
         atime: SetTime::Now,
         mtime: at,
+        revoke: wire::Revoke::Nothing,
     };
     let rename =
-        Rename { caller, parent, name, new_parent: ROOT, new_name: name, no_replace: false };
+        Rename { caller, parent, name, new_parent: ROOT, new_name: name, how: RenameHow::Replace };
     let readdir = Readdir { caller, inode: ROOT, cookie: 0, listing_bytes_max: 4096, attrs: true };
     alloc::vec![
         (Op::Lookup, Lookup { caller: grouped, parent, name }.to_bytes()),
         (Op::Getattr, Getattr { inode }.to_bytes()),
         (Op::Setattr, setattr.to_bytes()),
         (Op::Create, create.to_bytes()),
-        (Op::Mkdir, Mkdir { caller, parent, name, mode: 0o755 }.to_bytes()),
+        (Op::Mkdir, Mkdir { caller, parent, name, mode: 0o777, umask: 0o22 }.to_bytes()),
         (Op::Symlink, Symlink { caller, parent, name, target: value }.to_bytes()),
+        (
+            Op::Tmpfile,
+            Tmpfile { caller, parent, mode: 0o666, umask: 0, linkable: true, handle }.to_bytes(),
+        ),
+        (
+            Op::Mknod,
+            Mknod { caller, parent, name, kind: FileKind::Fifo, mode: 0o644, umask: 0, rdev: 5 }
+                .to_bytes(),
+        ),
         (Op::Link, Link { caller, inode, parent, name }.to_bytes()),
         (Op::Unlink, Unlink { caller, parent, name }.to_bytes()),
         (Op::Rmdir, Rmdir { caller, parent, name }.to_bytes()),

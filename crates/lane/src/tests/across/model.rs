@@ -5,7 +5,7 @@ use crate::toy::{Dice, Toy};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
-use wire::{FileKind, InodeNo, Status};
+use wire::{FileKind, InodeNo, RenameHow, Status};
 
 /// Something to do; names are of a small set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -14,10 +14,11 @@ pub(super) enum Act {
     Mkdir(InodeNo, &'static str),
     Create(InodeNo, &'static str),
     Symlink(InodeNo, &'static str),
+    Fifo(InodeNo, &'static str),
     Link(InodeNo, InodeNo, &'static str),
     Unlink(InodeNo, &'static str),
     Rmdir(InodeNo, &'static str),
-    Rename((InodeNo, &'static str), (InodeNo, &'static str), bool),
+    Rename((InodeNo, &'static str), (InodeNo, &'static str), RenameHow),
 }
 
 const NAMES: [&str; 5] = ["n", "o", "p", "q", "r"];
@@ -51,6 +52,7 @@ impl Model {
         match dice.below(16) {
             0..=3 => Act::Mkdir(dir(dice), text(dice)),
             4 | 5 => Act::Create(dir(dice), text(dice)),
+            6 if dice.one_in(2) => Act::Fifo(dir(dice), text(dice)),
             6 => Act::Symlink(dir(dice), text(dice)),
             7 | 8 => Act::Link(self.heard[dice.below(self.heard.len())], dir(dice), text(dice)),
             9 => Act::Unlink(dir(dice), text(dice)),
@@ -58,7 +60,13 @@ impl Model {
             11 => Act::Lookup(dir(dice), text(dice)),
             _ => {
                 let (from, to) = (dir(dice), dir(dice));
-                Act::Rename((from, text(dice)), (to, text(dice)), dice.one_in(5))
+                let how = match dice.below(10) {
+                    0 | 1 => RenameHow::NoReplace,
+                    2 | 3 => RenameHow::Exchange,
+                    4 => RenameHow::Whiteout,
+                    _ => RenameHow::Replace,
+                };
+                Act::Rename((from, text(dice)), (to, text(dice)), how)
             }
         }
     }
@@ -67,7 +75,7 @@ impl Model {
         match self.kinds.get(&dir) {
             None => Err(Status::Stale),
             Some(FileKind::Directory) => Ok(self.dirs[&dir].get(text).copied()),
-            Some(FileKind::File | FileKind::Symlink) => Err(Status::NotDirectory),
+            Some(_) => Err(Status::NotDirectory),
         }
     }
 
@@ -99,9 +107,10 @@ impl Model {
     fn judge(&self, act: &Act) -> Result<(), Status> {
         match *act {
             Act::Lookup(dir, text) => self.find(dir, text)?.map(drop).ok_or(Status::NotFound),
-            Act::Mkdir(dir, text) | Act::Create(dir, text) | Act::Symlink(dir, text) => {
-                self.find(dir, text)?.map_or(Ok(()), |_| Err(Status::Exists))
-            }
+            Act::Mkdir(dir, text)
+            | Act::Create(dir, text)
+            | Act::Symlink(dir, text)
+            | Act::Fifo(dir, text) => self.find(dir, text)?.map_or(Ok(()), |_| Err(Status::Exists)),
             Act::Link(inode, dir, text) => {
                 if self.find(dir, text)?.is_some() {
                     return Err(Status::Exists);
@@ -109,7 +118,7 @@ impl Model {
                 match self.kinds.get(&inode) {
                     None => Err(Status::Stale),
                     Some(FileKind::Directory) => Err(Status::NotPermitted),
-                    Some(FileKind::File | FileKind::Symlink) => Ok(()),
+                    Some(_) => Ok(()),
                 }
             }
             Act::Unlink(dir, text) => {
@@ -123,10 +132,13 @@ impl Model {
                 }
                 if self.dirs[&target].is_empty() { Ok(()) } else { Err(Status::NotEmpty) }
             }
-            Act::Rename((from, from_text), (to, to_text), keep) => {
+            Act::Rename((from, from_text), (to, to_text), how) => {
                 let source = self.find(from, from_text)?.ok_or(Status::NotFound)?;
                 let victim = self.find(to, to_text)?;
-                self.judge_rename(source, to, victim, keep)
+                if how == RenameHow::Exchange {
+                    return self.judge_exchange((from, source), (to, victim));
+                }
+                self.judge_rename(source, to, victim, how.keeps_target())
             }
         }
     }
@@ -156,16 +168,45 @@ impl Model {
         }
     }
 
+    fn judge_exchange(
+        &self,
+        (from, source): (InodeNo, InodeNo),
+        (to, target): (InodeNo, Option<InodeNo>),
+    ) -> Result<(), Status> {
+        let target = target.ok_or(Status::NotFound)?;
+        let loops = |inode, into| self.is_dir(inode) && self.is_within(into, inode);
+        let moves = from != to && target != source;
+        if moves && (loops(source, to) || loops(target, from)) {
+            return Err(Status::Invalid);
+        }
+        Ok(())
+    }
+
+    /// Where a whiteout was left by what was done, if one was.
+    pub(super) fn whiteout(&self, act: &Act) -> Option<Act> {
+        let Act::Rename((from, from_text), to, how) = *act else { return None };
+        let moved = self.find(from, from_text) == Ok(None) && (from, from_text) != to;
+        (how.leaves_whiteout() && moved).then_some(Act::Lookup(from, from_text))
+    }
+
+    /// A whiteout was found there.
+    pub(super) fn add_whiteout(&mut self, at: &Act, inode: Option<InodeNo>) {
+        let (Act::Lookup(dir, text), Some(inode)) = (*at, inode) else { panic!("no whiteout") };
+        self.kinds.insert(inode, FileKind::CharDevice);
+        self.heard.push(inode);
+        self.dirs.get_mut(&dir).unwrap().insert(text, inode);
+    }
+
     /// It was done.
     pub(super) fn apply(&mut self, act: &Act, made: Option<InodeNo>) {
         let text = |act: &Act| match *act {
             Act::Mkdir(dir, text) | Act::Create(dir, text) | Act::Symlink(dir, text) => (dir, text),
-            Act::Link(_, dir, text) => (dir, text),
+            Act::Fifo(dir, text) | Act::Link(_, dir, text) => (dir, text),
             _ => unreachable!("it makes a name"),
         };
         match *act {
             Act::Lookup(dir, text) => assert_eq!(self.find(dir, text), Ok(made)),
-            Act::Mkdir(..) | Act::Create(..) | Act::Symlink(..) | Act::Link(..) => {
+            Act::Mkdir(..) | Act::Create(..) | Act::Symlink(..) | Act::Fifo(..) | Act::Link(..) => {
                 let (dir, text) = text(act);
                 self.learn(act, made);
                 self.dirs.get_mut(&dir).unwrap().insert(text, made.unwrap());
@@ -174,9 +215,15 @@ impl Model {
                 let target = self.dirs.get_mut(&dir).unwrap().remove(text).unwrap();
                 self.lose(target);
             }
-            Act::Rename((from, from_text), (to, to_text), _) => {
+            Act::Rename((from, from_text), (to, to_text), how) => {
                 let source = self.dirs[&from][from_text];
-                if self.dirs[&to].get(to_text) == Some(&source) {
+                let target = self.dirs[&to].get(to_text).copied();
+                if target == Some(source) {
+                    return;
+                }
+                if how == RenameHow::Exchange {
+                    self.dirs.get_mut(&from).unwrap().insert(from_text, target.unwrap());
+                    self.dirs.get_mut(&to).unwrap().insert(to_text, source);
                     return;
                 }
                 self.dirs.get_mut(&from).unwrap().remove(from_text);
@@ -202,6 +249,7 @@ impl Model {
             Act::Mkdir(..) => FileKind::Directory,
             Act::Create(..) => FileKind::File,
             Act::Symlink(..) => FileKind::Symlink,
+            Act::Fifo(..) => FileKind::Fifo,
             _ => return,
         };
         if kind == FileKind::Directory {

@@ -7,8 +7,9 @@ use crate::toy::Toy;
 use alloc::string::String;
 use alloc::vec::Vec;
 use wire::{
-    Attr, Bytes, Create, Created, Entry, Getattr, InodeNo, LaneId, Link, Listing, Lookup, Mkdir,
-    Op, Readdir, Rename, Request, Rmdir, ShardId, Status, Symlink, Transno, Unlink, Wire, Xid,
+    Attr, Bytes, Create, Created, Entry, FileKind, Getattr, InodeNo, LaneId, Link, Listing, Lookup,
+    Mkdir, Mknod, Op, Readdir, Rename, Request, Rmdir, ShardId, Status, Symlink, Transno, Unlink,
+    Wire, Xid,
 };
 
 /// A request on its way.
@@ -199,16 +200,23 @@ fn encoded(act: &Act) -> (Op, InodeNo, Vec<u8>) {
             (Op::Lookup, parent, Lookup { caller, parent, name: name(text) }.to_bytes())
         }
         Act::Mkdir(parent, text) => {
-            (Op::Mkdir, parent, Mkdir { caller, parent, name: name(text), mode: 0o755 }.to_bytes())
+            let (name, mode, umask) = (name(text), 0o755, 0);
+            (Op::Mkdir, parent, Mkdir { caller, parent, name, mode, umask }.to_bytes())
         }
         Act::Create(parent, text) => {
-            let (name, mode, exclusive, read, handle) = (name(text), 0o644, true, false, None);
-            let args = Create { caller, parent, name, mode, exclusive, read, handle };
+            let (name, mode, umask) = (name(text), 0o644, 0);
+            let (exclusive, read, handle) = (true, false, None);
+            let args = Create { caller, parent, name, mode, umask, exclusive, read, handle };
             (Op::Create, parent, args.to_bytes())
         }
         Act::Symlink(parent, text) => {
             let args = Symlink { caller, parent, name: name(text), target: Bytes(b"t") };
             (Op::Symlink, parent, args.to_bytes())
+        }
+        Act::Fifo(parent, text) => {
+            let (name, kind, mode, umask, rdev) = (name(text), FileKind::Fifo, 0o644, 0, 0);
+            let args = Mknod { caller, parent, name, kind, mode, umask, rdev };
+            (Op::Mknod, parent, args.to_bytes())
         }
         Act::Link(inode, parent, text) => {
             (Op::Link, parent, Link { caller, inode, parent, name: name(text) }.to_bytes())
@@ -219,9 +227,9 @@ fn encoded(act: &Act) -> (Op, InodeNo, Vec<u8>) {
         Act::Rmdir(parent, text) => {
             (Op::Rmdir, parent, Rmdir { caller, parent, name: name(text) }.to_bytes())
         }
-        Act::Rename((parent, from), (new_parent, to), no_replace) => {
+        Act::Rename((parent, from), (new_parent, to), how) => {
             let (name, new_name) = (name(from), name(to));
-            let args = Rename { caller, parent, name, new_parent, new_name, no_replace };
+            let args = Rename { caller, parent, name, new_parent, new_name, how };
             (Op::Rename, parent, args.to_bytes())
         }
     }
@@ -231,7 +239,7 @@ fn encoded(act: &Act) -> (Op, InodeNo, Vec<u8>) {
 pub(super) fn made(act: &Act, body: &[u8]) -> Option<InodeNo> {
     match act {
         Act::Create(..) => Created::decode_all(body).ok().map(|created| created.attr.inode),
-        Act::Lookup(..) | Act::Mkdir(..) | Act::Symlink(..) | Act::Link(..) => {
+        Act::Lookup(..) | Act::Mkdir(..) | Act::Symlink(..) | Act::Fifo(..) | Act::Link(..) => {
             Entry::decode_all(body).ok().map(|entry| entry.attr.inode)
         }
         Act::Unlink(..) | Act::Rmdir(..) | Act::Rename(..) => None,

@@ -7,9 +7,9 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use wire::{
     Attr, Bytes, Caller, Close, Contents, Create, Created, Entry, FileKind, Getattr, Getxattr,
-    Groups, Handle, HandleId, InodeNo, Link, Listing, Listxattr, Lookup, Mkdir, Name, Op, Open,
-    Readdir, Readlink, Removexattr, Rename, Rmdir, Setattr, Setxattr, Status, Symlink, Target,
-    Timestamp, Unlink, Value, Wire, attr_flag,
+    Groups, Handle, HandleId, InodeNo, Link, Listing, Listxattr, Lookup, Mkdir, Mknod, Name, Op,
+    Open, Readdir, Readlink, Removexattr, Rename, RenameHow, Rmdir, Setattr, Setxattr, Status,
+    Symlink, Target, Timestamp, Tmpfile, Unlink, Value, Wire, attr_flag,
 };
 
 /// With more names than this most things happen in one directory.
@@ -81,7 +81,9 @@ impl Run {
         match self.dice.below(16) {
             0..=2 => self.create(caller),
             3 | 4 => self.mkdir(caller),
+            5 if self.dice.chance(50) => self.mknod(caller),
             5 => self.symlink(caller),
+            6 if self.dice.chance(30) => self.tmpfile(caller),
             6 => self.link(caller),
             7 => self.unlink(caller),
             8 => self.rmdir(caller),
@@ -118,7 +120,8 @@ impl Run {
             Some(inode) => match self.model.nodes[&inode].kind {
                 FileKind::Directory => Err(Status::IsDirectory),
                 FileKind::Symlink => Err(Status::Loop),
-                FileKind::File => {
+                kind if kind.is_special() => Err(Status::Stale),
+                _ => {
                     let write = handle.is_some_and(|handle| handle.write);
                     let bits = if read { 4 } else { 0 } | if write { 2 } else { 0 };
                     self.model.may(inode, bits).map(|()| Some(inode))
@@ -126,7 +129,8 @@ impl Run {
             },
         });
         let name = Name::new(text.as_bytes()).unwrap();
-        let args = Create { caller, parent, name, mode, exclusive, read, handle };
+        let umask = 0;
+        let args = Create { caller, parent, name, mode, umask, exclusive, read, handle };
         if !self.expect(Op::Create, &args, expected.map(|_| ())) {
             return;
         }
@@ -155,7 +159,7 @@ impl Run {
         let (parent, text, mode) = (self.dir(), self.name(), self.mode());
         let expected = self.model.check_new(parent, &text);
         let name = Name::new(text.as_bytes()).unwrap();
-        if self.expect(Op::Mkdir, &Mkdir { caller, parent, name, mode }, expected) {
+        if self.expect(Op::Mkdir, &Mkdir { caller, parent, name, mode, umask: 0 }, expected) {
             let attr = Entry::decode_all(&self.world.reply).unwrap().attr;
             self.model.add(attr.inode, FileKind::Directory, mode & 0o1777, parent);
             self.model.enter(parent, &text, attr.inode);
@@ -179,8 +183,61 @@ impl Run {
         }
     }
 
+    fn mknod(&mut self, caller: Caller<'_>) {
+        let (parent, text, mode) = (self.dir(), self.name(), self.mode());
+        let kind = self.dice.pick(&[FileKind::Fifo, FileKind::Socket, FileKind::CharDevice]);
+        let (umask, rdev) = (self.dice.pick(&[0, 0o22]), self.dice.pick(&[0, 0x0103]));
+        let expected = self.model.check_new(parent, &text).and_then(|()| {
+            let is_device = kind == FileKind::CharDevice && rdev != 0;
+            if is_device && caller.uid != 0 { Err(Status::NotPermitted) } else { Ok(()) }
+        });
+        let name = Name::new(text.as_bytes()).unwrap();
+        let args = Mknod { caller, parent, name, kind, mode, umask, rdev };
+        if self.expect(Op::Mknod, &args, expected) {
+            let attr = Entry::decode_all(&self.world.reply).unwrap().attr;
+            self.model.add(attr.inode, kind, mode & !umask, parent);
+            let (uid, gid) = (self.model.uid, self.model.gid);
+            let node = self.model.at(attr.inode);
+            node.rdev = if kind == FileKind::CharDevice { rdev } else { 0 };
+            if uid != 0 && gid != node.gid && mode & 0o2010 == 0o2010 {
+                node.mode &= !0o2000;
+            }
+            self.model.enter(parent, &text, attr.inode);
+            self.inodes.push(attr.inode);
+            check_attr(&attr, &self.model.nodes[&attr.inode]);
+        }
+    }
+
+    fn tmpfile(&mut self, caller: Caller<'_>) {
+        let (parent, mode, linkable) = (self.dir(), self.mode(), self.dice.chance(80));
+        let handle = Handle { id: HandleId(self.dice.roll() % 4), write: self.dice.chance(50) };
+        let expected = match self.model.node(parent) {
+            Ok(node) if node.kind != FileKind::Directory => Err(Status::NotDirectory),
+            Ok(_) => self.model.may_add(parent),
+            Err(status) => Err(status),
+        };
+        let args = Tmpfile { caller, parent, mode, umask: 0, linkable, handle };
+        if self.expect(Op::Tmpfile, &args, expected) {
+            let attr = Created::decode_all(&self.world.reply).unwrap().attr;
+            self.model.add(attr.inode, FileKind::File, mode, parent);
+            let (uid, gid) = (self.model.uid, self.model.gid);
+            let node = self.model.at(attr.inode);
+            (node.nlink, node.linkable) = (0, linkable);
+            if uid != 0 && gid != node.gid && mode & 0o2010 == 0o2010 {
+                node.mode &= !0o2000;
+            }
+            self.model.register(attr.inode, handle);
+            self.inodes.push(attr.inode);
+            check_attr(&attr, &self.model.nodes[&attr.inode]);
+        }
+    }
+
     fn link(&mut self, caller: Caller<'_>) {
-        let (inode, parent, text) = (self.inode(), self.dir(), self.name());
+        let (mut inode, parent, text) = (self.inode(), self.dir(), self.name());
+        let nameless = |(_, node): &(&InodeNo, &Node)| node.linkable;
+        if let Some((found, _)) = self.model.nodes.iter().find(nameless) {
+            inode = *found;
+        }
         let expected = self.model.link(inode, parent, &text);
         let name = Name::new(text.as_bytes()).unwrap();
         self.expect(Op::Link, &Link { caller, inode, parent, name }, expected);
@@ -203,12 +260,29 @@ impl Run {
     fn rename(&mut self, caller: Caller<'_>) {
         let (parent, from) = (self.dir(), self.name());
         let (new_parent, to) = (self.dir(), self.name());
-        let no_replace = self.dice.chance(20);
-        let expected = self.model.rename((parent, &from), (new_parent, &to), no_replace);
+        let how = self.dice.pick(&[
+            RenameHow::Replace,
+            RenameHow::Replace,
+            RenameHow::NoReplace,
+            RenameHow::Exchange,
+            RenameHow::Whiteout,
+            RenameHow::WhiteoutNoReplace,
+        ]);
+        let expected = self.model.rename((parent, &from), (new_parent, &to), how);
         let name = Name::new(from.as_bytes()).unwrap();
         let new_name = Name::new(to.as_bytes()).unwrap();
-        let args = Rename { caller, parent, name, new_parent, new_name, no_replace };
-        self.expect(Op::Rename, &args, expected);
+        let args = Rename { caller, parent, name, new_parent, new_name, how };
+        if !self.expect(Op::Rename, &args, expected.map(drop)) || !how.leaves_whiteout() {
+            return;
+        }
+        let moved = expected.is_ok_and(|(source, victim)| victim != Some(source));
+        if moved {
+            let looked = Lookup { caller: root(), parent, name };
+            let attr = self.world.answer::<Entry>(Op::Lookup, &looked).attr;
+            self.model.add(attr.inode, FileKind::CharDevice, 0, parent);
+            self.model.enter(parent, &from, attr.inode);
+            self.inodes.push(attr.inode);
+        }
     }
 
     fn chmod(&mut self, caller: Caller<'_>) {
@@ -327,6 +401,7 @@ fn check_attr(attr: &Attr, node: &Node) {
     assert_eq!((attr.kind, attr.mode), (node.kind, node.mode), "{}", attr.inode);
     assert_eq!((attr.uid, attr.gid), (node.uid, node.gid), "{}", attr.inode);
     assert_eq!(attr.nlink, node.nlink, "links of {}", attr.inode);
+    assert_eq!(attr.rdev, node.rdev, "device of {}", attr.inode);
     assert_eq!(attr.flags & attr_flag::SIZE_AT_DATA != 0, node.at_data, "{}", attr.inode);
     assert_eq!(attr.size_bytes, node.size_bytes, "size of {}", attr.inode);
     assert_eq!((attr.mtime, attr.ctime), (node.mtime, node.ctime), "times of {}", attr.inode);
@@ -372,7 +447,7 @@ fn check_node(world: &mut World, dice: &mut Dice, inode: InodeNo, node: &Node) {
             let target: Target<'_> = world.answer(Op::Readlink, &Readlink { inode });
             assert_eq!(target.target.0, node.target);
         }
-        FileKind::File => {}
+        _ => {}
     }
     let names: Vec<u8> =
         node.xattrs.keys().flat_map(|name| name.iter().copied().chain([0])).collect();
