@@ -3,8 +3,8 @@
 use super::std::process::Command;
 use super::std::{env, fs, process};
 use crate::abi::{
-    FOPEN_DIRECT_IO, MAJOR, OPEN_KILL_SET_ID, Opcode, WRITE_CACHE, WRITE_KILL_SET_ID, init_flag,
-    open_flag, setattr_flag, size,
+    FOPEN_DIRECT_IO, LK_FLOCK, MAJOR, OPEN_KILL_SET_ID, Opcode, WRITE_CACHE, WRITE_KILL_SET_ID,
+    init_flag, lock_type, open_flag, setattr_flag, size,
 };
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -93,6 +93,17 @@ const LAYOUT: &[(&str, usize)] = &[
     ("offsetof(struct fuse_write_in, write_flags)", 20),
     ("offsetof(struct fuse_write_in, flags)", 32),
     ("offsetof(struct fuse_release_in, fh)", 0),
+    ("sizeof(struct fuse_flush_in)", 24),
+    ("offsetof(struct fuse_flush_in, lock_owner)", 16),
+    ("sizeof(struct fuse_lk_in)", 48),
+    ("offsetof(struct fuse_lk_in, fh)", 0),
+    ("offsetof(struct fuse_lk_in, owner)", 8),
+    ("offsetof(struct fuse_lk_in, lk)", 16),
+    ("offsetof(struct fuse_lk_in, lk_flags)", 40),
+    ("sizeof(struct fuse_lk_out)", 24),
+    ("offsetof(struct fuse_file_lock, end)", 8),
+    ("offsetof(struct fuse_file_lock, type)", 16),
+    ("offsetof(struct fuse_file_lock, pid)", 20),
     ("FUSE_COMPAT_SETXATTR_IN_SIZE", 8),
     ("offsetof(struct fuse_setxattr_in, flags)", 4),
     ("sizeof(struct fuse_getxattr_in)", 8),
@@ -113,6 +124,12 @@ const NUMBERS: &[(&str, u64)] = &[
     ("FUSE_OPEN_KILL_SUIDGID", OPEN_KILL_SET_ID as u64),
     ("FATTR_KILL_SUIDGID", setattr_flag::KILL_SET_ID as u64),
     ("FUSE_ASYNC_READ", init_flag::ASYNC_READ),
+    ("FUSE_POSIX_LOCKS", init_flag::POSIX_LOCKS),
+    ("FUSE_FLOCK_LOCKS", init_flag::FLOCK_LOCKS),
+    ("FUSE_LK_FLOCK", LK_FLOCK as u64),
+    ("F_RDLCK", lock_type::READ as u64),
+    ("F_WRLCK", lock_type::WRITE as u64),
+    ("F_UNLCK", lock_type::UNLOCK as u64),
     ("FUSE_BIG_WRITES", init_flag::BIG_WRITES),
     ("FUSE_DONT_MASK", init_flag::DONT_MASK),
     ("FUSE_DO_READDIRPLUS", init_flag::DO_READDIRPLUS),
@@ -167,6 +184,9 @@ const NUMBERS: &[(&str, u64)] = &[
     ("FUSE_READDIR", Opcode::Readdir as u64),
     ("FUSE_RELEASEDIR", Opcode::Releasedir as u64),
     ("FUSE_FSYNCDIR", Opcode::Fsyncdir as u64),
+    ("FUSE_GETLK", Opcode::Getlk as u64),
+    ("FUSE_SETLK", Opcode::Setlk as u64),
+    ("FUSE_SETLKW", Opcode::Setlkw as u64),
     ("FUSE_ACCESS", Opcode::Access as u64),
     ("FUSE_CREATE", Opcode::Create as u64),
     ("FUSE_INTERRUPT", Opcode::Interrupt as u64),
