@@ -1,5 +1,6 @@
 //! From an answer to the kernel's reply.
 
+use crate::abi::Opcode;
 use crate::args::split;
 use crate::begin::revoking;
 use crate::lane::MountLane;
@@ -137,7 +138,32 @@ impl MountLane {
         if let Then::CreateTruncated { handle, .. } = then {
             self.client.release(turn, handle);
         }
-        self.reply(turn, pending_id, errno(status), Span::default(), None);
+        let gone = status == Status::Stale && self.names_a_name(pending_id);
+        let status = if gone { Status::NotFound } else { errno(status) };
+        self.reply(turn, pending_id, status, Span::default(), None);
+    }
+
+    /// Whether a request is about a name in a directory: nothing has a name in a directory that is
+    /// gone, and programs that stand in it expect to be told so.
+    fn names_a_name(&self, pending_id: usize) -> bool {
+        let pending = self.pendings.get(pending_id);
+        let header = pending.and_then(|pending| split(&pending.request).ok());
+        let opcode = header.and_then(|(header, _)| Opcode::from_number(header.opcode));
+        matches!(
+            opcode,
+            Some(
+                Opcode::Lookup
+                    | Opcode::Create
+                    | Opcode::Mknod
+                    | Opcode::Mkdir
+                    | Opcode::Symlink
+                    | Opcode::Link
+                    | Opcode::Unlink
+                    | Opcode::Rmdir
+                    | Opcode::Rename
+                    | Opcode::Rename2
+            )
+        )
     }
 
     /// Gives back what an answer holds that nobody will use.
