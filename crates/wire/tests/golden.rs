@@ -71,6 +71,7 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
                 gid: Some(5),
                 atime: SetTime::Now,
                 mtime: SetTime::At(Timestamp { secs: 7, nanos: 8 }),
+                revoke: wire::Revoke::All,
             }
             .to_bytes(),
             Op::Create => Create {

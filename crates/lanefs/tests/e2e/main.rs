@@ -19,6 +19,7 @@ mod memory;
 mod null;
 mod programs;
 mod rights;
+mod setid;
 mod shards;
 mod special;
 mod stage;
