@@ -125,7 +125,7 @@ impl Lane {
             return self.send(turn, conn, &asked, &Said::plain(Status::Ok, &body));
         }
         let said = HeldSaid { conn, asked, status: Status::Ok, body, bulk: None };
-        self.wait_patiently((shard, until), Waiter::Said(said), Reason::Itself);
+        self.wait_patiently((shard, until), said);
     }
 
     /// Completes the attributes that a metadata shard is about to answer with, if the contents are
