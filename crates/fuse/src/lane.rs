@@ -113,7 +113,10 @@ impl MountLane {
             | Mail::Evicted { .. }
             | Mail::IsLost { .. }
             | Mail::WasLost { .. } => self.client.apply(turn, event),
-            Mail::DestroyObject { .. } | Mail::ObjectDestroyed { .. } => {}
+            Mail::DestroyObject { .. }
+            | Mail::ObjectDestroyed { .. }
+            | Mail::Accessed { .. }
+            | Mail::Changed { .. } => {}
         }
     }
 

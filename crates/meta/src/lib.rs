@@ -40,7 +40,7 @@ mod xattr;
 
 pub use across::{Plan, View, Want};
 pub use residency::Unit;
-pub use shard::{Ask, Effect, Shard, Spread};
+pub use shard::{Access, Ask, Effect, Shard, Spread};
 pub use uses::{How, Key, Use};
 
 #[cfg(test)]

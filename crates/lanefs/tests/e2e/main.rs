@@ -21,4 +21,5 @@ mod setid;
 mod shards;
 mod special;
 mod stage;
+mod times;
 mod transports;
