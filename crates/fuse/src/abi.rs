@@ -154,6 +154,8 @@ pub(crate) mod open_flag {
     pub(crate) const EXCLUSIVE: u32 = 0o200;
     pub(crate) const TRUNCATE: u32 = 0o1000;
     pub(crate) const APPEND: u32 = 0o2000;
+    /// O_NOATIME.
+    pub(crate) const NO_ACCESS_TIME: u32 = 0o1_000_000;
     /// O_DSYNC, which O_SYNC has in it.
     pub(crate) const DATA_SYNC: u32 = 0o10_000;
 }

@@ -338,7 +338,9 @@ impl<'a> Beginning<'a> {
         if i64::try_from(file_offset).is_err() {
             return Err(Status::Invalid);
         }
-        let ask = wire::Read { inode: self.header.node, file_offset, read_bytes };
+        self.args.skip(12)?; // read_flags, lock_owner
+        let accesses = self.args.u32()? & open_flag::NO_ACCESS_TIME == 0;
+        let ask = wire::Read { inode: self.header.node, file_offset, read_bytes, accesses };
         Ok(Begin::Call(Call::Read(ask), Then::Bytes))
     }
 

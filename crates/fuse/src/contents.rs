@@ -64,7 +64,8 @@ impl<'a> Beginning<'a> {
         if end.is_none_or(|end| i64::try_from(end).is_err()) {
             return Err(Status::TooLarge);
         }
-        let ask = wire::Read { inode: self.header.node, file_offset, read_bytes };
+        let inode = self.header.node;
+        let ask = wire::Read { inode, file_offset, read_bytes, accesses: true };
         Ok(Begin::Call(Call::Read(ask), Then::CopyRead { to, file_offset: offset_there }))
     }
 }

@@ -24,6 +24,9 @@ impl Lane {
                 Outcome::Answered { token, result, shown } => {
                     self.on_answered(turn, token, (result, shown));
                 }
+                Outcome::Accessed { inode, write_time_ns } => {
+                    self.on_accessed(turn, inode, write_time_ns);
+                }
                 Outcome::Sized { token, shard, until, contents } => {
                     self.on_sized(turn, token, (shard, until, contents));
                 }

@@ -207,6 +207,10 @@ impl Lane {
         match mail {
             Mail::DestroyObject { inode } => self.on_destroy_mail(turn, inode),
             Mail::ObjectDestroyed { inode } => self.on_object_destroyed(inode),
+            Mail::Accessed { inode, write_time_ns } => {
+                self.note_access(turn, inode, write_time_ns);
+            }
+            Mail::Changed { inode } => self.data.forget_access(inode),
             // A mount's own.
             Mail::Interrupt { .. }
             | Mail::Release { .. }

@@ -430,7 +430,7 @@ fn getattr_frame() -> Vec<u8> {
 
 /// Asks for bytes that are kept.
 fn read_frame(bytes: u32) -> Vec<u8> {
-    let body = Read { inode: InodeNo::ROOT, file_offset: 0, read_bytes: bytes };
+    let body = Read { inode: InodeNo::ROOT, file_offset: 0, read_bytes: bytes, accesses: true };
     frame_of(&body, Op::Read)
 }
 

@@ -177,7 +177,9 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
                 pid: 81,
             }
             .to_bytes(),
-            Op::Read => Read { inode, file_offset: 1 << 40, read_bytes: 4096 }.to_bytes(),
+            Op::Read => {
+                Read { inode, file_offset: 1 << 40, read_bytes: 4096, accesses: true }.to_bytes()
+            }
             Op::Write => Write { inode, file_offset: 1 << 41, append: true }.to_bytes(),
             Op::Truncate => Truncate { inode, size_bytes: 77 }.to_bytes(),
             Op::Glimpse => Glimpse { inode, durable: true }.to_bytes(),

@@ -289,7 +289,7 @@ fn files_are_opened_read_written_and_closed() {
     let args = [u64s(&[handle.0, 500]), u32s(&[5 << 20, 0]), u64s(&[0, 0])].concat();
     rig.ask(Opcode::Read, 2, FILE, &args);
     let asked = rig.take();
-    let wanted = Read { inode: FILE, file_offset: 500, read_bytes: 1 << 20 };
+    let wanted = Read { inode: FILE, file_offset: 500, read_bytes: 1 << 20, accesses: true };
     assert_eq!(Read::decode_all(&asked.body), Ok(wanted));
     let bulk = Bulk { buf: BufId(8), start: 3, bulk_bytes: 10, crc32c: Some(1) };
     rig.send(&asked, Status::Ok, &[], Some(bulk));

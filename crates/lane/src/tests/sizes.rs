@@ -101,7 +101,7 @@ impl Rig {
         let got = peer.ask_data(&mut toy, (Op::Glimpse, 0, inode), &body, None);
         let contents = Glimpsed::decode_all(&got.body).unwrap().contents;
         let at_data = attr.flags & attr_flag::SIZE_AT_DATA != 0;
-        let body = Read { inode, file_offset: 0, read_bytes: 1000 };
+        let body = Read { inode, file_offset: 0, read_bytes: 1000, accesses: true };
         let got = peer.ask_data(&mut toy, (Op::Read, 0, inode), &body, None);
         let told_bytes = if at_data { contents.size_bytes } else { attr.size_bytes };
         (told_bytes, got.bulk.len() as u64)

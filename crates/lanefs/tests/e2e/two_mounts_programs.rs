@@ -59,7 +59,10 @@ fn what_one_mount_builds_the_other_runs() {
             let source = format!("#include <stdio.h>\nint main() {{ puts(\"{round}\"); }}\n");
             fs::write(here.join("hello.c"), source).unwrap();
             must(program("cc").arg(there.join("hello.c")).arg("-o").arg(here.join("hello")));
-            assert_eq!(must(&mut program(there.join("hello").to_str().unwrap())), format!("{round}\n"));
+            assert_eq!(
+                must(&mut program(there.join("hello").to_str().unwrap())),
+                format!("{round}\n")
+            );
         }
     });
 }
