@@ -4,7 +4,7 @@
 //! yardstick of a real mount. The other end of the exchange is a process of its own on the lane's
 //! core, as a server on the same machine is.
 
-mod mounted;
+pub(crate) mod mounted;
 
 use crate::generator::{Sample, WARM_PART};
 use crate::load::Tally;
@@ -80,7 +80,7 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
     for (transport, _) in transports.into_iter().filter(|(_, allowed)| *allowed) {
         for exchange in [Exchange::None, Exchange::Apart] {
             let dir = home.path().join(format!("{transport:?}-{exchange:?}"));
-            mounts.push(Mounted::start(&program, dir, transport, exchange, lane_core)?);
+            mounts.push(Mounted::start(&program, dir, (transport, lane_core), (exchange, &[]))?);
         }
     }
     let contenders = contenders(mounts.len(), [lane_core, home.cores.generator]);

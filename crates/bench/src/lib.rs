@@ -17,6 +17,7 @@ mod handoff;
 mod limit;
 mod load;
 mod machine;
+mod mount;
 mod pace;
 mod plan;
 mod race;
@@ -57,6 +58,8 @@ pub enum Bench {
     Clock,
     /// The way through the kernel.
     FuseNull,
+    /// Operations through a mount.
+    Mount,
     /// New files under sharing modes.
     Share,
     /// Commits of many operations.
@@ -65,7 +68,7 @@ pub enum Bench {
 
 impl Bench {
     /// All, in the order in which they build on each other.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Echo,
         Self::Getattr,
         Self::Create,
@@ -73,6 +76,7 @@ impl Bench {
         Self::Handoff,
         Self::Clock,
         Self::FuseNull,
+        Self::Mount,
         Self::Share,
         Self::Commit,
     ];
@@ -88,6 +92,7 @@ impl Bench {
             Self::Handoff => handoff::NAME,
             Self::Clock => clock::NAME,
             Self::FuseNull => fuse_null::NAME,
+            Self::Mount => mount::NAME,
             Self::Share => create::SHARE_NAME,
             Self::Commit => commit::NAME,
         }
@@ -108,6 +113,9 @@ impl Bench {
             Self::Share => "share: new files, replies that may wait against those that do not",
             Self::Commit => "commit: a lane whose log becomes durable once in many operations",
             Self::FuseNull => "fuse-null: a mounted file system with nothing in it",
+            Self::Mount => {
+                "mount: operations through a mount, beside a null one with as many exchanges"
+            }
         }
     }
 
@@ -126,6 +134,7 @@ impl Bench {
             Self::Handoff => handoff::run(&home),
             Self::Clock => clock::run(&home),
             Self::FuseNull => fuse_null::run(&home),
+            Self::Mount => mount::run(&home),
             Self::Share => create::run_shares(&home),
             Self::Commit => commit::run(&home),
         }?;

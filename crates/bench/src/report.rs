@@ -10,7 +10,7 @@ use std::io::Write;
 /// A column: its title, its digits behind the point, where its number is.
 type Column = (&'static str, usize, fn(&Row) -> Option<f64>);
 
-const COLUMNS: [Column; 32] = [
+const COLUMNS: [Column; 34] = [
     ("clients", 0, |row| row.clients.map(f64::from)),
     ("depth", 0, |row| row.depth.map(f64::from)),
     ("ops/s", 0, |row| row.ops_per_s),
@@ -37,6 +37,8 @@ const COLUMNS: [Column; 32] = [
     ("commit max", 1, |row| row.commit_turn_max_us),
     ("ops/flush", 1, |row| row.ops_per_flush),
     ("requests/op", 2, |row| row.exchanges_per_op),
+    ("in the way", 2, |row| row.exchanges_in_way),
+    ("behind", 2, |row| row.exchanges_behind),
     ("hops/op", 3, |row| row.hops_per_op),
     ("server", 2, |row| row.server_busy),
     ("load", 2, |row| row.generator_busy),

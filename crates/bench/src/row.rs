@@ -93,6 +93,12 @@ pub struct Row {
     /// Requests that the server answered per operation; that for its counters is among them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exchanges_per_op: Option<f64>,
+    /// Of a mount: requests to the server that the caller waits for, per operation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exchanges_in_way: Option<f64>,
+    /// Of a mount: those behind the caller's back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exchanges_behind: Option<f64>,
     /// Letters between the server's lanes per operation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hops_per_op: Option<f64>,

@@ -9,6 +9,7 @@ use crate::plan::Options;
 use anyhow::{Context as _, Result, bail};
 use disk::Share;
 use library::{ConnectOptions, Identity, Volume};
+use ring::Transport;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::OpenOptions;
 use std::io::{self, BufRead as _, BufReader, Write as _};
@@ -142,12 +143,50 @@ impl Home {
         Ok(Server { child, _output: output, address, access: None, counted_lane_count, lane_count })
     }
 
+    /// Mounts a server of ours, with lanes on its cores.
+    ///
+    /// # Errors
+    /// When it cannot be mounted.
+    pub(crate) fn start_mount(
+        &self,
+        server: &Server,
+        dir: &Path,
+        transport: Transport,
+    ) -> Result<(Child, BufReader<ChildStdout>)> {
+        let mut command = Command::new(own_program()?);
+        command.arg("mount").arg(server.address.to_string()).arg(dir);
+        command.args(["--export", EXPORT, "--lanes", &self.options.lane_count.to_string()]);
+        command.arg("--secret-file").arg(self.path().join(SECRET_FILE));
+        command.arg("--parent-pid").arg(std::process::id().to_string());
+        command.arg("--fuse").arg(match transport {
+            Transport::Uring => "uring",
+            Transport::Classic => "classic",
+        });
+        if let Some(spin_us) = self.options.spin_us {
+            command.arg("--spin-us").arg(spin_us.to_string());
+        }
+        let (child, output, _) = self.start_until(command, "mounted ")?;
+        Ok((child, output))
+    }
+
     /// Starts a program on the server's cores and waits for its address.
     fn start(
         &self,
-        mut command: Command,
+        command: Command,
         ready: &str,
     ) -> Result<(Child, BufReader<ChildStdout>, SocketAddr)> {
+        let (child, output, rest) = self.start_until(command, ready)?;
+        let text = rest.split([',', ' ']).next().unwrap_or(&rest);
+        let address = text.parse().with_context(|| format!("{text:?} is no address"))?;
+        Ok((child, output, address))
+    }
+
+    /// Starts a program on the server's cores and waits for a line that begins so; its rest.
+    fn start_until(
+        &self,
+        mut command: Command,
+        ready: &str,
+    ) -> Result<(Child, BufReader<ChildStdout>, String)> {
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         // Children keep the cores of the thread that starts them.
         self.cores.go_to_server()?;
@@ -159,9 +198,7 @@ impl Home {
         let mut line = String::new();
         while output.read_line(&mut line)? > 0 {
             if let Some(rest) = line.trim().strip_prefix(ready) {
-                let text = rest.split([',', ' ']).next().unwrap_or(rest);
-                let address = text.parse().with_context(|| format!("{text:?} is no address"))?;
-                return Ok((child, output, address));
+                return Ok((child, output, rest.to_owned()));
             }
             line.clear();
         }

@@ -2,7 +2,10 @@
 //! only its [`Answer`].
 
 use door::{Bulk, Span};
-use wire::{Attr, Caller, HandleId, InodeNo, LaneId, Name, Space, Stats, Written};
+use wire::{
+    Attr, ByteRange, Caller, HandleId, InodeNo, LaneId, LockKind, LockRow, LockType, Name, Space,
+    Stats, Written,
+};
 
 /// A call's number, chosen by the face; unique among its unanswered calls.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -100,6 +103,27 @@ pub struct Write {
     pub sync: bool,
 }
 
+/// Lock bytes of a file, or give them up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SetLock {
+    /// The file.
+    pub inode: InodeNo,
+    /// fcntl's or flock's.
+    pub kind: LockKind,
+    /// Whose: any number, the same for all lanes of this client.
+    pub owner: u64,
+    /// What it shall be; `None` gives it up.
+    pub lock: Option<LockType>,
+    /// Which bytes; all for flock.
+    pub range: ByteRange,
+    /// The process that asks.
+    pub pid: u32,
+    /// Wait for whoever has it.
+    pub wait: bool,
+    /// Through which open file: [`crate::Client::release_locks`] of it gives the lock up.
+    pub handle: HandleId,
+}
+
 /// Wait until what was done to a file or directory, by anybody, is durable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sync {
@@ -164,6 +188,23 @@ pub enum Call<'a> {
     Read(wire::Read),
     /// [`Answer::Written`].
     Write(Write),
+    /// [`Answer::Done`], durable.
+    Allocate(wire::Allocate),
+    /// [`Answer::Sought`].
+    Seek(wire::Seek),
+    /// [`Answer::Done`]. `Again` when another has it and it is not waited for, `Deadlock` when
+    /// waiting would never end.
+    SetLock(SetLock),
+    /// [`Answer::LockFound`].
+    GetLock(wire::GetLock),
+    /// [`Answer::Done`] when all that this owner had locked with fcntl is given up, or soon after.
+    /// Costs no exchange when he had nothing.
+    Flush {
+        /// The file.
+        inode: InodeNo,
+        /// The owner.
+        owner: u64,
+    },
     /// [`Answer::Done`]. `Io`, once, when something that was answered before is lost.
     Sync(Sync),
     /// [`Answer::Done`] when all that this client lane was answered is durable. `Io`, once, when
@@ -213,6 +254,10 @@ pub enum Answer {
     Bytes(Option<Bulk>),
     /// Where the bytes went.
     Written(Written),
+    /// Where in a file it is.
+    Sought(u64),
+    /// The first lock in the way.
+    LockFound(Option<LockRow>),
     /// A lane's counters.
     Stats(Stats),
 }

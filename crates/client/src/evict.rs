@@ -70,6 +70,7 @@ impl Client {
                 self.forget_entry(entry);
             }
         }
+        self.lose_locks();
         self.counters.evicted_count += 1;
         self.tell_eviction();
         self.counters.lost_count += lost_count;

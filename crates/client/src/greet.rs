@@ -170,6 +170,8 @@ impl Client {
             self.drop_link(turn, link_index);
             return;
         }
+        let new_boot =
+            self.links.get(link_index).is_some_and(|link| link.boot_id != welcome.boot_id);
         self.adopt(turn, link_index, fs, &welcome);
         if usize::from(welcome.lane.0) != link_index {
             // The lane that was wanted does not exist any more; the new map says so.
@@ -193,11 +195,9 @@ impl Client {
             self.waiting_since = None;
         }
         if welcome.flags & welcome_flag::HANDLES_UNKNOWN != 0 {
-            self.reopen(|client, inode| {
-                let lane = client.map.map(|map| map.lane(inode.shard()));
-                lane.is_some_and(|lane| usize::from(lane.0) == link_index)
-            });
+            self.reopen(|client, inode| client.is_at(inode, link_index));
         }
+        self.relock(link_index, new_boot);
     }
 
     /// Takes over what a Welcome says of the whole server.
@@ -257,6 +257,7 @@ impl Client {
             link.again.clear();
             link.fresh.clear();
         }
+        self.refuse_locks(refused.status());
         self.unrouted.clear();
         self.later.clear();
         self.room_waiters.clear();

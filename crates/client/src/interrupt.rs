@@ -13,15 +13,21 @@ use crate::plan::Plan;
 use door::Turn;
 use wire::{InodeNo, Op, Status, Wire, Writer};
 
-/// How long a reply is waited for after an interrupt.
+/// How long a reply is waited for after an interrupt. Programs that handle signals know that reads
+/// of a terminal may fail with EINTR, but not that mkdir may: as long as the server answers, a
+/// signal is no reason to give up, and what is not sent yet is as good as sent.
 const PATIENCE_MS: u64 = 1_000;
 
 impl Client {
-    /// The caller of `call` has been interrupted. It is answered soon: with its outcome or with
-    /// `Interrupted`. False when there is no such call (any more).
+    /// The caller of `call` has been interrupted. It is answered soon: with its outcome or, if there
+    /// is no connection or no reply, with `Interrupted`. False when there is no such call (any more).
     pub fn interrupt(&mut self, turn: &mut Turn<'_>, call: CallId) -> bool {
         let Some(job_id) = self.job_of(call) else { return false };
-        if !self.is_sent(job_id) {
+        if let Some(Plan::LockCall { inode }) = self.jobs.get(job_id).map(|job| job.plan) {
+            self.interrupt_lock(turn, job_id, inode);
+            return true;
+        }
+        if !self.is_reachable(job_id) {
             self.abandon(turn, job_id);
         } else if !self.interrupts.iter().any(|(_, known)| *known == call) {
             self.interrupts.push((turn.now.mono.after_ms(PATIENCE_MS), call));
@@ -34,7 +40,6 @@ impl Client {
         let mut index = 0;
         while let Some((at, call)) = self.interrupts.get(index).copied() {
             let job_id = self.job_of(call);
-            // A later request of the same call may not be sent yet; it is as good as sent.
             let waits = job_id.is_some_and(|job_id| self.is_reachable(job_id));
             let waits = waits && at > turn.now.mono;
             if waits {
@@ -82,6 +87,8 @@ impl Client {
             job.plan,
             Plan::Close(_)
                 | Plan::Reopen(_)
+                | Plan::LockTask(_)
+                | Plan::Relock { .. }
                 | Plan::Part { .. }
                 | Plan::Leave { .. }
                 | Plan::Durable { .. }
@@ -134,11 +141,6 @@ impl Client {
         let exchange = self.jobs.get(job_id).and_then(|job| self.exchanges.get(job.exchange_id));
         let link = exchange.and_then(|exchange| self.links.get(exchange.link_index));
         link.is_some_and(crate::link::Link::is_up)
-    }
-
-    fn is_sent(&self, job_id: usize) -> bool {
-        let exchange = self.jobs.get(job_id).and_then(|job| self.exchanges.get(job.exchange_id));
-        exchange.is_some_and(|exchange| exchange.place == Place::Sent)
     }
 }
 

@@ -196,6 +196,14 @@ pub enum Event {
         /// What was found.
         result: Result<Option<ObjectStat>, Errno>,
     },
+    /// The outcome of [`crate::Action::ObjectSeek`]; `None` at and behind the object's end, and
+    /// where no more bytes come.
+    ObjectSought {
+        /// Of the action.
+        ticket: Ticket,
+        /// Where.
+        result: Result<Option<u64>, Errno>,
+    },
     /// The outcome of every other action on an object.
     ObjectDone {
         /// Of the action.
@@ -234,6 +242,13 @@ pub enum Event {
         ticket: Ticket,
         /// Group ids, 4 bytes little-endian each; `None` when there is no such process any more.
         groups: Option<Span>,
+    },
+    /// Mount: the outcome of [`crate::Action::CallerSignals`].
+    CallerSignals {
+        /// Of the action.
+        ticket: Ticket,
+        /// It is being killed, is asked to end, or is gone.
+        ends: bool,
     },
     /// The time of an [`crate::Action::WakeAt`] has come, or nothing: look at your deadlines.
     Tick,

@@ -56,6 +56,9 @@ opcodes! {
     Readdir = 28;
     Releasedir = 29;
     Fsyncdir = 30;
+    Getlk = 31;
+    Setlk = 32;
+    Setlkw = 33;
     Access = 34;
     Create = 35;
     /// Takes no answer.
@@ -63,8 +66,10 @@ opcodes! {
     Destroy = 38;
     /// Takes no answer.
     BatchForget = 42;
+    Fallocate = 43;
     Readdirplus = 44;
     Rename2 = 45;
+    Lseek = 46;
     /// Linux 6.2 and later.
     Tmpfile = 51;
 }
@@ -79,13 +84,17 @@ pub(crate) const MINOR_MIN: u32 = 31;
 /// Flags of INIT.
 pub(crate) mod init_flag {
     pub(crate) const ASYNC_READ: u64 = 1 << 0;
+    pub(crate) const POSIX_LOCKS: u64 = 1 << 1;
     pub(crate) const BIG_WRITES: u64 = 1 << 5;
     pub(crate) const DONT_MASK: u64 = 1 << 6;
     pub(crate) const DO_READDIRPLUS: u64 = 1 << 13;
     pub(crate) const READDIRPLUS_AUTO: u64 = 1 << 14;
+    pub(crate) const FLOCK_LOCKS: u64 = 1 << 10;
     pub(crate) const ASYNC_DIO: u64 = 1 << 15;
     pub(crate) const PARALLEL_DIROPS: u64 = 1 << 18;
     pub(crate) const MAX_PAGES: u64 = 1 << 22;
+    /// Linux 5.11 and later.
+    pub(crate) const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
     pub(crate) const INIT_EXT: u64 = 1 << 30;
     /// Linux 6.6 and later.
     pub(crate) const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
@@ -104,6 +113,8 @@ pub(crate) mod setattr_flag {
     pub(crate) const FH: u32 = 1 << 6;
     pub(crate) const ATIME_NOW: u32 = 1 << 7;
     pub(crate) const MTIME_NOW: u32 = 1 << 8;
+    /// The caller may not keep set-id bits.
+    pub(crate) const KILL_SET_ID: u32 = 1 << 11;
 }
 
 /// The answer of OPEN and CREATE: reads and writes come here, not to the page cache.
@@ -111,6 +122,10 @@ pub(crate) const FOPEN_DIRECT_IO: u32 = 1 << 0;
 
 /// WRITE comes from the page cache (a mapping): the flags are not a file's.
 pub(crate) const WRITE_CACHE: u32 = 1 << 0;
+/// The writer may not keep set-id bits.
+pub(crate) const WRITE_KILL_SET_ID: u32 = 1 << 2;
+/// Of OPEN and CREATE: who empties the file may not keep them.
+pub(crate) const OPEN_KILL_SET_ID: u32 = 1 << 0;
 
 /// Linux's open flags, as on all architectures we build for.
 pub(crate) mod open_flag {
@@ -124,6 +139,28 @@ pub(crate) mod open_flag {
     pub(crate) const APPEND: u32 = 0o2000;
     /// O_DSYNC, which O_SYNC has in it.
     pub(crate) const DATA_SYNC: u32 = 0o10_000;
+}
+
+/// Modes of FALLOCATE, as in fallocate(2).
+pub(crate) mod fallocate_flag {
+    pub(crate) const KEEP_SIZE: u32 = 1 << 0;
+    pub(crate) const PUNCH_HOLE: u32 = 1 << 1;
+    pub(crate) const ZERO_RANGE: u32 = 1 << 4;
+}
+
+/// What LSEEK looks for, as in lseek(2). The kernel does the rest itself.
+pub(crate) mod whence {
+    pub(crate) const DATA: u32 = 3;
+    pub(crate) const HOLE: u32 = 4;
+}
+/// A GETLK or SETLK is flock's.
+pub(crate) const LK_FLOCK: u32 = 1 << 0;
+
+/// Linux's lock types.
+pub(crate) mod lock_type {
+    pub(crate) const READ: u32 = 0;
+    pub(crate) const WRITE: u32 = 1;
+    pub(crate) const UNLOCK: u32 = 2;
 }
 
 /// Sizes of the kernel's structs in bytes.

@@ -1,20 +1,24 @@
 //! From the kernel's request to a call: one function per op code, and the switchboard. It changes
 //! nothing; what comes of the call is in `finish`.
 
-use crate::abi::{Opcode, TRANSFER_BYTES_MAX, WRITE_CACHE, open_flag, setattr_flag};
+use crate::abi::{
+    LK_FLOCK, OPEN_KILL_SET_ID, Opcode, TRANSFER_BYTES_MAX, WRITE_CACHE, WRITE_KILL_SET_ID,
+    lock_type, open_flag, setattr_flag,
+};
 use crate::args::{Args, Header};
+use crate::handle::FileHandle;
+use crate::listing::{END_POSITION, cookie_before};
 use crate::pending::Then;
-use client::{Call, Create, Open, OpenFor, Resize, Sync, Tmpfile, Write};
+use client::{Call, Create, Open, OpenFor, Resize, SetLock, Sync, Tmpfile, Write};
 use door::Bulk;
 use wire::{
-    Bytes, Caller, FileKind, Groups, HandleId, InodeNo, RenameHow, SetTime, Status, Timestamp,
+    ByteRange, Bytes, Caller, FileKind, Groups, HandleId, InodeNo, LockKind, LockType, RenameHow,
+    Revoke, SetTime, Status, Timestamp,
 };
 
 const MODE_BITS: u32 = 0o7777;
 const READ_OK: u32 = 4;
 const ACCESS_BITS: u32 = 7;
-/// `.` and `..` stand before the server's entries; see `listing`.
-pub(crate) const DOT_COUNT: u64 = 2;
 const LISTING_BYTES_MIN: u32 = 512;
 const LISTING_BYTES_MAX: u32 = 131_072;
 
@@ -24,14 +28,24 @@ pub(crate) enum Begin<'a> {
     Call(Call<'a>, Then),
     /// Nothing to ask: done.
     Done,
-    /// Done, and close this behind it.
-    Release(HandleId),
+    /// Done; close this behind it, and give up what was locked through it.
+    Release(InodeNo, HandleId),
     /// Answer with our side of the negotiation.
     Init,
     /// The kernel wants no answer.
     Silent,
     /// It gives up on another request.
     Interrupt(u64),
+}
+
+/// What GETLK, SETLK and SETLKW ask for.
+struct LockIn {
+    handle: HandleId,
+    owner: u64,
+    range: ByteRange,
+    lock: Option<LockType>,
+    pid: u32,
+    kind: LockKind,
 }
 
 /// A request about to become a call.
@@ -68,12 +82,17 @@ impl<'a> Beginning<'a> {
             Opcode::Tmpfile => self.tmpfile(),
             Opcode::Read => self.read(),
             Opcode::Write => self.write(),
+            Opcode::Fallocate => self.fallocate(),
+            Opcode::Lseek => self.lseek(),
             Opcode::Statfs => Ok(Begin::Call(Call::Statfs, Then::Space)),
             Opcode::Release => self.release(),
             Opcode::Fsync => self.fsync(true),
             Opcode::Fsyncdir => self.fsync(false),
-            // Closing a file does not wait; who wants to be sure says fsync.
-            Opcode::Flush | Opcode::Releasedir | Opcode::Destroy => Ok(Begin::Done),
+            Opcode::Releasedir | Opcode::Destroy => Ok(Begin::Done),
+            Opcode::Flush => self.flush(),
+            Opcode::Getlk => self.getlk(),
+            Opcode::Setlk => self.setlk(false),
+            Opcode::Setlkw => self.setlk(true),
             Opcode::Setxattr => self.setxattr(),
             Opcode::Getxattr => self.getxattr(),
             Opcode::Listxattr => self.listxattr(),
@@ -106,7 +125,7 @@ impl<'a> Beginning<'a> {
         let mut args = self.args;
         let valid = args.u32()?;
         if valid & setattr_flag::SIZE == 0 {
-            return self.set_rest();
+            return self.set_rest(Revoke::Nothing);
         }
         args.skip(12)?; // padding, fh
         let size_bytes = args.u64()?;
@@ -122,12 +141,13 @@ impl<'a> Beginning<'a> {
             | setattr_flag::GID
             | setattr_flag::ATIME
             | setattr_flag::MTIME;
-        let then = if valid & rest == 0 { Then::Attr } else { Then::SetRest };
+        let keeps_set_id = valid & setattr_flag::KILL_SET_ID == 0;
+        let then = Then::Resized { keeps_set_id, rest: valid & rest != 0 };
         Ok(Begin::Call(Call::Resize(resize), then))
     }
 
-    /// A SETATTR without its size.
-    pub(crate) fn set_rest(mut self) -> Result<Begin<'a>, Status> {
+    /// A SETATTR without its size, and what the new size takes away.
+    pub(crate) fn set_rest(mut self, revoke: Revoke) -> Result<Begin<'a>, Status> {
         let args = &mut self.args;
         let valid = args.u32()?;
         args.skip(28)?; // padding, fh, size, lock_owner
@@ -158,12 +178,14 @@ impl<'a> Beginning<'a> {
             gid: chosen(setattr_flag::GID, gid),
             atime: time(setattr_flag::ATIME, setattr_flag::ATIME_NOW, atime, atime_nanos)?,
             mtime: time(setattr_flag::MTIME, setattr_flag::MTIME_NOW, mtime, mtime_nanos)?,
+            revoke,
         };
         let nothing = ask.mode.is_none()
             && ask.uid.is_none()
             && ask.gid.is_none()
             && ask.atime == SetTime::Keep
-            && ask.mtime == SetTime::Keep;
+            && ask.mtime == SetTime::Keep
+            && revoke == Revoke::Nothing;
         if nothing {
             return Ok(self.getattr());
         }
@@ -274,7 +296,7 @@ impl<'a> Beginning<'a> {
         let flags = self.args.u32()?;
         let mode = self.args.u32()? & MODE_BITS;
         let umask = self.args.u32()? & MODE_BITS;
-        self.args.skip(4)?; // open_flags
+        let keeps_set_id = self.args.u32()? & OPEN_KILL_SET_ID == 0;
         let name = self.args.name()?;
         let ask = Create {
             caller: self.caller(),
@@ -286,7 +308,7 @@ impl<'a> Beginning<'a> {
             open: Some(open_for(flags)),
         };
         let truncate = flags & open_flag::TRUNCATE != 0;
-        Ok(Begin::Call(Call::Create(ask), Then::Create { truncate }))
+        Ok(Begin::Call(Call::Create(ask), Then::Create { truncate, keeps_set_id }))
     }
 
     /// `fuse_create_in` and a name, which it does not get.
@@ -302,7 +324,8 @@ impl<'a> Beginning<'a> {
             linkable: flags & open_flag::EXCLUSIVE == 0,
             write: open_for(flags).write,
         };
-        Ok(Begin::Call(Call::Tmpfile(ask), Then::Create { truncate: false }))
+        let then = Then::Create { truncate: false, keeps_set_id: true };
+        Ok(Begin::Call(Call::Tmpfile(ask), then))
     }
 
     /// `fuse_read_in`.
@@ -317,8 +340,22 @@ impl<'a> Beginning<'a> {
         Ok(Begin::Call(Call::Read(ask), Then::Bytes))
     }
 
-    /// `fuse_write_in`; the data is the bulk.
-    fn write(mut self) -> Result<Begin<'a>, Status> {
+    /// `fuse_write_in`. What the file must lose goes before the bytes come.
+    fn write(self) -> Result<Begin<'a>, Status> {
+        let mut args = self.args;
+        let handle = FileHandle(args.u64()?);
+        args.skip(12)?; // offset, size
+        let write_flags = args.u32()?;
+        let revoke = handle.lost_by_write(write_flags & WRITE_KILL_SET_ID == 0);
+        if revoke == Revoke::Nothing || write_flags & WRITE_CACHE != 0 {
+            return self.write_bytes();
+        }
+        let ask = revoking(self.caller(), self.header.node, revoke);
+        Ok(Begin::Call(Call::Setattr(ask), Then::Revoked))
+    }
+
+    /// The write itself; the data is the bulk.
+    pub(crate) fn write_bytes(mut self) -> Result<Begin<'a>, Status> {
         self.args.skip(8)?; // fh
         let file_offset = self.args.u64()?;
         let write_bytes = self.args.u32()?;
@@ -341,14 +378,57 @@ impl<'a> Beginning<'a> {
     }
 
     fn release(mut self) -> Result<Begin<'a>, Status> {
-        self.args.u64().map(|handle| Begin::Release(HandleId(handle)))
+        let inode = self.header.node;
+        self.args.u64().map(|handle| Begin::Release(inode, FileHandle(handle).id()))
+    }
+
+    /// `fuse_flush_in`. Closing a file waits for no bytes (who wants to be sure says fsync), but for
+    /// the locks that the process loses with it.
+    fn flush(mut self) -> Result<Begin<'a>, Status> {
+        self.args.skip(16)?; // fh, unused, padding
+        let owner = self.args.u64()?;
+        Ok(Begin::Call(Call::Flush { inode: self.header.node, owner }, Then::Done))
+    }
+
+    /// `fuse_lk_in`.
+    fn lock(&mut self) -> Result<LockIn, Status> {
+        let args = &mut self.args;
+        let (handle, owner) = (FileHandle(args.u64()?).id(), args.u64()?);
+        let (start, end) = (args.u64()?, args.u64()?);
+        let (lock_type, pid, flags) = (args.u32()?, args.u32()?, args.u32()?);
+        let lock = match lock_type {
+            lock_type::READ => Some(LockType::Read),
+            lock_type::WRITE => Some(LockType::Write),
+            lock_type::UNLOCK => None,
+            _ => return Err(Status::Invalid),
+        };
+        let flocks = flags & LK_FLOCK != 0;
+        let kind = if flocks { LockKind::Flock } else { LockKind::Posix };
+        let range = ByteRange::new(start, end).ok_or(Status::Invalid)?;
+        let range = if flocks { ByteRange::ALL } else { range };
+        Ok(LockIn { handle, owner, range, lock, pid, kind })
+    }
+
+    fn getlk(mut self) -> Result<Begin<'a>, Status> {
+        let LockIn { owner, range, lock, kind, .. } = self.lock()?;
+        let lock = lock.ok_or(Status::Invalid)?;
+        let ask = wire::GetLock { inode: self.header.node, kind, owner, lock, range };
+        Ok(Begin::Call(Call::GetLock(ask), Then::LockFound))
+    }
+
+    fn setlk(mut self, wait: bool) -> Result<Begin<'a>, Status> {
+        let LockIn { handle, owner, range, lock, pid, kind } = self.lock()?;
+        let wait = wait && lock.is_some();
+        let inode = self.header.node;
+        let ask = SetLock { inode, kind, owner, lock, range, pid, wait, handle };
+        Ok(Begin::Call(Call::SetLock(ask), Then::Done))
     }
 
     /// `fuse_fsync_in`: fdatasync waits for as much, since the size is among the attributes.
     fn fsync(mut self, contents: bool) -> Result<Begin<'a>, Status> {
         let handle = self.args.u64()?;
         // A directory needs no handle, so it has none.
-        let handle = contents.then_some(HandleId(handle));
+        let handle = contents.then_some(FileHandle(handle).id());
         let sync = Sync { inode: self.header.node, contents, handle };
         Ok(Begin::Call(Call::Sync(sync), Then::Done))
     }
@@ -395,11 +475,14 @@ impl<'a> Beginning<'a> {
     fn readdir(mut self, plus: bool) -> Result<Begin<'a>, Status> {
         self.args.skip(8)?; // fh
         let position = self.args.u64()?;
+        if position == END_POSITION {
+            return Ok(Begin::Done);
+        }
         let buffer_bytes = self.args.u32()?;
         let ask = wire::Readdir {
             caller: self.caller(),
             inode: self.header.node,
-            cookie: position.saturating_sub(DOT_COUNT),
+            cookie: cookie_before(position),
             // An entry takes more room in the kernel's format than in ours.
             listing_bytes_max: buffer_bytes.clamp(LISTING_BYTES_MIN, LISTING_BYTES_MAX),
             attrs: plus,
@@ -419,6 +502,17 @@ impl<'a> Beginning<'a> {
     fn interrupt(mut self) -> Result<Begin<'a>, Status> {
         self.args.u64().map(Begin::Interrupt)
     }
+}
+
+/// Takes away what running a file gives, and nothing else.
+pub(crate) const fn revoking(
+    caller: Caller<'_>,
+    inode: InodeNo,
+    revoke: Revoke,
+) -> wire::Setattr<'_> {
+    let (mode, uid, gid) = (None, None, None);
+    let (atime, mtime) = (SetTime::Keep, SetTime::Keep);
+    wire::Setattr { caller, inode, mode, uid, gid, atime, mtime, revoke }
 }
 
 const fn open_for(flags: u32) -> OpenFor {

@@ -13,10 +13,11 @@ const CONGESTION_COUNT: u16 = 48;
 
 /// What we take if it is offered. Not among it, for reasons:
 /// - WRITEBACK_CACHE, and anything that keeps data or names: other mounts could not see changes;
-/// - POSIX_LOCKS, FLOCK_LOCKS: the kernel keeps locks within this mount until the server does;
 /// - ATOMIC_O_TRUNC: truncation has a request of its own;
 /// - EXPORT_SUPPORT: `.` and `..` are not looked up by name.
 const WANTED: u64 = init_flag::ASYNC_READ
+    | init_flag::POSIX_LOCKS
+    | init_flag::FLOCK_LOCKS
     | init_flag::BIG_WRITES
     | init_flag::DONT_MASK
     | init_flag::DO_READDIRPLUS
@@ -24,6 +25,7 @@ const WANTED: u64 = init_flag::ASYNC_READ
     | init_flag::ASYNC_DIO
     | init_flag::PARALLEL_DIROPS
     | init_flag::MAX_PAGES
+    | init_flag::HANDLE_KILLPRIV_V2
     | init_flag::INIT_EXT
     | init_flag::DIRECT_IO_ALLOW_MMAP;
 

@@ -9,7 +9,7 @@ use crate::args::split;
 use crate::begin::{Begin, Beginning};
 use crate::init::{agree, put_init};
 use crate::interrupts::Interrupts;
-use crate::pending::{Pendings, Wait};
+use crate::pending::{Behind, Pendings, Wait};
 use alloc::format;
 use alloc::vec::Vec;
 use client::{Answer, Call, CallId, Client};
@@ -71,11 +71,11 @@ pub struct MountLane {
     pub(crate) config: Config,
     pub(crate) client: Client,
     pub(crate) pendings: Pendings,
-    interrupts: Interrupts,
+    pub(crate) interrupts: Interrupts,
     life: Life,
     kernel_gone: bool,
-    /// Interrupted requests whose next call was just begun.
-    pub(crate) interrupt_again: Vec<usize>,
+    /// Requests given up whose next call was just begun.
+    pub(crate) give_up_again: Vec<usize>,
     told: Told,
     /// For building listings; kept for its memory.
     pub(crate) records: Vec<u8>,
@@ -92,7 +92,7 @@ impl MountLane {
             interrupts: Interrupts::default(),
             life: Life::Serving,
             kernel_gone: false,
-            interrupt_again: Vec::new(),
+            give_up_again: Vec::new(),
             told: Told::Fine,
             records: Vec::new(),
         }
@@ -112,7 +112,13 @@ impl MountLane {
             | Mail::Lost { .. }
             | Mail::Evicted { .. }
             | Mail::IsLost { .. }
-            | Mail::WasLost { .. } => self.client.apply(turn, event),
+            | Mail::WasLost { .. }
+            | Mail::Lock { .. }
+            | Mail::LockDone { .. }
+            | Mail::LockInterrupt { .. }
+            | Mail::LockRelease { .. }
+            | Mail::LocksAt { .. }
+            | Mail::LocksSeen { .. } => self.client.apply(turn, event),
             Mail::DestroyObject { .. } | Mail::ObjectDestroyed { .. } => {}
         }
     }
@@ -138,21 +144,25 @@ impl MountLane {
             }
             return;
         };
-        let pending_id = self.pendings.insert(slot, unique, pid, bytes);
-        self.begin(turn, pending_id, bulk);
+        let pending_id = self.pendings.insert(slot, unique, pid, bytes, bulk);
+        self.begin(turn, pending_id);
         if self.interrupts.take(unique) {
-            self.interrupt_pending(turn, pending_id);
+            self.on_interrupt(turn, unique, false);
         }
     }
 
     /// Begins a request, or begins it again now that the caller's groups are known.
-    fn begin(&mut self, turn: &mut Turn<'_>, pending_id: usize, bulk: Option<Bulk>) {
+    pub(crate) fn begin(&mut self, turn: &mut Turn<'_>, pending_id: usize) {
         let Some(pending) = self.pendings.get(pending_id) else { return };
         let groups = pending.groups.as_deref().map_or(Groups::Unknown, Groups::Known);
         let begin = split(&pending.request).and_then(|(header, args)| {
             let opcode = Opcode::from_number(header.opcode).ok_or(Status::NotImplemented)?;
-            let beginning = Beginning { header, args, groups, bulk };
-            if pending.size_set { beginning.set_rest() } else { beginning.begin(opcode) }
+            let beginning = Beginning { header, args, groups, bulk: pending.bulk };
+            match pending.behind {
+                Behind::Nothing => beginning.begin(opcode),
+                Behind::Size(revoke) => beginning.set_rest(revoke),
+                Behind::Revoke => beginning.write_bytes(),
+            }
         });
         match begin {
             Ok(Begin::Call(call, then)) => {
@@ -160,14 +170,15 @@ impl MountLane {
                 self.client.call(turn, call_id(pending_id), call);
                 if let Some(pending) = self.pendings.get_mut(pending_id) {
                     pending.then = then;
-                    if pending.interrupted {
-                        // The kernel says it once, for all calls of the request.
-                        self.interrupt_again.push(pending_id);
+                    if pending.given_up {
+                        // It holds for all calls of the request.
+                        self.give_up_again.push(pending_id);
                     }
                 }
             }
             Ok(Begin::Done) => self.reply(turn, pending_id, Status::Ok, Span::default(), None),
-            Ok(Begin::Release(handle)) => {
+            Ok(Begin::Release(inode, handle)) => {
+                self.client.release_locks(inode, handle);
                 self.client.release(turn, handle);
                 self.reply(turn, pending_id, Status::Ok, Span::default(), None);
             }
@@ -183,12 +194,12 @@ impl MountLane {
         }
     }
 
-    /// After the size of a SETATTR was set.
-    pub(crate) fn set_rest(&mut self, turn: &mut Turn<'_>, pending_id: usize) {
+    /// A part of a request is done: goes on with the rest.
+    pub(crate) fn go_on(&mut self, turn: &mut Turn<'_>, pending_id: usize, behind: Behind) {
         if let Some(pending) = self.pendings.get_mut(pending_id) {
-            pending.size_set = true;
+            pending.behind = behind;
         }
-        self.begin(turn, pending_id, None);
+        self.begin(turn, pending_id);
     }
 
     fn on_init(&mut self, turn: &mut Turn<'_>, pending_id: usize) {
@@ -228,7 +239,7 @@ impl MountLane {
         let Some(pending) = self.pendings.get_mut(pending_id) else { return };
         if pending.groups.is_some() {
             self.reply(turn, pending_id, Status::Access, Span::default(), None);
-        } else if pending.interrupted {
+        } else if pending.given_up {
             self.reply(turn, pending_id, Status::Interrupted, Span::default(), None);
         } else {
             pending.wait = Wait::Groups;
@@ -243,36 +254,17 @@ impl MountLane {
         if pending.wait != Wait::Groups {
             return;
         }
-        let Some(groups) = groups.filter(|_| !pending.interrupted) else {
+        let Some(groups) = groups.filter(|_| !pending.given_up) else {
             // The process is gone or gives up; nobody will read this.
             self.reply(turn, pending_id, Status::Interrupted, Span::default(), None);
             return;
         };
         pending.wait = Wait::Call;
         pending.groups = Some(turn.arena.get(groups).to_vec());
-        self.begin(turn, pending_id, None);
+        self.begin(turn, pending_id);
     }
 
-    fn on_interrupt(&mut self, turn: &mut Turn<'_>, unique: u64, tell_sisters: bool) {
-        if let Some(pending_id) = self.pendings.by_unique(unique) {
-            self.interrupt_pending(turn, pending_id);
-            return;
-        }
-        self.interrupts.remember(unique);
-        if tell_sisters {
-            self.tell_sisters(turn, Mail::Interrupt { unique });
-        }
-    }
-
-    fn interrupt_pending(&mut self, turn: &mut Turn<'_>, pending_id: usize) {
-        let Some(pending) = self.pendings.get_mut(pending_id) else { return };
-        pending.interrupted = true;
-        if pending.wait == Wait::Call {
-            self.client.interrupt(turn, call_id(pending_id));
-        }
-    }
-
-    fn tell_sisters(&self, turn: &mut Turn<'_>, mail: Mail) {
+    pub(crate) fn tell_sisters(&self, turn: &mut Turn<'_>, mail: Mail) {
         for lane in (0..self.client.lane_count()).map(LaneId) {
             if lane != self.client.lane() {
                 turn.act(Action::Mail { to: lane, mail });
@@ -287,7 +279,7 @@ impl MountLane {
         }
         self.kernel_gone = true;
         for pending_id in self.pendings.all() {
-            self.interrupt_pending(turn, pending_id);
+            self.give_up(turn, pending_id);
         }
         self.on_stop(turn);
     }
@@ -393,6 +385,7 @@ impl Brain for MountLane {
             Event::Kernel { slot, request, bulk } => self.on_kernel(turn, slot, request, bulk),
             Event::KernelGone => self.on_kernel_gone(turn, true),
             Event::CallerGroups { ticket, groups } => self.on_groups(turn, ticket, groups),
+            Event::CallerSignals { ticket, ends } => self.on_signals(turn, ticket, ends),
             Event::Stop => self.on_stop(turn),
             Event::Mail { mail, .. } => self.on_mail(turn, event, mail),
             Event::Frame { .. }
@@ -404,6 +397,7 @@ impl Brain for MountLane {
             | Event::LogRoom(_)
             | Event::ObjectRead { .. }
             | Event::ObjectStat { .. }
+            | Event::ObjectSought { .. }
             | Event::ObjectDone { .. }
             | Event::StoreSpace { .. }
             | Event::Usage { .. }
@@ -437,9 +431,10 @@ impl Brain for MountLane {
                 break;
             }
         }
-        for pending_id in core::mem::take(&mut self.interrupt_again) {
-            self.interrupt_pending(turn, pending_id);
+        for pending_id in core::mem::take(&mut self.give_up_again) {
+            self.give_up(turn, pending_id);
         }
+        self.look_at_interrupted(turn);
         self.tell(turn);
         self.report(turn);
         let before = self.life;
@@ -458,7 +453,7 @@ fn say(turn: &mut Turn<'_>, say: Say, line: &str) {
     turn.act(Action::Say { say, line });
 }
 
-fn call_id(pending_id: usize) -> CallId {
+pub(crate) fn call_id(pending_id: usize) -> CallId {
     CallId(u64::try_from(pending_id).unwrap_or(u64::MAX))
 }
 

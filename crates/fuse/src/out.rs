@@ -1,8 +1,9 @@
 //! Writing what the kernel gets: structs in the machine's own byte order, reserved fields 0.
 
-use crate::abi::FOPEN_DIRECT_IO;
+use crate::abi::{FOPEN_DIRECT_IO, lock_type};
+use crate::handle::FileHandle;
 use alloc::vec::Vec;
-use wire::{Attr, HandleId, NAME_BYTES_MAX, Space, Timestamp};
+use wire::{Attr, ByteRange, HandleId, LockRow, LockType, NAME_BYTES_MAX, Space, Timestamp};
 
 /// What programs are told as the best size of a read or write: each one is an exchange.
 const BLOCK_BYTES: u32 = 65_536;
@@ -64,8 +65,8 @@ pub(crate) fn put_attr_out(out: &mut Vec<u8>, attr: &Attr) {
 }
 
 /// `fuse_open_out` of a file.
-pub(crate) fn put_open(out: &mut Vec<u8>, handle: HandleId) {
-    put_u64(out, handle.0);
+pub(crate) fn put_open(out: &mut Vec<u8>, attr: &Attr, handle: HandleId) {
+    put_u64(out, FileHandle::new(handle, attr).0);
     put_u32(out, FOPEN_DIRECT_IO);
     put_u32(out, 0); // padding
 }
@@ -73,7 +74,7 @@ pub(crate) fn put_open(out: &mut Vec<u8>, handle: HandleId) {
 /// `fuse_entry_out` and `fuse_open_out` of a file.
 pub(crate) fn put_created(out: &mut Vec<u8>, attr: &Attr, handle: HandleId) {
     put_entry(out, attr);
-    put_open(out, handle);
+    put_open(out, attr, handle);
 }
 
 /// `fuse_open_out` of a directory, which has no handle.
@@ -85,6 +86,19 @@ pub(crate) fn put_opendir(out: &mut Vec<u8>) {
 pub(crate) fn put_written(out: &mut Vec<u8>, written_bytes: u32) {
     put_u32(out, written_bytes);
     put_u32(out, 0); // padding
+}
+
+/// `fuse_lk_out`: the lock in the way, or that there is none.
+pub(crate) fn put_lock(out: &mut Vec<u8>, found: Option<LockRow>) {
+    let (range, lock, pid) = match found {
+        Some(LockRow { range, lock: LockType::Read, pid }) => (range, lock_type::READ, pid),
+        Some(LockRow { range, lock: LockType::Write, pid }) => (range, lock_type::WRITE, pid),
+        None => (ByteRange::ALL, lock_type::UNLOCK, 0),
+    };
+    put_u64(out, range.start());
+    put_u64(out, range.end());
+    put_u32(out, lock);
+    put_u32(out, pid);
 }
 
 /// `fuse_getxattr_out`.

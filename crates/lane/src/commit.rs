@@ -15,9 +15,10 @@ use crate::txns::Awaited;
 use alloc::format;
 use alloc::vec::Vec;
 use data::Seed;
-use disk::{Batch, Change, ContentsChange, Origin, PreVersions, Record};
+use disk::{Batch, Change, Origin, PreVersions, Record};
 use door::{Action, Bulk, ConnId, Errno, LogRoom, Say, Ticket, Turn};
 use hashbrown::HashMap;
+use meta::Woken;
 use wire::{InodeNo, Op, SessionId, ShardId, Status, Transno, Wire, Writer, Xid};
 
 /// A reply that waits: its slot has all the rest.
@@ -55,6 +56,8 @@ pub(crate) struct Wave {
     shards: Vec<ShardId>,
     /// Steps of changes over several shards.
     pub(crate) awaited: Vec<Awaited>,
+    /// Waits for locks that are over.
+    pub(crate) woken: Vec<Woken>,
 }
 
 impl Wave {
@@ -68,12 +71,14 @@ impl Wave {
             replays: Vec::new(),
             shards: Vec::new(),
             awaited: Vec::new(),
+            woken: Vec::new(),
         }
     }
 
     /// Nobody waits for it.
     fn is_idle(&self) -> bool {
-        self.held.is_empty() && self.said.is_empty() && self.awaited.is_empty()
+        let unanswered = !self.held.is_empty() || !self.said.is_empty();
+        !unanswered && self.awaited.is_empty() && self.woken.is_empty()
     }
 }
 
@@ -315,8 +320,10 @@ impl Lane {
 
     /// An object whose size changed waits for the record.
     pub(crate) fn fence(&mut self, change: &Change<'_>) {
-        if let Change::Contents(ContentsChange::Truncate { inode, .. }) = change {
-            self.commit.open.fences.push(*inode);
+        if let Change::Contents(change) = change
+            && change.fences()
+        {
+            self.commit.open.fences.push(change.inode());
         }
     }
 
@@ -366,6 +373,9 @@ impl Lane {
         self.release(turn, &wave.held);
         wave.held.clear();
         self.release_said(turn, &mut wave.said);
+        for woken in wave.woken.drain(..) {
+            self.send_grant(turn, woken);
+        }
         for shard in wave.shards.drain(..).filter(|shard| shard.is_data()) {
             self.release_shard(turn, shard);
         }
@@ -419,6 +429,9 @@ impl Lane {
                 }
                 for said in wave.said {
                     self.fail_said(turn, said);
+                }
+                for woken in wave.woken {
+                    self.send_grant(turn, woken);
                 }
                 for step in wave.awaited {
                     self.fail_awaited(turn, step);

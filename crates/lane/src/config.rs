@@ -60,6 +60,9 @@ pub struct Limits {
     pub credits: u16,
     /// A client without a connection for this long has lost its open files, in milliseconds.
     pub client_gone_ms: u64,
+    /// The locks on files of a client without a connection for this long go to whoever wants them,
+    /// in milliseconds.
+    pub lock_gone_ms: u64,
     /// Which replies wait for what they depend on.
     pub share: Share,
     /// Every reply waits until its own change is durable.
@@ -100,6 +103,7 @@ impl Default for Limits {
             slot_count: 16,
             credits: 64 + 16,
             client_gone_ms: 60_000,
+            lock_gone_ms: 5_000,
             share: Share::Write,
             sync: false,
             recovery_soft_ms: 10_000,

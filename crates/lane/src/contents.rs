@@ -2,6 +2,7 @@
 
 use crate::Lane;
 use crate::commit::{Held, HeldSaid};
+use crate::config::Share;
 use crate::dispatch::Waiting;
 use crate::gate::Reason;
 use crate::outbox::{Said, Telling};
@@ -10,7 +11,7 @@ use crate::unstable::{Waiter, Written};
 use alloc::vec::Vec;
 use data::{Answer, Outcome, Token};
 use door::{Action, Errno, StoreSpace, Ticket, Turn};
-use wire::{Contents, Op, ShardId, Space, Status, Transno, Wire, Writer};
+use wire::{Contents, Entry, Op, ShardId, Space, Status, Transno, Wire, Writer};
 
 /// Bytes a further file is taken to need, for telling how many still fit.
 const INODE_BYTES: u64 = 4096;
@@ -106,7 +107,8 @@ impl Lane {
     }
 
     /// The size of a file, for somebody who will make it durable elsewhere: told when the bytes
-    /// are.
+    /// are. Nobody waits for a close, so nobody hurries: what was written to many files becomes
+    /// durable together, and what is removed soon never does.
     fn on_sized(
         &mut self,
         turn: &mut Turn<'_>,
@@ -123,7 +125,28 @@ impl Lane {
             return self.send(turn, conn, &asked, &Said::plain(Status::Ok, &body));
         }
         let said = HeldSaid { conn, asked, status: Status::Ok, body, bulk: None };
-        self.wait_for((shard, until), Waiter::Said(said), Reason::Itself);
+        self.wait_patiently((shard, until), Waiter::Said(said), Reason::Itself);
+    }
+
+    /// Completes the attributes that a metadata shard is about to answer with, if the contents are
+    /// this lane's as well: saves the client a glimpse. Under `--share strict` it asks by itself,
+    /// because a glimpse waits for what it shows.
+    pub(crate) fn complete(&mut self, op: Op) {
+        // What sets attributes tells the space as it was lately: those who want to know it ask.
+        let exact = matches!(op, Op::Lookup | Op::Getattr);
+        if !(exact || op == Op::Setattr) || self.config.limits.share == Share::Strict {
+            return;
+        }
+        let Ok(Entry { attr }) = Entry::decode_all(&self.reply) else { return };
+        let map = self.config.map;
+        if !attr.is_size_at_data() || map.lane(map.data_shard(attr.inode, 0)) != self.config.lane {
+            return;
+        }
+        if let Some(contents) = self.data.known(attr.inode, exact) {
+            self.reply.clear();
+            let attr = attr.with_contents(contents);
+            Entry { attr }.encode(&mut Writer::new(&mut self.reply));
+        }
     }
 
     /// A running request ended without a change.

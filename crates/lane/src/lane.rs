@@ -211,7 +211,13 @@ impl Lane {
             | Mail::Lost { .. }
             | Mail::Evicted { .. }
             | Mail::IsLost { .. }
-            | Mail::WasLost { .. } => {}
+            | Mail::WasLost { .. }
+            | Mail::Lock { .. }
+            | Mail::LockDone { .. }
+            | Mail::LockInterrupt { .. }
+            | Mail::LockRelease { .. }
+            | Mail::LocksAt { .. }
+            | Mail::LocksSeen { .. } => {}
         }
     }
 
@@ -284,6 +290,10 @@ impl Brain for Lane {
                 self.data.on_stat(turn, ticket, result);
                 self.on_outcomes(turn);
             }
+            Event::ObjectSought { ticket, result } => {
+                self.data.on_sought(turn, ticket, result);
+                self.on_outcomes(turn);
+            }
             Event::ObjectDone { ticket, result } => {
                 self.data.on_done(turn, ticket, result);
                 self.on_outcomes(turn);
@@ -297,7 +307,8 @@ impl Brain for Lane {
             | Event::ConnectFailed { .. }
             | Event::Kernel { .. }
             | Event::KernelGone
-            | Event::CallerGroups { .. } => {}
+            | Event::CallerGroups { .. }
+            | Event::CallerSignals { .. } => {}
             Event::Letter { body, .. } => self.on_letter(turn, body),
             Event::ColdRows { ticket, result } => self.on_cold_rows(turn, ticket, result),
             Event::Checkpointed { shard, transno, .. } => self.on_checkpointed(shard, transno),

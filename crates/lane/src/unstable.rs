@@ -92,8 +92,8 @@ impl Lane {
         let table = self.slots.get(&(shard, session));
         let known = table.and_then(|table| table.recorded_in);
         let known = known.is_some_and(|batch_no| self.commit.until(batch_no).is_none());
-        let cuts = matches!(written.change, Change::Contents(ContentsChange::Truncate { .. }));
-        if cuts || waiting.synced || self.config.limits.sync || !known {
+        let fences = matches!(written.change, Change::Contents(ref change) if change.fences());
+        if fences || waiting.synced || self.config.limits.sync || !known {
             return Some((transno, Reason::Itself));
         }
         let durable = self.commit.shard(shard).durable;
@@ -154,9 +154,19 @@ impl Lane {
 
     /// Lets something wait until a transaction is durable, and sees to it that it will be.
     pub(crate) fn wait_for(&mut self, until: (ShardId, Transno), waiter: Waiter, reason: Reason) {
+        self.wait_patiently(until, waiter, reason);
+        self.data.urge(Some(until.0));
+    }
+
+    /// The same, but it is durable when its time has come.
+    pub(crate) fn wait_patiently(
+        &mut self,
+        until: (ShardId, Transno),
+        waiter: Waiter,
+        reason: Reason,
+    ) {
         self.count_held(reason);
         self.waiters.entry(until).or_default().push(waiter);
-        self.data.urge(Some(until.0));
     }
 
     /// A data shard is durable up to somewhere: what waited for that goes out.

@@ -103,6 +103,7 @@ fn benches(names: &[BenchName]) -> Vec<Bench> {
             BenchName::Handoff => benches.push(Bench::Handoff),
             BenchName::Clock => benches.push(Bench::Clock),
             BenchName::FuseNull => benches.push(Bench::FuseNull),
+            BenchName::Mount => benches.push(Bench::Mount),
             BenchName::Share => benches.push(Bench::Share),
             BenchName::Commit => benches.push(Bench::Commit),
             BenchName::All => benches.extend(Bench::ALL),

@@ -9,7 +9,7 @@ use crate::mounts::Served;
 use crate::{fuse_device, out, signals};
 use anyhow::{Context as _, Result, bail};
 use bench::{NULL_READ_BYTES, NULL_READY};
-use ring::null::{Before, NullFs};
+use ring::null::{Before, Cost, NullFs};
 use ring::{Config, KernelChannel, MountOptions, Ring, pin_to_core};
 use std::io::{self, BufRead as _, BufReader};
 use std::net::{SocketAddr, TcpListener};
@@ -38,7 +38,8 @@ pub(crate) fn run(args: &BenchNull) -> Result<()> {
     let options = MountOptions { source: "null".to_owned(), allow_other: false };
     let device = ring::mount(dir, &options)?;
     let mount = Served::new(dir, &device)?;
-    let plan = Plan { transport, exchange: args.exchange, server, core: args.core };
+    let costs = args.costs.clone();
+    let plan = Plan { transport, exchange: args.exchange, server, core: args.core, costs };
     let started = KernelChannel::share(device, transport, &[args.core], KernelChannel::QUEUE_DEPTH)
         .map(|mut channels| plan.start(channels.pop(), tell));
     let served = match started {
@@ -59,6 +60,7 @@ struct Plan {
     exchange: Exchange,
     server: Option<SocketAddr>,
     core: u16,
+    costs: Vec<Cost>,
 }
 
 impl Plan {
@@ -82,7 +84,8 @@ impl Plan {
             config.listener = Some(listener.into());
         }
         let before = if self.exchange == Exchange::None { Before::Nothing } else { Before::Echo };
-        let null = NullFs::new(before, self.transport == ring::Transport::Uring, None);
+        let null =
+            NullFs::new(before, self.transport == ring::Transport::Uring, None).costing(self.costs);
         turn(config, null, || {
             // As above.
             let _unheard = tell.send(News::Ready);

@@ -412,6 +412,7 @@ impl Volume {
             gid: set.gid,
             atime: set.atime,
             mtime: set.mtime,
+            revoke: wire::Revoke::Nothing,
         });
         self.lane.ask("setattr", path, &call)?.entry().ok_or_else(|| broken("setattr", path))
     }

@@ -10,13 +10,14 @@
 //!                            parts ─▶ prepared, decided ─▶ carry_out, release
 //! ```
 
+use crate::acl::Acl;
 use crate::directory::Target;
 use crate::dispatch::decoded;
 use crate::hash::Seed;
 use crate::locks::Locks;
 use crate::ops;
 use crate::shard::{Ask, Effect, Shard};
-use crate::state::{Body, State};
+use crate::state::{Body, Inode, State};
 use crate::txn::Txn;
 use crate::uses::{self, How, Key, Use};
 use alloc::boxed::Box;
@@ -93,11 +94,26 @@ pub(crate) enum Climbed {
     Left(InodeNo),
 }
 
+/// An inode as its shard tells it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Told {
+    row: InodeRow,
+    /// Its access control list; empty for none.
+    acl: Box<[u8]>,
+}
+
+impl Told {
+    fn of(inode: &Inode) -> Self {
+        let acl = Acl::access(inode).map_or(&[][..], Acl::bytes).into();
+        Self { row: inode.row, acl }
+    }
+}
+
 /// What a shard tells.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Seen {
-    Inode(InodeNo, Option<InodeRow>),
-    Entry { dir: InodeNo, name: Box<[u8]>, row: Option<InodeRow>, target: Option<Target> },
+    Inode(InodeNo, Option<Told>),
+    Entry { dir: InodeNo, name: Box<[u8]>, told: Option<Told>, target: Option<Target> },
     New(ShardId, Option<InodeNo>),
     Topology,
     Above { dir: InodeNo, inode: InodeNo, climbed: Climbed },
@@ -139,9 +155,18 @@ impl View {
 
     /// An inode's row, or a directory's that was asked for a name.
     pub(crate) fn row(&self, wanted: InodeNo) -> Option<InodeRow> {
+        self.told(wanted).map(|told| told.row)
+    }
+
+    /// Its access control list.
+    pub(crate) fn acl(&self, wanted: InodeNo) -> Option<Acl<'_>> {
+        self.told(wanted).and_then(|told| Acl::from_checked(&told.acl))
+    }
+
+    fn told(&self, wanted: InodeNo) -> Option<&Told> {
         self.seen.iter().find_map(|seen| match seen {
-            Seen::Inode(inode, row) if *inode == wanted => *row,
-            Seen::Entry { dir, row, .. } if *dir == wanted => *row,
+            Seen::Inode(inode, told) if *inode == wanted => told.as_ref(),
+            Seen::Entry { dir, told, .. } if *dir == wanted => told.as_ref(),
             Seen::Inode(..)
             | Seen::Entry { .. }
             | Seen::New(..)
@@ -283,9 +308,15 @@ impl Shard {
             | Op::Listxattr
             | Op::Removexattr
             | Op::Statfs
+            | Op::SetLock
+            | Op::GetLock
+            | Op::CancelLock
+            | Op::Relock
             | Op::Read
             | Op::Write
             | Op::Truncate
+            | Op::Allocate
+            | Op::Seek
             | Op::Glimpse
             | Op::Stats
             | Op::Ping
@@ -331,13 +362,13 @@ impl Shard {
         match want {
             Want::Inode(inode) => {
                 free(self.locks.inode(inode, me).or_else(|| self.locks.entered(inode, me)))?;
-                let mut row = self.state.inode(inode).map(|known| known.row);
-                if let Some(row) = &mut row {
+                let mut told = self.state.inode(inode).map(Told::of);
+                if let Some(told) = &mut told {
                     // Once nobody has it open, it goes.
-                    row.linkable &= !self.handles.is_free(inode);
+                    told.row.linkable &= !self.handles.is_free(inode);
                 }
                 self.locks.take_inode(inode, txn);
-                Ok(Seen::Inode(inode, row))
+                Ok(Seen::Inode(inode, told))
             }
             Want::Entry(dir, name) => {
                 free(self.locks.inode(dir, me).or_else(|| self.locks.name(dir, &name, me)))?;
@@ -347,7 +378,7 @@ impl Shard {
                     Some(Body::Directory(entries)) => entries.get(self.state.seed, &name),
                     Some(Body::File | Body::Symlink(_) | Body::Special) | None => None,
                 };
-                Ok(Seen::Entry { dir, name, row: known.map(|known| known.row), target })
+                Ok(Seen::Entry { dir, name, told: known.map(Told::of), target })
             }
             Want::New(shard) => Ok(Seen::New(shard, self.state.reserve_inode())),
             Want::Topology => {

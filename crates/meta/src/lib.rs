@@ -17,9 +17,11 @@
 
 extern crate alloc;
 
+mod acl;
 mod across;
 mod directory;
 mod dispatch;
+mod file_locks;
 mod fits;
 mod handles;
 mod hash;
@@ -38,6 +40,7 @@ mod who;
 mod xattr;
 
 pub use across::{Plan, View, Want};
+pub use file_locks::{FileLocks, LockAsker, LockOwner, LockWait, Woken};
 pub use residency::Unit;
 pub use shard::{Ask, Effect, Shard, Spread};
 pub use uses::{How, Key, Use};

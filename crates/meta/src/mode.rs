@@ -1,6 +1,6 @@
 //! The mode of what is made.
 
-use disk::InodeRow;
+use crate::acl::Acl;
 
 /// The mode a maker asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,8 +17,11 @@ impl NewMode {
         Self { mode, umask: 0 }
     }
 
-    /// The mode in this directory.
-    pub(crate) const fn within(self, _dir: &InodeRow) -> u32 {
-        self.mode & !(self.umask & 0o777)
+    /// The mode in a directory with this default list: the list stands in the umask's place.
+    pub(crate) fn within(self, inherits: Option<Acl<'_>>) -> u32 {
+        match inherits {
+            Some(acl) => acl.inherited(self.mode).1,
+            None => self.mode & !(self.umask & 0o777),
+        }
     }
 }

@@ -1,10 +1,12 @@
 //! A shard with its log, asked as a lane asks.
 #![allow(clippy::unwrap_used, clippy::wildcard_enum_match_arm, missing_docs)]
 
+mod acl;
 mod attrs;
 mod bounded;
 mod cold;
 mod directory;
+mod file_locks;
 mod handles;
 mod listing;
 mod model;
@@ -321,5 +323,6 @@ pub(crate) fn setattr(inode: InodeNo) -> Setattr<'static> {
         gid: None,
         atime: SetTime::Keep,
         mtime: SetTime::Keep,
+        revoke: wire::Revoke::Nothing,
     }
 }

@@ -4,6 +4,7 @@
 //! Invariant: an operation makes all its checks before its first change; one that fails has
 //! changed nothing (asserted).
 
+use crate::acl::{self, Acl};
 use crate::across::{Across, owner};
 use crate::directory::{Directory, Target};
 use crate::handles::Handles;
@@ -13,12 +14,13 @@ use crate::shard::{Ask, Effect, Shard, Spread};
 use crate::state::{Body, Inode, State};
 use crate::uses::{self, How, Key, Use};
 use crate::who::{SET_GID, STICKY, Want, Who};
+use crate::xattr;
 use alloc::vec::Vec;
 use disk::{Change, InodeRow, PreVersions, TxnId};
 use wire::Rules;
 use wire::{
-    Breach, Bytes, Caller, ClientUuid, FileKind, Flaw, Handle, InodeNo, Name, Reader, Rule, Status,
-    Timestamp, Transno, Wire, Writer,
+    Attr, Breach, Bytes, Caller, ClientUuid, FileKind, Flaw, Handle, InodeNo, Name, Reader, Rule,
+    Status, Timestamp, Transno, Wire, Writer, attr_flag,
 };
 
 /// The reply of an op that has no reply body.
@@ -172,6 +174,15 @@ impl<'s> Txn<'s> {
         }
     }
 
+    /// The attributes of an inode of this shard that is `row` now, with what hangs on it.
+    pub(crate) fn attr_of(&self, row: &InodeRow) -> Attr {
+        let known = self.state.inode(row.inode);
+        let capable = known.is_some_and(|known| known.xattrs.contains_key(xattr::CAPABILITY));
+        let flag = if capable { attr_flag::CAPABILITY } else { 0 };
+        let attr = row.attr();
+        Attr { flags: attr.flags | flag, ..attr }
+    }
+
     /// A vector to build a reply in, empty.
     pub(crate) fn scratch(&mut self) -> (&mut Vec<u8>, &State) {
         self.scratch.clear();
@@ -180,6 +191,15 @@ impl<'s> Txn<'s> {
 
     // What the caller may do.
 
+    /// Checks the permissions of an inode, here or as another shard told it.
+    pub(crate) fn permit(&self, inode: InodeNo, who: &Who<'_>, want: Want) -> Result<(), Status> {
+        let acl = match self.across.as_ref().filter(|_| !self.is_here(inode)) {
+            Some(across) => across.view.acl(inode),
+            None => Acl::access(self.inode(inode)?),
+        };
+        who.permit(&self.row(inode)?, acl, want)
+    }
+
     /// Looks a name up for somebody who must be allowed to search the directory.
     pub(crate) fn search(
         &self,
@@ -187,7 +207,8 @@ impl<'s> Txn<'s> {
         name: Name<'_>,
         who: &Who<'_>,
     ) -> Result<Option<Target>, Status> {
-        who.permit(&self.dir_row(dir)?, Want::EXECUTE)?;
+        self.dir_row(dir)?;
+        self.permit(dir, who, Want::EXECUTE)?;
         if let Some(across) = self.across.as_ref().filter(|_| !self.is_here(dir)) {
             return Ok(across.view.target(dir, name.bytes()));
         }
@@ -200,7 +221,7 @@ impl<'s> Txn<'s> {
         if row.nlink == 0 {
             return Err(Status::NotFound);
         }
-        who.permit(&row, Want::CHANGE_ENTRIES)
+        self.permit(dir, who, Want::CHANGE_ENTRIES)
     }
 
     /// Whether an entry may be taken out of a directory.
@@ -239,7 +260,8 @@ impl<'s> Txn<'s> {
             None => self.state.next_inode(),
         };
         let inode = inode.ok_or(Status::NoSpace)?;
-        let mode = mode.within(&dir);
+        let inherits = self.default_acl(parent).filter(|_| kind != FileKind::Symlink);
+        let mode = mode.within(inherits);
         let mut row = InodeRow::new(inode, kind, mode, self.now);
         row.uid = who.uid;
         row.gid = who.gid;
@@ -269,8 +291,27 @@ impl<'s> Txn<'s> {
     }
 
     /// Puts the row of a new inode, with what it inherits of its directory.
-    pub(crate) fn put_new(&mut self, _parent: InodeNo, row: InodeRow) -> InodeRow {
-        self.put(row)
+    pub(crate) fn put_new(&mut self, parent: InodeNo, row: InodeRow) -> InodeRow {
+        let row = self.put(row);
+        if row.kind == FileKind::Symlink {
+            return row;
+        }
+        if let Some(acl) = self.default_acl(parent) {
+            let (access, default) = (acl.inherited(row.mode).0, acl.bytes().to_vec());
+            if !acl.is_mode() {
+                self.put_xattr(row.inode, Bytes(acl::ACCESS), Bytes(&access));
+            }
+            if row.kind == FileKind::Directory {
+                self.put_xattr(row.inode, Bytes(acl::DEFAULT), Bytes(&default));
+            }
+        }
+        row
+    }
+
+    /// What entries of a directory of this shard inherit: who makes one makes it where the
+    /// directory is.
+    fn default_acl(&self, dir: InodeNo) -> Option<Acl<'_>> {
+        self.state.inode(dir).and_then(Acl::default)
     }
 
     /// Puts an inode's row, with this transaction as its version. Of a directory that exists only

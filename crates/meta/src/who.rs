@@ -1,5 +1,6 @@
 //! Who asks, and what he may do: the classes of POSIX, with groups that may not be known yet.
 
+use crate::acl::Acl;
 use disk::InodeRow;
 use wire::{Caller, FileKind, Groups, Status};
 
@@ -27,6 +28,11 @@ impl Want {
     /// From an `access` mask.
     pub(crate) const fn from_mask(mask: u32) -> Option<Self> {
         if mask & !7 == 0 { Some(Self(mask)) } else { None }
+    }
+
+    /// Whether these bits have all of it.
+    pub(crate) const fn within(self, bits: u32) -> bool {
+        bits & self.0 == self.0
     }
 
     /// This too, if `wanted`.
@@ -80,18 +86,27 @@ impl<'a> Who<'a> {
         self.groups.contains(gid).ok_or(Status::NeedGroups)
     }
 
-    /// Checks the permission bits.
+    /// Checks the permission bits, and the access control list if there is one.
     ///
     /// # Errors
     /// `Access` when not granted; `NeedGroups` when the group's bits and the others' differ in the
     /// answer and it is not known which class the caller is of. (The group may have less.)
-    pub(crate) fn permit(&self, row: &InodeRow, want: Want) -> Result<(), Status> {
-        let granted = |shift: u32| (row.mode >> shift) & want.0 == want.0;
+    pub(crate) fn permit(
+        &self,
+        row: &InodeRow,
+        acl: Option<Acl<'_>>,
+        want: Want,
+    ) -> Result<(), Status> {
+        let granted = |shift: u32| want.within(row.mode >> shift);
+        // Linux, other than POSIX 1003.1e, looks at no list whose mask grants nothing.
+        let acl = acl.filter(|_| row.mode & 0o070 != 0);
         let permitted = if self.is_root() {
             let executes = want.0 & Want::EXECUTE.0 != 0;
             !executes || row.kind == FileKind::Directory || row.mode & 0o111 != 0
         } else if self.uid == row.uid {
             granted(6)
+        } else if let Some(acl) = acl {
+            acl.grants(row, self, want)?
         } else if granted(3) == granted(0) {
             granted(0)
         } else if self.in_group(row.gid)? {

@@ -5,12 +5,13 @@
 //! user.      files and directories; read and write permission; sticky directories: owner writes
 //! trusted.   root only, invisible to others
 //! security.  anybody reads, root writes
-//! system. and all others: not supported
+//! system.    the two access control lists: anybody reads, the owner writes; no others
+//! all others: not supported
 //! ```
 
+use crate::acl::{self, Acl};
 use crate::state::Inode;
 use crate::who::{STICKY, Want, Who};
-use disk::InodeRow;
 use wire::{FileKind, Status, XATTR_NAME_BYTES_MAX};
 
 /// Most bytes of names and values of one inode. Two of the longest values fit.
@@ -18,17 +19,15 @@ pub(crate) const TOTAL_BYTES_MAX: usize = 144 * 1024;
 /// Most bytes of a list of names, each ended by NUL, as on Linux.
 pub(crate) const LIST_BYTES_MAX: usize = 65_536;
 
+/// What a program may do beyond its user, by the file it is.
+pub(crate) const CAPABILITY: &[u8] = b"security.capability";
+
 const USER: &[u8] = b"user.";
 const TRUSTED: &[u8] = b"trusted.";
 const SECURITY: &[u8] = b"security.";
 
 /// Checks whether `who` may read the attribute, or write it.
-pub(crate) fn permit(
-    row: &InodeRow,
-    name: &[u8],
-    write: bool,
-    who: &Who<'_>,
-) -> Result<(), Status> {
+pub(crate) fn permit(inode: &Inode, name: &[u8], write: bool, who: &Who<'_>) -> Result<(), Status> {
     if name.is_empty() || name.len() > XATTR_NAME_BYTES_MAX {
         return Err(Status::Range);
     }
@@ -36,6 +35,7 @@ pub(crate) fn permit(
         return Err(Status::Invalid);
     }
     let hidden = if write { Status::NotPermitted } else { Status::NoData };
+    let row = &inode.row;
     if name.starts_with(USER) {
         if !matches!(row.kind, FileKind::File | FileKind::Directory) {
             return Err(hidden);
@@ -44,11 +44,13 @@ pub(crate) fn permit(
         if write && sticky && !who.owns(row) {
             return Err(Status::NotPermitted);
         }
-        who.permit(row, if write { Want::WRITE } else { Want::READ })
+        who.permit(row, Acl::access(inode), if write { Want::WRITE } else { Want::READ })
     } else if name.starts_with(TRUSTED) {
         if who.is_root() { Ok(()) } else { Err(hidden) }
     } else if name.starts_with(SECURITY) {
         if who.is_root() || !write { Ok(()) } else { Err(Status::NotPermitted) }
+    } else if !write && [acl::ACCESS, acl::DEFAULT].contains(&name) {
+        if row.kind == FileKind::Symlink { Err(Status::NotSupported) } else { Ok(()) }
     } else {
         Err(Status::NotSupported)
     }

@@ -76,6 +76,8 @@ pub enum FaultPoint {
     ObjectWrite,
     /// Setting an object's size.
     ObjectTruncate,
+    /// Allocating a range of an object another way.
+    ObjectAllocate,
     /// Making an object durable.
     ObjectSync,
     /// Removing an object.
@@ -100,6 +102,7 @@ impl FaultPoint {
         ("object-read", Self::ObjectRead),
         ("object-write", Self::ObjectWrite),
         ("object-truncate", Self::ObjectTruncate),
+        ("object-allocate", Self::ObjectAllocate),
         ("object-sync", Self::ObjectSync),
         ("object-remove", Self::ObjectRemove),
         ("reply", Self::Reply),
@@ -139,6 +142,9 @@ pub struct Config {
     pub log: Option<LogFile>,
     /// The directory that holds the objects.
     pub store: Option<OwnedFd>,
+    /// Whether syncing an object makes durable all that was done to names before. Default: as it is
+    /// known of the directory's file system; of others it is not taken for granted.
+    pub names_follow_files: Option<bool>,
     /// Every bulk read from an object has a checksum, so it is read into memory. Without, large
     /// ones are sent from the page cache as they lie there and have none, unless the ring answers a
     /// kernel.
@@ -175,6 +181,7 @@ impl Config {
             server: None,
             log: None,
             store: None,
+            names_follow_files: None,
             checksum_reads: false,
             discards_bulk: false,
             kernel: None,

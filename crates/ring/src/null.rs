@@ -1,34 +1,43 @@
 //! A file system with nothing in it: a root directory and one file, for measuring what the way
 //! through the kernel costs and for testing that it works.
 //!
-//! It answers at once, or after one exchange over a loopback connection within its own lane, which
-//! is the yardstick that a real mount is held against. It caches nothing and lets the kernel cache
-//! nothing. The file's contents are one object, if the ring has a store; reads of some lengths may
-//! be answered from memory, whatever their offset.
+//! It answers at once, or after exchanges over a loopback connection, which is the yardstick that a
+//! real mount is held against: one for what a mount asks its server, or as many as it is told
+//! ([`Cost`]). It caches nothing and lets the kernel cache nothing. The file's contents are one
+//! object, if the ring has a store; reads of some lengths may be answered from memory, whatever
+//! their offset. Files that are made have a name, but neither contents nor a size.
 
 use crate::job::LEND_BYTES_MIN;
 use crate::number::u32_of;
 use door::{Action, Brain, Bulk, ConnId, Event, KernelSlot, Object, Span, Ticket, Turn};
-use std::collections::VecDeque;
+use std::collections::{HashMap, HashSet, VecDeque};
 use wire::{
     FrameKind, Getattr, HEAD_BYTES, Head, InodeNo, Op, Read, Reply, Request, SessionId, Status,
-    Wire, Xid,
+    Wire, Write, Xid,
 };
 
 const OP_LOOKUP: u32 = 1;
+const OP_FORGET: u32 = 2;
 const OP_GETATTR: u32 = 3;
+const OP_SETATTR: u32 = 4;
+const OP_UNLINK: u32 = 10;
 const OP_OPEN: u32 = 14;
 const OP_READ: u32 = 15;
 const OP_WRITE: u32 = 16;
 const OP_STATFS: u32 = 17;
 const OP_RELEASE: u32 = 18;
+const OP_FSYNC: u32 = 20;
+const OP_GETXATTR: u32 = 22;
 const OP_FLUSH: u32 = 25;
 const OP_INIT: u32 = 26;
 const OP_OPENDIR: u32 = 27;
 const OP_READDIR: u32 = 28;
 const OP_RELEASEDIR: u32 = 29;
+const OP_CREATE: u32 = 35;
+const OP_BATCH_FORGET: u32 = 42;
+/// In a [`Cost`]: the release of a file that was written.
+pub const OP_RELEASE_WRITTEN: u32 = 1 << 16 | OP_RELEASE;
 
-const ROOT: u64 = 1;
 const FILE: u64 = 2;
 /// The file's name.
 pub const FILE_NAME: &str = "file";
@@ -36,6 +45,8 @@ pub const FILE_NAME: &str = "file";
 pub const FILE_BYTES: u64 = 4 << 20;
 
 const HEADER_BYTES: usize = 40;
+/// `fuse_create_in` without the name.
+const CREATE_BYTES: usize = 16;
 
 /// What is done before a request is answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,17 +58,45 @@ pub enum Before {
     Echo,
 }
 
+/// Exchanges that a request of the kernel takes: so many at once, and when all of them are back, so
+/// many more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Cost {
+    /// The kernel's number of the request, or [`OP_RELEASE_WRITTEN`].
+    pub opcode: u32,
+    /// Before it is answered.
+    pub before: [u8; 2],
+    /// When it is answered.
+    pub behind: [u8; 2],
+}
+
 /// An answer that waits for its turn.
 #[derive(Clone, Copy)]
 struct Waiting {
     slot: KernelSlot,
     opcode: u32,
     node: u64,
-    named: bool,
+    /// What the name in the request stands for.
+    found: Option<u64>,
     offset: u64,
     bytes: u32,
     bulk: Option<Bulk>,
 }
+
+/// A request with exchanges under way or to come.
+#[derive(Clone, Copy)]
+struct Running {
+    /// `None`: it is answered.
+    waiting: Option<Waiting>,
+    /// Exchanges of the present wave that are not back.
+    left_count: u8,
+    /// Later waves: two before the answer, two behind it. 0: none.
+    waves: [u8; 4],
+    wave_index: usize,
+}
+
+/// Waves before the answer.
+const BEFORE_COUNT: usize = 2;
 
 /// The brain of a null file system, one per lane.
 pub struct NullFs {
@@ -66,9 +105,17 @@ pub struct NullFs {
     contents: Option<Object>,
     /// Answers to reads, by their length.
     kept: Vec<Bulk>,
+    costs: Vec<Cost>,
+    /// Files that were made, by name.
+    made: HashMap<Vec<u8>, u64>,
+    made_count: u64,
+    /// Files that were written and are still open.
+    written: HashSet<u64>,
     echo: Option<ConnId>,
     frame: Vec<u8>,
-    echoing: VecDeque<Waiting>,
+    running: Vec<Option<Running>>,
+    /// Whose exchanges are under way, in their order.
+    echoing: VecDeque<usize>,
     moving: Vec<Option<Waiting>>,
     done: bool,
 }
@@ -82,8 +129,13 @@ impl NullFs {
             over_uring,
             contents,
             kept: Vec::new(),
+            costs: Vec::new(),
+            made: HashMap::new(),
+            made_count: 0,
+            written: HashSet::new(),
             echo: None,
             frame: getattr_frame(),
+            running: Vec::new(),
             echoing: VecDeque::new(),
             moving: Vec::new(),
             done: false,
@@ -97,6 +149,13 @@ impl NullFs {
         self
     }
 
+    /// What these requests cost, if there are exchanges at all.
+    #[must_use]
+    pub fn costing(mut self, costs: Vec<Cost>) -> Self {
+        self.costs = costs;
+        self
+    }
+
     fn kept(&self, bytes: u32) -> Option<Bulk> {
         self.kept.iter().copied().find(|bulk| bulk.bulk_bytes == bytes)
     }
@@ -104,33 +163,101 @@ impl NullFs {
     fn on_kernel(&mut self, turn: &mut Turn<'_>, slot: KernelSlot, span: Span, bulk: Option<Bulk>) {
         let request = turn.arena.get(span);
         let (opcode, node) = (u32_at(request, 4), u64_at(request, 16));
-        let named = request.get(HEADER_BYTES..) == Some(b"file\0");
         let (offset, bytes) =
             (u64_at(request, HEADER_BYTES + 8), u32_at(request, HEADER_BYTES + 16));
-        let waiting = Waiting { slot, opcode, node, named, offset, bytes, bulk };
-        match self.echo {
-            Some(conn) if is_asked(opcode) => {
-                let frame = if opcode == OP_READ && self.kept(bytes).is_some() {
-                    turn.arena.put(&read_frame(bytes))
-                } else {
-                    turn.arena.put(&self.frame)
-                };
-                turn.act(Action::Send { conn, frame, bulk: None });
-                self.echoing.push_back(waiting);
-            }
-            Some(_) | None => self.answer(turn, waiting),
+        let name_at = HEADER_BYTES + if opcode == OP_CREATE { CREATE_BYTES } else { 0 };
+        let found = match opcode {
+            OP_LOOKUP => self.find(name_of(request, name_at)),
+            OP_CREATE => Some(self.make(name_of(request, name_at))),
+            OP_UNLINK => self.made.remove(name_of(request, name_at)),
+            _ => None,
+        };
+        let waiting = Waiting { slot, opcode, node, found, offset, bytes, bulk };
+        if opcode == OP_WRITE {
+            self.written.insert(node);
         }
+        let written = opcode == OP_RELEASE && self.written.remove(&node);
+        let costed = if written { OP_RELEASE_WRITTEN } else { opcode };
+        let Some(cost) = self.echo.and_then(|_| self.cost(costed)) else {
+            return self.answer(turn, waiting);
+        };
+        let ([first, second], [third, fourth]) = (cost.before, cost.behind);
+        let waves = [first, second, third, fourth];
+        let running = Running { waiting: Some(waiting), left_count: 0, waves, wave_index: 0 };
+        let index = self.running.iter().position(Option::is_none).unwrap_or_else(|| {
+            self.running.push(None);
+            self.running.len() - 1
+        });
+        self.running[index] = Some(running);
+        self.go_on(turn, index);
+    }
+
+    fn find(&self, name: &[u8]) -> Option<u64> {
+        if name == FILE_NAME.as_bytes() { Some(FILE) } else { self.made.get(name).copied() }
+    }
+
+    fn make(&mut self, name: &[u8]) -> u64 {
+        self.made_count += 1;
+        *self.made.entry(name.to_vec()).or_insert(FILE + self.made_count)
+    }
+
+    /// `None`: it is answered at once.
+    fn cost(&self, opcode: u32) -> Option<Cost> {
+        let told = self.costs.iter().copied().find(|cost| cost.opcode == opcode);
+        let usual = Cost { opcode, before: [1, 0], behind: [0, 0] };
+        told.or_else(|| is_asked(opcode).then_some(usual))
+    }
+
+    /// Begins the next wave of a request, or answers it, or is done with it.
+    fn go_on(&mut self, turn: &mut Turn<'_>, index: usize) {
+        while let Some(running) = self.running[index].as_mut() {
+            if running.left_count > 0 {
+                return;
+            }
+            if running.wave_index == BEFORE_COUNT
+                && let Some(waiting) = running.waiting.take()
+            {
+                self.answer(turn, waiting);
+                continue;
+            }
+            let Some(wave) = running.waves.get(running.wave_index).copied() else {
+                self.running[index] = None;
+                return;
+            };
+            running.wave_index += 1;
+            running.left_count = wave;
+            let waiting = running.waiting.filter(|_| running.wave_index == 1);
+            for _ in 0..wave {
+                self.echoing.push_back(index);
+                self.exchange(turn, waiting);
+            }
+        }
+    }
+
+    /// Sends a frame to the server, that of a read or write as large as a mount's.
+    fn exchange(&self, turn: &mut Turn<'_>, waiting: Option<Waiting>) {
+        let Some(conn) = self.echo else { return };
+        let bulk = waiting.and_then(|waiting| waiting.bulk);
+        let read_bytes = waiting.filter(|waiting| waiting.opcode == OP_READ).map(|it| it.bytes);
+        let read_bytes = read_bytes.filter(|bytes| self.kept(*bytes).is_some());
+        let frame = match (bulk, read_bytes) {
+            (Some(bulk), _) => turn.arena.put(&write_frame(bulk)),
+            (None, Some(bytes)) => turn.arena.put(&read_frame(bytes)),
+            (None, None) => turn.arena.put(&self.frame),
+        };
+        turn.act(Action::Send { conn, frame, bulk });
     }
 
     fn on_frame(&mut self, turn: &mut Turn<'_>, conn: ConnId, frame: Span, bulk: Option<Bulk>) {
         if Some(conn) == self.echo {
-            let Some(waiting) = self.echoing.pop_front() else { return };
-            let Some(bulk) = bulk else { return self.answer(turn, waiting) };
-            reply(turn, waiting.slot, Status::Ok, &[], Some(bulk));
-            turn.act(Action::Release { buf: bulk.buf });
-            return;
+            return self.on_echo(turn, bulk);
         }
         turn.act(Action::Admit { conn });
+        if let Some(bulk) = bulk {
+            turn.act(Action::Release { buf: bulk.buf });
+            let frame = turn.arena.put(&self.frame);
+            return turn.act(Action::Send { conn, frame, bulk: None });
+        }
         let asked = read_bytes(turn.arena.get(frame)).and_then(|bytes| self.kept(bytes));
         let Some(bulk) = asked else {
             turn.act(Action::Send { conn, frame, bulk: None });
@@ -143,20 +270,40 @@ impl NullFs {
         turn.act(Action::Send { conn, frame, bulk: Some(bulk) });
     }
 
+    /// An exchange is over; that of a read brings its bytes.
+    fn on_echo(&mut self, turn: &mut Turn<'_>, bulk: Option<Bulk>) {
+        let Some(index) = self.echoing.pop_front() else { return };
+        let Some(running) = self.running[index].as_mut() else { return };
+        running.left_count -= 1;
+        if let Some(bulk) = bulk {
+            if let Some(waiting) = running.waiting.take() {
+                reply(turn, waiting.slot, Status::Ok, &[], Some(bulk));
+            }
+            turn.act(Action::Release { buf: bulk.buf });
+        }
+        self.go_on(turn, index);
+    }
+
     fn answer(&mut self, turn: &mut Turn<'_>, waiting: Waiting) {
-        let Waiting { slot, opcode, node, named, offset, bytes, bulk } = waiting;
+        let Waiting { slot, opcode, node, found, offset, bytes, bulk } = waiting;
         let mut body = Vec::new();
         let mut status = Status::Ok;
         match opcode {
             OP_INIT => put_init(&mut body, self.over_uring),
-            OP_GETATTR => put_attr_out(&mut body, node),
-            OP_LOOKUP if named && node == ROOT => put_entry_out(&mut body, FILE),
-            OP_LOOKUP => status = Status::NotFound,
+            // Nobody waits for an answer.
+            OP_FORGET | OP_BATCH_FORGET => return,
+            OP_GETATTR | OP_SETATTR => put_attr_out(&mut body, node),
+            OP_LOOKUP | OP_CREATE => match found {
+                Some(found) => put_entry_out(&mut body, found),
+                None => status = Status::NotFound,
+            },
+            OP_UNLINK if found.is_none() => status = Status::NotFound,
             // FOPEN_DIRECT_IO: every read and write comes here.
             OP_OPEN => put_numbers(&mut body, &[0, 0, 1, 0]),
             OP_OPENDIR => put_numbers(&mut body, &[0; 4]),
             OP_STATFS => put_numbers(&mut body, &[0; 20]),
-            OP_READDIR | OP_FLUSH | OP_RELEASE | OP_RELEASEDIR => {}
+            OP_READDIR | OP_FLUSH | OP_RELEASE | OP_RELEASEDIR | OP_UNLINK | OP_FSYNC => {}
+            OP_GETXATTR => status = Status::NoData,
             OP_READ if self.kept(bytes).is_some() => {
                 return reply(turn, slot, status, &[], self.kept(bytes));
             }
@@ -185,6 +332,10 @@ impl NullFs {
                 return;
             }
             _ => status = Status::NotImplemented,
+        }
+        if opcode == OP_CREATE {
+            // FOPEN_DIRECT_IO, as of OPEN.
+            put_numbers(&mut body, &[0, 0, 1, 0]);
         }
         reply(turn, slot, status, &body, None);
     }
@@ -250,10 +401,12 @@ impl Brain for NullFs {
             | Event::Checkpointed { .. }
             | Event::Logged { .. }
             | Event::LogRoom(_)
+            | Event::ObjectSought { .. }
             | Event::ObjectStat { .. }
             | Event::StoreSpace { .. }
             | Event::Usage { .. }
-            | Event::CallerGroups { .. } => {}
+            | Event::CallerGroups { .. }
+            | Event::CallerSignals { .. } => {}
         }
     }
 
@@ -267,7 +420,7 @@ fn reply(turn: &mut Turn<'_>, slot: KernelSlot, status: Status, body: &[u8], bul
 
 /// Whether a mount asks its server about it, rather than answering by itself.
 const fn is_asked(opcode: u32) -> bool {
-    !matches!(opcode, OP_INIT | OP_FLUSH | OP_RELEASEDIR)
+    !matches!(opcode, OP_INIT | OP_FLUSH | OP_RELEASEDIR | OP_FORGET | OP_BATCH_FORGET)
 }
 
 /// The frame that is echoed, as large as a real getattr's.
@@ -281,6 +434,15 @@ fn read_frame(bytes: u32) -> Vec<u8> {
     frame_of(&body, Op::Read)
 }
 
+/// Brings bytes.
+fn write_frame(bulk: Bulk) -> Vec<u8> {
+    let body = Write { inode: InodeNo::ROOT, file_offset: 0, append: false };
+    let mut frame = Vec::new();
+    let sizes = Some((bulk.bulk_bytes, bulk.crc32c));
+    Head::Request(request_head(Op::Write)).encode(&mut frame, sizes, |to| body.encode(to));
+    frame
+}
+
 /// What a frame asks for, if it asks for bytes.
 fn read_bytes(frame: &[u8]) -> Option<u32> {
     let (head, body) = frame.split_at_checked(HEAD_BYTES)?;
@@ -291,12 +453,15 @@ fn read_bytes(frame: &[u8]) -> Option<u32> {
 }
 
 fn frame_of(body: &impl Wire<'static>, op: Op) -> Vec<u8> {
-    let (session, xid) = (SessionId(1), Xid(1));
-    let request = Request { session, xid, conn_epoch: 1, ..Request::of(op) };
     let mut frame = Vec::new();
-    Head::Request(request).encode(&mut frame, None, |to| body.encode(to));
+    Head::Request(request_head(op)).encode(&mut frame, None, |to| body.encode(to));
     debug_assert!(frame[5] == FrameKind::Request as u8, "the kind is at 5");
     frame
+}
+
+const fn request_head(op: Op) -> Request {
+    let (session, xid) = (SessionId(1), Xid(1));
+    Request { session, xid, conn_epoch: 1, ..Request::of(op) }
 }
 
 /// The frame before bytes that were asked for.
@@ -306,6 +471,12 @@ fn answer_frame(bulk: Bulk) -> Vec<u8> {
     let mut frame = Vec::new();
     Head::Reply(reply).encode(&mut frame, Some((bulk.bulk_bytes, bulk.crc32c)), |_| {});
     frame
+}
+
+/// The name that stands there, up to its 0.
+fn name_of(request: &[u8], at: usize) -> &[u8] {
+    let name = request.get(at..).unwrap_or(&[]);
+    name.split(|byte| *byte == 0).next().unwrap_or(&[])
 }
 
 // --- the kernel's structs, as far as a null file system needs them -----------------------------
@@ -348,8 +519,8 @@ fn put_init(out: &mut Vec<u8>, over_uring: bool) {
 
 /// `struct fuse_attr`.
 fn put_attr(out: &mut Vec<u8>, node: u64) {
-    let file = node == FILE;
-    let bytes = if file { FILE_BYTES } else { 0 };
+    let file = node >= FILE;
+    let bytes = if node == FILE { FILE_BYTES } else { 0 };
     for number in [node, bytes, bytes / 512, 0, 0, 0] {
         out.extend_from_slice(&number.to_ne_bytes());
     }

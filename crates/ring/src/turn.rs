@@ -9,11 +9,11 @@ mod last;
 mod perform;
 
 use crate::buffer::Pool;
+use crate::caller;
 use crate::clock::{Alarms, Clock};
 use crate::config::{Config, Counters, SayFn};
 use crate::conn::Conns;
 use crate::driver::{Completion, Driver, Kind, Op, Token, Wait};
-use crate::groups;
 use crate::kept::Kept;
 use crate::kernel::Kernel;
 use crate::listen::Listener;
@@ -60,6 +60,7 @@ struct Parts {
     actions: Vec<Action>,
     completions: Vec<Completion>,
     groups_wanted: Vec<(Ticket, u32)>,
+    signals_wanted: Vec<(Ticket, u32)>,
     /// Buffers that the brain has named.
     kept: Kept,
     say: SayFn,
@@ -129,7 +130,10 @@ impl Ring {
             conns: Conns::new(config.limits, config.server, sink),
             listener: config.listener.map(Listener::new),
             log: config.log.map(|log| Log::new(log, &mut tools)),
-            objects: config.store.map(|dir| Objects::new(dir, open_count_max, lends)),
+            objects: config.store.map(|dir| {
+                let names = config.names_follow_files;
+                Objects::new(dir, open_count_max, (lends, names))
+            }),
             kernel: config.kernel.map(Kernel::new).transpose()?,
             post,
             knock: Knock { armed: false, count: Box::new([0; 8]) },
@@ -139,6 +143,7 @@ impl Ring {
             actions: Vec::new(),
             completions: Vec::new(),
             groups_wanted: Vec::new(),
+            signals_wanted: Vec::new(),
             kept: Kept::default(),
             say: config.say,
             recovered: config.recovered,
@@ -281,7 +286,7 @@ impl Parts {
         if let Some(kernel) = &mut self.kernel {
             kernel.read(&mut self.tools);
         }
-        self.look_up_groups();
+        self.look_up_callers();
         self.conns.expire(&mut self.tools);
         self.tools.pool.trim(self.tools.now.mono);
         if let Some(log) = &mut self.log {
@@ -359,6 +364,7 @@ impl Parts {
         let busy = self.life != Life::On
             || !self.tools.events.is_empty()
             || !self.groups_wanted.is_empty()
+            || !self.signals_wanted.is_empty()
             || self.tools.driver.is_answered()
             || self.conns.is_ready()
             || (self.tools.pool.is_freed() && self.is_starved())
@@ -450,13 +456,17 @@ impl Parts {
         });
     }
 
-    fn look_up_groups(&mut self) {
+    fn look_up_callers(&mut self) {
         for (ticket, pid) in self.groups_wanted.drain(..) {
             let Tools { arena, counters, .. } = &mut self.tools;
-            let groups = groups::look_up(pid, &mut counters.syscall_count).map(|groups| {
+            let groups = caller::groups(pid, &mut counters.syscall_count).map(|groups| {
                 arena.write(|out| groups.iter().for_each(|gid| out.extend(gid.to_le_bytes())))
             });
             self.tools.events.push(Event::CallerGroups { ticket, groups });
+        }
+        for (ticket, pid) in self.signals_wanted.drain(..) {
+            let ends = caller::ends(pid, &mut self.tools.counters.syscall_count);
+            self.tools.events.push(Event::CallerSignals { ticket, ends });
         }
     }
 

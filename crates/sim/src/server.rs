@@ -27,6 +27,7 @@ pub(crate) enum Flight {
     Patch { ticket: Ticket, object: Object, patch: Patch },
     Sync { ticket: Ticket, object: Object, patch_no: u64 },
     Stat { ticket: Ticket, object: Object },
+    Seek { ticket: Ticket, object: Object, from: usize, hole: bool },
     Remove { ticket: Ticket, object: Object },
     Space { ticket: Ticket },
     Usage { ticket: Ticket },
@@ -245,12 +246,17 @@ impl World {
             | Action::ObjectWrite { .. }
             | Action::ObjectTruncate { .. }
             | Action::ObjectSync { .. }
+            | Action::ObjectAllocate { .. }
+            | Action::ObjectSeek { .. }
             | Action::ObjectStat { .. }
             | Action::ObjectRemove { .. }
             | Action::StoreSpace { .. }
             | Action::ColdRead { .. }
             | Action::Usage { .. } => self.launch(lane, action),
-            Action::Connect { .. } | Action::KernelReply { .. } | Action::CallerGroups { .. } => {
+            Action::Connect { .. }
+            | Action::KernelReply { .. }
+            | Action::CallerGroups { .. }
+            | Action::CallerSignals { .. } => {
                 self.breaks(format!("a server does not do this: {action:?}"));
             }
         }
@@ -299,6 +305,22 @@ impl World {
                 let patch = Patch::Truncate { size: narrow(size_bytes) };
                 Flight::Patch { ticket, object, patch }
             }
+            Action::ObjectAllocate {
+                ticket,
+                object,
+                object_offset,
+                range_bytes,
+                allocation,
+                keep_size,
+            } => {
+                let (from, count) = (narrow(object_offset), narrow(range_bytes));
+                let zeros = allocation != wire::Allocation::Reserve;
+                let patch = Patch::Allocate { from, count, zeros, keep_size };
+                Flight::Patch { ticket, object, patch }
+            }
+            Action::ObjectSeek { ticket, object, object_offset, hole } => {
+                Flight::Seek { ticket, object, from: narrow(object_offset), hole }
+            }
             Action::ObjectSync { ticket, object } => {
                 Flight::Sync { ticket, object, patch_no: self.disk.patch_count() }
             }
@@ -324,6 +346,7 @@ impl World {
             | Action::Release { .. }
             | Action::KernelReply { .. }
             | Action::CallerGroups { .. }
+            | Action::CallerSignals { .. }
             | Action::WakeAt { .. }
             | Action::Say { .. }
             | Action::Stopped => return None,
@@ -340,6 +363,7 @@ impl World {
             Flight::Sync { .. } => ails.sync,
             Flight::Read { .. }
             | Flight::Stat { .. }
+            | Flight::Seek { .. }
             | Flight::Space { .. }
             | Flight::Cold { .. }
             | Flight::Usage { .. } => ails.look,
@@ -389,6 +413,10 @@ impl World {
                     allocated_bytes: wide(size.next_multiple_of(4096)),
                 });
                 Coming::Plain(Event::ObjectStat { ticket, result: result.map(|()| stat) })
+            }
+            Flight::Seek { ticket, object, from, hole } => {
+                let found = self.disk.seek(object, from, hole).map(wide);
+                Coming::Plain(Event::ObjectSought { ticket, result: result.map(|()| found) })
             }
             Flight::Remove { ticket, object } => {
                 if !failed {
@@ -488,6 +516,7 @@ impl World {
             | Flight::Read { .. }
             | Flight::Sync { .. }
             | Flight::Stat { .. }
+            | Flight::Seek { .. }
             | Flight::Space { .. }
             | Flight::Cold { .. }
             | Flight::Usage { .. } => {}

@@ -1,7 +1,7 @@
 //! Attributes of an inode as they travel.
 
 use crate::codec::{Fixed, Flaw, Reader, Wire, Writer};
-use crate::{Breach, InodeNo, Transno};
+use crate::{Breach, Contents, InodeNo, Transno};
 
 /// What kind of thing an inode is; numbers are Linux's `d_type`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -164,6 +164,8 @@ pub mod attr_flag {
     pub const SIZE_AT_DATA: u32 = 1;
     /// Number and kind are all that is known here: the inode is another shard's, ask that.
     pub const ELSEWHERE: u32 = 2;
+    /// It has `security.capability`: a write takes it away ([`crate::Revoke`]).
+    pub const CAPABILITY: u32 = 4;
 }
 
 /// Attributes of an inode.
@@ -204,6 +206,41 @@ pub struct Attr {
 }
 
 impl Attr {
+    /// Whether a file's size is with its data shard and not in here.
+    #[must_use]
+    pub const fn is_size_at_data(&self) -> bool {
+        matches!(self.kind, FileKind::File) && self.flags & attr_flag::SIZE_AT_DATA != 0
+    }
+
+    /// The attributes of a file whose contents are `contents`: size and space are theirs; the times
+    /// follow [`Times::after_write`].
+    #[must_use]
+    pub fn with_contents(self, contents: Contents) -> Self {
+        let Self { mtime, mtime_set, ctime, .. } = self;
+        let times = Times { mtime, mtime_set, ctime }.after_write(contents.write_time);
+        Self {
+            flags: self.flags & !attr_flag::SIZE_AT_DATA,
+            size_bytes: contents.size_bytes,
+            allocated_bytes: contents.allocated_bytes,
+            mtime: times.mtime,
+            mtime_set: times.mtime_set,
+            ctime: times.ctime,
+            ..self
+        }
+    }
+
+    /// What a write takes away, by somebody who may not keep set-id bits or by whoever may.
+    #[must_use]
+    pub const fn lost_by_write(&self, keeps_set_id: bool) -> crate::Revoke {
+        if !keeps_set_id && self.mode & 0o6000 != 0 {
+            crate::Revoke::All
+        } else if self.flags & attr_flag::CAPABILITY != 0 {
+            crate::Revoke::Capability
+        } else {
+            crate::Revoke::Nothing
+        }
+    }
+
     /// What an entry tells of an inode of another shard.
     #[must_use]
     pub const fn elsewhere(inode: InodeNo, kind: FileKind) -> Self {

@@ -103,6 +103,37 @@ impl Wire<'_> for SetTime {
     }
 }
 
+/// What running a file shall not give any more, because its contents change. Whoever may write it,
+/// or has it open, may say this.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Revoke {
+    /// It stays as it is.
+    Nothing,
+    /// Its capabilities (`security.capability`).
+    Capability,
+    /// Its set-user-id bit, and its set-group-id bit where the group may execute it or the caller is
+    /// not in the group, as well.
+    All,
+}
+
+impl Wire<'_> for Revoke {
+    fn encode(&self, to: &mut Writer<'_>) {
+        to.write(&match self {
+            Self::Nothing => 0_u8,
+            Self::Capability => 1,
+            Self::All => 2,
+        });
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+        match u8::decode(from)? {
+            0 => Ok(Self::Nothing),
+            1 => Ok(Self::Capability),
+            2 => Ok(Self::All),
+            _ => Err(Flaw::Breach(Breach::Malformed)),
+        }
+    }
+}
+
 message! {
     /// [`crate::Op::Setattr`]. Reply: [`Entry`]. Sizes are set by [`Truncate`].
     Setattr<'a> {
@@ -120,6 +151,8 @@ message! {
         atime: SetTime,
         /// New modification time.
         mtime: SetTime,
+        /// What the file loses. A new owner or group takes all of it, too.
+        revoke: Revoke,
     }
 }
 
@@ -394,63 +427,6 @@ message! {
         inode_free_count: u64,
         /// Lanes that have inodes: all of them are asked for the sum.
         lane_count: u16,
-    }
-}
-message! {
-    /// [`crate::Op::Read`]. Reply body empty, the bytes are its bulk: fewer than asked at the
-    /// file's end, holes as zeros.
-    Read {
-        /// The file.
-        inode: InodeNo,
-        /// From here, 0 ..= 2^63 − 1.
-        file_offset: u64,
-        /// This many, at most [`crate::BULK_BYTES_MAX`].
-        read_bytes: u32,
-    }
-}
-message! {
-    /// [`crate::Op::Write`]. The bytes are its bulk. Reply: [`Written`].
-    Write {
-        /// The file.
-        inode: InodeNo,
-        /// To here; ignored when appending.
-        file_offset: u64,
-        /// At the end, wherever that is when it is executed (O_APPEND).
-        append: bool,
-    }
-}
-message! {
-    /// Reply of [`Write`].
-    Written {
-        /// Where the bytes went.
-        file_offset: u64,
-        /// How many: always all of them.
-        written_bytes: u32,
-    }
-}
-message! {
-    /// [`crate::Op::Truncate`]. No reply body.
-    Truncate {
-        /// The file.
-        inode: InodeNo,
-        /// New size, 0 ..= 2^63 − 1.
-        size_bytes: u64,
-    }
-}
-message! {
-    /// [`crate::Op::Glimpse`]. Reply: [`Glimpsed`].
-    Glimpse {
-        /// The file.
-        inode: InodeNo,
-        /// Answered when everything the answer speaks of is durable; at once otherwise.
-        durable: bool,
-    }
-}
-message! {
-    /// Reply of [`Glimpse`].
-    Glimpsed {
-        /// What is known there; all zero for a file never written.
-        contents: Contents,
     }
 }
 message! {

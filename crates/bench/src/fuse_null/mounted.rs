@@ -7,6 +7,7 @@ use super::{NULL_COMMAND, NULL_READY};
 use crate::usage::Usage;
 use anyhow::{Context as _, Result, bail};
 use ring::Transport;
+use ring::null::Cost;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -20,7 +21,7 @@ const END_MAX: Duration = Duration::from_secs(5);
 
 /// What is done for what a mount asks its server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Exchange {
+pub(crate) enum Exchange {
     /// It is answered at once.
     None,
     /// A frame goes to a lane in another process on the same core, and comes back.
@@ -28,8 +29,8 @@ pub(super) enum Exchange {
 }
 
 /// The child and its mount.
-pub(super) struct Mounted {
-    pub(super) dir: PathBuf,
+pub(crate) struct Mounted {
+    pub(crate) dir: PathBuf,
     transport: Transport,
     exchange: Exchange,
     child: Child,
@@ -40,13 +41,13 @@ pub(super) struct Mounted {
 }
 
 impl Mounted {
-    /// Mounts on `dir`, which is made, with a lane on `core`.
-    pub(super) fn start(
+    /// Mounts on `dir`, which is made, with a lane on `core`. What is not among the `costs` takes one
+    /// exchange, if a mount would ask its server.
+    pub(crate) fn start(
         program: &Path,
         dir: PathBuf,
-        transport: Transport,
-        exchange: Exchange,
-        core: u16,
+        (transport, core): (Transport, u16),
+        (exchange, costs): (Exchange, &[Cost]),
     ) -> Result<Self> {
         fs::create_dir(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
         let mut command = Command::new(program);
@@ -54,6 +55,10 @@ impl Mounted {
         command.args(["--fuse", transport_text(transport)]);
         command.args(["--exchange", if exchange == Exchange::None { "none" } else { "apart" }]);
         command.args(["--parent-pid", &std::process::id().to_string()]);
+        for Cost { opcode, before, behind } in costs {
+            let ([first, second], [third, fourth]) = (before, behind);
+            command.args(["--cost", &format!("{opcode}:{first}:{second}:{third}:{fourth}")]);
+        }
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = command.spawn().with_context(|| format!("cannot start {command:?}"))?;
         let Some(stdout) = child.stdout.take() else { bail!("{command:?} has no output") };
@@ -72,12 +77,12 @@ impl Mounted {
     }
 
     /// How requests travel, as a word of a row.
-    pub(super) const fn how(&self) -> &'static str {
+    pub(crate) const fn how(&self) -> &'static str {
         transport_text(self.transport)
     }
 
     /// Whether there are exchanges, as a word of a row.
-    pub(super) const fn echo(&self) -> &'static str {
+    pub(crate) const fn echo(&self) -> &'static str {
         match self.exchange {
             Exchange::None => "",
             Exchange::Apart => " echo",
@@ -85,7 +90,7 @@ impl Mounted {
     }
 
     /// What its processes have used.
-    pub(super) fn usage(&self) -> Result<Usage> {
+    pub(crate) fn usage(&self) -> Result<Usage> {
         self.pids
             .iter()
             .try_fold(Usage::default(), |sum, pid| Ok(sum.plus(&Usage::of_process(*pid)?)))

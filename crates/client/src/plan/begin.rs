@@ -90,9 +90,14 @@ pub(crate) fn begin(
             check_bulk(write.bulk.map_or(0, |bulk| bulk.bulk_bytes))?;
             Ok(to.write(&write))
         }
+        Call::Allocate(ask) => Ok(to.direct(Op::Allocate, ask.inode, &ask)),
+        Call::Seek(ask) => Ok(to.direct(Op::Seek, ask.inode, &ask)),
         Call::Stats(lane) => Ok(Begun::new(Plan::Direct, Op::Stats, Target::Lane(lane))),
         // These are several requests; see `sync`.
         Call::Sync(_) | Call::SyncAll | Call::Goodbye => Err(Status::Invalid),
+        // Its keeper's; see `locks`.
+        Call::SetLock(_) | Call::Flush { .. } => Err(Status::Invalid),
+        Call::GetLock(ask) => Ok(to.direct(Op::GetLock, ask.inode, &ask)),
         Call::Ping(lane) => Ok(Begun::new(Plan::Direct, Op::Ping, Target::Lane(lane))),
     }
 }

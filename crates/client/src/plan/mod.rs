@@ -20,11 +20,12 @@ pub(crate) use resize::Resize;
 pub(crate) use statfs::Statfs;
 
 use crate::handles::Handles;
+use crate::locks::LockKey;
 use crate::{Answer, Sync};
 use door::{Bulk, Span};
 use wire::{
-    Attr, Breach, Contents, Created, Flaw, HandleId, InodeNo, Op, Space, Stats, Status, Wire,
-    Writer, Written,
+    Attr, Breach, ByteRange, Contents, Created, Flaw, HandleId, InodeNo, LockRow, LockSet, Op,
+    Sought, Space, Stats, Status, Wire, Writer, Written,
 };
 
 /// A call under way, waiting for a reply.
@@ -45,6 +46,17 @@ pub(crate) enum Plan {
     Statfs(Statfs),
     /// Registering a handle again after the server forgot it.
     Reopen(HandleId),
+    /// A call about a lock, which its keeper answers; it has no request of its own.
+    LockCall {
+        inode: InodeNo,
+    },
+    /// The keeper's request for an owner.
+    LockTask(LockKey),
+    /// Saying again what is locked.
+    Relock {
+        key: LockKey,
+        range: ByteRange,
+    },
     /// Waiting for other jobs; it has no request of its own.
     Gather {
         left_count: usize,
@@ -80,6 +92,10 @@ pub(crate) enum Body {
     Bytes(Option<Bulk>),
     Written(Written),
     Contents(Contents),
+    Sought(Sought),
+    LockSet(LockSet),
+    LockFound(Option<LockRow>),
+    LockCancelled(bool),
     Stats(Stats),
 }
 
@@ -128,6 +144,9 @@ impl Plan {
             Self::Resize(resize) => resize.next(got, handles),
             Self::Statfs(statfs) => statfs.next(got),
             Self::Reopen(_)
+            | Self::LockCall { .. }
+            | Self::LockTask(_)
+            | Self::Relock { .. }
             | Self::Gather { .. }
             | Self::Part { .. }
             | Self::Leave { .. }
@@ -142,6 +161,9 @@ impl Plan {
             | Self::Entry
             | Self::Statfs(_)
             | Self::Reopen(_)
+            | Self::LockCall { .. }
+            | Self::LockTask(_)
+            | Self::Relock { .. }
             | Self::Gather { .. }
             | Self::Part { .. }
             | Self::Leave { .. }
@@ -157,14 +179,17 @@ impl Plan {
 
     /// Whether a request must not wait behind others.
     pub(crate) const fn is_urgent(&self) -> bool {
-        matches!(self, Self::Reopen(_))
+        matches!(self, Self::Reopen(_) | Self::Relock { .. })
     }
 }
 
 impl Body {
     fn answer(self) -> Answer {
         match self {
-            Self::Empty | Self::Contents(_) => Answer::Done,
+            Self::Empty | Self::Contents(_) | Self::LockSet(_) | Self::LockCancelled(_) => {
+                Answer::Done
+            }
+            Self::LockFound(found) => Answer::LockFound(found),
             Self::Entry(attr) => Answer::Entry(attr),
             Self::Created(created) => {
                 Answer::Created { attr: created.attr, made: created.made, handle: None }
@@ -175,6 +200,7 @@ impl Body {
             Self::Space(space) => Answer::Space(space),
             Self::Bytes(bulk) => Answer::Bytes(bulk),
             Self::Written(written) => Answer::Written(written),
+            Self::Sought(sought) => Answer::Sought(sought.file_offset),
             Self::Stats(stats) => Answer::Stats(stats),
         }
     }
@@ -220,6 +246,15 @@ impl Body {
             Op::Glimpse => {
                 wire::Glimpsed::decode_all(bytes).map(|found| Self::Contents(found.contents))
             }
+            Op::Seek => wire::Sought::decode_all(bytes).map(Self::Sought),
+            Op::SetLock => LockSet::decode_all(bytes).map(Self::LockSet),
+            Op::GetLock => {
+                wire::LockFound::decode_all(bytes).map(|found| Self::LockFound(found.found))
+            }
+            Op::CancelLock => {
+                let cancelled = wire::LockCancelled::decode_all(bytes)?;
+                Ok(Self::LockCancelled(cancelled.waited))
+            }
             Op::Stats => Stats::decode_all(bytes).map(Self::Stats),
             Op::Read => empty(bytes).map(|()| Self::Bytes(None)),
             Op::Unlink
@@ -227,10 +262,12 @@ impl Body {
             | Op::Rename
             | Op::Close
             | Op::Reopen
+            | Op::Relock
             | Op::Access
             | Op::Setxattr
             | Op::Removexattr
             | Op::Truncate
+            | Op::Allocate
             | Op::Sync
             | Op::Resume
             | Op::ReplayDone

@@ -137,6 +137,7 @@ fn at_the_limit_changes_wait_and_reads_do_not() {
     rig.answer(&asked, &entry());
     assert!(rig.outcome().is_ok());
     assert!(rig.interrupt(12), "who waits can be interrupted");
+    rig.wait_ms(1_000);
     assert_eq!(rig.outcome(), Err(Status::Interrupted));
     let sync = syncs.pop().unwrap();
     assert!(syncs.is_empty());

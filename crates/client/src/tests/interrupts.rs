@@ -55,11 +55,29 @@ fn a_slot_that_an_interrupted_call_would_have_taken_goes_to_the_next() {
     }
     let first = rig.take();
     assert!(rig.asked.is_empty(), "one slot for calls that may wait");
-    rig.answer_and_interrupt(&first, &[], 2);
+    rig.interrupt(2);
+    // In the turn in which the second would be sent, its time is up.
+    rig.now_ms += 1_000;
+    rig.answer(&first, &[]);
     assert_eq!(rig.answers().len(), 2, "the first is done, the second given up");
     let third = rig.take();
     rig.answer(&third, &[]);
     assert_eq!(rig.outcome(), Ok(Answer::Done));
+}
+
+#[test]
+fn what_is_about_to_be_sent_is_not_dropped() {
+    let mut rig = Rig::new(1);
+    rig.shape.slot_count = 2;
+    rig.call(1, unlink());
+    rig.call(2, unlink());
+    rig.interrupt(2);
+    assert!(rig.answers().is_empty());
+    for _ in 0..2 {
+        let asked = rig.take();
+        rig.answer(&asked, &[]);
+        assert_eq!(rig.outcome(), Ok(Answer::Done));
+    }
 }
 
 #[test]

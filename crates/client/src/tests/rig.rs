@@ -203,17 +203,6 @@ impl Rig {
         self.send(asked.conn, reply, body, None);
     }
 
-    /// A reply and an interrupt of another call meet in one turn.
-    pub(super) fn answer_and_interrupt(&mut self, asked: &Asked, body: &[u8], id: u64) {
-        let mut frame = Vec::new();
-        Head::Reply(self.reply(asked)).encode(&mut frame, None, |to| to.put(body));
-        self.happenings.push_back(Happening::Frame(asked.conn, frame, None));
-        self.turn(|client, turn| {
-            client.interrupt(turn, CallId(id));
-        });
-        self.run();
-    }
-
     pub(super) fn fail(&mut self, asked: &Asked, status: Status) {
         let reply = Reply { status, ..self.reply(asked) };
         self.send(asked.conn, reply, &[], None);

@@ -194,6 +194,7 @@ fn setattr_sets_what_is_named() {
         gid: None,
         atime: SetTime::Keep,
         mtime: SetTime::Keep,
+        revoke: wire::Revoke::Nothing,
     };
     let at = |secs, nanos| SetTime::At(Timestamp { secs, nanos });
     let cases = [

@@ -3,7 +3,8 @@
 use super::std::process::Command;
 use super::std::{env, fs, process};
 use crate::abi::{
-    FOPEN_DIRECT_IO, MAJOR, Opcode, WRITE_CACHE, init_flag, open_flag, setattr_flag, size,
+    FOPEN_DIRECT_IO, MAJOR, OPEN_KILL_SET_ID, Opcode, WRITE_CACHE, WRITE_KILL_SET_ID, init_flag,
+    open_flag, setattr_flag, size,
 };
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -108,6 +109,9 @@ const NUMBERS: &[(&str, u64)] = &[
     ("FUSE_ROOT_ID", wire::InodeNo::ROOT.0),
     ("FOPEN_DIRECT_IO", FOPEN_DIRECT_IO as u64),
     ("FUSE_WRITE_CACHE", WRITE_CACHE as u64),
+    ("FUSE_WRITE_KILL_SUIDGID", WRITE_KILL_SET_ID as u64),
+    ("FUSE_OPEN_KILL_SUIDGID", OPEN_KILL_SET_ID as u64),
+    ("FATTR_KILL_SUIDGID", setattr_flag::KILL_SET_ID as u64),
     ("FUSE_ASYNC_READ", init_flag::ASYNC_READ),
     ("FUSE_BIG_WRITES", init_flag::BIG_WRITES),
     ("FUSE_DONT_MASK", init_flag::DONT_MASK),
@@ -116,6 +120,7 @@ const NUMBERS: &[(&str, u64)] = &[
     ("FUSE_ASYNC_DIO", init_flag::ASYNC_DIO),
     ("FUSE_PARALLEL_DIROPS", init_flag::PARALLEL_DIROPS),
     ("FUSE_MAX_PAGES", init_flag::MAX_PAGES),
+    ("FUSE_HANDLE_KILLPRIV_V2", init_flag::HANDLE_KILLPRIV_V2),
     ("FATTR_MODE", setattr_flag::MODE as u64),
     ("FATTR_UID", setattr_flag::UID as u64),
     ("FATTR_GID", setattr_flag::GID as u64),

@@ -31,6 +31,7 @@ fn init_takes_what_is_offered_and_wanted() {
         | init_flag::ASYNC_DIO
         | init_flag::PARALLEL_DIROPS
         | init_flag::MAX_PAGES
+        | init_flag::HANDLE_KILLPRIV_V2
         | init_flag::INIT_EXT
         | init_flag::DIRECT_IO_ALLOW_MMAP;
     let mut payload = u32s(&[7, 42, 131_072, flags as u32]);
@@ -128,8 +129,42 @@ fn an_interrupt_ends_a_request_that_waits_for_the_server() {
     rig.ask(Opcode::Unlink, 8, DIRECTORY, b"a\0");
     assert!(rig.replied.is_empty());
     interrupt(&mut rig, 8);
+    rig.wait_ms(20);
     assert_eq!(rig.status(), Status::Interrupted);
     assert!(rig.mails.is_empty());
+}
+
+#[test]
+fn a_signal_that_is_handled_ends_nothing_but_a_later_kill_does() {
+    let mut rig = Rig::new();
+    rig.caller_ends = false;
+    rig.listening = false;
+    rig.ask(Opcode::Unlink, 8, DIRECTORY, b"a\0");
+    interrupt(&mut rig, 8);
+    rig.wait_ms(19);
+    assert!(rig.looked_at.is_empty(), "most are answered by now");
+    rig.wait_ms(1);
+    rig.wait_ms(5_000);
+    assert!(rig.looked_at.len() > 1 && rig.looked_at.iter().all(|pid| *pid == 4242));
+    assert!(rig.replied.is_empty());
+    rig.caller_ends = true;
+    rig.wait_ms(250);
+    assert_eq!(rig.status(), Status::Interrupted);
+    rig.looked_at.clear();
+    rig.wait_ms(5_000);
+    assert!(rig.looked_at.is_empty());
+}
+
+#[test]
+fn who_was_answered_is_not_looked_at() {
+    let mut rig = Rig::new();
+    rig.ask(Opcode::Unlink, 8, DIRECTORY, b"a\0");
+    interrupt(&mut rig, 8);
+    let asked = rig.take();
+    rig.answer(&asked, &[]);
+    assert_eq!(rig.status(), Status::Ok);
+    rig.wait_ms(5_000);
+    assert!(rig.looked_at.is_empty());
 }
 
 #[test]
@@ -142,6 +177,7 @@ fn an_interrupt_of_a_sisters_request_is_sent_on() {
     rig.listening = false;
     rig.ask(Opcode::Unlink, 10, DIRECTORY, b"a\0");
     rig.event(Event::Mail { from: LaneId(1), mail: Mail::Interrupt { unique: 10 } });
+    rig.wait_ms(20);
     assert_eq!(rig.status(), Status::Interrupted);
     rig.event(Event::Mail { from: LaneId(1), mail: Mail::Interrupt { unique: 12 } });
     assert!(rig.mails.is_empty(), "mail is not sent round");
@@ -153,6 +189,7 @@ fn an_interrupt_that_comes_first_is_remembered() {
     rig.listening = false;
     interrupt(&mut rig, 8);
     rig.ask(Opcode::Unlink, 8, DIRECTORY, b"a\0");
+    rig.wait_ms(20);
     assert_eq!(rig.status(), Status::Interrupted);
     rig.ask(Opcode::Unlink, 8, DIRECTORY, b"a\0");
     assert!(rig.replied.is_empty(), "once");
@@ -286,6 +323,7 @@ fn an_interrupt_holds_for_the_whole_request() {
     }
     assert_eq!(rig.take().head.op, Op::Setattr);
     assert!(rig.replied.is_empty(), "it may still be answered in time");
+    rig.wait_ms(20);
     rig.wait_ms(1_000);
     assert_eq!(rig.status(), Status::Interrupted);
 }

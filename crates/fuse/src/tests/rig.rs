@@ -49,6 +49,10 @@ pub(super) struct Rig {
     pub(super) released: Vec<BufId>,
     pub(super) mails: Vec<(LaneId, Mail)>,
     pub(super) groups_wanted: Vec<(Ticket, u32)>,
+    /// Whose signals were asked for.
+    pub(super) looked_at: Vec<u32>,
+    /// What is answered to that.
+    pub(super) caller_ends: bool,
     pub(super) said: Vec<(Say, Vec<u8>)>,
     pub(super) stopped_count: u32,
     /// Goodbyes are answered by themselves.
@@ -123,6 +127,8 @@ impl Rig {
             released: Vec::new(),
             mails: Vec::new(),
             groups_wanted: Vec::new(),
+            looked_at: Vec::new(),
+            caller_ends: true,
             said: Vec::new(),
             stopped_count: 0,
             goodbye_count: 0,
@@ -281,6 +287,11 @@ impl Rig {
                 self.replied.push(Replied { slot, status, payload, bulk });
             }
             Action::CallerGroups { ticket, pid } => self.groups_wanted.push((ticket, pid)),
+            Action::CallerSignals { ticket, pid } => {
+                self.looked_at.push(pid);
+                let event = Event::CallerSignals { ticket, ends: self.caller_ends };
+                self.happenings.push_back(Happening::Event(event));
+            }
             Action::Say { say, line } => self.said.push((say, arena.get(line).to_vec())),
             Action::Stopped => self.stopped_count += 1,
             Action::WakeAt { .. } | Action::Admit { .. } => {}

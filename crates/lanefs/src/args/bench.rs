@@ -88,6 +88,8 @@ pub(crate) enum Name {
     Clock,
     /// What the way through the kernel costs: a null file system, really mounted (as root)
     FuseNull,
+    /// Operations through a real mount, beside a null file system with as many exchanges (as root)
+    Mount,
     /// New files where replies may wait for other clients' changes, beside those that do not
     Share,
     /// A lane whose log becomes durable once in 14,000 or 140,000 operations
@@ -120,12 +122,31 @@ pub(crate) struct BenchNull {
     /// What is done before an answer.
     #[arg(long, value_enum, default_value_t = Exchange::None)]
     pub(crate) exchange: Exchange,
+    /// Exchanges that requests of the kernel take: OPCODE, so many at once and so many after them
+    /// before the answer, and the same behind it, with colons between them.
+    #[arg(long = "cost", value_parser = cost)]
+    pub(crate) costs: Vec<ring::null::Cost>,
     /// The lane's core.
     #[arg(long)]
     pub(crate) core: u16,
     /// End when this parent process ends.
     #[arg(long, value_name = "PID")]
     pub(crate) parent_pid: u32,
+}
+
+fn cost(text: &str) -> Result<ring::null::Cost, String> {
+    let numbers: Result<Vec<u32>, _> = text.split(':').map(str::parse).collect();
+    let numbers = numbers.map_err(|error| error.to_string())?;
+    let [opcode, waves @ ..] = numbers.as_slice() else { return Err("no numbers".to_owned()) };
+    let waves: Result<Vec<u8>, _> = waves.iter().map(|count| u8::try_from(*count)).collect();
+    match waves.map_err(|error| error.to_string())?.as_slice() {
+        &[first, second, third, fourth] => Ok(ring::null::Cost {
+            opcode: *opcode,
+            before: [first, second],
+            behind: [third, fourth],
+        }),
+        _ => Err("not OPCODE and four counts".to_owned()),
+    }
 }
 
 /// What a null file system does before it answers what a mount would ask its server.

@@ -2,19 +2,25 @@
 //! ports of its own, and waits for lines and conditions, never for time to pass.
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
+mod acl;
 mod away;
 mod bench;
+mod beside;
 mod coherence;
+mod contents;
 mod crash;
+mod exchanges;
 mod files;
 mod hostile;
 mod idle;
 mod lifecycle;
+mod locks;
 mod memory;
 mod names;
 mod null;
 mod programs;
 mod rights;
+mod setid;
 mod shards;
 mod special;
 mod stage;

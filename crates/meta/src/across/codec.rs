@@ -1,6 +1,6 @@
 //! How wants and what was seen travel between lanes of one process.
 
-use super::{Climbed, Seen, Want};
+use super::{Climbed, Seen, Told, Want};
 use alloc::boxed::Box;
 use wire::{Breach, Bytes, Flaw, InodeNo, Reader, Wire, Writer};
 
@@ -66,19 +66,30 @@ impl Wire<'_> for Climbed {
     }
 }
 
+impl Wire<'_> for Told {
+    fn encode(&self, to: &mut Writer<'_>) {
+        to.write(&self.row);
+        to.write(&Bytes(&self.acl));
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+        Ok(Self { row: from.read()?, acl: name(from)? })
+    }
+}
+
 impl Wire<'_> for Seen {
     fn encode(&self, to: &mut Writer<'_>) {
         match self {
-            Self::Inode(inode, row) => {
+            Self::Inode(inode, told) => {
                 to.write(&1_u8);
                 to.write(inode);
-                to.write(row);
+                to.write(told);
             }
-            Self::Entry { dir, name, row, target } => {
+            Self::Entry { dir, name, told, target } => {
                 to.write(&2_u8);
                 to.write(dir);
                 to.write(&Bytes(name));
-                to.write(row);
+                to.write(told);
                 to.write(target);
             }
             Self::New(shard, inode) => {
@@ -102,7 +113,7 @@ impl Wire<'_> for Seen {
             2 => Self::Entry {
                 dir: from.read()?,
                 name: name(from)?,
-                row: from.read()?,
+                told: from.read()?,
                 target: from.read()?,
             },
             3 => Self::New(from.read()?, from.read()?),

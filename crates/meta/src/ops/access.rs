@@ -12,6 +12,6 @@ pub(crate) fn needs(args: &Access<'_>, needs: &mut Needs<'_>) {
 pub(crate) fn execute(args: &Access<'_>, txn: &mut Txn<'_>) -> Result<Done, Status> {
     let want = Want::from_mask(args.mask).ok_or(Status::Invalid)?;
     let who = txn.who(args.caller);
-    who.permit(&txn.inode(args.inode)?.row, want)?;
+    txn.permit(args.inode, &who, want)?;
     Ok(Done)
 }

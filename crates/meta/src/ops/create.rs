@@ -59,11 +59,12 @@ fn open_existing(
     }
     let row = txn.row(target.inode)?;
     let write = args.handle.is_some_and(|handle| handle.write);
-    who.permit(&row, Want::NOTHING.and(Want::READ, args.read).and(Want::WRITE, write))?;
+    let want = Want::NOTHING.and(Want::READ, args.read).and(Want::WRITE, write);
+    txn.permit(target.inode, who, want)?;
     txn.permit_handle()?;
     let row = match args.handle {
         Some(handle) => txn.open(row, handle),
         None => row,
     };
-    Ok(Created { attr: row.attr(), made: false })
+    Ok(Created { attr: txn.attr_of(&row), made: false })
 }

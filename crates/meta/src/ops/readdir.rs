@@ -23,13 +23,12 @@ pub(crate) fn needs(args: &Readdir<'_>, needs: &mut Needs<'_>) {
 
 pub(crate) fn execute<'t>(args: &Readdir<'_>, txn: &'t mut Txn<'_>) -> Result<Listing<'t>, Status> {
     let who = txn.who(args.caller);
-    let (row, _) = txn.directory(args.inode)?;
-    let (row, parent) = (*row, row.parent);
+    let parent = txn.directory(args.inode)?.0.parent;
     // Permission was checked by the open, if there was one, and may have changed since.
     if !txn.handles.has_open(args.inode, txn.client) {
-        who.permit(&row, Want::READ)?;
+        txn.permit(args.inode, &who, Want::READ)?;
     }
-    let attrs = args.attrs && may_search(who.permit(&row, Want::EXECUTE))?;
+    let attrs = args.attrs && may_search(txn.permit(args.inode, &who, Want::EXECUTE))?;
     let listing_bytes_max = args.listing_bytes_max.clamp(LISTING_BYTES_MIN, LISTING_BYTES_MAX);
     let room_bytes = usize::try_from(listing_bytes_max).unwrap_or(0) - LISTING_HEAD_BYTES;
     let piece = Piece { dir: args.inode, cookie: begin(args, txn)?, room_bytes, attrs };

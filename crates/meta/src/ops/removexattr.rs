@@ -1,5 +1,6 @@
 //! `Removexattr`: takes an extended attribute away.
 
+use super::setxattr::{List, set_list};
 use crate::needs::Needs;
 use crate::txn::{Done, Txn};
 use crate::xattr;
@@ -13,7 +14,10 @@ pub(crate) fn needs(args: &Removexattr<'_>, needs: &mut Needs<'_>) {
 pub(crate) fn execute(args: &Removexattr<'_>, txn: &mut Txn<'_>) -> Result<Done, Status> {
     let who = txn.who(args.caller);
     let inode = txn.inode(args.inode)?;
-    xattr::permit(&inode.row, args.name.0, true, &who)?;
+    if let Some(list) = List::named(args.name.0) {
+        return set_list(args.inode, list, None, &who, txn);
+    }
+    xattr::permit(inode, args.name.0, true, &who)?;
     if !inode.xattrs.contains_key(args.name.0) {
         return Err(Status::NoData);
     }

@@ -96,7 +96,7 @@ fn permit(
     }
     if is_directory && moves {
         // Its `..` changes.
-        who.permit(&txn.row(source.inode)?, Want::WRITE)?;
+        txn.permit(source.inode, who, Want::WRITE)?;
         if txn.row(args.new_parent)?.nlink >= LINK_COUNT_MAX {
             return Err(Status::TooManyLinks);
         }
@@ -125,7 +125,7 @@ fn permit_exchange(
         if moved.kind != FileKind::Directory {
             continue;
         }
-        who.permit(&txn.row(moved.inode)?, Want::WRITE)?;
+        txn.permit(moved.inode, who, Want::WRITE)?;
         let comes_alone = source.kind != target.kind;
         if comes_alone && txn.row(to)?.nlink >= LINK_COUNT_MAX {
             return Err(Status::TooManyLinks);

@@ -1,10 +1,12 @@
 //! `Setxattr`: sets an extended attribute.
 
+use crate::acl::{self, Acl};
 use crate::needs::Needs;
 use crate::txn::{Done, Txn};
+use crate::who::{SET_GID, Who};
 use crate::xattr;
 use disk::InodeRow;
-use wire::{Setxattr, Status, XATTR_VALUE_BYTES_MAX};
+use wire::{Bytes, FileKind, InodeNo, Setxattr, Status, XATTR_VALUE_BYTES_MAX};
 
 /// It must not exist yet.
 const CREATE: u32 = 1;
@@ -25,7 +27,11 @@ pub(crate) fn execute(args: &Setxattr<'_>, txn: &mut Txn<'_>) -> Result<Done, St
     if args.value.0.len() > XATTR_VALUE_BYTES_MAX {
         return Err(Status::Range);
     }
-    xattr::permit(&inode.row, name, true, &who)?;
+    if let Some(list) = List::named(name) {
+        let value = args.value.0;
+        return set_list(args.inode, list, Acl::verify(value)?, &who, txn);
+    }
+    xattr::permit(inode, name, true, &who)?;
     let exists = inode.xattrs.contains_key(name);
     if exists && args.flags == CREATE {
         return Err(Status::Exists);
@@ -36,6 +42,73 @@ pub(crate) fn execute(args: &Setxattr<'_>, txn: &mut Txn<'_>) -> Result<Done, St
     xattr::check_room(inode, name, args.value.0.len())?;
     let row = inode.row;
     txn.put_xattr(args.inode, args.name, args.value);
+    txn.put(InodeRow { ctime: txn.now, ..row });
+    Ok(Done)
+}
+
+/// One of the two access control lists.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum List {
+    Access,
+    Default,
+}
+
+impl List {
+    pub(super) fn named(name: &[u8]) -> Option<Self> {
+        match name {
+            acl::ACCESS => Some(Self::Access),
+            acl::DEFAULT => Some(Self::Default),
+            _ => None,
+        }
+    }
+
+    const fn name(self) -> Bytes<'static> {
+        match self {
+            Self::Access => Bytes(acl::ACCESS),
+            Self::Default => Bytes(acl::DEFAULT),
+        }
+    }
+}
+
+/// Sets an access control list, or takes it away. The flags of an attribute say nothing about it.
+pub(super) fn set_list(
+    number: InodeNo,
+    list: List,
+    acl: Option<Acl<'_>>,
+    who: &Who<'_>,
+    txn: &mut Txn<'_>,
+) -> Result<Done, Status> {
+    let inode = txn.inode(number)?;
+    let mut row = inode.row;
+    let had = inode.xattrs.contains_key(list.name().0);
+    if row.kind == FileKind::Symlink {
+        return Err(Status::NotSupported);
+    }
+    if list == List::Default && row.kind != FileKind::Directory {
+        return if acl.is_some() { Err(Status::Access) } else { Ok(Done) };
+    }
+    if !who.owns(&row) {
+        return Err(Status::NotPermitted);
+    }
+    let value = acl.map(Acl::normal);
+    if let Some(value) = &value {
+        xattr::check_room(inode, list.name().0, value.len())?;
+    }
+    // Without a mask or names it is the mode, and nothing else.
+    let mut keeps = acl.is_some();
+    if let (List::Access, Some(acl)) = (list, acl) {
+        row.mode = row.mode & !0o777 | acl.permissions();
+        keeps = !acl.is_mode();
+        if row.mode & SET_GID != 0 && !who.is_root() && !who.in_group(row.gid)? {
+            row.mode &= !SET_GID;
+        }
+    }
+    match value.filter(|_| keeps) {
+        Some(value) => txn.put_xattr(number, list.name(), Bytes(&value)),
+        None if had => txn.drop_xattr(number, list.name()),
+        None if acl.is_none() => return Ok(Done),
+        None => {}
+    }
     txn.put(InodeRow { ctime: txn.now, ..row });
     Ok(Done)
 }

@@ -73,7 +73,7 @@ fn each_namespace_has_its_rules() {
     assert!(get(&mut world, other, file, b"security.s").is_ok());
     assert_eq!(list(&mut world, other, file), b"security.s\0user.k\0");
     assert_eq!(list(&mut world, root(), file), b"security.s\0trusted.t\0user.k\0");
-    for name in [&b"system.posix_acl_access"[..], b"other.x", b"x"] {
+    for name in [&b"system.other"[..], b"other.x", b"x"] {
         assert_eq!(set(&mut world, root(), file, name, 0), Status::NotSupported);
         assert_eq!(get(&mut world, root(), file, name), Err(Status::NotSupported));
     }

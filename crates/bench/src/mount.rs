@@ -1,0 +1,336 @@
+//! `mount`: operations through a real mount of a real server, beside a null file system that makes as
+//! many exchanges with a lane that echoes, on the same core, over the same transport.
+//!
+//! The exchanges are counted by the server, with nothing else going on: those that the caller waits
+//! for while his files stay open, those behind his back when he closes them.
+
+mod caller;
+mod side;
+
+use crate::fuse_null::mounted::{Exchange, Mounted};
+use crate::generator::{Sample, WARM_PART};
+use crate::load::Tally;
+use crate::report::Progress;
+use crate::rounds::alternate;
+use crate::row::Row;
+use crate::samples::{Compare, compare, fill, number};
+use crate::server::Home;
+use crate::usage::Usage;
+use anyhow::{Context as _, Result, bail};
+use caller::{Caller, Place};
+use ring::Transport;
+use ring::null::{Cost, OP_RELEASE_WRITTEN};
+use side::Real;
+use std::path::{Path, PathBuf};
+use std::sync::Barrier;
+use std::time::Duration;
+
+pub(crate) const NAME: &str = "mount";
+
+/// Callers of the rows with many of them.
+const MANY: usize = 8;
+/// Operations whose exchanges are counted.
+const COUNTED_COUNT: u64 = 32;
+
+/// What the mount asks its server for: everything else the kernel asks takes one exchange. The table
+/// of the limits, and the benchmark says by its counts whether it is right.
+const COSTS: [Cost; 4] = [
+    // Attributes of a file that is being written: its size is with its contents.
+    Cost { opcode: 4, before: [1, 1], behind: [0, 0] },
+    Cost { opcode: 18, before: [0, 0], behind: [1, 0] },
+    // A size to settle, and the close.
+    Cost { opcode: OP_RELEASE_WRITTEN, before: [0, 0], behind: [1, 1] },
+    // At the metadata and at the data shard.
+    Cost { opcode: 20, before: [2, 0], behind: [0, 0] },
+];
+
+/// What the caller does again and again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Op {
+    /// Attributes that the kernel may not answer from its cache.
+    Stat,
+    OpenClose,
+    /// A new file, and its close.
+    Create,
+    /// A new file with 4 KiB.
+    CreateWrite,
+    /// What tar does for a small file: create, write, utimens, chown, chmod, close.
+    Unpack,
+    Unlink,
+    /// One after the other, past the page cache.
+    Read(usize),
+    Write(usize),
+    /// Anywhere.
+    ReadAt(usize),
+    WriteAt(usize),
+    /// 4 KiB and fsync.
+    WriteSync,
+}
+
+impl Op {
+    const ALL: [Self; 11] = [
+        Self::Stat,
+        Self::OpenClose,
+        Self::Create,
+        Self::CreateWrite,
+        Self::Unpack,
+        Self::Unlink,
+        Self::Read(1 << 20),
+        Self::Write(1 << 20),
+        Self::ReadAt(4096),
+        Self::WriteAt(4096),
+        Self::WriteSync,
+    ];
+
+    fn text(self) -> String {
+        match self {
+            Self::Stat => "stat".to_owned(),
+            Self::OpenClose => "open+close".to_owned(),
+            Self::Create => "create".to_owned(),
+            Self::CreateWrite => "create+write".to_owned(),
+            Self::Unpack => "unpack".to_owned(),
+            Self::Unlink => "unlink".to_owned(),
+            Self::Read(bytes) => format!("read-{}KiB", bytes / 1024),
+            Self::Write(bytes) => format!("write-{}KiB", bytes / 1024),
+            Self::ReadAt(bytes) => format!("read-random-{}KiB", bytes / 1024),
+            Self::WriteAt(bytes) => format!("write-random-{}KiB", bytes / 1024),
+            Self::WriteSync => "write+fsync".to_owned(),
+        }
+    }
+
+    /// With how many callers it is measured.
+    const fn caller_counts(self) -> &'static [usize] {
+        match self {
+            Self::Stat | Self::Create | Self::WriteSync => &[1, MANY],
+            Self::OpenClose
+            | Self::CreateWrite
+            | Self::Unpack
+            | Self::Unlink
+            | Self::Read(_)
+            | Self::Write(_)
+            | Self::ReadAt(_)
+            | Self::WriteAt(_) => &[1],
+        }
+    }
+
+    /// Whether a disk has to take it before it is done, which no null file system has.
+    fn waits_for_disk(self) -> bool {
+        self == Self::WriteSync
+    }
+
+    pub(crate) const fn bytes(self) -> usize {
+        match self {
+            Self::Read(bytes) | Self::Write(bytes) | Self::ReadAt(bytes) | Self::WriteAt(bytes) => {
+                bytes
+            }
+            Self::CreateWrite | Self::Unpack | Self::WriteSync => 4096,
+            Self::Stat | Self::OpenClose | Self::Create | Self::Unlink => 0,
+        }
+    }
+}
+
+/// Where it runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Side {
+    Lanefs,
+    /// With as many exchanges.
+    Null,
+    /// The file system under the server's store, by itself.
+    Local,
+}
+
+/// One that runs.
+#[derive(Clone, Copy, Debug)]
+struct Contender {
+    side: Side,
+    op: Op,
+    caller_count: usize,
+}
+
+struct Sides<'a> {
+    home: &'a Home,
+    real: Real,
+    null: Mounted,
+    local: PathBuf,
+}
+
+pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
+    if home.options.remote.is_some() {
+        bail!("mount starts its own server: leave --server out");
+    }
+    let transport = Transport::best();
+    let lane_core = home.cores.server[0];
+    let program = std::env::current_exe().context("cannot tell where this program lies")?;
+    let real = Real::start(home, transport)?;
+    let dir = home.path().join("null");
+    let null = Mounted::start(&program, dir, (transport, lane_core), (Exchange::Apart, &COSTS))?;
+    let local = home.path().join("local");
+    std::fs::create_dir(&local).context("cannot make a directory to compare with")?;
+    let mut sides = Sides { home, real, null, local };
+    for dir in [sides.real.dir.clone(), sides.null.dir.clone(), sides.local.clone()] {
+        Place::furnish(&dir, MANY).with_context(|| format!("cannot use {}", dir.display()))?;
+    }
+    let contenders = contenders();
+    let mut counts = Vec::new();
+    for op in Op::ALL {
+        let counted = sides.count(op).with_context(|| format!("{NAME}: {}", op.text()))?;
+        counts.push((op, counted));
+    }
+    let progress = Progress::new(NAME);
+    progress.begin(contenders.len() * home.options.round_count);
+    let samples = alternate(contenders.len(), home.options.round_count, |index, _| {
+        let contender = contenders[index];
+        let what = format!("{} {:?}", contender.op.text(), contender.side);
+        progress.step(&what);
+        sides.measure(contender).with_context(|| format!("{NAME}: {what}"))
+    });
+    home.cores.go_to_generator()?;
+    progress.end();
+    let mut rows = rows(&contenders, &samples?);
+    for (row, contender) in rows.iter_mut().zip(&contenders) {
+        let counted = counts.iter().find(|(op, _)| *op == contender.op);
+        if let Some((_, [in_way, behind])) = counted
+            && contender.side == Side::Lanefs
+        {
+            (row.exchanges_in_way, row.exchanges_behind) = (Some(*in_way), Some(*behind));
+        }
+    }
+    Ok(rows)
+}
+
+fn contenders() -> Vec<Contender> {
+    let mut contenders = Vec::new();
+    for op in Op::ALL {
+        for &caller_count in op.caller_counts() {
+            contenders.push(Contender { side: Side::Lanefs, op, caller_count });
+            if !op.waits_for_disk() {
+                contenders.push(Contender { side: Side::Null, op, caller_count });
+            }
+            if op.waits_for_disk() || op == Op::Unpack {
+                contenders.push(Contender { side: Side::Local, op, caller_count });
+            }
+        }
+    }
+    contenders
+}
+
+/// Ours are held against the null file system's, and many that wait for the disk against one.
+fn rows(contenders: &[Contender], samples: &[Vec<Sample>]) -> Vec<Row> {
+    let index_of = |side, op, caller_count| {
+        contenders
+            .iter()
+            .position(|it| it.side == side && it.op == op && it.caller_count == caller_count)
+    };
+    let mut rows = Vec::new();
+    for (contender, own) in contenders.iter().zip(samples) {
+        let Contender { side, op, caller_count } = *contender;
+        let place = match side {
+            Side::Lanefs => "",
+            Side::Null => "null ",
+            Side::Local => "local ",
+        };
+        let mut row = Row::new(NAME, format!("{place}{}", op.text()));
+        row.clients = u32::try_from(caller_count).ok();
+        fill(&mut row, own);
+        // The counters' own requests are among them; they are counted better.
+        row.exchanges_per_op = None;
+        // Every row is one of operations.
+        (row.cpu_s_per_gb, row.switches_per_mb, row.syscalls_per_mb) = (None, None, None);
+        let limit = match side {
+            Side::Lanefs if !op.waits_for_disk() => index_of(Side::Null, op, caller_count),
+            Side::Lanefs | Side::Local if op.waits_for_disk() && caller_count > 1 => {
+                index_of(side, op, 1)
+            }
+            Side::Lanefs | Side::Null | Side::Local => None,
+        };
+        if let Some(limit) = limit {
+            let one = contenders[limit].caller_count != caller_count;
+            let name = if one { "one caller" } else { "null" };
+            compare(&mut row, own, (name, &samples[limit]), Compare::Rate);
+        }
+        rows.push(row);
+    }
+    rows
+}
+
+impl Sides<'_> {
+    fn dir(&self, side: Side) -> &Path {
+        match side {
+            Side::Lanefs => &self.real.dir,
+            Side::Null => &self.null.dir,
+            Side::Local => &self.local,
+        }
+    }
+
+    fn usage(&mut self, side: Side) -> Result<Option<Usage>> {
+        match side {
+            Side::Lanefs => self.real.usage().map(Some),
+            Side::Null => self.null.usage().map(Some),
+            Side::Local => Ok(None),
+        }
+    }
+
+    /// Exchanges of an operation: those it waits for, and those behind its back.
+    fn count(&mut self, op: Op) -> Result<[f64; 2]> {
+        self.home.cores.go_to_server()?;
+        let mut caller = Caller::new(self.dir(Side::Lanefs), 0, op)?;
+        caller.prepare(COUNTED_COUNT)?;
+        let before = self.real.quiet_request_count()?;
+        let mut held = Vec::new();
+        for _ in 0..COUNTED_COUNT {
+            held.push(caller.call()?);
+        }
+        let during = self.real.request_count()?;
+        drop(held);
+        let after = self.real.quiet_request_count()?;
+        let per_op = |count: u64| number(count) / number(COUNTED_COUNT);
+        Ok([per_op(during - before), per_op(after - during)])
+    }
+
+    fn measure(&mut self, contender: Contender) -> Result<Sample> {
+        let Contender { side, op, caller_count } = contender;
+        let options = &self.home.options;
+        if caller_count == 1 {
+            self.home.cores.go_to_server()?;
+        } else {
+            self.home.cores.go_back()?;
+        }
+        let measured = Duration::from_secs_f64(options.seconds);
+        let warm = Duration::from_secs_f64(options.seconds * WARM_PART);
+        let dir = self.dir(side).to_owned();
+        let begin = Barrier::new(caller_count + 1);
+        let (usages, tallies) = std::thread::scope(|scope| {
+            let callers: Vec<_> = (0..caller_count)
+                .map(|index| {
+                    let (dir, begin) = (&dir, &begin);
+                    scope.spawn(move || -> Result<Tally> {
+                        let caller = Caller::new(dir, index, op);
+                        let warmed = caller.and_then(|mut caller| {
+                            caller.run(warm, options)?;
+                            Ok(caller)
+                        });
+                        // Also whoever failed: the others wait for him.
+                        begin.wait();
+                        warmed?.run(measured, options)
+                    })
+                })
+                .collect();
+            begin.wait();
+            let before = self.usage(side);
+            let tallies: Vec<_> =
+                callers.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
+            ((before, self.usage(side)), tallies)
+        });
+        let mut tally = Tally::new()?;
+        for one in tallies {
+            let Ok(one) = one else { bail!("a caller panicked") };
+            let one = one?;
+            tally.op_count += one.op_count;
+            tally.moved_bytes += one.moved_bytes;
+            tally.measured_ns += one.measured_ns / u64::try_from(caller_count)?;
+            tally.latency.add(&one.latency).context("histograms of one shape")?;
+        }
+        let usage = usages.0?.zip(usages.1?).map(|(before, after)| after.since(&before));
+        Ok(Sample { tally, usage, busy: 0.0 })
+    }
+}

@@ -1,0 +1,100 @@
+//! A server and a mount of it, each in a process of its own, their lanes on the same core.
+//!
+//! Invariant: when it goes, both have ended and nothing is mounted there.
+
+use crate::server::{Home, Server};
+use crate::usage::{LaneUsage, Usage};
+use anyhow::{Context as _, Result, bail};
+use library::Volume;
+use ring::Transport;
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::BufReader;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long the server must have been quiet, to be sure that nothing goes on behind the callers'
+/// backs: what was written is durable, and its size settled, after some tens of milliseconds.
+const QUIET: Duration = Duration::from_millis(300);
+const QUIET_WAIT_MAX: Duration = Duration::from_secs(30);
+/// How long the mount may take to end by itself.
+const END_MAX: Duration = Duration::from_secs(10);
+
+/// Both.
+pub(super) struct Real {
+    pub(super) dir: PathBuf,
+    mount: Child,
+    /// Held, so that its last lines have somewhere to go.
+    _output: BufReader<ChildStdout>,
+    server: Server,
+    /// For the counters.
+    volume: Volume,
+    /// Requests that this took.
+    asked_count: u64,
+}
+
+impl Real {
+    pub(super) fn start(home: &Home, transport: Transport) -> Result<Self> {
+        let server = home.server("mount")?;
+        let dir = home.path().join("lanefs");
+        std::fs::create_dir(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        let volume = server.volume()?;
+        let (mount, _output) = home.start_mount(&server, &dir, transport)?;
+        Ok(Self { dir, mount, _output, server, volume, asked_count: 0 })
+    }
+
+    /// What both processes have used.
+    pub(super) fn usage(&mut self) -> Result<Usage> {
+        let lanes = self.lanes()?;
+        let pid = self.server.pid().context("the server runs elsewhere")?;
+        let processes = Usage::of_process(pid)?.plus(&Usage::of_process(self.mount.id())?);
+        Ok(Usage { lanes: Some(lanes), ..processes })
+    }
+
+    fn lanes(&mut self) -> Result<LaneUsage> {
+        let stats = self.volume.stats()?;
+        self.asked_count += u64::try_from(stats.len())?;
+        let lanes = stats.iter().map(LaneUsage::of);
+        lanes.reduce(|one, other| one.plus(&other)).context("the server has no lanes")
+    }
+
+    /// Requests that were answered so far, the questions for this number not among them.
+    pub(super) fn request_count(&mut self) -> Result<u64> {
+        let asked_count = self.asked_count;
+        Ok(self.lanes()?.request_count - asked_count)
+    }
+
+    /// The same, when nothing is asked any more.
+    pub(super) fn quiet_request_count(&mut self) -> Result<u64> {
+        let began = Instant::now();
+        let mut count = self.request_count()?;
+        let mut since = began;
+        while since.elapsed() < QUIET {
+            if began.elapsed() > QUIET_WAIT_MAX {
+                bail!("the server does not come to rest");
+            }
+            thread::sleep(QUIET / 10);
+            let now = self.request_count()?;
+            if now != count {
+                (count, since) = (now, Instant::now());
+            }
+        }
+        Ok(count)
+    }
+}
+
+impl Drop for Real {
+    fn drop(&mut self) {
+        // It may have ended already; either way it is waited for.
+        kill_process(Pid::from_child(&self.mount), Signal::TERM).ok();
+        let began = Instant::now();
+        while began.elapsed() < END_MAX && !self.mount.try_wait().is_ok_and(|end| end.is_some()) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        self.mount.kill().ok();
+        self.mount.wait().ok();
+        // One that was killed could not unmount; otherwise nothing is mounted, which is an error.
+        ring::unmount(&self.dir, true).ok();
+    }
+}

@@ -1,0 +1,140 @@
+//! How many exchanges with the server an operation through the mount takes, counted by the server:
+//! an exchange more is a change that somebody has to notice.
+
+use crate::idle::connect;
+use crate::stage::{Stage, until};
+use library::Volume;
+use rustix::fs::{
+    AtFlags, CWD, Gid, Mode, OFlags, StatxFlags, Timespec, Timestamps, UTIME_OMIT, Uid,
+};
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+
+/// What the server has answered, besides questions for that number.
+struct Counting {
+    volume: Volume,
+    asked_count: u64,
+    last_count: u64,
+}
+
+impl Counting {
+    fn count(&mut self) -> u64 {
+        let lanes = self.volume.stats().unwrap();
+        let count: u64 = lanes.iter().map(|lane| lane.request_count).sum();
+        let counted = count - self.asked_count;
+        self.asked_count += u64::try_from(lanes.len()).unwrap();
+        counted
+    }
+
+    /// Since the last time.
+    fn risen(&mut self) -> u64 {
+        let now = self.count();
+        now - std::mem::replace(&mut self.last_count, now)
+    }
+
+    /// So many follow, and are waited for.
+    #[track_caller]
+    fn follow(&mut self, what: &str, count: u64) {
+        let last = self.last_count;
+        until(what, || {
+            let risen = self.count() - last;
+            assert!(risen <= count, "{what}: {risen} exchanges");
+            risen == count
+        });
+        self.last_count = last + count;
+    }
+
+    /// It takes so many.
+    #[track_caller]
+    fn takes<T>(&mut self, what: &str, count: u64, does: impl FnOnce() -> T) -> T {
+        let done = does();
+        assert_eq!(self.risen(), count, "exchanges of {what}");
+        done
+    }
+}
+
+fn statx(path: &Path) {
+    let found =
+        rustix::fs::statx(CWD, path, AtFlags::STATX_FORCE_SYNC, StatxFlags::BASIC_STATS).unwrap();
+    assert!(found.stx_ino > 0);
+}
+
+/// A mount with a lane, and a server with one.
+fn counted(name: &str, test: impl FnOnce(&Path, &mut Counting)) {
+    let Some(stage) = Stage::new(name) else { return };
+    let up = stage.up(&["--lanes", "1"]);
+    let volume = connect(&stage, &up.address);
+    let mut counting = Counting { volume, asked_count: 0, last_count: 0 };
+    // What was asked while it was mounted.
+    counting.last_count = counting.count();
+    test(&up.dir, &mut counting);
+    drop(counting);
+    up.stop();
+}
+
+#[test]
+fn exchanges_of_a_file_that_is_made_written_and_closed() {
+    counted("exchanges_file", |dir, counting| {
+        let path = dir.join("file");
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
+        let file = counting.takes("create", 2, || {
+            let made = rustix::fs::open(&path, flags, Mode::from_raw_mode(0o600));
+            File::from(made.unwrap())
+        });
+        counting.takes("write", 1, || file.write_all_at(&[7; 4096], 0).unwrap());
+        counting.takes("a second write", 1, || file.write_all_at(&[7; 4096], 4096).unwrap());
+        counting.takes("fstat of what is being written", 2, || {
+            assert_eq!(file.metadata().unwrap().len(), 8192);
+        });
+        // As tar does it.
+        let omitted = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
+        let modified = Timespec { tv_sec: 1_700_000_000, tv_nsec: 0 };
+        let times = Timestamps { last_access: omitted, last_modification: modified };
+        counting.takes("utimens", 1, || rustix::fs::futimens(&file, &times).unwrap());
+        counting.takes("chown", 3, || {
+            rustix::fs::fchown(&file, Some(Uid::ROOT), Some(Gid::ROOT)).unwrap();
+        });
+        counting.takes("chmod", 1, || {
+            rustix::fs::fchmod(&file, Mode::from_raw_mode(0o644)).unwrap();
+        });
+        counting.takes("fsync", 2, || file.sync_all().unwrap());
+        drop(file);
+        counting.follow("close of what was written", 2);
+        counting.takes("stat", 2, || statx(&path));
+        let file = counting.takes("open", 2, || File::open(&path).unwrap());
+        counting.takes("read", 1, || file.read_exact_at(&mut [0; 4096], 0).unwrap());
+        counting.takes("fstat", 1, || assert_eq!(file.metadata().unwrap().len(), 8192));
+        drop(file);
+        counting.follow("close of what was read", 1);
+        counting.takes("rename", 3, || std::fs::rename(&path, dir.join("other")).unwrap());
+        counting.takes("unlink", 2, || std::fs::remove_file(dir.join("other")).unwrap());
+    });
+}
+
+#[test]
+fn exchanges_of_a_file_that_is_made_and_not_written() {
+    counted("exchanges_empty", |dir, counting| {
+        let file = counting.takes("create", 2, || File::create_new(dir.join("file")).unwrap());
+        drop(file);
+        counting.follow("close", 2);
+    });
+}
+
+#[test]
+fn exchanges_of_a_directory() {
+    counted("exchanges_directory", |dir, counting| {
+        let sub = dir.join("sub");
+        counting.takes("mkdir", 2, || std::fs::create_dir(&sub).unwrap());
+        for name in ["a", "b"] {
+            // Two names, and what makes a file.
+            let create = || File::create_new(sub.join(name)).unwrap();
+            drop(counting.takes("create", 3, create));
+            counting.follow("close", 2);
+        }
+        let list = || std::fs::read_dir(&sub).unwrap().map(|entry| entry.unwrap().file_name());
+        counting.takes("a listing", 3, || assert_eq!(list().count(), 2));
+        let remove = || std::fs::remove_file(sub.join("a")).unwrap();
+        counting.takes("unlink below it", 3, remove);
+    });
+}

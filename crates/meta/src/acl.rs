@@ -1,0 +1,216 @@
+//! Access control lists as Linux has them (POSIX 1003.1e, draft 17), in the bytes in which they
+//! come and stay: the value of an extended attribute.
+//!
+//! ```text
+//! u32 version (2), then for each entry, little-endian:
+//! u16 tag   1 owner  2 user  4 group of the file  8 group  16 mask  32 others
+//! u16 permissions 0 ..= 7      u32 id of the user or group, u32::MAX for the other tags
+//! ```
+//! Entries stand in the order of their tags. Whoever has named users or groups has a mask, which
+//! bounds all but the owner and the others, and is what the mode shows as the group's bits.
+
+use crate::state::Inode;
+use crate::who::{Want, Who};
+use alloc::vec::Vec;
+use disk::InodeRow;
+use wire::Status;
+
+/// The attribute that says who may do what.
+pub(crate) const ACCESS: &[u8] = b"system.posix_acl_access";
+/// A directory's: what new entries inherit.
+pub(crate) const DEFAULT: &[u8] = b"system.posix_acl_default";
+
+const VERSION: [u8; 4] = 2_u32.to_le_bytes();
+const ENTRY_BYTES: usize = 8;
+/// Linux asks a file system for as many bytes as a page has.
+const BYTES_MAX: usize = 4096;
+const PERMISSIONS: u32 = 0o777;
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Tag {
+    Owner = 1,
+    User = 2,
+    FileGroup = 4,
+    Group = 8,
+    Mask = 16,
+    Others = 32,
+}
+
+impl Tag {
+    const ALL: [Self; 6] =
+        [Self::Owner, Self::User, Self::FileGroup, Self::Group, Self::Mask, Self::Others];
+
+    const fn is_named(self) -> bool {
+        matches!(self, Self::User | Self::Group)
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    tag: Tag,
+    bits: u32,
+    id: u32,
+}
+
+impl Entry {
+    fn decode(bytes: [u8; ENTRY_BYTES]) -> Option<Self> {
+        let [tag, tag_high, bits, bits_high, id @ ..] = bytes;
+        let tag = Tag::ALL.into_iter().find(|known| *known as u8 == tag && tag_high == 0)?;
+        let fits = bits <= 7 && bits_high == 0;
+        fits.then_some(Self { tag, bits: bits.into(), id: u32::from_le_bytes(id) })
+    }
+
+    fn encode(self, out: &mut Vec<u8>) {
+        let bits = self.bits.to_le_bytes();
+        out.extend_from_slice(&[self.tag as u8, 0, bits[0], bits[1]]);
+        out.extend_from_slice(&self.id.to_le_bytes());
+    }
+}
+
+/// A list that was checked: it is complete and in order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Acl<'a>(&'a [u8]);
+
+impl<'a> Acl<'a> {
+    /// Checks a value; `None` for a list without entries, which means: no list.
+    ///
+    /// # Errors
+    /// As Linux: `NotSupported` for another version, `Invalid` for what is no list, `NoSpace` for
+    /// one that is too long.
+    pub(crate) fn verify(value: &'a [u8]) -> Result<Option<Self>, Status> {
+        if value.is_empty() {
+            return Ok(None);
+        }
+        let (version, entries) = value.split_first_chunk().ok_or(Status::Invalid)?;
+        if *version != VERSION {
+            return Err(Status::NotSupported);
+        }
+        if entries.is_empty() {
+            return Ok(None);
+        }
+        if entries.len() % ENTRY_BYTES != 0 {
+            return Err(Status::Invalid);
+        }
+        let acl = Self(value);
+        if acl.entries().count() != entries.len() / ENTRY_BYTES || !acl.is_complete() {
+            return Err(Status::Invalid);
+        }
+        if value.len() > BYTES_MAX { Err(Status::NoSpace) } else { Ok(Some(acl)) }
+    }
+
+    /// The list that says who may do what to an inode, if it has more than its mode.
+    pub(crate) fn access(inode: &'a Inode) -> Option<Self> {
+        inode.xattrs.get(ACCESS).map(|value| Self(value))
+    }
+
+    /// What entries of a directory inherit.
+    pub(crate) fn default(inode: &'a Inode) -> Option<Self> {
+        inode.xattrs.get(DEFAULT).map(|value| Self(value))
+    }
+
+    /// From bytes that [`Self::bytes`] gave; `None` for none.
+    pub(crate) const fn from_checked(bytes: &'a [u8]) -> Option<Self> {
+        if bytes.is_empty() { None } else { Some(Self(bytes)) }
+    }
+
+    /// The value of its attribute.
+    pub(crate) const fn bytes(self) -> &'a [u8] {
+        self.0
+    }
+
+    fn entries(self) -> impl Iterator<Item = Entry> + Clone {
+        let entries = self.0.get(VERSION.len()..).unwrap_or_default();
+        let (chunks, _) = entries.as_chunks();
+        chunks.iter().map_while(|bytes| Entry::decode(*bytes))
+    }
+
+    /// Owner, users, the file's group, groups, mask, others; the mask may be missing if nobody is
+    /// named.
+    fn is_complete(self) -> bool {
+        let count = |tag| self.entries().filter(|entry| entry.tag == tag).count();
+        let named = self.entries().any(|entry| entry.tag.is_named());
+        let known = self.entries().all(|entry| !entry.tag.is_named() || entry.id != u32::MAX);
+        let one_each = [Tag::Owner, Tag::FileGroup, Tag::Others].into_iter().all(|t| count(t) == 1);
+        let mask_count = count(Tag::Mask);
+        let ordered = self.entries().map(|entry| entry.tag).is_sorted();
+        known && one_each && ordered && mask_count <= 1 && (mask_count == 1 || !named)
+    }
+
+    fn bits(self, tag: Tag) -> Option<u32> {
+        self.entries().find(|entry| entry.tag == tag).map(|entry| entry.bits)
+    }
+
+    /// The permissions it shows in the mode.
+    pub(crate) fn permissions(self) -> u32 {
+        let bits = |tag| self.bits(tag).unwrap_or(0);
+        let group = self.bits(Tag::Mask).unwrap_or_else(|| bits(Tag::FileGroup));
+        bits(Tag::Owner) << 6 | group << 3 | bits(Tag::Others)
+    }
+
+    /// Whether the mode says all of it.
+    pub(crate) fn is_mode(self) -> bool {
+        self.entries().all(|entry| entry.tag != Tag::Mask && !entry.tag.is_named())
+    }
+
+    /// Whether somebody who is not the owner is granted all of this.
+    ///
+    /// # Errors
+    /// `NeedGroups` when the caller's groups are not known and may decide.
+    pub(crate) fn grants(self, row: &InodeRow, who: &Who<'_>, want: Want) -> Result<bool, Status> {
+        let masked = |bits: u32| want.within(bits & self.bits(Tag::Mask).unwrap_or(7));
+        let user = |entry: &Entry| entry.tag == Tag::User && entry.id == who.uid;
+        if let Some(entry) = self.entries().find(user) {
+            return Ok(masked(entry.bits));
+        }
+        let mut member = false;
+        for entry in self.entries() {
+            let gid = match entry.tag {
+                Tag::FileGroup => row.gid,
+                Tag::Group => entry.id,
+                Tag::Owner | Tag::User | Tag::Mask | Tag::Others => continue,
+            };
+            if who.in_group(gid)? {
+                member = true;
+                if want.within(entry.bits) {
+                    return Ok(masked(entry.bits));
+                }
+            }
+        }
+        // A member of any group named here is none of the others.
+        Ok(!member && want.within(self.bits(Tag::Others).unwrap_or(0)))
+    }
+
+    /// The list after a chmod.
+    pub(crate) fn with_mode(self, mode: u32) -> Vec<u8> {
+        let has_mask = self.bits(Tag::Mask).is_some();
+        self.rewritten(|entry| match entry.tag {
+            Tag::Owner => mode >> 6 & 7,
+            Tag::FileGroup if has_mask => entry.bits,
+            Tag::FileGroup | Tag::Mask => mode >> 3 & 7,
+            Tag::Others => mode & 7,
+            Tag::User | Tag::Group => entry.bits,
+        })
+    }
+
+    /// The access list of what is made in a directory with this default list, and its mode. Made
+    /// again with that mode it comes out the same.
+    pub(crate) fn inherited(self, mode: u32) -> (Vec<u8>, u32) {
+        let mode = mode & !PERMISSIONS | mode & self.permissions();
+        (self.with_mode(mode), mode)
+    }
+
+    /// The same with ids only where they mean something.
+    pub(crate) fn normal(self) -> Vec<u8> {
+        self.rewritten(|entry| entry.bits)
+    }
+
+    fn rewritten(self, bits_of: impl Fn(&Entry) -> u32) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.0.len());
+        out.extend_from_slice(&VERSION);
+        for entry in self.entries() {
+            let id = if entry.tag.is_named() { entry.id } else { u32::MAX };
+            Entry { bits: bits_of(&entry), id, ..entry }.encode(&mut out);
+        }
+        out
+    }
+}
