@@ -26,6 +26,9 @@ fn init_takes_what_is_offered_and_wanted() {
     let flags = init_flag::ASYNC_READ
         | init_flag::BIG_WRITES
         | init_flag::DONT_MASK
+        | init_flag::POSIX_LOCKS
+        | init_flag::FLOCK_LOCKS
+        | init_flag::AUTO_INVAL_DATA
         | init_flag::DO_READDIRPLUS
         | init_flag::READDIRPLUS_AUTO
         | init_flag::ASYNC_DIO
@@ -375,6 +378,7 @@ fn plausible(op: Op, dice: &mut Dice) -> Vec<u8> {
         .to_bytes(),
         Op::Write => Written { file_offset: 0, written_bytes: 0 }.to_bytes(),
         Op::Glimpse => Glimpsed { contents }.to_bytes(),
+        Op::Seek => wire::Sought { file_offset: 1 }.to_bytes(),
         _ => Vec::new(),
     }
 }
