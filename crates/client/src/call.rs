@@ -182,8 +182,8 @@ pub enum Call<'a> {
     Listxattr(wire::Listxattr<'a>),
     /// [`Answer::Done`].
     Removexattr(wire::Removexattr<'a>),
-    /// [`Answer::Space`].
-    Statfs(wire::Statfs),
+    /// [`Answer::Space`], with the inodes of all lanes.
+    Statfs,
     /// [`Answer::Bytes`].
     Read(wire::Read),
     /// [`Answer::Written`].

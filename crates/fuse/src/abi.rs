@@ -107,6 +107,8 @@ pub(crate) mod init_flag {
     pub(crate) const ASYNC_DIO: u64 = 1 << 15;
     pub(crate) const PARALLEL_DIROPS: u64 = 1 << 18;
     pub(crate) const MAX_PAGES: u64 = 1 << 22;
+    /// Linux 5.11 and later.
+    pub(crate) const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
     pub(crate) const INIT_EXT: u64 = 1 << 30;
     /// Linux 6.6 and later.
     pub(crate) const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
@@ -125,6 +127,8 @@ pub(crate) mod setattr_flag {
     pub(crate) const FH: u32 = 1 << 6;
     pub(crate) const ATIME_NOW: u32 = 1 << 7;
     pub(crate) const MTIME_NOW: u32 = 1 << 8;
+    /// The caller may not keep set-id bits.
+    pub(crate) const KILL_SET_ID: u32 = 1 << 11;
 }
 
 /// The answer of OPEN and CREATE: reads and writes come here, not to the page cache.
@@ -135,6 +139,10 @@ pub(crate) const FOPEN_PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
 
 /// WRITE comes from the page cache (a mapping): the flags are not a file's.
 pub(crate) const WRITE_CACHE: u32 = 1 << 0;
+/// The writer may not keep set-id bits.
+pub(crate) const WRITE_KILL_SET_ID: u32 = 1 << 2;
+/// Of OPEN and CREATE: who empties the file may not keep them.
+pub(crate) const OPEN_KILL_SET_ID: u32 = 1 << 0;
 
 /// Linux's open flags, as on all architectures we build for.
 pub(crate) mod open_flag {

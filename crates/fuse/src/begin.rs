@@ -2,16 +2,18 @@
 //! nothing; what comes of the call is in `finish`.
 
 use crate::abi::{
-    LK_FLOCK, Opcode, TRANSFER_BYTES_MAX, WRITE_CACHE, lock_type, open_flag, setattr_flag,
+    LK_FLOCK, OPEN_KILL_SET_ID, Opcode, TRANSFER_BYTES_MAX, WRITE_CACHE, WRITE_KILL_SET_ID,
+    lock_type, open_flag, setattr_flag,
 };
 use crate::args::{Args, Header};
+use crate::handle::FileHandle;
 use crate::listing::{END_POSITION, cookie_before};
 use crate::pending::Then;
 use client::{Call, Create, Open, OpenFor, Resize, SetLock, Sync, Tmpfile, Write};
 use door::Bulk;
 use wire::{
     ByteRange, Bytes, Caller, FileKind, Groups, HandleId, InodeNo, LockKind, LockType, RenameHow,
-    SetTime, Status, Timestamp,
+    Revoke, SetTime, Status, Timestamp,
 };
 
 const MODE_BITS: u32 = 0o7777;
@@ -84,7 +86,7 @@ impl<'a> Beginning<'a> {
             Opcode::Lseek => self.lseek(),
             Opcode::CopyFileRange => self.copy_file_range(),
             Opcode::Syncfs => Ok(Begin::Call(Call::SyncShards, Then::Done)),
-            Opcode::Statfs => Ok(Begin::Call(Call::Statfs(wire::Statfs { inode }), Then::Space)),
+            Opcode::Statfs => Ok(Begin::Call(Call::Statfs, Then::Space)),
             Opcode::Release => self.release(),
             Opcode::Fsync => self.fsync(true),
             Opcode::Fsyncdir => self.fsync(false),
@@ -125,7 +127,7 @@ impl<'a> Beginning<'a> {
         let mut args = self.args;
         let valid = args.u32()?;
         if valid & setattr_flag::SIZE == 0 {
-            return self.set_rest();
+            return self.set_rest(Revoke::Nothing);
         }
         args.skip(12)?; // padding, fh
         let size_bytes = args.u64()?;
@@ -141,12 +143,13 @@ impl<'a> Beginning<'a> {
             | setattr_flag::GID
             | setattr_flag::ATIME
             | setattr_flag::MTIME;
-        let then = if valid & rest == 0 { Then::Attr } else { Then::SetRest };
+        let keeps_set_id = valid & setattr_flag::KILL_SET_ID == 0;
+        let then = Then::Resized { keeps_set_id, rest: valid & rest != 0 };
         Ok(Begin::Call(Call::Resize(resize), then))
     }
 
-    /// A SETATTR without its size.
-    pub(crate) fn set_rest(mut self) -> Result<Begin<'a>, Status> {
+    /// A SETATTR without its size, and what the new size takes away.
+    pub(crate) fn set_rest(mut self, revoke: Revoke) -> Result<Begin<'a>, Status> {
         let args = &mut self.args;
         let valid = args.u32()?;
         args.skip(28)?; // padding, fh, size, lock_owner
@@ -177,12 +180,14 @@ impl<'a> Beginning<'a> {
             gid: chosen(setattr_flag::GID, gid),
             atime: time(setattr_flag::ATIME, setattr_flag::ATIME_NOW, atime, atime_nanos)?,
             mtime: time(setattr_flag::MTIME, setattr_flag::MTIME_NOW, mtime, mtime_nanos)?,
+            revoke,
         };
         let nothing = ask.mode.is_none()
             && ask.uid.is_none()
             && ask.gid.is_none()
             && ask.atime == SetTime::Keep
-            && ask.mtime == SetTime::Keep;
+            && ask.mtime == SetTime::Keep
+            && revoke == Revoke::Nothing;
         if nothing {
             return Ok(self.getattr());
         }
@@ -293,7 +298,7 @@ impl<'a> Beginning<'a> {
         let flags = self.args.u32()?;
         let mode = self.args.u32()? & MODE_BITS;
         let umask = self.args.u32()? & MODE_BITS;
-        self.args.skip(4)?; // open_flags
+        let keeps_set_id = self.args.u32()? & OPEN_KILL_SET_ID == 0;
         let name = self.args.name()?;
         let ask = Create {
             caller: self.caller(),
@@ -305,7 +310,7 @@ impl<'a> Beginning<'a> {
             open: Some(open_for(flags)),
         };
         let truncate = flags & open_flag::TRUNCATE != 0;
-        Ok(Begin::Call(Call::Create(ask), Then::Create { truncate }))
+        Ok(Begin::Call(Call::Create(ask), Then::Create { truncate, keeps_set_id }))
     }
 
     /// `fuse_create_in` and a name, which it does not get.
@@ -321,7 +326,8 @@ impl<'a> Beginning<'a> {
             linkable: flags & open_flag::EXCLUSIVE == 0,
             write: open_for(flags).write,
         };
-        Ok(Begin::Call(Call::Tmpfile(ask), Then::Create { truncate: false }))
+        let then = Then::Create { truncate: false, keeps_set_id: true };
+        Ok(Begin::Call(Call::Tmpfile(ask), then))
     }
 
     /// `fuse_read_in`.
@@ -336,8 +342,22 @@ impl<'a> Beginning<'a> {
         Ok(Begin::Call(Call::Read(ask), Then::Bytes))
     }
 
-    /// `fuse_write_in`; the data is the bulk.
-    fn write(mut self) -> Result<Begin<'a>, Status> {
+    /// `fuse_write_in`. What the file must lose goes before the bytes come.
+    fn write(self) -> Result<Begin<'a>, Status> {
+        let mut args = self.args;
+        let handle = FileHandle(args.u64()?);
+        args.skip(12)?; // offset, size
+        let write_flags = args.u32()?;
+        let revoke = handle.lost_by_write(write_flags & WRITE_KILL_SET_ID == 0);
+        if revoke == Revoke::Nothing || write_flags & WRITE_CACHE != 0 {
+            return self.write_bytes();
+        }
+        let ask = revoking(self.caller(), self.header.node, revoke);
+        Ok(Begin::Call(Call::Setattr(ask), Then::Revoked))
+    }
+
+    /// The write itself; the data is the bulk.
+    pub(crate) fn write_bytes(mut self) -> Result<Begin<'a>, Status> {
         self.args.skip(8)?; // fh
         let file_offset = self.args.u64()?;
         let write_bytes = self.args.u32()?;
@@ -361,7 +381,7 @@ impl<'a> Beginning<'a> {
 
     fn release(mut self) -> Result<Begin<'a>, Status> {
         let inode = self.header.node;
-        self.args.u64().map(|handle| Begin::Release(inode, HandleId(handle)))
+        self.args.u64().map(|handle| Begin::Release(inode, FileHandle(handle).id()))
     }
 
     /// `fuse_flush_in`. Closing a file waits for no bytes (who wants to be sure says fsync), but for
@@ -375,7 +395,7 @@ impl<'a> Beginning<'a> {
     /// `fuse_lk_in`.
     fn lock(&mut self) -> Result<LockIn, Status> {
         let args = &mut self.args;
-        let (handle, owner) = (HandleId(args.u64()?), args.u64()?);
+        let (handle, owner) = (FileHandle(args.u64()?).id(), args.u64()?);
         let (start, end) = (args.u64()?, args.u64()?);
         let (lock_type, pid, flags) = (args.u32()?, args.u32()?, args.u32()?);
         let lock = match lock_type {
@@ -410,7 +430,7 @@ impl<'a> Beginning<'a> {
     fn fsync(mut self, contents: bool) -> Result<Begin<'a>, Status> {
         let handle = self.args.u64()?;
         // A directory needs no handle, so it has none.
-        let handle = contents.then_some(HandleId(handle));
+        let handle = contents.then_some(FileHandle(handle).id());
         let sync = Sync { inode: self.header.node, contents, handle };
         Ok(Begin::Call(Call::Sync(sync), Then::Done))
     }
@@ -484,6 +504,17 @@ impl<'a> Beginning<'a> {
     fn interrupt(mut self) -> Result<Begin<'a>, Status> {
         self.args.u64().map(Begin::Interrupt)
     }
+}
+
+/// Takes away what running a file gives, and nothing else.
+pub(crate) const fn revoking(
+    caller: Caller<'_>,
+    inode: InodeNo,
+    revoke: Revoke,
+) -> wire::Setattr<'_> {
+    let (mode, uid, gid) = (None, None, None);
+    let (atime, mtime) = (SetTime::Keep, SetTime::Keep);
+    wire::Setattr { caller, inode, mode, uid, gid, atime, mtime, revoke }
 }
 
 const fn open_for(flags: u32) -> OpenFor {

@@ -1,16 +1,21 @@
 //! From an answer to the kernel's reply.
 
+use crate::abi::Opcode;
 use crate::args::split;
+use crate::begin::revoking;
 use crate::lane::MountLane;
 use crate::listing::{Buffer, put_listing};
 use crate::out::{
     put_attr_out, put_created, put_entry, put_lock, put_open, put_opendir, put_statfs, put_u64,
     put_value_size, put_written,
 };
-use crate::pending::Then;
+use crate::pending::{Behind, Then};
 use client::{Answer, Call, CallId, Resize};
 use door::{Action, Span, Turn};
-use wire::{Caller, Groups, HandleId, InodeNo, Listing, Status, Wire};
+use wire::{Caller, Groups, InodeNo, Listing, Revoke, Status, Wire};
+
+/// Not looked at: the handle's open was the permission.
+const NOBODY: Caller<'_> = Caller { uid: 65_534, gid: 65_534, groups: Groups::Known(&[]) };
 
 impl MountLane {
     /// A call was answered: encodes the reply, or goes on with what is left of the request.
@@ -40,19 +45,40 @@ impl MountLane {
             (Then::Attr, Answer::Entry(attr)) => {
                 self.encode(turn, pending_id, |out| put_attr_out(out, &attr));
             }
-            (Then::SetRest, Answer::Entry(_)) => self.set_rest(turn, pending_id),
-            (Then::Create { truncate }, Answer::Created { attr, made, handle: Some(handle) }) => {
+            (Then::Resized { keeps_set_id, rest }, Answer::Entry(attr)) => {
+                match attr.lost_by_write(keeps_set_id) {
+                    Revoke::Nothing if !rest => {
+                        self.encode(turn, pending_id, |out| put_attr_out(out, &attr));
+                    }
+                    revoke => self.go_on(turn, pending_id, Behind::Size(revoke)),
+                }
+            }
+            (Then::Revoked, Answer::Entry(_)) => self.go_on(turn, pending_id, Behind::Revoke),
+            (
+                Then::Create { truncate, keeps_set_id },
+                Answer::Created { attr, made, handle: Some(handle) },
+            ) => {
                 if truncate && !made {
-                    self.truncate_created(turn, pending_id, attr.inode, handle);
+                    let then = Then::CreateTruncated { handle, keeps_set_id };
+                    self.truncate_created(turn, pending_id, attr.inode, then);
                 } else {
                     self.encode(turn, pending_id, |out| put_created(out, &attr, handle));
                 }
             }
-            (Then::CreateTruncated { handle }, Answer::Entry(attr)) => {
-                self.encode(turn, pending_id, |out| put_created(out, &attr, handle));
+            (Then::CreateTruncated { handle, keeps_set_id }, Answer::Entry(attr)) => {
+                match attr.lost_by_write(keeps_set_id) {
+                    Revoke::Nothing => {
+                        self.encode(turn, pending_id, |out| put_created(out, &attr, handle));
+                    }
+                    revoke => {
+                        let then = Then::CreateTruncated { handle, keeps_set_id: true };
+                        let ask = Call::Setattr(revoking(NOBODY, attr.inode, revoke));
+                        self.call_for(turn, pending_id, then, ask);
+                    }
+                }
             }
-            (Then::Open, Answer::Opened { handle, .. }) => {
-                self.encode(turn, pending_id, |out| put_open(out, handle));
+            (Then::Open, Answer::Opened { attr, handle }) => {
+                self.encode(turn, pending_id, |out| put_open(out, &attr, handle));
             }
             (Then::Target, Answer::Target(target)) => {
                 self.reply(turn, pending_id, Status::Ok, target, None);
@@ -109,10 +135,35 @@ impl MountLane {
         if let Then::CopyWritten { buf } = then {
             turn.act(Action::Release { buf });
         }
-        if let Then::CreateTruncated { handle } = then {
+        if let Then::CreateTruncated { handle, .. } = then {
             self.client.release(turn, handle);
         }
-        self.reply(turn, pending_id, errno(status), Span::default(), None);
+        let gone = status == Status::Stale && self.names_a_name(pending_id);
+        let status = if gone { Status::NotFound } else { errno(status) };
+        self.reply(turn, pending_id, status, Span::default(), None);
+    }
+
+    /// Whether a request is about a name in a directory: nothing has a name in a directory that is
+    /// gone, and programs that stand in it expect to be told so.
+    fn names_a_name(&self, pending_id: usize) -> bool {
+        let pending = self.pendings.get(pending_id);
+        let header = pending.and_then(|pending| split(&pending.request).ok());
+        let opcode = header.and_then(|(header, _)| Opcode::from_number(header.opcode));
+        matches!(
+            opcode,
+            Some(
+                Opcode::Lookup
+                    | Opcode::Create
+                    | Opcode::Mknod
+                    | Opcode::Mkdir
+                    | Opcode::Symlink
+                    | Opcode::Link
+                    | Opcode::Unlink
+                    | Opcode::Rmdir
+                    | Opcode::Rename
+                    | Opcode::Rename2
+            )
+        )
     }
 
     /// Gives back what an answer holds that nobody will use.
@@ -146,16 +197,19 @@ impl MountLane {
         turn: &mut Turn<'_>,
         pending_id: usize,
         inode: InodeNo,
-        handle: HandleId,
+        then: Then,
     ) {
+        let resize = Resize { caller: NOBODY, inode, size_bytes: 0, open_for_write: true };
+        self.call_for(turn, pending_id, then, Call::Resize(resize));
+    }
+
+    /// One more call for a request.
+    fn call_for(&mut self, turn: &mut Turn<'_>, pending_id: usize, then: Then, ask: Call<'_>) {
         let Some(pending) = self.pendings.get_mut(pending_id) else { return };
-        pending.then = Then::CreateTruncated { handle };
-        // Not looked at: the handle's open was the permission.
-        let caller = Caller { uid: 0, gid: 0, groups: Groups::Unknown };
-        let resize = Resize { caller, inode, size_bytes: 0, open_for_write: true };
+        pending.then = then;
         let given_up = pending.given_up;
         let call = CallId(u64::try_from(pending_id).unwrap_or(u64::MAX));
-        self.client.call(turn, call, Call::Resize(resize));
+        self.client.call(turn, call, ask);
         if given_up {
             self.give_up_again.push(pending_id);
         }

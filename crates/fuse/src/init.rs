@@ -27,6 +27,7 @@ const WANTED: u64 = init_flag::ASYNC_READ
     | init_flag::ASYNC_DIO
     | init_flag::PARALLEL_DIROPS
     | init_flag::MAX_PAGES
+    | init_flag::HANDLE_KILLPRIV_V2
     | init_flag::INIT_EXT
     | init_flag::DIRECT_IO_ALLOW_MMAP;
 

@@ -9,7 +9,7 @@ use crate::args::split;
 use crate::begin::{Begin, Beginning};
 use crate::init::{agree, put_init};
 use crate::interrupts::Interrupts;
-use crate::pending::{Pendings, Wait};
+use crate::pending::{Behind, Pendings, Wait};
 use alloc::format;
 use alloc::vec::Vec;
 use client::{Answer, Call, CallId, Client};
@@ -144,21 +144,25 @@ impl MountLane {
             }
             return;
         };
-        let pending_id = self.pendings.insert(slot, unique, pid, bytes);
-        self.begin(turn, pending_id, bulk);
+        let pending_id = self.pendings.insert(slot, unique, pid, bytes, bulk);
+        self.begin(turn, pending_id);
         if self.interrupts.take(unique) {
             self.on_interrupt(turn, unique, false);
         }
     }
 
     /// Begins a request, or begins it again now that the caller's groups are known.
-    fn begin(&mut self, turn: &mut Turn<'_>, pending_id: usize, bulk: Option<Bulk>) {
+    pub(crate) fn begin(&mut self, turn: &mut Turn<'_>, pending_id: usize) {
         let Some(pending) = self.pendings.get(pending_id) else { return };
         let groups = pending.groups.as_deref().map_or(Groups::Unknown, Groups::Known);
         let begin = split(&pending.request).and_then(|(header, args)| {
             let opcode = Opcode::from_number(header.opcode).ok_or(Status::NotImplemented)?;
-            let beginning = Beginning { header, args, groups, bulk };
-            if pending.size_set { beginning.set_rest() } else { beginning.begin(opcode) }
+            let beginning = Beginning { header, args, groups, bulk: pending.bulk };
+            match pending.behind {
+                Behind::Nothing => beginning.begin(opcode),
+                Behind::Size(revoke) => beginning.set_rest(revoke),
+                Behind::Revoke => beginning.write_bytes(),
+            }
         });
         match begin {
             Ok(Begin::Call(call, then)) => {
@@ -190,12 +194,12 @@ impl MountLane {
         }
     }
 
-    /// After the size of a SETATTR was set.
-    pub(crate) fn set_rest(&mut self, turn: &mut Turn<'_>, pending_id: usize) {
+    /// A part of a request is done: goes on with the rest.
+    pub(crate) fn go_on(&mut self, turn: &mut Turn<'_>, pending_id: usize, behind: Behind) {
         if let Some(pending) = self.pendings.get_mut(pending_id) {
-            pending.size_set = true;
+            pending.behind = behind;
         }
-        self.begin(turn, pending_id, None);
+        self.begin(turn, pending_id);
     }
 
     fn on_init(&mut self, turn: &mut Turn<'_>, pending_id: usize) {
@@ -257,7 +261,7 @@ impl MountLane {
         };
         pending.wait = Wait::Call;
         pending.groups = Some(turn.arena.get(groups).to_vec());
-        self.begin(turn, pending_id, None);
+        self.begin(turn, pending_id);
     }
 
     pub(crate) fn tell_sisters(&self, turn: &mut Turn<'_>, mail: Mail) {

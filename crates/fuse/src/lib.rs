@@ -20,6 +20,7 @@ mod args;
 mod begin;
 mod contents;
 mod finish;
+mod handle;
 mod init;
 mod interrupts;
 mod lane;

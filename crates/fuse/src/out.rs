@@ -1,6 +1,7 @@
 //! Writing what the kernel gets: structs in the machine's own byte order, reserved fields 0.
 
 use crate::abi::{FOPEN_DIRECT_IO, FOPEN_PARALLEL_DIRECT_WRITES, lock_type};
+use crate::handle::FileHandle;
 use alloc::vec::Vec;
 use wire::{Attr, ByteRange, HandleId, LockRow, LockType, NAME_BYTES_MAX, Space, Timestamp};
 
@@ -64,8 +65,8 @@ pub(crate) fn put_attr_out(out: &mut Vec<u8>, attr: &Attr) {
 }
 
 /// `fuse_open_out` of a file.
-pub(crate) fn put_open(out: &mut Vec<u8>, handle: HandleId) {
-    put_u64(out, handle.0);
+pub(crate) fn put_open(out: &mut Vec<u8>, attr: &Attr, handle: HandleId) {
+    put_u64(out, FileHandle::new(handle, attr).0);
     put_u32(out, FOPEN_DIRECT_IO | FOPEN_PARALLEL_DIRECT_WRITES);
     put_u32(out, 0); // padding
 }
@@ -73,7 +74,7 @@ pub(crate) fn put_open(out: &mut Vec<u8>, handle: HandleId) {
 /// `fuse_entry_out` and `fuse_open_out` of a file.
 pub(crate) fn put_created(out: &mut Vec<u8>, attr: &Attr, handle: HandleId) {
     put_entry(out, attr);
-    put_open(out, handle);
+    put_open(out, attr, handle);
 }
 
 /// `fuse_open_out` of a directory, which has no handle.

@@ -1,7 +1,8 @@
 //! The kernel's requests that are not answered yet, by a small number that is also the call's.
 
 use alloc::vec::Vec;
-use door::KernelSlot;
+use door::{Bulk, KernelSlot};
+use wire::{HandleId, Revoke};
 
 /// What an answer becomes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -12,12 +13,14 @@ pub(crate) enum Then {
     Entry,
     /// `fuse_attr_out`.
     Attr,
-    /// The size is set; then the rest of a SETATTR.
-    SetRest,
+    /// The size is set; then what the file loses by that, and the rest of a SETATTR.
+    Resized { keeps_set_id: bool, rest: bool },
+    /// Nothing of a WRITE is left but the write.
+    Revoked,
     /// `fuse_entry_out` and `fuse_open_out`; an existing file is emptied first if told so.
-    Create { truncate: bool },
+    Create { truncate: bool, keeps_set_id: bool },
     /// As the one before, after the emptying.
-    CreateTruncated { handle: wire::HandleId },
+    CreateTruncated { handle: HandleId, keeps_set_id: bool },
     /// `fuse_open_out`.
     Open,
     /// `fuse_open_out` without a handle.
@@ -52,6 +55,16 @@ pub(crate) enum Wait {
     Groups,
 }
 
+/// Which part of a request is done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Behind {
+    Nothing,
+    /// A SETATTR's size; the file must still lose this.
+    Size(Revoke),
+    /// What a WRITE takes away is gone.
+    Revoke,
+}
+
 #[derive(Debug)]
 pub(crate) struct Pending {
     pub(crate) slot: KernelSlot,
@@ -61,8 +74,9 @@ pub(crate) struct Pending {
     pub(crate) wait: Wait,
     /// The supplementary groups of the process, once looked up.
     pub(crate) groups: Option<Vec<u8>>,
-    /// A SETATTR's size is set; the rest is not.
-    pub(crate) size_set: bool,
+    pub(crate) behind: Behind,
+    /// The data of a WRITE; the kernel keeps it until the reply.
+    pub(crate) bulk: Option<Bulk>,
     /// The caller is to end and will not look at the answer.
     pub(crate) given_up: bool,
     /// Header and arguments, for asking again.
@@ -84,6 +98,7 @@ impl Pendings {
         unique: u64,
         pid: u32,
         request: &[u8],
+        bulk: Option<Bulk>,
     ) -> usize {
         let mut copy = self.spare_requests.pop().unwrap_or_default();
         copy.extend_from_slice(request);
@@ -94,7 +109,8 @@ impl Pendings {
             then: Then::Done,
             wait: Wait::Call,
             groups: None,
-            size_set: false,
+            behind: Behind::Nothing,
+            bulk,
             given_up: false,
             request: copy,
         };

@@ -13,6 +13,7 @@ mod contents;
 mod header;
 mod life;
 mod listings;
+mod locks;
 mod rig;
 
 use wire::{Attr, FileKind, InodeNo, Timestamp, Transno};

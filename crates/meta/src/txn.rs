@@ -14,12 +14,13 @@ use crate::shard::{Ask, Effect, Shard, Spread};
 use crate::state::{Body, Inode, State};
 use crate::uses::{self, How, Key, Use};
 use crate::who::{SET_GID, STICKY, Want, Who};
+use crate::xattr;
 use alloc::vec::Vec;
 use disk::{Change, InodeRow, PreVersions, TxnId};
 use wire::Rules;
 use wire::{
-    Breach, Bytes, Caller, ClientUuid, FileKind, Flaw, Handle, InodeNo, Name, Reader, Rule, Status,
-    Timestamp, Transno, Wire, Writer,
+    Attr, Breach, Bytes, Caller, ClientUuid, FileKind, Flaw, Handle, InodeNo, Name, Reader, Rule,
+    Status, Timestamp, Transno, Wire, Writer, attr_flag,
 };
 
 /// The reply of an op that has no reply body.
@@ -171,6 +172,15 @@ impl<'s> Txn<'s> {
             Body::Directory(directory) => Ok((&known.row, directory)),
             Body::File | Body::Symlink(_) | Body::Special => Err(Status::NotDirectory),
         }
+    }
+
+    /// The attributes of an inode of this shard that is `row` now, with what hangs on it.
+    pub(crate) fn attr_of(&self, row: &InodeRow) -> Attr {
+        let known = self.state.inode(row.inode);
+        let capable = known.is_some_and(|known| known.xattrs.contains_key(xattr::CAPABILITY));
+        let flag = if capable { attr_flag::CAPABILITY } else { 0 };
+        let attr = row.attr();
+        Attr { flags: attr.flags | flag, ..attr }
     }
 
     /// A vector to build a reply in, empty.

@@ -19,6 +19,9 @@ pub(crate) const TOTAL_BYTES_MAX: usize = 144 * 1024;
 /// Most bytes of a list of names, each ended by NUL, as on Linux.
 pub(crate) const LIST_BYTES_MAX: usize = 65_536;
 
+/// What a program may do beyond its user, by the file it is.
+pub(crate) const CAPABILITY: &[u8] = b"security.capability";
+
 const USER: &[u8] = b"user.";
 const TRUSTED: &[u8] = b"trusted.";
 const SECURITY: &[u8] = b"security.";

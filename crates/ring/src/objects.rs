@@ -133,6 +133,7 @@ impl Objects {
             total_bytes: found.f_blocks.saturating_mul(found.f_frsize),
             free_bytes: found.f_bfree.saturating_mul(found.f_frsize),
             available_bytes: found.f_bavail.saturating_mul(found.f_frsize),
+            available_file_count: (found.f_files > 0).then_some(found.f_favail),
         });
         Event::StoreSpace { ticket, result }
     }

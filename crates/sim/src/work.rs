@@ -248,6 +248,7 @@ impl Wish {
                 gid: None,
                 atime: SetTime::Keep,
                 mtime: SetTime::Keep,
+                revoke: wire::Revoke::Nothing,
             }),
             Self::Resize { inode, size_bytes, open_for_write } => {
                 Call::Resize(Resize { caller, inode, size_bytes, open_for_write })

@@ -164,6 +164,8 @@ pub mod attr_flag {
     pub const SIZE_AT_DATA: u32 = 1;
     /// Number and kind are all that is known here: the inode is another shard's, ask that.
     pub const ELSEWHERE: u32 = 2;
+    /// It has `security.capability`: a write takes it away ([`crate::Revoke`]).
+    pub const CAPABILITY: u32 = 4;
 }
 
 /// Attributes of an inode.
@@ -226,9 +228,19 @@ impl Attr {
             ..self
         }
     }
-}
 
-impl Attr {
+    /// What a write takes away, by somebody who may not keep set-id bits or by whoever may.
+    #[must_use]
+    pub const fn lost_by_write(&self, keeps_set_id: bool) -> crate::Revoke {
+        if !keeps_set_id && self.mode & 0o6000 != 0 {
+            crate::Revoke::All
+        } else if self.flags & attr_flag::CAPABILITY != 0 {
+            crate::Revoke::Capability
+        } else {
+            crate::Revoke::Nothing
+        }
+    }
+
     /// What an entry tells of an inode of another shard.
     #[must_use]
     pub const fn elsewhere(inode: InodeNo, kind: FileKind) -> Self {

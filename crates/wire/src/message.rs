@@ -103,6 +103,37 @@ impl Wire<'_> for SetTime {
     }
 }
 
+/// What running a file shall not give any more, because its contents change. Whoever may write it,
+/// or has it open, may say this.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Revoke {
+    /// It stays as it is.
+    Nothing,
+    /// Its capabilities (`security.capability`).
+    Capability,
+    /// Its set-user-id bit, and its set-group-id bit where the group may execute it or the caller is
+    /// not in the group, as well.
+    All,
+}
+
+impl Wire<'_> for Revoke {
+    fn encode(&self, to: &mut Writer<'_>) {
+        to.write(&match self {
+            Self::Nothing => 0_u8,
+            Self::Capability => 1,
+            Self::All => 2,
+        });
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+        match u8::decode(from)? {
+            0 => Ok(Self::Nothing),
+            1 => Ok(Self::Capability),
+            2 => Ok(Self::All),
+            _ => Err(Flaw::Breach(Breach::Malformed)),
+        }
+    }
+}
+
 message! {
     /// [`crate::Op::Setattr`]. Reply: [`Entry`]. Sizes are set by [`Truncate`].
     Setattr<'a> {
@@ -120,6 +151,8 @@ message! {
         atime: SetTime,
         /// New modification time.
         mtime: SetTime,
+        /// What the file loses. A new owner or group takes all of it, too.
+        revoke: Revoke,
     }
 }
 
@@ -388,10 +421,12 @@ message! {
         free_bytes: u64,
         /// Bytes free for other than root there.
         available_bytes: u64,
-        /// Inodes in use.
+        /// Inodes in use at the lane that answers.
         inode_count: u64,
-        /// Inodes that could still be made.
+        /// Inodes that could still be made, at whichever lane.
         inode_free_count: u64,
+        /// Lanes that have inodes: all of them are asked for the sum.
+        lane_count: u16,
     }
 }
 message! {

@@ -71,6 +71,7 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
                 gid: Some(5),
                 atime: SetTime::Now,
                 mtime: SetTime::At(Timestamp { secs: 7, nanos: 8 }),
+                revoke: wire::Revoke::All,
             }
             .to_bytes(),
             Op::Create => Create {
@@ -209,7 +210,16 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
     reply("space", {
         let (total_bytes, free_bytes, available_bytes) = (9, 8, 7);
         let (inode_count, inode_free_count) = (6, 5);
-        Space { total_bytes, free_bytes, available_bytes, inode_count, inode_free_count }.to_bytes()
+        let (free, available) = (free_bytes, available_bytes);
+        Space {
+            total_bytes,
+            free_bytes: free,
+            available_bytes: available,
+            inode_count,
+            inode_free_count,
+            lane_count: 4,
+        }
+        .to_bytes()
     });
     reply("lock_set", LockSet { granted: true, place: 82 }.to_bytes());
     let range = ByteRange::new(4, 5).unwrap();

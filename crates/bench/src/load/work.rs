@@ -141,6 +141,7 @@ impl Work {
                     gid: None,
                     atime: SetTime::Keep,
                     mtime: SetTime::Keep,
+                    revoke: wire::Revoke::Nothing,
                 };
                 head.encode(out, None, |to| setattr.encode(to));
             }

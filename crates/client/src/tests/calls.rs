@@ -299,6 +299,7 @@ fn what_the_server_would_take_for_a_breach_does_not_leave() {
         gid: None,
         atime: wire::SetTime::Keep,
         mtime: wire::SetTime::At(Timestamp { secs: 0, nanos: 1_000_000_000 }),
+        revoke: wire::Revoke::Nothing,
     };
     rig.call(3, Call::Setattr(setattr));
     assert_eq!(rig.outcome(), Err(Status::Invalid));

@@ -20,6 +20,7 @@ fn chmod(mode: u32) -> Call<'static> {
         gid: None,
         atime: SetTime::Keep,
         mtime: SetTime::Keep,
+        revoke: wire::Revoke::Nothing,
     })
 }
 

@@ -19,6 +19,7 @@ pub(super) fn chmod(inode: InodeNo) -> Call<'static> {
         gid: None,
         atime: SetTime::Keep,
         mtime: SetTime::Keep,
+        revoke: wire::Revoke::Nothing,
     })
 }
 

@@ -84,7 +84,8 @@ fn within(parent: InodeNo, text: &str) -> wire::Create<'_> {
 
 fn chmod(inode: InodeNo) -> Setattr<'static> {
     let (atime, mtime) = (SetTime::Keep, SetTime::Keep);
-    Setattr { caller: ROOT, inode, mode: Some(0o711), uid: None, gid: None, atime, mtime }
+    let (uid, gid, revoke) = (None, None, wire::Revoke::Nothing);
+    Setattr { caller: ROOT, inode, mode: Some(0o711), uid, gid, atime, mtime, revoke }
 }
 
 fn unlink(parent: InodeNo, text: &str) -> Unlink<'_> {

@@ -167,7 +167,8 @@ fn rename<'a>(from: &'a str, to: &'a str) -> Rename<'a> {
 
 fn chmod(inode: InodeNo) -> Setattr<'static> {
     let (atime, mtime) = (SetTime::Keep, SetTime::Keep);
-    Setattr { caller: ROOT, inode, mode: Some(0o711), uid: None, gid: None, atime, mtime }
+    let (uid, gid, revoke) = (None, None, wire::Revoke::Nothing);
+    Setattr { caller: ROOT, inode, mode: Some(0o711), uid, gid, atime, mtime, revoke }
 }
 
 #[test]

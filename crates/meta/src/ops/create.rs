@@ -66,5 +66,5 @@ fn open_existing(
         Some(handle) => txn.open(row, handle),
         None => row,
     };
-    Ok(Created { attr: row.attr(), made: false })
+    Ok(Created { attr: txn.attr_of(&row), made: false })
 }

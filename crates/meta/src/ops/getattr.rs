@@ -9,5 +9,5 @@ pub(crate) fn needs(args: &Getattr, needs: &mut Needs<'_>) {
 }
 
 pub(crate) fn execute(args: &Getattr, txn: &mut Txn<'_>) -> Result<Entry, Status> {
-    Ok(Entry { attr: txn.inode(args.inode)?.row.attr() })
+    Ok(Entry { attr: txn.attr_of(&txn.inode(args.inode)?.row) })
 }

@@ -31,5 +31,6 @@ pub(crate) fn execute(args: &Open<'_>, txn: &mut Txn<'_>) -> Result<Entry, Statu
     txn.permit(args.inode, &who, want)?;
     txn.permit_handle()?;
     txn.uses(Key::Exists(args.inode), How::Depend);
-    Ok(Entry { attr: txn.open(row, args.handle).attr() })
+    let row = txn.open(row, args.handle);
+    Ok(Entry { attr: txn.attr_of(&row) })
 }

@@ -4,8 +4,9 @@ use crate::acl::{self, Acl};
 use crate::needs::Needs;
 use crate::txn::Txn;
 use crate::who::{SET_GID, SET_UID, Want, Who};
+use crate::xattr;
 use disk::InodeRow;
-use wire::{Bytes, Entry, FileKind, SetTime, Setattr, Status};
+use wire::{Bytes, Entry, FileKind, Revoke, SetTime, Setattr, Status};
 
 pub(crate) fn needs(args: &Setattr<'_>, needs: &mut Needs<'_>) {
     needs.inode(args.inode);
@@ -18,7 +19,9 @@ pub(crate) fn execute(args: &Setattr<'_>, txn: &mut Txn<'_>) -> Result<Entry, St
     set_owner(args, &old, &who, &mut row)?;
     set_mode(args, &old, &who, &mut row)?;
     let times = set_times(args, &old, &who, txn, &mut row)?;
-    let asked = args.mode.is_some() || args.uid.is_some() || args.gid.is_some() || times;
+    let capable = revoke(args, &old, &who, txn, &mut row)?;
+    let set = args.mode.is_some() || args.uid.is_some() || args.gid.is_some() || times;
+    let asked = set || capable || row.mode != old.mode;
     if !asked {
         return Ok(Entry { attr: old.attr() });
     }
@@ -28,6 +31,9 @@ pub(crate) fn execute(args: &Setattr<'_>, txn: &mut Txn<'_>) -> Result<Entry, St
     {
         let value = acl.with_mode(row.mode);
         txn.put_xattr(args.inode, Bytes(acl::ACCESS), Bytes(&value));
+    }
+    if capable {
+        txn.drop_xattr(args.inode, Bytes(xattr::CAPABILITY));
     }
     if args.mtime != SetTime::Keep {
         row.mtime_set = txn.now;
@@ -58,14 +64,41 @@ fn set_owner(
     }
     (row.uid, row.gid) = (uid, gid);
     // A program never runs with the rights of an owner who did not allow it: Linux takes the bits
-    // away whoever changes the owner. Without x for the group, set-gid is not about running.
+    // away whoever changes the owner.
     if old.kind != FileKind::Directory {
-        row.mode &= !SET_UID;
-        if row.mode & 0o010 != 0 {
-            row.mode &= !SET_GID;
-        }
+        row.mode = without_set_id(old, who)?;
     }
     Ok(())
+}
+
+/// Without x for the group, set-gid is not about running, and those in the group may leave it.
+fn without_set_id(old: &InodeRow, who: &Who<'_>) -> Result<u32, Status> {
+    let mode = old.mode & !SET_UID;
+    let runs = mode & 0o010 != 0;
+    let drops = mode & SET_GID != 0 && (runs || !(who.is_root() || who.in_group(old.gid)?));
+    Ok(if drops { mode & !SET_GID } else { mode })
+}
+
+/// Takes away what a file with other contents, or another owner, must not give. Whether that is its
+/// capabilities, too.
+fn revoke(
+    args: &Setattr<'_>,
+    old: &InodeRow,
+    who: &Who<'_>,
+    txn: &Txn<'_>,
+    row: &mut InodeRow,
+) -> Result<bool, Status> {
+    let given = args.uid.is_some() || args.gid.is_some();
+    if args.revoke == Revoke::Nothing && !given {
+        return Ok(false);
+    }
+    if !given && !who.owns(old) && !txn.handles.has_open(old.inode, txn.client) {
+        txn.permit(old.inode, who, Want::WRITE)?;
+    }
+    if args.revoke == Revoke::All && old.kind == FileKind::File {
+        row.mode = without_set_id(row, who)?;
+    }
+    Ok(txn.inode(old.inode)?.xattrs.contains_key(xattr::CAPABILITY))
 }
 
 fn set_mode(

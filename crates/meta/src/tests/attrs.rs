@@ -1,7 +1,9 @@
 //! Setattr and getattr: mode, owner, group, times.
 
-use super::{ROOT, World, setattr, user};
-use wire::{Caller, Getattr, Groups, InodeNo, Op, SetTime, Setattr, Status, Timestamp, Transno};
+use super::{ROOT, World, root, setattr, user};
+use wire::{
+    Caller, Getattr, Groups, InodeNo, Op, Revoke, SetTime, Setattr, Status, Timestamp, Transno,
+};
 
 const AT: Timestamp = Timestamp { secs: 12, nanos: 34 };
 
@@ -117,4 +119,41 @@ fn a_symbolic_link_has_no_mode_to_change() {
     let give = Setattr { uid: Some(7), ..setattr(symlink) };
     assert_eq!(world.status(Op::Setattr, &give), Status::Ok);
     assert_eq!((world.attr(symlink).uid, world.attr(symlink).mode), (7, 0o777));
+}
+
+#[test]
+fn contents_that_change_take_privileges_away() {
+    let mut world = World::new();
+    let file = world.file(ROOT, "f", 0o644);
+    let capability = |world: &mut World| {
+        let (name, value) = (wire::Bytes(b"security.capability"), wire::Bytes(b"cap"));
+        let args = wire::Setxattr { caller: root(), inode: file, name, value, flags: 0 };
+        assert_eq!(world.status(Op::Setxattr, &args), Status::Ok);
+    };
+    let revoke = |world: &mut World, caller, revoke| {
+        let args = Setattr { caller, revoke, ..setattr(file) };
+        let effect = world.execute(Op::Setattr, &args);
+        (effect.status, effect.transno.0 > 0)
+    };
+    let found = |world: &mut World| {
+        let attr = world.attr(file);
+        (attr.mode, attr.flags & wire::attr_flag::CAPABILITY != 0)
+    };
+    world.set(file, 0o6777, 5, 5);
+    capability(&mut world);
+    assert_eq!(found(&mut world), (0o6777, true));
+    assert_eq!(revoke(&mut world, user(7, 7), Revoke::Nothing), (Status::Ok, false));
+    assert_eq!(revoke(&mut world, user(7, 7), Revoke::Capability), (Status::Ok, true));
+    assert_eq!(found(&mut world), (0o6777, false));
+    assert_eq!(revoke(&mut world, user(7, 7), Revoke::Capability), (Status::Ok, false));
+    assert_eq!(revoke(&mut world, user(7, 7), Revoke::All), (Status::Ok, true));
+    assert_eq!(found(&mut world), (0o777, false));
+    world.set(file, 0o6764, 5, 5);
+    assert_eq!(revoke(&mut world, user(7, 7), Revoke::All).0, Status::Access);
+    assert_eq!(revoke(&mut world, root(), Revoke::All), (Status::Ok, true));
+    assert_eq!(found(&mut world), (0o2764, false), "no x for the group: not about running");
+    capability(&mut world);
+    world.set(file, 0o644, 6, 6);
+    assert_eq!(found(&mut world), (0o644, false), "a new owner takes it as well");
+    world.check_redo();
 }

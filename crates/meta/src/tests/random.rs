@@ -39,6 +39,7 @@ fn bodies() -> Vec<(Op, Vec<u8>)> {
         gid: Some(2),
         atime: SetTime::Now,
         mtime: at,
+        revoke: wire::Revoke::Nothing,
     };
     let rename =
         Rename { caller, parent, name, new_parent: ROOT, new_name: name, how: RenameHow::Replace };
