@@ -22,9 +22,11 @@ use crate::path::ObjectPath;
 use crate::segments::Elsewhere;
 use crate::tools::Tools;
 mod far;
+mod look;
 
-use door::{BufId, Bulk, Errno, Event, ObjectStat, Ticket};
-use rustix::fs::{AtFlags, SeekFrom, StatxFlags, fstat, ftruncate, seek, statx};
+use door::{BufId, Bulk, Errno, Event, Ticket};
+use look::{look, seek_in};
+use rustix::fs::{fstat, ftruncate};
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -585,23 +587,4 @@ fn borrowed<T>(
         FileState::Open(file) => ask(file.as_fd()).map_err(errno_of),
         FileState::Unknown | FileState::Opening => Err(IO),
     }
-}
-
-/// The first bytes, or the first hole, from here on.
-fn seek_in(file: BorrowedFd<'_>, offset: u64, hole: bool) -> rustix::io::Result<Option<u64>> {
-    match seek(file, if hole { SeekFrom::Hole(offset) } else { SeekFrom::Data(offset) }) {
-        Ok(found) => Ok(Some(found)),
-        Err(rustix::io::Errno::NXIO) => Ok(None),
-        Err(errno) => Err(errno),
-    }
-}
-
-fn look(file: BorrowedFd<'_>) -> rustix::io::Result<ObjectStat> {
-    /// Bytes of a block of `stx_blocks`, whatever the file system's block is.
-    const STAT_BLOCK_BYTES: u64 = 512;
-    let found = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?;
-    Ok(ObjectStat {
-        size_bytes: found.stx_size,
-        allocated_bytes: found.stx_blocks.saturating_mul(STAT_BLOCK_BYTES),
-    })
 }

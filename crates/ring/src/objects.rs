@@ -95,7 +95,7 @@ struct Removals {
 fn names_follow_files(dir: &OwnedFd) -> bool {
     /// What the kernel calls them: ext4, XFS, btrfs.
     const MAGICS: [i64; 3] = [0xEF53, 0x5846_5342, 0x9123_683E];
-    fstatfs(dir).is_ok_and(|found| MAGICS.contains(&i64::from(found.f_type)))
+    fstatfs(dir).is_ok_and(|found| MAGICS.contains(&found.f_type))
 }
 
 impl Objects {

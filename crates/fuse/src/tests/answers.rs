@@ -35,7 +35,7 @@ fn attr_out_bytes(attr: &Attr) -> Vec<u8> {
 
 fn open_bytes(handle: HandleId) -> Vec<u8> {
     let mut bytes = u64s(&[handle.0]);
-    bytes.extend(u32s(&[1, 0]));
+    bytes.extend(u32s(&[1 | 1 << 6, 0]));
     bytes
 }
 
@@ -493,8 +493,8 @@ fn what_makes_no_sense_is_refused_here() {
         assert!(rig.asked.is_empty());
     }
     let mut rig = Rig::new();
-    // POLL, IOCTL, COPY_FILE_RANGE, STATX, nonsense.
-    for opcode in [40, 39, 47, 52, 0, 9999] {
+    // BMAP, IOCTL, POLL, STATX, COPY_FILE_RANGE_64, nonsense.
+    for opcode in [37, 39, 40, 52, 53, 0, 9999] {
         rig.ask_bytes(Some(7), request(opcode, 7, FILE, &[0; 64]), None);
         assert_eq!(rig.status(), Status::NotImplemented);
     }
