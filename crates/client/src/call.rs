@@ -2,7 +2,10 @@
 //! only its [`Answer`].
 
 use door::{Bulk, Span};
-use wire::{Attr, Caller, HandleId, InodeNo, LaneId, Name, Space, Stats, Written};
+use wire::{
+    Attr, ByteRange, Caller, HandleId, InodeNo, LaneId, LockKind, LockRow, LockType, Name, Space,
+    Stats, Written,
+};
 
 /// A call's number, chosen by the face; unique among its unanswered calls.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -34,6 +37,23 @@ pub struct Create<'a> {
     pub exclusive: bool,
     /// Open it as well; `None` only makes it.
     pub open: Option<OpenFor>,
+}
+
+/// A new regular file without a name, open.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Tmpfile<'a> {
+    /// Who asks.
+    pub caller: Caller<'a>,
+    /// A directory that it could have a name in.
+    pub parent: InodeNo,
+    /// Permission bits.
+    pub mode: u32,
+    /// Of these, the ones the caller's process leaves out.
+    pub umask: u32,
+    /// It may get a name later, by [`Call::Link`].
+    pub linkable: bool,
+    /// Open it for writing.
+    pub write: bool,
 }
 
 /// Open a file or directory and get a handle.
@@ -83,6 +103,27 @@ pub struct Write {
     pub sync: bool,
 }
 
+/// Lock bytes of a file, or give them up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SetLock {
+    /// The file.
+    pub inode: InodeNo,
+    /// fcntl's or flock's.
+    pub kind: LockKind,
+    /// Whose: any number, the same for all lanes of this client.
+    pub owner: u64,
+    /// What it shall be; `None` gives it up.
+    pub lock: Option<LockType>,
+    /// Which bytes; all for flock.
+    pub range: ByteRange,
+    /// The process that asks.
+    pub pid: u32,
+    /// Wait for whoever has it.
+    pub wait: bool,
+    /// Through which open file: [`crate::Client::release_locks`] of it gives the lock up.
+    pub handle: HandleId,
+}
+
 /// Wait until what was done to a file or directory, by anybody, is durable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sync {
@@ -107,6 +148,8 @@ pub enum Call<'a> {
     Resize(Resize<'a>),
     /// [`Answer::Created`].
     Create(Create<'a>),
+    /// [`Answer::Created`].
+    Tmpfile(Tmpfile<'a>),
     /// [`Answer::Entry`].
     Mkdir(wire::Mkdir<'a>),
     /// [`Answer::Entry`].
@@ -139,17 +182,36 @@ pub enum Call<'a> {
     Listxattr(wire::Listxattr<'a>),
     /// [`Answer::Done`].
     Removexattr(wire::Removexattr<'a>),
-    /// [`Answer::Space`].
-    Statfs(wire::Statfs),
+    /// [`Answer::Space`], with the inodes of all lanes.
+    Statfs,
     /// [`Answer::Bytes`].
     Read(wire::Read),
     /// [`Answer::Written`].
     Write(Write),
+    /// [`Answer::Done`], durable.
+    Allocate(wire::Allocate),
+    /// [`Answer::Sought`].
+    Seek(wire::Seek),
+    /// [`Answer::Done`]. `Again` when another has it and it is not waited for, `Deadlock` when
+    /// waiting would never end.
+    SetLock(SetLock),
+    /// [`Answer::LockFound`].
+    GetLock(wire::GetLock),
+    /// [`Answer::Done`] when all that this owner had locked with fcntl is given up, or soon after.
+    /// Costs no exchange when he had nothing.
+    Flush {
+        /// The file.
+        inode: InodeNo,
+        /// The owner.
+        owner: u64,
+    },
     /// [`Answer::Done`]. `Io`, once, when something that was answered before is lost.
     Sync(Sync),
     /// [`Answer::Done`] when all that this client lane was answered is durable. `Io`, once, when
     /// something that was answered before is lost.
     SyncAll,
+    /// [`Answer::Done`] when all that anybody was answered at any shard is durable.
+    SyncShards,
     /// [`Answer::Done`] when the server has forgotten this client lane. Nothing may be called
     /// meanwhile; a later call begins anew.
     Goodbye,
@@ -194,6 +256,10 @@ pub enum Answer {
     Bytes(Option<Bulk>),
     /// Where the bytes went.
     Written(Written),
+    /// Where in a file it is.
+    Sought(u64),
+    /// The first lock in the way.
+    LockFound(Option<LockRow>),
     /// A lane's counters.
     Stats(Stats),
 }

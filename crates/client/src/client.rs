@@ -5,9 +5,10 @@ use crate::evict::Kept;
 use crate::exchange::{Exchange, Job, Outcome};
 use crate::handles::{Handles, handle_lane};
 use crate::link::{Link, LinkState};
+use crate::locks::Locks;
 use crate::losses::Sisters;
 use crate::plan::begin::{Begun, Target, begin};
-use crate::plan::{Ask, Close, Plan};
+use crate::plan::{Ask, Close, Got, Plan};
 use crate::report::Report;
 use crate::session::Session;
 use crate::slab::Slab;
@@ -144,6 +145,7 @@ pub struct Client {
     pub(crate) exchanges: Slab<Exchange>,
     pub(crate) jobs: Slab<Job>,
     pub(crate) handles: Handles,
+    pub(crate) locks: Locks,
     pub(crate) unrouted: VecDeque<usize>,
     /// Changing requests that wait until less is remembered for replays.
     pub(crate) room_waiters: VecDeque<usize>,
@@ -193,6 +195,7 @@ impl Client {
             exchanges: Slab::new(),
             jobs: Slab::new(),
             handles,
+            locks: Locks::default(),
             unrouted: VecDeque::new(),
             room_waiters: VecDeque::new(),
             later: Vec::new(),
@@ -313,6 +316,7 @@ impl Client {
             | Event::LogRoom(_)
             | Event::ObjectRead { .. }
             | Event::ObjectStat { .. }
+            | Event::ObjectSought { .. }
             | Event::ObjectDone { .. }
             | Event::StoreSpace { .. }
             | Event::Usage { .. }
@@ -330,6 +334,7 @@ impl Client {
         let now = turn.now.mono;
         self.take_up_later(now);
         self.give_up_interrupted(turn);
+        self.give_up_locks(turn);
         self.press();
         self.wake_room_waiters();
         for link_index in 0..self.links.len() {
@@ -360,6 +365,9 @@ impl Client {
         {
             self.release(turn, handle);
             self.answers.push_back((id, Ok(Answer::Done)));
+            return;
+        }
+        if self.start_lock(turn, id, &call) {
             return;
         }
         if let Err(status) = self.start(id, call) {
@@ -459,7 +467,7 @@ impl Client {
         })
     }
 
-    fn begin_job(&mut self, call: Option<CallId>, begun: Begun, body: Vec<u8>) {
+    pub(crate) fn begin_job(&mut self, call: Option<CallId>, begun: Begun, body: Vec<u8>) {
         let job_id = self.jobs.insert(Job {
             call,
             plan: begun.plan,
@@ -499,7 +507,14 @@ impl Client {
                     session.syncing = false;
                 }
             }
+            Plan::LockTask(key) => {
+                if let Err(status) = result {
+                    self.on_lock_reply(key, Got { outcome: Err(status), from_slot: false });
+                }
+            }
+            Plan::Relock { key, range } => self.on_relocked(key, range, result.err()),
             Plan::Direct
+            | Plan::LockCall { .. }
             | Plan::Entry
             | Plan::Sizing(_)
             | Plan::Create(_)
@@ -507,6 +522,7 @@ impl Client {
             | Plan::Open(_)
             | Plan::Close(_)
             | Plan::Resize(_)
+            | Plan::Statfs(_)
             | Plan::Reopen(_)
             | Plan::Gather { .. } => {}
         }
@@ -535,7 +551,7 @@ impl Client {
         });
         let later = self.later.iter().map(|(at, _)| *at);
         let interrupts = self.interrupts.iter().map(|(at, _)| *at);
-        links.chain(later).chain(interrupts).min()
+        links.chain(later).chain(interrupts).chain(self.locks.deadline()).min()
     }
 
     fn take_up_later(&mut self, now: Mono) {

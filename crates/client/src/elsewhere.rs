@@ -37,10 +37,16 @@ impl Client {
     /// What was found is gone: looks once more what stands under the name.
     pub(crate) fn ask_again(&mut self, job_id: usize) {
         let Some(job) = self.jobs.get_mut(job_id) else { return };
-        let Plan::Elsewhere(plan) = job.plan else { return };
+        let plan = if let Plan::Elsewhere(plan) = job.plan {
+            plan.first()
+        } else if let Plan::Create(plan) = job.plan {
+            plan.first()
+        } else {
+            return;
+        };
         let first = job.first.as_mut().filter(|first| first.again_count < AGAIN_COUNT_MAX);
         let Some(first) = first else { return self.finish(job_id, Err(Status::Stale)) };
-        let (body, plan) = (first.body.clone(), plan.first());
+        let body = first.body.clone();
         let begun = Begun { plan, op: first.op, target: first.target, bulk: None, sync: false };
         self.submit(job_id, begun, body);
     }

@@ -78,14 +78,14 @@ impl Client {
     pub(crate) fn on_link_down(&mut self, turn: &mut Turn<'_>, link_index: usize) {
         self.take_back(link_index);
         let dice = self.dice();
-        let open_count = self.handles.count();
+        let kept = self.handles.count() > 0 || self.locks.is_any();
         let unrouted = link_index == 0 && !self.unrouted.is_empty();
         // After a restart others may wait for what we have to say.
         let known = self.is_known_at(link_index);
         let Some(link) = self.links.get_mut(link_index) else { return };
         let now = turn.now.mono;
-        // With open files the server shall know them again soon, even if nobody asks for anything.
-        if !link.is_wanted() && open_count == 0 && !unrouted && !known {
+        // With open files or locks the server shall know them again soon, even if nobody asks for anything.
+        if !link.is_wanted() && !kept && !unrouted && !known {
             link.state = LinkState::Idle;
             return;
         }
@@ -170,6 +170,8 @@ impl Client {
             self.drop_link(turn, link_index);
             return;
         }
+        let new_boot =
+            self.links.get(link_index).is_some_and(|link| link.boot_id != welcome.boot_id);
         self.adopt(turn, link_index, fs, &welcome);
         if usize::from(welcome.lane.0) != link_index {
             // The lane that was wanted does not exist any more; the new map says so.
@@ -193,11 +195,9 @@ impl Client {
             self.waiting_since = None;
         }
         if welcome.flags & welcome_flag::HANDLES_UNKNOWN != 0 {
-            self.reopen(|client, inode| {
-                let lane = client.map.map(|map| map.lane(inode.shard()));
-                lane.is_some_and(|lane| usize::from(lane.0) == link_index)
-            });
+            self.reopen(|client, inode| client.is_at(inode, link_index));
         }
+        self.relock(link_index, new_boot);
     }
 
     /// Takes over what a Welcome says of the whole server.
@@ -257,6 +257,7 @@ impl Client {
             link.again.clear();
             link.fresh.clear();
         }
+        self.refuse_locks(refused.status());
         self.unrouted.clear();
         self.later.clear();
         self.room_waiters.clear();

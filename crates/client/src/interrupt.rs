@@ -23,6 +23,10 @@ impl Client {
     /// is no connection or no reply, with `Interrupted`. False when there is no such call (any more).
     pub fn interrupt(&mut self, turn: &mut Turn<'_>, call: CallId) -> bool {
         let Some(job_id) = self.job_of(call) else { return false };
+        if let Some(Plan::LockCall { inode }) = self.jobs.get(job_id).map(|job| job.plan) {
+            self.interrupt_lock(turn, job_id, inode);
+            return true;
+        }
         if !self.is_reachable(job_id) {
             self.abandon(turn, job_id);
         } else if !self.interrupts.iter().any(|(_, known)| *known == call) {
@@ -83,6 +87,8 @@ impl Client {
             job.plan,
             Plan::Close(_)
                 | Plan::Reopen(_)
+                | Plan::LockTask(_)
+                | Plan::Relock { .. }
                 | Plan::Part { .. }
                 | Plan::Leave { .. }
                 | Plan::Durable { .. }

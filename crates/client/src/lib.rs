@@ -29,6 +29,7 @@ mod greet;
 mod handles;
 mod interrupt;
 mod link;
+mod locks;
 mod losses;
 mod plan;
 mod receive;
@@ -37,14 +38,14 @@ mod replay;
 mod report;
 mod send;
 mod session;
-mod size;
 mod slab;
 mod sync;
 #[cfg(test)]
 mod tests;
 
-pub use call::{Answer, Call, CallId, Create, Open, OpenFor, Resize, Sync, Write};
+pub use call::{
+    Answer, Call, CallId, Create, Open, OpenFor, Resize, SetLock, Sync, Tmpfile, Write,
+};
 pub use client::{Client, Config, Counters, REPLAY_BYTES_MAX, Refused};
 pub use handles::handle_lane;
 pub use report::Report;
-pub use size::with_contents;

@@ -14,6 +14,7 @@
 
 use crate::client::Client;
 use crate::handles::handle_lane;
+use crate::locks::Asker;
 use crate::plan::Plan;
 use crate::replay::Entry;
 use crate::{Answer, Sync};
@@ -107,6 +108,13 @@ impl Client {
         }
     }
 
+    /// Something about a file is lost that no change of its tells of.
+    pub(crate) fn lose_of(&mut self, inode: InodeNo) {
+        self.lost_untold = true;
+        self.handles.losses.add(inode);
+        self.sisters.mails.push(Mail::Lost { inode });
+    }
+
     /// This lane goes on under a new uuid: so do its sisters.
     pub(crate) fn tell_eviction(&mut self) {
         self.sisters.mails.push(Mail::Evicted { count: self.counters.evicted_count });
@@ -157,6 +165,14 @@ impl Client {
                 let job_id = usize::try_from(job).unwrap_or(usize::MAX);
                 self.end_sync(job_id, lost);
             }
+            Mail::Lock { job, ask } => self.on_lock_ask(turn, Asker { lane: from, job }, ask),
+            Mail::LockDone { job, result } => self.on_lock_done(job, result),
+            Mail::LockInterrupt { job } => {
+                self.on_lock_interrupt(turn, Asker { lane: from, job });
+            }
+            Mail::LockRelease { inode, handle } => self.on_lock_release(inode, handle),
+            Mail::LocksAt { inode, some } => self.on_locks_at(from, inode, some),
+            Mail::LocksSeen { inode } => self.on_locks_seen(inode),
             // The server's, and the mount's own.
             Mail::DestroyObject { .. }
             | Mail::ObjectDestroyed { .. }

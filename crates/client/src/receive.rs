@@ -5,14 +5,14 @@ use crate::elsewhere::elsewhere;
 use crate::exchange::{Exchange, First, Place};
 use crate::link::Link;
 use crate::plan::begin::{Begun, Target};
-use crate::plan::{Body, Got, Next};
+use crate::plan::{Body, Got, Next, Plan};
 use crate::recovery::RECOVERY;
 use crate::replay::Entry;
 use crate::send::session_index;
 use alloc::vec::Vec;
 use door::{Action, Arena, Bulk, ConnId, Span, Turn};
 use wire::{
-    Breach, Bytes, Challenge, Flaw, FrameKind, HEAD_BYTES, Head, InodeNo, Note, Op, Refusal,
+    Breach, Bytes, Challenge, Flaw, FrameKind, Grant, HEAD_BYTES, Head, InodeNo, Note, Op, Refusal,
     Replay, Reply, Route, Rule, Status, Transno, Welcome, Wire, Writer, reply_flag,
 };
 
@@ -27,6 +27,7 @@ enum Found {
     /// With its body, which means something only to whom it is for.
     Reply(Reply, Span),
     Note(Span),
+    Grant(Grant),
 }
 
 /// A reply's body, taken apart.
@@ -65,6 +66,10 @@ impl Client {
                     self.on_reply(turn, link_index, (&reply, body), &mut unclaimed)
                 }
                 Ok(Found::Note(body)) => self.on_note(turn, link_index, body),
+                Ok(Found::Grant(grant)) => {
+                    self.on_grant(grant);
+                    Ok(())
+                }
                 Err(breach) => Err(breach),
             };
             if outcome.is_err() {
@@ -180,6 +185,10 @@ impl Client {
                 | Body::Bytes(_)
                 | Body::Written(_)
                 | Body::Contents(_)
+                | Body::Sought(_)
+                | Body::LockSet(_)
+                | Body::LockFound(_)
+                | Body::LockCancelled(_)
                 | Body::Stats(_),
             )
             | None => None,
@@ -275,11 +284,20 @@ impl Client {
         }
         let Some(job) = self.jobs.get_mut(job_id) else { return };
         let (op, target, mut body) = (exchange.op, exchange.target, exchange.body);
+        if let Plan::LockTask(key) = job.plan {
+            self.jobs.remove(job_id);
+            self.spare(body);
+            return self.on_lock_reply(key, got);
+        }
         job.has_begun = true;
         if let Some(found) = elsewhere(&got) {
             let again_count = job.first.take().map_or(0, |first| first.again_count + 1);
             job.first = Some(First { op, target, body, again_count });
             return self.go_elsewhere(job_id, found);
+        }
+        if op == Op::Tmpfile && got.from_slot {
+            let again_count = job.first.take().map_or(0, |first| first.again_count + 1);
+            job.first = Some(First { op, target, body: body.clone(), again_count });
         }
         match job.plan.next(got, &mut self.handles) {
             Next::Ask(plan, ask) => {
@@ -378,10 +396,12 @@ fn decode(arena: &Arena, frame: Span) -> Result<Found, Breach> {
             | FrameKind::Proof
             | FrameKind::Request
             | FrameKind::Reply
-            | FrameKind::Note,
+            | FrameKind::Note
+            | FrameKind::Grant,
         )
         | Head::Request(_) => Err(Breach::Kind),
         Head::Note => Ok(Found::Note(span()?)),
+        Head::Grant => message(body).map(Found::Grant),
         Head::Reply(reply) => Ok(Found::Reply(reply, span()?)),
     }
 }

@@ -26,6 +26,11 @@ pub enum Report {
         /// What the server said.
         status: Status,
     },
+    /// A lock on a file went to another while the server could not be reached.
+    LockLost {
+        /// Which file.
+        inode: InodeNo,
+    },
     /// The server has forgotten what it said was durable.
     WentBack {
         /// Which of its shards.
@@ -61,6 +66,13 @@ impl fmt::Display for Report {
                 inode.0,
                 status.text()
             ),
+            Self::LockLost { inode } => {
+                write!(
+                    to,
+                    "a lock on inode {:#x} is lost: its holder hears of it by fsync",
+                    inode.0
+                )
+            }
             Self::WentBack { shard, known, found } => write!(
                 to,
                 "the store went back: shard {shard:?} had {:#x} durable and has {:#x} now; \

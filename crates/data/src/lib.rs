@@ -17,6 +17,7 @@
 
 extern crate alloc;
 
+mod allocate;
 mod hash;
 mod object;
 mod order;

@@ -1,10 +1,11 @@
 //! One object: what is known of it, what waits for it, what is not durable yet.
 //!
 //! ```text
-//! queue ─▶ running (reads, writes: together) or exclusive (append, truncate, remove: alone)
+//! queue ─▶ running (reads, writes: together) or exclusive (append, truncate, allocate, remove: alone)
 //!              └─ done ─▶ written ─▶ syncing ─▶ out
-//! fences: a truncation whose record is not durable; until it is, no change begins, because after a
-//!         crash the log would tell another size than the object has.
+//! fences: a truncation or allocation whose record is not durable; until it is, no change begins: after
+//!         a crash the log would tell another size than the object has, and a later write would come
+//!         back before what took its range away is asked for again.
 //! doubtful: something failed half-way. When what runs has ended, the object is looked at and gets the
 //!         size back that is known: what is longer is cut, what is shorter is recorded.
 //! ```
@@ -36,7 +37,8 @@ impl Effect {
     pub(crate) fn time_ns(&mut self, now_ns: u64) -> u64 {
         match &mut self.change {
             ContentsChange::Write { write_time_ns, .. }
-            | ContentsChange::Truncate { write_time_ns, .. } => {
+            | ContentsChange::Truncate { write_time_ns, .. }
+            | ContentsChange::Allocate { write_time_ns, .. } => {
                 if *write_time_ns == 0 {
                     *write_time_ns = now_ns;
                 }
@@ -130,11 +132,12 @@ impl Object {
         let known = self.stat.is_some() && !self.doubtful;
         let settled = self.written.is_empty() && !self.sync_running;
         let may_begin = match first {
-            Pending::Read { .. } | Pending::Glimpse(_) => known,
+            Pending::Read { .. } | Pending::Glimpse(_) | Pending::Seek(_) => known,
             Pending::Write { .. } => known && unfenced,
-            Pending::Append { .. } | Pending::Truncate { .. } | Pending::Replay { .. } => {
-                known && unfenced && alone
-            }
+            Pending::Append { .. }
+            | Pending::Truncate { .. }
+            | Pending::Allocate(_)
+            | Pending::Replay { .. } => known && unfenced && alone,
             Pending::Remove => unfenced && alone && settled,
         };
         if may_begin { self.queue.pop_front() } else { None }

@@ -56,6 +56,8 @@ pub enum Answer {
     Written(Written),
     /// What is known of the contents.
     Glimpsed(Contents),
+    /// Where what was looked for is.
+    Sought(u64),
 }
 
 impl Answer {
@@ -65,6 +67,7 @@ impl Answer {
         match self {
             Self::Empty | Self::Bytes(_) => {}
             Self::Written(written) => written.encode(&mut to),
+            Self::Sought(file_offset) => wire::Sought { file_offset: *file_offset }.encode(&mut to),
             Self::Glimpsed(contents) => wire::Glimpsed { contents: *contents }.encode(&mut to),
         }
     }
@@ -74,7 +77,7 @@ impl Answer {
     pub const fn bulk(&self) -> Option<Bulk> {
         match self {
             Self::Bytes(bulk) => *bulk,
-            Self::Empty | Self::Written(_) | Self::Glimpsed(_) => None,
+            Self::Empty | Self::Written(_) | Self::Glimpsed(_) | Self::Sought(_) => None,
         }
     }
 
@@ -83,7 +86,7 @@ impl Answer {
     pub fn buf(&self) -> Option<BufId> {
         match self {
             Self::Bytes(bulk) => bulk.map(|bulk| bulk.buf),
-            Self::Empty | Self::Written(_) | Self::Glimpsed(_) => None,
+            Self::Empty | Self::Written(_) | Self::Glimpsed(_) | Self::Sought(_) => None,
         }
     }
 }

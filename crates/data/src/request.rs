@@ -1,7 +1,7 @@
 //! Requests as they wait for their turn at an object: decoded and checked.
 
-use crate::Lost;
-use crate::{Ask, Token};
+use crate::allocate::{Allocating, Seeking};
+use crate::{Ask, Lost, Token};
 use disk::ContentsChange;
 use door::Bulk;
 use wire::{Breach, ClientUuid, Flaw, InodeNo, Map, Op, Status, Wire};
@@ -22,6 +22,10 @@ pub(crate) enum Pending {
     Append { token: Token, bulk: Option<Bulk>, client: ClientUuid },
     /// A new size.
     Truncate { token: Token, size_bytes: u64, client: ClientUuid },
+    /// Another allocation of a range.
+    Allocate(Allocating),
+    /// A place wanted.
+    Seek(Seeking),
     /// A write that was lost, with its place among the records.
     Replay { lost: Lost, place_no: u64 },
     /// The file is gone.
@@ -32,10 +36,11 @@ impl Pending {
     /// Whether the object is another one afterwards.
     pub(crate) const fn is_change(&self) -> bool {
         match self {
-            Self::Read { .. } | Self::Glimpse { .. } => false,
+            Self::Read { .. } | Self::Glimpse(_) | Self::Seek(_) => false,
             Self::Write { .. }
             | Self::Append { .. }
             | Self::Truncate { .. }
+            | Self::Allocate(_)
             | Self::Replay { .. }
             | Self::Remove => true,
         }
@@ -95,6 +100,8 @@ pub(crate) fn decode(ask: &Ask<'_>, map: &Map) -> Result<Decoded, Flaw> {
             let size_bytes = truncate.size_bytes;
             (truncate.inode, Pending::Truncate { token, size_bytes, client })
         }
+        Op::Allocate => Allocating::decode(ask)?,
+        Op::Seek => Seeking::decode(ask)?,
         Op::Lookup
         | Op::Getattr
         | Op::Setattr
@@ -102,6 +109,7 @@ pub(crate) fn decode(ask: &Ask<'_>, map: &Map) -> Result<Decoded, Flaw> {
         | Op::Mkdir
         | Op::Symlink
         | Op::Mknod
+        | Op::Tmpfile
         | Op::Link
         | Op::Unlink
         | Op::Rmdir
@@ -117,6 +125,10 @@ pub(crate) fn decode(ask: &Ask<'_>, map: &Map) -> Result<Decoded, Flaw> {
         | Op::Listxattr
         | Op::Removexattr
         | Op::Statfs
+        | Op::SetLock
+        | Op::GetLock
+        | Op::CancelLock
+        | Op::Relock
         | Op::Stats
         | Op::Sync
         | Op::Resume

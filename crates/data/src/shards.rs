@@ -1,5 +1,6 @@
 //! `Shards`: the data shards of one lane, as the lane sees them.
 
+use crate::allocate::{Allocating, Seeking};
 use crate::hash::Seed;
 use crate::object::Object;
 use crate::order::Order;
@@ -12,7 +13,7 @@ use alloc::vec::Vec;
 use disk::rows::ObjectRow;
 use door::{Action, Mono, Ticket, Turn};
 use hashbrown::HashMap;
-use wire::{Breach, Flaw, InodeNo, LaneId, Map, ShardId, Status, Transno};
+use wire::{Breach, Contents, Flaw, InodeNo, LaneId, Map, ShardId, Status, Transno};
 
 /// What the shards are told when they begin.
 #[derive(Clone, Copy, Debug)]
@@ -137,8 +138,8 @@ impl Shards {
         }
     }
 
-    /// A change of this inode's size that was handed out ([`disk::Change::Truncate`]) has a durable
-    /// record.
+    /// A change of this inode's contents that was handed out and keeps others waiting
+    /// ([`disk::ContentsChange::fences`]) has a durable record.
     pub fn on_logged(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
         if let Some(object) = self.objects.get_mut(&inode) {
             object.fence_count = object.fence_count.saturating_sub(1);
@@ -161,18 +162,20 @@ impl Shards {
         }
     }
 
-    /// Begins the syncs of this turn: one per object that was written and has none in flight.
+    /// Begins the syncs of this turn: at most one per object that was written and has none in flight.
+    /// When one's time has come, all others go with it: many are durable with hardly more writes of
+    /// the file system's log than one.
     pub fn settle(&mut self, turn: &mut Turn<'_>) {
+        let time_has_come = self.deadline().is_some_and(|at| at <= turn.now.mono);
         let mut dirty = core::mem::take(&mut self.dirty);
-        let now = turn.now.mono;
         dirty.retain(|inode| {
             let Some(object) = self.objects.get(inode) else { return false };
             if object.sync_running {
                 return true;
             }
-            let due = object.urgent
-                || object.unsynced_bytes >= self.shape.unsynced_bytes_max
-                || object.unsynced_since.after_ms(self.shape.sync_ms) <= now;
+            let due = time_has_come
+                || object.urgent
+                || object.unsynced_bytes >= self.shape.unsynced_bytes_max;
             if due {
                 self.sync(turn, *inode);
             }
@@ -222,6 +225,17 @@ impl Shards {
         let shard = self.shard(lost.inode);
         let place_no = self.order(shard).push(None);
         self.wait(turn, lost.inode, Pending::Replay { lost: *lost, place_no });
+    }
+
+    /// The contents of a file, if they are known without asking anybody. With `exact` the allocated
+    /// bytes are those of now, else of some time ago.
+    #[must_use]
+    pub fn known(&self, inode: InodeNo, exact: bool) -> Option<Contents> {
+        let object = self.objects.get(&inode)?;
+        let fresh = object.allocated_change_no == object.change_no;
+        let certain = !object.asking && !object.doubtful && !object.lost;
+        let stat = object.stat.filter(|_| certain && (fresh || !exact))?;
+        Some(object.contents(stat))
     }
 
     /// The next thing for the lane to do.
@@ -388,6 +402,8 @@ impl Shards {
             let token = match pending {
                 Pending::Read { token, .. }
                 | Pending::Glimpse(Glimpsing { token, .. })
+                | Pending::Allocate(Allocating { token, .. })
+                | Pending::Seek(Seeking { token, .. })
                 | Pending::Truncate { token, .. } => token,
                 Pending::Write { token, bulk, .. } | Pending::Append { token, bulk, .. } => {
                     release(turn, bulk);

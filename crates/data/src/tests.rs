@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, missing_docs)]
 #![allow(clippy::wildcard_enum_match_arm)]
 
+mod allocate;
 mod sizes;
 mod times;
 
@@ -184,6 +185,8 @@ fn ticket(action: &Action) -> Ticket {
         Action::ObjectRead { ticket, .. }
         | Action::ObjectWrite { ticket, .. }
         | Action::ObjectTruncate { ticket, .. }
+        | Action::ObjectAllocate { ticket, .. }
+        | Action::ObjectSeek { ticket, .. }
         | Action::ObjectSync { ticket, .. }
         | Action::ObjectStat { ticket, .. }
         | Action::ObjectRemove { ticket, .. } => *ticket,

@@ -21,8 +21,10 @@ pub(crate) enum Job {
     Glimpse { inode: InodeNo, glimpsing: Glimpsing, change_no: u64 },
     /// A write or append.
     Write { inode: InodeNo, effect: Effect, end: u64, exclusive: bool },
-    /// A truncation.
-    Truncate { inode: InodeNo, effect: Effect, size_bytes: u64 },
+    /// A truncation or allocation, and the size behind it.
+    Reshape { inode: InodeNo, effect: Effect, size_bytes: u64 },
+    /// A place for an answer.
+    Seek { inode: InodeNo, token: Token, shown: Transno },
     /// Cutting off what was never acknowledged, after a start.
     Trim { inode: InodeNo, stat: ObjectStat },
     /// Making everything written so far durable.
@@ -66,6 +68,8 @@ impl Shards {
             Pending::Truncate { token, size_bytes, client } => {
                 self.begin_truncate(turn, inode, (token, client), size_bytes);
             }
+            Pending::Allocate(allocating) => self.begin_allocate(turn, inode, &allocating),
+            Pending::Seek(seeking) => self.begin_seek(turn, inode, &seeking),
             Pending::Replay { lost, place_no } => self.begin_replay(turn, &lost, place_no),
             Pending::Remove => {
                 let Some(object) = self.objects.get_mut(&inode) else { return };
@@ -195,7 +199,7 @@ impl Shards {
         let change = ContentsChange::Truncate { inode, size_bytes, write_time_ns };
         let (answer, transno, place_no) = (Answer::Empty, Transno(0), 0);
         let effect = Effect { token, change, answer, client, transno, place_no };
-        let ticket = self.ticket(Job::Truncate { inode, effect, size_bytes });
+        let ticket = self.ticket(Job::Reshape { inode, effect, size_bytes });
         turn.act(Action::ObjectTruncate { ticket, object, size_bytes });
     }
 
@@ -247,7 +251,8 @@ impl Shards {
             Some(
                 Job::Read { .. }
                 | Job::Write { .. }
-                | Job::Truncate { .. }
+                | Job::Seek { .. }
+                | Job::Reshape { .. }
                 | Job::Trim { .. }
                 | Job::Sync { .. }
                 | Job::Remove { .. },
@@ -268,14 +273,15 @@ impl Shards {
                     self.ran(turn, inode);
                 }
             }
-            Some(Job::Truncate { inode, effect, size_bytes }) => {
-                self.on_truncated(turn, inode, effect, result.map(|()| size_bytes));
+            Some(Job::Reshape { inode, effect, size_bytes }) => {
+                self.on_reshaped(turn, inode, effect, result.map(|()| size_bytes));
                 self.ran_alone(turn, inode);
             }
             Some(Job::Trim { inode, stat }) => self.on_trimmed(turn, inode, stat, result),
             Some(Job::Sync { inode }) => self.on_synced(turn, inode, result),
             Some(Job::Remove { inode }) => self.on_removed(turn, inode, result),
-            Some(Job::Read { .. } | Job::Stat { .. } | Job::Glimpse { .. }) | None => {}
+            Some(Job::Read { .. } | Job::Seek { .. } | Job::Stat { .. } | Job::Glimpse { .. })
+            | None => {}
         }
     }
 
@@ -414,7 +420,7 @@ impl Shards {
         }
     }
 
-    fn on_truncated(
+    fn on_reshaped(
         &mut self,
         turn: &mut Turn<'_>,
         inode: InodeNo,
@@ -426,8 +432,17 @@ impl Shards {
         match result.and_then(|size| if fenced { Err(Status::Io) } else { Ok(size) }) {
             Ok(size_bytes) => {
                 let time_ns = effect.time_ns(object.next_time_ns(turn.now.wall_ns));
+                let longer = size_bytes > object.size_bytes();
                 object.changed(|_| size_bytes, time_ns);
-                self.put_in_order(turn, inode, effect, (u64::MAX, true));
+                let until = match effect.change {
+                    ContentsChange::Allocate { object_offset, range_bytes, .. } => {
+                        object_offset.saturating_add(range_bytes)
+                    }
+                    ContentsChange::Truncate { .. }
+                    | ContentsChange::Write { .. }
+                    | ContentsChange::ObjectGone { .. } => u64::MAX,
+                };
+                self.put_in_order(turn, inode, effect, (until, longer));
             }
             Err(status) => {
                 object.doubtful = true;
@@ -492,12 +507,11 @@ impl Shards {
         }
         let durable = self.durable(shard);
         let Some(object) = self.objects.get_mut(&inode) else { return };
-        let (from, at_end) = if let ContentsChange::Truncate { size_bytes, .. } = effect.change {
-            (size_bytes, true)
-        } else if let ContentsChange::Write { object_offset, .. } = effect.change {
-            (object_offset, object.exclusive)
-        } else {
-            (0, true)
+        let (from, at_end) = match effect.change {
+            ContentsChange::Truncate { size_bytes, .. } => (size_bytes, true),
+            ContentsChange::Write { object_offset, .. } => (object_offset, object.exclusive),
+            ContentsChange::Allocate { object_offset, .. } => (object_offset, false),
+            ContentsChange::ObjectGone { .. } => (0, true),
         };
         let extends = extends || at_end;
         let touch = Touch { client: effect.client, from, until, extends, at_end };
@@ -511,7 +525,7 @@ impl Shards {
         let touched_bytes = until.saturating_sub(from);
         object.unsynced_bytes = object.unsynced_bytes.saturating_add(touched_bytes);
         // Its turn at the object ends only when it is recorded.
-        object.urgent |= matches!(effect.change, ContentsChange::Truncate { .. });
+        object.urgent |= effect.change.fences();
         object.urgent |= matches!(object.queue.front(), Some(Pending::Remove));
         object.written.push(effect);
         let Effect { token, transno, change, answer, .. } = effect;
@@ -561,13 +575,13 @@ impl Shards {
         self.note_of_lane(self.shard(inode), change);
     }
 
-    fn answer(&mut self, token: Token, result: Result<Answer, Status>) {
+    pub(crate) fn answer(&mut self, token: Token, result: Result<Answer, Status>) {
         let shown = Transno(0);
         self.outcomes.push_back(Outcome::Answered { token, result, shown });
     }
 
     /// A read, glimpse or write ended.
-    fn ran(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
+    pub(crate) fn ran(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
         if let Some(object) = self.objects.get_mut(&inode) {
             assert!(object.running_count > 0, "what ended had begun");
             object.running_count -= 1;

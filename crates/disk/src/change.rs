@@ -7,6 +7,7 @@
 //! tag 1 Inode   2 Touch    3 Dirent  4 DirentGone  5 Symlink  6 Xattr  7 XattrGone  8 InodeGone
 //!     9 Write  10 Truncate 11 ObjectGone
 //!    12 DirAttrs 13 SessionGone 14 SessionAway 15 Evicted 16 VbrFailed  18 Accessed
+//!    36 Allocate
 //!    20 Prepared 21 Decided 22 Done 23 Aborted 24 Forgotten
 //! ```
 //! Changes of one directory by different clients commute, in whatever order they are replayed:

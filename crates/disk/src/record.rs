@@ -9,7 +9,7 @@
 //!      6     2 shard
 //!      8     8 lsn
 //!     16     8 transno
-//!     24     1 pre-version count (0 ..= 4), then 8 bytes each
+//!     24     1 pre-version count (0 ..= 5), then 8 bytes each
 //!      then, of a session: session 8, slot 2, xid 8, op 2, status 2, reply (4 + n),
 //!            opened 1 [client 16, client_lane 2, host_id 16, host_boot_id 16]
 //!      then  changes (4 + n)
@@ -28,7 +28,7 @@ pub const REPLY_BYTES_MAX: usize = 4096;
 const REDO_VERSION: u8 = 4;
 const WHAT: &str = "a damaged record";
 
-/// Versions of the touched objects before the transaction, at most four (PROTOCOL.md §12).
+/// Versions of the touched objects before the transaction, at most five (PROTOCOL.md §12).
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct PreVersions {
     versions: [Transno; Self::COUNT_MAX],
@@ -37,7 +37,7 @@ pub struct PreVersions {
 
 impl PreVersions {
     /// Most versions kept.
-    pub const COUNT_MAX: usize = 4;
+    pub const COUNT_MAX: usize = 5;
 
     /// None yet.
     #[must_use]
@@ -45,7 +45,7 @@ impl PreVersions {
         Self { versions: [Transno(0); Self::COUNT_MAX], version_count: 0 }
     }
 
-    /// Adds one; beyond four nothing is kept.
+    /// Adds one; beyond five nothing is kept.
     pub const fn push(&mut self, version: Transno) {
         let index = self.version_count as usize;
         if index < Self::COUNT_MAX {

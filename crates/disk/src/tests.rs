@@ -90,6 +90,14 @@ pub(crate) fn changes() -> Vec<Change<'static>> {
         }),
         Change::Contents(ContentsChange::Truncate { inode, size_bytes: 77, write_time_ns: 0x11 }),
         Change::Contents(ContentsChange::ObjectGone { inode }),
+        Change::Contents(ContentsChange::Allocate {
+            inode,
+            object_offset: 4096,
+            range_bytes: 1 << 33,
+            allocation: wire::Allocation::Zero,
+            size_bytes: 99,
+            write_time_ns: 0x12,
+        }),
         Change::DirAttrs {
             inode,
             mode: 0o755,

@@ -1,7 +1,7 @@
 //! What a brain asks of its world.
 
 use crate::{BufId, Bulk, ConnId, KernelSlot, Mail, Mono, Object, Span, Ticket};
-use wire::{LaneId, Status};
+use wire::{Allocation, LaneId, Status};
 
 /// How loud a line for people is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -161,6 +161,33 @@ pub enum Action {
         object: Object,
         /// The new size.
         size_bytes: u64,
+    },
+    /// Give a range of an object space, or take it away, or make it zeros; makes the object if need
+    /// be. Answered by `ObjectDone`; not durable yet.
+    ObjectAllocate {
+        /// Given back.
+        ticket: Ticket,
+        /// Which.
+        object: Object,
+        /// From here.
+        object_offset: u64,
+        /// This many, at least 1.
+        range_bytes: u64,
+        /// What becomes of it.
+        allocation: Allocation,
+        /// The object does not become longer.
+        keep_size: bool,
+    },
+    /// Look for bytes, or for a hole. Answered by `ObjectSought`.
+    ObjectSeek {
+        /// Given back.
+        ticket: Ticket,
+        /// Which.
+        object: Object,
+        /// From here on.
+        object_offset: u64,
+        /// A hole; otherwise bytes.
+        hole: bool,
     },
     /// Make an object's contents, size and existence durable. Answered by `ObjectDone`.
     ObjectSync {

@@ -67,6 +67,8 @@ pub struct StoreSpace {
     pub free_bytes: u64,
     /// Bytes free for other than root.
     pub available_bytes: u64,
+    /// Files that could still be made there, by other than root; `None` where nobody counts them.
+    pub available_file_count: Option<u64>,
 }
 
 /// What was used since the start.
@@ -193,6 +195,14 @@ pub enum Event {
         ticket: Ticket,
         /// What was found.
         result: Result<Option<ObjectStat>, Errno>,
+    },
+    /// The outcome of [`crate::Action::ObjectSeek`]; `None` at and behind the object's end, and
+    /// where no more bytes come.
+    ObjectSought {
+        /// Of the action.
+        ticket: Ticket,
+        /// Where.
+        result: Result<Option<u64>, Errno>,
     },
     /// The outcome of every other action on an object.
     ObjectDone {

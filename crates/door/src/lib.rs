@@ -28,7 +28,7 @@ pub use buffer::{BufId, Bulk, Object};
 pub use event::{
     CloseReason, ConnId, Errno, Event, KernelSlot, LogRoom, ObjectStat, StoreSpace, Ticket, Usage,
 };
-pub use mail::Mail;
+pub use mail::{LockAsk, Mail};
 pub use time::{Mono, Now};
 
 use alloc::vec::Vec;

@@ -1,6 +1,25 @@
 //! What lanes of one process tell each other.
 
-use wire::{HandleId, InodeNo};
+use wire::{HandleId, InodeNo, SetLock, Status};
+
+/// What a lane of a client asks of the one that keeps a file's locks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LockAsk {
+    /// Lock or unlock. The keeper numbers the wait, if it is one: any `wait_id` but 0 says that.
+    Set {
+        /// What is asked for.
+        lock: SetLock,
+        /// Through which open file.
+        handle: HandleId,
+    },
+    /// A process closed the file: all that this owner has with fcntl goes.
+    Flush {
+        /// The file.
+        inode: InodeNo,
+        /// Whose.
+        owner: u64,
+    },
+}
 
 /// A letter between sister lanes: delivered once, in order per pair of lanes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,7 +76,46 @@ pub enum Mail {
         /// The asker's own number, given back.
         job: u64,
     },
-    /// Client: the answer to that.
+    /// Client: a call about a lock on a file, to the lane that keeps that file's locks.
+    Lock {
+        /// The asker's own number, given back.
+        job: u64,
+        /// What is asked.
+        ask: LockAsk,
+    },
+    /// Client: its outcome.
+    LockDone {
+        /// The asker's own number.
+        job: u64,
+        /// What came of it.
+        result: Result<(), Status>,
+    },
+    /// Client: whoever asked that gives up.
+    LockInterrupt {
+        /// The asker's own number.
+        job: u64,
+    },
+    /// Client: an open file is closed for good, the locks that were taken through it go.
+    LockRelease {
+        /// The file.
+        inode: InodeNo,
+        /// The open file.
+        handle: HandleId,
+    },
+    /// Client: there may be locks on this file from now on, or there are none: tell of its closes,
+    /// or do not.
+    LocksAt {
+        /// The file.
+        inode: InodeNo,
+        /// Whether there may be some.
+        some: bool,
+    },
+    /// Client: heard that there may be some.
+    LocksSeen {
+        /// The file.
+        inode: InodeNo,
+    },
+    /// Client: the answer to [`Mail::IsLost`].
     WasLost {
         /// The asker's own number.
         job: u64,

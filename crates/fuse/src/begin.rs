@@ -2,24 +2,23 @@
 //! nothing; what comes of the call is in `finish`.
 
 use crate::abi::{
-    OPEN_KILL_SET_ID, Opcode, TRANSFER_BYTES_MAX, WRITE_CACHE, WRITE_KILL_SET_ID, open_flag,
-    setattr_flag,
+    LK_FLOCK, OPEN_KILL_SET_ID, Opcode, TRANSFER_BYTES_MAX, WRITE_CACHE, WRITE_KILL_SET_ID,
+    lock_type, open_flag, setattr_flag,
 };
 use crate::args::{Args, Header};
 use crate::handle::FileHandle;
+use crate::listing::{END_POSITION, cookie_before};
 use crate::pending::Then;
-use client::{Call, Create, Open, OpenFor, Resize, Sync, Write};
+use client::{Call, Create, Open, OpenFor, Resize, SetLock, Sync, Tmpfile, Write};
 use door::Bulk;
 use wire::{
-    Bytes, Caller, FileKind, Groups, HandleId, InodeNo, RenameHow, Revoke, SetTime, Status,
-    Timestamp,
+    ByteRange, Bytes, Caller, FileKind, Groups, HandleId, InodeNo, LockKind, LockType, RenameHow,
+    Revoke, SetTime, Status, Timestamp,
 };
 
 const MODE_BITS: u32 = 0o7777;
 const READ_OK: u32 = 4;
 const ACCESS_BITS: u32 = 7;
-/// `.` and `..` stand before the server's entries; see `listing`.
-pub(crate) const DOT_COUNT: u64 = 2;
 const LISTING_BYTES_MIN: u32 = 512;
 const LISTING_BYTES_MAX: u32 = 131_072;
 
@@ -29,14 +28,24 @@ pub(crate) enum Begin<'a> {
     Call(Call<'a>, Then),
     /// Nothing to ask: done.
     Done,
-    /// Done, and close this behind it.
-    Release(HandleId),
+    /// Done; close this behind it, and give up what was locked through it.
+    Release(InodeNo, HandleId),
     /// Answer with our side of the negotiation.
     Init,
     /// The kernel wants no answer.
     Silent,
     /// It gives up on another request.
     Interrupt(u64),
+}
+
+/// What GETLK, SETLK and SETLKW ask for.
+struct LockIn {
+    handle: HandleId,
+    owner: u64,
+    range: ByteRange,
+    lock: Option<LockType>,
+    pid: u32,
+    kind: LockKind,
 }
 
 /// A request about to become a call.
@@ -70,14 +79,22 @@ impl<'a> Beginning<'a> {
             Opcode::Link => self.link(),
             Opcode::Open => self.open(),
             Opcode::Create => self.create(),
+            Opcode::Tmpfile => self.tmpfile(),
             Opcode::Read => self.read(),
             Opcode::Write => self.write(),
-            Opcode::Statfs => Ok(Begin::Call(Call::Statfs(wire::Statfs { inode }), Then::Space)),
+            Opcode::Fallocate => self.fallocate(),
+            Opcode::Lseek => self.lseek(),
+            Opcode::CopyFileRange => self.copy_file_range(),
+            Opcode::Syncfs => Ok(Begin::Call(Call::SyncShards, Then::Done)),
+            Opcode::Statfs => Ok(Begin::Call(Call::Statfs, Then::Space)),
             Opcode::Release => self.release(),
             Opcode::Fsync => self.fsync(true),
             Opcode::Fsyncdir => self.fsync(false),
-            // Closing a file does not wait; who wants to be sure says fsync.
-            Opcode::Flush | Opcode::Releasedir | Opcode::Destroy => Ok(Begin::Done),
+            Opcode::Releasedir | Opcode::Destroy => Ok(Begin::Done),
+            Opcode::Flush => self.flush(),
+            Opcode::Getlk => self.getlk(),
+            Opcode::Setlk => self.setlk(false),
+            Opcode::Setlkw => self.setlk(true),
             Opcode::Setxattr => self.setxattr(),
             Opcode::Getxattr => self.getxattr(),
             Opcode::Listxattr => self.listxattr(),
@@ -296,6 +313,23 @@ impl<'a> Beginning<'a> {
         Ok(Begin::Call(Call::Create(ask), Then::Create { truncate, keeps_set_id }))
     }
 
+    /// `fuse_create_in` and a name, which it does not get.
+    fn tmpfile(mut self) -> Result<Begin<'a>, Status> {
+        let flags = self.args.u32()?;
+        let mode = self.args.u32()? & MODE_BITS;
+        let umask = self.args.u32()? & MODE_BITS;
+        let ask = Tmpfile {
+            caller: self.caller(),
+            parent: self.header.node,
+            mode,
+            umask,
+            linkable: flags & open_flag::EXCLUSIVE == 0,
+            write: open_for(flags).write,
+        };
+        let then = Then::Create { truncate: false, keeps_set_id: true };
+        Ok(Begin::Call(Call::Tmpfile(ask), then))
+    }
+
     /// `fuse_read_in`.
     fn read(mut self) -> Result<Begin<'a>, Status> {
         self.args.skip(8)?; // fh
@@ -348,7 +382,50 @@ impl<'a> Beginning<'a> {
     }
 
     fn release(mut self) -> Result<Begin<'a>, Status> {
-        self.args.u64().map(|handle| Begin::Release(FileHandle(handle).id()))
+        let inode = self.header.node;
+        self.args.u64().map(|handle| Begin::Release(inode, FileHandle(handle).id()))
+    }
+
+    /// `fuse_flush_in`. Closing a file waits for no bytes (who wants to be sure says fsync), but for
+    /// the locks that the process loses with it.
+    fn flush(mut self) -> Result<Begin<'a>, Status> {
+        self.args.skip(16)?; // fh, unused, padding
+        let owner = self.args.u64()?;
+        Ok(Begin::Call(Call::Flush { inode: self.header.node, owner }, Then::Done))
+    }
+
+    /// `fuse_lk_in`.
+    fn lock(&mut self) -> Result<LockIn, Status> {
+        let args = &mut self.args;
+        let (handle, owner) = (FileHandle(args.u64()?).id(), args.u64()?);
+        let (start, end) = (args.u64()?, args.u64()?);
+        let (lock_type, pid, flags) = (args.u32()?, args.u32()?, args.u32()?);
+        let lock = match lock_type {
+            lock_type::READ => Some(LockType::Read),
+            lock_type::WRITE => Some(LockType::Write),
+            lock_type::UNLOCK => None,
+            _ => return Err(Status::Invalid),
+        };
+        let flocks = flags & LK_FLOCK != 0;
+        let kind = if flocks { LockKind::Flock } else { LockKind::Posix };
+        let range = ByteRange::new(start, end).ok_or(Status::Invalid)?;
+        let range = if flocks { ByteRange::ALL } else { range };
+        Ok(LockIn { handle, owner, range, lock, pid, kind })
+    }
+
+    fn getlk(mut self) -> Result<Begin<'a>, Status> {
+        let LockIn { owner, range, lock, kind, .. } = self.lock()?;
+        let lock = lock.ok_or(Status::Invalid)?;
+        let ask = wire::GetLock { inode: self.header.node, kind, owner, lock, range };
+        Ok(Begin::Call(Call::GetLock(ask), Then::LockFound))
+    }
+
+    fn setlk(mut self, wait: bool) -> Result<Begin<'a>, Status> {
+        let LockIn { handle, owner, range, lock, pid, kind } = self.lock()?;
+        let wait = wait && lock.is_some();
+        let inode = self.header.node;
+        let ask = SetLock { inode, kind, owner, lock, range, pid, wait, handle };
+        Ok(Begin::Call(Call::SetLock(ask), Then::Done))
     }
 
     /// `fuse_fsync_in`: fdatasync waits for as much, since the size is among the attributes.
@@ -402,11 +479,14 @@ impl<'a> Beginning<'a> {
     fn readdir(mut self, plus: bool) -> Result<Begin<'a>, Status> {
         self.args.skip(8)?; // fh
         let position = self.args.u64()?;
+        if position == END_POSITION {
+            return Ok(Begin::Done);
+        }
         let buffer_bytes = self.args.u32()?;
         let ask = wire::Readdir {
             caller: self.caller(),
             inode: self.header.node,
-            cookie: position.saturating_sub(DOT_COUNT),
+            cookie: cookie_before(position),
             // An entry takes more room in the kernel's format than in ours.
             listing_bytes_max: buffer_bytes.clamp(LISTING_BYTES_MIN, LISTING_BYTES_MAX),
             attrs: plus,

@@ -1,12 +1,13 @@
 //! From an answer to the kernel's reply.
 
+use crate::abi::Opcode;
 use crate::args::split;
 use crate::begin::revoking;
 use crate::lane::MountLane;
 use crate::listing::{Buffer, put_listing};
 use crate::out::{
-    put_attr_out, put_created, put_entry, put_open, put_opendir, put_statfs, put_value_size,
-    put_written,
+    put_attr_out, put_created, put_entry, put_lock, put_open, put_opendir, put_statfs, put_u64,
+    put_value_size, put_written,
 };
 use crate::pending::{Behind, Then};
 use client::{Answer, Call, CallId, Resize};
@@ -94,11 +95,24 @@ impl MountLane {
                     turn.act(Action::Release { buf: bulk.buf });
                 }
             }
+            (Then::CopyRead { to, file_offset }, Answer::Bytes(bulk)) => {
+                self.write_copy(turn, pending_id, (to, file_offset), bulk);
+            }
+            (Then::CopyWritten { buf }, Answer::Written(written)) => {
+                turn.act(Action::Release { buf });
+                self.encode(turn, pending_id, |out| put_written(out, written.written_bytes));
+            }
             (Then::Written, Answer::Written(written)) => {
                 self.encode(turn, pending_id, |out| put_written(out, written.written_bytes));
             }
+            (Then::Sought, Answer::Sought(file_offset)) => {
+                self.encode(turn, pending_id, |out| put_u64(out, file_offset));
+            }
             (Then::Space, Answer::Space(space)) => {
                 self.encode(turn, pending_id, |out| put_statfs(out, &space));
+            }
+            (Then::LockFound, Answer::LockFound(found)) => {
+                self.encode(turn, pending_id, |out| put_lock(out, found));
             }
             (_, answer) => {
                 self.discard(turn, Ok(answer));
@@ -118,10 +132,38 @@ impl MountLane {
     }
 
     fn fail(&mut self, turn: &mut Turn<'_>, pending_id: usize, then: Then, status: Status) {
+        if let Then::CopyWritten { buf } = then {
+            turn.act(Action::Release { buf });
+        }
         if let Then::CreateTruncated { handle, .. } = then {
             self.client.release(turn, handle);
         }
-        self.reply(turn, pending_id, errno(status), Span::default(), None);
+        let gone = status == Status::Stale && self.names_a_name(pending_id);
+        let status = if gone { Status::NotFound } else { errno(status) };
+        self.reply(turn, pending_id, status, Span::default(), None);
+    }
+
+    /// Whether a request is about a name in a directory: nothing has a name in a directory that is
+    /// gone, and programs that stand in it expect to be told so.
+    fn names_a_name(&self, pending_id: usize) -> bool {
+        let pending = self.pendings.get(pending_id);
+        let header = pending.and_then(|pending| split(&pending.request).ok());
+        let opcode = header.and_then(|(header, _)| Opcode::from_number(header.opcode));
+        matches!(
+            opcode,
+            Some(
+                Opcode::Lookup
+                    | Opcode::Create
+                    | Opcode::Mknod
+                    | Opcode::Mkdir
+                    | Opcode::Symlink
+                    | Opcode::Link
+                    | Opcode::Unlink
+                    | Opcode::Rmdir
+                    | Opcode::Rename
+                    | Opcode::Rename2
+            )
+        )
     }
 
     /// Gives back what an answer holds that nobody will use.
@@ -141,6 +183,8 @@ impl MountLane {
                 | Answer::Space(_)
                 | Answer::Bytes(None)
                 | Answer::Written(_)
+                | Answer::Sought(_)
+                | Answer::LockFound(_)
                 | Answer::Stats(_),
             )
             | Err(_) => {}

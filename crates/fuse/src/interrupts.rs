@@ -6,6 +6,7 @@
 //! `/proc` tells. Most requests are answered before that is looked at. A process may be killed after
 //! the kernel has told of a harmless signal, so it is looked at again for as long as it waits.
 
+use crate::abi::Opcode;
 use crate::args::split;
 use crate::lane::{MountLane, call_id};
 use crate::pending::Wait;
@@ -17,9 +18,6 @@ use door::{Action, Mail, Mono, Ticket, Turn};
 const FIRST_LOOK_MS: u64 = 20;
 /// How often it is looked at from then on.
 const LOOK_MS: u64 = 250;
-
-/// SETLKW waits for another process, perhaps for ever: any signal ends it.
-const SETLKW: u32 = 33;
 
 const COUNT_MAX: usize = 64;
 
@@ -62,7 +60,7 @@ impl MountLane {
         };
         let pending = self.pendings.get(pending_id);
         let header = pending.and_then(|pending| split(&pending.request).ok());
-        if header.is_some_and(|(header, _)| header.opcode == SETLKW) {
+        if header.is_some_and(|(header, _)| header.opcode == Opcode::Setlkw as u32) {
             self.give_up(turn, pending_id);
         } else {
             self.interrupts.looks.push((turn.now.mono.after_ms(FIRST_LOOK_MS), unique));

@@ -112,7 +112,13 @@ impl MountLane {
             | Mail::Lost { .. }
             | Mail::Evicted { .. }
             | Mail::IsLost { .. }
-            | Mail::WasLost { .. } => self.client.apply(turn, event),
+            | Mail::WasLost { .. }
+            | Mail::Lock { .. }
+            | Mail::LockDone { .. }
+            | Mail::LockInterrupt { .. }
+            | Mail::LockRelease { .. }
+            | Mail::LocksAt { .. }
+            | Mail::LocksSeen { .. } => self.client.apply(turn, event),
             Mail::DestroyObject { .. }
             | Mail::ObjectDestroyed { .. }
             | Mail::Accessed { .. }
@@ -174,7 +180,8 @@ impl MountLane {
                 }
             }
             Ok(Begin::Done) => self.reply(turn, pending_id, Status::Ok, Span::default(), None),
-            Ok(Begin::Release(handle)) => {
+            Ok(Begin::Release(inode, handle)) => {
+                self.client.release_locks(inode, handle);
                 self.client.release(turn, handle);
                 self.reply(turn, pending_id, Status::Ok, Span::default(), None);
             }
@@ -393,6 +400,7 @@ impl Brain for MountLane {
             | Event::LogRoom(_)
             | Event::ObjectRead { .. }
             | Event::ObjectStat { .. }
+            | Event::ObjectSought { .. }
             | Event::ObjectDone { .. }
             | Event::StoreSpace { .. }
             | Event::Usage { .. }

@@ -18,6 +18,7 @@ extern crate alloc;
 mod abi;
 mod args;
 mod begin;
+mod contents;
 mod finish;
 mod handle;
 mod init;

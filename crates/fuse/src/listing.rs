@@ -1,16 +1,33 @@
 //! A directory's entries in the kernel's format.
 //!
 //! Positions: 0 is before `.`, 1 before `..`, 2 before the server's first entry; the position
-//! behind a server's entry is its cookie + 2. A cookie is at least 1 and stays the entry's for its
+//! behind a server's entry is made of its cookie ([`position_behind`]). A cookie is at least 1 and stays the entry's for its
 //! life, so positions never collide, and a listing goes on where it stopped whatever came or went.
+//! Behind the last entry of a directory stands [`END_POSITION`]: who reads on from there is told that
+//! this is the end, and the server is not asked for it.
 
 use crate::abi::size;
-use crate::begin::DOT_COUNT;
 use crate::out::{put_entry, put_u32, put_u64};
 use alloc::vec::Vec;
 use wire::{Attr, FileKind, InodeNo, Listing, Status, attr_flag};
 
 const ALIGN_BYTES: usize = 8;
+/// What stands before the server's entries: `.` and `..`.
+const DOT_COUNT: u64 = 2;
+/// Behind everything. Programs with offsets of 32 bits shall be able to hold it.
+pub(crate) const END_POSITION: u64 = i32::MAX.cast_unsigned() as u64;
+
+/// The position behind the entry with this cookie: never [`END_POSITION`].
+pub(crate) const fn position_behind(cookie: u64) -> u64 {
+    let position = cookie.saturating_add(DOT_COUNT);
+    if position < END_POSITION { position } else { position.saturating_add(1) }
+}
+
+/// The cookie of the entry before a position, 0 for none.
+pub(crate) const fn cookie_before(position: u64) -> u64 {
+    let position = if position < END_POSITION { position } else { position - 1 };
+    position.saturating_sub(DOT_COUNT)
+}
 
 struct Entry<'a> {
     inode: InodeNo,
@@ -50,13 +67,17 @@ pub(crate) fn put_listing(
         inode: dirent.inode,
         kind: dirent.kind,
         name: dirent.name.bytes(),
-        position: dirent.cookie.saturating_add(DOT_COUNT),
+        position: position_behind(dirent.cookie),
         attr: dirent.attr,
     });
     let first = usize::try_from(position.min(DOT_COUNT)).unwrap_or(0);
     let mut any = false;
-    for entry in dots.skip(first).chain(found) {
+    let mut entries = dots.skip(first).chain(found).peekable();
+    while let Some(mut entry) = entries.next() {
         any = true;
+        if listing.end && entries.peek().is_none() {
+            entry.position = END_POSITION;
+        }
         if !buffer.put(&entry) {
             break;
         }

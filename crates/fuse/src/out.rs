@@ -1,9 +1,9 @@
 //! Writing what the kernel gets: structs in the machine's own byte order, reserved fields 0.
 
-use crate::abi::FOPEN_DIRECT_IO;
+use crate::abi::{FOPEN_DIRECT_IO, FOPEN_PARALLEL_DIRECT_WRITES, lock_type};
 use crate::handle::FileHandle;
 use alloc::vec::Vec;
-use wire::{Attr, HandleId, NAME_BYTES_MAX, Space, Timestamp};
+use wire::{Attr, ByteRange, HandleId, LockRow, LockType, NAME_BYTES_MAX, Space, Timestamp};
 
 /// What programs are told as the best size of a read or write: each one is an exchange.
 const BLOCK_BYTES: u32 = 65_536;
@@ -67,7 +67,7 @@ pub(crate) fn put_attr_out(out: &mut Vec<u8>, attr: &Attr) {
 /// `fuse_open_out` of a file.
 pub(crate) fn put_open(out: &mut Vec<u8>, attr: &Attr, handle: HandleId) {
     put_u64(out, FileHandle::new(handle, attr).0);
-    put_u32(out, FOPEN_DIRECT_IO);
+    put_u32(out, FOPEN_DIRECT_IO | FOPEN_PARALLEL_DIRECT_WRITES);
     put_u32(out, 0); // padding
 }
 
@@ -86,6 +86,19 @@ pub(crate) fn put_opendir(out: &mut Vec<u8>) {
 pub(crate) fn put_written(out: &mut Vec<u8>, written_bytes: u32) {
     put_u32(out, written_bytes);
     put_u32(out, 0); // padding
+}
+
+/// `fuse_lk_out`: the lock in the way, or that there is none.
+pub(crate) fn put_lock(out: &mut Vec<u8>, found: Option<LockRow>) {
+    let (range, lock, pid) = match found {
+        Some(LockRow { range, lock: LockType::Read, pid }) => (range, lock_type::READ, pid),
+        Some(LockRow { range, lock: LockType::Write, pid }) => (range, lock_type::WRITE, pid),
+        None => (ByteRange::ALL, lock_type::UNLOCK, 0),
+    };
+    put_u64(out, range.start());
+    put_u64(out, range.end());
+    put_u32(out, lock);
+    put_u32(out, pid);
 }
 
 /// `fuse_getxattr_out`.

@@ -12,6 +12,7 @@ mod answers;
 mod header;
 mod life;
 mod listings;
+mod locks;
 mod rig;
 
 use wire::{Attr, FileKind, InodeNo, Timestamp, Transno};

@@ -17,6 +17,10 @@ pub(crate) struct Clients {
     sessions: HashMap<ClientUuid, Vec<SessionId>, Seed>,
     /// Those without a connection, by the time their patience ends.
     leaving: BTreeSet<(Mono, ClientUuid)>,
+    /// The same, by the time their locks stand in nobody's way any more,
+    forsaking: BTreeSet<(Mono, ClientUuid)>,
+    /// and those whose time that was.
+    pub(crate) forsaken: BTreeSet<ClientUuid>,
 }
 
 impl Clients {
@@ -25,6 +29,8 @@ impl Clients {
             conn_counts: HashMap::with_hasher(seed),
             sessions: HashMap::with_hasher(seed),
             leaving: BTreeSet::new(),
+            forsaking: BTreeSet::new(),
+            forsaken: BTreeSet::new(),
         }
     }
 
@@ -59,6 +65,8 @@ impl Clients {
         if *conn_count == 1 {
             // Rare, and as many as clients that left within a minute.
             self.leaving.retain(|(_, leaving)| *leaving != client);
+            self.forsaking.retain(|(_, leaving)| *leaving != client);
+            self.forsaken.remove(&client);
         }
     }
 
@@ -69,6 +77,7 @@ impl Clients {
         if *conn_count == 0 {
             self.conn_counts.remove(&client);
             self.leaving.insert((now.after_ms(limits.client_gone_ms), client));
+            self.forsaking.insert((now.after_ms(limits.lock_gone_ms), client));
         }
     }
 
@@ -78,6 +87,17 @@ impl Clients {
             return None;
         }
         self.leaving.pop_first();
+        self.forsaken.remove(&client);
+        Some(client)
+    }
+
+    fn forsakes(&mut self, now: Mono) -> Option<ClientUuid> {
+        let (until, client) = self.forsaking.first().copied()?;
+        if until > now {
+            return None;
+        }
+        self.forsaking.pop_first();
+        self.forsaken.insert(client);
         Some(client)
     }
 }
@@ -88,7 +108,10 @@ impl Lane {
         let now = turn.now.mono;
         self.end_greetings(turn);
         while let Some(client) = self.clients.gone(now) {
-            self.on_away(client);
+            self.on_away(turn, client);
+        }
+        while let Some(client) = self.clients.forsakes(now) {
+            self.forsake(turn, client);
         }
         self.retry_removals(turn);
         self.send_notes(turn);
@@ -113,9 +136,10 @@ impl Lane {
         let recovery = self.recovery.deadline(&self.config.limits);
         let greeting = self.greetings.first().map(|(deadline, _)| *deadline);
         let leaving = self.clients.leaving.first().map(|(until, _)| *until);
-        let due = [self.notes.due, self.txns.deadline(), self.data.deadline()];
+        let forsaking = self.clients.forsaking.first().map(|(until, _)| *until);
+        let due = [self.notes.due, self.txns.deadline(), self.data.deadline(), self.append_at()];
         let retries = due.into_iter().chain([self.removals_retry_at(), self.cold.again_at]);
         let retry = retries.flatten().min();
-        [recovery, greeting, leaving, retry].into_iter().flatten().min()
+        [recovery, greeting, leaving, forsaking, retry].into_iter().flatten().min()
     }
 }

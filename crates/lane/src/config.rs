@@ -60,6 +60,9 @@ pub struct Limits {
     pub credits: u16,
     /// A client without a connection for this long has lost its open files, in milliseconds.
     pub client_gone_ms: u64,
+    /// The locks on files of a client without a connection for this long go to whoever wants them,
+    /// in milliseconds.
+    pub lock_gone_ms: u64,
     /// Which replies wait for what they depend on.
     pub share: Share,
     /// Every reply waits until its own change is durable.
@@ -73,6 +76,9 @@ pub struct Limits {
     pub sync_ms: u64,
     /// Or when this many bytes of it are not.
     pub unsynced_bytes_max: u64,
+    /// A batch of the log that nobody waits for begins this many milliseconds after its first record,
+    /// so that more come into it. One that somebody waits for begins at once.
+    pub log_ms: u64,
     /// What became durable is told this much later to those who would not hear of it otherwise.
     pub note_ms: u64,
     /// The longest redo token; what would need a longer one waits until it is durable.
@@ -100,12 +106,14 @@ impl Default for Limits {
             slot_count: 16,
             credits: 64 + 16,
             client_gone_ms: 60_000,
+            lock_gone_ms: 5_000,
             share: Share::Write,
             sync: false,
             recovery_soft_ms: 10_000,
             recovery_hard_ms: 60_000,
             sync_ms: 50,
             unsynced_bytes_max: 8 << 20,
+            log_ms: 0,
             note_ms: 100,
             token_bytes_max: 16 * 1024,
             object_count_max: 65_536,

@@ -2,6 +2,7 @@
 
 use crate::Lane;
 use crate::commit::{Held, HeldSaid};
+use crate::config::Share;
 use crate::dispatch::Waiting;
 use crate::gate::Reason;
 use crate::outbox::{Said, Telling};
@@ -10,7 +11,7 @@ use crate::unstable::{Waiter, Written};
 use alloc::vec::Vec;
 use data::{Answer, Outcome, Token};
 use door::{Action, Errno, StoreSpace, Ticket, Turn};
-use wire::{Contents, ShardId, Space, Status, Transno, Wire, Writer};
+use wire::{Contents, Entry, Op, ShardId, Space, Status, Transno, Wire, Writer};
 
 /// Bytes a further file is taken to need, for telling how many still fit.
 const INODE_BYTES: u64 = 4096;
@@ -109,7 +110,8 @@ impl Lane {
     }
 
     /// The size of a file, for somebody who will make it durable elsewhere: told when the bytes
-    /// are.
+    /// are. Nobody waits for a close, so nobody hurries: what was written to many files becomes
+    /// durable together, and what is removed soon never does.
     fn on_sized(
         &mut self,
         turn: &mut Turn<'_>,
@@ -126,7 +128,28 @@ impl Lane {
             return self.send(turn, conn, &asked, &Said::plain(Status::Ok, &body));
         }
         let said = HeldSaid { conn, asked, status: Status::Ok, body, bulk: None };
-        self.wait_for((shard, until), Waiter::Said(said), Reason::Itself);
+        self.wait_patiently((shard, until), said);
+    }
+
+    /// Completes the attributes that a metadata shard is about to answer with, if the contents are
+    /// this lane's as well: saves the client a glimpse. Under `--share strict` it asks by itself,
+    /// because a glimpse waits for what it shows.
+    pub(crate) fn complete(&mut self, op: Op) {
+        // What sets attributes tells the space as it was lately: those who want to know it ask.
+        let exact = matches!(op, Op::Lookup | Op::Getattr);
+        if !(exact || op == Op::Setattr) || self.config.limits.share == Share::Strict {
+            return;
+        }
+        let Ok(Entry { attr }) = Entry::decode_all(&self.reply) else { return };
+        let map = self.config.map;
+        if !attr.is_size_at_data() || map.lane(map.data_shard(attr.inode, 0)) != self.config.lane {
+            return;
+        }
+        if let Some(contents) = self.data.known(attr.inode, exact) {
+            self.reply.clear();
+            let attr = attr.with_contents(contents);
+            Entry { attr }.encode(&mut Writer::new(&mut self.reply));
+        }
     }
 
     /// A running request ended without a change.
@@ -155,12 +178,19 @@ impl Lane {
         body.clear();
         let status = match result {
             Ok(space) => {
+                // Where nothing new is taken any more, nothing is there to be taken.
+                let is_full = self.room_for(Op::Create).is_err() && !self.commit.is_behind();
+                let available_bytes = if is_full { 0 } else { space.available_bytes };
+                // A file that was written to is one under the store as well.
+                let file_count = space.available_file_count.unwrap_or(u64::MAX);
+                let map = &self.config.map;
                 let space = Space {
                     total_bytes: space.total_bytes,
                     free_bytes: space.free_bytes,
-                    available_bytes: space.available_bytes,
+                    available_bytes,
                     inode_count: self.inode_count(),
-                    inode_free_count: space.available_bytes / INODE_BYTES,
+                    inode_free_count: (available_bytes / INODE_BYTES).min(file_count),
+                    lane_count: map.lane_count.min(map.meta_shard_count),
                 };
                 space.encode(&mut Writer::new(&mut body));
                 Status::Ok

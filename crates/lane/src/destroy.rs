@@ -47,6 +47,15 @@ impl Lane {
         let may = !self.stopping && !self.fenced;
         while self.destroys.running_count < count_max && self.room_for_own() && may {
             let Some(inode) = self.destroys.queue.pop_front() else { return };
+            match self.metas[self.meta_index(inode.shard())].is_orphan(inode) {
+                Some(true) => {}
+                Some(false) => continue,
+                // It may be about to get a name, when who had it open is gone.
+                None => {
+                    self.destroys.queue.push_back(inode);
+                    return;
+                }
+            }
             self.destroys.running_count += 1;
             let to = self.config.map.lane(self.config.map.data_shard(inode, 0));
             if to == self.config.lane {

@@ -4,6 +4,7 @@ use crate::Lane;
 use crate::commit::{Asking, Held, HeldSaid};
 use crate::config::Share;
 use crate::conn::{Conn, Open};
+use crate::file_locks::is_lock;
 use crate::gate::{Gate, Reason, Until};
 use crate::outbox::{Asked, Said, Telling};
 use crate::session::{Done, State, Target, Verdict};
@@ -73,7 +74,9 @@ impl Lane {
     ) -> Result<bool, Breach> {
         let request = match Head::decode(turn.arena.get(frame))?.0 {
             Head::Request(request) => request,
-            Head::Greeting(_) | Head::Reply(_) | Head::Note => return Err(Breach::Kind),
+            Head::Greeting(_) | Head::Reply(_) | Head::Note | Head::Grant => {
+                return Err(Breach::Kind);
+            }
         };
         let Some(Conn::Open(open)) = self.conns.get_mut(&conn) else { return Ok(false) };
         if !self.sessions.contains_key(&open.session) {
@@ -99,7 +102,7 @@ impl Lane {
         if request.flags & request_flag::REPLAY != 0 {
             return self.on_replay(turn, &arrived);
         }
-        if request.op == Op::Reopen {
+        if matches!(request.op, Op::Reopen | Op::Relock) {
             self.recovery.reopen_came(&request, turn.now.mono);
         }
         let body = &turn.arena.get(frame)[HEAD_BYTES..];
@@ -198,6 +201,9 @@ impl Lane {
         if request.shard.is_data() {
             return self.ask_data(turn, arrived).map(|()| true);
         }
+        if is_lock(request.op) {
+            return self.ask_lock(turn, arrived).map(|()| false);
+        }
         let effect = self.execute(turn, arrived)?;
         if effect.status == Status::Busy {
             self.park(turn, arrived);
@@ -242,6 +248,9 @@ impl Lane {
             self.metas[index].spread(spread);
         }
         let effect = self.metas[index].execute(&ask, &mut self.reply, &mut self.changes)?;
+        if effect.status == Status::Ok {
+            self.complete(request.op);
+        }
         let stuck = effect.status == Status::Busy && self.is_stuck(request.shard);
         Ok(if stuck { meta::Effect::unchanged(Status::Io) } else { effect })
     }
@@ -284,6 +293,9 @@ impl Lane {
 
     /// Executes what takes effect once, at a metadata shard.
     pub(crate) fn run(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>) -> Result<(), Breach> {
+        if is_lock(arrived.request.op) {
+            return self.run_lock(turn, arrived);
+        }
         let mut effect = self.execute(turn, arrived)?;
         if effect.status == Status::Busy {
             self.park(turn, arrived);
@@ -339,6 +351,9 @@ impl Lane {
         if op == Op::Close {
             return Some(Status::Ok); // Handles die with this boot anyway.
         }
+        if is_lock(op) {
+            return None;
+        }
         let reads = if op == Op::Open {
             wire::Open::decode_all(body).is_ok_and(|open| !open.handle.write)
         } else if op == Op::Reopen {
@@ -379,11 +394,11 @@ impl Lane {
         self.answer_slot(turn, held, (xid, op), &telling);
     }
 
-    /// Whoever opens a file is waited for after a restart, even if he never changed anything:
-    /// otherwise nobody would know that the file is in use.
-    fn remember_opener(&mut self, arrived: &Arrived<'_>, effect: &mut meta::Effect) {
+    /// Whoever opens or locks a file is waited for after a restart, even if he never changed
+    /// anything: otherwise nobody would know that the file is in use.
+    pub(crate) fn remember_opener(&mut self, arrived: &Arrived<'_>, effect: &mut meta::Effect) {
         let request = arrived.request;
-        let opens = matches!(request.op, Op::Open | Op::Create | Op::Reopen);
+        let opens = matches!(request.op, Op::Open | Op::Create | Op::Reopen) || is_lock(request.op);
         if !opens || effect.status != Status::Ok || effect.transno.0 > 0 {
             return;
         }
@@ -399,7 +414,7 @@ impl Lane {
 
     /// Nothing durable was changed: remembered in memory only. A resend after a crash executes
     /// again, which is right because nothing happened.
-    fn done(
+    pub(crate) fn done(
         &mut self,
         turn: &mut Turn<'_>,
         arrived: &Arrived<'_>,
@@ -428,7 +443,7 @@ impl Lane {
     }
 
     /// Something was changed: recorded, and answered at once with a token or when its gate is open.
-    fn changed(
+    pub(crate) fn changed(
         &mut self,
         turn: &mut Turn<'_>,
         arrived: &Arrived<'_>,

@@ -38,7 +38,7 @@ impl Lane {
             self.clients.drop_session(client, *session);
         }
         self.slots.retain(|(_, session), _| !sessions.contains(session));
-        self.drop_handles(client);
+        self.drop_handles(turn, client);
         let text: alloc::string::String =
             client.0.iter().map(|byte| format!("{byte:02x}")).collect();
         self.say(turn, Say::Warning, &format!("client {text} was evicted"));
@@ -145,7 +145,7 @@ impl Lane {
         }
         self.sessions.remove(&session);
         if self.clients.drop_session(client, session) {
-            self.drop_handles(client);
+            self.drop_handles(turn, client);
         }
         self.on_outcomes(turn);
         let said = (Status::Ok, Vec::new());
@@ -162,8 +162,8 @@ impl Lane {
 
     /// A client has been without a connection for long: it has lost its handles, and the next
     /// recovery does not wait for it.
-    pub(crate) fn on_away(&mut self, client: ClientUuid) {
-        self.drop_handles(client);
+    pub(crate) fn on_away(&mut self, turn: &mut Turn<'_>, client: ClientUuid) {
+        self.drop_handles(turn, client);
         if self.fenced || !self.recovery.is_over() {
             return;
         }
@@ -184,7 +184,8 @@ impl Lane {
         }
     }
 
-    fn drop_handles(&mut self, client: ClientUuid) {
+    fn drop_handles(&mut self, turn: &mut Turn<'_>, client: ClientUuid) {
+        self.drop_locks(turn, client);
         for index in 0..self.metas.len() {
             for inode in self.metas[index].client_gone(client) {
                 self.destroy_when_durable(inode);

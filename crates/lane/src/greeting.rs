@@ -245,7 +245,7 @@ fn decode_proof(frame: &[u8]) -> Result<Proof, Breach> {
 fn body_of(frame: &[u8], wanted: FrameKind) -> Result<&[u8], Breach> {
     match Head::decode(frame)? {
         (Head::Greeting(kind), body) if kind == wanted => Ok(body),
-        (Head::Greeting(_) | Head::Request(_) | Head::Reply(_) | Head::Note, _) => {
+        (Head::Greeting(_) | Head::Request(_) | Head::Reply(_) | Head::Note | Head::Grant, _) => {
             Err(Breach::Kind)
         }
     }

@@ -67,6 +67,8 @@ pub struct Lane {
     pub(crate) replaying: HashMap<u64, Replay, Seed>,
     /// What waits for writes being durable.
     pub(crate) waiters: Waiters,
+    /// Of them, those that do not let it take its time.
+    pub(crate) hurried_count: usize,
     pub(crate) txns: Txns,
     pub(crate) cold: Cold,
     pub(crate) stats: Counters,
@@ -147,6 +149,7 @@ impl Lane {
             token_count: 0,
             replaying: HashMap::with_hasher(seed),
             waiters: Waiters::new(),
+            hurried_count: 0,
             txns: Txns::new(restored.decided),
             cold: Cold::default(),
             stats: Counters::default(),
@@ -215,7 +218,13 @@ impl Lane {
             | Mail::Lost { .. }
             | Mail::Evicted { .. }
             | Mail::IsLost { .. }
-            | Mail::WasLost { .. } => {}
+            | Mail::WasLost { .. }
+            | Mail::Lock { .. }
+            | Mail::LockDone { .. }
+            | Mail::LockInterrupt { .. }
+            | Mail::LockRelease { .. }
+            | Mail::LocksAt { .. }
+            | Mail::LocksSeen { .. } => {}
         }
     }
 
@@ -286,6 +295,10 @@ impl Brain for Lane {
             }
             Event::ObjectStat { ticket, result } => {
                 self.data.on_stat(turn, ticket, result);
+                self.on_outcomes(turn);
+            }
+            Event::ObjectSought { ticket, result } => {
+                self.data.on_sought(turn, ticket, result);
                 self.on_outcomes(turn);
             }
             Event::ObjectDone { ticket, result } => {

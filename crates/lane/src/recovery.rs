@@ -380,7 +380,7 @@ impl Lane {
 
     /// Lets a request wait until recovery is over.
     pub(crate) fn defer(&mut self, frame: &[u8], (conn, op): (ConnId, Op), bulk: Option<Bulk>) {
-        let (frame, reopens) = (frame.to_vec(), op == Op::Reopen);
+        let (frame, reopens) = (frame.to_vec(), matches!(op, Op::Reopen | Op::Relock));
         self.recovery.deferred.push_back(Early { conn, frame, bulk, reopens });
     }
 

@@ -208,7 +208,8 @@ impl Lane {
     pub(crate) fn is_recovery(&self, arrived: &Arrived<'_>, body: &[u8]) -> bool {
         let about_lane = [Op::Ping, Op::Stats, Op::Statfs, Op::Resume, Op::ReplayDone];
         let op = arrived.request.op;
-        about_lane.contains(&op) || (op == Op::Reopen && self.may_reopen(arrived, body))
+        let reopens = matches!(op, Op::Reopen | Op::Relock);
+        about_lane.contains(&op) || (reopens && self.may_reopen(arrived, body))
     }
 
     /// A handle is opened again when its client has replayed here, unless that would change the
@@ -217,10 +218,12 @@ impl Lane {
         let shard = arrived.request.shard;
         let replaying = self.clients.sessions_of(arrived.open.client).iter();
         let mut queues = replaying.map(|session| self.recovery.queues.get((shard, *session)));
-        let quiet = wire::Reopen::decode_all(body).is_ok_and(|reopen| {
-            let index = self.meta_index(shard);
-            self.metas.get(index).is_some_and(|meta| meta.reopens_quietly(&reopen))
-        });
+        let locks = arrived.request.op == Op::Relock;
+        let quiet = locks
+            || wire::Reopen::decode_all(body).is_ok_and(|reopen| {
+                let index = self.meta_index(shard);
+                self.metas.get(index).is_some_and(|meta| meta.reopens_quietly(&reopen))
+            });
         let replayed = matches!(self.recovery.phase, Phase::Reopening | Phase::Flushing);
         replayed || (quiet && queues.all(|queue| queue.is_none()))
     }

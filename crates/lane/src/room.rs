@@ -23,6 +23,7 @@ const fn appetite(op: Op) -> Appetite {
         | Op::Mkdir
         | Op::Symlink
         | Op::Mknod
+        | Op::Tmpfile
         | Op::Link
         | Op::Rename
         | Op::Setxattr
@@ -34,7 +35,8 @@ const fn appetite(op: Op) -> Appetite {
         | Op::Close
         | Op::Reopen
         | Op::Removexattr
-        | Op::Truncate => Appetite::Frees,
+        | Op::Truncate
+        | Op::Allocate => Appetite::Frees,
         Op::Lookup
         | Op::Getattr
         | Op::Readlink
@@ -43,8 +45,13 @@ const fn appetite(op: Op) -> Appetite {
         | Op::Getxattr
         | Op::Listxattr
         | Op::Statfs
+        | Op::SetLock
+        | Op::GetLock
+        | Op::CancelLock
+        | Op::Relock
         | Op::Read
         | Op::Glimpse
+        | Op::Seek
         | Op::Stats
         | Op::Sync
         | Op::Resume

@@ -15,7 +15,7 @@ use door::{
     Action, Arena, Brain, BufId, Bulk, ConnId, Errno, Event, LogRoom, Mail, Mono, Now, Object,
     Point, Ticket, Turn,
 };
-use flights::{File, Flight, write};
+use flights::{File, Flight, allocate, write};
 pub(crate) use flights::{Kind, USAGE};
 use wire::{FsUuid, LaneId, Map, Rules, Secret};
 
@@ -257,12 +257,15 @@ impl Toy {
                     Flight::Truncate { object, size, .. } if dice.one_in(2) => {
                         files.entry(object).or_default().seen.resize(size, 0);
                     }
+                    Flight::Allocate { action, .. } if dice.one_in(2) => allocate(files, action),
                     Flight::Remove { object, .. } if dice.one_in(2) => {
                         files.remove(&object);
                     }
                     Flight::Read { .. }
                     | Flight::Write { .. }
                     | Flight::Truncate { .. }
+                    | Flight::Allocate { .. }
+                    | Flight::Seek { .. }
                     | Flight::Sync { .. }
                     | Flight::Stat { .. }
                     | Flight::Remove { .. }
@@ -539,6 +542,10 @@ impl Toy {
             }
             Action::ObjectTruncate { ticket, object, size_bytes } => {
                 Flight::Truncate { ticket, object, size: size_bytes as usize }
+            }
+            action @ Action::ObjectAllocate { ticket, .. } => Flight::Allocate { ticket, action },
+            Action::ObjectSeek { ticket, object, object_offset, hole } => {
+                Flight::Seek { ticket, object, from: object_offset as usize, hole }
             }
             Action::ObjectSync { ticket, object } => {
                 let snapshot = self.files.get(&object).map(|file| file.seen.clone());

@@ -200,7 +200,11 @@ impl Lane {
     /// A sister lane wrote.
     pub(crate) fn on_letter(&mut self, turn: &mut Turn<'_>, body: Span) {
         let body = turn.arena.get(body).to_vec();
-        if !body.first().is_some_and(|first| letter::is_ours(*first)) {
+        let is_ours = |ours: fn(u8) -> bool| body.first().is_some_and(|first| ours(*first));
+        if is_ours(crate::deadlock::is_ours) {
+            return self.on_deadlock_letter(turn, &body);
+        }
+        if !is_ours(letter::is_ours) {
             return self.on_eviction_letter(turn, &body);
         }
         self.read(turn, &body);

@@ -91,6 +91,8 @@ fn small_of(answer: &Answer, turn: &Turn<'_>) -> Vec<u8> {
         | Answer::Space(_)
         | Answer::Bytes(_)
         | Answer::Written(_)
+        | Answer::Sought(_)
+        | Answer::LockFound(_)
         | Answer::Stats(_) => Vec::new(),
     }
 }

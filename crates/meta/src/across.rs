@@ -296,6 +296,7 @@ impl Shard {
             | Op::Create
             | Op::Symlink
             | Op::Mknod
+            | Op::Tmpfile
             | Op::Readlink
             | Op::Readdir
             | Op::Open
@@ -307,9 +308,15 @@ impl Shard {
             | Op::Listxattr
             | Op::Removexattr
             | Op::Statfs
+            | Op::SetLock
+            | Op::GetLock
+            | Op::CancelLock
+            | Op::Relock
             | Op::Read
             | Op::Write
             | Op::Truncate
+            | Op::Allocate
+            | Op::Seek
             | Op::Glimpse
             | Op::Stats
             | Op::Ping
@@ -355,7 +362,11 @@ impl Shard {
         match want {
             Want::Inode(inode) => {
                 free(self.locks.inode(inode, me).or_else(|| self.locks.entered(inode, me)))?;
-                let told = self.state.inode(inode).map(Told::of);
+                let mut told = self.state.inode(inode).map(Told::of);
+                if let Some(told) = &mut told {
+                    // Once nobody has it open, it goes.
+                    told.row.linkable &= !self.handles.is_free(inode);
+                }
                 self.locks.take_inode(inode, txn);
                 Ok(Seen::Inode(inode, told))
             }

@@ -65,6 +65,7 @@ impl Shard {
             Op::Create => answer!(create),
             Op::Mkdir => answer!(mkdir),
             Op::Symlink => answer!(symlink),
+            Op::Tmpfile => answer!(tmpfile),
             Op::Mknod => answer!(mknod),
             Op::Link => answer!(link),
             Op::Unlink => answer!(unlink),
@@ -81,14 +82,18 @@ impl Shard {
             Op::Listxattr => answer!(listxattr),
             Op::Removexattr => answer!(removexattr),
             // The lane's own, and the data shards'.
-            Op::Statfs
+            Op::SetLock
+            | Op::GetLock
+            | Op::CancelLock
+            | Op::Relock
+            | Op::Statfs
             | Op::Stats
             | Op::Ping
             | Op::Sync
             | Op::Resume
             | Op::ReplayDone
             | Op::Goodbye => Ok(Effect::unchanged(Status::NotImplemented)),
-            Op::Read | Op::Write | Op::Truncate | Op::Glimpse => {
+            Op::Read | Op::Write | Op::Truncate | Op::Allocate | Op::Seek | Op::Glimpse => {
                 Ok(Effect::unchanged(Status::NotImplemented))
             }
         }

@@ -21,6 +21,7 @@ mod acl;
 mod across;
 mod directory;
 mod dispatch;
+mod file_locks;
 mod fits;
 mod handles;
 mod hash;
@@ -39,6 +40,7 @@ mod who;
 mod xattr;
 
 pub use across::{Plan, View, Want};
+pub use file_locks::{FileLocks, LockAsker, LockOwner, LockWait, Woken};
 pub use residency::Unit;
 pub use shard::{Access, Ask, Effect, Shard, Spread};
 pub use uses::{How, Key, Use};

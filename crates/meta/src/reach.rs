@@ -52,6 +52,13 @@ impl Txn<'_> {
         }
     }
 
+    /// It makes an inode in this directory's shard, besides what it reaches.
+    pub(crate) fn reach_new(&mut self, dir: InodeNo) {
+        if self.across.is_some() {
+            self.want(Want::New(dir.shard()));
+        }
+    }
+
     /// A new directory below `parent` is to lie near the root: another shard's turn may have come.
     pub(crate) fn reach_place(&mut self, parent: InodeNo) {
         let Some(spread) = self.spread else { return };

@@ -1,5 +1,6 @@
 //! `Shard`: one metadata shard, as a lane sees it.
 
+use crate::file_locks::FileLocks;
 use crate::handles::Handles;
 use crate::locks::Locks;
 use crate::state::State;
@@ -73,6 +74,7 @@ impl Effect {
 pub struct Shard {
     pub(crate) state: State,
     pub(crate) handles: Handles,
+    pub(crate) file_locks: FileLocks,
     /// Where listings are put together.
     pub(crate) scratch: Vec<u8>,
     /// What the last request depends on and changes.
@@ -105,6 +107,7 @@ impl Shard {
         Self {
             state: State::new(shard, made),
             handles: Handles::new(),
+            file_locks: FileLocks::default(),
             scratch: Vec::new(),
             uses: Vec::new(),
             locks: Locks::default(),
@@ -129,6 +132,12 @@ impl Shard {
     #[must_use]
     pub fn uses(&self) -> &[Use] {
         &self.uses
+    }
+
+    /// flock and fcntl locks of its inodes. Whoever asks for them depends on nothing that a log has.
+    pub fn file_locks(&mut self) -> &mut FileLocks {
+        self.uses.clear();
+        &mut self.file_locks
     }
 
     /// Takes over a row of the cold store ([`disk::rows`]); rows come in the order of their keys.
@@ -158,6 +167,7 @@ impl Shard {
     pub fn start_boot(&mut self, boot_id: u64) {
         self.state.start_boot(boot_id);
         self.handles.forget();
+        self.file_locks.start_boot(boot_id);
     }
 
     /// Clients had their time to open again what they held: from here on a handle that is not
@@ -175,6 +185,15 @@ impl Shard {
     /// Inodes without names and handles, in rising order; none during the grace time.
     pub fn orphans(&self) -> impl Iterator<Item = InodeNo> {
         self.state.orphans.iter().copied().filter(|inode| self.handles.is_free(*inode))
+    }
+
+    /// Whether an inode that was reported as an orphan still is one: it got no name since. `None`
+    /// while a change over several shards has it locked.
+    #[must_use]
+    pub fn is_orphan(&self, inode: InodeNo) -> Option<bool> {
+        let is_locked = self.locks.inode(inode, None).is_some();
+        let is_free = self.state.orphans.contains(&inode) && self.handles.is_free(inode);
+        (!is_locked).then_some(is_free)
     }
 
     /// The object of an orphan is gone, durably: so is the inode. Appends the changes to record.

@@ -6,6 +6,7 @@ mod attrs;
 mod bounded;
 mod cold;
 mod directory;
+mod file_locks;
 mod handles;
 mod listing;
 mod model;

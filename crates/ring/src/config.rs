@@ -41,6 +41,9 @@ pub struct Limits {
     pub buffer_bytes_max: usize,
     /// Objects kept open.
     pub open_object_count_max: usize,
+    /// Length of the files that a large object consists of, whole pages; the same as long as the
+    /// store lives.
+    pub segment_bytes: u64,
 }
 
 impl Default for Limits {
@@ -51,6 +54,7 @@ impl Default for Limits {
             greeting_ms_max: 10_000,
             buffer_bytes_max: 256 << 20,
             open_object_count_max: 1024,
+            segment_bytes: crate::segments::SEGMENT_BYTES,
         }
     }
 }
@@ -76,6 +80,8 @@ pub enum FaultPoint {
     ObjectWrite,
     /// Setting an object's size.
     ObjectTruncate,
+    /// Allocating a range of an object another way.
+    ObjectAllocate,
     /// Making an object durable.
     ObjectSync,
     /// Removing an object.
@@ -100,6 +106,7 @@ impl FaultPoint {
         ("object-read", Self::ObjectRead),
         ("object-write", Self::ObjectWrite),
         ("object-truncate", Self::ObjectTruncate),
+        ("object-allocate", Self::ObjectAllocate),
         ("object-sync", Self::ObjectSync),
         ("object-remove", Self::ObjectRemove),
         ("reply", Self::Reply),
@@ -139,6 +146,9 @@ pub struct Config {
     pub log: Option<LogFile>,
     /// The directory that holds the objects.
     pub store: Option<OwnedFd>,
+    /// Whether syncing an object makes durable all that was done to names before. Default: as it is
+    /// known of the directory's file system; of others it is not taken for granted.
+    pub names_follow_files: Option<bool>,
     /// Every bulk read from an object has a checksum, so it is read into memory. Without, large
     /// ones are sent from the page cache as they lie there and have none, unless the ring answers a
     /// kernel.
@@ -175,6 +185,7 @@ impl Config {
             server: None,
             log: None,
             store: None,
+            names_follow_files: None,
             checksum_reads: false,
             discards_bulk: false,
             kernel: None,

@@ -130,10 +130,12 @@ pub(crate) enum Op {
         file: RawFd,
         data_only: bool,
     },
-    Reserve {
+    /// The mode is fallocate(2)'s.
+    Allocate {
         file: RawFd,
         offset: u64,
-        reserve_bytes: u64,
+        range_bytes: u64,
+        mode: i32,
     },
     Truncate {
         file: RawFd,
@@ -482,8 +484,8 @@ fn entry_of(op: Op) -> squeue::Entry128 {
             let flags = if data_only { FsyncFlags::DATASYNC } else { FsyncFlags::empty() };
             opcode::Fsync::new(Fd(file)).flags(flags).build()
         }
-        Op::Reserve { file, offset, reserve_bytes } => {
-            opcode::Fallocate::new(Fd(file), reserve_bytes).offset(offset).build()
+        Op::Allocate { file, offset, range_bytes, mode } => {
+            opcode::Fallocate::new(Fd(file), range_bytes).offset(offset).mode(mode).build()
         }
         Op::Truncate { file, size_bytes } => opcode::Ftruncate::new(Fd(file), size_bytes).build(),
         Op::Open { dir, path, flags } => {

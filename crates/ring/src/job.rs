@@ -2,9 +2,11 @@
 //!
 //! ```text
 //! need a file: Open ─ENOENT─▶ (reads: there is none) or Create ─ENOENT─▶ MakeDir ×2 ─▶ Create
-//! read, write: Move, again while short          truncate: Move
+//! read, write: Move, again while short          truncate, allocate: Move      seek, stat: at once
+//! remove, where one sync makes many names durable: Unlink ─▶ Follow ─▶ (first of those that wait)
+//!              OpenDir ─▶ SyncDir, and all of them are done
 //! read of much that is in the page cache: done, the bulk is a range of the file
-//! sync:        Sync ─▶ (entry durable? done) ─▶ for the directory and, once each, its parents:
+//! sync:        Sync ─▶ (name durable? done) ─▶ for the directory and, once each, its parents:
 //!              OpenDir ─▶ SyncDir              remove: Unlink ─▶ the same
 //! ```
 //! Invariant: everything the kernel was given (path, buffer, descriptor) is the job's until it is
@@ -16,14 +18,16 @@ use crate::config::FaultPoint;
 use crate::driver::{Kind, Op, Token, owned};
 use crate::number::{errno_of, u32_of, u64_of};
 use crate::objects::{FileState, Objects};
+use crate::path::ObjectPath;
+use crate::segments::Elsewhere;
 use crate::tools::Tools;
-use door::{BufId, Bulk, Errno, Event, Object, ObjectStat, Ticket};
-use rustix::fs::{AtFlags, StatxFlags, fstat, ftruncate, statx};
-use std::io::Write as _;
+mod far;
+
+use door::{BufId, Bulk, Errno, Event, ObjectStat, Ticket};
+use rustix::fs::{AtFlags, SeekFrom, StatxFlags, fstat, ftruncate, seek, statx};
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
-use wire::InodeNo;
 
 const INTERRUPTED: Errno = Errno(4);
 const NOT_FOUND: Errno = Errno(2);
@@ -40,6 +44,8 @@ pub(crate) enum JobKind {
     Read { ticket: Ticket, offset: u64, read_bytes: u32 },
     Write { ticket: Ticket, offset: u64, bulk: Bulk },
     Truncate { ticket: Ticket, size_bytes: u64 },
+    Allocate { ticket: Ticket, offset: u64, range_bytes: u64, mode: i32 },
+    Seek { ticket: Ticket, offset: u64, hole: bool },
     Sync { ticket: Ticket },
     Stat { ticket: Ticket },
     Remove { ticket: Ticket },
@@ -50,18 +56,33 @@ impl JobKind {
     /// that run.
     pub(crate) const fn order(self) -> (bool, bool) {
         match self {
-            Self::Read { .. } | Self::Write { .. } | Self::Stat { .. } => (false, false),
+            Self::Read { .. } | Self::Write { .. } | Self::Stat { .. } | Self::Seek { .. } => {
+                (false, false)
+            }
             Self::Sync { .. } => (false, true),
-            Self::Truncate { .. } | Self::Remove { .. } => (true, true),
+            Self::Truncate { .. } | Self::Allocate { .. } | Self::Remove { .. } => (true, true),
         }
     }
 
-    const fn creates(self) -> bool {
+    /// Where the touched range ends; of what concerns all of the object 0.
+    pub(crate) const fn end(self) -> u64 {
         match self {
-            Self::Write { .. } | Self::Truncate { .. } => true,
-            Self::Read { .. } | Self::Stat { .. } | Self::Sync { .. } | Self::Remove { .. } => {
-                false
-            }
+            Self::Read { offset, read_bytes, .. } => offset.saturating_add(read_bytes as u64),
+            Self::Write { offset, bulk, .. } => offset.saturating_add(bulk.bulk_bytes as u64),
+            Self::Truncate { size_bytes, .. } => size_bytes,
+            Self::Allocate { offset, range_bytes, .. } => offset.saturating_add(range_bytes),
+            Self::Seek { .. } | Self::Stat { .. } | Self::Sync { .. } | Self::Remove { .. } => 0,
+        }
+    }
+
+    pub(crate) const fn creates(self) -> bool {
+        match self {
+            Self::Write { .. } | Self::Truncate { .. } | Self::Allocate { .. } => true,
+            Self::Read { .. }
+            | Self::Stat { .. }
+            | Self::Seek { .. }
+            | Self::Sync { .. }
+            | Self::Remove { .. } => false,
         }
     }
 }
@@ -74,49 +95,15 @@ enum Step {
     /// 0: the shard's directory; 1: the one in it.
     MakeDir(u8),
     Move,
+    /// Another thread works on an object of several segments.
+    Elsewhere,
     Sync,
     Unlink,
+    /// Waiting for somebody's sync, or for being the one who syncs.
+    Follow,
     /// 2: the directory of the object; 1: the shard's; 0: the store.
     OpenDir(u8),
     SyncDir(u8),
-}
-
-/// Where an object lies, relative to the store, NUL-terminated.
-pub(crate) struct ObjectPath {
-    bytes: [u8; 48],
-    /// Ends of the two directories' names.
-    dir_ends: [usize; 2],
-    dirs: (u16, u8),
-}
-
-impl ObjectPath {
-    pub(crate) fn new(object: Object) -> Self {
-        let shard = object.shard_index;
-        let folder = folder_of(object.inode);
-        let mut bytes = [0; 48];
-        let mut dir_ends = [0; 2];
-        let mut rest = &mut bytes[..];
-        let mut left_bytes = [0; 2];
-        // 4 + 1 + 2 + 1 + 16 + 1 + 8 bytes fit, and a NUL stays behind them.
-        let mut fits = write!(rest, "{shard:02x}").is_ok();
-        left_bytes[0] = rest.len();
-        fits &= write!(rest, "/{folder:02x}").is_ok();
-        left_bytes[1] = rest.len();
-        fits &= write!(rest, "/{:016x}.{:x}", object.inode.0, object.stripe_index).is_ok();
-        assert!(fits && !rest.is_empty(), "a path fits");
-        dir_ends[0] = bytes.len() - left_bytes[0];
-        dir_ends[1] = bytes.len() - left_bytes[1];
-        Self { bytes, dir_ends, dirs: (shard, folder) }
-    }
-}
-
-/// The folder of an inode's objects within their shard. Numbers are given in order and spread over
-/// the shards, so 2^14 of them put some hundreds of objects into a folder: few enough to find, and
-/// enough that a new file seldom pays for a new folder and its syncs.
-fn folder_of(inode: InodeNo) -> u8 {
-    const INODES_SHIFT: u32 = 14;
-    let [.., folder] = (inode.0 >> INODES_SHIFT).to_be_bytes();
-    folder
 }
 
 /// One thing being done.
@@ -130,6 +117,11 @@ pub(crate) struct Job {
     dir: Option<OwnedFd>,
     buf: Option<BufId>,
     moved_bytes: usize,
+    elsewhere: Option<Elsewhere>,
+    /// It syncs for all that removed something before.
+    pub(crate) leads: bool,
+    /// What came of that sync.
+    pub(crate) synced: Option<Result<(), Errno>>,
 }
 
 impl Job {
@@ -143,6 +135,9 @@ impl Job {
             dir: None,
             buf: None,
             moved_bytes: 0,
+            elsewhere: None,
+            leads: false,
+            synced: None,
         }
     }
 
@@ -174,13 +169,28 @@ impl Job {
                 Err(errno) => self.fail(errno, objects, tools),
             },
             Step::Move => self.on_moved(outcome, token, objects, tools),
+            Step::Elsewhere => self.on_elsewhere(outcome, token, objects, tools),
             Step::Sync => match outcome {
+                Ok(_) if objects.names_follow_files => self.done(tools),
                 Ok(_) if objects.slot(self.object_index).entry_durable => self.done(tools),
                 Ok(_) => self.go(Step::OpenDir(2), token, objects, tools),
                 Err(errno) => self.fail(errno, objects, tools),
             },
             Step::Unlink => match outcome {
+                Ok(_) | Err(NOT_FOUND) if objects.names_follow_files => {
+                    self.step = Step::Follow;
+                    self.leads = objects.follow(index);
+                    self.leads && self.go(Step::OpenDir(2), token, objects, tools)
+                }
                 Ok(_) | Err(NOT_FOUND) => self.go(Step::OpenDir(2), token, objects, tools),
+                Err(errno) => self.fail(errno, objects, tools),
+            },
+            Step::Follow if result.is_none() => {
+                self.leads = true;
+                self.go(Step::OpenDir(2), token, objects, tools)
+            }
+            Step::Follow => match outcome {
+                Ok(_) => self.done(tools),
                 Err(errno) => self.fail(errno, objects, tools),
             },
             Step::OpenDir(level) => self.on_dir(outcome, level, token, objects, tools),
@@ -194,6 +204,9 @@ impl Job {
             objects.slot(self.object_index).file.count_close(tools);
             objects.slot(self.object_index).file = FileState::Unknown;
             objects.slot(self.object_index).entry_durable = false;
+            if self.has_segments(objects, tools) {
+                return self.send_elsewhere(token, objects, tools);
+            }
             return self.go(Step::Unlink, token, objects, tools);
         }
         match objects.slot(self.object_index).file {
@@ -231,6 +244,9 @@ impl Job {
 
     /// The file is open.
     fn work(&mut self, token: Token, objects: &mut Objects, tools: &mut Tools) -> bool {
+        if self.is_far(objects) {
+            return self.send_elsewhere(token, objects, tools);
+        }
         match self.kind {
             JobKind::Read { offset, read_bytes, .. } => {
                 let room_bytes = read_bytes as usize;
@@ -265,10 +281,25 @@ impl Job {
                 self.keep_lent(size_bytes..u64::MAX, objects, tools);
                 self.go(Step::Move, token, objects, tools)
             }
+            JobKind::Allocate { offset, range_bytes, .. } => {
+                self.keep_lent(offset..offset.saturating_add(range_bytes), objects, tools);
+                self.go(Step::Move, token, objects, tools)
+            }
+            JobKind::Seek { ticket, offset, hole } => {
+                tools.counters.syscall_count += 1;
+                let look = |file: BorrowedFd<'_>| seek_in(file, offset, hole);
+                let result = borrowed(objects, self.object_index, look);
+                tools.events.push(Event::ObjectSought { ticket, result });
+                true
+            }
             JobKind::Sync { .. } => self.go(Step::Sync, token, objects, tools),
             JobKind::Stat { ticket } => {
                 tools.counters.syscall_count += 1;
-                let result = borrowed(objects, self.object_index, look).map(Some);
+                let result = borrowed(objects, self.object_index, look);
+                if result.is_ok_and(|found| self.may_go_on(found, objects)) {
+                    return self.send_elsewhere(token, objects, tools);
+                }
+                let result = result.map(Some);
                 tools.events.push(Event::ObjectStat { ticket, result });
                 true
             }
@@ -333,8 +364,12 @@ impl Job {
         let wanted_bytes = match self.kind {
             JobKind::Read { read_bytes, .. } => read_bytes as usize,
             JobKind::Write { bulk, .. } => bulk.bulk_bytes as usize,
-            JobKind::Truncate { .. } | JobKind::Sync { .. } => return self.done(tools),
-            JobKind::Stat { .. } | JobKind::Remove { .. } => return self.done(tools),
+            JobKind::Truncate { .. }
+            | JobKind::Allocate { .. }
+            | JobKind::Sync { .. }
+            | JobKind::Stat { .. }
+            | JobKind::Seek { .. }
+            | JobKind::Remove { .. } => return self.done(tools),
         };
         if self.moved_bytes < wanted_bytes && moved_bytes > 0 {
             return self.go(Step::Move, token, objects, tools);
@@ -371,6 +406,7 @@ impl Job {
         objects: &mut Objects,
         tools: &mut Tools,
     ) -> bool {
+        self.synced = Some(outcome.map(|_| ()));
         if let Err(errno) = outcome {
             return self.fail(errno, objects, tools);
         }
@@ -399,6 +435,11 @@ impl Job {
         let path = self.path.bytes.as_ptr().cast();
         let (point, op) = match step {
             Step::Begin => return self.begin(token, objects, tools),
+            Step::Elsewhere => {
+                let Some(elsewhere) = &self.elsewhere else { panic!("another thread works") };
+                (self.kind.point(), Op::Readable { file: elsewhere.bell.as_raw_fd() })
+            }
+            Step::Follow => return false,
             Step::Open => {
                 (FaultPoint::ObjectOpen, Op::Open { dir: store, path, flags: libc::O_RDWR })
             }
@@ -451,7 +492,13 @@ impl Job {
             JobKind::Truncate { size_bytes, .. } => {
                 (FaultPoint::ObjectTruncate, Op::Truncate { file, size_bytes })
             }
-            JobKind::Sync { .. } | JobKind::Stat { .. } | JobKind::Remove { .. } => {
+            JobKind::Allocate { offset, range_bytes, mode, .. } => {
+                (FaultPoint::ObjectAllocate, Op::Allocate { file, offset, range_bytes, mode })
+            }
+            JobKind::Sync { .. }
+            | JobKind::Stat { .. }
+            | JobKind::Seek { .. }
+            | JobKind::Remove { .. } => {
                 panic!("{:?} moves no bytes", self.kind)
             }
         }
@@ -476,8 +523,10 @@ impl Job {
                 Event::ObjectDone { ticket, result: Ok(()) }
             }
             JobKind::Truncate { ticket, .. }
+            | JobKind::Allocate { ticket, .. }
             | JobKind::Sync { ticket }
             | JobKind::Remove { ticket } => Event::ObjectDone { ticket, result: Ok(()) },
+            JobKind::Seek { ticket, .. } => Event::ObjectSought { ticket, result: Ok(None) },
             JobKind::Stat { ticket } => Event::ObjectStat { ticket, result: Ok(None) },
         };
         tools.events.push(event);
@@ -512,11 +561,13 @@ impl Job {
         let event = match self.kind {
             JobKind::Read { ticket, .. } => Event::ObjectRead { ticket, result: Err(errno) },
             JobKind::Stat { ticket } => Event::ObjectStat { ticket, result: Err(errno) },
+            JobKind::Seek { ticket, .. } => Event::ObjectSought { ticket, result: Err(errno) },
             JobKind::Write { ticket, bulk, .. } => {
                 tools.pool.release(bulk.buf);
                 Event::ObjectDone { ticket, result: Err(errno) }
             }
             JobKind::Truncate { ticket, .. }
+            | JobKind::Allocate { ticket, .. }
             | JobKind::Sync { ticket }
             | JobKind::Remove { ticket } => Event::ObjectDone { ticket, result: Err(errno) },
         };
@@ -536,6 +587,15 @@ fn borrowed<T>(
     }
 }
 
+/// The first bytes, or the first hole, from here on.
+fn seek_in(file: BorrowedFd<'_>, offset: u64, hole: bool) -> rustix::io::Result<Option<u64>> {
+    match seek(file, if hole { SeekFrom::Hole(offset) } else { SeekFrom::Data(offset) }) {
+        Ok(found) => Ok(Some(found)),
+        Err(rustix::io::Errno::NXIO) => Ok(None),
+        Err(errno) => Err(errno),
+    }
+}
+
 fn look(file: BorrowedFd<'_>) -> rustix::io::Result<ObjectStat> {
     /// Bytes of a block of `stx_blocks`, whatever the file system's block is.
     const STAT_BLOCK_BYTES: u64 = 512;
@@ -544,27 +604,4 @@ fn look(file: BorrowedFd<'_>) -> rustix::io::Result<ObjectStat> {
         size_bytes: found.stx_size,
         allocated_bytes: found.stx_blocks.saturating_mul(STAT_BLOCK_BYTES),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use wire::InodeNo;
-
-    #[test]
-    fn a_path_names_shard_and_spreads_by_inode() {
-        let object =
-            Object { shard_index: 5, stripe_index: 0xa, inode: InodeNo(0x0003_0000_0004_8234) };
-        let path = ObjectPath::new(object);
-        let text = std::str::from_utf8(&path.bytes).unwrap_or("");
-        assert_eq!(text.trim_end_matches('\0'), "05/12/0003000000048234.a");
-        assert_eq!(path.dir_ends, [2, 5]);
-    }
-
-    #[test]
-    fn the_longest_path_fits() {
-        let object =
-            Object { shard_index: u16::MAX, stripe_index: u32::MAX, inode: InodeNo(u64::MAX) };
-        assert_eq!(ObjectPath::new(object).bytes.last(), Some(&0));
-    }
 }

@@ -336,7 +336,8 @@ impl Log {
     fn reserve(&mut self, reserve_bytes: u64, tools: &mut Tools) {
         self.reserving_bytes = Some(reserve_bytes);
         let file = self.config.file.as_raw_fd();
-        let op = Op::Reserve { file, offset: self.reserved_offset, reserve_bytes };
+        let (offset, range_bytes) = (self.reserved_offset, reserve_bytes);
+        let op = Op::Allocate { file, offset, range_bytes, mode: 0 };
         let token = Token::new(Kind::LogReserve, 0);
         // SAFETY: names no memory; the file lives as long as the log.
         unsafe { tools.queue_or_fail(FaultPoint::LogReserve, token, op) };

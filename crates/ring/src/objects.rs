@@ -6,11 +6,12 @@
 //! when all before it have ended. Reads and writes of one object that overlap in time and range
 //! are the brain's to avoid.
 
-use crate::job::{Job, JobKind, ObjectPath};
+use crate::job::{Job, JobKind};
 use crate::number::{errno_of, u32_of};
+use crate::path::ObjectPath;
 use crate::tools::Tools;
 use door::{Errno, Event, Object, StoreSpace, Ticket};
-use rustix::fs::fstatvfs;
+use rustix::fs::{fstatfs, fstatvfs};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -48,10 +49,14 @@ pub(crate) struct OpenObject {
 
 /// All objects of a lane.
 pub(crate) struct Objects {
-    pub(crate) dir: OwnedFd,
+    pub(crate) dir: Arc<OwnedFd>,
     /// Large reads may stay in the file.
     pub(crate) lends: bool,
     open_count_max: usize,
+    /// See `segments`.
+    pub(crate) segment_bytes: u64,
+    /// Objects that have, or had, more than one. Whoever uses an object has asked for its size first.
+    pub(crate) far: HashSet<Object>,
     slots: Vec<Option<OpenObject>>,
     free: Vec<u32>,
     by_object: HashMap<Object, u32>,
@@ -67,12 +72,46 @@ pub(crate) struct Objects {
     starved: VecDeque<u32>,
     /// Directories (shard, and directory in it) whose own entries are durable.
     pub(crate) durable_dirs: HashSet<(u16, u8)>,
+    /// Whoever syncs a file that was just made has its name, and those of its directories, durable.
+    pub(crate) names_follow_files: bool,
+    removals: Removals,
+}
+
+/// Removals whose names are gone and not yet durably so. One of them at a time syncs its directory, for
+/// all whose names went before: the file system's log has them in their order.
+#[derive(Default)]
+struct Removals {
+    /// Somebody syncs.
+    led: bool,
+    /// For whom he does.
+    following: Vec<u32>,
+    /// Who came meanwhile.
+    waiting: Vec<u32>,
+}
+
+/// Whether a file system makes durable, with a file, all that was done to names before. These three
+/// do: their log is durable up to the file's last change, and making it came before that
+/// (`docs/decisions/object-names.md`). Of others nothing is taken for granted.
+fn names_follow_files(dir: &OwnedFd) -> bool {
+    /// What the kernel calls them: ext4, XFS, btrfs.
+    const MAGICS: [i64; 3] = [0xEF53, 0x5846_5342, 0x9123_683E];
+    fstatfs(dir).is_ok_and(|found| MAGICS.contains(&i64::from(found.f_type)))
 }
 
 impl Objects {
-    pub(crate) fn new(dir: OwnedFd, open_count_max: usize, lends: bool) -> Self {
+    /// `names`: whether they follow files, if not as the file system is known to have it.
+    pub(crate) fn new(
+        dir: OwnedFd,
+        (open_count_max, segment_bytes): (usize, u64),
+        (lends, names): (bool, Option<bool>),
+    ) -> Self {
+        let names_follow_files = names.unwrap_or_else(|| names_follow_files(&dir));
         Self {
-            dir,
+            names_follow_files,
+            removals: Removals::default(),
+            dir: Arc::new(dir),
+            segment_bytes,
+            far: HashSet::new(),
             lends,
             open_count_max: open_count_max.max(1),
             slots: Vec::new(),
@@ -90,10 +129,11 @@ impl Objects {
     /// Space under the store.
     pub(crate) fn space(&self, ticket: Ticket, tools: &mut Tools) -> Event {
         tools.counters.syscall_count += 1;
-        let result = fstatvfs(&self.dir).map_err(errno_of).map(|found| StoreSpace {
+        let result = fstatvfs(&*self.dir).map_err(errno_of).map(|found| StoreSpace {
             total_bytes: found.f_blocks.saturating_mul(found.f_frsize),
             free_bytes: found.f_bfree.saturating_mul(found.f_frsize),
             available_bytes: found.f_bavail.saturating_mul(found.f_frsize),
+            available_file_count: (found.f_files > 0).then_some(found.f_favail),
         });
         Event::StoreSpace { ticket, result }
     }
@@ -128,7 +168,12 @@ impl Objects {
         loop {
             let slot = self.slot(object_index);
             let Some(job_index) = slot.waiting.front().copied() else { return };
-            let (alone, last) = self.job(job_index).kind.order();
+            let kind = self.job(job_index).kind;
+            let (mut alone, last) = kind.order();
+            // What makes a second segment finds nobody in the first one.
+            let object = self.slot(object_index).object;
+            alone |=
+                kind.creates() && kind.end() > self.segment_bytes && !self.far.contains(&object);
             let slot = self.slot(object_index);
             let opening = matches!(slot.file, FileState::Opening);
             let closed = matches!(slot.file, FileState::Unknown);
@@ -161,9 +206,42 @@ impl Objects {
             let slot = self.slot(job.object_index);
             slot.running_count -= 1;
             slot.alone = false;
+            let led = job.leads.then_some(job.synced);
             self.spare.push(job);
+            if let Some(synced) = led {
+                self.on_led(synced, tools);
+            }
         } else {
             self.jobs[index as usize] = Some(job);
+        }
+    }
+
+    /// A name is gone: whether its job is the one that syncs.
+    pub(crate) fn follow(&mut self, index: u32) -> bool {
+        if std::mem::replace(&mut self.removals.led, true) {
+            self.removals.waiting.push(index);
+            return false;
+        }
+        true
+    }
+
+    /// Who synced for others is done: so are they, and the last who came meanwhile is the next.
+    fn on_led(&mut self, synced: Option<Result<(), Errno>>, tools: &mut Tools) {
+        self.removals.led = false;
+        let followers = std::mem::take(&mut self.removals.following);
+        match synced {
+            Some(result) => {
+                for index in followers {
+                    self.on_job(index, result.map(|()| 0), tools);
+                }
+            }
+            // His directory was not there, so there was nothing to sync.
+            None => self.removals.waiting.extend(followers),
+        }
+        if let Some(next) = self.removals.waiting.pop() {
+            self.removals.led = true;
+            self.removals.following = std::mem::take(&mut self.removals.waiting);
+            self.step(next, None, tools);
         }
     }
 

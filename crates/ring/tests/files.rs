@@ -6,10 +6,11 @@ mod support;
 use door::{Action, Bulk, Errno, Event, LogRoom, Object, ObjectStat, Ticket};
 use ring::{Config, FaultPoint, LogFile, Ring};
 use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use support::{Diary, Dir, ask, noise, turns};
-use wire::{InodeNo, LaneId};
+use wire::{Allocation, InodeNo, LaneId};
 
 const RESERVE_BYTES: u64 = 1 << 20;
 
@@ -207,6 +208,7 @@ fn an_object_is_written_read_truncated_synced_and_removed() {
     let action = Action::ObjectTruncate { ticket: Ticket(1), object, size_bytes: 10 };
     assert_eq!(ask(&mut ring, &mut diary, action), done(Ok(())));
     assert_eq!(fs::metadata(&path).unwrap().len(), 10);
+    allocations(&mut ring, &mut diary, (object, &path));
     let sync = Action::ObjectSync { ticket: Ticket(1), object };
     assert_eq!(ask(&mut ring, &mut diary, sync), done(Ok(())));
     let remove = Action::ObjectRemove { ticket: Ticket(1), object };
@@ -215,6 +217,39 @@ fn an_object_is_written_read_truncated_synced_and_removed() {
     assert_eq!(ask(&mut ring, &mut diary, remove), done(Ok(())), "gone is gone");
     assert_eq!(read(&mut ring, &mut diary, (object, 0), 100), None);
     assert_eq!(ring.buffer_bytes(), 0, "every buffer came back");
+}
+
+/// Of an object of 10 bytes.
+fn allocations(ring: &mut Ring, diary: &mut Diary, (object, path): (door::Object, &Path)) {
+    let allocate = |ring: &mut Ring, diary: &mut Diary, offset, allocation, keep_size| {
+        let action = Action::ObjectAllocate {
+            ticket: Ticket(1),
+            object,
+            object_offset: offset,
+            range_bytes: 1 << 20,
+            allocation,
+            keep_size,
+        };
+        assert_eq!(ask(ring, diary, action), done(Ok(())));
+        let found = fs::metadata(path).unwrap();
+        (found.len(), found.blocks() * 512)
+    };
+    let seek = |ring: &mut Ring, diary: &mut Diary, object_offset, hole| {
+        let action = Action::ObjectSeek { ticket: Ticket(1), object, object_offset, hole };
+        match ask(ring, diary, action) {
+            Event::ObjectSought { result, .. } => result.unwrap(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let (size, space) = allocate(ring, diary, 0, Allocation::Reserve, true);
+    assert!(size == 10 && space >= 1 << 20, "{size} {space}");
+    assert_eq!(allocate(ring, diary, 1 << 20, Allocation::Zero, false).0, 2 << 20);
+    let (size, space) = allocate(ring, diary, 1 << 20, Allocation::Punch, true);
+    assert!(size == 2 << 20 && space < 2 << 20, "{size} {space}");
+    assert_eq!(seek(ring, diary, 0, false), Some(0));
+    assert_eq!(seek(ring, diary, 1 << 20, true), Some(1 << 20));
+    assert_eq!(seek(ring, diary, 1 << 20, false), None, "no more bytes");
+    assert_eq!(seek(ring, diary, 2 << 20, true), None, "the end");
 }
 
 #[test]
@@ -307,32 +342,97 @@ fn a_failing_medium_is_told_and_the_next_try_works() {
     assert_eq!(ring.buffer_bytes(), 0);
 }
 
-#[test]
-fn the_first_sync_makes_the_way_to_an_object_durable_and_the_next_only_its_bytes() {
-    let dir = Dir::new("sync");
+/// A ring that counts the syncs of objects and directories.
+fn counting_syncs(dir: &Path, names_follow_files: bool) -> (Ring, Arc<Mutex<u32>>) {
     let syncs = Arc::new(Mutex::new(0));
     let mut config = Config::new(LaneId(0));
-    config.store = Some(File::open(&dir.0).unwrap().into());
+    config.store = Some(File::open(dir).unwrap().into());
+    config.names_follow_files = Some(names_follow_files);
     let counted = Arc::clone(&syncs);
     config.fault = Some(Arc::new(move |point| {
         *counted.lock().unwrap() += u32::from(point == FaultPoint::ObjectSync);
         None
     }));
-    let mut ring = Ring::new(config).unwrap();
+    (Ring::new(config).unwrap(), syncs)
+}
+
+fn count_sync(ring: &mut Ring, syncs: &Mutex<u32>, inode: u64) -> u32 {
     let mut diary = Diary::default();
-    let mut sync = |inode| {
-        let object = object(inode);
-        assert_eq!(write(&mut ring, &mut diary, (object, 0), b"abc"), done(Ok(())));
-        let action = Action::ObjectSync { ticket: Ticket(1), object };
-        assert_eq!(ask(&mut ring, &mut diary, action), done(Ok(())));
-        std::mem::take(&mut *syncs.lock().unwrap())
-    };
+    let object = object(inode);
+    assert_eq!(write(ring, &mut diary, (object, 0), b"abc"), done(Ok(())));
+    let action = Action::ObjectSync { ticket: Ticket(1), object };
+    assert_eq!(ask(ring, &mut diary, action), done(Ok(())));
+    std::mem::take(&mut *syncs.lock().unwrap())
+}
+
+/// Removes many objects at once; how often anything was synced for it.
+fn count_removals(ring: &mut Ring, syncs: &Mutex<u32>, dir: &Path) -> u32 {
+    let inodes = 1..=40;
+    for inode in inodes.clone() {
+        count_sync(ring, syncs, inode);
+    }
+    assert!(dir.join("03/00/0000000000000028.1").exists());
+    let mut diary = Diary::default();
+    ring.with(|turn| {
+        for inode in inodes {
+            turn.act(Action::ObjectRemove { ticket: Ticket(1), object: object(inode) });
+        }
+    });
+    let ended = |diary: &Diary| diary.events.iter().filter(|event| **event == done(Ok(()))).count();
+    turns(ring, &mut diary, |diary| ended(diary) == 40);
+    assert!(!dir.join("03/00/0000000000000028.1").exists());
+    std::mem::take(&mut *syncs.lock().unwrap())
+}
+
+#[test]
+fn the_first_sync_makes_the_way_to_an_object_durable_and_the_next_only_its_bytes() {
+    let dir = Dir::new("sync");
+    let (mut ring, syncs) = counting_syncs(&dir.0, false);
+    let mut sync = |inode| count_sync(&mut ring, &syncs, inode);
     // The file; then its directory, the shard's and the store, each opened and synced.
     assert_eq!(sync(1), 7);
     assert_eq!(sync(1), 1);
     // A sister in the same directory needs that directory alone.
     assert_eq!(sync(2), 3);
     assert_eq!(sync(0x4000), 7);
+    // Each removal opens and syncs the directory.
+    assert_eq!(count_removals(&mut ring, &syncs, &dir.0), 80);
+}
+
+#[test]
+fn where_names_follow_files_one_sync_is_enough_for_a_file_and_for_many_removals() {
+    let dir = Dir::new("sync-names");
+    let (mut ring, syncs) = counting_syncs(&dir.0, true);
+    assert_eq!(count_sync(&mut ring, &syncs, 1), 1);
+    let sync_count = count_removals(&mut ring, &syncs, &dir.0);
+    assert!((2..80).contains(&sync_count), "{sync_count} syncs and opens for 40 removals");
+}
+
+#[test]
+fn a_sync_that_fails_fails_all_removals_that_waited_for_it() {
+    let dir = Dir::new("sync-names-fault");
+    let faults = Faults::default();
+    let (mut ring, mut diary) = open(&dir.0, 0, &faults);
+    turns(&mut ring, &mut diary, |diary| !diary.events.is_empty());
+    // The leader's, at whichever of its two steps: nobody is told that his name is gone for good
+    // because of it, and a second try works.
+    for inode in 1..=8 {
+        assert_eq!(write(&mut ring, &mut diary, (object(inode), 0), b"abc"), done(Ok(())));
+    }
+    faults.lock().unwrap().push((FaultPoint::ObjectSync, Errno(5)));
+    let known_count = diary.events.len();
+    ring.with(|turn| {
+        for inode in 1..=8 {
+            turn.act(Action::ObjectRemove { ticket: Ticket(1), object: object(inode) });
+        }
+    });
+    turns(&mut ring, &mut diary, |diary| diary.events.len() == known_count + 8);
+    let failed = diary.events[known_count..].iter().filter(|event| **event == done(Err(Errno(5))));
+    assert!(failed.count() >= 1);
+    for inode in 1..=8 {
+        let remove = Action::ObjectRemove { ticket: Ticket(1), object: object(inode) };
+        assert_eq!(ask(&mut ring, &mut diary, remove), done(Ok(())));
+    }
 }
 
 #[test]

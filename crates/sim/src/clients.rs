@@ -217,6 +217,8 @@ impl World {
             | Action::ObjectWrite { .. }
             | Action::ObjectTruncate { .. }
             | Action::ObjectSync { .. }
+            | Action::ObjectAllocate { .. }
+            | Action::ObjectSeek { .. }
             | Action::ObjectStat { .. }
             | Action::ObjectRemove { .. }
             | Action::StoreSpace { .. }
@@ -372,6 +374,8 @@ fn carried(result: &Result<Answer, Status>, turn: &Turn<'_>, desk: &mut Desk) ->
             | Answer::Space(_)
             | Answer::Bytes(None)
             | Answer::Written(_)
+            | Answer::Sought(_)
+            | Answer::LockFound(_)
             | Answer::Stats(_),
         )
         | Err(_) => Carried::default(),
@@ -406,6 +410,8 @@ fn brought(answer: &Answer) -> Brought {
         | Answer::Value(_)
         | Answer::Space(_)
         | Answer::Bytes(_)
+        | Answer::Sought(_)
+        | Answer::LockFound(_)
         | Answer::Stats(_) => none,
     }
 }

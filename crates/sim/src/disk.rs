@@ -17,6 +17,7 @@ use wire::{FsUuid, LaneId};
 pub(crate) enum Patch {
     Write { from: usize, bytes: Vec<u8> },
     Truncate { size: usize },
+    Allocate { from: usize, count: usize, zeros: bool, keep_size: bool },
 }
 
 impl Patch {
@@ -31,6 +32,10 @@ impl Patch {
                 Some(Self::Write { from, bytes })
             }
             Self::Truncate { size } => Some(Self::Truncate { size }),
+            Self::Allocate { from, count, zeros, keep_size } => {
+                let count = dice.below(count + 1);
+                Some(Self::Allocate { from, count, zeros, keep_size })
+            }
         }
     }
 
@@ -44,6 +49,16 @@ impl Patch {
                 bytes[*from..end].copy_from_slice(written);
             }
             Self::Truncate { size } => bytes.resize(*size, 0),
+            Self::Allocate { from, count, zeros, keep_size } => {
+                let end = from + count;
+                if !keep_size && bytes.len() < end {
+                    bytes.resize(end, 0);
+                }
+                let (from, end) = ((*from).min(bytes.len()), end.min(bytes.len()));
+                if *zeros {
+                    bytes[from..end].fill(0);
+                }
+            }
         }
     }
 }
@@ -80,6 +95,20 @@ impl Disk {
         let seen = self.files.get(&object).map_or(&[][..], |file| &file.seen);
         let from = from.min(seen.len());
         seen[from..seen.len().min(from.saturating_add(count))].to_vec()
+    }
+
+    /// The first place from here on that has bytes, or that has none: a page of zeros is a hole.
+    pub(crate) fn seek(&self, object: Object, from: usize, hole: bool) -> Option<usize> {
+        const PAGE_BYTES: usize = 4096;
+        let seen = self.files.get(&object).map_or(&[][..], |file| &file.seen);
+        if from >= seen.len() {
+            return None;
+        }
+        let pages = seen.chunks(PAGE_BYTES).enumerate().skip(from / PAGE_BYTES);
+        let mut places = pages
+            .filter(|(_, page)| page.iter().all(|byte| *byte == 0) == hole)
+            .map(|(index, _)| (index * PAGE_BYTES).max(from));
+        places.next().or(hole.then_some(seen.len()))
     }
 
     pub(crate) fn size(&self, object: Object) -> Option<usize> {
@@ -129,7 +158,7 @@ impl Disk {
                         let torn = Patch::Write { from, bytes: bytes[..kept].to_vec() };
                         torn.apply(file.base.get_or_insert_default());
                     }
-                    Patch::Write { .. } | Patch::Truncate { .. } => {
+                    Patch::Write { .. } | Patch::Truncate { .. } | Patch::Allocate { .. } => {
                         patch.apply(file.base.get_or_insert_default());
                     }
                 }

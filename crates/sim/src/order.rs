@@ -177,9 +177,12 @@ impl Sequences<'_> {
 /// What a transaction's reply says of its effect.
 fn effect_of(kept: &Kept) -> Effect {
     match kept.op {
-        Op::Create => Created::decode_all(&kept.reply).map_or(Effect::default(), |created| {
-            Effect { inode: Some(created.attr.inode), made: created.made }
-        }),
+        Op::Create | Op::Tmpfile => {
+            Created::decode_all(&kept.reply).map_or(Effect::default(), |created| Effect {
+                inode: Some(created.attr.inode),
+                made: created.made,
+            })
+        }
         Op::Mkdir | Op::Symlink | Op::Mknod => {
             Entry::decode_all(&kept.reply).map_or(Effect::default(), |entry| Effect {
                 inode: Some(entry.attr.inode),

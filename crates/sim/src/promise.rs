@@ -84,7 +84,7 @@ impl World {
                     self.breaks(format!("a false alarm at client {seat:?}: {report}"));
                 }
             }
-            Report::Evicted { .. } | Report::ReplayRefused { .. } => {
+            Report::Evicted { .. } | Report::ReplayRefused { .. } | Report::LockLost { .. } => {
                 self.mounts[client].evicted_ns = Some(self.now_ns);
                 if !excused {
                     self.breaks(format!("I6: client {client}, which was never away: {report}"));

@@ -27,6 +27,7 @@ pub(crate) enum Flight {
     Patch { ticket: Ticket, object: Object, patch: Patch },
     Sync { ticket: Ticket, object: Object, patch_no: u64 },
     Stat { ticket: Ticket, object: Object },
+    Seek { ticket: Ticket, object: Object, from: usize, hole: bool },
     Remove { ticket: Ticket, object: Object },
     Space { ticket: Ticket },
     Usage { ticket: Ticket },
@@ -102,6 +103,8 @@ impl World {
                     slot_count: self.plan.slot_count,
                     share,
                     sync: self.plan.sync,
+                    // In some runs batches gather; a die more would make every seed another run.
+                    log_ms: if self.plan.slot_count == 3 { 5 } else { 0 },
                     ..Limits::default()
                 },
             };
@@ -245,6 +248,8 @@ impl World {
             | Action::ObjectWrite { .. }
             | Action::ObjectTruncate { .. }
             | Action::ObjectSync { .. }
+            | Action::ObjectAllocate { .. }
+            | Action::ObjectSeek { .. }
             | Action::ObjectStat { .. }
             | Action::ObjectRemove { .. }
             | Action::StoreSpace { .. }
@@ -302,6 +307,22 @@ impl World {
                 let patch = Patch::Truncate { size: narrow(size_bytes) };
                 Flight::Patch { ticket, object, patch }
             }
+            Action::ObjectAllocate {
+                ticket,
+                object,
+                object_offset,
+                range_bytes,
+                allocation,
+                keep_size,
+            } => {
+                let (from, count) = (narrow(object_offset), narrow(range_bytes));
+                let zeros = allocation != wire::Allocation::Reserve;
+                let patch = Patch::Allocate { from, count, zeros, keep_size };
+                Flight::Patch { ticket, object, patch }
+            }
+            Action::ObjectSeek { ticket, object, object_offset, hole } => {
+                Flight::Seek { ticket, object, from: narrow(object_offset), hole }
+            }
             Action::ObjectSync { ticket, object } => {
                 Flight::Sync { ticket, object, patch_no: self.disk.patch_count() }
             }
@@ -344,6 +365,7 @@ impl World {
             Flight::Sync { .. } => ails.sync,
             Flight::Read { .. }
             | Flight::Stat { .. }
+            | Flight::Seek { .. }
             | Flight::Space { .. }
             | Flight::Cold { .. }
             | Flight::Usage { .. } => ails.look,
@@ -394,6 +416,10 @@ impl World {
                 });
                 Coming::Plain(Event::ObjectStat { ticket, result: result.map(|()| stat) })
             }
+            Flight::Seek { ticket, object, from, hole } => {
+                let found = self.disk.seek(object, from, hole).map(wide);
+                Coming::Plain(Event::ObjectSought { ticket, result: result.map(|()| found) })
+            }
             Flight::Remove { ticket, object } => {
                 if !failed {
                     self.disk.remove(object);
@@ -402,7 +428,12 @@ impl World {
             }
             Flight::Space { ticket } => {
                 let (total_bytes, free_bytes) = (1 << 40, 1 << 39);
-                let space = StoreSpace { total_bytes, free_bytes, available_bytes: free_bytes };
+                let space = StoreSpace {
+                    total_bytes,
+                    free_bytes,
+                    available_bytes: free_bytes,
+                    available_file_count: None,
+                };
                 Coming::Plain(Event::StoreSpace { ticket, result: result.map(|()| space) })
             }
             Flight::Cold { ticket, from, until, row_count_max } => {
@@ -487,6 +518,7 @@ impl World {
             | Flight::Read { .. }
             | Flight::Sync { .. }
             | Flight::Stat { .. }
+            | Flight::Seek { .. }
             | Flight::Space { .. }
             | Flight::Cold { .. }
             | Flight::Usage { .. } => {}

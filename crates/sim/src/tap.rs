@@ -275,6 +275,7 @@ fn tag_of(op: Op, body: &[u8]) -> Option<Tag> {
         | Op::Mkdir
         | Op::Symlink
         | Op::Mknod
+        | Op::Tmpfile
         | Op::Link
         | Op::Unlink
         | Op::Rmdir
@@ -299,9 +300,15 @@ fn tag_of(op: Op, body: &[u8]) -> Option<Tag> {
         | Op::Close
         | Op::Reopen
         | Op::Statfs
+        | Op::SetLock
+        | Op::GetLock
+        | Op::CancelLock
+        | Op::Relock
         | Op::Read
         | Op::Write
         | Op::Truncate
+        | Op::Allocate
+        | Op::Seek
         | Op::Glimpse
         | Op::Stats
         | Op::Sync

@@ -182,6 +182,7 @@ fn short(head: &Result<wire::Head, wire::Breach>) -> String {
             format!("{op:?} {shard} slot {slot} xid {xid}: {status:?} T {transno} ({committed})")
         }
         Ok(wire::Head::Note) => "Note".to_owned(),
+        Ok(wire::Head::Grant) => "Grant".to_owned(),
         Err(breach) => breach.text().to_owned(),
     }
 }

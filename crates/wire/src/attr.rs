@@ -1,7 +1,7 @@
 //! Attributes of an inode as they travel.
 
 use crate::codec::{Fixed, Flaw, Reader, Wire, Writer};
-use crate::{Breach, InodeNo, Transno};
+use crate::{Breach, Contents, InodeNo, Transno};
 
 /// What kind of thing an inode is; numbers are Linux's `d_type`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -206,6 +206,29 @@ pub struct Attr {
 }
 
 impl Attr {
+    /// Whether a file's size is with its data shard and not in here.
+    #[must_use]
+    pub const fn is_size_at_data(&self) -> bool {
+        matches!(self.kind, FileKind::File) && self.flags & attr_flag::SIZE_AT_DATA != 0
+    }
+
+    /// The attributes of a file whose contents are `contents`: size and space are theirs; the times
+    /// follow [`Times::after_write`].
+    #[must_use]
+    pub fn with_contents(self, contents: Contents) -> Self {
+        let Self { mtime, mtime_set, ctime, .. } = self;
+        let times = Times { mtime, mtime_set, ctime }.after_write(contents.write_time);
+        Self {
+            flags: self.flags & !attr_flag::SIZE_AT_DATA,
+            size_bytes: contents.size_bytes,
+            allocated_bytes: contents.allocated_bytes,
+            mtime: times.mtime,
+            mtime_set: times.mtime_set,
+            ctime: times.ctime,
+            ..self
+        }
+    }
+
     /// What a write takes away, by somebody who may not keep set-id bits or by whoever may.
     #[must_use]
     pub const fn lost_by_write(&self, keeps_set_id: bool) -> crate::Revoke {

@@ -24,7 +24,7 @@
 //!     80     8                  trace_id                     trace_id
 //!     88     8                  op_time_ns since 1970        op_time_ns used
 //! ```
-//! Hello, Challenge, Proof, Welcome, Refusal and Note use the same head with everything from `op` on but
+//! Hello, Challenge, Proof, Welcome, Refusal, Note and Grant use the same head with everything from `op` on but
 //! the lengths and checksums zero. Field meanings: PROTOCOL.md §3.
 
 use crate::checksum::{crc32c, crc32c_of_two};
@@ -94,6 +94,8 @@ pub enum FrameKind {
     Reply = 7,
     /// Server, unasked: what has become durable, a [`crate::Note`].
     Note = 8,
+    /// Server, unasked: what became of a lock that was waited for, a [`crate::Grant`].
+    Grant = 9,
 }
 
 impl FrameKind {
@@ -107,6 +109,7 @@ impl FrameKind {
             6 => Self::Request,
             7 => Self::Reply,
             8 => Self::Note,
+            9 => Self::Grant,
             _ => return None,
         })
     }
@@ -158,7 +161,14 @@ impl Lengths {
         let _shard: u16 = reader.read()?;
         let _slot: u16 = reader.read()?;
         let flags: u16 = reader.read()?;
-        let greeting = !matches!(kind, FrameKind::Request | FrameKind::Reply | FrameKind::Note);
+        let greeting = match kind {
+            FrameKind::Request | FrameKind::Reply | FrameKind::Note | FrameKind::Grant => false,
+            FrameKind::Hello
+            | FrameKind::Challenge
+            | FrameKind::Proof
+            | FrameKind::Welcome
+            | FrameKind::Refusal => true,
+        };
         let body_bytes_max = if greeting { GREETING_BODY_BYTES_MAX } else { BODY_BYTES_MAX };
         let bulk = matches!(kind, FrameKind::Request | FrameKind::Reply);
         let bulk_bytes_max = if bulk { BULK_BYTES_MAX } else { 0 };
@@ -255,6 +265,8 @@ pub enum Head {
     Reply(Reply),
     /// What has become durable; the [`crate::Note`] is in the body.
     Note,
+    /// What became of a wait; the [`crate::Grant`] is in the body.
+    Grant,
 }
 
 /// Bytes of the length behind a redo token.
@@ -302,6 +314,7 @@ impl Head {
             FrameKind::Request => Self::request(head),
             FrameKind::Reply => Self::reply(head),
             FrameKind::Note => Ok(Self::Note),
+            FrameKind::Grant => Ok(Self::Grant),
             FrameKind::Hello
             | FrameKind::Challenge
             | FrameKind::Proof
@@ -392,13 +405,17 @@ impl Head {
                 to.write(&(FrameKind::Note as u8));
                 to.write(&0_u16);
             }
+            Self::Grant => {
+                to.write(&(FrameKind::Grant as u8));
+                to.write(&0_u16);
+            }
         }
         to.write(&0_u32); // body_bytes, known below
         to.write(&bulk_bytes);
         to.write(&0_u32); // head_crc32c, known below
         to.write(&bulk_crc32c.unwrap_or(0));
         match self {
-            Self::Greeting(_) | Self::Note => to.put(&[0; HEAD_BYTES - 24]),
+            Self::Greeting(_) | Self::Note | Self::Grant => to.put(&[0; HEAD_BYTES - 24]),
             Self::Request(request) => request.put(&mut to),
             Self::Reply(reply) => reply.put(&mut to, unchecked),
         }

@@ -11,6 +11,8 @@ extern crate alloc;
 mod attr;
 mod checksum;
 mod codec;
+mod contents;
+mod file_lock;
 mod frame;
 mod greeting;
 mod id;
@@ -19,6 +21,7 @@ mod message;
 mod name;
 mod op;
 mod proof;
+mod ranges;
 mod rules;
 mod stats;
 mod status;
@@ -26,6 +29,11 @@ mod status;
 pub use attr::{Attr, FileKind, Times, Timestamp, attr_flag};
 pub use checksum::{Crc32c, crc32c};
 pub use codec::{Bytes, Fixed, Flaw, List, Reader, Wire, Writer};
+pub use contents::*;
+pub use file_lock::{
+    ByteRange, CancelLock, GetLock, Grant, LOCK_END_MAX, LockCancelled, LockFound, LockKind,
+    LockRow, LockSet, LockType, Relock, SetLock,
+};
 pub use frame::{
     BODY_BYTES_MAX, BULK_BYTES_MAX, FrameKind, GREETING_BODY_BYTES_MAX, HEAD_BYTES, Head, Lengths,
     Reply, Request, reply_flag, request_flag,
@@ -44,6 +52,7 @@ pub use name::{
 };
 pub use op::{Op, OpRow, Retry, Route};
 pub use proof::{Nonce, Secret, session_id};
+pub use ranges::Ranges;
 pub use rules::{Rule, Rules};
 pub use stats::{GateCounts, RecoveryCounts, Stats};
 pub use status::Status;

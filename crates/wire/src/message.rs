@@ -421,69 +421,12 @@ message! {
         free_bytes: u64,
         /// Bytes free for other than root there.
         available_bytes: u64,
-        /// Inodes in use.
+        /// Inodes in use at the lane that answers.
         inode_count: u64,
-        /// Inodes that could still be made.
+        /// Inodes that could still be made, at whichever lane.
         inode_free_count: u64,
-    }
-}
-message! {
-    /// [`crate::Op::Read`]. Reply body empty, the bytes are its bulk: fewer than asked at the
-    /// file's end, holes as zeros.
-    Read {
-        /// The file.
-        inode: InodeNo,
-        /// From here, 0 ..= 2^63 − 1.
-        file_offset: u64,
-        /// This many, at most [`crate::BULK_BYTES_MAX`].
-        read_bytes: u32,
-        /// It is an access, which the file's atime tells of (no O_NOATIME).
-        accesses: bool,
-    }
-}
-message! {
-    /// [`crate::Op::Write`]. The bytes are its bulk. Reply: [`Written`].
-    Write {
-        /// The file.
-        inode: InodeNo,
-        /// To here; ignored when appending.
-        file_offset: u64,
-        /// At the end, wherever that is when it is executed (O_APPEND).
-        append: bool,
-    }
-}
-message! {
-    /// Reply of [`Write`].
-    Written {
-        /// Where the bytes went.
-        file_offset: u64,
-        /// How many: always all of them.
-        written_bytes: u32,
-    }
-}
-message! {
-    /// [`crate::Op::Truncate`]. No reply body.
-    Truncate {
-        /// The file.
-        inode: InodeNo,
-        /// New size, 0 ..= 2^63 − 1.
-        size_bytes: u64,
-    }
-}
-message! {
-    /// [`crate::Op::Glimpse`]. Reply: [`Glimpsed`].
-    Glimpse {
-        /// The file.
-        inode: InodeNo,
-        /// Answered when everything the answer speaks of is durable; at once otherwise.
-        durable: bool,
-    }
-}
-message! {
-    /// Reply of [`Glimpse`].
-    Glimpsed {
-        /// What is known there; all zero for a file never written.
-        contents: Contents,
+        /// Lanes that have inodes: all of them are asked for the sum.
+        lane_count: u16,
     }
 }
 message! {

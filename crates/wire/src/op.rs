@@ -128,8 +128,18 @@ ops! {
     Removexattr = 20, "removexattr", Once, 0, 0, Meta;
     /// Space and inodes of the file system.
     Statfs = 21, "statfs", Repeat, 0, 0, Meta;
+    /// A new regular file without a name, open.
+    Tmpfile = 22, "tmpfile", Once, 0, 0, Meta;
     /// A new fifo, socket or device.
     Mknod = 23, "mknod", Once, 0, 0, Meta;
+    /// Lock or unlock bytes of a file, or wait for it.
+    SetLock = 24, "set_lock", Once, 0, 0, Meta;
+    /// Who is in the way of a lock.
+    GetLock = 25, "get_lock", Repeat, 0, 0, Meta;
+    /// Wait for a lock no longer.
+    CancelLock = 26, "cancel_lock", Repeat, 0, 0, Meta;
+    /// A lock that a client has: set again at a server that has forgotten it, or looked at.
+    Relock = 27, "relock", Once, 0, 0, Meta;
     /// Bytes of a file.
     Read = 32, "read", Repeat, 0, BULK, Data;
     /// Bytes into a file, at an offset or at its end.
@@ -138,6 +148,10 @@ ops! {
     Truncate = 34, "truncate", Once, 0, 0, Data;
     /// Size, space and time of the last write, from where the bytes are.
     Glimpse = 35, "glimpse", Repeat, 0, 0, Data;
+    /// Give a range of a file space, or take it away, or make it zeros.
+    Allocate = 36, "allocate", Once, 0, 0, Data;
+    /// Where in a file bytes are, or where none are.
+    Seek = 37, "seek", Repeat, 0, 0, Data;
     /// Counters of the lane that answers.
     Stats = 48, "stats", Repeat, 0, 0, Lane;
     /// Nothing; shows that the other end lives.

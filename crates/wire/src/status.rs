@@ -82,8 +82,12 @@ statuses! {
     TooManyLinks = 31, "too many links";
     /// ERANGE.
     Range = 34, "numerical result out of range";
+    /// EDEADLK.
+    Deadlock = 35, "resource deadlock avoided";
     /// ENAMETOOLONG.
     NameTooLong = 36, "file name too long";
+    /// ENOLCK.
+    NoLocks = 37, "no locks available";
     /// ENOSYS.
     NotImplemented = 38, "function not implemented";
     /// ENOTEMPTY.

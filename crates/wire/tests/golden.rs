@@ -93,6 +93,10 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
                 Symlink { caller: caller(), parent, name: name("l"), target: Bytes(b"../x") }
                     .to_bytes()
             }
+            Op::Tmpfile => {
+                let (mode, umask, linkable) = (0o666, 0o22, true);
+                Tmpfile { caller: caller(), parent, mode, umask, linkable, handle }.to_bytes()
+            }
             Op::Mknod => Mknod {
                 caller: caller(),
                 parent,
@@ -144,12 +148,47 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
                 Removexattr { caller: caller(), inode, name: Bytes(b"user.k") }.to_bytes()
             }
             Op::Statfs => Statfs { inode }.to_bytes(),
+            Op::SetLock => SetLock {
+                inode,
+                kind: LockKind::Flock,
+                owner: 0x1020_3040_5060_7080,
+                lock: Some(LockType::Write),
+                range: ByteRange::new(3, LOCK_END_MAX).unwrap(),
+                pid: 77,
+                wait_id: 78,
+                place: 79,
+            }
+            .to_bytes(),
+            Op::GetLock => GetLock {
+                inode,
+                kind: LockKind::Posix,
+                owner: 9,
+                lock: LockType::Read,
+                range: ByteRange::ALL,
+            }
+            .to_bytes(),
+            Op::CancelLock => CancelLock { inode, wait_id: 80 }.to_bytes(),
+            Op::Relock => Relock {
+                inode,
+                kind: LockKind::Posix,
+                owner: 9,
+                lock: LockType::Write,
+                range: ByteRange::new(1, 2).unwrap(),
+                pid: 81,
+            }
+            .to_bytes(),
             Op::Read => {
                 Read { inode, file_offset: 1 << 40, read_bytes: 4096, accesses: true }.to_bytes()
             }
             Op::Write => Write { inode, file_offset: 1 << 41, append: true }.to_bytes(),
             Op::Truncate => Truncate { inode, size_bytes: 77 }.to_bytes(),
             Op::Glimpse => Glimpse { inode, durable: true }.to_bytes(),
+            Op::Allocate => {
+                let (allocation, keep_size) = (Allocation::Zero, true);
+                let (file_offset, range_bytes) = (1 << 42, 1 << 33);
+                Allocate { inode, file_offset, range_bytes, allocation, keep_size }.to_bytes()
+            }
+            Op::Seek => Seek { inode, file_offset: 1 << 43, hole: true }.to_bytes(),
             Op::Resume => {
                 Resume { known_committed: Transno(0x1_0000_0001), replay_count: 2 }.to_bytes()
             }
@@ -168,12 +207,28 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
     let listing = Listing { parent, end: true, entries: List::new(1, &entries) };
     reply("listing", listing.to_bytes());
     reply("written", Written { file_offset: 3, written_bytes: 4 }.to_bytes());
+    reply("sought", Sought { file_offset: 1 << 44 }.to_bytes());
     reply("glimpsed", Glimpsed { contents: CONTENTS }.to_bytes());
     reply("space", {
         let (total_bytes, free_bytes, available_bytes) = (9, 8, 7);
         let (inode_count, inode_free_count) = (6, 5);
-        Space { total_bytes, free_bytes, available_bytes, inode_count, inode_free_count }.to_bytes()
+        let (free, available) = (free_bytes, available_bytes);
+        Space {
+            total_bytes,
+            free_bytes: free,
+            available_bytes: available,
+            inode_count,
+            inode_free_count,
+            lane_count: 4,
+        }
+        .to_bytes()
     });
+    reply("lock_set", LockSet { granted: true, place: 82 }.to_bytes());
+    let range = ByteRange::new(4, 5).unwrap();
+    let row = LockRow { lock: LockType::Write, range, pid: 83 };
+    reply("lock_found", LockFound { found: Some(row) }.to_bytes());
+    reply("lock_cancelled", LockCancelled { waited: true }.to_bytes());
+    reply("grant", Grant { inode, wait_id: 84, status: Status::Deadlock }.to_bytes());
     reply("stats", {
         Stats {
             request_count: 1,
@@ -303,6 +358,9 @@ fn frames() -> BTreeMap<String, Vec<u8>> {
     frame("welcome", Head::Greeting(FrameKind::Welcome), None, &welcome.to_bytes());
     let row = NoteRow { shard: ShardId::meta(3), committed: Transno(0x1_0000_0003) }.to_bytes();
     frame("note", Head::Note, None, &Note { rows: List::new(1, &row) }.to_bytes());
+    let status = Status::Ok;
+    let grant = Grant { inode: InodeNo(258), wait_id: 85, status };
+    frame("grant", Head::Grant, None, &grant.to_bytes());
     let replay = Replay { reply: Bytes(b"reply"), token: Bytes(b"token") };
     let replayed = Request { flags: request_flag::REPLAY, ..request_head() };
     frame("replay", Head::Request(replayed), None, &replay.to_bytes());
@@ -396,6 +454,7 @@ fn again(what: &str, body: &[u8]) -> Result<Vec<u8>, Flaw> {
         "request lookup" => Lookup, "request getattr" => Getattr, "request setattr" => Setattr,
         "request create" => Create, "request mkdir" => Mkdir, "request symlink" => Symlink,
         "request mknod" => Mknod,
+        "request tmpfile" => Tmpfile,
         "request link" => Link, "request unlink" => Unlink, "request rmdir" => Rmdir,
         "request rename" => Rename, "request readlink" => Readlink,
         "request readdir" => Readdir, "request open" => Open, "request close" => Close,
@@ -404,9 +463,14 @@ fn again(what: &str, body: &[u8]) -> Result<Vec<u8>, Flaw> {
         "request listxattr" => Listxattr, "request removexattr" => Removexattr,
         "request statfs" => Statfs, "request read" => Read, "request write" => Write,
         "request truncate" => Truncate, "request glimpse" => Glimpse,
+        "request allocate" => Allocate, "request seek" => Seek, "reply sought" => Sought,
         "reply entry" => Entry, "reply created" => Created, "reply target" => Target,
         "reply value" => Value, "reply listing" => Listing, "reply written" => Written,
         "reply glimpsed" => Glimpsed, "reply space" => Space, "reply stats" => Stats,
+        "request set_lock" => SetLock, "request get_lock" => GetLock,
+        "request cancel_lock" => CancelLock, "request relock" => Relock,
+        "reply lock_set" => LockSet, "reply lock_found" => LockFound,
+        "reply lock_cancelled" => LockCancelled, "reply grant" => Grant,
         "request resume" => Resume, "request replay_done" => ReplayDone, "reply resumed" => Resumed,
     }
 }

@@ -8,6 +8,7 @@ mod bench_statx;
 mod ci;
 mod crash;
 mod needs;
+mod posix;
 mod run;
 mod sim;
 mod tidy;
@@ -46,6 +47,8 @@ enum Chore {
     Sim(sim::Args),
     /// Crash the real binary: kills, power cuts, a network that loses; needs root, FUSE, loop devices
     Crash(crash::Crash),
+    /// Judge the mount by suites from elsewhere: pjdfstest, fsx, fio, stress-ng; needs root, FUSE
+    Posix(posix::Posix),
     /// Measure
     #[command(subcommand)]
     Bench(Bench),
@@ -82,6 +85,7 @@ fn run(chore: &Chore) -> Result<()> {
         Chore::E2e { filter } => ci::e2e(filter.as_deref()),
         Chore::Sim(args) => sim::run_seeds(args),
         Chore::Crash(args) => crash::run_alone(args),
+        Chore::Posix(args) => posix::run_alone(args),
         Chore::Bench(Bench::Seam) => bench_seam::run_measurement(),
         Chore::Bench(Bench::Statx) => bench_statx::run_measurement(),
     }

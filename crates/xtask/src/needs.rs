@@ -13,7 +13,7 @@ use std::process::Stdio;
 pub(crate) const KERNEL_MIN: (u32, u32) = (6, 6);
 
 /// Programs and the Debian packages that have them.
-const PROGRAMS: [(&str, &str); 11] = [
+const PROGRAMS: [(&str, &str); 14] = [
     ("cc", "gcc"),
     ("fusermount3", "fuse3"),
     ("rsync", "rsync"),
@@ -25,6 +25,9 @@ const PROGRAMS: [(&str, &str); 11] = [
     ("losetup", "mount"),
     ("mkfs.ext4", "e2fsprogs"),
     ("mount", "mount"),
+    ("fio", "fio"),
+    ("stress-ng", "stress-ng"),
+    ("timeout", "coreutils"),
 ];
 
 /// Files and the Debian packages that have them.

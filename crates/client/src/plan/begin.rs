@@ -1,7 +1,7 @@
 //! The first request of every call: which op, where to, which plan waits for its reply. A
 //! switchboard; what follows is in the file of the plan.
 
-use super::{Close, Create, Open, Plan, Resize};
+use super::{Close, Create, Open, Plan, Resize, Statfs};
 use crate::Call;
 use crate::handles::Handles;
 use alloc::vec::Vec;
@@ -55,6 +55,7 @@ pub(crate) fn begin(
         }
         Call::Resize(ask) => to.resize(&ask),
         Call::Create(ask) => to.create(&ask),
+        Call::Tmpfile(ask) => to.tmpfile(&ask),
         Call::Mkdir(ask) => Ok(to.entry(Op::Mkdir, ask.parent, &ask)),
         Call::Symlink(ask) => Ok(to.entry(Op::Symlink, ask.parent, &ask)),
         Call::Mknod(ask) => Ok(to.entry(Op::Mknod, ask.parent, &ask)),
@@ -76,7 +77,11 @@ pub(crate) fn begin(
         Call::Setxattr(ask) => Ok(to.direct(Op::Setxattr, ask.inode, &ask)),
         Call::Listxattr(ask) => Ok(to.direct(Op::Listxattr, ask.inode, &ask)),
         Call::Removexattr(ask) => Ok(to.direct(Op::Removexattr, ask.inode, &ask)),
-        Call::Statfs(ask) => Ok(to.direct(Op::Statfs, ask.inode, &ask)),
+        Call::Statfs => {
+            let (plan, ask) = Statfs::begin();
+            to.put(&ask);
+            Ok(Begun::new(Plan::Statfs(plan), Op::Statfs, Target::Inode(ask.inode)))
+        }
         Call::Read(ask) => {
             check_bulk(ask.read_bytes)?;
             Ok(to.direct(Op::Read, ask.inode, &ask))
@@ -85,9 +90,14 @@ pub(crate) fn begin(
             check_bulk(write.bulk.map_or(0, |bulk| bulk.bulk_bytes))?;
             Ok(to.write(&write))
         }
+        Call::Allocate(ask) => Ok(to.direct(Op::Allocate, ask.inode, &ask)),
+        Call::Seek(ask) => Ok(to.direct(Op::Seek, ask.inode, &ask)),
         Call::Stats(lane) => Ok(Begun::new(Plan::Direct, Op::Stats, Target::Lane(lane))),
         // These are several requests; see `sync`.
-        Call::Sync(_) | Call::SyncAll | Call::Goodbye => Err(Status::Invalid),
+        Call::Sync(_) | Call::SyncAll | Call::SyncShards | Call::Goodbye => Err(Status::Invalid),
+        // Its keeper's; see `locks`.
+        Call::SetLock(_) | Call::Flush { .. } => Err(Status::Invalid),
+        Call::GetLock(ask) => Ok(to.direct(Op::GetLock, ask.inode, &ask)),
         Call::Ping(lane) => Ok(Begun::new(Plan::Direct, Op::Ping, Target::Lane(lane))),
     }
 }
@@ -147,6 +157,14 @@ impl Beginning<'_> {
         });
         let plan = Plan::Create(Create::new(handle));
         Ok(Begun::new(plan, Op::Create, Target::Inode(ask.parent)))
+    }
+
+    fn tmpfile(&mut self, ask: &crate::Tmpfile<'_>) -> Result<Begun, Status> {
+        let crate::Tmpfile { caller, parent, mode, umask, linkable, write } = *ask;
+        let handle = self.handle(InodeNo(0), write)?;
+        self.put(&wire::Tmpfile { caller, parent, mode, umask, linkable, handle });
+        let plan = Plan::Create(Create::nameless(handle));
+        Ok(Begun::new(plan, Op::Tmpfile, Target::Inode(parent)))
     }
 
     fn open(&mut self, ask: &crate::Open<'_>) -> Result<Begun, Status> {

@@ -2,7 +2,7 @@
 //!
 //! A reply from the slot may speak of an earlier boot of the server, which forgot the handle with
 //! it: then the handle is registered once more. If others have removed the file meanwhile, it was made
-//! all the same: an error would have the kernel make it a second time.
+//! all the same: an error would have the kernel make it a second time. One without a name is made anew.
 
 use super::entry::{SizedFor, complete};
 use super::{Ask, Body, Got, Next, Plan};
@@ -14,16 +14,30 @@ pub(crate) struct Create {
     handle: Option<Handle>,
     /// The reply, while the handle is being registered once more.
     created: Option<Created>,
+    /// Of a file without a name: a server that has forgotten the handle has destroyed it.
+    nameless: bool,
 }
 
 impl Create {
     pub(crate) const fn new(handle: Option<Handle>) -> Self {
-        Self { handle, created: None }
+        Self { handle, created: None, nameless: false }
+    }
+
+    pub(crate) const fn nameless(handle: Handle) -> Self {
+        Self { handle: Some(handle), created: None, nameless: true }
+    }
+
+    /// The plan that waits for the first request's reply once more.
+    pub(crate) const fn first(self) -> Plan {
+        Plan::Create(Self { created: None, ..self })
     }
 
     pub(super) fn next(self, got: Got, handles: &mut Handles) -> Next {
         let body = match (got.outcome, self.created) {
             (Ok(_), Some(created)) => return self.answer(created),
+            (Err(Status::Stale | Status::NotFound), Some(_)) if self.nameless => {
+                return Next::Again;
+            }
             (Err(Status::Stale | Status::NotFound), Some(created)) if created.made => {
                 return self.answer(created);
             }

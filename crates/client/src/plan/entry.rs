@@ -3,7 +3,6 @@
 
 use super::{Ask, Got, Next, Plan};
 use crate::Answer;
-use crate::size::{at_data, with_contents};
 use wire::{Attr, Glimpse, HandleId};
 
 /// What the attributes are wanted for.
@@ -30,7 +29,7 @@ pub(super) fn next(got: Got) -> Next {
 
 /// Answers with `attr`, after asking for its size if need be.
 pub(super) fn complete(attr: Attr, sized_for: SizedFor) -> Next {
-    if !at_data(&attr) {
+    if !attr.is_size_at_data() {
         return Next::Done(Ok(sized_for.answer(attr)));
     }
     let glimpse = Ask::Glimpse(Glimpse { inode: attr.inode, durable: false });
@@ -41,7 +40,7 @@ impl Sizing {
     pub(super) fn next(self, got: Got) -> Next {
         let contents = got.outcome.and_then(super::Body::contents);
         Next::Done(
-            contents.map(|contents| self.sized_for.answer(with_contents(self.attr, contents))),
+            contents.map(|contents| self.sized_for.answer(self.attr.with_contents(contents))),
         )
     }
 

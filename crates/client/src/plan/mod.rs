@@ -9,6 +9,7 @@ mod elsewhere;
 mod entry;
 mod open;
 mod resize;
+mod statfs;
 
 pub(crate) use close::Close;
 pub(crate) use create::Create;
@@ -16,13 +17,15 @@ pub(crate) use elsewhere::{Elsewhere, Found};
 pub(crate) use entry::Sizing;
 pub(crate) use open::Open;
 pub(crate) use resize::Resize;
+pub(crate) use statfs::Statfs;
 
 use crate::handles::Handles;
+use crate::locks::LockKey;
 use crate::{Answer, Sync};
 use door::{Bulk, Span};
 use wire::{
-    Attr, Breach, Contents, Created, Flaw, HandleId, InodeNo, Op, Space, Stats, Status, Wire,
-    Writer, Written,
+    Attr, Breach, ByteRange, Contents, Created, Flaw, HandleId, InodeNo, LockRow, LockSet, Op,
+    Sought, Space, Stats, Status, Wire, Writer, Written,
 };
 
 /// A call under way, waiting for a reply.
@@ -40,8 +43,20 @@ pub(crate) enum Plan {
     Open(Open),
     Close(Close),
     Resize(Resize),
+    Statfs(Statfs),
     /// Registering a handle again after the server forgot it.
     Reopen(HandleId),
+    /// A call about a lock, which its keeper answers; it has no request of its own.
+    LockCall {
+        inode: InodeNo,
+    },
+    /// The keeper's request for an owner.
+    LockTask(LockKey),
+    /// Saying again what is locked.
+    Relock {
+        key: LockKey,
+        range: ByteRange,
+    },
     /// Waiting for other jobs; it has no request of its own.
     Gather {
         left_count: usize,
@@ -77,6 +92,10 @@ pub(crate) enum Body {
     Bytes(Option<Bulk>),
     Written(Written),
     Contents(Contents),
+    Sought(Sought),
+    LockSet(LockSet),
+    LockFound(Option<LockRow>),
+    LockCancelled(bool),
     Stats(Stats),
 }
 
@@ -96,6 +115,7 @@ pub(crate) enum Ask {
     Truncate(wire::Truncate),
     Close(wire::Close),
     Reopen(wire::Reopen),
+    Statfs(wire::Statfs),
     /// Open what a create found; caller and handle stand in the create.
     OpenCreated {
         inode: InodeNo,
@@ -122,7 +142,11 @@ impl Plan {
             Self::Open(open) => open.next(got, handles),
             Self::Close(close) => close.next(got, handles),
             Self::Resize(resize) => resize.next(got, handles),
+            Self::Statfs(statfs) => statfs.next(got),
             Self::Reopen(_)
+            | Self::LockCall { .. }
+            | Self::LockTask(_)
+            | Self::Relock { .. }
             | Self::Gather { .. }
             | Self::Part { .. }
             | Self::Leave { .. }
@@ -135,7 +159,11 @@ impl Plan {
         match self {
             Self::Direct
             | Self::Entry
+            | Self::Statfs(_)
             | Self::Reopen(_)
+            | Self::LockCall { .. }
+            | Self::LockTask(_)
+            | Self::Relock { .. }
             | Self::Gather { .. }
             | Self::Part { .. }
             | Self::Leave { .. }
@@ -151,14 +179,17 @@ impl Plan {
 
     /// Whether a request must not wait behind others.
     pub(crate) const fn is_urgent(&self) -> bool {
-        matches!(self, Self::Reopen(_))
+        matches!(self, Self::Reopen(_) | Self::Relock { .. })
     }
 }
 
 impl Body {
     fn answer(self) -> Answer {
         match self {
-            Self::Empty | Self::Contents(_) => Answer::Done,
+            Self::Empty | Self::Contents(_) | Self::LockSet(_) | Self::LockCancelled(_) => {
+                Answer::Done
+            }
+            Self::LockFound(found) => Answer::LockFound(found),
             Self::Entry(attr) => Answer::Entry(attr),
             Self::Created(created) => {
                 Answer::Created { attr: created.attr, made: created.made, handle: None }
@@ -169,6 +200,7 @@ impl Body {
             Self::Space(space) => Answer::Space(space),
             Self::Bytes(bulk) => Answer::Bytes(bulk),
             Self::Written(written) => Answer::Written(written),
+            Self::Sought(sought) => Answer::Sought(sought.file_offset),
             Self::Stats(stats) => Answer::Stats(stats),
         }
     }
@@ -199,7 +231,7 @@ impl Body {
             | Op::Mknod
             | Op::Link
             | Op::Open => wire::Entry::decode_all(bytes).map(|entry| Self::Entry(entry.attr)),
-            Op::Create => Created::decode_all(bytes).map(Self::Created),
+            Op::Create | Op::Tmpfile => Created::decode_all(bytes).map(Self::Created),
             Op::Readlink => {
                 let target = wire::Target::decode_all(bytes)?.target.0;
                 tail(body, target.len()).map(Self::Target)
@@ -214,6 +246,15 @@ impl Body {
             Op::Glimpse => {
                 wire::Glimpsed::decode_all(bytes).map(|found| Self::Contents(found.contents))
             }
+            Op::Seek => wire::Sought::decode_all(bytes).map(Self::Sought),
+            Op::SetLock => LockSet::decode_all(bytes).map(Self::LockSet),
+            Op::GetLock => {
+                wire::LockFound::decode_all(bytes).map(|found| Self::LockFound(found.found))
+            }
+            Op::CancelLock => {
+                let cancelled = wire::LockCancelled::decode_all(bytes)?;
+                Ok(Self::LockCancelled(cancelled.waited))
+            }
             Op::Stats => Stats::decode_all(bytes).map(Self::Stats),
             Op::Read => empty(bytes).map(|()| Self::Bytes(None)),
             Op::Unlink
@@ -221,10 +262,12 @@ impl Body {
             | Op::Rename
             | Op::Close
             | Op::Reopen
+            | Op::Relock
             | Op::Access
             | Op::Setxattr
             | Op::Removexattr
             | Op::Truncate
+            | Op::Allocate
             | Op::Sync
             | Op::Resume
             | Op::ReplayDone
@@ -254,6 +297,7 @@ impl Ask {
             Self::Truncate(_) => Op::Truncate,
             Self::Close(_) => Op::Close,
             Self::Reopen(_) => Op::Reopen,
+            Self::Statfs(_) => Op::Statfs,
             Self::OpenCreated { .. } => Op::Open,
         }
     }
@@ -265,6 +309,7 @@ impl Ask {
             Self::Truncate(truncate) => truncate.inode,
             Self::Close(close) => close.inode,
             Self::Reopen(reopen) => reopen.inode,
+            Self::Statfs(statfs) => statfs.inode,
             Self::OpenCreated { inode } => *inode,
         }
     }
@@ -277,6 +322,7 @@ impl Ask {
             Self::Truncate(truncate) => to.write(truncate),
             Self::Close(close) => to.write(close),
             Self::Reopen(reopen) => to.write(reopen),
+            Self::Statfs(statfs) => to.write(statfs),
             Self::OpenCreated { inode } => {
                 // It was encoded here, by the create's plan.
                 let Ok(create) = wire::Create::decode_all(before) else { return };

@@ -2,7 +2,7 @@
 
 use super::rig::Rig;
 use super::{CALLER, FILE, attr};
-use crate::{Answer, Call, Create, Open, OpenFor, Resize, with_contents};
+use crate::{Answer, Call, Create, Open, OpenFor, Resize};
 use alloc::vec::Vec;
 use door::{Event, Mail};
 use wire::{
@@ -62,13 +62,13 @@ fn times_set_after_the_last_write_win() {
     inode.mtime = Timestamp { secs: 50, nanos: 0 };
     inode.mtime_set = Timestamp { secs: 300, nanos: 0 };
     inode.ctime = Timestamp { secs: 300, nanos: 0 };
-    let found = with_contents(inode, CONTENTS);
+    let found = inode.with_contents(CONTENTS);
     assert_eq!((found.mtime.secs, found.ctime.secs, found.size_bytes), (50, 300, 4711));
     inode.mtime_set = Timestamp { secs: 200, nanos: 4 };
     inode.ctime = Timestamp { secs: 100, nanos: 0 };
-    let found = with_contents(inode, CONTENTS);
+    let found = inode.with_contents(CONTENTS);
     assert_eq!((found.mtime, found.ctime), (CONTENTS.write_time.unwrap(), found.mtime));
-    let found = with_contents(inode, Contents { write_time: None, ..CONTENTS });
+    let found = inode.with_contents(Contents { write_time: None, ..CONTENTS });
     assert_eq!(found.mtime.secs, 50, "never written");
 }
 

@@ -1,6 +1,6 @@
-//! What a record says of the contents of a file: tags 9 to 11.
+//! What a record says of the contents of a file: tags 9 to 11 and 36.
 
-use wire::{Flaw, InodeNo, Reader, Writer};
+use wire::{Allocation, Flaw, InodeNo, Reader, Writer};
 
 /// An effect at a data shard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,6 +27,21 @@ pub enum ContentsChange {
         /// When the contents were last changed, in nanoseconds since 1970; 0: never.
         write_time_ns: u64,
     },
+    /// A range of the object has space, or none, or zeros; that was durable before the record.
+    Allocate {
+        /// The file.
+        inode: InodeNo,
+        /// From here.
+        object_offset: u64,
+        /// This many.
+        range_bytes: u64,
+        /// What became of it.
+        allocation: Allocation,
+        /// The object's size behind it.
+        size_bytes: u64,
+        /// When, in nanoseconds since 1970.
+        write_time_ns: u64,
+    },
     /// There is no such object.
     ObjectGone {
         /// The file.
@@ -41,7 +56,18 @@ impl ContentsChange {
         match self {
             Self::Write { inode, .. }
             | Self::Truncate { inode, .. }
+            | Self::Allocate { inode, .. }
             | Self::ObjectGone { inode } => *inode,
+        }
+    }
+
+    /// Whether other changes of the object wait until its record is durable: what it takes away could
+    /// not be told from what came later.
+    #[must_use]
+    pub const fn fences(&self) -> bool {
+        match self {
+            Self::Truncate { .. } | Self::Allocate { .. } => true,
+            Self::Write { .. } | Self::ObjectGone { .. } => false,
         }
     }
 
@@ -50,6 +76,7 @@ impl ContentsChange {
             Self::Write { .. } => 9,
             Self::Truncate { .. } => 10,
             Self::ObjectGone { .. } => 11,
+            Self::Allocate { .. } => 36,
         }
     }
 
@@ -64,6 +91,21 @@ impl ContentsChange {
             }
             Self::Truncate { inode, size_bytes, write_time_ns } => {
                 to.write(inode);
+                to.write(size_bytes);
+                to.write(write_time_ns);
+            }
+            Self::Allocate {
+                inode,
+                object_offset,
+                range_bytes,
+                allocation,
+                size_bytes,
+                write_time_ns,
+            } => {
+                to.write(inode);
+                to.write(object_offset);
+                to.write(range_bytes);
+                to.write(allocation);
                 to.write(size_bytes);
                 to.write(write_time_ns);
             }
@@ -87,6 +129,14 @@ impl ContentsChange {
                 write_time_ns: from.read()?,
             },
             11 => Self::ObjectGone { inode: from.read()? },
+            36 => Self::Allocate {
+                inode: from.read()?,
+                object_offset: from.read()?,
+                range_bytes: from.read()?,
+                allocation: from.read()?,
+                size_bytes: from.read()?,
+                write_time_ns: from.read()?,
+            },
             _ => return Ok(None),
         }))
     }

@@ -118,7 +118,9 @@ impl<R: Rows> Applying<'_, R> {
 
     fn change_contents(&mut self, change: &ContentsChange) -> Result<(), Fault> {
         match change {
-            ContentsChange::Write { inode, .. } | ContentsChange::Truncate { inode, .. } => {
+            ContentsChange::Write { inode, .. }
+            | ContentsChange::Truncate { inode, .. }
+            | ContentsChange::Allocate { inode, .. } => {
                 self.change_object(*inode, change)?;
             }
             ContentsChange::ObjectGone { inode } => {

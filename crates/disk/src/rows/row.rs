@@ -44,7 +44,7 @@ pub struct ObjectRow {
 }
 
 impl ObjectRow {
-    /// Redoes a write or truncation of this object. Times never go back: replays of several clients
+    /// Redoes a write, truncation or allocation of this object. Times never go back: replays of several clients
     /// come in any order.
     pub fn redo(&mut self, change: &ContentsChange) {
         if let ContentsChange::Write { object_offset, write_bytes, write_time_ns, .. } = *change {
@@ -52,7 +52,9 @@ impl ObjectRow {
             self.size_bytes = self.size_bytes.max(end);
             self.write_time_ns = self.write_time_ns.max(write_time_ns);
         }
-        if let ContentsChange::Truncate { size_bytes, write_time_ns, .. } = *change {
+        if let ContentsChange::Truncate { size_bytes, write_time_ns, .. }
+        | ContentsChange::Allocate { size_bytes, write_time_ns, .. } = *change
+        {
             self.size_bytes = size_bytes;
             self.write_time_ns = self.write_time_ns.max(write_time_ns);
         }

@@ -130,6 +130,8 @@ fn change_bytes() {
         "090200000000000000001000000000000000020000ddccbbaa0807060504030201",
         "0a02000000000000004d000000000000001100000000000000",
         "0b0200000000000000",
+        "240200000000000000001000000000000000000000020000000263000000000000001200000000\
+         000000",
         "0c0200000000000000ed0100000100000002000000100000000000000011000000011000000000\
          000000110000000110000000000000001100000010000000000000001100000001000000000000\
          000600000000000000",
@@ -205,8 +207,8 @@ fn a_sealed_batch_is_padded_and_the_builder_is_empty_again() {
 }
 
 #[test]
-fn no_more_than_four_versions_are_kept() {
+fn no_more_than_five_versions_are_kept() {
     let mut versions = PreVersions::new();
-    (1..=5).for_each(|number| versions.push(Transno(number)));
-    assert_eq!(versions.as_slice(), [1, 2, 3, 4].map(Transno));
+    (1..=6).for_each(|number| versions.push(Transno(number)));
+    assert_eq!(versions.as_slice(), [1, 2, 3, 4, 5].map(Transno));
 }

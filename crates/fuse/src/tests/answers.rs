@@ -69,6 +69,21 @@ fn name(bytes: &[u8]) -> wire::Name<'_> {
 }
 
 #[test]
+fn in_a_directory_that_is_gone_there_is_no_name() {
+    let mut rig = Rig::new();
+    for (opcode, args, status) in [
+        (Opcode::Lookup, &b"a\0"[..], Status::NotFound),
+        (Opcode::Unlink, b"a\0", Status::NotFound),
+        (Opcode::Getattr, b"", Status::Stale),
+    ] {
+        rig.ask(opcode, 7, DIRECTORY, args);
+        let asked = rig.take();
+        rig.fail(&asked, Status::Stale);
+        assert_eq!(rig.status(), status, "{opcode:?}");
+    }
+}
+
+#[test]
 fn names_become_entries() {
     let file = attr(FILE, FileKind::File);
     let body = Entry { attr: file }.to_bytes();
@@ -165,7 +180,9 @@ fn attributes_and_links_are_read() {
         available_bytes: 8_192,
         inode_count: 10,
         inode_free_count: 90,
+        lane_count: 1,
     };
+    let wanted = wire::Statfs { inode: InodeNo::ROOT }.to_bytes();
     let reply = exchange(Opcode::Statfs, &[], Op::Statfs, &wanted, &space.to_bytes());
     let mut payload = u64s(&[100, 10, 2, 100, 90]);
     payload.extend(u32s(&[4096, 255, 4096, 0, 0, 0, 0, 0, 0, 0]));

@@ -5,6 +5,7 @@ use super::rig::{Rig, u32s, u64s};
 use super::std::collections::BTreeMap;
 use super::{DIRECTORY, Dice, attr};
 use crate::abi::Opcode;
+use crate::listing::{END_POSITION, cookie_before, position_behind};
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -87,6 +88,12 @@ impl Directory {
 fn read_at(rig: &mut Rig, directory: &Directory, opcode: Opcode, at: u64, size: u32) -> Vec<u8> {
     let args = [u64s(&[0, at]), u32s(&[size, 0]), u64s(&[0, 0])].concat();
     rig.ask(opcode, 7, DIRECTORY, &args);
+    if at == END_POSITION {
+        // The server has said that this is the end.
+        let reply = rig.reply();
+        assert_eq!((reply.status, reply.payload.len()), (Status::Ok, 0));
+        return Vec::new();
+    }
     let asked = rig.take();
     assert_eq!(asked.head.op, Op::Readdir);
     let ask = Readdir::decode_all(&asked.body).unwrap();
@@ -136,6 +143,18 @@ fn buffers_of_any_size_give_the_same_listing() {
         let all = read_all(&directory, opcode, |dice| 208 + dice.roll(3_000) as u32);
         check(&directory, &all);
     }
+}
+
+#[test]
+fn positions_are_those_of_one_entry_whatever_its_cookie() {
+    let close = END_POSITION - 4..END_POSITION + 4;
+    for cookie in (1..5).chain(close).chain([u64::MAX / 2]) {
+        let position = position_behind(cookie);
+        assert_ne!(position, END_POSITION);
+        assert_eq!(cookie_before(position), cookie);
+        assert!(position < position_behind(cookie + 1));
+    }
+    assert_eq!([0, 1, 2].map(cookie_before), [0, 0, 0], "before and behind the dots");
 }
 
 #[test]

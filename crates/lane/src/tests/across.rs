@@ -6,11 +6,12 @@ mod mount;
 mod strict;
 
 use crate::toy::{Dice, Kind, Toy};
+use alloc::string::String;
 use alloc::vec::Vec;
 use door::{Errno, Point};
 use model::{Act, Model};
 use mount::Mount;
-use wire::{InodeNo, Map, Status};
+use wire::{FileKind, InodeNo, Map, RenameHow, Status};
 
 /// A store that spreads directories, and answers nothing before it is durable.
 fn store(seed: u64, meta_shard_count: u16) -> Toy {
@@ -93,6 +94,11 @@ fn one_by_one(seed: u64, mut toy: Toy) {
         assert!(status == expected || going, "seed {seed}: {act:?}: {status:?}, {expected:?}");
         if status == Status::Ok {
             model.apply(&act, mount::made(&act, &body));
+            if let Some(left) = model.whiteout(&act) {
+                mount.begin(&left);
+                let (_, body) = ask(&mut toy, &mut mount, 0);
+                model.add_whiteout(&left, mount::made(&left, &body));
+            }
         }
     }
     checked::check(&mut toy, &mut mount);
@@ -188,28 +194,52 @@ fn a_rename_is_whole_or_not_at_all_wherever_the_server_dies() {
         for point in points {
             for count in 1..=2 {
                 for seed in 0..4 {
-                    let mut toy = store(seed, 4);
-                    toy.start(lane_count);
-                    let mut mount = Mount::new(&mut toy, 1);
-                    let (from, to) = furnished(&mut toy, &mut mount);
-                    mount.settle(&mut toy);
-                    toy.dies_at = Some((point, count));
-                    let act = Act::Rename((from, "f"), (to, "g"), false);
-                    mount.begin(&act);
-                    let (status, _) = ask(&mut toy, &mut mount, 0);
-                    assert_eq!(status, Status::Ok, "{point:?}");
-                    mount.settle(&mut toy);
-                    if toy.is_down() {
-                        chance(&mut toy, core::slice::from_mut(&mut mount), 0);
-                    }
-                    assert!(toy.points[&point] > 0);
-                    assert_eq!(mount.list(&mut toy, from), Some(Vec::new()));
-                    assert_eq!(mount.list(&mut toy, to).unwrap().len(), 1);
-                    checked::check(&mut toy, &mut mount);
+                    rename_and_die(seed, lane_count, (point, count), RenameHow::Replace);
                 }
+                rename_and_die(5, lane_count, (point, count), RenameHow::Exchange);
+                rename_and_die(6, lane_count, (point, count), RenameHow::Whiteout);
             }
         }
     }
+}
+
+/// Renames `from/f` to `to/g` while the server dies; in an exchange `f` is a directory.
+fn rename_and_die(seed: u64, lane_count: u16, dies_at: (Point, usize), how: RenameHow) {
+    let mut toy = store(seed, 4);
+    toy.start(lane_count);
+    let mut mount = Mount::new(&mut toy, 1);
+    let (from, to) = furnished(&mut toy, &mut mount);
+    if how == RenameHow::Exchange {
+        for act in [Act::Unlink(from, "f"), Act::Mkdir(from, "f")] {
+            mount.begin(&act);
+            assert_eq!(ask(&mut toy, &mut mount, 0).0, Status::Ok);
+        }
+    }
+    mount.settle(&mut toy);
+    let only = |listed: Option<Vec<(String, InodeNo)>>| match listed.as_deref() {
+        Some([(_, inode)]) => *inode,
+        _ => panic!("one entry: {listed:?}"),
+    };
+    let (moved, target) = (only(mount.list(&mut toy, from)), only(mount.list(&mut toy, to)));
+    toy.dies_at = Some(dies_at);
+    mount.begin(&Act::Rename((from, "f"), (to, "g"), how));
+    assert_eq!(ask(&mut toy, &mut mount, 0).0, Status::Ok, "{dies_at:?}");
+    mount.settle(&mut toy);
+    if toy.is_down() {
+        chance(&mut toy, core::slice::from_mut(&mut mount), 0);
+    }
+    assert!(toy.points[&dies_at.0] > 0);
+    assert_eq!(only(mount.list(&mut toy, to)), moved);
+    match how {
+        RenameHow::Exchange => assert_eq!(only(mount.list(&mut toy, from)), target),
+        RenameHow::Whiteout => {
+            let left = only(mount.list(&mut toy, from));
+            let attr = mount.attr(&mut toy, left).unwrap();
+            assert_eq!((attr.kind, attr.mode, attr.rdev), (FileKind::CharDevice, 0, 0));
+        }
+        _ => assert_eq!(mount.list(&mut toy, from), Some(Vec::new())),
+    }
+    checked::check(&mut toy, &mut mount);
 }
 
 #[test]
@@ -237,7 +267,7 @@ fn a_directory_never_goes_below_itself() {
     };
     let (from_name, to_name) = (name_of(&mut run, from), name_of(&mut run, to));
     let into = |run: &mut dyn FnMut(Act) -> (Status, Vec<u8>), text, dir| {
-        run(Act::Rename((InodeNo::ROOT, text), (dir, "x"), false)).0
+        run(Act::Rename((InodeNo::ROOT, text), (dir, "x"), RenameHow::Replace)).0
     };
     assert_eq!(into(&mut run, to_name, sub), Status::Invalid);
     assert_eq!(into(&mut run, to_name, to), Status::Invalid);
@@ -281,7 +311,7 @@ fn readers_wait_for_what_was_prepared_and_get_an_answer() {
     let (from, to) = furnished(&mut toy, &mut mount);
     let mut reader = Mount::new(&mut toy, 2);
     mount.settle(&mut toy);
-    mount.begin(&Act::Rename((from, "f"), (to, "h"), false));
+    mount.begin(&Act::Rename((from, "f"), (to, "h"), RenameHow::Replace));
     mount.send(&mut toy);
     let before = toy.points[&Point::TxnPrepared];
     while toy.points[&Point::TxnPrepared] == before {
@@ -309,7 +339,7 @@ fn a_part_that_cannot_be_recorded_is_not_called_done() {
         let (from, to) = furnished(&mut toy, &mut mount);
         mount.settle(&mut toy);
         toy.dies_at = Some((Point::TxnDecided, 1));
-        mount.begin(&Act::Rename((from, "f"), (to, "h"), false));
+        mount.begin(&Act::Rename((from, "f"), (to, "h"), RenameHow::Replace));
         mount.send(&mut toy);
         while !toy.is_down() {
             step(&mut toy);
@@ -342,7 +372,7 @@ fn is_half_done(seed: u64, rules: wire::Rules) -> bool {
     mount.settle(&mut toy);
     let moved = mount.list(&mut toy, from).unwrap()[0].1;
     toy.dies_at = Some((Point::TxnDecided, 1));
-    mount.begin(&Act::Rename((from, "f"), (to, "g"), false));
+    mount.begin(&Act::Rename((from, "f"), (to, "g"), RenameHow::Replace));
     mount.send(&mut toy);
     while !toy.is_down() {
         step(&mut toy);

@@ -201,6 +201,24 @@ fn what_was_lost_comes_back_once() {
     assert_eq!(rig.replies(0).last().unwrap().body, got.body);
 }
 
+/// A whiteout over a file changes five things with a version, more than any other request.
+#[test]
+fn exchanges_and_whiteouts_come_back() {
+    let mut rig = Rig::clients(Share::Write, 1);
+    for (slot, text) in [(1, "a"), (2, "b"), (3, "c")] {
+        rig.ask(0, (Op::Create, slot), &create(text)).unwrap();
+    }
+    let exchange = Rename { how: RenameHow::Exchange, ..rename("a", "b") };
+    rig.ask(0, (Op::Rename, 4), &exchange).unwrap();
+    let whiteout = Rename { how: RenameHow::Whiteout, ..rename("a", "c") };
+    rig.ask(0, (Op::Rename, 5), &whiteout).unwrap();
+    rig.ask(0, (Op::Rename, 6), &rename("a", "d")).unwrap();
+    rig.kill();
+    rig.come_back(0);
+    assert_eq!((rig.counts().unfit_count, rig.counts().replayed_count), (0, 6));
+    assert_eq!(rig.names(), ["b", "c", "d", "warm0"].map(String::from).into());
+}
+
 /// S12: the server dies again after some replays, durable or not.
 #[test]
 fn a_second_death_in_the_middle_loses_nothing() {

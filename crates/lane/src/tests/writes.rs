@@ -5,8 +5,8 @@ use crate::Share;
 use crate::toy::Toy;
 use alloc::vec::Vec;
 use wire::{
-    Bytes, Glimpse, Glimpsed, InodeNo, Op, Read, Replay, Request, ShardId, Status, Timestamp,
-    Truncate, Wire, Write, Xid, reply_flag, request_flag,
+    Allocate, Bytes, Glimpse, Glimpsed, InodeNo, Op, Read, Replay, Request, ShardId, Status,
+    Timestamp, Truncate, Wire, Write, Xid, reply_flag, request_flag,
 };
 
 /// Two clients that are known at the data shard of a file.
@@ -126,6 +126,31 @@ fn a_truncation_is_durable_before_it_is_answered() {
     let got = rig.peers[0].ask_data(&mut rig.toy, (Op::Truncate, 3, rig.inode), &body, None);
     assert_eq!(got.head.flags, reply_flag::GATED);
     assert!(got.head.committed >= got.head.transno);
+}
+
+/// A hole is durable before it is answered, and it is made once: a resend that comes late, behind a
+/// write that came later, takes nothing of it away.
+#[test]
+fn a_hole_is_durable_before_it_is_answered_and_made_once() {
+    let mut rig = Rig::new(Share::Write);
+    rig.write(0, 2, Some(0), b"0123456789");
+    let (allocation, keep_size) = (wire::Allocation::Punch, true);
+    let body = Allocate { inode: rig.inode, file_offset: 2, range_bytes: 4, allocation, keep_size };
+    let asked = (Op::Allocate, 3, rig.inode);
+    let got = rig.peers[0].ask_data(&mut rig.toy, asked, &body, None);
+    assert_eq!(got.head.flags, reply_flag::GATED);
+    assert!(got.head.committed >= got.head.transno);
+    rig.write(1, 4, Some(3), b"new");
+    let head = Request {
+        flags: request_flag::RESENT,
+        xid: got.head.xid,
+        ..rig.peers[0].head(asked.0, rig.shard, asked.1)
+    };
+    rig.peers[0].send(&mut rig.toy, &head, &body.to_bytes(), None);
+    rig.toy.run();
+    let again = rig.peers[0].replies(&mut rig.toy);
+    assert_eq!(again[0].head.transno, got.head.transno);
+    assert_eq!(rig.read(1), b"01\0new6789");
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! Actions in flight in the toy world, and what their end does to its disks.
 
 use super::{Coming, Toy};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use door::{Event, LogRoom, Object, ObjectStat, StoreSpace, Ticket, Usage};
+use door::{Action, Event, LogRoom, Object, ObjectStat, StoreSpace, Ticket, Usage};
 
 /// An object's bytes: what readers see, and what a crash leaves.
 #[derive(Clone, Default, Debug)]
@@ -33,6 +34,8 @@ pub(super) enum Flight {
     Read { ticket: Ticket, object: Object, from: usize, count: usize },
     Write { ticket: Ticket, object: Object, from: usize, bytes: Vec<u8> },
     Truncate { ticket: Ticket, object: Object, size: usize },
+    Allocate { ticket: Ticket, action: Action },
+    Seek { ticket: Ticket, object: Object, from: usize, hole: bool },
     Sync { ticket: Ticket, object: Object, snapshot: Option<Vec<u8>> },
     Stat { ticket: Ticket, object: Object },
     Remove { ticket: Ticket, object: Object },
@@ -88,6 +91,8 @@ impl Toy {
             Flight::Remove { .. } => Some(Kind::Remove),
             Flight::Read { .. } => Some(Kind::Read),
             Flight::Truncate { .. }
+            | Flight::Allocate { .. }
+            | Flight::Seek { .. }
             | Flight::Stat { .. }
             | Flight::Space { .. }
             | Flight::Cold { .. }
@@ -127,6 +132,16 @@ impl Toy {
                 files.entry(object).or_default().seen.resize(size, 0);
                 done(ticket)
             }
+            Flight::Allocate { ticket, action } => {
+                allocate(files, action);
+                done(ticket)
+            }
+            // Nothing has holes here.
+            Flight::Seek { ticket, object, from, hole } => {
+                let size = files.get(&object).map_or(0, |file| file.seen.len());
+                let found = (from < size).then_some(if hole { size } else { from } as u64);
+                Event::ObjectSought { ticket, result: Ok(found) }
+            }
             Flight::Sync { ticket, object, snapshot } => {
                 if let (Some(file), None) = (files.get_mut(&object), failed) {
                     file.durable = snapshot;
@@ -151,6 +166,7 @@ impl Toy {
                     total_bytes: 1 << 40,
                     free_bytes: 1 << 39,
                     available_bytes: 1 << 38,
+                    available_file_count: Some(1 << 20),
                 };
                 Event::StoreSpace { ticket, result: Ok(space) }
             }
@@ -163,6 +179,25 @@ impl Toy {
             }
         };
         place.coming.push(Coming::Plain(event));
+    }
+}
+
+/// Performs an `ObjectAllocate`.
+pub(super) fn allocate(files: &mut BTreeMap<Object, File>, action: Action) {
+    let Action::ObjectAllocate {
+        object, object_offset, range_bytes, allocation, keep_size, ..
+    } = action
+    else {
+        panic!("{action:?}")
+    };
+    let seen = &mut files.entry(object).or_default().seen;
+    let (from, end) = (object_offset as usize, (object_offset + range_bytes) as usize);
+    if !keep_size && seen.len() < end {
+        seen.resize(end, 0);
+    }
+    let size = seen.len();
+    if allocation != wire::Allocation::Reserve {
+        seen[from.min(size)..end.min(size)].fill(0);
     }
 }
 

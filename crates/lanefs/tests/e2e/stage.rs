@@ -7,7 +7,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -193,6 +193,11 @@ impl Process {
         Self { child, lines, said: Vec::new() }
     }
 
+    /// What it reads, if that was to be a pipe; once.
+    pub(crate) fn orders(&mut self) -> ChildStdin {
+        self.child.stdin.take().unwrap()
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -233,6 +238,13 @@ impl Process {
         });
         self.said.extend(self.lines.iter());
         status.unwrap()
+    }
+
+    /// The next line that it has said, of those not waited for yet.
+    pub(crate) fn next_line(&mut self) -> Option<String> {
+        let line = self.lines.try_recv().ok()?;
+        self.said.push(line.clone());
+        Some(line)
     }
 
     /// Everything it said; after its end.

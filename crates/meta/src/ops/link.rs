@@ -1,4 +1,5 @@
-//! `Link`: a further name for something that is no directory.
+//! `Link`: a further name for something that is no directory, or the first for a file that was made
+//! without one and is open.
 
 use crate::needs::Needs;
 use crate::ops::LINK_COUNT_MAX;
@@ -25,13 +26,15 @@ pub(crate) fn execute(args: &Link<'_>, txn: &mut Txn<'_>) -> Result<Entry, Statu
     if row.kind == FileKind::Directory {
         return Err(Status::NotPermitted);
     }
-    if row.nlink == 0 {
+    // What another shard tells it tells as it is open there.
+    let is_open = !txn.is_here(args.inode) || !txn.handles.is_free(args.inode);
+    if row.nlink == 0 && !(row.linkable && is_open) {
         return Err(Status::NotFound);
     }
     if row.nlink >= LINK_COUNT_MAX {
         return Err(Status::TooManyLinks);
     }
-    let row = txn.put(InodeRow { nlink: row.nlink + 1, ctime: txn.now, ..row });
+    let row = txn.put(InodeRow { nlink: row.nlink + 1, linkable: false, ctime: txn.now, ..row });
     txn.put_entry(args.parent, args.name, &row, None);
     txn.touch(args.parent, Came::FILE);
     Ok(Entry { attr: row.attr() })

@@ -20,6 +20,7 @@ pub(crate) mod rmdir;
 pub(crate) mod setattr;
 pub(crate) mod setxattr;
 pub(crate) mod symlink;
+pub(crate) mod tmpfile;
 pub(crate) mod unlink;
 
 /// Most links of an inode.

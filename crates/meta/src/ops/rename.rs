@@ -1,6 +1,13 @@
-//! `Rename`: moves a name, over an existing one if need be.
+//! `Rename`: moves a name, over an existing one if need be, or exchanges two.
+//!
+//! ```text
+//!            before        Replace       Whiteout            Exchange
+//! old name   source        -             whiteout            target
+//! new name   target or -   source        source              source
+//! ```
 
 use crate::directory::Target;
+use crate::mode::NewMode;
 use crate::needs::Needs;
 use crate::ops::LINK_COUNT_MAX;
 use crate::txn::{Came, Done, Txn};
@@ -17,31 +24,44 @@ pub(crate) fn needs<'a>(args: &Rename<'a>, needs: &mut Needs<'a>) {
 }
 
 pub(crate) fn execute(args: &Rename<'_>, txn: &mut Txn<'_>) -> Result<Done, Status> {
-    if args.how == RenameHow::Exchange || args.how.leaves_whiteout() {
-        return Err(Status::Invalid);
-    }
     let who = txn.who(args.caller);
     let source = txn.search(args.parent, args.name, &who)?.ok_or(Status::NotFound)?;
     txn.reach_entry(args.parent, args.name);
     txn.reach_entry(args.new_parent, args.new_name);
     txn.reach(source.inode);
-    if source.kind == FileKind::Directory && args.parent != args.new_parent {
-        txn.reach_topology(args.parent, args.new_parent);
+    reach_topology(args, source, txn);
+    if args.how.leaves_whiteout() {
+        txn.reach_new(args.parent);
     }
     txn.reached()?;
-    let victim = txn.search(args.new_parent, args.new_name, &who)?;
-    if victim.is_some() && args.how.keeps_target() {
+    let target = txn.search(args.new_parent, args.new_name, &who)?;
+    if target.is_some() && args.how.keeps_target() {
         return Err(Status::Exists);
     }
-    if victim.is_some_and(|victim| victim.inode == source.inode) {
+    if target.is_some_and(|target| target.inode == source.inode) {
         return Ok(Done); // Two names of one inode: POSIX leaves both.
     }
-    if let Some(victim) = victim {
-        txn.reach(victim.inode);
+    if let Some(target) = target {
+        txn.reach(target.inode);
+        if args.how == RenameHow::Exchange {
+            reach_topology(args, target, txn);
+        }
         txn.reached()?;
     }
-    permit(args, source, victim, &who, txn)?;
-    apply(args, source, victim, txn)
+    if args.how == RenameHow::Exchange {
+        let target = target.ok_or(Status::NotFound)?;
+        permit_exchange(args, source, target, &who, txn)?;
+        return exchange(args, source, target, txn);
+    }
+    permit(args, source, target, &who, txn)?;
+    apply(args, source, target, &who, txn)
+}
+
+/// A directory among what moves from one parent to the other: no other may move meanwhile.
+fn reach_topology(args: &Rename<'_>, moved: Target, txn: &mut Txn<'_>) {
+    if moved.kind == FileKind::Directory && args.parent != args.new_parent {
+        txn.reach_topology(args.parent, args.new_parent);
+    }
 }
 
 /// All the reasons why not.
@@ -84,28 +104,66 @@ fn permit(
     Ok(())
 }
 
+/// The same for two names that are to be exchanged: each goes as if it was moved over nothing.
+fn permit_exchange(
+    args: &Rename<'_>,
+    source: Target,
+    target: Target,
+    who: &Who<'_>,
+    txn: &mut Txn<'_>,
+) -> Result<(), Status> {
+    let moves = args.parent != args.new_parent;
+    let ways = [(source, args.new_parent), (target, args.parent)];
+    for (moved, to) in ways.into_iter().filter(|_| moves) {
+        if moved.kind == FileKind::Directory && txn.is_within(to, moved.inode)? {
+            return Err(Status::Invalid);
+        }
+    }
+    txn.permit_remove(args.parent, source, who)?;
+    txn.permit_remove(args.new_parent, target, who)?;
+    for (moved, to) in ways.into_iter().filter(|_| moves) {
+        if moved.kind != FileKind::Directory {
+            continue;
+        }
+        txn.permit(moved.inode, who, Want::WRITE)?;
+        let comes_alone = source.kind != target.kind;
+        if comes_alone && txn.row(to)?.nlink >= LINK_COUNT_MAX {
+            return Err(Status::TooManyLinks);
+        }
+    }
+    Ok(())
+}
+
 fn apply(
     args: &Rename<'_>,
     source: Target,
     victim: Option<Target>,
+    who: &Who<'_>,
     txn: &mut Txn<'_>,
 ) -> Result<Done, Status> {
     let row = txn.row(source.inode)?;
     let victim_row = victim.map(|victim| txn.row(victim.inode)).transpose()?;
+    let whiteout = args.how.leaves_whiteout().then(|| whiteout(args, who, txn)).transpose()?;
     let is_directory = source.kind == FileKind::Directory;
-    let parent = if is_directory { args.new_parent } else { row.parent };
-    let row = txn.put(InodeRow { parent, ctime: txn.now, ..row });
-    txn.drop_entry(args.parent, args.name);
+    let row = put_moved(row, args.new_parent, txn);
+    let left = if let Some(row) = whiteout {
+        let row = txn.put_new(args.parent, row);
+        txn.put_entry(args.parent, args.name, &row, Some(source));
+        Came::of(row.kind)
+    } else {
+        txn.drop_entry(args.parent, args.name);
+        Came::NOTHING
+    };
     txn.put_entry(args.new_parent, args.new_name, &row, victim);
     let moved = Came::of(source.kind);
     let replaced = victim.map_or(Came::NOTHING, |victim| Came::of(victim.kind));
     if args.parent == args.new_parent {
-        txn.touch(args.parent, -replaced);
+        txn.touch(args.parent, left + -replaced);
     } else {
         if is_directory {
             txn.uses(Key::Topology, How::Change);
         }
-        txn.touch(args.parent, -moved);
+        txn.touch(args.parent, left + -moved);
         txn.touch(args.new_parent, moved + -replaced);
     }
     match victim_row {
@@ -117,4 +175,40 @@ fn apply(
         None => {}
     }
     Ok(Done)
+}
+
+fn exchange(
+    args: &Rename<'_>,
+    source: Target,
+    target: Target,
+    txn: &mut Txn<'_>,
+) -> Result<Done, Status> {
+    let (source_row, target_row) = (txn.row(source.inode)?, txn.row(target.inode)?);
+    let source_row = put_moved(source_row, args.new_parent, txn);
+    let target_row = put_moved(target_row, args.parent, txn);
+    txn.put_entry(args.parent, args.name, &target_row, Some(source));
+    txn.put_entry(args.new_parent, args.new_name, &source_row, Some(target));
+    if args.parent == args.new_parent {
+        txn.touch(args.parent, Came::NOTHING);
+        return Ok(Done);
+    }
+    if [source.kind, target.kind].contains(&FileKind::Directory) {
+        txn.uses(Key::Topology, How::Change);
+    }
+    let came = Came::of(source.kind) + -Came::of(target.kind);
+    txn.touch(args.parent, -came);
+    txn.touch(args.new_parent, came);
+    Ok(Done)
+}
+
+/// What moves is changed, and a directory's `..` with it.
+fn put_moved(row: InodeRow, to: wire::InodeNo, txn: &mut Txn<'_>) -> InodeRow {
+    let parent = if row.kind == FileKind::Directory { to } else { row.parent };
+    txn.put(InodeRow { parent, ctime: txn.now, ..row })
+}
+
+/// What says in one layer of a union that a name of the layers below is gone: a character device
+/// without permissions whose number is 0. It opens nothing, so anybody may leave one.
+fn whiteout(args: &Rename<'_>, who: &Who<'_>, txn: &Txn<'_>) -> Result<InodeRow, Status> {
+    txn.new_inode(args.parent, FileKind::CharDevice, NewMode::exactly(0), who)
 }

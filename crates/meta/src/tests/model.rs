@@ -6,7 +6,7 @@ use super::{ALICE, ROOT, World};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
-use wire::{ClientUuid, Contents, FileKind, Handle, InodeNo, Status, Timestamp};
+use wire::{ClientUuid, Contents, FileKind, Handle, InodeNo, RenameHow, Status, Timestamp};
 
 #[derive(Clone, Debug)]
 struct Node {
@@ -27,6 +27,7 @@ struct Node {
     entries: BTreeMap<String, InodeNo>,
     target: Vec<u8>,
     rdev: u32,
+    linkable: bool,
     xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
@@ -80,6 +81,7 @@ impl Model {
             entries: BTreeMap::new(),
             target: Vec::new(),
             rdev: 0,
+            linkable: false,
             xattrs: BTreeMap::new(),
         };
         assert!(self.nodes.insert(inode, node).is_none(), "a new inode has a new number");
@@ -211,11 +213,12 @@ impl Model {
         if node.kind == FileKind::Directory {
             return Err(Status::NotPermitted);
         }
-        if node.nlink == 0 {
+        if node.nlink == 0 && !(node.linkable && self.is_open(inode)) {
             return Err(Status::NotFound);
         }
         let now = self.now;
         self.at(inode).nlink += 1;
+        self.at(inode).linkable = false;
         self.at(inode).ctime = now;
         self.enter(dir, name, inode);
         Ok(())
@@ -231,15 +234,67 @@ impl Model {
         true
     }
 
-    fn rename(&mut self, from: (InodeNo, &str), to: (InodeNo, &str), keep: bool) -> Outcome {
+    /// What moved, and what stood under the new name.
+    fn rename(
+        &mut self,
+        from: (InodeNo, &str),
+        to: (InodeNo, &str),
+        how: RenameHow,
+    ) -> Result<(InodeNo, Option<InodeNo>), Status> {
         let source = self.find(from.0, from.1)?.ok_or(Status::NotFound)?;
         let victim = self.find(to.0, to.1)?;
-        if keep && victim.is_some() {
+        if how.keeps_target() && victim.is_some() {
             return Err(Status::Exists);
         }
         if victim == Some(source) {
-            return Ok(());
+            return Ok((source, victim));
         }
+        if how == RenameHow::Exchange {
+            let target = victim.ok_or(Status::NotFound)?;
+            return self.exchange((from, source), (to, target)).map(|()| (source, victim));
+        }
+        self.rename_over(from, to, source, victim).map(|()| (source, victim))
+    }
+
+    fn exchange(
+        &mut self,
+        (from, source): ((InodeNo, &str), InodeNo),
+        (to, target): ((InodeNo, &str), InodeNo),
+    ) -> Outcome {
+        let ways = [(source, from.0, to.0), (target, to.0, from.0)];
+        let is_directory = |model: &Self, inode| model.nodes[&inode].kind == FileKind::Directory;
+        for (inode, left, entered) in ways {
+            if left != entered && is_directory(self, inode) && self.is_below(entered, inode) {
+                return Err(Status::Invalid);
+            }
+        }
+        self.may_remove(from.0, source)?;
+        self.may_remove(to.0, target)?;
+        for (inode, left, entered) in ways {
+            if left != entered && is_directory(self, inode) {
+                self.may(inode, 2)?;
+            }
+        }
+        for (inode, left, entered) in ways {
+            self.at(inode).ctime = self.now;
+            if is_directory(self, inode) {
+                self.at(inode).parent = entered;
+                self.at(left).nlink -= 1;
+                self.at(entered).nlink += 1;
+            }
+        }
+        self.enter(from.0, from.1, target);
+        self.enter(to.0, to.1, source);
+        Ok(())
+    }
+
+    fn rename_over(
+        &mut self,
+        from: (InodeNo, &str),
+        to: (InodeNo, &str),
+        source: InodeNo,
+        victim: Option<InodeNo>,
+    ) -> Outcome {
         let is_directory = self.node(source)?.kind == FileKind::Directory;
         if is_directory && self.is_below(to.0, source) {
             return Err(Status::Invalid);

@@ -6,7 +6,7 @@ use wire::{
     Access, Bytes, Caller, Close, Contents, Create, FileKind, Getattr, Getxattr, Groups, HandleId,
     InodeNo, Link, Listxattr, Lookup, Mkdir, Mknod, Op, Open, Readdir, Readlink, Removexattr,
     Rename, RenameHow, Reopen, Rmdir, SetTime, Setattr, Setxattr, Status, Symlink, Timestamp,
-    Unlink, Wire,
+    Tmpfile, Unlink, Wire,
 };
 
 fn bodies() -> Vec<(Op, Vec<u8>)> {
@@ -51,6 +51,10 @@ fn bodies() -> Vec<(Op, Vec<u8>)> {
         (Op::Create, create.to_bytes()),
         (Op::Mkdir, Mkdir { caller, parent, name, mode: 0o777, umask: 0o22 }.to_bytes()),
         (Op::Symlink, Symlink { caller, parent, name, target: value }.to_bytes()),
+        (
+            Op::Tmpfile,
+            Tmpfile { caller, parent, mode: 0o666, umask: 0, linkable: true, handle }.to_bytes(),
+        ),
         (
             Op::Mknod,
             Mknod { caller, parent, name, kind: FileKind::Fifo, mode: 0o644, umask: 0, rdev: 5 }

@@ -9,7 +9,7 @@ use disk::{Change, TxnChange, TxnId};
 use wire::{
     Access, Close, Create, Created, Entry, Getattr, Getxattr, InodeNo, Link, Listxattr, Lookup,
     Mkdir, Mknod, Op, Open, Readdir, Readlink, Removexattr, Rename, Reopen, Rmdir, Setattr,
-    Setxattr, ShardId, Status, Symlink, Transno, Unlink, Wire, Writer, attr_flag,
+    Setxattr, ShardId, Status, Symlink, Tmpfile, Transno, Unlink, Wire, Writer, attr_flag,
 };
 
 /// A shard besides the first, and what it recorded.
@@ -30,6 +30,7 @@ pub(super) fn about(op: Op, body: &[u8]) -> InodeNo {
         Op::Create => field!(Create, parent),
         Op::Mkdir => field!(Mkdir, parent),
         Op::Symlink => field!(Symlink, parent),
+        Op::Tmpfile => field!(Tmpfile, parent),
         Op::Mknod => field!(Mknod, parent),
         Op::Link => field!(Link, parent),
         Op::Unlink => field!(Unlink, parent),

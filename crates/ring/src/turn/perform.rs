@@ -7,7 +7,7 @@ use crate::kernel::Answer;
 use crate::mailbox::Letter;
 use crate::usage;
 use door::{Action, Event, Object, Say, Span, Ticket};
-use wire::LaneId;
+use wire::{Allocation, LaneId};
 
 impl Parts {
     pub(super) fn perform(&mut self) {
@@ -49,6 +49,20 @@ impl Parts {
             }
             Action::ObjectTruncate { ticket, object, size_bytes } => {
                 self.begin(object, JobKind::Truncate { ticket, size_bytes });
+            }
+            Action::ObjectAllocate {
+                ticket,
+                object,
+                object_offset: offset,
+                range_bytes,
+                allocation,
+                keep_size,
+            } => {
+                let mode = mode_of(allocation, keep_size);
+                self.begin(object, JobKind::Allocate { ticket, offset, range_bytes, mode });
+            }
+            Action::ObjectSeek { ticket, object, object_offset: offset, hole } => {
+                self.begin(object, JobKind::Seek { ticket, offset, hole });
             }
             Action::ObjectSync { ticket, object } => self.begin(object, JobKind::Sync { ticket }),
             Action::ObjectStat { ticket, object } => self.begin(object, JobKind::Stat { ticket }),
@@ -110,4 +124,15 @@ impl Parts {
     fn speak(&mut self, say: Say, line: Span) {
         (self.say)(say, &String::from_utf8_lossy(self.tools.arena.get(line)));
     }
+}
+
+/// The mode of fallocate(2).
+const fn mode_of(allocation: Allocation, keep_size: bool) -> i32 {
+    let keep = if keep_size { libc::FALLOC_FL_KEEP_SIZE } else { 0 };
+    let what = match allocation {
+        Allocation::Reserve => 0,
+        Allocation::Punch => libc::FALLOC_FL_PUNCH_HOLE,
+        Allocation::Zero => libc::FALLOC_FL_ZERO_RANGE,
+    };
+    keep | what
 }

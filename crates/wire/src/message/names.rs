@@ -1,7 +1,7 @@
-//! What makes, moves and takes away names: all but files and directories.
+//! What makes, moves and takes away names, but for [`super::Create`] and [`super::Mkdir`].
 
 use crate::codec::{Bytes, Flaw, Reader, Wire, Writer};
-use crate::{Caller, FileKind, InodeNo, Name, Status};
+use crate::{Caller, FileKind, Handle, InodeNo, Name, Status};
 
 message! {
     /// [`crate::Op::Symlink`]. Reply: [`crate::Entry`].
@@ -14,6 +14,23 @@ message! {
         name: Name<'a>,
         /// What it points to, 1 ..= 4095 bytes.
         target: Bytes<'a>,
+    }
+}
+message! {
+    /// [`crate::Op::Tmpfile`]. Reply: [`crate::Created`].
+    Tmpfile<'a> {
+        /// Who asks.
+        caller: Caller<'a>,
+        /// A directory that it could have a name in: its shard and what it passes on.
+        parent: InodeNo,
+        /// Permission bits.
+        mode: u32,
+        /// Of these, the ones the caller's process leaves out.
+        umask: u32,
+        /// It may get a name later.
+        linkable: bool,
+        /// The handle to open on it; when the last is closed, it goes.
+        handle: Handle,
     }
 }
 message! {

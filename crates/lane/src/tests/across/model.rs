@@ -5,7 +5,7 @@ use crate::toy::{Dice, Toy};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
-use wire::{FileKind, InodeNo, Status};
+use wire::{FileKind, InodeNo, RenameHow, Status};
 
 /// Something to do; names are of a small set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,7 +18,7 @@ pub(super) enum Act {
     Link(InodeNo, InodeNo, &'static str),
     Unlink(InodeNo, &'static str),
     Rmdir(InodeNo, &'static str),
-    Rename((InodeNo, &'static str), (InodeNo, &'static str), bool),
+    Rename((InodeNo, &'static str), (InodeNo, &'static str), RenameHow),
 }
 
 const NAMES: [&str; 5] = ["n", "o", "p", "q", "r"];
@@ -60,7 +60,13 @@ impl Model {
             11 => Act::Lookup(dir(dice), text(dice)),
             _ => {
                 let (from, to) = (dir(dice), dir(dice));
-                Act::Rename((from, text(dice)), (to, text(dice)), dice.one_in(5))
+                let how = match dice.below(10) {
+                    0 | 1 => RenameHow::NoReplace,
+                    2 | 3 => RenameHow::Exchange,
+                    4 => RenameHow::Whiteout,
+                    _ => RenameHow::Replace,
+                };
+                Act::Rename((from, text(dice)), (to, text(dice)), how)
             }
         }
     }
@@ -126,10 +132,13 @@ impl Model {
                 }
                 if self.dirs[&target].is_empty() { Ok(()) } else { Err(Status::NotEmpty) }
             }
-            Act::Rename((from, from_text), (to, to_text), keep) => {
+            Act::Rename((from, from_text), (to, to_text), how) => {
                 let source = self.find(from, from_text)?.ok_or(Status::NotFound)?;
                 let victim = self.find(to, to_text)?;
-                self.judge_rename(source, to, victim, keep)
+                if how == RenameHow::Exchange {
+                    return self.judge_exchange((from, source), (to, victim));
+                }
+                self.judge_rename(source, to, victim, how.keeps_target())
             }
         }
     }
@@ -159,6 +168,35 @@ impl Model {
         }
     }
 
+    fn judge_exchange(
+        &self,
+        (from, source): (InodeNo, InodeNo),
+        (to, target): (InodeNo, Option<InodeNo>),
+    ) -> Result<(), Status> {
+        let target = target.ok_or(Status::NotFound)?;
+        let loops = |inode, into| self.is_dir(inode) && self.is_within(into, inode);
+        let moves = from != to && target != source;
+        if moves && (loops(source, to) || loops(target, from)) {
+            return Err(Status::Invalid);
+        }
+        Ok(())
+    }
+
+    /// Where a whiteout was left by what was done, if one was.
+    pub(super) fn whiteout(&self, act: &Act) -> Option<Act> {
+        let Act::Rename((from, from_text), to, how) = *act else { return None };
+        let moved = self.find(from, from_text) == Ok(None) && (from, from_text) != to;
+        (how.leaves_whiteout() && moved).then_some(Act::Lookup(from, from_text))
+    }
+
+    /// A whiteout was found there.
+    pub(super) fn add_whiteout(&mut self, at: &Act, inode: Option<InodeNo>) {
+        let (Act::Lookup(dir, text), Some(inode)) = (*at, inode) else { panic!("no whiteout") };
+        self.kinds.insert(inode, FileKind::CharDevice);
+        self.heard.push(inode);
+        self.dirs.get_mut(&dir).unwrap().insert(text, inode);
+    }
+
     /// It was done.
     pub(super) fn apply(&mut self, act: &Act, made: Option<InodeNo>) {
         let text = |act: &Act| match *act {
@@ -177,9 +215,15 @@ impl Model {
                 let target = self.dirs.get_mut(&dir).unwrap().remove(text).unwrap();
                 self.lose(target);
             }
-            Act::Rename((from, from_text), (to, to_text), _) => {
+            Act::Rename((from, from_text), (to, to_text), how) => {
                 let source = self.dirs[&from][from_text];
-                if self.dirs[&to].get(to_text) == Some(&source) {
+                let target = self.dirs[&to].get(to_text).copied();
+                if target == Some(source) {
+                    return;
+                }
+                if how == RenameHow::Exchange {
+                    self.dirs.get_mut(&from).unwrap().insert(from_text, target.unwrap());
+                    self.dirs.get_mut(&to).unwrap().insert(to_text, source);
                     return;
                 }
                 self.dirs.get_mut(&from).unwrap().remove(from_text);

@@ -8,8 +8,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use wire::{
     Attr, Bytes, Create, Created, Entry, FileKind, Getattr, InodeNo, LaneId, Link, Listing, Lookup,
-    Mkdir, Mknod, Op, Readdir, Rename, RenameHow, Request, Rmdir, ShardId, Status, Symlink,
-    Transno, Unlink, Wire, Xid,
+    Mkdir, Mknod, Op, Readdir, Rename, Request, Rmdir, ShardId, Status, Symlink, Transno, Unlink,
+    Wire, Xid,
 };
 
 /// A request on its way.
@@ -227,9 +227,8 @@ fn encoded(act: &Act) -> (Op, InodeNo, Vec<u8>) {
         Act::Rmdir(parent, text) => {
             (Op::Rmdir, parent, Rmdir { caller, parent, name: name(text) }.to_bytes())
         }
-        Act::Rename((parent, from), (new_parent, to), no_replace) => {
+        Act::Rename((parent, from), (new_parent, to), how) => {
             let (name, new_name) = (name(from), name(to));
-            let how = if no_replace { RenameHow::NoReplace } else { RenameHow::Replace };
             let args = Rename { caller, parent, name, new_parent, new_name, how };
             (Op::Rename, parent, args.to_bytes())
         }

@@ -5,7 +5,7 @@ use super::mount::{self, Mount};
 use super::{ask, furnished, step};
 use crate::Share;
 use crate::toy::Toy;
-use wire::{InodeNo, Map, Status};
+use wire::{InodeNo, Map, RenameHow, Status};
 
 /// Two mounts that both shards know, and names in directories of different shards. Appends to logs
 /// take very long.
@@ -56,7 +56,7 @@ fn what_a_failure_over_several_shards_tells_of_is_durable() {
                 let (act, expected) = if removes {
                     (Act::Rmdir(InodeNo::ROOT, text), Status::NotEmpty)
                 } else {
-                    (Act::Rename((from, "f"), (to, "new"), true), Status::Exists)
+                    (Act::Rename((from, "f"), (to, "new"), RenameHow::NoReplace), Status::Exists)
                 };
                 let told = early(&mut toy, &mut other, &act);
                 if share == Share::Write {

@@ -9,7 +9,7 @@ use wire::{
     Attr, Bytes, Caller, Close, Contents, Create, Created, Entry, FileKind, Getattr, Getxattr,
     Groups, Handle, HandleId, InodeNo, Link, Listing, Listxattr, Lookup, Mkdir, Mknod, Name, Op,
     Open, Readdir, Readlink, Removexattr, Rename, RenameHow, Rmdir, Setattr, Setxattr, Status,
-    Symlink, Target, Timestamp, Unlink, Value, Wire, attr_flag,
+    Symlink, Target, Timestamp, Tmpfile, Unlink, Value, Wire, attr_flag,
 };
 
 /// With more names than this most things happen in one directory.
@@ -83,6 +83,7 @@ impl Run {
             3 | 4 => self.mkdir(caller),
             5 if self.dice.chance(50) => self.mknod(caller),
             5 => self.symlink(caller),
+            6 if self.dice.chance(30) => self.tmpfile(caller),
             6 => self.link(caller),
             7 => self.unlink(caller),
             8 => self.rmdir(caller),
@@ -207,8 +208,36 @@ impl Run {
         }
     }
 
+    fn tmpfile(&mut self, caller: Caller<'_>) {
+        let (parent, mode, linkable) = (self.dir(), self.mode(), self.dice.chance(80));
+        let handle = Handle { id: HandleId(self.dice.roll() % 4), write: self.dice.chance(50) };
+        let expected = match self.model.node(parent) {
+            Ok(node) if node.kind != FileKind::Directory => Err(Status::NotDirectory),
+            Ok(_) => self.model.may_add(parent),
+            Err(status) => Err(status),
+        };
+        let args = Tmpfile { caller, parent, mode, umask: 0, linkable, handle };
+        if self.expect(Op::Tmpfile, &args, expected) {
+            let attr = Created::decode_all(&self.world.reply).unwrap().attr;
+            self.model.add(attr.inode, FileKind::File, mode, parent);
+            let (uid, gid) = (self.model.uid, self.model.gid);
+            let node = self.model.at(attr.inode);
+            (node.nlink, node.linkable) = (0, linkable);
+            if uid != 0 && gid != node.gid && mode & 0o2010 == 0o2010 {
+                node.mode &= !0o2000;
+            }
+            self.model.register(attr.inode, handle);
+            self.inodes.push(attr.inode);
+            check_attr(&attr, &self.model.nodes[&attr.inode]);
+        }
+    }
+
     fn link(&mut self, caller: Caller<'_>) {
-        let (inode, parent, text) = (self.inode(), self.dir(), self.name());
+        let (mut inode, parent, text) = (self.inode(), self.dir(), self.name());
+        let nameless = |(_, node): &(&InodeNo, &Node)| node.linkable;
+        if let Some((found, _)) = self.model.nodes.iter().find(nameless) {
+            inode = *found;
+        }
         let expected = self.model.link(inode, parent, &text);
         let name = Name::new(text.as_bytes()).unwrap();
         self.expect(Op::Link, &Link { caller, inode, parent, name }, expected);
@@ -231,13 +260,29 @@ impl Run {
     fn rename(&mut self, caller: Caller<'_>) {
         let (parent, from) = (self.dir(), self.name());
         let (new_parent, to) = (self.dir(), self.name());
-        let no_replace = self.dice.chance(20);
-        let expected = self.model.rename((parent, &from), (new_parent, &to), no_replace);
+        let how = self.dice.pick(&[
+            RenameHow::Replace,
+            RenameHow::Replace,
+            RenameHow::NoReplace,
+            RenameHow::Exchange,
+            RenameHow::Whiteout,
+            RenameHow::WhiteoutNoReplace,
+        ]);
+        let expected = self.model.rename((parent, &from), (new_parent, &to), how);
         let name = Name::new(from.as_bytes()).unwrap();
         let new_name = Name::new(to.as_bytes()).unwrap();
-        let how = if no_replace { RenameHow::NoReplace } else { RenameHow::Replace };
         let args = Rename { caller, parent, name, new_parent, new_name, how };
-        self.expect(Op::Rename, &args, expected);
+        if !self.expect(Op::Rename, &args, expected.map(drop)) || !how.leaves_whiteout() {
+            return;
+        }
+        let moved = expected.is_ok_and(|(source, victim)| victim != Some(source));
+        if moved {
+            let looked = Lookup { caller: root(), parent, name };
+            let attr = self.world.answer::<Entry>(Op::Lookup, &looked).attr;
+            self.model.add(attr.inode, FileKind::CharDevice, 0, parent);
+            self.model.enter(parent, &from, attr.inode);
+            self.inodes.push(attr.inode);
+        }
     }
 
     fn chmod(&mut self, caller: Caller<'_>) {

@@ -1,0 +1,100 @@
+//! A connection was made, or this client was evicted: what becomes of locks.
+
+use super::{Entry, For, LockKey, Task, What};
+use crate::client::Client;
+use crate::plan::Plan;
+use crate::plan::begin::{Begun, Target};
+use crate::report::Report;
+use alloc::vec::Vec;
+use wire::{ByteRange, InodeNo, LaneId, Op, Relock, Status, Wire as _, Writer};
+
+impl Client {
+    /// A connection to a server lane was welcomed: its shards are told what we have, and asked again
+    /// for what we wait for. `new_boot`: they know nothing of it.
+    pub(crate) fn relock(&mut self, link_index: usize, new_boot: bool) {
+        let keys = self.locks.entries.keys().copied();
+        let keys: Vec<LockKey> = keys.filter(|key| self.is_at(key.inode, link_index)).collect();
+        for key in keys {
+            let Some(entry) = self.locks.entries.get_mut(&key) else { continue };
+            if entry.relocking_count == 0 {
+                let (pid, asserted) = (entry.pid, entry.asserted());
+                entry.relocking_count = asserted.len();
+                for (range, lock) in asserted {
+                    let LockKey { inode, kind, owner } = key;
+                    self.begin_relock(key, Relock { inode, kind, owner, lock, range, pid });
+                }
+            }
+            self.ask_parked_again(key, new_boot);
+        }
+    }
+
+    fn begin_relock(&mut self, key: LockKey, relock: Relock) {
+        let mut body = self.spare_bodies.pop().unwrap_or_default();
+        relock.encode(&mut Writer::new(&mut body));
+        let (op, target) = (Op::Relock, Target::Inode(key.inode));
+        let plan = Plan::Relock { key, range: relock.range };
+        self.reopening_count += 1;
+        self.begin_job(None, Begun { plan, op, target, bulk: None, sync: false }, body);
+    }
+
+    fn ask_parked_again(&mut self, key: LockKey, new_boot: bool) {
+        let Some(entry) = self.locks.entries.get_mut(&key) else { return };
+        let mut again: Vec<Task> = Vec::new();
+        let mut left: Vec<Task> = Vec::new();
+        for task in core::mem::take(&mut entry.parked) {
+            match task.asked_for {
+                For::Asker(_) => again.push(task),
+                For::Gone | For::Us if new_boot => {}
+                For::Gone | For::Us => left.push(task),
+            }
+        }
+        entry.parked = left;
+        for task in again {
+            entry.tasks.push_back(Task { what: What::Set, ..task });
+        }
+        for task in entry.parked.clone() {
+            let what = What::Cancel;
+            if !entry.cancels(&task) {
+                entry.tasks.push_back(Task { what, asked_for: For::Us, ..task });
+            }
+        }
+        self.pump_lock(key);
+    }
+
+    /// A lock was said again; or it is lost.
+    pub(crate) fn on_relocked(&mut self, key: LockKey, range: ByteRange, status: Option<Status>) {
+        self.reopening_count -= 1;
+        let Some(entry) = self.locks.entries.get_mut(&key) else { return };
+        entry.relocking_count = entry.relocking_count.saturating_sub(1);
+        if status.is_some() && entry.held.within(range).next().is_some() {
+            entry.held.set(range, None);
+            self.lose_lock(key.inode);
+        }
+        self.pump_lock(key);
+    }
+
+    /// This client is another one from now on: it has nothing.
+    pub(crate) fn lose_locks(&mut self) {
+        let has = |entry: &Entry| !entry.held.is_empty();
+        let locks = self.locks.entries.iter().filter(|(_, entry)| has(entry));
+        let mut inodes: Vec<InodeNo> = locks.map(|(key, _)| key.inode).collect();
+        inodes.dedup();
+        for entry in self.locks.entries.values_mut() {
+            entry.held.set(ByteRange::ALL, None);
+        }
+        inodes.into_iter().for_each(|inode| self.lose_lock(inode));
+    }
+
+    /// Whoever has the file open hears of it by his next fsync, as of lost bytes: what he wrote
+    /// under the lock may have met another's.
+    fn lose_lock(&mut self, inode: InodeNo) {
+        self.reports.push(Report::LockLost { inode });
+        self.lose_of(inode);
+    }
+
+    /// Whether a file's shard lies at a server lane.
+    pub(crate) fn is_at(&self, inode: InodeNo, link_index: usize) -> bool {
+        let lane = self.map.map(|map| map.lane(inode.shard()));
+        lane.is_some_and(|LaneId(lane)| usize::from(lane) == link_index)
+    }
+}

@@ -1,0 +1,132 @@
+//! Space for a range, or none, or zeros; and where bytes are.
+//!
+//! An allocation is a truncation in the middle: alone at its object, recorded before it is answered,
+//! and a fence for later changes until its record is durable. So it is never replayed, and no write
+//! that is replayed was made before one that was acknowledged.
+
+use crate::object::Effect;
+use crate::request::{Pending, SIZE_BYTES_MAX};
+use crate::unstable::Touch;
+use crate::work::Job;
+use crate::{Answer, Ask, Outcome, Shards, Token};
+use disk::ContentsChange;
+use door::{Action, Errno, Ticket, Turn};
+use wire::{Allocation, ClientUuid, Flaw, InodeNo, Status, Transno, Wire};
+
+/// A range that shall be allocated another way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Allocating {
+    pub(crate) token: Token,
+    pub(crate) client: ClientUuid,
+    pub(crate) object_offset: u64,
+    pub(crate) range_bytes: u64,
+    pub(crate) allocation: Allocation,
+    pub(crate) keep_size: bool,
+}
+
+impl Allocating {
+    pub(crate) fn decode(ask: &Ask<'_>) -> Result<(InodeNo, Pending), Flaw> {
+        let wire::Allocate { inode, file_offset, range_bytes, allocation, keep_size } =
+            wire::Allocate::decode_all(ask.body)?;
+        let end = file_offset.checked_add(range_bytes).filter(|end| *end <= SIZE_BYTES_MAX);
+        if end.is_none() {
+            return Err(Flaw::Status(Status::TooLarge));
+        }
+        if range_bytes == 0 || (allocation == Allocation::Punch && !keep_size) {
+            return Err(Flaw::Status(Status::Invalid));
+        }
+        let Ask { token, client, .. } = *ask;
+        let object_offset = file_offset;
+        let allocating = Self { token, client, object_offset, range_bytes, allocation, keep_size };
+        Ok((inode, Pending::Allocate(allocating)))
+    }
+}
+
+/// A place that is looked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Seeking {
+    pub(crate) token: Token,
+    pub(crate) client: ClientUuid,
+    pub(crate) object_offset: u64,
+    pub(crate) hole: bool,
+}
+
+impl Seeking {
+    pub(crate) fn decode(ask: &Ask<'_>) -> Result<(InodeNo, Pending), Flaw> {
+        let wire::Seek { inode, file_offset, hole } = wire::Seek::decode_all(ask.body)?;
+        let Ask { token, client, .. } = *ask;
+        Ok((inode, Pending::Seek(Self { token, client, object_offset: file_offset, hole })))
+    }
+}
+
+impl Shards {
+    pub(crate) fn begin_allocate(
+        &mut self,
+        turn: &mut Turn<'_>,
+        inode: InodeNo,
+        allocating: &Allocating,
+    ) {
+        let Allocating { token, client, object_offset, range_bytes, allocation, keep_size } =
+            *allocating;
+        let Some(object) = self.objects.get_mut(&inode) else { return };
+        object.exclusive = true;
+        object.fence_count += 1;
+        let end = object_offset.saturating_add(range_bytes);
+        let size_bytes = if keep_size { object.size_bytes() } else { object.size_bytes().max(end) };
+        let write_time_ns = 0;
+        let change = ContentsChange::Allocate {
+            inode,
+            object_offset,
+            range_bytes,
+            allocation,
+            size_bytes,
+            write_time_ns,
+        };
+        let (answer, transno, place_no) = (Answer::Empty, Transno(0), 0);
+        let effect = Effect { token, change, answer, client, transno, place_no };
+        let object = object.name;
+        let ticket = self.ticket(Job::Reshape { inode, effect, size_bytes });
+        turn.act(Action::ObjectAllocate {
+            ticket,
+            object,
+            object_offset,
+            range_bytes,
+            allocation,
+            keep_size,
+        });
+    }
+
+    pub(crate) fn begin_seek(&mut self, turn: &mut Turn<'_>, inode: InodeNo, seeking: &Seeking) {
+        let Seeking { token, client, object_offset, hole } = *seeking;
+        let durable = self.durable(self.shard(inode));
+        let Some(object) = self.objects.get_mut(&inode) else { return };
+        if object_offset >= object.size_bytes() {
+            return self.answer(token, Err(Status::NoDevice));
+        }
+        object.unstable.settle(durable);
+        let touch =
+            Touch { client, from: object_offset, until: u64::MAX, extends: false, at_end: true };
+        let shown = object.unstable.depends(&touch).foreign;
+        object.running_count += 1;
+        let object = object.name;
+        let ticket = self.ticket(Job::Seek { inode, token, shown });
+        turn.act(Action::ObjectSeek { ticket, object, object_offset, hole });
+    }
+
+    /// The outcome of looking for a place in an object.
+    pub fn on_sought(
+        &mut self,
+        turn: &mut Turn<'_>,
+        ticket: Ticket,
+        result: Result<Option<u64>, Errno>,
+    ) {
+        let Some(Job::Seek { inode, token, shown }) = self.jobs.remove(&ticket.0) else { return };
+        let result = match result {
+            Ok(Some(file_offset)) => Ok(Answer::Sought(file_offset)),
+            Ok(None) => Err(Status::NoDevice),
+            Err(errno) => Err(errno.status()),
+        };
+        self.outcomes.push_back(Outcome::Answered { token, result, shown });
+        self.ran(turn, inode);
+    }
+}

@@ -1,0 +1,187 @@
+//! Allocations and seeks.
+
+use super::*;
+use wire::{Allocate, Allocation, Seek};
+
+impl World {
+    fn allocate(&mut self, range: (u64, u64), allocation: Allocation, keep_size: bool) -> Token {
+        let (file_offset, range_bytes) = range;
+        let ask = Allocate { inode: FILE, file_offset, range_bytes, allocation, keep_size };
+        self.ask(Op::Allocate, &ask, None)
+    }
+
+    fn seek(&mut self, file_offset: u64, hole: bool) -> Token {
+        self.ask(Op::Seek, &Seek { inode: FILE, file_offset, hole }, None)
+    }
+}
+
+fn allocated(
+    (object_offset, range_bytes): (u64, u64),
+    allocation: Allocation,
+    size_bytes: u64,
+) -> Change<'static> {
+    Change::Contents(ContentsChange::Allocate {
+        inode: FILE,
+        object_offset,
+        range_bytes,
+        allocation,
+        size_bytes,
+        write_time_ns: WALL_NS,
+    })
+}
+
+#[test]
+fn allocations_are_recorded_with_the_size_behind_them() {
+    for (range, allocation, keep_size, size_bytes) in [
+        ((90, 20), Allocation::Reserve, false, 110),
+        ((90, 20), Allocation::Reserve, true, 100),
+        ((10, 20), Allocation::Reserve, false, 100),
+        ((90, 20), Allocation::Punch, true, 100),
+        ((90, 20), Allocation::Zero, false, 110),
+        ((90, 20), Allocation::Zero, true, 100),
+    ] {
+        let mut world = World::with_file(100);
+        let asked = world.allocate(range, allocation, keep_size);
+        let action = world.take();
+        let [
+            Action::ObjectAllocate {
+                object_offset,
+                range_bytes,
+                allocation: of,
+                keep_size: kept,
+                ..
+            },
+        ] = action[..]
+        else {
+            panic!("{action:?}")
+        };
+        assert_eq!(((object_offset, range_bytes), of, kept), (range, allocation, keep_size));
+        world.done(&action[0]);
+        world.settle();
+        let sync = world.one();
+        world.done(&sync);
+        let outcomes = world.outcomes();
+        let [Outcome::Changed { token, change, answer: Answer::Empty, .. }] = outcomes[..] else {
+            panic!("{outcomes:?}")
+        };
+        assert_eq!((token, change), (asked, allocated(range, allocation, size_bytes)));
+        let body = change.to_bytes();
+        let mut recorded = Recorded::new(MAP.data_shard(FILE, 0));
+        recorded.replay(Transno(1), &body).unwrap();
+        let row = recorded.objects().next().unwrap().1;
+        assert_eq!((row.size_bytes, row.write_time_ns), (size_bytes, WALL_NS));
+    }
+}
+
+/// A write that comes later is not in the object before the record of the hole is durable: otherwise
+/// it might come back after a crash before the hole is asked for again.
+#[test]
+fn what_comes_after_a_hole_waits_for_its_record() {
+    let mut world = World::with_file(100);
+    world.write(0, 10);
+    let write = world.one();
+    world.allocate((0, 50), Allocation::Punch, true);
+    assert!(world.take().is_empty(), "what runs is not overtaken");
+    world.done(&write);
+    let punch = world.one();
+    let read = world.read(0, 10);
+    world.write(5, 10);
+    assert!(world.take().is_empty(), "alone");
+    world.done(&punch);
+    assert!(matches!(world.one(), Action::ObjectRead { .. }), "readers need not wait for records");
+    world.settle();
+    let sync = world.one();
+    world.done(&sync);
+    let changes: Vec<Change<'_>> = world
+        .outcomes()
+        .iter()
+        .map(|outcome| match outcome {
+            Outcome::Changed { change, .. } => *change,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    let Change::Contents(ContentsChange::Allocate { write_time_ns, .. }) = changes[1] else {
+        panic!("{changes:?}")
+    };
+    assert_eq!(changes[0], written(0, 10, 77, WALL_NS));
+    assert!(write_time_ns > WALL_NS, "later than the write before it");
+    assert!(world.take().is_empty(), "its record is not durable");
+    world.with(|shards, turn| shards.on_logged(turn, FILE));
+    assert!(matches!(world.one(), Action::ObjectWrite { object_offset: 5, .. }));
+    let _ = read;
+}
+
+#[test]
+fn an_allocation_that_failed_half_way_leaves_no_size() {
+    let mut world = World::with_file(100);
+    let token = world.allocate((50, 1000), Allocation::Reserve, false);
+    let allocate = world.one();
+    world.fail(&allocate, 28);
+    assert_eq!(world.outcomes(), [refused(token, Status::NoSpace)]);
+    world.read(0, 1000);
+    world.stat(Some(700));
+    let cut = world.one();
+    assert!(matches!(cut, Action::ObjectTruncate { size_bytes: 100, .. }), "{cut:?}");
+    world.done(&cut);
+    assert!(matches!(world.one(), Action::ObjectRead { read_bytes: 100, .. }));
+}
+
+#[test]
+fn allocations_that_cannot_be_are_refused() {
+    let max = i64::MAX.unsigned_abs();
+    for (range, allocation, keep_size, status) in [
+        ((max - 9, 10), Allocation::Reserve, true, Status::TooLarge),
+        ((max, u64::MAX), Allocation::Punch, true, Status::TooLarge),
+        ((0, 0), Allocation::Zero, false, Status::Invalid),
+        ((0, 10), Allocation::Punch, false, Status::Invalid),
+    ] {
+        let range = if status == Status::TooLarge { (range.0 + 1, range.1) } else { range };
+        let mut world = World::with_file(100);
+        let token = world.allocate(range, allocation, keep_size);
+        assert_eq!(world.outcomes(), [refused(token, status)]);
+        assert!(world.take().is_empty());
+    }
+}
+
+#[test]
+fn places_are_looked_for_in_the_object_and_never_behind_its_end() {
+    let mut world = World::with_file(100);
+    for offset in [100, 101, u64::MAX] {
+        let token = world.seek(offset, true);
+        assert_eq!(world.outcomes(), [refused(token, Status::NoDevice)]);
+    }
+    for (hole, found) in [(true, Some(100)), (false, Some(64)), (false, None)] {
+        let token = world.seek(60, hole);
+        let seek = world.one();
+        let Action::ObjectSeek { ticket, object_offset: 60, hole: of, .. } = seek else {
+            panic!("{seek:?}")
+        };
+        assert_eq!(of, hole);
+        world.with(|shards, turn| shards.on_sought(turn, ticket, Ok(found)));
+        let expected = match found {
+            Some(place) => answered(token, Answer::Sought(place)),
+            None => refused(token, Status::NoDevice),
+        };
+        assert_eq!(world.outcomes(), [expected]);
+    }
+    assert!(world.shards.is_idle());
+}
+
+/// What another client wrote and may lose is told of, like in a read.
+#[test]
+fn a_place_shows_what_is_not_durable() {
+    let mut world = World::with_file(100);
+    world.write(50, 10);
+    let write = world.one();
+    world.done(&write);
+    let Some(Outcome::Written { transno, .. }) = world.shards.outcome() else { panic!("a write") };
+    let ask = Seek { inode: FILE, file_offset: 0, hole: false }.to_bytes();
+    let (token, shard) = (Token(99), MAP.data_shard(FILE, 0));
+    let client = ClientUuid([2; 16]);
+    let ask = Ask { token, op: Op::Seek, shard, body: &ask, bulk: None, client };
+    world.with(|shards, turn| shards.ask(turn, &ask)).unwrap();
+    let seek = ticket(&world.one());
+    world.with(|shards, turn| shards.on_sought(turn, seek, Ok(Some(0))));
+    let result = Ok(Answer::Sought(0));
+    assert_eq!(world.outcomes(), [Outcome::Answered { token, result, shown: transno }]);
+}

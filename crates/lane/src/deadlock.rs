@@ -1,0 +1,186 @@
+//! The search for deadlocks among owners that wait for fcntl locks, over all shards and lanes.
+//!
+//! Whoever begins to wait is followed: whom he waits for, whom those wait for, and so on, in every
+//! lane. Is he himself among them, he is refused with EDEADLK. Only waits that began before his are
+//! followed: of a circle the last one finds it, and nobody else does. What was seen at different
+//! lanes was not seen at one moment; so a circle is looked for twice, and who gave up meanwhile has
+//! broken it.
+//!
+//! ```text
+//! lane of the wait ─ Follow (owners) ─▶ all ─ Follow (owners found there) ─▶ all …
+//!        ▲───────────────── Circle ───────┘
+//! ```
+//! The first byte tells these letters from others: 0x30, 0x31.
+
+use crate::Lane;
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+use door::{Action, Turn};
+use meta::LockOwner;
+use wire::{ClientUuid, Flaw, InodeNo, LaneId, List, Reader, Wire, Writer};
+
+const FOLLOW_LETTER: u8 = 0x30;
+const CIRCLE_LETTER: u8 = 0x31;
+/// How often a search goes from lane to lane: circles that cross lanes more often are not found.
+const HOP_COUNT_MAX: u8 = 32;
+/// Owners in a letter; more make several.
+const LETTER_OWNER_COUNT_MAX: usize = 256;
+
+/// Whether a letter is about deadlocks.
+pub(crate) const fn is_ours(first: u8) -> bool {
+    matches!(first, FOLLOW_LETTER | CIRCLE_LETTER)
+}
+
+/// Whose wait is followed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Search {
+    /// Where he waits.
+    pub(crate) lane: LaneId,
+    pub(crate) inode: InodeNo,
+    pub(crate) owner: LockOwner,
+    pub(crate) wait_id: u64,
+    pub(crate) since_ns: u64,
+    /// It is the second time.
+    pub(crate) is_certain: bool,
+}
+
+impl Wire<'_> for Search {
+    fn encode(&self, to: &mut Writer<'_>) {
+        to.write(&self.lane);
+        to.write(&self.inode);
+        to.write(&self.owner.client);
+        to.write(&self.owner.owner);
+        to.write(&self.wait_id);
+        to.write(&self.since_ns);
+        to.write(&self.is_certain);
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+        Ok(Self {
+            lane: from.read()?,
+            inode: from.read()?,
+            owner: LockOwner { client: from.read()?, owner: from.read()? },
+            wait_id: from.read()?,
+            since_ns: from.read()?,
+            is_certain: from.read()?,
+        })
+    }
+}
+
+/// A [`LockOwner`] in a letter.
+#[derive(Clone, Copy)]
+struct Row(LockOwner);
+
+impl Wire<'_> for Row {
+    fn encode(&self, to: &mut Writer<'_>) {
+        to.write(&self.0.client);
+        to.write(&self.0.owner);
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+        let (client, owner): (ClientUuid, u64) = (from.read()?, from.read()?);
+        Ok(Self(LockOwner { client, owner }))
+    }
+}
+
+impl Lane {
+    /// Somebody began to wait at this lane: is it for himself in the end?
+    pub(crate) fn look_for_deadlock(&mut self, turn: &mut Turn<'_>, search: Search) {
+        let waits = self.lock_waits_of(search.owner);
+        let wait = waits.into_iter().find(|wait| wait.wait_id == search.wait_id);
+        let Some(wait) = wait else { return };
+        self.follow(turn, &search, HOP_COUNT_MAX, (BTreeSet::new(), wait.blockers));
+    }
+
+    /// Follows owners as far as this lane knows, and tells the others whom that led to. `known` to
+    /// all lanes are those that a letter brought.
+    fn follow(
+        &mut self,
+        turn: &mut Turn<'_>,
+        search: &Search,
+        hops_left: u8,
+        (known, mut next): (BTreeSet<LockOwner>, BTreeSet<LockOwner>),
+    ) {
+        let mut followed: BTreeSet<LockOwner> = BTreeSet::new();
+        while let Some(owner) = next.pop_first() {
+            if owner == search.owner {
+                return self.found_circle(turn, search);
+            }
+            if !followed.insert(owner) {
+                continue;
+            }
+            for wait in self.lock_waits_of(owner) {
+                let age = (wait.since_ns, owner, wait.wait_id);
+                if age < (search.since_ns, search.owner, search.wait_id) {
+                    next.extend(wait.blockers);
+                }
+            }
+        }
+        let news: Vec<LockOwner> = followed.difference(&known).copied().collect();
+        if hops_left == 0 || self.config.map.lane_count == 1 {
+            return;
+        }
+        for owners in news.chunks(LETTER_OWNER_COUNT_MAX) {
+            let mut rows = Vec::new();
+            owners.iter().for_each(|owner| Row(*owner).encode(&mut Writer::new(&mut rows)));
+            let rows = List::<Row>::new(u32::try_from(owners.len()).unwrap_or(0), &rows);
+            for lane in (0..self.config.map.lane_count).map(LaneId) {
+                if lane == self.config.lane {
+                    continue;
+                }
+                let body = turn.arena.write(|out| {
+                    let mut to = Writer::new(out);
+                    to.write(&FOLLOW_LETTER);
+                    to.write(search);
+                    to.write(&(hops_left - 1));
+                    to.write(&rows);
+                });
+                turn.act(Action::Letter { to: lane, body });
+            }
+        }
+    }
+
+    fn lock_waits_of(&mut self, owner: LockOwner) -> Vec<meta::LockWait> {
+        let metas = self.metas.iter_mut();
+        metas.flat_map(|meta| meta.file_locks().waits_of(owner)).collect()
+    }
+
+    /// He waits for himself.
+    fn found_circle(&mut self, turn: &mut Turn<'_>, search: &Search) {
+        if search.lane == self.config.lane {
+            return self.end_circle(turn, *search);
+        }
+        let body = turn.arena.write(|out| {
+            let mut to = Writer::new(out);
+            to.write(&CIRCLE_LETTER);
+            to.write(search);
+        });
+        turn.act(Action::Letter { to: search.lane, body });
+    }
+
+    fn end_circle(&mut self, turn: &mut Turn<'_>, search: Search) {
+        if !search.is_certain {
+            return self.look_for_deadlock(turn, Search { is_certain: true, ..search });
+        }
+        let shard = search.inode.shard();
+        let index = self.meta_index(shard);
+        let locks = self.metas[index].file_locks();
+        let denied = locks.deny(search.owner.client, search.inode, search.wait_id);
+        self.tell_woken(turn, shard, denied.into_iter().collect());
+    }
+
+    /// A sister lane wrote.
+    pub(crate) fn on_deadlock_letter(&mut self, turn: &mut Turn<'_>, letter: &[u8]) {
+        // Lanes of one process speak one language.
+        let mut from = Reader::new(letter);
+        let (Ok(tag), Ok(search)) = (u8::decode(&mut from), Search::decode(&mut from)) else {
+            return;
+        };
+        if tag == CIRCLE_LETTER {
+            return self.end_circle(turn, search);
+        }
+        if let (Ok(hops_left), Ok(rows)) = (u8::decode(&mut from), List::<Row>::decode(&mut from)) {
+            let owners: BTreeSet<LockOwner> = rows.iter().map(|row| row.0).collect();
+            self.follow(turn, &search, hops_left, (owners.clone(), owners));
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! Locks on files, as clients and lanes see them: waits and grants, resends, cancels, evictions,
+//! restarts, deadlocks.
+
+use super::peer::{Got, Peer, Who, got};
+use crate::toy::Toy;
+use alloc::vec::Vec;
+use wire::{
+    ByteRange, CancelLock, Grant, Head, InodeNo, LaneId, LockCancelled, LockKind, LockSet,
+    LockType, Op, Relock, Request, SetLock, ShardId, Status, Wire, request_flag,
+};
+
+const WRITE: Option<LockType> = Some(LockType::Write);
+
+fn file(shard: u16) -> InodeNo {
+    InodeNo::new(shard, 77)
+}
+
+fn ask(inode: InodeNo, owner: u64, lock: Option<LockType>) -> SetLock {
+    let (kind, range, pid) = (LockKind::Posix, ByteRange::ALL, 5);
+    SetLock { inode, kind, owner, lock, range, pid, wait_id: 0, place: 0 }
+}
+
+fn waits(wait_id: u64, ask: SetLock) -> SetLock {
+    SetLock { wait_id, ..ask }
+}
+
+/// A client lane: its connection to each server lane that it asks.
+struct Client {
+    who: Who,
+    peers: Vec<Peer>,
+    grants: Vec<(u64, Status)>,
+    replies: Vec<Got>,
+}
+
+impl Client {
+    fn new(toy: &mut Toy, number: u8) -> Self {
+        Self::of(toy, Who::new(number))
+    }
+
+    fn of(toy: &mut Toy, who: Who) -> Self {
+        let lanes = 0..toy.map.lane_count;
+        let peers = lanes.map(|lane| {
+            let mut peer = Peer::new(toy, &Who { server_lane: LaneId(lane), ..who.clone() });
+            peer.xid = u64::from(who.conn_epoch) << 32;
+            peer
+        });
+        let peers = peers.collect();
+        Self { who, peers, grants: Vec::new(), replies: Vec::new() }
+    }
+
+    /// The same client comes again.
+    fn again(&mut self, toy: &mut Toy) {
+        let who = Who { conn_epoch: self.who.conn_epoch + 1, ..self.who.clone() };
+        let grants = core::mem::take(&mut self.grants);
+        *self = Self { grants, ..Self::of(toy, who) };
+    }
+
+    fn peer(&mut self, toy: &Toy, shard: ShardId) -> &mut Peer {
+        &mut self.peers[usize::from(toy.map.lane(shard).0)]
+    }
+
+    fn head(&mut self, toy: &Toy, op: Op, shard: ShardId) -> Request {
+        let slot = u16::from(op.row().retry == wire::Retry::Once);
+        self.peer(toy, shard).head(op, shard, slot)
+    }
+
+    /// Takes what has come.
+    fn look(&mut self, toy: &mut Toy) {
+        for peer in &self.peers {
+            for arrived in toy.take(peer.conn) {
+                match Head::decode(&arrived.frame).unwrap() {
+                    (Head::Grant, body) => {
+                        let Grant { wait_id, status, .. } = Grant::decode_all(body).unwrap();
+                        self.grants.push((wait_id, status));
+                    }
+                    (Head::Reply(_), _) => self.replies.push(got(arrived)),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn grants(&mut self, toy: &mut Toy) -> Vec<(u64, Status)> {
+        self.look(toy);
+        core::mem::take(&mut self.grants)
+    }
+
+    fn ask<'a>(&mut self, toy: &mut Toy, (op, inode): (Op, InodeNo), body: &impl Wire<'a>) -> Got {
+        let head = self.head(toy, op, inode.shard());
+        self.send(toy, &head, &body.to_bytes());
+        toy.run();
+        self.look(toy);
+        assert_eq!(self.replies.len(), 1, "one reply to {op:?}");
+        self.replies.remove(0)
+    }
+
+    fn send(&mut self, toy: &mut Toy, head: &Request, body: &[u8]) {
+        self.peer(toy, head.shard).clone().send(toy, head, body, None);
+    }
+
+    /// Whether it was granted.
+    fn set(&mut self, toy: &mut Toy, ask: SetLock) -> Result<bool, Status> {
+        set_of(&self.ask(toy, (Op::SetLock, ask.inode), &ask)).map(|set| set.granted)
+    }
+
+    fn cancel(&mut self, toy: &mut Toy, inode: InodeNo, wait_id: u64) -> bool {
+        let got = self.ask(toy, (Op::CancelLock, inode), &CancelLock { inode, wait_id });
+        LockCancelled::decode_all(&got.body).unwrap().waited
+    }
+
+    fn relock(&mut self, toy: &mut Toy, inode: InodeNo, owner: u64) -> Status {
+        let SetLock { kind, range, pid, .. } = ask(inode, owner, None);
+        let relock = Relock { inode, kind, owner, lock: LockType::Write, range, pid };
+        self.ask(toy, (Op::Relock, inode), &relock).head.status
+    }
+}
+
+fn set_of(got: &Got) -> Result<LockSet, Status> {
+    let set = (got.head.status == Status::Ok).then(|| LockSet::decode_all(&got.body).unwrap());
+    set.ok_or(got.head.status)
+}
+
+#[test]
+fn a_wait_is_answered_at_once_and_granted_later() {
+    let mut toy = Toy::started(1, 1);
+    let (mut one, mut other) = (Client::new(&mut toy, 1), Client::new(&mut toy, 2));
+    assert_eq!(one.set(&mut toy, ask(file(0), 1, WRITE)), Ok(true));
+    assert_eq!(other.set(&mut toy, ask(file(0), 1, WRITE)), Err(Status::Again));
+    // More than there are slots and credits.
+    for wait_id in 1..=200 {
+        let asked = ask(file(0), 100 + wait_id, WRITE);
+        assert_eq!(other.set(&mut toy, waits(wait_id, asked)), Ok(false));
+    }
+    assert!(other.cancel(&mut toy, file(0), 1));
+    assert_eq!(one.set(&mut toy, ask(file(0), 1, None)), Ok(true));
+    assert_eq!(other.grants(&mut toy), [(2, Status::Ok)]);
+    assert!(!other.cancel(&mut toy, file(0), 2), "too late");
+}
+
+#[test]
+fn what_was_done_is_not_done_late_again() {
+    let mut toy = Toy::started(2, 1);
+    let (mut one, mut other) = (Client::new(&mut toy, 1), Client::new(&mut toy, 2));
+    let lock = ask(file(0), 1, WRITE);
+    let head = one.head(&toy, Op::SetLock, file(0).shard());
+    one.send(&mut toy, &head, &lock.to_bytes());
+    toy.run();
+    // Its reply is lost with the connection; it is sent again.
+    one.replies.clear();
+    toy.cut(one.peers[0].conn);
+    toy.run();
+    one.again(&mut toy);
+    let conn_epoch = one.who.conn_epoch;
+    let resent = Request { conn_epoch, flags: request_flag::RESENT, ..head };
+    one.send(&mut toy, &resent, &lock.to_bytes());
+    toy.run();
+    one.look(&mut toy);
+    assert_eq!(set_of(&one.replies.remove(0)).map(|set| set.granted), Ok(true));
+    assert_eq!(one.set(&mut toy, ask(file(0), 1, None)), Ok(true));
+    assert_eq!(other.set(&mut toy, ask(file(0), 1, WRITE)), Ok(true));
+    assert_eq!(other.set(&mut toy, ask(file(0), 1, None)), Ok(true));
+    // A duplicate of the first, late: the slot has gone on.
+    one.send(&mut toy, &resent, &lock.to_bytes());
+    toy.run();
+    one.look(&mut toy);
+    assert!(one.replies.is_empty());
+    assert_eq!(other.set(&mut toy, ask(file(0), 1, WRITE)), Ok(true), "nobody has it");
+}
+
+#[test]
+fn a_wait_that_lost_its_connection_asks_again_under_its_number() {
+    let mut toy = Toy::started(3, 1);
+    let (mut one, mut other) = (Client::new(&mut toy, 1), Client::new(&mut toy, 2));
+    assert_eq!(one.set(&mut toy, ask(file(0), 1, WRITE)), Ok(true));
+    let wait = waits(9, ask(file(0), 1, WRITE));
+    assert_eq!(other.set(&mut toy, wait), Ok(false));
+    toy.cut(other.peers[0].conn);
+    toy.run();
+    // Granted while nobody listened.
+    assert_eq!(one.set(&mut toy, ask(file(0), 1, None)), Ok(true));
+    assert_eq!(one.set(&mut toy, ask(file(0), 1, WRITE)), Err(Status::Again));
+    other.again(&mut toy);
+    assert_eq!(other.set(&mut toy, wait), Ok(true));
+    assert_eq!(other.relock(&mut toy, file(0), 1), Status::Ok);
+    assert_eq!(one.relock(&mut toy, file(0), 1), Status::Again, "it has been lost");
+}
+
+#[test]
+fn the_locks_of_a_client_that_is_gone_go_to_whoever_wants_them() {
+    for (waits_first, lane_count) in [(true, 1), (false, 1), (true, 2), (false, 2)] {
+        let mut toy = Toy::started(4, lane_count);
+        let (mut one, mut other) = (Client::new(&mut toy, 1), Client::new(&mut toy, 2));
+        assert_eq!(one.set(&mut toy, ask(file(1), 1, WRITE)), Ok(true));
+        assert_eq!(one.set(&mut toy, ask(file(0), 1, WRITE)), Ok(true));
+        let wait = waits(9, ask(file(1), 2, WRITE));
+        if waits_first {
+            assert_eq!(other.set(&mut toy, wait), Ok(false));
+        }
+        for peer in &one.peers {
+            toy.cut(peer.conn);
+        }
+        toy.run();
+        toy.pass_ms(toy.limits.lock_gone_ms - 100);
+        assert_eq!(other.set(&mut toy, ask(file(1), 3, WRITE)), Err(Status::Again));
+        toy.pass_ms(200);
+        toy.run();
+        if waits_first {
+            assert_eq!(other.grants(&mut toy), [(9, Status::Ok)]);
+        } else {
+            assert_eq!(other.set(&mut toy, wait), Ok(true));
+        }
+        // Nobody wanted the other one, at another lane perhaps.
+        one.again(&mut toy);
+        let kept = if lane_count == 1 { waits_first } else { false };
+        let status = if kept { Status::Again } else { Status::Ok };
+        assert_eq!(one.relock(&mut toy, file(0), 1), status);
+        assert_eq!(one.relock(&mut toy, file(1), 1), Status::Again);
+        toy.pass_ms(toy.limits.client_gone_ms);
+        toy.run();
+    }
+}
+
+#[test]
+fn a_holder_keeps_and_a_waiter_waits_over_a_restart() {
+    let mut toy = Toy::started(5, 1);
+    let (mut one, mut other) = (Client::new(&mut toy, 1), Client::new(&mut toy, 2));
+    let mut third = Client::new(&mut toy, 3);
+    let lock = ask(file(0), 1, WRITE);
+    assert_eq!(one.set(&mut toy, lock), Ok(true));
+    let mut places = Vec::new();
+    for client in [&mut other, &mut third] {
+        let got = client.ask(&mut toy, (Op::SetLock, file(0)), &waits(9, lock));
+        places.push(set_of(&got).unwrap().place);
+    }
+    toy.crash();
+    toy.start(1);
+    toy.run();
+    // The waiters are first, in the wrong order: they wait for what the holder has to say.
+    for (client, place) in [(&mut third, places[1]), (&mut other, places[0])] {
+        client.again(&mut toy);
+        client.peers[0].come_back(&mut toy, file(0).shard());
+        let head = client.head(&toy, Op::SetLock, file(0).shard());
+        let again = SetLock { place, ..waits(9, lock) };
+        client.send(&mut toy, &head, &again.to_bytes());
+        toy.run();
+        client.look(&mut toy);
+        assert!(client.replies.is_empty() && client.grants.is_empty());
+    }
+    one.again(&mut toy);
+    let head = one.head(&toy, Op::ReplayDone, file(0).shard());
+    one.send(&mut toy, &head, &wire::ReplayDone { reopen_count: 1 }.to_bytes());
+    toy.run();
+    assert!(!toy.lane(0).recovery.is_over(), "the lock that was announced is waited for");
+    one.look(&mut toy);
+    one.replies.clear();
+    assert_eq!(one.relock(&mut toy, file(0), 1), Status::Ok);
+    assert!(toy.lane(0).recovery.is_over());
+    for client in [&mut third, &mut other] {
+        client.look(&mut toy);
+        let set = set_of(&client.replies.remove(0)).unwrap();
+        assert!(!set.granted && places.contains(&set.place));
+    }
+    assert_eq!(one.set(&mut toy, ask(file(0), 1, None)), Ok(true));
+    assert_eq!(other.grants(&mut toy), [(9, Status::Ok)], "in the order of before");
+    assert_eq!(third.grants(&mut toy), []);
+    assert_eq!(other.set(&mut toy, ask(file(0), 1, None)), Ok(true));
+    assert_eq!(third.grants(&mut toy), [(9, Status::Ok)]);
+}
+
+#[test]
+fn an_evicted_holder_holds_nothing() {
+    let mut toy = Toy::started(6, 1);
+    let (mut one, mut other) = (Client::new(&mut toy, 1), Client::new(&mut toy, 2));
+    assert_eq!(one.set(&mut toy, ask(file(0), 1, WRITE)), Ok(true));
+    assert_eq!(other.set(&mut toy, ask(file(1), 1, WRITE)), Ok(true));
+    toy.crash();
+    toy.start(1);
+    toy.run();
+    other.again(&mut toy);
+    for shard in [0, 1] {
+        other.peers[0].come_back(&mut toy, ShardId::meta(shard));
+    }
+    let head = other.head(&toy, Op::SetLock, file(0).shard());
+    other.send(&mut toy, &head, &waits(4, ask(file(0), 1, WRITE)).to_bytes());
+    toy.run();
+    assert!(!toy.lane(0).recovery.is_over());
+    toy.pass_ms(toy.limits.recovery_soft_ms);
+    toy.run();
+    other.look(&mut toy);
+    assert_eq!(set_of(&other.replies.remove(0)).map(|set| set.granted), Ok(true));
+}
+
+#[test]
+fn the_last_of_a_circle_is_refused_wherever_its_files_are() {
+    for (seed, lane_count) in [(7, 1), (8, 2), (9, 2), (10, 2)] {
+        let mut toy = Toy::started(seed, lane_count);
+        let mut clients = [1, 2, 3].map(|number| Client::new(&mut toy, number));
+        let files = [file(0), file(1), InodeNo::new(0, 99)];
+        for (client, inode) in clients.iter_mut().zip(files) {
+            assert_eq!(client.set(&mut toy, ask(inode, 1, WRITE)), Ok(true));
+        }
+        for at in 0..3 {
+            let wait = waits(9, ask(files[(at + 1) % 3], 1, WRITE));
+            assert_eq!(clients[at].set(&mut toy, wait), Ok(false));
+        }
+        toy.run();
+        assert_eq!(clients[2].grants(&mut toy), [(9, Status::Deadlock)]);
+        assert!(clients[..2].iter_mut().all(|client| client.grants(&mut toy).is_empty()));
+        assert!(!clients[2].cancel(&mut toy, files[0], 9), "it waits no more");
+        // Another owner of the same client is no part of it.
+        let wait = waits(10, ask(files[0], 2, WRITE));
+        assert_eq!(clients[2].set(&mut toy, wait), Ok(false));
+        assert_eq!(clients[2].set(&mut toy, ask(files[2], 1, None)), Ok(true));
+        assert_eq!(clients[1].grants(&mut toy), [(9, Status::Ok)]);
+        assert_eq!(clients[2].grants(&mut toy), []);
+    }
+}
+
+#[test]
+fn of_two_who_close_a_circle_at_once_one_is_refused() {
+    for seed in 20..60 {
+        let mut toy = Toy::started(seed, 2);
+        let mut clients = [1, 2].map(|number| Client::new(&mut toy, number));
+        let files = [file(0), file(1)];
+        for (client, inode) in clients.iter_mut().zip(files) {
+            assert_eq!(client.set(&mut toy, ask(inode, 1, WRITE)), Ok(true));
+        }
+        for (client, inode) in clients.iter_mut().zip([files[1], files[0]]) {
+            let head = client.head(&toy, Op::SetLock, inode.shard());
+            client.send(&mut toy, &head, &waits(9, ask(inode, 1, WRITE)).to_bytes());
+        }
+        toy.run();
+        let refused: Vec<_> =
+            clients.iter_mut().flat_map(|client| client.grants(&mut toy)).collect();
+        assert_eq!(refused, [(9, Status::Deadlock)], "seed {seed}");
+    }
+}

@@ -1,0 +1,74 @@
+//! Where an object lies in the store.
+
+use door::Object;
+use std::io::Write as _;
+use wire::InodeNo;
+
+/// Where an object lies, relative to the store, NUL-terminated.
+pub(crate) struct ObjectPath {
+    pub(crate) bytes: [u8; 48],
+    /// Ends of the two directories' names.
+    pub(crate) dir_ends: [usize; 2],
+    /// Shard, and directory in it.
+    pub(crate) dirs: (u16, u8),
+}
+
+impl ObjectPath {
+    pub(crate) fn new(object: Object) -> Self {
+        let shard = object.shard_index;
+        let folder = folder_of(object.inode);
+        let mut bytes = [0; 48];
+        let mut dir_ends = [0; 2];
+        let mut rest = &mut bytes[..];
+        let mut left_bytes = [0; 2];
+        // 4 + 1 + 2 + 1 + 16 + 1 + 8 bytes fit, and a NUL stays behind them.
+        let mut fits = write!(rest, "{shard:02x}").is_ok();
+        left_bytes[0] = rest.len();
+        fits &= write!(rest, "/{folder:02x}").is_ok();
+        left_bytes[1] = rest.len();
+        fits &= write!(rest, "/{:016x}.{:x}", object.inode.0, object.stripe_index).is_ok();
+        assert!(fits && !rest.is_empty(), "a path fits");
+        dir_ends[0] = bytes.len() - left_bytes[0];
+        dir_ends[1] = bytes.len() - left_bytes[1];
+        Self { bytes, dir_ends, dirs: (shard, folder) }
+    }
+}
+
+impl ObjectPath {
+    /// The path as text.
+    pub(crate) fn text(&self) -> &str {
+        let end = self.bytes.iter().position(|byte| *byte == 0).unwrap_or(self.bytes.len());
+        std::str::from_utf8(&self.bytes[..end]).unwrap_or("")
+    }
+}
+
+/// The folder of an inode's objects within their shard. Numbers are given in order and spread over
+/// the shards, so 2^14 of them put some hundreds of objects into a folder: few enough to find, and
+/// enough that a new file seldom pays for a new folder and its syncs.
+fn folder_of(inode: InodeNo) -> u8 {
+    const INODES_SHIFT: u32 = 14;
+    let [.., folder] = (inode.0 >> INODES_SHIFT).to_be_bytes();
+    folder
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::InodeNo;
+
+    #[test]
+    fn a_path_names_shard_and_spreads_by_inode() {
+        let object =
+            Object { shard_index: 5, stripe_index: 0xa, inode: InodeNo(0x0003_0000_0004_8234) };
+        let path = ObjectPath::new(object);
+        assert_eq!(path.text(), "05/12/0003000000048234.a");
+        assert_eq!(path.dir_ends, [2, 5]);
+    }
+
+    #[test]
+    fn the_longest_path_fits() {
+        let object =
+            Object { shard_index: u16::MAX, stripe_index: u32::MAX, inode: InodeNo(u64::MAX) };
+        assert_eq!(ObjectPath::new(object).bytes.last(), Some(&0));
+    }
+}

@@ -1,0 +1,136 @@
+//! `cargo xtask posix`: the mount is judged by suites that nobody here wrote.
+//!
+//! Each suite names its tests and says how each went; `tests/posix/excluded.txt` names those that
+//! may fail or be left out, and why. Invariant: a suite is green only if exactly those of the list
+//! did not pass.
+
+mod excluded;
+mod fio;
+mod fsx;
+mod outcome;
+mod pjdfstest;
+mod stand;
+mod stress_ng;
+mod tools;
+
+use crate::run::{cargo, root, run, target_dir};
+use crate::uring_switch::UringOn;
+use anyhow::{Result, bail};
+use clap::{Args, ValueEnum};
+use excluded::Excluded;
+use outcome::Results;
+use stand::Stand;
+use std::path::PathBuf;
+
+/// What to run.
+#[derive(Args, Debug)]
+pub(crate) struct Posix {
+    /// Only this suite; may be given again
+    #[arg(long = "suite", value_name = "NAME", value_enum)]
+    suites: Vec<Suite>,
+    /// Test a build without optimization, which is there sooner
+    #[arg(long)]
+    debug: bool,
+}
+
+/// A suite of tests.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Suite {
+    /// What each call answers and changes, call by call
+    Pjdfstest,
+    /// A file that is written, read, mapped and cut at random
+    Fsx,
+    /// Files whose blocks carry checksums, read again after a restart
+    Fio,
+    /// Many programs at once, each calling what it can
+    StressNg,
+}
+
+impl Suite {
+    /// All of them, in the order in which they run.
+    pub(crate) const ALL: [Self; 4] = [Self::Pjdfstest, Self::Fsx, Self::Fio, Self::StressNg];
+
+    /// As it is written in the list and in reports.
+    pub(crate) const fn text(self) -> &'static str {
+        match self {
+            Self::Pjdfstest => "pjdfstest",
+            Self::Fsx => "fsx",
+            Self::Fio => "fio",
+            Self::StressNg => "stress-ng",
+        }
+    }
+}
+
+/// Runs the chore alone.
+pub(crate) fn run_alone(args: &Posix) -> Result<()> {
+    let profile = if args.debug { "dev" } else { "release" };
+    run(&mut cargo(["build", "--quiet", "--package", "lanefs", "--profile", profile]))?;
+    build_tools()?;
+    let suites = if args.suites.is_empty() { &Suite::ALL[..] } else { &args.suites };
+    let folder = target_dir().join(if args.debug { "debug" } else { "release" });
+    let mut red = Vec::new();
+    for suite in suites {
+        let mut skipped = Vec::new();
+        let ran = run_suite(*suite, folder.join("lanefs"), &mut skipped);
+        for line in skipped {
+            println!("left out: {line}");
+        }
+        if let Err(error) = ran {
+            eprintln!("{}: {error:#}", suite.text());
+            red.push(suite.text());
+        }
+    }
+    if !red.is_empty() {
+        bail!("not green: {}", red.join(", "));
+    }
+    Ok(())
+}
+
+/// Runs a suite on the release build that is there. What it left out is added to `skipped`.
+pub(crate) fn run_built(suite: Suite, skipped: &mut Vec<String>) -> Result<()> {
+    run_suite(suite, target_dir().join("release/lanefs"), skipped)
+}
+
+/// Installs those suites that come from crates.io, below the target directory.
+pub(crate) fn build_tools() -> Result<()> {
+    tools::install()
+}
+
+fn run_suite(suite: Suite, lanefs: PathBuf, skipped: &mut Vec<String>) -> Result<()> {
+    let list = Excluded::read(&root().join("tests/posix/excluded.txt"))?;
+    let switch = match UringOn::new()? {
+        Ok(switch) => Some(switch),
+        Err(reason) => {
+            skipped.push(format!("{} over io_uring: {reason}", suite.text()));
+            None
+        }
+    };
+    let mut stand = Stand::new(suite.text(), lanefs)?;
+    let results = match suite {
+        Suite::Pjdfstest => pjdfstest::run(&mut stand),
+        Suite::Fsx => fsx::run(&mut stand),
+        Suite::Fio => fio::run(&mut stand),
+        Suite::StressNg => stress_ng::run(&mut stand),
+    };
+    drop(stand);
+    drop(switch);
+    judge(suite, &results?, &list, skipped)
+}
+
+fn judge(
+    suite: Suite,
+    results: &Results,
+    list: &Excluded,
+    skipped: &mut Vec<String>,
+) -> Result<()> {
+    let lines: Vec<_> = list.of(suite.text()).collect();
+    for line in &lines {
+        skipped.push(format!("{} {}: {}", suite.text(), line.name, line.reason));
+    }
+    println!("{}: {}", suite.text(), results.summary());
+    let faults = outcome::faults(results, &lines);
+    if !faults.is_empty() {
+        bail!("{} tests are not as they should be:\n  {}", faults.len(), faults.join("\n  "));
+    }
+    Ok(())
+}

@@ -1,0 +1,186 @@
+//! What a suite stands on: a store of its own, served and mounted twice.
+//!
+//! The first mount is `up`'s, over io_uring where the kernel allows it; the second is over
+//! `/dev/fuse`. The paths of the mounts are short, because that of a socket has room for 107 bytes.
+//! Invariant: whatever happens, the mounts are taken away and the servers ended.
+
+use crate::run::target_dir;
+use anyhow::{Context as _, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::{self, File, Permissions};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// Two mounts of one store, and room beside them.
+pub(crate) struct Stand {
+    folder: PathBuf,
+    mounts: PathBuf,
+    lanefs: PathBuf,
+    /// The first is ended last.
+    running: Vec<Running>,
+}
+
+struct Running {
+    child: Child,
+    dir: PathBuf,
+}
+
+impl Stand {
+    /// Starts all in an empty folder.
+    pub(crate) fn new(name: &str, lanefs: PathBuf) -> Result<Self> {
+        let folder = target_dir().join("tmp").join(format!("posix-{name}"));
+        if folder.exists() {
+            fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())?;
+        }
+        let mounts = std::env::temp_dir().join(format!("lanefs-{}", std::process::id()));
+        for folder in [&folder, &mounts] {
+            fs::create_dir_all(folder)?;
+            // The suites act as other users, too.
+            fs::set_permissions(folder, Permissions::from_mode(0o755))?;
+        }
+        let mut stand = Self { folder, mounts, lanefs, running: Vec::new() };
+        stand.start()?;
+        Ok(stand)
+    }
+
+    /// `up`'s mount.
+    pub(crate) fn first(&self) -> PathBuf {
+        self.mounts.join("1")
+    }
+
+    /// The other mount of the same store.
+    pub(crate) fn second(&self) -> PathBuf {
+        self.mounts.join("2")
+    }
+
+    /// A path beside the mounts, on the file system of the build.
+    pub(crate) fn beside(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// Ends all and starts it again on the same store.
+    pub(crate) fn restart(&mut self) -> Result<()> {
+        self.stop()?;
+        self.start()
+    }
+
+    fn start(&mut self) -> Result<()> {
+        let (first, second) = (self.first(), self.second());
+        fs::create_dir_all(&second)?;
+        let mut up = self.command("up");
+        up.arg(&first).arg("--store").arg(self.beside("store"));
+        up.args(["--listen", "127.0.0.1:0"]);
+        let lines = self.begin(up, first, "stop with ")?;
+        let address = lines.iter().find_map(|line| line.strip_prefix("address "));
+        let address = address.context("`up` said no address")?;
+        let mut mount = self.command("mount");
+        mount.arg(address).arg(&second).args(["--export", "up", "--fuse", "classic"]);
+        self.begin(mount, second, "mounted ")?;
+        Ok(())
+    }
+
+    fn command(&self, name: &str) -> Command {
+        let mut command = Command::new(&self.lanefs);
+        command.arg(name).env("XDG_CONFIG_HOME", self.beside("config"));
+        command.env_remove("LANEFS_SECRET_FILE").stdin(Stdio::null());
+        command
+    }
+
+    /// Starts a command and waits for the line that begins with `ready`; returns the lines up to
+    /// there. The rest of what it says goes to ours.
+    fn begin(&mut self, mut command: Command, dir: PathBuf, ready: &str) -> Result<Vec<String>> {
+        let mut child = command.stdout(Stdio::piped()).spawn()?;
+        let stdout = child.stdout.take();
+        self.running.push(Running { child, dir });
+        let mut said = BufReader::new(stdout.context("no stdout")?).lines();
+        let mut lines = Vec::new();
+        for line in said.by_ref() {
+            lines.push(line?);
+            if lines.last().is_some_and(|line| line.starts_with(ready)) {
+                std::thread::spawn(move || {
+                    for line in said.map_while(Result::ok) {
+                        println!("lanefs: {line}");
+                    }
+                });
+                return Ok(lines);
+            }
+        }
+        bail!("{command:?} ended before it was ready: {lines:?}");
+    }
+
+    fn stop(&mut self) -> Result<()> {
+        while let Some(running) = self.running.pop() {
+            running.end()?;
+        }
+        Ok(())
+    }
+}
+
+impl Running {
+    fn end(mut self) -> Result<()> {
+        // One that ended by itself cannot be asked to; its status says why.
+        let asked = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        let status = self.child.wait()?;
+        if asked.is_err() || !status.success() {
+            bail!("the mount on {} ended with {status}", self.dir.display());
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Stand {
+    fn drop(&mut self) {
+        while let Some(running) = self.running.pop() {
+            let dir = running.dir.clone();
+            if let Err(error) = running.end() {
+                eprintln!("{error:#}");
+            }
+            while is_mounted(&dir)
+                && rustix::mount::unmount(&dir, rustix::mount::UnmountFlags::DETACH).is_ok()
+            {
+            }
+        }
+    }
+}
+
+/// Whether something is mounted exactly there. Never asks the mount itself.
+fn is_mounted(dir: &Path) -> bool {
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    table.lines().any(|line| line.split(' ').nth(4).map(Path::new) == Some(dir))
+}
+
+/// How a program of a suite ended, and all it said.
+pub(crate) struct Ended {
+    /// Its exit code; -1 if a signal ended it.
+    pub(crate) code: i32,
+    /// stdout and stderr, in the order in which they came.
+    pub(crate) said: String,
+}
+
+/// Runs a program of a suite to its end, for at most `seconds_max`.
+pub(crate) fn ended(command: &Command, seconds_max: u64, log: &Path) -> Result<Ended> {
+    let file = File::create(log).with_context(|| log.display().to_string())?;
+    let mut limited = Command::new("timeout");
+    limited.args(["--kill-after=10", &seconds_max.to_string()]);
+    limited.arg(command.get_program()).args(command.get_args());
+    limited.env("NO_COLOR", "1").env("RUST_BACKTRACE", "0");
+    limited.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    if let Some(dir) = command.get_current_dir() {
+        limited.current_dir(dir);
+    }
+    limited.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+    let status = limited.status().with_context(|| format!("cannot start {limited:?}"))?;
+    let said = String::from_utf8_lossy(&fs::read(log)?).into_owned();
+    Ok(Ended { code: status.code().unwrap_or(-1), said })
+}
+
+/// Shows what a test said, for whoever looks for its fault.
+pub(crate) fn show(name: &str, said: &str) {
+    let mut out = std::io::stdout().lock();
+    let text: String = said.lines().map(|line| format!("    {line}\n")).collect();
+    if let Err(error) = write!(out, "{name}:\n{text}") {
+        eprintln!("cannot show what {name} said: {error}");
+    }
+}
