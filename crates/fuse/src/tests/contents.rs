@@ -68,7 +68,7 @@ fn copy(rig: &mut Rig, length: u64) -> Asked {
     ask(rig, Opcode::CopyFileRange, &u64s(&[9, 50, OTHER.0, 10, 70, length, 0]));
     let asked = rig.take();
     let read_bytes = u32::try_from(length.min(60 * 1024)).unwrap();
-    let wanted = Read { inode: FILE, file_offset: 50, read_bytes };
+    let wanted = Read { inode: FILE, file_offset: 50, read_bytes, accesses: true };
     assert_eq!((asked.head.op, Read::decode_all(&asked.body)), (Op::Read, Ok(wanted)));
     asked
 }
