@@ -81,22 +81,6 @@ impl Shards {
         }
     }
 
-    /// A file is read.
-    fn access(&mut self, inode: InodeNo, now_ns: u64) {
-        let Some(object) = self.objects.get_mut(&inode) else { return };
-        if object.tells_access(now_ns) {
-            let write_time_ns = object.write_time_ns;
-            self.outcomes.push_back(Outcome::Accessed { inode, write_time_ns });
-        }
-    }
-
-    /// A file changed at its metadata shard: the next read is the first one after that.
-    pub fn forget_access(&mut self, inode: InodeNo) {
-        if let Some(object) = self.objects.get_mut(&inode) {
-            object.accessed_ns = 0;
-        }
-    }
-
     fn begin_read(
         &mut self,
         turn: &mut Turn<'_>,
