@@ -522,6 +522,7 @@ impl Client {
             | Plan::Open(_)
             | Plan::Close(_)
             | Plan::Resize(_)
+            | Plan::Statfs(_)
             | Plan::Reopen(_)
             | Plan::Gather { .. } => {}
         }

@@ -52,7 +52,10 @@ impl Shards {
 
     fn begin(&mut self, turn: &mut Turn<'_>, inode: InodeNo, pending: Pending) {
         match pending {
-            Pending::Read { token, object_offset, read_bytes, client } => {
+            Pending::Read { token, object_offset, read_bytes, client, accesses } => {
+                if accesses {
+                    self.access(inode, turn.now.wall_ns);
+                }
                 self.begin_read(turn, inode, (token, client), (object_offset, read_bytes));
             }
             Pending::Glimpse(glimpsing) => self.begin_glimpse(turn, inode, glimpsing),
@@ -75,6 +78,22 @@ impl Shards {
                 let ticket = self.ticket(Job::Remove { inode });
                 turn.act(Action::ObjectRemove { ticket, object });
             }
+        }
+    }
+
+    /// A file is read.
+    fn access(&mut self, inode: InodeNo, now_ns: u64) {
+        let Some(object) = self.objects.get_mut(&inode) else { return };
+        if object.tells_access(now_ns) {
+            let write_time_ns = object.write_time_ns;
+            self.outcomes.push_back(Outcome::Accessed { inode, write_time_ns });
+        }
+    }
+
+    /// A file changed at its metadata shard: the next read is the first one after that.
+    pub fn forget_access(&mut self, inode: InodeNo) {
+        if let Some(object) = self.objects.get_mut(&inode) {
+            object.accessed_ns = 0;
         }
     }
 

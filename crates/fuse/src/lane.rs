@@ -122,7 +122,10 @@ impl MountLane {
             | Mail::LockRelease { .. }
             | Mail::LocksAt { .. }
             | Mail::LocksSeen { .. } => self.client.apply(turn, event),
-            Mail::DestroyObject { .. } | Mail::ObjectDestroyed { .. } => {}
+            Mail::DestroyObject { .. }
+            | Mail::ObjectDestroyed { .. }
+            | Mail::Accessed { .. }
+            | Mail::Changed { .. } => {}
         }
     }
 

@@ -9,6 +9,7 @@
 extern crate std;
 
 mod answers;
+mod contents;
 mod header;
 mod life;
 mod listings;

@@ -28,6 +28,7 @@ fn init_takes_what_is_offered_and_wanted() {
         | init_flag::FLOCK_LOCKS
         | init_flag::BIG_WRITES
         | init_flag::DONT_MASK
+        | init_flag::AUTO_INVAL_DATA
         | init_flag::DO_READDIRPLUS
         | init_flag::READDIRPLUS_AUTO
         | init_flag::ASYNC_DIO
@@ -374,10 +375,12 @@ fn plausible(op: Op, dice: &mut Dice) -> Vec<u8> {
             available_bytes: 0,
             inode_count: u64::MAX,
             inode_free_count: 1,
+            lane_count: 2,
         }
         .to_bytes(),
         Op::Write => Written { file_offset: 0, written_bytes: 0 }.to_bytes(),
         Op::Glimpse => Glimpsed { contents }.to_bytes(),
+        Op::Seek => wire::Sought { file_offset: 1 }.to_bytes(),
         // Who waits would wait for ever.
         Op::SetLock => wire::LockSet { granted: true, place: 0 }.to_bytes(),
         Op::GetLock => wire::LockFound { found: None }.to_bytes(),

@@ -52,6 +52,9 @@ write = 10
 truncate = 2
 fsync = 0.2
 fdatasync = 0.2
+posix_fallocate = 3
+punch_hole = 3
+copy_file_range = 3
 sendfile = 3
 posix_fadvise = 1
 ";
@@ -82,6 +85,8 @@ mapwrite = 5
 read = 10
 write = 10
 truncate = 3
+punch_hole = 3
+copy_file_range = 3
 ";
 
 const PLANS: [Plan; 6] = [

@@ -1,7 +1,8 @@
 //! What a suite stands on: a store of its own, served and mounted twice.
 //!
 //! The first mount is `up`'s, over io_uring where the kernel allows it; the second is over
-//! `/dev/fuse`. Invariant: whatever happens, the mounts are taken away and the servers ended.
+//! `/dev/fuse`. The paths of the mounts are short, because that of a socket has room for 107 bytes.
+//! Invariant: whatever happens, the mounts are taken away and the servers ended.
 
 use crate::run::target_dir;
 use anyhow::{Context as _, Result, bail};
@@ -15,6 +16,7 @@ use std::process::{Child, Command, Stdio};
 /// Two mounts of one store, and room beside them.
 pub(crate) struct Stand {
     folder: PathBuf,
+    mounts: PathBuf,
     lanefs: PathBuf,
     /// The first is ended last.
     running: Vec<Running>,
@@ -32,22 +34,25 @@ impl Stand {
         if folder.exists() {
             fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())?;
         }
-        fs::create_dir_all(&folder)?;
-        // The suites act as other users, too.
-        fs::set_permissions(&folder, Permissions::from_mode(0o755))?;
-        let mut stand = Self { folder, lanefs, running: Vec::new() };
+        let mounts = std::env::temp_dir().join(format!("lanefs-{}", std::process::id()));
+        for folder in [&folder, &mounts] {
+            fs::create_dir_all(folder)?;
+            // The suites act as other users, too.
+            fs::set_permissions(folder, Permissions::from_mode(0o755))?;
+        }
+        let mut stand = Self { folder, mounts, lanefs, running: Vec::new() };
         stand.start()?;
         Ok(stand)
     }
 
     /// `up`'s mount.
     pub(crate) fn first(&self) -> PathBuf {
-        self.folder.join("first")
+        self.mounts.join("1")
     }
 
     /// The other mount of the same store.
     pub(crate) fn second(&self) -> PathBuf {
-        self.folder.join("second")
+        self.mounts.join("2")
     }
 
     /// A path beside the mounts, on the file system of the build.
@@ -65,7 +70,8 @@ impl Stand {
         let (first, second) = (self.first(), self.second());
         fs::create_dir_all(&second)?;
         let mut up = self.command("up");
-        up.arg(&first).args(["--listen", "127.0.0.1:0"]);
+        up.arg(&first).arg("--store").arg(self.beside("store"));
+        up.args(["--listen", "127.0.0.1:0"]);
         let lines = self.begin(up, first, "stop with ")?;
         let address = lines.iter().find_map(|line| line.strip_prefix("address "));
         let address = address.context("`up` said no address")?;
@@ -160,6 +166,7 @@ pub(crate) fn ended(command: &Command, seconds_max: u64, log: &Path) -> Result<E
     limited.args(["--kill-after=10", &seconds_max.to_string()]);
     limited.arg(command.get_program()).args(command.get_args());
     limited.env("NO_COLOR", "1").env("RUST_BACKTRACE", "0");
+    limited.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
     if let Some(dir) = command.get_current_dir() {
         limited.current_dir(dir);
     }
