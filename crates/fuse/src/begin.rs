@@ -425,7 +425,8 @@ impl<'a> Beginning<'a> {
         let wait = wait && lock.is_some();
         let inode = self.header.node;
         let ask = SetLock { inode, kind, owner, lock, range, pid, wait, handle };
-        Ok(Begin::Call(Call::SetLock(ask), Then::Done))
+        let then = if wait { Then::LockWait } else { Then::Done };
+        Ok(Begin::Call(Call::SetLock(ask), then))
     }
 
     /// `fuse_fsync_in`: fdatasync waits for as much, since the size is among the attributes.

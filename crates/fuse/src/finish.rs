@@ -35,7 +35,7 @@ impl MountLane {
             Err(status) => return self.fail(turn, pending_id, pending.then, status),
         };
         match (pending.then, answer) {
-            (Then::Done, Answer::Done) => {
+            (Then::Done | Then::LockWait, Answer::Done) => {
                 self.reply(turn, pending_id, Status::Ok, Span::default(), None);
             }
             (Then::Opendir, Answer::Done) => self.encode(turn, pending_id, put_opendir),

@@ -9,7 +9,7 @@ use crate::args::split;
 use crate::begin::{Begin, Beginning};
 use crate::init::{agree, put_init};
 use crate::interrupts::Interrupts;
-use crate::pending::{Behind, Pendings, Wait};
+use crate::pending::{Behind, Pendings, Then, Wait};
 use alloc::format;
 use alloc::vec::Vec;
 use client::{Answer, Call, CallId, Client};
@@ -39,6 +39,9 @@ const AWAY_NS_MIN: u64 = 1_000_000_000;
 pub struct Config {
     /// The kernel's requests come by io_uring, so INIT asks for that.
     pub over_io_uring: bool,
+    /// Processes that may wait for locks at a time: each takes a place of the kernel's queue. More are
+    /// answered ENOLCK, else nobody could unlock any more.
+    pub lock_wait_count_max: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -168,6 +171,9 @@ impl MountLane {
             }
         });
         match begin {
+            Ok(Begin::Call(_, Then::LockWait)) if self.is_full_of_waits() => {
+                self.reply(turn, pending_id, Status::NoLocks, Span::default(), None);
+            }
             Ok(Begin::Call(call, then)) => {
                 // The bytes of the call are the pending's own, which therefore waits to be changed.
                 self.client.call(turn, call_id(pending_id), call);
@@ -195,6 +201,11 @@ impl MountLane {
             }
             Err(status) => self.reply(turn, pending_id, status, Span::default(), None),
         }
+    }
+
+    fn is_full_of_waits(&self) -> bool {
+        let count_max = self.config.lock_wait_count_max;
+        count_max < usize::MAX && self.pendings.lock_wait_count() >= count_max
     }
 
     /// A part of a request is done: goes on with the rest.

@@ -9,6 +9,8 @@ use wire::{HandleId, Revoke};
 pub(crate) enum Then {
     /// No payload.
     Done,
+    /// The same, of what may wait for ever.
+    LockWait,
     /// `fuse_entry_out`.
     Entry,
     /// `fuse_attr_out`.
@@ -148,6 +150,14 @@ impl Pendings {
         self.places
             .iter()
             .position(|place| place.as_ref().is_some_and(|pending| pending.unique == unique))
+    }
+
+    /// How many wait for a lock.
+    pub(crate) fn lock_wait_count(&self) -> usize {
+        let waits = |place: &&Option<Pending>| {
+            place.as_ref().is_some_and(|pending| pending.then == Then::LockWait)
+        };
+        self.places.iter().filter(waits).count()
     }
 
     pub(crate) fn count(&self) -> usize {

@@ -27,6 +27,8 @@ const WELCOME: Duration = Duration::from_secs(10);
 const LANES_END: Duration = Duration::from_secs(120);
 /// Calls of a lane that may be under way together: more than the kernel ever asks of one.
 const CALL_COUNT_MAX: usize = 4096;
+/// Places of the kernel's queue that no process waiting for a lock may take.
+const QUEUE_PLACES_LEFT: usize = 3;
 /// Files that a lane may have open together.
 const HANDLE_COUNT_MAX: usize = 1 << 20;
 
@@ -168,6 +170,9 @@ fn start(plan: &Plan, device: OwnedFd, tell: &Sender<News>) -> Result<Vec<Stoppe
     let stoppers = posts.iter().map(ring::Post::stopper).collect();
     let client = ClientUuid(library::random()?);
     let over_io_uring = plan.transport == ring::Transport::Uring;
+    // Whoever waits for a lock keeps a place of a queue; some must be left for those who unlock.
+    let places = usize::from(depth).saturating_sub(QUEUE_PLACES_LEFT);
+    let lock_wait_count_max = if over_io_uring { places } else { usize::MAX };
     for ((post, channel), core) in posts.into_iter().zip(channels).zip(&plan.cores) {
         let lane = post.lane();
         let config = client::Config {
@@ -191,7 +196,7 @@ fn start(plan: &Plan, device: OwnedFd, tell: &Sender<News>) -> Result<Vec<Stoppe
             ring_config.spin_us = spin_us;
             ring_config.server = Some(server);
             ring_config.kernel = Some(channel);
-            let fuse_config = fuse::Config { over_io_uring };
+            let fuse_config = fuse::Config { over_io_uring, lock_wait_count_max };
             Ok((ring_config, fuse::MountLane::new(fuse_config, Client::new(config))))
         })?;
     }

@@ -30,8 +30,15 @@ impl Client {
             return true;
         }
         let refused = self.refused.map(crate::Refused::status).filter(|_| !flushes);
-        let full = self.jobs.count() >= self.config.calls_max && !flushes;
-        if let Some(status) = refused.or(full.then_some(Status::Again)) {
+        let waits = matches!(ask, LockAsk::Set { lock, .. } if lock.wait_id > 0);
+        let full = match (self.jobs.count(), self.config.calls_max) {
+            _ if flushes => None,
+            // Those who unlock must get through.
+            (count, count_max) if waits && count >= count_max / 2 => Some(Status::NoLocks),
+            (count, count_max) if count >= count_max => Some(Status::Again),
+            _ => None,
+        };
+        if let Some(status) = refused.or(full) {
             self.answers.push_back((id, Err(status)));
             return true;
         }

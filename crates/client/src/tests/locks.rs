@@ -352,3 +352,25 @@ fn a_sister_asks_the_keeper_and_is_told() {
     rig.event(Event::Mail { from: to, mail: Mail::LockDone { job, result } });
     assert_eq!(rig.outcome(), Err(Status::Interrupted));
 }
+
+#[test]
+fn so_many_may_wait_that_others_get_through() {
+    let mut rig = Rig::new(1);
+    let first = set(&rig, 9, WRITE, (0, 9));
+    lock(&mut rig, 1, first);
+    let mut refused = 0;
+    for owner in 10..90 {
+        let wanted = waiting(set(&rig, owner, WRITE, (0, 9)));
+        rig.call(owner, Call::SetLock(wanted));
+        if rig.answers().pop().is_some_and(|answer| answer.result == Err(Status::NoLocks)) {
+            refused += 1;
+        } else if let Some(asked) = rig.asked.pop_front() {
+            reply(&mut rig, &asked, false);
+        }
+    }
+    assert_eq!(refused, 80 - 50);
+    rig.asked.clear();
+    let unlock = set(&rig, 9, None, (0, 9));
+    rig.call(100, Call::SetLock(unlock));
+    assert_eq!(rig.asked.len(), 1);
+}

@@ -179,3 +179,28 @@ fn the_last_close_gives_up_what_was_locked_through_it() {
     let handle = HandleId(5);
     assert_eq!(rig.mails, [(keeper, Mail::LockRelease { inode: other, handle })]);
 }
+
+#[test]
+fn where_a_wait_keeps_a_place_some_are_left() {
+    let mut rig = Rig::new();
+    rig.lane.config.lock_wait_count_max = 2;
+    let file = file_of(&rig, true);
+    let mut waiting = Vec::new();
+    for unique in [1, 2] {
+        rig.ask(Opcode::Setlkw, unique, file, &lk_in((unique, unique), WRITE, 0));
+        let asked = rig.take();
+        rig.answer(&asked, &granted(false));
+        waiting.push(asked);
+    }
+    rig.ask(Opcode::Setlkw, 3, file, &lk_in((3, 3), WRITE, 0));
+    assert_eq!(rig.status(), Status::NoLocks);
+    rig.ask(Opcode::Setlk, 4, file, &lk_in((4, 4), WRITE, 0));
+    let asked = rig.take();
+    rig.answer(&asked, &granted(true));
+    assert_eq!(rig.status(), Status::Ok, "who does not wait gets through");
+    let wait_id = SetLock::decode_all(&waiting[0].body).unwrap().wait_id;
+    rig.grant(&waiting[0], Grant { inode: file, wait_id, status: Status::Ok });
+    assert_eq!(rig.status(), Status::Ok);
+    rig.ask(Opcode::Setlkw, 5, file, &lk_in((5, 5), WRITE, 0));
+    assert_eq!(rig.asked.len(), 1);
+}

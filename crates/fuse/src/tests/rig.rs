@@ -120,7 +120,7 @@ impl Rig {
             replay_bytes_max: client::REPLAY_BYTES_MAX,
             rules: wire::Rules::default(),
         };
-        let config = Config { over_io_uring: false };
+        let config = Config { over_io_uring: false, lock_wait_count_max: usize::MAX };
         Self {
             lane: MountLane::new(config, Client::new(client)),
             listening: true,
