@@ -103,8 +103,6 @@ impl World {
                     slot_count: self.plan.slot_count,
                     share,
                     sync: self.plan.sync,
-                    // In some runs batches gather; a die more would make every seed another run.
-                    log_ms: if self.plan.slot_count == 3 { 5 } else { 0 },
                     ..Limits::default()
                 },
             };
