@@ -30,6 +30,6 @@ mod shards;
 mod special;
 mod stage;
 mod transports;
+mod twins;
 mod two_mounts;
 mod two_mounts_programs;
-mod twins;
