@@ -7,13 +7,13 @@ use anyhow::{Result, bail};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::thread::{CapabilitySet, capabilities};
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 /// The smallest kernel: FUSE_DIRECT_IO_ALLOW_MMAP came with 6.6.
 pub(crate) const KERNEL_MIN: (u32, u32) = (6, 6);
 
 /// Programs and the Debian packages that have them.
-const PROGRAMS: [(&str, &str); 14] = [
+const PROGRAMS: [(&str, &str); 17] = [
     ("cc", "gcc"),
     ("fusermount3", "fuse3"),
     ("rsync", "rsync"),
@@ -28,17 +28,35 @@ const PROGRAMS: [(&str, &str); 14] = [
     ("fio", "fio"),
     ("stress-ng", "stress-ng"),
     ("timeout", "coreutils"),
+    ("setfacl", "acl"),
+    ("python3", "python3"),
+    ("go", "golang-go"),
 ];
 
 /// Files and the Debian packages that have them.
-const FILES: [(&str, &str); 1] = [("/usr/include/linux/fuse.h", "linux-libc-dev")];
+const FILES: [(&str, &str); 2] =
+    [("/usr/include/linux/fuse.h", "linux-libc-dev"), ("/usr/lib/postgresql", "postgresql")];
+
+/// Where the tests of Python's own file functions may be, and the package of Debian 12 that has them.
+const PYTHONS: [&str; 2] = ["/usr/bin/python3", "python3"];
+const PYTHON_TESTS: &str = "libpython3.11-testsuite";
 
 /// What is missing and a Debian package has, with that package.
 fn packaged() -> Vec<(String, &'static str)> {
     let programs = PROGRAMS.iter().filter(|(program, _)| find(program).is_none());
     let files = FILES.iter().filter(|(file, _)| !Path::new(file).exists());
     let programs = programs.map(|(program, package)| (format!("the program {program}"), *package));
-    programs.chain(files.map(|(file, package)| (format!("the file {file}"), *package))).collect()
+    let files = files.map(|(file, package)| (format!("the file {file}"), *package));
+    let python = (!has_python_tests()).then(|| ("Python's own tests".to_owned(), PYTHON_TESTS));
+    programs.chain(files).chain(python).collect()
+}
+
+fn has_python_tests() -> bool {
+    PYTHONS.iter().any(|python| {
+        let mut command = Command::new(python);
+        command.args(["-c", "import test.test_os"]).stdout(Stdio::null()).stderr(Stdio::null());
+        command.status().is_ok_and(|status| status.success())
+    })
 }
 
 /// Prints the Debian packages that are missing, for a script that installs them.

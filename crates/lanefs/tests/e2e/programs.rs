@@ -55,6 +55,11 @@ fn cargo_builds_and_runs_a_crate() {
     assert_eq!(must(&mut cargo), "from the mount\n");
     fs::write(home.join("src/main.rs"), "fn main() { println!(\"again\"); }").unwrap();
     assert_eq!(must(&mut cargo), "again\n");
+    let tested = "fn main() {}\n#[test]\nfn sums() { assert_eq!(1 + 1, 2); }\n";
+    fs::write(home.join("src/main.rs"), tested).unwrap();
+    let mut cargo = program("cargo");
+    cargo.args(["test", "--offline"]).current_dir(&home).env_remove("CARGO_TARGET_DIR");
+    assert!(must(cargo.env_remove("RUSTFLAGS")).contains("1 passed"));
     up.stop();
 }
 

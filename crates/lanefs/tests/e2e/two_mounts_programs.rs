@@ -22,7 +22,7 @@ fn git_works_on_one_repository_from_both_mounts() {
     over_each("two_git", |pair| {
         let (here, there) = pair.dirs(0);
         git(here, &["init", "-q", "-b", "main", "origin"]);
-        for round in 0..6 {
+        for round in 0..4 {
             let (here, _) = pair.dirs(round);
             let origin = here.join("origin");
             assert_eq!(git(&origin, &["status", "--porcelain"]), "");
@@ -32,7 +32,7 @@ fn git_works_on_one_repository_from_both_mounts() {
             }
             git(&origin, &["add", "."]);
             git(&origin, &["commit", "-q", "-m", &format!("round {round}")]);
-            if round == 3 {
+            if round == 2 {
                 git(&origin, &["gc", "-q"]);
             }
         }
@@ -44,9 +44,47 @@ fn git_works_on_one_repository_from_both_mounts() {
         git(&here.join("side"), &["commit", "-q", "-m", "side"]);
         git(&there.join("clone"), &["merge", "-q", "side"]);
         git(&there.join("clone"), &["push", "-q", "origin", "HEAD:pushed"]);
-        assert_eq!(git(&here.join("origin"), &["rev-list", "--count", "pushed"]), "7\n");
+        assert_eq!(git(&here.join("origin"), &["rev-list", "--count", "pushed"]), "5\n");
         for dir in [here.join("origin"), there.join("origin"), here.join("clone")] {
             git(&dir, &["fsck", "--full", "--strict"]);
+        }
+    });
+}
+
+/// Four processes, two at each mount, count in one database; its locks are the server's. (Not with
+/// a write-ahead log: its index is shared memory, which two machines do not have.)
+#[test]
+fn sqlite_counts_from_both_mounts() {
+    over_each("two_sqlite", |pair| {
+        let (here, there) = pair.dirs(0);
+        for journal in ["delete", "truncate", "persist"] {
+            let name = format!("{journal}.db");
+            let sql = |dir: &Path, text: &str| {
+                let mut command = program("sqlite3");
+                must(
+                    command
+                        .args(["-bail", "-cmd", ".timeout 60000"])
+                        .arg(dir.join(&name))
+                        .arg(text),
+                )
+            };
+            sql(
+                here,
+                &format!(
+                    "pragma journal_mode={journal}; create table t(n); \
+                                insert into t values(0);"
+                ),
+            );
+            let script = format!("pragma journal_mode={journal};\n")
+                + &"begin immediate; update t set n = n + 1; commit;\n".repeat(25);
+            std::thread::scope(|scope| {
+                for dir in [here, there, here, there] {
+                    let (script, sql) = (&script, &sql);
+                    scope.spawn(move || sql(dir, script));
+                }
+            });
+            assert_eq!(sql(here, "select n from t; pragma integrity_check;"), "100\nok\n");
+            assert_eq!(sql(there, "select n from t; pragma integrity_check;"), "100\nok\n");
         }
     });
 }
