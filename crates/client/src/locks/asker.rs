@@ -30,7 +30,7 @@ impl Client {
             return true;
         }
         let refused = self.refused.map(crate::Refused::status).filter(|_| !flushes);
-        let full = self.jobs.count() >= self.config.calls_max && !flushes;
+        let full = self.is_full() && !flushes;
         if let Some(status) = refused.or(full.then_some(Status::Again)) {
             self.answers.push_back((id, Err(status)));
             return true;
