@@ -35,7 +35,7 @@ pub(crate) fn getattr_reply() -> Vec<u8> {
 
 /// Bytes of a read's request.
 pub(crate) fn read_request_bytes() -> usize {
-    let read = Read { inode: InodeNo::ROOT, file_offset: 0, read_bytes: 0 };
+    let read = Read { inode: InodeNo::ROOT, file_offset: 0, read_bytes: 0, accesses: true };
     request_bytes(Op::Read, |to| read.encode(to))
 }
 

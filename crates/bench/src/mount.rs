@@ -34,9 +34,7 @@ const COUNTED_COUNT: u64 = 32;
 
 /// What the mount asks its server for: everything else the kernel asks takes one exchange. The table
 /// of the limits, and the benchmark says by its counts whether it is right.
-const COSTS: [Cost; 4] = [
-    // Attributes of a file that is being written: its size is with its contents.
-    Cost { opcode: 4, before: [1, 1], behind: [0, 0] },
+const COSTS: [Cost; 3] = [
     Cost { opcode: 18, before: [0, 0], behind: [1, 0] },
     // A size to settle, and the close.
     Cost { opcode: OP_RELEASE_WRITTEN, before: [0, 0], behind: [1, 1] },

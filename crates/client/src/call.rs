@@ -182,8 +182,8 @@ pub enum Call<'a> {
     Listxattr(wire::Listxattr<'a>),
     /// [`Answer::Done`].
     Removexattr(wire::Removexattr<'a>),
-    /// [`Answer::Space`].
-    Statfs(wire::Statfs),
+    /// [`Answer::Space`], with the inodes of all lanes.
+    Statfs,
     /// [`Answer::Bytes`].
     Read(wire::Read),
     /// [`Answer::Written`].
@@ -210,6 +210,8 @@ pub enum Call<'a> {
     /// [`Answer::Done`] when all that this client lane was answered is durable. `Io`, once, when
     /// something that was answered before is lost.
     SyncAll,
+    /// [`Answer::Done`] when all that anybody was answered at any shard is durable.
+    SyncShards,
     /// [`Answer::Done`] when the server has forgotten this client lane. Nothing may be called
     /// meanwhile; a later call begins anew.
     Goodbye,

@@ -530,6 +530,7 @@ impl Client {
             | Plan::Open(_)
             | Plan::Close(_)
             | Plan::Resize(_)
+            | Plan::Statfs(_)
             | Plan::Reopen(_)
             | Plan::Gather { .. } => {}
         }

@@ -90,7 +90,8 @@ impl Client {
             session.boot_id = 0;
             session.known_committed = wire::Transno(0);
         }
-        let wanted = self.handles.count() > 0 || !self.unrouted.is_empty();
+        let kept = self.handles.count() > 0 || self.locks.is_any();
+        let wanted = kept || !self.unrouted.is_empty();
         for link in &mut self.links {
             if !wanted && !link.is_wanted() && matches!(link.state, LinkState::Pausing { .. }) {
                 link.state = LinkState::Idle;

@@ -78,14 +78,14 @@ impl Client {
     pub(crate) fn on_link_down(&mut self, turn: &mut Turn<'_>, link_index: usize) {
         self.take_back(link_index);
         let dice = self.dice();
-        let open_count = self.handles.count();
+        let kept = self.handles.count() > 0 || self.locks.is_any();
         let unrouted = link_index == 0 && !self.unrouted.is_empty();
         // After a restart others may wait for what we have to say.
         let known = self.is_known_at(link_index);
         let Some(link) = self.links.get_mut(link_index) else { return };
         let now = turn.now.mono;
-        // With open files the server shall know them again soon, even if nobody asks for anything.
-        if !link.is_wanted() && open_count == 0 && !unrouted && !known {
+        // With open files or locks the server shall know them again soon, even if nobody asks for anything.
+        if !link.is_wanted() && !kept && !unrouted && !known {
             link.state = LinkState::Idle;
             return;
         }

@@ -176,6 +176,8 @@ impl Client {
             // The server's, and the mount's own.
             Mail::DestroyObject { .. }
             | Mail::ObjectDestroyed { .. }
+            | Mail::Accessed { .. }
+            | Mail::Changed { .. }
             | Mail::Interrupt { .. }
             | Mail::Unmounted => {}
         }

@@ -17,6 +17,10 @@ impl Client {
             self.start_sync(id, sync);
         } else if let Call::SyncAll = call {
             self.start_sync_all(id);
+        } else if let Call::SyncShards = call {
+            let shards = self.shards().into_iter();
+            let targets = shards.map(|(shard, _)| Target::Shard(shard)).collect();
+            self.gather((id, None), Ok(()), targets, Op::Sync);
         } else if let Call::Goodbye = call {
             self.start_goodbye(id);
         } else {

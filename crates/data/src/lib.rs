@@ -17,6 +17,7 @@
 
 extern crate alloc;
 
+mod access;
 mod allocate;
 mod hash;
 mod object;

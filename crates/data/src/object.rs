@@ -57,6 +57,8 @@ pub(crate) struct Object {
     pub(crate) stat: Option<ObjectStat>,
     /// When the contents were last changed, in nanoseconds since 1970; 0: never.
     pub(crate) write_time_ns: u64,
+    /// When its metadata shard was last told that it is read, likewise; 0: not since it changed.
+    pub(crate) accessed_ns: u64,
     /// The world was asked, or the object is being cut to what was recorded.
     pub(crate) asking: bool,
     /// Something failed half-way: it may be longer or shorter than is known.
@@ -91,6 +93,7 @@ impl Object {
             name: door::Object { shard_index, stripe_index: 0, inode },
             stat: None,
             write_time_ns,
+            accessed_ns: 0,
             asking: false,
             doubtful: false,
             lost: false,
@@ -163,6 +166,17 @@ impl Object {
     /// that of two who looked it can be told who saw more.
     pub(crate) fn next_time_ns(&self, now_ns: u64) -> u64 {
         now_ns.max(self.write_time_ns.saturating_add(1))
+    }
+
+    /// Whether a read now must be told: the first one after a change, and one a day.
+    pub(crate) fn tells_access(&mut self, now_ns: u64) -> bool {
+        const DAY_NS: u64 = 24 * 3600 * 1_000_000_000;
+        let old = now_ns.saturating_sub(self.accessed_ns) >= DAY_NS;
+        let tells = old || self.accessed_ns <= self.write_time_ns;
+        if tells {
+            self.accessed_ns = now_ns.max(self.write_time_ns.saturating_add(1));
+        }
+        tells
     }
 
     /// What was just done to it is there to be seen: now, or what was lost and came back, as late as

@@ -104,6 +104,13 @@ pub enum Outcome {
         /// durable; 0 for none.
         shown: Transno,
     },
+    /// A file is read: its metadata shard has to know before the answer.
+    Accessed {
+        /// The file.
+        inode: InodeNo,
+        /// When its contents last changed, in nanoseconds since 1970; 0: never.
+        write_time_ns: u64,
+    },
     /// Answer when everything up to a transaction is durable; somebody sees to it that it will be.
     Sized {
         /// Of the request.

@@ -40,6 +40,7 @@ impl Recorded {
                 Change::Inode { .. }
                 | Change::Touch { .. }
                 | Change::DirAttrs { .. }
+                | Change::Accessed { .. }
                 | Change::Dirent { .. }
                 | Change::DirentGone { .. }
                 | Change::Symlink { .. }

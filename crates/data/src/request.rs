@@ -13,7 +13,7 @@ pub(crate) const SIZE_BYTES_MAX: u64 = i64::MAX.unsigned_abs();
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Pending {
     /// Bytes wanted.
-    Read { token: Token, object_offset: u64, read_bytes: u32, client: ClientUuid },
+    Read { token: Token, object_offset: u64, read_bytes: u32, client: ClientUuid, accesses: bool },
     /// Size wanted.
     Glimpse(Glimpsing),
     /// Bytes for a place.
@@ -81,7 +81,8 @@ pub(crate) fn decode(ask: &Ask<'_>, map: &Map) -> Result<Decoded, Flaw> {
                 return Err(Flaw::Breach(Breach::TooLong));
             }
             let (object_offset, read_bytes) = (read.file_offset, read.read_bytes);
-            (read.inode, Pending::Read { token, object_offset, read_bytes, client })
+            let accesses = read.accesses;
+            (read.inode, Pending::Read { token, object_offset, read_bytes, client, accesses })
         }
         Op::Glimpse => {
             let wire::Glimpse { inode, durable } = wire::Glimpse::decode_all(ask.body)?;

@@ -106,7 +106,7 @@ impl World {
     }
 
     fn read(&mut self, file_offset: u64, read_bytes: u32) -> Token {
-        self.ask(Op::Read, &Read { inode: FILE, file_offset, read_bytes }, None)
+        self.ask(Op::Read, &Read { inode: FILE, file_offset, read_bytes, accesses: false }, None)
     }
 
     fn glimpse(&mut self) -> Token {

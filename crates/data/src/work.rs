@@ -52,7 +52,10 @@ impl Shards {
 
     fn begin(&mut self, turn: &mut Turn<'_>, inode: InodeNo, pending: Pending) {
         match pending {
-            Pending::Read { token, object_offset, read_bytes, client } => {
+            Pending::Read { token, object_offset, read_bytes, client, accesses } => {
+                if accesses {
+                    self.access(inode, turn.now.wall_ns);
+                }
                 self.begin_read(turn, inode, (token, client), (object_offset, read_bytes));
             }
             Pending::Glimpse(glimpsing) => self.begin_glimpse(turn, inode, glimpsing),

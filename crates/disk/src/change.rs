@@ -6,7 +6,7 @@
 //! ```text
 //! tag 1 Inode   2 Touch    3 Dirent  4 DirentGone  5 Symlink  6 Xattr  7 XattrGone  8 InodeGone
 //!     9 Write  10 Truncate 11 ObjectGone
-//!    12 DirAttrs 13 SessionGone 14 SessionAway 15 Evicted 16 VbrFailed
+//!    12 DirAttrs 13 SessionGone 14 SessionAway 15 Evicted 16 VbrFailed  18 Accessed
 //!    36 Allocate
 //!    20 Prepared 21 Decided 22 Done 23 Aborted 24 Forgotten
 //! ```
@@ -120,6 +120,13 @@ pub enum Change<'a> {
         /// Transaction of this change.
         version: Transno,
     },
+    /// An inode was read. Neither replayed nor versioned: a note of the server's own.
+    Accessed {
+        /// Which.
+        inode: InodeNo,
+        /// When.
+        atime: Timestamp,
+    },
     /// At a data shard: something about the contents of a file.
     Contents(ContentsChange),
     /// Something about the lane's clients.
@@ -178,6 +185,10 @@ impl<'a> Wire<'a> for Change<'a> {
                 to.write(parent);
                 to.write(version);
             }
+            Self::Accessed { inode, atime } => {
+                to.write(inode);
+                to.write(atime);
+            }
             Self::Contents(change) => change.encode_fields(to),
             Self::Client(change) => change.encode_fields(to),
             Self::Txn(change) => change.encode_fields(to),
@@ -219,6 +230,7 @@ impl<'a> Wire<'a> for Change<'a> {
                 parent: from.read()?,
                 version: from.read()?,
             },
+            18 => Self::Accessed { inode: from.read()?, atime: from.read()? },
             _ => Self::decode_of_others(tag, from)?,
         })
     }
@@ -247,6 +259,7 @@ impl<'a> Change<'a> {
             Self::XattrGone { .. } => 7,
             Self::InodeGone { .. } => 8,
             Self::DirAttrs { .. } => 12,
+            Self::Accessed { .. } => 18,
             Self::Contents(change) => change.tag(),
             Self::Client(change) => change.tag(),
             Self::Txn(change) => change.tag(),

@@ -109,6 +109,7 @@ pub(crate) fn changes() -> Vec<Change<'static>> {
             parent: dir,
             version,
         },
+        Change::Accessed { inode, atime: time },
         Change::Client(ClientChange::SessionGone { session: SessionId(3) }),
         Change::Client(ClientChange::SessionAway { session: SessionId(4) }),
         Change::Client(ClientChange::Evicted { client: ClientUuid([5; 16]), boot_id: 7 }),

@@ -67,6 +67,8 @@ pub struct StoreSpace {
     pub free_bytes: u64,
     /// Bytes free for other than root.
     pub available_bytes: u64,
+    /// Files that could still be made there, by other than root; `None` where nobody counts them.
+    pub available_file_count: Option<u64>,
 }
 
 /// What was used since the start.

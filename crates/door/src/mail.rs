@@ -34,6 +34,19 @@ pub enum Mail {
         /// The file.
         inode: InodeNo,
     },
+    /// Server: this file of yours was read. Its contents were last changed then, in nanoseconds since
+    /// 1970 (0: never).
+    Accessed {
+        /// The file.
+        inode: InodeNo,
+        /// See above.
+        write_time_ns: u64,
+    },
+    /// Server: this file changed otherwise than in its contents, so the next read tells again.
+    Changed {
+        /// The file.
+        inode: InodeNo,
+    },
     /// Mount: the kernel interrupts its request `unique`; whoever has it, see to it.
     Interrupt {
         /// The kernel's number of the request.

@@ -26,6 +26,16 @@ macro_rules! opcodes {
     };
 }
 
+// What is not among them is answered ENOSYS, and what the kernel makes of it is what programs on other
+// file systems know:
+// - BMAP 37: for file systems on a block device only; FIBMAP then finds nothing (0);
+// - IOCTL 39: ENOTTY. FICLONE, FIDEDUPERANGE and FIEMAP never come here, the kernel says EOPNOTSUPP;
+// - POLL 40: a file is always ready;
+// - NOTIFY_REPLY 41: an answer to what we never ask;
+// - COPY_FILE_RANGE_64 53: the kernel asks for COPY_FILE_RANGE instead, which copies no more than 64 KiB;
+// - SETUPMAPPING 48, REMOVEMAPPING 49: of virtiofs;
+// - STATX 52: the kernel asks GETATTR instead; there is no time of birth.
+// CUSE's are not ours.
 opcodes! {
     Lookup = 1;
     /// Takes no answer.
@@ -70,6 +80,9 @@ opcodes! {
     Readdirplus = 44;
     Rename2 = 45;
     Lseek = 46;
+    CopyFileRange = 47;
+    /// Comes from virtiofs and fuseblk only (Linux 6.18).
+    Syncfs = 50;
     /// Linux 6.2 and later.
     Tmpfile = 51;
 }
@@ -87,6 +100,7 @@ pub(crate) mod init_flag {
     pub(crate) const POSIX_LOCKS: u64 = 1 << 1;
     pub(crate) const BIG_WRITES: u64 = 1 << 5;
     pub(crate) const DONT_MASK: u64 = 1 << 6;
+    pub(crate) const AUTO_INVAL_DATA: u64 = 1 << 12;
     pub(crate) const DO_READDIRPLUS: u64 = 1 << 13;
     pub(crate) const READDIRPLUS_AUTO: u64 = 1 << 14;
     pub(crate) const FLOCK_LOCKS: u64 = 1 << 10;
@@ -119,6 +133,9 @@ pub(crate) mod setattr_flag {
 
 /// The answer of OPEN and CREATE: reads and writes come here, not to the page cache.
 pub(crate) const FOPEN_DIRECT_IO: u32 = 1 << 0;
+/// Several writes within a file at a time; the server orders them. (Linux 6.2 and later; one that
+/// appends or makes the file longer has it alone within a mount.)
+pub(crate) const FOPEN_PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
 
 /// WRITE comes from the page cache (a mapping): the flags are not a file's.
 pub(crate) const WRITE_CACHE: u32 = 1 << 0;
@@ -137,6 +154,8 @@ pub(crate) mod open_flag {
     pub(crate) const EXCLUSIVE: u32 = 0o200;
     pub(crate) const TRUNCATE: u32 = 0o1000;
     pub(crate) const APPEND: u32 = 0o2000;
+    /// O_NOATIME.
+    pub(crate) const NO_ACCESS_TIME: u32 = 0o1_000_000;
     /// O_DSYNC, which O_SYNC has in it.
     pub(crate) const DATA_SYNC: u32 = 0o10_000;
 }

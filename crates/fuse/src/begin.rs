@@ -84,7 +84,9 @@ impl<'a> Beginning<'a> {
             Opcode::Write => self.write(),
             Opcode::Fallocate => self.fallocate(),
             Opcode::Lseek => self.lseek(),
-            Opcode::Statfs => Ok(Begin::Call(Call::Statfs(wire::Statfs { inode }), Then::Space)),
+            Opcode::CopyFileRange => self.copy_file_range(),
+            Opcode::Syncfs => Ok(Begin::Call(Call::SyncShards, Then::Done)),
+            Opcode::Statfs => Ok(Begin::Call(Call::Statfs, Then::Space)),
             Opcode::Release => self.release(),
             Opcode::Fsync => self.fsync(true),
             Opcode::Fsyncdir => self.fsync(false),
@@ -336,7 +338,9 @@ impl<'a> Beginning<'a> {
         if i64::try_from(file_offset).is_err() {
             return Err(Status::Invalid);
         }
-        let ask = wire::Read { inode: self.header.node, file_offset, read_bytes };
+        self.args.skip(12)?; // read_flags, lock_owner
+        let accesses = self.args.u32()? & open_flag::NO_ACCESS_TIME == 0;
+        let ask = wire::Read { inode: self.header.node, file_offset, read_bytes, accesses };
         Ok(Begin::Call(Call::Read(ask), Then::Bytes))
     }
 

@@ -2,9 +2,16 @@
 
 use crate::abi::{fallocate_flag, whence};
 use crate::begin::{Begin, Beginning};
+use crate::lane::MountLane;
+use crate::out::put_written;
 use crate::pending::Then;
-use client::Call;
-use wire::{Allocation, Status};
+use client::{Call, CallId, Write};
+use door::{Action, Bulk, Span, Turn};
+use wire::{Allocation, InodeNo, Status};
+
+/// Bytes that one COPY_FILE_RANGE copies: what comes with a checksum, which a write needs, and a
+/// read of more may come without. Programs go on where a copy ended.
+const COPY_BYTES_MAX: u32 = 60 * 1024;
 
 impl<'a> Beginning<'a> {
     /// `fuse_fallocate_in`. What moves the bytes behind the range is not done.
@@ -39,5 +46,59 @@ impl<'a> Beginning<'a> {
         }
         let ask = wire::Seek { inode: self.header.node, file_offset, hole };
         Ok(Begin::Call(Call::Seek(ask), Then::Sought))
+    }
+
+    /// `fuse_copy_file_range_in`: the bytes are read here and written again.
+    pub(crate) fn copy_file_range(mut self) -> Result<Begin<'a>, Status> {
+        self.args.skip(8)?; // fh_in
+        let file_offset = self.args.u64()?;
+        let to = InodeNo(self.args.u64()?);
+        self.args.skip(8)?; // fh_out
+        let offset_there = self.args.u64()?;
+        let wanted_bytes = self.args.u64()?;
+        if self.args.u64()? != 0 {
+            return Err(Status::Invalid); // flags
+        }
+        let read_bytes = u32::try_from(wanted_bytes).unwrap_or(u32::MAX).min(COPY_BYTES_MAX);
+        let end = offset_there.checked_add(u64::from(read_bytes));
+        if end.is_none_or(|end| i64::try_from(end).is_err()) {
+            return Err(Status::TooLarge);
+        }
+        let inode = self.header.node;
+        let ask = wire::Read { inode, file_offset, read_bytes, accesses: true };
+        Ok(Begin::Call(Call::Read(ask), Then::CopyRead { to, file_offset: offset_there }))
+    }
+}
+
+impl MountLane {
+    /// A copy's bytes are there: now to where they belong.
+    pub(crate) fn write_copy(
+        &mut self,
+        turn: &mut Turn<'_>,
+        pending_id: usize,
+        (inode, file_offset): (InodeNo, u64),
+        bulk: Option<Bulk>,
+    ) {
+        let Some(bulk) = bulk else {
+            let payload = turn.arena.write(|out| put_written(out, 0));
+            return self.reply(turn, pending_id, Status::Ok, payload, None);
+        };
+        let given_up = match self.pendings.get_mut(pending_id) {
+            Some(pending) if bulk.crc32c.is_some() => {
+                pending.then = Then::CopyWritten { buf: bulk.buf };
+                pending.given_up
+            }
+            // The kernel then copies by itself.
+            Some(_) | None => {
+                turn.act(Action::Release { buf: bulk.buf });
+                return self.reply(turn, pending_id, Status::NotSupported, Span::default(), None);
+            }
+        };
+        let write = Write { inode, file_offset, append: false, bulk: Some(bulk), sync: false };
+        let call = CallId(u64::try_from(pending_id).unwrap_or(u64::MAX));
+        self.client.call(turn, call, Call::Write(write));
+        if given_up {
+            self.give_up_again.push(pending_id);
+        }
     }
 }

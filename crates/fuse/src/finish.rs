@@ -1,5 +1,6 @@
 //! From an answer to the kernel's reply.
 
+use crate::abi::Opcode;
 use crate::args::split;
 use crate::begin::revoking;
 use crate::lane::MountLane;
@@ -94,6 +95,13 @@ impl MountLane {
                     turn.act(Action::Release { buf: bulk.buf });
                 }
             }
+            (Then::CopyRead { to, file_offset }, Answer::Bytes(bulk)) => {
+                self.write_copy(turn, pending_id, (to, file_offset), bulk);
+            }
+            (Then::CopyWritten { buf }, Answer::Written(written)) => {
+                turn.act(Action::Release { buf });
+                self.encode(turn, pending_id, |out| put_written(out, written.written_bytes));
+            }
             (Then::Written, Answer::Written(written)) => {
                 self.encode(turn, pending_id, |out| put_written(out, written.written_bytes));
             }
@@ -124,10 +132,38 @@ impl MountLane {
     }
 
     fn fail(&mut self, turn: &mut Turn<'_>, pending_id: usize, then: Then, status: Status) {
+        if let Then::CopyWritten { buf } = then {
+            turn.act(Action::Release { buf });
+        }
         if let Then::CreateTruncated { handle, .. } = then {
             self.client.release(turn, handle);
         }
-        self.reply(turn, pending_id, errno(status), Span::default(), None);
+        let gone = status == Status::Stale && self.names_a_name(pending_id);
+        let status = if gone { Status::NotFound } else { errno(status) };
+        self.reply(turn, pending_id, status, Span::default(), None);
+    }
+
+    /// Whether a request is about a name in a directory: nothing has a name in a directory that is
+    /// gone, and programs that stand in it expect to be told so.
+    fn names_a_name(&self, pending_id: usize) -> bool {
+        let pending = self.pendings.get(pending_id);
+        let header = pending.and_then(|pending| split(&pending.request).ok());
+        let opcode = header.and_then(|(header, _)| Opcode::from_number(header.opcode));
+        matches!(
+            opcode,
+            Some(
+                Opcode::Lookup
+                    | Opcode::Create
+                    | Opcode::Mknod
+                    | Opcode::Mkdir
+                    | Opcode::Symlink
+                    | Opcode::Link
+                    | Opcode::Unlink
+                    | Opcode::Rmdir
+                    | Opcode::Rename
+                    | Opcode::Rename2
+            )
+        )
     }
 
     /// Gives back what an answer holds that nobody will use.

@@ -11,7 +11,8 @@ use wire::Status;
 const BACKGROUND_MAX: u16 = 64;
 const CONGESTION_COUNT: u16 = 48;
 
-/// What we take if it is offered. Not among it, for reasons:
+/// What we take if it is offered. AUTO_INVAL_DATA: what mappings, splice and sendfile have in the page
+/// cache is dropped when the attributes tell of a change. Not among it, for reasons:
 /// - WRITEBACK_CACHE, and anything that keeps data or names: other mounts could not see changes;
 /// - ATOMIC_O_TRUNC: truncation has a request of its own;
 /// - EXPORT_SUPPORT: `.` and `..` are not looked up by name.
@@ -20,6 +21,7 @@ const WANTED: u64 = init_flag::ASYNC_READ
     | init_flag::FLOCK_LOCKS
     | init_flag::BIG_WRITES
     | init_flag::DONT_MASK
+    | init_flag::AUTO_INVAL_DATA
     | init_flag::DO_READDIRPLUS
     | init_flag::READDIRPLUS_AUTO
     | init_flag::ASYNC_DIO

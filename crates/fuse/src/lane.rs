@@ -119,7 +119,10 @@ impl MountLane {
             | Mail::LockRelease { .. }
             | Mail::LocksAt { .. }
             | Mail::LocksSeen { .. } => self.client.apply(turn, event),
-            Mail::DestroyObject { .. } | Mail::ObjectDestroyed { .. } => {}
+            Mail::DestroyObject { .. }
+            | Mail::ObjectDestroyed { .. }
+            | Mail::Accessed { .. }
+            | Mail::Changed { .. } => {}
         }
     }
 

@@ -1,6 +1,6 @@
 //! Writing what the kernel gets: structs in the machine's own byte order, reserved fields 0.
 
-use crate::abi::{FOPEN_DIRECT_IO, lock_type};
+use crate::abi::{FOPEN_DIRECT_IO, FOPEN_PARALLEL_DIRECT_WRITES, lock_type};
 use crate::handle::FileHandle;
 use alloc::vec::Vec;
 use wire::{Attr, ByteRange, HandleId, LockRow, LockType, NAME_BYTES_MAX, Space, Timestamp};
@@ -67,7 +67,7 @@ pub(crate) fn put_attr_out(out: &mut Vec<u8>, attr: &Attr) {
 /// `fuse_open_out` of a file.
 pub(crate) fn put_open(out: &mut Vec<u8>, attr: &Attr, handle: HandleId) {
     put_u64(out, FileHandle::new(handle, attr).0);
-    put_u32(out, FOPEN_DIRECT_IO);
+    put_u32(out, FOPEN_DIRECT_IO | FOPEN_PARALLEL_DIRECT_WRITES);
     put_u32(out, 0); // padding
 }
 

@@ -35,6 +35,10 @@ pub(crate) enum Then {
     Bytes,
     /// `fuse_write_out`.
     Written,
+    /// The bytes are to be written to another place, or another file.
+    CopyRead { to: wire::InodeNo, file_offset: u64 },
+    /// As `Written`; the buffer is given back then.
+    CopyWritten { buf: door::BufId },
     /// `fuse_lseek_out`.
     Sought,
     /// `fuse_statfs_out`.

@@ -9,9 +9,11 @@
 extern crate std;
 
 mod answers;
+mod contents;
 mod header;
 mod life;
 mod listings;
+mod locks;
 mod rig;
 
 use wire::{Attr, FileKind, InodeNo, Timestamp, Transno};

@@ -5,6 +5,8 @@
 //! open batch ─ settle, nothing in flight ─▶ LogAppend ─ Logged ─▶ replies, orphans, fences
 //!     ▲ whoever arrives meanwhile                         └ Err ─▶ fenced: no promise any more
 //! ```
+//! A batch that nobody waits for may gather a little longer (`Limits::log_ms`): a flush costs the core
+//! more than the changes of one caller.
 
 use crate::Lane;
 use crate::gate::{Gate, Until};
@@ -16,7 +18,7 @@ use alloc::format;
 use alloc::vec::Vec;
 use data::Seed;
 use disk::{Batch, Change, Origin, PreVersions, Record};
-use door::{Action, Bulk, ConnId, Errno, LogRoom, Say, Ticket, Turn};
+use door::{Action, Bulk, ConnId, Errno, LogRoom, Mono, Say, Ticket, Turn};
 use hashbrown::HashMap;
 use meta::Woken;
 use wire::{InodeNo, Op, SessionId, ShardId, Status, Transno, Wire, Writer, Xid};
@@ -101,6 +103,8 @@ pub(crate) struct Commit {
     pub(crate) batch: Batch,
     /// The batch that was sealed last; the open one has the next number.
     batch_no: u64,
+    /// When the open batch was found to have something in it.
+    open_since: Option<Mono>,
     /// Bytes of the batch in flight, 0 when there is none.
     flying_bytes: u64,
     pub(crate) open: Wave,
@@ -122,6 +126,7 @@ impl Commit {
         Self {
             batch: Batch::new(),
             batch_no: 0,
+            open_since: None,
             flying_bytes: 0,
             open: Wave::new(seed),
             flying: Wave::new(seed),
@@ -221,6 +226,7 @@ impl Commit {
 
     /// Closes the open batch.
     fn seal(&mut self) {
+        self.open_since = None;
         self.batch_no += 1;
         self.flying_bytes = u64::try_from(self.batch.bytes_count()).unwrap_or(u64::MAX);
         core::mem::swap(&mut self.open, &mut self.flying);
@@ -235,6 +241,7 @@ impl Commit {
     /// shown what may be lost.
     fn give_up(&mut self) -> [Wave; 2] {
         self.flying_bytes = 0;
+        self.open_since = None;
         self.batch = Batch::new();
         let seed = self.seed;
         [&mut self.flying, &mut self.open].map(|wave| {
@@ -344,15 +351,39 @@ impl Lane {
         if self.fenced {
             return self.fail_all(turn);
         }
-        let commit = &mut self.commit;
-        if commit.is_flying() || commit.batch.is_empty() {
+        if self.commit.batch.is_empty() {
             return;
         }
+        self.commit.open_since.get_or_insert(turn.now.mono);
+        if self.commit.is_flying() {
+            return;
+        }
+        let gathers = self.append_at().is_some_and(|at| turn.now.mono < at);
+        if gathers && !self.is_append_wanted() {
+            return;
+        }
+        let commit = &mut self.commit;
         commit.seal();
         let (boot_id, batch_no) = (self.config.boot_id, commit.batch_no);
         let sealed = turn.arena.write(|out| commit.batch.seal(boot_id, batch_no, out));
         let ticket = Ticket(crate::lane::LOG_TICKET | batch_no);
         turn.act(Action::LogAppend { ticket, batch: sealed });
+    }
+
+    /// When the open batch is sent off, whoever waits for it.
+    pub(crate) fn append_at(&self) -> Option<Mono> {
+        let since = self.commit.open_since.filter(|_| !self.commit.is_flying())?;
+        Some(since.after_ms(self.config.limits.log_ms))
+    }
+
+    /// Whether somebody waits for the open batch, or it has gathered enough.
+    fn is_append_wanted(&self) -> bool {
+        const GATHERED_BYTES_MAX: usize = 256 * 1024;
+        let open = &self.commit.open;
+        let waited_for = !open.is_idle() || !open.fences.is_empty() || !open.replays.is_empty();
+        let waiting = waited_for || self.hurried_count > 0;
+        let ending = self.stopping || !self.recovery.is_over();
+        waiting || ending || self.commit.batch.bytes_count() >= GATHERED_BYTES_MAX
     }
 
     /// A batch is durable, or the log is broken.

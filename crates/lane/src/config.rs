@@ -76,6 +76,9 @@ pub struct Limits {
     pub sync_ms: u64,
     /// Or when this many bytes of it are not.
     pub unsynced_bytes_max: u64,
+    /// A batch of the log that nobody waits for begins this many milliseconds after its first record,
+    /// so that more come into it. One that somebody waits for begins at once.
+    pub log_ms: u64,
     /// What became durable is told this much later to those who would not hear of it otherwise.
     pub note_ms: u64,
     /// The longest redo token; what would need a longer one waits until it is durable.
@@ -110,6 +113,7 @@ impl Default for Limits {
             recovery_hard_ms: 60_000,
             sync_ms: 50,
             unsynced_bytes_max: 8 << 20,
+            log_ms: 0,
             note_ms: 100,
             token_bytes_max: 16 * 1024,
             object_count_max: 65_536,

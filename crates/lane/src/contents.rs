@@ -24,6 +24,9 @@ impl Lane {
                 Outcome::Answered { token, result, shown } => {
                     self.on_answered(turn, token, (result, shown));
                 }
+                Outcome::Accessed { inode, write_time_ns } => {
+                    self.on_accessed(turn, inode, write_time_ns);
+                }
                 Outcome::Sized { token, shard, until, contents } => {
                     self.on_sized(turn, token, (shard, until, contents));
                 }
@@ -125,7 +128,7 @@ impl Lane {
             return self.send(turn, conn, &asked, &Said::plain(Status::Ok, &body));
         }
         let said = HeldSaid { conn, asked, status: Status::Ok, body, bulk: None };
-        self.wait_patiently((shard, until), Waiter::Said(said), Reason::Itself);
+        self.wait_patiently((shard, until), said);
     }
 
     /// Completes the attributes that a metadata shard is about to answer with, if the contents are
@@ -175,12 +178,19 @@ impl Lane {
         body.clear();
         let status = match result {
             Ok(space) => {
+                // Where nothing new is taken any more, nothing is there to be taken.
+                let is_full = self.room_for(Op::Create).is_err() && !self.commit.is_behind();
+                let available_bytes = if is_full { 0 } else { space.available_bytes };
+                // A file that was written to is one under the store as well.
+                let file_count = space.available_file_count.unwrap_or(u64::MAX);
+                let map = &self.config.map;
                 let space = Space {
                     total_bytes: space.total_bytes,
                     free_bytes: space.free_bytes,
-                    available_bytes: space.available_bytes,
+                    available_bytes,
                     inode_count: self.inode_count(),
-                    inode_free_count: space.available_bytes / INODE_BYTES,
+                    inode_free_count: (available_bytes / INODE_BYTES).min(file_count),
+                    lane_count: map.lane_count.min(map.meta_shard_count),
                 };
                 space.encode(&mut Writer::new(&mut body));
                 Status::Ok

@@ -210,6 +210,7 @@ impl Lane {
             self.count_parked(arrived.conn);
             return Ok(false);
         }
+        self.on_access(turn, effect.access);
         let body = core::mem::take(&mut self.reply);
         let strict = self.config.limits.share == Share::Strict;
         if let Some(gate) = strict.then(|| self.gate(arrived, &effect)).flatten() {
@@ -314,6 +315,7 @@ impl Lane {
         if let Some(inode) = effect.orphan {
             self.destroy_when_durable(inode);
         }
+        self.on_access(turn, effect.access);
         Ok(())
     }
 

@@ -67,6 +67,8 @@ pub struct Lane {
     pub(crate) replaying: HashMap<u64, Replay, Seed>,
     /// What waits for writes being durable.
     pub(crate) waiters: Waiters,
+    /// Of them, those that do not let it take its time.
+    pub(crate) hurried_count: usize,
     pub(crate) txns: Txns,
     pub(crate) cold: Cold,
     pub(crate) stats: Counters,
@@ -147,6 +149,7 @@ impl Lane {
             token_count: 0,
             replaying: HashMap::with_hasher(seed),
             waiters: Waiters::new(),
+            hurried_count: 0,
             txns: Txns::new(restored.decided),
             cold: Cold::default(),
             stats: Counters::default(),
@@ -204,6 +207,10 @@ impl Lane {
         match mail {
             Mail::DestroyObject { inode } => self.on_destroy_mail(turn, inode),
             Mail::ObjectDestroyed { inode } => self.on_object_destroyed(inode),
+            Mail::Accessed { inode, write_time_ns } => {
+                self.note_access(turn, inode, write_time_ns);
+            }
+            Mail::Changed { inode } => self.data.forget_access(inode),
             // A mount's own.
             Mail::Interrupt { .. }
             | Mail::Release { .. }

@@ -23,6 +23,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod access;
 mod clients;
 mod cold;
 mod commit;

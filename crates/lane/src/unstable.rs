@@ -27,6 +27,8 @@ pub(crate) enum Waiter {
     Slot(Held),
     /// A reply without one.
     Said(HeldSaid),
+    /// The same, of somebody who lets it take its time.
+    Patient(HeldSaid),
 }
 
 /// Who waits for which transaction.
@@ -154,19 +156,16 @@ impl Lane {
 
     /// Lets something wait until a transaction is durable, and sees to it that it will be.
     pub(crate) fn wait_for(&mut self, until: (ShardId, Transno), waiter: Waiter, reason: Reason) {
-        self.wait_patiently(until, waiter, reason);
+        self.count_held(reason);
+        self.waiters.entry(until).or_default().push(waiter);
+        self.hurried_count += 1;
         self.data.urge(Some(until.0));
     }
 
     /// The same, but it is durable when its time has come.
-    pub(crate) fn wait_patiently(
-        &mut self,
-        until: (ShardId, Transno),
-        waiter: Waiter,
-        reason: Reason,
-    ) {
-        self.count_held(reason);
-        self.waiters.entry(until).or_default().push(waiter);
+    pub(crate) fn wait_patiently(&mut self, until: (ShardId, Transno), said: HeldSaid) {
+        self.count_held(Reason::Itself);
+        self.waiters.entry(until).or_default().push(Waiter::Patient(said));
     }
 
     /// A data shard is durable up to somewhere: what waited for that goes out.
@@ -178,9 +177,12 @@ impl Lane {
                 return;
             }
             for waiter in self.waiters.remove(&(at, until)).unwrap_or_default() {
+                self.hurried_count -= usize::from(!matches!(waiter, Waiter::Patient(_)));
                 match waiter {
                     Waiter::Slot(held) => self.release(turn, &[held]),
-                    Waiter::Said(said) => self.release_said(turn, &mut alloc::vec![said]),
+                    Waiter::Said(said) | Waiter::Patient(said) => {
+                        self.release_said(turn, &mut alloc::vec![said]);
+                    }
                 }
             }
         }
@@ -188,10 +190,11 @@ impl Lane {
 
     /// Nothing more will be durable.
     pub(crate) fn fail_waiters(&mut self, turn: &mut Turn<'_>) {
+        self.hurried_count = 0;
         for waiter in core::mem::take(&mut self.waiters).into_values().flatten() {
             match waiter {
                 Waiter::Slot(held) => self.fail_held(turn, &held),
-                Waiter::Said(said) => self.fail_said(turn, said),
+                Waiter::Said(said) | Waiter::Patient(said) => self.fail_said(turn, said),
             }
         }
     }

@@ -43,6 +43,7 @@ impl Volume {
                         inode: file.attr.inode,
                         file_offset: piece.file_offset,
                         read_bytes: piece.read_bytes.min(BULK_BYTES_MAX),
+                        accesses: true,
                     }))
                 })
                 .collect();

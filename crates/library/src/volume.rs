@@ -437,8 +437,7 @@ impl Volume {
     /// [`Error::Op`].
     pub fn statfs(&mut self) -> Result<Space, Error> {
         let root = Path::new("/");
-        let call = Call::Statfs(wire::Statfs { inode: InodeNo::ROOT });
-        let reply = self.lane.ask("statfs", root, &call)?;
+        let reply = self.lane.ask("statfs", root, &Call::Statfs)?;
         let Answer::Space(space) = reply.answer else { return Err(broken("statfs", root)) };
         Ok(space)
     }

@@ -506,7 +506,8 @@ impl Shard {
                     }
                     *old = version;
                 }
-                Change::Touch { .. }
+                Change::Accessed { .. }
+                | Change::Touch { .. }
                 | Change::DirentGone { .. }
                 | Change::Symlink { .. }
                 | Change::Xattr { .. }
@@ -545,6 +546,7 @@ pub(crate) fn owner(change: &Change<'_>) -> Option<ShardId> {
         Change::Inode { row } => Some(row.inode.shard()),
         Change::Touch { inode, .. }
         | Change::DirAttrs { inode, .. }
+        | Change::Accessed { inode, .. }
         | Change::Symlink { inode, .. }
         | Change::Xattr { inode, .. }
         | Change::XattrGone { inode, .. }

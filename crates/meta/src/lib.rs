@@ -42,7 +42,7 @@ mod xattr;
 pub use across::{Plan, View, Want};
 pub use file_locks::{FileLocks, LockAsker, LockOwner, LockWait, Woken};
 pub use residency::Unit;
-pub use shard::{Ask, Effect, Shard, Spread};
+pub use shard::{Access, Ask, Effect, Shard, Spread};
 pub use uses::{How, Key, Use};
 
 #[cfg(test)]

@@ -39,13 +39,33 @@ pub struct Effect {
     /// This inode has neither names nor handles any more: destroy its object once everything
     /// recorded so far is durable, then say [`Shard::destroyed`].
     pub orphan: Option<InodeNo>,
+    /// What it has to do with a time of access.
+    pub access: Access,
+}
+
+/// What a request has to do with a time of access.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// Nothing.
+    None,
+    /// It reads this directory or symbolic link: say [`Shard::accessed`].
+    Reads(InodeNo),
+    /// It changes this file, which was read since its last change: its data shard has to tell of
+    /// the next read.
+    Ends(InodeNo),
 }
 
 impl Effect {
     /// An answer that changed nothing.
     #[must_use]
     pub const fn unchanged(status: Status) -> Self {
-        Self { status, transno: Transno(0), pre_versions: PreVersions::new(), orphan: None }
+        Self {
+            status,
+            transno: Transno(0),
+            pre_versions: PreVersions::new(),
+            orphan: None,
+            access: Access::None,
+        }
     }
 }
 
@@ -187,6 +207,36 @@ impl Shard {
         #[expect(clippy::expect_used, reason = "taking an inode away cannot fail")]
         self.state.apply(transno, &gone).expect("an inode can always go");
         self.state.transno_last = transno;
+        Effect { transno, ..Effect::unchanged(Status::Ok) }
+    }
+
+    /// An inode is read; its contents were last changed at `write_time`, if the data shard knows. Of
+    /// a time of access only the first after a change counts, and one a day. Appends the change to
+    /// record.
+    pub fn accessed(
+        &mut self,
+        inode: InodeNo,
+        write_time: Option<Timestamp>,
+        now: Timestamp,
+        changes: &mut Vec<u8>,
+    ) -> Effect {
+        const DAY_SECS: i64 = 24 * 3600;
+        let Some(row) = self.state.inode(inode).map(|known| known.row) else {
+            return Effect::unchanged(Status::Stale);
+        };
+        let changed = row.mtime.max(row.ctime).max(write_time.unwrap_or(row.ctime));
+        let old = now.secs.saturating_sub(row.atime.secs) >= DAY_SECS;
+        if row.atime > changed && !old {
+            return Effect::unchanged(Status::Ok);
+        }
+        let transno = self.take_transno();
+        // Of a read right after a change, by the same clock reading, it must be seen that it came
+        // later.
+        let atime = if now == changed { now.next() } else { now };
+        let accessed = Change::Accessed { inode, atime };
+        accessed.encode(&mut Writer::new(changes));
+        #[expect(clippy::expect_used, reason = "the inode was found")]
+        self.state.apply(transno, &accessed).expect("an inode takes a time");
         Effect { transno, ..Effect::unchanged(Status::Ok) }
     }
 

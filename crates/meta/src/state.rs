@@ -165,6 +165,7 @@ impl State {
                 entry(*dir, *name).map(|target| target.version)
             }
             Change::Touch { .. }
+            | Change::Accessed { .. }
             | Change::Symlink { .. }
             | Change::Xattr { .. }
             | Change::XattrGone { .. }
@@ -189,7 +190,9 @@ impl State {
                 self.check_row(row)?;
                 self.put_inode(row);
             }
-            Change::Touch { inode, .. } | Change::DirAttrs { inode, .. } => {
+            Change::Touch { inode, .. }
+            | Change::DirAttrs { inode, .. }
+            | Change::Accessed { inode, .. } => {
                 self.known(*inode)?.row.redo(transno, change)?;
             }
             Change::Dirent { dir, name, cookie, inode, kind, version } => {

@@ -10,7 +10,7 @@ use crate::directory::{Directory, Target};
 use crate::handles::Handles;
 use crate::locks::Locks;
 use crate::mode::NewMode;
-use crate::shard::{Ask, Effect, Shard, Spread};
+use crate::shard::{Access, Ask, Effect, Shard, Spread};
 use crate::state::{Body, Inode, State};
 use crate::uses::{self, How, Key, Use};
 use crate::who::{SET_GID, STICKY, Want, Who};
@@ -94,6 +94,7 @@ pub(crate) struct Txn<'s> {
     root_trusted: bool,
     pre_versions: PreVersions,
     orphan: Option<InodeNo>,
+    pub(crate) access: Access,
     uses: &'s mut Vec<Use>,
     pub(crate) locks: &'s Locks,
     pub(crate) blocker: &'s mut Option<TxnId>,
@@ -120,6 +121,7 @@ impl<'s> Txn<'s> {
             root_trusted: ask.root_trusted,
             pre_versions: PreVersions::new(),
             orphan: None,
+            access: Access::None,
             uses: &mut shard.uses,
             locks: &shard.locks,
             blocker: &mut shard.blocker,
@@ -134,12 +136,13 @@ impl<'s> Txn<'s> {
     pub(crate) fn finish(self, status: Status) -> Effect {
         let changed = self.changes.len() > self.changes_start;
         if !changed {
-            return Effect { orphan: self.orphan, ..Effect::unchanged(status) };
+            let access = if status == Status::Ok { self.access } else { Access::None };
+            return Effect { orphan: self.orphan, access, ..Effect::unchanged(status) };
         }
         assert!(status == Status::Ok, "an operation that fails changes nothing");
         self.state.transno_last = self.transno;
-        let Self { transno, pre_versions, orphan, .. } = self;
-        Effect { status, transno, pre_versions, orphan }
+        let Self { transno, pre_versions, orphan, access, .. } = self;
+        Effect { status, transno, pre_versions, orphan, access }
     }
 
     // What there is.
@@ -336,6 +339,12 @@ impl<'s> Txn<'s> {
                 InodeRow { touched: if set { self.transno } else { row.touched }, ..row }
             }
             None => {
+                if row.kind == FileKind::File
+                    && known
+                        .is_some_and(|known| known.atime > known.ctime && row.atime <= row.ctime)
+                {
+                    self.access = Access::Ends(row.inode);
+                }
                 self.change(&Change::Inode { row });
                 row
             }

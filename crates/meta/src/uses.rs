@@ -74,6 +74,7 @@ pub(crate) fn of_change(state: &State, change: &Change<'_>, uses: &mut Vec<Use>)
             add(Key::Entries(*dir), How::Share);
         }
         Change::Touch { .. }
+        | Change::Accessed { .. }
         | Change::Symlink { .. }
         | Change::Xattr { .. }
         | Change::XattrGone { .. }

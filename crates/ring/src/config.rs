@@ -41,6 +41,9 @@ pub struct Limits {
     pub buffer_bytes_max: usize,
     /// Objects kept open.
     pub open_object_count_max: usize,
+    /// Length of the files that a large object consists of, whole pages; the same as long as the
+    /// store lives.
+    pub segment_bytes: u64,
 }
 
 impl Default for Limits {
@@ -51,6 +54,7 @@ impl Default for Limits {
             greeting_ms_max: 10_000,
             buffer_bytes_max: 256 << 20,
             open_object_count_max: 1024,
+            segment_bytes: crate::segments::SEGMENT_BYTES,
         }
     }
 }

@@ -19,9 +19,14 @@ use crate::driver::{Kind, Op, Token, owned};
 use crate::number::{errno_of, u32_of, u64_of};
 use crate::objects::{FileState, Objects};
 use crate::path::ObjectPath;
+use crate::segments::Elsewhere;
 use crate::tools::Tools;
-use door::{BufId, Bulk, Errno, Event, ObjectStat, Ticket};
-use rustix::fs::{AtFlags, SeekFrom, StatxFlags, fstat, ftruncate, seek, statx};
+mod far;
+mod look;
+
+use door::{BufId, Bulk, Errno, Event, Ticket};
+use look::{look, seek_in};
+use rustix::fs::{fstat, ftruncate};
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -61,7 +66,18 @@ impl JobKind {
         }
     }
 
-    const fn creates(self) -> bool {
+    /// Where the touched range ends; of what concerns all of the object 0.
+    pub(crate) const fn end(self) -> u64 {
+        match self {
+            Self::Read { offset, read_bytes, .. } => offset.saturating_add(read_bytes as u64),
+            Self::Write { offset, bulk, .. } => offset.saturating_add(bulk.bulk_bytes as u64),
+            Self::Truncate { size_bytes, .. } => size_bytes,
+            Self::Allocate { offset, range_bytes, .. } => offset.saturating_add(range_bytes),
+            Self::Seek { .. } | Self::Stat { .. } | Self::Sync { .. } | Self::Remove { .. } => 0,
+        }
+    }
+
+    pub(crate) const fn creates(self) -> bool {
         match self {
             Self::Write { .. } | Self::Truncate { .. } | Self::Allocate { .. } => true,
             Self::Read { .. }
@@ -81,6 +97,8 @@ enum Step {
     /// 0: the shard's directory; 1: the one in it.
     MakeDir(u8),
     Move,
+    /// Another thread works on an object of several segments.
+    Elsewhere,
     Sync,
     Unlink,
     /// Waiting for somebody's sync, or for being the one who syncs.
@@ -101,6 +119,7 @@ pub(crate) struct Job {
     dir: Option<OwnedFd>,
     buf: Option<BufId>,
     moved_bytes: usize,
+    elsewhere: Option<Elsewhere>,
     /// It syncs for all that removed something before.
     pub(crate) leads: bool,
     /// What came of that sync.
@@ -118,6 +137,7 @@ impl Job {
             dir: None,
             buf: None,
             moved_bytes: 0,
+            elsewhere: None,
             leads: false,
             synced: None,
         }
@@ -151,6 +171,7 @@ impl Job {
                 Err(errno) => self.fail(errno, objects, tools),
             },
             Step::Move => self.on_moved(outcome, token, objects, tools),
+            Step::Elsewhere => self.on_elsewhere(outcome, token, objects, tools),
             Step::Sync => match outcome {
                 Ok(_) if objects.names_follow_files => self.done(tools),
                 Ok(_) if objects.slot(self.object_index).entry_durable => self.done(tools),
@@ -185,6 +206,9 @@ impl Job {
             objects.slot(self.object_index).file.count_close(tools);
             objects.slot(self.object_index).file = FileState::Unknown;
             objects.slot(self.object_index).entry_durable = false;
+            if self.has_segments(objects, tools) {
+                return self.send_elsewhere(token, objects, tools);
+            }
             return self.go(Step::Unlink, token, objects, tools);
         }
         match objects.slot(self.object_index).file {
@@ -222,6 +246,9 @@ impl Job {
 
     /// The file is open.
     fn work(&mut self, token: Token, objects: &mut Objects, tools: &mut Tools) -> bool {
+        if self.is_far(objects) {
+            return self.send_elsewhere(token, objects, tools);
+        }
         match self.kind {
             JobKind::Read { offset, read_bytes, .. } => {
                 let room_bytes = read_bytes as usize;
@@ -270,7 +297,11 @@ impl Job {
             JobKind::Sync { .. } => self.go(Step::Sync, token, objects, tools),
             JobKind::Stat { ticket } => {
                 tools.counters.syscall_count += 1;
-                let result = borrowed(objects, self.object_index, look).map(Some);
+                let result = borrowed(objects, self.object_index, look);
+                if result.is_ok_and(|found| self.may_go_on(found, objects)) {
+                    return self.send_elsewhere(token, objects, tools);
+                }
+                let result = result.map(Some);
                 tools.events.push(Event::ObjectStat { ticket, result });
                 true
             }
@@ -406,6 +437,10 @@ impl Job {
         let path = self.path.bytes.as_ptr().cast();
         let (point, op) = match step {
             Step::Begin => return self.begin(token, objects, tools),
+            Step::Elsewhere => {
+                let Some(elsewhere) = &self.elsewhere else { panic!("another thread works") };
+                (self.kind.point(), Op::Readable { file: elsewhere.bell.as_raw_fd() })
+            }
             Step::Follow => return false,
             Step::Open => {
                 (FaultPoint::ObjectOpen, Op::Open { dir: store, path, flags: libc::O_RDWR })
@@ -552,23 +587,4 @@ fn borrowed<T>(
         FileState::Open(file) => ask(file.as_fd()).map_err(errno_of),
         FileState::Unknown | FileState::Opening => Err(IO),
     }
-}
-
-/// The first bytes, or the first hole, from here on.
-fn seek_in(file: BorrowedFd<'_>, offset: u64, hole: bool) -> rustix::io::Result<Option<u64>> {
-    match seek(file, if hole { SeekFrom::Hole(offset) } else { SeekFrom::Data(offset) }) {
-        Ok(found) => Ok(Some(found)),
-        Err(rustix::io::Errno::NXIO) => Ok(None),
-        Err(errno) => Err(errno),
-    }
-}
-
-fn look(file: BorrowedFd<'_>) -> rustix::io::Result<ObjectStat> {
-    /// Bytes of a block of `stx_blocks`, whatever the file system's block is.
-    const STAT_BLOCK_BYTES: u64 = 512;
-    let found = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?;
-    Ok(ObjectStat {
-        size_bytes: found.stx_size,
-        allocated_bytes: found.stx_blocks.saturating_mul(STAT_BLOCK_BYTES),
-    })
 }

@@ -40,6 +40,7 @@ mod objects;
 mod path;
 mod pin;
 pub mod probe;
+mod segments;
 mod send;
 mod socket;
 mod spin;

@@ -430,7 +430,7 @@ fn getattr_frame() -> Vec<u8> {
 
 /// Asks for bytes that are kept.
 fn read_frame(bytes: u32) -> Vec<u8> {
-    let body = Read { inode: InodeNo::ROOT, file_offset: 0, read_bytes: bytes };
+    let body = Read { inode: InodeNo::ROOT, file_offset: 0, read_bytes: bytes, accesses: true };
     frame_of(&body, Op::Read)
 }
 
@@ -503,11 +503,13 @@ fn put_numbers(out: &mut Vec<u8>, numbers: &[u32]) {
 fn put_init(out: &mut Vec<u8>, over_uring: bool) {
     const MAX_PAGES: u32 = 1 << 22;
     const BIG_WRITES: u32 = 1 << 5;
+    /// As of a mount: the kernel does not look before a change of the owner.
+    const HANDLE_KILLPRIV_V2: u32 = 1 << 28;
     const INIT_EXT: u32 = 1 << 30;
     /// Bit 41 of the flags is bit 9 of their second word.
     const OVER_IO_URING: u32 = 1 << 9;
     let max_write: u32 = 1 << 20;
-    put_numbers(out, &[7, 42, max_write, MAX_PAGES | BIG_WRITES | INIT_EXT]);
+    put_numbers(out, &[7, 42, max_write, MAX_PAGES | BIG_WRITES | HANDLE_KILLPRIV_V2 | INIT_EXT]);
     out.extend_from_slice(&64_u16.to_ne_bytes());
     out.extend_from_slice(&48_u16.to_ne_bytes());
     put_numbers(out, &[max_write, 1]);

@@ -49,10 +49,14 @@ pub(crate) struct OpenObject {
 
 /// All objects of a lane.
 pub(crate) struct Objects {
-    pub(crate) dir: OwnedFd,
+    pub(crate) dir: Arc<OwnedFd>,
     /// Large reads may stay in the file.
     pub(crate) lends: bool,
     open_count_max: usize,
+    /// See `segments`.
+    pub(crate) segment_bytes: u64,
+    /// Objects that have, or had, more than one. Whoever uses an object has asked for its size first.
+    pub(crate) far: HashSet<Object>,
     slots: Vec<Option<OpenObject>>,
     free: Vec<u32>,
     by_object: HashMap<Object, u32>,
@@ -91,21 +95,23 @@ struct Removals {
 fn names_follow_files(dir: &OwnedFd) -> bool {
     /// What the kernel calls them: ext4, XFS, btrfs.
     const MAGICS: [i64; 3] = [0xEF53, 0x5846_5342, 0x9123_683E];
-    fstatfs(dir).is_ok_and(|found| MAGICS.contains(&i64::from(found.f_type)))
+    fstatfs(dir).is_ok_and(|found| MAGICS.contains(&found.f_type))
 }
 
 impl Objects {
     /// `names`: whether they follow files, if not as the file system is known to have it.
     pub(crate) fn new(
         dir: OwnedFd,
-        open_count_max: usize,
+        (open_count_max, segment_bytes): (usize, u64),
         (lends, names): (bool, Option<bool>),
     ) -> Self {
         let names_follow_files = names.unwrap_or_else(|| names_follow_files(&dir));
         Self {
             names_follow_files,
             removals: Removals::default(),
-            dir,
+            dir: Arc::new(dir),
+            segment_bytes,
+            far: HashSet::new(),
             lends,
             open_count_max: open_count_max.max(1),
             slots: Vec::new(),
@@ -123,10 +129,11 @@ impl Objects {
     /// Space under the store.
     pub(crate) fn space(&self, ticket: Ticket, tools: &mut Tools) -> Event {
         tools.counters.syscall_count += 1;
-        let result = fstatvfs(&self.dir).map_err(errno_of).map(|found| StoreSpace {
+        let result = fstatvfs(&*self.dir).map_err(errno_of).map(|found| StoreSpace {
             total_bytes: found.f_blocks.saturating_mul(found.f_frsize),
             free_bytes: found.f_bfree.saturating_mul(found.f_frsize),
             available_bytes: found.f_bavail.saturating_mul(found.f_frsize),
+            available_file_count: (found.f_files > 0).then_some(found.f_favail),
         });
         Event::StoreSpace { ticket, result }
     }
@@ -161,7 +168,12 @@ impl Objects {
         loop {
             let slot = self.slot(object_index);
             let Some(job_index) = slot.waiting.front().copied() else { return };
-            let (alone, last) = self.job(job_index).kind.order();
+            let kind = self.job(job_index).kind;
+            let (mut alone, last) = kind.order();
+            // What makes a second segment finds nobody in the first one.
+            let object = self.slot(object_index).object;
+            alone |=
+                kind.creates() && kind.end() > self.segment_bytes && !self.far.contains(&object);
             let slot = self.slot(object_index);
             let opening = matches!(slot.file, FileState::Opening);
             let closed = matches!(slot.file, FileState::Unknown);

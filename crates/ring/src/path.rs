@@ -34,6 +34,14 @@ impl ObjectPath {
     }
 }
 
+impl ObjectPath {
+    /// The path as text.
+    pub(crate) fn text(&self) -> &str {
+        let end = self.bytes.iter().position(|byte| *byte == 0).unwrap_or(self.bytes.len());
+        std::str::from_utf8(&self.bytes[..end]).unwrap_or("")
+    }
+}
+
 /// The folder of an inode's objects within their shard. Numbers are given in order and spread over
 /// the shards, so 2^14 of them put some hundreds of objects into a folder: few enough to find, and
 /// enough that a new file seldom pays for a new folder and its syncs.
@@ -53,8 +61,7 @@ mod tests {
         let object =
             Object { shard_index: 5, stripe_index: 0xa, inode: InodeNo(0x0003_0000_0004_8234) };
         let path = ObjectPath::new(object);
-        let text = std::str::from_utf8(&path.bytes).unwrap_or("");
-        assert_eq!(text.trim_end_matches('\0'), "05/12/0003000000048234.a");
+        assert_eq!(path.text(), "05/12/0003000000048234.a");
         assert_eq!(path.dir_ends, [2, 5]);
     }
 

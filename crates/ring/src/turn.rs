@@ -123,6 +123,7 @@ impl Ring {
         work_on(&tools.driver, config.worker_cores)?;
         let spin = Spin::new(config.spin_us, &mut clock, &mut tools.driver, &mut post);
         let open_count_max = config.limits.open_object_count_max;
+        let segment_bytes = config.limits.segment_bytes;
         // What answers a kernel is copied into its request, so it must be in memory.
         let lends = !config.checksum_reads && config.kernel.is_none();
         let sink = config.discards_bulk.then(|| tools.pool.pin(BULK_BYTES_MAX as usize));
@@ -132,7 +133,7 @@ impl Ring {
             log: config.log.map(|log| Log::new(log, &mut tools)),
             objects: config.store.map(|dir| {
                 let names = config.names_follow_files;
-                Objects::new(dir, open_count_max, (lends, names))
+                Objects::new(dir, (open_count_max, segment_bytes), (lends, names))
             }),
             kernel: config.kernel.map(Kernel::new).transpose()?,
             post,

@@ -241,6 +241,7 @@ fn read_request(xid: u64, inode: u64, file_offset: usize, read_bytes: usize) -> 
         inode: InodeNo(inode),
         file_offset: file_offset as u64,
         read_bytes: u32::try_from(read_bytes).unwrap(),
+        accesses: true,
     };
     request(Op::Read, xid, |to| read.encode(to))
 }

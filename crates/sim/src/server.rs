@@ -103,6 +103,8 @@ impl World {
                     slot_count: self.plan.slot_count,
                     share,
                     sync: self.plan.sync,
+                    // In some runs batches gather; a die more would make every seed another run.
+                    log_ms: if self.plan.slot_count == 3 { 5 } else { 0 },
                     ..Limits::default()
                 },
             };
@@ -426,7 +428,12 @@ impl World {
             }
             Flight::Space { ticket } => {
                 let (total_bytes, free_bytes) = (1 << 40, 1 << 39);
-                let space = StoreSpace { total_bytes, free_bytes, available_bytes: free_bytes };
+                let space = StoreSpace {
+                    total_bytes,
+                    free_bytes,
+                    available_bytes: free_bytes,
+                    available_file_count: None,
+                };
                 Coming::Plain(Event::StoreSpace { ticket, result: result.map(|()| space) })
             }
             Flight::Cold { ticket, from, until, row_count_max } => {

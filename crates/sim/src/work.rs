@@ -274,7 +274,7 @@ impl Wish {
             }
             Self::Close { handle } => Call::Close(handle),
             Self::Read { inode, file_offset, read_bytes } => {
-                Call::Read(wire::Read { inode, file_offset, read_bytes })
+                Call::Read(wire::Read { inode, file_offset, read_bytes, accesses: true })
             }
             Self::Write { inode, file_offset, append, sync, .. } => {
                 Call::Write(Write { inode, file_offset, append, bulk, sync })

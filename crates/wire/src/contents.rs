@@ -14,6 +14,8 @@ message! {
         file_offset: u64,
         /// This many, at most [`crate::BULK_BYTES_MAX`].
         read_bytes: u32,
+        /// It is an access, which the file's atime tells of (no O_NOATIME).
+        accesses: bool,
     }
 }
 message! {

@@ -92,7 +92,7 @@ impl ByteRange {
 
     /// The bytes they share.
     #[must_use]
-    pub fn common(self, other: Self) -> Option<Self> {
+    pub fn intersection(self, other: Self) -> Option<Self> {
         Self::new(self.start.max(other.start), self.end.min(other.end))
     }
 }

@@ -421,10 +421,12 @@ message! {
         free_bytes: u64,
         /// Bytes free for other than root there.
         available_bytes: u64,
-        /// Inodes in use.
+        /// Inodes in use at the lane that answers.
         inode_count: u64,
-        /// Inodes that could still be made.
+        /// Inodes that could still be made, at whichever lane.
         inode_free_count: u64,
+        /// Lanes that have inodes: all of them are asked for the sum.
+        lane_count: u16,
     }
 }
 message! {

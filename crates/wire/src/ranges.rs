@@ -38,7 +38,7 @@ impl Ranges {
     pub fn within(&self, range: ByteRange) -> impl Iterator<Item = (ByteRange, LockType)> + '_ {
         let first = self.rows.partition_point(|(row, _)| row.end() < range.start());
         let rows = self.rows.get(first..).unwrap_or_default().iter();
-        rows.map_while(move |(row, lock)| Some((row.common(range)?, *lock)))
+        rows.map_while(move |(row, lock)| Some((row.intersection(range)?, *lock)))
     }
 
     /// The first range that is in the way of another owner's `lock` on `range`.
@@ -105,6 +105,7 @@ impl Ranges {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test")]
 mod tests {
     use super::*;
     use crate::LOCK_END_MAX;

@@ -177,7 +177,9 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
                 pid: 81,
             }
             .to_bytes(),
-            Op::Read => Read { inode, file_offset: 1 << 40, read_bytes: 4096 }.to_bytes(),
+            Op::Read => {
+                Read { inode, file_offset: 1 << 40, read_bytes: 4096, accesses: true }.to_bytes()
+            }
             Op::Write => Write { inode, file_offset: 1 << 41, append: true }.to_bytes(),
             Op::Truncate => Truncate { inode, size_bytes: 77 }.to_bytes(),
             Op::Glimpse => Glimpse { inode, durable: true }.to_bytes(),
@@ -210,7 +212,16 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
     reply("space", {
         let (total_bytes, free_bytes, available_bytes) = (9, 8, 7);
         let (inode_count, inode_free_count) = (6, 5);
-        Space { total_bytes, free_bytes, available_bytes, inode_count, inode_free_count }.to_bytes()
+        let (free, available) = (free_bytes, available_bytes);
+        Space {
+            total_bytes,
+            free_bytes: free,
+            available_bytes: available,
+            inode_count,
+            inode_free_count,
+            lane_count: 4,
+        }
+        .to_bytes()
     });
     reply("lock_set", LockSet { granted: true, place: 82 }.to_bytes());
     let range = ByteRange::new(4, 5).unwrap();

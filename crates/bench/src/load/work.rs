@@ -147,7 +147,8 @@ impl Work {
             }
             Self::Read { pieces, .. } => {
                 let file_offset = pieces.offset(number);
-                let read = Read { inode, file_offset, read_bytes: pieces.piece_bytes };
+                let read =
+                    Read { inode, file_offset, read_bytes: pieces.piece_bytes, accesses: true };
                 head.encode(out, None, |to| read.encode(to));
             }
             Self::Write { pieces, bulk, .. } => {

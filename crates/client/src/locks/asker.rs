@@ -86,7 +86,8 @@ impl Client {
     }
 
     /// The lane that keeps a file's locks: any rule will do that spreads files over lanes.
-    pub(crate) fn keeper_of(&self, inode: InodeNo) -> LaneId {
+    #[must_use]
+    pub fn keeper_of(&self, inode: InodeNo) -> LaneId {
         let mixed = inode.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 48;
         let lane = mixed % u64::from(self.config.lane_count.max(1));
         LaneId(u16::try_from(lane).unwrap_or(0))

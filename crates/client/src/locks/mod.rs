@@ -128,6 +128,11 @@ pub(crate) struct Locks {
 }
 
 impl Locks {
+    /// Whether anything is held, asked for, or waited for.
+    pub(crate) fn is_any(&self) -> bool {
+        !self.entries.is_empty()
+    }
+
     /// When the next asker is given up.
     pub(crate) fn deadline(&self) -> Option<Mono> {
         self.patience.iter().map(|(at, _)| *at).min()

@@ -154,8 +154,11 @@ impl Client {
             pieces.push(unlock(key, free));
         }
         let (what, handle, asked_for) = (What::Set, entry.handle, For::Us);
+        // Behind what is under way, before everything else.
+        let next = usize::from(entry.busy);
         for lock in pieces.into_iter().rev() {
-            entry.tasks.push_front(Task { what, lock, handle, asked_for, interrupted: false });
+            let task = Task { what, lock, handle, asked_for, interrupted: false };
+            entry.tasks.insert(next, task);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The first request of every call: which op, where to, which plan waits for its reply. A
 //! switchboard; what follows is in the file of the plan.
 
-use super::{Close, Create, Open, Plan, Resize};
+use super::{Close, Create, Open, Plan, Resize, Statfs};
 use crate::Call;
 use crate::handles::Handles;
 use alloc::vec::Vec;
@@ -77,7 +77,11 @@ pub(crate) fn begin(
         Call::Setxattr(ask) => Ok(to.direct(Op::Setxattr, ask.inode, &ask)),
         Call::Listxattr(ask) => Ok(to.direct(Op::Listxattr, ask.inode, &ask)),
         Call::Removexattr(ask) => Ok(to.direct(Op::Removexattr, ask.inode, &ask)),
-        Call::Statfs(ask) => Ok(to.direct(Op::Statfs, ask.inode, &ask)),
+        Call::Statfs => {
+            let (plan, ask) = Statfs::begin();
+            to.put(&ask);
+            Ok(Begun::new(Plan::Statfs(plan), Op::Statfs, Target::Inode(ask.inode)))
+        }
         Call::Read(ask) => {
             check_bulk(ask.read_bytes)?;
             Ok(to.direct(Op::Read, ask.inode, &ask))
@@ -90,7 +94,7 @@ pub(crate) fn begin(
         Call::Seek(ask) => Ok(to.direct(Op::Seek, ask.inode, &ask)),
         Call::Stats(lane) => Ok(Begun::new(Plan::Direct, Op::Stats, Target::Lane(lane))),
         // These are several requests; see `sync`.
-        Call::Sync(_) | Call::SyncAll | Call::Goodbye => Err(Status::Invalid),
+        Call::Sync(_) | Call::SyncAll | Call::SyncShards | Call::Goodbye => Err(Status::Invalid),
         // Its keeper's; see `locks`.
         Call::SetLock(_) | Call::Flush { .. } => Err(Status::Invalid),
         Call::GetLock(ask) => Ok(to.direct(Op::GetLock, ask.inode, &ask)),

@@ -9,6 +9,7 @@ mod elsewhere;
 mod entry;
 mod open;
 mod resize;
+mod statfs;
 
 pub(crate) use close::Close;
 pub(crate) use create::Create;
@@ -16,6 +17,7 @@ pub(crate) use elsewhere::{Elsewhere, Found};
 pub(crate) use entry::Sizing;
 pub(crate) use open::Open;
 pub(crate) use resize::Resize;
+pub(crate) use statfs::Statfs;
 
 use crate::handles::Handles;
 use crate::locks::LockKey;
@@ -41,6 +43,7 @@ pub(crate) enum Plan {
     Open(Open),
     Close(Close),
     Resize(Resize),
+    Statfs(Statfs),
     /// Registering a handle again after the server forgot it.
     Reopen(HandleId),
     /// A call about a lock, which its keeper answers; it has no request of its own.
@@ -112,6 +115,7 @@ pub(crate) enum Ask {
     Truncate(wire::Truncate),
     Close(wire::Close),
     Reopen(wire::Reopen),
+    Statfs(wire::Statfs),
     /// Open what a create found; caller and handle stand in the create.
     OpenCreated {
         inode: InodeNo,
@@ -138,6 +142,7 @@ impl Plan {
             Self::Open(open) => open.next(got, handles),
             Self::Close(close) => close.next(got, handles),
             Self::Resize(resize) => resize.next(got, handles),
+            Self::Statfs(statfs) => statfs.next(got),
             Self::Reopen(_)
             | Self::LockCall { .. }
             | Self::LockTask(_)
@@ -154,6 +159,7 @@ impl Plan {
         match self {
             Self::Direct
             | Self::Entry
+            | Self::Statfs(_)
             | Self::Reopen(_)
             | Self::LockCall { .. }
             | Self::LockTask(_)
@@ -291,6 +297,7 @@ impl Ask {
             Self::Truncate(_) => Op::Truncate,
             Self::Close(_) => Op::Close,
             Self::Reopen(_) => Op::Reopen,
+            Self::Statfs(_) => Op::Statfs,
             Self::OpenCreated { .. } => Op::Open,
         }
     }
@@ -302,6 +309,7 @@ impl Ask {
             Self::Truncate(truncate) => truncate.inode,
             Self::Close(close) => close.inode,
             Self::Reopen(reopen) => reopen.inode,
+            Self::Statfs(statfs) => statfs.inode,
             Self::OpenCreated { inode } => *inode,
         }
     }
@@ -314,6 +322,7 @@ impl Ask {
             Self::Truncate(truncate) => to.write(truncate),
             Self::Close(close) => to.write(close),
             Self::Reopen(reopen) => to.write(reopen),
+            Self::Statfs(statfs) => to.write(statfs),
             Self::OpenCreated { inode } => {
                 // It was encoded here, by the create's plan.
                 let Ok(create) = wire::Create::decode_all(before) else { return };

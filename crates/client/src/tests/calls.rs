@@ -297,7 +297,7 @@ fn closes_that_nobody_waits_for_refuse_no_call() {
 fn what_the_server_would_take_for_a_breach_does_not_leave() {
     let mut rig = Rig::new(1);
     let read_bytes = wire::BULK_BYTES_MAX + 1;
-    rig.call(1, Call::Read(wire::Read { inode: FILE, file_offset: 0, read_bytes }));
+    rig.call(1, Call::Read(wire::Read { inode: FILE, file_offset: 0, read_bytes, accesses: true }));
     assert_eq!(rig.outcome(), Err(Status::Invalid));
     let bulk = Some(super::rig::bulk(1, read_bytes));
     let write = crate::Write { inode: FILE, file_offset: 0, append: false, bulk, sync: false };

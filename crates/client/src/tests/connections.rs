@@ -35,7 +35,7 @@ fn data_goes_to_the_lane_of_its_shard() {
     let mut rig = Rig::new(8);
     for count in 1..20 {
         let inode = InodeNo((3 << 48) | count);
-        let read = wire::Read { inode, file_offset: 0, read_bytes: 10 };
+        let read = wire::Read { inode, file_offset: 0, read_bytes: 10, accesses: true };
         rig.call(count, Call::Read(read));
         let asked = rig.take();
         let shard = rig.shape.map.data_shard(inode, 0);
@@ -188,7 +188,10 @@ fn inode_numbers_that_nobody_made_are_stale() {
         let inode = InodeNo(inode);
         rig.call(id, Call::Getattr(Getattr { inode }));
         assert_eq!(rig.outcome(), Err(Status::Stale));
-        rig.call(id, Call::Read(wire::Read { inode, file_offset: 0, read_bytes: 1 }));
+        rig.call(
+            id,
+            Call::Read(wire::Read { inode, file_offset: 0, read_bytes: 1, accesses: true }),
+        );
         assert_eq!(rig.outcome(), Err(Status::Stale));
     }
     assert!(rig.asked.is_empty());

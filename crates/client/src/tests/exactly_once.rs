@@ -173,7 +173,10 @@ fn a_reply_of_another_kind_or_slot_is_a_breach() {
 #[test]
 fn a_stray_reply_is_counted_and_its_bytes_released() {
     let mut rig = Rig::new(1);
-    rig.call(1, Call::Read(wire::Read { inode: FILE, file_offset: 0, read_bytes: 10 }));
+    rig.call(
+        1,
+        Call::Read(wire::Read { inode: FILE, file_offset: 0, read_bytes: 10, accesses: true }),
+    );
     let asked = rig.take();
     let reply = Reply { xid: Xid(asked.head.xid.0 + 1), ..rig.reply(&asked) };
     rig.send(asked.conn, reply, &[], Some(bulk(5, 10)));
@@ -188,7 +191,10 @@ fn a_stray_reply_is_counted_and_its_bytes_released() {
 #[test]
 fn more_bytes_than_asked_for_are_a_breach() {
     let mut rig = Rig::new(1);
-    rig.call(1, Call::Read(wire::Read { inode: FILE, file_offset: 0, read_bytes: 10 }));
+    rig.call(
+        1,
+        Call::Read(wire::Read { inode: FILE, file_offset: 0, read_bytes: 10, accesses: true }),
+    );
     let asked = rig.take();
     let reply = rig.reply(&asked);
     rig.send(asked.conn, reply, &[], Some(bulk(6, 11)));

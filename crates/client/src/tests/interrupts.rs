@@ -198,7 +198,10 @@ fn an_open_that_nobody_waits_for_is_closed() {
 #[test]
 fn bytes_read_for_nobody_are_released() {
     let mut rig = Rig::new(1);
-    rig.call(1, Call::Read(wire::Read { inode: FILE, file_offset: 0, read_bytes: 10 }));
+    rig.call(
+        1,
+        Call::Read(wire::Read { inode: FILE, file_offset: 0, read_bytes: 10, accesses: true }),
+    );
     rig.interrupt(1);
     rig.wait_ms(1_000);
     assert_eq!(rig.outcome(), Err(Status::Interrupted));

@@ -334,6 +334,10 @@ impl Rig {
             }
             Action::Mail { to, mail } => {
                 self.mails.push((to, mail));
+                if let Mail::LocksAt { inode, some: true } = mail {
+                    let mail = Mail::LocksSeen { inode };
+                    self.happenings.push_back(Happening::Event(Event::Mail { from: to, mail }));
+                }
                 if self.sisters_follow && matches!(mail, Mail::Evicted { .. }) {
                     self.happenings.push_back(Happening::Event(Event::Mail { from: to, mail }));
                 }

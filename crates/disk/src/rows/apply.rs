@@ -79,6 +79,15 @@ impl<R: Rows> Applying<'_, R> {
                 row.redo(self.record.transno, change)?;
                 self.change_dir(row);
             }
+            Change::Accessed { inode, .. } => {
+                let mut row = self.known(*inode)?;
+                row.redo(self.record.transno, change)?;
+                if row.kind == FileKind::Directory {
+                    self.change_dir(row);
+                } else {
+                    self.put(&Key::inode(*inode), &row);
+                }
+            }
             Change::Dirent { dir, name, cookie, inode, kind, version } => {
                 let (cookie, inode, kind, version) = (*cookie, *inode, *kind, *version);
                 self.put_entry(*dir, *name, DirentRow { cookie, inode, kind, version })?;
@@ -342,7 +351,7 @@ fn wrong_kind(inode: InodeNo) -> Fault {
 }
 
 impl InodeRow {
-    /// Redoes a [`Change::Touch`] or a [`Change::DirAttrs`] of transaction `transno` on the row of
+    /// Redoes a [`Change::Touch`], [`Change::DirAttrs`] or [`Change::Accessed`] of transaction `transno` on the row of
     /// its inode; other changes leave it as it is.
     ///
     /// # Errors
@@ -357,6 +366,9 @@ impl InodeRow {
             if transno > self.touched {
                 (self.touched, self.mtime) = (transno, mtime);
             }
+        }
+        if let Change::Accessed { atime, .. } = *change {
+            self.atime = atime;
         }
         if let Change::DirAttrs { inode, mode, uid, gid, atime, mtime, ctime, parent, version } =
             *change

@@ -35,7 +35,7 @@ fn attr_out_bytes(attr: &Attr) -> Vec<u8> {
 
 fn open_bytes(handle: HandleId) -> Vec<u8> {
     let mut bytes = u64s(&[handle.0]);
-    bytes.extend(u32s(&[1, 0]));
+    bytes.extend(u32s(&[1 | 1 << 6, 0]));
     bytes
 }
 
@@ -66,6 +66,21 @@ fn caller() -> wire::Caller<'static> {
 
 fn name(bytes: &[u8]) -> wire::Name<'_> {
     wire::Name::new(bytes).unwrap()
+}
+
+#[test]
+fn in_a_directory_that_is_gone_there_is_no_name() {
+    let mut rig = Rig::new();
+    for (opcode, args, status) in [
+        (Opcode::Lookup, &b"a\0"[..], Status::NotFound),
+        (Opcode::Unlink, b"a\0", Status::NotFound),
+        (Opcode::Getattr, b"", Status::Stale),
+    ] {
+        rig.ask(opcode, 7, DIRECTORY, args);
+        let asked = rig.take();
+        rig.fail(&asked, Status::Stale);
+        assert_eq!(rig.status(), status, "{opcode:?}");
+    }
 }
 
 #[test]
@@ -165,7 +180,9 @@ fn attributes_and_links_are_read() {
         available_bytes: 8_192,
         inode_count: 10,
         inode_free_count: 90,
+        lane_count: 1,
     };
+    let wanted = wire::Statfs { inode: InodeNo::ROOT }.to_bytes();
     let reply = exchange(Opcode::Statfs, &[], Op::Statfs, &wanted, &space.to_bytes());
     let mut payload = u64s(&[100, 10, 2, 100, 90]);
     payload.extend(u32s(&[4096, 255, 4096, 0, 0, 0, 0, 0, 0, 0]));
@@ -272,7 +289,7 @@ fn files_are_opened_read_written_and_closed() {
     let args = [u64s(&[handle.0, 500]), u32s(&[5 << 20, 0]), u64s(&[0, 0])].concat();
     rig.ask(Opcode::Read, 2, FILE, &args);
     let asked = rig.take();
-    let wanted = Read { inode: FILE, file_offset: 500, read_bytes: 1 << 20 };
+    let wanted = Read { inode: FILE, file_offset: 500, read_bytes: 1 << 20, accesses: true };
     assert_eq!(Read::decode_all(&asked.body), Ok(wanted));
     let bulk = Bulk { buf: BufId(8), start: 3, bulk_bytes: 10, crc32c: Some(1) };
     rig.send(&asked, Status::Ok, &[], Some(bulk));
@@ -476,8 +493,8 @@ fn what_makes_no_sense_is_refused_here() {
         assert!(rig.asked.is_empty());
     }
     let mut rig = Rig::new();
-    // POLL, IOCTL, COPY_FILE_RANGE, STATX, nonsense.
-    for opcode in [40, 39, 47, 52, 0, 9999] {
+    // BMAP, IOCTL, POLL, STATX, COPY_FILE_RANGE_64, nonsense.
+    for opcode in [37, 39, 40, 52, 53, 0, 9999] {
         rig.ask_bytes(Some(7), request(opcode, 7, FILE, &[0; 64]), None);
         assert_eq!(rig.status(), Status::NotImplemented);
     }

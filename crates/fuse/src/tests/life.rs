@@ -24,8 +24,11 @@ fn init_takes_what_is_offered_and_wanted() {
     let reply = rig.reply();
     assert_eq!(reply.status, Status::Ok);
     let flags = init_flag::ASYNC_READ
+        | init_flag::POSIX_LOCKS
+        | init_flag::FLOCK_LOCKS
         | init_flag::BIG_WRITES
         | init_flag::DONT_MASK
+        | init_flag::AUTO_INVAL_DATA
         | init_flag::DO_READDIRPLUS
         | init_flag::READDIRPLUS_AUTO
         | init_flag::ASYNC_DIO
@@ -372,10 +375,16 @@ fn plausible(op: Op, dice: &mut Dice) -> Vec<u8> {
             available_bytes: 0,
             inode_count: u64::MAX,
             inode_free_count: 1,
+            lane_count: 2,
         }
         .to_bytes(),
         Op::Write => Written { file_offset: 0, written_bytes: 0 }.to_bytes(),
         Op::Glimpse => Glimpsed { contents }.to_bytes(),
+        Op::Seek => wire::Sought { file_offset: 1 }.to_bytes(),
+        // Who waits would wait for ever.
+        Op::SetLock => wire::LockSet { granted: true, place: 0 }.to_bytes(),
+        Op::GetLock => wire::LockFound { found: None }.to_bytes(),
+        Op::CancelLock => wire::LockCancelled { waited: dice.roll(2) == 0 }.to_bytes(),
         _ => Vec::new(),
     }
 }
@@ -384,6 +393,8 @@ fn plausible(op: Op, dice: &mut Dice) -> Vec<u8> {
 fn whatever_the_kernel_says_every_request_is_answered_once() {
     let mut dice = Dice(0x5eed);
     let mut rig = Rig::new();
+    // A lock may be lost with a connection.
+    rig.sisters_know = true;
     let mut due = BTreeMap::new();
     for unique in 1..20_000_u32 {
         let known = dice.roll(Opcode::ALL.len() as u64) as usize;

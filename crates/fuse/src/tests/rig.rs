@@ -54,6 +54,8 @@ pub(super) struct Rig {
     /// What is answered to that.
     pub(super) caller_ends: bool,
     pub(super) said: Vec<(Say, Vec<u8>)>,
+    /// Sisters answer at once whether a handle's holder was told of a loss.
+    pub(super) sisters_know: bool,
     pub(super) stopped_count: u32,
     /// Goodbyes are answered by themselves.
     pub(super) goodbye_count: u32,
@@ -130,6 +132,7 @@ impl Rig {
             looked_at: Vec::new(),
             caller_ends: true,
             said: Vec::new(),
+            sisters_know: false,
             stopped_count: 0,
             goodbye_count: 0,
             now_ms: 1_000,
@@ -278,7 +281,10 @@ impl Rig {
             }
             Action::Send { conn, frame, bulk } => self.receive(conn, arena.get(frame), bulk),
             Action::Close { conn } => self.conns.retain(|known| *known != conn),
-            Action::Mail { to, mail } => self.mails.push((to, mail)),
+            Action::Mail { to, mail } => {
+                self.answer_mail(to, mail);
+                self.mails.push((to, mail));
+            }
             Action::Keep { .. } => {}
             Action::Release { buf } if buf.0 >= door::KEPT_BUFS => {}
             Action::Release { buf } => self.released.push(buf),
@@ -297,6 +303,25 @@ impl Rig {
             Action::WakeAt { .. } | Action::Admit { .. } => {}
             other => panic!("a mount has no use for {other:?}"),
         }
+    }
+
+    /// Sisters that keep locks grant everything, and hear of everything.
+    fn answer_mail(&mut self, from: LaneId, mail: Mail) {
+        let answer = match mail {
+            Mail::Lock { job, .. } => Mail::LockDone { job, result: Ok(()) },
+            Mail::LocksAt { inode, some: true } => Mail::LocksSeen { inode },
+            Mail::IsLost { job, .. } if self.sisters_know => Mail::WasLost { job, lost: false },
+            _ => return,
+        };
+        self.happenings.push_back(Happening::Event(Event::Mail { from, mail: answer }));
+    }
+
+    /// The server says what became of a wait.
+    pub(super) fn grant(&mut self, asked: &Asked, grant: wire::Grant) {
+        let mut frame = Vec::new();
+        Head::Grant.encode(&mut frame, None, |to| to.write(&grant));
+        self.happenings.push_back(Happening::Frame(asked.conn, frame, None));
+        self.run();
     }
 
     fn receive(&mut self, conn: ConnId, frame: &[u8], bulk: Option<Bulk>) {

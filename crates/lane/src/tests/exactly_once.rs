@@ -547,7 +547,7 @@ fn list(toy: &mut Toy) -> BTreeSet<String> {
 
 fn read(toy: &mut Toy, inode: InodeNo) -> Vec<u8> {
     let mut peer = visitor(toy, toy.map.data_shard(inode, 0));
-    let body = Read { inode, file_offset: 0, read_bytes: 1 << 20 };
+    let body = Read { inode, file_offset: 0, read_bytes: 1 << 20, accesses: true };
     peer.ask_data(toy, (Op::Read, 0, inode), &body, None).bulk
 }
 

@@ -1,12 +1,13 @@
 //! The size that a metadata shard tells of a file never outlives the bytes it speaks of.
 
 use super::peer::{Got, Peer, ROOT, Who};
+use crate::Share;
 use crate::toy::{Kind, Toy};
 use door::Errno;
 use wire::Rules;
 use wire::{
     Close, Contents, Entry, Getattr, Glimpse, Glimpsed, Handle, HandleId, InodeNo, Op, Open, Read,
-    Status, Wire, Write, attr_flag,
+    SetTime, Setattr, Status, Wire, Write, attr_flag,
 };
 
 /// A file with ten durable bytes that a client has open for writing.
@@ -16,12 +17,19 @@ struct Rig {
     inode: InodeNo,
 }
 
+/// As [`crate::Limits::default`] has it.
+const SYNC_MS: u64 = 50;
 const HANDLE: Handle = Handle { id: HandleId(7), write: true };
 
 impl Rig {
     fn new(rules: Rules) -> Self {
+        Self::sharing(rules, Share::Write)
+    }
+
+    fn sharing(rules: Rules, share: Share) -> Self {
         let mut toy = Toy::new(81);
         toy.rules = rules;
+        toy.limits.share = share;
         toy.start(1);
         let mut writer = Peer::new(&mut toy, &Who::new(1));
         let inode = writer.create(&mut toy, "f");
@@ -47,14 +55,28 @@ impl Rig {
         self.writer.replies(&mut self.toy).pop().unwrap()
     }
 
+    /// One that waits until everything is durable may have to wait until its time comes.
     fn glimpse(&mut self, durable: bool) -> Result<Contents, Status> {
         let Self { toy, writer, inode } = self;
+        let head = writer.head(Op::Glimpse, toy.map.data_shard(*inode, 0), 0);
         let body = Glimpse { inode: *inode, durable };
-        let got = writer.ask_data(toy, (Op::Glimpse, 0, *inode), &body, None);
+        writer.send(toy, &head, &body.to_bytes(), None);
+        toy.run();
+        toy.pass_ms(if durable { SYNC_MS } else { 0 });
+        toy.run();
+        let got = writer.replies(toy).pop().expect("a reply to Glimpse");
         if got.head.status != Status::Ok {
             return Err(got.head.status);
         }
         Ok(Glimpsed::decode_all(&got.body).unwrap().contents)
+    }
+
+    /// What a request for attributes says: whether the size is elsewhere, and which it is.
+    fn attr<'a>(&mut self, (op, slot): (Op, u16), body: &impl Wire<'a>) -> (bool, u64) {
+        let got = self.writer.ask(&mut self.toy, op, slot, body);
+        assert_eq!(got.head.status, Status::Ok);
+        let attr = Entry::decode_all(&got.body).unwrap().attr;
+        (attr.is_size_at_data(), attr.size_bytes)
     }
 
     fn close(&mut self, settle: Contents) {
@@ -79,7 +101,7 @@ impl Rig {
         let got = peer.ask_data(&mut toy, (Op::Glimpse, 0, inode), &body, None);
         let contents = Glimpsed::decode_all(&got.body).unwrap().contents;
         let at_data = attr.flags & attr_flag::SIZE_AT_DATA != 0;
-        let body = Read { inode, file_offset: 0, read_bytes: 1000 };
+        let body = Read { inode, file_offset: 0, read_bytes: 1000, accesses: true };
         let got = peer.ask_data(&mut toy, (Op::Read, 0, inode), &body, None);
         let told_bytes = if at_data { contents.size_bytes } else { attr.size_bytes };
         (told_bytes, got.bulk.len() as u64)
@@ -110,10 +132,88 @@ fn who_asks_for_a_durable_size_waits_only_if_there_is_something_to_wait_for() {
     rig.glimpse(true).unwrap();
     let after = rig.toy.counters(0);
     assert_eq!(after.gates.held_self_count, before.gates.held_self_count + 1);
-    assert_eq!(after.batch_count, before.batch_count + 1, "hurried");
+    assert_eq!(after.batch_count, before.batch_count + 1);
     rig.write(11, b"a");
     rig.glimpse(false).unwrap();
     assert_eq!(rig.toy.counters(0).batch_count, after.batch_count);
+}
+
+/// Nobody waits for a close: what was written becomes durable when its time comes, not earlier.
+#[test]
+fn a_durable_size_hurries_nobody_and_a_sync_does() {
+    let mut rig = Rig::new(Rules::default());
+    rig.write(10, b"a");
+    let before = rig.toy.counters(0).batch_count;
+    let head = rig.writer.head(Op::Glimpse, rig.toy.map.data_shard(rig.inode, 0), 0);
+    let body = Glimpse { inode: rig.inode, durable: true }.to_bytes();
+    rig.writer.send(&mut rig.toy, &head, &body, None);
+    rig.toy.run();
+    assert!(rig.writer.replies(&mut rig.toy).is_empty());
+    assert_eq!(rig.toy.counters(0).batch_count, before);
+    let head = rig.writer.head(Op::Sync, rig.toy.map.data_shard(rig.inode, 0), 0);
+    rig.writer.send(&mut rig.toy, &head, &[], None);
+    rig.toy.run();
+    assert_eq!(rig.writer.replies(&mut rig.toy).len(), 2, "both are told");
+    assert_eq!(rig.toy.counters(0).batch_count, before + 1);
+}
+
+/// The lane that has the contents completes what is told of a file: attributes that are set at
+/// once, those that are asked for when the space is known as it is now.
+#[test]
+fn attributes_are_complete_where_the_contents_are_known() {
+    let mut rig = Rig::new(Rules::default());
+    let inode = rig.inode;
+    let set = Setattr {
+        caller: ROOT,
+        inode,
+        mode: Some(0o640),
+        uid: None,
+        gid: None,
+        atime: SetTime::Keep,
+        mtime: SetTime::Keep,
+        revoke: wire::Revoke::Nothing,
+    };
+    rig.write(10, b"ab");
+    assert_eq!(rig.attr((Op::Setattr, 3), &set), (false, 12));
+    let (elsewhere, _) = rig.attr((Op::Getattr, 0), &Getattr { inode });
+    assert!(elsewhere, "the space of what was just written is not known");
+    rig.glimpse(false).unwrap();
+    assert_eq!(rig.attr((Op::Getattr, 0), &Getattr { inode }), (false, 12));
+    rig.write(12, b"c");
+    assert_eq!(rig.attr((Op::Setattr, 3), &set), (false, 13));
+
+    let mut rig = Rig::sharing(Rules::default(), Share::Strict);
+    rig.write(10, b"ab");
+    let (elsewhere, _) = rig.attr((Op::Setattr, 3), &set);
+    assert!(elsewhere, "who may not be shown what may be lost asks for it");
+}
+
+#[test]
+fn a_batch_that_nobody_waits_for_gathers() {
+    let mut toy = Toy::new(82);
+    toy.limits.log_ms = 5;
+    toy.start(1);
+    let mut peer = Peer::new(&mut toy, &Who::new(1));
+    // The session's first change waits for its record, so it is not kept waiting.
+    peer.create(&mut toy, "first");
+    toy.pass_ms(5);
+    toy.run();
+    let batches = |toy: &Toy| toy.counters(0).batch_count;
+    let before = batches(&toy);
+    peer.create(&mut toy, "second");
+    peer.create(&mut toy, "third");
+    toy.pass_ms(4);
+    toy.run();
+    assert_eq!(batches(&toy), before, "they were answered, and are not durable");
+    toy.pass_ms(1);
+    toy.run();
+    assert_eq!(batches(&toy), before + 1);
+    peer.create(&mut toy, "fourth");
+    let head = peer.head(Op::Sync, InodeNo::ROOT.shard(), 0);
+    peer.send(&mut toy, &head, &[], None);
+    toy.run();
+    assert_eq!(peer.replies(&mut toy).len(), 1, "who waits is not kept waiting");
+    assert_eq!(batches(&toy), before + 2);
 }
 
 #[test]

@@ -18,7 +18,7 @@ fn write(peer: &mut Peer, toy: &mut Toy, inode: InodeNo, bytes: &[u8]) -> Status
 }
 
 fn read(peer: &mut Peer, toy: &mut Toy, inode: InodeNo) -> alloc::vec::Vec<u8> {
-    let body = Read { inode, file_offset: 0, read_bytes: 100_000 };
+    let body = Read { inode, file_offset: 0, read_bytes: 100_000, accesses: true };
     let got = peer.ask_data(toy, (Op::Read, 0, inode), &body, None);
     assert_eq!(got.head.status, Status::Ok);
     got.bulk
@@ -290,7 +290,7 @@ fn a_strict_read_that_fails_is_no_empty_file() {
     assert_eq!(write(&mut peer, &mut toy, inode, b"two"), Status::Ok, "with a token");
     let mut other = Peer::new(&mut toy, &Who::new(2));
     toy.failing.push((Kind::Read, Errno(5)));
-    let body = Read { inode, file_offset: 0, read_bytes: 100 };
+    let body = Read { inode, file_offset: 0, read_bytes: 100, accesses: true };
     let got = other.ask_data(&mut toy, (Op::Read, 0, inode), &body, None);
     assert_eq!(got.head.status, Status::Io);
 }
@@ -340,7 +340,7 @@ fn a_replay_that_cannot_be_written_is_not_given_up() {
         assert_eq!(toy.counters(0).recovery.unfit_count, 0);
         if fails {
             assert!(replayed.committed < got.head.transno, "its client keeps it");
-            let body = Read { inode, file_offset: 0, read_bytes: 100 };
+            let body = Read { inode, file_offset: 0, read_bytes: 100, accesses: true };
             let seen = peer.ask_data(&mut toy, (Op::Read, 0, inode), &body, None);
             assert_eq!(seen.head.status, Status::Io, "nobody sees the file without it");
         } else {

@@ -166,6 +166,7 @@ impl Toy {
                     total_bytes: 1 << 40,
                     free_bytes: 1 << 39,
                     available_bytes: 1 << 38,
+                    available_file_count: Some(1 << 20),
                 };
                 Event::StoreSpace { ticket, result: Ok(space) }
             }

@@ -60,6 +60,7 @@ mod tests {
             available_bytes: 900 * 1024,
             inode_count: 7,
             inode_free_count: 0,
+            lane_count: 1,
         };
         let text = table(&[("lanefs://h:1".to_owned(), space)], false);
         let row = text.lines().last().unwrap_or_default();

@@ -95,3 +95,149 @@ fn holes_are_found_and_kept() {
     assert_eq!(fs::metadata(&copy).unwrap().len(), 2 << 20);
     up.stop();
 }
+
+/// The largest size there is, over a crash of the server and beyond it.
+#[test]
+fn files_may_be_as_large_as_numbers_go() {
+    let Some(stage) = Stage::new("largest") else { return };
+    let mut up = stage.up(&[]);
+    let second = stage.mount(&up.address, "second", &["--export", "up"]);
+    let (path, there) = (up.dir.join("file"), second.dir.join("file"));
+    let end = i64::MAX.unsigned_abs();
+    let file = open(&path);
+    file.set_len(end).unwrap();
+    assert_eq!(fs::metadata(&there).unwrap().len(), end);
+    file.write_all_at(b"z", end - 2).unwrap();
+    file.write_all_at(b"first", 0).unwrap();
+    let middle = (1 << 41) - 3;
+    file.write_all_at(b"middle", middle).unwrap();
+    file.write_all_at(b"t", end - 1).unwrap();
+    // The kernel's own limit, of every file system.
+    assert_eq!(rustix::io::pwrite(&file, b"x", end), Err(Errno::INVAL));
+    file.sync_all().unwrap();
+    let check = |path: &Path| {
+        let file = File::open(path).unwrap();
+        let mut bytes = [1; 8];
+        file.read_exact_at(&mut bytes, middle - 1).unwrap();
+        assert_eq!(&bytes, b"\0middle\0");
+        file.read_exact_at(&mut bytes[..2], end - 2).unwrap();
+        assert_eq!(&bytes[..2], b"zt");
+        assert_eq!(file.read_at(&mut bytes[..1], end - 1).unwrap(), 1);
+        assert_eq!(seek(&file, SeekFrom::Data(PAGE)), Ok(middle - middle % PAGE));
+        let hole = seek(&file, SeekFrom::Hole(middle)).unwrap();
+        assert!(((1 << 41) + 3..=(1 << 41) + PAGE).contains(&hole), "{hole}");
+        let metadata = fs::metadata(path).unwrap();
+        assert_eq!(metadata.len(), end);
+        assert!(metadata.blocks() < 100, "{} blocks", metadata.blocks());
+    };
+    check(&there);
+    up.kill_server();
+    check(&there);
+    check(&path);
+    // A smaller size takes the rest away.
+    file.set_len(1 << 42).unwrap();
+    file.set_len(end).unwrap();
+    let mut byte = [1];
+    file.read_exact_at(&mut byte, end - 2).unwrap();
+    assert_eq!(byte, [0]);
+    fallocate(&file, KEEP | FallocateFlags::PUNCH_HOLE, 0, end).unwrap();
+    assert_eq!(seek(&file, SeekFrom::Data(0)), Err(Errno::NXIO));
+    drop(file);
+    fs::remove_file(&path).unwrap();
+    second.stop();
+    up.stop();
+}
+
+fn python(script: &str) -> std::process::Command {
+    let mut command = program("python3");
+    let dir = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/e2e/contents"));
+    command.arg(dir.join(script));
+    command
+}
+
+/// Random steps, the same on a file of the machine's own and on one file over two mounts in turn.
+#[test]
+fn a_file_is_what_it_would_be_on_a_local_file_system() {
+    let Some(stage) = Stage::new("both") else { return };
+    let up = stage.up(&[]);
+    let second = stage.mount(&up.address, "second", &["--export", "up"]);
+    for seed in ["1", "2", "3"] {
+        let mut both = python("both.py");
+        both.arg(stage.path("local")).arg(up.dir.join(seed)).arg(second.dir.join(seed));
+        assert_eq!(must(both.args([seed, "150"])), "same\n", "seed {seed}");
+    }
+    second.stop();
+    up.stop();
+}
+
+#[test]
+fn mappings_and_direct_io_are_coherent() {
+    let Some(stage) = Stage::new("mapped") else { return };
+    let up = stage.up(&[]);
+    let second = stage.mount(&up.address, "second", &["--export", "up"]);
+    let mut mapped = python("mapped.py");
+    assert_eq!(must(mapped.arg(up.dir.join("f")).arg(second.dir.join("f"))), "same\n");
+    second.stop();
+    up.stop();
+}
+
+#[test]
+fn what_is_not_done_says_so() {
+    let Some(stage) = Stage::new("refused") else { return };
+    let up = stage.up(&[]);
+    assert_eq!(must(python("refused.py").arg(up.dir.join("f")).arg(up.dir.join("g"))), "same\n");
+    up.stop();
+}
+
+/// Four processes on two mounts append to one file: every line is there once and whole.
+#[test]
+fn no_append_is_lost() {
+    const COUNT: usize = 150;
+    let Some(stage) = Stage::new("appends") else { return };
+    let up = stage.up(&[]);
+    let second = stage.mount(&up.address, "second", &["--export", "up"]);
+    let names = ["a", "b", "c", "d"];
+    let appenders: Vec<_> = names
+        .iter()
+        .enumerate()
+        .map(|(index, name)| {
+            let dir = if index % 2 == 0 { &up.dir } else { &second.dir };
+            let mut command = python("append.py");
+            command.arg(dir.join("file")).arg(name).arg(COUNT.to_string());
+            std::thread::spawn(move || must(&mut command))
+        })
+        .collect();
+    appenders.into_iter().for_each(|appender| drop(appender.join().unwrap()));
+    let text = fs::read_to_string(up.dir.join("file")).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    for name in names {
+        let found: Vec<&str> =
+            lines.iter().copied().filter(|line| line.starts_with(name)).collect();
+        let expected: Vec<String> = (0..COUNT)
+            .flat_map(|number| vec![format!("{name} {number:06}"); 1 + number % 3])
+            .collect();
+        assert_eq!(found, expected, "{name}'s, in its order");
+    }
+    second.stop();
+    up.stop();
+}
+
+/// A program on a mount runs, and nobody writes it meanwhile.
+#[test]
+fn programs_run_and_are_busy() {
+    let Some(stage) = Stage::new("exec") else { return };
+    let up = stage.up(&[]);
+    let path = up.dir.join("cat");
+    must(program("cp").args(["--", "/bin/cat"]).arg(&path));
+    let mut command = program(path.to_str().unwrap());
+    let mut child = command.stdin(std::process::Stdio::piped()).spawn().unwrap();
+    let write = || File::options().write(true).open(&path).map_err(|error| error.raw_os_error());
+    assert_eq!(write().unwrap_err(), Some(Errno::TXTBSY.raw_os_error()));
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
+    let writer = write().unwrap();
+    let spawned = program(path.to_str().unwrap()).spawn().map_err(|error| error.raw_os_error());
+    assert_eq!(spawned.unwrap_err(), Some(Errno::TXTBSY.raw_os_error()));
+    drop(writer);
+    up.stop();
+}

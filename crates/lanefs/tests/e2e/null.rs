@@ -56,6 +56,30 @@ fn bench_of_a_null_mount_has_sane_rows_and_leaves_nothing() {
     assert_eq!((mounts_of(&stage), left_behind(&stage)), (vec![], vec![]));
 }
 
+/// What is compared has the same exchanges, and both sides have all rows.
+#[test]
+fn bench_of_a_mount_counts_exchanges_and_leaves_nothing() {
+    let Some(stage) = Stage::new("bench_of_a_mount") else { return };
+    let mut command = stage.lanefs(["bench", "mount", "--json", "--seconds", "0.02"]);
+    let lines = must(command.args(["--rounds", "1", "--dir"]).arg(stage.path("")));
+    let rows: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let of = |name: &str, clients: u64| {
+        let found = rows.iter().find(|row| row["row"] == name && row["clients"] == clients);
+        found.unwrap_or_else(|| panic!("no row {name} with {clients}: {lines}"))
+    };
+    let counted = [("stat", [2.0, 0.0]), ("open+close", [2.0, 1.0]), ("create", [2.0, 2.0])];
+    let written = [("create+write", [3.0, 2.0]), ("unlink", [2.0, 0.0])];
+    for (name, [in_way, behind]) in counted.into_iter().chain(written) {
+        let row = of(name, 1);
+        assert_eq!(row["exchanges_in_way"], in_way, "{row}");
+        assert_eq!(row["exchanges_behind"], behind, "{row}");
+        assert!(row["ratio_to_limit"].as_f64().unwrap() > 0.0, "{row}");
+        assert!(of(&format!("null {name}"), 1)["ops_per_s"].as_f64().unwrap() > 0.0);
+    }
+    assert_eq!(of("write+fsync", 8)["limit"], "one caller");
+    assert_eq!((mounts_of(&stage), left_behind(&stage)), (vec![], vec![]));
+}
+
 #[test]
 fn bench_of_a_null_mount_that_is_interrupted_leaves_nothing() {
     let Some(stage) = Stage::new("bench_of_a_null_mount_interrupted") else { return };

@@ -5,6 +5,7 @@ use crate::directory::Target;
 use crate::locks::Locks;
 use crate::needs::Needs;
 use crate::residency::{LISTED_COUNT_MAX, Unit};
+use crate::shard::Access;
 use crate::state::State;
 use crate::txn::Txn;
 use crate::who::Want;
@@ -35,6 +36,7 @@ pub(crate) fn execute<'t>(args: &Readdir<'_>, txn: &'t mut Txn<'_>) -> Result<Li
     if attrs {
         bring_shown(&piece, txn)?;
     }
+    txn.access = Access::Reads(args.inode);
     let locks = txn.locks;
     let (out, state) = txn.scratch();
     let (count, end) = list(&piece, state, out, |target| {

@@ -123,7 +123,8 @@ fn set_mode(
     Ok(())
 }
 
-/// Whether any time was asked to be set. The owner sets any time; who may write, the present.
+/// Whether any time was asked to be set. The owner sets any time; who may write, both to the
+/// present.
 fn set_times(
     args: &Setattr<'_>,
     old: &InodeRow,
@@ -137,6 +138,9 @@ fn set_times(
             SetTime::Keep => {}
             SetTime::Now => {
                 if !who.owns(old) {
+                    if (args.atime, args.mtime) != (SetTime::Now, SetTime::Now) {
+                        return Err(Status::NotPermitted);
+                    }
                     txn.permit(old.inode, who, Want::WRITE)?;
                 }
                 (asked, *time) = (true, txn.now);

@@ -168,6 +168,7 @@ impl Shard {
                 Change::Inode { row } => self.state.need(Unit::Inode(row.inode)),
                 Change::Touch { inode, .. }
                 | Change::DirAttrs { inode, .. }
+                | Change::Accessed { inode, .. }
                 | Change::Symlink { inode, .. }
                 | Change::Xattr { inode, .. }
                 | Change::XattrGone { inode, .. }

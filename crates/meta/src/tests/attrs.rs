@@ -101,7 +101,9 @@ fn the_owner_sets_any_time_and_writers_the_present() {
     assert_eq!(world.status(Op::Setattr, &times(user(9, 9), now, now)), Status::Ok);
     assert_eq!(world.attr(file).mtime.secs, world.now.secs - 1);
     assert_eq!(world.status(Op::Setattr, &times(user(9, 9), keep, at)), Status::NotPermitted);
-    assert_eq!(world.status(Op::Setattr, &times(user(9, 6), keep, now)), Status::Access);
+    assert_eq!(world.status(Op::Setattr, &times(user(9, 6), now, now)), Status::Access);
+    let alone = times(user(9, 9), keep, now);
+    assert_eq!(world.status(Op::Setattr, &alone), Status::NotPermitted, "one time alone");
     assert_eq!(world.status(Op::Setattr, &times(user(5, 5), at, keep)), Status::Ok);
     let attr = world.attr(file);
     assert_eq!((attr.atime, attr.ctime.secs), (AT, world.now.secs - 1));
@@ -155,5 +157,32 @@ fn contents_that_change_take_privileges_away() {
     capability(&mut world);
     world.set(file, 0o644, 6, 6);
     assert_eq!(found(&mut world), (0o644, false), "a new owner takes it as well");
+    world.check_redo();
+}
+
+#[test]
+fn the_first_read_after_a_change_counts_and_one_a_day() {
+    let mut world = World::new();
+    let file = world.file(ROOT, "f", 0o644);
+    let read = |world: &mut World, write_time: Option<Timestamp>, now: Timestamp| {
+        let mut changes = alloc::vec::Vec::new();
+        let effect = world.shard.accessed(file, write_time, now, &mut changes);
+        if effect.transno.0 > 0 {
+            world.log.push((effect.transno, changes));
+        }
+        effect.transno.0 > 0
+    };
+    let version = world.attr(file).version;
+    let now = world.attr(file).ctime;
+    assert!(read(&mut world, None, now), "it was just made");
+    assert_eq!(world.attr(file).atime, now.next(), "seen to come later");
+    assert!(!read(&mut world, None, now));
+    let later = |secs: i64| Timestamp { secs: now.secs + secs, nanos: 0 };
+    assert!(!read(&mut world, Some(now), later(5)));
+    assert!(read(&mut world, Some(later(4)), later(5)), "written at the data shard");
+    assert!(!read(&mut world, Some(later(4)), later(6)));
+    assert!(!read(&mut world, None, later(5 + 24 * 3600 - 1)));
+    assert!(read(&mut world, None, later(5 + 24 * 3600)), "a day has gone");
+    assert_eq!(world.attr(file).version, version, "no replay stumbles over it");
     world.check_redo();
 }

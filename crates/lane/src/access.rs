@@ -1,0 +1,61 @@
+//! Times of access, as relatime has them: the first read after a change counts, and one a day.
+//!
+//! ```text
+//! read at a data shard, not told since the last write ─▶ Accessed ─▶ metadata shard: a note, if it
+//!                                                                    counts; then the answer
+//! changed at the metadata shard, read since before    ─▶ Changed  ─▶ data shard: tell again
+//! ```
+//! Nobody waits for the note's being durable, and no client brings it back: a crash may lose it.
+//! What is not in memory, or would take the log's last room, is left alone.
+
+use crate::Lane;
+use door::{Action, Mail, Turn};
+use meta::Access;
+use wire::{InodeNo, Timestamp};
+
+impl Lane {
+    /// What a request at a metadata shard of this lane has to do with it.
+    pub(crate) fn on_access(&mut self, turn: &mut Turn<'_>, access: Access) {
+        match access {
+            Access::None => {}
+            Access::Reads(inode) => self.note_access(turn, inode, 0),
+            Access::Ends(inode) => {
+                let to = self.config.map.lane(self.config.map.data_shard(inode, 0));
+                if to == self.config.lane {
+                    self.data.forget_access(inode);
+                } else {
+                    turn.act(Action::Mail { to, mail: Mail::Changed { inode } });
+                }
+            }
+        }
+    }
+
+    /// A data shard of this lane tells of a read.
+    pub(crate) fn on_accessed(&mut self, turn: &mut Turn<'_>, inode: InodeNo, write_time_ns: u64) {
+        let to = self.config.map.lane(inode.shard());
+        if to == self.config.lane {
+            self.note_access(turn, inode, write_time_ns);
+        } else {
+            turn.act(Action::Mail { to, mail: Mail::Accessed { inode, write_time_ns } });
+        }
+    }
+
+    /// An inode of this lane is read.
+    pub(crate) fn note_access(&mut self, turn: &Turn<'_>, inode: InodeNo, write_time_ns: u64) {
+        let shard = inode.shard();
+        let here = self.config.map.lane(shard) == self.config.lane && self.config.map.has(shard);
+        if !here || shard.is_data() || self.fenced || self.stopping || !self.room_for_own() {
+            return;
+        }
+        let write_time = (write_time_ns > 0).then(|| Timestamp::from_ns(write_time_ns));
+        let now = Timestamp::from_ns(turn.now.wall_ns);
+        let index = self.meta_index(shard);
+        let mut changes = core::mem::take(&mut self.changes);
+        changes.clear();
+        let effect = self.metas[index].accessed(inode, write_time, now, &mut changes);
+        if effect.transno.0 > 0 {
+            self.record_own(shard, effect.transno, &changes);
+        }
+        self.changes = changes;
+    }
+}

@@ -1,0 +1,233 @@
+//! Whatever call a program sits in while the server says nothing, it can be killed and interrupted;
+//! and the mount can be taken away under it.
+
+use crate::stage::{Mount, Process, Server, Stage, is_mounted, kill, program, until};
+use rustix::process::Signal;
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
+
+/// Opens what the calls need, waits for a line, and makes one call.
+const CALLER: &str = r#"
+import mmap, os, sys, signal
+os.chdir(sys.argv[1]); call = sys.argv[2]; me = str(os.getpid())
+if sys.argv[3] == 'default': signal.signal(signal.SIGINT, signal.SIG_DFL)
+fd = os.open('file', os.O_RDWR)
+directory = os.open('.', os.O_RDONLY)
+listing = os.scandir('many')
+mapping = mmap.mmap(fd, 4096)
+sys.stdout.write('ready\n'); sys.stdout.flush(); sys.stdin.readline()
+if call == 'stat': os.stat('file')
+if call == 'fstat': os.fstat(fd)
+if call == 'open': os.open('file', os.O_RDONLY)
+if call == 'create': os.open('new' + me, os.O_WRONLY | os.O_CREAT)
+if call == 'read': os.pread(fd, 100, 0)
+if call == 'write': os.pwrite(fd, b'x' * 100, 0)
+if call == 'largewrite': os.pwrite(fd, b'x' * 5000000, 0)
+if call == 'fsync': os.pwrite(fd, b'x', 0); os.fsync(fd)
+if call == 'rename': os.rename('old', 'other' + me)
+if call == 'unlink': os.unlink('old')
+if call == 'mkdir': os.mkdir('dir' + me)
+if call == 'symlink': os.symlink('x', 'link' + me)
+if call == 'readdir': list(listing); os.listdir('many')
+if call == 'truncate': os.ftruncate(fd, 5)
+if call == 'chmod': os.chmod('file', 0o600)
+if call == 'setxattr': os.setxattr('file', 'user.a', b'x')
+if call == 'statfs': os.statvfs('.')
+if call == 'chdir': os.chdir('many')
+if call == 'exec': os.execv('./file', ['file'])
+if call == 'mapped': mapping[0]
+if call == 'close':
+    os.close(fd)
+    while True: os.stat('file')
+"#;
+
+const CALLS: [&str; 21] = [
+    "stat",
+    "fstat",
+    "open",
+    "create",
+    "read",
+    "write",
+    "largewrite",
+    "fsync",
+    "rename",
+    "unlink",
+    "mkdir",
+    "symlink",
+    "readdir",
+    "truncate",
+    "chmod",
+    "setxattr",
+    "statfs",
+    "chdir",
+    "exec",
+    "mapped",
+    "close",
+];
+
+/// A server that can be made to say nothing, and a mount of it.
+fn begin(stage: &Stage) -> (Server, Mount) {
+    let server = stage.serve("127.0.0.1:0");
+    let mount = stage.mount(&server.address, "mnt", &["--export", "up"]);
+    // Each has its own: the kernel lets nobody past who waits for the same directory.
+    for call in CALLS {
+        let home = mount.dir.join(call);
+        fs::create_dir_all(home.join("many")).unwrap();
+        fs::write(home.join("file"), "x".repeat(8192)).unwrap();
+        fs::write(home.join("old"), "").unwrap();
+    }
+    (server, mount)
+}
+
+struct Caller {
+    call: &'static str,
+    process: Process,
+    go: std::io::PipeWriter,
+}
+
+impl Caller {
+    fn start(dir: &Path, call: &'static str, on_interrupt: &str) -> Self {
+        let (theirs, go) = std::io::pipe().unwrap();
+        let mut command = program("python3");
+        command.args(["-c", CALLER]).arg(dir.join(call)).args([call, on_interrupt]).stdin(theirs);
+        Self { call, process: Process::start(&mut command), go }
+    }
+
+    /// Whether it sits in a call to the mount.
+    fn sits(&self) -> bool {
+        let stack = fs::read_to_string(format!("/proc/{}/stack", self.process.pid()));
+        stack.is_ok_and(|stack| stack.contains("fuse") || stack.contains("folio_"))
+    }
+}
+
+fn callers(dir: &Path, on_interrupt: &str) -> Vec<Caller> {
+    let mut callers: Vec<Caller> =
+        CALLS.iter().map(|call| Caller::start(dir, call, on_interrupt)).collect();
+    for caller in &mut callers {
+        caller.process.line_with("ready");
+    }
+    callers
+}
+
+/// Lets all of them call a server that says nothing.
+fn sit_down(server: &Server, callers: &mut [Caller]) {
+    server.process.signal(Signal::STOP);
+    for caller in &mut *callers {
+        caller.go.write_all(b"\n").unwrap();
+    }
+    for caller in callers {
+        until(caller.call, || caller.sits());
+    }
+}
+
+fn every_call_ends_by(test: &str, signal: Signal, on_interrupt: &str) {
+    let Some(stage) = Stage::new(test) else { return };
+    let (server, mount) = begin(&stage);
+    let mut callers = callers(&mount.dir, on_interrupt);
+    sit_down(&server, &mut callers);
+    for caller in &mut callers {
+        assert!(!caller.process.has_ended(), "{} waits", caller.call);
+        caller.process.signal(signal);
+    }
+    for caller in &mut callers {
+        let status = caller.process.end();
+        let by_it = status.signal() == Some(signal.as_raw());
+        assert!(by_it, "{}: {status} {}", caller.call, caller.process.said());
+    }
+    server.process.signal(Signal::CONT);
+    fs::write(mount.dir.join("after"), "x").unwrap();
+    assert_eq!(fs::metadata(mount.dir.join("after")).unwrap().len(), 1);
+    mount.stop();
+}
+
+#[test]
+fn every_call_can_be_killed() {
+    every_call_ends_by("death_kill", Signal::KILL, "default");
+}
+
+#[test]
+fn every_call_can_be_interrupted() {
+    every_call_ends_by("death_int", Signal::INT, "default");
+}
+
+/// Python handles SIGINT, raises an exception and then ends itself by the same signal.
+#[test]
+fn a_handled_interrupt_ends_a_call_as_well() {
+    every_call_ends_by("death_handled", Signal::INT, "handled");
+}
+
+#[test]
+fn programs_with_timers_are_never_interrupted() {
+    const SCRIPT: &str = "import ctypes,os,signal,sys
+os.chdir(sys.argv[1])
+libc = ctypes.CDLL(None, use_errno=True)
+count = [0]
+def on_alarm(*_): count[0] += 1
+signal.signal(signal.SIGALRM, on_alarm)
+signal.siginterrupt(signal.SIGALRM, True)
+signal.setitimer(signal.ITIMER_REAL, 0.0003, 0.0003)
+def must(call, *args):
+    result = getattr(libc, call)(*args)
+    assert result >= 0, (call, os.strerror(ctypes.get_errno()))
+    return result
+data = ctypes.create_string_buffer(b'x' * 300000)
+for n in range(60):
+    name, other = b'f%d' % n, b'g%d' % n
+    must('mkdir', name, 0o755); must('rename', name, other); must('rmdir', other)
+    fd = must('open', name, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o644)
+    assert must('pwrite', fd, data, 300000, 0) == 300000
+    assert must('pread', fd, data, 300000, 0) == 300000
+    must('fsync', fd); must('ftruncate', fd, 5); must('close', fd)
+    must('chmod', name, 0o600); must('unlink', name)
+signal.setitimer(signal.ITIMER_REAL, 0)
+assert count[0] > 0
+print('alarms', count[0])
+";
+    let Some(stage) = Stage::new("death_timer") else { return };
+    let mut up = stage.up(&[]);
+    let mut script = program("python3");
+    let mut script = Process::start(script.args(["-c", SCRIPT]).arg(&up.dir));
+    up.kill_server();
+    let status = script.end();
+    assert!(status.success(), "{}", script.said());
+    up.stop();
+}
+
+/// Ctrl-C of a mount whose programs sit in calls, while its server says nothing.
+#[test]
+fn a_mount_is_taken_away_under_programs_that_wait() {
+    let Some(stage) = Stage::new("death_mount") else { return };
+    let (server, mut mount) = begin(&stage);
+    let mut callers = callers(&mount.dir, "default");
+    sit_down(&server, &mut callers);
+    mount.process.signal(Signal::INT);
+    until("it is out of the tree", || !is_mounted(&mount.dir));
+    for caller in &mut callers {
+        let status = caller.process.end();
+        assert!(!status.success(), "{} had no answer", caller.call);
+    }
+    server.process.signal(Signal::CONT);
+    assert_eq!(mount.process.end().code(), Some(0), "{}", mount.process.said());
+    assert_eq!(fs::read_dir(&mount.dir).unwrap().count(), 0, "the directory below is bare");
+}
+
+/// The same where the server is gone for good.
+#[test]
+fn a_mount_of_a_dead_server_is_taken_away_under_programs_that_wait() {
+    let Some(stage) = Stage::new("death_server") else { return };
+    let (mut server, mut mount) = begin(&stage);
+    let mut callers = callers(&mount.dir, "default");
+    sit_down(&server, &mut callers);
+    kill(server.process.pid());
+    server.process.end();
+    mount.process.signal(Signal::INT);
+    until("it is out of the tree", || !is_mounted(&mount.dir));
+    for caller in &mut callers {
+        assert!(!caller.process.end().success(), "{} had no answer", caller.call);
+    }
+    drop(stage.serve(&server.address));
+    mount.process.end();
+    assert!(!is_mounted(&mount.dir));
+}

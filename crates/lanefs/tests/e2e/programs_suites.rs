@@ -1,0 +1,91 @@
+//! The tests that languages have of their own file functions, run on the mount.
+
+use crate::stage::{Stage, must, program, run, skip};
+use std::fs;
+use std::path::Path;
+
+/// A Python that has its own tests.
+fn python() -> Option<&'static str> {
+    ["/usr/bin/python3", "python3"].into_iter().find(|python| {
+        let mut command = program(python);
+        Path::new(python).is_relative() | Path::new(python).exists()
+            && run(command.args(["-c", "import test.test_os"])).status.success()
+    })
+}
+
+fn python_passes(name: &str) {
+    let Some(stage) = Stage::new(name) else { return };
+    let Some(python) = python() else {
+        return skip(name, "needs Python's own tests (libpython3-testsuite)");
+    };
+    let up = stage.up(&[]);
+    let folder = up.dir.join("tests");
+    fs::create_dir(&folder).unwrap();
+    let mut suite = program(python);
+    suite.args(["-m", "test", "-v", "--tempdir"]).arg(&folder).arg(name);
+    suite.current_dir(&folder).env("TMPDIR", &folder).env("PYTHONDONTWRITEBYTECODE", "1");
+    let said = must(&mut suite);
+    assert!(said.contains("Tests result: SUCCESS"), "{said}");
+    let told = said.lines().find_map(|line| line.strip_prefix("Ran ")).unwrap();
+    let count: u32 = told.split(' ').next().unwrap().parse().unwrap();
+    assert!(count > 10, "{told}");
+    up.stop();
+}
+
+#[test]
+fn python_s_tests_of_os_pass() {
+    python_passes("test_os");
+}
+
+#[test]
+fn python_s_tests_of_shutil_pass() {
+    python_passes("test_shutil");
+}
+
+#[test]
+fn python_s_tests_of_mmap_pass() {
+    python_passes("test_mmap");
+}
+
+#[test]
+fn python_s_tests_of_fcntl_pass() {
+    python_passes("test_fcntl");
+}
+
+#[test]
+fn python_s_tests_of_mailboxes_pass() {
+    python_passes("test_mailbox");
+}
+
+#[test]
+fn python_s_tests_of_tempfile_pass() {
+    python_passes("test_tempfile");
+}
+
+#[test]
+fn python_s_tests_of_glob_pass() {
+    python_passes("test_glob");
+}
+
+#[test]
+fn python_s_tests_of_pathlib_pass() {
+    python_passes("test_pathlib");
+}
+
+#[test]
+fn go_s_tests_of_files_pass() {
+    let Some(stage) = Stage::new("go") else { return };
+    let up = stage.up(&[]);
+    let folder = up.dir.join("tests");
+    fs::create_dir(&folder).unwrap();
+    let mut go = program("go");
+    go.args(["test", "-count=1", "-short", "-vet=off", "-v"]);
+    go.args(["os", "path/filepath", "io/fs", "io/ioutil"]).current_dir("/");
+    // What is built stays where it is; what the tests make goes to the mount.
+    go.env("TMPDIR", &folder).env("GOTMPDIR", &folder).env("GOFLAGS", "");
+    let said = must(&mut go);
+    for package in ["os", "path/filepath", "io/fs", "io/ioutil"] {
+        assert!(said.contains(&format!("ok  \t{package}\t")), "{said}");
+    }
+    up.stop();
+}

@@ -1,0 +1,198 @@
+//! Programs that share one server through two mounts, and a random walk over both with a model.
+
+use crate::stage::{must, program};
+use crate::two_mounts::over_each;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
+use std::path::Path;
+
+fn git(dir: &Path, arguments: &[&str]) -> String {
+    let mut command = program("git");
+    command.arg("-C").arg(dir).args(arguments);
+    command.env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_CONFIG_GLOBAL", "/dev/null");
+    command.env("GIT_AUTHOR_NAME", "a").env("GIT_AUTHOR_EMAIL", "a@example.org");
+    command.env("GIT_COMMITTER_NAME", "a").env("GIT_COMMITTER_EMAIL", "a@example.org");
+    must(&mut command)
+}
+
+/// One repository, worked on from both sides in turn, with a worktree and a collection.
+#[test]
+fn git_works_on_one_repository_from_both_mounts() {
+    over_each("two_git", |pair| {
+        let (here, there) = pair.dirs(0);
+        git(here, &["init", "-q", "-b", "main", "origin"]);
+        for round in 0..6 {
+            let (here, _) = pair.dirs(round);
+            let origin = here.join("origin");
+            assert_eq!(git(&origin, &["status", "--porcelain"]), "");
+            for file in 0..20 {
+                let text = format!("{round} {file}\n").repeat(50);
+                fs::write(origin.join(format!("f{file}")), text).unwrap();
+            }
+            git(&origin, &["add", "."]);
+            git(&origin, &["commit", "-q", "-m", &format!("round {round}")]);
+            if round == 3 {
+                git(&origin, &["gc", "-q"]);
+            }
+        }
+        git(there, &["clone", "-q", "origin", "clone"]);
+        git(&here.join("clone"), &["worktree", "add", "-q", "-b", "side", "../side"]);
+        fs::write(there.join("side/new"), "x").unwrap();
+        assert_eq!(git(&here.join("side"), &["status", "--porcelain"]), "?? new\n");
+        git(&here.join("side"), &["add", "new"]);
+        git(&here.join("side"), &["commit", "-q", "-m", "side"]);
+        git(&there.join("clone"), &["merge", "-q", "side"]);
+        git(&there.join("clone"), &["push", "-q", "origin", "HEAD:pushed"]);
+        assert_eq!(git(&here.join("origin"), &["rev-list", "--count", "pushed"]), "7\n");
+        for dir in [here.join("origin"), there.join("origin"), here.join("clone")] {
+            git(&dir, &["fsck", "--full", "--strict"]);
+        }
+    });
+}
+
+#[test]
+fn what_one_mount_builds_the_other_runs() {
+    over_each("two_build", |pair| {
+        for round in 0..4 {
+            let (here, there) = pair.dirs(round);
+            let source = format!("#include <stdio.h>\nint main() {{ puts(\"{round}\"); }}\n");
+            fs::write(here.join("hello.c"), source).unwrap();
+            must(program("cc").arg(there.join("hello.c")).arg("-o").arg(here.join("hello")));
+            assert_eq!(
+                must(&mut program(there.join("hello").to_str().unwrap())),
+                format!("{round}\n")
+            );
+        }
+    });
+}
+
+/// What a file of the model has.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Modelled {
+    bytes: Vec<u8>,
+    mode: u32,
+}
+
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, below: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (self.0 >> 33) % below
+    }
+
+    fn name(&mut self) -> String {
+        format!("f{}", self.roll(6))
+    }
+}
+
+/// A change at `dir`; the same to the model.
+fn change(dice: &mut Dice, dir: &Path, files: &mut BTreeMap<String, Modelled>) -> String {
+    let (name, other) = (dice.name(), dice.name());
+    let path = dir.join(&name);
+    let have = files.contains_key(&name);
+    let (offset, fill) = (dice.roll(9000), u8::try_from(dice.roll(256)).unwrap());
+    let count = usize::try_from(dice.roll(9000)).unwrap();
+    let open = || File::options().write(true).open(&path);
+    match dice.roll(7) {
+        0 => {
+            let made = File::options().write(true).create_new(true).open(&path);
+            assert_eq!(made.is_err(), have, "create {name}");
+            if !have {
+                let mode = fs::metadata(&path).unwrap().mode();
+                files.insert(name.clone(), Modelled { bytes: Vec::new(), mode });
+            }
+            format!("create {name}")
+        }
+        1 => {
+            assert_eq!(fs::remove_file(&path).is_ok(), files.remove(&name).is_some());
+            format!("unlink {name}")
+        }
+        2 => {
+            assert_eq!(fs::rename(&path, dir.join(&other)).is_ok(), have, "rename {name} {other}");
+            if let Some(file) = files.remove(&name) {
+                files.insert(other.clone(), file);
+            }
+            format!("rename {name} {other}")
+        }
+        3 => {
+            assert_eq!(open().is_ok(), have);
+            if let Some(file) = files.get_mut(&name) {
+                open().unwrap().write_all_at(&vec![fill; count], offset).unwrap();
+                let offset = usize::try_from(offset).unwrap();
+                if count > 0 {
+                    let end = file.bytes.len().max(offset + count);
+                    file.bytes.resize(end, 0);
+                    file.bytes[offset..offset + count].fill(fill);
+                }
+            }
+            format!("write {name} {offset} {count}")
+        }
+        4 => {
+            if let Some(file) = files.get_mut(&name) {
+                open().unwrap().set_len(offset).unwrap();
+                file.bytes.resize(usize::try_from(offset).unwrap(), 0);
+            }
+            format!("truncate {name} {offset}")
+        }
+        5 => {
+            let mut append = File::options();
+            if let Some(file) = files.get_mut(&name) {
+                let mut log = append.append(true).open(&path).unwrap();
+                std::io::Write::write_all(&mut log, &vec![fill; count]).unwrap();
+                file.bytes.resize(file.bytes.len() + count, fill);
+            }
+            format!("append {name} {count}")
+        }
+        _ => {
+            let mode = 0o600 + u32::try_from(offset % 64).unwrap();
+            let set = fs::set_permissions(&path, fs::Permissions::from_mode(mode));
+            assert_eq!(set.is_ok(), have);
+            if let Some(file) = files.get_mut(&name) {
+                file.mode = 0o100_000 | mode;
+            }
+            format!("chmod {name}")
+        }
+    }
+}
+
+/// All of the model, as `dir` shows it: by name, and through files that were opened long ago.
+fn compare(dir: &Path, files: &BTreeMap<String, Modelled>, open: &mut BTreeMap<u64, File>) {
+    let mut names: Vec<String> = Vec::new();
+    for entry in fs::read_dir(dir).unwrap() {
+        names.push(entry.unwrap().file_name().into_string().unwrap());
+    }
+    names.sort();
+    assert!(names.iter().eq(files.keys()), "{names:?}");
+    for (name, file) in files {
+        let meta = fs::metadata(dir.join(name)).unwrap();
+        assert_eq!((meta.len(), meta.mode()), (file.bytes.len() as u64, file.mode), "{name}");
+        let held = open.entry(meta.ino()).or_insert_with(|| File::open(dir.join(name)).unwrap());
+        assert_eq!(held.metadata().unwrap().len(), meta.len());
+        let mut bytes = vec![0; file.bytes.len() + 10];
+        assert_eq!(held.read_at(&mut bytes, 0).unwrap(), file.bytes.len(), "{name}");
+        assert!(bytes[..file.bytes.len()] == file.bytes, "{name} by an open file");
+    }
+}
+
+/// `LANEFS_WALK_SEED` repeats one, `LANEFS_WALK_COUNT` makes it longer.
+#[test]
+fn a_random_walk_over_both_mounts_follows_its_model() {
+    let number = |name: &str, default: u64| {
+        std::env::var(name).map_or(default, |text| text.parse().unwrap())
+    };
+    let (seed, count) = (number("LANEFS_WALK_SEED", 1), number("LANEFS_WALK_COUNT", 400));
+    over_each("two_walk", |pair| {
+        let mut dice = Dice(seed);
+        let mut files = BTreeMap::new();
+        let mut open = [BTreeMap::new(), BTreeMap::new()];
+        for step in 0..count {
+            let side = usize::try_from(dice.roll(2)).unwrap();
+            let (here, there) = pair.dirs(side);
+            let done = change(&mut dice, here, &mut files);
+            println!("seed {seed} step {step} at {side}: {done}");
+            compare(there, &files, &mut open[side]);
+        }
+    });
+}

@@ -1,0 +1,166 @@
+//! Jobs that go beyond the first segment of an object: a thread of their own does them.
+
+use super::{Job, JobKind, Step};
+use crate::config::FaultPoint;
+use crate::driver::Token;
+use crate::objects::{FileState, Objects};
+use crate::segments::{Elsewhere, Outcome, Segments, Task};
+use crate::tools::Tools;
+use door::{Errno, Event, ObjectStat};
+use rustix::fs::{AtFlags, statat};
+use std::sync::Arc;
+
+const IO: Errno = Errno(5);
+
+impl JobKind {
+    pub(super) const fn point(self) -> FaultPoint {
+        match self {
+            Self::Read { .. } | Self::Stat { .. } | Self::Seek { .. } => FaultPoint::ObjectRead,
+            Self::Write { .. } => FaultPoint::ObjectWrite,
+            Self::Truncate { .. } => FaultPoint::ObjectTruncate,
+            Self::Allocate { .. } => FaultPoint::ObjectAllocate,
+            Self::Sync { .. } => FaultPoint::ObjectSync,
+            Self::Remove { .. } => FaultPoint::ObjectRemove,
+        }
+    }
+}
+
+impl Job {
+    /// Whether the first segment is not all that is needed.
+    pub(super) fn is_far(&self, objects: &mut Objects) -> bool {
+        if self.kind.end() > objects.segment_bytes {
+            return true;
+        }
+        let object = objects.slot(self.object_index).object;
+        match self.kind {
+            JobKind::Truncate { .. } | JobKind::Seek { .. } | JobKind::Sync { .. } => {
+                objects.far.contains(&object)
+            }
+            // One looks first, the other at the beginning.
+            JobKind::Stat { .. } | JobKind::Remove { .. } => false,
+            JobKind::Read { .. } | JobKind::Write { .. } | JobKind::Allocate { .. } => false,
+        }
+    }
+
+    /// Whether an object whose first file is like this may have another one.
+    pub(super) fn may_go_on(&self, found: ObjectStat, objects: &mut Objects) -> bool {
+        let whole = found.size_bytes >= objects.segment_bytes;
+        if whole {
+            let object = objects.slot(self.object_index).object;
+            objects.far.insert(object);
+        }
+        whole
+    }
+
+    /// Whether there is more to remove than a file. Nobody need have asked for its size.
+    pub(super) fn has_segments(&self, objects: &mut Objects, tools: &mut Tools) -> bool {
+        let object = objects.slot(self.object_index).object;
+        if objects.far.remove(&object) {
+            return true;
+        }
+        tools.counters.syscall_count += 1;
+        let found = statat(&*objects.dir, self.path.text(), AtFlags::empty());
+        found.is_ok_and(|found| found.st_size.unsigned_abs() >= objects.segment_bytes)
+    }
+
+    /// Lets a thread do it.
+    pub(super) fn send_elsewhere(
+        &mut self,
+        token: Token,
+        objects: &mut Objects,
+        tools: &mut Tools,
+    ) -> bool {
+        if let JobKind::Read { read_bytes, .. } = self.kind {
+            let room_bytes = read_bytes as usize;
+            self.buf =
+                if tools.pool.has_room(room_bytes) { tools.pool.take(room_bytes) } else { None };
+            if self.buf.is_none() {
+                self.step = Step::Begin;
+                objects.starve(token.index);
+                return false;
+            }
+        }
+        if let Some(errno) = tools.meet(self.kind.point()) {
+            return self.fail(errno, objects, tools);
+        }
+        let task = self.task(objects, tools);
+        let (object, first) = {
+            let slot = objects.slot(self.object_index);
+            let first = match &slot.file {
+                FileState::Open(file) => Some(Arc::clone(file)),
+                FileState::Unknown | FileState::Opening => None,
+            };
+            (slot.object, first)
+        };
+        if self.kind.creates() {
+            objects.far.insert(object);
+        }
+        let segments = Segments::new(&objects.dir, first, &self.path, objects.segment_bytes);
+        match Elsewhere::begin(segments, task) {
+            Ok(elsewhere) => {
+                self.elsewhere = Some(elsewhere);
+                self.go(Step::Elsewhere, token, objects, tools)
+            }
+            Err(errno) => self.fail(errno, objects, tools),
+        }
+    }
+
+    fn task(&self, objects: &mut Objects, tools: &mut Tools) -> Task {
+        match self.kind {
+            JobKind::Read { offset, read_bytes, .. } => {
+                Task::Read { offset, read_bytes: read_bytes as usize }
+            }
+            JobKind::Write { offset, bulk, .. } => {
+                self.keep_lent(offset..self.kind.end(), objects, tools);
+                Task::Write { offset, bytes: tools.bulk_bytes(bulk).to_vec() }
+            }
+            JobKind::Truncate { size_bytes, .. } => {
+                self.keep_lent(size_bytes..u64::MAX, objects, tools);
+                Task::Truncate { size_bytes }
+            }
+            JobKind::Allocate { offset, range_bytes, mode, .. } => {
+                self.keep_lent(offset..self.kind.end(), objects, tools);
+                Task::Allocate { offset, range_bytes, mode }
+            }
+            JobKind::Seek { offset, hole, .. } => Task::Seek { offset, hole },
+            JobKind::Stat { .. } => Task::Stat,
+            JobKind::Sync { .. } => Task::Sync,
+            JobKind::Remove { .. } => Task::Remove,
+        }
+    }
+
+    /// The thread has rung.
+    pub(super) fn on_elsewhere(
+        &mut self,
+        rung: Result<u32, Errno>,
+        token: Token,
+        objects: &mut Objects,
+        tools: &mut Tools,
+    ) -> bool {
+        let outcome = self.elsewhere.take().map_or(Err(IO), Elsewhere::end);
+        let outcome = match rung.and(outcome) {
+            Ok(outcome) => outcome,
+            Err(errno) => return self.fail(errno, objects, tools),
+        };
+        match (self.kind, outcome) {
+            (JobKind::Read { .. }, Outcome::Bytes(bytes)) => {
+                if let Some(buf) = self.buf {
+                    tools.pool.bytes_mut(buf, 0, bytes.len()).copy_from_slice(&bytes);
+                }
+                self.moved_bytes = bytes.len();
+                self.done(tools)
+            }
+            (JobKind::Seek { ticket, .. }, Outcome::Place(place)) => {
+                tools.events.push(Event::ObjectSought { ticket, result: Ok(place) });
+                true
+            }
+            (JobKind::Stat { ticket }, Outcome::Stat(found)) => {
+                tools.events.push(Event::ObjectStat { ticket, result: Ok(Some(found)) });
+                true
+            }
+            (JobKind::Sync { .. }, _) => self.go(Step::Sync, token, objects, tools),
+            (JobKind::Remove { .. }, _) => self.go(Step::Unlink, token, objects, tools),
+            _ => self.done(tools),
+        }
+    }
+}

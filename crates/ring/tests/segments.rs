@@ -1,0 +1,244 @@
+//! Objects of several files, held against bytes in memory.
+#![allow(clippy::unwrap_used, clippy::wildcard_enum_match_arm, missing_docs)]
+
+mod support;
+
+use door::{Action, Errno, Event, Object, ObjectStat, Ticket};
+use ring::{Config, Ring};
+use std::fs::{self, File};
+use std::path::Path;
+use support::{Diary, Dir, ask, noise, turns};
+use wire::{Allocation, InodeNo, LaneId};
+
+const SEGMENT_BYTES: u64 = 8192;
+const OBJECT: Object = Object { shard_index: 3, stripe_index: 0, inode: InodeNo(7) };
+const TICKET: Ticket = Ticket(1);
+
+struct World {
+    ring: Ring,
+    diary: Diary,
+}
+
+impl World {
+    fn open(dir: &Path) -> Self {
+        let mut config = Config::new(LaneId(0));
+        config.store = Some(File::open(dir).unwrap().into());
+        config.checksum_reads = true;
+        config.limits.segment_bytes = SEGMENT_BYTES;
+        Self { ring: Ring::new(config).unwrap(), diary: Diary::default() }
+    }
+
+    fn ask(&mut self, action: Action) -> Event {
+        ask(&mut self.ring, &mut self.diary, action)
+    }
+
+    fn done(&mut self, action: Action) {
+        assert_eq!(self.ask(action), Event::ObjectDone { ticket: TICKET, result: Ok(()) });
+    }
+
+    fn write(&mut self, object_offset: u64, bytes: &[u8]) {
+        let bulk = self.ring.bulk_of(bytes).unwrap();
+        let known_count = self.diary.events.len();
+        self.ring.with(|turn| {
+            turn.act(Action::ObjectWrite { ticket: TICKET, object: OBJECT, object_offset, bulk });
+            turn.act(Action::Release { buf: bulk.buf });
+        });
+        turns(&mut self.ring, &mut self.diary, |diary| diary.events.len() > known_count);
+        let done = Event::ObjectDone { ticket: TICKET, result: Ok(()) };
+        assert_eq!(self.diary.events[known_count], done);
+    }
+
+    fn read(&mut self, object_offset: u64, read_bytes: u32) -> Vec<u8> {
+        let (ticket, object) = (TICKET, OBJECT);
+        match self.ask(Action::ObjectRead { ticket, object, object_offset, read_bytes }) {
+            Event::ObjectRead { result, .. } => {
+                let Some(bulk) = result.unwrap() else { return Vec::new() };
+                let bytes = self.ring.bulk_bytes(bulk).to_vec();
+                assert_eq!(bulk.crc32c, Some(wire::crc32c(&bytes)));
+                self.ring.with(|turn| turn.act(Action::Release { buf: bulk.buf }));
+                bytes
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn stat(&mut self) -> Option<ObjectStat> {
+        match self.ask(Action::ObjectStat { ticket: TICKET, object: OBJECT }) {
+            Event::ObjectStat { result, .. } => result.unwrap(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn size(&mut self) -> u64 {
+        self.stat().map_or(0, |stat| stat.size_bytes)
+    }
+
+    fn truncate(&mut self, size_bytes: u64) {
+        self.done(Action::ObjectTruncate { ticket: TICKET, object: OBJECT, size_bytes });
+    }
+
+    fn allocate(&mut self, range: (u64, u64), what: Allocation, keep_size: bool) -> Event {
+        let (object_offset, range_bytes) = range;
+        self.ask(Action::ObjectAllocate {
+            ticket: TICKET,
+            object: OBJECT,
+            object_offset,
+            range_bytes,
+            allocation: what,
+            keep_size,
+        })
+    }
+
+    fn seek(&mut self, object_offset: u64, hole: bool) -> Option<u64> {
+        let (ticket, object) = (TICKET, OBJECT);
+        match self.ask(Action::ObjectSeek { ticket, object, object_offset, hole }) {
+            Event::ObjectSought { result, .. } => result.unwrap(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Bytes that a seek calls a hole are zeros, and what it finds lies in the object.
+    fn check_holes(&mut self, bytes: &[u8]) {
+        let size = bytes.len() as u64;
+        let mut at = 0;
+        while at < size {
+            let data = self.seek(at, false);
+            let until = data.unwrap_or(size);
+            assert!(at <= until && until <= size, "{at} {data:?} of {size}");
+            let hole = &bytes[at as usize..until as usize];
+            assert!(hole.iter().all(|byte| *byte == 0), "from {at} to {until} of {size}");
+            if data.is_none() {
+                assert_eq!(self.seek(at, true), Some(at), "of {size}");
+                return;
+            }
+            at = self.seek(until, true).unwrap();
+            assert!(until < at && at <= size, "{until} {at} of {size}");
+        }
+    }
+}
+
+fn unsupported() -> Event {
+    Event::ObjectDone { ticket: TICKET, result: Err(Errno(95)) }
+}
+
+/// A number below `end`.
+fn below(seed: u64, salt: u64, end: u64) -> u64 {
+    let bytes = noise(seed * 8 + salt, 8);
+    u64::from_le_bytes(bytes.try_into().unwrap()) % end
+}
+
+fn step(world: &mut World, model: &mut Vec<u8>, seed: u64) {
+    const SPAN_BYTES: u64 = 6 * SEGMENT_BYTES;
+    let from = below(seed, 1, SPAN_BYTES);
+    let count = 1 + below(seed, 2, 2 * SEGMENT_BYTES);
+    let end = from + count;
+    let keep_size = below(seed, 3, 2) == 0;
+    let (first, last) = (from as usize, end as usize);
+    match below(seed, 0, 7) {
+        0 | 1 => {
+            let bytes = noise(seed, count as usize);
+            world.write(from, &bytes);
+            model.resize(model.len().max(last), 0);
+            model[first..last].copy_from_slice(&bytes);
+        }
+        2 => {
+            // Often to a boundary, exactly.
+            let size = if keep_size { from / SEGMENT_BYTES * SEGMENT_BYTES } else { from };
+            world.truncate(size);
+            model.resize(size as usize, 0);
+        }
+        3 => {
+            let punched = world.allocate((from, count), Allocation::Punch, true);
+            assert_eq!(punched, Event::ObjectDone { ticket: TICKET, result: Ok(()) });
+            let (first, last) = (first.min(model.len()), last.min(model.len()));
+            model[first..last].fill(0);
+        }
+        kind @ (4 | 5) => {
+            let what = if kind == 4 { Allocation::Zero } else { Allocation::Reserve };
+            let done = world.allocate((from, count), what, keep_size);
+            if done == unsupported() {
+                assert!(keep_size && last > model.len(), "{from} {count} of {}", model.len());
+                return;
+            }
+            assert_eq!(done, Event::ObjectDone { ticket: TICKET, result: Ok(()) });
+            if !keep_size {
+                model.resize(model.len().max(last), 0);
+            }
+            let (first, last) = (first.min(model.len()), last.min(model.len()));
+            if kind == 4 {
+                model[first..last].fill(0);
+            }
+        }
+        _ => {
+            // The brain asks for no more than there is.
+            let (first, last) = (first.min(model.len()), last.min(model.len()));
+            if first < last {
+                let bytes = world.read(first as u64, (last - first) as u32);
+                assert!(bytes == model[first..last], "{first}..{last} of {}", model.len());
+            }
+        }
+    }
+}
+
+#[test]
+fn objects_of_several_segments_are_what_bytes_in_memory_are() {
+    let dir = Dir::new("segments");
+    let mut world = World::open(&dir.0);
+    let mut model = Vec::new();
+    assert_eq!(world.stat(), None);
+    for seed in 0..1500 {
+        if seed % 100 == 99 {
+            // Whoever comes anew knows nothing of it.
+            world.done(Action::ObjectSync { ticket: TICKET, object: OBJECT });
+            drop(world);
+            world = World::open(&dir.0);
+        }
+        step(&mut world, &mut model, seed);
+        let size = world.size();
+        assert_eq!(size, model.len() as u64, "after {seed}");
+        if seed % 10 == 0 && size > 0 {
+            assert!(world.read(0, size as u32) == model, "after {seed}");
+            world.check_holes(&model);
+        }
+    }
+}
+
+#[test]
+fn a_large_object_goes_with_all_its_files() {
+    let dir = Dir::new("segments-gone");
+    let folder = dir.0.join("03/00");
+    for restart in [false, true] {
+        let mut world = World::open(&dir.0);
+        world.write(0, b"first");
+        let end = i64::MAX.unsigned_abs();
+        world.write(end - 1, b"z");
+        assert_eq!(world.size(), end);
+        assert_eq!(world.read(end - 3, 3), b"\0\0z");
+        assert_eq!(world.read(0, 6), b"first\0");
+        assert_eq!(world.seek(5000, false), Some(end - end % 4096), "in a page of it");
+        world.done(Action::ObjectSync { ticket: TICKET, object: OBJECT });
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 2);
+        if restart {
+            world = World::open(&dir.0);
+        }
+        world.done(Action::ObjectRemove { ticket: TICKET, object: OBJECT });
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
+        assert_eq!(world.stat(), None);
+    }
+}
+
+/// What a crash of the medium may leave beside a shorter first file is none of the object's.
+#[test]
+fn leftovers_beside_a_short_object_never_come_back() {
+    let dir = Dir::new("segments-left");
+    let mut world = World::open(&dir.0);
+    world.write(0, b"short");
+    let left = dir.0.join("03/00/0000000000000007.0.d");
+    fs::create_dir(&left).unwrap();
+    fs::write(left.join("2"), "old").unwrap();
+    assert_eq!(world.size(), 5);
+    world.write(SEGMENT_BYTES + 10, b"new");
+    assert_eq!(world.size(), SEGMENT_BYTES + 13);
+    world.truncate(4 * SEGMENT_BYTES);
+    assert_eq!(world.read(2 * SEGMENT_BYTES, 3), b"\0\0\0");
+}
