@@ -375,11 +375,19 @@ impl Client {
         }
     }
 
+    /// Whether as many calls are under way as may be. Closes that nobody waits for do not count: a
+    /// process that ends may leave any number of them, and no caller is refused for that.
+    pub(crate) fn is_full(&self) -> bool {
+        let calls_max = self.config.calls_max;
+        self.jobs.count() >= calls_max
+            && self.jobs.iter().filter(|(_, job)| job.call.is_some()).count() >= calls_max
+    }
+
     fn start(&mut self, id: CallId, call: Call<'_>) -> Result<(), Status> {
         if let Some(refused) = self.refused {
             return Err(refused.status());
         }
-        if self.jobs.count() >= self.config.calls_max {
+        if self.is_full() {
             return Err(Status::Again);
         }
         if self.start_gathering(id, call) {

@@ -50,7 +50,9 @@ impl MountLane {
                     Revoke::Nothing if !rest => {
                         self.encode(turn, pending_id, |out| put_attr_out(out, &attr));
                     }
-                    revoke => self.go_on(turn, pending_id, Behind::Size(revoke)),
+                    revoke @ (Revoke::Nothing | Revoke::Capability | Revoke::All) => {
+                        self.go_on(turn, pending_id, Behind::Size(revoke));
+                    }
                 }
             }
             (Then::Revoked, Answer::Entry(_)) => self.go_on(turn, pending_id, Behind::Revoke),
@@ -70,7 +72,7 @@ impl MountLane {
                     Revoke::Nothing => {
                         self.encode(turn, pending_id, |out| put_created(out, &attr, handle));
                     }
-                    revoke => {
+                    revoke @ (Revoke::Capability | Revoke::All) => {
                         let then = Then::CreateTruncated { handle, keeps_set_id: true };
                         let ask = Call::Setattr(revoking(NOBODY, attr.inode, revoke));
                         self.call_for(turn, pending_id, then, ask);

@@ -31,12 +31,13 @@ impl Client {
         }
         let refused = self.refused.map(crate::Refused::status).filter(|_| !flushes);
         let waits = matches!(ask, LockAsk::Set { lock, .. } if lock.wait_id > 0);
-        let full = match (self.jobs.count(), self.config.calls_max) {
-            _ if flushes => None,
+        let full = if flushes {
+            None
+        } else if waits && self.jobs.count() >= self.config.calls_max / 2 {
             // Those who unlock must get through.
-            (count, count_max) if waits && count >= count_max / 2 => Some(Status::NoLocks),
-            (count, count_max) if count >= count_max => Some(Status::Again),
-            _ => None,
+            Some(Status::NoLocks)
+        } else {
+            self.is_full().then_some(Status::Again)
         };
         if let Some(status) = refused.or(full) {
             self.answers.push_back((id, Err(status)));

@@ -282,6 +282,18 @@ fn too_many_calls_are_refused() {
 }
 
 #[test]
+fn closes_that_nobody_waits_for_refuse_no_call() {
+    let mut rig = Rig::new(1);
+    let handles: alloc::vec::Vec<_> = (0..100).map(|_| open(&mut rig, false)).collect();
+    for handle in handles {
+        rig.client.close_unasked(handle);
+    }
+    assert_eq!(rig.client.busy_count(), 100, "as many as there may be calls");
+    rig.call(1, Call::Ping(LaneId(0)));
+    assert!(rig.answers().is_empty(), "it is under way, not refused");
+}
+
+#[test]
 fn what_the_server_would_take_for_a_breach_does_not_leave() {
     let mut rig = Rig::new(1);
     let read_bytes = wire::BULK_BYTES_MAX + 1;

@@ -142,6 +142,12 @@ impl Drop for Stand {
             {
             }
         }
+        // Only what is empty is removed.
+        for folder in [self.first(), self.second(), self.mounts.clone()] {
+            if let Err(error) = fs::remove_dir(&folder) {
+                eprintln!("{}: {error}", folder.display());
+            }
+        }
     }
 }
 
