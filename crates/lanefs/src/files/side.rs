@@ -245,7 +245,7 @@ pub(crate) fn set_mode(session: &mut Session, place: &Place, mode: u32) -> Resul
 /// A file that is read.
 pub(crate) enum Source {
     Local(fs::File),
-    Remote(Url, library::File),
+    Remote(Url, Box<library::File>),
 }
 
 impl Source {
@@ -254,7 +254,7 @@ impl Source {
             Place::Local(path) => Ok(Self::Local(fs::File::open(path)?)),
             Place::Remote(url) => {
                 let file = session.volume(url)?.open(&url.path, OpenFor::Read)?;
-                Ok(Self::Remote(url.clone(), file))
+                Ok(Self::Remote(url.clone(), Box::new(file)))
             }
         }
     }
@@ -317,7 +317,7 @@ fn read_local(file: &fs::File, file_offset: u64) -> io::Result<Vec<u8>> {
 /// A file that is written.
 pub(crate) enum Dest {
     Local(PathBuf, fs::File),
-    Remote(Url, library::File),
+    Remote(Url, Box<library::File>),
 }
 
 impl Dest {
@@ -335,7 +335,7 @@ impl Dest {
                 if file.attr.size_bytes > 0 {
                     volume.truncate(&file, 0)?;
                 }
-                Ok(Self::Remote(url.clone(), file))
+                Ok(Self::Remote(url.clone(), Box::new(file)))
             }
         }
     }

@@ -275,7 +275,12 @@ fn tree(path: &Path, numbers: &mut BTreeMap<u64, usize>, text: &mut String) -> R
                 let target = rustix::fs::readlink(&below, Vec::new())?;
                 writeln!(text, "-> {target:?}").unwrap();
             }
-            _ => {}
+            FileType::RegularFile
+            | FileType::Fifo
+            | FileType::Socket
+            | FileType::CharacterDevice
+            | FileType::BlockDevice
+            | FileType::Unknown => {}
         }
     }
     Ok(())
