@@ -294,7 +294,7 @@ impl Source {
     pub(crate) fn close(self, session: &mut Session) -> Result<()> {
         match self {
             Self::Local(_) => Ok(()),
-            Self::Remote(url, file) => Ok(session.volume(&url)?.close(file)?),
+            Self::Remote(url, file) => Ok(session.volume(&url)?.close(*file)?),
         }
     }
 }
@@ -362,7 +362,7 @@ impl Dest {
             Self::Remote(url, file) => {
                 let volume = session.volume(&url)?;
                 let sized = if hole { volume.truncate(&file, size_bytes) } else { Ok(()) };
-                volume.close(file)?;
+                volume.close(*file)?;
                 Ok(sized?)
             }
         }
