@@ -6,7 +6,7 @@ use crate::run::{cargo, run};
 use anyhow::Result;
 
 /// How long CI looks at fresh seeds.
-pub(crate) const CI_SECONDS: u64 = 180;
+pub(crate) const CI_SECONDS: u64 = 60;
 
 /// What to simulate.
 #[derive(clap::Args, Clone, Debug)]

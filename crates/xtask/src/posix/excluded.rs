@@ -89,6 +89,7 @@ fn parse_line(text: &str) -> Result<Line> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may fail")]
 mod tests {
     use super::*;
 

@@ -74,6 +74,7 @@ pub(crate) fn faults(results: &Results, lines: &[&Line]) -> Vec<String> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may fail")]
 mod tests {
     use super::super::excluded::Excluded;
     use super::*;

@@ -119,6 +119,7 @@ fn total(said: &str) -> Option<usize> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may fail")]
 mod tests {
     use super::super::excluded::Excluded;
     use super::super::outcome::faults;
