@@ -1,5 +1,6 @@
 //! Objects of several files, held against bytes in memory.
 #![allow(clippy::unwrap_used, clippy::wildcard_enum_match_arm, missing_docs)]
+#![allow(clippy::cast_possible_truncation)]
 
 mod support;
 
