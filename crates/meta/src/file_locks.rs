@@ -300,7 +300,10 @@ impl FileLocks {
         let held = inode.held.entry(key).or_default();
         let before = held.ranges.count();
         held.ranges.set(ask.range, lock);
-        held.pid = ask.pid;
+        if lock.is_some() {
+            // Who unlocks a part does not say who he is.
+            held.pid = ask.pid;
+        }
         let after = held.ranges.count();
         if after == 0 {
             inode.held.remove(&key);

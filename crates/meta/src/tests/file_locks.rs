@@ -151,6 +151,13 @@ fn get_says_the_first_in_the_way_and_the_process_only_to_its_own() {
     let found = rig.locks.get(asker(1).client, &all).unwrap();
     assert_eq!((found.lock, found.range, found.pid), (LockType::Write, range(10, 19), 1000));
     assert_eq!(rig.locks.get(asker(2).client, &all).unwrap().pid, 0);
+    rig.set(1, SetLock { pid: 0, ..ask(1, None, range(15, 19)) }).unwrap();
+    let found = rig.locks.get(asker(1).client, &all).unwrap();
+    assert_eq!(
+        (found.range, found.pid),
+        (range(10, 14), 1000),
+        "who unlocked a part is known still"
+    );
     let own = get(1, LockType::Write, range(0, 29));
     assert_eq!(rig.locks.get(asker(1).client, &own), None);
     let reads = get(3, LockType::Read, range(20, 99));
