@@ -18,6 +18,9 @@ use door::{Action, Mail, Mono, Ticket, Turn};
 const FIRST_LOOK_MS: u64 = 20;
 /// How often it is looked at from then on.
 const LOOK_MS: u64 = 250;
+/// Over io_uring the kernel (6.18) does not tell of a signal that came while the request was still
+/// in its own queue, so whoever waits for so long is looked at without being told.
+const LONG_WAIT_MS: u64 = 1_000;
 
 const COUNT_MAX: usize = 64;
 
@@ -28,6 +31,8 @@ pub(crate) struct Interrupts {
     uniques: VecDeque<u64>,
     /// Requests here whose processes had a signal, and when to look at them.
     looks: Vec<(Mono, u64)>,
+    /// When those that wait for long are looked for.
+    long_waits_at: Option<Mono>,
 }
 
 impl Interrupts {
@@ -39,6 +44,13 @@ impl Interrupts {
             self.uniques.pop_front();
         }
         self.uniques.push_back(unique);
+    }
+
+    /// A request's process is to be looked at then, unless it is anyway.
+    fn look_at(&mut self, at: Mono, unique: u64) {
+        if !self.looks.iter().any(|(_, known)| *known == unique) {
+            self.looks.push((at, unique));
+        }
     }
 
     /// Whether this request was interrupted before it came. Forgets it.
@@ -63,12 +75,36 @@ impl MountLane {
         if header.is_some_and(|(header, _)| header.opcode == Opcode::Setlkw as u32) {
             self.give_up(turn, pending_id);
         } else {
-            self.interrupts.looks.push((turn.now.mono.after_ms(FIRST_LOOK_MS), unique));
+            self.interrupts.look_at(turn.now.mono.after_ms(FIRST_LOOK_MS), unique);
         }
+    }
+
+    /// Adds those to the looked at that wait for long.
+    fn look_for_long_waits(&mut self, turn: &mut Turn<'_>) {
+        if !self.config.over_io_uring || self.pendings.count() == 0 {
+            self.interrupts.long_waits_at = None;
+            return;
+        }
+        let now = turn.now.mono;
+        let at = *self.interrupts.long_waits_at.get_or_insert(now.after_ms(LONG_WAIT_MS));
+        if at > now {
+            turn.act(Action::WakeAt { at });
+            return;
+        }
+        for pending_id in self.pendings.all() {
+            let Some(pending) = self.pendings.get(pending_id) else { continue };
+            if !pending.given_up && pending.since.after_ms(LONG_WAIT_MS) <= now {
+                self.interrupts.look_at(now, pending.unique);
+            }
+        }
+        let at = now.after_ms(LONG_WAIT_MS);
+        self.interrupts.long_waits_at = Some(at);
+        turn.act(Action::WakeAt { at });
     }
 
     /// Asks for the signals of those that still wait.
     pub(crate) fn look_at_interrupted(&mut self, turn: &mut Turn<'_>) {
+        self.look_for_long_waits(turn);
         let now = turn.now.mono;
         let mut next: Option<Mono> = None;
         let pendings = &self.pendings;
@@ -91,7 +127,7 @@ impl MountLane {
     pub(crate) fn on_signals(&mut self, turn: &mut Turn<'_>, ticket: Ticket, ends: bool) {
         let unique = ticket.0;
         if !ends {
-            self.interrupts.looks.push((turn.now.mono.after_ms(LOOK_MS), unique));
+            self.interrupts.look_at(turn.now.mono.after_ms(LOOK_MS), unique);
         } else if let Some(pending_id) = self.pendings.by_unique(unique) {
             self.give_up(turn, pending_id);
         }

@@ -150,7 +150,7 @@ impl MountLane {
             }
             return;
         };
-        let pending_id = self.pendings.insert(slot, unique, pid, bytes, bulk);
+        let pending_id = self.pendings.insert((slot, turn.now.mono), unique, pid, bytes, bulk);
         self.begin(turn, pending_id);
         if self.interrupts.take(unique) {
             self.on_interrupt(turn, unique, false);

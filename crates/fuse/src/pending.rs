@@ -1,7 +1,7 @@
 //! The kernel's requests that are not answered yet, by a small number that is also the call's.
 
 use alloc::vec::Vec;
-use door::{Bulk, KernelSlot};
+use door::{Bulk, KernelSlot, Mono};
 use wire::{HandleId, Revoke};
 
 /// What an answer becomes.
@@ -72,6 +72,8 @@ pub(crate) struct Pending {
     pub(crate) slot: KernelSlot,
     pub(crate) unique: u64,
     pub(crate) pid: u32,
+    /// When it came.
+    pub(crate) since: Mono,
     pub(crate) then: Then,
     pub(crate) wait: Wait,
     /// The supplementary groups of the process, once looked up.
@@ -96,7 +98,7 @@ pub(crate) struct Pendings {
 impl Pendings {
     pub(crate) fn insert(
         &mut self,
-        slot: KernelSlot,
+        (slot, since): (KernelSlot, Mono),
         unique: u64,
         pid: u32,
         request: &[u8],
@@ -108,6 +110,7 @@ impl Pendings {
             slot,
             unique,
             pid,
+            since,
             then: Then::Done,
             wait: Wait::Call,
             groups: None,
