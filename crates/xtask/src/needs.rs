@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 pub(crate) const KERNEL_MIN: (u32, u32) = (6, 6);
 
 /// Programs and the Debian packages that have them.
-const PROGRAMS: [(&str, &str); 17] = [
+const PROGRAMS: [(&str, &str); 16] = [
     ("cc", "gcc"),
     ("fusermount3", "fuse3"),
     ("rsync", "rsync"),
@@ -30,7 +30,6 @@ const PROGRAMS: [(&str, &str); 17] = [
     ("timeout", "coreutils"),
     ("setfacl", "acl"),
     ("python3", "python3"),
-    ("go", "golang-go"),
 ];
 
 /// Files and the Debian packages that have them.

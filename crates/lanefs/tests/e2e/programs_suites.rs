@@ -71,21 +71,3 @@ fn python_s_tests_of_glob_pass() {
 fn python_s_tests_of_pathlib_pass() {
     python_passes("test_pathlib");
 }
-
-#[test]
-fn go_s_tests_of_files_pass() {
-    let Some(stage) = Stage::new("go") else { return };
-    let up = stage.up(&[]);
-    let folder = up.dir.join("tests");
-    fs::create_dir(&folder).unwrap();
-    let mut go = program("go");
-    go.args(["test", "-count=1", "-short", "-vet=off", "-v"]);
-    go.args(["os", "path/filepath", "io/fs", "io/ioutil"]).current_dir("/");
-    // What is built stays where it is; what the tests make goes to the mount.
-    go.env("TMPDIR", &folder).env("GOTMPDIR", &folder).env("GOFLAGS", "");
-    let said = must(&mut go);
-    for package in ["os", "path/filepath", "io/fs", "io/ioutil"] {
-        assert!(said.contains(&format!("ok  \t{package}\t")), "{said}");
-    }
-    up.stop();
-}

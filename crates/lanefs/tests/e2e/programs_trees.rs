@@ -153,7 +153,7 @@ fn trees_of_odd_files_go_there_and_back() {
     // tar packs no sockets, and rsync takes times of one second to be the same.
     let socket = original.join("socket");
     std::os::unix::net::UnixListener::bind(&socket).unwrap();
-    must(program("touch").args(["-d", "2001-02-03 04:05:06.789"]).arg(socket));
+    must(program("touch").args(["-d", "2001-02-03 04:05:06.789"]).args([&socket, &original]));
     rsync(&original, &mnt.join("rsync"));
     same(&original, &mnt.join("rsync"));
     rsync(&mnt.join("rsync"), &local.join("rsync"));
