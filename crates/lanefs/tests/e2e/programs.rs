@@ -4,7 +4,8 @@ use crate::stage::{Stage, must, program};
 use std::fs;
 use std::path::Path;
 
-fn git(dir: &Path, arguments: &[&str]) -> String {
+/// Runs git in a folder, with nobody's configuration.
+pub(crate) fn git(dir: &Path, arguments: &[&str]) -> String {
     let mut command = program("git");
     command.arg("-C").arg(dir).args(arguments);
     command.env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_CONFIG_GLOBAL", "/dev/null");

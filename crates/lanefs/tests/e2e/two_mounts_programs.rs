@@ -1,20 +1,12 @@
 //! Programs that share one server through two mounts, and a random walk over both with a model.
 
+use crate::programs::git;
 use crate::stage::{must, program};
 use crate::two_mounts::over_each;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
-
-fn git(dir: &Path, arguments: &[&str]) -> String {
-    let mut command = program("git");
-    command.arg("-C").arg(dir).args(arguments);
-    command.env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_CONFIG_GLOBAL", "/dev/null");
-    command.env("GIT_AUTHOR_NAME", "a").env("GIT_AUTHOR_EMAIL", "a@example.org");
-    command.env("GIT_COMMITTER_NAME", "a").env("GIT_COMMITTER_EMAIL", "a@example.org");
-    must(&mut command)
-}
 
 /// One repository, worked on from both sides in turn, with a worktree and a collection.
 #[test]
