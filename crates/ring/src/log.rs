@@ -53,7 +53,8 @@ pub(crate) struct Log {
     appending: Option<Appending>,
     /// Reused by every batch.
     batch: Vec<u8>,
-    reserving_bytes: Option<u64>,
+    /// From this offset on, so many bytes are asked for.
+    reserving: Option<(u64, u64)>,
     /// The reserve was last refused then.
     refused_at: Option<Mono>,
     broken: Option<Errno>,
@@ -95,7 +96,7 @@ impl Log {
             zeroing: Zeroing::Idle,
             appending: None,
             batch: Vec::new(),
-            reserving_bytes: None,
+            reserving: None,
             refused_at: None,
             broken: None,
         };
@@ -147,7 +148,7 @@ impl Log {
             return true;
         }
         let room_bytes = self.file_room_bytes();
-        if self.reserving_bytes.is_some() || matches!(self.zeroing, Zeroing::Writing { .. }) {
+        if self.reserving.is_some() || matches!(self.zeroing, Zeroing::Writing { .. }) {
             return feed.segment_bytes() < room_bytes;
         }
         let Some(next) = feed.take_segment(room_bytes) else { return true };
@@ -325,7 +326,7 @@ impl Log {
 
     fn wants_more(&self) -> bool {
         let enough = self.file_room_bytes() >= self.config.reserve_bytes / 2;
-        !enough && !self.is_leaving() && self.reserving_bytes.is_none() && self.broken.is_none()
+        !enough && !self.is_leaving() && self.reserving.is_none() && self.broken.is_none()
     }
 
     /// The feed of this log.
@@ -334,7 +335,7 @@ impl Log {
     }
 
     fn reserve(&mut self, reserve_bytes: u64, tools: &mut Tools) {
-        self.reserving_bytes = Some(reserve_bytes);
+        self.reserving = Some((self.reserved_offset, reserve_bytes));
         let file = self.config.file.as_raw_fd();
         let (offset, range_bytes) = (self.reserved_offset, reserve_bytes);
         let op = Op::Allocate { file, offset, range_bytes, mode: 0 };
@@ -345,11 +346,12 @@ impl Log {
 
     /// The kernel has reserved space, or has none.
     pub(crate) fn on_reserve(&mut self, result: Result<u32, Errno>, tools: &mut Tools) {
-        let Some(reserve_bytes) = self.reserving_bytes.take() else { return };
+        let Some((offset, reserve_bytes)) = self.reserving.take() else { return };
         match result {
             Ok(_) => {
                 self.refused_at = None;
-                self.reserved_offset += reserve_bytes;
+                // Batches may have been written beyond what was reserved by then.
+                self.reserved_offset = self.reserved_offset.max(offset + reserve_bytes);
                 self.zero_ahead(tools);
             }
             // Less may still be there.

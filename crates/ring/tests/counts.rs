@@ -111,12 +111,13 @@ fn the_clock_is_read_once_a_turn() {
     let mut ring = Ring::new(config).unwrap();
     assert_eq!(ring.counters().clock_read_count, START_READ_COUNT);
     let (tell, _told) = channel();
-    let mut brain = teller(tell);
-    while ring.counters().frame_out_count < 501 {
-        ring.turn(&mut brain).unwrap();
-    }
-    // The last answer leaves with the next turn.
-    while !client.is_finished() {
+    let (mut teller, mut has_left) = (teller(tell), false);
+    // It leaves when it has the last answer.
+    while !has_left {
+        let mut brain = Closure(|turn: &mut Turn<'_>, event| {
+            has_left |= matches!(event, Event::Closed { .. });
+            (teller.0)(turn, event);
+        });
         ring.turn(&mut brain).unwrap();
     }
     client.join().unwrap();

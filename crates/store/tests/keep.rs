@@ -107,6 +107,9 @@ struct Writer<F> {
     room_bytes: u64,
     /// It waits for room instead of ending without it.
     waits: bool,
+    /// It waits without room until somebody was told something, and only then ends.
+    waits_for_alarm: bool,
+    alarms: Arc<Mutex<Vec<String>>>,
     /// It asks for this row and for these entries when everything is checkpointed; what it got.
     asks: bool,
     found: Vec<Vec<u8>>,
@@ -142,6 +145,12 @@ impl<F: FnMut(u64)> Brain for Writer<F> {
         if self.waits && self.lsn < self.lsn_last && self.room_bytes < BATCH_BYTES_MAX {
             return;
         }
+        if self.room_bytes < BATCH_BYTES_MAX
+            && self.waits_for_alarm
+            && self.alarms.lock().unwrap().is_empty()
+        {
+            return turn.act(Action::WakeAt { at: turn.now.mono.after_ms(5) });
+        }
         if self.lsn >= self.lsn_last || self.room_bytes < BATCH_BYTES_MAX {
             if self.asks && self.found.len() < 2 {
                 return self.ask(turn);
@@ -173,6 +182,8 @@ impl<F> Writer<F> {
             checkpointed: 0,
             room_bytes: u64::MAX,
             waits: false,
+            waits_for_alarm: false,
+            alarms: Arc::default(),
             asks: false,
             found: Vec::new(),
         }
@@ -229,8 +240,7 @@ fn write<F: FnMut(u64)>(
     config.post = Some(post);
     config.log = Some(LogFile { file, start_offset, reserve_bytes, feed });
     store.remove_earlier_logs().unwrap();
-    let alarms = Arc::new(Mutex::new(Vec::<String>::new()));
-    let heard = Arc::clone(&alarms);
+    let heard = Arc::clone(&writer.alarms);
     let alarm = Arc::new(move |line: &str| heard.lock().unwrap().push(line.to_owned()));
     let mut ring = Ring::new(config).unwrap();
     // A lane may have a durable batch before the thread behind it has begun.
@@ -240,7 +250,8 @@ fn write<F: FnMut(u64)>(
     while ring.turn(writer).unwrap() {}
     drop(ring);
     keeping.stop();
-    alarms.lock().unwrap().clone()
+    let alarms = writer.alarms.lock().unwrap();
+    alarms.clone()
 }
 
 fn new_store() -> (tempfile::TempDir, PathBuf) {
@@ -314,6 +325,7 @@ fn when_the_rows_are_full_the_server_goes_on_until_its_log_is() {
     let lengths = LogLengths { log_bytes_max: 2 << 20, segment_bytes: 300 << 10 };
     let pace = Pace { lengths, collect: Duration::ZERO };
     let mut writer = Writer::new(store.boot_id(), (0, 1 << 40), |_| ());
+    writer.waits_for_alarm = true;
     let alarms = write(&store, &cold, pace, &mut writer);
     assert_eq!(alarms.len(), 1, "said once: {alarms:?}");
     assert!(alarms[0].contains("greatest size"), "{alarms:?}");
