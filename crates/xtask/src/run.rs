@@ -66,8 +66,40 @@ pub(crate) fn run_heard(command: &mut Command, mut hear: impl FnMut(&str)) -> Re
     Ok(())
 }
 
+/// The same command; it and all that it started are told to end after so many minutes, and it then
+/// fails.
+pub(crate) fn ended_after(minutes: u32, command: &Command) -> Command {
+    let mut limited = Command::new("timeout");
+    limited.args(["--verbose", "--kill-after=30s", &format!("{minutes}m")]);
+    limited.arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => limited.env(name, value),
+            None => limited.env_remove(name),
+        };
+    }
+    if let Some(dir) = command.get_current_dir() {
+        limited.current_dir(dir);
+    }
+    limited
+}
+
 /// Where a program is, if it is on the path.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let folders = std::env::var_os("PATH")?;
     std::env::split_paths(&folders).map(|folder| folder.join(program)).find(|path| path.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_takes_too_long_is_ended_and_fails() {
+        let mut endless = Command::new("sh");
+        endless.args(["-c", "kill -TERM $PPID; while :; do :; done"]).env("A", "b");
+        let mut limited = ended_after(60, &endless);
+        assert!(limited.get_envs().any(|(name, _)| name == "A"));
+        assert!(run(&mut limited).is_err());
+    }
 }
