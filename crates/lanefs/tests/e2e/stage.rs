@@ -15,6 +15,9 @@ use tempfile::TempDir;
 /// How long anything may take before a test gives up; never how long a test waits.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
+/// The same for whole programs: a tree is unpacked, a language's own tests run.
+const PROGRAM_PATIENCE: Duration = Duration::from_secs(600);
+
 /// Says that a test was left out, and why.
 pub(crate) fn skip(test: &str, reason: &str) {
     let line = format!("{test}: {reason}\n");
@@ -138,7 +141,7 @@ pub(crate) fn run(command: &mut Command) -> Output {
         done.send(()).ok();
         output
     });
-    if finished.recv_timeout(2 * PATIENCE).is_err() {
+    if finished.recv_timeout(PROGRAM_PATIENCE).is_err() {
         kill_process(pid, Signal::KILL).ok();
         panic!("{command:?} hangs");
     }
