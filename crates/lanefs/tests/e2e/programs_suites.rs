@@ -61,13 +61,3 @@ fn python_s_tests_of_mailboxes_pass() {
 fn python_s_tests_of_tempfile_pass() {
     python_passes("test_tempfile");
 }
-
-#[test]
-fn python_s_tests_of_glob_pass() {
-    python_passes("test_glob");
-}
-
-#[test]
-fn python_s_tests_of_pathlib_pass() {
-    python_passes("test_pathlib");
-}
