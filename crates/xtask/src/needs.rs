@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 pub(crate) const KERNEL_MIN: (u32, u32) = (6, 6);
 
 /// Programs and the Debian packages that have them.
-const PROGRAMS: [(&str, &str); 16] = [
+const PROGRAMS: [(&str, &str); 18] = [
     ("cc", "gcc"),
     ("fusermount3", "fuse3"),
     ("rsync", "rsync"),
@@ -30,6 +30,8 @@ const PROGRAMS: [(&str, &str); 16] = [
     ("timeout", "coreutils"),
     ("setfacl", "acl"),
     ("python3", "python3"),
+    ("ip", "iproute2"),
+    ("nsenter", "util-linux"),
 ];
 
 /// Files and the Debian packages that have them.

@@ -18,6 +18,7 @@ mod lifecycle;
 mod locks;
 mod memory;
 mod names;
+mod networks;
 mod null;
 mod programs;
 mod programs_postgres;

@@ -39,6 +39,21 @@ pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
+/// Where a program runs.
+pub(crate) trait Place {
+    /// The same program, there.
+    fn inside(&self, command: Command) -> Command;
+}
+
+/// Where this process is.
+struct Everywhere;
+
+impl Place for Everywhere {
+    fn inside(&self, command: Command) -> Command {
+        command
+    }
+}
+
 /// The folders of one test.
 pub(crate) struct Stage {
     folder: TempDir,
@@ -95,10 +110,14 @@ impl Stage {
     }
 
     pub(crate) fn up_on(&self, name: &str, more: &[&str]) -> Up {
+        self.up_in(&Everywhere, name, &[&["--listen", "127.0.0.1:0"], more].concat())
+    }
+
+    pub(crate) fn up_in(&self, place: &impl Place, name: &str, more: &[&str]) -> Up {
         let dir = self.path(name);
         let mut command = self.lanefs(["up"]);
-        command.arg(&dir).args(["--listen", "127.0.0.1:0"]).args(more);
-        let mut process = Process::start(&mut command);
+        command.arg(&dir).args(more);
+        let mut process = Process::start(&mut place.inside(command));
         let address = process.line_with("address ").replace("address ", "");
         process.line_with("stop ");
         Up { process, address, dir }
@@ -120,10 +139,20 @@ impl Stage {
 
     /// `lanefs mount`, mounted.
     pub(crate) fn mount(&self, address: &str, name: &str, more: &[&str]) -> Mount {
+        self.mount_in(&Everywhere, address, name, more)
+    }
+
+    pub(crate) fn mount_in(
+        &self,
+        place: &impl Place,
+        address: &str,
+        name: &str,
+        more: &[&str],
+    ) -> Mount {
         let dir = self.make_dir(name);
         let mut command = self.lanefs(["mount", address]);
         command.arg(&dir).args(more);
-        let mut process = Process::start(&mut command);
+        let mut process = Process::start(&mut place.inside(command));
         process.line_with("mounted ");
         Mount { process, dir }
     }

@@ -1,6 +1,7 @@
 //! Two mounts of one server, each a process of its own: after a change at one is answered, the next
 //! call at the other sees it, through names, open files, open directories and a working directory.
 
+use crate::networks::Networks;
 use crate::stage::{Mount, Stage, Up, must, program, skip};
 use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, SeekFrom, XattrFlags};
 use rustix::io::Errno;
@@ -14,13 +15,24 @@ use std::path::Path;
 pub(crate) struct Pair {
     up: Up,
     second: Mount,
+    networks: Option<Networks>,
 }
 
 impl Pair {
     pub(crate) fn new(stage: &Stage, fuse: &str) -> Self {
         let up = stage.up(&["--fuse", fuse]);
         let second = stage.mount(&up.address, "second", &["--export", "up", "--fuse", fuse]);
-        Self { up, second }
+        Self { up, second, networks: None }
+    }
+
+    /// The second mount is on another host, as far as the network knows.
+    fn apart(stage: &Stage) -> Self {
+        let networks = Networks::new();
+        let listen = format!("{}:0", Networks::NEAR);
+        let up = stage.up_in(&networks.near, "mnt", &["--listen", &listen]);
+        let more = ["--export", "up"];
+        let second = stage.mount_in(&networks.far, &up.address, "second", &more);
+        Self { up, second, networks: Some(networks) }
     }
 
     /// The two directories, in the order of this round: changes go both ways.
@@ -32,10 +44,11 @@ impl Pair {
     pub(crate) fn stop(self) {
         self.second.stop();
         self.up.stop();
+        drop(self.networks);
     }
 }
 
-/// Runs a test over each way of carrying requests that this machine has.
+/// Runs a test over each way of carrying requests that this machine has, and over a network.
 pub(crate) fn over_each(test: &str, body: impl Fn(&Pair)) {
     let switch = fs::read_to_string("/sys/module/fuse/parameters/enable_uring");
     let mut ways = vec!["classic"];
@@ -50,6 +63,10 @@ pub(crate) fn over_each(test: &str, body: impl Fn(&Pair)) {
         body(&pair);
         pair.stop();
     }
+    let Some(stage) = Stage::new(test) else { return };
+    let pair = Pair::apart(&stage);
+    body(&pair);
+    pair.stop();
 }
 
 const ROUND_COUNT: usize = 20;
