@@ -38,10 +38,7 @@ impl Args {
 /// Runs the chore.
 pub(crate) fn run_seeds(args: &Args) -> Result<()> {
     let mut command = cargo(["run", "--quiet", "--profile", "sim", "--package", "lanefs-sim"]);
-    if args.plant.is_some() {
-        command.args(["--features", "planted"]);
-    }
-    command.arg("--");
+    command.args(["--features", "planted", "--"]);
     match args.seed {
         Some(seed) => command.args(["--seed", &seed.to_string()]),
         None => command.args(["--seconds", &args.seconds.to_string()]),
