@@ -171,6 +171,26 @@ fn who_was_answered_is_not_looked_at() {
 }
 
 #[test]
+fn over_io_uring_who_waits_long_is_looked_at_without_being_told() {
+    for over_io_uring in [false, true] {
+        let mut rig = Rig::new();
+        rig.lane.config.over_io_uring = over_io_uring;
+        rig.listening = false;
+        rig.caller_ends = false;
+        rig.ask(Opcode::Unlink, 8, DIRECTORY, b"a\0");
+        rig.wait_ms(999);
+        assert!(rig.looked_at.is_empty(), "most are answered by now");
+        rig.wait_ms(1);
+        rig.wait_ms(1_000);
+        assert_eq!(rig.looked_at.is_empty(), !over_io_uring);
+        assert!(rig.replied.is_empty(), "nobody ends");
+        rig.caller_ends = true;
+        rig.wait_ms(1_000);
+        assert_eq!(rig.replied.len(), usize::from(over_io_uring));
+    }
+}
+
+#[test]
 fn an_interrupt_of_a_sisters_request_is_sent_on() {
     let mut rig = Rig::new();
     interrupt(&mut rig, 8);

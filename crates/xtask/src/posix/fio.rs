@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use std::path::Path;
 use std::process::Command;
 
-const SECONDS_MAX: u64 = 120;
+const SECONDS_MAX: u64 = 600;
 
 /// Writes and compares on the first mount; compares again after a restart on the second.
 pub(crate) fn run(stand: &mut Stand) -> Result<Results> {

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-const SECONDS_MAX: u64 = 120;
+const SECONDS_MAX: u64 = 600;
 
 /// How long the link points to one mount.
 const STAY: Duration = Duration::from_millis(3);

@@ -8,7 +8,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
-const SECONDS_MAX: u64 = 300;
+const SECONDS_MAX: u64 = 600;
 
 /// Two users that every Debian has, all features that Linux has, and naps that are longer than the
 /// grain of our times.

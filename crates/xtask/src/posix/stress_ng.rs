@@ -15,7 +15,7 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::thread;
 
-const SECONDS_MAX: u64 = 120;
+const SECONDS_MAX: u64 = 600;
 
 /// Of other classes.
 const MORE: [&str; 8] = ["aio", "aiol", "io-uring", "mmap", "msync", "readahead", "revio", "seek"];
