@@ -1,5 +1,6 @@
 //! `mount`: operations through a real mount of a real server, beside a null file system that makes as
-//! many exchanges with a lane that echoes, on the same core, over the same transport.
+//! many exchanges with a lane that echoes, on the same core, over the same transport. Writes stand
+//! beside one more that keeps them in a file, since no file system can be as fast as one that does not.
 //!
 //! The exchanges are counted by the server, with nothing else going on: those that the caller waits
 //! for while his files stay open, those behind his back when he closes them.
@@ -111,6 +112,11 @@ impl Op {
         }
     }
 
+    /// Whether it does nothing but bring bytes.
+    const fn is_write(self) -> bool {
+        matches!(self, Self::Write(_) | Self::WriteAt(_))
+    }
+
     /// Whether a disk has to take it before it is done, which no null file system has.
     fn waits_for_disk(self) -> bool {
         self == Self::WriteSync
@@ -133,6 +139,8 @@ enum Side {
     Lanefs,
     /// With as many exchanges.
     Null,
+    /// The same, and what is written is kept in a file of the file system under the server's store.
+    Keeping,
     /// The file system under the server's store, by itself.
     Local,
 }
@@ -149,6 +157,7 @@ struct Sides<'a> {
     home: &'a Home,
     real: Real,
     null: Mounted,
+    keeping: Mounted,
     local: PathBuf,
 }
 
@@ -161,12 +170,16 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
     let program = std::env::current_exe().context("cannot tell where this program lies")?;
     let real = Real::start(home, transport)?;
     let dir = home.path().join("null");
-    let null = Mounted::start(&program, dir, (transport, lane_core), (Exchange::Apart, &COSTS))?;
+    let at = (transport, lane_core);
+    let null = Mounted::start(&program, dir, at, (Exchange::Apart, &COSTS))?;
+    let dir = home.path().join("keeping");
+    let keeping = Mounted::start(&program, dir, at, (Exchange::Keeping, &COSTS))?;
     let local = home.path().join("local");
     std::fs::create_dir(&local).context("cannot make a directory to compare with")?;
-    let mut sides = Sides { home, real, null, local };
-    for dir in [sides.real.dir.clone(), sides.null.dir.clone(), sides.local.clone()] {
-        Place::furnish(&dir, MANY).with_context(|| format!("cannot use {}", dir.display()))?;
+    let mut sides = Sides { home, real, null, keeping, local };
+    for side in [Side::Lanefs, Side::Null, Side::Keeping, Side::Local] {
+        let dir = sides.dir(side);
+        Place::furnish(dir, MANY).with_context(|| format!("cannot use {}", dir.display()))?;
     }
     let contenders = contenders();
     let mut counts = Vec::new();
@@ -204,6 +217,9 @@ fn contenders() -> Vec<Contender> {
             if !op.waits_for_disk() {
                 contenders.push(Contender { side: Side::Null, op, caller_count });
             }
+            if op.is_write() {
+                contenders.push(Contender { side: Side::Keeping, op, caller_count });
+            }
             if op.waits_for_disk() || op == Op::Unpack {
                 contenders.push(Contender { side: Side::Local, op, caller_count });
             }
@@ -225,6 +241,7 @@ fn rows(contenders: &[Contender], samples: &[Vec<Sample>]) -> Vec<Row> {
         let place = match side {
             Side::Lanefs => "",
             Side::Null => "null ",
+            Side::Keeping => "keeping ",
             Side::Local => "local ",
         };
         let mut row = Row::new(NAME, format!("{place}{}", op.text()));
@@ -239,12 +256,20 @@ fn rows(contenders: &[Contender], samples: &[Vec<Sample>]) -> Vec<Row> {
             Side::Lanefs | Side::Local if op.waits_for_disk() && caller_count > 1 => {
                 index_of(side, op, 1)
             }
+            // What one that keeps what is written can reach; lanefs is held against it as well.
+            Side::Keeping => index_of(Side::Lanefs, op, caller_count),
             Side::Lanefs | Side::Null | Side::Local => None,
         };
         if let Some(limit) = limit {
             let one = contenders[limit].caller_count != caller_count;
             let name = if one { "one caller" } else { "null" };
-            compare(&mut row, own, (name, &samples[limit]), Compare::Rate);
+            let (ours, limit, name) = match side {
+                Side::Keeping => (samples[limit].as_slice(), own.as_slice(), "lanefs to this"),
+                Side::Lanefs | Side::Null | Side::Local => {
+                    (own.as_slice(), samples[limit].as_slice(), name)
+                }
+            };
+            compare(&mut row, ours, (name, limit), Compare::Rate);
         }
         rows.push(row);
     }
@@ -256,6 +281,7 @@ impl Sides<'_> {
         match side {
             Side::Lanefs => &self.real.dir,
             Side::Null => &self.null.dir,
+            Side::Keeping => &self.keeping.dir,
             Side::Local => &self.local,
         }
     }
@@ -264,6 +290,7 @@ impl Sides<'_> {
         match side {
             Side::Lanefs => self.real.usage().map(Some),
             Side::Null => self.null.usage().map(Some),
+            Side::Keeping => self.keeping.usage().map(Some),
             Side::Local => Ok(None),
         }
     }

@@ -5,7 +5,7 @@
 //! open batch ─ settle, nothing in flight ─▶ LogAppend ─ Logged ─▶ replies, orphans, fences
 //!     ▲ whoever arrives meanwhile                         └ Err ─▶ fenced: no promise any more
 //! ```
-//! A batch that nobody waits for may gather a little longer (`Limits::log_ms`): a flush costs the core
+//! A batch that nobody waits for gathers a little longer (`Limits::log_ms`): a flush costs the core
 //! more than the changes of one caller.
 
 use crate::Lane;

@@ -240,11 +240,12 @@ impl Lane {
         }
     }
 
-    /// Whether something goes on by itself when time passes: a recovery, or a change over several
-    /// shards that met another one.
+    /// Whether something goes on by itself when time passes: a recovery, a change over several
+    /// shards that met another one, or a batch of the log that gathers.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
-        !self.recovery.is_over() || self.txns.is_pausing()
+        let gathers = self.append_at().is_some() && !self.fenced;
+        !self.recovery.is_over() || self.txns.is_pausing() || gathers
     }
 
     /// Ends when nothing that was begun is left.

@@ -9,14 +9,17 @@ use crate::mounts::Served;
 use crate::{fuse_device, out, signals};
 use anyhow::{Context as _, Result, bail};
 use bench::{NULL_READ_BYTES, NULL_READY};
+use door::Object;
 use ring::null::{Before, Cost, NullFs};
 use ring::{Config, KernelChannel, MountOptions, Ring, pin_to_core};
+use std::fs::File;
 use std::io::{self, BufRead as _, BufReader};
 use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender};
-use wire::LaneId;
+use wire::{InodeNo, LaneId};
 
 /// Runs the command.
 pub(crate) fn run(args: &BenchNull) -> Result<()> {
@@ -38,8 +41,11 @@ pub(crate) fn run(args: &BenchNull) -> Result<()> {
     let options = MountOptions { source: "null".to_owned(), allow_other: false };
     let device = ring::mount(dir, &options)?;
     let mount = Served::new(dir, &device)?;
+    let contents = args.contents.as_ref().map(File::open).transpose();
+    let contents = contents.context("cannot open the directory for contents")?.map(OwnedFd::from);
     let costs = args.costs.clone();
-    let plan = Plan { transport, exchange: args.exchange, server, core: args.core, costs };
+    let plan =
+        Plan { transport, exchange: args.exchange, server, core: args.core, costs, contents };
     let started = KernelChannel::share(device, transport, &[args.core], KernelChannel::QUEUE_DEPTH)
         .map(|mut channels| plan.start(channels.pop(), tell));
     let served = match started {
@@ -55,12 +61,17 @@ pub(crate) fn run(args: &BenchNull) -> Result<()> {
     served.and(cleared)
 }
 
+/// The object of all contents.
+const CONTENTS: Object = Object { shard_index: 0, stripe_index: 0, inode: InodeNo::ROOT };
+
 struct Plan {
     transport: ring::Transport,
     exchange: Exchange,
     server: Option<SocketAddr>,
     core: u16,
     costs: Vec<Cost>,
+    /// Where it keeps what is written.
+    contents: Option<OwnedFd>,
 }
 
 impl Plan {
@@ -84,8 +95,10 @@ impl Plan {
             config.listener = Some(listener.into());
         }
         let before = if self.exchange == Exchange::None { Before::Nothing } else { Before::Echo };
-        let null =
-            NullFs::new(before, self.transport == ring::Transport::Uring, None).costing(self.costs);
+        let contents = self.contents.is_some().then_some(CONTENTS);
+        config.store = self.contents;
+        let null = NullFs::new(before, self.transport == ring::Transport::Uring, contents);
+        let null = null.costing(self.costs);
         turn(config, null, || {
             // As above.
             let _unheard = tell.send(News::Ready);

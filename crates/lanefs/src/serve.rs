@@ -229,12 +229,17 @@ fn when_recovered(lane_count: u16, file: ShareFile, share: lane::Share) -> Resul
     Ok(tell)
 }
 
+/// How long a batch of the log gathers that nobody waits for, in milliseconds: replies leave before, with
+/// what brings their changes back.
+const LOG_MS: u64 = 20;
+
 fn limits(serving: &args::Serving) -> lane::Limits {
     let promises = &serving.promises;
     lane::Limits {
         spread_depth: serving.spread_depth,
         share: promises.share.mode(),
         sync: promises.sync,
+        log_ms: LOG_MS,
         recovery_soft_ms: promises.recovery_soft_ms,
         recovery_hard_ms: promises.recovery_hard_ms,
         ..lane::Limits::default()

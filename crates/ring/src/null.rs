@@ -3,9 +3,9 @@
 //!
 //! It answers at once, or after exchanges over a loopback connection, which is the yardstick that a
 //! real mount is held against: one for what a mount asks its server, or as many as it is told
-//! ([`Cost`]). It caches nothing and lets the kernel cache nothing. The file's contents are one
+//! ([`Cost`]). It caches nothing and lets the kernel cache nothing. All files' contents are one
 //! object, if the ring has a store; reads of some lengths may be answered from memory, whatever
-//! their offset. Files that are made have a name, but neither contents nor a size.
+//! their offset. Files that are made have a name, but no size.
 
 use crate::job::LEND_BYTES_MIN;
 use crate::number::u32_of;
@@ -35,7 +35,7 @@ const OP_READDIR: u32 = 28;
 const OP_RELEASEDIR: u32 = 29;
 const OP_CREATE: u32 = 35;
 const OP_BATCH_FORGET: u32 = 42;
-/// In a [`Cost`]: the release of a file that was written.
+/// In a [`Cost`]: the release of a file that was made or written.
 pub const OP_RELEASE_WRITTEN: u32 = 1 << 16 | OP_RELEASE;
 
 const FILE: u64 = 2;
@@ -109,7 +109,7 @@ pub struct NullFs {
     /// Files that were made, by name.
     made: HashMap<Vec<u8>, u64>,
     made_count: u64,
-    /// Files that were written and are still open.
+    /// Files that were made or written and are still open.
     written: HashSet<u64>,
     echo: Option<ConnId>,
     frame: Vec<u8>,
@@ -173,8 +173,11 @@ impl NullFs {
             _ => None,
         };
         let waiting = Waiting { slot, opcode, node, found, offset, bytes, bulk };
-        if opcode == OP_WRITE {
-            self.written.insert(node);
+        match (opcode, found) {
+            (OP_WRITE, _) => drop(self.written.insert(node)),
+            // Open for writing; a mount does not know of whom else.
+            (OP_CREATE, Some(found)) => drop(self.written.insert(found)),
+            _ => {}
         }
         let written = opcode == OP_RELEASE && self.written.remove(&node);
         let costed = if written { OP_RELEASE_WRITTEN } else { opcode };

@@ -156,6 +156,8 @@ pub(crate) struct Plan {
     pub(crate) share_changes: bool,
     /// All replies wait for their own change.
     pub(crate) sync: bool,
+    /// How long batches of the log gather that nobody waits for.
+    pub(crate) log_ms: u64,
     /// The cold store follows the logs while lanes run, not only at a start.
     pub(crate) applies: bool,
     /// What names may take of each server's memory, if that is limited; 0 lets go whatever it can.
@@ -223,6 +225,8 @@ impl Plan {
                 .unwrap_or_default(),
             share_changes: dice.one_in(6),
             sync: dice.one_in(8),
+            // Thrown aside: what the dice say besides stays as it was.
+            log_ms: dice.clone().pick(&[0, 0, 1, 5, 40]).unwrap_or(0),
             applies: planted != Some(Planted::LostBatch) && dice.one_in(2),
             meta_memory_bytes: dice.pick(&[None, None, None, Some(0), Some(8 << 10)]).flatten(),
             story: &[],

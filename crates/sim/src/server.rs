@@ -103,6 +103,7 @@ impl World {
                     slot_count: self.plan.slot_count,
                     share,
                     sync: self.plan.sync,
+                    log_ms: self.plan.log_ms,
                     ..Limits::default()
                 },
             };

@@ -26,6 +26,8 @@ pub(crate) enum Exchange {
     None,
     /// A frame goes to a lane in another process on the same core, and comes back.
     Apart,
+    /// The same; and what is written is kept in a file, like a local file system's.
+    Keeping,
 }
 
 /// The child and its mount.
@@ -50,11 +52,17 @@ impl Mounted {
         (exchange, costs): (Exchange, &[Cost]),
     ) -> Result<Self> {
         fs::create_dir(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        let contents = dir.with_extension("contents");
         let mut command = Command::new(program);
         command.arg(NULL_COMMAND).arg(&dir).args(["--core", &core.to_string()]);
         command.args(["--fuse", transport_text(transport)]);
         command.args(["--exchange", if exchange == Exchange::None { "none" } else { "apart" }]);
         command.args(["--parent-pid", &std::process::id().to_string()]);
+        if exchange == Exchange::Keeping {
+            let made = fs::create_dir(&contents);
+            made.with_context(|| format!("cannot make {}", contents.display()))?;
+            command.arg("--contents").arg(&contents);
+        }
         for Cost { opcode, before, behind } in costs {
             let ([first, second], [third, fourth]) = (before, behind);
             command.args(["--cost", &format!("{opcode}:{first}:{second}:{third}:{fourth}")]);
@@ -85,7 +93,7 @@ impl Mounted {
     pub(crate) const fn echo(&self) -> &'static str {
         match self.exchange {
             Exchange::None => "",
-            Exchange::Apart => " echo",
+            Exchange::Apart | Exchange::Keeping => " echo",
         }
     }
 

@@ -205,9 +205,11 @@ fn a_batch_that_nobody_waits_for_gathers() {
     toy.pass_ms(4);
     toy.run();
     assert_eq!(batches(&toy), before, "they were answered, and are not durable");
+    assert!(toy.lane(0).is_waiting(), "something goes on when time passes");
     toy.pass_ms(1);
     toy.run();
     assert_eq!(batches(&toy), before + 1);
+    assert!(!toy.lane(0).is_waiting());
     peer.create(&mut toy, "fourth");
     let head = peer.head(Op::Sync, InodeNo::ROOT.shard(), 0);
     peer.send(&mut toy, &head, &[], None);

@@ -126,6 +126,9 @@ pub(crate) struct BenchNull {
     /// before the answer, and the same behind it, with colons between them.
     #[arg(long = "cost", value_parser = cost)]
     pub(crate) costs: Vec<ring::null::Cost>,
+    /// Keep what is written in a file below this directory.
+    #[arg(long)]
+    pub(crate) contents: Option<PathBuf>,
     /// The lane's core.
     #[arg(long)]
     pub(crate) core: u16,
