@@ -17,7 +17,6 @@ use wire::{
 };
 
 const MODE_BITS: u32 = 0o7777;
-const READ_OK: u32 = 4;
 const ACCESS_BITS: u32 = 7;
 const LISTING_BYTES_MIN: u32 = 512;
 const LISTING_BYTES_MAX: u32 = 131_072;
@@ -87,10 +86,10 @@ impl<'a> Beginning<'a> {
             Opcode::CopyFileRange => self.copy_file_range(),
             Opcode::Syncfs => Ok(Begin::Call(Call::SyncShards, Then::Done)),
             Opcode::Statfs => Ok(Begin::Call(Call::Statfs, Then::Space)),
-            Opcode::Release => self.release(),
+            Opcode::Release | Opcode::Releasedir => self.release(),
             Opcode::Fsync => self.fsync(true),
             Opcode::Fsyncdir => self.fsync(false),
-            Opcode::Releasedir | Opcode::Destroy => Ok(Begin::Done),
+            Opcode::Destroy => Ok(Begin::Done),
             Opcode::Flush => self.flush(),
             Opcode::Getlk => self.getlk(),
             Opcode::Setlk => self.setlk(false),
@@ -108,7 +107,7 @@ impl<'a> Beginning<'a> {
         }
     }
 
-    const fn caller(&self) -> Caller<'a> {
+    pub(crate) const fn caller(&self) -> Caller<'a> {
         Caller { uid: self.header.uid, gid: self.header.gid, groups: self.groups }
     }
 
@@ -469,11 +468,12 @@ impl<'a> Beginning<'a> {
         Ok(Begin::Call(Call::Removexattr(ask), Then::Done))
     }
 
-    /// A directory needs no handle, only the permission to read it.
+    /// The handle keeps a directory that is removed until it is closed.
     const fn opendir(self) -> Begin<'a> {
-        let caller = self.caller();
-        let ask = wire::Access { caller, inode: self.header.node, mask: READ_OK };
-        Begin::Call(Call::Access(ask), Then::Opendir)
+        let (caller, inode) = (self.caller(), self.header.node);
+        let (read, write, execute, sizes) = (true, false, false, false);
+        let ask = Open { caller, inode, read, write, execute, sizes };
+        Begin::Call(Call::Open(ask), Then::Opendir)
     }
 
     /// `fuse_read_in` of a directory; the offset is a position, see `listing`.

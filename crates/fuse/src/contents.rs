@@ -1,21 +1,34 @@
 //! From the kernel's request to a call: what is asked of a file's contents beside reading and writing.
 
 use crate::abi::{fallocate_flag, whence};
-use crate::begin::{Begin, Beginning};
+use crate::begin::{Begin, Beginning, revoking};
+use crate::handle::FileHandle;
 use crate::lane::MountLane;
 use crate::out::put_written;
 use crate::pending::Then;
 use client::{Call, CallId, Write};
 use door::{Action, Bulk, Span, Turn};
-use wire::{Allocation, InodeNo, Status};
+use wire::{Allocation, InodeNo, Revoke, Status};
 
 /// Bytes that one COPY_FILE_RANGE copies: what comes with a checksum, which a write needs, and a
 /// read of more may come without. Programs go on where a copy ended.
 const COPY_BYTES_MAX: u32 = 60 * 1024;
 
 impl<'a> Beginning<'a> {
-    /// `fuse_fallocate_in`. What moves the bytes behind the range is not done.
-    pub(crate) fn fallocate(mut self) -> Result<Begin<'a>, Status> {
+    /// `fuse_fallocate_in`: first what a change of contents takes away. The kernel does not say
+    /// whether the caller may keep set-id bits: root may.
+    pub(crate) fn fallocate(self) -> Result<Begin<'a>, Status> {
+        let mut args = self.args;
+        let revoke = FileHandle(args.u64()?).lost_by_write(self.header.uid == 0);
+        if revoke == Revoke::Nothing {
+            return self.allocate();
+        }
+        let ask = revoking(self.caller(), self.header.node, revoke);
+        Ok(Begin::Call(Call::Setattr(ask), Then::Revoked))
+    }
+
+    /// The allocation itself. What moves the bytes behind the range is not done.
+    pub(crate) fn allocate(mut self) -> Result<Begin<'a>, Status> {
         self.args.skip(8)?; // fh
         let file_offset = self.args.u64()?;
         let range_bytes = self.args.u64()?;

@@ -38,7 +38,9 @@ impl MountLane {
             (Then::Done | Then::LockWait, Answer::Done) => {
                 self.reply(turn, pending_id, Status::Ok, Span::default(), None);
             }
-            (Then::Opendir, Answer::Done) => self.encode(turn, pending_id, put_opendir),
+            (Then::Opendir, Answer::Opened { handle, .. }) => {
+                self.encode(turn, pending_id, |out| put_opendir(out, handle));
+            }
             (Then::Entry, Answer::Entry(attr) | Answer::Created { attr, .. }) => {
                 self.encode(turn, pending_id, |out| put_entry(out, &attr));
             }

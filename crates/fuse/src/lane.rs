@@ -167,6 +167,7 @@ impl MountLane {
             match pending.behind {
                 Behind::Nothing => beginning.begin(opcode),
                 Behind::Size(revoke) => beginning.set_rest(revoke),
+                Behind::Revoke if opcode == Opcode::Fallocate => beginning.allocate(),
                 Behind::Revoke => beginning.write_bytes(),
             }
         });

@@ -77,9 +77,10 @@ pub(crate) fn put_created(out: &mut Vec<u8>, attr: &Attr, handle: HandleId) {
     put_open(out, attr, handle);
 }
 
-/// `fuse_open_out` of a directory, which has no handle.
-pub(crate) fn put_opendir(out: &mut Vec<u8>) {
-    out.extend_from_slice(&[0; 16]);
+/// `fuse_open_out` of a directory.
+pub(crate) fn put_opendir(out: &mut Vec<u8>, handle: HandleId) {
+    put_u64(out, handle.0);
+    put_u64(out, 0); // open_flags, padding
 }
 
 /// `fuse_write_out`.

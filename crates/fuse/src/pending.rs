@@ -25,7 +25,7 @@ pub(crate) enum Then {
     CreateTruncated { handle: HandleId, keeps_set_id: bool },
     /// `fuse_open_out`.
     Open,
-    /// `fuse_open_out` without a handle.
+    /// `fuse_open_out` of a directory.
     Opendir,
     /// The target's bytes.
     Target,
@@ -63,7 +63,7 @@ pub(crate) enum Behind {
     Nothing,
     /// A SETATTR's size; the file must still lose this.
     Size(Revoke),
-    /// What a WRITE takes away is gone.
+    /// What a WRITE or FALLOCATE takes away is gone.
     Revoke,
 }
 

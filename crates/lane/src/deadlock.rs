@@ -83,6 +83,13 @@ impl Wire<'_> for Row {
 }
 
 impl Lane {
+    /// The time of a wait that begins now: later than that of every other at this lane, also where
+    /// one turn brings several. The order of their times is then that of their searches.
+    pub(crate) fn wait_begins_ns(&mut self, turn: &Turn<'_>) -> u64 {
+        self.wait_last_ns = turn.now.mono.0.max(self.wait_last_ns + 1);
+        self.wait_last_ns
+    }
+
     /// Somebody began to wait at this lane: is it for himself in the end?
     pub(crate) fn look_for_deadlock(&mut self, turn: &mut Turn<'_>, search: Search) {
         let waits = self.lock_waits_of(search.owner);

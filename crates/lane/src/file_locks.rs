@@ -43,6 +43,7 @@ impl Lane {
         self.reply.clear();
         self.changes.clear();
         let mut woken = Vec::new();
+        let since_ns = self.wait_begins_ns(turn);
         let (status, wait) = if request.op == Op::Relock {
             let relock: Relock = decode(body)?;
             check(relock.inode, request.shard)?;
@@ -54,7 +55,7 @@ impl Lane {
             let ask: SetLock = decode(body)?;
             check(ask.inode, request.shard)?;
             self.give_up_forsaken(request.shard, client, &ask, &mut woken);
-            let asker = LockAsker { client, session: request.session, now_ns: turn.now.mono.0 };
+            let asker = LockAsker { client, session: request.session, now_ns: since_ns };
             let index = self.meta_index(request.shard);
             match self.metas[index].file_locks().set(asker, &ask, &mut woken) {
                 Ok(set) => {
@@ -75,7 +76,7 @@ impl Lane {
                     inode: ask.inode,
                     owner,
                     wait_id: ask.wait_id,
-                    since_ns: turn.now.mono.0,
+                    since_ns,
                     is_certain: false,
                 },
             );

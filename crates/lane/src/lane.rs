@@ -69,6 +69,8 @@ pub struct Lane {
     pub(crate) waiters: Waiters,
     /// Of them, those that do not let it take its time.
     pub(crate) hurried_count: usize,
+    /// When the last wait for a lock began, as [`Lane::wait_begins_ns`] has it.
+    pub(crate) wait_last_ns: u64,
     pub(crate) txns: Txns,
     pub(crate) cold: Cold,
     pub(crate) stats: Counters,
@@ -150,6 +152,7 @@ impl Lane {
             replaying: HashMap::with_hasher(seed),
             waiters: Waiters::new(),
             hurried_count: 0,
+            wait_last_ns: 0,
             txns: Txns::new(restored.decided),
             cold: Cold::default(),
             stats: Counters::default(),

@@ -104,6 +104,26 @@ impl Transport {
     }
 }
 
+/// What programs may do through a mount.
+#[derive(Args, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Powers {
+    /// Programs on the mount run with the rights that their set-id bits and capabilities give; only
+    /// root may ask for it
+    #[arg(long)]
+    pub(crate) suid: bool,
+    /// Device files on the mount can be opened; only root may ask for it
+    #[arg(long)]
+    pub(crate) dev: bool,
+}
+
+impl Powers {
+    /// The same as arguments.
+    pub(crate) fn texts(self) -> impl Iterator<Item = &'static str> {
+        let Self { suid, dev } = self;
+        [suid.then_some("--suid"), dev.then_some("--dev")].into_iter().flatten()
+    }
+}
+
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SecretFile {
     /// File with the secret [default: $LANEFS_SECRET_FILE, else lanefs/secret in the user's
@@ -252,6 +272,8 @@ pub(crate) struct Up {
     #[arg(long, value_name = "HOW", value_enum, default_value_t = Transport::Auto)]
     pub(crate) fuse: Transport,
     #[command(flatten)]
+    pub(crate) powers: Powers,
+    #[command(flatten)]
     pub(crate) serving: Serving,
     #[command(flatten)]
     pub(crate) secret: SecretFile,
@@ -306,6 +328,8 @@ pub(crate) struct Mount {
     /// How requests of the kernel are carried
     #[arg(long, value_name = "HOW", value_enum, default_value_t = Transport::Auto)]
     pub(crate) fuse: Transport,
+    #[command(flatten)]
+    pub(crate) powers: Powers,
     /// Lanes (pinned threads) [default: one per core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(crate::lanes::COUNT_MAX)))]
     pub(crate) lanes: Option<u16>,

@@ -38,7 +38,7 @@ pub(crate) fn run(args: &BenchNull) -> Result<()> {
         let (child, address) = start_echo(args.core)?;
         (echo, server) = (Some(child), Some(address));
     }
-    let options = MountOptions { source: "null".to_owned(), allow_other: false };
+    let options = MountOptions { source: "null".to_owned(), ..MountOptions::default() };
     let device = ring::mount(dir, &options)?;
     let mount = Served::new(dir, &device)?;
     let contents = args.contents.as_ref().map(File::open).transpose();

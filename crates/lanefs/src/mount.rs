@@ -41,6 +41,7 @@ struct Plan {
     /// How long lanes look out for more work before they sleep.
     spin_us: u32,
     transport: ring::Transport,
+    powers: args::Powers,
 }
 
 /// Runs the command.
@@ -63,6 +64,11 @@ fn prepare(args: &args::Mount, dir: PathBuf) -> Result<Plan> {
     check_dir(&dir)?;
     if let Some(obstacle) = fuse_device::obstacle() {
         return Err(Exit::new(Code::CannotMount, obstacle).into());
+    }
+    if let Some(power) = args.powers.texts().next()
+        && !rustix::process::geteuid().is_root()
+    {
+        return Err(Exit::new(Code::CannotMount, format!("{power} is for root alone")).into());
     }
     let transport = match args.fuse {
         Transport::Auto => ring::Transport::best(),
@@ -92,7 +98,8 @@ fn prepare(args: &args::Mount, dir: PathBuf) -> Result<Plan> {
     drop(volume);
     let cores = lanes::cores(args.lanes)?;
     let (export, spin_us) = (args.export.clone(), args.spin.spin_us);
-    Ok(Plan { server, dir, secret, export, cores, spin_us, transport })
+    let powers = args.powers;
+    Ok(Plan { server, dir, secret, export, cores, spin_us, transport, powers })
 }
 
 fn check_dir(dir: &Path) -> Result<()> {
@@ -113,6 +120,8 @@ fn mount(plan: &Plan) -> Result<OwnedFd> {
         source: format!("lanefs://{}", plan.server),
         // Only root may let others in without a line in /etc/fuse.conf.
         allow_other: rustix::process::geteuid().is_root(),
+        set_id: plan.powers.suid,
+        devices: plan.powers.dev,
     };
     ring::mount(&plan.dir, &options).map_err(|error| {
         let kind = error.kind();

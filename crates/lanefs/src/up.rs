@@ -48,6 +48,8 @@ pub(crate) struct Plan {
     pub(crate) serving: args::Serving,
     /// How the mount talks to the kernel.
     pub(crate) fuse: Transport,
+    /// What programs may do through the mount.
+    pub(crate) powers: args::Powers,
     /// Why there is no mount.
     pub(crate) obstacle: Option<String>,
     /// In the background: where output goes once everything runs.
@@ -92,6 +94,7 @@ fn prepare(args: &args::Up) -> Result<Plan> {
         spin_us: args.spin.spin_us,
         serving: args.serving.clone(),
         fuse: args.fuse,
+        powers: args.powers,
         obstacle,
         log: args.in_background.clone(),
     })

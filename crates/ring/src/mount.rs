@@ -19,12 +19,16 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// What a mount is like.
-#[derive(Clone, Debug)]
+#[derive(Clone, Default, Debug)]
 pub struct MountOptions {
     /// Shown as the device, such as `lanefs://127.0.0.1:7411`.
     pub source: String,
     /// Other users than the one who mounts may use it.
     pub allow_other: bool,
+    /// Set-id bits and capabilities of programs have their effect. Root alone may say so.
+    pub set_id: bool,
+    /// Device files can be opened. Root alone may say so.
+    pub devices: bool,
 }
 
 /// The file system's type.
@@ -53,7 +57,9 @@ pub fn mount(dir: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
         if options.allow_other { ",allow_other" } else { "" },
     );
     let data = CString::new(data)?;
-    let flags = MountFlags::NOSUID | MountFlags::NODEV;
+    let mut flags = MountFlags::empty();
+    flags.set(MountFlags::NOSUID, !options.set_id);
+    flags.set(MountFlags::NODEV, !options.devices);
     match rustix::mount::mount(options.source.as_str(), dir, FS_TYPE, flags, data.as_c_str()) {
         Ok(()) => Ok(device),
         Err(Errno::PERM) => mount_by_tool(dir, options),

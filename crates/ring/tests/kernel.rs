@@ -65,7 +65,7 @@ impl Drop for Mounted<'_> {
 
 /// Mounts with a lane per core.
 fn mount_null(dir: &Path, store: &Path, transport: Transport, before: Before) -> Vec<Lane> {
-    let options = MountOptions { source: "null".to_owned(), allow_other: false };
+    let options = MountOptions { source: "null".to_owned(), ..MountOptions::default() };
     let device = mount(dir, &options).unwrap();
     let cores = usable_cores().unwrap();
     let channels =
@@ -119,7 +119,7 @@ fn forward(transport: Transport) {
     let dir = Dir::new("forward");
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let options = MountOptions { source: "null".to_owned(), allow_other: false };
+    let options = MountOptions { source: "null".to_owned(), ..MountOptions::default() };
     let device = mount(&dir.0, &options).unwrap();
     let mut channels = KernelChannel::share(device, transport, &[0], 1).unwrap();
     let channel = channels.pop().unwrap();
@@ -160,7 +160,7 @@ fn forward(transport: Transport) {
 fn keep(transport: Transport, before: Before) {
     const LENGTHS: [usize; 2] = [4096, 1 << 20];
     let dir = Dir::new("keep");
-    let options = MountOptions { source: "null".to_owned(), allow_other: false };
+    let options = MountOptions { source: "null".to_owned(), ..MountOptions::default() };
     let device = mount(&dir.0, &options).unwrap();
     let channel = KernelChannel::share(device, transport, &[0], 1).unwrap().pop().unwrap();
     let lane = std::thread::spawn(move || {
@@ -244,7 +244,7 @@ fn exercise(transport: Transport, before: Before) {
 
 #[test]
 fn mounting_where_nothing_is_says_so() {
-    let options = MountOptions { source: "null".to_owned(), allow_other: false };
+    let options = MountOptions { source: "null".to_owned(), ..MountOptions::default() };
     let error = mount(Path::new("/nowhere/at/all"), &options).unwrap_err();
     assert!(error.to_string().contains("/nowhere/at/all"), "{error}");
 }

@@ -451,19 +451,23 @@ fn extended_attributes() {
 }
 
 #[test]
-fn directories_need_the_permission_to_read_and_no_handle() {
-    let ask = Access { caller: caller(), inode: DIRECTORY, mask: 4 }.to_bytes();
-    let reply = exchange(Opcode::Opendir, &u32s(&[0, 0]), Op::Access, &ask, &[]);
-    assert_eq!(reply, ok(7, vec![0; 16]));
+fn directories_are_opened_for_reading_and_closed() {
     let mut rig = Rig::new();
-    rig.ask(Opcode::Opendir, 7, DIRECTORY, &u32s(&[0, 0]));
+    rig.ask(Opcode::Opendir, 6, DIRECTORY, &u32s(&[0, 0]));
+    let asked = rig.take();
+    let open = wire::Open::decode_all(&asked.body).unwrap();
+    assert!(open.read && !open.handle.write && !open.execute);
+    rig.answer(&asked, &Entry { attr: attr(DIRECTORY, FileKind::Directory) }.to_bytes());
+    assert_eq!(rig.reply(), ok(6, u64s(&[open.handle.id.0, 0])));
+    rig.ask(Opcode::Releasedir, 7, DIRECTORY, &u64s(&[open.handle.id.0, 0, 0]));
+    assert_eq!(rig.reply(), ok(7, vec![]), "answered before the server knows");
+    assert_eq!(rig.take().head.op, Op::Close);
+    rig.ask(Opcode::Opendir, 8, DIRECTORY, &u32s(&[0, 0]));
     let asked = rig.take();
     rig.fail(&asked, Status::Access);
     assert_eq!(rig.status(), Status::Access);
-    for opcode in [Opcode::Releasedir, Opcode::Destroy] {
-        rig.ask(opcode, 8, DIRECTORY, &u64s(&[0, 0, 0]));
-        assert_eq!(rig.reply(), ok(8, vec![]));
-    }
+    rig.ask(Opcode::Destroy, 9, DIRECTORY, &[]);
+    assert_eq!(rig.reply(), ok(9, vec![]));
 }
 
 #[test]

@@ -49,6 +49,20 @@ fn ranges_are_allocated_as_the_mode_says() {
 }
 
 #[test]
+fn an_allocation_takes_set_id_bits_away_first() {
+    // A handle of a file that was opened with set-id bits.
+    let args = [u64s(&[9 | 1 << 63, 5, 7]), u32s(&[0, 0])].concat();
+    let mut rig = Rig::new();
+    ask(&mut rig, Opcode::Fallocate, &args);
+    let asked = rig.take();
+    assert_eq!(asked.head.op, Op::Setattr);
+    let setattr = wire::Setattr::decode_all(&asked.body).unwrap();
+    assert_eq!((setattr.inode, setattr.revoke), (FILE, wire::Revoke::All));
+    rig.answer(&asked, &wire::Entry { attr: super::attr(FILE, wire::FileKind::File) }.to_bytes());
+    assert_eq!(rig.take().head.op, Op::Allocate);
+}
+
+#[test]
 fn places_are_looked_for() {
     for (whence, hole) in [(3, false), (4, true)] {
         let mut rig = Rig::new();

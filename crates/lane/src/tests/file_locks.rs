@@ -335,3 +335,27 @@ fn of_two_who_close_a_circle_at_once_one_is_refused() {
         assert_eq!(refused, [(9, Status::Deadlock)], "seed {seed}");
     }
 }
+
+#[test]
+fn of_a_circle_that_closes_in_one_turn_one_is_refused() {
+    for seed in 0..20 {
+        let mut toy = Toy::started(seed, 1);
+        let mut clients = [1, 2].map(|number| Client::new(&mut toy, number));
+        let files = [file(0), InodeNo::new(0, 78)];
+        for (client, inode) in clients.iter_mut().zip(files) {
+            assert_eq!(client.set(&mut toy, ask(inode, 1, WRITE)), Ok(true));
+        }
+        let mut waits_for: Vec<_> = clients.iter_mut().zip([files[1], files[0]]).collect();
+        if seed % 2 == 1 {
+            waits_for.reverse();
+        }
+        for (client, inode) in waits_for {
+            let head = client.head(&toy, Op::SetLock, inode.shard());
+            client.send(&mut toy, &head, &waits(9, ask(inode, 1, WRITE)).to_bytes());
+        }
+        toy.run();
+        let refused: Vec<_> =
+            clients.iter_mut().flat_map(|client| client.grants(&mut toy)).collect();
+        assert_eq!(refused, [(9, Status::Deadlock)], "seed {seed}");
+    }
+}

@@ -113,6 +113,7 @@ fn mount_command(plan: &Plan) -> Command {
     if let Some(lanes) = plan.lanes {
         command.arg("--lanes").arg(lanes.to_string());
     }
+    command.args(plan.powers.texts());
     command.stdin(Stdio::null());
     command.arg("--").arg(own_address(plan)).arg(&plan.dir);
     command

@@ -168,6 +168,58 @@ fn names_paths_and_targets_are_as_long_as_on_linux() {
 }
 
 /// The names that a directory's listing has from where it stands.
+#[test]
+fn a_removed_directory_is_what_it_was_while_it_is_open() {
+    let Some(stage) = Stage::new("removed") else { return };
+    let mut up = stage.up(&[]);
+    let other = stage.mount(&up.address, "other", &["--export", "up"]);
+    let open = |path: &Path| rustix::fs::open(path, OFlags::DIRECTORY, Mode::empty()).unwrap();
+    let removals: [fn(&Path); 2] = [
+        |dir| fs::remove_dir(dir).unwrap(),
+        |dir| {
+            let empty = dir.with_file_name("empty");
+            fs::create_dir(&empty).unwrap();
+            rename(&empty, dir, RenameFlags::empty()).unwrap();
+        },
+    ];
+    for at in [&up.dir, &other.dir] {
+        for remove in removals {
+            for name in ["near", "one/two/three"] {
+                let dir = up.dir.join(name);
+                fs::create_dir_all(&dir).unwrap();
+                let held = open(&dir);
+                remove(&at.join(name));
+                let stat = rustix::fs::fstat(&held).unwrap();
+                assert_eq!((stat.st_nlink, stat.st_mode), (0, 0o40_755));
+                rustix::fs::fchmod(&held, Mode::RWXU).unwrap();
+                assert_eq!(rustix::fs::fstat(&held).unwrap().st_mode, 0o40_700);
+                let made = rustix::fs::mkdirat(&held, "in", Mode::RWXU);
+                assert_eq!(made, Err(Errno::NOENT));
+                assert!(
+                    Dir::read_from(&held)
+                        .unwrap()
+                        .all(|entry| { [c".", c".."].contains(&entry.unwrap().file_name()) })
+                );
+                // What was renamed to there.
+                if dir.exists() {
+                    fs::remove_dir(&dir).unwrap();
+                }
+            }
+        }
+    }
+    fs::create_dir(up.dir.join("held")).unwrap();
+    let count = inode_count(&up.dir);
+    let held = open(&up.dir.join("held"));
+    fs::remove_dir(up.dir.join("held")).unwrap();
+    assert_eq!(inode_count(&up.dir), count, "it is there");
+    up.kill_server();
+    assert_eq!(rustix::fs::fstat(&held).unwrap().st_nlink, 0, "after a crash");
+    drop(held);
+    until("the directory is gone", || inode_count(&up.dir) == count - 1);
+    other.stop();
+    up.stop();
+}
+
 fn names(dir: &mut Dir) -> Vec<String> {
     let mut names = Vec::new();
     for entry in dir.by_ref() {

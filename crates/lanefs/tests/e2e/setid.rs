@@ -17,6 +17,7 @@ fn a_write_takes_set_id_bits_away() {
                 for how in 'echo x >>f' 'echo x 1<>f' ': >f' ': >>f' 'truncate -s 3 f' 'truncate -s 9 f' \
                     'chgrp 5002 f' 'chown 5001 f' 'chown 5001:5002 f' 'chmod 6755 f' 'chmod g+s f' \
                     'dd if=/dev/zero of=f bs=1 count=3 conv=notrunc status=none' 'cat f >/dev/null' 'touch f' \
+                    'fallocate -l 9 f' 'fallocate -p -o 1 -l 3 f' 'fallocate -z -l 99 f' \
                     'exec 3<>f; echo a >&3; echo b >&3' 'cp /bin/true f' 'ln f g; mv g f' 'dd of=f count=0 status=none'; do
                     fresh $mode
                     as $who sh -c "$how" 2>/dev/null

@@ -169,3 +169,23 @@ fn the_file_commands_know_special_files() {
     assert!(with(&["rm", "-r", &up.url("/there")]).status.success());
     up.stop();
 }
+
+#[test]
+fn root_may_mount_with_device_files_and_set_id_programs() {
+    let Some(stage) = Stage::new("powers") else { return };
+    for more in [&[][..], &["--dev"], &["--suid"]] {
+        let up = stage.up(more);
+        let (null, id) = (up.dir.join("null"), up.dir.join("id"));
+        if !null.exists() {
+            let mode = Mode::from_raw_mode(0o666);
+            mknodat(CWD, &null, FileType::CharacterDevice, mode, makedev(1, 3)).unwrap();
+            fs::copy("/usr/bin/id", &id).unwrap();
+            fs::set_permissions(&id, fs::Permissions::from_mode(0o4755)).unwrap();
+        }
+        assert_eq!(fs::File::open(&null).is_ok(), more == ["--dev"]);
+        let ids = ["--reuid=5001", "--regid=5001", "--clear-groups"];
+        let user = must(program("setpriv").args(ids).arg(&id).arg("-u"));
+        assert_eq!(user.trim(), if more == ["--suid"] { "0" } else { "5001" });
+        up.stop();
+    }
+}
