@@ -4,7 +4,7 @@
 //! ```text
 //! user.      files and directories; read and write permission; sticky directories: owner writes
 //! trusted.   root only, invisible to others
-//! security.  anybody reads, root writes
+//! security.  anybody reads, root writes; whoever may write a file may remove its capabilities
 //! system.    the two access control lists: anybody reads, the owner writes; no others
 //! all others: not supported
 //! ```

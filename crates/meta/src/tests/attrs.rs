@@ -161,6 +161,30 @@ fn contents_that_change_take_privileges_away() {
 }
 
 #[test]
+fn whoever_may_write_may_remove_capabilities_and_set_none() {
+    let mut world = World::new();
+    let file = world.file(ROOT, "f", 0o644);
+    world.set(file, 0o664, 5, 6);
+    let name = wire::Bytes(b"security.capability");
+    let set = |caller| {
+        let value = wire::Bytes(b"cap");
+        wire::Setxattr { caller, inode: file, name, value, flags: 0 }
+    };
+    let remove = |caller| wire::Removexattr { caller, inode: file, name };
+    assert_eq!(world.status(Op::Setxattr, &set(user(5, 5))), Status::NotPermitted);
+    for (caller, status) in [
+        (user(9, 9), Status::NotPermitted),
+        (user(9, 6), Status::Ok),
+        (user(5, 5), Status::Ok),
+        (root(), Status::Ok),
+    ] {
+        assert_eq!(world.status(Op::Setxattr, &set(root())), Status::Ok);
+        assert_eq!(world.status(Op::Removexattr, &remove(caller)), status);
+    }
+    world.check_redo();
+}
+
+#[test]
 fn the_first_read_after_a_change_counts_and_one_a_day() {
     let mut world = World::new();
     let file = world.file(ROOT, "f", 0o644);
