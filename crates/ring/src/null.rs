@@ -97,6 +97,8 @@ struct Running {
 
 /// Waves before the answer.
 const BEFORE_COUNT: usize = 2;
+/// Whose exchange the first of a connection is: a server closes one on which nobody says anything.
+const GREETING: usize = usize::MAX;
 
 /// The brain of a null file system, one per lane.
 pub struct NullFs {
@@ -276,7 +278,7 @@ impl NullFs {
     /// An exchange is over; that of a read brings its bytes.
     fn on_echo(&mut self, turn: &mut Turn<'_>, bulk: Option<Bulk>) {
         let Some(index) = self.echoing.pop_front() else { return };
-        let Some(running) = self.running[index].as_mut() else { return };
+        let Some(Some(running)) = self.running.get_mut(index) else { return };
         running.left_count -= 1;
         if let Some(bulk) = bulk {
             if let Some(waiting) = running.waiting.take() {
@@ -372,6 +374,8 @@ impl Brain for NullFs {
             Event::Connected { conn, .. } => {
                 self.echo = Some(conn);
                 turn.act(Action::Admit { conn });
+                self.echoing.push_back(GREETING);
+                self.exchange(turn, None);
             }
             Event::ObjectRead { ticket, result } => {
                 let Some(waiting) = self.recall(ticket) else { return };
