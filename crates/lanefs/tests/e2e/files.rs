@@ -1,6 +1,6 @@
 //! The file commands, without a mount in the way; what they did is looked at through one.
 
-use crate::stage::{Stage, failure, must, program, texts};
+use crate::stage::{Stage, binary, failure, must, program, texts};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
@@ -131,7 +131,7 @@ fn a_closed_pipe_ends_cat_quietly() {
     fs::write(up.dir.join("large"), vec![b'x'; 8 << 20]).unwrap();
     let mut command = program("sh");
     command.args(["-c", "\"$0\" cat --export up \"$1\" | head -c 10"]);
-    command.arg(env!("CARGO_BIN_EXE_lanefs")).arg(up.url("/large"));
+    command.arg(binary()).arg(up.url("/large"));
     command.env("XDG_CONFIG_HOME", stage.path("config")).env_remove("LANEFS_SECRET_FILE");
     let output = crate::stage::run(&mut command);
     assert_eq!(texts(&output), ("xxxxxxxxxx".to_owned(), String::new()));

@@ -1,7 +1,7 @@
 //! Starting, stopping, refusing.
 
 use crate::stage::{
-    Process, Stage, failure, is_alive, is_mounted, kill, must, program, run, texts, until,
+    Process, Stage, binary, failure, is_alive, is_mounted, kill, must, program, run, texts, until,
 };
 use rustix::process::Signal;
 use std::fs;
@@ -322,7 +322,7 @@ fn without_the_right_to_mount_it_serves_and_says_the_remedy() {
     let Some(stage) = Stage::new("no_right") else { return };
     let mut command = program("setpriv");
     command.args(["--bounding-set=-sys_admin", "--inh-caps=-sys_admin"]);
-    command.arg(env!("CARGO_BIN_EXE_lanefs"));
+    command.arg(binary());
     command.args(["up", "--listen", "127.0.0.1:0"]).arg(stage.path("mnt"));
     command.env("XDG_CONFIG_HOME", stage.path("config")).env_remove("LANEFS_SECRET_FILE");
     let mut process = crate::stage::Process::start(&mut command);

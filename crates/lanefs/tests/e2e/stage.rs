@@ -2,7 +2,7 @@
 //! whatever happens.
 
 use rustix::process::{Pid, Signal, kill_process};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -17,6 +17,11 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The same for whole programs: a tree is unpacked, a language's own tests run.
 const PROGRAM_PATIENCE: Duration = Duration::from_secs(600);
+
+/// The binary that is tested: `LANEFS_BINARY`, else that which cargo built with these tests.
+pub(crate) fn binary() -> OsString {
+    std::env::var_os("LANEFS_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_lanefs").into())
+}
 
 /// Says that a test was left out, and why.
 pub(crate) fn skip(test: &str, reason: &str) {
@@ -93,7 +98,7 @@ impl Stage {
         &self,
         arguments: impl IntoIterator<Item = S>,
     ) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_lanefs"));
+        let mut command = Command::new(binary());
         command.args(arguments).stdin(Stdio::null());
         command.env("XDG_CONFIG_HOME", self.path("config")).env_remove("LANEFS_SECRET_FILE");
         command
