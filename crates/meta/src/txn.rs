@@ -203,6 +203,15 @@ impl<'s> Txn<'s> {
         who.permit(&self.row(inode)?, acl, want)
     }
 
+    /// Whether somebody may change a file's contents: its owner, whose client has it open, or who may
+    /// write it.
+    pub(crate) fn permit_contents(&self, row: &InodeRow, who: &Who<'_>) -> Result<(), Status> {
+        if who.owns(row) || self.handles.has_open(row.inode, self.client) {
+            return Ok(());
+        }
+        self.permit(row.inode, who, Want::WRITE)
+    }
+
     /// Looks a name up for somebody who must be allowed to search the directory.
     pub(crate) fn search(
         &self,

@@ -1,10 +1,8 @@
 //! `Removexattr`: takes an extended attribute away.
 
 use super::setxattr::{List, set_list};
-use crate::acl::Acl;
 use crate::needs::Needs;
 use crate::txn::{Done, Txn};
-use crate::who::Want;
 use crate::xattr;
 use disk::InodeRow;
 use wire::{Removexattr, Status};
@@ -20,14 +18,14 @@ pub(crate) fn execute(args: &Removexattr<'_>, txn: &mut Txn<'_>) -> Result<Done,
         return set_list(args.inode, list, None, &who, txn);
     }
     // The kernel takes a program's capabilities away in the name of whoever changes its contents.
-    let may_write = || {
-        let row = &inode.row;
-        who.owns(row)
-            || txn.handles.has_open(args.inode, txn.client)
-            || who.permit(row, Acl::access(inode), Want::WRITE).is_ok()
+    let changes_contents = match args.name.0 {
+        xattr::CAPABILITY => txn.permit_contents(&inode.row, &who),
+        _ => Err(Status::NotPermitted),
     };
-    if args.name.0 != xattr::CAPABILITY || !may_write() {
-        xattr::permit(inode, args.name.0, true, &who)?;
+    match changes_contents {
+        Ok(()) => {}
+        Err(Status::NeedGroups) => return Err(Status::NeedGroups),
+        Err(_) => xattr::permit(inode, args.name.0, true, &who)?,
     }
     if !inode.xattrs.contains_key(args.name.0) {
         return Err(Status::NoData);

@@ -92,8 +92,8 @@ fn revoke(
     if args.revoke == Revoke::Nothing && !given {
         return Ok(false);
     }
-    if !given && !who.owns(old) && !txn.handles.has_open(old.inode, txn.client) {
-        txn.permit(old.inode, who, Want::WRITE)?;
+    if !given {
+        txn.permit_contents(old, who)?;
     }
     if args.revoke == Revoke::All && old.kind == FileKind::File {
         row.mode = without_set_id(row, who)?;

@@ -172,8 +172,12 @@ fn whoever_may_write_may_remove_capabilities_and_set_none() {
     };
     let remove = |caller| wire::Removexattr { caller, inode: file, name };
     assert_eq!(world.status(Op::Setxattr, &set(user(5, 5))), Status::NotPermitted);
+    let unknown = Caller { groups: Groups::Unknown, ..user(9, 9) };
+    let six = 6_u32.to_le_bytes();
     for (caller, status) in [
         (user(9, 9), Status::NotPermitted),
+        (unknown, Status::NeedGroups),
+        (Caller { groups: Groups::Known(&six), ..unknown }, Status::Ok),
         (user(9, 6), Status::Ok),
         (user(5, 5), Status::Ok),
         (root(), Status::Ok),
