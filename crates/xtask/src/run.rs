@@ -66,11 +66,11 @@ pub(crate) fn run_heard(command: &mut Command, mut hear: impl FnMut(&str)) -> Re
     Ok(())
 }
 
-/// The same command; it and all that it started are told to end after so many minutes, and it then
+/// The same command; it and all that it started are told to end after so many seconds, and it then
 /// fails.
-pub(crate) fn ended_after(minutes: u32, command: &Command) -> Command {
+pub(crate) fn ended_after(seconds: u64, command: &Command) -> Command {
     let mut limited = Command::new("timeout");
-    limited.args(["--verbose", "--kill-after=30s", &format!("{minutes}m")]);
+    limited.args(["--verbose", "--kill-after=10", &seconds.to_string()]);
     limited.arg(command.get_program()).args(command.get_args());
     for (name, value) in command.get_envs() {
         match value {
@@ -98,7 +98,7 @@ mod tests {
     fn what_takes_too_long_is_ended_and_fails() {
         let mut endless = Command::new("sh");
         endless.args(["-c", "kill -TERM $PPID; while :; do :; done"]).env("A", "b");
-        let mut limited = ended_after(60, &endless);
+        let mut limited = ended_after(3600, &endless);
         assert!(limited.get_envs().any(|(name, _)| name == "A"));
         assert!(run(&mut limited).is_err());
     }

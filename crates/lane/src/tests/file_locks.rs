@@ -316,22 +316,33 @@ fn the_last_of_a_circle_is_refused_wherever_its_files_are() {
     }
 }
 
+/// Two hold a file each, and ask for the other's before either has an answer. Who is refused.
+fn refused_of_a_circle(
+    toy: &mut Toy,
+    files: [InodeNo; 2],
+    second_first: bool,
+) -> Vec<(u64, Status)> {
+    let mut clients = [1, 2].map(|number| Client::new(toy, number));
+    for (client, inode) in clients.iter_mut().zip(files) {
+        assert_eq!(client.set(toy, ask(inode, 1, WRITE)), Ok(true));
+    }
+    let mut waits_for: Vec<_> = clients.iter_mut().zip([files[1], files[0]]).collect();
+    if second_first {
+        waits_for.reverse();
+    }
+    for (client, inode) in waits_for {
+        let head = client.head(toy, Op::SetLock, inode.shard());
+        client.send(toy, &head, &waits(9, ask(inode, 1, WRITE)).to_bytes());
+    }
+    toy.run();
+    clients.iter_mut().flat_map(|client| client.grants(toy)).collect()
+}
+
 #[test]
 fn of_two_who_close_a_circle_at_once_one_is_refused() {
     for seed in 20..60 {
         let mut toy = Toy::started(seed, 2);
-        let mut clients = [1, 2].map(|number| Client::new(&mut toy, number));
-        let files = [file(0), file(1)];
-        for (client, inode) in clients.iter_mut().zip(files) {
-            assert_eq!(client.set(&mut toy, ask(inode, 1, WRITE)), Ok(true));
-        }
-        for (client, inode) in clients.iter_mut().zip([files[1], files[0]]) {
-            let head = client.head(&toy, Op::SetLock, inode.shard());
-            client.send(&mut toy, &head, &waits(9, ask(inode, 1, WRITE)).to_bytes());
-        }
-        toy.run();
-        let refused: Vec<_> =
-            clients.iter_mut().flat_map(|client| client.grants(&mut toy)).collect();
+        let refused = refused_of_a_circle(&mut toy, [file(0), file(1)], false);
         assert_eq!(refused, [(9, Status::Deadlock)], "seed {seed}");
     }
 }
@@ -340,22 +351,8 @@ fn of_two_who_close_a_circle_at_once_one_is_refused() {
 fn of_a_circle_that_closes_in_one_turn_one_is_refused() {
     for seed in 0..20 {
         let mut toy = Toy::started(seed, 1);
-        let mut clients = [1, 2].map(|number| Client::new(&mut toy, number));
         let files = [file(0), InodeNo::new(0, 78)];
-        for (client, inode) in clients.iter_mut().zip(files) {
-            assert_eq!(client.set(&mut toy, ask(inode, 1, WRITE)), Ok(true));
-        }
-        let mut waits_for: Vec<_> = clients.iter_mut().zip([files[1], files[0]]).collect();
-        if seed % 2 == 1 {
-            waits_for.reverse();
-        }
-        for (client, inode) in waits_for {
-            let head = client.head(&toy, Op::SetLock, inode.shard());
-            client.send(&mut toy, &head, &waits(9, ask(inode, 1, WRITE)).to_bytes());
-        }
-        toy.run();
-        let refused: Vec<_> =
-            clients.iter_mut().flat_map(|client| client.grants(&mut toy)).collect();
+        let refused = refused_of_a_circle(&mut toy, files, seed % 2 == 1);
         assert_eq!(refused, [(9, Status::Deadlock)], "seed {seed}");
     }
 }

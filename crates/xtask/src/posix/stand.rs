@@ -4,7 +4,7 @@
 //! `/dev/fuse`. The paths of the mounts are short, because that of a socket has room for 107 bytes.
 //! Invariant: whatever happens, the mounts are taken away and the servers ended.
 
-use crate::run::target_dir;
+use crate::run::{ended_after, target_dir};
 use anyhow::{Context as _, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File, Permissions};
@@ -168,14 +168,8 @@ pub(crate) struct Ended {
 /// Runs a program of a suite to its end, for at most `seconds_max`.
 pub(crate) fn ended(command: &Command, seconds_max: u64, log: &Path) -> Result<Ended> {
     let file = File::create(log).with_context(|| log.display().to_string())?;
-    let mut limited = Command::new("timeout");
-    limited.args(["--kill-after=10", &seconds_max.to_string()]);
-    limited.arg(command.get_program()).args(command.get_args());
+    let mut limited = ended_after(seconds_max, command);
     limited.env("NO_COLOR", "1").env("RUST_BACKTRACE", "0");
-    limited.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    if let Some(dir) = command.get_current_dir() {
-        limited.current_dir(dir);
-    }
     limited.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
     let status = limited.status().with_context(|| format!("cannot start {limited:?}"))?;
     let said = String::from_utf8_lossy(&fs::read(log)?).into_owned();
