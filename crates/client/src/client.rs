@@ -39,6 +39,8 @@ pub struct Config {
     pub host_id: [u8; 16],
     /// Its boot.
     pub host_boot_id: [u8; 16],
+    /// A mount whose process has ended and whose place this one takes; zeros if there is none.
+    pub predecessor: ClientUuid,
     /// Random, different for every lane; nonces, first xids and pauses come from it.
     pub seed: [u8; 32],
     /// Unanswered calls at most; further ones are answered `Again`.

@@ -45,6 +45,7 @@ impl Client {
             host_id: self.config.host_id,
             host_boot_id: self.config.host_boot_id,
             boot_id_last,
+            predecessor: self.config.predecessor,
             export: Bytes(&self.config.export),
         };
         let hello = hello.to_bytes();

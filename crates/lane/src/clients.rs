@@ -81,6 +81,14 @@ impl Clients {
         }
     }
 
+    /// What a client that has no connection still asks for stands in nobody's way, from now on.
+    pub(crate) fn forsake_now(&mut self, client: ClientUuid) {
+        self.forsaking.retain(|(_, leaving)| *leaving != client);
+        if self.leaving.iter().any(|(_, leaving)| *leaving == client) {
+            self.forsaken.insert(client);
+        }
+    }
+
     fn gone(&mut self, now: Mono) -> Option<ClientUuid> {
         let (until, client) = self.leaving.first().copied()?;
         if until > now {

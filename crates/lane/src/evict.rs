@@ -39,9 +39,7 @@ impl Lane {
         }
         self.slots.retain(|(_, session), _| !sessions.contains(session));
         self.drop_handles(turn, client);
-        let text: alloc::string::String =
-            client.0.iter().map(|byte| format!("{byte:02x}")).collect();
-        self.say(turn, Say::Warning, &format!("client {text} was evicted"));
+        self.say(turn, Say::Warning, &format!("client {client} was evicted"));
         self.recovery.evicting.insert(client);
         if tells {
             self.recovery.telling.insert(client);
@@ -182,6 +180,25 @@ impl Lane {
                 }
             }
         }
+    }
+
+    /// Another takes the place of a client whose process has ended: what it held is free, no
+    /// recovery waits for it, and what it did stays.
+    pub(crate) fn succeed(&mut self, turn: &mut Turn<'_>, ended: ClientUuid) {
+        if self.recovery.waits_for(ended) {
+            self.evict(turn, ended, true);
+            return self.execute_replays(turn);
+        }
+        let sessions = self.clients.sessions_of(ended).to_vec();
+        if sessions.is_empty() {
+            return;
+        }
+        let conns: Vec<_> = sessions.iter().filter_map(|id| self.sessions.get(id)?.conn).collect();
+        for conn in conns {
+            self.close(turn, conn);
+        }
+        self.clients.forsake_now(ended);
+        self.on_away(turn, ended);
     }
 
     fn drop_handles(&mut self, turn: &mut Turn<'_>, client: ClientUuid) {

@@ -113,6 +113,9 @@ impl Lane {
             return self.refuse(turn, conn, RefusalReason::Evicted);
         }
         self.host_rebooted(turn, hello.host_id, hello.host_boot_id);
+        if hello.predecessor != hello.client {
+            self.succeed(turn, hello.predecessor);
+        }
         let id = session_id(&self.config.secret, hello.client, hello.client_lane);
         let row = SessionRow {
             client: hello.client,

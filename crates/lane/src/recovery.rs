@@ -125,6 +125,11 @@ impl Recovery {
         }
     }
 
+    /// Whether a client has not come back yet that may.
+    pub(crate) fn waits_for(&self, client: ClientUuid) -> bool {
+        self.phase == Phase::Replaying && self.waited.contains_key(&client)
+    }
+
     pub(crate) fn is_over(&self) -> bool {
         self.phase == Phase::Over
     }

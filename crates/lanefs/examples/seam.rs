@@ -175,6 +175,7 @@ impl Rig {
             nonce: [1; 32],
             host_id: [0; 16],
             host_boot_id: [0; 16],
+            predecessor: ClientUuid::NONE,
             boot_id_last: 0,
             export: Bytes(b""),
         };

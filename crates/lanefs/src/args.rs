@@ -341,6 +341,12 @@ pub(crate) struct Mount {
     /// This is the process in the background: say READY, then write to this file.
     #[arg(long, hide = true, value_name = "LOG")]
     pub(crate) in_background: Option<PathBuf>,
+    /// Be called this at the server, instead of something random.
+    #[arg(long, hide = true, value_name = "UUID", value_parser = client_uuid)]
+    pub(crate) client: Option<wire::ClientUuid>,
+    /// Take the place of this mount, whose process has ended.
+    #[arg(long, hide = true, value_name = "UUID", value_parser = client_uuid)]
+    pub(crate) predecessor: Option<wire::ClientUuid>,
     /// End when this parent process ends.
     #[arg(long, hide = true, value_name = "PID")]
     pub(crate) parent_pid: Option<u32>,
@@ -460,6 +466,13 @@ pub(crate) struct Df {
     pub(crate) help: Option<bool>,
     #[command(flatten)]
     pub(crate) access: Access,
+}
+
+/// Reads 32 hexadecimal digits.
+fn client_uuid(text: &str) -> Result<wire::ClientUuid, String> {
+    let number = u128::from_str_radix(text, 16).ok().filter(|_| text.len() == 32);
+    let number = number.ok_or_else(|| String::from("32 hexadecimal digits are needed"))?;
+    Ok(wire::ClientUuid(number.to_be_bytes()))
 }
 
 #[cfg(test)]

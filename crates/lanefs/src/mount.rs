@@ -42,6 +42,8 @@ struct Plan {
     spin_us: u32,
     transport: ring::Transport,
     powers: args::Powers,
+    client: ClientUuid,
+    predecessor: ClientUuid,
 }
 
 /// Runs the command.
@@ -98,8 +100,20 @@ fn prepare(args: &args::Mount, dir: PathBuf) -> Result<Plan> {
     drop(volume);
     let cores = lanes::cores(args.lanes)?;
     let (export, spin_us) = (args.export.clone(), args.spin.spin_us);
-    let powers = args.powers;
-    Ok(Plan { server, dir, secret, export, cores, spin_us, transport, powers })
+    let client = args.client.map_or_else(|| library::random().map(ClientUuid), Ok)?;
+    let predecessor = args.predecessor.unwrap_or(ClientUuid::NONE);
+    Ok(Plan {
+        server,
+        dir,
+        secret,
+        export,
+        cores,
+        spin_us,
+        transport,
+        powers: args.powers,
+        client,
+        predecessor,
+    })
 }
 
 fn check_dir(dir: &Path) -> Result<()> {
@@ -177,7 +191,7 @@ fn start(plan: &Plan, device: OwnedFd, tell: &Sender<News>) -> Result<Vec<Stoppe
     let lane_count = u16::try_from(plan.cores.len())?;
     let posts = Mesh::posts(lane_count)?;
     let stoppers = posts.iter().map(ring::Post::stopper).collect();
-    let client = ClientUuid(library::random()?);
+    let client = plan.client;
     let over_io_uring = plan.transport == ring::Transport::Uring;
     // Whoever waits for a lock keeps a place of a queue; some must be left for those who unlock.
     let places = usize::from(depth).saturating_sub(QUEUE_PLACES_LEFT);
@@ -192,6 +206,7 @@ fn start(plan: &Plan, device: OwnedFd, tell: &Sender<News>) -> Result<Vec<Stoppe
             export: plan.export.as_bytes().to_vec(),
             host_id: library::hex_file("/etc/machine-id"),
             host_boot_id: library::hex_file("/proc/sys/kernel/random/boot_id"),
+            predecessor: plan.predecessor,
             seed: library::random()?,
             calls_max: CALL_COUNT_MAX,
             handles_max: HANDLE_COUNT_MAX,

@@ -278,6 +278,7 @@ fn client_config(options: &ConnectOptions) -> io::Result<client::Config> {
         export: options.export.as_bytes().to_vec(),
         host_id: hex_file("/etc/machine-id"),
         host_boot_id: hex_file("/proc/sys/kernel/random/boot_id"),
+        predecessor: ClientUuid::NONE,
         seed: random()?,
         calls_max: CALL_COUNT_MAX,
         handles_max: HANDLE_COUNT_MAX,

@@ -6,7 +6,7 @@ use crate::number::wide;
 use crate::work::{Asked, Tag, Wish, name_bytes, text_of, xattr_name};
 use crate::world::{Verdict, World};
 use std::collections::{BTreeMap, VecDeque};
-use wire::{Attr, FileKind, InodeNo, Op, ShardId, Transno};
+use wire::{Attr, ClientUuid, FileKind, InodeNo, Op, ShardId, Transno};
 
 /// What an audit has read so far.
 #[derive(Default, Debug)]
@@ -24,9 +24,11 @@ const READ_BYTES: u32 = 1 << 20;
 const DEPTH: usize = 8;
 
 impl World {
-    /// Begins an audit by a client of its own.
+    /// Begins an audit by a client of its own, which may take the place of one that died.
     pub(crate) fn begin_audit(&mut self) {
-        let client = self.mount(1, true);
+        let mut dead = self.mounts.iter().filter(|mount| !mount.alive).map(|mount| mount.uuid);
+        let dead = dead.next().filter(|_| self.dice.throw() % 2 == 0);
+        let client = self.mount(1, true, dead.unwrap_or(ClientUuid::NONE));
         let todo = VecDeque::from([Wish::Getattr { inode: InodeNo::ROOT }]);
         self.audit = Audit { client, todo, ..Audit::default() };
         self.audit_on();

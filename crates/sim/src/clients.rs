@@ -26,6 +26,7 @@ pub(crate) struct ClientSeat {
 
 /// A client process.
 pub(crate) struct Mount {
+    pub(crate) uuid: ClientUuid,
     pub(crate) alive: bool,
     pub(crate) parted_until_ns: u64,
     /// When the server last said that it went on without it.
@@ -48,7 +49,12 @@ pub(crate) struct Carried {
 
 impl World {
     /// A new client process.
-    pub(crate) fn mount(&mut self, lane_count: usize, audits: bool) -> usize {
+    pub(crate) fn mount(
+        &mut self,
+        lane_count: usize,
+        audits: bool,
+        predecessor: ClientUuid,
+    ) -> usize {
         let client = self.mounts.len();
         let uuid = ClientUuid(self.dice.bytes());
         let seats = (0..lane_count)
@@ -61,6 +67,7 @@ impl World {
                     export: Vec::new(),
                     host_id: uuid.0,
                     host_boot_id: uuid.0,
+                    predecessor,
                     seed: self.dice.bytes(),
                     calls_max: 64,
                     handles_max: 64,
@@ -78,6 +85,7 @@ impl World {
             })
             .collect();
         self.mounts.push(Mount {
+            uuid,
             alive: true,
             parted_until_ns: 0,
             evicted_ns: None,

@@ -2,6 +2,7 @@
 
 use crate::plan::{DiskMood, Planted};
 use crate::world::{Due, Verdict, World};
+use wire::ClientUuid;
 
 /// What came of a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -51,7 +52,7 @@ fn outcome(mut world: World) -> (Outcome, Vec<String>) {
 fn whole(world: &mut World) -> Verdict {
     world.start_server();
     for lane_count in world.plan.client_lanes.clone() {
-        let client = world.mount(lane_count, false);
+        let client = world.mount(lane_count, false, ClientUuid::NONE);
         for lane in 0..lane_count {
             world.put_in(world.plan.speeds.think_ns, Due::Think { client, lane });
         }

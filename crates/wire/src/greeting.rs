@@ -25,6 +25,9 @@ pub struct Hello<'a> {
     /// The oldest boot that knew all this client lane had done at some shard of the server lane's, 0
     /// if it never did anything there.
     pub boot_id_last: u64,
+    /// A mount whose process has ended and whose place this one takes: what it held is free as soon
+    /// as this is said. Zeros if there is none.
+    pub predecessor: ClientUuid,
     /// The export wanted, at most 64 bytes; empty for the default one.
     pub export: Bytes<'a>,
 }
@@ -39,6 +42,7 @@ impl<'a> Wire<'a> for Hello<'a> {
         to.write(&self.host_id);
         to.write(&self.host_boot_id);
         to.write(&self.boot_id_last);
+        to.write(&self.predecessor);
         to.write(&self.export);
     }
     fn decode(from: &mut Reader<'a>) -> Result<Self, Flaw> {
@@ -51,6 +55,7 @@ impl<'a> Wire<'a> for Hello<'a> {
             host_id: from.read()?,
             host_boot_id: from.read()?,
             boot_id_last: from.read()?,
+            predecessor: from.read()?,
             export: from.read()?,
         })
     }

@@ -114,6 +114,17 @@ impl fmt::Display for ShardId {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct ClientUuid(pub [u8; 16]);
 
+impl ClientUuid {
+    /// No client.
+    pub const NONE: Self = Self([0; 16]);
+}
+
+impl fmt::Display for ClientUuid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
 /// One file system, made with its store.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub struct FsUuid(pub [u8; 16]);

@@ -328,6 +328,7 @@ fn frames() -> BTreeMap<String, Vec<u8>> {
         host_id: [5; 16],
         host_boot_id: [6; 16],
         boot_id_last: 7,
+        predecessor: ClientUuid([8; 16]),
         export: Bytes(b"up"),
     };
     let secret = Secret::new([9; 32]);

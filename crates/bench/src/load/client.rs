@@ -120,6 +120,7 @@ impl Client {
             nonce: library::random().context("no random bytes for a nonce")?,
             host_id: [0; 16],
             host_boot_id: [0; 16],
+            predecessor: ClientUuid::NONE,
             boot_id_last: 0,
             export: Bytes(export.as_bytes()),
         };

@@ -88,6 +88,7 @@ pub(super) fn config() -> Config {
         export: Vec::new(),
         host_id: [2; 16],
         host_boot_id: [3; 16],
+        predecessor: ClientUuid::NONE,
         seed: [4; 32],
         calls_max: 100,
         handles_max: 100,

@@ -114,6 +114,7 @@ impl Rig {
             export: Vec::new(),
             host_id: [2; 16],
             host_boot_id: [3; 16],
+            predecessor: ClientUuid::NONE,
             seed: [4; 32],
             calls_max: 1_000,
             handles_max: 1_000,

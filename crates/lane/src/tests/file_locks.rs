@@ -220,6 +220,31 @@ fn the_locks_of_a_client_that_is_gone_go_to_whoever_wants_them() {
     }
 }
 
+/// Whoever takes the place of a mount that has ended finds its locks free at once, whether the
+/// server has seen its connections end or not, and so do those who waited for them.
+#[test]
+fn a_successor_finds_the_locks_free() {
+    for (seen, lane_count) in [(false, 1), (true, 1), (false, 2), (true, 2)] {
+        let mut toy = Toy::started(6, lane_count);
+        let (mut one, mut other) = (Client::new(&mut toy, 1), Client::new(&mut toy, 2));
+        for shard in 0..2 {
+            assert_eq!(one.set(&mut toy, ask(file(shard), 1, WRITE)), Ok(true));
+        }
+        assert_eq!(other.set(&mut toy, waits(9, ask(file(1), 2, WRITE))), Ok(false));
+        if seen {
+            for peer in &one.peers {
+                toy.cut(peer.conn);
+            }
+            toy.run();
+        }
+        let predecessor = one.who.client;
+        let mut next = Client::of(&mut toy, Who { predecessor, ..Who::new(3) });
+        assert_eq!(other.grants(&mut toy), [(9, Status::Ok)]);
+        assert_eq!(next.set(&mut toy, ask(file(0), 3, WRITE)), Ok(true));
+        assert_eq!(next.set(&mut toy, ask(file(1), 3, WRITE)), Err(Status::Again), "it waited");
+    }
+}
+
 #[test]
 fn a_holder_keeps_and_a_waiter_waits_over_a_restart() {
     let mut toy = Toy::started(5, 1);

@@ -24,6 +24,7 @@ pub(crate) struct Who {
     pub(crate) boot_id_last: u64,
     pub(crate) export: &'static str,
     pub(crate) host_boot_id: [u8; 16],
+    pub(crate) predecessor: ClientUuid,
 }
 
 impl Who {
@@ -36,6 +37,7 @@ impl Who {
             boot_id_last: 0,
             export: "",
             host_boot_id: [2; 16],
+            predecessor: ClientUuid::NONE,
         }
     }
 
@@ -49,6 +51,7 @@ impl Who {
             host_id: [1; 16],
             host_boot_id: self.host_boot_id,
             boot_id_last: self.boot_id_last,
+            predecessor: self.predecessor,
             export: Bytes(self.export.as_bytes()),
         };
         hello.to_bytes()

@@ -472,6 +472,19 @@ fn a_rebooted_host_is_not_waited_for() {
     assert!(rig.names().contains("a"));
 }
 
+#[test]
+fn whose_place_is_taken_is_not_waited_for() {
+    let mut rig = Rig::clients(Share::Write, 2);
+    rig.ask(1, (Op::Create, 1), &create("a")).unwrap();
+    rig.kill();
+    rig.come_back(1);
+    assert_eq!(rig.toy.counters(0).recovery.evicted_count, 0);
+    let predecessor = rig.who[0].client;
+    Peer::new(&mut rig.toy, &Who { predecessor, ..Who::new(7) });
+    assert_eq!(rig.counts().evicted_count, 1);
+    assert!(rig.names().contains("a"));
+}
+
 /// A client that the other lane evicted is out at this one too.
 #[test]
 fn an_eviction_is_for_all_lanes() {

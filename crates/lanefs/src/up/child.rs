@@ -10,6 +10,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Child as Process, Command, ExitStatus, Stdio};
 use std::sync::mpsc::Sender;
 use std::time::Instant;
+use wire::ClientUuid;
 
 /// Which of the two.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,18 +57,8 @@ pub(crate) struct Child {
 }
 
 impl Child {
-    /// Starts a child. Its lines and its end come as news. A server may be told to serve `only`
-    /// the store of that file system.
-    pub(crate) fn start(
-        role: Role,
-        plan: &Plan,
-        only: Option<&str>,
-        news: &Sender<News>,
-    ) -> Result<Self> {
-        let mut command = match role {
-            Role::Server => server_command(plan, only)?,
-            Role::Mount => mount_command(plan),
-        };
+    /// Starts a child. Its lines and its end come as news.
+    pub(crate) fn start(role: Role, mut command: Command, news: &Sender<News>) -> Result<Self> {
         // A group of its own: Ctrl-C is for us, who end our children in the right order.
         command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped());
         let started = Instant::now();
@@ -85,7 +76,8 @@ impl Child {
     }
 }
 
-fn server_command(plan: &Plan, only: Option<&str>) -> Result<Command> {
+/// The server; with `only` set it refuses another file system's store.
+pub(crate) fn server_command(plan: &Plan, only: Option<&str>) -> Result<Command> {
     let mut command = myself();
     command.arg("serve").arg("--parent-pid").arg(std::process::id().to_string());
     command.arg("--store").arg(&plan.store);
@@ -104,9 +96,12 @@ fn server_command(plan: &Plan, only: Option<&str>) -> Result<Command> {
     Ok(command)
 }
 
-fn mount_command(plan: &Plan) -> Command {
+/// A mount called `client`, in the place of one that has ended; [`ClientUuid::NONE`] if there was none.
+pub(crate) fn mount_command(plan: &Plan, client: ClientUuid, predecessor: ClientUuid) -> Command {
     let mut command = myself();
     command.arg("mount").arg("--parent-pid").arg(std::process::id().to_string());
+    command.arg("--client").arg(client.to_string());
+    command.arg("--predecessor").arg(predecessor.to_string());
     command.arg("--export").arg(EXPORT);
     command.arg("--secret-file").arg(&plan.secret_file).arg("--fuse").arg(plan.fuse.text());
     command.arg("--spin-us").arg(plan.spin_us.to_string());

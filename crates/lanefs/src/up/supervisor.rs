@@ -7,7 +7,7 @@
 //! Invariant: the mount ends before the server, so that nothing it still has to say is lost.
 
 use super::Plan;
-use super::child::{Child, News, Role};
+use super::child::{self, Child, News, Role};
 use super::screen::{Screen, second_mount, watch_rates};
 use crate::exit::{Code, Exit};
 use crate::serve::hex;
@@ -18,6 +18,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
+use wire::ClientUuid;
 
 /// Starts in a row that came to nothing, that are too many.
 const FAILURE_COUNT_MAX: u32 = 6;
@@ -79,6 +80,10 @@ struct Supervisor<'p> {
     tell: Sender<News>,
     server: Post,
     mount: Post,
+    /// What the mount that was started last is called at the server,
+    client: ClientUuid,
+    /// and the one that ran last, whose place the next one takes.
+    predecessor: ClientUuid,
     /// The address and the store were told.
     announced: bool,
     /// The file system that was served first: no other takes its place, least of all a new one.
@@ -102,6 +107,8 @@ pub(crate) fn run(plan: &Plan) -> Result<()> {
         tell,
         server: Post::new(),
         mount: Post::new(),
+        client: ClientUuid::NONE,
+        predecessor: ClientUuid::NONE,
         announced: false,
         fs: None,
         all_told: false,
@@ -152,7 +159,14 @@ impl Supervisor<'_> {
         if role == Role::Mount {
             self.clear_stale_mount()?;
         }
-        let child = Child::start(role, self.plan, self.fs.as_deref(), &self.tell)?;
+        let command = match role {
+            Role::Server => child::server_command(self.plan, self.fs.as_deref())?,
+            Role::Mount => {
+                self.client = ClientUuid(library::random()?);
+                child::mount_command(self.plan, self.client, self.predecessor)
+            }
+        };
+        let child = Child::start(role, command, &self.tell)?;
         let post = self.post(role);
         post.state = State::Running(child);
         post.last_words.clear();
@@ -200,7 +214,7 @@ impl Supervisor<'_> {
         let lanes = line.rsplit_once(", ").map_or(line, |(_, lanes)| lanes);
         self.screen.fact("lanes", lanes.trim_end_matches(" lanes").trim_end_matches(" lane"));
         if self.screen.is_live() {
-            let address = super::child::own_address(self.plan);
+            let address = child::own_address(self.plan);
             watch_rates(&address, &self.plan.secret_file, self.tell.clone());
         }
         match &self.plan.obstacle {
@@ -213,6 +227,7 @@ impl Supervisor<'_> {
     }
 
     fn on_mounted(&mut self, line: &str) -> Result<()> {
+        self.predecessor = self.client;
         if self.all_told {
             self.screen.say(&format!("mount running again: {line}"));
             return Ok(());

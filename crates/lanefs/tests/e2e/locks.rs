@@ -340,6 +340,29 @@ fn the_locks_of_a_mount_that_is_killed_go_to_others() {
     up.stop();
 }
 
+/// Its successor does not find them either: a database's journal would be taken for one in use.
+#[test]
+fn the_locks_of_a_mount_that_is_killed_are_gone_when_it_runs_again() {
+    let Some(stage) = Stage::new("locks_again") else { return };
+    let mut up = stage.up(&["--lanes", "2"]);
+    for round in 0..3 {
+        let names = ["f", "g", "h"].map(|name| format!("{name}{round}"));
+        let mut held: Vec<_> = names.iter().map(|name| Locker::new(&up.dir, name)).collect();
+        for locker in &mut held {
+            assert_eq!(locker.ask("lockf w 0 0"), "ok");
+            assert_eq!(locker.ask("flock ex"), "ok");
+        }
+        kill(up.child("mount"));
+        up.process.line_with("mount running again");
+        for name in &names {
+            let mut next = Locker::new(&up.dir, name);
+            assert_eq!(next.ask("lockf w 0 0"), "ok", "{name}");
+            assert_eq!(next.ask("flock ex"), "ok", "{name}");
+        }
+    }
+    up.stop();
+}
+
 #[test]
 fn the_program_flock_works_with_a_time_limit() {
     let Some((_stage, up, second)) = two_mounts("locks_program") else { return };

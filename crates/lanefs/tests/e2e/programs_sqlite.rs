@@ -133,21 +133,9 @@ fn sqlite_recovers_when_the_mount_was_killed() {
             writer.child.wait().unwrap();
         }
         up.process.line_with("mount running again");
-        if journal == "wal" {
-            wait_for_locks_of_the_dead(&base);
-        }
         check(&base, &writers, journal);
     }
     up.stop();
-}
-
-/// Until the server gives a dead mount up, the new one finds its locks, by which SQLite takes the
-/// index of the write-ahead log for one that somebody keeps up to date.
-fn wait_for_locks_of_the_dead(base: &Path) {
-    // Who has the database open keeps this byte of the index locked.
-    const SCRIPT: &str = "import fcntl,sys
-fcntl.lockf(open(sys.argv[1] + '-shm', 'r+b'), fcntl.LOCK_EX, 1, 128)";
-    must(program("python3").args(["-c", SCRIPT]).arg(base));
 }
 
 #[test]
