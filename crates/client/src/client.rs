@@ -237,6 +237,14 @@ impl Client {
         self.links.iter().any(Link::is_up)
     }
 
+    /// Whether files are open that a server lane may have to be told of anew, and a connection is on
+    /// its way.
+    #[must_use]
+    pub fn may_reopen(&self) -> bool {
+        let on_its_way = |link: &Link| !link.is_up() && !link.state_is_idle();
+        self.handles.count() > 0 && self.refused.is_none() && self.links.iter().any(on_its_way)
+    }
+
     /// Since when the server could not be reached; `None` while it can, or nobody tried.
     #[must_use]
     pub const fn waiting_since(&self) -> Option<Mono> {

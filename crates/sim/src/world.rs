@@ -350,10 +350,14 @@ impl World {
         let empty = |conn: &Conn| {
             conn.server_life != self.server.life || conn.up.closed || conn.up.queue.is_empty()
         };
-        // Who sleeps may have been evicted, and does not know it yet.
+        // Who sleeps may have been evicted, and does not know it yet. Who has gone on as somebody new
+        // has not registered its open files before it is connected; until then the server has the
+        // sizes of those that a sister lane goes on writing from before.
         let awake = |desk: &Desk| desk.inbox.is_empty() || desk.paused_until_ns <= self.now_ns;
-        let rests =
-            |seat: &crate::clients::ClientSeat| seat.brain.busy_count() == 0 && awake(&seat.desk);
+        let rests = |seat: &crate::clients::ClientSeat| {
+            let calm = seat.brain.busy_count() == 0 && !seat.brain.may_reopen();
+            calm && awake(&seat.desk)
+        };
         let done = |mount: &Mount| mount.seats.iter().all(rests);
         let clients_done = self.mounts.iter().filter(|mount| mount.alive).all(done);
         let server_done = self.server.up && self.server.seats.iter().all(idle);
