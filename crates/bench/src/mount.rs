@@ -20,7 +20,7 @@ use crate::usage::Usage;
 use anyhow::{Context as _, Result, bail};
 use caller::{Caller, Place};
 use ring::Transport;
-use ring::null::{Cost, OP_RELEASE_WRITTEN};
+use ring::null::Cost;
 use side::Real;
 use std::path::{Path, PathBuf};
 use std::sync::Barrier;
@@ -35,10 +35,8 @@ const COUNTED_COUNT: u64 = 32;
 
 /// What the mount asks its server for: everything else the kernel asks takes one exchange. The table
 /// of the limits, and the benchmark says by its counts whether it is right.
-const COSTS: [Cost; 3] = [
+const COSTS: [Cost; 2] = [
     Cost { opcode: 18, before: [0, 0], behind: [1, 0] },
-    // A size to settle, and the close.
-    Cost { opcode: OP_RELEASE_WRITTEN, before: [0, 0], behind: [1, 1] },
     // At the metadata and at the data shard.
     Cost { opcode: 20, before: [2, 0], behind: [0, 0] },
 ];

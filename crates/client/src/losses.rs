@@ -177,6 +177,8 @@ impl Client {
             Mail::DestroyObject { .. }
             | Mail::ObjectDestroyed { .. }
             | Mail::Accessed { .. }
+            | Mail::Settle { .. }
+            | Mail::Settled { .. }
             | Mail::Changed { .. }
             | Mail::Interrupt { .. }
             | Mail::Unmounted => {}

@@ -41,6 +41,7 @@ impl Recorded {
                 | Change::Touch { .. }
                 | Change::DirAttrs { .. }
                 | Change::Accessed { .. }
+                | Change::Settled { .. }
                 | Change::Dirent { .. }
                 | Change::DirentGone { .. }
                 | Change::Symlink { .. }

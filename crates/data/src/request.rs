@@ -85,8 +85,8 @@ pub(crate) fn decode(ask: &Ask<'_>, map: &Map) -> Result<Decoded, Flaw> {
             (read.inode, Pending::Read { token, object_offset, read_bytes, client, accesses })
         }
         Op::Glimpse => {
-            let wire::Glimpse { inode, durable } = wire::Glimpse::decode_all(ask.body)?;
-            (inode, Pending::Glimpse(Glimpsing { token, durable, client }))
+            let wire::Glimpse { inode } = wire::Glimpse::decode_all(ask.body)?;
+            (inode, Pending::Glimpse(Glimpsing { token, durable: false, client }))
         }
         Op::Write => {
             let write = wire::Write::decode_all(ask.body)?;

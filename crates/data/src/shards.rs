@@ -7,13 +7,13 @@ use crate::order::Order;
 use crate::recorded::Recorded;
 use crate::request::{Glimpsing, Pending, decode};
 use crate::work::Job;
-use crate::{Ask, Lost, Outcome};
+use crate::{Ask, Lost, Outcome, Token};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use disk::rows::ObjectRow;
 use door::{Action, Mono, Ticket, Turn};
 use hashbrown::HashMap;
-use wire::{Breach, Contents, Flaw, InodeNo, LaneId, Map, ShardId, Status, Transno};
+use wire::{Breach, ClientUuid, Contents, Flaw, InodeNo, LaneId, Map, ShardId, Status, Transno};
 
 /// What the shards are told when they begin.
 #[derive(Clone, Copy, Debug)]
@@ -128,6 +128,13 @@ impl Shards {
                 }
             }
         }
+    }
+
+    /// Looks for what is kept of a file, for somebody who will make it durable elsewhere; ends in
+    /// [`Outcome::Sized`], or in [`Outcome::Answered`] if it cannot be had.
+    pub fn ask_size(&mut self, turn: &mut Turn<'_>, token: Token, inode: InodeNo) {
+        let glimpsing = Glimpsing { token, durable: true, client: ClientUuid::NONE };
+        self.wait(turn, inode, Pending::Glimpse(glimpsing));
     }
 
     /// Destroys a file's object; ends in [`Outcome::Removed`].

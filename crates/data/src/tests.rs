@@ -110,7 +110,7 @@ impl World {
     }
 
     fn glimpse(&mut self) -> Token {
-        self.ask(Op::Glimpse, &Glimpse { inode: FILE, durable: false }, None)
+        self.ask(Op::Glimpse, &Glimpse { inode: FILE }, None)
     }
 
     fn settle(&mut self) {
@@ -381,7 +381,7 @@ fn a_truncation_that_failed_half_way_is_settled_when_it_is_recorded() {
     let cut = world.one();
     world.fail(&cut, 5);
     assert_eq!(world.outcomes(), [refused(failed, Status::Io)]);
-    let token = world.ask(Op::Glimpse, &Glimpse { inode: FILE, durable: true }, None);
+    let token = world.durable_glimpse();
     world.stat(Some(10));
     let change = truncated(10, 5);
     let outcomes = world.outcomes();
@@ -585,7 +585,7 @@ fn the_log_is_believed_once_per_boot() {
     world.finish();
     // Another object pushes the file out of the cache.
     for inode in [InodeNo(8), InodeNo(9), InodeNo(10)] {
-        let body = Glimpse { inode, durable: false }.to_bytes();
+        let body = Glimpse { inode }.to_bytes();
         world.try_ask(Op::Glimpse, MAP.data_shard(inode, 0), &body, None).unwrap();
         world.stat(None);
     }
@@ -662,7 +662,7 @@ fn requests_are_checked() {
     let token = world.read(max + 1, 1);
     assert_eq!(world.outcomes(), [refused(token, Status::Invalid)]);
     let elsewhere = ShardId::data((shard.index() + 1) % 4);
-    let body = Glimpse { inode: FILE, durable: false }.to_bytes();
+    let body = Glimpse { inode: FILE }.to_bytes();
     assert_eq!(world.try_ask(Op::Glimpse, elsewhere, &body, None), Err(Breach::Route));
     let bulk = Some(world.bulk(1));
     assert_eq!(world.try_ask(Op::Write, shard, b"?", bulk), Err(Breach::Malformed));
@@ -701,7 +701,7 @@ fn the_cache_is_bounded() {
     let mut world = World::sized(&[], 10);
     for number in 1..200 {
         let inode = InodeNo(number);
-        let body = Glimpse { inode, durable: false }.to_bytes();
+        let body = Glimpse { inode }.to_bytes();
         world.try_ask(Op::Glimpse, MAP.data_shard(inode, 0), &body, None).unwrap();
         world.stat(None);
     }

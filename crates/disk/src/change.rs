@@ -7,6 +7,7 @@
 //! tag 1 Inode   2 Touch    3 Dirent  4 DirentGone  5 Symlink  6 Xattr  7 XattrGone  8 InodeGone
 //!     9 Write  10 Truncate 11 ObjectGone
 //!    12 DirAttrs 13 SessionGone 14 SessionAway 15 Evicted 16 VbrFailed  18 Accessed
+//!    19 Settled
 //!    36 Allocate
 //!    20 Prepared 21 Decided 22 Done 23 Aborted 24 Forgotten
 //! ```
@@ -25,7 +26,8 @@ pub use txn::TxnChange;
 
 use crate::{Fault, InodeRow, to_u64};
 use wire::{
-    Breach, Bytes, FileKind, Flaw, InodeNo, Name, Reader, Timestamp, Transno, Wire, Writer,
+    Breach, Bytes, Contents, FileKind, Flaw, InodeNo, Name, Reader, Timestamp, Transno, Wire,
+    Writer,
 };
 
 /// One effect.
@@ -127,6 +129,14 @@ pub enum Change<'a> {
         /// When.
         atime: Timestamp,
     },
+    /// What a data shard keeps of a file is durable, and nobody writes to it: its size, space and time
+    /// of last change are here from now on. Neither replayed nor versioned: a note of the server's own.
+    Settled {
+        /// Which.
+        inode: InodeNo,
+        /// What the data shard said.
+        contents: Contents,
+    },
     /// At a data shard: something about the contents of a file.
     Contents(ContentsChange),
     /// Something about the lane's clients.
@@ -189,6 +199,10 @@ impl<'a> Wire<'a> for Change<'a> {
                 to.write(inode);
                 to.write(atime);
             }
+            Self::Settled { inode, contents } => {
+                to.write(inode);
+                to.write(contents);
+            }
             Self::Contents(change) => change.encode_fields(to),
             Self::Client(change) => change.encode_fields(to),
             Self::Txn(change) => change.encode_fields(to),
@@ -231,6 +245,7 @@ impl<'a> Wire<'a> for Change<'a> {
                 version: from.read()?,
             },
             18 => Self::Accessed { inode: from.read()?, atime: from.read()? },
+            19 => Self::Settled { inode: from.read()?, contents: from.read()? },
             _ => Self::decode_of_others(tag, from)?,
         })
     }
@@ -260,6 +275,7 @@ impl<'a> Change<'a> {
             Self::InodeGone { .. } => 8,
             Self::DirAttrs { .. } => 12,
             Self::Accessed { .. } => 18,
+            Self::Settled { .. } => 19,
             Self::Contents(change) => change.tag(),
             Self::Client(change) => change.tag(),
             Self::Txn(change) => change.tag(),

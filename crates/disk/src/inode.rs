@@ -14,7 +14,8 @@
 
 use crate::Made;
 use wire::{
-    Attr, FileKind, Fixed, Flaw, InodeNo, Reader, Timestamp, Transno, Wire, Writer, attr_flag,
+    Attr, Contents, FileKind, Fixed, Flaw, InodeNo, Reader, Times, Timestamp, Transno, Wire,
+    Writer, attr_flag,
 };
 
 /// An inode.
@@ -67,6 +68,16 @@ pub struct InodeRow {
 }
 
 impl InodeRow {
+    /// Takes size and space over, and the time of the last write as [`Times::after_write`] says.
+    pub(crate) fn settle(&mut self, contents: &Contents) {
+        let Self { mtime, mtime_set, ctime, .. } = *self;
+        let times = Times { mtime, mtime_set, ctime }.after_write(contents.write_time);
+        self.size_bytes = contents.size_bytes;
+        self.allocated_bytes = contents.allocated_bytes;
+        self.size_at_data = false;
+        (self.mtime, self.mtime_set, self.ctime) = (times.mtime, times.mtime_set, times.ctime);
+    }
+
     /// A row with one link, of root's, without contents.
     #[must_use]
     pub const fn new(inode: InodeNo, kind: FileKind, mode: u32, now: Timestamp) -> Self {

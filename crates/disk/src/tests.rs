@@ -12,8 +12,8 @@ use crate::{
 };
 use alloc::vec::Vec;
 use wire::{
-    Bytes, ClientUuid, FileKind, InodeNo, LaneId, List, Name, Op, SessionId, ShardId, Status,
-    Timestamp, Transno, Xid,
+    Bytes, ClientUuid, Contents, FileKind, InodeNo, LaneId, List, Name, Op, SessionId, ShardId,
+    Status, Timestamp, Transno, Xid,
 };
 
 /// A xorshift generator: the same seed, the same run.
@@ -110,6 +110,10 @@ pub(crate) fn changes() -> Vec<Change<'static>> {
             version,
         },
         Change::Accessed { inode, atime: time },
+        Change::Settled {
+            inode,
+            contents: Contents { size_bytes: 9, allocated_bytes: 4096, write_time: Some(time) },
+        },
         Change::Client(ClientChange::SessionGone { session: SessionId(3) }),
         Change::Client(ClientChange::SessionAway { session: SessionId(4) }),
         Change::Client(ClientChange::Evicted { client: ClientUuid([5; 16]), boot_id: 7 }),

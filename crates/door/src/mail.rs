@@ -1,6 +1,6 @@
 //! What lanes of one process tell each other.
 
-use wire::{HandleId, InodeNo, SetLock, Status};
+use wire::{Contents, HandleId, InodeNo, SetLock, Status};
 
 /// What a lane of a client asks of the one that keeps a file's locks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,6 +46,22 @@ pub enum Mail {
     Changed {
         /// The file.
         inode: InodeNo,
+    },
+    /// Server: nobody writes to this file any more. Tell what you keep of it when that is durable.
+    Settle {
+        /// The file.
+        inode: InodeNo,
+        /// The question's number, given back.
+        number: u64,
+    },
+    /// Server: the answer to [`Mail::Settle`].
+    Settled {
+        /// The file.
+        inode: InodeNo,
+        /// The question's number.
+        number: u64,
+        /// What is kept of it, and durable; `None` if that cannot be had.
+        contents: Option<Contents>,
     },
     /// Mount: the kernel interrupts its request `unique`; whoever has it, see to it.
     Interrupt {

@@ -125,6 +125,8 @@ impl MountLane {
             Mail::DestroyObject { .. }
             | Mail::ObjectDestroyed { .. }
             | Mail::Accessed { .. }
+            | Mail::Settle { .. }
+            | Mail::Settled { .. }
             | Mail::Changed { .. } => {}
         }
     }

@@ -11,7 +11,7 @@ use crate::unstable::{Waiter, Written};
 use alloc::vec::Vec;
 use data::{Answer, Outcome, Token};
 use door::{Action, Errno, StoreSpace, Ticket, Turn};
-use wire::{Contents, Entry, Op, ShardId, Space, Status, Transno, Wire, Writer};
+use wire::{Entry, Op, Space, Status, Transno, Wire, Writer};
 
 /// Bytes a further file is taken to need, for telling how many still fit.
 const INODE_BYTES: u64 = 4096;
@@ -71,6 +71,9 @@ impl Lane {
         if self.on_replay_failed(turn, token) {
             return;
         }
+        if let Some(sizing) = self.sizing.remove(&token.0) {
+            return self.tell_size(turn, sizing, None);
+        }
         let buf = result.ok().and_then(|answer| answer.buf());
         if let Some(Waiting { conn, asked, .. }) = self.pending.remove(&token.0) {
             if let Ok(answer) = result
@@ -107,28 +110,6 @@ impl Lane {
         if let Some(buf) = buf {
             turn.act(Action::Release { buf });
         }
-    }
-
-    /// The size of a file, for somebody who will make it durable elsewhere: told when the bytes
-    /// are. Nobody waits for a close, so nobody hurries: what was written to many files becomes
-    /// durable together, and what is removed soon never does.
-    fn on_sized(
-        &mut self,
-        turn: &mut Turn<'_>,
-        token: Token,
-        (shard, until, contents): (ShardId, Transno, Contents),
-    ) {
-        let Some(Waiting { conn, asked, .. }) = self.pending.remove(&token.0) else { return };
-        if self.fenced {
-            return self.send(turn, conn, &asked, &Said::plain(Status::Io, &[]));
-        }
-        let mut body = Vec::new();
-        Answer::Glimpsed(contents).encode(&mut body);
-        if until <= self.commit.shard(shard).durable {
-            return self.send(turn, conn, &asked, &Said::plain(Status::Ok, &body));
-        }
-        let said = HeldSaid { conn, asked, status: Status::Ok, body, bulk: None };
-        self.wait_patiently((shard, until), said);
     }
 
     /// Completes the attributes that a metadata shard is about to answer with, if the contents are

@@ -8,6 +8,7 @@ use crate::file_locks::is_lock;
 use crate::gate::{Gate, Reason, Until};
 use crate::outbox::{Asked, Said, Telling};
 use crate::session::{Done, State, Target, Verdict};
+use crate::sizes::Sizing;
 use alloc::vec::Vec;
 use data::Token;
 use door::{Action, Bulk, ConnId, Span, Ticket, Turn};
@@ -314,6 +315,9 @@ impl Lane {
         }
         if let Some(inode) = effect.orphan {
             self.destroy_when_durable(inode);
+        }
+        if let Some((inode, number)) = effect.settling {
+            self.on_settling(turn, Sizing { inode, number });
         }
         self.on_access(turn, effect.access);
         Ok(())

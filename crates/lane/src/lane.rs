@@ -13,6 +13,7 @@ use crate::notes::Notes;
 use crate::recovery::{Recovery, Replay};
 use crate::restore::Restored;
 use crate::session::{Session, SlotTable};
+use crate::sizes::Sizing;
 use crate::stats::Counters;
 use crate::token::Seal;
 use crate::txns::Txns;
@@ -65,6 +66,8 @@ pub struct Lane {
     pub(crate) token_count: u64,
     /// Replays of writes that are with the data shards, by token.
     pub(crate) replaying: HashMap<u64, Replay, Seed>,
+    /// Questions of metadata shards that are with the data shards, by token.
+    pub(crate) sizing: HashMap<u64, Sizing, Seed>,
     /// What waits for writes being durable.
     pub(crate) waiters: Waiters,
     /// Of them, those that do not let it take its time.
@@ -150,6 +153,7 @@ impl Lane {
             pending: HashMap::with_hasher(seed),
             token_count: 0,
             replaying: HashMap::with_hasher(seed),
+            sizing: HashMap::with_hasher(seed),
             waiters: Waiters::new(),
             hurried_count: 0,
             wait_last_ns: 0,
@@ -214,6 +218,10 @@ impl Lane {
                 self.note_access(turn, inode, write_time_ns);
             }
             Mail::Changed { inode } => self.data.forget_access(inode),
+            Mail::Settle { inode, number } => self.ask_size(turn, Sizing { inode, number }),
+            Mail::Settled { inode, number, contents } => {
+                self.note_size(Sizing { inode, number }, contents);
+            }
             // A mount's own.
             Mail::Interrupt { .. }
             | Mail::Release { .. }

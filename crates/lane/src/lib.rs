@@ -48,6 +48,7 @@ mod replay;
 mod restore;
 mod room;
 mod session;
+mod sizes;
 mod stats;
 mod token;
 mod txns;

@@ -13,12 +13,13 @@ use crate::gate::Reason;
 use crate::outbox::{Asked, Said, Telling};
 use crate::recovery::Replay;
 use crate::session::{Done, State};
+use crate::sizes::Sizing;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use data::{Answer, Depends, Lost, Token};
 use disk::{Change, ContentsChange, Origin, PreVersions, Record};
 use door::{Action, Point, Turn};
-use wire::{Op, Rule, ShardId, Status, Transno, Wire, Writer};
+use wire::{Contents, Op, Rule, ShardId, Status, Transno, Wire, Writer};
 
 /// What waits until a transaction of a data shard is durable.
 #[derive(Debug)]
@@ -27,8 +28,8 @@ pub(crate) enum Waiter {
     Slot(Held),
     /// A reply without one.
     Said(HeldSaid),
-    /// The same, of somebody who lets it take its time.
-    Patient(HeldSaid),
+    /// A size for a metadata shard, which lets it take its time.
+    Size(Sizing, Contents),
 }
 
 /// Who waits for which transaction.
@@ -162,12 +163,6 @@ impl Lane {
         self.data.urge(Some(until.0));
     }
 
-    /// The same, but it is durable when its time has come.
-    pub(crate) fn wait_patiently(&mut self, until: (ShardId, Transno), said: HeldSaid) {
-        self.count_held(Reason::Itself);
-        self.waiters.entry(until).or_default().push(Waiter::Patient(said));
-    }
-
     /// A data shard is durable up to somewhere: what waited for that goes out.
     pub(crate) fn release_shard(&mut self, turn: &mut Turn<'_>, shard: ShardId) {
         let durable = self.commit.shard(shard).durable;
@@ -177,12 +172,11 @@ impl Lane {
                 return;
             }
             for waiter in self.waiters.remove(&(at, until)).unwrap_or_default() {
-                self.hurried_count -= usize::from(!matches!(waiter, Waiter::Patient(_)));
+                self.hurried_count -= usize::from(!matches!(waiter, Waiter::Size(..)));
                 match waiter {
                     Waiter::Slot(held) => self.release(turn, &[held]),
-                    Waiter::Said(said) | Waiter::Patient(said) => {
-                        self.release_said(turn, &mut alloc::vec![said]);
-                    }
+                    Waiter::Said(said) => self.release_said(turn, &mut alloc::vec![said]),
+                    Waiter::Size(sizing, contents) => self.tell_size(turn, sizing, Some(contents)),
                 }
             }
         }
@@ -194,7 +188,8 @@ impl Lane {
         for waiter in core::mem::take(&mut self.waiters).into_values().flatten() {
             match waiter {
                 Waiter::Slot(held) => self.fail_held(turn, &held),
-                Waiter::Said(said) | Waiter::Patient(said) => self.fail_said(turn, said),
+                Waiter::Said(said) => self.fail_said(turn, said),
+                Waiter::Size(..) => {}
             }
         }
     }

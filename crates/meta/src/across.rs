@@ -507,6 +507,7 @@ impl Shard {
                     *old = version;
                 }
                 Change::Accessed { .. }
+                | Change::Settled { .. }
                 | Change::Touch { .. }
                 | Change::DirentGone { .. }
                 | Change::Symlink { .. }
@@ -547,6 +548,7 @@ pub(crate) fn owner(change: &Change<'_>) -> Option<ShardId> {
         Change::Touch { inode, .. }
         | Change::DirAttrs { inode, .. }
         | Change::Accessed { inode, .. }
+        | Change::Settled { inode, .. }
         | Change::Symlink { inode, .. }
         | Change::Xattr { inode, .. }
         | Change::XattrGone { inode, .. }

@@ -64,7 +64,9 @@ impl State {
                 named && self.is_free(*dir, *name, *cookie)
             }
             Change::DirentGone { dir, .. } => self.is_directory(*dir),
-            Change::Symlink { inode, .. } | Change::Accessed { inode, .. } => there(*inode),
+            Change::Symlink { inode, .. }
+            | Change::Accessed { inode, .. }
+            | Change::Settled { inode, .. } => there(*inode),
             Change::Xattr { inode, .. } | Change::XattrGone { inode, .. } => there(*inode),
             Change::InodeGone { inode } => self.can_go(*inode),
             Change::Client(_) => true,

@@ -5,7 +5,7 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
-use wire::{ClientUuid, Contents, HandleId, InodeNo, Timestamp};
+use wire::{ClientUuid, HandleId, InodeNo};
 
 /// Writers of an inode stand before its readers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -30,28 +30,37 @@ pub(crate) struct Handles {
     open: BTreeSet<Key>,
     /// Clients whose handles were dropped: they must open again what they still hold.
     gone: BTreeSet<ClientUuid>,
-    /// Of inodes open for writing: the latest write that a writer, closing before others, had
-    /// seen. Who closes last may have looked before it, and then has old news.
-    seen: BTreeMap<InodeNo, Timestamp>,
+    /// Of inodes that nobody writes to any more: the number under which their data shard was asked
+    /// for what it keeps. Whoever opens one for writing takes the question back.
+    asked: BTreeMap<InodeNo, u64>,
+    asked_count: u64,
+    /// Of inodes open for writing: those to which somebody wrote who left without a word, and may
+    /// have more on its way. Their sizes stay with the data shards once everybody has closed.
+    unsettled: BTreeSet<InodeNo>,
     known: bool,
 }
-
-/// No closing writer has seen this: the size stays with the data shards until everybody closed.
-const NEVER_SEEN: Timestamp = Timestamp { secs: i64::MAX, nanos: 0 };
 
 impl Handles {
     /// Most handles at one shard.
     pub(crate) const COUNT_MAX: usize = 4_000_000;
 
     pub(crate) const fn new() -> Self {
-        Self { open: BTreeSet::new(), gone: BTreeSet::new(), seen: BTreeMap::new(), known: true }
+        Self {
+            open: BTreeSet::new(),
+            gone: BTreeSet::new(),
+            asked: BTreeMap::new(),
+            asked_count: 0,
+            unsettled: BTreeSet::new(),
+            known: true,
+        }
     }
 
     /// All are forgotten, and clients may still hold some.
     pub(crate) fn forget(&mut self) {
         self.open.clear();
         self.gone.clear();
-        self.seen.clear();
+        self.asked.clear();
+        self.unsettled.clear();
         self.known = false;
     }
 
@@ -76,49 +85,36 @@ impl Handles {
         write: bool,
     ) {
         self.open.insert(Key { inode, read_only: !write, client, handle });
-    }
-
-    /// A handle that was open before a restart is open again. Others may have written and closed
-    /// without a trace, so this time nobody settles.
-    pub(crate) fn reopen(
-        &mut self,
-        inode: InodeNo,
-        client: ClientUuid,
-        handle: HandleId,
-        write: bool,
-    ) {
-        self.open(inode, client, handle, write);
         if write {
-            self.seen.insert(inode, NEVER_SEEN);
+            self.asked.remove(&inode);
         }
     }
 
-    /// Drops a handle. Whether `settle`, what its holder saw of the contents, is the last word on
-    /// them: it was a writer's, no writer is left, and none that closed before saw a later write.
-    pub(crate) fn close(
-        &mut self,
-        inode: InodeNo,
-        client: ClientUuid,
-        handle: HandleId,
-        settle: Option<&Contents>,
-    ) -> bool {
+    /// Drops a handle. Whether nobody writes to the inode any more, somebody did until now, and all
+    /// who did have closed it.
+    pub(crate) fn close(&mut self, inode: InodeNo, client: ClientUuid, handle: HandleId) -> bool {
         self.open.remove(&Key { inode, read_only: true, client, handle });
-        if !self.open.remove(&Key { inode, read_only: false, client, handle }) {
+        let wrote = self.open.remove(&Key { inode, read_only: false, client, handle });
+        if !wrote || self.is_being_written(inode) {
             return false;
         }
-        let before = self.seen.get(&inode).copied();
-        let saw = match settle {
-            Some(contents) => contents.write_time,
-            None => Some(NEVER_SEEN),
-        };
-        if self.is_being_written(inode) {
-            if let Some(latest) = before.max(saw) {
-                self.seen.insert(inode, latest);
-            }
-            return false;
+        !self.unsettled.remove(&inode) && self.known
+    }
+
+    /// A data shard is about to be asked what it keeps of an inode; the question's number.
+    pub(crate) fn ask(&mut self, inode: InodeNo) -> u64 {
+        self.asked_count += 1;
+        self.asked.insert(inode, self.asked_count);
+        self.asked_count
+    }
+
+    /// The answer to a question is here. Whether it is still asked.
+    pub(crate) fn answered(&mut self, inode: InodeNo, number: u64) -> bool {
+        let asked = self.asked.get(&inode) == Some(&number);
+        if asked {
+            self.asked.remove(&inode);
         }
-        self.seen.remove(&inode);
-        self.known && saw >= before
+        asked
     }
 
     fn is_being_written(&self, inode: InodeNo) -> bool {
@@ -159,9 +155,9 @@ impl Handles {
         });
         for inode in written {
             if self.is_being_written(inode) {
-                self.seen.insert(inode, NEVER_SEEN);
+                self.unsettled.insert(inode);
             } else {
-                self.seen.remove(&inode);
+                self.unsettled.remove(&inode);
             }
         }
         self.gone.insert(client);

@@ -8,7 +8,7 @@ use crate::uses::Use;
 use alloc::vec::Vec;
 use disk::{Change, Changes, Fault, Made, PreVersions, TxnId};
 use wire::Rules;
-use wire::{ClientUuid, InodeNo, Op, ShardId, Status, Timestamp, Transno, Wire, Writer};
+use wire::{ClientUuid, Contents, InodeNo, Op, ShardId, Status, Timestamp, Transno, Wire, Writer};
 
 /// One request.
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +41,9 @@ pub struct Effect {
     pub orphan: Option<InodeNo>,
     /// What it has to do with a time of access.
     pub access: Access,
+    /// Nobody writes to this file any more: ask its data shard what it keeps of it, and say
+    /// [`Shard::settle`] with this number when all of that is durable.
+    pub settling: Option<(InodeNo, u64)>,
 }
 
 /// What a request has to do with a time of access.
@@ -65,6 +68,7 @@ impl Effect {
             pre_versions: PreVersions::new(),
             orphan: None,
             access: Access::None,
+            settling: None,
         }
     }
 }
@@ -237,6 +241,30 @@ impl Shard {
         accessed.encode(&mut Writer::new(changes));
         #[expect(clippy::expect_used, reason = "the inode was found")]
         self.state.apply(transno, &accessed).expect("an inode takes a time");
+        Effect { transno, ..Effect::unchanged(Status::Ok) }
+    }
+
+    /// What the data shard keeps of an inode that nobody wrote to when the question `number` was
+    /// asked: its size, space and time of last change are here from now on, if nobody has opened it for writing
+    /// since. Appends the change to record.
+    pub fn settle(
+        &mut self,
+        inode: InodeNo,
+        number: u64,
+        contents: Option<Contents>,
+        changes: &mut Vec<u8>,
+    ) -> Effect {
+        let asked = self.handles.answered(inode, number);
+        let row = self.state.inode(inode).map(|known| known.row);
+        let settles = row.is_some_and(|row| row.size_at_data && row.nlink > 0);
+        let Some(contents) = contents.filter(|_| asked && settles) else {
+            return Effect::unchanged(Status::Stale);
+        };
+        let transno = self.take_transno();
+        let settled = Change::Settled { inode, contents };
+        settled.encode(&mut Writer::new(changes));
+        #[expect(clippy::expect_used, reason = "the inode was found")]
+        self.state.apply(transno, &settled).expect("an inode takes its size");
         Effect { transno, ..Effect::unchanged(Status::Ok) }
     }
 

@@ -166,6 +166,7 @@ impl State {
             }
             Change::Touch { .. }
             | Change::Accessed { .. }
+            | Change::Settled { .. }
             | Change::Symlink { .. }
             | Change::Xattr { .. }
             | Change::XattrGone { .. }
@@ -192,7 +193,8 @@ impl State {
             }
             Change::Touch { inode, .. }
             | Change::DirAttrs { inode, .. }
-            | Change::Accessed { inode, .. } => {
+            | Change::Accessed { inode, .. }
+            | Change::Settled { inode, .. } => {
                 self.known(*inode)?.row.redo(transno, change)?;
             }
             Change::Dirent { dir, name, cookie, inode, kind, version } => {

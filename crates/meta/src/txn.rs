@@ -95,6 +95,7 @@ pub(crate) struct Txn<'s> {
     pre_versions: PreVersions,
     orphan: Option<InodeNo>,
     pub(crate) access: Access,
+    pub(crate) settling: Option<(InodeNo, u64)>,
     uses: &'s mut Vec<Use>,
     pub(crate) locks: &'s Locks,
     pub(crate) blocker: &'s mut Option<TxnId>,
@@ -122,6 +123,7 @@ impl<'s> Txn<'s> {
             pre_versions: PreVersions::new(),
             orphan: None,
             access: Access::None,
+            settling: None,
             uses: &mut shard.uses,
             locks: &shard.locks,
             blocker: &mut shard.blocker,
@@ -137,12 +139,13 @@ impl<'s> Txn<'s> {
         let changed = self.changes.len() > self.changes_start;
         if !changed {
             let access = if status == Status::Ok { self.access } else { Access::None };
-            return Effect { orphan: self.orphan, access, ..Effect::unchanged(status) };
+            let Self { orphan, settling, .. } = self;
+            return Effect { orphan, access, settling, ..Effect::unchanged(status) };
         }
         assert!(status == Status::Ok, "an operation that fails changes nothing");
         self.state.transno_last = self.transno;
-        let Self { transno, pre_versions, orphan, access, .. } = self;
-        Effect { status, transno, pre_versions, orphan, access }
+        let Self { transno, pre_versions, orphan, access, settling, .. } = self;
+        Effect { status, transno, pre_versions, orphan, access, settling }
     }
 
     // What there is.

@@ -75,6 +75,7 @@ pub(crate) fn of_change(state: &State, change: &Change<'_>, uses: &mut Vec<Use>)
         }
         Change::Touch { .. }
         | Change::Accessed { .. }
+        | Change::Settled { .. }
         | Change::Symlink { .. }
         | Change::Xattr { .. }
         | Change::XattrGone { .. }

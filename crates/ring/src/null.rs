@@ -10,7 +10,7 @@
 use crate::job::LEND_BYTES_MIN;
 use crate::number::u32_of;
 use door::{Action, Brain, Bulk, ConnId, Event, KernelSlot, Object, Span, Ticket, Turn};
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use wire::{
     FrameKind, Getattr, HEAD_BYTES, Head, InodeNo, Op, Read, Reply, Request, SessionId, Status,
     Wire, Write, Xid,
@@ -35,8 +35,6 @@ const OP_READDIR: u32 = 28;
 const OP_RELEASEDIR: u32 = 29;
 const OP_CREATE: u32 = 35;
 const OP_BATCH_FORGET: u32 = 42;
-/// In a [`Cost`]: the release of a file that was made or written.
-pub const OP_RELEASE_WRITTEN: u32 = 1 << 16 | OP_RELEASE;
 
 const FILE: u64 = 2;
 /// The file's name.
@@ -62,7 +60,7 @@ pub enum Before {
 /// many more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cost {
-    /// The kernel's number of the request, or [`OP_RELEASE_WRITTEN`].
+    /// The kernel's number of the request.
     pub opcode: u32,
     /// Before it is answered.
     pub before: [u8; 2],
@@ -111,8 +109,6 @@ pub struct NullFs {
     /// Files that were made, by name.
     made: HashMap<Vec<u8>, u64>,
     made_count: u64,
-    /// Files that were made or written and are still open.
-    written: HashSet<u64>,
     echo: Option<ConnId>,
     frame: Vec<u8>,
     running: Vec<Option<Running>>,
@@ -134,7 +130,6 @@ impl NullFs {
             costs: Vec::new(),
             made: HashMap::new(),
             made_count: 0,
-            written: HashSet::new(),
             echo: None,
             frame: getattr_frame(),
             running: Vec::new(),
@@ -175,15 +170,7 @@ impl NullFs {
             _ => None,
         };
         let waiting = Waiting { slot, opcode, node, found, offset, bytes, bulk };
-        match (opcode, found) {
-            (OP_WRITE, _) => drop(self.written.insert(node)),
-            // Open for writing; a mount does not know of whom else.
-            (OP_CREATE, Some(found)) => drop(self.written.insert(found)),
-            _ => {}
-        }
-        let written = opcode == OP_RELEASE && self.written.remove(&node);
-        let costed = if written { OP_RELEASE_WRITTEN } else { opcode };
-        let Some(cost) = self.echo.and_then(|_| self.cost(costed)) else {
+        let Some(cost) = self.echo.and_then(|_| self.cost(opcode)) else {
             return self.answer(turn, waiting);
         };
         let ([first, second], [third, fourth]) = (cost.before, cost.behind);

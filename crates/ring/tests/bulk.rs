@@ -495,7 +495,7 @@ fn a_removed_object_is_sent_to_its_end_and_then_closed() {
     let mut slow = narrow_client(&server);
     ask_for_much(&mut slow);
     let mut other = client(&server);
-    let gone = wire::Glimpse { inode: InodeNo(1), durable: false };
+    let gone = wire::Glimpse { inode: InodeNo(1) };
     ask(&mut other, &request(Op::Glimpse, 2, |to| gone.encode(to)));
     assert!(!server.path(1).exists());
     assert_eq!(server.open_count(1), 1, "held for who was promised it");

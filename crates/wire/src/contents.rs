@@ -112,8 +112,6 @@ message! {
     Glimpse {
         /// The file.
         inode: InodeNo,
-        /// Answered when everything the answer speaks of is durable; at once otherwise.
-        durable: bool,
     }
 }
 message! {

@@ -327,9 +327,6 @@ message! {
         inode: InodeNo,
         /// The handle.
         handle: HandleId,
-        /// A writer's: the contents as a [`Glimpse`] found them after the handle's last write was
-        /// answered. Taken over if no other writer has the file open.
-        settle: Option<Contents>,
     }
 }
 message! {

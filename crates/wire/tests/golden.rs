@@ -131,7 +131,7 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
             Op::Open => {
                 Open { caller: caller(), inode, read: true, execute: false, handle }.to_bytes()
             }
-            Op::Close => Close { inode, handle: handle.id, settle: Some(CONTENTS) }.to_bytes(),
+            Op::Close => Close { inode, handle: handle.id }.to_bytes(),
             Op::Reopen => Reopen { inode, handle }.to_bytes(),
             Op::Access => Access { caller: caller(), inode, mask: 5 }.to_bytes(),
             Op::Getxattr => Getxattr { caller: caller(), inode, name: Bytes(b"user.k") }.to_bytes(),
@@ -182,7 +182,7 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
             }
             Op::Write => Write { inode, file_offset: 1 << 41, append: true }.to_bytes(),
             Op::Truncate => Truncate { inode, size_bytes: 77 }.to_bytes(),
-            Op::Glimpse => Glimpse { inode, durable: true }.to_bytes(),
+            Op::Glimpse => Glimpse { inode }.to_bytes(),
             Op::Allocate => {
                 let (allocation, keep_size) = (Allocation::Zero, true);
                 let (file_offset, range_bytes) = (1 << 42, 1 << 33);

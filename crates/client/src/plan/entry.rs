@@ -32,7 +32,7 @@ pub(super) fn complete(attr: Attr, sized_for: SizedFor) -> Next {
     if !attr.is_size_at_data() {
         return Next::Done(Ok(sized_for.answer(attr)));
     }
-    let glimpse = Ask::Glimpse(Glimpse { inode: attr.inode, durable: false });
+    let glimpse = Ask::Glimpse(Glimpse { inode: attr.inode });
     Next::Ask(Plan::Sizing(Sizing { attr, sized_for }), glimpse)
 }
 

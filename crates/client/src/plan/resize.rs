@@ -1,23 +1,22 @@
 //! Resize: set a file's size where its bytes are, and answer with what it is then.
 //!
 //! ```text
-//! closed: Open ─▶ (Reopen) ─▶ Truncate ─▶ Glimpse ─▶ Close(settle) ─▶ Getattr ─▶ size
-//! open:                       Truncate ──────────────────────────────▶ Getattr ─▶ size
+//! closed: Open ─▶ (Reopen) ─▶ Truncate ─▶ Close ─▶ Getattr ─▶ size
+//! open:                       Truncate ──────────▶ Getattr ─▶ size
 //! ```
-//! The open checks the permission and tells the metadata shard that the size is elsewhere; the
-//! close brings it back, once what it says is durable. A failure in between still closes.
+//! The open checks the permission and tells the metadata shard that the size is elsewhere. A
+//! failure in between still closes.
 
 use super::entry::{SizedFor, complete};
 use super::{Ask, Got, Next, Plan};
 use crate::handles::Handles;
-use wire::{Contents, Getattr, Glimpse, Handle, HandleId, InodeNo, Reopen, Status, Truncate};
+use wire::{Getattr, Handle, HandleId, InodeNo, Reopen, Status, Truncate};
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Opening(Handle),
     Reopening(Handle),
     Truncating(Option<Handle>),
-    Sizing(Handle),
     Closing { handle: Handle, outcome: Result<(), Status> },
     Reading,
 }
@@ -46,9 +45,6 @@ impl Resize {
             Step::Opening(handle) => self.on_open(handle, got, handles),
             Step::Reopening(handle) => self.truncate(handle),
             Step::Truncating(handle) => self.on_truncate(handle, got),
-            Step::Sizing(handle) => {
-                self.close(handle, got.outcome.and_then(super::Body::contents).ok(), Ok(()))
-            }
             Step::Closing { handle, outcome } => {
                 handles.remove(handle.id);
                 match outcome {
@@ -86,23 +82,14 @@ impl Resize {
     fn on_truncate(self, handle: Option<Handle>, got: Got) -> Next {
         let outcome = got.outcome.map(|_| ());
         match (handle, outcome) {
-            (Some(handle), Ok(())) => {
-                let glimpse = Glimpse { inode: self.inode, durable: true };
-                self.go(Step::Sizing(handle), Ask::Glimpse(glimpse))
-            }
-            (Some(handle), Err(_)) => self.close(handle, None, outcome),
+            (Some(handle), outcome) => self.close(handle, outcome),
             (None, Ok(())) => self.read(),
             (None, Err(status)) => Next::Done(Err(status)),
         }
     }
 
-    const fn close(
-        self,
-        handle: Handle,
-        settle: Option<Contents>,
-        outcome: Result<(), Status>,
-    ) -> Next {
-        let ask = wire::Close { inode: self.inode, handle: handle.id, settle };
+    const fn close(self, handle: Handle, outcome: Result<(), Status>) -> Next {
+        let ask = wire::Close { inode: self.inode, handle: handle.id };
         self.go(Step::Closing { handle, outcome }, Ask::Close(ask))
     }
 
@@ -119,7 +106,6 @@ impl Resize {
             Step::Opening(handle)
             | Step::Reopening(handle)
             | Step::Truncating(Some(handle))
-            | Step::Sizing(handle)
             | Step::Closing { handle, .. } => Some(handle.id),
             Step::Truncating(None) | Step::Reading => None,
         }

@@ -48,7 +48,7 @@ fn a_size_that_is_elsewhere_is_asked_for() {
     let glimpse = rig.take();
     assert_eq!(glimpse.head.op, Op::Glimpse);
     assert_eq!(glimpse.head.shard, rig.shape.map.data_shard(FILE, 0));
-    let wanted = Glimpse { inode: FILE, durable: false };
+    let wanted = Glimpse { inode: FILE };
     assert_eq!(Glimpse::decode_all(&glimpse.body), Ok(wanted), "nobody waits to see a size");
     rig.answer(&glimpse, &glimpsed());
     let Ok(Answer::Entry(found)) = rig.outcome() else { panic!("no entry") };
@@ -123,45 +123,20 @@ fn a_failed_open_leaves_no_handle() {
 }
 
 #[test]
-fn a_writers_close_settles_the_size() {
-    let mut rig = Rig::new(1);
-    let handle = open(&mut rig, true);
-    rig.call(2, Call::Close(handle));
-    let glimpse = rig.take();
-    assert_eq!(glimpse.head.op, Op::Glimpse);
-    let wanted = Glimpse { inode: FILE, durable: true };
-    assert_eq!(Glimpse::decode_all(&glimpse.body), Ok(wanted), "no size outlives its bytes");
-    rig.answer(&glimpse, &glimpsed());
-    let close = rig.take();
-    let wanted = Close { inode: FILE, handle, settle: Some(CONTENTS) };
-    assert_eq!(Close::decode_all(&close.body), Ok(wanted));
-    rig.call(3, Call::Close(handle));
-    assert_eq!(rig.outcome(), Err(Status::BadHandle), "it is being closed");
-    rig.answer(&close, &[]);
-    assert_eq!(rig.outcome(), Ok(Answer::Done));
-    assert_eq!((rig.client.open_count(), rig.client.busy_count()), (0, 0));
-}
-
-#[test]
-fn a_writers_close_without_a_durable_size_settles_nothing() {
-    let mut rig = Rig::new(1);
-    let handle = open(&mut rig, true);
-    rig.call(2, Call::Close(handle));
-    let glimpse = rig.take();
-    rig.fail(&glimpse, Status::Io);
-    let close = rig.take();
-    let wanted = Close { inode: FILE, handle, settle: None };
-    assert_eq!(Close::decode_all(&close.body), Ok(wanted));
-}
-
-#[test]
-fn a_readers_close_is_one_exchange() {
-    let mut rig = Rig::new(1);
-    let handle = open(&mut rig, false);
-    rig.call(2, Call::Close(handle));
-    let close = rig.take();
-    let wanted = Close { inode: FILE, handle, settle: None };
-    assert_eq!(Close::decode_all(&close.body), Ok(wanted));
+fn a_close_is_one_exchange() {
+    for write in [false, true] {
+        let mut rig = Rig::new(1);
+        let handle = open(&mut rig, write);
+        rig.call(2, Call::Close(handle));
+        let close = rig.take();
+        let wanted = Close { inode: FILE, handle };
+        assert_eq!(Close::decode_all(&close.body), Ok(wanted));
+        rig.call(3, Call::Close(handle));
+        assert_eq!(rig.outcome(), Err(Status::BadHandle), "it is being closed");
+        rig.answer(&close, &[]);
+        assert_eq!(rig.outcome(), Ok(Answer::Done));
+        assert_eq!((rig.client.open_count(), rig.client.busy_count()), (0, 0));
+    }
 }
 
 #[test]
@@ -182,7 +157,7 @@ fn a_sisters_handle_is_closed_by_the_sister() {
 }
 
 #[test]
-fn resizing_a_closed_file_opens_and_settles_it() {
+fn resizing_a_closed_file_opens_and_closes_it() {
     let mut rig = Rig::new(1);
     rig.call(1, resize(false));
     let asked = rig.take();
@@ -193,11 +168,8 @@ fn resizing_a_closed_file_opens_and_settles_it() {
     let wanted = Truncate { inode: FILE, size_bytes: 99 };
     assert_eq!(Truncate::decode_all(&truncate.body), Ok(wanted));
     rig.answer(&truncate, &[]);
-    let glimpse = rig.take();
-    rig.answer(&glimpse, &glimpsed());
     let close = rig.take();
-    let settle = Some(CONTENTS);
-    let wanted = Close { inode: FILE, handle: sent.handle.id, settle };
+    let wanted = Close { inode: FILE, handle: sent.handle.id };
     assert_eq!(Close::decode_all(&close.body), Ok(wanted));
     rig.answer(&close, &[]);
     let getattr = rig.take();

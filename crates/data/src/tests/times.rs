@@ -24,7 +24,7 @@ impl World {
     /// Others push the file out of the cache.
     fn forget(&mut self) {
         for inode in [InodeNo(8), InodeNo(9), InodeNo(10)] {
-            let body = Glimpse { inode, durable: false }.to_bytes();
+            let body = Glimpse { inode }.to_bytes();
             self.try_ask(Op::Glimpse, MAP.data_shard(inode, 0), &body, None).unwrap();
             self.stat(None);
         }

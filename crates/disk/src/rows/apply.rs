@@ -79,7 +79,7 @@ impl<R: Rows> Applying<'_, R> {
                 row.redo(self.record.transno, change)?;
                 self.change_dir(row);
             }
-            Change::Accessed { inode, .. } => {
+            Change::Accessed { inode, .. } | Change::Settled { inode, .. } => {
                 let mut row = self.known(*inode)?;
                 row.redo(self.record.transno, change)?;
                 if row.kind == FileKind::Directory {
@@ -351,8 +351,8 @@ fn wrong_kind(inode: InodeNo) -> Fault {
 }
 
 impl InodeRow {
-    /// Redoes a [`Change::Touch`], [`Change::DirAttrs`] or [`Change::Accessed`] of transaction `transno` on the row of
-    /// its inode; other changes leave it as it is.
+    /// Redoes a [`Change::Touch`], [`Change::DirAttrs`], [`Change::Accessed`] or [`Change::Settled`] of
+    /// transaction `transno` on the row of its inode; other changes leave it as it is.
     ///
     /// # Errors
     /// [`Fault`] when a count falls below 0 or the inode is no directory.
@@ -369,6 +369,9 @@ impl InodeRow {
         }
         if let Change::Accessed { atime, .. } = *change {
             self.atime = atime;
+        }
+        if let Change::Settled { contents, .. } = change {
+            self.settle(contents);
         }
         if let Change::DirAttrs { inode, mode, uid, gid, atime, mtime, ctime, parent, version } =
             *change

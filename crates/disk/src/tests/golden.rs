@@ -29,7 +29,7 @@ fn superblock_bytes() {
     let bytes = superblock().encode();
     assert_eq!(
         hex(&bytes[..56]),
-        "4c414e454653534204000000dd58e72cf5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5400020000000\
+        "4c414e454653534205000000aac41faef5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5400020000000\
          00000403020100000000e803000064000000"
     );
     assert!(bytes[56..].iter().all(|byte| *byte == 0));
@@ -41,10 +41,10 @@ fn a_superblock_of_another_version_names_both() {
     let mut bytes = superblock().encode();
     bytes[8] = 9;
     let fault = Superblock::decode(&bytes).unwrap_err().on("store/superblock");
-    assert_eq!((fault.expected, fault.found, fault.offset), (4, 9, 8));
+    assert_eq!((fault.expected, fault.found, fault.offset), (5, 9, 8));
     assert_eq!(
         fault.to_string(),
-        "store/superblock: a store of an unknown format version at byte 8 (expected 4, found 9)"
+        "store/superblock: a store of an unknown format version at byte 8 (expected 5, found 9)"
     );
 }
 
@@ -75,7 +75,7 @@ fn log_head_bytes() {
     let bytes = log_head().encode();
     assert_eq!(
         hex(&bytes),
-        "4c414e4546534c4704000000f8746717f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5030000000000\
+        "4c414e4546534c470500000000a92d89f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5030000000000\
          0000010002000700000000000000000000000000000000000000"
     );
     assert_eq!(LogHead::decode(&bytes), Ok(log_head()));
@@ -136,6 +136,7 @@ fn change_bytes() {
          000000110000000110000000000000001100000010000000000000001100000001000000000000\
          000600000000000000",
         "120200000000000000100000000000000011000000",
+        "1302000000000000000900000000000000001000000000000001100000000000000011000000",
         "0d0300000000000000",
         "0e0400000000000000",
         "0f050505050505050505050505050505050700000000000000",

@@ -7,10 +7,9 @@ use alloc::vec;
 use alloc::vec::Vec;
 use door::{BufId, Bulk, Event, KernelSlot, Mail};
 use wire::{
-    Access, Attr, Bytes, Contents, Created, Entry, FileKind, Getattr, Getxattr, Glimpsed, Groups,
-    HandleId, InodeNo, LaneId, Link, Lookup, Mkdir, Mknod, Op, Read, Rename, RenameHow, SetTime,
-    Setattr, Setxattr, Space, Status, Symlink, Target, Timestamp, Truncate, Value, Wire, Write,
-    Written,
+    Access, Attr, Bytes, Created, Entry, FileKind, Getattr, Getxattr, Groups, HandleId, InodeNo,
+    LaneId, Link, Lookup, Mkdir, Mknod, Op, Read, Rename, RenameHow, SetTime, Setattr, Setxattr,
+    Space, Status, Symlink, Target, Timestamp, Truncate, Value, Wire, Write, Written,
 };
 
 /// `fuse_attr` of [`attr`].
@@ -258,14 +257,12 @@ fn a_size_that_needs_groups_is_still_set() {
     assert_eq!(open.head.op, Op::Open);
     rig.fail(&open, Status::NeedGroups);
     rig.groups(Some(&[5]));
-    let ops = [Op::Open, Op::Truncate, Op::Glimpse, Op::Close, Op::Getattr, Op::Setattr];
+    let ops = [Op::Open, Op::Truncate, Op::Close, Op::Getattr, Op::Setattr];
     for op in ops {
         let asked = rig.take();
         assert_eq!(asked.head.op, op);
-        let contents = Contents { size_bytes: 99, allocated_bytes: 0, write_time: None };
         let body = match op {
             Op::Truncate | Op::Close => vec![],
-            Op::Glimpse => Glimpsed { contents }.to_bytes(),
             _ => Entry { attr: file }.to_bytes(),
         };
         rig.answer(&asked, &body);
@@ -317,7 +314,7 @@ fn files_are_opened_read_written_and_closed() {
     assert_eq!(rig.reply(), ok(4, vec![]), "closing waits for nothing");
     rig.ask(Opcode::Release, 5, FILE, &u64s(&[handle.0, 0, 0]));
     assert_eq!(rig.reply(), ok(5, vec![]), "answered before the server knows");
-    assert_eq!(rig.take().head.op, Op::Glimpse);
+    assert_eq!(rig.take().head.op, Op::Close);
 }
 
 #[test]

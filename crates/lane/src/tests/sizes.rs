@@ -6,8 +6,8 @@ use crate::toy::{Kind, Toy};
 use door::Errno;
 use wire::Rules;
 use wire::{
-    Close, Contents, Entry, Getattr, Glimpse, Glimpsed, Handle, HandleId, InodeNo, Op, Open, Read,
-    SetTime, Setattr, Status, Wire, Write, attr_flag,
+    Close, Contents, Entry, Getattr, Glimpse, Glimpsed, Handle, HandleId, InodeNo, LaneId, Op,
+    Open, Read, SetTime, Setattr, Status, Wire, Write, attr_flag,
 };
 
 /// A file with ten durable bytes that a client has open for writing.
@@ -33,9 +33,8 @@ impl Rig {
         toy.start(1);
         let mut writer = Peer::new(&mut toy, &Who::new(1));
         let inode = writer.create(&mut toy, "f");
-        let open = Open { caller: ROOT, inode, read: true, execute: false, handle: HANDLE };
-        assert_eq!(writer.ask(&mut toy, Op::Open, 1, &open).head.status, Status::Ok);
         let mut rig = Self { toy, writer, inode };
+        rig.open();
         rig.write(0, b"0123456789");
         assert_eq!(rig.sync().head.status, Status::Ok);
         rig
@@ -55,20 +54,21 @@ impl Rig {
         self.writer.replies(&mut self.toy).pop().unwrap()
     }
 
-    /// One that waits until everything is durable may have to wait until its time comes.
-    fn glimpse(&mut self, durable: bool) -> Result<Contents, Status> {
+    fn glimpse(&mut self) -> Contents {
         let Self { toy, writer, inode } = self;
-        let head = writer.head(Op::Glimpse, toy.map.data_shard(*inode, 0), 0);
-        let body = Glimpse { inode: *inode, durable };
-        writer.send(toy, &head, &body.to_bytes(), None);
-        toy.run();
-        toy.pass_ms(if durable { SYNC_MS } else { 0 });
-        toy.run();
-        let got = writer.replies(toy).pop().expect("a reply to Glimpse");
-        if got.head.status != Status::Ok {
-            return Err(got.head.status);
-        }
-        Ok(Glimpsed::decode_all(&got.body).unwrap().contents)
+        let body = Glimpse { inode: *inode };
+        let got = writer.ask_data(toy, (Op::Glimpse, 0, *inode), &body, None);
+        assert_eq!(got.head.status, Status::Ok);
+        Glimpsed::decode_all(&got.body).unwrap().contents
+    }
+
+    /// Whether the metadata shard has the size, and which it is.
+    fn settled(&mut self) -> Option<u64> {
+        let inode = self.inode;
+        // It completes no attributes that it would have to glimpse at.
+        self.toy.limits.share = Share::Strict;
+        let (elsewhere, size_bytes) = self.attr((Op::Getattr, 0), &Getattr { inode });
+        (!elsewhere).then_some(size_bytes)
     }
 
     /// What a request for attributes says: whether the size is elsewhere, and which it is.
@@ -79,9 +79,15 @@ impl Rig {
         (attr.is_size_at_data(), attr.size_bytes)
     }
 
-    fn close(&mut self, settle: Contents) {
+    fn open(&mut self) {
         let Self { toy, writer, inode } = self;
-        let close = Close { inode: *inode, handle: HANDLE.id, settle: Some(settle) };
+        let open = Open { caller: ROOT, inode: *inode, read: true, execute: false, handle: HANDLE };
+        assert_eq!(writer.ask(toy, Op::Open, 1, &open).head.status, Status::Ok);
+    }
+
+    fn close(&mut self) {
+        let Self { toy, writer, inode } = self;
+        let close = Close { inode: *inode, handle: HANDLE.id };
         assert_eq!(writer.ask(toy, Op::Close, 1, &close).head.status, Status::Ok);
     }
 
@@ -97,7 +103,7 @@ impl Rig {
         toy.run();
         let got = peer.ask(&mut toy, Op::Getattr, 0, &Getattr { inode });
         let attr = Entry::decode_all(&got.body).unwrap().attr;
-        let body = Glimpse { inode, durable: false };
+        let body = Glimpse { inode };
         let got = peer.ask_data(&mut toy, (Op::Glimpse, 0, inode), &body, None);
         let contents = Glimpsed::decode_all(&got.body).unwrap().contents;
         let at_data = attr.flags & attr_flag::SIZE_AT_DATA != 0;
@@ -108,53 +114,92 @@ impl Rig {
     }
 }
 
-/// Settled with what a glimpse says that does not wait, the size is one of bytes that are lost;
-/// with one that waits it never is.
+/// The metadata shard has the size of a closed file when its bytes are durable, not before: it is
+/// never one of bytes that are lost.
 #[test]
 fn a_settled_size_is_one_of_bytes_that_are_there() {
-    for (durable, after) in [(false, (20, 10)), (true, (20, 20))] {
-        let mut rig = Rig::new(Rules::default());
+    for (passes, after) in [(false, (10, 10)), (true, (20, 20))] {
+        let mut rig = Rig::sharing(Rules::default(), Share::Strict);
         rig.write(10, b"abcdefghij");
-        let contents = rig.glimpse(durable).unwrap();
-        assert_eq!(contents.size_bytes, 20);
-        rig.close(contents);
-        assert_eq!(rig.after_crash(), after, "durable: {durable}");
+        rig.close();
+        assert_eq!(rig.settled(), None, "the bytes are not durable");
+        rig.toy.pass_ms(if passes { SYNC_MS } else { 0 });
+        rig.toy.run();
+        assert_eq!(rig.settled(), passes.then_some(20));
+        assert_eq!(rig.after_crash(), after);
     }
 }
 
 #[test]
-fn who_asks_for_a_durable_size_waits_only_if_there_is_something_to_wait_for() {
-    let mut rig = Rig::new(Rules::default());
-    let before = rig.toy.counters(0);
-    rig.glimpse(true).unwrap();
-    assert_eq!(rig.toy.counters(0).gates.held_self_count, before.gates.held_self_count);
-    rig.write(10, b"a");
-    rig.glimpse(true).unwrap();
-    let after = rig.toy.counters(0);
-    assert_eq!(after.gates.held_self_count, before.gates.held_self_count + 1);
-    assert_eq!(after.batch_count, before.batch_count + 1);
-    rig.write(11, b"a");
-    rig.glimpse(false).unwrap();
-    assert_eq!(rig.toy.counters(0).batch_count, after.batch_count);
+fn what_is_durable_is_settled_with_the_close() {
+    let mut rig = Rig::sharing(Rules::default(), Share::Strict);
+    assert_eq!(rig.settled(), None, "it is open for writing");
+    rig.close();
+    assert_eq!(rig.settled(), Some(10));
+    rig.open();
+    assert_eq!(rig.settled(), None);
 }
 
-/// Nobody waits for a close: what was written becomes durable when its time comes, not earlier.
+/// Nobody waits for a size: what was written becomes durable when its time comes, not earlier.
 #[test]
-fn a_durable_size_hurries_nobody_and_a_sync_does() {
-    let mut rig = Rig::new(Rules::default());
+fn a_close_hurries_nobody_and_a_sync_does() {
+    let mut rig = Rig::sharing(Rules::default(), Share::Strict);
     rig.write(10, b"a");
-    let before = rig.toy.counters(0).batch_count;
-    let head = rig.writer.head(Op::Glimpse, rig.toy.map.data_shard(rig.inode, 0), 0);
-    let body = Glimpse { inode: rig.inode, durable: true }.to_bytes();
-    rig.writer.send(&mut rig.toy, &head, &body, None);
-    rig.toy.run();
-    assert!(rig.writer.replies(&mut rig.toy).is_empty());
-    assert_eq!(rig.toy.counters(0).batch_count, before);
-    let head = rig.writer.head(Op::Sync, rig.toy.map.data_shard(rig.inode, 0), 0);
-    rig.writer.send(&mut rig.toy, &head, &[], None);
-    rig.toy.run();
-    assert_eq!(rig.writer.replies(&mut rig.toy).len(), 2, "both are told");
-    assert_eq!(rig.toy.counters(0).batch_count, before + 1);
+    let before = rig.toy.counters(0);
+    rig.close();
+    let closed = rig.toy.counters(0);
+    assert_eq!(closed.batch_count, before.batch_count);
+    assert_eq!(closed.gates.held_self_count, before.gates.held_self_count, "the close is answered");
+    assert_eq!(rig.sync().head.status, Status::Ok);
+    assert_eq!(rig.settled(), Some(11));
+}
+
+/// Between a close and the answer of the data shard somebody writes again.
+#[test]
+fn a_size_that_is_old_news_is_not_taken() {
+    let mut rig = Rig::sharing(Rules::default(), Share::Strict);
+    rig.write(10, b"abc");
+    rig.close();
+    rig.open();
+    assert_eq!(rig.sync().head.status, Status::Ok);
+    assert_eq!(rig.settled(), None, "it is being written");
+    rig.write(13, b"def");
+    rig.close();
+    assert_eq!(rig.sync().head.status, Status::Ok);
+    assert_eq!(rig.settled(), Some(16));
+}
+
+#[test]
+fn names_and_contents_of_different_lanes_settle_by_mail() {
+    let mut toy = Toy::started(83, 2);
+    toy.limits.share = Share::Strict;
+    let mut peers = [0, 1].map(|lane| {
+        let mut peer = Peer::new(&mut toy, &Who { server_lane: LaneId(lane), ..Who::new(1) });
+        peer.xid += 1000 * u64::from(lane);
+        peer
+    });
+    let inodes = ["a", "b", "c", "d"].map(|name| peers[0].create(&mut toy, name));
+    let away = |inode: &InodeNo| toy.map.lane(toy.map.data_shard(*inode, 0)) == LaneId(1);
+    let inode = *inodes.iter().find(|inode| away(inode)).expect("one whose contents are elsewhere");
+    let open = Open { caller: ROOT, inode, read: true, execute: false, handle: HANDLE };
+    assert_eq!(peers[0].ask(&mut toy, Op::Open, 1, &open).head.status, Status::Ok);
+    // A session's first change waits for its record.
+    for file_offset in [0, 5] {
+        let body = Write { inode, file_offset, append: false };
+        let got = peers[1].ask_data(&mut toy, (Op::Write, 2, inode), &body, Some(b"12345"));
+        assert_eq!(got.head.status, Status::Ok);
+    }
+    let close = Close { inode, handle: HANDLE.id };
+    assert_eq!(peers[0].ask(&mut toy, Op::Close, 1, &close).head.status, Status::Ok);
+    let attr = |toy: &mut Toy, peer: &mut Peer| {
+        let got = peer.ask(toy, Op::Getattr, 0, &Getattr { inode });
+        Entry::decode_all(&got.body).unwrap().attr
+    };
+    assert!(attr(&mut toy, &mut peers[0]).is_size_at_data());
+    toy.pass_ms(SYNC_MS);
+    toy.run();
+    let attr = attr(&mut toy, &mut peers[0]);
+    assert_eq!((attr.is_size_at_data(), attr.size_bytes), (false, 10));
 }
 
 /// The lane that has the contents completes what is told of a file: attributes that are set at
@@ -177,7 +222,7 @@ fn attributes_are_complete_where_the_contents_are_known() {
     assert_eq!(rig.attr((Op::Setattr, 3), &set), (false, 12));
     let (elsewhere, _) = rig.attr((Op::Getattr, 0), &Getattr { inode });
     assert!(elsewhere, "the space of what was just written is not known");
-    rig.glimpse(false).unwrap();
+    rig.glimpse();
     assert_eq!(rig.attr((Op::Getattr, 0), &Getattr { inode }), (false, 12));
     rig.write(12, b"c");
     assert_eq!(rig.attr((Op::Setattr, 3), &set), (false, 13));
@@ -219,13 +264,15 @@ fn a_batch_that_nobody_waits_for_gathers() {
 }
 
 #[test]
-fn a_size_that_cannot_be_made_durable_is_not_told_to_who_would_settle_it() {
-    let mut rig = Rig::new(Rules::default());
+fn a_size_that_cannot_be_made_durable_is_not_settled() {
+    let mut rig = Rig::sharing(Rules::default(), Share::Strict);
     rig.write(10, b"abc");
     rig.toy.failing.push((Kind::Sync, Errno(5)));
-    assert_eq!(rig.glimpse(true), Err(Status::Io));
-    assert_eq!(rig.glimpse(true), Err(Status::Io), "fenced");
-    assert_eq!(rig.glimpse(false).map(|contents| contents.size_bytes), Ok(13));
+    rig.close();
+    rig.toy.pass_ms(SYNC_MS);
+    rig.toy.run();
+    assert_eq!(rig.settled(), None);
+    assert_eq!(rig.glimpse().size_bytes, 13);
 }
 
 #[test]

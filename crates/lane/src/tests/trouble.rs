@@ -42,8 +42,7 @@ fn bytes_come_back() {
     let written = Written::decode_all(&got.body).unwrap();
     assert_eq!(written, Written { file_offset: 3, written_bytes: 5 });
     assert_eq!(read(data, &mut toy, inode), b"\0\0\0hello");
-    let got =
-        data.ask_data(&mut toy, (Op::Glimpse, 0, inode), &Glimpse { inode, durable: false }, None);
+    let got = data.ask_data(&mut toy, (Op::Glimpse, 0, inode), &Glimpse { inode }, None);
     let contents = Glimpsed::decode_all(&got.body).unwrap().contents;
     assert_eq!((contents.size_bytes, contents.allocated_bytes), (8, 4096));
     assert!(contents.write_time.is_some());
@@ -438,7 +437,7 @@ fn an_open_file_without_a_name_survives_a_restart_if_it_is_opened_again() {
         toy.run();
         assert_eq!(toy.object_count(), usize::from(reopened));
         if reopened {
-            let close = wire::Close { inode, handle: HELD.id, settle: None };
+            let close = wire::Close { inode, handle: HELD.id };
             assert_eq!(peer.ask(&mut toy, Op::Close, 1, &close).head.status, Status::Ok);
             assert_eq!(toy.object_count(), 0);
         }

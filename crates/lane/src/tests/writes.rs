@@ -62,7 +62,7 @@ impl Rig {
     }
 
     fn write_time(&mut self, who: usize) -> Timestamp {
-        let body = Glimpse { inode: self.inode, durable: false };
+        let body = Glimpse { inode: self.inode };
         let got =
             self.peers[who].ask_data(&mut self.toy, (Op::Glimpse, 0, self.inode), &body, None);
         Glimpsed::decode_all(&got.body).unwrap().contents.write_time.unwrap()

@@ -100,7 +100,7 @@ fn exchanges_of_a_file_that_is_made_written_and_closed() {
         });
         counting.takes("fsync", 2, || file.sync_all().unwrap());
         drop(file);
-        counting.follow("close of what was written", 2);
+        counting.follow("close of what was written", 1);
         counting.takes("stat", 2, || statx(&path));
         let file = counting.takes("open", 2, || File::open(&path).unwrap());
         counting.takes("read", 1, || file.read_exact_at(&mut [0; 4096], 0).unwrap());
@@ -117,7 +117,7 @@ fn exchanges_of_a_file_that_is_made_and_not_written() {
     counted("exchanges_empty", |dir, counting| {
         let file = counting.takes("create", 2, || File::create_new(dir.join("file")).unwrap());
         drop(file);
-        counting.follow("close", 2);
+        counting.follow("close", 1);
     });
 }
 
@@ -131,7 +131,7 @@ fn exchanges_of_a_directory() {
             // what makes the file.
             let create = || File::create_new(sub.join(name)).unwrap();
             drop(counting.takes("create", 4, create));
-            counting.follow("close", 2);
+            counting.follow("close", 1);
         }
         let open = || std::fs::read_dir(&sub).unwrap();
         let mut list = counting.takes("opening it", 4, open);

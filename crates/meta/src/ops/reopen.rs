@@ -29,6 +29,6 @@ pub(crate) fn execute(args: &Reopen, txn: &mut Txn<'_>) -> Result<Done, Status> 
     txn.permit_handle()?;
     txn.uses(Key::Exists(args.inode), How::Depend);
     txn.open(row, args.handle);
-    txn.handles.reopen(args.inode, txn.client, args.handle.id, args.handle.write);
+    txn.handles.open(args.inode, txn.client, args.handle.id, args.handle.write);
     Ok(Done)
 }

@@ -41,6 +41,7 @@ impl State {
             Change::Inode { row } => self.mark_inode(row.inode, stamp),
             Change::Symlink { inode, .. }
             | Change::Accessed { inode, .. }
+            | Change::Settled { inode, .. }
             | Change::Xattr { inode, .. }
             | Change::XattrGone { inode, .. } => self.mark_inode(*inode, stamp),
             Change::Dirent { dir, name, .. } | Change::DirentGone { dir, name } => {

@@ -169,6 +169,7 @@ impl Shard {
                 Change::Touch { inode, .. }
                 | Change::DirAttrs { inode, .. }
                 | Change::Accessed { inode, .. }
+                | Change::Settled { inode, .. }
                 | Change::Symlink { inode, .. }
                 | Change::Xattr { inode, .. }
                 | Change::XattrGone { inode, .. }

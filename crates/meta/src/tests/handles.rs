@@ -13,8 +13,19 @@ fn contents(size_bytes: u64, write_secs: i64) -> Contents {
     Contents { size_bytes, allocated_bytes: 4096, write_time }
 }
 
-fn close(world: &mut World, inode: InodeNo, id: u64, settle: Option<Contents>) -> Effect {
-    world.execute(Op::Close, &Close { inode, handle: HandleId(id), settle })
+fn close(world: &mut World, inode: InodeNo, id: u64) -> Effect {
+    world.execute(Op::Close, &Close { inode, handle: HandleId(id) })
+}
+
+/// What the data shard says when it was asked; the transaction's number.
+fn settle(world: &mut World, closed: Effect, contents: Contents) -> Transno {
+    let (inode, number) = closed.settling.expect("a question");
+    let mut changes = Vec::new();
+    let effect = world.shard.settle(inode, number, Some(contents), &mut changes);
+    if effect.transno > Transno(0) {
+        world.log.push((effect.transno, changes));
+    }
+    effect.transno
 }
 
 fn at_data(world: &mut World, inode: InodeNo) -> bool {
@@ -39,14 +50,16 @@ fn opening_for_writing_puts_the_size_with_the_data_and_the_last_close_brings_it_
     assert_eq!(world.open(file, write_handle(2)), Status::Ok);
     assert_eq!(world.log.len(), records, "the mark stands already");
     assert!(at_data(&mut world, file));
-    let effect = close(&mut world, file, 2, Some(contents(10, 500)));
-    assert_eq!((effect.transno, at_data(&mut world, file)), (Transno(0), true));
+    assert_eq!(close(&mut world, file, 2).settling, None, "another writes");
     world.client = ALICE;
-    let effect = close(&mut world, file, 2, Some(contents(20, 600)));
-    assert!(effect.transno > Transno(0));
+    let version = world.attr(file).version;
+    let closed = close(&mut world, file, 2);
+    assert!(at_data(&mut world, file), "until the data shard has answered");
+    assert!(settle(&mut world, closed, contents(20, 600)) > Transno(0));
     let attr = world.attr(file);
     assert_eq!((attr.size_bytes, attr.allocated_bytes, attr.flags), (20, 4096, 0));
-    assert_eq!((attr.mtime.secs, attr.ctime.secs, attr.version), (600, 600, effect.transno));
+    assert_eq!((attr.mtime.secs, attr.ctime.secs, attr.version), (600, 600, version));
+    assert_eq!(settle(&mut world, closed, contents(30, 700)), Transno(0), "it was answered");
     world.check_redo();
 }
 
@@ -60,25 +73,30 @@ fn a_utimes_after_the_last_write_stands() {
     let written_secs = world.now.secs;
     assert_eq!(world.status(Op::Setattr, &utimes), Status::Ok);
     let ctime = world.now;
-    close(&mut world, file, 1, Some(contents(10, written_secs)));
+    let closed = close(&mut world, file, 1);
+    settle(&mut world, closed, contents(10, written_secs));
     let attr = world.attr(file);
     assert_eq!((attr.size_bytes, attr.mtime, attr.ctime), (10, at, ctime));
 }
 
 #[test]
-fn only_a_registered_writer_settles() {
+fn only_a_registered_writers_close_asks_for_the_size() {
     let mut world = World::new();
     let file = world.file(ROOT, "f", 0o644);
     assert_eq!(world.open(file, write_handle(1)), Status::Ok);
     assert_eq!(world.open(file, read_handle(2)), Status::Ok);
     for id in [2, 3] {
-        assert_eq!(close(&mut world, file, id, Some(contents(9, 900))).transno, Transno(0));
+        assert_eq!(close(&mut world, file, id).settling, None);
     }
-    assert_eq!(close(&mut world, file, 1, None).transno, Transno(0));
-    assert!(at_data(&mut world, file), "nothing was told, so the data shards know");
-    let late = close(&mut world, file, 1, Some(contents(9, 900)));
-    assert_eq!(late.transno, Transno(0), "a repetition may tell old news");
-    assert_eq!(close(&mut world, InodeNo(99), 1, None).status, Status::Ok);
+    let closed = close(&mut world, file, 1);
+    assert!(closed.settling.is_some());
+    assert_eq!(close(&mut world, file, 1).settling, None, "a repetition");
+    assert_eq!(close(&mut world, InodeNo(99), 1).status, Status::Ok);
+    let (inode, number) = closed.settling.unwrap();
+    let effect = world.shard.settle(inode, number, None, &mut Vec::new());
+    assert_eq!(effect.transno, Transno(0), "it could not be had");
+    assert_eq!(settle(&mut world, closed, contents(9, 900)), Transno(0), "and was answered");
+    assert!(at_data(&mut world, file), "the data shards know");
 }
 
 #[test]
@@ -111,8 +129,8 @@ fn an_unlinked_file_lives_while_it_is_open() {
     assert_eq!(world.unlink(ROOT, "f").orphan, None);
     assert_eq!((world.attr(file).nlink, orphans(&world)), (0, Vec::new()));
     assert_eq!(world.open(file, read_handle(2)), Status::Ok, "by /proc/self/fd");
-    assert_eq!(close(&mut world, file, 1, Some(contents(1, 1))).orphan, None);
-    let effect = close(&mut world, file, 2, None);
+    assert_eq!(close(&mut world, file, 1).orphan, None);
+    let effect = close(&mut world, file, 2);
     assert_eq!((effect.transno, effect.orphan), (Transno(0), Some(file)));
     assert_eq!(world.open(file, read_handle(3)), Status::Stale);
     let mut changes = Vec::new();
@@ -141,7 +159,7 @@ fn an_open_directory_goes_with_its_last_close() {
     assert_eq!(world.open(dir, read_handle(1)), Status::Ok);
     let args = Rmdir { caller: root(), parent: ROOT, name: super::name("d") };
     assert_eq!(world.status(Op::Rmdir, &args), Status::Ok);
-    assert_eq!(close(&mut world, dir, 1, None).orphan, Some(dir));
+    assert_eq!(close(&mut world, dir, 1).orphan, Some(dir));
     world.check_redo();
 }
 
@@ -182,38 +200,45 @@ fn after_a_restart_nobody_is_taken_for_closed_until_the_grace_time_ends() {
     world.shard.end_grace();
     assert_eq!(orphans(&world), [left]);
     assert_eq!(world.status(Op::Reopen, &reopen(left)), Status::Stale, "too late");
-    assert_eq!(close(&mut world, held, held.0, None).orphan, Some(held));
+    assert_eq!(close(&mut world, held, held.0).orphan, Some(held));
     world.check_redo();
 }
 
 #[test]
-fn who_closes_last_but_looked_before_another_wrote_settles_nothing() {
+fn who_opens_for_writing_takes_the_question_back() {
     let mut world = World::new();
     let file = world.file(ROOT, "f", 0o644);
-    let later = Timestamp { secs: 600, nanos: 1 };
-    let seen_first = contents(10, 600);
-    let seen_last = Contents { write_time: Some(later), ..contents(20, 600) };
-    for (first, second, settles) in [
-        (seen_last, seen_first, false),
-        (seen_first, seen_last, true),
-        (seen_last, seen_last, true),
-    ] {
-        assert_eq!(world.open(file, write_handle(1)), Status::Ok);
-        assert_eq!(world.open(file, write_handle(2)), Status::Ok);
-        assert_eq!(close(&mut world, file, 2, Some(first)).transno, Transno(0));
-        let settled = close(&mut world, file, 1, Some(second)).transno > Transno(0);
-        assert_eq!((settled, at_data(&mut world, file)), (settles, !settles));
-    }
-    assert_eq!(world.attr(file).size_bytes, 20);
-    // A writer who left without a word may have written anything.
+    assert_eq!(world.open(file, write_handle(1)), Status::Ok);
+    let first = close(&mut world, file, 1);
+    assert_eq!(world.open(file, write_handle(2)), Status::Ok);
+    assert_eq!(settle(&mut world, first, contents(10, 600)), Transno(0), "being written");
+    let second = close(&mut world, file, 2);
+    assert_eq!(settle(&mut world, first, contents(10, 600)), Transno(0), "old news");
+    assert!(at_data(&mut world, file));
+    assert!(settle(&mut world, second, contents(20, 600)) > Transno(0));
+    assert_eq!((world.attr(file).size_bytes, at_data(&mut world, file)), (20, false));
+    // A writer who left without a word may have something on its way.
     assert_eq!(world.open(file, write_handle(1)), Status::Ok);
     world.client = BOB;
     assert_eq!(world.open(file, write_handle(1)), Status::Ok);
     world.shard.client_gone(BOB);
     world.client = ALICE;
-    assert_eq!(close(&mut world, file, 1, Some(seen_last)).transno, Transno(0));
+    assert_eq!(close(&mut world, file, 1).settling, None);
     assert_eq!(world.open(file, write_handle(1)), Status::Ok);
-    assert!(close(&mut world, file, 1, Some(seen_last)).transno > Transno(0), "all is told again");
+    let closed = close(&mut world, file, 1);
+    assert!(settle(&mut world, closed, contents(20, 600)) > Transno(0), "all is told again");
+    world.check_redo();
+}
+
+#[test]
+fn what_has_no_name_any_more_is_not_settled() {
+    let mut world = World::new();
+    let file = world.file(ROOT, "f", 0o644);
+    assert_eq!(world.open(file, write_handle(1)), Status::Ok);
+    let closed = close(&mut world, file, 1);
+    assert_eq!(world.open(file, read_handle(2)), Status::Ok);
+    world.unlink(ROOT, "f");
+    assert_eq!(settle(&mut world, closed, contents(10, 600)), Transno(0));
 }
 
 #[test]
@@ -224,11 +249,12 @@ fn no_size_is_settled_during_the_grace_time() {
     world.restart();
     let reopen = Reopen { inode: file, handle: write_handle(1) };
     assert_eq!(world.status(Op::Reopen, &reopen), Status::Ok);
-    assert_eq!(close(&mut world, file, 1, Some(contents(5, 900))).transno, Transno(0));
+    assert_eq!(close(&mut world, file, 1).settling, None);
     assert!(at_data(&mut world, file));
     world.shard.end_grace();
     assert_eq!(world.open(file, write_handle(2)), Status::Ok);
-    assert!(close(&mut world, file, 2, Some(contents(5, 900))).transno > Transno(0));
+    let closed = close(&mut world, file, 2);
+    assert!(settle(&mut world, closed, contents(5, 900)) > Transno(0));
     assert!(!at_data(&mut world, file));
 }
 

@@ -92,7 +92,7 @@ fn whoever_has_it_open_goes_on_reading() {
     world.client = BOB;
     assert_eq!(world.status(Op::Readdir, &stranger), Status::Access);
     world.client = ALICE;
-    let close = Close { inode: dir, handle: HandleId(1), settle: None };
+    let close = Close { inode: dir, handle: HandleId(1) };
     assert_eq!(world.status(Op::Close, &close), Status::Ok);
     assert_eq!(world.status(Op::Readdir, &stranger), Status::Access);
     let open_again = Setattr { mode: Some(0o704), ..setattr(dir) };

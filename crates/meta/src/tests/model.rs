@@ -21,7 +21,8 @@ struct Node {
     /// When a file's mtime was last set.
     set: Timestamp,
     /// What writers that closed had seen, since nobody had it open for writing.
-    told: Vec<Option<Timestamp>>,
+    /// Nobody has opened it for writing since its data shard was asked for its size.
+    asked: bool,
     ctime: Timestamp,
     parent: InodeNo,
     entries: BTreeMap<String, InodeNo>,
@@ -75,7 +76,7 @@ impl Model {
             at_data: false,
             mtime: self.now,
             set: self.now,
-            told: Vec::new(),
+            asked: false,
             ctime: self.now,
             parent,
             entries: BTreeMap::new(),
@@ -351,32 +352,38 @@ impl Model {
     fn register(&mut self, inode: InodeNo, handle: Handle) {
         self.open.insert((inode, handle.write, self.client, handle.id.0));
         self.at(inode).at_data |= handle.write;
+        self.at(inode).asked &= !handle.write;
     }
 
-    fn close(&mut self, inode: InodeNo, id: u64, contents: Contents) {
+    /// Whether the data shard is asked for the size.
+    fn close(&mut self, inode: InodeNo, id: u64) -> bool {
         self.open.remove(&(inode, false, self.client, id));
         let was_writer = self.open.remove(&(inode, true, self.client, id));
         let (is_written, is_open) = (self.is_written(inode), self.is_open(inode));
         let Some(node) = self.nodes.get_mut(&inode) else {
-            return;
+            return false;
         };
-        if was_writer {
-            node.told.push(contents.write_time);
-        }
-        if was_writer && !is_written {
-            let told = core::mem::take(&mut node.told);
-            if node.nlink > 0 && told.iter().all(|time| contents.write_time >= *time) {
-                node.size_bytes = contents.size_bytes;
-                node.at_data = false;
-                if let Some(time) = contents.write_time.filter(|time| *time > node.set) {
-                    (node.mtime, node.set) = (time, time);
-                    node.ctime = node.ctime.max(time);
-                }
-            }
-        }
         if node.nlink == 0 && !is_open {
             self.orphans.insert(inode);
         }
+        let asks = was_writer && !is_written && node.nlink > 0;
+        node.asked |= asks;
+        asks
+    }
+
+    /// The data shard answers the last question. Whether that is of use.
+    fn settle(&mut self, inode: InodeNo, contents: Contents) -> bool {
+        let Some(node) = self.nodes.get_mut(&inode) else { return false };
+        let settles = core::mem::take(&mut node.asked) && node.nlink > 0;
+        if settles {
+            node.size_bytes = contents.size_bytes;
+            node.at_data = false;
+            if let Some(time) = contents.write_time.filter(|time| *time > node.set) {
+                (node.mtime, node.set) = (time, time);
+                node.ctime = node.ctime.max(time);
+            }
+        }
+        settles
     }
 
     fn chmod(&mut self, inode: InodeNo, mode: u32) -> Outcome {

@@ -3,10 +3,10 @@
 use super::{ALICE, BOB, Dice, ROOT, World, name, read_handle, root, user, write_handle};
 use alloc::vec::Vec;
 use wire::{
-    Access, Bytes, Caller, Close, Contents, Create, FileKind, Getattr, Getxattr, Groups, HandleId,
-    InodeNo, Link, Listxattr, Lookup, Mkdir, Mknod, Op, Open, Readdir, Readlink, Removexattr,
-    Rename, RenameHow, Reopen, Rmdir, SetTime, Setattr, Setxattr, Status, Symlink, Timestamp,
-    Tmpfile, Unlink, Wire,
+    Access, Bytes, Caller, Close, Create, FileKind, Getattr, Getxattr, Groups, HandleId, InodeNo,
+    Link, Listxattr, Lookup, Mkdir, Mknod, Op, Open, Readdir, Readlink, Removexattr, Rename,
+    RenameHow, Reopen, Rmdir, SetTime, Setattr, Setxattr, Status, Symlink, Timestamp, Tmpfile,
+    Unlink, Wire,
 };
 
 fn bodies() -> Vec<(Op, Vec<u8>)> {
@@ -16,11 +16,6 @@ fn bodies() -> Vec<(Op, Vec<u8>)> {
     let (handle, at) = (write_handle(1), SetTime::At(Timestamp { secs: 5, nanos: 6 }));
     let value = Bytes(b"value");
     let key = Bytes(b"user.k");
-    let contents = Contents {
-        size_bytes: 5,
-        allocated_bytes: 4096,
-        write_time: Some(Timestamp { secs: 5, nanos: 6 }),
-    };
     let create = Create {
         caller,
         parent,
@@ -67,7 +62,7 @@ fn bodies() -> Vec<(Op, Vec<u8>)> {
         (Op::Readlink, Readlink { inode }.to_bytes()),
         (Op::Readdir, readdir.to_bytes()),
         (Op::Open, Open { caller, inode, read: true, execute: false, handle }.to_bytes()),
-        (Op::Close, Close { inode, handle: HandleId(1), settle: Some(contents) }.to_bytes()),
+        (Op::Close, Close { inode, handle: HandleId(1) }.to_bytes()),
         (Op::Reopen, Reopen { inode, handle: read_handle(1) }.to_bytes()),
         (Op::Access, Access { caller: grouped, inode, mask: 7 }.to_bytes()),
         (Op::Getxattr, Getxattr { caller, inode, name: key }.to_bytes()),

@@ -9,7 +9,7 @@ use wire::{
     Attr, Bytes, Caller, Close, Contents, Create, Created, Entry, FileKind, Getattr, Getxattr,
     Groups, Handle, HandleId, InodeNo, Link, Listing, Listxattr, Lookup, Mkdir, Mknod, Name, Op,
     Open, Readdir, Readlink, Removexattr, Rename, RenameHow, Rmdir, Setattr, Setxattr, Status,
-    Symlink, Target, Timestamp, Tmpfile, Unlink, Value, Wire, attr_flag,
+    Symlink, Target, Timestamp, Tmpfile, Transno, Unlink, Value, Wire, attr_flag,
 };
 
 /// With more names than this most things happen in one directory.
@@ -22,6 +22,8 @@ struct Run {
     dice: Dice,
     names: Vec<String>,
     ok_count: usize,
+    /// Questions about sizes that no data shard has answered.
+    questions: Vec<(InodeNo, u64)>,
     /// Numbers seen, dead ones too.
     inodes: Vec<InodeNo>,
 }
@@ -33,7 +35,15 @@ impl Run {
         let mut model = Model::new(&mut world);
         model.at(ROOT).ctime = world.attr(ROOT).ctime;
         let names = (0..2 + dice.below(12)).map(|no| alloc::format!("n{no}")).collect();
-        Self { world, model, dice, names, ok_count: 0, inodes: alloc::vec![ROOT] }
+        Self {
+            world,
+            model,
+            dice,
+            names,
+            ok_count: 0,
+            questions: Vec::new(),
+            inodes: alloc::vec![ROOT],
+        }
     }
 
     fn inode(&mut self) -> InodeNo {
@@ -61,6 +71,15 @@ impl Run {
 
     /// Executes the op; it must go as the model says. Returns whether it was done.
     fn expect<'a>(&mut self, op: Op, args: &impl Wire<'a>, expected: Outcome) -> bool {
+        self.expect_effect(op, args, expected).status == Status::Ok
+    }
+
+    fn expect_effect<'a>(
+        &mut self,
+        op: Op,
+        args: &impl Wire<'a>,
+        expected: Outcome,
+    ) -> crate::Effect {
         let effect = self.world.execute(op, args);
         let status = expected.err().unwrap_or(Status::Ok);
         assert_eq!(effect.status, status, "{op:?}");
@@ -68,7 +87,7 @@ impl Run {
         if let Some(orphan) = effect.orphan {
             assert!(self.model.orphans.contains(&orphan), "{orphan} is no orphan");
         }
-        status == Status::Ok
+        effect
     }
 
     fn step(&mut self) {
@@ -96,6 +115,9 @@ impl Run {
         }
         if self.dice.chance(10) {
             self.destroy();
+        }
+        if self.dice.chance(15) {
+            self.settle();
         }
         if self.world.cold.is_some() {
             let inode = self.inodes[self.inodes.len() / 2];
@@ -314,15 +336,37 @@ impl Run {
         }
         let (inode, _, client, id) = self.dice.pick(&open);
         (self.model.client, self.world.client) = (client, client);
+        let asks = self.model.close(inode, id);
+        let args = Close { inode, handle: HandleId(id) };
+        let effect = self.expect_effect(Op::Close, &args, Ok(()));
+        assert_eq!(effect.settling.is_some(), asks);
+        self.questions.extend(effect.settling);
+    }
+
+    /// A data shard answers a question, the last one about its inode or an older one.
+    fn settle(&mut self) {
+        if self.questions.is_empty() {
+            return;
+        }
+        let index = self.dice.below(self.questions.len());
+        let (inode, number) = self.questions.swap_remove(index);
+        let is_last = self.questions.iter().all(|(of, later)| *of != inode || *later < number);
         let secs = self.world.now.secs - i64::try_from(self.dice.below(9)).unwrap();
         let contents = Contents {
             size_bytes: self.dice.roll() >> 1,
             allocated_bytes: 0,
             write_time: self.dice.chance(80).then_some(Timestamp { secs, nanos: 0 }),
         };
-        self.model.close(inode, id, contents);
-        let args = Close { inode, handle: HandleId(id), settle: Some(contents) };
-        self.expect(Op::Close, &args, Ok(()));
+        // What is not in memory is not settled.
+        self.world.status(Op::Getattr, &Getattr { inode });
+        let settles = is_last && self.model.settle(inode, contents);
+        let mut changes = Vec::new();
+        let (shard, log) = self.world.at(inode.shard());
+        let effect = shard.settle(inode, number, Some(contents), &mut changes);
+        assert_eq!(effect.transno > Transno(0), settles, "{inode}");
+        if settles {
+            log.push((effect.transno, changes));
+        }
     }
 
     fn set_xattr(&mut self, caller: Caller<'_>) {
