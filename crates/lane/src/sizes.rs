@@ -14,7 +14,7 @@ use crate::Lane;
 use crate::unstable::Waiter;
 use data::Token;
 use door::{Action, Mail, Turn};
-use wire::{Contents, InodeNo, ShardId, Transno};
+use wire::{Contents, InodeNo, Rule, ShardId, Transno};
 
 /// What a metadata shard asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,7 +58,8 @@ impl Lane {
         (shard, until, contents): (ShardId, Transno, Contents),
     ) {
         let Some(sizing) = self.sizing.remove(&token.0) else { return };
-        if until <= self.commit.shard(shard).durable {
+        let durable = until <= self.commit.shard(shard).durable;
+        if durable || !self.config.rules.hold(Rule::SettleDurable) {
             return self.tell_size(turn, sizing, Some(contents));
         }
         let waiters = self.waiters.entry((shard, until)).or_default();

@@ -141,7 +141,7 @@ impl Plan {
                 self.speeds.object_ns = 5 * MS;
                 self.dies_along = false;
             }
-            Rule::SizeFlag => self.meet(&WRITES),
+            Rule::SizeFlag | Rule::SettleDurable | Rule::SettleAsked => self.meet(&WRITES),
             Rule::OwnUnacked
             | Rule::Tombstones
             | Rule::Topology

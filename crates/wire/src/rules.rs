@@ -41,6 +41,10 @@ rules! {
     OffUnacked "off-unacked",
     /// That the size of a file is with its contents is durable before anybody may write to it.
     SizeFlag "size-flag",
+    /// The size that a metadata shard takes over is one of bytes that are durable.
+    SettleDurable "settle-durable",
+    /// A size that was asked for before somebody opened the file for writing is old news.
+    SettleAsked "settle-asked",
     /// A change over several shards is decided when all have prepared it durably, not before.
     TwoPhaseOrder "two-phase-order",
     /// Connections that lead to an earlier boot are closed once the next boot is known. Nobody may
