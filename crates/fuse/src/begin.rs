@@ -478,7 +478,7 @@ impl<'a> Beginning<'a> {
 
     /// `fuse_read_in` of a directory; the offset is a position, see `listing`.
     fn readdir(mut self, plus: bool) -> Result<Begin<'a>, Status> {
-        self.args.skip(8)?; // fh
+        let handle = HandleId(self.args.u64()?);
         let position = self.args.u64()?;
         if position == END_POSITION {
             return Ok(Begin::Done);
@@ -491,6 +491,7 @@ impl<'a> Beginning<'a> {
             // An entry takes more room in the kernel's format than in ours.
             listing_bytes_max: buffer_bytes.clamp(LISTING_BYTES_MIN, LISTING_BYTES_MAX),
             attrs: plus,
+            handle: Some(handle),
         };
         Ok(Begin::Call(Call::Readdir(ask), Then::Listing { position, buffer_bytes, plus }))
     }

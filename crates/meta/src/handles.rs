@@ -33,6 +33,8 @@ pub(crate) struct Handles {
     /// Of inodes open for writing: the latest write that a writer, closing before others, had
     /// seen. Who closes last may have looked before it, and then has old news.
     seen: BTreeMap<InodeNo, Timestamp>,
+    /// Of directories that are being listed: the first cookie that came too late.
+    listed: BTreeMap<Key, u64>,
     known: bool,
 }
 
@@ -44,7 +46,13 @@ impl Handles {
     pub(crate) const COUNT_MAX: usize = 4_000_000;
 
     pub(crate) const fn new() -> Self {
-        Self { open: BTreeSet::new(), gone: BTreeSet::new(), seen: BTreeMap::new(), known: true }
+        Self {
+            open: BTreeSet::new(),
+            gone: BTreeSet::new(),
+            seen: BTreeMap::new(),
+            listed: BTreeMap::new(),
+            known: true,
+        }
     }
 
     /// All are forgotten, and clients may still hold some.
@@ -52,6 +60,7 @@ impl Handles {
         self.open.clear();
         self.gone.clear();
         self.seen.clear();
+        self.listed.clear();
         self.known = false;
     }
 
@@ -102,7 +111,9 @@ impl Handles {
         handle: HandleId,
         settle: Option<&Contents>,
     ) -> bool {
-        self.open.remove(&Key { inode, read_only: true, client, handle });
+        let reader = Key { inode, read_only: true, client, handle };
+        self.open.remove(&reader);
+        self.listed.remove(&reader);
         if !self.open.remove(&Key { inode, read_only: false, client, handle }) {
             return false;
         }
@@ -144,6 +155,26 @@ impl Handles {
         })
     }
 
+    /// Where a listing through a handle ends that goes on behind `cookie`: before what was the next
+    /// new entry's cookie when it began. Else names that are renamed away and back while they are
+    /// listed would come for ever. `None` without such a handle.
+    pub(crate) fn list(
+        &mut self,
+        (inode, client, handle): (InodeNo, ClientUuid, HandleId),
+        cookie: u64,
+        next_cookie: u64,
+    ) -> Option<u64> {
+        let key = Key { inode, read_only: true, client, handle };
+        if !self.open.contains(&key) {
+            return None;
+        }
+        if cookie == 0 {
+            self.listed.insert(key, next_cookie);
+        }
+        // In the middle and not known: a restart has forgotten it.
+        Some(*self.listed.entry(key).or_insert(next_cookie))
+    }
+
     /// Drops a client's handles; the inodes that had some, in rising order.
     pub(crate) fn client_gone(&mut self, client: ClientUuid) -> Vec<InodeNo> {
         let mut inodes = Vec::new();
@@ -157,6 +188,7 @@ impl Handles {
             }
             key.client != client
         });
+        self.listed.retain(|key, _| key.client != client);
         for inode in written {
             if self.is_being_written(inode) {
                 self.seen.insert(inode, NEVER_SEEN);

@@ -267,6 +267,7 @@ impl Wish {
                 cookie,
                 listing_bytes_max: 512,
                 attrs: false,
+                handle: None,
             }),
             Self::Readlink { inode } => Call::Readlink(wire::Readlink { inode }),
             Self::Open { inode, read, write } => {

@@ -43,7 +43,7 @@ pub const GREETING_BODY_BYTES_MAX: u32 = 1024;
 pub const BULK_BYTES_MAX: u32 = 1 << 20;
 
 const MAGIC: [u8; 4] = *b"LNFS";
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
 const HEAD_CRC_OFFSET: usize = 16;
 /// Most frames without their bulk are smaller.
 const SMALL_FRAME_BYTES: usize = 256;

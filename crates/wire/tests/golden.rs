@@ -126,6 +126,7 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
                 cookie: 9,
                 listing_bytes_max: 65_536,
                 attrs: true,
+                handle: Some(handle.id),
             }
             .to_bytes(),
             Op::Open => {

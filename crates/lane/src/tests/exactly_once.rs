@@ -531,6 +531,7 @@ fn list(toy: &mut Toy) -> BTreeSet<String> {
             cookie,
             listing_bytes_max: 4096,
             attrs: false,
+            handle: None,
         };
         let got = peer.ask(toy, Op::Readdir, 0, &body);
         assert_eq!(got.head.status, Status::Ok);

@@ -15,6 +15,7 @@ mod files;
 mod hostile;
 mod idle;
 mod lifecycle;
+mod listings;
 mod locks;
 mod memory;
 mod names;

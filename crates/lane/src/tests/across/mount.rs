@@ -174,7 +174,8 @@ impl Mount {
         inode: InodeNo,
     ) -> Option<(InodeNo, Vec<(String, InodeNo)>)> {
         let (caller, cookie, listing_bytes_max, attrs) = (ROOT, 0, 131_072, true);
-        let args = Readdir { caller, inode, cookie, listing_bytes_max, attrs };
+        let handle = None;
+        let args = Readdir { caller, inode, cookie, listing_bytes_max, attrs, handle };
         let (status, body) = self.ask(toy, Op::Readdir, inode, args.to_bytes());
         if status != Status::Ok {
             return None;
