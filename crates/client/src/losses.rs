@@ -178,6 +178,7 @@ impl Client {
             | Mail::ObjectDestroyed { .. }
             | Mail::Accessed { .. }
             | Mail::Changed { .. }
+            | Mail::Gives { .. }
             | Mail::Interrupt { .. }
             | Mail::Unmounted => {}
         }

@@ -3,7 +3,7 @@
 //! ```text
 //! offset bytes field
 //!      0     8 magic "LANEFSSB"
-//!      8     4 format version 4
+//!      8     4 format version 5
 //!     12     4 crc32c over all 4096 bytes, this field as 0
 //!     16    16 fs, the file system's uuid
 //!     32     2 meta_shard_count
@@ -50,7 +50,7 @@ pub struct Made {
 
 impl Superblock {
     /// The format this build reads and writes.
-    pub const FORMAT_VERSION: u32 = 4;
+    pub const FORMAT_VERSION: u32 = 5;
     /// Shards of either kind, unless told otherwise.
     pub const SHARD_COUNT: u16 = 64;
     const SHARD_COUNT_MAX: u16 = 0x7fff;

@@ -1,6 +1,6 @@
 //! What lanes of one process tell each other.
 
-use wire::{HandleId, InodeNo, SetLock, Status};
+use wire::{Gives, HandleId, InodeNo, SetLock, Status};
 
 /// What a lane of a client asks of the one that keeps a file's locks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,6 +46,14 @@ pub enum Mail {
     Changed {
         /// The file.
         inode: InodeNo,
+    },
+    /// Server: this file, which somebody writes, gives this to whoever runs it: no write that takes
+    /// it away goes through.
+    Gives {
+        /// The file.
+        inode: InodeNo,
+        /// What it gives; nothing any more ends it.
+        gives: Gives,
     },
     /// Mount: the kernel interrupts its request `unique`; whoever has it, see to it.
     Interrupt {

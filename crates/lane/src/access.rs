@@ -1,4 +1,6 @@
-//! Times of access, as relatime has them: the first read after a change counts, and one a day.
+//! What metadata shards and data shards tell each other of a file by mail: what it gives to whoever
+//! runs it, and times of access, as relatime has them: the first read after a change counts, and one
+//! a day.
 //!
 //! ```text
 //! read at a data shard, not told since the last write ─▶ Accessed ─▶ metadata shard: a note, if it
@@ -11,7 +13,7 @@
 use crate::Lane;
 use door::{Action, Mail, Turn};
 use meta::Access;
-use wire::{InodeNo, Timestamp};
+use wire::{Gives, InodeNo, Timestamp};
 
 impl Lane {
     /// What a request at a metadata shard of this lane has to do with it.
@@ -27,6 +29,17 @@ impl Lane {
                     turn.act(Action::Mail { to, mail: Mail::Changed { inode } });
                 }
             }
+        }
+    }
+
+    /// What a file that is being written gives is told to its data shard before the answer leaves,
+    /// and so it is there before any write of whoever has the answer.
+    pub(crate) fn tell_gives(&mut self, turn: &mut Turn<'_>, inode: InodeNo, gives: Gives) {
+        let to = self.config.map.lane(self.config.map.data_shard(inode, 0));
+        if to == self.config.lane {
+            self.data.set_gives(inode, gives);
+        } else {
+            turn.act(Action::Mail { to, mail: Mail::Gives { inode, gives } });
         }
     }
 

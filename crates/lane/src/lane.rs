@@ -214,6 +214,7 @@ impl Lane {
                 self.note_access(turn, inode, write_time_ns);
             }
             Mail::Changed { inode } => self.data.forget_access(inode),
+            Mail::Gives { inode, gives } => self.data.set_gives(inode, gives),
             // A mount's own.
             Mail::Interrupt { .. }
             | Mail::Release { .. }

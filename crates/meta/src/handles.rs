@@ -5,7 +5,7 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
-use wire::{ClientUuid, Contents, HandleId, InodeNo, Timestamp};
+use wire::{ClientUuid, Contents, Gives, HandleId, InodeNo, Timestamp};
 
 /// Writers of an inode stand before its readers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -35,6 +35,8 @@ pub(crate) struct Handles {
     seen: BTreeMap<InodeNo, Timestamp>,
     /// Of directories that are being listed: the first cookie that came too late.
     listed: BTreeMap<Key, u64>,
+    /// What data shards were told that files give which are open for writing.
+    gives: BTreeMap<InodeNo, Gives>,
     known: bool,
 }
 
@@ -51,6 +53,7 @@ impl Handles {
             gone: BTreeSet::new(),
             seen: BTreeMap::new(),
             listed: BTreeMap::new(),
+            gives: BTreeMap::new(),
             known: true,
         }
     }
@@ -61,6 +64,7 @@ impl Handles {
         self.gone.clear();
         self.seen.clear();
         self.listed.clear();
+        self.gives.clear();
         self.known = false;
     }
 
@@ -132,7 +136,18 @@ impl Handles {
         self.known && saw >= before
     }
 
-    fn is_being_written(&self, inode: InodeNo) -> bool {
+    /// Whether the data shard must be told what a file gives. Of one that nobody writes, it is
+    /// nothing.
+    pub(crate) fn tell_gives(&mut self, inode: InodeNo, gives: Gives) -> bool {
+        let told = if gives == Gives::default() {
+            self.gives.remove(&inode)
+        } else {
+            self.gives.insert(inode, gives)
+        };
+        told.unwrap_or_default() != gives
+    }
+
+    pub(crate) fn is_being_written(&self, inode: InodeNo) -> bool {
         let first = self.first_from(Key::first(inode, false, NOBODY));
         first.is_some_and(|key| !key.read_only)
     }

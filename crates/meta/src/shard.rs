@@ -8,7 +8,7 @@ use crate::uses::Use;
 use alloc::vec::Vec;
 use disk::{Change, Changes, Fault, Made, PreVersions, TxnId};
 use wire::Rules;
-use wire::{ClientUuid, InodeNo, Op, ShardId, Status, Timestamp, Transno, Wire, Writer};
+use wire::{ClientUuid, Gives, InodeNo, Op, ShardId, Status, Timestamp, Transno, Wire, Writer};
 
 /// One request.
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +41,9 @@ pub struct Effect {
     pub orphan: Option<InodeNo>,
     /// What it has to do with a time of access.
     pub access: Access,
+    /// A file that is being written gives this now to whoever runs it: tell its data shard before
+    /// anybody is answered.
+    pub gives: Option<(InodeNo, Gives)>,
 }
 
 /// What a request has to do with a time of access.
@@ -65,6 +68,7 @@ impl Effect {
             pre_versions: PreVersions::new(),
             orphan: None,
             access: Access::None,
+            gives: None,
         }
     }
 }

@@ -19,8 +19,8 @@ use alloc::vec::Vec;
 use disk::{Change, InodeRow, PreVersions, TxnId};
 use wire::Rules;
 use wire::{
-    Attr, Breach, Bytes, Caller, ClientUuid, FileKind, Flaw, Handle, InodeNo, Name, Reader, Rule,
-    Status, Timestamp, Transno, Wire, Writer, attr_flag,
+    Attr, Breach, Bytes, Caller, ClientUuid, FileKind, Flaw, Gives, Handle, InodeNo, Name, Reader,
+    Rule, Status, Timestamp, Transno, Wire, Writer, attr_flag,
 };
 
 /// The reply of an op that has no reply body.
@@ -95,6 +95,7 @@ pub(crate) struct Txn<'s> {
     pre_versions: PreVersions,
     orphan: Option<InodeNo>,
     pub(crate) access: Access,
+    pub(crate) gives: Option<(InodeNo, Gives)>,
     uses: &'s mut Vec<Use>,
     pub(crate) locks: &'s Locks,
     pub(crate) blocker: &'s mut Option<TxnId>,
@@ -122,6 +123,7 @@ impl<'s> Txn<'s> {
             pre_versions: PreVersions::new(),
             orphan: None,
             access: Access::None,
+            gives: None,
             uses: &mut shard.uses,
             locks: &shard.locks,
             blocker: &mut shard.blocker,
@@ -137,12 +139,13 @@ impl<'s> Txn<'s> {
         let changed = self.changes.len() > self.changes_start;
         if !changed {
             let access = if status == Status::Ok { self.access } else { Access::None };
-            return Effect { orphan: self.orphan, access, ..Effect::unchanged(status) };
+            let Self { orphan, gives, .. } = self;
+            return Effect { orphan, access, gives, ..Effect::unchanged(status) };
         }
         assert!(status == Status::Ok, "an operation that fails changes nothing");
         self.state.transno_last = self.transno;
-        let Self { transno, pre_versions, orphan, access, .. } = self;
-        Effect { status, transno, pre_versions, orphan, access }
+        let Self { transno, pre_versions, orphan, access, gives, .. } = self;
+        Effect { status, transno, pre_versions, orphan, access, gives }
     }
 
     // What there is.

@@ -278,7 +278,8 @@ impl Wish {
                 Call::Read(wire::Read { inode, file_offset, read_bytes, accesses: true })
             }
             Self::Write { inode, file_offset, append, sync, .. } => {
-                Call::Write(Write { inode, file_offset, append, bulk, sync })
+                let takes = wire::Revoke::Nothing;
+                Call::Write(Write { inode, file_offset, append, bulk, sync, takes })
             }
             Self::Getxattr { inode, name } => {
                 let name = Bytes(xattr_name(name));

@@ -300,7 +300,14 @@ fn what_the_server_would_take_for_a_breach_does_not_leave() {
     rig.call(1, Call::Read(wire::Read { inode: FILE, file_offset: 0, read_bytes, accesses: true }));
     assert_eq!(rig.outcome(), Err(Status::Invalid));
     let bulk = Some(super::rig::bulk(1, read_bytes));
-    let write = crate::Write { inode: FILE, file_offset: 0, append: false, bulk, sync: false };
+    let write = crate::Write {
+        inode: FILE,
+        file_offset: 0,
+        append: false,
+        bulk,
+        sync: false,
+        takes: wire::Revoke::Nothing,
+    };
     rig.call(2, Call::Write(write));
     assert_eq!(rig.outcome(), Err(Status::Invalid));
     let setattr = wire::Setattr {

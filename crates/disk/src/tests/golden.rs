@@ -29,7 +29,7 @@ fn superblock_bytes() {
     let bytes = superblock().encode();
     assert_eq!(
         hex(&bytes[..56]),
-        "4c414e454653534204000000dd58e72cf5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5400020000000\
+        "4c414e454653534205000000aac41faef5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5400020000000\
          00000403020100000000e803000064000000"
     );
     assert!(bytes[56..].iter().all(|byte| *byte == 0));
@@ -41,10 +41,10 @@ fn a_superblock_of_another_version_names_both() {
     let mut bytes = superblock().encode();
     bytes[8] = 9;
     let fault = Superblock::decode(&bytes).unwrap_err().on("store/superblock");
-    assert_eq!((fault.expected, fault.found, fault.offset), (4, 9, 8));
+    assert_eq!((fault.expected, fault.found, fault.offset), (5, 9, 8));
     assert_eq!(
         fault.to_string(),
-        "store/superblock: a store of an unknown format version at byte 8 (expected 4, found 9)"
+        "store/superblock: a store of an unknown format version at byte 8 (expected 5, found 9)"
     );
 }
 
@@ -75,7 +75,7 @@ fn log_head_bytes() {
     let bytes = log_head().encode();
     assert_eq!(
         hex(&bytes),
-        "4c414e4546534c4704000000f8746717f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5030000000000\
+        "4c414e4546534c470500000000a92d89f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5030000000000\
          0000010002000700000000000000000000000000000000000000"
     );
     assert_eq!(LogHead::decode(&bytes), Ok(log_head()));
@@ -117,7 +117,7 @@ fn change_bytes() {
          0000000001010000000000000002000000fdffffffffffffff04000000fcffff\
          ffffffffff050000000500000000000000ff\
          c99a3b0700000000000000080000000000000009000000000000000a000000000000000b0000\
-         0001000c000000000000000d00000001",
+         0001000c000000000000000d00000001faffffffffffffff07000000",
         "020200000000000000100000000000000011000000100000000000000011000000ffffffff0100\
          0000",
         "0301000000000000000300612062050000000000000002000000000000000406000000000000\
@@ -158,7 +158,7 @@ fn record_bytes() {
     record.encode(&mut bytes);
     assert_eq!(
         hex(&bytes),
-        "8600000004010500090000000000000009000000010000000203000000000000000400000000\
+        "8600000005010500090000000000000009000000010000000203000000000000000400000000\
          0000008877665544332211020063000000000000000a000000050000007265706c7901c1c1c1\
          c1c1c1c1c1c1c1c1c1c1c1c1c10100a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0b0b0b0b0b0b0b0\
          b0b0b0b0b0b0b0b0b0070000006368616e676573"
@@ -176,7 +176,7 @@ fn record_bytes() {
     };
     bytes.clear();
     internal.encode(&mut bytes);
-    assert_eq!(hex(&bytes), "1e0000000400038001000000000000000200000000000000000100000063");
+    assert_eq!(hex(&bytes), "1e0000000500038001000000000000000200000000000000000100000063");
     assert_eq!(Record::decode(&bytes), Ok((internal, &[][..])));
 }
 
@@ -186,7 +186,7 @@ fn a_record_says_what_is_wrong_with_it() {
     session_record(9, b"").encode(&mut bytes);
     bytes[4] = 1;
     let fault = Record::decode(&bytes).unwrap_err();
-    assert_eq!(fault, Fault::new("a record of an unknown redo version", 4).numbers(4_u64, 1_u64));
+    assert_eq!(fault, Fault::new("a record of an unknown redo version", 4).numbers(5_u64, 1_u64));
 }
 
 #[test]

@@ -195,7 +195,12 @@ impl Run {
                 (Op::Rmdir, wire::Rmdir { caller, parent, name: name(text) }.to_bytes(), None)
             }
             Doing::Append(bytes) => {
-                let write = wire::Write { inode: self.log, file_offset: 0, append: true };
+                let write = wire::Write {
+                    inode: self.log,
+                    file_offset: 0,
+                    append: true,
+                    takes: wire::Revoke::Nothing,
+                };
                 (Op::Write, write.to_bytes(), Some(bytes.clone()))
             }
         };

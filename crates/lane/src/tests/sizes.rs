@@ -43,7 +43,8 @@ impl Rig {
 
     fn write(&mut self, file_offset: u64, bytes: &[u8]) {
         let Self { toy, writer, inode } = self;
-        let body = Write { inode: *inode, file_offset, append: false };
+        let body =
+            Write { inode: *inode, file_offset, append: false, takes: wire::Revoke::Nothing };
         let got = writer.ask_data(toy, (Op::Write, 2, *inode), &body, Some(bytes));
         assert_eq!(got.head.status, Status::Ok);
     }

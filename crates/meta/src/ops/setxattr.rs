@@ -43,6 +43,7 @@ pub(crate) fn execute(args: &Setxattr<'_>, txn: &mut Txn<'_>) -> Result<Done, St
     let row = inode.row;
     txn.put_xattr(args.inode, args.name, args.value);
     txn.put(InodeRow { ctime: txn.now, ..row });
+    txn.look_at_gives(args.inode);
     Ok(Done)
 }
 
