@@ -53,9 +53,20 @@ pub enum Access {
     None,
     /// It reads this directory or symbolic link: say [`Shard::accessed`].
     Reads(InodeNo),
-    /// It changes this file, which was read since its last change: its data shard has to tell of
-    /// the next read.
-    Ends(InodeNo),
+    /// It changes this file, and perhaps another one, which were read since their last change: their
+    /// data shards have to tell of the next read.
+    Ends(InodeNo, Option<InodeNo>),
+}
+
+impl Access {
+    /// This file, too, is changed.
+    #[must_use]
+    pub(crate) const fn ends(self, file: InodeNo) -> Self {
+        match self {
+            Self::Ends(first, _) if first.0 != file.0 => Self::Ends(first, Some(file)),
+            Self::Ends(..) | Self::Reads(_) | Self::None => Self::Ends(file, None),
+        }
+    }
 }
 
 impl Effect {
@@ -242,6 +253,13 @@ impl Shard {
         #[expect(clippy::expect_used, reason = "the inode was found")]
         self.state.apply(transno, &accessed).expect("an inode takes a time");
         Effect { transno, ..Effect::unchanged(Status::Ok) }
+    }
+
+    /// Whether a change over several shards has an inode locked: what it tells now of its times is
+    /// not the last word.
+    #[must_use]
+    pub fn is_locked(&self, inode: InodeNo) -> bool {
+        self.locks.inode(inode, None).is_some()
     }
 
     /// Drops all handles of a client that is gone; the orphans that result, in rising order.

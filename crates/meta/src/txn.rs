@@ -355,7 +355,7 @@ impl<'s> Txn<'s> {
                     && known
                         .is_some_and(|known| known.atime > known.ctime && row.atime <= row.ctime)
                 {
-                    self.access = Access::Ends(row.inode);
+                    self.access = self.access.ends(row.inode);
                 }
                 self.change(&Change::Inode { row });
                 row
