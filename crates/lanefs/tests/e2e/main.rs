@@ -36,3 +36,4 @@ mod transports;
 mod twins;
 mod two_mounts;
 mod two_mounts_programs;
+mod xattrs;
