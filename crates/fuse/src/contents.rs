@@ -23,16 +23,14 @@ impl<'a> Beginning<'a> {
     /// Takes away what a change of contents was refused for: given after the file was opened.
     pub(crate) fn revoke(self, opcode: Opcode) -> Result<Begin<'a>, Status> {
         let mut args = self.args;
-        let (inode, keeps_set_id) = match opcode {
-            Opcode::Write => {
-                args.skip(20)?; // fh, offset, size
-                (self.header.node, args.u32()? & WRITE_KILL_SET_ID == 0)
-            }
-            Opcode::CopyFileRange => {
-                args.skip(16)?; // fh_in, off_in
-                (InodeNo(args.u64()?), self.keeps_set_id())
-            }
-            _ => (self.header.node, self.keeps_set_id()),
+        let (inode, keeps_set_id) = if opcode == Opcode::Write {
+            args.skip(20)?; // fh, offset, size
+            (self.header.node, args.u32()? & WRITE_KILL_SET_ID == 0)
+        } else if opcode == Opcode::CopyFileRange {
+            args.skip(16)?; // fh_in, off_in
+            (InodeNo(args.u64()?), self.keeps_set_id())
+        } else {
+            (self.header.node, self.keeps_set_id())
         };
         let ask = revoking(self.caller(), inode, taken_by(keeps_set_id));
         Ok(Begin::Call(Call::Setattr(ask), Then::Revoked))
