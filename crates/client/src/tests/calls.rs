@@ -262,7 +262,7 @@ fn groups_are_asked_for_by_the_face() {
 #[test]
 fn a_request_too_long_for_a_frame_is_refused_here() {
     let mut rig = Rig::new(1);
-    let ids = alloc::vec![0; 4 * Groups::COUNT_MAX];
+    let ids = alloc::vec![0; 4 * (Groups::COUNT_MAX + 20_000)];
     let caller = wire::Caller { groups: Groups::Known(&ids), ..CALLER };
     let open = Open { caller, inode: FILE, read: true, write: false, execute: false, sizes: false };
     rig.call(1, Call::Open(open));
