@@ -28,6 +28,7 @@ pub(crate) fn getattr_reply() -> Vec<u8> {
         mtime: now,
         mtime_set: now,
         ctime: now,
+        birth: now,
         version: Transno(1),
     };
     reply(Op::Getattr, None, |to| Entry { attr }.encode(to))
@@ -46,7 +47,8 @@ pub(crate) fn read_reply(bulk_bytes: u32) -> Vec<u8> {
 
 /// Bytes of a write's request before its contents.
 pub(crate) fn write_request_bytes() -> usize {
-    let write = Write { inode: InodeNo::ROOT, file_offset: 0, append: false };
+    let write =
+        Write { inode: InodeNo::ROOT, file_offset: 0, append: false, takes: wire::Revoke::Nothing };
     request_bytes(Op::Write, |to| write.encode(to))
 }
 

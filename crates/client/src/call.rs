@@ -3,8 +3,8 @@
 
 use door::{Bulk, Span};
 use wire::{
-    Attr, ByteRange, Caller, HandleId, InodeNo, LaneId, LockKind, LockRow, LockType, Name, Space,
-    Stats, Written,
+    Attr, ByteRange, Caller, HandleId, InodeNo, LaneId, LockKind, LockRow, LockType, Name, Revoke,
+    Space, Stats, Written,
 };
 
 /// A call's number, chosen by the face; unique among its unanswered calls.
@@ -101,6 +101,8 @@ pub struct Write {
     pub bulk: Option<Bulk>,
     /// The answer waits until they are durable (O_SYNC).
     pub sync: bool,
+    /// See [`wire::Write::takes`].
+    pub takes: Revoke,
 }
 
 /// Lock bytes of a file, or give them up.

@@ -73,7 +73,8 @@ impl Client {
             exchange.kept = Some(self.kept.keep(turn, bulk));
             let inode = written_inode(&exchange.body);
             exchange.body.clear();
-            let nothing = wire::Write { inode, file_offset: 0, append: false };
+            let nothing =
+                wire::Write { inode, file_offset: 0, append: false, takes: wire::Revoke::Nothing };
             nothing.encode(&mut Writer::new(&mut exchange.body));
         }
     }

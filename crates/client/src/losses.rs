@@ -180,6 +180,7 @@ impl Client {
             | Mail::Settle { .. }
             | Mail::Settled { .. }
             | Mail::Changed { .. }
+            | Mail::Gives { .. }
             | Mail::Interrupt { .. }
             | Mail::Unmounted => {}
         }

@@ -35,6 +35,7 @@ fn attr(inode: InodeNo, flags: u32) -> Attr {
         mtime: time,
         mtime_set: time,
         ctime: time,
+        birth: time,
         version: Transno(5),
     }
 }

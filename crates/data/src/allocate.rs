@@ -25,9 +25,8 @@ pub(crate) struct Allocating {
 }
 
 impl Allocating {
-    pub(crate) fn decode(ask: &Ask<'_>) -> Result<(InodeNo, Pending), Flaw> {
-        let wire::Allocate { inode, file_offset, range_bytes, allocation, keep_size } =
-            wire::Allocate::decode_all(ask.body)?;
+    pub(crate) fn check(allocate: &wire::Allocate, ask: &Ask<'_>) -> Result<Pending, Flaw> {
+        let wire::Allocate { file_offset, range_bytes, allocation, keep_size, .. } = *allocate;
         let end = file_offset.checked_add(range_bytes).filter(|end| *end <= SIZE_BYTES_MAX);
         if end.is_none() {
             return Err(Flaw::Status(Status::TooLarge));
@@ -38,7 +37,7 @@ impl Allocating {
         let Ask { token, client, .. } = *ask;
         let object_offset = file_offset;
         let allocating = Self { token, client, object_offset, range_bytes, allocation, keep_size };
-        Ok((inode, Pending::Allocate(allocating)))
+        Ok(Pending::Allocate(allocating))
     }
 }
 

@@ -4,7 +4,7 @@ use crate::allocate::{Allocating, Seeking};
 use crate::{Ask, Lost, Token};
 use disk::ContentsChange;
 use door::Bulk;
-use wire::{Breach, ClientUuid, Flaw, InodeNo, Map, Op, Status, Wire};
+use wire::{Breach, ClientUuid, Flaw, InodeNo, Map, Op, Revoke, Status, Wire};
 
 /// The largest size of a file.
 pub(crate) const SIZE_BYTES_MAX: u64 = i64::MAX.unsigned_abs();
@@ -61,6 +61,8 @@ pub(crate) struct Glimpsing {
 pub(crate) struct Decoded {
     pub(crate) inode: InodeNo,
     pub(crate) pending: Pending,
+    /// What it may not leave.
+    pub(crate) takes: Revoke,
 }
 
 /// Number of bytes in a bulk that may be missing.
@@ -71,6 +73,7 @@ pub(crate) fn bulk_bytes(bulk: Option<Bulk>) -> u32 {
 /// Understands a request. Its buffer is still the caller's if this fails.
 pub(crate) fn decode(ask: &Ask<'_>, map: &Map) -> Result<Decoded, Flaw> {
     let Ask { token, client, .. } = *ask;
+    let mut takes = Revoke::Nothing;
     let (inode, pending) = match ask.op {
         Op::Read => {
             let read = wire::Read::decode_all(ask.body)?;
@@ -90,6 +93,7 @@ pub(crate) fn decode(ask: &Ask<'_>, map: &Map) -> Result<Decoded, Flaw> {
         }
         Op::Write => {
             let write = wire::Write::decode_all(ask.body)?;
+            takes = write.takes;
             (write.inode, decode_write(&write, ask)?)
         }
         Op::Truncate => {
@@ -100,7 +104,11 @@ pub(crate) fn decode(ask: &Ask<'_>, map: &Map) -> Result<Decoded, Flaw> {
             let size_bytes = truncate.size_bytes;
             (truncate.inode, Pending::Truncate { token, size_bytes, client })
         }
-        Op::Allocate => Allocating::decode(ask)?,
+        Op::Allocate => {
+            let allocate = wire::Allocate::decode_all(ask.body)?;
+            takes = allocate.takes;
+            (allocate.inode, Allocating::check(&allocate, ask)?)
+        }
         Op::Seek => Seeking::decode(ask)?,
         Op::Lookup
         | Op::Getattr
@@ -140,7 +148,7 @@ pub(crate) fn decode(ask: &Ask<'_>, map: &Map) -> Result<Decoded, Flaw> {
     if map.data_shard(inode, 0) != ask.shard || inode.count() == 0 {
         return Err(Flaw::Breach(Breach::Route));
     }
-    Ok(Decoded { inode, pending })
+    Ok(Decoded { inode, pending, takes })
 }
 
 fn decode_write(write: &wire::Write, ask: &Ask<'_>) -> Result<Pending, Flaw> {

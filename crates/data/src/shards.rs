@@ -13,7 +13,10 @@ use alloc::vec::Vec;
 use disk::rows::ObjectRow;
 use door::{Action, Mono, Ticket, Turn};
 use hashbrown::HashMap;
-use wire::{Breach, ClientUuid, Contents, Flaw, InodeNo, LaneId, Map, ShardId, Status, Transno};
+use wire::{
+    Breach, ClientUuid, Contents, Flaw, Gives, InodeNo, LaneId, Map, Revoke, ShardId, Status,
+    Transno,
+};
 
 /// What the shards are told when they begin.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +57,8 @@ pub struct Shards {
     pub(crate) jobs: HashMap<u64, Job, Seed>,
     ticket_count: u64,
     pub(crate) proven: HashMap<InodeNo, Proven, Seed>,
+    /// What files give that somebody writes who may not know it.
+    gives: HashMap<InodeNo, Gives, Seed>,
     /// What is recorded in which order, by shard index divided by the lane count.
     orders: Vec<Order>,
     /// The last durable transaction, in the same places.
@@ -95,6 +100,7 @@ impl Shards {
             jobs: HashMap::with_hasher(seed),
             ticket_count: 0,
             proven,
+            gives: HashMap::with_hasher(seed),
             orders,
             durables,
             outcomes: VecDeque::new(),
@@ -111,6 +117,11 @@ impl Shards {
     /// [`Breach`] when it is not what the op has: nothing was done, its buffer is released.
     pub fn ask(&mut self, turn: &mut Turn<'_>, ask: &Ask<'_>) -> Result<(), Breach> {
         match decode(ask, &self.shape.map) {
+            Ok(decoded) if self.loses(decoded.inode, decoded.takes) => {
+                let refused = VecDeque::from([decoded.pending]);
+                self.fail_all(turn, decoded.inode, refused, Status::NeedRevoke);
+                Ok(())
+            }
             Ok(decoded) => {
                 self.wait(turn, decoded.inode, decoded.pending);
                 Ok(())
@@ -137,8 +148,24 @@ impl Shards {
         self.wait(turn, inode, Pending::Glimpse(glimpsing));
     }
 
+    /// What a file gives to whoever runs it, of one that is being written.
+    pub fn set_gives(&mut self, inode: InodeNo, gives: Gives) {
+        if gives == Gives::default() {
+            self.gives.remove(&inode);
+        } else {
+            self.gives.insert(inode, gives);
+        }
+    }
+
+    /// Whether a file gives what a writer may not leave.
+    fn loses(&self, inode: InodeNo, takes: Revoke) -> bool {
+        let gives = self.gives.get(&inode).copied().unwrap_or_default();
+        gives.lost_to(takes) != Revoke::Nothing
+    }
+
     /// Destroys a file's object; ends in [`Outcome::Removed`].
     pub fn remove(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
+        self.gives.remove(&inode);
         self.wait(turn, inode, Pending::Remove);
         if let Some(object) = self.objects.get_mut(&inode) {
             object.urgent = true;

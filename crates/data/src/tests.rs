@@ -3,6 +3,7 @@
 #![allow(clippy::wildcard_enum_match_arm)]
 
 mod allocate;
+mod gives;
 mod sizes;
 mod times;
 
@@ -93,12 +94,20 @@ impl World {
 
     fn write(&mut self, file_offset: u64, bulk_bytes: u32) -> Token {
         let bulk = Some(self.bulk(bulk_bytes));
-        self.ask(Op::Write, &Write { inode: FILE, file_offset, append: false }, bulk)
+        self.ask(
+            Op::Write,
+            &Write { inode: FILE, file_offset, append: false, takes: wire::Revoke::Nothing },
+            bulk,
+        )
     }
 
     fn append(&mut self, bulk_bytes: u32) -> Token {
         let bulk = Some(self.bulk(bulk_bytes));
-        self.ask(Op::Write, &Write { inode: FILE, file_offset: 99, append: true }, bulk)
+        self.ask(
+            Op::Write,
+            &Write { inode: FILE, file_offset: 99, append: true, takes: wire::Revoke::Nothing },
+            bulk,
+        )
     }
 
     fn truncate(&mut self, size_bytes: u64) -> Token {
@@ -490,7 +499,11 @@ fn truncations_wait_for_what_runs_and_keep_others_waiting() {
 #[test]
 fn nothing_that_is_written_needs_no_record() {
     let mut world = World::with_file(0);
-    let token = world.ask(Op::Write, &Write { inode: FILE, file_offset: 9, append: false }, None);
+    let token = world.ask(
+        Op::Write,
+        &Write { inode: FILE, file_offset: 9, append: false, takes: wire::Revoke::Nothing },
+        None,
+    );
     let nothing = Answer::Written(Written { file_offset: 9, written_bytes: 0 });
     assert_eq!(world.outcomes(), [answered(token, nothing)]);
 }
@@ -654,7 +667,8 @@ fn requests_are_checked() {
     let max = i64::MAX.unsigned_abs();
     let shard = MAP.data_shard(FILE, 0);
     let bulk = world.bulk(10);
-    let beyond = Write { inode: FILE, file_offset: max - 9, append: false };
+    let beyond =
+        Write { inode: FILE, file_offset: max - 9, append: false, takes: wire::Revoke::Nothing };
     let token = world.ask(Op::Write, &beyond, Some(bulk));
     assert_eq!(world.outcomes(), [refused(token, Status::TooLarge)]);
     let token = world.truncate(max + 1);

@@ -10,6 +10,7 @@
 //!     4 nlink                 12 ctime                    8 entry_count
 //!     8 size_bytes             8 version                  4 rdev
 //!                                                         1 linkable
+//!                                                        12 birth
 //! ```
 
 use crate::Made;
@@ -65,6 +66,8 @@ pub struct InodeRow {
     pub rdev: u32,
     /// Made without a name, and may get one while it has none.
     pub linkable: bool,
+    /// When it was made; never changes.
+    pub birth: Timestamp,
 }
 
 impl InodeRow {
@@ -104,6 +107,7 @@ impl InodeRow {
             entry_count: 0,
             rdev: 0,
             linkable: false,
+            birth: now,
         }
     }
 
@@ -138,13 +142,14 @@ impl InodeRow {
             mtime: self.mtime,
             mtime_set: self.mtime_set,
             ctime: self.ctime,
+            birth: self.birth,
             version: self.version,
         }
     }
 }
 
 /// Bytes of an encoded inode.
-const INODE_BYTES: usize = 141;
+const INODE_BYTES: usize = 153;
 
 impl Wire<'_> for InodeRow {
     fn encode(&self, to: &mut Writer<'_>) {
@@ -171,6 +176,7 @@ impl Wire<'_> for InodeRow {
         fields.put(self.entry_count.to_le_bytes());
         fields.put(self.rdev.to_le_bytes());
         fields.put([u8::from(self.linkable)]);
+        fields.put_time(self.birth);
         fields.append(to);
     }
 
@@ -200,6 +206,7 @@ impl Wire<'_> for InodeRow {
             entry_count: from.read()?,
             rdev: from.read()?,
             linkable: from.read()?,
+            birth: from.read()?,
         })
     }
 }

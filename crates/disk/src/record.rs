@@ -4,7 +4,7 @@
 //! ```text
 //! offset bytes field
 //!      0     4 record_bytes, all of it
-//!      4     1 redo version 4
+//!      4     1 redo version 5
 //!      5     1 origin: 0 internal, 1 session
 //!      6     2 shard
 //!      8     8 lsn
@@ -25,7 +25,7 @@ use wire::{
 /// Longest reply body a record keeps.
 pub const REPLY_BYTES_MAX: usize = 4096;
 
-const REDO_VERSION: u8 = 4;
+const REDO_VERSION: u8 = 5;
 const WHAT: &str = "a damaged record";
 
 /// Versions of the touched objects before the transaction, at most five (PROTOCOL.md §12).

@@ -64,6 +64,7 @@ pub(crate) fn row() -> InodeRow {
         entry_count: 12,
         rdev: 13,
         linkable: true,
+        birth: Timestamp { secs: -6, nanos: 7 },
     }
 }
 

@@ -1,6 +1,6 @@
 //! What lanes of one process tell each other.
 
-use wire::{Contents, HandleId, InodeNo, SetLock, Status};
+use wire::{Contents, Gives, HandleId, InodeNo, SetLock, Status};
 
 /// What a lane of a client asks of the one that keeps a file's locks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,6 +62,14 @@ pub enum Mail {
         number: u64,
         /// What is kept of it, and durable; `None` if that cannot be had.
         contents: Option<Contents>,
+    },
+    /// Server: this file, which somebody writes, gives this to whoever runs it: no write that takes
+    /// it away goes through.
+    Gives {
+        /// The file.
+        inode: InodeNo,
+        /// What it gives; nothing any more ends it.
+        gives: Gives,
     },
     /// Mount: the kernel interrupts its request `unique`; whoever has it, see to it.
     Interrupt {

@@ -33,8 +33,7 @@ macro_rules! opcodes {
 // - POLL 40: a file is always ready;
 // - NOTIFY_REPLY 41: an answer to what we never ask;
 // - COPY_FILE_RANGE_64 53: the kernel asks for COPY_FILE_RANGE instead, which copies no more than 64 KiB;
-// - SETUPMAPPING 48, REMOVEMAPPING 49: of virtiofs;
-// - STATX 52: the kernel asks GETATTR instead; there is no time of birth.
+// - SETUPMAPPING 48, REMOVEMAPPING 49: of virtiofs.
 // CUSE's are not ours.
 opcodes! {
     Lookup = 1;
@@ -85,6 +84,8 @@ opcodes! {
     Syncfs = 50;
     /// Linux 6.2 and later.
     Tmpfile = 51;
+    /// Linux 6.6 and later: a GETATTR of whoever wants to know the time of birth.
+    Statx = 52;
 }
 
 /// The major version of the protocol; there is no other.
@@ -167,6 +168,12 @@ pub(crate) mod fallocate_flag {
     pub(crate) const ZERO_RANGE: u32 = 1 << 4;
 }
 
+/// What the answer of STATX has, as in statx(2).
+pub(crate) mod statx_mask {
+    pub(crate) const BASIC_STATS: u32 = 0x7ff;
+    pub(crate) const BIRTH: u32 = 0x800;
+}
+
 /// What LSEEK looks for, as in lseek(2). The kernel does the rest itself.
 pub(crate) mod whence {
     pub(crate) const DATA: u32 = 3;
@@ -190,6 +197,8 @@ pub(crate) mod size {
     pub(crate) const ENTRY_OUT: usize = 128;
     #[cfg(test)]
     pub(crate) const ATTR_OUT: usize = 104;
+    #[cfg(test)]
+    pub(crate) const STATX_OUT: usize = 288;
     #[cfg(test)]
     pub(crate) const OPEN_OUT: usize = 16;
     #[cfg(test)]

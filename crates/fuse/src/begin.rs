@@ -63,7 +63,8 @@ impl<'a> Beginning<'a> {
         match opcode {
             Opcode::Lookup => self.lookup(),
             Opcode::Forget | Opcode::BatchForget => Ok(Begin::Silent),
-            Opcode::Getattr => Ok(self.getattr()),
+            Opcode::Getattr => Ok(self.getattr(Then::Attr)),
+            Opcode::Statx => Ok(self.getattr(Then::Statx)),
             Opcode::Setattr => self.setattr(),
             Opcode::Readlink => {
                 Ok(Begin::Call(Call::Readlink(wire::Readlink { inode }), Then::Target))
@@ -117,8 +118,8 @@ impl<'a> Beginning<'a> {
         Ok(Begin::Call(Call::Lookup(ask), Then::Entry))
     }
 
-    const fn getattr(self) -> Begin<'a> {
-        Begin::Call(Call::Getattr(wire::Getattr { inode: self.header.node }), Then::Attr)
+    const fn getattr(self, then: Then) -> Begin<'a> {
+        Begin::Call(Call::Getattr(wire::Getattr { inode: self.header.node }), then)
     }
 
     /// `fuse_setattr_in`. A size goes first, by the data shard; the rest after it.
@@ -188,7 +189,7 @@ impl<'a> Beginning<'a> {
             && ask.mtime == SetTime::Keep
             && revoke == Revoke::Nothing;
         if nothing {
-            return Ok(self.getattr());
+            return Ok(self.getattr(Then::Attr));
         }
         Ok(Begin::Call(Call::Setattr(ask), Then::Attr))
     }
@@ -349,16 +350,20 @@ impl<'a> Beginning<'a> {
         let handle = FileHandle(args.u64()?);
         args.skip(12)?; // offset, size
         let write_flags = args.u32()?;
-        let revoke = handle.lost_by_write(write_flags & WRITE_KILL_SET_ID == 0);
-        if revoke == Revoke::Nothing || write_flags & WRITE_CACHE != 0 {
-            return self.write_bytes();
+        let keeps_set_id = write_flags & WRITE_KILL_SET_ID == 0;
+        if write_flags & WRITE_CACHE != 0 {
+            return self.write_bytes(Revoke::Nothing);
+        }
+        let revoke = handle.lost_by_write(keeps_set_id);
+        if revoke == Revoke::Nothing {
+            return self.write_bytes(taken_by(keeps_set_id));
         }
         let ask = revoking(self.caller(), self.header.node, revoke);
         Ok(Begin::Call(Call::Setattr(ask), Then::Revoked))
     }
 
     /// The write itself; the data is the bulk.
-    pub(crate) fn write_bytes(mut self) -> Result<Begin<'a>, Status> {
+    pub(crate) fn write_bytes(mut self, takes: Revoke) -> Result<Begin<'a>, Status> {
         self.args.skip(8)?; // fh
         let file_offset = self.args.u64()?;
         let write_bytes = self.args.u32()?;
@@ -376,7 +381,7 @@ impl<'a> Beginning<'a> {
         }
         let sync = flags & open_flag::DATA_SYNC != 0 && !mapped;
         let inode = self.header.node;
-        let ask = Write { inode, file_offset, append, bulk: self.bulk, sync };
+        let ask = Write { inode, file_offset, append, bulk: self.bulk, sync, takes };
         Ok(Begin::Call(Call::Write(ask), Then::Written))
     }
 
@@ -478,7 +483,7 @@ impl<'a> Beginning<'a> {
 
     /// `fuse_read_in` of a directory; the offset is a position, see `listing`.
     fn readdir(mut self, plus: bool) -> Result<Begin<'a>, Status> {
-        self.args.skip(8)?; // fh
+        let handle = HandleId(self.args.u64()?);
         let position = self.args.u64()?;
         if position == END_POSITION {
             return Ok(Begin::Done);
@@ -491,6 +496,7 @@ impl<'a> Beginning<'a> {
             // An entry takes more room in the kernel's format than in ours.
             listing_bytes_max: buffer_bytes.clamp(LISTING_BYTES_MIN, LISTING_BYTES_MAX),
             attrs: plus,
+            handle: Some(handle),
         };
         Ok(Begin::Call(Call::Readdir(ask), Then::Listing { position, buffer_bytes, plus }))
     }
@@ -507,6 +513,11 @@ impl<'a> Beginning<'a> {
     fn interrupt(mut self) -> Result<Begin<'a>, Status> {
         self.args.u64().map(Begin::Interrupt)
     }
+}
+
+/// What somebody who changes a file's contents takes away of what running it gives.
+pub(crate) const fn taken_by(keeps_set_id: bool) -> Revoke {
+    if keeps_set_id { Revoke::Capability } else { Revoke::All }
 }
 
 /// Takes away what running a file gives, and nothing else.

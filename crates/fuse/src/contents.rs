@@ -1,7 +1,7 @@
 //! From the kernel's request to a call: what is asked of a file's contents beside reading and writing.
 
-use crate::abi::{fallocate_flag, whence};
-use crate::begin::{Begin, Beginning, revoking};
+use crate::abi::{Opcode, WRITE_KILL_SET_ID, fallocate_flag, whence};
+use crate::begin::{Begin, Beginning, revoking, taken_by};
 use crate::handle::FileHandle;
 use crate::lane::MountLane;
 use crate::out::put_written;
@@ -15,20 +15,41 @@ use wire::{Allocation, InodeNo, Revoke, Status};
 const COPY_BYTES_MAX: u32 = 60 * 1024;
 
 impl<'a> Beginning<'a> {
-    /// `fuse_fallocate_in`: first what a change of contents takes away. The kernel does not say
-    /// whether the caller may keep set-id bits: root may.
+    /// Whether the caller of what is no WRITE may keep set-id bits. The kernel does not say: root may.
+    pub(crate) const fn keeps_set_id(&self) -> bool {
+        self.header.uid == 0
+    }
+
+    /// Takes away what a change of contents was refused for: given after the file was opened.
+    pub(crate) fn revoke(self, opcode: Opcode) -> Result<Begin<'a>, Status> {
+        let mut args = self.args;
+        let (inode, keeps_set_id) = if opcode == Opcode::Write {
+            args.skip(20)?; // fh, offset, size
+            (self.header.node, args.u32()? & WRITE_KILL_SET_ID == 0)
+        } else if opcode == Opcode::CopyFileRange {
+            args.skip(16)?; // fh_in, off_in
+            (InodeNo(args.u64()?), self.keeps_set_id())
+        } else {
+            (self.header.node, self.keeps_set_id())
+        };
+        let ask = revoking(self.caller(), inode, taken_by(keeps_set_id));
+        Ok(Begin::Call(Call::Setattr(ask), Then::Revoked))
+    }
+
+    /// `fuse_fallocate_in`: first what a change of contents takes away.
     pub(crate) fn fallocate(self) -> Result<Begin<'a>, Status> {
         let mut args = self.args;
-        let revoke = FileHandle(args.u64()?).lost_by_write(self.header.uid == 0);
+        let keeps_set_id = self.keeps_set_id();
+        let revoke = FileHandle(args.u64()?).lost_by_write(keeps_set_id);
         if revoke == Revoke::Nothing {
-            return self.allocate();
+            return self.allocate(taken_by(keeps_set_id));
         }
         let ask = revoking(self.caller(), self.header.node, revoke);
         Ok(Begin::Call(Call::Setattr(ask), Then::Revoked))
     }
 
     /// The allocation itself. What moves the bytes behind the range is not done.
-    pub(crate) fn allocate(mut self) -> Result<Begin<'a>, Status> {
+    pub(crate) fn allocate(mut self, takes: Revoke) -> Result<Begin<'a>, Status> {
         self.args.skip(8)?; // fh
         let file_offset = self.args.u64()?;
         let range_bytes = self.args.u64()?;
@@ -41,7 +62,7 @@ impl<'a> Beginning<'a> {
             _ => return Err(Status::NotSupported),
         };
         let inode = self.header.node;
-        let ask = wire::Allocate { inode, file_offset, range_bytes, allocation, keep_size };
+        let ask = wire::Allocate { inode, file_offset, range_bytes, allocation, keep_size, takes };
         Ok(Begin::Call(Call::Allocate(ask), Then::Done))
     }
 
@@ -61,8 +82,23 @@ impl<'a> Beginning<'a> {
         Ok(Begin::Call(Call::Seek(ask), Then::Sought))
     }
 
-    /// `fuse_copy_file_range_in`: the bytes are read here and written again.
-    pub(crate) fn copy_file_range(mut self) -> Result<Begin<'a>, Status> {
+    /// `fuse_copy_file_range_in`: first what a change of contents takes away.
+    pub(crate) fn copy_file_range(self) -> Result<Begin<'a>, Status> {
+        let mut args = self.args;
+        args.skip(16)?; // fh_in, off_in
+        let to = InodeNo(args.u64()?);
+        let keeps_set_id = self.keeps_set_id();
+        match FileHandle(args.u64()?).lost_by_write(keeps_set_id) {
+            Revoke::Nothing => self.copy(taken_by(keeps_set_id)),
+            revoke @ (Revoke::Capability | Revoke::All) => {
+                let ask = revoking(self.caller(), to, revoke);
+                Ok(Begin::Call(Call::Setattr(ask), Then::Revoked))
+            }
+        }
+    }
+
+    /// The copy itself: the bytes are read here and written again.
+    pub(crate) fn copy(mut self, takes: Revoke) -> Result<Begin<'a>, Status> {
         self.args.skip(8)?; // fh_in
         let file_offset = self.args.u64()?;
         let to = InodeNo(self.args.u64()?);
@@ -79,7 +115,7 @@ impl<'a> Beginning<'a> {
         }
         let inode = self.header.node;
         let ask = wire::Read { inode, file_offset, read_bytes, accesses: true };
-        Ok(Begin::Call(Call::Read(ask), Then::CopyRead { to, file_offset: offset_there }))
+        Ok(Begin::Call(Call::Read(ask), Then::CopyRead { to, file_offset: offset_there, takes }))
     }
 }
 
@@ -89,7 +125,7 @@ impl MountLane {
         &mut self,
         turn: &mut Turn<'_>,
         pending_id: usize,
-        (inode, file_offset): (InodeNo, u64),
+        (inode, file_offset, takes): (InodeNo, u64, Revoke),
         bulk: Option<Bulk>,
     ) {
         let Some(bulk) = bulk else {
@@ -107,7 +143,8 @@ impl MountLane {
                 return self.reply(turn, pending_id, Status::NotSupported, Span::default(), None);
             }
         };
-        let write = Write { inode, file_offset, append: false, bulk: Some(bulk), sync: false };
+        let (append, bulk, sync) = (false, Some(bulk), false);
+        let write = Write { inode, file_offset, append, bulk, sync, takes };
         let call = CallId(u64::try_from(pending_id).unwrap_or(u64::MAX));
         self.client.call(turn, call, Call::Write(write));
         if given_up {

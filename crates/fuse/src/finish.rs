@@ -6,8 +6,8 @@ use crate::begin::revoking;
 use crate::lane::MountLane;
 use crate::listing::{Buffer, put_listing};
 use crate::out::{
-    put_attr_out, put_created, put_entry, put_lock, put_open, put_opendir, put_statfs, put_u64,
-    put_value_size, put_written,
+    put_attr_out, put_created, put_entry, put_lock, put_open, put_opendir, put_statfs,
+    put_statx_out, put_u64, put_value_size, put_written,
 };
 use crate::pending::{Behind, Then};
 use client::{Answer, Call, CallId, Resize};
@@ -46,6 +46,9 @@ impl MountLane {
             }
             (Then::Attr, Answer::Entry(attr)) => {
                 self.encode(turn, pending_id, |out| put_attr_out(out, &attr));
+            }
+            (Then::Statx, Answer::Entry(attr)) => {
+                self.encode(turn, pending_id, |out| put_statx_out(out, &attr));
             }
             (Then::Resized { keeps_set_id, rest }, Answer::Entry(attr)) => {
                 match attr.lost_by_write(keeps_set_id) {
@@ -99,8 +102,8 @@ impl MountLane {
                     turn.act(Action::Release { buf: bulk.buf });
                 }
             }
-            (Then::CopyRead { to, file_offset }, Answer::Bytes(bulk)) => {
-                self.write_copy(turn, pending_id, (to, file_offset), bulk);
+            (Then::CopyRead { to, file_offset, takes }, Answer::Bytes(bulk)) => {
+                self.write_copy(turn, pending_id, (to, file_offset, takes), bulk);
             }
             (Then::CopyWritten { buf }, Answer::Written(written)) => {
                 turn.act(Action::Release { buf });
@@ -138,6 +141,9 @@ impl MountLane {
     fn fail(&mut self, turn: &mut Turn<'_>, pending_id: usize, then: Then, status: Status) {
         if let Then::CopyWritten { buf } = then {
             turn.act(Action::Release { buf });
+        }
+        if status == Status::NeedRevoke {
+            return self.go_on(turn, pending_id, Behind::Refused);
         }
         if let Then::CreateTruncated { handle, .. } = then {
             self.client.release(turn, handle);

@@ -14,7 +14,7 @@ use alloc::format;
 use alloc::vec::Vec;
 use client::{Answer, Call, CallId, Client};
 use door::{Action, Brain, Bulk, Event, KernelSlot, Mail, Mono, Say, Span, Ticket, Turn};
-use wire::{Groups, LaneId, Status};
+use wire::{Groups, LaneId, Revoke, Status};
 
 /// How long what is begun may take after the end was asked for.
 const END_MS_MAX: u64 = 5_000;
@@ -127,7 +127,8 @@ impl MountLane {
             | Mail::Accessed { .. }
             | Mail::Settle { .. }
             | Mail::Settled { .. }
-            | Mail::Changed { .. } => {}
+            | Mail::Changed { .. }
+            | Mail::Gives { .. } => {}
         }
     }
 
@@ -169,8 +170,14 @@ impl MountLane {
             match pending.behind {
                 Behind::Nothing => beginning.begin(opcode),
                 Behind::Size(revoke) => beginning.set_rest(revoke),
-                Behind::Revoke if opcode == Opcode::Fallocate => beginning.allocate(),
-                Behind::Revoke => beginning.write_bytes(),
+                Behind::Refused => beginning.revoke(opcode),
+                Behind::Revoke if opcode == Opcode::Fallocate => {
+                    beginning.allocate(Revoke::Nothing)
+                }
+                Behind::Revoke if opcode == Opcode::CopyFileRange => {
+                    beginning.copy(Revoke::Nothing)
+                }
+                Behind::Revoke => beginning.write_bytes(Revoke::Nothing),
             }
         });
         match begin {

@@ -1,6 +1,6 @@
 //! Writing what the kernel gets: structs in the machine's own byte order, reserved fields 0.
 
-use crate::abi::{FOPEN_DIRECT_IO, FOPEN_PARALLEL_DIRECT_WRITES, lock_type};
+use crate::abi::{FOPEN_DIRECT_IO, FOPEN_PARALLEL_DIRECT_WRITES, lock_type, statx_mask};
 use crate::handle::FileHandle;
 use alloc::vec::Vec;
 use wire::{Attr, ByteRange, HandleId, LockRow, LockType, NAME_BYTES_MAX, Space, Timestamp};
@@ -62,6 +62,34 @@ pub(crate) fn put_attr_out(out: &mut Vec<u8>, attr: &Attr) {
     put_u32(out, 0); // attr_valid_nsec
     put_u32(out, 0); // dummy
     put_attr(out, attr);
+}
+
+/// `fuse_statx_out`, valid for no time.
+pub(crate) fn put_statx_out(out: &mut Vec<u8>, attr: &Attr) {
+    put_u64(out, 0); // attr_valid
+    put_u32(out, 0); // attr_valid_nsec
+    put_u32(out, 0); // flags
+    out.extend_from_slice(&[0; 16]); // spare
+    put_u32(out, statx_mask::BASIC_STATS | statx_mask::BIRTH);
+    put_u32(out, BLOCK_BYTES);
+    put_u64(out, 0); // attributes
+    put_u32(out, attr.nlink);
+    put_u32(out, attr.uid);
+    put_u32(out, attr.gid);
+    put_u16(out, u16::try_from(attr.kind.mode_bits() | attr.mode).unwrap_or(0));
+    put_u16(out, 0); // spare
+    put_u64(out, attr.inode.0);
+    put_u64(out, attr.size_bytes);
+    put_u64(out, attr.allocated_bytes.div_ceil(SECTOR_BYTES));
+    put_u64(out, 0); // attributes_mask
+    for time in [attr.atime, attr.birth, attr.ctime, attr.mtime] {
+        put_u64(out, time.secs.cast_unsigned());
+        put_u32(out, time.nanos);
+        put_u32(out, 0); // reserved
+    }
+    put_u32(out, attr.rdev >> 8 & 0xfff);
+    put_u32(out, attr.rdev & 0xff | attr.rdev >> 12 & 0xf_ff00);
+    out.extend_from_slice(&[0; 8 + 112]); // dev_major, dev_minor, spare
 }
 
 /// `fuse_open_out` of a file.

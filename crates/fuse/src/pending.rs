@@ -15,6 +15,8 @@ pub(crate) enum Then {
     Entry,
     /// `fuse_attr_out`.
     Attr,
+    /// `fuse_statx_out`.
+    Statx,
     /// The size is set; then what the file loses by that, and the rest of a SETATTR.
     Resized { keeps_set_id: bool, rest: bool },
     /// Nothing of a WRITE is left but the write.
@@ -38,7 +40,7 @@ pub(crate) enum Then {
     /// `fuse_write_out`.
     Written,
     /// The bytes are to be written to another place, or another file.
-    CopyRead { to: wire::InodeNo, file_offset: u64 },
+    CopyRead { to: wire::InodeNo, file_offset: u64, takes: Revoke },
     /// As `Written`; the buffer is given back then.
     CopyWritten { buf: door::BufId },
     /// `fuse_lseek_out`.
@@ -63,7 +65,9 @@ pub(crate) enum Behind {
     Nothing,
     /// A SETATTR's size; the file must still lose this.
     Size(Revoke),
-    /// What a WRITE or FALLOCATE takes away is gone.
+    /// What a change of contents takes away must go first.
+    Refused,
+    /// It is gone.
     Revoke,
 }
 

@@ -40,6 +40,7 @@ fn attr(inode: InodeNo, kind: FileKind) -> Attr {
         mtime: time(200),
         mtime_set: time(200),
         ctime: time(300),
+        birth: time(-100),
         version: Transno(5),
     }
 }

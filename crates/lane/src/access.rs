@@ -1,4 +1,6 @@
-//! Times of access, as relatime has them: the first read after a change counts, and one a day.
+//! What metadata shards and data shards tell each other of a file by mail: what it gives to whoever
+//! runs it, and times of access, as relatime has them: the first read after a change counts, and one
+//! a day.
 //!
 //! ```text
 //! read at a data shard, not told since the last write ─▶ Accessed ─▶ metadata shard: a note, if it
@@ -11,7 +13,7 @@
 use crate::Lane;
 use door::{Action, Mail, Turn};
 use meta::Access;
-use wire::{InodeNo, Timestamp};
+use wire::{Gives, InodeNo, Timestamp};
 
 impl Lane {
     /// What a request at a metadata shard of this lane has to do with it.
@@ -19,14 +21,32 @@ impl Lane {
         match access {
             Access::None => {}
             Access::Reads(inode) => self.note_access(turn, inode, 0),
-            Access::Ends(inode) => {
-                let to = self.config.map.lane(self.config.map.data_shard(inode, 0));
-                if to == self.config.lane {
-                    self.data.forget_access(inode);
-                } else {
-                    turn.act(Action::Mail { to, mail: Mail::Changed { inode } });
-                }
+            Access::Ends(inode, other) => {
+                [Some(inode), other].into_iter().flatten().for_each(|inode| {
+                    self.tell_changed(turn, inode);
+                });
             }
+        }
+    }
+
+    /// A file changed otherwise than in its contents.
+    pub(crate) fn tell_changed(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
+        let to = self.config.map.lane(self.config.map.data_shard(inode, 0));
+        if to == self.config.lane {
+            self.data.forget_access(inode);
+        } else {
+            turn.act(Action::Mail { to, mail: Mail::Changed { inode } });
+        }
+    }
+
+    /// What a file that is being written gives is told to its data shard before the answer leaves,
+    /// and so it is there before any write of whoever has the answer.
+    pub(crate) fn tell_gives(&mut self, turn: &mut Turn<'_>, inode: InodeNo, gives: Gives) {
+        let to = self.config.map.lane(self.config.map.data_shard(inode, 0));
+        if to == self.config.lane {
+            self.data.set_gives(inode, gives);
+        } else {
+            turn.act(Action::Mail { to, mail: Mail::Gives { inode, gives } });
         }
     }
 
@@ -46,6 +66,10 @@ impl Lane {
         let here = self.config.map.lane(shard) == self.config.lane && self.config.map.has(shard);
         if !here || shard.is_data() || self.fenced || self.stopping || !self.room_for_own() {
             return;
+        }
+        if self.metas[self.meta_index(shard)].is_locked(inode) {
+            // A change that this read may come after is about to be made.
+            return self.txns.defer_access(inode, write_time_ns);
         }
         let write_time = (write_time_ns > 0).then(|| Timestamp::from_ns(write_time_ns));
         let now = Timestamp::from_ns(turn.now.wall_ns);

@@ -307,6 +307,9 @@ impl Lane {
             return Ok(());
         }
         self.remember_opener(arrived, &mut effect);
+        if let Some((inode, gives)) = effect.gives {
+            self.tell_gives(turn, inode, gives);
+        }
         let gate = self.gate(arrived, &effect);
         if effect.transno.0 == 0 {
             self.done(turn, arrived, effect.status, gate);

@@ -222,6 +222,7 @@ impl Lane {
             Mail::Settled { inode, number, contents } => {
                 self.note_size(Sizing { inode, number }, contents);
             }
+            Mail::Gives { inode, gives } => self.data.set_gives(inode, gives),
             // A mount's own.
             Mail::Interrupt { .. }
             | Mail::Release { .. }

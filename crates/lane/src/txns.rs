@@ -28,7 +28,7 @@ use alloc::vec::Vec;
 use disk::TxnId;
 use door::{Action, Mono, Span, Turn};
 use letter::{Letter, Words};
-use wire::{ClientUuid, Op, ShardId, Transno, Wire, Xid};
+use wire::{ClientUuid, InodeNo, Op, ShardId, Transno, Wire, Xid};
 
 /// All that this lane has to do with changes over several shards.
 #[derive(Debug, Default)]
@@ -49,6 +49,10 @@ pub(crate) struct Txns {
     parked: BTreeMap<(ShardId, TxnId), Vec<Parked>>,
     /// Requests whose wait is over.
     pub(crate) due: VecDeque<Parked>,
+    /// Reads of what is locked: they count behind the change that has it.
+    accessed: Vec<(InodeNo, u64)>,
+    /// The same, when its lock is gone.
+    accessed_due: Vec<(InodeNo, u64)>,
     /// Letters to this lane itself.
     post: VecDeque<Vec<u8>>,
     /// Somebody is at work on `post` and `due`.
@@ -84,6 +88,8 @@ struct Running {
     try_count: u32,
     /// Shards with a part of it.
     parted: BTreeSet<ShardId>,
+    /// The files it changes.
+    files: Vec<InodeNo>,
     /// The coordinator's own part.
     own: Vec<u8>,
     /// The reply's body.
@@ -164,6 +170,16 @@ impl Txns {
     }
 }
 
+impl Txns {
+    /// A read of something locked waits. Of too many the times are lost, as by a crash.
+    pub(crate) fn defer_access(&mut self, inode: InodeNo, write_time_ns: u64) {
+        const DEFERRED_COUNT_MAX: usize = 4096;
+        if self.accessed.len() < DEFERRED_COUNT_MAX {
+            self.accessed.push((inode, write_time_ns));
+        }
+    }
+}
+
 impl Running {
     /// The other shards with a part of it.
     fn prepared_by(&self, txn: TxnId) -> impl Iterator<Item = ShardId> {
@@ -240,6 +256,8 @@ impl Lane {
         loop {
             if let Some(body) = self.txns.post.pop_front() {
                 self.read(turn, &body);
+            } else if let Some((inode, write_time_ns)) = self.txns.accessed_due.pop() {
+                self.note_access(turn, inode, write_time_ns);
             } else if let Some(parked) = self.txns.due.pop_front() {
                 self.take_up(turn, parked);
             } else {

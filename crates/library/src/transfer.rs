@@ -91,6 +91,7 @@ impl Volume {
                     append: false,
                     bulk: Some(bulk),
                     sync: false,
+                    takes: wire::Revoke::Nothing,
                 }));
                 begun.push((id, bulk));
             }

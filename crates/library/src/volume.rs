@@ -171,6 +171,7 @@ impl Volume {
                 cookie: dir.cookie,
                 listing_bytes_max: LISTING_BYTES_MAX,
                 attrs: true,
+                handle: None,
             });
             let reply = self.lane.ask("readdir", &dir.path, &call)?;
             let listing = reply.listing().ok_or_else(|| broken("readdir", &dir.path))?;

@@ -219,6 +219,15 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// The files among the inodes that it changes.
+    pub fn files(&self) -> impl Iterator<Item = InodeNo> {
+        let changes = self.parts.values().flat_map(|part| Changes::new(part));
+        changes.filter_map(|change| match change {
+            Ok(Change::Inode { row }) if row.kind == FileKind::File => Some(row.inode),
+            Ok(_) | Err(_) => None,
+        })
+    }
+
     pub(crate) fn clear(&mut self) {
         self.wants.clear();
         self.reply.clear();

@@ -5,7 +5,7 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
-use wire::{ClientUuid, HandleId, InodeNo};
+use wire::{ClientUuid, Gives, HandleId, InodeNo};
 
 /// Writers of an inode stand before its readers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -37,6 +37,10 @@ pub(crate) struct Handles {
     /// Of inodes open for writing: those to which somebody wrote who left without a word, and may
     /// have more on its way. Their sizes stay with the data shards once everybody has closed.
     unsettled: BTreeSet<InodeNo>,
+    /// Of directories that are being listed: the first cookie that came too late.
+    listed: BTreeMap<Key, u64>,
+    /// What data shards were told that files give which are open for writing.
+    gives: BTreeMap<InodeNo, Gives>,
     known: bool,
 }
 
@@ -51,6 +55,8 @@ impl Handles {
             asked: BTreeMap::new(),
             asked_count: 0,
             unsettled: BTreeSet::new(),
+            listed: BTreeMap::new(),
+            gives: BTreeMap::new(),
             known: true,
         }
     }
@@ -61,6 +67,8 @@ impl Handles {
         self.gone.clear();
         self.asked.clear();
         self.unsettled.clear();
+        self.listed.clear();
+        self.gives.clear();
         self.known = false;
     }
 
@@ -93,7 +101,9 @@ impl Handles {
     /// Drops a handle. Whether nobody writes to the inode any more, somebody did until now, and all
     /// who did have closed it.
     pub(crate) fn close(&mut self, inode: InodeNo, client: ClientUuid, handle: HandleId) -> bool {
-        self.open.remove(&Key { inode, read_only: true, client, handle });
+        let reader = Key { inode, read_only: true, client, handle };
+        self.open.remove(&reader);
+        self.listed.remove(&reader);
         let wrote = self.open.remove(&Key { inode, read_only: false, client, handle });
         if !wrote || self.is_being_written(inode) {
             return false;
@@ -117,7 +127,18 @@ impl Handles {
         asked
     }
 
-    fn is_being_written(&self, inode: InodeNo) -> bool {
+    /// Whether the data shard must be told what a file gives. Of one that nobody writes, it is
+    /// nothing.
+    pub(crate) fn tell_gives(&mut self, inode: InodeNo, gives: Gives) -> bool {
+        let told = if gives == Gives::default() {
+            self.gives.remove(&inode)
+        } else {
+            self.gives.insert(inode, gives)
+        };
+        told.unwrap_or_default() != gives
+    }
+
+    pub(crate) fn is_being_written(&self, inode: InodeNo) -> bool {
         let first = self.first_from(Key::first(inode, false, NOBODY));
         first.is_some_and(|key| !key.read_only)
     }
@@ -140,6 +161,26 @@ impl Handles {
         })
     }
 
+    /// Where a listing through a handle ends that goes on behind `cookie`: before what was the next
+    /// new entry's cookie when it began. Else names that are renamed away and back while they are
+    /// listed would come for ever. `None` without such a handle.
+    pub(crate) fn list(
+        &mut self,
+        (inode, client, handle): (InodeNo, ClientUuid, HandleId),
+        cookie: u64,
+        next_cookie: u64,
+    ) -> Option<u64> {
+        let key = Key { inode, read_only: true, client, handle };
+        if !self.open.contains(&key) {
+            return None;
+        }
+        if cookie == 0 {
+            self.listed.insert(key, next_cookie);
+        }
+        // In the middle and not known: a restart has forgotten it.
+        Some(*self.listed.entry(key).or_insert(next_cookie))
+    }
+
     /// Drops a client's handles; the inodes that had some, in rising order.
     pub(crate) fn client_gone(&mut self, client: ClientUuid) -> Vec<InodeNo> {
         let mut inodes = Vec::new();
@@ -153,6 +194,7 @@ impl Handles {
             }
             key.client != client
         });
+        self.listed.retain(|key, _| key.client != client);
         for inode in written {
             if self.is_being_written(inode) {
                 self.unsettled.insert(inode);

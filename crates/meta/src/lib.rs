@@ -23,6 +23,7 @@ mod directory;
 mod dispatch;
 mod file_locks;
 mod fits;
+mod gives;
 mod handles;
 mod hash;
 mod inodes;

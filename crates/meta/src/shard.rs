@@ -7,8 +7,10 @@ use crate::state::State;
 use crate::uses::Use;
 use alloc::vec::Vec;
 use disk::{Change, Changes, Fault, Made, PreVersions, TxnId};
-use wire::{ClientUuid, Contents, InodeNo, Op, ShardId, Status, Timestamp, Transno, Wire, Writer};
-use wire::{Rule, Rules};
+use wire::{
+    ClientUuid, Contents, Gives, InodeNo, Op, Rule, Rules, ShardId, Status, Timestamp, Transno,
+    Wire, Writer,
+};
 
 /// One request.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +46,9 @@ pub struct Effect {
     /// Nobody writes to this file any more: ask its data shard what it keeps of it, and say
     /// [`Shard::settle`] with this number when all of that is durable.
     pub settling: Option<(InodeNo, u64)>,
+    /// A file that is being written gives this now to whoever runs it: tell its data shard before
+    /// anybody is answered.
+    pub gives: Option<(InodeNo, Gives)>,
 }
 
 /// What a request has to do with a time of access.
@@ -53,9 +58,20 @@ pub enum Access {
     None,
     /// It reads this directory or symbolic link: say [`Shard::accessed`].
     Reads(InodeNo),
-    /// It changes this file, which was read since its last change: its data shard has to tell of
-    /// the next read.
-    Ends(InodeNo),
+    /// It changes this file, and perhaps another one, which were read since their last change: their
+    /// data shards have to tell of the next read.
+    Ends(InodeNo, Option<InodeNo>),
+}
+
+impl Access {
+    /// This file, too, is changed.
+    #[must_use]
+    pub(crate) const fn ends(self, file: InodeNo) -> Self {
+        match self {
+            Self::Ends(first, _) if first.0 != file.0 => Self::Ends(first, Some(file)),
+            Self::Ends(..) | Self::Reads(_) | Self::None => Self::Ends(file, None),
+        }
+    }
 }
 
 impl Effect {
@@ -69,6 +85,7 @@ impl Effect {
             orphan: None,
             access: Access::None,
             settling: None,
+            gives: None,
         }
     }
 }
@@ -266,6 +283,13 @@ impl Shard {
         #[expect(clippy::expect_used, reason = "the inode was found")]
         self.state.apply(transno, &settled).expect("an inode takes its size");
         Effect { transno, ..Effect::unchanged(Status::Ok) }
+    }
+
+    /// Whether a change over several shards has an inode locked: what it tells now of its times is
+    /// not the last word.
+    #[must_use]
+    pub fn is_locked(&self, inode: InodeNo) -> bool {
+        self.locks.inode(inode, None).is_some()
     }
 
     /// Drops all handles of a client that is gone; the orphans that result, in rising order.

@@ -19,8 +19,8 @@ use alloc::vec::Vec;
 use disk::{Change, InodeRow, PreVersions, TxnId};
 use wire::Rules;
 use wire::{
-    Attr, Breach, Bytes, Caller, ClientUuid, FileKind, Flaw, Handle, InodeNo, Name, Reader, Rule,
-    Status, Timestamp, Transno, Wire, Writer, attr_flag,
+    Attr, Breach, Bytes, Caller, ClientUuid, FileKind, Flaw, Gives, Handle, InodeNo, Name, Reader,
+    Rule, Status, Timestamp, Transno, Wire, Writer, attr_flag,
 };
 
 /// The reply of an op that has no reply body.
@@ -96,6 +96,7 @@ pub(crate) struct Txn<'s> {
     orphan: Option<InodeNo>,
     pub(crate) access: Access,
     pub(crate) settling: Option<(InodeNo, u64)>,
+    pub(crate) gives: Option<(InodeNo, Gives)>,
     uses: &'s mut Vec<Use>,
     pub(crate) locks: &'s Locks,
     pub(crate) blocker: &'s mut Option<TxnId>,
@@ -124,6 +125,7 @@ impl<'s> Txn<'s> {
             orphan: None,
             access: Access::None,
             settling: None,
+            gives: None,
             uses: &mut shard.uses,
             locks: &shard.locks,
             blocker: &mut shard.blocker,
@@ -139,13 +141,13 @@ impl<'s> Txn<'s> {
         let changed = self.changes.len() > self.changes_start;
         if !changed {
             let access = if status == Status::Ok { self.access } else { Access::None };
-            let Self { orphan, settling, .. } = self;
-            return Effect { orphan, access, settling, ..Effect::unchanged(status) };
+            let Self { orphan, settling, gives, .. } = self;
+            return Effect { orphan, access, settling, gives, ..Effect::unchanged(status) };
         }
         assert!(status == Status::Ok, "an operation that fails changes nothing");
         self.state.transno_last = self.transno;
-        let Self { transno, pre_versions, orphan, access, settling, .. } = self;
-        Effect { status, transno, pre_versions, orphan, access, settling }
+        let Self { transno, pre_versions, orphan, access, settling, gives, .. } = self;
+        Effect { status, transno, pre_versions, orphan, access, settling, gives }
     }
 
     // What there is.
@@ -355,7 +357,7 @@ impl<'s> Txn<'s> {
                     && known
                         .is_some_and(|known| known.atime > known.ctime && row.atime <= row.ctime)
                 {
-                    self.access = Access::Ends(row.inode);
+                    self.access = self.access.ends(row.inode);
                 }
                 self.change(&Change::Inode { row });
                 row

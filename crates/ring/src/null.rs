@@ -430,7 +430,8 @@ fn read_frame(bytes: u32) -> Vec<u8> {
 
 /// Brings bytes.
 fn write_frame(bulk: Bulk) -> Vec<u8> {
-    let body = Write { inode: InodeNo::ROOT, file_offset: 0, append: false };
+    let body =
+        Write { inode: InodeNo::ROOT, file_offset: 0, append: false, takes: wire::Revoke::Nothing };
     let mut frame = Vec::new();
     let sizes = Some((bulk.bulk_bytes, bulk.crc32c));
     Head::Request(request_head(Op::Write)).encode(&mut frame, sizes, |to| body.encode(to));

@@ -283,7 +283,6 @@ impl Parts {
             counters.turn_ns_max = counters.turn_ns_max.max(turn_ns);
         }
         self.dispatch();
-        self.read_mail();
         if let Some(kernel) = &mut self.kernel {
             kernel.read(&mut self.tools);
         }
@@ -398,6 +397,8 @@ impl Parts {
     fn dispatch(&mut self) {
         let mut completions = std::mem::take(&mut self.completions);
         self.tools.driver.reap(&mut completions, COMPLETION_COUNT_MAX);
+        // What a sister said before she answered somebody comes before what he asks here then.
+        self.read_mail();
         self.spin.worked |= !completions.is_empty();
         for completion in completions.drain(..) {
             self.on_completion(completion);

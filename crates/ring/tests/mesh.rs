@@ -6,8 +6,10 @@ mod support;
 use door::{Action, Brain, Event, Mail, Mono, Now, Say, Turn};
 use ring::{Config, Mesh, Ring};
 use std::cell::RefCell;
+use std::io::Write as _;
+use std::net::{TcpListener, TcpStream};
 use std::rc::Rc;
-use support::{Closure, Diary, ask, start, turns};
+use support::{Closure, Diary, ask, frame, hello, start, turns};
 use wire::LaneId;
 
 const LANE_COUNT: u16 = 3;
@@ -115,6 +117,37 @@ fn letters_go_back_and_forth_between_two_sleepers() {
     });
     assert_eq!(ping.thread.join().unwrap().event_count, 2002);
     assert_eq!(pong.thread.join().unwrap().event_count, 2002);
+}
+
+#[test]
+fn what_a_sister_said_comes_before_what_was_asked_after_it() {
+    let mut posts = Mesh::posts(2).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let mut lane = |lane, listener: Option<TcpListener>| {
+        let config = Config { post: posts.pop(), ..Config::new(LaneId(lane)) };
+        Ring::new(Config { listener: listener.map(Into::into), ..config }).unwrap()
+    };
+    let (mut asked, mut sister) = (lane(1, Some(listener)), lane(0, None));
+    let mut diary = Diary::default();
+    client.write_all(&hello(b"it is me")).unwrap();
+    turns(&mut asked, &mut diary, |diary| !diary.events.is_empty());
+    let Event::Frame { conn, .. } = diary.events[0] else { panic!("{:?}", diary.events) };
+    asked.with(|turn| turn.act(Action::Admit { conn }));
+    for unique in 1..=50 {
+        sister.with(|turn| {
+            let mail = Mail::Interrupt { unique };
+            turn.act(Action::Mail { to: LaneId(1), mail });
+            turn.act(Action::WakeAt { at: turn.now.mono });
+        });
+        sister.turn(&mut Diary::default()).unwrap();
+        client.write_all(&frame(unique, &[])).unwrap();
+        diary.events.clear();
+        turns(&mut asked, &mut diary, |diary| diary.events.len() >= 2);
+        let said = Event::Mail { from: LaneId(0), mail: Mail::Interrupt { unique } };
+        assert_eq!(diary.events[0], said);
+        assert!(matches!(diary.events[1], Event::Frame { .. }), "{:?}", diary.events);
+    }
 }
 
 #[test]

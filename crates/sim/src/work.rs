@@ -267,6 +267,7 @@ impl Wish {
                 cookie,
                 listing_bytes_max: 512,
                 attrs: false,
+                handle: None,
             }),
             Self::Readlink { inode } => Call::Readlink(wire::Readlink { inode }),
             Self::Open { inode, read, write } => {
@@ -277,7 +278,8 @@ impl Wish {
                 Call::Read(wire::Read { inode, file_offset, read_bytes, accesses: true })
             }
             Self::Write { inode, file_offset, append, sync, .. } => {
-                Call::Write(Write { inode, file_offset, append, bulk, sync })
+                let takes = wire::Revoke::Nothing;
+                Call::Write(Write { inode, file_offset, append, bulk, sync, takes })
             }
             Self::Getxattr { inode, name } => {
                 let name = Bytes(xattr_name(name));

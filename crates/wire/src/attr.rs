@@ -1,7 +1,7 @@
 //! Attributes of an inode as they travel.
 
 use crate::codec::{Fixed, Flaw, Reader, Wire, Writer};
-use crate::{Breach, Contents, InodeNo, Transno};
+use crate::{Breach, Contents, InodeNo, Revoke, Transno};
 
 /// What kind of thing an inode is; numbers are Linux's `d_type`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -164,8 +164,29 @@ pub mod attr_flag {
     pub const SIZE_AT_DATA: u32 = 1;
     /// Number and kind are all that is known here: the inode is another shard's, ask that.
     pub const ELSEWHERE: u32 = 2;
-    /// It has `security.capability`: a write takes it away ([`crate::Revoke`]).
+    /// It has `security.capability`: a write takes it away ([`Revoke`]).
     pub const CAPABILITY: u32 = 4;
+}
+
+/// What running a file gives.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Gives {
+    /// It has a set-user-id or set-group-id bit.
+    pub set_id: bool,
+    /// It has `security.capability`.
+    pub capability: bool,
+}
+
+impl Gives {
+    /// Of this, what somebody takes away who may not leave `takes`.
+    #[must_use]
+    pub const fn lost_to(self, takes: Revoke) -> Revoke {
+        match takes {
+            Revoke::All if self.set_id => Revoke::All,
+            Revoke::All | Revoke::Capability if self.capability => Revoke::Capability,
+            Revoke::All | Revoke::Capability | Revoke::Nothing => Revoke::Nothing,
+        }
+    }
 }
 
 /// Attributes of an inode.
@@ -201,6 +222,8 @@ pub struct Attr {
     pub mtime_set: Timestamp,
     /// Last change of the inode, by the server's clock.
     pub ctime: Timestamp,
+    /// When the inode was made, by the server's clock; never changes.
+    pub birth: Timestamp,
     /// Transaction of the last semantic change (PROTOCOL.md §12).
     pub version: Transno,
 }
@@ -229,16 +252,18 @@ impl Attr {
         }
     }
 
+    /// What it gives to whoever runs it.
+    #[must_use]
+    pub const fn gives(&self) -> Gives {
+        let capability = self.flags & attr_flag::CAPABILITY != 0;
+        Gives { set_id: self.mode & 0o6000 != 0, capability }
+    }
+
     /// What a write takes away, by somebody who may not keep set-id bits or by whoever may.
     #[must_use]
-    pub const fn lost_by_write(&self, keeps_set_id: bool) -> crate::Revoke {
-        if !keeps_set_id && self.mode & 0o6000 != 0 {
-            crate::Revoke::All
-        } else if self.flags & attr_flag::CAPABILITY != 0 {
-            crate::Revoke::Capability
-        } else {
-            crate::Revoke::Nothing
-        }
+    pub const fn lost_by_write(&self, keeps_set_id: bool) -> Revoke {
+        let takes = if keeps_set_id { Revoke::Capability } else { Revoke::All };
+        self.gives().lost_to(takes)
     }
 
     /// What an entry tells of an inode of another shard.
@@ -260,13 +285,14 @@ impl Attr {
             mtime: NEVER,
             mtime_set: NEVER,
             ctime: NEVER,
+            birth: NEVER,
             version: Transno(0),
         }
     }
 }
 
 /// Bytes of encoded attributes.
-const ATTR_BYTES: usize = 105;
+const ATTR_BYTES: usize = 117;
 
 impl Wire<'_> for Attr {
     fn encode(&self, to: &mut Writer<'_>) {
@@ -285,6 +311,7 @@ impl Wire<'_> for Attr {
         fields.put_time(self.mtime);
         fields.put_time(self.mtime_set);
         fields.put_time(self.ctime);
+        fields.put_time(self.birth);
         fields.put(self.version.0.to_le_bytes());
         fields.append(to);
     }
@@ -306,6 +333,7 @@ impl Wire<'_> for Attr {
             mtime: from.read()?,
             mtime_set: from.read()?,
             ctime: from.read()?,
+            birth: from.read()?,
             version: from.read()?,
         })
     }

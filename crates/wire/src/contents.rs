@@ -2,7 +2,7 @@
 
 use crate::codec::{Flaw, Reader, Wire, Writer};
 use crate::message::message;
-use crate::{Breach, Contents, InodeNo};
+use crate::{Breach, Contents, InodeNo, Revoke};
 
 message! {
     /// [`crate::Op::Read`]. Reply body empty, the bytes are its bulk: fewer than asked at the
@@ -27,6 +27,9 @@ message! {
         file_offset: u64,
         /// At the end, wherever that is when it is executed (O_APPEND).
         append: bool,
+        /// What the writer may not leave: when the file gives that, without his knowing, nothing is
+        /// written ([`crate::Status::NeedRevoke`]).
+        takes: Revoke,
     }
 }
 message! {
@@ -86,6 +89,8 @@ message! {
         /// The file does not become longer, whatever its size is. A [`Allocation::Punch`] always
         /// says so.
         keep_size: bool,
+        /// As of [`Write`].
+        takes: Revoke,
     }
 }
 message! {

@@ -29,14 +29,21 @@
 
 use crate::checksum::{crc32c, crc32c_of_two};
 use crate::codec::{Flaw, Reader, Wire, Writer};
-use crate::{Breach, LaneId, Op, SessionId, ShardId, Status, Transno, Xid};
+use crate::{
+    Breach, Groups, LaneId, NAME_BYTES_MAX, Op, SessionId, ShardId, Status, Transno,
+    XATTR_VALUE_BYTES_MAX, Xid,
+};
 use alloc::vec::Vec;
 use core::ops::Range;
 
 /// Bytes of every frame's head.
 pub const HEAD_BYTES: usize = 96;
-/// Most bytes of a body.
-pub const BODY_BYTES_MAX: u32 = 160 * 1024;
+/// Most bytes of a body: all groups that a process may have, and the longest value or two names.
+pub const BODY_BYTES_MAX: u32 = (256 + 64 + 8) * 1024;
+const _: () = assert!(
+    Groups::COUNT_MAX * 4 + XATTR_VALUE_BYTES_MAX + 2 * NAME_BYTES_MAX + 1024
+        <= BODY_BYTES_MAX as usize
+);
 /// Most bytes of a body before the secret was proven.
 pub const GREETING_BODY_BYTES_MAX: u32 = 1024;
 /// Most bulk bytes of a frame: one FUSE write or read.

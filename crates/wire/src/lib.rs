@@ -26,7 +26,7 @@ mod rules;
 mod stats;
 mod status;
 
-pub use attr::{Attr, FileKind, Times, Timestamp, attr_flag};
+pub use attr::{Attr, FileKind, Gives, Times, Timestamp, attr_flag};
 pub use checksum::{Crc32c, crc32c};
 pub use codec::{Bytes, Fixed, Flaw, List, Reader, Wire, Writer};
 pub use contents::*;

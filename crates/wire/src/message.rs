@@ -247,6 +247,9 @@ message! {
         listing_bytes_max: u32,
         /// With attributes.
         attrs: bool,
+        /// Through which open handle: what came into the directory since that one was read from
+        /// the start (or opened again after a restart) is left out, so that a listing ends.
+        handle: Option<HandleId>,
     }
 }
 message! {

@@ -35,6 +35,7 @@ const ATTR: Attr = Attr {
     mtime: Timestamp { secs: 1_700_000_000, nanos: 1 },
     mtime_set: Timestamp { secs: 1_700_000_001, nanos: 3 },
     ctime: Timestamp { secs: 1_700_000_001, nanos: 2 },
+    birth: Timestamp { secs: 1_600_000_000, nanos: 4 },
     version: Transno(0x1_0000_0007),
 };
 const CONTENTS: Contents = Contents {
@@ -126,6 +127,7 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
                 cookie: 9,
                 listing_bytes_max: 65_536,
                 attrs: true,
+                handle: Some(handle.id),
             }
             .to_bytes(),
             Op::Open => {
@@ -180,13 +182,24 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
             Op::Read => {
                 Read { inode, file_offset: 1 << 40, read_bytes: 4096, accesses: true }.to_bytes()
             }
-            Op::Write => Write { inode, file_offset: 1 << 41, append: true }.to_bytes(),
+            Op::Write => {
+                Write { inode, file_offset: 1 << 41, append: true, takes: wire::Revoke::Nothing }
+                    .to_bytes()
+            }
             Op::Truncate => Truncate { inode, size_bytes: 77 }.to_bytes(),
             Op::Glimpse => Glimpse { inode }.to_bytes(),
             Op::Allocate => {
                 let (allocation, keep_size) = (Allocation::Zero, true);
                 let (file_offset, range_bytes) = (1 << 42, 1 << 33);
-                Allocate { inode, file_offset, range_bytes, allocation, keep_size }.to_bytes()
+                Allocate {
+                    inode,
+                    file_offset,
+                    range_bytes,
+                    allocation,
+                    keep_size,
+                    takes: wire::Revoke::Nothing,
+                }
+                .to_bytes()
             }
             Op::Seek => Seek { inode, file_offset: 1 << 43, hole: true }.to_bytes(),
             Op::Resume => {

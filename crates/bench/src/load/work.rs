@@ -152,7 +152,12 @@ impl Work {
                 head.encode(out, None, |to| read.encode(to));
             }
             Self::Write { pieces, bulk, .. } => {
-                let write = Write { inode, file_offset: pieces.offset(number), append: false };
+                let write = Write {
+                    inode,
+                    file_offset: pieces.offset(number),
+                    append: false,
+                    takes: wire::Revoke::Nothing,
+                };
                 let lengths = Some((bulk.bulk_bytes, bulk.crc32c));
                 head.encode(out, lengths, |to| write.encode(to));
             }

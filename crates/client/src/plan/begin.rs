@@ -207,6 +207,7 @@ impl Beginning<'_> {
             inode: write.inode,
             file_offset: write.file_offset,
             append: write.append,
+            takes: write.takes,
         });
         let begun = Begun::new(Plan::Direct, Op::Write, Target::Inode(write.inode));
         Begun { bulk: write.bulk, sync: write.sync, ..begun }

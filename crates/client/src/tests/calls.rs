@@ -234,7 +234,7 @@ fn groups_are_asked_for_by_the_face() {
 #[test]
 fn a_request_too_long_for_a_frame_is_refused_here() {
     let mut rig = Rig::new(1);
-    let ids = alloc::vec![0; 4 * Groups::COUNT_MAX];
+    let ids = alloc::vec![0; 4 * (Groups::COUNT_MAX + 20_000)];
     let caller = wire::Caller { groups: Groups::Known(&ids), ..CALLER };
     let open = Open { caller, inode: FILE, read: true, write: false, execute: false, sizes: false };
     rig.call(1, Call::Open(open));
@@ -272,7 +272,14 @@ fn what_the_server_would_take_for_a_breach_does_not_leave() {
     rig.call(1, Call::Read(wire::Read { inode: FILE, file_offset: 0, read_bytes, accesses: true }));
     assert_eq!(rig.outcome(), Err(Status::Invalid));
     let bulk = Some(super::rig::bulk(1, read_bytes));
-    let write = crate::Write { inode: FILE, file_offset: 0, append: false, bulk, sync: false };
+    let write = crate::Write {
+        inode: FILE,
+        file_offset: 0,
+        append: false,
+        bulk,
+        sync: false,
+        takes: wire::Revoke::Nothing,
+    };
     rig.call(2, Call::Write(write));
     assert_eq!(rig.outcome(), Err(Status::Invalid));
     let setattr = wire::Setattr {

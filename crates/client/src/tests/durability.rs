@@ -82,7 +82,14 @@ fn a_synchronous_write_says_so() {
     let mut rig = Rig::new(1);
     for sync in [true, false] {
         let bulk = Some(super::rig::bulk(9, 10));
-        let write = Write { inode: FILE, file_offset: 0, append: false, bulk, sync };
+        let write = Write {
+            inode: FILE,
+            file_offset: 0,
+            append: false,
+            bulk,
+            sync,
+            takes: wire::Revoke::Nothing,
+        };
         rig.call(1, Call::Write(write));
         rig.hang_up();
         let asked = rig.take();

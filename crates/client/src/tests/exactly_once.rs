@@ -92,8 +92,14 @@ fn a_lost_connection_sends_again_under_the_same_numbers() {
 fn a_write_keeps_its_bytes_until_the_reply() {
     let mut rig = Rig::new(1);
     let bytes = bulk(9, 4096);
-    let write =
-        Write { inode: FILE, file_offset: 8, append: false, bulk: Some(bytes), sync: false };
+    let write = Write {
+        inode: FILE,
+        file_offset: 8,
+        append: false,
+        bulk: Some(bytes),
+        sync: false,
+        takes: wire::Revoke::Nothing,
+    };
     rig.call(1, Call::Write(write));
     rig.hang_up();
     let asked = rig.take();
@@ -207,8 +213,14 @@ fn after_a_restart_handles_are_reopened_before_anything_else() {
     let (mut rig, handle) = rig_with_handle(true);
     rig.call(2, chmod(0o600));
     let bytes = bulk(9, 1);
-    let write =
-        Write { inode: FILE, file_offset: 0, append: false, bulk: Some(bytes), sync: false };
+    let write = Write {
+        inode: FILE,
+        file_offset: 0,
+        append: false,
+        bulk: Some(bytes),
+        sync: false,
+        takes: wire::Revoke::Nothing,
+    };
     rig.call(3, Call::Write(write));
     assert_eq!(rig.asked.len(), 2);
     rig.restart();

@@ -14,7 +14,14 @@ fn unlink() -> Call<'static> {
 
 fn write() -> Call<'static> {
     let bulk = Some(bulk(9, 4096));
-    Call::Write(Write { inode: FILE, file_offset: 8, append: false, bulk, sync: false })
+    Call::Write(Write {
+        inode: FILE,
+        file_offset: 8,
+        append: false,
+        bulk,
+        sync: false,
+        takes: wire::Revoke::Nothing,
+    })
 }
 
 fn entry() -> Vec<u8> {
@@ -126,7 +133,8 @@ fn a_write_given_up_takes_its_bytes_along() {
     assert_eq!((again.head.xid, again.head.slot), (asked.head.xid, asked.head.slot));
     assert_eq!((again.head.op, again.head.flags), (Op::Write, request_flag::RESENT));
     assert_eq!(again.bulk, None);
-    let nothing = wire::Write { inode: FILE, file_offset: 0, append: false };
+    let nothing =
+        wire::Write { inode: FILE, file_offset: 0, append: false, takes: wire::Revoke::Nothing };
     assert_eq!(wire::Write::decode_all(&again.body), Ok(nothing));
     rig.answer(&again, &Written { file_offset: 8, written_bytes: 4096 }.to_bytes());
     assert!(rig.answers().is_empty());

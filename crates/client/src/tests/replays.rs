@@ -25,7 +25,14 @@ pub(super) fn chmod(inode: InodeNo) -> Call<'static> {
 
 pub(super) fn write(buf: u32, bulk_bytes: u32) -> Call<'static> {
     let bulk = Some(bulk(buf, bulk_bytes));
-    Call::Write(Write { inode: FILE, file_offset: 8, append: false, bulk, sync: false })
+    Call::Write(Write {
+        inode: FILE,
+        file_offset: 8,
+        append: false,
+        bulk,
+        sync: false,
+        takes: wire::Revoke::Nothing,
+    })
 }
 
 pub(super) fn written(written_bytes: u32) -> Vec<u8> {

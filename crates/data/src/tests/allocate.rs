@@ -6,7 +6,14 @@ use wire::{Allocate, Allocation, Seek};
 impl World {
     fn allocate(&mut self, range: (u64, u64), allocation: Allocation, keep_size: bool) -> Token {
         let (file_offset, range_bytes) = range;
-        let ask = Allocate { inode: FILE, file_offset, range_bytes, allocation, keep_size };
+        let ask = Allocate {
+            inode: FILE,
+            file_offset,
+            range_bytes,
+            allocation,
+            keep_size,
+            takes: wire::Revoke::Nothing,
+        };
         self.ask(Op::Allocate, &ask, None)
     }
 

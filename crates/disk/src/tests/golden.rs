@@ -117,7 +117,7 @@ fn change_bytes() {
          0000000001010000000000000002000000fdffffffffffffff04000000fcffff\
          ffffffffff050000000500000000000000ff\
          c99a3b0700000000000000080000000000000009000000000000000a000000000000000b0000\
-         0001000c000000000000000d00000001",
+         0001000c000000000000000d00000001faffffffffffffff07000000",
         "020200000000000000100000000000000011000000100000000000000011000000ffffffff0100\
          0000",
         "0301000000000000000300612062050000000000000002000000000000000406000000000000\
@@ -159,7 +159,7 @@ fn record_bytes() {
     record.encode(&mut bytes);
     assert_eq!(
         hex(&bytes),
-        "8600000004010500090000000000000009000000010000000203000000000000000400000000\
+        "8600000005010500090000000000000009000000010000000203000000000000000400000000\
          0000008877665544332211020063000000000000000a000000050000007265706c7901c1c1c1\
          c1c1c1c1c1c1c1c1c1c1c1c1c10100a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0b0b0b0b0b0b0b0\
          b0b0b0b0b0b0b0b0b0070000006368616e676573"
@@ -177,7 +177,7 @@ fn record_bytes() {
     };
     bytes.clear();
     internal.encode(&mut bytes);
-    assert_eq!(hex(&bytes), "1e0000000400038001000000000000000200000000000000000100000063");
+    assert_eq!(hex(&bytes), "1e0000000500038001000000000000000200000000000000000100000063");
     assert_eq!(Record::decode(&bytes), Ok((internal, &[][..])));
 }
 
@@ -187,7 +187,7 @@ fn a_record_says_what_is_wrong_with_it() {
     session_record(9, b"").encode(&mut bytes);
     bytes[4] = 1;
     let fault = Record::decode(&bytes).unwrap_err();
-    assert_eq!(fault, Fault::new("a record of an unknown redo version", 4).numbers(4_u64, 1_u64));
+    assert_eq!(fault, Fault::new("a record of an unknown redo version", 4).numbers(5_u64, 1_u64));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::rig::{Replied, Rig, request, u32s, u64s};
 use super::{DIRECTORY, FILE, attr};
-use crate::abi::Opcode;
+use crate::abi::{Opcode, size};
 use alloc::vec;
 use alloc::vec::Vec;
 use door::{BufId, Bulk, Event, KernelSlot, Mail};
@@ -65,6 +65,26 @@ fn caller() -> wire::Caller<'static> {
 
 fn name(bytes: &[u8]) -> wire::Name<'_> {
     wire::Name::new(bytes).unwrap()
+}
+
+#[test]
+fn the_time_of_birth_is_told_to_whoever_asks_for_it() {
+    let attr = attr(DIRECTORY, FileKind::CharDevice);
+    let wanted = Getattr { inode: DIRECTORY }.to_bytes();
+    let body = Entry { attr }.to_bytes();
+    let args = [u32s(&[0, 0]), u64s(&[0]), u32s(&[0, 0xfff])].concat();
+    let reply = exchange(Opcode::Statx, &args, Op::Getattr, &wanted, &body);
+    assert_eq!((reply.status, reply.payload.len()), (Status::Ok, size::STATX_OUT));
+    let u32_at = |at: usize| u32::from_ne_bytes(reply.payload[at..at + 4].try_into().unwrap());
+    let u64_at = |at: usize| u64::from_ne_bytes(reply.payload[at..at + 8].try_into().unwrap());
+    assert_eq!(u32_at(32), 0xfff, "the basic ones and the birth");
+    assert_eq!([48, 52, 56].map(u32_at), [attr.nlink, attr.uid, attr.gid]);
+    assert_eq!(reply.payload[60..62], 0o020_640_u16.to_ne_bytes());
+    assert_eq!([64, 72, 80].map(u64_at), [DIRECTORY.0, 12_345, 32]);
+    for (at, time) in [(96, attr.atime), (112, attr.birth), (128, attr.ctime), (144, attr.mtime)] {
+        assert_eq!((u64_at(at).cast_signed(), u32_at(at + 8)), (time.secs, time.nanos), "{at}");
+    }
+    assert_eq!([160, 164].map(u32_at), [0x32, 0x103], "major and minor");
 }
 
 #[test]
@@ -301,7 +321,9 @@ fn files_are_opened_read_written_and_closed() {
         let bytes = request(Opcode::Write as u32, 3, FILE, &args);
         rig.ask_bytes(Some(3), bytes, Some(data));
         let asked = rig.take();
-        let wanted = Write { inode: FILE, file_offset: 600, append };
+        // The kernel did not say that the writer may not keep set-id bits, but of a mapping.
+        let takes = if write_flags == 0 { wire::Revoke::Capability } else { wire::Revoke::Nothing };
+        let wanted = Write { inode: FILE, file_offset: 600, append, takes };
         assert_eq!(Write::decode_all(&asked.body), Ok(wanted));
         assert_eq!(asked.bulk, Some(data));
         let written = Written { file_offset: 600, written_bytes: 100 };
@@ -494,8 +516,8 @@ fn what_makes_no_sense_is_refused_here() {
         assert!(rig.asked.is_empty());
     }
     let mut rig = Rig::new();
-    // BMAP, IOCTL, POLL, STATX, COPY_FILE_RANGE_64, nonsense.
-    for opcode in [37, 39, 40, 52, 53, 0, 9999] {
+    // BMAP, IOCTL, POLL, COPY_FILE_RANGE_64, nonsense.
+    for opcode in [37, 39, 40, 53, 0, 9999] {
         rig.ask_bytes(Some(7), request(opcode, 7, FILE, &[0; 64]), None);
         assert_eq!(rig.status(), Status::NotImplemented);
     }

@@ -34,7 +34,8 @@ fn ranges_are_allocated_as_the_mode_says() {
         let mut rig = Rig::new();
         ask(&mut rig, Opcode::Fallocate, &fallocate_args(5, 7, mode));
         let asked = rig.take();
-        let wanted = Allocate { inode, file_offset, range_bytes, allocation, keep_size };
+        let takes = wire::Revoke::All;
+        let wanted = Allocate { inode, file_offset, range_bytes, allocation, keep_size, takes };
         assert_eq!(asked.head.op, Op::Allocate);
         assert_eq!(Allocate::decode_all(&asked.body), Ok(wanted));
         rig.answer(&asked, &[]);
@@ -60,6 +61,52 @@ fn an_allocation_takes_set_id_bits_away_first() {
     assert_eq!((setattr.inode, setattr.revoke), (FILE, wire::Revoke::All));
     rig.answer(&asked, &wire::Entry { attr: super::attr(FILE, wire::FileKind::File) }.to_bytes());
     assert_eq!(rig.take().head.op, Op::Allocate);
+}
+
+/// What was refused because the file gives something is asked for again when that is gone.
+fn refused_once(rig: &mut Rig, inode: wire::InodeNo, refused: &Asked) -> Asked {
+    rig.fail(refused, Status::NeedRevoke);
+    let asked = rig.take();
+    assert_eq!(asked.head.op, Op::Setattr);
+    let setattr = wire::Setattr::decode_all(&asked.body).unwrap();
+    assert_eq!((setattr.inode, setattr.revoke), (inode, wire::Revoke::All));
+    rig.answer(&asked, &wire::Entry { attr: super::attr(inode, wire::FileKind::File) }.to_bytes());
+    rig.take()
+}
+
+#[test]
+fn what_is_refused_takes_set_id_bits_away_and_comes_again() {
+    let mut rig = Rig::new();
+    ask(&mut rig, Opcode::Fallocate, &fallocate_args(5, 7, 0));
+    let asked = rig.take();
+    let again = refused_once(&mut rig, FILE, &asked);
+    assert_eq!(Allocate::decode_all(&again.body).unwrap().takes, wire::Revoke::Nothing);
+    rig.answer(&again, &[]);
+    assert_eq!(rig.reply(), ok(7, Vec::new()));
+
+    let mut rig = Rig::new();
+    let read = copy(&mut rig, 100);
+    rig.send(&read, Status::Ok, &[], Some(bulk(Some(77))));
+    let write = rig.take();
+    let read = refused_once(&mut rig, OTHER, &write);
+    assert_eq!((read.head.op, &rig.released[..]), (Op::Read, &[BufId(8)][..]));
+    rig.send(&read, Status::Ok, &[], Some(bulk(Some(77))));
+    let write = rig.take();
+    assert_eq!(Write::decode_all(&write.body).unwrap().takes, wire::Revoke::Nothing);
+    rig.answer(&write, &Written { file_offset: 70, written_bytes: 100 }.to_bytes());
+    assert_eq!(rig.reply(), ok(7, u32s(&[100, 0])));
+
+    // `fuse_write_in` with FUSE_WRITE_KILL_SUIDGID.
+    let args = [u64s(&[9, 600]), u32s(&[100, 4]), u64s(&[0]), u32s(&[0, 0])].concat();
+    let mut rig = Rig::new();
+    let data = bulk(Some(2));
+    rig.ask_bytes(Some(3), request(Opcode::Write as u32, 7, FILE, &args), Some(data));
+    let write = rig.take();
+    assert_eq!(Write::decode_all(&write.body).unwrap().takes, wire::Revoke::All);
+    let again = refused_once(&mut rig, FILE, &write);
+    let wanted =
+        Write { inode: FILE, file_offset: 600, append: false, takes: wire::Revoke::Nothing };
+    assert_eq!((Write::decode_all(&again.body), again.bulk), (Ok(wanted), Some(data)));
 }
 
 #[test]
@@ -97,7 +144,8 @@ fn a_copy_reads_and_writes() {
     let read = copy(&mut rig, 1 << 40);
     rig.send(&read, Status::Ok, &[], Some(bulk(Some(77))));
     let write = rig.take();
-    let wanted = Write { inode: OTHER, file_offset: 70, append: false };
+    let takes = wire::Revoke::All;
+    let wanted = Write { inode: OTHER, file_offset: 70, append: false, takes };
     assert_eq!(Write::decode_all(&write.body), Ok(wanted));
     assert_eq!(write.bulk, Some(bulk(Some(77))));
     assert!(rig.released.is_empty(), "it may have to be sent again");

@@ -206,6 +206,7 @@ const NUMBERS: &[(&str, u64)] = &[
     ("FUSE_READDIRPLUS", Opcode::Readdirplus as u64),
     ("FUSE_RENAME2", Opcode::Rename2 as u64),
     ("51 /* FUSE_TMPFILE */", Opcode::Tmpfile as u64),
+    ("52 /* FUSE_STATX */", Opcode::Statx as u64),
 ];
 
 /// Macros that older headers lack.

@@ -3,6 +3,7 @@
 mod checked;
 mod model;
 mod mount;
+mod reads;
 mod strict;
 
 use crate::toy::{Dice, Kind, Toy};

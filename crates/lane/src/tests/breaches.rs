@@ -90,7 +90,12 @@ fn frames_are_checked() {
     breaks("a write to another shard's object", |toy, culprit| {
         let right = toy.map.data_shard(InodeNo(2), 0).index();
         let head = culprit.head(Op::Write, ShardId::data((right + 1) % 4), 1);
-        let write = wire::Write { inode: InodeNo(2), file_offset: 0, append: false };
+        let write = wire::Write {
+            inode: InodeNo(2),
+            file_offset: 0,
+            append: false,
+            takes: wire::Revoke::Nothing,
+        };
         culprit.send(toy, &head, &write.to_bytes(), Some(b"bulk"));
     });
 }

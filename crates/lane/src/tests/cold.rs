@@ -26,7 +26,8 @@ fn only_so_much_is_read_at_a_time() {
     let (mut names, mut cookie, mut most) = (Vec::new(), 0, (0, 0));
     loop {
         let (inode, listing_bytes_max, attrs) = (InodeNo::ROOT, 131_072, true);
-        let body = Readdir { caller: ROOT, inode, cookie, listing_bytes_max, attrs };
+        let (caller, handle) = (ROOT, None);
+        let body = Readdir { caller, inode, cookie, listing_bytes_max, attrs, handle };
         let head = peer.head(Op::Readdir, InodeNo::ROOT.shard(), 0);
         peer.send(&mut toy, &head, &body.to_bytes(), None);
         while toy.step() {

@@ -195,7 +195,12 @@ impl Run {
                 (Op::Rmdir, wire::Rmdir { caller, parent, name: name(text) }.to_bytes(), None)
             }
             Doing::Append(bytes) => {
-                let write = wire::Write { inode: self.log, file_offset: 0, append: true };
+                let write = wire::Write {
+                    inode: self.log,
+                    file_offset: 0,
+                    append: true,
+                    takes: wire::Revoke::Nothing,
+                };
                 (Op::Write, write.to_bytes(), Some(bytes.clone()))
             }
         };
@@ -531,6 +536,7 @@ fn list(toy: &mut Toy) -> BTreeSet<String> {
             cookie,
             listing_bytes_max: 4096,
             attrs: false,
+            handle: None,
         };
         let got = peer.ask(toy, Op::Readdir, 0, &body);
         assert_eq!(got.head.status, Status::Ok);

@@ -149,7 +149,8 @@ impl Rig {
     fn names(&mut self) -> BTreeSet<String> {
         let mut visitor = Peer::new(&mut self.toy, &Who::new(99));
         let (caller, inode, cookie) = (ROOT, InodeNo::ROOT, 0);
-        let body = Readdir { caller, inode, cookie, listing_bytes_max: 8192, attrs: false };
+        let (listing_bytes_max, attrs, handle) = (8192, false, None);
+        let body = Readdir { caller, inode, cookie, listing_bytes_max, attrs, handle };
         let got = visitor.ask(&mut self.toy, Op::Readdir, 0, &body);
         let listing = Listing::decode_all(&got.body).unwrap();
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();

@@ -42,7 +42,8 @@ impl Rig {
 
     fn write(&mut self, file_offset: u64, bytes: &[u8]) {
         let Self { toy, writer, inode } = self;
-        let body = Write { inode: *inode, file_offset, append: false };
+        let body =
+            Write { inode: *inode, file_offset, append: false, takes: wire::Revoke::Nothing };
         let got = writer.ask_data(toy, (Op::Write, 2, *inode), &body, Some(bytes));
         assert_eq!(got.head.status, Status::Ok);
     }
@@ -185,7 +186,7 @@ fn names_and_contents_of_different_lanes_settle_by_mail() {
     assert_eq!(peers[0].ask(&mut toy, Op::Open, 1, &open).head.status, Status::Ok);
     // A session's first change waits for its record.
     for file_offset in [0, 5] {
-        let body = Write { inode, file_offset, append: false };
+        let body = Write { inode, file_offset, append: false, takes: wire::Revoke::Nothing };
         let got = peers[1].ask_data(&mut toy, (Op::Write, 2, inode), &body, Some(b"12345"));
         assert_eq!(got.head.status, Status::Ok);
     }

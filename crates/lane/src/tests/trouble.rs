@@ -13,7 +13,7 @@ fn unlink(text: &str) -> Unlink<'_> {
 }
 
 fn write(peer: &mut Peer, toy: &mut Toy, inode: InodeNo, bytes: &[u8]) -> Status {
-    let body = Write { inode, file_offset: 0, append: true };
+    let body = Write { inode, file_offset: 0, append: true, takes: wire::Revoke::Nothing };
     peer.ask_data(toy, (Op::Write, 1, inode), &body, Some(bytes)).head.status
 }
 
@@ -35,7 +35,7 @@ fn bytes_come_back() {
     let mut peers = [Peer::new(&mut toy, &who(0)), Peer::new(&mut toy, &who(1))];
     let inode = peers[0].create(&mut toy, "a");
     let data = &mut peers[usize::from(toy.map.lane(toy.map.data_shard(inode, 0)).0)];
-    let body = Write { inode, file_offset: 3, append: false };
+    let body = Write { inode, file_offset: 3, append: false, takes: wire::Revoke::Nothing };
     let got = data.ask_data(&mut toy, (Op::Write, 1, inode), &body, Some(b"hello"));
     assert_eq!(got.head.status, Status::Ok);
     assert_eq!(got.head.flags, reply_flag::GATED);
@@ -93,7 +93,8 @@ fn what_was_answered_and_lost_to_a_broken_log_is_not_answered_again() {
     toy.failing.push((Kind::Log, Errno(5)));
     let asked = [peer.head(Op::Create, InodeNo::ROOT.shard(), 1), peer.head(Op::Write, shard, 2)];
     let bytes = Some(&b"bytes"[..]);
-    let body = Write { inode, file_offset: 0, append: true }.to_bytes();
+    let body =
+        Write { inode, file_offset: 0, append: true, takes: wire::Revoke::Nothing }.to_bytes();
     peer.send(&mut toy, &asked[0], &create("a").to_bytes(), None);
     peer.send(&mut toy, &asked[1], &body, bytes);
     toy.run_turns_only(0);
@@ -132,7 +133,8 @@ fn a_batch_that_ends_behind_the_fence_changes_nothing() {
         peer.send(&mut toy, &created, &create("b").to_bytes(), None);
         toy.run_turns_only(0);
         toy.failing.push((Kind::Sync, Errno(5)));
-        let body = Write { inode, file_offset: 0, append: true }.to_bytes();
+        let body =
+            Write { inode, file_offset: 0, append: true, takes: wire::Revoke::Nothing }.to_bytes();
         let written = peer.head(Op::Write, toy.map.data_shard(inode, 0), 1);
         let written = wire::Request { flags, ..written };
         peer.send(&mut toy, &written, &body, Some(b"bytes"));
@@ -303,7 +305,8 @@ fn a_replay_that_cannot_be_written_is_not_given_up() {
     let shard = toy.map.data_shard(inode, 0);
     assert_eq!(write(&mut peer, &mut toy, inode, b"warm"), Status::Ok);
     let head = peer.head(Op::Write, shard, 2);
-    let body = Write { inode, file_offset: 4, append: false }.to_bytes();
+    let body =
+        Write { inode, file_offset: 4, append: false, takes: wire::Revoke::Nothing }.to_bytes();
     peer.send(&mut toy, &head, &body, Some(b"lost"));
     toy.run_turns_only(0);
     toy.land_objects(0);

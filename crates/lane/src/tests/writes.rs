@@ -46,7 +46,12 @@ impl Rig {
         bytes: &[u8],
     ) -> (Request, Option<Got>) {
         let inode = self.inode;
-        let body = Write { inode, file_offset: offset.unwrap_or(0), append: offset.is_none() };
+        let body = Write {
+            inode,
+            file_offset: offset.unwrap_or(0),
+            append: offset.is_none(),
+            takes: wire::Revoke::Nothing,
+        };
         let peer = &mut self.peers[who];
         let mut head = peer.head(Op::Write, self.shard, slot);
         head.ack_xid = Xid(head.xid.0 - 1);
@@ -136,7 +141,14 @@ fn a_hole_is_durable_before_it_is_answered_and_made_once() {
     let mut rig = Rig::new(Share::Write);
     rig.write(0, 2, Some(0), b"0123456789");
     let (allocation, keep_size) = (wire::Allocation::Punch, true);
-    let body = Allocate { inode: rig.inode, file_offset: 2, range_bytes: 4, allocation, keep_size };
+    let body = Allocate {
+        inode: rig.inode,
+        file_offset: 2,
+        range_bytes: 4,
+        allocation,
+        keep_size,
+        takes: wire::Revoke::Nothing,
+    };
     let asked = (Op::Allocate, 3, rig.inode);
     let got = rig.peers[0].ask_data(&mut rig.toy, asked, &body, None);
     assert_eq!(got.head.flags, reply_flag::GATED);

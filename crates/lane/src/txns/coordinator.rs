@@ -48,6 +48,7 @@ impl Lane {
             refused: None,
             try_count: 0,
             parted: BTreeSet::new(),
+            files: Vec::new(),
             own: Vec::new(),
             reply: Vec::new(),
         };
@@ -144,6 +145,7 @@ impl Lane {
     fn prepare_all(&mut self, turn: &mut Turn<'_>, txn: TxnId, plan: &mut meta::Plan) {
         let Some(running) = self.txns.running.get_mut(&txn) else { return };
         running.step = Step::Preparing;
+        running.files = plan.files().collect();
         running.own = plan.parts.remove(&txn.coordinator).unwrap_or_default();
         running.reply.clear();
         running.reply.extend_from_slice(&plan.reply);
@@ -263,6 +265,7 @@ impl Lane {
     pub(super) fn on_decided(&mut self, turn: &mut Turn<'_>, txn: TxnId) {
         let Some(running) = self.txns.running.remove(&txn) else { return };
         turn.act(Action::Point(Point::TxnDecided));
+        running.files.iter().for_each(|inode| self.tell_changed(turn, *inode));
         let others: BTreeSet<ShardId> = running.prepared_by(txn).collect();
         for shard in &others {
             self.write(turn, &Letter { txn, shard: *shard, words: Words::Commit });

@@ -56,6 +56,12 @@ impl Lane {
     pub(super) fn unpark(&mut self, shard: ShardId, txn: TxnId) {
         let index = self.meta_index(shard);
         self.metas[index].release(txn);
+        let metas = &self.metas;
+        let free = self
+            .txns
+            .accessed
+            .extract_if(.., |(inode, _)| inode.shard() == shard && !metas[index].is_locked(*inode));
+        self.txns.accessed_due.extend(free);
         if let Some(all) = self.txns.parked.remove(&(shard, txn)) {
             self.txns.due.extend(all);
         }
@@ -134,6 +140,7 @@ impl Lane {
         if effect.status == Status::Busy {
             return self.park(turn, arrived);
         }
+        self.on_access(turn, effect.access);
         let (conn, asked) = (arrived.conn, Asked::from(arrived.request));
         let strict = self.config.limits.share == Share::Strict;
         let gate = strict.then(|| self.gate(arrived, &effect)).flatten();

@@ -45,7 +45,7 @@ fn text(session: &mut Session, url: &Url) -> Result<String> {
         "  File: {name}\n  Size: {:<15}\tBlocks: {:<10} IO Block: {BULK_BYTES_MAX} {kind}\n\
          Shard: {:<14}\tInode: {:<11} Links: {}{device}\n\
          Access: ({:04o}/{})  Uid: ({:>5}/{user:>8})   Gid: ({:>5}/{group:>8})\n\
-         Access: {}\nModify: {}\nChange: {}\n",
+         Access: {}\nModify: {}\nChange: {}\n Birth: {}\n",
         attr.size_bytes,
         attr.allocated_bytes.div_ceil(512),
         attr.inode.shard().to_string(),
@@ -58,5 +58,6 @@ fn text(session: &mut Session, url: &Url) -> Result<String> {
         time_text(attr.atime, TIME),
         time_text(attr.mtime, TIME),
         time_text(attr.ctime, TIME),
+        time_text(attr.birth, TIME),
     ))
 }

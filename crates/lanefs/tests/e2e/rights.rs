@@ -90,3 +90,84 @@ fn a_sticky_folder_keeps_files_from_others() {
     must(&mut shell_as(USER, GROUP, &[], "rm \"$1/mine\"", &shared));
     up.stop();
 }
+
+/// What somebody may do by one of very many groups.
+const BY_GROUP: &str = r#"
+import errno, os, subprocess, sys
+top, count = sys.argv[1], int(sys.argv[2])
+ONE, OTHER = 3_000_000, 2_999_999
+os.umask(0)
+def put(name, mode, uid, gid, text=''):
+    path = os.path.join(top, name)
+    with open(path, 'w') as file: file.write(text)
+    os.chown(path, uid, gid); os.chmod(path, mode)
+for gid in ONE, OTHER:
+    end = '-%d' % gid
+    put('read' + end, 0o640, 0, gid, 'text'); put('write' + end, 0o620, 0, gid)
+    put('run' + end, 0o750, 0, gid, '#!/bin/sh\necho ran\n'); put('mine' + end, 0o755, 5001, gid)
+    put('bits' + end, 0o2766, 0, gid); put('denied' + end, 0o706, 0, gid)
+    for name, mode in (('dir', 0o750), ('full', 0o2770), ('sticky', 0o1770)):
+        path = os.path.join(top, name + end)
+        os.mkdir(path); os.chown(path, 0, gid); os.chmod(path, mode); open(path + '/in', 'w').close()
+os.setgroups(list(range(100_000, 100_000 + count - 1)) + [ONE])
+os.setresgid(5001, 5001, 5001); os.setresuid(5001, 5001, 5001)
+os.chdir(top)
+def made(path, mode):
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode))
+    return '%o %d' % (os.stat(path).st_mode, os.stat(path).st_gid)
+def mode(path, bits): os.chmod(path, bits); return '%o' % os.stat(path).st_mode
+def append(path): os.write(os.open(path, os.O_WRONLY | os.O_APPEND), b'x'); return '%o' % os.stat(path).st_mode
+DO = {
+    'read': lambda end: open('read' + end).read(), 'denied': lambda end: open('denied' + end).read(),
+    'write': lambda end: append('write' + end), 'bits': lambda end: append('bits' + end),
+    'truncate': lambda end: os.truncate('write' + end, 3),
+    'access': lambda end: [os.access(name + end, how) for name in ('read', 'write', 'run', 'dir', 'denied') for how in (4, 2, 1)],
+    'eaccess': lambda end: [os.access(name + end, how, effective_ids=True) for name in ('read', 'write', 'run', 'dir', 'denied') for how in (4, 2, 1)],
+    'run': lambda end: subprocess.run(['./run' + end], stdout=subprocess.PIPE).stdout,
+    'list': lambda end: os.listdir('dir' + end), 'search': lambda end: os.stat('dir' + end + '/in').st_size,
+    'make': lambda end: made('full' + end + '/new', 0o2755), 'mkdir': lambda end: os.mkdir('full' + end + '/sub'),
+    'link': lambda end: os.link('mine' + end, 'full' + end + '/linked'),
+    'rename': lambda end: os.rename('full' + end + '/in', 'full' + end + '/out'),
+    'unlink': lambda end: os.unlink('full' + end + '/out'), 'sticky': lambda end: os.unlink('sticky' + end + '/in'),
+    'chmod': lambda end: mode('mine' + end, 0o2755), 'chmod 2744': lambda end: mode('mine' + end, 0o2744),
+    'chgrp away': lambda end: os.chown('mine' + end, -1, 5001),
+    'chgrp': lambda end: os.chown('mine' + end, -1, int(end[1:])),
+    'setxattr': lambda end: os.setxattr('write' + end, 'user.k', b'v' * 100),
+    'getxattr': lambda end: os.getxattr('read' + end, 'user.none'),
+    'utime': lambda end: os.utime('write' + end), 'fallocate': lambda end: os.posix_fallocate(os.open('write' + end, os.O_WRONLY), 0, 9),
+}
+for what, act in DO.items():
+    for gid in ONE, OTHER:
+        try: result = act('-%d' % gid)
+        except OSError as error: result = errno.errorcode[error.errno]
+        print(what, gid == ONE, result)
+"#;
+
+#[test]
+fn one_of_very_many_groups_counts() {
+    let Some(stage) = Stage::new("groups") else { return };
+    let up = stage.up(&["--lanes", "2"]);
+    for count in [2, 17, 1000, 65_536] {
+        let said = |top: &Path| {
+            let dir = top.join(format!("by{count}"));
+            fs::create_dir(&dir).unwrap();
+            mode(&dir, 0o777);
+            let mut script = program("python3");
+            must(script.args(["-c", BY_GROUP]).arg(&dir).arg(count.to_string()))
+        };
+        let (here, there) = (said(&stage.make_dir("local")), said(&up.dir));
+        assert!(here.lines().count() >= 40 && here.contains("run True b'ran"), "{here}");
+        let differs = here.lines().zip(there.lines()).find(|(local, mount)| local != mount);
+        assert_eq!(differs, None, "{count} groups: on ext4, on the mount");
+    }
+    // The longest value, from somebody with the most groups.
+    const LONGEST: &str = "import os, sys
+os.chdir(sys.argv[1])
+os.setgroups(list(range(100_000, 165_535)) + [3_000_000])
+os.setresgid(5001, 5001, 5001); os.setresuid(5001, 5001, 5001)
+os.setxattr('write-3000000', 'user.long', b'v' * 65536)
+print(os.listxattr('write-3000000'))";
+    let mut script = program("python3");
+    must(script.args(["-c", LONGEST]).arg(up.dir.join("by65536")));
+    up.stop();
+}

@@ -75,3 +75,79 @@ fn the_other_mount_sees_and_does_the_same() {
     other.stop();
     up.stop();
 }
+
+/// Opens a file in one directory, lets root give it bits or capabilities in the other (the same one,
+/// seen by another mount), and has somebody change its contents through what is open.
+const GIVEN_LATER: &str = r#"
+import ctypes, errno, mmap, os, struct, sys
+opened, given = sys.argv[1:]
+libc = ctypes.CDLL(None, use_errno=True)
+libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long]
+CAPABLE = struct.pack('<IIIII', 0x02000001, 0x1, 0, 0, 0)
+def fallocate(fd, mode):
+    if libc.fallocate(fd, mode, 1000, 5000): raise OSError(ctypes.get_errno(), 'fallocate')
+def direct(fd):
+    page = mmap.mmap(-1, 4096); page.write(b'd' * 4096); os.pwrite(fd, page, 4096)
+def copy(fd):
+    source = os.open(os.path.join(opened, 'source'), os.O_RDONLY)
+    os.copy_file_range(source, fd, 5, 0, 3)
+def splice(fd):
+    there, here = os.pipe(); os.write(here, b'spliced'); os.splice(there, fd, 7)
+def sendfile(fd):
+    os.sendfile(fd, os.open(os.path.join(opened, 'source'), os.O_RDONLY), 0, 9)
+def mapped(fd):
+    with mmap.mmap(fd, 4096) as m: m[5] = 65; m.flush()
+HOW = {'write': lambda fd: os.write(fd, b'x'), 'writev': lambda fd: os.writev(fd, [b'x', b'y']),
+       'nothing': lambda fd: os.write(fd, b''), 'read': lambda fd: os.read(fd, 9),
+       'ftruncate': lambda fd: os.ftruncate(fd, 5), 'reserve': lambda fd: fallocate(fd, 0),
+       'punch': lambda fd: fallocate(fd, 3), 'zero': lambda fd: fallocate(fd, 16), 'direct': direct,
+       'copy': copy, 'splice': splice, 'sendfile': sendfile, 'mapped': mapped}
+IDS = {'stranger': (5001, 5001, []), 'member': (5001, 5001, [5002]), 'root': (0, 0, [])}
+def state(path):
+    try: capable = bool(os.getxattr(path, 'security.capability'))
+    except OSError as error: capable = errno.errorcode[error.errno]
+    return '%o %s' % (os.stat(path).st_mode & 0o7777, capable)
+open(os.path.join(opened, 'source'), 'w').write('0123456789' * 10)
+for how, act in HOW.items():
+    for who, ids in IDS.items():
+        for mode in (0o4777, 0o2777, 0o6755, 0o2767, 0o777):
+            for capable in (False, True):
+                flags = os.O_RDWR | (os.O_DIRECT if how == 'direct' else 0)
+                fd = os.open(os.path.join(opened, 'f'), flags | os.O_CREAT, 0o666)
+                os.truncate(fd, 8192)
+                path = os.path.join(given, 'f')
+                os.chown(path, 0, 5002); os.chmod(path, mode)
+                if capable: os.setxattr(path, 'security.capability', CAPABLE)
+                before = state(path)
+                child = os.fork()
+                if child == 0:
+                    uid, gid, groups = ids
+                    os.setgroups(groups); os.setresgid(gid, gid, gid); os.setresuid(uid, uid, uid)
+                    try: act(fd)
+                    except OSError as error: print(errno.errorcode[error.errno], end=' ')
+                    sys.stdout.flush(); os._exit(0)
+                os.waitpid(child, 0)
+                print(how, who, before, '->', state(path), os.fstat(fd).st_size)
+                os.close(fd); os.unlink(path)
+"#;
+
+#[test]
+fn what_is_given_while_a_file_is_open_goes_with_the_next_change() {
+    let Some(stage) = Stage::new("set-id-later") else { return };
+    let up = stage.up(&["--lanes", "2"]);
+    let other = stage.mount(&up.address, "other", &["--export", "up"]);
+    let local = stage.make_dir("local");
+    let said = |opened: &std::path::Path, given: &std::path::Path| {
+        must(program("python3").args(["-c", GIVEN_LATER]).arg(opened).arg(given))
+    };
+    let expected = said(&local, &local);
+    assert_eq!(expected.lines().count(), 13 * 3 * 5 * 2, "{expected}");
+    for (opened, given) in [(&up.dir, &up.dir), (&up.dir, &other.dir), (&other.dir, &up.dir)] {
+        let found = said(opened, given);
+        let differs = expected.lines().zip(found.lines()).find(|(local, mount)| local != mount);
+        assert_eq!(differs, None, "on ext4, on the mount");
+        assert_eq!(found.lines().count(), expected.lines().count());
+    }
+    other.stop();
+    up.stop();
+}

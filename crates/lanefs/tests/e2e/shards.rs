@@ -4,7 +4,7 @@
 use crate::stage::{Stage, Up, must, program};
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 /// Things to move, of each kind.
@@ -116,5 +116,91 @@ fn links_opens_and_removals_reach_into_other_shards() {
     let listed = must(program("ls").arg("-lR").arg(&up.dir));
     assert!(listed.contains("other"), "{listed}");
     assert_eq!(stage.run(["ls", "-l", &up.url("/")]).status.code(), Some(0));
+    up.stop();
+}
+
+/// A file as a mount shows it.
+#[derive(Debug, PartialEq, Eq)]
+struct Shown {
+    nlink: u64,
+    ctime: (i64, i64),
+    atime: (i64, i64),
+}
+
+impl Shown {
+    fn of(file: &fs::File) -> Self {
+        let meta = file.metadata().unwrap();
+        let ctime = (meta.ctime(), meta.ctime_nsec());
+        Self { nlink: meta.nlink(), ctime, atime: (meta.atime(), meta.atime_nsec()) }
+    }
+}
+
+/// A file at two mounts, open at both.
+struct Seen {
+    files: [fs::File; 2],
+    before: Shown,
+}
+
+impl Seen {
+    /// Both have read it, so that no further read counts.
+    fn new(paths: [PathBuf; 2]) -> Self {
+        let files = paths.map(|path| fs::File::open(path).unwrap());
+        for file in &files {
+            file.read_at(&mut [0; 9], 0).unwrap();
+        }
+        let before = Shown::of(&files[0]);
+        assert!(before.atime > before.ctime, "{before:?}");
+        Self { files, before }
+    }
+
+    /// The inode was changed and has so many links: both see it at once, and the next read counts.
+    #[track_caller]
+    fn assert_changed(&mut self, nlink: u64, reader: usize) {
+        let shown = Shown::of(&self.files[reader]);
+        assert_eq!(shown, Shown::of(&self.files[1 - reader]));
+        assert!(shown.nlink == nlink && shown.ctime > self.before.ctime, "{shown:?}");
+        assert_eq!(shown.atime, self.before.atime, "nobody has read it");
+        self.files[reader].read_at(&mut [0; 9], 0).unwrap();
+        let read = Shown::of(&self.files[1 - reader]);
+        assert!(read.atime > read.ctime && read.ctime == shown.ctime, "{read:?} {shown:?}");
+        self.before = read;
+    }
+}
+
+#[test]
+fn changes_over_several_shards_are_seen_at_the_other_mount_at_once() {
+    let Some(stage) = Stage::new("shards_seen") else { return };
+    let up = stage.up(&["--lanes", "2"]);
+    let other = stage.mount(&up.address, "other", &["--export", "up"]);
+    let dirs = spread(&up);
+    let at = |mount: usize, dir: usize, name: &str| {
+        let base = if mount == 0 { &up.dir } else { &other.dir };
+        base.join(dirs[dir].file_name().unwrap()).join(name)
+    };
+    for round in 0..48 {
+        let (from, to) = (round % 4, (round + 1 + round / 4 % 3) % 4);
+        let (mount, reader) = (round / 2 % 2, round % 2);
+        let both = |dir: usize, name: &str| [at(0, dir, name), at(1, dir, name)];
+        fs::write(at(0, from, "f"), "contents").unwrap();
+        fs::write(at(1, to, "over"), "more").unwrap();
+        fs::hard_link(at(1, to, "over"), at(1, to, "kept")).unwrap();
+        let mut file = Seen::new(both(from, "f"));
+        let mut over = Seen::new(both(to, "over"));
+        fs::hard_link(at(mount, from, "f"), at(mount, to, "g")).unwrap();
+        file.assert_changed(2, reader);
+        // Changes two files.
+        fs::rename(at(mount, from, "f"), at(mount, to, "over")).unwrap();
+        file.assert_changed(2, 1 - reader);
+        over.assert_changed(1, reader);
+        fs::remove_file(at(mount, to, "g")).unwrap();
+        file.assert_changed(1, reader);
+        let (here, there) = (at(mount, to, "over"), at(mount, from, "back"));
+        fs::rename(&here, &there).unwrap();
+        file.assert_changed(1, 1 - reader);
+        fs::remove_file(&there).unwrap();
+        assert_eq!(Shown::of(&file.files[reader]).nlink, 0);
+        fs::remove_file(at(mount, to, "kept")).unwrap();
+    }
+    other.stop();
     up.stop();
 }

@@ -160,3 +160,37 @@ fn a_read_is_seen_at_the_other_mount_and_counts_once() {
     other.stop();
     up.stop();
 }
+
+#[test]
+fn the_time_of_birth_stays() {
+    let Some(stage) = Stage::new("birth") else { return };
+    let mut up = stage.up(&["--lanes", "2"]);
+    let script = r#"
+        mkdir d e
+        for made in ': >d/x' 'mkdir d/x' 'ln -s nowhere d/x' 'mkfifo d/x' 'mknod d/x c 1 3'; do
+            eval "$made"; birth=$(stat -c %.9W d/x)
+            test "$birth" = "$(stat -c %.9Z d/x)" && echo "$made: as old as its other times"
+            for how in 'chown -h 7 d/x' 'mv d/x e/x; mv e/x d/x' 'ln d/x e/y; rm e/y' 'touch -hd 1999-01-01 d/x' \
+                'setfattr -hn trusted.k -v v d/x' 'test ! -f d/x || echo contents >d/x'; do
+                eval "$how" 2>/dev/null; echo "$how $?"
+                test "$birth" = "$(stat -c %.9W d/x)" || echo "$made: born again by $how"
+            done
+            rm -r d/x
+        done
+        test $(stat -c %W d) -ge $(stat -c %W .) && echo "the directory is older"
+    "#;
+    same(&stage, &up.dir, script);
+    let birth = |dir: &std::path::Path| {
+        must(program("stat").args(["-c", "%w"]).arg(dir.join("d"))).trim().to_owned()
+    };
+    let born = birth(&up.dir);
+    assert!(born.starts_with("20"), "{born}");
+    let other = stage.mount(&up.address, "other", &["--export", "up"]);
+    assert_eq!(birth(&other.dir), born, "at the other mount");
+    up.kill_server();
+    assert_eq!(birth(&other.dir), born, "after a restart");
+    let said = must(&mut stage.lanefs(["stat", &up.url("/d")]));
+    assert!(said.contains(&format!("\n Birth: {born}\n")), "{said}\n{born}");
+    other.stop();
+    up.stop();
+}

@@ -10,6 +10,7 @@ use crate::state::State;
 use crate::txn::Txn;
 use crate::who::Want;
 use alloc::vec::Vec;
+use disk::InodeRow;
 use wire::{Attr, Dirent, FileKind, InodeNo, List, Listing, Name, Readdir, Status, Writer};
 
 /// Bytes of a listing before its entries.
@@ -24,7 +25,7 @@ pub(crate) fn needs(args: &Readdir<'_>, needs: &mut Needs<'_>) {
 
 pub(crate) fn execute<'t>(args: &Readdir<'_>, txn: &'t mut Txn<'_>) -> Result<Listing<'t>, Status> {
     let who = txn.who(args.caller);
-    let parent = txn.directory(args.inode)?.0.parent;
+    let InodeRow { parent, next_cookie, .. } = *txn.directory(args.inode)?.0;
     // Permission was checked by the open, if there was one, and may have changed since.
     if !txn.handles.has_open(args.inode, txn.client) {
         txn.permit(args.inode, &who, Want::READ)?;
@@ -32,7 +33,12 @@ pub(crate) fn execute<'t>(args: &Readdir<'_>, txn: &'t mut Txn<'_>) -> Result<Li
     let attrs = args.attrs && may_search(txn.permit(args.inode, &who, Want::EXECUTE))?;
     let listing_bytes_max = args.listing_bytes_max.clamp(LISTING_BYTES_MIN, LISTING_BYTES_MAX);
     let room_bytes = usize::try_from(listing_bytes_max).unwrap_or(0) - LISTING_HEAD_BYTES;
-    let piece = Piece { dir: args.inode, cookie: begin(args, txn)?, room_bytes, attrs };
+    let ends = args.handle.and_then(|handle| {
+        txn.handles.list((args.inode, txn.client, handle), args.cookie, next_cookie)
+    });
+    let ends_before = ends.unwrap_or(u64::MAX);
+    let cookie = begin(args, ends_before, txn)?;
+    let piece = Piece { dir: args.inode, cookie, ends_before, room_bytes, attrs };
     if attrs {
         bring_shown(&piece, txn)?;
     }
@@ -50,15 +56,20 @@ pub(crate) fn execute<'t>(args: &Readdir<'_>, txn: &'t mut Txn<'_>) -> Result<Li
 struct Piece {
     dir: InodeNo,
     cookie: u64,
+    /// Entries from this cookie on are not among it.
+    ends_before: u64,
     room_bytes: usize,
     attrs: bool,
 }
 
 /// The place to go on from. Behind the one that was asked for there may be nothing for a while, where
 /// all that was brought has gone since.
-fn begin(args: &Readdir<'_>, txn: &mut Txn<'_>) -> Result<u64, Status> {
+fn begin(args: &Readdir<'_>, ends_before: u64, txn: &mut Txn<'_>) -> Result<u64, Status> {
     let mut cookie = args.cookie;
     loop {
+        if cookie.saturating_add(1) >= ends_before {
+            return Ok(cookie);
+        }
         txn.state.need(Unit::Listing(args.inode, cookie));
         if !txn.state.has_all() {
             return Err(Status::Busy);
@@ -111,6 +122,9 @@ fn list(
     let (entries, until) = state.listed(piece.dir, piece.cookie);
     let mut count = 0;
     for (name, target) in entries {
+        if target.cookie >= piece.ends_before {
+            return (count, true);
+        }
         let Ok(name) = Name::new(name) else {
             continue; // What was put in was a `Name`.
         };
@@ -128,7 +142,7 @@ fn list(
         }
         count += 1;
     }
-    (count, until == u64::MAX)
+    (count, until >= piece.ends_before - 1)
 }
 
 /// Whether an inode's attributes can be told: it is here, and no change over several shards has

@@ -33,5 +33,6 @@ pub(crate) fn execute(args: &Removexattr<'_>, txn: &mut Txn<'_>) -> Result<Done,
     let row = inode.row;
     txn.drop_xattr(args.inode, args.name);
     txn.put(InodeRow { ctime: txn.now, ..row });
+    txn.look_at_gives(args.inode);
     Ok(Done)
 }

@@ -97,7 +97,8 @@ fn permit(
     if is_directory && moves {
         // Its `..` changes.
         txn.permit(source.inode, who, Want::WRITE)?;
-        if txn.row(args.new_parent)?.nlink >= LINK_COUNT_MAX {
+        // A directory that it replaces goes.
+        if victim.is_none() && txn.row(args.new_parent)?.nlink >= LINK_COUNT_MAX {
             return Err(Status::TooManyLinks);
         }
     }

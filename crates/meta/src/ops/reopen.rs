@@ -30,5 +30,6 @@ pub(crate) fn execute(args: &Reopen, txn: &mut Txn<'_>) -> Result<Done, Status> 
     txn.uses(Key::Exists(args.inode), How::Depend);
     txn.open(row, args.handle);
     txn.handles.open(args.inode, txn.client, args.handle.id, args.handle.write);
+    txn.look_at_gives(args.inode);
     Ok(Done)
 }

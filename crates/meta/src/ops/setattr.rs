@@ -23,6 +23,7 @@ pub(crate) fn execute(args: &Setattr<'_>, txn: &mut Txn<'_>) -> Result<Entry, St
     let set = args.mode.is_some() || args.uid.is_some() || args.gid.is_some() || times;
     let asked = set || capable || row.mode != old.mode;
     if !asked {
+        txn.look_at_gives(args.inode);
         return Ok(Entry { attr: old.attr() });
     }
     row.ctime = txn.now;
@@ -38,7 +39,9 @@ pub(crate) fn execute(args: &Setattr<'_>, txn: &mut Txn<'_>) -> Result<Entry, St
     if args.mtime != SetTime::Keep {
         row.mtime_set = txn.now;
     }
-    Ok(Entry { attr: txn.put(row).attr() })
+    let attr = txn.put(row).attr();
+    txn.look_at_gives(args.inode);
+    Ok(Entry { attr })
 }
 
 /// Root gives to whom it likes; the owner may change the group to one he is in.

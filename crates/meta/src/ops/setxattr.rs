@@ -21,7 +21,7 @@ pub(crate) fn execute(args: &Setxattr<'_>, txn: &mut Txn<'_>) -> Result<Done, St
     let who = txn.who(args.caller);
     let inode = txn.inode(args.inode)?;
     let name = args.name.0;
-    if args.flags & !(CREATE | REPLACE) != 0 || args.flags == CREATE | REPLACE {
+    if args.flags & !(CREATE | REPLACE) != 0 {
         return Err(Status::Invalid);
     }
     if args.value.0.len() > XATTR_VALUE_BYTES_MAX {
@@ -33,16 +33,17 @@ pub(crate) fn execute(args: &Setxattr<'_>, txn: &mut Txn<'_>) -> Result<Done, St
     }
     xattr::permit(inode, name, true, &who)?;
     let exists = inode.xattrs.contains_key(name);
-    if exists && args.flags == CREATE {
+    if exists && args.flags & CREATE != 0 {
         return Err(Status::Exists);
     }
-    if !exists && args.flags == REPLACE {
+    if !exists && args.flags & REPLACE != 0 {
         return Err(Status::NoData);
     }
     xattr::check_room(inode, name, args.value.0.len())?;
     let row = inode.row;
     txn.put_xattr(args.inode, args.name, args.value);
     txn.put(InodeRow { ctime: txn.now, ..row });
+    txn.look_at_gives(args.inode);
     Ok(Done)
 }
 

@@ -1,8 +1,10 @@
 //! Setattr and getattr: mode, owner, group, times.
 
-use super::{ROOT, World, root, setattr, user};
+use super::{ROOT, World, name, root, setattr, user};
+use crate::Access;
 use wire::{
-    Caller, Getattr, Groups, InodeNo, Op, Revoke, SetTime, Setattr, Status, Timestamp, Transno,
+    Caller, Getattr, Groups, InodeNo, Op, Rename, RenameHow, Revoke, SetTime, Setattr, Status,
+    Timestamp, Transno,
 };
 
 const AT: Timestamp = Timestamp { secs: 12, nanos: 34 };
@@ -213,4 +215,34 @@ fn the_first_read_after_a_change_counts_and_one_a_day() {
     assert!(read(&mut world, None, later(5 + 24 * 3600)), "a day has gone");
     assert_eq!(world.attr(file).version, version, "no replay stumbles over it");
     world.check_redo();
+}
+
+#[test]
+fn a_change_of_two_files_that_were_read_ends_both_accesses() {
+    let mut world = World::new();
+    let read = |world: &mut World, text: &str| {
+        let file = world.file(ROOT, text, 0o644);
+        let later = Timestamp { secs: world.now.secs + 1, ..world.now };
+        let effect = world.shard.accessed(file, None, later, &mut alloc::vec::Vec::new());
+        assert!(effect.transno > Transno(0));
+        file
+    };
+    let (one, two, unread) =
+        (read(&mut world, "a"), read(&mut world, "b"), world.file(ROOT, "c", 0o644));
+    world.now.secs += 5;
+    let exchange = |from, to| Rename {
+        caller: root(),
+        parent: ROOT,
+        name: name(from),
+        new_parent: ROOT,
+        new_name: name(to),
+        how: RenameHow::Exchange,
+    };
+    let Access::Ends(first, second) = world.execute(Op::Rename, &exchange("a", "b")).access else {
+        panic!("both were read")
+    };
+    assert_eq!([Some(first.min(second.unwrap())), second.max(Some(first))], [Some(one), Some(two)]);
+    assert_eq!(world.execute(Op::Rename, &exchange("a", "b")).access, Access::None, "known");
+    assert_eq!(world.execute(Op::Rename, &exchange("a", "c")).access, Access::None);
+    assert!(world.attr(unread).ctime > world.attr(unread).birth);
 }

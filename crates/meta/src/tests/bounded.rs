@@ -80,7 +80,8 @@ fn an_operation_brings_what_it_needs_and_no_more() {
 
 /// The names behind a place, and the last of their places.
 fn piece(world: &mut World, dir: InodeNo, cookie: u64, attrs: bool) -> (Vec<String>, u64, bool) {
-    let args = Readdir { caller: root(), inode: dir, cookie, listing_bytes_max: 131_072, attrs };
+    let (caller, inode, handle) = (root(), dir, None);
+    let args = Readdir { caller, inode, cookie, listing_bytes_max: 131_072, attrs, handle };
     assert_eq!(world.status(Op::Readdir, &args), Status::Ok);
     let listing = Listing::decode_all(&world.reply).unwrap();
     let mut last = cookie;

@@ -4,8 +4,8 @@ use super::{ALICE, BOB, ROOT, World, read_handle, root, setattr, user, write_han
 use crate::{Effect, Shard};
 use alloc::vec::Vec;
 use wire::{
-    Close, Contents, HandleId, InodeNo, Op, Open, Reopen, Rmdir, SetTime, Setattr, ShardId, Status,
-    Timestamp, Transno, attr_flag,
+    Bytes, Close, Contents, Gives, HandleId, InodeNo, Op, Open, Reopen, Rmdir, SetTime, Setattr,
+    ShardId, Status, Timestamp, Transno, attr_flag,
 };
 
 fn contents(size_bytes: u64, write_secs: i64) -> Contents {
@@ -313,4 +313,40 @@ fn a_boot_that_left_no_inode_has_given_out_numbers_all_the_same() {
         seen.push(inode);
         world.log.truncate(durable_count);
     }
+}
+
+#[test]
+fn what_a_file_gives_is_told_while_somebody_writes_it() {
+    let mut world = World::new();
+    let file = world.file(ROOT, "f", 0o755);
+    let nothing = Gives::default();
+    let set_id = Gives { set_id: true, ..nothing };
+    let chmod = |world: &mut World, mode| {
+        world.execute(Op::Setattr, &Setattr { mode: Some(mode), ..setattr(file) }).gives
+    };
+    assert_eq!(chmod(&mut world, 0o4755), None, "nobody writes it: who opens it sees it");
+    assert_eq!(world.open(file, read_handle(1)), Status::Ok);
+    assert_eq!(chmod(&mut world, 0o2755), None, "nor now");
+    assert_eq!(world.open(file, write_handle(2)), Status::Ok);
+    assert_eq!(chmod(&mut world, 0o6755), Some((file, set_id)));
+    assert_eq!(chmod(&mut world, 0o4711), None, "it is known");
+    let (name, value) = (Bytes(b"security.capability"), Bytes(b"all"));
+    let give = wire::Setxattr { caller: super::root(), inode: file, name, value, flags: 0 };
+    let both = Gives { capability: true, ..set_id };
+    assert_eq!(world.execute(Op::Setxattr, &give).gives, Some((file, both)));
+    let take = Setattr { revoke: wire::Revoke::All, ..setattr(file) };
+    let writer = Setattr { caller: super::user(7, 7), ..take };
+    assert_eq!(world.execute(Op::Setattr, &writer).gives, Some((file, nothing)));
+    assert_eq!(world.attr(file).mode, 0o711);
+    let capability = Gives { capability: true, ..nothing };
+    assert_eq!(world.execute(Op::Setxattr, &give).gives, Some((file, capability)));
+    let take = wire::Removexattr { caller: super::root(), inode: file, name };
+    assert_eq!(world.execute(Op::Removexattr, &take).gives, Some((file, nothing)));
+    // After a restart the data shard knows nothing.
+    assert_eq!(chmod(&mut world, 0o4755), Some((file, set_id)));
+    world.restart();
+    let reopen = Reopen { inode: file, handle: write_handle(2) };
+    assert_eq!(world.execute(Op::Reopen, &reopen).gives, Some((file, set_id)));
+    assert_eq!(close(&mut world, file, 2).gives, Some((file, nothing)), "nobody writes it");
+    world.check_redo();
 }

@@ -5,12 +5,12 @@ use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec::Vec;
 use wire::{
-    Caller, Close, Groups, HandleId, InodeNo, Listing, Op, Readdir, Rename, RenameHow, Setattr,
-    Status, Wire,
+    Caller, Close, Groups, HandleId, InodeNo, Listing, Op, Readdir, Rename, RenameHow, Reopen,
+    Setattr, Status, Wire,
 };
 
 fn args(inode: InodeNo, cookie: u64, listing_bytes_max: u32) -> Readdir<'static> {
-    Readdir { caller: root(), inode, cookie, listing_bytes_max, attrs: false }
+    Readdir { caller: root(), inode, cookie, listing_bytes_max, attrs: false, handle: None }
 }
 
 /// One piece: its names, the cookie to go on from, and whether it was the last.
@@ -119,6 +119,65 @@ fn a_replaced_entry_keeps_its_place_and_a_renamed_one_gets_a_new_one() {
     assert_eq!(world.status(Op::Rename, &rename("a", "z")), Status::Ok);
     assert_eq!(all(&mut world, ROOT, 512), ["b", "z"]);
     world.check_redo();
+}
+
+/// Renames every name of a listing away and back, piece by piece, until it ends; what it showed.
+fn list_renaming(world: &mut World, args: &Readdir<'_>) -> Vec<String> {
+    let (mut seen, mut cookie) = (Vec::new(), args.cookie);
+    loop {
+        let (names, last, end) = piece(world, &Readdir { cookie, ..*args });
+        cookie = last;
+        for text in names {
+            for (from, to) in [(text.as_str(), "away"), ("away", text.as_str())] {
+                let rename = Rename {
+                    caller: root(),
+                    parent: ROOT,
+                    name: name(from),
+                    new_parent: ROOT,
+                    new_name: name(to),
+                    how: RenameHow::Replace,
+                };
+                assert_eq!(world.status(Op::Rename, &rename), Status::Ok);
+            }
+            seen.push(text);
+        }
+        if end {
+            return seen;
+        }
+    }
+}
+
+#[test]
+fn a_listing_ends_though_every_name_is_renamed_away_and_back() {
+    let mut world = World::new();
+    let names: Vec<String> = (0..200).map(|no| alloc::format!("{no:0>60}")).collect();
+    for text in &names {
+        world.file(ROOT, text, 0o644);
+    }
+    let sorted = |mut seen: Vec<String>| {
+        seen.sort();
+        seen
+    };
+    assert_eq!(world.open(ROOT, read_handle(1)), Status::Ok);
+    let through = Readdir { handle: Some(HandleId(1)), ..args(ROOT, 0, 512) };
+    assert_eq!(sorted(list_renaming(&mut world, &through)), names);
+    // From the start again it is everything again, with what came meanwhile.
+    world.file(ROOT, "new", 0o644);
+    let again = sorted(list_renaming(&mut world, &through));
+    assert_eq!((again.len(), again.last().unwrap().as_str()), (201, "new"));
+    // In the middle the server forgets; the client opens its handle again, and what is left ends.
+    let (shown, cookie, _) = piece(&mut world, &through);
+    world.restart();
+    let reopen = Reopen { inode: ROOT, handle: read_handle(1) };
+    assert_eq!(world.status(Op::Reopen, &reopen), Status::Ok);
+    let rest = list_renaming(&mut world, &Readdir { cookie, ..through });
+    assert_eq!(rest.len(), 201 - shown.len());
+    // A handle that is closed bounds nothing.
+    let close = Close { inode: ROOT, handle: HandleId(1) };
+    assert_eq!(world.status(Op::Close, &close), Status::Ok);
+    world.file(ROOT, "last", 0o644);
+    let unbound = piece(&mut world, &Readdir { listing_bytes_max: 65_536, ..through });
+    assert_eq!(unbound.0.last().unwrap(), "last");
 }
 
 #[test]

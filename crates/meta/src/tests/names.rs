@@ -2,7 +2,7 @@
 
 use super::{ALICE, ROOT, World, name, read_handle, root, setattr, user, write_handle};
 use crate::ops::LINK_COUNT_MAX;
-use disk::Change;
+use disk::{Change, InodeRow};
 use wire::{
     Bytes, Create, Created, FileKind, InodeNo, Link, Mkdir, Op, Readlink, Rename, RenameHow, Rmdir,
     Setattr, Status, Symlink, Target, Transno, Wire, attr_flag,
@@ -180,15 +180,43 @@ fn links_are_counted_and_the_last_one_leaves_an_orphan() {
     world.check_redo();
 }
 
+/// Lets an inode have so many links.
+fn set_nlink(world: &mut World, inode: InodeNo, nlink: u32) {
+    let row = InodeRow { nlink, ..world.shard.state.inode(inode).unwrap().row };
+    let transno = Transno(world.shard.transno_last().0 + 1);
+    world.shard.replay(transno, &Change::Inode { row }.to_bytes()).unwrap();
+}
+
 #[test]
 fn an_inode_has_only_so_many_links() {
     let mut world = World::new();
     let file = world.file(ROOT, "f", 0o644);
-    let mut row = world.shard.state.inode(file).unwrap().row;
-    row.nlink = LINK_COUNT_MAX;
-    let full = Change::Inode { row }.to_bytes();
-    world.shard.replay(Transno(50), &full).unwrap();
-    assert_eq!(link(&mut world, file, ROOT, "g"), Status::TooManyLinks);
+    set_nlink(&mut world, file, LINK_COUNT_MAX - 1);
+    assert_eq!(link(&mut world, file, ROOT, "g"), Status::Ok);
+    assert_eq!(world.attr(file).nlink, LINK_COUNT_MAX);
+    assert_eq!(link(&mut world, file, ROOT, "h"), Status::TooManyLinks);
+    assert_eq!(world.unlink(ROOT, "f").status, Status::Ok);
+    assert_eq!(link(&mut world, file, ROOT, "h"), Status::Ok, "one has gone");
+    assert_eq!((world.attr(file).nlink, world.lookup(ROOT, "h")), (LINK_COUNT_MAX, Some(file)));
+}
+
+#[test]
+fn a_directory_has_only_so_many_subdirectories() {
+    let mut world = World::new();
+    let (full, other) = (world.mkdir(ROOT, "full", 0o755), world.mkdir(ROOT, "other", 0o755));
+    let (inside, moved) = (world.mkdir(full, "inside", 0o755), world.mkdir(other, "a", 0o755));
+    set_nlink(&mut world, full, LINK_COUNT_MAX);
+    let mkdir = Mkdir { caller: root(), parent: full, name: name("more"), mode: 0o755, umask: 0 };
+    assert_eq!(world.status(Op::Mkdir, &mkdir), Status::TooManyLinks);
+    assert_eq!(rename(&mut world, (other, "a"), (full, "a")), Status::TooManyLinks);
+    world.file(other, "file", 0o644);
+    assert_eq!(rename(&mut world, (other, "file"), (full, "file")), Status::Ok, "no directory");
+    assert_eq!(rename(&mut world, (other, "a"), (full, "inside")), Status::Ok, "one for another");
+    assert_eq!(world.lookup(full, "inside"), Some(moved));
+    assert_eq!((world.attr(full).nlink, world.attr(other).nlink), (LINK_COUNT_MAX, 2));
+    assert_eq!(world.status(Op::Getattr, &wire::Getattr { inode: inside }), Status::Stale);
+    assert_eq!(rmdir(&mut world, full, "inside"), Status::Ok);
+    assert_eq!(world.status(Op::Mkdir, &mkdir), Status::Ok);
 }
 
 #[test]

@@ -38,7 +38,14 @@ fn bodies() -> Vec<(Op, Vec<u8>)> {
     };
     let rename =
         Rename { caller, parent, name, new_parent: ROOT, new_name: name, how: RenameHow::Replace };
-    let readdir = Readdir { caller, inode: ROOT, cookie: 0, listing_bytes_max: 4096, attrs: true };
+    let readdir = Readdir {
+        caller,
+        inode: ROOT,
+        cookie: 0,
+        listing_bytes_max: 4096,
+        attrs: true,
+        handle: Some(HandleId(1)),
+    };
     alloc::vec![
         (Op::Lookup, Lookup { caller: grouped, parent, name }.to_bytes()),
         (Op::Getattr, Getattr { inode }.to_bytes()),

@@ -8,8 +8,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use wire::{
     Attr, Bytes, Create, Created, Entry, FileKind, Getattr, InodeNo, LaneId, Link, Listing, Lookup,
-    Mkdir, Mknod, Op, Readdir, Rename, Request, Rmdir, ShardId, Status, Symlink, Transno, Unlink,
-    Wire, Xid,
+    Mkdir, Mknod, Op, Read, Readdir, Rename, Request, Rmdir, ShardId, Status, Symlink, Transno,
+    Unlink, Wire, Xid,
 };
 
 /// A request on its way.
@@ -147,13 +147,29 @@ impl Mount {
     fn ask(&mut self, toy: &mut Toy, op: Op, inode: InodeNo, body: Vec<u8>) -> (Status, Vec<u8>) {
         self.prepare(op, inode, body);
         self.send(toy);
+        self.wait(toy)
+    }
+
+    fn wait(&mut self, toy: &mut Toy) -> (Status, Vec<u8>) {
         for _ in 0..100_000 {
             step(toy);
             if let Some(reply) = self.receive(toy) {
                 return reply;
             }
         }
-        panic!("no reply to {op:?}");
+        panic!("no reply to {:?}", self.op());
+    }
+
+    /// Reads a file, whatever is in it.
+    pub(super) fn read(&mut self, toy: &mut Toy, inode: InodeNo) {
+        let (file_offset, read_bytes, accesses) = (0, 10, true);
+        let body = Read { inode, file_offset, read_bytes, accesses }.to_bytes();
+        self.prepare(Op::Read, inode, body);
+        if let Some(asked) = &mut self.asked {
+            asked.shard = toy.map.data_shard(inode, 0);
+        }
+        self.send(toy);
+        assert_eq!(self.wait(toy).0, Status::Ok);
     }
 
     pub(super) fn attr(&mut self, toy: &mut Toy, inode: InodeNo) -> Option<Attr> {
@@ -174,7 +190,8 @@ impl Mount {
         inode: InodeNo,
     ) -> Option<(InodeNo, Vec<(String, InodeNo)>)> {
         let (caller, cookie, listing_bytes_max, attrs) = (ROOT, 0, 131_072, true);
-        let args = Readdir { caller, inode, cookie, listing_bytes_max, attrs };
+        let handle = None;
+        let args = Readdir { caller, inode, cookie, listing_bytes_max, attrs, handle };
         let (status, body) = self.ask(toy, Op::Readdir, inode, args.to_bytes());
         if status != Status::Ok {
             return None;

@@ -457,7 +457,8 @@ fn check_listing(world: &mut World, dice: &mut Dice, inode: InodeNo, node: &Node
     let listing_bytes_max = dice.pick(&[512, 4096, 131_072]);
     let mut found = BTreeMap::new();
     loop {
-        let args = Readdir { caller, inode, cookie, listing_bytes_max, attrs };
+        let handle = None;
+        let args = Readdir { caller, inode, cookie, listing_bytes_max, attrs, handle };
         let listing: Listing<'_> = world.answer(Op::Readdir, &args);
         assert_eq!(listing.parent, node.parent);
         for entry in listing.entries.iter() {
