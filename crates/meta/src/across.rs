@@ -299,6 +299,7 @@ impl Shard {
             | Op::Tmpfile
             | Op::Readlink
             | Op::Readdir
+            | Op::Find
             | Op::Open
             | Op::Close
             | Op::Reopen

@@ -407,6 +407,7 @@ fn brought(answer: &Answer) -> Brought {
         Answer::Done
         | Answer::Target(_)
         | Answer::Listing(_)
+        | Answer::Found(_)
         | Answer::Value(_)
         | Answer::Space(_)
         | Answer::Bytes(_)

@@ -145,7 +145,11 @@ pub(crate) const TABLE: &[Scenario] = &[
     here("S30", "renames across directories, killed at every step", restart::s30),
     here("S31", "disk full at the kill: recovery needs no space it has not", storage::s31),
     here("S32", "open files without a name over a kill, 16 cases", clients::s32),
-    not("S33", "flock and fcntl locks over a kill", "shown by `e2e/locks.rs`, with a server killed under them"),
+    not(
+        "S33",
+        "flock and fcntl locks over a kill",
+        "shown by `e2e/locks.rs`, with a server killed under them",
+    ),
     not("S34", "write-back data under leases", "there are no leases yet"),
     here("S35", "two clients append, one writes directly, over kills", clients::s35),
 ];
