@@ -33,5 +33,5 @@ pub use transfer::Piece;
 pub use volume::{Dir, DirEntry, File, OpenFor, SetAttr, Special, Volume};
 pub use wire::{
     Attr, BULK_BYTES_MAX, FileKind, InodeNo, Kinds, PATTERN_BYTES_MAX, Pattern, Predicate, Secret,
-    SetTime, Space, Stats, Status, Timestamp,
+    SetTime, Space, Stats, Status, Timestamp, Verdict,
 };

@@ -30,7 +30,12 @@ pub(crate) fn run(args: &args::Cp) -> Result<()> {
         let line = "no lanefs://HOST:PORT/path among them: for local files there is cp";
         return Err(Exit::new(Code::Usage, line).into());
     }
-    let session = Session::new("cp", &args.access);
+    let mut session = Session::new("cp", &args.access);
+    if let Some(access) = access_to(args, &dest, &sources)?
+        && let Place::Remote(dest) = &dest
+    {
+        session.go_to(&dest.address, access);
+    }
     let mut copy = Copy { session, args, progress: progress() };
     let into = side::look(&mut copy.session, &dest, true)?.is_some_and(|meta| meta.is_dir());
     if !into && sources.len() > 1 {
@@ -44,6 +49,28 @@ pub(crate) fn run(args: &args::Cp) -> Result<()> {
     }
     copy.progress.finish_and_clear();
     copy.session.end()
+}
+
+/// How to reach the server of DEST, if that is said apart.
+fn access_to(args: &args::Cp, dest: &Place, sources: &[Place]) -> Result<Option<args::Access>> {
+    if args.to_export.is_none() && args.to_secret_file.is_none() {
+        return Ok(None);
+    }
+    let usage = |line| Err(Exit::new(Code::Usage, line).into());
+    let Place::Remote(_) = dest else {
+        return usage("--to-export and --to-secret-file are for a DEST on a server");
+    };
+    if sources.iter().any(|source| matches!(source, Place::Remote(_)) && same_side(source, dest)) {
+        return usage("--to-export and --to-secret-file are for a DEST on another server");
+    }
+    let mut access = args.access.clone();
+    if let Some(export) = &args.to_export {
+        access.export.clone_from(export);
+    }
+    if let Some(file) = &args.to_secret_file {
+        access.secret.secret_file = Some(file.clone());
+    }
+    Ok(Some(access))
 }
 
 fn target_in(dest: &Place, source: &Place) -> Result<Place> {
