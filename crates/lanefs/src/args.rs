@@ -336,7 +336,7 @@ pub(crate) struct Mount {
     /// Where to mount; an existing, empty directory
     pub(crate) dir: PathBuf,
     /// Which export to mount [default: the nameless one, where root is nobody]
-    #[arg(long, value_name = "NAME", default_value = "")]
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     pub(crate) export: String,
     #[command(flatten)]
     pub(crate) secret: SecretFile,

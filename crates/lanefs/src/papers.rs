@@ -11,8 +11,24 @@ use std::path::Path;
 /// Runs `lanefs completions`.
 pub(crate) fn completions(args: &Completions) -> Result<()> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "lanefs", &mut script);
+    clap_complete::generate(
+        args.shell,
+        &mut without_hidden(&Cli::command()),
+        "lanefs",
+        &mut script,
+    );
     out::put(&script)
+}
+
+/// A command with what `--help` shows of it: shells would offer the rest, too.
+fn without_hidden(command: &clap::Command) -> clap::Command {
+    let arguments = command.get_arguments().filter(|argument| !argument.is_hide_set());
+    let commands = command.get_subcommands().filter(|command| !command.is_hide_set());
+    clap::Command::new(command.get_name().to_owned())
+        .about(command.get_about().cloned().unwrap_or_default())
+        .disable_help_flag(command.is_disable_help_flag_set())
+        .args(arguments.cloned())
+        .subcommands(commands.map(without_hidden))
 }
 
 /// Runs `lanefs man`.
@@ -20,8 +36,7 @@ pub(crate) fn man(args: &Man) -> Result<()> {
     if let Some(dir) = &args.dir {
         return write_all(dir);
     }
-    let mut cli = Cli::command();
-    cli.build();
+    let cli = table();
     let wanted = args.command.as_deref();
     let command = match wanted {
         None => cli,
@@ -31,19 +46,27 @@ pub(crate) fn man(args: &Man) -> Result<()> {
             found.ok_or_else(unknown)?.clone()
         }
     };
-    out::put(&text_of(&clap_mangen::Man::new(command.clone()), &command)?)
+    out::put(&text_of(&page_of(&command), &command)?)
+}
+
+/// All commands that have pages. `lanefs help` has none: it is there for who has no `man`.
+fn table() -> clap::Command {
+    let mut cli = Cli::command().disable_help_subcommand(true);
+    cli.build();
+    cli
+}
+
+fn page_of(command: &clap::Command) -> clap_mangen::Man {
+    let version = concat!("lanefs ", env!("CARGO_PKG_VERSION"));
+    clap_mangen::Man::new(command.clone()).source(version).manual("lanefs")
 }
 
 fn write_all(dir: &Path) -> Result<()> {
-    let mut cli = Cli::command();
-    cli.build();
-    let commands: Vec<clap::Command> = cli
-        .get_subcommands()
-        .filter(|command| !command.is_hide_set() && command.get_name() != "help")
-        .cloned()
-        .collect();
+    let cli = table();
+    let shown = cli.get_subcommands().filter(|command| !command.is_hide_set());
+    let commands: Vec<clap::Command> = shown.cloned().collect();
     for command in std::iter::once(cli).chain(commands) {
-        let page = clap_mangen::Man::new(command.clone());
+        let page = page_of(&command);
         let path = dir.join(page.get_filename());
         let text = text_of(&page, &command)?;
         std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;

@@ -8,7 +8,8 @@ use std::path::PathBuf;
 
 /// What a command's `--help` ends with.
 fn help(examples: &str) -> String {
-    format!("Examples:\n{examples}\n\n{EXIT_CODES}")
+    // The compiler takes the first line's indent away.
+    format!("Examples:\n  {examples}\n\n{EXIT_CODES}")
 }
 
 /// As whom and where to.
@@ -17,7 +18,7 @@ pub(crate) struct Access {
     #[command(flatten)]
     pub(crate) secret: SecretFile,
     /// Which export to use [default: the nameless one, where root is nobody]
-    #[arg(long, value_name = "NAME", default_value = "")]
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     pub(crate) export: String,
     /// Seconds to wait for the server before giving up
     #[arg(long, value_name = "SECONDS", default_value_t = 5)]

@@ -172,9 +172,10 @@ fn text(bytes: &[u8]) -> (String, Option<String>) {
 }
 
 impl Url {
-    /// The last name, `/` of the root.
+    /// The last name as it was written, `/` of the root.
     pub(crate) fn name(&self) -> &[u8] {
-        self.path.file_name().map_or(b"/", |name| name.as_bytes())
+        let mut names = self.path.as_os_str().as_bytes().rsplit(|byte| *byte == b'/');
+        names.find(|name| !name.is_empty()).unwrap_or(b"/")
     }
 }
 
@@ -186,6 +187,17 @@ mod tests {
     fn a_name_that_is_no_text_keeps_its_bytes() {
         assert_eq!(text("\u{e4}".as_bytes()), ("\u{e4}".to_owned(), None));
         assert_eq!(text(b"a\xff"), ("a\u{fffd}".to_owned(), Some("61ff".to_owned())));
+    }
+
+    #[test]
+    fn the_last_name_is_as_it_was_written() {
+        let name =
+            |path: &str| Url { address: "h:1".to_owned(), path: path.into() }.name().to_vec();
+        assert_eq!(
+            (name("/"), name("/a/b"), name("/a/b//")),
+            (b"/".to_vec(), b"b".to_vec(), b"b".to_vec())
+        );
+        assert_eq!((name("/a/."), name("/a/..")), (b".".to_vec(), b"..".to_vec()));
     }
 
     #[test]
