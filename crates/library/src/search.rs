@@ -34,7 +34,7 @@ pub enum Fit {
     No,
     /// It does.
     Yes,
-    /// Only its attributes would tell, and the directory may not be searched.
+    /// It may: its attributes are wanted, or would tell, and the directory may not be searched.
     Denied,
 }
 
@@ -105,6 +105,7 @@ impl Volume {
         for entry in found.entries.iter() {
             let fit = match entry.verdict {
                 Verdict::No => Fit::No,
+                Verdict::Yes if wanted.attrs && !found.search => Fit::Denied,
                 Verdict::Yes => Fit::Yes,
                 Verdict::Open => Fit::Denied,
             };

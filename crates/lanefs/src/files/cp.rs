@@ -5,7 +5,7 @@
 
 use super::Session;
 use super::show::kind_text;
-use super::side::{self, Dest, Meta, READ_AHEAD_COUNT, Source};
+use super::side::{self, Dest, Meta, Names, READ_AHEAD_COUNT, Source};
 use crate::address::Place;
 use crate::args;
 use crate::exit::{Code, Exit};
@@ -169,17 +169,7 @@ impl Copy<'_> {
                 return Ok(());
             }
         }
-        let names = side::list(&mut self.session, source);
-        let unreadable = format!("cannot read directory '{}'", source.text());
-        let names = self.session.note(&unreadable, names)?.unwrap_or_default();
-        for name in &names {
-            let from = side::below(source, name);
-            let found = side::look(&mut self.session, &from, false);
-            let gone = format!("cannot stat '{}'", from.text());
-            // A name that vanished meanwhile is no failure of ours.
-            let Some(Some(meta)) = self.session.note(&gone, found)? else { continue };
-            self.one(&from, &side::below(target, name), &meta)?;
-        }
+        self.entries(source, target)?;
         let finished = if self.args.preserve {
             side::preserve(&mut self.session, target, meta)
         } else if exists {
@@ -189,6 +179,28 @@ impl Copy<'_> {
             side::set_mode(&mut self.session, target, mode)
         };
         self.session.note(&what, finished).map(drop)
+    }
+
+    /// Copies all that is in a directory.
+    fn entries(&mut self, source: &Place, target: &Place) -> Result<()> {
+        let unreadable = format!("cannot read directory '{}'", source.text());
+        let names = Names::open(&mut self.session, source);
+        let Some(mut names) = self.session.note(&unreadable, names)? else { return Ok(()) };
+        loop {
+            let piece = names.next(&mut self.session);
+            let piece = self.session.note(&unreadable, piece)?.unwrap_or_default();
+            if piece.is_empty() {
+                return Ok(());
+            }
+            for name in &piece {
+                let from = side::below(source, name);
+                let found = side::look(&mut self.session, &from, false);
+                let gone = format!("cannot stat '{}'", from.text());
+                // A name that vanished meanwhile is no failure of ours.
+                let Some(Some(meta)) = self.session.note(&gone, found)? else { continue };
+                self.one(&from, &side::below(target, name), &meta)?;
+            }
+        }
     }
 
     fn link(&mut self, source: &Place, target: &Place) -> Result<()> {

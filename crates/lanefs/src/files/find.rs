@@ -26,6 +26,8 @@ struct Finder<'a> {
     args: &'a args::Find,
     predicate: Predicate<'a>,
     terminal: bool,
+    /// What is to be printed.
+    text: Vec<u8>,
 }
 
 /// A directory that is being looked through.
@@ -41,9 +43,12 @@ pub(crate) fn run(args: &args::Find) -> Result<()> {
     let mut session = Session::new("find", &args.access);
     let predicate = predicate(&mut session, args)?;
     let terminal = std::io::stdout().is_terminal();
-    let mut finder = Finder { session, args, predicate, terminal };
+    let mut finder = Finder { session, args, predicate, terminal, text: Vec::new() };
     for url in urls {
-        finder.below(url)?;
+        let looked = finder.below(url);
+        // What was found before a server went away was found.
+        finder.flush()?;
+        looked?;
     }
     finder.session.end()
 }
@@ -184,6 +189,7 @@ impl Finder<'_> {
             attrs: self.args.json.json,
             directories: self.goes_below(depth + 1),
         };
+        self.flush()?;
         let asked = self.session.volume(&level.url)?.search(&mut level.search, &wanted);
         // A directory that was removed meanwhile is no failure of ours.
         if asked.as_ref().is_err_and(|error| error.status() == Some(Status::Stale)) {
@@ -209,15 +215,22 @@ impl Finder<'_> {
     fn print(&mut self, url: &Url, attr: Option<&Attr>) -> Result<()> {
         if let (true, Some(attr)) = (self.args.json.json, attr) {
             let target = self.session.link_target(url, attr);
-            return json::put(&FileRow::new(url, attr, target.as_ref().map(|to| to.as_bytes())));
+            let row = FileRow::new(url, attr, target.as_ref().map(|to| to.as_bytes()));
+            self.text.extend(json::line(&row)?);
+            return Ok(());
         }
         let bytes = url.bytes();
-        let mut line = match self.args.print0 {
+        let line = match self.args.print0 {
             true => bytes,
             false => shown(std::ffi::OsStr::from_bytes(&bytes), self.terminal),
         };
-        line.push(if self.args.print0 { 0 } else { b'\n' });
-        out::put(&line)
+        self.text.extend(line);
+        self.text.push(if self.args.print0 { 0 } else { b'\n' });
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        out::put(&std::mem::take(&mut self.text))
     }
 }
 

@@ -161,6 +161,10 @@ fn find_asks_for_the_permissions_of_every_directory() {
     let (stdout, stderr) = texts(&found);
     assert_eq!(stdout, "");
     assert!(stderr.contains("/unsearched/file': permission denied"), "{stderr}");
+    let found = stage.run(["find", "--json", &up.url("/unsearched"), "--name", "file"]);
+    let (stdout, stderr) = texts(&found);
+    assert_eq!(stdout, "");
+    assert!(stderr.contains("/unsearched/file': permission denied"), "{stderr}");
     up.stop();
 }
 
