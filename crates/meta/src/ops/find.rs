@@ -123,7 +123,7 @@ fn look(
             verdict = if predicate.fits_attr(attr) { Verdict::Yes } else { Verdict::No };
         }
         if verdict != Verdict::No || (*directories && target.kind == FileKind::Directory) {
-            let attr = attr.filter(|_| *attrs);
+            let attr = attr.filter(|_| *attrs && verdict == Verdict::Yes);
             let entry = FoundEntry { inode: target.inode, kind: target.kind, name, verdict, attr };
             let fitting_bytes = out.len();
             Writer::new(out).write(&entry);
