@@ -134,6 +134,21 @@ fn find_goes_through_directories_of_any_size() {
 }
 
 #[test]
+fn what_is_found_can_be_named_whatever_its_bytes() {
+    let Some(stage) = Stage::new("find_names") else { return };
+    let up = stage.up(&[]);
+    furnish(&up.dir);
+    let mut shell = program("sh");
+    let script = "\"$0\" find --export up -0 \"$1\" --type f,l | xargs -0 \"$0\" rm --export up";
+    shell.args(["-c", script]).arg(crate::stage::binary()).arg(up.url("/"));
+    shell.env("XDG_CONFIG_HOME", stage.path("config")).env_remove("LANEFS_SECRET_FILE");
+    must(&mut shell);
+    let left = gnu(&up, &["!", "-type", "d"]);
+    assert_eq!(left, BTreeSet::from([up.url("/a/fifo.c").into_bytes()]));
+    up.stop();
+}
+
+#[test]
 fn find_asks_for_the_permissions_of_every_directory() {
     let Some(stage) = Stage::new("find_rights") else { return };
     let up = stage.up(&[]);
