@@ -8,8 +8,10 @@ use wire::{
     FileKind, Find, Found, InodeNo, Kinds, Op, Pattern, Predicate, Timestamp, Verdict, attr_flag,
 };
 
-/// Patterns, and what they mean to somebody who has not read any of their code.
-const PATTERNS: [(&str, fn(&str) -> bool); 5] = [
+/// A pattern, and what it means to somebody who has not read any of its code.
+type Meant = (&'static str, fn(&str) -> bool);
+
+const PATTERNS: [Meant; 5] = [
     ("*", |_| true),
     ("n1*", |name| name.starts_with("n1")),
     ("?[0-4]", |name| name.len() == 2 && name.as_bytes()[1] < b'5'),
@@ -19,7 +21,7 @@ const PATTERNS: [(&str, fn(&str) -> bool); 5] = [
 
 /// What is looked for.
 struct Search {
-    pattern: Option<(&'static str, fn(&str) -> bool)>,
+    pattern: Option<Meant>,
     directories_only: bool,
     size_bytes_max: Option<u64>,
     mtime_after: Option<Timestamp>,
