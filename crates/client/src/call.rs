@@ -170,6 +170,8 @@ pub enum Call<'a> {
     Readlink(wire::Readlink),
     /// [`Answer::Listing`]. Attributes flagged `SIZE_AT_DATA` in it are as they came.
     Readdir(wire::Readdir<'a>),
+    /// [`Answer::Found`].
+    Find(wire::Find<'a>),
     /// [`Answer::Opened`].
     Open(Open<'a>),
     /// [`Answer::Done`] when the server knows. See also [`crate::Client::release`].
@@ -250,6 +252,8 @@ pub enum Answer {
     Target(Span),
     /// An encoded [`wire::Listing`], valid: decode it with `Listing::decode_all`.
     Listing(Span),
+    /// An encoded [`wire::Found`], valid: decode it with `Found::decode_all`.
+    Found(Span),
     /// The value of an extended attribute, or the names of them.
     Value(Span),
     /// Space and inodes.

@@ -180,6 +180,7 @@ impl Client {
                 Body::Empty
                 | Body::Target(_)
                 | Body::Listing(_)
+                | Body::Found(_)
                 | Body::Value(_)
                 | Body::Space(_)
                 | Body::Bytes(_)

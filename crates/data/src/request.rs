@@ -124,6 +124,7 @@ pub(crate) fn decode(ask: &Ask<'_>, map: &Map) -> Result<Decoded, Flaw> {
         | Op::Rename
         | Op::Readlink
         | Op::Readdir
+        | Op::Find
         | Op::Open
         | Op::Close
         | Op::Reopen

@@ -189,6 +189,7 @@ impl MountLane {
                 | Answer::Created { handle: None, .. }
                 | Answer::Target(_)
                 | Answer::Listing(_)
+                | Answer::Found(_)
                 | Answer::Value(_)
                 | Answer::Space(_)
                 | Answer::Bytes(None)

@@ -41,6 +41,7 @@ const fn appetite(op: Op) -> Appetite {
         | Op::Getattr
         | Op::Readlink
         | Op::Readdir
+        | Op::Find
         | Op::Access
         | Op::Getxattr
         | Op::Listxattr

@@ -65,6 +65,13 @@ impl Url {
         format!("lanefs://{}{}", self.address, self.path.display())
     }
 
+    /// The same without loss, where bytes can be written.
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        let mut bytes = format!("lanefs://{}", self.address).into_bytes();
+        bytes.extend_from_slice(self.path.as_os_str().as_bytes());
+        bytes
+    }
+
     /// The same server, another path.
     pub(crate) fn at(&self, path: PathBuf) -> Self {
         Self { address: self.address.clone(), path }

@@ -3,13 +3,18 @@
 //! It says what may be asked; each command's own file says what happens.
 
 mod bench;
+mod files;
+mod papers;
 
 pub(crate) use bench::{
     Bench, BenchLimit, BenchNull, Dirs as BenchDirs, Exchange, Name as BenchName,
 };
+pub(crate) use files::{
+    Access, Cat, Chmod, Chown, Cp, Df, Du, Find, FindKind, Ln, Ls, Mkdir, Mv, Rm, Stat, Sync, Tree,
+};
+pub(crate) use papers::{Completions, Man};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// What every `--help` ends with.
@@ -48,32 +53,42 @@ pub(crate) enum Command {
     #[command(after_help = EXIT_CODES)]
     Umount(Umount),
     /// List directories of a server, without a mount
-    #[command(after_help = EXIT_CODES)]
     Ls(Ls),
     /// Print files of a server, without a mount
-    #[command(after_help = EXIT_CODES)]
-    Cat(Paths),
-    /// Copy files to, from or within a server, without a mount
-    #[command(after_help = EXIT_CODES)]
+    Cat(Cat),
+    /// Copy files to, from, within or between servers, without a mount
     Cp(Cp),
     /// Show all that is known about a file of a server
-    #[command(after_help = EXIT_CODES)]
-    Stat(Paths),
+    Stat(Stat),
+    /// Show directories of a server with all that is in them as a tree
+    Tree(Tree),
+    /// Find files of a server by name, kind, size and age; the server looks, only what fits travels
+    Find(Find),
+    /// Show how much space directories of a server take
+    Du(Du),
     /// Make directories on a server
-    #[command(after_help = EXIT_CODES)]
     Mkdir(Mkdir),
     /// Remove files of a server
-    #[command(after_help = EXIT_CODES)]
     Rm(Rm),
     /// Rename or move files within a server
-    #[command(after_help = EXIT_CODES)]
     Mv(Mv),
+    /// Make hard or symbolic links on a server
+    Ln(Ln),
+    /// Change permission bits of files of a server
+    Chmod(Chmod),
+    /// Change owner and group of files of a server
+    Chown(Chown),
+    /// Wait until all that a server has answered, to anybody, is on disk
+    Sync(Sync),
     /// Show how much space a server's file system has
-    #[command(after_help = EXIT_CODES)]
     Df(Df),
     /// Measure lanefs, each number beside its limit
     #[command(after_help = EXIT_CODES)]
     Bench(Bench),
+    /// Print a script that completes lanefs's command line in a shell
+    Completions(Completions),
+    /// Show or write the manual pages
+    Man(Man),
     /// Run one of the limits that `bench` measures against.
     #[command(name = ::bench::LIMIT_COMMAND, hide = true)]
     BenchLimit(BenchLimit),
@@ -321,7 +336,7 @@ pub(crate) struct Mount {
     /// Where to mount; an existing, empty directory
     pub(crate) dir: PathBuf,
     /// Which export to mount [default: the nameless one, where root is nobody]
-    #[arg(long, value_name = "NAME", default_value = "")]
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     pub(crate) export: String,
     #[command(flatten)]
     pub(crate) secret: SecretFile,
@@ -359,113 +374,6 @@ pub(crate) struct Umount {
     /// If it is in use, take it out of the tree anyway; its users keep it until they let go
     #[arg(short, long)]
     pub(crate) lazy: bool,
-}
-
-/// As whom and where to.
-#[derive(Args, Clone, Debug)]
-pub(crate) struct Access {
-    #[command(flatten)]
-    pub(crate) secret: SecretFile,
-    /// Which export to use [default: the nameless one, where root is nobody]
-    #[arg(long, value_name = "NAME", default_value = "")]
-    pub(crate) export: String,
-    /// Seconds to wait for the server before giving up
-    #[arg(long, value_name = "SECONDS", default_value_t = 5)]
-    pub(crate) connect_timeout: u32,
-}
-
-#[derive(Args, Clone, Debug)]
-pub(crate) struct Paths {
-    /// lanefs://HOST:PORT/path
-    #[arg(required = true, value_name = "URL")]
-    pub(crate) paths: Vec<OsString>,
-    #[command(flatten)]
-    pub(crate) access: Access,
-}
-
-#[derive(Args, Clone, Debug)]
-pub(crate) struct Ls {
-    /// lanefs://HOST:PORT/path
-    #[arg(required = true, value_name = "URL")]
-    pub(crate) paths: Vec<OsString>,
-    /// One line each, with mode, owner, size and time
-    #[arg(short = 'l')]
-    pub(crate) long: bool,
-    /// Names that begin with a dot, too
-    #[arg(short = 'a', long)]
-    pub(crate) all: bool,
-    /// Directories themselves, not what is in them
-    #[arg(short = 'd', long)]
-    pub(crate) directory: bool,
-    #[command(flatten)]
-    pub(crate) access: Access,
-}
-
-#[derive(Args, Clone, Debug)]
-pub(crate) struct Cp {
-    /// What to copy, then where to: paths or lanefs://HOST:PORT/path
-    #[arg(required = true, num_args = 2.., value_name = "SOURCE... DEST")]
-    pub(crate) paths: Vec<OsString>,
-    /// Directories with all that is in them
-    #[arg(short = 'r', short_alias = 'R', long)]
-    pub(crate) recursive: bool,
-    /// Keep mode, owner and times
-    #[arg(short, long)]
-    pub(crate) preserve: bool,
-    #[command(flatten)]
-    pub(crate) access: Access,
-}
-
-#[derive(Args, Clone, Debug)]
-pub(crate) struct Mkdir {
-    /// lanefs://HOST:PORT/path
-    #[arg(required = true, value_name = "URL")]
-    pub(crate) paths: Vec<OsString>,
-    /// Parents too, and no error if it exists
-    #[arg(short, long)]
-    pub(crate) parents: bool,
-    #[command(flatten)]
-    pub(crate) access: Access,
-}
-
-#[derive(Args, Clone, Debug)]
-pub(crate) struct Rm {
-    /// lanefs://HOST:PORT/path
-    #[arg(value_name = "URL", required_unless_present = "force")]
-    pub(crate) paths: Vec<OsString>,
-    /// Directories with all that is in them
-    #[arg(short = 'r', short_alias = 'R', long)]
-    pub(crate) recursive: bool,
-    /// No error for what does not exist
-    #[arg(short, long)]
-    pub(crate) force: bool,
-    #[command(flatten)]
-    pub(crate) access: Access,
-}
-
-#[derive(Args, Clone, Debug)]
-pub(crate) struct Mv {
-    /// What to move, then where to: lanefs://HOST:PORT/path, all on one server
-    #[arg(required = true, num_args = 2.., value_name = "SOURCE... DEST")]
-    pub(crate) paths: Vec<OsString>,
-    #[command(flatten)]
-    pub(crate) access: Access,
-}
-
-#[derive(Args, Clone, Debug)]
-#[command(disable_help_flag = true)]
-pub(crate) struct Df {
-    /// lanefs://HOST:PORT
-    #[arg(required = true, value_name = "URL")]
-    pub(crate) paths: Vec<OsString>,
-    /// Sizes with a unit, in powers of 1024
-    #[arg(short = 'h', long = "human-readable")]
-    pub(crate) human: bool,
-    /// Print help (-h is taken)
-    #[arg(long, action = clap::ArgAction::Help)]
-    pub(crate) help: Option<bool>,
-    #[command(flatten)]
-    pub(crate) access: Access,
 }
 
 /// Reads 32 hexadecimal digits.

@@ -3,22 +3,32 @@
 //! This file holds what they share: connections, complaints and the exit code. Invariant: a
 //! command goes on with its next path after a failure, and ends with 1 then.
 
+pub(crate) mod bounds;
 pub(crate) mod cat;
+pub(crate) mod chmod;
+pub(crate) mod chown;
 pub(crate) mod cp;
 pub(crate) mod df;
+pub(crate) mod du;
+pub(crate) mod find;
+mod json;
+pub(crate) mod ln;
 pub(crate) mod ls;
 pub(crate) mod mkdir;
+mod mode;
 pub(crate) mod mv;
 pub(crate) mod rm;
 mod show;
 mod side;
 pub(crate) mod stat;
+pub(crate) mod sync;
+pub(crate) mod tree;
 
 use crate::address::{Place, Url, resolve};
 use crate::exit::{Code, Exit, code_of};
 use crate::{args, out, secret};
 use anyhow::Result;
-use library::{ConnectOptions, Identity, Volume};
+use library::{Attr, ConnectOptions, DirEntry, FileKind, Identity, Volume};
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::time::Duration;
@@ -27,13 +37,26 @@ use std::time::Duration;
 pub(crate) struct Session {
     command: &'static str,
     access: args::Access,
+    /// Of this server only.
+    access_to: Option<(String, args::Access)>,
     volumes: HashMap<String, Volume>,
     failed: bool,
 }
 
 impl Session {
     pub(crate) fn new(command: &'static str, access: &args::Access) -> Self {
-        Self { command, access: access.clone(), volumes: HashMap::new(), failed: false }
+        Self {
+            command,
+            access: access.clone(),
+            access_to: None,
+            volumes: HashMap::new(),
+            failed: false,
+        }
+    }
+
+    /// Uses another secret or export for one server.
+    pub(crate) fn go_to(&mut self, address: &str, access: args::Access) {
+        self.access_to = Some((address.to_owned(), access));
     }
 
     /// The volume of a URL, connected when it is first needed.
@@ -48,13 +71,17 @@ impl Session {
     }
 
     fn connect(&self, url: &Url) -> Result<Volume> {
-        let secret_file = secret::path(self.access.secret.secret_file.as_deref())?;
+        let access = match &self.access_to {
+            Some((address, access)) if *address == url.address => access,
+            Some(_) | None => &self.access,
+        };
+        let secret_file = secret::path(access.secret.secret_file.as_deref())?;
         let options = ConnectOptions {
             address: resolve(&url.address)?,
             secret: secret::read(&secret_file)?,
-            export: self.access.export.clone(),
+            export: access.export.clone(),
             identity: Identity::of_process(),
-            connect_timeout: Duration::from_secs(u64::from(self.access.connect_timeout)),
+            connect_timeout: Duration::from_secs(u64::from(access.connect_timeout)),
         };
         Ok(Volume::connect(&options)?)
     }
@@ -77,6 +104,48 @@ impl Session {
     pub(crate) fn complain(&mut self, line: &str) {
         out::complain(&format!("lanefs {}: {line}", self.command));
         self.failed = true;
+    }
+
+    /// All that is in a directory, in the order in which it came.
+    pub(crate) fn list(&mut self, url: &Url) -> Result<Vec<DirEntry>> {
+        let volume = self.volume(url)?;
+        let mut dir = volume.read_dir(&url.path)?;
+        let mut entries = Vec::new();
+        loop {
+            let piece = volume.next_entries(&mut dir)?;
+            if piece.is_empty() {
+                return Ok(entries);
+            }
+            entries.extend(piece);
+        }
+    }
+
+    /// What a symbolic link points to; of anything else, and if that cannot be known, nothing.
+    pub(crate) fn link_target(&mut self, url: &Url, attr: &Attr) -> Option<OsString> {
+        if attr.kind != FileKind::Symlink {
+            return None;
+        }
+        self.volume(url).ok()?.readlink(&url.path).ok()
+    }
+
+    /// Does something to a file, and if asked to, then to all that is in it.
+    pub(crate) fn each(
+        &mut self,
+        url: &Url,
+        attr: &Attr,
+        recursive: bool,
+        act: &mut impl FnMut(&mut Self, &Url, &Attr) -> Result<()>,
+    ) -> Result<()> {
+        act(self, url, attr)?;
+        if !recursive || attr.kind != FileKind::Directory {
+            return Ok(());
+        }
+        let listed = self.list(url);
+        let what = format!("cannot read directory '{}'", url.text());
+        for entry in self.note(&what, listed)?.unwrap_or_default() {
+            self.each(&url.at(url.path.join(&entry.name)), &entry.attr, recursive, act)?;
+        }
+        Ok(())
     }
 
     /// What the command ends with.

@@ -17,6 +17,7 @@ mod lanes;
 mod mount;
 mod mounts;
 mod out;
+mod papers;
 mod secret;
 mod serve;
 mod signals;
@@ -56,11 +57,20 @@ fn run(command: Command) -> Result<()> {
         Command::Cat(args) => files::cat::run(&args),
         Command::Cp(args) => files::cp::run(&args),
         Command::Stat(args) => files::stat::run(&args),
+        Command::Tree(args) => files::tree::run(&args),
+        Command::Find(args) => files::find::run(&args),
+        Command::Du(args) => files::du::run(&args),
         Command::Mkdir(args) => files::mkdir::run(&args),
         Command::Rm(args) => files::rm::run(&args),
         Command::Mv(args) => files::mv::run(&args),
+        Command::Ln(args) => files::ln::run(&args),
+        Command::Chmod(args) => files::chmod::run(&args),
+        Command::Chown(args) => files::chown::run(&args),
+        Command::Sync(args) => files::sync::run(&args),
         Command::Df(args) => files::df::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Completions(args) => papers::completions(&args),
+        Command::Man(args) => papers::man(&args),
         Command::BenchLimit(args) => ::bench::run_limit(&args.arguments),
         Command::BenchNull(args) => bench_null::run(&args),
     }
@@ -76,11 +86,20 @@ const fn name_of(command: &Command) -> &'static str {
         Command::Cat(_) => "cat",
         Command::Cp(_) => "cp",
         Command::Stat(_) => "stat",
+        Command::Tree(_) => "tree",
+        Command::Find(_) => "find",
+        Command::Du(_) => "du",
         Command::Mkdir(_) => "mkdir",
         Command::Rm(_) => "rm",
         Command::Mv(_) => "mv",
+        Command::Ln(_) => "ln",
+        Command::Chmod(_) => "chmod",
+        Command::Chown(_) => "chown",
+        Command::Sync(_) => "sync",
         Command::Df(_) => "df",
         Command::Bench(_) => "bench",
+        Command::Completions(_) => "completions",
+        Command::Man(_) => "man",
         Command::BenchLimit(_) => ::bench::LIMIT_COMMAND,
         Command::BenchNull(_) => ::bench::NULL_COMMAND,
     }

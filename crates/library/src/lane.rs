@@ -13,7 +13,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use wire::{Attr, ClientUuid, HandleId, LaneId, Listing, Status, Wire as _};
+use wire::{Attr, ClientUuid, Found, HandleId, LaneId, Listing, Status, Wire as _};
 
 /// Calls of one volume that may be under way together.
 const CALL_COUNT_MAX: usize = 64;
@@ -45,6 +45,12 @@ impl Reply {
     pub(crate) fn listing(&self) -> Option<Listing<'_>> {
         let Answer::Listing(_) = self.answer else { return None };
         Listing::decode_all(&self.small).ok()
+    }
+
+    /// What was found, of an answer that has that.
+    pub(crate) fn found(&self) -> Option<Found<'_>> {
+        let Answer::Found(_) = self.answer else { return None };
+        Found::decode_all(&self.small).ok()
     }
 }
 
@@ -81,9 +87,10 @@ impl Brain for Face {
 /// The bytes behind an answer, which are of this turn.
 fn small_of(answer: &Answer, turn: &Turn<'_>) -> Vec<u8> {
     match answer {
-        Answer::Target(span) | Answer::Listing(span) | Answer::Value(span) => {
-            turn.arena.get(*span).to_vec()
-        }
+        Answer::Target(span)
+        | Answer::Listing(span)
+        | Answer::Found(span)
+        | Answer::Value(span) => turn.arena.get(*span).to_vec(),
         Answer::Done
         | Answer::Entry(_)
         | Answer::Created { .. }

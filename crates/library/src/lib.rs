@@ -19,6 +19,8 @@ mod error;
 mod lane;
 mod options;
 mod path;
+mod search;
+mod server;
 mod transfer;
 mod volume;
 
@@ -26,8 +28,10 @@ pub use client::{Refused, Report};
 pub use error::Error;
 pub use lane::{hex_file, random};
 pub use options::{ConnectOptions, Identity};
+pub use search::{Fit, FoundEntry, Search, Wanted};
 pub use transfer::Piece;
 pub use volume::{Dir, DirEntry, File, OpenFor, SetAttr, Special, Volume};
 pub use wire::{
-    Attr, BULK_BYTES_MAX, FileKind, InodeNo, Secret, SetTime, Space, Stats, Status, Timestamp,
+    Attr, BULK_BYTES_MAX, FileKind, InodeNo, Kinds, PATTERN_BYTES_MAX, Pattern, Predicate, Secret,
+    SetTime, Space, Stats, Status, Timestamp, Verdict,
 };

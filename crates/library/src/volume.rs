@@ -10,10 +10,7 @@ use client::{Answer, Call};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
-use wire::{
-    Attr, Bytes, Caller, FileKind, HandleId, InodeNo, LaneId, Map, Name, SetTime, Space, Stats,
-    Status,
-};
+use wire::{Attr, Bytes, Caller, FileKind, HandleId, InodeNo, Name, SetTime, Status};
 
 /// Symbolic links followed in one walk, as on Linux.
 const LINK_COUNT_MAX: u32 = 40;
@@ -432,43 +429,19 @@ impl Volume {
         self.lane.ask("truncate", &file.path, &call).map(drop)
     }
 
-    /// Space and inodes.
+    /// Gives a file that is no directory a further name.
     ///
     /// # Errors
-    /// [`Error::Op`].
-    pub fn statfs(&mut self) -> Result<Space, Error> {
-        let root = Path::new("/");
-        let reply = self.lane.ask("statfs", root, &Call::Statfs)?;
-        let Answer::Space(space) = reply.answer else { return Err(broken("statfs", root)) };
-        Ok(space)
-    }
-
-    /// Counters, one entry per server lane.
-    ///
-    /// # Errors
-    /// [`Error::Op`].
-    pub fn stats(&mut self) -> Result<Vec<Stats>, Error> {
-        let root = Path::new("/");
-        let lane_count = self.server_lane_count();
-        let mut lanes = Vec::with_capacity(usize::from(lane_count));
-        for lane in 0..lane_count {
-            let reply = self.lane.ask("stats", root, &Call::Stats(LaneId(lane)))?;
-            let Answer::Stats(stats) = reply.answer else { return Err(broken("stats", root)) };
-            lanes.push(stats);
-        }
-        Ok(lanes)
-    }
-
-    /// How many lanes the server has.
-    #[must_use]
-    pub fn server_lane_count(&self) -> u16 {
-        self.map().map_or(1, |map| map.lane_count)
-    }
-
-    /// The server's shape: its lanes and shards.
-    #[must_use]
-    pub fn map(&self) -> Option<Map> {
-        self.lane.map()
+    /// [`Error::Op`], which names the new path.
+    pub fn link(&mut self, inode: InodeNo, path: &Path) -> Result<Attr, Error> {
+        let target = self.target("link", path)?;
+        let call = Call::Link(wire::Link {
+            caller: self.options.identity.caller(),
+            inode,
+            parent: target.parent,
+            name: checked("link", path, &target.name)?,
+        });
+        self.lane.ask("link", path, &call)?.entry().ok_or_else(|| broken("link", path))
     }
 
     /// Walks from the root, name by name.
@@ -516,7 +489,7 @@ impl Volume {
         self.lane.ask("lookup", path, &call)?.entry().ok_or_else(|| broken("lookup", path))
     }
 
-    fn getattr(&mut self, inode: InodeNo, path: &Path) -> Result<Attr, Error> {
+    pub(crate) fn getattr(&mut self, inode: InodeNo, path: &Path) -> Result<Attr, Error> {
         let reply = self.lane.ask("getattr", path, &Call::Getattr(wire::Getattr { inode }))?;
         reply.entry().ok_or_else(|| broken("getattr", path))
     }

@@ -308,6 +308,7 @@ impl Shard {
             | Op::Tmpfile
             | Op::Readlink
             | Op::Readdir
+            | Op::Find
             | Op::Open
             | Op::Close
             | Op::Reopen

@@ -73,6 +73,7 @@ impl Shard {
             Op::Rename => answer!(rename),
             Op::Readlink => answer!(readlink),
             Op::Readdir => answer!(readdir),
+            Op::Find => answer!(find),
             Op::Open => answer!(open),
             Op::Close => answer!(close),
             Op::Reopen => answer!(reopen),

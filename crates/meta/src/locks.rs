@@ -134,5 +134,5 @@ impl Locks {
 
 /// Ops that tell of a directory itself or list it.
 const fn shows_directory(op: Op) -> bool {
-    matches!(op, Op::Getattr | Op::Setattr | Op::Readdir | Op::Open)
+    matches!(op, Op::Getattr | Op::Setattr | Op::Readdir | Op::Find | Op::Open)
 }

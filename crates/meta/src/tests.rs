@@ -7,6 +7,7 @@ mod bounded;
 mod cold;
 mod directory;
 mod file_locks;
+mod finding;
 mod handles;
 mod listing;
 mod model;

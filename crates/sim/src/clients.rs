@@ -366,9 +366,12 @@ fn written(wish: &Wish) -> Option<Vec<u8>> {
 /// Takes an answer's bytes out of its turn, and gives buffers back.
 fn carried(result: &Result<Answer, Status>, turn: &Turn<'_>, desk: &mut Desk) -> Carried {
     match result {
-        Ok(Answer::Target(span) | Answer::Listing(span) | Answer::Value(span)) => {
-            Carried { bytes: turn.arena.get(*span).to_vec() }
-        }
+        Ok(
+            Answer::Target(span)
+            | Answer::Listing(span)
+            | Answer::Found(span)
+            | Answer::Value(span),
+        ) => Carried { bytes: turn.arena.get(*span).to_vec() },
         Ok(Answer::Bytes(Some(bulk))) => {
             let bytes = desk.bufs.get(*bulk).unwrap_or_default();
             desk.bufs.release(bulk.buf);
@@ -415,6 +418,7 @@ fn brought(answer: &Answer) -> Brought {
         Answer::Done
         | Answer::Target(_)
         | Answer::Listing(_)
+        | Answer::Found(_)
         | Answer::Value(_)
         | Answer::Space(_)
         | Answer::Bytes(_)

@@ -286,6 +286,7 @@ fn tag_of(op: Op, body: &[u8]) -> Option<Tag> {
         | Op::Open
         | Op::Lookup
         | Op::Readdir
+        | Op::Find
         | Op::Access
         | Op::Getxattr
         | Op::Listxattr => {

@@ -3,7 +3,7 @@
 //! ```text
 //! offset bytes field            request                      reply
 //!      0     4 magic "LNFS"
-//!      4     1 version 2
+//!      4     1 version 3
 //!      5     1 kind             6                            7
 //!      6     2 op
 //!      8     4 body_bytes

@@ -13,6 +13,7 @@ mod checksum;
 mod codec;
 mod contents;
 mod file_lock;
+mod find;
 mod frame;
 mod greeting;
 mod id;
@@ -20,6 +21,7 @@ mod map;
 mod message;
 mod name;
 mod op;
+mod pattern;
 mod proof;
 mod ranges;
 mod rules;
@@ -34,6 +36,7 @@ pub use file_lock::{
     ByteRange, CancelLock, GetLock, Grant, LOCK_END_MAX, LockCancelled, LockFound, LockKind,
     LockRow, LockSet, LockType, Relock, SetLock,
 };
+pub use find::{Find, Found, FoundEntry, Kinds, Predicate, Verdict};
 pub use frame::{
     BODY_BYTES_MAX, BULK_BYTES_MAX, FrameKind, GREETING_BODY_BYTES_MAX, HEAD_BYTES, Head, Lengths,
     Reply, Request, reply_flag, request_flag,
@@ -51,6 +54,7 @@ pub use name::{
     XATTR_VALUE_BYTES_MAX,
 };
 pub use op::{Op, OpRow, Retry, Route};
+pub use pattern::{PATTERN_BYTES_MAX, Pattern};
 pub use proof::{Nonce, Secret, session_id};
 pub use ranges::Ranges;
 pub use rules::{Rule, Rules};

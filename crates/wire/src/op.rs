@@ -140,6 +140,8 @@ ops! {
     CancelLock = 26, "cancel_lock", Repeat, 0, 0, Meta;
     /// A lock that a client has: set again at a server that has forgotten it, or looked at.
     Relock = 27, "relock", Once, 0, 0, Meta;
+    /// Entries of a directory from a cookie on, of which only those travel that fit a predicate.
+    Find = 28, "find", Repeat, 0, 0, Meta;
     /// Bytes of a file.
     Read = 32, "read", Repeat, 0, BULK, Data;
     /// Bytes into a file, at an offset or at its end.

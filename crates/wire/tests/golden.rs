@@ -130,6 +130,23 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
                 handle: Some(handle.id),
             }
             .to_bytes(),
+            Op::Find => Find {
+                caller: caller(),
+                inode,
+                cookie: 9,
+                listing_bytes_max: 65_536,
+                attrs: true,
+                directories: true,
+                predicate: Predicate {
+                    name: Some(Pattern::new(b"*.c").unwrap()),
+                    kinds: Some(Kinds::default().with(FileKind::File).with(FileKind::Symlink)),
+                    size_bytes_min: Some(0x1_0000_0001),
+                    size_bytes_max: None,
+                    mtime_after: None,
+                    mtime_before: Some(Timestamp { secs: 7, nanos: 8 }),
+                },
+            }
+            .to_bytes(),
             Op::Open => {
                 Open { caller: caller(), inode, read: true, execute: false, handle }.to_bytes()
             }
@@ -219,6 +236,12 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
     reply("value", Value { value: Bytes(b"v") }.to_bytes());
     let listing = Listing { parent, end: true, entries: List::new(1, &entries) };
     reply("listing", listing.to_bytes());
+    let verdict = Verdict::Yes;
+    let entry =
+        FoundEntry { inode, kind: FileKind::File, name: name("f"), verdict, attr: Some(ATTR) };
+    let entry = entry.to_bytes();
+    let found = Found { cookie: 86, end: false, search: true, entries: List::new(1, &entry) };
+    reply("found", found.to_bytes());
     reply("written", Written { file_offset: 3, written_bytes: 4 }.to_bytes());
     reply("sought", Sought { file_offset: 1 << 44 }.to_bytes());
     reply("glimpsed", Glimpsed { contents: CONTENTS }.to_bytes());
@@ -471,7 +494,8 @@ fn again(what: &str, body: &[u8]) -> Result<Vec<u8>, Flaw> {
         "request tmpfile" => Tmpfile,
         "request link" => Link, "request unlink" => Unlink, "request rmdir" => Rmdir,
         "request rename" => Rename, "request readlink" => Readlink,
-        "request readdir" => Readdir, "request open" => Open, "request close" => Close,
+        "request readdir" => Readdir, "request find" => Find, "reply found" => Found,
+        "request open" => Open, "request close" => Close,
         "request reopen" => Reopen, "request access" => Access,
         "request getxattr" => Getxattr, "request setxattr" => Setxattr,
         "request listxattr" => Listxattr, "request removexattr" => Removexattr,

@@ -65,6 +65,7 @@ pub(crate) fn begin(
         Call::Rename(ask) => Ok(to.direct(Op::Rename, ask.parent, &ask)),
         Call::Readlink(ask) => Ok(to.direct(Op::Readlink, ask.inode, &ask)),
         Call::Readdir(ask) => Ok(to.direct(Op::Readdir, ask.inode, &ask)),
+        Call::Find(ask) => Ok(to.direct(Op::Find, ask.inode, &ask)),
         Call::Open(ask) => to.open(&ask),
         Call::Close(handle) => {
             let file = to.handles.close(handle).ok_or(Status::BadHandle)?;

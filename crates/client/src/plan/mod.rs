@@ -87,6 +87,7 @@ pub(crate) enum Body {
     Created(Created),
     Target(Span),
     Listing(Span),
+    Found(Span),
     Value(Span),
     Space(Space),
     Bytes(Option<Bulk>),
@@ -196,6 +197,7 @@ impl Body {
             }
             Self::Target(target) => Answer::Target(target),
             Self::Listing(listing) => Answer::Listing(listing),
+            Self::Found(found) => Answer::Found(found),
             Self::Value(value) => Answer::Value(value),
             Self::Space(space) => Answer::Space(space),
             Self::Bytes(bulk) => Answer::Bytes(bulk),
@@ -237,6 +239,7 @@ impl Body {
                 tail(body, target.len()).map(Self::Target)
             }
             Op::Readdir => wire::Listing::decode_all(bytes).map(|_| Self::Listing(body)),
+            Op::Find => wire::Found::decode_all(bytes).map(|_| Self::Found(body)),
             Op::Getxattr | Op::Listxattr => {
                 let value = wire::Value::decode_all(bytes)?.value.0;
                 tail(body, value.len()).map(Self::Value)

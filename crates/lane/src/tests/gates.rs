@@ -5,8 +5,8 @@ use crate::Share;
 use crate::toy::Toy;
 use alloc::vec::Vec;
 use wire::{
-    Handle, HandleId, InodeNo, Lookup, Mkdir, Op, Request, Rmdir, SetTime, Setattr, Status, Unlink,
-    Wire, Xid, reply_flag, request_flag,
+    Find, Handle, HandleId, InodeNo, Lookup, Mkdir, Op, Pattern, Predicate, Request, Rmdir,
+    SetTime, Setattr, Status, Unlink, Wire, Xid, reply_flag, request_flag,
 };
 
 /// Clients whose sessions are durably known, and a log that ends when it is told to.
@@ -270,6 +270,28 @@ fn strict_hides_what_may_be_lost() {
         assert_eq!(rig.held()[2], if strict { 3 } else { 0 });
         rig.toy.run();
         assert_eq!(rig.peers[1].replies(&mut rig.toy).len(), if strict { 2 } else { 0 });
+    }
+}
+
+/// What fits and what does not: both tell of changes that may be lost.
+#[test]
+fn strict_hides_what_may_be_lost_from_a_search() {
+    for share in [Share::Write, Share::Strict] {
+        for pattern in [b"a", b"z"] {
+            let mut rig = Rig::new(share);
+            assert!(rig.ask(0, (Op::Create, 1), &create("a")).is_some());
+            let find = Find {
+                caller: ROOT,
+                inode: InodeNo::ROOT,
+                cookie: 0,
+                listing_bytes_max: 4096,
+                attrs: true,
+                directories: false,
+                predicate: Predicate { name: Pattern::new(pattern).ok(), ..Predicate::ANY },
+            };
+            let waits = rig.ask(1, (Op::Find, 0), &find).is_none();
+            assert_eq!(waits, share == Share::Strict);
+        }
     }
 }
 

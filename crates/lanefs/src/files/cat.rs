@@ -8,7 +8,7 @@ use anyhow::Result;
 use library::{BULK_BYTES_MAX, OpenFor, Piece};
 
 /// Runs the command.
-pub(crate) fn run(args: &args::Paths) -> Result<()> {
+pub(crate) fn run(args: &args::Cat) -> Result<()> {
     let mut session = Session::new("cat", &args.access);
     for url in urls(&args.paths)? {
         let printed = print(&mut session, &url);

@@ -5,7 +5,7 @@
 
 use super::Session;
 use super::show::kind_text;
-use super::side::{self, Dest, Meta, READ_AHEAD_COUNT, Source};
+use super::side::{self, Dest, Meta, Names, READ_AHEAD_COUNT, Source};
 use crate::address::Place;
 use crate::args;
 use crate::exit::{Code, Exit};
@@ -30,7 +30,12 @@ pub(crate) fn run(args: &args::Cp) -> Result<()> {
         let line = "no lanefs://HOST:PORT/path among them: for local files there is cp";
         return Err(Exit::new(Code::Usage, line).into());
     }
-    let session = Session::new("cp", &args.access);
+    let mut session = Session::new("cp", &args.access);
+    if let Some(access) = access_to(args, &dest, &sources)?
+        && let Place::Remote(dest) = &dest
+    {
+        session.go_to(&dest.address, access);
+    }
     let mut copy = Copy { session, args, progress: progress() };
     let into = side::look(&mut copy.session, &dest, true)?.is_some_and(|meta| meta.is_dir());
     if !into && sources.len() > 1 {
@@ -44,6 +49,28 @@ pub(crate) fn run(args: &args::Cp) -> Result<()> {
     }
     copy.progress.finish_and_clear();
     copy.session.end()
+}
+
+/// How to reach the server of DEST, if that is said apart.
+fn access_to(args: &args::Cp, dest: &Place, sources: &[Place]) -> Result<Option<args::Access>> {
+    if args.to_export.is_none() && args.to_secret_file.is_none() {
+        return Ok(None);
+    }
+    let usage = |line| Err(Exit::new(Code::Usage, line).into());
+    let Place::Remote(_) = dest else {
+        return usage("--to-export and --to-secret-file are for a DEST on a server");
+    };
+    if sources.iter().any(|source| matches!(source, Place::Remote(_)) && same_side(source, dest)) {
+        return usage("--to-export and --to-secret-file are for a DEST on another server");
+    }
+    let mut access = args.access.clone();
+    if let Some(export) = &args.to_export {
+        access.export.clone_from(export);
+    }
+    if let Some(file) = &args.to_secret_file {
+        access.secret.secret_file = Some(file.clone());
+    }
+    Ok(Some(access))
 }
 
 fn target_in(dest: &Place, source: &Place) -> Result<Place> {
@@ -142,17 +169,7 @@ impl Copy<'_> {
                 return Ok(());
             }
         }
-        let names = side::list(&mut self.session, source);
-        let unreadable = format!("cannot read directory '{}'", source.text());
-        let names = self.session.note(&unreadable, names)?.unwrap_or_default();
-        for name in &names {
-            let from = side::below(source, name);
-            let found = side::look(&mut self.session, &from, false);
-            let gone = format!("cannot stat '{}'", from.text());
-            // A name that vanished meanwhile is no failure of ours.
-            let Some(Some(meta)) = self.session.note(&gone, found)? else { continue };
-            self.one(&from, &side::below(target, name), &meta)?;
-        }
+        self.entries(source, target)?;
         let finished = if self.args.preserve {
             side::preserve(&mut self.session, target, meta)
         } else if exists {
@@ -162,6 +179,28 @@ impl Copy<'_> {
             side::set_mode(&mut self.session, target, mode)
         };
         self.session.note(&what, finished).map(drop)
+    }
+
+    /// Copies all that is in a directory.
+    fn entries(&mut self, source: &Place, target: &Place) -> Result<()> {
+        let unreadable = format!("cannot read directory '{}'", source.text());
+        let names = Names::open(&mut self.session, source);
+        let Some(mut names) = self.session.note(&unreadable, names)? else { return Ok(()) };
+        loop {
+            let piece = names.next(&mut self.session);
+            let piece = self.session.note(&unreadable, piece)?.unwrap_or_default();
+            if piece.is_empty() {
+                return Ok(());
+            }
+            for name in &piece {
+                let from = side::below(source, name);
+                let found = side::look(&mut self.session, &from, false);
+                let gone = format!("cannot stat '{}'", from.text());
+                // A name that vanished meanwhile is no failure of ours.
+                let Some(Some(meta)) = self.session.note(&gone, found)? else { continue };
+                self.one(&from, &side::below(target, name), &meta)?;
+            }
+        }
     }
 
     fn link(&mut self, source: &Place, target: &Place) -> Result<()> {

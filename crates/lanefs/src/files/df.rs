@@ -1,5 +1,6 @@
 //! `lanefs df [-h]`.
 
+use super::json::{self, SpaceRow};
 use super::show::human;
 use super::{Session, urls};
 use crate::{args, out};
@@ -16,7 +17,11 @@ pub(crate) fn run(args: &args::Df) -> Result<()> {
             rows.push((format!("lanefs://{}", url.address), space));
         }
     }
-    if !rows.is_empty() {
+    if args.json.json {
+        for (name, space) in &rows {
+            json::put(&SpaceRow::new(name, space))?;
+        }
+    } else if !rows.is_empty() {
         out::put(table(&rows, args.human).as_bytes())?;
     }
     session.end()

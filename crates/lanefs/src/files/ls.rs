@@ -1,14 +1,15 @@
 //! `lanefs ls`: names in byte order, one line each.
 
-use super::show::{Names, device_parts, mode_text, time_text};
+use super::json::{self, FileRow};
+use super::show::{Names, device_parts, mode_text, shown, time_text};
 use super::{Session, urls};
 use crate::address::Url;
 use crate::{args, out};
 use anyhow::Result;
 use library::{Attr, FileKind, Timestamp};
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io::IsTerminal as _;
-use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Times older than this, or in the future, are shown with the year instead of the hour.
@@ -16,6 +17,7 @@ const RECENT_SECS: i64 = 15_778_476;
 
 struct Row {
     name: OsString,
+    url: Url,
     attr: Attr,
     target: Option<OsString>,
 }
@@ -28,15 +30,16 @@ pub(crate) fn run(args: &args::Ls) -> Result<()> {
     for url in urls(&args.paths)? {
         let volume = session.volume(&url)?;
         // As with ls: a link to a directory is followed, unless its own line is wanted.
-        let keep_link = args.long || args.directory;
+        let keep_link = args.long || args.directory || args.json.json;
         let attr = if keep_link { volume.lstat(&url.path) } else { volume.stat(&url.path) };
         let what = format!("cannot access '{}'", url.text());
         let Some(attr) = session.note(&what, attr.map_err(Into::into))? else { continue };
         if attr.kind == FileKind::Directory && !args.directory {
             directories.push(url);
         } else {
-            let target = link_target(&mut session, &url, &attr);
-            singles.push(Row { name: url.text().into(), attr, target });
+            let target = session.link_target(&url, &attr);
+            let name = OsString::from_vec(url.bytes());
+            singles.push(Row { name, url, attr, target });
         }
     }
     let titled = directories.len() + singles.len() > 1;
@@ -46,12 +49,12 @@ pub(crate) fn run(args: &args::Ls) -> Result<()> {
         let rows = list(&mut session, url, args);
         let what = format!("cannot open directory '{}'", url.text());
         let Some(rows) = session.note(&what, rows)? else { continue };
-        if titled {
+        if titled && !args.json.json {
             let gap = if first { "" } else { "\n" };
             out::put(format!("{gap}{}:\n", url.text()).as_bytes())?;
         }
         first = false;
-        if args.long {
+        if args.long && !args.json.json {
             let bytes: u64 = rows.iter().map(|row| row.attr.allocated_bytes).sum();
             out::put(format!("total {}\n", bytes.div_ceil(1024)).as_bytes())?;
         }
@@ -71,35 +74,36 @@ fn list(session: &mut Session, url: &Url, args: &args::Ls) -> Result<Vec<Row>> {
         }
         for entry in entries {
             if args.all || !entry.name.as_bytes().starts_with(b".") {
-                rows.push(Row { name: entry.name, attr: entry.attr, target: None });
+                let url = url.at(url.path.join(&entry.name));
+                rows.push(Row { name: entry.name, url, attr: entry.attr, target: None });
             }
         }
     }
     if args.all {
-        let here = volume.stat(&url.path)?;
-        rows.push(Row { name: OsString::from("."), attr: here, target: None });
-        let above = volume.stat(&url.path.join(".."))?;
-        rows.push(Row { name: OsString::from(".."), attr: above, target: None });
+        for name in [".", ".."] {
+            let url = url.at(url.path.join(name));
+            let attr = volume.stat(&url.path)?;
+            rows.push(Row { name: OsString::from(name), url, attr, target: None });
+        }
     }
     rows.sort_by(|one, two| one.name.cmp(&two.name));
-    if args.long {
+    if args.long || args.json.json {
         for row in &mut rows {
-            let below = url.at(url.path.join(&row.name));
-            row.target = link_target(session, &below, &row.attr);
+            row.target = session.link_target(&row.url, &row.attr);
         }
     }
     Ok(rows)
 }
 
-fn link_target(session: &mut Session, url: &Url, attr: &Attr) -> Option<OsString> {
-    if attr.kind != FileKind::Symlink {
-        return None;
-    }
-    session.volume(url).ok()?.readlink(&url.path).ok()
-}
-
 fn print(rows: &[Row], args: &args::Ls) -> Result<()> {
     let mut text = Vec::new();
+    if args.json.json {
+        for row in rows {
+            let target = row.target.as_ref().map(|target| target.as_bytes());
+            text.extend(json::line(&FileRow::new(&row.url, &row.attr, target))?);
+        }
+        return out::put(&text);
+    }
     let terminal = std::io::stdout().is_terminal();
     if args.long {
         long(rows, terminal, &mut text);
@@ -157,11 +161,4 @@ fn ls_time(time: Timestamp) -> String {
     let now = i64::try_from(now).unwrap_or(i64::MAX);
     let recent = time.secs <= now && now.saturating_sub(time.secs) < RECENT_SECS;
     time_text(time, if recent { "%b %e %H:%M" } else { "%b %e  %Y" })
-}
-
-/// A name as it may be shown: on a terminal, control characters become `?`.
-fn shown(name: &OsStr, terminal: bool) -> Vec<u8> {
-    let bytes = name.as_bytes().iter();
-    let mask = |byte: &u8| if terminal && byte.is_ascii_control() { b'?' } else { *byte };
-    bytes.map(mask).collect()
 }

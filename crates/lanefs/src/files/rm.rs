@@ -34,7 +34,7 @@ pub(crate) fn run(args: &args::Rm) -> Result<()> {
 fn remove(session: &mut Session, url: &Url, attr: &Attr) -> Result<()> {
     let directory = attr.kind == FileKind::Directory;
     if directory {
-        let listed = list(session, url);
+        let listed = session.list(url);
         let what = format!("cannot remove '{}'", url.text());
         let Some(entries) = session.note(&what, listed)? else { return Ok(()) };
         for entry in entries {
@@ -45,17 +45,4 @@ fn remove(session: &mut Session, url: &Url, attr: &Attr) -> Result<()> {
     let removed = if directory { volume.rmdir(&url.path) } else { volume.unlink(&url.path) };
     session.note(&format!("cannot remove '{}'", url.text()), removed.map_err(Into::into))?;
     Ok(())
-}
-
-fn list(session: &mut Session, url: &Url) -> Result<Vec<library::DirEntry>> {
-    let volume = session.volume(url)?;
-    let mut dir = volume.read_dir(&url.path)?;
-    let mut entries = Vec::new();
-    loop {
-        let batch = volume.next_entries(&mut dir)?;
-        if batch.is_empty() {
-            return Ok(entries);
-        }
-        entries.extend(batch);
-    }
 }

@@ -3,6 +3,8 @@
 use jiff::tz::TimeZone;
 use library::{FileKind, Timestamp};
 use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 /// `-rwxr-xr-x`.
@@ -82,6 +84,13 @@ pub(crate) fn time_text(time: Timestamp, format: &str) -> String {
     }
 }
 
+/// A name as it may be shown: on a terminal, control characters become `?`.
+pub(crate) fn shown(name: &OsStr, terminal: bool) -> Vec<u8> {
+    let bytes = name.as_bytes().iter();
+    let mask = |byte: &u8| if terminal && byte.is_ascii_control() { b'?' } else { *byte };
+    bytes.map(mask).collect()
+}
+
 /// Names of users or groups, from this machine's `/etc/passwd` or `/etc/group`.
 pub(crate) struct Names(HashMap<u32, String>);
 
@@ -108,6 +117,11 @@ impl Names {
             }
         }
         Self(names)
+    }
+
+    /// The id of a name.
+    pub(crate) fn id(&self, name: &str) -> Option<u32> {
+        self.0.iter().find_map(|(id, of)| (of == name).then_some(*id))
     }
 
     /// The name of an id, or its number.

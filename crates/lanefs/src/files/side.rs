@@ -112,29 +112,36 @@ pub(crate) fn look(session: &mut Session, place: &Place, follow: bool) -> Result
     }
 }
 
-/// The names in a directory.
-pub(crate) fn list(session: &mut Session, place: &Place) -> Result<Vec<OsString>> {
-    let mut names = Vec::new();
-    match place {
-        Place::Local(path) => {
-            for entry in fs::read_dir(path)? {
-                names.push(entry?.file_name());
+/// The names in a directory, of a server's a piece at a time.
+pub(crate) enum Names {
+    Local(Vec<OsString>),
+    Remote(Url, library::Dir),
+}
+
+impl Names {
+    pub(crate) fn open(session: &mut Session, place: &Place) -> Result<Self> {
+        match place {
+            Place::Local(path) => {
+                let names = fs::read_dir(path)?.map(|entry| Ok(entry?.file_name()));
+                Ok(Self::Local(names.collect::<io::Result<_>>()?))
             }
-        }
-        Place::Remote(url) => {
-            let volume = session.volume(url)?;
-            let mut dir = volume.read_dir(&url.path)?;
-            loop {
-                let entries = volume.next_entries(&mut dir)?;
-                if entries.is_empty() {
-                    break;
-                }
-                names.extend(entries.into_iter().map(|entry| entry.name));
+            Place::Remote(url) => {
+                let dir = session.volume(url)?.read_dir(&url.path)?;
+                Ok(Self::Remote(url.clone(), dir))
             }
         }
     }
-    names.sort();
-    Ok(names)
+
+    /// The next ones, none at the end.
+    pub(crate) fn next(&mut self, session: &mut Session) -> Result<Vec<OsString>> {
+        match self {
+            Self::Local(names) => Ok(std::mem::take(names)),
+            Self::Remote(url, dir) => {
+                let entries = session.volume(url)?.next_entries(dir)?;
+                Ok(entries.into_iter().map(|entry| entry.name).collect())
+            }
+        }
+    }
 }
 
 /// Makes a directory.

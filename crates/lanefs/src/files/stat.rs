@@ -1,18 +1,28 @@
 //! `lanefs stat`: everything that is known about a file.
 
+use super::json::{self, FileRow};
 use super::show::{Names, device_parts, kind_text, mode_text, time_text};
 use super::{Session, urls};
 use crate::address::Url;
 use crate::{args, out};
 use anyhow::Result;
 use library::{BULK_BYTES_MAX, FileKind};
+use std::os::unix::ffi::OsStrExt as _;
 
 const TIME: &str = "%Y-%m-%d %H:%M:%S.%9f %z";
 
 /// Runs the command.
-pub(crate) fn run(args: &args::Paths) -> Result<()> {
+pub(crate) fn run(args: &args::Stat) -> Result<()> {
     let mut session = Session::new("stat", &args.access);
     for url in urls(&args.paths)? {
+        if args.json.json {
+            let row = row(&mut session, &url);
+            let what = format!("cannot stat '{}'", url.text());
+            if let Some(row) = session.note(&what, row)? {
+                json::put(&row)?;
+            }
+            continue;
+        }
         let text = text(&mut session, &url);
         let what = format!("cannot stat '{}'", url.text());
         if let Some(text) = session.note(&what, text)? {
@@ -20,6 +30,12 @@ pub(crate) fn run(args: &args::Paths) -> Result<()> {
         }
     }
     session.end()
+}
+
+fn row(session: &mut Session, url: &Url) -> Result<FileRow> {
+    let attr = session.volume(url)?.lstat(&url.path)?;
+    let target = session.link_target(url, &attr);
+    Ok(FileRow::new(url, &attr, target.as_ref().map(|target| target.as_bytes())))
 }
 
 fn text(session: &mut Session, url: &Url) -> Result<String> {

@@ -3,6 +3,7 @@
 pub(crate) mod access;
 pub(crate) mod close;
 pub(crate) mod create;
+pub(crate) mod find;
 pub(crate) mod getattr;
 pub(crate) mod getxattr;
 pub(crate) mod link;

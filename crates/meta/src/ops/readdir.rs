@@ -8,7 +8,7 @@ use crate::residency::{LISTED_COUNT_MAX, Unit};
 use crate::shard::Access;
 use crate::state::State;
 use crate::txn::Txn;
-use crate::who::Want;
+use crate::who::{Want, Who};
 use alloc::vec::Vec;
 use disk::InodeRow;
 use wire::{Attr, Dirent, FileKind, InodeNo, List, Listing, Name, Readdir, Status, Writer};
@@ -18,6 +18,12 @@ const LISTING_HEAD_BYTES: usize = 8 + 1 + 4;
 const LISTING_BYTES_MIN: u32 = 512;
 const LISTING_BYTES_MAX: u32 = 131_072;
 
+/// Bytes that entries may take in a reply of so many, of which others take some.
+pub(super) fn room_bytes(listing_bytes_max: u32, head_bytes: usize) -> usize {
+    let reply_bytes = listing_bytes_max.clamp(LISTING_BYTES_MIN, LISTING_BYTES_MAX);
+    usize::try_from(reply_bytes).unwrap_or(0) - head_bytes
+}
+
 pub(crate) fn needs(args: &Readdir<'_>, needs: &mut Needs<'_>) {
     needs.inode(args.inode);
     needs.list(args.inode, args.cookie);
@@ -26,18 +32,14 @@ pub(crate) fn needs(args: &Readdir<'_>, needs: &mut Needs<'_>) {
 pub(crate) fn execute<'t>(args: &Readdir<'_>, txn: &'t mut Txn<'_>) -> Result<Listing<'t>, Status> {
     let who = txn.who(args.caller);
     let InodeRow { parent, next_cookie, .. } = *txn.directory(args.inode)?.0;
-    // Permission was checked by the open, if there was one, and may have changed since.
-    if !txn.handles.has_open(args.inode, txn.client) {
-        txn.permit(args.inode, &who, Want::READ)?;
-    }
+    permit(args.inode, &who, txn)?;
     let attrs = args.attrs && may_search(txn.permit(args.inode, &who, Want::EXECUTE))?;
-    let listing_bytes_max = args.listing_bytes_max.clamp(LISTING_BYTES_MIN, LISTING_BYTES_MAX);
-    let room_bytes = usize::try_from(listing_bytes_max).unwrap_or(0) - LISTING_HEAD_BYTES;
+    let room_bytes = room_bytes(args.listing_bytes_max, LISTING_HEAD_BYTES);
     let ends = args.handle.and_then(|handle| {
         txn.handles.list((args.inode, txn.client, handle), args.cookie, next_cookie)
     });
     let ends_before = ends.unwrap_or(u64::MAX);
-    let cookie = begin(args, ends_before, txn)?;
+    let cookie = begin(args.inode, args.cookie, ends_before, txn)?;
     let piece = Piece { dir: args.inode, cookie, ends_before, room_bytes, attrs };
     if attrs {
         bring_shown(&piece, txn)?;
@@ -52,6 +54,15 @@ pub(crate) fn execute<'t>(args: &Readdir<'_>, txn: &'t mut Txn<'_>) -> Result<Li
     Ok(Listing { parent, end, entries: List::new(count, out) })
 }
 
+/// Whether the caller may list a directory.
+pub(super) fn permit(dir: InodeNo, who: &Who<'_>, txn: &Txn<'_>) -> Result<(), Status> {
+    // Permission was checked by the open, if there was one, and may have changed since.
+    if txn.handles.has_open(dir, txn.client) {
+        return Ok(());
+    }
+    txn.permit(dir, who, Want::READ)
+}
+
 /// What is listed.
 struct Piece {
     dir: InodeNo,
@@ -64,17 +75,22 @@ struct Piece {
 
 /// The place to go on from. Behind the one that was asked for there may be nothing for a while, where
 /// all that was brought has gone since.
-fn begin(args: &Readdir<'_>, ends_before: u64, txn: &mut Txn<'_>) -> Result<u64, Status> {
-    let mut cookie = args.cookie;
+pub(super) fn begin(
+    dir: InodeNo,
+    asked: u64,
+    ends_before: u64,
+    txn: &mut Txn<'_>,
+) -> Result<u64, Status> {
+    let mut cookie = asked;
     loop {
         if cookie.saturating_add(1) >= ends_before {
             return Ok(cookie);
         }
-        txn.state.need(Unit::Listing(args.inode, cookie));
+        txn.state.need(Unit::Listing(dir, cookie));
         if !txn.state.has_all() {
             return Err(Status::Busy);
         }
-        let (mut entries, until) = txn.state.listed(args.inode, cookie);
+        let (mut entries, until) = txn.state.listed(dir, cookie);
         if entries.next().is_some() || until == u64::MAX {
             return Ok(cookie);
         }
@@ -101,7 +117,7 @@ fn bring_shown(piece: &Piece, txn: &mut Txn<'_>) -> Result<(), Status> {
 }
 
 /// Without permission to search there are names, but no attributes.
-const fn may_search(permitted: Result<(), Status>) -> Result<bool, Status> {
+pub(super) const fn may_search(permitted: Result<(), Status>) -> Result<bool, Status> {
     match permitted {
         Ok(()) => Ok(true),
         Err(Status::NeedGroups) => Err(Status::NeedGroups),
@@ -147,7 +163,7 @@ fn list(
 
 /// Whether an inode's attributes can be told: it is here, and no change over several shards has
 /// locked it.
-fn is_free(target: &Target, locks: &Locks, state: &State) -> bool {
+pub(super) fn is_free(target: &Target, locks: &Locks, state: &State) -> bool {
     let here = state.shard();
     let entered = locks.entered_from_afar(target.inode, here, None);
     target.inode.shard() == here && locks.inode(target.inode, None).or(entered).is_none()

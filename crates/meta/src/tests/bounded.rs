@@ -21,7 +21,7 @@ fn furnished() -> (World, InodeNo) {
 }
 
 /// Everything leaves that can; how often that took a step.
-fn leave(world: &mut World) -> usize {
+pub(super) fn leave(world: &mut World) -> usize {
     const LOOK_COUNT_MAX: usize = 64;
     world.all_applied();
     world.shard.bound_again(0);

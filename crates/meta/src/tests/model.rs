@@ -1,6 +1,7 @@
 //! A naive file system that knows nothing of logs, cookies or hashes.
 
 mod run;
+mod search;
 
 use super::{ALICE, ROOT, World};
 use alloc::collections::{BTreeMap, BTreeSet};

@@ -3,10 +3,10 @@
 use super::{ALICE, BOB, Dice, ROOT, World, name, read_handle, root, user, write_handle};
 use alloc::vec::Vec;
 use wire::{
-    Access, Bytes, Caller, Close, Create, FileKind, Getattr, Getxattr, Groups, HandleId, InodeNo,
-    Link, Listxattr, Lookup, Mkdir, Mknod, Op, Open, Readdir, Readlink, Removexattr, Rename,
-    RenameHow, Reopen, Rmdir, SetTime, Setattr, Setxattr, Status, Symlink, Timestamp, Tmpfile,
-    Unlink, Wire,
+    Access, Bytes, Caller, Close, Create, FileKind, Find, Getattr, Getxattr, Groups, HandleId,
+    InodeNo, Link, Listxattr, Lookup, Mkdir, Mknod, Op, Open, Pattern, Predicate, Readdir,
+    Readlink, Removexattr, Rename, RenameHow, Reopen, Rmdir, SetTime, Setattr, Setxattr, Status,
+    Symlink, Timestamp, Tmpfile, Unlink, Wire,
 };
 
 fn bodies() -> Vec<(Op, Vec<u8>)> {
@@ -46,6 +46,21 @@ fn bodies() -> Vec<(Op, Vec<u8>)> {
         attrs: true,
         handle: Some(HandleId(1)),
     };
+    let predicate = Predicate {
+        name: Pattern::new(b"*").ok(),
+        size_bytes_min: Some(0),
+        mtime_before: Some(Timestamp { secs: 1 << 40, nanos: 0 }),
+        ..Predicate::ANY
+    };
+    let find = Find {
+        caller,
+        inode: ROOT,
+        cookie: 0,
+        listing_bytes_max: 4096,
+        attrs: true,
+        directories: true,
+        predicate,
+    };
     alloc::vec![
         (Op::Lookup, Lookup { caller: grouped, parent, name }.to_bytes()),
         (Op::Getattr, Getattr { inode }.to_bytes()),
@@ -68,6 +83,7 @@ fn bodies() -> Vec<(Op, Vec<u8>)> {
         (Op::Rename, rename.to_bytes()),
         (Op::Readlink, Readlink { inode }.to_bytes()),
         (Op::Readdir, readdir.to_bytes()),
+        (Op::Find, find.to_bytes()),
         (Op::Open, Open { caller, inode, read: true, execute: false, handle }.to_bytes()),
         (Op::Close, Close { inode, handle: HandleId(1) }.to_bytes()),
         (Op::Reopen, Reopen { inode, handle: read_handle(1) }.to_bytes()),

@@ -7,8 +7,8 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use disk::{Change, TxnChange, TxnId};
 use wire::{
-    Access, Close, Create, Created, Entry, Getattr, Getxattr, InodeNo, Link, Listxattr, Lookup,
-    Mkdir, Mknod, Op, Open, Readdir, Readlink, Removexattr, Rename, Reopen, Rmdir, Setattr,
+    Access, Close, Create, Created, Entry, Find, Getattr, Getxattr, InodeNo, Link, Listxattr,
+    Lookup, Mkdir, Mknod, Op, Open, Readdir, Readlink, Removexattr, Rename, Reopen, Rmdir, Setattr,
     Setxattr, ShardId, Status, Symlink, Tmpfile, Transno, Unlink, Wire, Writer, attr_flag,
 };
 
@@ -40,6 +40,7 @@ pub(super) fn about(op: Op, body: &[u8]) -> InodeNo {
         Op::Setattr => field!(Setattr, inode),
         Op::Readlink => field!(Readlink, inode),
         Op::Readdir => field!(Readdir, inode),
+        Op::Find => field!(Find, inode),
         Op::Open => field!(Open, inode),
         Op::Close => field!(Close, inode),
         Op::Reopen => field!(Reopen, inode),

@@ -1,0 +1,382 @@
+//! The arguments of the commands that speak to a server without a mount.
+
+use super::{EXIT_CODES, SecretFile};
+use crate::files::bounds::{Age, Size};
+use clap::{Args, ValueEnum};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// What a command's `--help` ends with.
+fn help(examples: &str) -> String {
+    // The compiler takes the first line's indent away.
+    format!("Examples:\n  {examples}\n\n{EXIT_CODES}")
+}
+
+/// As whom and where to.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Access {
+    #[command(flatten)]
+    pub(crate) secret: SecretFile,
+    /// Which export to use [default: the nameless one, where root is nobody]
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
+    pub(crate) export: String,
+    /// Seconds to wait for the server before giving up
+    #[arg(long, value_name = "SECONDS", default_value_t = 5)]
+    pub(crate) connect_timeout: u32,
+}
+
+/// For scripts.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct Json {
+    /// One JSON object per file and line. Sizes are in bytes (size_bytes), times in nanoseconds
+    /// since 1970 (mtime_ns), modes octal text; where a name is not UTF-8, name has U+FFFD for
+    /// what is none and name_hex all its bytes in hexadecimal, and likewise path and target
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+#[command(after_help = help("\
+  lanefs ls lanefs://10.0.0.5/            names in the root of the server at 10.0.0.5, port 7117
+  lanefs ls -la lanefs://host:7118/home   all of them, with mode, owner, size and time
+  lanefs ls --json lanefs://host/a | jq -r 'select(.size_bytes > 1000) | .name'"))]
+pub(crate) struct Ls {
+    /// lanefs://HOST:PORT/path
+    #[arg(required = true, value_name = "URL")]
+    pub(crate) paths: Vec<OsString>,
+    /// One line each, with mode, owner, size and time
+    #[arg(short = 'l')]
+    pub(crate) long: bool,
+    /// Names that begin with a dot, too
+    #[arg(short = 'a', long)]
+    pub(crate) all: bool,
+    /// Directories themselves, not what is in them
+    #[arg(short = 'd', long)]
+    pub(crate) directory: bool,
+    #[command(flatten)]
+    pub(crate) json: Json,
+    #[command(flatten)]
+    pub(crate) access: Access,
+}
+
+#[derive(Args, Clone, Debug)]
+#[command(after_help = help("\
+  lanefs cat lanefs://host/notes lanefs://host/more | less"))]
+pub(crate) struct Cat {
+    /// lanefs://HOST:PORT/path
+    #[arg(required = true, value_name = "URL")]
+    pub(crate) paths: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) access: Access,
+}
+
+#[derive(Args, Clone, Debug)]
+#[command(after_help = help("\
+  lanefs stat lanefs://host/a/file
+  lanefs stat --json lanefs://host/a/file | jq .mtime_ns"))]
+pub(crate) struct Stat {
+    /// lanefs://HOST:PORT/path
+    #[arg(required = true, value_name = "URL")]
+    pub(crate) paths: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) json: Json,
+    #[command(flatten)]
+    pub(crate) access: Access,
+}
+
+#[derive(Args, Clone, Debug)]
+#[command(after_help = help("\
+  lanefs cp -r photos lanefs://host/            from here into a server's root
+  lanefs cp -rp lanefs://host/photos .          and back, with modes, owners and times
+  lanefs cp -rp lanefs://one/a lanefs://two/b   from server to server, through this machine's memory
+  lanefs cp --to-export up -rp lanefs://one/a lanefs://two/b   where the second serves another export"))]
+pub(crate) struct Cp {
+    /// What to copy, then where to: paths or lanefs://HOST:PORT/path
+    #[arg(required = true, num_args = 2.., value_name = "SOURCE... DEST")]
+    pub(crate) paths: Vec<OsString>,
+    /// Directories with all that is in them
+    #[arg(short = 'r', short_alias = 'R', long)]
+    pub(crate) recursive: bool,
+    /// Keep mode, owner and times
+    #[arg(short, long)]
+    pub(crate) preserve: bool,
+    /// Which export of DEST's server to use, where that is not a source's server [default: --export]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) to_export: Option<String>,
+    /// File with the secret of DEST's server, likewise [default: --secret-file]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) to_secret_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) access: Access,
+}
+
+#[derive(Args, Clone, Debug)]
+#[command(after_help = help("\
+  lanefs tree lanefs://host/
+  lanefs tree -d -L 2 lanefs://host/home   directories only, two levels of them"))]
+pub(crate) struct Tree {
+    /// lanefs://HOST:PORT/path
+    #[arg(required = true, value_name = "URL")]
+    pub(crate) paths: Vec<OsString>,
+    /// Names that begin with a dot, too
+    #[arg(short = 'a', long)]
+    pub(crate) all: bool,
+    /// Directories only
+    #[arg(short = 'd', long)]
+    pub(crate) directories: bool,
+    /// How many levels to go down
+    #[arg(short = 'L', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) level: Option<u32>,
+    #[command(flatten)]
+    pub(crate) json: Json,
+    #[command(flatten)]
+    pub(crate) access: Access,
+}
+
+#[derive(Args, Clone, Debug)]
+#[command(disable_help_flag = true)]
+#[command(after_help = help("\
+  lanefs du -sh lanefs://host/home          one sum
+  lanefs du -h -d 1 lanefs://host/home      a sum for each of its directories
+  lanefs du --json lanefs://host/ | jq -r 'select(.allocated_bytes > 1e9) | .path'"))]
+pub(crate) struct Du {
+    /// lanefs://HOST:PORT/path
+    #[arg(required = true, value_name = "URL")]
+    pub(crate) paths: Vec<OsString>,
+    /// Only the sum of each URL
+    #[arg(short = 's', long, conflicts_with_all = ["all", "max_depth"])]
+    pub(crate) summarize: bool,
+    /// Files, too, not only directories
+    #[arg(short = 'a', long)]
+    pub(crate) all: bool,
+    /// Lines only for what is so many levels down at most; the sums are of everything
+    #[arg(short = 'd', long, value_name = "N")]
+    pub(crate) max_depth: Option<u32>,
+    /// Sizes with a unit, in powers of 1024, instead of KiB
+    #[arg(short = 'h', long = "human-readable")]
+    pub(crate) human: bool,
+    /// How much there is to read, not how much space that takes
+    #[arg(long)]
+    pub(crate) apparent_size: bool,
+    #[command(flatten)]
+    pub(crate) json: Json,
+    /// Print help (-h is taken)
+    #[arg(long, action = clap::ArgAction::Help)]
+    pub(crate) help: Option<bool>,
+    #[command(flatten)]
+    pub(crate) access: Access,
+}
+
+/// What `find --type` knows.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum FindKind {
+    /// Regular file
+    F,
+    /// Directory
+    D,
+    /// Symbolic link
+    L,
+    /// Fifo
+    P,
+    /// Socket
+    S,
+    /// Character device
+    C,
+    /// Block device
+    B,
+}
+
+#[derive(Args, Clone, Debug)]
+#[command(after_help = help("\
+  lanefs find lanefs://host/src --name '*.rs' --type f
+  lanefs find lanefs://host/ --size +100M --mtime +30d    large, and not changed for 30 days
+  lanefs find lanefs://host/ --newer 2026-01-31T12:00     changed since then, local time
+  lanefs find lanefs://host/log --name '*.old' -0 | xargs -0 -r lanefs rm
+
+All that is asked for must hold. Where a directory may not be read, that is said, and the rest is
+found all the same."))]
+pub(crate) struct Find {
+    /// Where to look: lanefs://HOST:PORT/path, itself and what is below it
+    #[arg(required = true, value_name = "URL")]
+    pub(crate) paths: Vec<OsString>,
+    /// The last name fits this pattern, all of it: * ? [a-z] [!a-z] [[:digit:]] and \ before
+    /// what shall be itself; up to 255 bytes. Quote it
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) name: Option<OsString>,
+    /// It is a file (f), directory (d), symbolic link (l), fifo (p), socket (s), character (c) or
+    /// block device (b); several with commas
+    #[arg(
+        long = "type",
+        value_name = "KIND",
+        value_enum,
+        value_delimiter = ',',
+        hide_possible_values = true
+    )]
+    pub(crate) kinds: Vec<FindKind>,
+    /// Larger (+) or smaller (-) than so many bytes, or exactly so many; k, M, G and T are powers
+    /// of 1024, nothing is rounded. Twice for a range
+    #[arg(long, value_name = "[+-]N[kMGT]", allow_hyphen_values = true, value_parser = Size::parse)]
+    pub(crate) size: Vec<Size>,
+    /// Contents changed longer (+) or less long (-) ago than so many seconds (s), minutes (m),
+    /// hours (h), days (d) or weeks (w) by this machine's clock, days without a letter. Twice for
+    /// a range
+    #[arg(long, value_name = "+-N[smhdw]", allow_hyphen_values = true, value_parser = Age::parse)]
+    pub(crate) mtime: Vec<Age>,
+    /// Contents changed after this time (2026-01-31, 2026-01-31T12:00, 2026-01-31T12:00Z, or @
+    /// and seconds since 1970), or after those of this file, here or at a lanefs:// URL
+    #[arg(long, value_name = "TIME|FILE|URL")]
+    pub(crate) newer: Option<OsString>,
+    /// How many levels to go down; 0 looks at each URL alone
+    #[arg(long, value_name = "N")]
+    pub(crate) maxdepth: Option<u32>,
+    /// End each path with NUL instead of a newline
+    #[arg(short = '0', long = "print0", conflicts_with = "json")]
+    pub(crate) print0: bool,
+    #[command(flatten)]
+    pub(crate) json: Json,
+    #[command(flatten)]
+    pub(crate) access: Access,
+}
+
+#[derive(Args, Clone, Debug)]
+#[command(after_help = help("\
+  lanefs mkdir -p lanefs://host/a/b/c"))]
+pub(crate) struct Mkdir {
+    /// lanefs://HOST:PORT/path
+    #[arg(required = true, value_name = "URL")]
+    pub(crate) paths: Vec<OsString>,
+    /// Parents too, and no error if it exists
+    #[arg(short, long)]
+    pub(crate) parents: bool,
+    #[command(flatten)]
+    pub(crate) access: Access,
+}
+
+#[derive(Args, Clone, Debug)]
+#[command(after_help = help("\
+  lanefs rm lanefs://host/a/file
+  lanefs rm -rf lanefs://host/a"))]
+pub(crate) struct Rm {
+    /// lanefs://HOST:PORT/path
+    #[arg(value_name = "URL", required_unless_present = "force")]
+    pub(crate) paths: Vec<OsString>,
+    /// Directories with all that is in them
+    #[arg(short = 'r', short_alias = 'R', long)]
+    pub(crate) recursive: bool,
+    /// No error for what does not exist
+    #[arg(short, long)]
+    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) access: Access,
+}
+
+#[derive(Args, Clone, Debug)]
+#[command(after_help = help("\
+  lanefs mv lanefs://host/old lanefs://host/new
+  lanefs mv lanefs://host/a lanefs://host/b lanefs://host/dir"))]
+pub(crate) struct Mv {
+    /// What to move, then where to: lanefs://HOST:PORT/path, all on one server
+    #[arg(required = true, num_args = 2.., value_name = "SOURCE... DEST")]
+    pub(crate) paths: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) access: Access,
+}
+
+#[derive(Args, Clone, Debug)]
+#[command(after_help = help("\
+  lanefs ln lanefs://host/a/file lanefs://host/b/name    one more name for the same file
+  lanefs ln -s ../a/file lanefs://host/b/link            the text of a symbolic link is free"))]
+pub(crate) struct Ln {
+    /// What to link to: lanefs://HOST:PORT/path, with -s the text of the link
+    #[arg(value_name = "TARGET")]
+    pub(crate) target: OsString,
+    /// The new name, or the directory to make it in: lanefs://HOST:PORT/path
+    #[arg(value_name = "LINK")]
+    pub(crate) link: OsString,
+    /// A symbolic link
+    #[arg(short = 's', long)]
+    pub(crate) symbolic: bool,
+    /// Remove what has the name before
+    #[arg(short, long)]
+    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) access: Access,
+}
+
+#[derive(Args, Clone, Debug)]
+#[command(after_help = help("\
+  lanefs chmod 640 lanefs://host/a/file
+  lanefs chmod -R u+rw,go-w lanefs://host/a
+  lanefs chmod -R a+rX lanefs://host/a       x only where it is a directory or somebody has it
+  lanefs chmod -- -w lanefs://host/a/file    what begins with a minus stands behind --"))]
+pub(crate) struct Chmod {
+    /// Octal (755), or symbolic: [ugoa][+-=][rwxXst], u, g or o to copy from, several with commas
+    #[arg(value_name = "MODE")]
+    pub(crate) mode: String,
+    /// lanefs://HOST:PORT/path; symbolic links are followed, but not those found by -R
+    #[arg(required = true, value_name = "URL")]
+    pub(crate) paths: Vec<OsString>,
+    /// Directories with all that is in them
+    #[arg(short = 'R', long)]
+    pub(crate) recursive: bool,
+    #[command(flatten)]
+    pub(crate) access: Access,
+}
+
+#[derive(Args, Clone, Debug)]
+#[command(disable_help_flag = true)]
+#[command(after_help = help("\
+  lanefs chown --export up alice lanefs://host/a/file
+  lanefs chown --export up -R alice:staff lanefs://host/a
+  lanefs chown :100 lanefs://host/a/file                  the group alone, by its number"))]
+pub(crate) struct Chown {
+    /// USER, USER:GROUP or :GROUP; names are those of this machine, numbers go as they are
+    #[arg(value_name = "OWNER")]
+    pub(crate) owner: String,
+    /// lanefs://HOST:PORT/path; symbolic links are followed, but not those found by -R
+    #[arg(required = true, value_name = "URL")]
+    pub(crate) paths: Vec<OsString>,
+    /// Directories with all that is in them; symbolic links themselves
+    #[arg(short = 'R', long)]
+    pub(crate) recursive: bool,
+    /// Symbolic links themselves, not what they point to
+    #[arg(short = 'h', long)]
+    pub(crate) no_dereference: bool,
+    /// Print help (-h is taken)
+    #[arg(long, action = clap::ArgAction::Help)]
+    pub(crate) help: Option<bool>,
+    #[command(flatten)]
+    pub(crate) access: Access,
+}
+
+#[derive(Args, Clone, Debug)]
+#[command(after_help = help("\
+  lanefs cp data lanefs://host/ && lanefs sync lanefs://host"))]
+pub(crate) struct Sync {
+    /// lanefs://HOST:PORT; a path behind it makes no difference, all of the server's files are meant
+    #[arg(required = true, value_name = "URL")]
+    pub(crate) paths: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) access: Access,
+}
+
+#[derive(Args, Clone, Debug)]
+#[command(disable_help_flag = true)]
+#[command(after_help = help("\
+  lanefs df -h lanefs://host
+  lanefs df --json lanefs://host | jq .available_bytes"))]
+pub(crate) struct Df {
+    /// lanefs://HOST:PORT
+    #[arg(required = true, value_name = "URL")]
+    pub(crate) paths: Vec<OsString>,
+    /// Sizes with a unit, in powers of 1024
+    #[arg(short = 'h', long = "human-readable")]
+    pub(crate) human: bool,
+    #[command(flatten)]
+    pub(crate) json: Json,
+    /// Print help (-h is taken)
+    #[arg(long, action = clap::ArgAction::Help)]
+    pub(crate) help: Option<bool>,
+    #[command(flatten)]
+    pub(crate) access: Access,
+}

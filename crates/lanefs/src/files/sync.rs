@@ -1,0 +1,15 @@
+//! `lanefs sync`: waits until all that a server has answered, to anybody, is on disk.
+
+use super::{Session, urls};
+use crate::args;
+use anyhow::Result;
+
+/// Runs the command.
+pub(crate) fn run(args: &args::Sync) -> Result<()> {
+    let mut session = Session::new("sync", &args.access);
+    for url in urls(&args.paths)? {
+        let synced = session.volume(&url)?.sync_server();
+        session.note(&format!("lanefs://{}", url.address), synced.map_err(Into::into))?;
+    }
+    session.end()
+}

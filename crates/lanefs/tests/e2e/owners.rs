@@ -1,0 +1,161 @@
+//! `lanefs chmod`, `chown`, `ln` and `sync`.
+
+use crate::stage::{Stage, failure, kill, must, program, texts};
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::Path;
+
+fn mode_of(path: &Path) -> u32 {
+    fs::symlink_metadata(path).unwrap().mode() & 0o7777
+}
+
+#[test]
+fn chmod_reads_modes_as_chmod_does() {
+    let Some(stage) = Stage::new("chmod") else { return };
+    let up = stage.up(&[]);
+    let (ours, theirs) = (up.dir.join("ours"), stage.path("theirs"));
+    for root in [&ours, &theirs] {
+        fs::create_dir_all(root.join("dir")).unwrap();
+        fs::write(root.join("file"), "").unwrap();
+    }
+    for start in [0o644, 0o6755, 0o2770, 0o1777, 0] {
+        for mode in [
+            "640",
+            "0",
+            "7777",
+            "00755",
+            "u+rw,go-w",
+            "a=r",
+            "g=u",
+            "o=g",
+            "u=o",
+            "+x",
+            "=",
+            "+t",
+            "-w",
+            "u+s",
+            "g+s,u-s",
+            "ug=rwX,o=",
+            "a+X",
+            "u=rwx,g=rx,o=x",
+            "g=u-w",
+            "a-s",
+            "o+t",
+            "u+x-w",
+        ] {
+            for name in ["file", "dir"] {
+                for root in [&ours, &theirs] {
+                    fs::set_permissions(root.join(name), fs::Permissions::from_mode(start))
+                        .unwrap();
+                }
+                must(program("chmod").arg("--").arg(mode).arg(theirs.join(name)));
+                let url = up.url(&format!("/ours/{name}"));
+                must(&mut stage.lanefs(["chmod", "--export", "up", "--", mode, &url]));
+                let (found, wanted) = (mode_of(&ours.join(name)), mode_of(&theirs.join(name)));
+                assert_eq!(found, wanted, "{mode} of {name} from {start:o}: {found:o} {wanted:o}");
+            }
+        }
+    }
+    up.stop();
+}
+
+#[test]
+fn chmod_and_chown_go_through_trees_and_leave_what_links_point_to() {
+    let Some(stage) = Stage::new("recursive") else { return };
+    let up = stage.up(&[]);
+    let with = |arguments: &[&str]| {
+        let mut all = vec![arguments[0], "--export", "up"];
+        all.extend(&arguments[1..]);
+        stage.run(all)
+    };
+    fs::create_dir_all(up.dir.join("tree/below")).unwrap();
+    fs::write(up.dir.join("tree/below/file"), "").unwrap();
+    fs::write(up.dir.join("outside"), "").unwrap();
+    std::os::unix::fs::symlink("../outside", up.dir.join("tree/link")).unwrap();
+    std::os::unix::fs::symlink("none", up.dir.join("dangling")).unwrap();
+    assert!(with(&["chmod", "-R", "u=rwX,go=", &up.url("/tree")]).status.success());
+    assert_eq!(mode_of(&up.dir.join("tree/below")), 0o700);
+    assert_eq!(mode_of(&up.dir.join("tree/below/file")), 0o600);
+    assert_eq!(mode_of(&up.dir.join("outside")), 0o644);
+    assert!(with(&["chmod", "604", &up.url("/tree/link")]).status.success(), "what it points to");
+    assert_eq!(mode_of(&up.dir.join("outside")), 0o604);
+    let ids = |name: &str| {
+        let found = fs::symlink_metadata(up.dir.join(name)).unwrap();
+        (found.uid(), found.gid())
+    };
+    assert!(with(&["chown", "-R", "12:34", &up.url("/tree")]).status.success());
+    let all = ["tree", "tree/below", "tree/below/file", "tree/link"];
+    assert_eq!(all.map(ids), [(12, 34); 4]);
+    assert_eq!(ids("outside"), (0, 0));
+    assert!(with(&["chown", "nobody", &up.url("/tree/link")]).status.success());
+    assert_eq!((ids("outside"), ids("tree/link")), ((65_534, 0), (12, 34)));
+    assert!(with(&["chown", "-h", ":root", &up.url("/tree/link")]).status.success());
+    assert_eq!(ids("tree/link"), (12, 0));
+    let (code, stderr) =
+        failure(&with(&["chmod", "644", &up.url("/dangling"), &up.url("/outside")]));
+    assert_eq!((code, stderr.lines().count()), (1, 1), "{stderr}");
+    assert_eq!(mode_of(&up.dir.join("outside")), 0o644, "it goes on after a failure");
+    assert_eq!(failure(&with(&["chmod", "u+q", &up.url("/outside")])).0, 2);
+    assert_eq!(failure(&with(&["chown", "no one", &up.url("/outside")])).0, 2);
+    // Root is nobody on the nameless export, and gives nothing away.
+    let refused = stage.run(["chown", "1", &up.url("/tree/below/file")]);
+    let (code, stderr) = failure(&refused);
+    assert_eq!((code, stderr.contains("ermi")), (1, true), "{stderr}");
+    up.stop();
+}
+
+#[test]
+fn ln_makes_names_and_links() {
+    let Some(stage) = Stage::new("ln") else { return };
+    let up = stage.up(&[]);
+    let ln = |arguments: &[&str]| stage.run(["ln", "--export", "up"].iter().chain(arguments));
+    fs::create_dir(up.dir.join("dir")).unwrap();
+    fs::write(up.dir.join("file"), "1").unwrap();
+    fs::write(up.dir.join("other"), "2").unwrap();
+    assert!(ln(&[&up.url("/file"), &up.url("/dir/name")]).status.success());
+    assert!(ln(&[&up.url("/file"), &up.url("/dir")]).status.success(), "into a directory");
+    let links = |name: &str| fs::metadata(up.dir.join(name)).unwrap().nlink();
+    assert_eq!((links("file"), links("dir/name"), links("dir/file")), (3, 3, 3));
+    let (code, stderr) = failure(&ln(&[&up.url("/other"), &up.url("/dir/name")]));
+    assert_eq!((code, stderr.contains("file exists")), (1, true), "{stderr}");
+    assert!(ln(&["-f", &up.url("/other"), &up.url("/dir/name")]).status.success());
+    assert_eq!(fs::read_to_string(up.dir.join("dir/name")).unwrap(), "2");
+    assert!(ln(&["-f", &up.url("/other"), &up.url("/dir/name")]).status.success(), "its own name");
+    assert_eq!(links("other"), 2);
+    assert!(ln(&["-s", "../file", &up.url("/dir/link")]).status.success());
+    assert_eq!(fs::read_to_string(up.dir.join("dir/link")).unwrap(), "1");
+    let (code, stderr) = failure(&ln(&[&up.url("/dir"), &up.url("/loop")]));
+    assert_eq!((code, stderr.contains("not permitted")), (1, true), "{stderr}");
+    for (target, says) in [
+        ("lanefs://127.0.0.1:1/x", "a hard link is on the server of its file"),
+        ("x", "-s would take it"),
+    ] {
+        let (code, stderr) = failure(&ln(&[target, &up.url("/x")]));
+        assert_eq!((code, stderr.contains(says)), (2, true), "{stderr}");
+    }
+    let (code, stderr) = failure(&ln(&["-s", &up.url("/file"), &up.url("/x")]));
+    assert_eq!((code, stderr.contains("a path, not a URL")), (2, true), "{stderr}");
+    up.stop();
+}
+
+#[test]
+fn what_was_synced_survives_everybody() {
+    let Some(stage) = Stage::new("sync") else { return };
+    let server = stage.serve("127.0.0.1:0");
+    let mount = stage.mount(&server.address, "mnt", &["--export", "up"]);
+    for number in 0..200 {
+        fs::write(mount.dir.join(format!("f{number}")), number.to_string()).unwrap();
+    }
+    must(&mut stage.lanefs(["sync", &format!("lanefs://{}", server.address)]));
+    kill(mount.process.pid());
+    kill(server.process.pid());
+    drop((mount, server));
+    let server = stage.serve_with("127.0.0.1:0", &["--recovery-soft-ms", "100"]);
+    let url = format!("lanefs://{}/", server.address);
+    let names = must(&mut stage.lanefs(["ls", "--export", "up", &url]));
+    assert_eq!(names.lines().count(), 200);
+    let all: Vec<String> = (0..200).map(|number| format!("{url}f{number}")).collect();
+    let output = stage.run(["cat", "--export", "up"].into_iter().chain(all.iter().map(|u| &**u)));
+    let wanted: String = (0..200).map(|number| number.to_string()).collect();
+    assert_eq!(texts(&output), (wanted, String::new()));
+}
