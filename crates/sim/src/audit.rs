@@ -27,7 +27,7 @@ impl World {
     /// Begins an audit by a client of its own, which may take the place of one that died.
     pub(crate) fn begin_audit(&mut self) {
         let mut dead = self.mounts.iter().filter(|mount| !mount.alive).map(|mount| mount.uuid);
-        let dead = dead.next().filter(|_| self.dice.throw() % 2 == 0);
+        let dead = dead.next().filter(|_| self.dice.throw().is_multiple_of(2));
         let client = self.mount(1, true, dead.unwrap_or(ClientUuid::NONE));
         let todo = VecDeque::from([Wish::Getattr { inode: InodeNo::ROOT }]);
         self.audit = Audit { client, todo, ..Audit::default() };
