@@ -11,7 +11,7 @@ use crate::{Ask, Lost, Outcome, Token};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use disk::rows::ObjectRow;
-use door::{Action, Mono, Ticket, Turn};
+use door::{Action, Mono, ObjectStat, Ticket, Turn};
 use hashbrown::HashMap;
 use wire::{
     Breach, ClientUuid, Contents, Flaw, Gives, InodeNo, LaneId, Map, Revoke, ShardId, Status,
@@ -139,6 +139,12 @@ impl Shards {
                 }
             }
         }
+    }
+
+    /// A file was made whose number nobody ever had: there is no object of it.
+    pub fn made(&mut self, inode: InodeNo) {
+        let object = self.known_or_new(inode);
+        object.stat.get_or_insert(ObjectStat { size_bytes: 0, allocated_bytes: 0 });
     }
 
     /// Looks for what is kept of a file, for somebody who will make it durable elsewhere; ends in
@@ -370,7 +376,7 @@ impl Shards {
         Ticket(number)
     }
 
-    fn wait(&mut self, turn: &mut Turn<'_>, inode: InodeNo, pending: Pending) {
+    fn known_or_new(&mut self, inode: InodeNo) -> &mut Object {
         let shard_index = self.shard(inode).index();
         if !self.objects.contains_key(&inode) {
             self.make_room();
@@ -381,7 +387,13 @@ impl Shards {
             Object::new(shard_index, inode, write_time_ns)
         });
         object.used = true;
-        if object.lost || (self.fenced && pending.is_change()) {
+        object
+    }
+
+    fn wait(&mut self, turn: &mut Turn<'_>, inode: InodeNo, pending: Pending) {
+        let fenced = self.fenced;
+        let object = self.known_or_new(inode);
+        if object.lost || (fenced && pending.is_change()) {
             return self.fail_all(turn, inode, VecDeque::from([pending]), Status::Io);
         }
         object.queue.push_back(pending);

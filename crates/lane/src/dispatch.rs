@@ -306,6 +306,7 @@ impl Lane {
             self.begin_across(turn, arrived);
             return Ok(());
         }
+        self.on_made(arrived.request.op);
         self.remember_opener(arrived, &mut effect);
         if let Some((inode, gives)) = effect.gives {
             self.tell_gives(turn, inode, gives);

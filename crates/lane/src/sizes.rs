@@ -14,7 +14,7 @@ use crate::Lane;
 use crate::unstable::Waiter;
 use data::Token;
 use door::{Action, Mail, Turn};
-use wire::{Contents, InodeNo, Rule, ShardId, Transno};
+use wire::{Contents, Created, InodeNo, Op, Rule, ShardId, Transno, Wire as _};
 
 /// What a metadata shard asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,6 +25,19 @@ pub(crate) struct Sizing {
 }
 
 impl Lane {
+    /// What a request made, whose reply lies in the scratch vector, has no contents: a data shard of
+    /// this lane need not look for any.
+    pub(crate) fn on_made(&mut self, op: Op) {
+        if !matches!(op, Op::Create | Op::Tmpfile) {
+            return;
+        }
+        let Ok(Created { attr, made }) = Created::decode_all(&self.reply) else { return };
+        let data_shard = self.config.map.data_shard(attr.inode, 0);
+        if made && self.config.map.lane(data_shard) == self.config.lane {
+            self.data.made(attr.inode);
+        }
+    }
+
     /// Nobody writes to an inode of this lane any more.
     pub(crate) fn on_settling(&mut self, turn: &mut Turn<'_>, sizing: Sizing) {
         let Sizing { inode, number } = sizing;

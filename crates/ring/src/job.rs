@@ -215,7 +215,10 @@ impl Job {
             FileState::Open(_) => self.work(token, objects, tools),
             FileState::Unknown | FileState::Opening => {
                 objects.slot(self.object_index).file = FileState::Opening;
-                self.go(Step::Open, token, objects, tools)
+                // What is written from its beginning and is not open is new, as a rule.
+                let is_new = matches!(self.kind, JobKind::Write { offset: 0, .. });
+                let step = if is_new { Step::Create } else { Step::Open };
+                self.go(step, token, objects, tools)
             }
         }
     }

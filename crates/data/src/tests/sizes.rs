@@ -29,6 +29,18 @@ impl World {
     }
 }
 
+/// Of a file that was just made nobody has to look for contents.
+#[test]
+fn what_was_made_is_empty() {
+    let mut world = World::new(&[]);
+    world.shards.made(FILE);
+    let token = world.durable_glimpse();
+    assert!(world.take().is_empty(), "nothing is looked for");
+    assert_eq!(world.told(token), (Transno(0), 0));
+    world.append(7);
+    assert!(matches!(world.one(), Action::ObjectWrite { object_offset: 0, .. }));
+}
+
 #[test]
 fn a_durable_size_waits_for_the_last_write_in_it() {
     let mut world = World::with_file(100);
