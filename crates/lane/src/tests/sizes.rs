@@ -141,6 +141,27 @@ fn what_is_durable_is_settled_with_the_close() {
     assert_eq!(rig.settled(), None);
 }
 
+/// What a lane made it does not look for: the size is settled while no action about an object ends.
+#[test]
+fn what_was_made_and_not_written_is_settled_with_the_close() {
+    let mut rig = Rig::sharing(Rules::default(), Share::Strict);
+    let Rig { toy, writer, .. } = &mut rig;
+    let inode = writer.create(toy, "g");
+    let open = Open { caller: ROOT, inode, read: true, execute: false, handle: HANDLE };
+    assert_eq!(writer.ask(toy, Op::Open, 1, &open).head.status, Status::Ok);
+    let at_once = |toy: &mut Toy, writer: &mut Peer, (op, slot), body: &[u8]| {
+        let head = writer.head(op, inode.shard(), slot);
+        writer.send(toy, &head, body, None);
+        toy.run_turns_only(0);
+        writer.replies(toy).pop().unwrap()
+    };
+    let close = Close { inode, handle: HANDLE.id }.to_bytes();
+    assert_eq!(at_once(toy, writer, (Op::Close, 1), &close).head.status, Status::Ok);
+    let got = at_once(toy, writer, (Op::Getattr, 0), &Getattr { inode }.to_bytes());
+    let attr = Entry::decode_all(&got.body).unwrap().attr;
+    assert_eq!((attr.is_size_at_data(), attr.size_bytes), (false, 0));
+}
+
 /// Nobody waits for a size: what was written becomes durable when its time comes, not earlier.
 #[test]
 fn a_close_hurries_nobody_and_a_sync_does() {
