@@ -33,8 +33,8 @@ fn main() -> ExitCode {
     // `up` starts its children by /proc/self/exe, which would be their name.
     // A name is for people; nothing depends on it.
     let _unnamed = rustix::thread::set_name(c"lanefs");
-    if mount::is_helper(std::env::args_os().next().as_deref()) {
-        return mount::run_helper(std::env::args_os().skip(1));
+    if mount::is_by_type(std::env::args_os().next().as_deref()) {
+        return mount::run_by_type(std::env::args_os().skip(1));
     }
     let cli = Cli::parse();
     let name = name_of(&cli.command);

@@ -3,10 +3,10 @@
 //! It joins the kernel's channel, the fuse lanes and their clients. Invariant: nothing is mounted
 //! before the server has welcomed us, and nothing stays mounted when the process ends.
 
-mod helper;
+mod by_type;
 mod options;
 
-pub(crate) use helper::{is_helper, run as run_helper};
+pub(crate) use by_type::{is_by_type, run as run_by_type};
 
 use crate::args::{self, Transport};
 use crate::exit::{Code, Exit};
@@ -56,6 +56,8 @@ pub(crate) fn run(args: &args::Mount) -> Result<()> {
     if args.in_background.is_some() {
         background::begin()?;
     } else if args.detach {
+        // Before a log is begun beside it.
+        check_dir(&dir)?;
         return background::launch(&options.log_file(&dir));
     }
     let (tell, news) = lanes::listen(args.parent_pid)?;

@@ -13,6 +13,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -20,6 +21,8 @@ use crate::abi::KERNEL_DATA_BYTES_MAX;
 use crate::mount::MountOptions;
 
 const NAME: &str = "fusermount3";
+/// Where it is looked for without a `$PATH`: mount(8) takes an ordinary user's away.
+const FOLDERS: &str = "/usr/bin:/bin";
 const SET_USER_ID: u32 = 0o4000;
 
 /// What it calls the flags of a mount.
@@ -44,7 +47,7 @@ pub fn mount_tool_obstacle() -> Option<String> {
 }
 
 fn find() -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
+    let path = std::env::var_os("PATH").unwrap_or_else(|| FOLDERS.into());
     std::env::split_paths(&path).map(|folder| folder.join(NAME)).find(|program| program.is_file())
 }
 
@@ -87,7 +90,10 @@ pub(crate) fn mount_by_tool(dir: &Path, options: &MountOptions) -> io::Result<Ow
         let text = format!("cannot mount on {}: {}", dir.display(), refusal(&words(&output)));
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
     }
-    let device = receive_device(&ours)?;
+    let device = receive_device(&ours).inspect_err(|_| {
+        // It is mounted, and nobody will ever serve it; why that is matters more than this.
+        unmount_by_tool(dir, true).ok();
+    })?;
     let flags = rustix::fs::fcntl_getfl(&device)?;
     rustix::fs::fcntl_setfl(&device, flags | OFlags::NONBLOCK)?;
     Ok(device)
@@ -133,7 +139,8 @@ fn tool() -> io::Result<Command> {
         io::Error::new(io::ErrorKind::PermissionDenied, text)
     })?;
     let mut command = Command::new(found);
-    command.stdin(Stdio::null()).env("LC_ALL", "C");
+    // A group of its own: Ctrl-C is for us, and ends no tool in the middle of its work.
+    command.process_group(0).stdin(Stdio::null()).env("LC_ALL", "C");
     Ok(command)
 }
 

@@ -19,6 +19,8 @@ mod idle;
 mod lifecycle;
 mod locks;
 mod memory;
+mod mount_by_type;
+mod mount_options;
 mod names;
 mod networks;
 mod null;

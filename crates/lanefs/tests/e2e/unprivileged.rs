@@ -1,8 +1,10 @@
 //! Mounting without being root, through fusermount3.
 
 use crate::private::{Private, USER, User, done, prepare_for_user, users_dir};
-use crate::stage::{Place as _, Process, Stage, binary, failure, is_alive, kill, run, until};
-use rustix::process::Signal;
+use crate::stage::{
+    Place, Process, Stage, binary, failure, is_alive, kill, program, run, until, wrap,
+};
+use rustix::process::{Pid, Signal, kill_process_group};
 use std::fs;
 use std::process::Command;
 
@@ -100,6 +102,35 @@ fn an_ordinary_user_ends_his_mount_by_signals_and_by_umount() {
     assert_eq!(mount.process.end().code(), Some(0), "{}", mount.process.said());
     assert_eq!(place.mounted(&dir), None);
     up.stop();
+}
+
+/// Everything in a group of its own, as a shell starts it.
+struct Job<'p>(&'p Private);
+
+impl Place for Job<'_> {
+    fn inside(&self, command: Command) -> Command {
+        wrap(program("setsid"), User(self.0).inside(command))
+    }
+}
+
+#[test]
+fn ctrl_c_of_an_ordinary_user_leaves_no_mount() {
+    let Some(stage) = Stage::new("user_ctrl_c") else { return };
+    prepare_for_user(&stage);
+    let place = Private::new(&stage, "");
+    // A terminal signals the whole group: the mount, and all that it started.
+    let ctrl_c = |process: &mut Process| {
+        let group = Pid::from_raw(i32::try_from(process.pid()).unwrap()).unwrap();
+        kill_process_group(group, Signal::INT).unwrap();
+        assert_eq!(process.end().code(), Some(0), "{}", process.said());
+    };
+    let mut up = stage.up_in(&Job(&place), "mnt", &LOCAL);
+    let dir = users_dir(&stage, "other");
+    let mut mount = stage.mount_in(&Job(&place), &up.address, "other", &["--export", "up"]);
+    ctrl_c(&mut mount.process);
+    assert_eq!(place.mounted(&dir), None);
+    ctrl_c(&mut up.process);
+    assert_eq!(place.mounted(&up.dir), None);
 }
 
 #[test]

@@ -52,9 +52,9 @@ struct Arguments {
 }
 
 /// Whether the program was started under one of the names above.
-pub(crate) fn is_helper(program: Option<&OsStr>) -> bool {
+pub(crate) fn is_by_type(program: Option<&OsStr>) -> bool {
     let name = program.map(Path::new).and_then(Path::file_name);
-    name.is_some_and(|name| NAMES.iter().any(|helper| name == *helper))
+    name.is_some_and(|name| NAMES.iter().any(|ours| name == *ours))
 }
 
 /// Runs the command; `arguments` without the program's name.
@@ -102,8 +102,10 @@ fn mount(arguments: Arguments) -> Result<()> {
     let checked = Cli::try_parse_from(std::iter::once("lanefs".into()).chain(line.clone()))?;
     let Command::Mount(args) = checked.command else { panic!("it is the command mount") };
     let asked = options::Options::of(&args)?;
+    // Before a log is begun beside it.
     let dir = mounts::absolute(&dir)
-        .map_err(|error| Exit::new(Code::Failed, format!("cannot mount on {error:#}")))?;
+        .and_then(|dir| super::check_dir(&dir).map(|()| dir))
+        .map_err(|error| Exit::new(Code::Failed, format!("{error:#}")))?;
     if fake {
         return Ok(());
     }
@@ -126,9 +128,9 @@ mod tests {
 
     #[test]
     fn the_name_decides() {
-        assert!(is_helper(Some(OsStr::new("/sbin/mount.lanefs"))));
-        assert!(is_helper(Some(OsStr::new("mount.fuse.lanefs"))));
-        assert!(!is_helper(Some(OsStr::new("/usr/bin/lanefs"))));
-        assert!(!is_helper(None));
+        assert!(is_by_type(Some(OsStr::new("/sbin/mount.lanefs"))));
+        assert!(is_by_type(Some(OsStr::new("mount.fuse.lanefs"))));
+        assert!(!is_by_type(Some(OsStr::new("/usr/bin/lanefs"))));
+        assert!(!is_by_type(None));
     }
 }
