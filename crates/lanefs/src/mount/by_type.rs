@@ -1,5 +1,6 @@
 //! `mount.lanefs`: what mount(8) starts for `mount -t lanefs` and for such lines of fstab, when it
-//! finds this program under that name; `mount.fuse.lanefs` is the same for `-t fuse.lanefs`.
+//! finds this program under that name; `mount.fuse.lanefs` is the same for `-t fuse.lanefs`. Without
+//! that link mount(8) has mount.fuse3 start `lanefs SOURCE DIR -o OPTIONS`, which is the same again.
 //!
 //! It checks the command line, has `lanefs mount` begin in the background, and ends when that has
 //! mounted. Invariant: its exit codes are those of mount(8), and nothing is on stdout.
@@ -9,8 +10,8 @@ use crate::args::{Cli, Command};
 use crate::exit::{Code, Exit};
 use crate::{background, mounts, out};
 use anyhow::Result;
-use clap::Parser;
-use std::ffi::{OsStr, OsString};
+use clap::{CommandFactory as _, Parser};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -51,10 +52,16 @@ struct Arguments {
     fs_type: Option<String>,
 }
 
-/// Whether the program was started under one of the names above.
-pub(crate) fn is_by_type(program: Option<&OsStr>) -> bool {
-    let name = program.map(Path::new).and_then(Path::file_name);
-    name.is_some_and(|name| NAMES.iter().any(|ours| name == *ours))
+/// Whether this command line, with the program's name, is one of those above.
+pub(crate) fn is_by_type(line: &[OsString]) -> bool {
+    let name = line.first().and_then(|program| Path::new(program).file_name());
+    if name.is_some_and(|name| NAMES.iter().any(|ours| name == *ours)) {
+        return true;
+    }
+    let [_, source, _, option, _] = line else { return false };
+    let is_command = |name| Cli::command().find_subcommand(name).is_some();
+    let is_flag = source.as_encoded_bytes().starts_with(b"-");
+    option == "-o" && !is_flag && !is_command(source)
 }
 
 /// Runs the command; `arguments` without the program's name.
@@ -119,7 +126,6 @@ fn mount(arguments: Arguments) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory as _;
 
     #[test]
     fn the_table_of_arguments_is_sound() {
@@ -127,10 +133,16 @@ mod tests {
     }
 
     #[test]
-    fn the_name_decides() {
-        assert!(is_by_type(Some(OsStr::new("/sbin/mount.lanefs"))));
-        assert!(is_by_type(Some(OsStr::new("mount.fuse.lanefs"))));
-        assert!(!is_by_type(Some(OsStr::new("/usr/bin/lanefs"))));
-        assert!(!is_by_type(None));
+    fn the_name_decides_or_what_mount_fuse3_writes() {
+        let is = |line: &str| is_by_type(&line.split(' ').map(OsString::from).collect::<Vec<_>>());
+        assert!(is("/sbin/mount.lanefs"));
+        assert!(is("mount.fuse.lanefs host dir"));
+        assert!(is("lanefs host:1/up dir -o rw,dev,suid"));
+        for other in
+            ["/usr/bin/lanefs", "lanefs mount host -o ro", "lanefs --x y -o z", "lanefs ls"]
+        {
+            assert!(!is(other), "{other}");
+        }
+        assert!(!is_by_type(&[]));
     }
 }

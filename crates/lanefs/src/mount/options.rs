@@ -42,7 +42,7 @@ const FOR_OTHERS: [&str; 13] = [
     "defaults", "auto", "noauto", "nofail", "_netdev", "user", "nouser", "users", "nousers",
     "owner", "noowner", "group", "nogroup",
 ];
-const FOR_OTHERS_BEGIN: [&str; 5] = ["x-", "X-", "comment=", "user=", "uhelper="];
+const FOR_OTHERS_BEGIN: [&str; 4] = ["x-", "X-", "comment=", "user="];
 
 /// What `-o` may say, for the message about what it may not.
 const KNOWN: &str = "ro, rw, [no]suid, [no]dev, [no]exec, [no]atime, relatime, [no]diratime, \

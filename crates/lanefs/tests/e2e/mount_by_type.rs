@@ -6,11 +6,13 @@ use std::fs;
 use std::path::Path;
 use std::process::Output;
 
-/// `/usr/sbin` with all that is in it, and the two links beside that.
+/// `/usr/sbin` with all that is in it, and the two links beside that; the program where the path
+/// of mount(8) finds it.
 const LINKS: &str =
     "mkdir all; mount --bind /usr/sbin all; mount -t tmpfs -o mode=755 none /usr/sbin
     ln -s \"$PWD\"/all/* /usr/sbin/
-    for name in mount.lanefs mount.fuse.lanefs; do ln -s \"$LANEFS\" /usr/sbin/$name; done";
+    for name in mount.lanefs mount.fuse.lanefs; do ln -s \"$LANEFS\" /usr/sbin/$name; done
+    mount -t tmpfs -o mode=755 none /usr/local/sbin; ln -s \"$LANEFS\" /usr/local/sbin/lanefs";
 
 fn place(stage: &Stage, more: &str) -> Private {
     let binary = binary();
@@ -55,16 +57,21 @@ fn mount_by_type_and_by_source() {
         format!("mount -t lanefs -o {options} {address}/up \"$1\""),
         format!("mount -t lanefs -o {options},export=up lanefs://{address} \"$1\""),
         format!("mount -t fuse.lanefs -o {options} {address}/up \"$1\""),
+        format!(
+            "rm /usr/sbin/mount.fuse.lanefs; mount -t fuse.lanefs -o {options} {address}/up \"$1\""
+        ),
+        format!("mount -t fuse -o {options} lanefs#{address}/up \"$1\""),
         format!("mount -t fuse -o {options} mount.lanefs#{address}/up \"$1\""),
         format!("mount.lanefs {address}/up \"$1\" -n -o {options}"),
     ] {
         let said = done(place.shell(&how, &dir));
         assert_eq!(said, "", "{how}");
         let shown = place.mounted(&dir).unwrap();
-        let by_fuse = how.contains("-t fuse ");
-        for option in ["noexec", if by_fuse { "relatime" } else { "nosuid" }] {
-            assert!(shown.split(',').any(|shown| shown == option), "{how}: {shown}");
-        }
+        let has = |option| shown.split(',').any(|shown| shown == option);
+        // mount.fuse3 adds `dev,suid`.
+        let by_fuse3 = how.contains("-t fuse ") || how.contains("rm ");
+        assert!(has("noexec"), "{how}: {shown}");
+        assert_eq!([has("nosuid"), has("nodev")], [!by_fuse3; 2], "{how}: {shown}");
         use_and_end(&place, &up, &dir);
     }
     up.stop();
