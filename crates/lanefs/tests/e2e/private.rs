@@ -1,11 +1,12 @@
 //! A mount namespace of one's own, and an ordinary user in it: what is changed there (`/dev/fuse`,
 //! `/etc/fstab`, programs) is changed for nobody else, and what is mounted there ends with it.
 
-use crate::stage::{Place, Process, Stage, must, program, wrap};
+use crate::stage::{PATIENCE, Place, Process, Stage, must, program, wrap};
 use std::fs;
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// `nobody`.
 pub(crate) const USER: u32 = 65534;
@@ -20,11 +21,14 @@ impl Private {
     /// `/dev/fuse` is open to all in it, as udev makes it.
     pub(crate) fn new(stage: &Stage, setup: &str) -> Self {
         let folder = stage.make_dir("private");
+        // A copy of somebody else's mount would keep it alive, and a test that failed leaves its own.
+        let clear = "grep ' fuse.lanefs ' /proc/self/mounts | while read -r _ point _; do
+            umount -i -c -l \"$point\"; done";
         let script = format!(
-            "set -e; mount -t tmpfs -o mode=755 tmpfs \"$1\"; cd \"$1\"
+            "set -e; {clear}; mount -t tmpfs -o mode=755 tmpfs \"$1\"; cd \"$1\"
              mknod fuse c 10 229; chmod 666 fuse; mount --bind fuse /dev/fuse
              {setup}
-             cd /; echo prepared; read -r line || true"
+             cd /; echo prepared; read -r line || true; {clear}"
         );
         let mut command = program("unshare");
         command.args(["--mount", "--propagation", "private", "sh", "-c", &script, "sh"]);
@@ -52,6 +56,16 @@ impl Private {
     /// The same as the user.
     pub(crate) fn shell_as_user(&self, script: &str, dir: &Path) -> Command {
         User(self).inside(shell(script, dir))
+    }
+}
+
+impl Drop for Private {
+    fn drop(&mut self) {
+        drop(self.holder.orders());
+        let deadline = Instant::now() + PATIENCE;
+        while !self.holder.has_ended() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 }
 
@@ -102,7 +116,6 @@ pub(crate) fn secret_file(stage: &Stage) -> PathBuf {
 
 /// Runs a command that must succeed, there.
 #[track_caller]
-pub(crate) fn done(command: Command) -> String {
-    let mut command = command;
+pub(crate) fn done(mut command: Command) -> String {
     must(&mut command)
 }
