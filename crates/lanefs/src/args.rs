@@ -337,7 +337,7 @@ pub(crate) struct Mount {
     /// Where to mount; an existing, empty directory
     pub(crate) dir: PathBuf,
     /// Options of the mount as mount(8) has them, with commas between them: ro, noexec, noatime,
-    /// allow_other, suid, dev and their opposites, export=NAME, secret_file=FILE, lanes=N, log=FILE
+    /// suid, dev and their opposites, allow_other, export=NAME, secret_file=FILE, lanes=N, log=FILE
     #[arg(short = 'o', value_name = "OPTION,...")]
     pub(crate) options: Vec<String>,
     /// Which export to mount [default: the nameless one, where root is nobody]
