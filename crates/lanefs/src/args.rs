@@ -331,13 +331,18 @@ pub(crate) struct Serve {
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Mount {
-    /// The server: HOST or HOST:PORT
-    pub(crate) address: String,
+    /// The server: HOST or HOST:PORT, and /EXPORT behind it for an export
+    #[arg(value_name = "ADDRESS")]
+    pub(crate) source: String,
     /// Where to mount; an existing, empty directory
     pub(crate) dir: PathBuf,
+    /// Options of the mount as mount(8) has them, with commas between them: ro, noexec, noatime,
+    /// suid, dev and their opposites, allow_other, export=NAME, secret_file=FILE, lanes=N, log=FILE
+    #[arg(short = 'o', value_name = "OPTION,...")]
+    pub(crate) options: Vec<String>,
     /// Which export to mount [default: the nameless one, where root is nobody]
-    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
-    pub(crate) export: String,
+    #[arg(long, value_name = "NAME")]
+    pub(crate) export: Option<String>,
     #[command(flatten)]
     pub(crate) secret: SecretFile,
     /// How requests of the kernel are carried

@@ -30,9 +30,17 @@ pub(crate) fn myself() -> Command {
 
 /// Starts this command line again in the background and waits until it is ready.
 pub(crate) fn launch(log: &Path) -> Result<()> {
+    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    launch_with(&arguments, log, true)
+}
+
+/// Starts a command line in the background and waits until it is ready. Not `talkative`: only
+/// what goes wrong is shown.
+pub(crate) fn launch_with(arguments: &[OsString], log: &Path, talkative: bool) -> Result<()> {
     let mut log_file = open_log(log)?;
     let (from_child, to_us) = std::io::pipe()?;
-    let mut child = spawn(log, to_us)?;
+    let errors = if talkative { Stdio::from(to_us.try_clone()?) } else { Stdio::inherit() };
+    let mut child = spawn(arguments, log, (to_us, errors))?;
     let pid = Pid::from_child(&child);
     let guard = signals::on_ending(move |_| {
         // It may have ended by itself already.
@@ -47,9 +55,14 @@ pub(crate) fn launch(log: &Path) -> Result<()> {
             break;
         }
         writeln!(log_file, "{line}").with_context(|| format!("cannot write {}", log.display()))?;
-        out::tell(&line);
+        if talkative {
+            out::tell(&line);
+        }
     }
     guard.close();
+    if ready && !talkative {
+        return Ok(());
+    }
     if ready {
         out::tell(&format!("background process {}, log {}", child.id(), log.display()));
         return Ok(());
@@ -61,15 +74,19 @@ pub(crate) fn launch(log: &Path) -> Result<()> {
         Some(5) => Code::CannotMount,
         Some(_) | None => Code::Failed,
     };
-    Err(Exit::new(code, "the background process did not start").into())
+    let line = if talkative { "the background process did not start" } else { "" };
+    Err(Exit::new(code, line).into())
 }
 
-fn spawn(log: &Path, to_us: std::io::PipeWriter) -> Result<Child> {
-    let mut arguments = std::env::args_os().skip(1);
-    let command_name = arguments.next().unwrap_or_default();
+fn spawn(
+    arguments: &[OsString],
+    log: &Path,
+    (to_us, errors): (std::io::PipeWriter, Stdio),
+) -> Result<Child> {
+    let (command_name, rest) = arguments.split_first().context("no command")?;
     let mut command = myself();
-    command.arg(command_name).arg("--in-background").arg(log).args(arguments);
-    command.stdin(Stdio::null()).stderr(to_us.try_clone()?).stdout(to_us);
+    command.arg(command_name).arg("--in-background").arg(log).args(rest);
+    command.stdin(Stdio::null()).stderr(errors).stdout(to_us);
     command.spawn().context("cannot start the background process")
 }
 

@@ -9,8 +9,8 @@ const DEVICE: &str = "/dev/fuse";
 
 /// Why mounting is not possible: one sentence with its remedy.
 pub(crate) fn obstacle() -> Option<String> {
-    let opened = open(DEVICE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
-    match opened {
+    let root = rustix::process::geteuid().is_root();
+    match open(DEVICE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
         Ok(_) => {}
         Err(Errno::NOENT | Errno::NODEV | Errno::NXIO) => {
             return Some(format!(
@@ -18,27 +18,25 @@ pub(crate) fn obstacle() -> Option<String> {
                  with `--device {DEVICE} --cap-add SYS_ADMIN`)"
             ));
         }
-        Err(error) => return Some(format!("cannot open {DEVICE}: {error}; run it as root")),
+        // fusermount3 opens it with our rights, too.
+        Err(error) if !root => {
+            return Some(format!(
+                "cannot open {DEVICE}: {error}: `chmod 666 {DEVICE}` as root (the usual mode: who \
+                 may mount where, fusermount3 decides), or run it as root"
+            ));
+        }
+        Err(error) => return Some(format!("cannot open {DEVICE}: {error}")),
     }
-    let sets = capabilities(None);
-    let may_mount = sets.is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN));
-    let root = rustix::process::geteuid().is_root();
-    if !may_mount && root {
+    if root && !may_mount() {
         // fusermount3 would have no more rights than we have.
         let line = "no right to mount: start the container with `--cap-add SYS_ADMIN`";
         return Some(line.to_owned());
     }
-    if !may_mount && !has_tool() {
-        let line = "no right to mount: install Debian's package fuse3, or run it as root";
-        return Some(line.to_owned());
-    }
-    None
+    if may_mount() { None } else { ring::mount_tool_obstacle() }
 }
 
-/// Whether the tool that mounts for those who may not is there.
-fn has_tool() -> bool {
-    let folders = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&folders).any(|folder| folder.join("fusermount3").is_file())
+fn may_mount() -> bool {
+    capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN))
 }
 
 /// Whether the kernel's module parameter allows FUSE requests over io_uring.

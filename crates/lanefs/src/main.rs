@@ -27,13 +27,18 @@ mod up;
 use anyhow::Result;
 use args::{Cli, Command};
 use clap::Parser as _;
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     // `up` starts its children by /proc/self/exe, which would be their name.
     // A name is for people; nothing depends on it.
     let _unnamed = rustix::thread::set_name(c"lanefs");
-    let cli = Cli::parse();
+    let line: Vec<OsString> = std::env::args_os().collect();
+    if mount::is_by_type(&line) {
+        return mount::run_by_type(line.into_iter().skip(1));
+    }
+    let cli = Cli::parse_from(line);
     let name = name_of(&cli.command);
     match run(cli.command) {
         Ok(()) => ExitCode::SUCCESS,

@@ -3,6 +3,11 @@
 //! It joins the kernel's channel, the fuse lanes and their clients. Invariant: nothing is mounted
 //! before the server has welcomed us, and nothing stays mounted when the process ends.
 
+mod by_type;
+mod options;
+
+pub(crate) use by_type::{is_by_type, run as run_by_type};
+
 use crate::args::{self, Transport};
 use crate::exit::{Code, Exit};
 use crate::lanes::{self, News, count_text};
@@ -11,6 +16,7 @@ use crate::{address, background, fuse_device, mounts, out, secret, umount};
 use anyhow::{Context as _, Result, bail};
 use client::Client;
 use library::{ConnectOptions, Identity, Volume};
+use options::Options;
 use ring::{KernelChannel, Mesh, MountOptions, Stopper};
 use std::io;
 use std::net::SocketAddr;
@@ -36,12 +42,11 @@ struct Plan {
     server: SocketAddr,
     dir: PathBuf,
     secret: Secret,
-    export: String,
     cores: Vec<u16>,
     /// How long lanes look out for more work before they sleep.
     spin_us: u32,
     transport: ring::Transport,
-    powers: args::Powers,
+    options: Options,
     client: ClientUuid,
     predecessor: ClientUuid,
 }
@@ -49,48 +54,48 @@ struct Plan {
 /// Runs the command.
 pub(crate) fn run(args: &args::Mount) -> Result<()> {
     let dir = mounts::absolute(&args.dir)?;
+    let options = Options::of(args)?;
     if args.in_background.is_some() {
         background::begin()?;
     } else if args.detach {
-        return background::launch(&background::beside(&dir, ".lanefs-mount.log"));
+        // Before a log is begun beside it.
+        check_dir(&dir)?;
+        return background::launch(&options.log_file(&dir));
     }
     let (tell, news) = lanes::listen(args.parent_pid)?;
-    let plan = prepare(args, dir)?;
+    let plan = prepare(args, dir, options)?;
     let device = mount(&plan)?;
     let mount = Served::new(&plan.dir, &device)?;
     let served = serve(&plan, (device, &mount), &tell, &news, args.in_background.as_deref());
     served.and(mount.clear())
 }
 
-fn prepare(args: &args::Mount, dir: PathBuf) -> Result<Plan> {
+fn prepare(args: &args::Mount, dir: PathBuf, options: Options) -> Result<Plan> {
     check_dir(&dir)?;
     if let Some(obstacle) = fuse_device::obstacle() {
         return Err(Exit::new(Code::CannotMount, obstacle).into());
     }
-    if let Some(power) = args.powers.texts().next()
-        && !rustix::process::geteuid().is_root()
-    {
-        return Err(Exit::new(Code::CannotMount, format!("{power} is for root alone")).into());
-    }
+    options.check_rights()?;
     let transport = match args.fuse {
         Transport::Auto => ring::Transport::best(),
         Transport::Classic => ring::Transport::Classic,
         Transport::Uring if fuse_device::uring_enabled() => ring::Transport::Uring,
         Transport::Uring => bail!("{}", fuse_device::NO_URING),
     };
-    let secret = secret::read(&secret::path(args.secret.secret_file.as_deref())?)?;
-    let server = address::resolve(&args.address)?;
-    let options = ConnectOptions {
+    let secret = secret::read(&secret::path(options.secret_file.as_deref())?)?;
+    let server = address::resolve(&options.address)?;
+    let connect_options = ConnectOptions {
         address: server,
         secret: secret.clone(),
-        export: args.export.clone(),
+        export: options.export.clone(),
         identity: Identity::of_process(),
         connect_timeout: WELCOME,
     };
     // A wrong secret or address shall be an error here, not a mount that never answers.
-    let volume = Volume::connect(&options)?;
+    let volume = Volume::connect(&connect_options)?;
     if rustix::process::geteuid().is_root() && !volume.is_root_trusted() {
-        let export = if args.export.is_empty() { "the default export" } else { &args.export };
+        let export = &options.export;
+        let export = if export.is_empty() { "the default export" } else { export };
         // Not on stdout: whoever reads that waits for `mounted`.
         out::complain(&format!(
             "root is nobody on {export}: it may do what others may; `serve --export \
@@ -98,22 +103,11 @@ fn prepare(args: &args::Mount, dir: PathBuf) -> Result<Plan> {
         ));
     }
     drop(volume);
-    let cores = lanes::cores(args.lanes)?;
-    let (export, spin_us) = (args.export.clone(), args.spin.spin_us);
+    let cores = lanes::cores(options.lanes)?;
     let client = args.client.map_or_else(|| library::random().map(ClientUuid), Ok)?;
     let predecessor = args.predecessor.unwrap_or(ClientUuid::NONE);
-    Ok(Plan {
-        server,
-        dir,
-        secret,
-        export,
-        cores,
-        spin_us,
-        transport,
-        powers: args.powers,
-        client,
-        predecessor,
-    })
+    let spin_us = args.spin.spin_us;
+    Ok(Plan { server, dir, secret, cores, spin_us, transport, options, client, predecessor })
 }
 
 fn check_dir(dir: &Path) -> Result<()> {
@@ -132,10 +126,8 @@ fn check_dir(dir: &Path) -> Result<()> {
 fn mount(plan: &Plan) -> Result<OwnedFd> {
     let options = MountOptions {
         source: format!("lanefs://{}", plan.server),
-        // Only root may let others in without a line in /etc/fuse.conf.
-        allow_other: rustix::process::geteuid().is_root(),
-        set_id: plan.powers.suid,
-        devices: plan.powers.dev,
+        allow_other: plan.options.allow_other,
+        flags: plan.options.flags,
     };
     ring::mount(&plan.dir, &options).map_err(|error| {
         let kind = error.kind();
@@ -203,7 +195,7 @@ fn start(plan: &Plan, device: OwnedFd, tell: &Sender<News>) -> Result<Vec<Stoppe
             lane,
             lane_count,
             secret: plan.secret.clone(),
-            export: plan.export.as_bytes().to_vec(),
+            export: plan.options.export.as_bytes().to_vec(),
             host_id: library::hex_file("/etc/machine-id"),
             host_boot_id: library::hex_file("/proc/sys/kernel/random/boot_id"),
             predecessor: plan.predecessor,

@@ -26,7 +26,10 @@ pub(crate) fn path(flag: Option<&Path>) -> Result<PathBuf> {
         Some(folder) => PathBuf::from(folder),
         None => match from("HOME") {
             Some(home) => PathBuf::from(home).join(".config"),
-            None => bail!("no place for the secret: name one with --secret-file (HOME is not set)"),
+            None => bail!(
+                "no place for the secret: name one with --secret-file, or \
+                           -o secret_file= of a mount (HOME is not set)"
+            ),
         },
     };
     Ok(folder.join("lanefs").join("secret"))

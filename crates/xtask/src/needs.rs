@@ -13,9 +13,10 @@ use std::process::{Command, Stdio};
 pub(crate) const KERNEL_MIN: (u32, u32) = (6, 6);
 
 /// Programs and the Debian packages that have them.
-const PROGRAMS: [(&str, &str); 18] = [
+const PROGRAMS: [(&str, &str); 20] = [
     ("cc", "gcc"),
     ("fusermount3", "fuse3"),
+    ("mount.fuse3", "fuse3"),
     ("rsync", "rsync"),
     ("git", "git"),
     ("sqlite3", "sqlite3"),
@@ -32,6 +33,7 @@ const PROGRAMS: [(&str, &str); 18] = [
     ("python3", "python3"),
     ("ip", "iproute2"),
     ("nsenter", "util-linux"),
+    ("unshare", "util-linux"),
 ];
 
 /// Files and the Debian packages that have them.

@@ -1,6 +1,6 @@
 //! Two hosts, as far as a network knows them: two network namespaces and a wire between them.
 
-use crate::stage::{Place, must, program, run};
+use crate::stage::{Place, must, program, run, wrap};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -50,14 +50,7 @@ impl Place for Network {
     fn inside(&self, command: Command) -> Command {
         let mut moved = program("nsenter");
         moved.arg(format!("--net=/run/netns/{}", self.name));
-        moved.arg(command.get_program()).args(command.get_args());
-        for (name, value) in command.get_envs() {
-            match value {
-                Some(value) => moved.env(name, value),
-                None => moved.env_remove(name),
-            };
-        }
-        moved
+        wrap(moved, command)
     }
 }
 

@@ -50,6 +50,18 @@ pub(crate) trait Place {
     fn inside(&self, command: Command) -> Command;
 }
 
+/// `command` as the last arguments of `outer`, which runs it in the environment that it names.
+pub(crate) fn wrap(mut outer: Command, command: Command) -> Command {
+    outer.arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => outer.env(name, value),
+            None => outer.env_remove(name),
+        };
+    }
+    outer
+}
+
 /// Where this process is.
 struct Everywhere;
 

@@ -1,0 +1,246 @@
+//! What a mount shall be like: the options of `-o`, as mount(8) writes them, together with the
+//! flags of `lanefs mount`.
+//!
+//! Invariant: an option that is not known is refused by its name, never passed over.
+
+use crate::args;
+use crate::background;
+use crate::exit::{Code, Exit};
+use crate::lanes::COUNT_MAX;
+use anyhow::{Result, bail};
+use rustix::mount::MountFlags;
+use std::path::{Path, PathBuf};
+
+/// What becomes of a flag.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    On,
+    Off,
+}
+
+/// Options that the kernel sees to.
+const FLAGS: [(&str, MountFlags, Turn); 14] = [
+    ("ro", MountFlags::RDONLY, Turn::On),
+    ("rw", MountFlags::RDONLY, Turn::Off),
+    ("nosuid", MountFlags::NOSUID, Turn::On),
+    ("suid", MountFlags::NOSUID, Turn::Off),
+    ("nodev", MountFlags::NODEV, Turn::On),
+    ("dev", MountFlags::NODEV, Turn::Off),
+    ("noexec", MountFlags::NOEXEC, Turn::On),
+    ("exec", MountFlags::NOEXEC, Turn::Off),
+    ("noatime", MountFlags::NOATIME, Turn::On),
+    ("atime", MountFlags::NOATIME, Turn::Off),
+    // What the kernel does without noatime.
+    ("relatime", MountFlags::NOATIME, Turn::Off),
+    ("nodiratime", MountFlags::NODIRATIME, Turn::On),
+    ("diratime", MountFlags::NODIRATIME, Turn::Off),
+    ("async", MountFlags::SYNCHRONOUS, Turn::Off),
+];
+
+/// Options that are for mount(8), systemd and people.
+const FOR_OTHERS: [&str; 13] = [
+    "defaults", "auto", "noauto", "nofail", "_netdev", "user", "nouser", "users", "nousers",
+    "owner", "noowner", "group", "nogroup",
+];
+const FOR_OTHERS_BEGIN: [&str; 4] = ["x-", "X-", "comment=", "user="];
+
+/// What `-o` may say, for the message about what it may not.
+const KNOWN: &str = "ro, rw, [no]suid, [no]dev, [no]exec, [no]atime, relatime, [no]diratime, \
+    allow_other, export=NAME, secret_file=FILE, lanes=N, log=FILE";
+
+/// All of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Options {
+    /// `HOST` or `HOST:PORT`.
+    pub(crate) address: String,
+    /// Empty: the nameless one.
+    pub(crate) export: String,
+    /// What the kernel itself sees to.
+    pub(crate) flags: MountFlags,
+    /// Other users than the one who mounts may use it.
+    pub(crate) allow_other: bool,
+    /// Where the secret is, if that was said.
+    pub(crate) secret_file: Option<PathBuf>,
+    /// Lanes, if that was said.
+    pub(crate) lanes: Option<u16>,
+    log: Option<PathBuf>,
+}
+
+impl Options {
+    /// What a command line asks for. Where flags and `-o` say different things, `-o` is followed;
+    /// two exports are an error.
+    pub(crate) fn of(args: &args::Mount) -> Result<Self> {
+        let (address, export) = split_source(&args.source);
+        let mut flags = MountFlags::NOSUID | MountFlags::NODEV;
+        flags.set(MountFlags::NOSUID, !args.powers.suid);
+        flags.set(MountFlags::NODEV, !args.powers.dev);
+        let mut options = Self {
+            address: address.to_owned(),
+            export: export.unwrap_or_default().to_owned(),
+            flags,
+            // Only root may let others in without a line in /etc/fuse.conf.
+            allow_other: rustix::process::geteuid().is_root(),
+            secret_file: args.secret.secret_file.clone(),
+            lanes: args.lanes,
+            log: None,
+        };
+        if let Some(export) = &args.export {
+            options.choose_export(export)?;
+        }
+        for option in split(&args.options) {
+            if !options.take(option)? {
+                bail!(usage(format!("unknown mount option \"{option}\"; there are {KNOWN}")));
+            }
+        }
+        Ok(options)
+    }
+
+    /// Takes one option; one that is not known is not taken.
+    fn take(&mut self, option: &str) -> Result<bool> {
+        if let Some((_, flag, turn)) = FLAGS.iter().find(|(name, ..)| *name == option) {
+            self.flags.set(*flag, *turn == Turn::On);
+            return Ok(true);
+        }
+        match option.split_once('=') {
+            None if option == "allow_other" => self.allow_other = true,
+            Some(("export", name)) => self.choose_export(name)?,
+            Some(("secret_file", file)) => self.secret_file = Some(full(option, file)?),
+            Some(("log", file)) => self.log = Some(full(option, file)?),
+            Some(("lanes", count)) => self.lanes = Some(lane_count(option, count)?),
+            Some(_) | None => return Ok(is_for_others(option)),
+        }
+        Ok(true)
+    }
+
+    fn choose_export(&mut self, export: &str) -> Result<()> {
+        if !self.export.is_empty() && self.export != export {
+            let line = format!("two exports are named: \"{}\" and \"{export}\"", self.export);
+            bail!(usage(line));
+        }
+        export.clone_into(&mut self.export);
+        Ok(())
+    }
+
+    /// Sees that nothing is asked that is root's.
+    pub(crate) fn check_rights(&self) -> Result<()> {
+        let asked = [(MountFlags::NOSUID, "suid"), (MountFlags::NODEV, "dev")];
+        let asked = asked.iter().find(|(flag, _)| !self.flags.contains(*flag));
+        match asked {
+            Some((_, power)) if !rustix::process::geteuid().is_root() => {
+                let line = format!("the mount option {power} is for root alone");
+                Err(Exit::new(Code::CannotMount, line).into())
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Where a mount in the background writes what it has to say.
+    pub(crate) fn log_file(&self, dir: &Path) -> PathBuf {
+        self.log.clone().unwrap_or_else(|| background::beside(dir, ".lanefs-mount.log"))
+    }
+}
+
+/// The options of several `-o`.
+fn split(options: &[String]) -> impl Iterator<Item = &str> {
+    options.iter().flat_map(|text| text.split(',')).filter(|option| !option.is_empty())
+}
+
+/// Those of `options` that are known, as `mount -s` asks for.
+pub(crate) fn known_of(options: &[String]) -> String {
+    let is_known = |option: &&str| {
+        let name = option.split_once('=').map_or(*option, |(name, _)| name);
+        let has_value = ["export", "secret_file", "log", "lanes"].contains(&name);
+        let is_flag = FLAGS.iter().any(|(name, ..)| name == option) || *option == "allow_other";
+        is_flag || has_value || is_for_others(option)
+    };
+    split(options).filter(is_known).collect::<Vec<_>>().join(",")
+}
+
+fn is_for_others(option: &str) -> bool {
+    FOR_OTHERS.contains(&option)
+        || FOR_OTHERS_BEGIN.iter().any(|beginning| option.starts_with(beginning))
+}
+
+/// `HOST:PORT/EXPORT`, with `lanefs://` before it or not: address and export.
+fn split_source(source: &str) -> (&str, Option<&str>) {
+    let rest = source.strip_prefix("lanefs://").unwrap_or(source);
+    match rest.split_once('/') {
+        Some((address, export)) => (address, Some(export)),
+        None => (rest, None),
+    }
+}
+
+/// A path that is the same from everywhere: a mount in the background is elsewhere.
+fn full(option: &str, file: &str) -> Result<PathBuf> {
+    if file.is_empty() {
+        bail!(usage(format!("the mount option \"{option}\" names no file")));
+    }
+    Ok(std::path::absolute(file)?)
+}
+
+fn lane_count(option: &str, count: &str) -> Result<u16> {
+    let count = count.parse().ok().filter(|count| (1..=COUNT_MAX).contains(count));
+    count.ok_or_else(|| {
+        usage(format!("the mount option \"{option}\" is not a number from 1 to {COUNT_MAX}")).into()
+    })
+}
+
+fn usage(line: String) -> Exit {
+    Exit::new(Code::Usage, line)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::args::{Cli, Command};
+    use clap::Parser as _;
+
+    fn options(arguments: &[&str]) -> Result<Options> {
+        let line = ["lanefs", "mount", "host/data", "dir"].iter().chain(arguments);
+        let Command::Mount(args) = Cli::parse_from(line).command else { panic!("not mount") };
+        Options::of(&args)
+    }
+
+    #[test]
+    fn what_stands_last_is_done() {
+        let found = options(&["-o", "ro,suid,noexec,rw", "-o", "exec,nodev,noatime"]).unwrap();
+        assert_eq!(found.flags, MountFlags::NODEV | MountFlags::NOATIME);
+    }
+
+    #[test]
+    fn what_is_for_others_is_passed_over() {
+        let all = "defaults,_netdev,nofail,noauto,x-systemd.automount,X-mount.mkdir,user=me,,async";
+        let plain = options(&[]).unwrap();
+        assert_eq!(options(&["-o", all]).unwrap(), plain);
+        assert_eq!(plain.flags, MountFlags::NOSUID | MountFlags::NODEV);
+        assert_eq!((plain.address.as_str(), plain.export.as_str()), ("host", "data"));
+    }
+
+    #[test]
+    fn what_is_not_known_is_named_and_sloppily_left_out() {
+        for unknown in ["frob", "frob=1", "remount", "ro=1", "export", "lanes"] {
+            let line = options(&["-o", &format!("ro,{unknown}")]).unwrap_err().to_string();
+            assert!(line.contains(&format!("\"{unknown}\"")), "{line}");
+        }
+        assert_eq!(known_of(&["ro,frob".into(), "lanes=2,x-y,z=1".into()]), "ro,lanes=2,x-y");
+    }
+
+    #[test]
+    fn values_are_looked_at() {
+        let found = options(&["-o", "lanes=3,secret_file=/s,log=/l,export=data"]).unwrap();
+        assert_eq!((found.lanes, found.secret_file.as_deref()), (Some(3), Some(Path::new("/s"))));
+        assert_eq!(found.log_file(Path::new("/d")), Path::new("/l"));
+        for bad in ["lanes=0", "lanes=65", "lanes=x", "secret_file=", "export=other"] {
+            assert!(options(&["-o", bad]).is_err(), "{bad}");
+        }
+        assert!(options(&["--export", "other"]).is_err());
+    }
+
+    #[test]
+    fn a_source_may_name_an_export() {
+        assert_eq!(split_source("h:1"), ("h:1", None));
+        assert_eq!(split_source("h:1/"), ("h:1", Some("")));
+        assert_eq!(split_source("lanefs://[::1]:2/a"), ("[::1]:2", Some("a")));
+    }
+}

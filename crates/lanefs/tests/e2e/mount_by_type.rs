@@ -1,0 +1,187 @@
+//! `mount.lanefs`, as mount(8) starts it: by type, by source, from fstab, and its exit codes.
+
+use crate::private::{Private, USER, User, done, prepare_for_user, secret_file, users_dir};
+use crate::stage::{Process, Stage, Up, binary, failure, run, texts, until};
+use std::fs;
+use std::path::Path;
+use std::process::Output;
+
+/// `/usr/sbin` with all that is in it, and the two links beside that; the program where the path
+/// of mount(8) finds it.
+const LINKS: &str =
+    "mkdir all; mount --bind /usr/sbin all; mount -t tmpfs -o mode=755 none /usr/sbin
+    ln -s \"$PWD\"/all/* /usr/sbin/
+    for name in mount.lanefs mount.fuse.lanefs; do ln -s \"$LANEFS\" /usr/sbin/$name; done
+    mount -t tmpfs -o mode=755 none /usr/local/sbin; ln -s \"$LANEFS\" /usr/local/sbin/lanefs";
+
+fn place(stage: &Stage, more: &str) -> Private {
+    let binary = binary();
+    Private::new(stage, &format!("LANEFS={}\n{LINKS}\n{more}", binary.display()))
+}
+
+/// What `-o` of root says to use the server of `up`.
+fn with_secret(stage: &Stage, options: &str) -> String {
+    format!("{options},secret_file={}", secret_file(stage).display())
+}
+
+/// Whether a process of the binary still serves a mount on `dir`.
+fn is_served(dir: &Path) -> bool {
+    let name = dir.to_str().unwrap().as_bytes();
+    let lines = fs::read_dir("/proc").unwrap().flatten();
+    let mut lines = lines.map(|entry| fs::read(entry.path().join("cmdline")).unwrap_or_default());
+    lines.any(|line| {
+        line.starts_with(b"lanefs\0mount\0") && line.split(|byte| *byte == 0).any(|arg| arg == name)
+    })
+}
+
+/// Works on a mount, ends it by umount(8), and waits for its process.
+#[track_caller]
+fn use_and_end(place: &Private, up: &Up, dir: &Path) {
+    done(place.shell("echo here >\"$1/file\"", dir));
+    assert_eq!(fs::read_to_string(up.dir.join("file")).unwrap(), "here\n");
+    fs::remove_file(up.dir.join("file")).unwrap();
+    done(place.shell("umount \"$1\"", dir));
+    assert_eq!(place.mounted(dir), None);
+    until("the mount's process ends", || !is_served(dir));
+}
+
+#[test]
+fn mount_by_type_and_by_source() {
+    let Some(stage) = Stage::new("by_type") else { return };
+    let up = stage.up(&[]);
+    let place = place(&stage, "");
+    let dir = stage.make_dir("m");
+    let options = with_secret(&stage, "noexec,_netdev");
+    let address = &up.address;
+    for how in [
+        format!("mount -t lanefs -o {options} {address}/up \"$1\""),
+        format!("mount -t lanefs -o {options},export=up lanefs://{address} \"$1\""),
+        format!("mount -t fuse.lanefs -o {options} {address}/up \"$1\""),
+        format!(
+            "rm /usr/sbin/mount.fuse.lanefs; mount -t fuse.lanefs -o {options} {address}/up \"$1\""
+        ),
+        format!("mount -t fuse -o {options} lanefs#{address}/up \"$1\""),
+        format!("mount -t fuse -o {options} mount.lanefs#{address}/up \"$1\""),
+        format!("mount.lanefs {address}/up \"$1\" -n -o {options}"),
+    ] {
+        let said = done(place.shell(&how, &dir));
+        assert_eq!(said, "", "{how}");
+        let shown = place.mounted(&dir).unwrap();
+        let has = |option| shown.split(',').any(|shown| shown == option);
+        // mount.fuse3 adds `dev,suid`.
+        let by_fuse3 = how.contains("-t fuse ") || how.contains("rm ");
+        assert!(has("noexec"), "{how}: {shown}");
+        assert_eq!([has("nosuid"), has("nodev")], [!by_fuse3; 2], "{how}: {shown}");
+        use_and_end(&place, &up, &dir);
+    }
+    up.stop();
+}
+
+#[test]
+fn a_line_of_fstab_is_mounted() {
+    let Some(stage) = Stage::new("by_type_fstab") else { return };
+    let up = stage.up(&[]);
+    let place = place(&stage, "");
+    let dir = stage.make_dir("m");
+    let options = with_secret(&stage, "ro,nofail,_netdev,noauto,x-systemd.requires=network.target");
+    let line = format!("{}/up {} lanefs {options} 0 0\n", up.address, dir.display());
+    let fstab = stage.path("fstab");
+    fs::write(&fstab, line).unwrap();
+    let mount = format!("mount -T {} \"$1\"", fstab.display());
+    done(place.shell(&mount, &dir));
+    assert!(place.mounted(&dir).unwrap().starts_with("ro,nosuid,nodev"));
+    let (_, said) = failure(&run(&mut place.shell("LC_ALL=C touch \"$1/a\"", &dir)));
+    assert!(said.contains("Read-only file system"), "{said}");
+    done(place.shell("umount \"$1\"", &dir));
+    until("the mount's process ends", || !is_served(&dir));
+    fs::write(&fstab, fs::read_to_string(&fstab).unwrap().replace("ro,", "rw,")).unwrap();
+    done(place.shell(&mount, &dir));
+    use_and_end(&place, &up, &dir);
+    let all = format!("mount -T {} -a; test -z \"$(ls \"$1\")\"", fstab.display());
+    done(place.shell(&all, &dir));
+    assert_eq!(place.mounted(&dir), None, "noauto");
+    up.stop();
+}
+
+#[test]
+fn an_ordinary_user_mounts_a_line_of_fstab_that_allows_it() {
+    let Some(stage) = Stage::new("by_type_users") else { return };
+    prepare_for_user(&stage);
+    let dir = users_dir(&stage, "m");
+    let fstab = stage.path("fstab");
+    fs::write(&fstab, "").unwrap();
+    let more = format!("mount --bind {} /etc/fstab", fstab.display());
+    let place = place(&stage, &more);
+    let up = stage.up_in(&User(&place), "mnt", &["--listen", "127.0.0.1:0"]);
+    let log = users_dir(&stage, "logs").join("m.log");
+    let options = with_secret(&stage, &format!("users,noauto,log={}", log.display()));
+    // Over the file that is bound, not in its place.
+    let line = format!("{}/up {} lanefs {options} 0 0\n", up.address, dir.display());
+    fs::write(&fstab, line).unwrap();
+    done(place.shell_as_user("mount \"$1\"", &dir));
+    let shown = place.mounted(&dir).unwrap();
+    assert!(shown.contains(&format!("user_id={USER}")) && shown.contains("noexec"), "{shown}");
+    done(place.shell_as_user("echo x >\"$1/a\" && umount \"$1\"", &dir));
+    until("the mount's process ends", || !is_served(&dir));
+    assert_eq!(place.mounted(&dir), None);
+    up.stop();
+}
+
+#[test]
+fn errors_have_the_codes_of_mount() {
+    let Some(stage) = Stage::new("by_type_errors") else { return };
+    let up = stage.up(&[]);
+    let place = place(&stage, "");
+    let dir = stage.make_dir("m");
+    let good = with_secret(&stage, "rw");
+    let address = format!("{}/up", up.address);
+    let fails = |script: &str, code: i32, part: &str| {
+        let output: Output = run(&mut place.shell(script, &dir));
+        let (stdout, stderr) = texts(&output);
+        assert_eq!(output.status.code(), Some(code), "{script}: {stderr}");
+        assert!(stderr.contains(part), "{script}: {stderr}");
+        assert_eq!(stdout, "", "{script}");
+        assert_eq!(place.mounted(&dir), None, "{script}");
+    };
+    for by in ["mount.lanefs", "mount -t lanefs"] {
+        fails(&format!("{by} -o {good},frob {address} \"$1\""), 1, "\"frob\"");
+        fails(&format!("{by} -o {good},export=b {address} \"$1\""), 1, "two exports");
+        fails(&format!("{by} -o {good} {}/none \"$1\"", up.address), 32, "export");
+        fails(&format!("{by} -o secret_file=/none {address} \"$1\""), 32, "no secret at /none");
+        fails(&format!("{by} -o {good},log=/none/log {address} \"$1\""), 2, "/none/log");
+    }
+    fails(&format!("mount -t lanefs -o {good} 127.0.0.1:1 \"$1\""), 32, "127.0.0.1:1");
+    fails("mount.lanefs", 1, "Usage");
+    fails(&format!("mount.lanefs -x {address} \"$1\""), 1, "-x");
+    fails(&format!("mount.lanefs -o {good} {address} /none/none/none"), 32, "/none/none");
+    fails(&format!("mount.lanefs -o {good} {address} \"$1/none\""), 32, "cannot mount on");
+    let fake = format!("mount.lanefs -f -o {good} {address} \"$1\"");
+    assert_eq!(done(place.shell(&fake, &dir)), "");
+    assert_eq!(place.mounted(&dir), None);
+    let sloppy = format!("mount -s -v -t lanefs -o {good},frob {address} \"$1\"");
+    done(place.shell(&sloppy, &dir));
+    let (_, said) =
+        failure(&run(&mut place
+            .shell(&format!("mount.lanefs -o {good} {address} \"$1\"; test $? = 32"), &dir)));
+    assert!(said.contains("mounted there already"), "{said}");
+    use_and_end(&place, &up, &dir);
+    up.stop();
+}
+
+#[test]
+fn a_mount_in_the_background_lets_go_of_the_terminal_and_the_folder() {
+    let Some(stage) = Stage::new("by_type_background") else { return };
+    let up = stage.up(&[]);
+    let place = place(&stage, "");
+    let dir = stage.make_dir("m");
+    let options = with_secret(&stage, "lanes=1");
+    // Whoever reads its output sees the end of it.
+    let script =
+        format!("cd \"$1/..\"; mount -t lanefs -o {options} {}/up m; echo back", up.address);
+    let mut process = Process::start(&mut place.shell(&script, &dir));
+    assert_eq!(process.line_with("back"), "back");
+    assert_eq!(process.end().code(), Some(0));
+    assert_eq!(process.said(), "back");
+    use_and_end(&place, &up, &dir);
+    up.stop();
+}

@@ -1,0 +1,155 @@
+//! `-o` of `lanefs mount`: each option does what it says, and what is not known is refused.
+
+use crate::private::{Private, User, done, prepare_for_user, users_dir};
+use crate::stage::{Mount, Stage, failure, must, program, run};
+use rustix::io::Errno;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+/// The options that mountinfo shows, of the mount and of the file system.
+fn shown(dir: &Path) -> Vec<String> {
+    let wanted = dir.to_str().unwrap();
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let line = table.lines().rfind(|line| line.split(' ').nth(4) == Some(wanted)).unwrap();
+    let fields: Vec<&str> = line.split(' ').collect();
+    let both = [fields[5], fields[fields.len() - 1]].join(",");
+    both.split(',').map(str::to_owned).collect()
+}
+
+fn shows(mount: &Mount, option: &str) -> bool {
+    shown(&mount.dir).iter().any(|shown| shown == option)
+}
+
+#[test]
+fn a_mount_that_is_ro_changes_nothing() {
+    let Some(stage) = Stage::new("option_ro") else { return };
+    let up = stage.up(&[]);
+    fs::write(up.dir.join("a"), "x").unwrap();
+    let mount = stage.mount(&up.address, "ro", &["--export", "up", "-o", "ro"]);
+    assert!(shows(&mount, "ro") && !shows(&mount, "rw"), "{:?}", shown(&mount.dir));
+    let path = mount.dir.join("a");
+    assert_eq!(fs::read_to_string(&path).unwrap(), "x");
+    let refusals = [
+        fs::write(&path, "y").unwrap_err(),
+        fs::write(mount.dir.join("b"), "y").unwrap_err(),
+        fs::remove_file(&path).unwrap_err(),
+        fs::create_dir(mount.dir.join("d")).unwrap_err(),
+        fs::rename(&path, mount.dir.join("c")).unwrap_err(),
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap_err(),
+    ];
+    for error in refusals {
+        assert_eq!(error.raw_os_error(), Some(Errno::ROFS.raw_os_error()), "{error}");
+    }
+    mount.stop();
+    let mount = stage.mount(&up.address, "rw", &["--export", "up", "-o", "ro,rw"]);
+    assert!(shows(&mount, "rw"));
+    fs::write(mount.dir.join("a"), "y").unwrap();
+    mount.stop();
+    up.stop();
+}
+
+#[test]
+fn what_a_mount_lets_programs_do() {
+    let Some(stage) = Stage::new("option_flags") else { return };
+    let up = stage.up(&[]);
+    let on = |options: &str| stage.mount(&up.address, "m", &["--export", "up", "-o", options]);
+    fs::copy("/usr/bin/id", up.dir.join("id")).unwrap();
+    fs::set_permissions(up.dir.join("id"), fs::Permissions::from_mode(0o4755)).unwrap();
+    must(program("mknod").arg(up.dir.join("null")).args(["-m", "666", "c", "1", "3"]));
+    let ids = ["--reuid=5001", "--regid=5001", "--clear-groups"];
+    for (options, user, device) in [
+        ("nosuid,nodev", "5001", false),
+        ("suid", "0", false),
+        ("dev", "5001", true),
+        ("suid,dev,relatime", "0", true),
+        ("suid,nosuid,dev,nodev,noexec,exec,defaults", "5001", false),
+    ] {
+        let mount = on(options);
+        let said = must(program("setpriv").args(ids).arg(mount.dir.join("id")).arg("-u"));
+        assert_eq!(said.trim(), user, "{options}");
+        assert_eq!(fs::File::open(mount.dir.join("null")).is_ok(), device, "{options}");
+        mount.stop();
+    }
+    let mount = on("noexec,noatime,nodiratime");
+    for option in ["noexec", "noatime", "nodiratime"] {
+        assert!(shows(&mount, option), "{:?}", shown(&mount.dir));
+    }
+    let error = program(mount.dir.join("id").to_str().unwrap()).spawn().unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
+    mount.stop();
+    let mount = on("relatime,allow_other,_netdev,nofail,x-systemd.automount");
+    assert!(shows(&mount, "relatime") && shows(&mount, "allow_other"), "{:?}", shown(&mount.dir));
+    mount.stop();
+    up.stop();
+}
+
+#[test]
+fn export_secret_lanes_and_log_are_named_by_options() {
+    let Some(stage) = Stage::new("option_values") else { return };
+    let up = stage.up(&[]);
+    fs::write(up.dir.join("roots"), "x").unwrap();
+    fs::set_permissions(up.dir.join("roots"), fs::Permissions::from_mode(0o600)).unwrap();
+    let moved = stage.path("moved-secret");
+    fs::rename(stage.path("config").join("lanefs").join("secret"), &moved).unwrap();
+    let dir = stage.make_dir("m");
+    let output = run(stage.lanefs(["mount", &up.address]).arg(&dir));
+    assert!(failure(&output).1.contains("no secret"), "{:?}", failure(&output));
+    let options = format!("export=up,lanes=3,secret_file={}", moved.display());
+    let mut mount = stage.mount(&up.address, "m", &["-o", &options]);
+    assert_eq!(fs::read_to_string(mount.dir.join("roots")).unwrap(), "x");
+    mount.process.signal(rustix::process::Signal::TERM);
+    mount.process.end();
+    assert!(mount.process.said().contains(", 3 lanes"), "{}", mount.process.said());
+    let log = stage.path("a-log");
+    let options = format!("secret_file={},log={}", moved.display(), log.display());
+    let source = format!("lanefs://{}/up", up.address);
+    must(stage.lanefs(["mount", "-d", &source]).arg(&dir).args(["-o", &options]));
+    assert_eq!(fs::read_to_string(dir.join("roots")).unwrap(), "x");
+    assert!(fs::read_to_string(&log).unwrap().contains("mounted "));
+    must(stage.lanefs(["umount"]).arg(&dir));
+    up.stop();
+}
+
+#[test]
+fn options_that_make_no_sense_are_named() {
+    let Some(stage) = Stage::new("option_unknown") else { return };
+    let dir = stage.make_dir("m");
+    for (options, part) in [
+        ("ro,frob,rw", "\"frob\""),
+        ("frob=1", "\"frob=1\""),
+        ("remount,ro", "\"remount\""),
+        ("lanes=0", "\"lanes=0\""),
+        ("secret_file=", "\"secret_file=\""),
+        ("export=a,export=b", "two exports"),
+    ] {
+        let mut command = stage.lanefs(["mount", "127.0.0.1:1", "-o", options]);
+        let (code, said) = failure(&run(command.arg(&dir)));
+        assert_eq!(code, 2, "{options}: {said}");
+        assert!(said.contains(part), "{options}: {said}");
+    }
+}
+
+#[test]
+fn an_ordinary_user_s_options_reach_the_kernel_through_fusermount3() {
+    let Some(stage) = Stage::new("option_user") else { return };
+    prepare_for_user(&stage);
+    let place = Private::new(&stage, "");
+    let up = stage.up_in(&User(&place), "mnt", &["--listen", "127.0.0.1:0"]);
+    done(place.shell_as_user("cp /usr/bin/true \"$1\"", &up.dir));
+    let dir = users_dir(&stage, "m");
+    let options = "ro,noexec,noatime,relatime,noatime,nofail";
+    let address = format!("{}/up", up.address);
+    let mount = stage.mount_in(&User(&place), &address, "m", &["-o", options]);
+    let shown = place.mounted(&dir).unwrap();
+    for option in ["ro", "noexec", "noatime", "nosuid", "nodev"] {
+        assert!(shown.split(',').any(|shown| shown == option), "{option}: {shown}");
+    }
+    let work = "LC_ALL=C; export LC_ALL; touch \"$1/true\"; \"$1/true\"; echo $?";
+    let output = run(&mut place.shell_as_user(work, &dir));
+    let (said, errors) = crate::stage::texts(&output);
+    assert!(errors.contains("Read-only file system"), "{errors}");
+    assert_eq!(said, "126\n", "{errors}");
+    mount.stop();
+    up.stop();
+}
