@@ -64,8 +64,12 @@ pub struct Shards {
     /// The last durable transaction, in the same places.
     durables: Vec<Transno>,
     pub(crate) outcomes: VecDeque<Outcome>,
-    /// Objects with something written and no sync in flight.
+    /// Objects with something written that no sync in flight is about.
     pub(crate) dirty: Vec<InodeNo>,
+    /// Since when the first of them is waiting that is not being synced.
+    unsynced_since: Option<Mono>,
+    /// One of them may have to be synced before its time.
+    presses: bool,
     pub(crate) read_bytes: u64,
     pub(crate) written_bytes: u64,
     /// Nothing more will be recorded.
@@ -105,6 +109,8 @@ impl Shards {
             durables,
             outcomes: VecDeque::new(),
             dirty: Vec::new(),
+            unsynced_since: None,
+            presses: false,
             read_bytes: 0,
             written_bytes: 0,
             fenced: false,
@@ -175,6 +181,7 @@ impl Shards {
         self.wait(turn, inode, Pending::Remove);
         if let Some(object) = self.objects.get_mut(&inode) {
             object.urgent = true;
+            self.presses = true;
         }
     }
 
@@ -207,6 +214,9 @@ impl Shards {
     /// the file system's log than one.
     pub fn settle(&mut self, turn: &mut Turn<'_>) {
         let time_has_come = self.deadline().is_some_and(|at| at <= turn.now.mono);
+        if !core::mem::take(&mut self.presses) && !time_has_come {
+            return;
+        }
         let mut dirty = core::mem::take(&mut self.dirty);
         dirty.retain(|inode| {
             let Some(object) = self.objects.get(inode) else { return false };
@@ -222,19 +232,32 @@ impl Shards {
             !due
         });
         self.dirty = dirty;
+        self.unsynced_since = None;
+        for index in 0..self.dirty.len() {
+            self.waits_for_sync(self.dirty[index]);
+        }
+    }
+
+    /// An object was written, or has been synced and written meanwhile.
+    pub(crate) fn waits_for_sync(&mut self, inode: InodeNo) {
+        let Some(object) = self.objects.get(&inode) else { return };
+        if object.sync_running || object.written.is_empty() {
+            return;
+        }
+        let first = self.unsynced_since.unwrap_or(object.unsynced_since);
+        self.unsynced_since = Some(first.min(object.unsynced_since));
+        self.presses |= object.urgent || object.unsynced_bytes >= self.shape.unsynced_bytes_max;
     }
 
     /// When something has to be made durable at the latest.
     #[must_use]
     pub fn deadline(&self) -> Option<Mono> {
-        let objects = self.dirty.iter().filter_map(|inode| self.objects.get(inode));
-        let objects = objects.filter(|object| !object.sync_running);
-        let since = objects.map(|object| object.unsynced_since).min()?;
-        Some(since.after_ms(self.shape.sync_ms))
+        self.unsynced_since.map(|since| since.after_ms(self.shape.sync_ms))
     }
 
     /// Somebody waits for everything that was written to a shard (`None`: to any) being durable.
     pub fn urge(&mut self, shard: Option<ShardId>) {
+        self.presses |= !self.dirty.is_empty();
         for index in 0..self.dirty.len() {
             let inode = self.dirty[index];
             if shard.is_none_or(|shard| shard == self.shard(inode))

@@ -37,25 +37,34 @@ pub struct Depends {
 
 /// The ranges of one object.
 #[derive(Debug, Default)]
-pub(crate) struct Unstable(Vec<Range>);
+pub(crate) struct Unstable {
+    ranges: Vec<Range>,
+    /// What is durable up to here is not in them.
+    durable: Transno,
+}
 
 impl Unstable {
     /// More are told apart no longer.
     const COUNT_MAX: usize = 1024;
+    /// So many of the last are looked at for one that goes on.
+    const JOIN_COUNT: usize = 16;
 
     pub(crate) const fn new() -> Self {
-        Self(Vec::new())
+        Self { ranges: Vec::new(), durable: Transno(0) }
     }
 
     /// What is durable up to here is not remembered.
     pub(crate) fn settle(&mut self, durable: Transno) {
-        self.0.retain(|range| range.transno > durable);
+        if durable > self.durable {
+            self.durable = durable;
+            self.ranges.retain(|range| range.transno > durable);
+        }
     }
 
     /// What a change or a reader of a range builds on.
     pub(crate) fn depends(&self, touch: &Touch) -> Depends {
         let mut depends = Depends::default();
-        for range in &self.0 {
+        for range in &self.ranges {
             let overlaps = range.from < touch.until && touch.from < range.until;
             if overlaps || (touch.at_end && range.extends) {
                 let own = range.client == touch.client;
@@ -69,11 +78,16 @@ impl Unstable {
     /// A change took place. One behind the other of the same client are one.
     pub(crate) fn add(&mut self, touch: &Touch, transno: Transno) {
         let Touch { client, from, until, extends, .. } = *touch;
-        let full = self.0.len() >= Self::COUNT_MAX;
+        if transno <= self.durable {
+            return;
+        }
+        let full = self.ranges.len() >= Self::COUNT_MAX;
+        let look_count = if full { usize::MAX } else { Self::JOIN_COUNT };
         let joined = self
-            .0
+            .ranges
             .iter_mut()
             .rev()
+            .take(look_count)
             .find(|range| range.client == client && (range.until == from || full));
         match joined {
             Some(range) => {
@@ -82,16 +96,16 @@ impl Unstable {
                 range.extends |= extends;
                 range.transno = range.transno.max(transno);
             }
-            None => self.0.push(Range { client, transno, from, until, extends }),
+            None => self.ranges.push(Range { client, transno, from, until, extends }),
         }
     }
 
     /// The last of all.
     pub(crate) fn last(&self) -> Transno {
-        self.0.iter().map(|range| range.transno).max().unwrap_or(Transno(0))
+        self.ranges.iter().map(|range| range.transno).max().unwrap_or(Transno(0))
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.ranges.is_empty()
     }
 }

@@ -454,6 +454,7 @@ impl Shards {
         if let Some(object) = self.objects.get_mut(&inode) {
             object.syncing = ended; // Keeps its memory.
         }
+        self.waits_for_sync(inode);
         self.advance(turn, inode);
     }
 
@@ -512,6 +513,7 @@ impl Shards {
         object.urgent |= effect.change.fences();
         object.urgent |= matches!(object.queue.front(), Some(Pending::Remove));
         object.written.push(effect);
+        self.waits_for_sync(inode);
         let Effect { token, transno, change, answer, .. } = effect;
         self.outcomes.push_back(Outcome::Written {
             token,

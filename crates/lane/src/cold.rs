@@ -41,6 +41,8 @@ struct Wait {
 /// What this lane reads from the cold store.
 #[derive(Default, Debug)]
 pub(crate) struct Cold {
+    /// Some shard keeps no more names in memory than it was told.
+    pub(crate) limits: bool,
     ticket_count: u64,
     /// What is being read.
     readings: BTreeMap<u64, (ShardId, Unit)>,
@@ -187,7 +189,7 @@ impl Lane {
             let index = self.meta_index(shard);
             self.metas[index].unpin(&units);
         }
-        if self.recovery.is_over() {
+        if self.cold.limits && self.recovery.is_over() {
             self.metas.iter_mut().for_each(|meta| meta.shrink(LOOK_COUNT_MAX));
         }
     }

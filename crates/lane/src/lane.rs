@@ -173,6 +173,7 @@ impl Lane {
         };
         let rules = lane.config.rules;
         lane.metas.iter_mut().for_each(|shard| shard.plant(rules));
+        lane.cold.limits = lane.metas.iter().any(meta::Shard::has_limit);
         lane.record_resolved(restored.resolved);
         lane.forget_evicted(restored.gone, restored.over);
         if lane.recovery.is_over() {

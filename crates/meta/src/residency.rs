@@ -171,6 +171,12 @@ impl Shard {
         self.state.residency = Some(Box::new(residency));
     }
 
+    /// Whether only so many bytes of names are kept in memory.
+    #[must_use]
+    pub const fn has_limit(&self) -> bool {
+        self.state.residency.is_some()
+    }
+
     /// Gives another limit to a shard that has one.
     #[cfg(test)]
     pub(crate) fn bound_again(&mut self, bytes_max: u64) {
