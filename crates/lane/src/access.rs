@@ -11,7 +11,7 @@
 //! What is not in memory, or would take the log's last room, is left alone.
 
 use crate::Lane;
-use door::{Action, Mail, Turn};
+use door::{Mail, Turn};
 use meta::Access;
 use wire::{Gives, InodeNo, Timestamp};
 
@@ -31,40 +31,30 @@ impl Lane {
 
     /// A file changed otherwise than in its contents.
     pub(crate) fn tell_changed(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
-        let to = self.config.map.lane(self.config.map.data_shard(inode, 0));
-        if to == self.config.lane {
-            self.data.forget_access(inode);
-        } else {
-            turn.act(Action::Mail { to, mail: Mail::Changed { inode } });
-        }
+        self.mail(turn, self.data_lane(inode), Mail::Changed { inode });
     }
 
     /// What a file that is being written gives is told to its data shard before the answer leaves,
     /// and so it is there before any write of whoever has the answer.
     pub(crate) fn tell_gives(&mut self, turn: &mut Turn<'_>, inode: InodeNo, gives: Gives) {
-        let to = self.config.map.lane(self.config.map.data_shard(inode, 0));
-        if to == self.config.lane {
-            self.data.set_gives(inode, gives);
-        } else {
-            turn.act(Action::Mail { to, mail: Mail::Gives { inode, gives } });
-        }
+        self.mail(turn, self.data_lane(inode), Mail::Gives { inode, gives });
     }
 
     /// A data shard of this lane tells of a read.
     pub(crate) fn on_accessed(&mut self, turn: &mut Turn<'_>, inode: InodeNo, write_time_ns: u64) {
         let to = self.config.map.lane(inode.shard());
-        if to == self.config.lane {
-            self.note_access(turn, inode, write_time_ns);
-        } else {
-            turn.act(Action::Mail { to, mail: Mail::Accessed { inode, write_time_ns } });
-        }
+        self.mail(turn, to, Mail::Accessed { inode, write_time_ns });
     }
 
     /// An inode of this lane is read.
     pub(crate) fn note_access(&mut self, turn: &Turn<'_>, inode: InodeNo, write_time_ns: u64) {
         let shard = inode.shard();
-        let here = self.config.map.lane(shard) == self.config.lane && self.config.map.has(shard);
-        if !here || shard.is_data() || self.fenced || self.stopping || !self.room_for_own() {
+        if !self.is_own(shard)
+            || shard.is_data()
+            || self.fenced
+            || self.stopping
+            || !self.room_for_own()
+        {
             return;
         }
         if self.metas[self.meta_index(shard)].is_locked(inode) {

@@ -122,8 +122,7 @@ impl Lane {
             return;
         }
         let Ok(Entry { attr }) = Entry::decode_all(&self.reply) else { return };
-        let map = self.config.map;
-        if !attr.is_size_at_data() || map.lane(map.data_shard(attr.inode, 0)) != self.config.lane {
+        if !attr.is_size_at_data() || self.data_lane(attr.inode) != self.config.lane {
             return;
         }
         if let Some(contents) = self.data.known(attr.inode, exact) {

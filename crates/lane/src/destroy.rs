@@ -10,7 +10,7 @@ use crate::Lane;
 use alloc::collections::VecDeque;
 use alloc::format;
 use alloc::vec::Vec;
-use door::{Action, Mail, Mono, Say, Turn};
+use door::{Mail, Mono, Say, Turn};
 use wire::{InodeNo, Status};
 
 /// What is being destroyed.
@@ -57,19 +57,13 @@ impl Lane {
                 }
             }
             self.destroys.running_count += 1;
-            let to = self.config.map.lane(self.config.map.data_shard(inode, 0));
-            if to == self.config.lane {
-                self.data.remove(turn, inode);
-                self.on_outcomes(turn);
-            } else {
-                turn.act(Action::Mail { to, mail: Mail::DestroyObject { inode } });
-            }
+            self.mail(turn, self.data_lane(inode), Mail::DestroyObject { inode });
         }
     }
 
     /// A sister's inode is gone: remove its object.
     pub(crate) fn on_destroy_mail(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
-        if self.config.map.lane(self.config.map.data_shard(inode, 0)) == self.config.lane {
+        if self.data_lane(inode) == self.config.lane {
             self.data.remove(turn, inode);
             self.on_outcomes(turn);
         }
@@ -93,17 +87,13 @@ impl Lane {
             return;
         }
         let to = self.config.map.lane(inode.shard());
-        if to == self.config.lane {
-            self.on_object_destroyed(inode);
-        } else {
-            turn.act(Action::Mail { to, mail: Mail::ObjectDestroyed { inode } });
-        }
+        self.mail(turn, to, Mail::ObjectDestroyed { inode });
     }
 
     /// The object of an orphan of this lane is gone: so is the inode.
     pub(crate) fn on_object_destroyed(&mut self, inode: InodeNo) {
         let shard = inode.shard();
-        if self.config.map.lane(shard) != self.config.lane || !self.config.map.has(shard) {
+        if !self.is_own(shard) {
             return;
         }
         self.destroys.running_count = self.destroys.running_count.saturating_sub(1);

@@ -23,7 +23,7 @@ use alloc::vec::Vec;
 use data::Seed;
 use door::{Action, Brain, Bulk, CloseReason, ConnId, Event, Mail, Mono, Span, Turn};
 use hashbrown::HashMap;
-use wire::{Breach, ClientUuid, SLOT_COUNT_MIN, SessionId, ShardId, Transno};
+use wire::{Breach, ClientUuid, InodeNo, LaneId, SLOT_COUNT_MIN, SessionId, ShardId, Transno};
 
 /// The bits of a ticket that say whose it is.
 pub(crate) const TICKET_TAG: u64 = 0xff << 56;
@@ -208,6 +208,20 @@ impl Lane {
             CloseReason::Ended | CloseReason::Failed(_) | CloseReason::TooSlow => {
                 self.forget(turn, conn);
             }
+        }
+    }
+
+    /// The lane that has the contents of a file.
+    pub(crate) fn data_lane(&self, inode: InodeNo) -> LaneId {
+        self.config.map.lane(self.config.map.data_shard(inode, 0))
+    }
+
+    /// Tells a lane something, this one at once.
+    pub(crate) fn mail(&mut self, turn: &mut Turn<'_>, to: LaneId, mail: Mail) {
+        if to == self.config.lane {
+            self.on_mail(turn, mail);
+        } else {
+            turn.act(Action::Mail { to, mail });
         }
     }
 

@@ -259,7 +259,7 @@ impl Lane {
         let missing: Vec<(ClientUuid, Waited)> =
             self.recovery.waited.iter().map(|(client, waited)| (*client, *waited)).collect();
         for (client, waited) in missing.iter().take(LINE_COUNT_MAX) {
-            let (client, host) = (hex(&client.0), hex(&waited.host_id));
+            let host = hex(&waited.host_id);
             let line = format!("recovery waits for client {client} of host {host}");
             self.say(turn, Say::Info, &line);
         }

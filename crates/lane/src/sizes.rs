@@ -13,7 +13,7 @@
 use crate::Lane;
 use crate::unstable::Waiter;
 use data::Token;
-use door::{Action, Mail, Turn};
+use door::{Mail, Turn};
 use wire::{Contents, Created, InodeNo, Op, Rule, ShardId, Transno, Wire as _};
 
 /// What a metadata shard asked.
@@ -32,8 +32,7 @@ impl Lane {
             return;
         }
         let Ok(Created { attr, made }) = Created::decode_all(&self.reply) else { return };
-        let data_shard = self.config.map.data_shard(attr.inode, 0);
-        if made && self.config.map.lane(data_shard) == self.config.lane {
+        if made && self.data_lane(attr.inode) == self.config.lane {
             self.data.made(attr.inode);
         }
     }
@@ -41,18 +40,12 @@ impl Lane {
     /// Nobody writes to an inode of this lane any more.
     pub(crate) fn on_settling(&mut self, turn: &mut Turn<'_>, sizing: Sizing) {
         let Sizing { inode, number } = sizing;
-        let to = self.config.map.lane(self.config.map.data_shard(inode, 0));
-        if to == self.config.lane {
-            self.ask_size(turn, sizing);
-        } else {
-            turn.act(Action::Mail { to, mail: Mail::Settle { inode, number } });
-        }
+        self.mail(turn, self.data_lane(inode), Mail::Settle { inode, number });
     }
 
     /// A metadata shard wants to know what a data shard of this lane keeps.
     pub(crate) fn ask_size(&mut self, turn: &mut Turn<'_>, sizing: Sizing) {
-        let data_shard = self.config.map.data_shard(sizing.inode, 0);
-        let here = self.config.map.lane(data_shard) == self.config.lane;
+        let here = self.data_lane(sizing.inode) == self.config.lane;
         if !here || self.fenced || self.stopping {
             return;
         }
@@ -88,19 +81,14 @@ impl Lane {
     ) {
         let Sizing { inode, number } = sizing;
         let to = self.config.map.lane(inode.shard());
-        if to == self.config.lane {
-            self.note_size(sizing, contents);
-        } else {
-            turn.act(Action::Mail { to, mail: Mail::Settled { inode, number, contents } });
-        }
+        self.mail(turn, to, Mail::Settled { inode, number, contents });
     }
 
     /// The size of an inode of this lane is known.
     pub(crate) fn note_size(&mut self, sizing: Sizing, contents: Option<Contents>) {
         let Sizing { inode, number } = sizing;
         let shard = inode.shard();
-        let here = self.config.map.lane(shard) == self.config.lane && self.config.map.has(shard);
-        if !here || shard.is_data() {
+        if !self.is_own(shard) || shard.is_data() {
             return;
         }
         let records = !self.fenced && !self.stopping && self.room_for_own();

@@ -110,6 +110,10 @@ impl fmt::Display for ShardId {
     }
 }
 
+fn hex(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+}
+
 /// One mount or library instance: random, new at every mount.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct ClientUuid(pub [u8; 16]);
@@ -121,7 +125,7 @@ impl ClientUuid {
 
 impl fmt::Display for ClientUuid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        hex(&self.0, f)
     }
 }
 
@@ -131,7 +135,7 @@ pub struct FsUuid(pub [u8; 16]);
 
 impl fmt::Display for FsUuid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        hex(&self.0, f)
     }
 }
 
