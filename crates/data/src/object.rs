@@ -83,6 +83,8 @@ pub(crate) struct Object {
     pub(crate) urgent: bool,
     /// Changes whose records are not durable.
     pub(crate) unstable: Unstable,
+    /// Nothing was ever written to it: the disk has no name of it.
+    pub(crate) absent: bool,
     /// Used since the cache last looked.
     pub(crate) used: bool,
 }
@@ -110,6 +112,7 @@ impl Object {
             unsynced_since: Mono(0),
             urgent: false,
             unstable: Unstable::new(),
+            absent: false,
             used: true,
         }
     }
@@ -140,7 +143,12 @@ impl Object {
             | Pending::Replay { .. } => known && unfenced && alone,
             Pending::Remove => unfenced && alone && settled,
         };
-        if may_begin { self.queue.pop_front() } else { None }
+        if !may_begin {
+            return None;
+        }
+        let is_removal = *first == Pending::Remove;
+        self.absent &= is_removal || !first.is_change();
+        self.queue.pop_front()
     }
 
     /// Whether nothing would be lost by forgetting it.
@@ -186,6 +194,14 @@ impl Object {
         self.write_time_ns = self.write_time_ns.max(time_ns);
         if let Some(stat) = &mut self.stat {
             stat.size_bytes = size_bytes(stat.size_bytes);
+        }
+    }
+
+    /// A file was made whose number nobody ever had: there is nothing of it to be found.
+    pub(crate) fn made(&mut self) {
+        if self.stat.is_none() && self.is_idle() {
+            self.stat = Some(ObjectStat { size_bytes: 0, allocated_bytes: 0 });
+            self.absent = true;
         }
     }
 

@@ -11,7 +11,7 @@ use crate::{Ask, Lost, Outcome, Token};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use disk::rows::ObjectRow;
-use door::{Action, Mono, ObjectStat, Ticket, Turn};
+use door::{Action, Mono, Ticket, Turn};
 use hashbrown::HashMap;
 use wire::{
     Breach, ClientUuid, Contents, Flaw, Gives, InodeNo, LaneId, Map, Revoke, ShardId, Status,
@@ -149,8 +149,7 @@ impl Shards {
 
     /// A file was made whose number nobody ever had: there is no object of it.
     pub fn made(&mut self, inode: InodeNo) {
-        let object = self.known_or_new(inode);
-        object.stat.get_or_insert(ObjectStat { size_bytes: 0, allocated_bytes: 0 });
+        self.known_or_new(inode).made();
     }
 
     /// Looks for what is kept of a file, for somebody who will make it durable elsewhere; ends in

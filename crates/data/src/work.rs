@@ -73,6 +73,9 @@ impl Shards {
             Pending::Replay { lost, place_no } => self.begin_replay(turn, &lost, place_no),
             Pending::Remove => {
                 let Some(object) = self.objects.get_mut(&inode) else { return };
+                if object.absent {
+                    return self.on_removed(turn, inode, Ok(()));
+                }
                 object.exclusive = true;
                 let object = object.name;
                 let ticket = self.ticket(Job::Remove { inode });

@@ -41,6 +41,41 @@ fn what_was_made_is_empty() {
     assert!(matches!(world.one(), Action::ObjectWrite { object_offset: 0, .. }));
 }
 
+/// What was never written has no object, and nobody asks the disk to remove it.
+#[test]
+fn what_was_made_and_never_written_is_gone_at_once() {
+    let mut world = World::new(&[]);
+    world.shards.made(FILE);
+    world.read(0, 4096);
+    assert_eq!(world.outcomes().len(), 1, "read without a look");
+    world.with(|shards, turn| shards.remove(turn, FILE));
+    assert!(world.take().is_empty(), "nothing is removed from the disk");
+    assert_eq!(world.outcomes(), [Outcome::Removed { inode: FILE, result: Ok(()) }]);
+}
+
+/// A write may have made the object, be it one that failed.
+#[test]
+fn what_was_written_is_removed_from_the_disk() {
+    for fails in [false, true] {
+        let mut world = World::new(&[]);
+        world.shards.made(FILE);
+        world.append(7);
+        let write = world.one();
+        if fails {
+            world.fail(&write, 5);
+        } else {
+            world.done(&write);
+        }
+        world.settle();
+        for sync in world.take() {
+            world.done(&sync);
+        }
+        world.outcomes();
+        world.with(|shards, turn| shards.remove(turn, FILE));
+        assert!(matches!(world.one(), Action::ObjectRemove { .. }), "fails: {fails}");
+    }
+}
+
 #[test]
 fn a_durable_size_waits_for_the_last_write_in_it() {
     let mut world = World::with_file(100);
