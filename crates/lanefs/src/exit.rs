@@ -75,7 +75,7 @@ pub(crate) const fn code_of_library(error: &Error) -> Code {
     match error {
         Error::Unreachable { .. } => Code::Unreachable,
         Error::Refused { reason, .. } => code_of_refusal(*reason),
-        Error::Op { .. } | Error::Ring(_) => Code::Failed,
+        Error::Op { .. } | Error::Ring(_) | Error::Left => Code::Failed,
     }
 }
 

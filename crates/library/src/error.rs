@@ -33,6 +33,8 @@ pub enum Error {
     },
     /// This machine cannot run a ring (io_uring missing or forbidden, no memory).
     Ring(io::Error),
+    /// The volume was left by a clone of it.
+    Left,
 }
 
 impl Error {
@@ -41,7 +43,7 @@ impl Error {
     pub const fn status(&self) -> Option<Status> {
         match self {
             Self::Op { status, .. } => Some(*status),
-            Self::Unreachable { .. } | Self::Refused { .. } | Self::Ring(_) => None,
+            Self::Unreachable { .. } | Self::Refused { .. } | Self::Ring(_) | Self::Left => None,
         }
     }
 
@@ -63,6 +65,7 @@ impl fmt::Display for Error {
                 write!(f, "{}: {}", path.display(), status.text())
             }
             Self::Ring(error) => write!(f, "cannot set up io_uring: {error}"),
+            Self::Left => f.write_str("the volume was left"),
         }
     }
 }

@@ -1,24 +1,20 @@
-//! One client lane on the calling thread: a ring, a client and the waiting for answers.
+//! One client lane on the calling thread: a ring, a client, and the calls under way.
 //!
-//! It leaves paths to [`crate::volume`]. Invariant: no answer is lost, and no wait is longer than
-//! the connect timeout while the server is away.
+//! It leaves paths to [`crate::session`]. Invariant: no answer is lost, and no call is under way for
+//! longer than the connect timeout while the server is away.
 
-use crate::volume::refused;
 use crate::{ConnectOptions, Error};
-use client::{Answer, Call, CallId, Client};
+use client::{Answer, Call, CallId, Client, Refused};
 use door::{Action, Brain, Bulk, Event, Mono, Turn};
-use ring::Ring;
+use futures::channel::oneshot;
+use ring::{Post, Ring};
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
-use wire::{Attr, ClientUuid, Found, HandleId, LaneId, Listing, Status, Wire as _};
+use wire::{Attr, ClientUuid, Found, LaneId, Listing, Status, Wire as _};
 
 /// Calls of one volume that may be under way together.
 const CALL_COUNT_MAX: usize = 64;
-/// Closes of one volume that may be under way together.
-const CLOSE_COUNT_MAX: usize = 32;
 /// Files of one volume that may be open together.
 const HANDLE_COUNT_MAX: usize = 4096;
 /// How long one that nobody waits for looks for its server.
@@ -104,42 +100,53 @@ fn small_of(answer: &Answer, turn: &Turn<'_>) -> Vec<u8> {
     }
 }
 
+/// Why a call has no answer of the server.
+#[derive(Clone, Debug)]
+pub(crate) enum Failure {
+    /// The server's word.
+    Status(Status),
+    /// There is no connection, and there was none for as long as may be.
+    Away,
+    /// The greeting ended with a no.
+    Refused(Refused),
+    /// The ring itself is broken.
+    Ring(io::ErrorKind, String),
+}
+
+/// What comes of a call.
+pub(crate) type Answered = oneshot::Receiver<Result<Reply, Failure>>;
+
 /// The lane.
 pub(crate) struct ClientLane {
     ring: Ring,
     face: Face,
-    address: SocketAddr,
     connect_timeout: Duration,
     call_last: u64,
-    /// Closes that nobody has waited for yet, oldest first.
-    closing: VecDeque<(CallId, PathBuf)>,
-    /// The goodbye was said.
-    left: bool,
-    answers: HashMap<CallId, Result<Reply, Status>>,
+    /// Calls under way, and who is to be told.
+    calls: HashMap<CallId, oneshot::Sender<Result<Reply, Failure>>>,
+    /// Calls that wait for fewer being under way, oldest first.
+    queue: VecDeque<oneshot::Sender<()>>,
 }
 
 impl ClientLane {
-    /// Connects and waits for the welcome.
-    pub(crate) fn connect(options: &ConnectOptions) -> Result<Self, Error> {
+    /// A lane that connects in its next turns. `post`: for being woken by other threads.
+    pub(crate) fn new(options: &ConnectOptions, post: Option<Post>) -> Result<Self, Error> {
         let mut config = ring::Config::new(LaneId(0));
         config.server = Some(options.address);
+        config.post = post;
         // What the client has to say about a lost connection, our errors say.
         config.say = Box::new(|_, _| {});
         let ring = Ring::new(config).map_err(Error::Ring)?;
         let client = Client::new(client_config(options).map_err(Error::Ring)?);
         let face = Face { client, came: Vec::new(), away_since: None, now: Mono::default() };
-        let mut lane = Self {
+        Ok(Self {
             ring,
             face,
-            address: options.address,
             connect_timeout: options.connect_timeout,
             call_last: 0,
-            closing: VecDeque::new(),
-            left: false,
-            answers: HashMap::new(),
-        };
-        lane.ask("ping", Path::new("/"), &Call::Ping(LaneId(0)))?;
-        Ok(lane)
+            calls: HashMap::new(),
+            queue: VecDeque::new(),
+        })
     }
 
     /// Whether the server lets our root act as root.
@@ -152,45 +159,60 @@ impl ClientLane {
         self.face.client.map()
     }
 
-    /// Asks and waits for the answer.
-    pub(crate) fn ask(
-        &mut self,
-        op: &'static str,
-        path: &Path,
-        call: &Call<'_>,
-    ) -> Result<Reply, Error> {
-        let id = self.begin(call);
-        self.wait(op, path, id)
+    /// Told when the next call may begin; `None`: now.
+    pub(crate) fn room(&mut self) -> Option<oneshot::Receiver<()>> {
+        if self.calls.len() < CALL_COUNT_MAX {
+            return None;
+        }
+        let (sender, receiver) = oneshot::channel();
+        self.queue.push_back(sender);
+        Some(receiver)
     }
 
-    /// Begins a call; [`Self::wait`] for it later.
-    pub(crate) fn begin(&mut self, call: &Call<'_>) -> CallId {
+    /// Begins a call, for which there is room.
+    pub(crate) fn begin(&mut self, call: &Call<'_>) -> Answered {
         self.call_last += 1;
         let id = CallId(self.call_last);
+        let (sender, receiver) = oneshot::channel();
+        self.calls.insert(id, sender);
         let face = &mut self.face;
         self.ring.with(|turn| {
             face.client.call(turn, id, *call);
             // Sent now: the next turn sleeps until something happens.
             face.settle(turn);
         });
-        id
+        receiver
     }
 
-    /// Waits for the answer of a call that was begun.
-    pub(crate) fn wait(
-        &mut self,
-        op: &'static str,
-        path: &Path,
-        id: CallId,
-    ) -> Result<Reply, Error> {
-        loop {
-            self.take_answers();
-            if let Some(result) = self.answers.remove(&id) {
-                return result.map_err(|status| self.error(op, path, status));
-            }
-            self.check_away()?;
-            self.ring.turn(&mut self.face).map_err(Error::Ring)?;
+    /// Hands out the answers that came; if there were none, sleeps until something happens. When there
+    /// is no connection for too long, all calls fail; so they do when the ring is broken, and then
+    /// nothing will ever happen again: `false`.
+    pub(crate) fn turn(&mut self) -> bool {
+        if self.take_answers() {
+            return true;
         }
+        if !self.calls.is_empty() && self.is_away() {
+            self.fail(&Failure::Away);
+            return true;
+        }
+        match self.ring.turn(&mut self.face) {
+            Ok(_) => {
+                self.take_answers();
+                true
+            }
+            Err(error) => {
+                self.fail(&Failure::Ring(error.kind(), error.to_string()));
+                false
+            }
+        }
+    }
+
+    fn fail(&mut self, failure: &Failure) {
+        for (_, caller) in self.calls.drain() {
+            // Who does not wait any more need not be told.
+            drop(caller.send(Err(failure.clone())));
+        }
+        self.let_begin();
     }
 
     /// Puts bytes where the ring can send them from.
@@ -199,45 +221,16 @@ impl ClientLane {
         self.ring.bulk_of(bytes).ok_or_else(full)
     }
 
-    /// Waits until everything that was answered is durable, and has the server forget us.
-    pub(crate) fn leave(&mut self) -> Result<(), Error> {
-        let root = Path::new("/");
-        if std::mem::replace(&mut self.left, true) {
-            return Ok(());
-        }
-        let closed = self.reap_closes(0);
-        let synced = self.ask("sync", root, &Call::SyncAll).map(drop);
-        if matches!(synced, Ok(()) | Err(Error::Op { .. })) {
-            // Without it the server remembers us for a while, which harms nobody.
-            drop(self.ask("goodbye", root, &Call::Goodbye));
-        }
-        closed.and(synced)
+    /// Gives such bytes back.
+    pub(crate) fn release(&mut self, bulk: Bulk) {
+        self.ring.with(|turn| turn.act(Action::Release { buf: bulk.buf }));
     }
 
-    /// As [`Self::leave`], but a server that is away is given up soon.
-    pub(crate) fn leave_soon(&mut self) -> Result<(), Error> {
+    /// From here on a server that is away is given up soon.
+    pub(crate) fn hurry(&mut self) {
         self.connect_timeout = self.connect_timeout.min(LEAVE_TIMEOUT);
         // It may be back by now: the time counts from the next look.
         self.face.away_since = None;
-        self.leave()
-    }
-
-    /// Closes a file without waiting for it. An error is an earlier close's.
-    pub(crate) fn close(&mut self, handle: HandleId, path: PathBuf) -> Result<(), Error> {
-        let id = self.begin(&Call::Close(handle));
-        self.closing.push_back((id, path));
-        self.reap_closes(CLOSE_COUNT_MAX)
-    }
-
-    /// Waits until no more than so many closes are under way; the first error of those that ended.
-    pub(crate) fn reap_closes(&mut self, left_count: usize) -> Result<(), Error> {
-        let mut outcome = Ok(());
-        while self.closing.len() > left_count {
-            let Some((id, path)) = self.closing.pop_front() else { break };
-            let closed = self.wait("close", &path, id).map(drop);
-            outcome = outcome.and(closed);
-        }
-        outcome
     }
 
     /// What people must be told since the last time.
@@ -245,34 +238,36 @@ impl ClientLane {
         self.face.client.take_reports()
     }
 
-    /// Gives such bytes back.
-    pub(crate) fn release(&mut self, bulk: Bulk) {
-        self.ring.with(|turn| turn.act(Action::Release { buf: bulk.buf }));
-    }
-
-    fn take_answers(&mut self) {
+    /// Whether any came.
+    fn take_answers(&mut self) -> bool {
+        let came = !self.face.came.is_empty();
+        let refusal = self.face.client.refusal();
         for (id, result, mut small) in self.face.came.drain(..) {
             if let Ok(Answer::Bytes(Some(bulk))) = result {
                 small.extend_from_slice(self.ring.bulk_bytes(bulk));
                 self.ring.with(|turn| turn.act(Action::Release { buf: bulk.buf }));
             }
-            self.answers.insert(id, result.map(|answer| Reply { answer, small }));
+            let Some(caller) = self.calls.remove(&id) else { continue };
+            let result = result.map(|answer| Reply { answer, small });
+            let fail = |status| refusal.map_or(Failure::Status(status), Failure::Refused);
+            drop(caller.send(result.map_err(fail)));
+        }
+        self.let_begin();
+        came
+    }
+
+    /// Tells those that wait for room.
+    fn let_begin(&mut self) {
+        let room = CALL_COUNT_MAX.saturating_sub(self.calls.len());
+        for waiting in self.queue.drain(..room.min(self.queue.len())) {
+            // Whoever waited and is gone needs no room.
+            waiting.send(()).ok();
         }
     }
 
-    fn check_away(&self) -> Result<(), Error> {
-        let Some(since) = self.face.away_since else { return Ok(()) };
-        if Duration::from_nanos(self.face.now.since_ns(since)) < self.connect_timeout {
-            return Ok(());
-        }
-        Err(Error::Unreachable { address: self.address })
-    }
-
-    fn error(&self, op: &'static str, path: &Path, status: Status) -> Error {
-        match self.face.client.refusal() {
-            Some(reason) => Error::Refused { address: self.address, reason },
-            None => refused(op, path, status),
-        }
+    fn is_away(&self) -> bool {
+        let Some(since) = self.face.away_since else { return false };
+        Duration::from_nanos(self.face.now.since_ns(since)) >= self.connect_timeout
     }
 }
 

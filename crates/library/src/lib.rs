@@ -1,4 +1,5 @@
-//! `library`: files of a lanefs server without a mount, for Rust programs. Every call blocks.
+//! `library`: files of a lanefs server without a mount, for Rust programs. Calls of a [`Volume`] block;
+//! those of a [`nonblocking::Volume`] are futures.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), library::Error> {
@@ -9,28 +10,29 @@
 //! volume.close(file)?;
 //! # Ok(()) }
 //! ```
-//! It joins `client` (what to ask) with `ring` (how it travels) on the calling thread, which it
-//! does not pin. It leaves formatting, local files and retry by people to its callers. Invariant:
+//! It joins `client` (what to ask) with `ring` (how it travels), on the calling thread or on one of its
+//! own, neither of them pinned. It leaves formatting, local files and retry by people to its callers. Invariant:
 //! one [`Volume`] is one client of the server; what a method has returned survives the server's
 //! crash while the volume lives, and is durable once [`Volume::sync`] or [`Volume::leave`] returned.
 #![forbid(unsafe_code)]
 
 mod error;
 mod lane;
+pub mod nonblocking;
 mod options;
 mod path;
-mod search;
-mod server;
-mod transfer;
+pub mod secret;
+mod session;
+mod types;
 mod volume;
 
 pub use client::{Refused, Report};
 pub use error::Error;
 pub use lane::{hex_file, random};
 pub use options::{ConnectOptions, Identity};
-pub use search::{Fit, FoundEntry, Search, Wanted};
-pub use transfer::Piece;
-pub use volume::{Dir, DirEntry, File, OpenFor, SetAttr, Special, Volume};
+pub use session::{Fit, FoundEntry, Piece, Search, Wanted};
+pub use types::{Dir, DirEntry, File, OpenFor, SetAttr, Special};
+pub use volume::Volume;
 pub use wire::{
     Attr, BULK_BYTES_MAX, FileKind, InodeNo, Kinds, PATTERN_BYTES_MAX, Pattern, Predicate, Secret,
     SetTime, Space, Stats, Status, Timestamp, Verdict,

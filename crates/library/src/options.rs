@@ -19,6 +19,20 @@ pub struct ConnectOptions {
     pub connect_timeout: Duration,
 }
 
+impl ConnectOptions {
+    /// The default export of a server, as this process's user, with ten seconds of patience.
+    #[must_use]
+    pub fn new(address: SocketAddr, secret: Secret) -> Self {
+        Self {
+            address,
+            secret,
+            export: String::new(),
+            identity: Identity::of_process(),
+            connect_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
 /// The ids of a caller.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Identity {

@@ -83,8 +83,8 @@ pub struct Waker {
 }
 
 impl Waker {
-    /// The lane looks, soon.
-    pub(crate) fn wake(&self) {
+    /// The lane takes a turn soon, whatever it waits for.
+    pub fn wake(&self) {
         let bell = &self.bells[self.lane];
         bell.news.store(true, Ordering::SeqCst);
         bell.wake();

@@ -39,6 +39,12 @@ impl<'a> Pattern<'a> {
         }
     }
 
+    /// The text.
+    #[must_use]
+    pub const fn bytes(&self) -> &'a [u8] {
+        self.0
+    }
+
     /// Whether all of `name` fits; each step that it takes is counted into `step_count`.
     #[must_use]
     pub fn fits(self, name: &[u8], step_count: &mut usize) -> bool {

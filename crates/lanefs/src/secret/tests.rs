@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
 #[test]
 fn a_secret_is_made_once_with_mode_0600() {
@@ -54,11 +54,4 @@ fn what_is_no_secret_is_refused_and_not_shown() {
     let line = format!("{:#}", read(&path).unwrap_err());
     assert!(line.contains("64 hexadecimal digits"), "{line}");
     assert!(!line.contains("hunter2"), "{line}");
-}
-
-#[test]
-fn hex_is_read_in_both_cases() {
-    let text = "0fF0".repeat(16);
-    assert_eq!(from_hex(&text).unwrap()[..2], [0x0f, 0xf0]);
-    assert!(from_hex(&"0g".repeat(32)).is_none());
 }

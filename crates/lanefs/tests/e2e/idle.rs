@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// The secret that a server of this stage has made.
-fn secret(stage: &Stage) -> Secret {
+pub(crate) fn secret(stage: &Stage) -> Secret {
     let text = fs::read_to_string(stage.path("config/lanefs/secret")).unwrap();
     let digits: Vec<u32> = text.chars().filter_map(|letter| letter.to_digit(16)).collect();
     let mut bytes = [0; 32];

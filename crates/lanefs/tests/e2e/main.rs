@@ -16,6 +16,7 @@ mod files;
 mod find;
 mod hostile;
 mod idle;
+mod library_api;
 mod lifecycle;
 mod listings;
 mod locks;

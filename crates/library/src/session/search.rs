@@ -5,8 +5,8 @@
 //! shard cannot judge, because the inode lies at another or its size is with its contents, is judged
 //! here by the same code. Invariant: what may not be searched is said to be so, and never judged.
 
-use crate::volume::{broken, refused};
-use crate::{Error, Volume};
+use super::{Session, broken, refused};
+use crate::Error;
 use client::Call;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
@@ -54,7 +54,7 @@ pub struct FoundEntry {
 }
 
 /// A directory that is looked through.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Search {
     path: PathBuf,
     inode: InodeNo,
@@ -72,13 +72,10 @@ impl Search {
     }
 }
 
-impl Volume {
+impl Session {
     /// What fits among the next entries, often nothing; `None` behind the last.
-    ///
-    /// # Errors
-    /// [`Error::Op`], as when the directory may not be read.
-    pub fn search(
-        &mut self,
+    pub(crate) async fn search(
+        &self,
         search: &mut Search,
         wanted: &Wanted<'_>,
     ) -> Result<Option<Vec<FoundEntry>>, Error> {
@@ -94,7 +91,7 @@ impl Volume {
             directories: wanted.directories,
             predicate: wanted.predicate,
         });
-        let reply = self.lane.ask("find", &search.path, &call)?;
+        let reply = self.ask("find", &search.path, &call).await?;
         let found = reply.found().ok_or_else(|| broken("find", &search.path))?;
         if !found.end && found.cookie <= search.cookie {
             return Err(refused("find", &search.path, Status::Protocol));
@@ -114,29 +111,30 @@ impl Volume {
             entries.push(FoundEntry { name, inode, kind, fit, attr });
         }
         if found.search {
-            self.judge(search, wanted, &mut entries)?;
+            self.judge(search, wanted, &mut entries).await?;
         }
         Ok(Some(entries))
     }
 
     /// Asks for the attributes that were not known where the names are.
-    fn judge(
-        &mut self,
+    async fn judge(
+        &self,
         search: &Search,
         wanted: &Wanted<'_>,
         entries: &mut Vec<FoundEntry>,
     ) -> Result<(), Error> {
+        let lacks = |entry: &FoundEntry| {
+            let told = entry.fit == Fit::Yes && entry.attr.is_some();
+            entry.fit == Fit::Denied || (wanted.attrs && entry.fit == Fit::Yes && !told)
+        };
+        let lacking: Vec<InodeNo> =
+            entries.iter().filter(|entry| lacks(entry)).map(|entry| entry.inode).collect();
+        let mut attrs = self.attrs(&lacking, &search.path).await?.into_iter();
         for mut entry in std::mem::take(entries) {
-            let open = entry.fit == Fit::Denied;
-            let lacks = wanted.attrs && entry.fit == Fit::Yes && entry.attr.is_none();
-            if open || lacks {
-                let attr = match self.getattr(entry.inode, &search.path) {
-                    Ok(attr) => attr,
-                    // Removed meanwhile.
-                    Err(Error::Op { status: Status::Stale, .. }) => continue,
-                    Err(error) => return Err(error),
-                };
-                if open {
+            if lacks(&entry) {
+                // Removed meanwhile.
+                let Some(attr) = attrs.next().flatten() else { continue };
+                if entry.fit == Fit::Denied {
                     let fits = wanted.predicate.fits_attr(&attr);
                     entry.fit = if fits { Fit::Yes } else { Fit::No };
                 }

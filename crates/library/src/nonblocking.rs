@@ -1,0 +1,390 @@
+//! The API for programs that wait for many things at once: each operation is a future. It needs no
+//! particular runtime: any executor can poll it.
+//!
+//! ```no_run
+//! # async fn greet(options: library::ConnectOptions) -> Result<(), library::Error> {
+//! let volume = library::nonblocking::Volume::connect(&options).await?;
+//! let file = volume.create("/greeting", 0o644, false).await?;
+//! volume.write_at(&file, 0, "hello").await?;
+//! volume.close(file).await?;
+//! volume.leave().await
+//! # }
+//! ```
+//! A volume is a thread with a ring of its own, on which all operations of all its clones run side by
+//! side; its futures only wait for them. So a future that is dropped gives up waiting, not what it has
+//! begun. Operations begin when their futures are first polled, and those that are begun together may
+//! be done in any order.
+
+mod runner;
+
+use crate::{
+    Attr, ConnectOptions, Dir, DirEntry, Error, File, FoundEntry, InodeNo, OpenFor, Piece, Report,
+    Search, SetAttr, Space, Special, Stats, Wanted,
+};
+use runner::Runner;
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+use std::sync::Arc;
+use wire::{Map, Pattern, Predicate};
+
+/// A connection to a file system, whose calls are futures. Clones are the same connection, which may
+/// be used by several threads.
+///
+/// Errors are those of the method of the same name of [`crate::Volume`]; [`Error::Left`] besides, once
+/// a clone has [left](Self::leave).
+#[derive(Clone)]
+pub struct Volume {
+    runner: Arc<Runner>,
+}
+
+impl Volume {
+    /// Connects, proves the secret both ways and waits for the welcome.
+    ///
+    /// # Errors
+    /// As [`crate::Volume::connect`]; [`Error::Ring`] when there is no thread to be had.
+    pub async fn connect(options: &ConnectOptions) -> Result<Self, Error> {
+        let runner = Runner::start(options)?;
+        runner.run(|session| async move { session.connect().await }).await?;
+        Ok(Self { runner: Arc::new(runner) })
+    }
+
+    /// Whether root acts as root through this export; otherwise it is nobody.
+    ///
+    /// # Errors
+    /// [`Error::Left`].
+    pub async fn is_root_trusted(&self) -> Result<bool, Error> {
+        self.runner.run(|session| async move { Ok(session.is_root_trusted()) }).await
+    }
+
+    /// What a path leads to; a symbolic link at its end is followed.
+    ///
+    /// # Errors
+    /// As [`crate::Volume::stat`].
+    pub async fn stat(&self, path: impl AsRef<Path>) -> Result<Attr, Error> {
+        let path = path.as_ref().to_path_buf();
+        self.runner.run(|session| async move { session.stat(&path).await }).await
+    }
+
+    /// What a path names; a symbolic link at its end is itself the answer, unless the path ends
+    /// in a slash.
+    ///
+    /// # Errors
+    /// As [`crate::Volume::lstat`].
+    pub async fn lstat(&self, path: impl AsRef<Path>) -> Result<Attr, Error> {
+        let path = path.as_ref().to_path_buf();
+        self.runner.run(|session| async move { session.lstat(&path).await }).await
+    }
+
+    /// Starts listing a directory; [`Self::next_entries`] goes on.
+    ///
+    /// # Errors
+    /// As [`crate::Volume::read_dir`].
+    pub async fn read_dir(&self, path: impl AsRef<Path>) -> Result<Dir, Error> {
+        let path = path.as_ref().to_path_buf();
+        self.runner.run(|session| async move { session.read_dir(&path).await }).await
+    }
+
+    /// The next entries of a directory, none at its end. A future that is dropped leaves `dir` where
+    /// it was.
+    ///
+    /// # Errors
+    /// As [`crate::Volume::next_entries`].
+    pub async fn next_entries(&self, dir: &mut Dir) -> Result<Vec<DirEntry>, Error> {
+        let mut at = dir.clone();
+        let listed = self.runner.run(|session| async move {
+            let entries = session.next_entries(&mut at).await?;
+            Ok((at, entries))
+        });
+        let (at, entries) = listed.await?;
+        *dir = at;
+        Ok(entries)
+    }
+
+    /// What fits among the next entries, often nothing; `None` behind the last. A future that is
+    /// dropped leaves `search` where it was.
+    ///
+    /// # Errors
+    /// As [`crate::Volume::search`].
+    pub async fn search(
+        &self,
+        search: &mut Search,
+        wanted: &Wanted<'_>,
+    ) -> Result<Option<Vec<FoundEntry>>, Error> {
+        let mut at = search.clone();
+        let Wanted { predicate, attrs, directories } = *wanted;
+        let name = predicate.name.map(|pattern| pattern.bytes().to_vec());
+        let rest = Predicate { name: None, ..predicate };
+        let found = self.runner.run(move |session| async move {
+            // It was a pattern before.
+            let name = name.as_deref().and_then(|name| Pattern::new(name).ok());
+            let wanted = Wanted { predicate: Predicate { name, ..rest }, attrs, directories };
+            let found = session.search(&mut at, &wanted).await?;
+            Ok((at, found))
+        });
+        let (at, found) = found.await?;
+        *search = at;
+        Ok(found)
+    }
+
+    /// Opens an existing file.
+    ///
+    /// # Errors
+    /// As [`crate::Volume::open`].
+    pub async fn open(&self, path: impl AsRef<Path>, open_for: OpenFor) -> Result<File, Error> {
+        let path = path.as_ref().to_path_buf();
+        self.runner.run(move |session| async move { session.open(&path, open_for).await }).await
+    }
+
+    /// Opens a file for writing, making it with `mode` (less the identity's umask) if need be.
+    /// Symbolic links are followed unless `exclusive`, which refuses whatever exists.
+    ///
+    /// # Errors
+    /// As [`crate::Volume::create`].
+    pub async fn create(
+        &self,
+        path: impl AsRef<Path>,
+        mode: u32,
+        exclusive: bool,
+    ) -> Result<File, Error> {
+        let path = path.as_ref().to_path_buf();
+        let create = move |session: runner::Here| async move {
+            session.create(&path, mode, exclusive).await
+        };
+        self.runner.run(create).await
+    }
+
+    /// Reads at most [`BULK_BYTES_MAX`](crate::BULK_BYTES_MAX) bytes; fewer at the file's end.
+    ///
+    /// # Errors
+    /// As [`crate::Volume::read_at`].
+    pub async fn read_at(&self, file: &File, piece: Piece) -> Result<Vec<u8>, Error> {
+        let file = file.same();
+        self.runner.run(move |session| async move { session.read_at(&file, piece).await }).await
+    }
+
+    /// Reads several pieces at once; their bytes in the same order, shorter at the file's end.
+    ///
+    /// # Errors
+    /// As [`crate::Volume::read_pieces`].
+    pub async fn read_pieces(&self, file: &File, pieces: &[Piece]) -> Result<Vec<Vec<u8>>, Error> {
+        let (file, pieces) = (file.same(), pieces.to_vec());
+        self.runner.run(|session| async move { session.read_pieces(&file, &pieces).await }).await
+    }
+
+    /// Writes bytes at an offset, [`BULK_BYTES_MAX`](crate::BULK_BYTES_MAX) at a time.
+    ///
+    /// # Errors
+    /// As [`crate::Volume::write_at`].
+    pub async fn write_at(
+        &self,
+        file: &File,
+        file_offset: u64,
+        bytes: impl Into<Vec<u8>>,
+    ) -> Result<(), Error> {
+        let (file, bytes) = (file.same(), bytes.into());
+        let write = move |session: runner::Here| async move {
+            session.write_at(&file, file_offset, &bytes).await
+        };
+        self.runner.run(write).await
+    }
+
+    /// Writes several pieces at once, each with its offset and at most
+    /// [`BULK_BYTES_MAX`](crate::BULK_BYTES_MAX) bytes.
+    ///
+    /// # Errors
+    /// As [`crate::Volume::write_pieces`].
+    pub async fn write_pieces(
+        &self,
+        file: &File,
+        pieces: Vec<(u64, Vec<u8>)>,
+    ) -> Result<(), Error> {
+        let file = file.same();
+        let write = move |session: runner::Here| async move {
+            let pieces: Vec<(u64, &[u8])> =
+                pieces.iter().map(|(file_offset, bytes)| (*file_offset, &bytes[..])).collect();
+            session.write_pieces(&file, &pieces).await
+        };
+        self.runner.run(write).await
+    }
+
+    /// Sets the size of a file that is open for writing; what is new reads as zeros.
+    ///
+    /// # Errors
+    /// As [`crate::Volume::truncate`].
+    pub async fn truncate(&self, file: &File, size_bytes: u64) -> Result<(), Error> {
+        let file = file.same();
+        let cut =
+            move |session: runner::Here| async move { session.truncate(&file, size_bytes).await };
+        self.runner.run(cut).await
+    }
+
+    /// Waits until what was done to an open file, by anybody, is durable: names, attributes,
+    /// contents.
+    ///
+    /// # Errors
+    /// As [`crate::Volume::sync_file`].
+    pub async fn sync_file(&self, file: &File) -> Result<(), Error> {
+        let file = file.same();
+        self.runner.run(|session| async move { session.sync_file(&file).await }).await
+    }
+
+    /// Closes a file. Its size is settled at the metadata shard behind it, once what was written is
+    /// durable; [`Self::sync`] and [`Self::leave`] wait for that.
+    ///
+    /// # Errors
+    /// As [`crate::Volume::close`].
+    pub async fn close(&self, file: File) -> Result<(), Error> {
+        self.runner.run(|session| async move { session.close(file).await }).await
+    }
+
+    /// Makes a directory with `mode` less the identity's umask.
+    ///
+    /// # Errors
+    /// As [`crate::Volume::mkdir`].
+    pub async fn mkdir(&self, path: impl AsRef<Path>, mode: u32) -> Result<Attr, Error> {
+        let path = path.as_ref().to_path_buf();
+        self.runner.run(move |session| async move { session.mkdir(&path, mode).await }).await
+    }
+
+    /// Removes a name of something that is no directory. Who has it open keeps it.
+    ///
+    /// # Errors
+    /// As [`crate::Volume::unlink`].
+    pub async fn unlink(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+        let path = path.as_ref().to_path_buf();
+        self.runner.run(|session| async move { session.unlink(&path).await }).await
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// As [`crate::Volume::rmdir`].
+    pub async fn rmdir(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+        let path = path.as_ref().to_path_buf();
+        self.runner.run(|session| async move { session.rmdir(&path).await }).await
+    }
+
+    /// Moves a name, over an existing one if need be.
+    ///
+    /// # Errors
+    /// As [`crate::Volume::rename`].
+    pub async fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<(), Error> {
+        let (from, to) = (from.as_ref().to_path_buf(), to.as_ref().to_path_buf());
+        self.runner.run(|session| async move { session.rename(&from, &to).await }).await
+    }
+
+    /// Makes a symbolic link at `path` that points to `to`, which need not exist.
+    ///
+    /// # Errors
+    /// As [`crate::Volume::symlink`].
+    pub async fn symlink(
+        &self,
+        to: impl AsRef<OsStr>,
+        path: impl AsRef<Path>,
+    ) -> Result<Attr, Error> {
+        let (to, path) = (to.as_ref().to_os_string(), path.as_ref().to_path_buf());
+        self.runner.run(|session| async move { session.symlink(&to, &path).await }).await
+    }
+
+    /// Makes a fifo, socket or device. Devices are root's to make.
+    ///
+    /// # Errors
+    /// As [`crate::Volume::mknod`].
+    pub async fn mknod(&self, path: impl AsRef<Path>, special: &Special) -> Result<Attr, Error> {
+        let (path, special) = (path.as_ref().to_path_buf(), *special);
+        self.runner.run(move |session| async move { session.mknod(&path, &special).await }).await
+    }
+
+    /// What a symbolic link points to.
+    ///
+    /// # Errors
+    /// As [`crate::Volume::readlink`].
+    pub async fn readlink(&self, path: impl AsRef<Path>) -> Result<OsString, Error> {
+        let path = path.as_ref().to_path_buf();
+        self.runner.run(|session| async move { session.readlink(&path).await }).await
+    }
+
+    /// Changes mode, owner, group or times of an inode; `path` is for messages.
+    ///
+    /// # Errors
+    /// As [`crate::Volume::set_attr`].
+    pub async fn set_attr(
+        &self,
+        inode: InodeNo,
+        path: impl AsRef<Path>,
+        set: &SetAttr,
+    ) -> Result<Attr, Error> {
+        let (path, set) = (path.as_ref().to_path_buf(), *set);
+        let change =
+            move |session: runner::Here| async move { session.set_attr(inode, &path, &set).await };
+        self.runner.run(change).await
+    }
+
+    /// Gives a file that is no directory a further name.
+    ///
+    /// # Errors
+    /// As [`crate::Volume::link`].
+    pub async fn link(&self, inode: InodeNo, path: impl AsRef<Path>) -> Result<Attr, Error> {
+        let path = path.as_ref().to_path_buf();
+        self.runner.run(move |session| async move { session.link(inode, &path).await }).await
+    }
+
+    /// Waits until everything that was done through this volume, by operations that have ended, is
+    /// durable.
+    ///
+    /// # Errors
+    /// As [`crate::Volume::sync`].
+    pub async fn sync(&self) -> Result<(), Error> {
+        self.runner.run(|session| async move { session.sync().await }).await
+    }
+
+    /// Waits until all that anybody was answered, at any shard, is durable.
+    ///
+    /// # Errors
+    /// As [`crate::Volume::sync_server`].
+    pub async fn sync_server(&self) -> Result<(), Error> {
+        self.runner.run(|session| async move { session.sync_server().await }).await
+    }
+
+    /// Space and inodes.
+    ///
+    /// # Errors
+    /// As [`crate::Volume::statfs`].
+    pub async fn statfs(&self) -> Result<Space, Error> {
+        self.runner.run(|session| async move { session.statfs().await }).await
+    }
+
+    /// Counters, one entry per server lane.
+    ///
+    /// # Errors
+    /// As [`crate::Volume::stats`].
+    pub async fn stats(&self) -> Result<Vec<Stats>, Error> {
+        self.runner.run(|session| async move { session.stats().await }).await
+    }
+
+    /// The server's shape: its lanes and shards.
+    ///
+    /// # Errors
+    /// [`Error::Left`].
+    pub async fn map(&self) -> Result<Option<Map>, Error> {
+        self.runner.run(|session| async move { Ok(session.map()) }).await
+    }
+
+    /// What people must be told since the last time: promises that could not be kept.
+    ///
+    /// # Errors
+    /// [`Error::Left`].
+    pub async fn take_reports(&self) -> Result<Vec<Report>, Error> {
+        self.runner.run(|session| async move { Ok(session.take_reports()) }).await
+    }
+
+    /// Ends in order, for all clones: waits until everything that was done is durable, and has the
+    /// server forget this client. Operations that are under way end first; what is begun later fails.
+    /// When the last clone is dropped the same is done, but nobody is told how it went.
+    ///
+    /// # Errors
+    /// As [`crate::Volume::leave`].
+    pub async fn leave(self) -> Result<(), Error> {
+        self.runner.leave().await
+    }
+}

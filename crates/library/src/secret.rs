@@ -1,0 +1,147 @@
+//! The file system's secret on disk: where it is looked for, and when it is refused.
+//!
+//! Invariant: the secret is never printed, and a file that others may read is never used.
+
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use wire::Secret;
+
+const SECRET_BYTES: usize = 32;
+const FILE_BYTES_MAX: u64 = 4096;
+
+/// Why there is no secret, in a line for people that says what to do.
+#[derive(Debug)]
+pub struct SecretError {
+    line: String,
+    kind: io::ErrorKind,
+}
+
+impl SecretError {
+    fn new(line: String) -> Self {
+        Self { line, kind: io::ErrorKind::InvalidData }
+    }
+
+    fn of(error: &io::Error, what: fmt::Arguments<'_>) -> Self {
+        Self { line: format!("{what}: {error}"), kind: error.kind() }
+    }
+
+    /// [`io::ErrorKind::NotFound`] where there is no such file.
+    #[must_use]
+    pub const fn kind(&self) -> io::ErrorKind {
+        self.kind
+    }
+}
+
+impl fmt::Display for SecretError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.line)
+    }
+}
+
+impl std::error::Error for SecretError {}
+
+/// Where the secret is: `wanted`, else `$LANEFS_SECRET_FILE`, else `lanefs/secret` in the user's
+/// configuration folder (`$XDG_CONFIG_HOME`, else `~/.config`).
+///
+/// # Errors
+/// When none of these says where.
+pub fn path(wanted: Option<&Path>) -> Result<PathBuf, SecretError> {
+    if let Some(path) = wanted {
+        return Ok(path.to_path_buf());
+    }
+    let from = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    if let Some(path) = from("LANEFS_SECRET_FILE") {
+        return Ok(PathBuf::from(path));
+    }
+    let folder = match (from("XDG_CONFIG_HOME"), from("HOME")) {
+        (Some(folder), _) => PathBuf::from(folder),
+        (None, Some(home)) => PathBuf::from(home).join(".config"),
+        (None, None) => {
+            return Err(SecretError::new(
+                "no place for the secret: name one with --secret-file, or -o secret_file= of a \
+                 mount (HOME is not set)"
+                    .to_owned(),
+            ));
+        }
+    };
+    Ok(folder.join("lanefs").join("secret"))
+}
+
+/// The secret in `path`: 64 hexadecimal digits in a file that its owner alone may read.
+///
+/// # Errors
+/// With [`SecretError::kind`] `NotFound` when there is none; when it cannot be read, is no regular
+/// file, is open to others, or is no secret.
+pub fn read(path: &Path) -> Result<Secret, SecretError> {
+    let shown = path.display();
+    // Not blocking, so that a FIFO in its place is refused below instead of waited for.
+    let flags = rustix::fs::OFlags::NONBLOCK.bits();
+    let file = OpenOptions::new().read(true).custom_flags(flags.cast_signed()).open(path);
+    match file {
+        Ok(file) => parse(path, file),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(SecretError {
+            line: format!(
+                "no secret at {shown}: copy the server's secret file there (mode 0600), or name \
+                 one with --secret-file"
+            ),
+            kind: io::ErrorKind::NotFound,
+        }),
+        Err(error) => Err(SecretError::of(&error, format_args!("cannot read the secret {shown}"))),
+    }
+}
+
+fn parse(path: &Path, file: File) -> Result<Secret, SecretError> {
+    let shown = path.display();
+    let looked_at = file.metadata();
+    let metadata = looked_at
+        .map_err(|error| SecretError::of(&error, format_args!("cannot look at {shown}")))?;
+    if !metadata.is_file() {
+        return Err(SecretError::new(format!("the secret {shown} is not a regular file")));
+    }
+    if metadata.mode() & 0o077 != 0 {
+        let mode = metadata.mode() & 0o7777;
+        return Err(SecretError::new(format!(
+            "the secret {shown} is open to others (mode {mode:04o}): chmod 600 {shown}"
+        )));
+    }
+    let mut text = String::new();
+    let read = file.take(FILE_BYTES_MAX).read_to_string(&mut text);
+    read.map_err(|error| SecretError::of(&error, format_args!("cannot read the secret {shown}")))?;
+    let bytes = from_hex(text.trim_end()).ok_or_else(|| {
+        SecretError::new(format!("the secret {shown} is not 64 hexadecimal digits"))
+    })?;
+    Ok(Secret::new(bytes))
+}
+
+fn from_hex(text: &str) -> Option<[u8; SECRET_BYTES]> {
+    let digits = text.as_bytes();
+    if digits.len() != 2 * SECRET_BYTES {
+        return None;
+    }
+    let mut bytes = [0; SECRET_BYTES];
+    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+        let mut value = 0;
+        for digit in pair {
+            value = value * 16 + char::from(*digit).to_digit(16)?;
+        }
+        *byte = u8::try_from(value).ok()?;
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::from_hex;
+
+    #[test]
+    fn a_secret_is_64_hexadecimal_digits() {
+        let text = format!("0fF0{}", "0".repeat(60));
+        assert_eq!(from_hex(&text).unwrap()[..2], [0x0f, 0xf0]);
+        assert!(from_hex(&"0g".repeat(32)).is_none());
+        assert!(from_hex(&"0".repeat(63)).is_none());
+    }
+}

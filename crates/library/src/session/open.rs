@@ -1,0 +1,93 @@
+//! Files that are open: opened, made, cut, made durable and closed.
+
+use super::walk::checked;
+use super::{Session, broken, refused};
+use crate::{Error, File, OpenFor};
+use client::{Answer, Call};
+use std::path::Path;
+use wire::{FileKind, Status};
+
+impl Session {
+    /// Opens an existing file.
+    pub(crate) async fn open(&self, path: &Path, open_for: OpenFor) -> Result<File, Error> {
+        let attr = self.stat(path).await?;
+        if attr.kind == FileKind::Directory {
+            return Err(refused("open", path, Status::IsDirectory));
+        }
+        let call = Call::Open(client::Open {
+            caller: self.options.identity.caller(),
+            inode: attr.inode,
+            read: open_for == OpenFor::Read,
+            write: open_for == OpenFor::Write,
+            execute: false,
+            sizes: true,
+        });
+        let reply = self.ask("open", path, &call).await?;
+        let Answer::Opened { attr, handle } = reply.answer else {
+            return Err(broken("open", path));
+        };
+        Ok(File { path: path.to_path_buf(), attr, handle })
+    }
+
+    /// Opens a file for writing, making it if need be; `exclusive` refuses whatever exists.
+    pub(crate) async fn create(
+        &self,
+        path: &Path,
+        mode: u32,
+        exclusive: bool,
+    ) -> Result<File, Error> {
+        if !exclusive {
+            match self.open(path, OpenFor::Write).await {
+                Err(error) if error.is_not_found() => {}
+                opened => return opened,
+            }
+        }
+        let target = self.target("create", path).await?;
+        let call = Call::Create(client::Create {
+            caller: self.options.identity.caller(),
+            parent: target.parent,
+            name: checked("create", path, &target.name)?,
+            mode,
+            umask: self.options.identity.umask,
+            exclusive,
+            open: Some(client::OpenFor { read: false, write: true }),
+        });
+        let reply = self.ask("create", path, &call).await?;
+        let Answer::Created { attr, made: _, handle: Some(handle) } = reply.answer else {
+            return Err(broken("create", path));
+        };
+        Ok(File { path: path.to_path_buf(), attr, handle })
+    }
+
+    /// Closes a file, behind its caller.
+    pub(crate) async fn close(&self, file: File) -> Result<(), Error> {
+        let answered = self.begin(&Call::Close(file.handle)).await;
+        self.end_later(answered, file.path).await
+    }
+
+    /// Waits until what was done to an open file, by anybody, is durable: names, attributes,
+    /// contents.
+    pub(crate) async fn sync_file(&self, file: &File) -> Result<(), Error> {
+        let sync =
+            client::Sync { inode: file.attr.inode, contents: true, handle: Some(file.handle) };
+        self.ask("fsync", &file.path, &Call::Sync(sync)).await.map(drop)
+    }
+
+    /// Sets the size of a file that is open for writing.
+    pub(crate) async fn truncate(&self, file: &File, size_bytes: u64) -> Result<(), Error> {
+        let call = Call::Resize(client::Resize {
+            caller: self.options.identity.caller(),
+            inode: file.attr.inode,
+            size_bytes,
+            open_for_write: true,
+        });
+        self.ask("truncate", &file.path, &call).await.map(drop)
+    }
+
+    /// Waits until everything that was done is durable.
+    pub(crate) async fn sync(&self) -> Result<(), Error> {
+        let closed = self.reap_closes(0).await;
+        let synced = self.ask("sync", Path::new("/"), &Call::SyncAll).await.map(drop);
+        closed.and(synced)
+    }
+}

@@ -1,0 +1,40 @@
+//! What is asked of a server as a whole: its space, its counters, and that what it was told is durable.
+
+use super::{Session, broken};
+use crate::Error;
+use client::{Answer, Call};
+use std::path::Path;
+use wire::{LaneId, Space, Stats};
+
+impl Session {
+    /// Waits until all that anybody was answered, at any shard, is durable.
+    pub(crate) async fn sync_server(&self) -> Result<(), Error> {
+        self.ask("sync", Path::new("/"), &Call::SyncShards).await.map(drop)
+    }
+
+    /// Space and inodes.
+    pub(crate) async fn statfs(&self) -> Result<Space, Error> {
+        let root = Path::new("/");
+        let reply = self.ask("statfs", root, &Call::Statfs).await?;
+        let Answer::Space(space) = reply.answer else { return Err(broken("statfs", root)) };
+        Ok(space)
+    }
+
+    /// Counters, one entry per server lane.
+    pub(crate) async fn stats(&self) -> Result<Vec<Stats>, Error> {
+        let root = Path::new("/");
+        let lane_count = self.server_lane_count();
+        let mut lanes = Vec::with_capacity(usize::from(lane_count));
+        for lane in 0..lane_count {
+            let reply = self.ask("stats", root, &Call::Stats(LaneId(lane))).await?;
+            let Answer::Stats(stats) = reply.answer else { return Err(broken("stats", root)) };
+            lanes.push(stats);
+        }
+        Ok(lanes)
+    }
+
+    /// How many lanes the server has.
+    pub(crate) fn server_lane_count(&self) -> u16 {
+        self.map().map_or(1, |map| map.lane_count)
+    }
+}

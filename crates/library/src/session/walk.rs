@@ -1,0 +1,210 @@
+//! Paths to inodes, and what is in a directory. The walk is done here, name by name, because the server
+//! resolves only single names.
+
+use super::{Session, broken, refused};
+use crate::path::{Step, split, steps, wants_directory};
+use crate::{Dir, DirEntry, Error};
+use client::{Answer, Call};
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::Path;
+use wire::{Attr, Caller, FileKind, InodeNo, Name, Status};
+
+/// Symbolic links followed in one walk, as on Linux.
+const LINK_COUNT_MAX: u32 = 40;
+/// Reply bytes asked for in one Readdir.
+const LISTING_BYTES_MAX: u32 = 64 * 1024;
+
+/// The directory and the last name of a path that is to be made or removed.
+pub(super) struct Target {
+    pub(super) parent: InodeNo,
+    pub(super) name: Vec<u8>,
+}
+
+/// Whether a walk follows a symbolic link in last place.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum LastLink {
+    Follow,
+    Keep,
+}
+
+impl Session {
+    /// What a path leads to; a symbolic link at its end is followed.
+    pub(crate) async fn stat(&self, path: &Path) -> Result<Attr, Error> {
+        self.walk(path, LastLink::Follow).await
+    }
+
+    /// What a path names; a symbolic link at its end is itself the answer, unless the path ends
+    /// in a slash.
+    pub(crate) async fn lstat(&self, path: &Path) -> Result<Attr, Error> {
+        let last = if wants_directory(path) { LastLink::Follow } else { LastLink::Keep };
+        self.walk(path, last).await
+    }
+
+    /// Starts listing a directory.
+    pub(crate) async fn read_dir(&self, path: &Path) -> Result<Dir, Error> {
+        let attr = self.stat(path).await?;
+        if attr.kind != FileKind::Directory {
+            return Err(refused("readdir", path, Status::NotDirectory));
+        }
+        let inode = attr.inode;
+        Ok(Dir { path: path.to_path_buf(), inode, parent: None, cookie: 0, end: false })
+    }
+
+    /// The next entries of a directory, none at its end.
+    pub(crate) async fn next_entries(&self, dir: &mut Dir) -> Result<Vec<DirEntry>, Error> {
+        let mut entries = Vec::new();
+        while entries.is_empty() && !dir.end {
+            let caller = self.options.identity.caller();
+            let call = Call::Readdir(wire::Readdir {
+                caller,
+                inode: dir.inode,
+                cookie: dir.cookie,
+                listing_bytes_max: LISTING_BYTES_MAX,
+                attrs: true,
+                handle: None,
+            });
+            let reply = self.ask("readdir", &dir.path, &call).await?;
+            let listing = reply.listing().ok_or_else(|| broken("readdir", &dir.path))?;
+            dir.parent = Some(listing.parent);
+            dir.end = listing.end;
+            let mut found = Vec::new();
+            for entry in listing.entries.iter() {
+                dir.cookie = entry.cookie;
+                let name = OsString::from_vec(entry.name.bytes().to_vec());
+                // Of an inode of another shard the listing has the number alone, of a file whose
+                // size is with its data an old one.
+                let is_whole = |attr: &Attr| attr.flags & wire::attr_flag::SIZE_AT_DATA == 0;
+                found.push((name, entry.inode, entry.attr.filter(is_whole)));
+            }
+            let lacking = found.iter().filter(|(_, _, attr)| attr.is_none());
+            let lacking: Vec<InodeNo> = lacking.map(|(_, inode, _)| *inode).collect();
+            let mut looked_up = self.attrs(&lacking, &dir.path).await?.into_iter();
+            for (name, _, attr) in found {
+                // What was removed meanwhile has none.
+                if let Some(attr) = attr.or_else(|| looked_up.next().flatten()) {
+                    entries.push(DirEntry { name, attr });
+                }
+            }
+        }
+        Ok(entries)
+    }
+
+    /// What a symbolic link points to.
+    pub(crate) async fn readlink(&self, path: &Path) -> Result<OsString, Error> {
+        let attr = self.lstat(path).await?;
+        if attr.kind != FileKind::Symlink {
+            return Err(refused("readlink", path, Status::Invalid));
+        }
+        self.link_target(attr.inode, path).await.map(OsString::from_vec)
+    }
+
+    /// Walks from the root, name by name.
+    pub(super) async fn walk(&self, path: &Path, last: LastLink) -> Result<Attr, Error> {
+        let mut rest = steps(path.as_os_str().as_bytes());
+        let mut trail: Vec<Attr> = Vec::new();
+        let root = self.getattr(InodeNo::ROOT, path).await?;
+        let mut here = root;
+        let mut link_count = 0;
+        while let Some(step) = rest.pop() {
+            if here.kind != FileKind::Directory {
+                return Err(refused("lookup", path, Status::NotDirectory));
+            }
+            let Step::Down(name) = step else {
+                here = trail.pop().unwrap_or(root);
+                continue;
+            };
+            let found = self.lookup(here.inode, &name, path).await?;
+            if found.kind == FileKind::Symlink && (!rest.is_empty() || last == LastLink::Follow) {
+                link_count += 1;
+                if link_count > LINK_COUNT_MAX {
+                    return Err(refused("lookup", path, Status::Loop));
+                }
+                let target = self.link_target(found.inode, path).await?;
+                if target.starts_with(b"/") {
+                    trail.clear();
+                    here = root;
+                }
+                rest.extend(steps(&target));
+                continue;
+            }
+            trail.push(here);
+            here = found;
+        }
+        if wants_directory(path) && here.kind != FileKind::Directory {
+            return Err(refused("lookup", path, Status::NotDirectory));
+        }
+        Ok(here)
+    }
+
+    pub(super) async fn lookup(
+        &self,
+        parent: InodeNo,
+        name: &[u8],
+        path: &Path,
+    ) -> Result<Attr, Error> {
+        let name = checked("lookup", path, name)?;
+        let caller: Caller<'_> = self.options.identity.caller();
+        let call = Call::Lookup(wire::Lookup { caller, parent, name });
+        self.ask("lookup", path, &call).await?.entry().ok_or_else(|| broken("lookup", path))
+    }
+
+    pub(crate) async fn getattr(&self, inode: InodeNo, path: &Path) -> Result<Attr, Error> {
+        let reply = self.ask("getattr", path, &Call::Getattr(wire::Getattr { inode })).await?;
+        reply.entry().ok_or_else(|| broken("getattr", path))
+    }
+
+    /// Attributes of several inodes, asked for together; `None` of those that are gone.
+    pub(super) async fn attrs(
+        &self,
+        inodes: &[InodeNo],
+        path: &Path,
+    ) -> Result<Vec<Option<Attr>>, Error> {
+        let mut begun = Vec::with_capacity(inodes.len());
+        for inode in inodes {
+            begun.push(self.begin(&Call::Getattr(wire::Getattr { inode: *inode })).await);
+        }
+        let mut attrs = Vec::with_capacity(inodes.len());
+        for answered in begun {
+            match self.end("getattr", path, answered).await {
+                Ok(reply) => {
+                    attrs.push(Some(reply.entry().ok_or_else(|| broken("getattr", path))?))
+                }
+                Err(Error::Op { status: Status::Stale, .. }) => attrs.push(None),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(attrs)
+    }
+
+    pub(super) async fn link_target(&self, inode: InodeNo, path: &Path) -> Result<Vec<u8>, Error> {
+        let call = Call::Readlink(wire::Readlink { inode });
+        let reply = self.ask("readlink", path, &call).await?;
+        let Answer::Target(_) = reply.answer else { return Err(broken("readlink", path)) };
+        Ok(reply.small)
+    }
+
+    pub(super) async fn target(&self, op: &'static str, path: &Path) -> Result<Target, Error> {
+        let Some((parent, name)) = split(path) else {
+            return Err(refused(op, path, Status::Exists));
+        };
+        let attr = match self.walk(&parent, LastLink::Follow).await {
+            Ok(attr) => attr,
+            // Say which path was asked for, not which part of it was looked at.
+            Err(Error::Op { status, .. }) => return Err(refused(op, path, status)),
+            Err(error) => return Err(error),
+        };
+        if attr.kind != FileKind::Directory {
+            return Err(refused(op, path, Status::NotDirectory));
+        }
+        Ok(Target { parent: attr.inode, name: name.as_bytes().to_vec() })
+    }
+}
+
+pub(super) fn checked<'n>(
+    op: &'static str,
+    path: &Path,
+    name: &'n [u8],
+) -> Result<Name<'n>, Error> {
+    Name::new(name).map_err(|status| refused(op, path, status))
+}
