@@ -99,7 +99,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            conn_count_max: 4096,
+            conn_count_max: 16_384,
             greeting_count_max: 256,
             greeting_ms_max: 10_000,
             session_count_max: 16_384,

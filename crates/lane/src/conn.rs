@@ -2,6 +2,7 @@
 
 use crate::Lane;
 use crate::config::Limits;
+use crate::limits::Limit;
 use alloc::format;
 use alloc::vec::Vec;
 use door::{Action, ConnId, Mono, Say, Turn};
@@ -72,15 +73,9 @@ impl Open {
 impl Lane {
     /// A peer broke the protocol: count it, say so now and then, close that connection.
     pub(crate) fn breach(&mut self, turn: &mut Turn<'_>, conn: ConnId, breach: Breach) {
-        const SAY_EVERY_MS: u64 = 1000;
         self.stats.breach_count += 1;
-        if turn.now.mono >= self.breach_said_until {
-            self.breach_said_until = turn.now.mono.after_ms(SAY_EVERY_MS);
-            let count = self.stats.breach_count;
-            let text = breach.text();
-            let line = format!("a connection was closed: {text} (breach {count} on this lane)");
-            self.say(turn, Say::Warning, &line);
-        }
+        let line = format!("a connection was closed: {}", breach.text());
+        self.met(turn, Limit::Breach, &line);
         self.close(turn, conn);
     }
 

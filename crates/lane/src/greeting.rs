@@ -3,11 +3,12 @@
 
 use crate::Lane;
 use crate::conn::{Conn, Greeting, Open};
+use crate::limits::Limit;
 use crate::session::Session;
 use alloc::format;
 use alloc::vec::Vec;
 use disk::SessionRow;
-use door::{Action, ConnId, Say, Span, Turn};
+use door::{Action, ConnId, Span, Turn};
 use sha2::{Digest, Sha256};
 use wire::{
     Breach, Challenge, Flaw, FrameKind, HEAD_BYTES, Head, Hello, LaneId, Nonce, Proof, Refusal,
@@ -63,13 +64,17 @@ impl Lane {
             }
             return turn.act(Action::HandOver { conn, lane, hello: frame });
         }
-        let limits = &self.config.limits;
-        let full = self.conns.len() >= limits.conn_count_max
-            || self.greetings.len() >= limits.greeting_count_max;
-        if full {
+        let limits = self.config.limits;
+        if self.conns.len() >= limits.conn_count_max {
+            let count = limits.conn_count_max;
+            let line = format!("a client was refused: there are {count} connections already");
+            self.met(turn, Limit::Connections, &line);
             return self.refuse(turn, conn, RefusalReason::Busy);
         }
         let hello = bytes[HEAD_BYTES..].to_vec();
+        if self.greetings.len() >= limits.greeting_count_max {
+            self.shed_greeting(turn);
+        }
         let nonce = self.dice.nonce();
         let proof = self.config.secret.server_proof(&hello, &nonce);
         let challenge = Challenge { fs: self.config.fs, nonce, proof };
@@ -90,7 +95,7 @@ impl Lane {
         let nonce = greeting.nonce;
         if !self.config.secret.client_proven(&hello_bytes, &nonce, &proof.proof) {
             self.stats.breach_count += 1;
-            self.say(turn, Say::Warning, "a client with a wrong secret was refused");
+            self.met(turn, Limit::Secret, "a client with a wrong secret was refused");
             return self.refuse(turn, conn, RefusalReason::WrongSecret);
         }
         // It decoded when it came.
@@ -132,6 +137,9 @@ impl Lane {
                 return self.refuse(turn, conn, RefusalReason::OldEpoch);
             }
         } else if !self.make_session_room() {
+            let count = self.config.limits.session_count_max;
+            let line = format!("a client was refused: there are {count} sessions already");
+            self.met(turn, Limit::Sessions, &line);
             return self.refuse(turn, conn, RefusalReason::Busy);
         }
         if let Some(replaced) = replaced {
@@ -211,6 +219,17 @@ impl Lane {
         true
     }
 
+    /// Lets the oldest go of those that have not proven anything: whoever knows the secret proves it
+    /// an exchange after he was challenged.
+    fn shed_greeting(&mut self, turn: &mut Turn<'_>) {
+        if let Some((_, conn)) = self.greetings.first().copied() {
+            let count = self.config.limits.greeting_count_max;
+            let line = format!("a connection was closed that proved nothing, of {count} such");
+            self.met(turn, Limit::Greetings, &line);
+            self.close(turn, conn);
+        }
+    }
+
     /// Ends greetings whose time is over.
     pub(crate) fn end_greetings(&mut self, turn: &mut Turn<'_>) {
         while let Some((deadline, conn)) = self.greetings.first().copied() {
@@ -219,7 +238,7 @@ impl Lane {
             }
             let seconds = self.config.limits.greeting_ms_max / 1000;
             let line = format!("a connection proved nothing in {seconds} s and was closed");
-            self.say(turn, Say::Info, &line);
+            self.met(turn, Limit::GreetingTime, &line);
             self.greetings.remove(&(deadline, conn));
             self.close(turn, conn);
         }

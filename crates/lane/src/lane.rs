@@ -8,6 +8,7 @@ use crate::conn::Conn;
 use crate::destroy::Destroys;
 use crate::dispatch::Waiting;
 use crate::greeting::Dice;
+use crate::limits::{Limit, Met};
 use crate::merge::Queues;
 use crate::notes::Notes;
 use crate::recovery::{Recovery, Replay};
@@ -77,8 +78,8 @@ pub struct Lane {
     pub(crate) txns: Txns,
     pub(crate) cold: Cold,
     pub(crate) stats: Counters,
-    /// Until then breaches are only counted.
-    pub(crate) breach_said_until: Mono,
+    /// Limits that were run against.
+    pub(crate) met: Met,
     /// When the world was asked to wake this lane.
     wake_at: Option<Mono>,
     pub(crate) stopping: bool,
@@ -160,7 +161,7 @@ impl Lane {
             txns: Txns::new(restored.decided),
             cold: Cold::default(),
             stats: Counters::default(),
-            breach_said_until: Mono(0),
+            met: Met::default(),
             wake_at: None,
             stopping: false,
             stopped: false,
@@ -205,9 +206,12 @@ impl Lane {
     fn on_closed(&mut self, turn: &mut Turn<'_>, conn: ConnId, reason: CloseReason) {
         match reason {
             CloseReason::Breach(breach) => self.breach(turn, conn, breach),
-            CloseReason::Ended | CloseReason::Failed(_) | CloseReason::TooSlow => {
+            CloseReason::TooSlow => {
+                let line = "a client did not read what it asked for: its connection was closed";
+                self.met(turn, Limit::Slow, line);
                 self.forget(turn, conn);
             }
+            CloseReason::Ended | CloseReason::Failed(_) => self.forget(turn, conn),
         }
     }
 

@@ -38,6 +38,7 @@ mod file_locks;
 mod gate;
 mod greeting;
 mod lane;
+mod limits;
 mod marks;
 mod merge;
 mod notes;

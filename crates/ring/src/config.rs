@@ -35,8 +35,16 @@ pub struct Limits {
     pub conn_count_max: usize,
     /// Bytes queued for one connection that it has not read; more, and it is too slow.
     pub conn_out_bytes_max: usize,
+    /// From so many on nothing more is received from an accepted connection until it has read.
+    pub conn_out_bytes_pause: usize,
+    /// How long one may read nothing of what is queued for it, in milliseconds.
+    pub stall_ms_max: u64,
+    /// The same while somebody waits for a buffer.
+    pub starving_stall_ms_max: u64,
     /// How long an accepted connection may take until it is admitted, in milliseconds.
     pub greeting_ms_max: u64,
+    /// Accepted connections that are not admitted yet; for one more the oldest of them is let go.
+    pub greeting_count_max: usize,
     /// Bytes of buffers in use; beyond it, what needs a buffer waits.
     pub buffer_bytes_max: usize,
     /// Objects kept open.
@@ -50,8 +58,12 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             conn_count_max: 16_384,
-            conn_out_bytes_max: 64 << 20,
+            conn_out_bytes_max: 128 << 20,
+            conn_out_bytes_pause: 16 << 20,
+            stall_ms_max: 10_000,
+            starving_stall_ms_max: 1_000,
             greeting_ms_max: 10_000,
+            greeting_count_max: 1024,
             buffer_bytes_max: 256 << 20,
             open_object_count_max: 1024,
             segment_bytes: crate::segments::SEGMENT_BYTES,
@@ -254,6 +266,8 @@ pub struct Counters {
     pub breach_count: u64,
     /// Connections refused because there were too many.
     pub refused_count: u64,
+    /// Connections let go before they were admitted, for others.
+    pub shed_count: u64,
     /// Requests from the kernel.
     pub kernel_request_count: u64,
 }

@@ -78,6 +78,11 @@ struct Conn {
     /// The last send did not wholly fit into the socket: the next one waits for room.
     crowded: bool,
     connect_armed: bool,
+    /// It is looked at whether it takes what is sent, and what it had taken at the last look.
+    watched: bool,
+    acked_bytes: Option<u64>,
+    /// It came from outside.
+    accepted: bool,
     inbox: Inbox,
     incoming: Option<Incoming>,
     outbox: Outbox,
@@ -109,6 +114,8 @@ pub(crate) struct Conns {
     /// Deadlines rise, because each of both kinds has one length.
     closing: VecDeque<(Mono, ConnId)>,
     greeting: VecDeque<(Mono, ConnId)>,
+    /// Those that may read nothing, by when that was looked at last.
+    stalling: VecDeque<(Mono, ConnId)>,
     /// Connections for sister lanes.
     pub(crate) handed: Vec<(usize, Letter)>,
 }
@@ -127,6 +134,7 @@ impl Conns {
             starved: VecDeque::new(),
             closing: VecDeque::new(),
             greeting: VecDeque::new(),
+            stalling: VecDeque::new(),
             handed: Vec::new(),
         }
     }
@@ -142,8 +150,8 @@ impl Conns {
         }
         tune_socket(&socket);
         let index = self.add(socket, State::Open);
-        self.greet_until(index, tools.now.mono);
         self.touch(index);
+        self.greet_until(index, tools);
     }
 
     /// A sister lane handed a connection over.
@@ -154,12 +162,12 @@ impl Conns {
             return;
         }
         let index = self.add(socket, State::Open);
-        self.greet_until(index, tools.now.mono);
         let conn = self.conn(index);
         conn.announced = true;
         let event = Event::Adopted { conn: conn.id, hello: tools.arena.put(hello) };
         tools.events.push(event);
         self.touch(index);
+        self.greet_until(index, tools);
     }
 
     /// The brain wants a connection.
@@ -197,6 +205,7 @@ impl Conns {
     }
 
     fn add(&mut self, socket: OwnedFd, state: State) -> u32 {
+        let accepted = matches!(state, State::Open);
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
             u32_of(self.slots.len() - 1)
@@ -218,6 +227,9 @@ impl Conns {
             nonblocking: false,
             crowded: false,
             connect_armed: false,
+            watched: false,
+            acked_bytes: None,
+            accepted,
             inbox: Inbox::default(),
             incoming: None,
             outbox: Outbox::default(),
@@ -411,6 +423,10 @@ impl Conns {
             // SAFETY: the outbox keeps bytes, buffers and message in place until `sent`, the
             // connection keeps socket and outbox until nothing is armed.
             unsafe { tools.driver.queue(Token::new(Kind::Send, index), op) };
+            // What is sent at once has no time to find no room.
+            if !matches!(op, Op::Send { at_once: true, .. }) {
+                self.watch(index, tools.now.mono);
+            }
             return;
         }
         if let State::Closing { shut, peer_ended } = &mut conn.state {
@@ -456,8 +472,13 @@ impl Conns {
         if !self.receive_bulk(index, tools) {
             return;
         }
-        let discard = self.sink.is_some();
+        let (discard, pause_bytes) = (self.sink.is_some(), self.limits.conn_out_bytes_pause);
         let conn = self.conn(index);
+        // Who does not read what he asked for asks for no more. What was begun is received.
+        let owed = conn.outbox.unsent_bytes() >= pause_bytes;
+        if conn.accepted && owed && conn.incoming.is_none() {
+            return;
+        }
         let socket = conn.raw();
         let op = match conn.incoming {
             Some(Incoming { buf, lengths, received_bytes, .. }) => {

@@ -7,7 +7,7 @@
 
 use rustix::net::{getsockname, sockopt};
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::time::Duration;
 
 /// Plain congestion control, the better first; every kernel has the last.
@@ -55,6 +55,28 @@ fn choose_congestion_control(socket: impl AsFd, address: IpAddr) {
         // None may be allowed to this user; then the system's own stays, which works as well.
         let _plain = PLAIN.iter().any(|name| sockopt::set_tcp_congestion(&socket, name).is_ok());
     }
+}
+
+/// Bytes that a TCP connection's peer has acknowledged, so that it had room for them.
+pub(crate) fn acked_bytes(socket: &OwnedFd) -> Option<u64> {
+    /// Of `tcpi_bytes_acked` in `struct tcp_info` (linux/tcp.h; since Linux 4.2).
+    const OFFSET: usize = 120;
+    let mut info = [0_u8; OFFSET + 8];
+    let mut info_bytes = libc::socklen_t::try_from(info.len()).ok()?;
+    // SAFETY: the kernel writes at most `info_bytes` bytes into the array, and how many it wrote into
+    // the length; both live until the call returns.
+    let told = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            info.as_mut_ptr().cast(),
+            &raw mut info_bytes,
+        )
+    };
+    let whole = told == 0 && usize::try_from(info_bytes).is_ok_and(|bytes| bytes == info.len());
+    let acked = info[OFFSET..].first_chunk().copied().filter(|_| whole)?;
+    Some(u64::from_ne_bytes(acked))
 }
 
 #[cfg(test)]

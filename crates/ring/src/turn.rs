@@ -287,7 +287,8 @@ impl Parts {
             kernel.read(&mut self.tools);
         }
         self.look_up_callers();
-        self.conns.expire(&mut self.tools);
+        let starving = self.is_starved();
+        self.conns.expire(starving, &mut self.tools);
         self.tools.pool.trim(self.tools.now.mono);
         if let Some(log) = &mut self.log {
             log.reserve_ahead(&mut self.tools);
@@ -377,7 +378,7 @@ impl Parts {
         let listener_at = self.listener.as_ref().and_then(Listener::deadline);
         let log_at = self.log.as_ref().and_then(Log::deadline);
         let pool_at = self.tools.pool.trim_at();
-        let conns_at = self.conns.deadline();
+        let conns_at = self.conns.deadline(self.is_starved());
         let deadlines = [self.alarms.next(), conns_at, retry_at, listener_at, log_at, pool_at];
         match deadlines.into_iter().flatten().min() {
             None => Wait::Ever,

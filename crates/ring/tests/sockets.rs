@@ -5,11 +5,23 @@ mod support;
 
 use door::{Action, CloseReason, Errno, Event, Ticket, Turn};
 use ring::{Config, Mesh, Ring};
+use rustix::net::{AddressFamily, SocketType, sockopt};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::mpsc::channel;
 use support::{Closure, Diary, ask, echo_server, frame, hello, noise, read_frame, start, turns};
 use wire::{Breach, LaneId};
+
+/// A connection that takes little before it is read from.
+fn narrow(address: std::net::SocketAddr) -> TcpStream {
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    sockopt::set_socket_recv_buffer_size(&socket, 32 * 1024).unwrap();
+    rustix::net::connect(&socket, &address).unwrap();
+    let mut stream = TcpStream::from(socket);
+    stream.write_all(&hello(b"hi")).unwrap();
+    assert_eq!(read_frame(&mut stream).unwrap(), hello(b"hi"));
+    stream
+}
 
 /// Says the first frame, after which the server admits us.
 fn greet(address: std::net::SocketAddr) -> TcpStream {
@@ -68,7 +80,8 @@ fn many_frames_at_once_come_back_in_order_and_in_few_sends() {
 
 #[test]
 fn small_frames_that_do_not_fit_the_socket_arrive_whole_all_the_same() {
-    let (server, address, _) = echo_server(|_| {});
+    let (server, address, _) =
+        echo_server(|config| config.limits.conn_out_bytes_pause = usize::MAX);
     let mut stream = greet(address);
     // More than both sockets hold, sent before the first is read.
     let all: Vec<u8> = (0..200_000).flat_map(|xid| frame(xid, &[])).collect();
@@ -157,17 +170,112 @@ fn bulk_before_admission_is_a_breach_and_takes_no_buffer() {
     assert_eq!(stream.read(&mut [0; 1]).unwrap_or(0), 0);
 }
 
+/// It is not listened to any more, and let go when it has read nothing for so long.
 #[test]
 fn a_peer_that_does_not_read_is_too_slow() {
     let (server, address, ended) = echo_server(|config| {
-        config.limits.conn_out_bytes_max = 8 << 20;
+        config.limits.conn_out_bytes_pause = 8 << 20;
+        config.limits.stall_ms_max = 200;
     });
-    let mut stream = greet(address);
+    let mut stream = narrow(address);
     let sent = frame(1, &noise(1, 1 << 20));
     while stream.write_all(&sent).is_ok() {}
     let event = ended.recv().unwrap();
     assert!(matches!(event, Event::Closed { reason: CloseReason::TooSlow, .. }), "{event:?}");
-    assert_eq!(server.stop().breach_count, 0);
+    let counters = server.stop();
+    assert_eq!(counters.breach_count, 0);
+    // Far more than both sockets hold was never taken: 8 MiB wait here, the rest is with the kernel.
+    assert!(counters.in_bytes - counters.out_bytes <= 10 << 20, "{counters:?}");
+}
+
+/// Whoever reads, however slowly, is waited for: here longer than one may read nothing.
+#[test]
+fn a_peer_that_reads_slowly_is_not_too_slow() {
+    let (server, address, ended) = echo_server(|config| {
+        config.limits.conn_out_bytes_pause = 4 << 20;
+        config.limits.stall_ms_max = 400;
+    });
+    let mut stream = narrow(address);
+    let sent = frame(1, &noise(1, 1 << 20));
+    let mut writer = stream.try_clone().unwrap();
+    let copy = sent.clone();
+    let writing = std::thread::spawn(move || {
+        for _ in 0..16 {
+            writer.write_all(&copy).unwrap();
+        }
+    });
+    let began = std::time::Instant::now();
+    let mut read_bytes = 0;
+    let mut piece = vec![0; 128 << 10];
+    while read_bytes < 16 * sent.len() {
+        let got_bytes = stream.read(&mut piece).unwrap();
+        assert!(got_bytes > 0, "it was let go after {read_bytes} bytes");
+        read_bytes += got_bytes;
+        std::thread::sleep(std::time::Duration::from_millis(6));
+    }
+    assert!(began.elapsed() > std::time::Duration::from_millis(500), "long enough to be let go");
+    writing.join().unwrap();
+    assert!(ended.try_recv().is_err(), "nobody was let go");
+    server.stop();
+}
+
+/// Where somebody waits for a buffer, those who hold buffers and read nothing go sooner.
+#[test]
+fn who_reads_nothing_does_not_keep_the_buffers_from_others() {
+    let (server, address, ended) = echo_server(|config| {
+        config.limits.buffer_bytes_max = 12 << 20;
+        config.limits.starving_stall_ms_max = 100;
+        config.limits.stall_ms_max = 3_600_000;
+    });
+    let deaf: Vec<_> = (0..4)
+        .map(|client| {
+            std::thread::spawn(move || {
+                let mut stream = narrow(address);
+                let sent = frame(client, &noise(client, 1 << 20));
+                while stream.write_all(&sent).is_ok() {}
+            })
+        })
+        .collect();
+    let event = ended.recv().unwrap();
+    assert!(matches!(event, Event::Closed { reason: CloseReason::TooSlow, .. }), "{event:?}");
+    let mut stream = narrow(address);
+    for round in 0..20 {
+        let sent = frame(round, &noise(100 + round, 1 << 20));
+        let mut writer = stream.try_clone().unwrap();
+        let copy = sent.clone();
+        let writing = std::thread::spawn(move || writer.write_all(&copy).unwrap());
+        assert_eq!(read_frame(&mut stream).unwrap(), sent);
+        writing.join().unwrap();
+    }
+    drop(stream);
+    server.stop();
+    deaf.into_iter().for_each(|client| client.join().unwrap());
+}
+
+/// Connections that say nothing go when there are too many of them; who greets is served meanwhile.
+#[test]
+fn silent_connections_make_room_for_others() {
+    let (server, address, _) = echo_server(|config| {
+        config.limits.greeting_count_max = 8;
+        config.limits.greeting_ms_max = 3_600_000;
+    });
+    let mut served = greet(address);
+    let silent: Vec<_> = (0..50).map(|_| TcpStream::connect(address).unwrap()).collect();
+    let mut late = greet(address);
+    for stream in [&mut served, &mut late] {
+        let sent = frame(1, b"still here");
+        stream.write_all(&sent).unwrap();
+        assert_eq!(read_frame(stream).unwrap(), sent);
+    }
+    let mut let_go_count = 0;
+    for mut stream in silent {
+        stream.set_nonblocking(true).unwrap();
+        let_go_count += u64::from(!matches!(stream.read(&mut [0]), Err(error)
+            if error.kind() == std::io::ErrorKind::WouldBlock));
+    }
+    let counters = server.stop();
+    assert_eq!(counters.shed_count, let_go_count);
+    assert!(let_go_count >= 50 - 8, "{let_go_count} were let go");
 }
 
 #[test]

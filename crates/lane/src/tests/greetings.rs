@@ -86,15 +86,18 @@ fn greetings_end_in_time_and_are_few() {
         toy.send(conn, hello(), None);
         toy.run();
     }
-    assert!(!toy.is_closed(slow[1]));
-    assert!(toy.is_closed(slow[2]), "the third has to come again");
+    assert!(toy.is_closed(slow[0]), "the oldest made room for the third");
+    assert!(!toy.is_closed(slow[1]) && !toy.is_closed(slow[2]));
+    // Who proves the secret is not kept out by those who do not.
+    let proven = Peer::new(&mut toy, &Who::new(9));
+    assert!(toy.is_closed(slow[1]) && !toy.is_closed(proven.conn));
+    toy.cut(proven.conn);
     toy.pass_ms(9_000);
     toy.run();
-    assert!(!toy.is_closed(slow[0]));
+    assert!(!toy.is_closed(slow[2]));
     toy.pass_ms(1_100);
     toy.run();
-    assert!(toy.is_closed(slow[0]));
-    assert!(toy.is_closed(slow[1]));
+    assert!(toy.is_closed(slow[2]));
     for client in 1..=3 {
         Peer::new(&mut toy, &Who::new(client));
     }

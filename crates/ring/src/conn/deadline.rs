@@ -1,8 +1,12 @@
-//! When a connection's patience ends: that of a closing one, and that of one not admitted yet.
+//! When patience with a connection ends: with a closing one, with one that is not admitted yet, and
+//! with one that reads nothing of what is queued for it.
 //!
-//! Invariant: who was closed or admitted in time costs no turn.
+//! Invariant: who was closed or admitted in time costs no turn. Of those that are not admitted the
+//! oldest goes when there are too many: whoever means it is admitted within two exchanges.
 
 use super::Conns;
+use crate::config::Limits;
+use crate::socket::acked_bytes;
 use crate::tools::Tools;
 use door::{CloseReason, ConnId, Errno, Mono};
 
@@ -10,28 +14,94 @@ const TIMED_OUT: Errno = Errno(110);
 
 impl Conns {
     /// From here on it has to be admitted in time.
-    pub(super) fn greet_until(&mut self, index: u32, now: Mono) {
+    pub(super) fn greet_until(&mut self, index: u32, tools: &mut Tools) {
         let id = self.conn(index).id;
-        self.greeting.push_back((now.after_ms(self.limits.greeting_ms_max), id));
+        let until = tools.now.mono.after_ms(self.limits.greeting_ms_max);
+        self.greeting.push_back((until, id));
+        if self.greeting.len() > self.limits.greeting_count_max {
+            self.shed(tools);
+        }
+    }
+
+    /// Forgets those that were admitted or are gone; if there are too many all the same, lets the
+    /// oldest go.
+    fn shed(&mut self, tools: &mut Tools) {
+        let mut greeting = std::mem::take(&mut self.greeting);
+        greeting.retain(|(_, id)| self.is_greeting(*id));
+        while greeting.len() > self.limits.greeting_count_max
+            && let Some((_, id)) = greeting.pop_front()
+        {
+            if let Some(index) = self.open_index(id) {
+                tools.counters.shed_count += 1;
+                self.fail(index, CloseReason::Failed(TIMED_OUT), tools);
+            }
+        }
+        self.greeting = greeting;
+    }
+
+    /// Something is on its way to it that may find no room.
+    pub(super) fn watch(&mut self, index: u32, now: Mono) {
+        let conn = self.conn(index);
+        if !std::mem::replace(&mut conn.watched, true) {
+            conn.acked_bytes = None;
+            let id = conn.id;
+            self.stalling.push_back((now, id));
+        }
+    }
+
+    /// Looks at those to whom something is on its way, and ends who took nothing between two looks.
+    fn expire_stalled(&mut self, starving: bool, tools: &mut Tools) {
+        let look_ms = self.look_ms(starving);
+        let now = tools.now.mono;
+        while let Some((_, id)) =
+            self.stalling.pop_front_if(|(since, _)| since.after_ms(look_ms) <= now)
+        {
+            let Some(index) = self.open_index(id) else { continue };
+            let conn = self.conn(index);
+            if conn.outbox.unsent_bytes() == 0 {
+                conn.watched = false;
+                continue;
+            }
+            tools.counters.syscall_count += 1;
+            // The kernel does not tell it of a socket that is no TCP connection.
+            let acked_bytes = conn.socket.as_ref().and_then(acked_bytes).unwrap_or(0);
+            if conn.acked_bytes.replace(acked_bytes) == Some(acked_bytes) {
+                self.fail(index, CloseReason::TooSlow, tools);
+            } else {
+                self.stalling.push_back((now, id));
+            }
+        }
+    }
+
+    /// Half the time, so that who took nothing is met in at most one and a half times it.
+    const fn look_ms(&self, starving: bool) -> u64 {
+        let Limits { stall_ms_max, starving_stall_ms_max, .. } = self.limits;
+        if starving { starving_stall_ms_max / 2 } else { stall_ms_max / 2 }
     }
 
     /// The next time at which something here is due.
-    pub(crate) fn deadline(&mut self) -> Option<Mono> {
+    pub(crate) fn deadline(&mut self, starving: bool) -> Option<Mono> {
         // Those that were closed or admitted in time need no turn.
         while self.closing.front().is_some_and(|(_, id)| self.index_of(*id).is_none()) {
             self.closing.pop_front();
+        }
+        while self.stalling.front().is_some_and(|(_, id)| self.open_index(*id).is_none()) {
+            self.stalling.pop_front();
         }
         while self.greeting.front().is_some_and(|(_, id)| !self.is_greeting(*id)) {
             self.greeting.pop_front();
         }
         let closing = self.closing.front().map(|(at, _)| *at);
         let greeting = self.greeting.front().map(|(at, _)| *at);
-        [closing, greeting].into_iter().flatten().min()
+        let look_ms = self.look_ms(starving);
+        let stalling = self.stalling.front().map(|(since, _)| since.after_ms(look_ms));
+        [closing, greeting, stalling].into_iter().flatten().min()
     }
 
     /// Ends what has taken too long.
-    pub(crate) fn expire(&mut self, tools: &mut Tools) {
+    pub(crate) fn expire(&mut self, starving: bool, tools: &mut Tools) {
         let now = tools.now.mono;
+        self.expire_stalled(starving, tools);
         while let Some((_, id)) = self.closing.pop_front_if(|(at, _)| *at <= now) {
             if let Some(index) = self.index_of(id) {
                 self.kill(index, tools);

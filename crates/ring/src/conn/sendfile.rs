@@ -64,6 +64,7 @@ impl Conns {
         let op = Op::Writable { socket: conn.raw() };
         // SAFETY: it names no memory, and the connection keeps the socket until nothing is armed.
         unsafe { tools.driver.queue(Token::new(Kind::Writable, index), op) };
+        self.watch(index, tools.now.mono);
     }
 
     /// The socket has room, or is broken, which the next send tells.
