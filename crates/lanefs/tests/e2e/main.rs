@@ -10,6 +10,7 @@ mod between;
 mod coherence;
 mod contents;
 mod crash;
+mod crowds;
 mod death;
 mod exchanges;
 mod files;

@@ -1,0 +1,219 @@
+//! Many, loud and deaf: what others notice of ten thousand idle clients, of strangers that come in
+//! floods, and of clients that do not read what they asked for.
+
+use crate::idle::secret;
+use crate::stage::{PATIENCE, Stage, Up, must, texts};
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use wire::{
+    Bytes, Challenge, ClientUuid, FrameKind, HEAD_BYTES, Head, Hello, InodeNo, LaneId, Lengths, Map,
+    Op, Proof, Read, Request, Secret, SessionId, Welcome, Wire as _, Xid,
+};
+
+/// A connection of a client that says what the protocol lets it say, and nothing else.
+struct Raw {
+    stream: TcpStream,
+    session: SessionId,
+    map: Map,
+    credits: u16,
+}
+
+fn put(stream: &mut TcpStream, kind: FrameKind, body: &[u8]) -> std::io::Result<()> {
+    let mut out = Vec::new();
+    Head::Greeting(kind).encode(&mut out, None, |to| to.put(body));
+    stream.write_all(&out)
+}
+
+/// The next frame's body.
+fn take(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
+    let mut head = [0; HEAD_BYTES];
+    stream.read_exact(&mut head)?;
+    let lengths = Lengths::peek(&head).unwrap();
+    let mut body = vec![0; lengths.frame_bytes - HEAD_BYTES];
+    stream.read_exact(&mut body)?;
+    Ok(body)
+}
+
+fn hello(server_lane: u16) -> Vec<u8> {
+    let hello = Hello {
+        server_lane: LaneId(server_lane),
+        client: ClientUuid(library::random().unwrap()),
+        client_lane: LaneId(0),
+        conn_epoch: 1,
+        nonce: library::random().unwrap(),
+        host_id: [0; 16],
+        host_boot_id: [0; 16],
+        predecessor: ClientUuid::NONE,
+        boot_id_last: 0,
+        export: Bytes(b"up"),
+    };
+    hello.to_bytes()
+}
+
+impl Raw {
+    fn connect(address: &str, secret: &Secret, server_lane: u16) -> std::io::Result<Self> {
+        let mut stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let hello = hello(server_lane);
+        put(&mut stream, FrameKind::Hello, &hello)?;
+        let challenge = take(&mut stream)?;
+        let challenge = Challenge::decode_all(&challenge).unwrap();
+        let proof = Proof { proof: secret.client_proof(&hello, &challenge.nonce) };
+        put(&mut stream, FrameKind::Proof, &proof.to_bytes())?;
+        let welcome = take(&mut stream)?;
+        let welcome = Welcome::decode_all(&welcome).unwrap();
+        let Welcome { session, map, credits, .. } = welcome;
+        Ok(Self { stream, session, map, credits })
+    }
+
+    /// Asks for a piece of a file.
+    fn ask(&mut self, xid: u64, inode: InodeNo, read_bytes: u32) -> std::io::Result<()> {
+        let shard = self.map.data_shard(inode, 0);
+        let head = Head::Request(Request {
+            lane_hint: self.map.lane(shard),
+            shard,
+            session: self.session,
+            xid: Xid(xid),
+            conn_epoch: 1,
+            ..Request::of(Op::Read)
+        });
+        let read = Read { inode, file_offset: 0, read_bytes, accesses: false };
+        let mut out = Vec::new();
+        head.encode(&mut out, None, |to| read.encode(to));
+        self.stream.write_all(&out)
+    }
+}
+
+/// Bytes of memory that a process has now.
+fn resident_bytes(pid: u32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/statm")).unwrap();
+    text.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
+}
+
+/// Something that everybody must be able to do meanwhile.
+fn work(up: &Up, round: usize) {
+    let path = up.dir.join(format!("meanwhile-{round}"));
+    fs::write(&path, format!("{round}")).unwrap();
+    assert_eq!(fs::read_to_string(&path).unwrap(), format!("{round}"));
+    fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn ten_thousand_idle_clients_are_held() {
+    const COUNT: usize = 10_000;
+    let Some(stage) = Stage::new("idle_crowd") else { return };
+    ring::raise_fd_limit().unwrap();
+    let up = stage.up(&["--lanes", "2"]);
+    let secret = secret(&stage);
+    let server = up.child("serve");
+    let before = resident_bytes(server);
+    let connect = |index: usize| {
+        let lane = u16::try_from(index % 2).unwrap();
+        Raw::connect(&up.address, &secret, lane).unwrap()
+    };
+    let mut crowd: Vec<Raw> = (0..COUNT).map(connect).collect();
+    let held = resident_bytes(server).saturating_sub(before);
+    assert!(held < 32 * 1024 * COUNT as u64, "{held} bytes for {COUNT} idle clients");
+    for round in 0..10 {
+        work(&up, round);
+    }
+    let listed = stage.run(["ls", "--export", "up", &up.url("/")]);
+    assert!(listed.status.success(), "{:?}", texts(&listed));
+    // They are there: each is still answered.
+    for raw in crowd.iter_mut().step_by(97) {
+        let shard = raw.map.data_shard(InodeNo::ROOT, 0);
+        let head = Head::Request(Request {
+            lane_hint: raw.map.lane(shard),
+            session: raw.session,
+            xid: Xid(1),
+            conn_epoch: 1,
+            ..Request::of(Op::Ping)
+        });
+        let mut out = Vec::new();
+        head.encode(&mut out, None, |_| {});
+        raw.stream.write_all(&out).unwrap();
+        take(&mut raw.stream).unwrap();
+    }
+    drop(crowd);
+    work(&up, 11);
+    up.stop();
+}
+
+#[test]
+fn strangers_in_floods_keep_nobody_out() {
+    let Some(stage) = Stage::new("flood") else { return };
+    let up = stage.up(&[]);
+    let over = AtomicBool::new(false);
+    let flood = |says_hello: bool| {
+        let mut kept = Vec::new();
+        let mut count = 0_u64;
+        while !over.load(Ordering::Relaxed) {
+            let mut stream = TcpStream::connect(&up.address).unwrap();
+            if says_hello {
+                // It may have been closed already, for a newer one.
+                put(&mut stream, FrameKind::Hello, &hello(0)).ok();
+            }
+            kept.push(stream);
+            count += 1;
+            if kept.len() > 4000 {
+                kept.clear();
+            }
+        }
+        count
+    };
+    let counts = std::thread::scope(|scope| {
+        let silent = scope.spawn(|| flood(false));
+        let greeting = scope.spawn(|| flood(true));
+        for round in 0..5 {
+            let listed = must(&mut stage.lanefs(["ls", "--export", "up", &up.url("/")]));
+            assert_eq!(listed, "", "nothing is left of what came before");
+            work(&up, round);
+            let mount = stage.mount(&up.address, &format!("late-{round}"), &["--export", "up"]);
+            assert!(fs::read_dir(&mount.dir).unwrap().next().is_none());
+            mount.stop();
+        }
+        over.store(true, Ordering::Relaxed);
+        [silent.join().unwrap(), greeting.join().unwrap()]
+    });
+    assert!(counts.iter().all(|count| *count > 2000), "floods of {counts:?}");
+    let said = up.stop();
+    assert!(said.contains("a connection was closed that proved nothing, of 256 such"), "{said}");
+    assert!(said.lines().count() < 200, "one line a second and lane: {said}");
+}
+
+/// Eight clients ask for all they may and read nothing: with checksums, so that it is in memory.
+#[test]
+fn who_reads_nothing_keeps_nobody_waiting() {
+    let Some(stage) = Stage::new("deaf") else { return };
+    let mut up = stage.up(&["--checksum-reads", "--lanes", "1"]);
+    let secret = secret(&stage);
+    let bytes = vec![3; 1 << 20];
+    fs::write(up.dir.join("large"), &bytes).unwrap();
+    let inode = library_inode(&stage, &up, "large");
+    let server = up.child("serve");
+    let before = resident_bytes(server);
+    let mut deaf: Vec<Raw> =
+        (0..8).map(|_| Raw::connect(&up.address, &secret, 0).unwrap()).collect();
+    for raw in &mut deaf {
+        for xid in 1..=u64::from(raw.credits) {
+            raw.ask(xid, inode, 1 << 20).unwrap();
+        }
+    }
+    for round in 0..20 {
+        work(&up, round);
+        assert!(fs::read(up.dir.join("large")).unwrap() == bytes);
+    }
+    let held = resident_bytes(server).saturating_sub(before);
+    assert!(held < 512 << 20, "{held} bytes are held for those who read nothing");
+    up.process.line_with("a client did not read what it asked for: its connection was closed");
+    assert!(fs::read(up.dir.join("large")).unwrap() == bytes);
+    up.stop();
+}
+
+/// The number that the server knows a file by.
+fn library_inode(stage: &Stage, up: &Up, name: &str) -> InodeNo {
+    let mut volume = crate::idle::connect(stage, &up.address);
+    volume.stat(format!("/{name}").as_ref()).unwrap().inode
+}
