@@ -137,6 +137,19 @@ impl<B: Driven> Generator<B> {
         Ok(Sample { tally: tally.clone(), usage, busy })
     }
 
+    /// Asks for all that may be under way, and does not take what comes.
+    ///
+    /// # Errors
+    /// When it cannot ask.
+    pub(crate) fn ask_and_turn_away(&mut self, options: &Options) -> Result<()> {
+        let brain = &mut self.brain;
+        brain.load().prepare()?;
+        self.ring.with(|turn| brain.talk(turn, |load, turn| load.begin(turn, (u64::MAX / 4, 0))));
+        options.interrupt.check()?;
+        // What was asked leaves with the next turn, which answers end.
+        self.ring.turn(&mut self.brain).context("the load's ring failed").map(drop)
+    }
+
     fn turn_until(&mut self, options: &Options, reached: impl Fn(Phase) -> bool) -> Result<()> {
         while !reached(self.brain.load().phase()) {
             options.interrupt.check()?;

@@ -70,7 +70,7 @@ impl Limited {
 }
 
 /// A file for everybody to look at.
-fn make_file(server: &Server) -> Result<InodeNo> {
+pub(crate) fn make_file(server: &Server) -> Result<InodeNo> {
     let mut volume = server.volume()?;
     let dir = server.folder(&mut volume)?;
     let path = dir.join("file");

@@ -8,6 +8,7 @@ mod commit;
 mod cores;
 mod create;
 mod echo;
+mod fair;
 mod flush;
 mod frames;
 mod fuse_null;
@@ -64,11 +65,13 @@ pub enum Bench {
     Share,
     /// Commits of many operations.
     Commit,
+    /// A few modest clients beside a greedy one.
+    Fair,
 }
 
 impl Bench {
     /// All, in the order in which they build on each other.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Echo,
         Self::Getattr,
         Self::Create,
@@ -79,6 +82,7 @@ impl Bench {
         Self::Mount,
         Self::Share,
         Self::Commit,
+        Self::Fair,
     ];
 
     /// As it is called on the command line.
@@ -95,6 +99,7 @@ impl Bench {
             Self::Mount => mount::NAME,
             Self::Share => create::SHARE_NAME,
             Self::Commit => commit::NAME,
+            Self::Fair => fair::NAME,
         }
     }
 
@@ -112,6 +117,7 @@ impl Bench {
             Self::Clock => "clock: readings",
             Self::Share => "share: new files, replies that may wait against those that do not",
             Self::Commit => "commit: a lane whose log becomes durable once in many operations",
+            Self::Fair => "fair: a few modest clients beside a greedy one",
             Self::FuseNull => "fuse-null: a mounted file system with nothing in it",
             Self::Mount => {
                 "mount: operations through a mount, beside a null one with as many exchanges"
@@ -137,6 +143,7 @@ impl Bench {
             Self::Mount => mount::run(&home),
             Self::Share => create::run_shares(&home),
             Self::Commit => commit::run(&home),
+            Self::Fair => fair::run(&home),
         }?;
         Ok((machine, rows))
     }

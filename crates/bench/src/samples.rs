@@ -16,6 +16,8 @@ pub(crate) enum Compare {
     CpuPerByte,
     /// Operations a second; here more is better.
     Rate,
+    /// The time that 99 of 100 operations took at most.
+    P99,
     /// The time that 999 of 1000 operations took at most.
     Tail,
 }
@@ -32,6 +34,7 @@ impl Compare {
             Self::CpuPerOp => cpu_us_per_op(sample),
             Self::CpuPerByte => cpu_s_per_gb(sample),
             Self::Rate => ops_per_s(sample),
+            Self::P99 => percentile_us(&sample.tally.latency, 0.99),
             Self::Tail => percentile_us(&sample.tally.latency, 0.999),
         }
     }

@@ -106,6 +106,7 @@ fn benches(names: &[BenchName]) -> Vec<Bench> {
             BenchName::Mount => benches.push(Bench::Mount),
             BenchName::Share => benches.push(Bench::Share),
             BenchName::Commit => benches.push(Bench::Commit),
+            BenchName::Fair => benches.push(Bench::Fair),
             BenchName::All => benches.extend(Bench::ALL),
         }
     }

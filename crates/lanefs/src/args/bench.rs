@@ -94,6 +94,8 @@ pub(crate) enum Name {
     Share,
     /// A lane whose log becomes durable once in 14,000 or 140,000 operations
     Commit,
+    /// What a few modest clients get beside a greedy one, and without it
+    Fair,
     /// All of them
     All,
 }

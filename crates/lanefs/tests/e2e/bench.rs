@@ -170,3 +170,15 @@ fn bench_that_is_interrupted_leaves_no_process_and_no_file() {
     assert!(!crate::stage::is_alive(server));
     assert_eq!(fs::read_dir(stage.path("")).unwrap().count(), 0);
 }
+
+#[test]
+fn bench_of_fairness_has_the_modest_served_beside_every_greed() {
+    let Some(stage) = Stage::new("bench_fair") else { return };
+    let found = rows(&stage, &["fair"]);
+    assert_eq!(found.len(), 6, "{found:?}");
+    for row in &found {
+        assert!(number(row, "ops_per_s") > 0.0 && number(row, "p99_us") > 0.0, "{row}");
+        let alone = row["row"] == "alone";
+        assert_eq!(row["ratio_to_limit"].is_null(), alone, "{row}");
+    }
+}

@@ -1,0 +1,155 @@
+//! `fair`: what a few modest clients get beside a greedy one, and without it. They look at one file's
+//! attributes, one request at a time each; the greedy one keeps under way all that it may.
+//!
+//! The modest and the greedy are threads of this process; where there are two cores, they share one
+//! and the server's lane has the other, so a part of what the greedy take is this process's own time.
+
+use crate::generator::Generator;
+use crate::getattr::make_file;
+use crate::load::{Pieces, Work};
+use crate::plan::{Interrupt, Options};
+use crate::report::Progress;
+use crate::rounds::alternate;
+use crate::row::Row;
+use crate::samples::{Compare, compare, fill};
+use crate::server::{Home, Server};
+use crate::stream::{FILE_BYTES, make_files};
+use anyhow::{Context as _, Result};
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
+use wire::InodeNo;
+
+pub(crate) const NAME: &str = "fair";
+/// The modest: clients, and requests under way of each.
+const MODEST: (u32, u32) = (4, 1);
+
+/// What the greedy one does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Greed {
+    Nothing,
+    /// Attributes: connections, and requests under way of each.
+    Getattr(u32, u32),
+    /// Large writes.
+    Write,
+    /// Large reads.
+    Read,
+    /// Large reads that it asks for and never takes.
+    Deaf,
+}
+
+const ALL: [Greed; 6] = [
+    Greed::Nothing,
+    Greed::Getattr(1, 64),
+    Greed::Getattr(32, 64),
+    Greed::Write,
+    Greed::Read,
+    Greed::Deaf,
+];
+
+impl Greed {
+    fn name(self) -> String {
+        match self {
+            Self::Nothing => "alone".to_owned(),
+            Self::Getattr(clients, depth) => format!("beside {} getattrs", clients * depth),
+            Self::Write => "beside 16 writes of 1 MiB".to_owned(),
+            Self::Read => "beside 64 reads of 1 MiB".to_owned(),
+            Self::Deaf => "beside 64 reads nobody takes".to_owned(),
+        }
+    }
+
+    const fn shape(self) -> (u32, u32) {
+        match self {
+            Self::Nothing => (0, 0),
+            Self::Getattr(clients, depth) => (clients, depth),
+            Self::Write => (1, 16),
+            Self::Read | Self::Deaf => (1, 64),
+        }
+    }
+}
+
+/// What there is to work on.
+struct Ground<'a> {
+    server: &'a Server,
+    inode: InodeNo,
+    files: Vec<InodeNo>,
+    bytes: Vec<u8>,
+}
+
+pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
+    let options = &home.options;
+    let server = home.server(NAME)?;
+    let inode = make_file(&server)?;
+    let bytes = vec![0x5a; 1 << 20];
+    let files = make_files(&server, &bytes)?;
+    let ground = Ground { server: &server, inode, files, bytes };
+    let mut modest =
+        Generator::connect(&server, MODEST, options, |_| Ok(Work::Getattr { inode }))?;
+    let progress = Progress::new(NAME);
+    progress.begin(ALL.len() * options.round_count);
+    let samples = alternate(ALL.len(), options.round_count, |index, _| {
+        let greed = ALL[index];
+        progress.step(&greed.name());
+        if greed == Greed::Nothing {
+            return modest.measure(options);
+        }
+        let interrupt = Interrupt::default();
+        let its_options = Options { interrupt: interrupt.clone(), ..options.clone() };
+        thread::scope(|scope| {
+            let (tell, told) = channel();
+            let greedy = scope.spawn(|| be_greedy(greed, &ground, &its_options, tell));
+            // Who cannot begin says why when it is joined.
+            let begun = told.recv().is_ok();
+            let sample = if begun { Some(modest.measure(options)) } else { None };
+            interrupt.set();
+            let ended = greedy.join().map_err(|_| anyhow::anyhow!("the greedy load panicked"))?;
+            match sample {
+                Some(sample) => sample.with_context(|| greed.name()),
+                None => Err(ended.err().unwrap_or_else(|| anyhow::anyhow!("it did not begin"))),
+            }
+        })
+    })?;
+    progress.end();
+    let mut rows = Vec::new();
+    for (index, greed) in ALL.into_iter().enumerate() {
+        let mut row = Row::new(NAME, &greed.name());
+        (row.clients, row.depth) = (Some(MODEST.0), Some(MODEST.1));
+        row.lanes = server.lane_count.map(u32::from);
+        fill(&mut row, &samples[index]);
+        if index > 0 {
+            compare(&mut row, &samples[index], ("alone", &samples[0]), Compare::P99);
+        }
+        // Of the server, what the greedy did as well.
+        (row.cpu_us_per_op, row.switches_per_op, row.exchanges_per_op) = (None, None, None);
+        row.syscalls_per_op = None;
+        rows.push(row);
+    }
+    Ok(rows)
+}
+
+/// Until it is interrupted; tells when it has begun.
+fn be_greedy(greed: Greed, ground: &Ground<'_>, options: &Options, tell: Sender<()>) -> Result<()> {
+    let pieces = Pieces { file_bytes: FILE_BYTES, piece_bytes: 1 << 20 };
+    let files = ground.files.clone();
+    let mut load = Generator::connect(ground.server, greed.shape(), options, |ring| {
+        Ok(match greed {
+            Greed::Nothing | Greed::Getattr(..) => Work::Getattr { inode: ground.inode },
+            Greed::Read | Greed::Deaf => Work::Read { files, pieces },
+            Greed::Write => {
+                let bulk = ring.bulk_of(&ground.bytes).context("no memory for the bytes")?;
+                Work::Write { files, pieces, bulk }
+            }
+        })
+    })?;
+    if greed == Greed::Deaf {
+        load.ask_and_turn_away(options)?;
+        tell.send(()).ok();
+        while options.interrupt.check().is_ok() {
+            thread::sleep(std::time::Duration::from_millis(1));
+        }
+        return Ok(());
+    }
+    tell.send(()).ok();
+    // It ends by being interrupted.
+    while load.measure(options).is_ok() {}
+    Ok(())
+}
