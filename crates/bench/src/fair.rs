@@ -82,8 +82,7 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
     let bytes = vec![0x5a; 1 << 20];
     let files = make_files(&server, &bytes)?;
     let ground = Ground { server: &server, inode, files, bytes };
-    let mut modest =
-        Generator::connect(&server, MODEST, options, |_| Ok(Work::Getattr { inode }))?;
+    let mut modest = Generator::connect(&server, MODEST, options, |_| Ok(Work::Getattr { inode }))?;
     let progress = Progress::new(NAME);
     progress.begin(ALL.len() * options.round_count);
     let samples = alternate(ALL.len(), options.round_count, |index, _| {

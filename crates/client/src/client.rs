@@ -251,6 +251,13 @@ impl Client {
         self.waiting_since
     }
 
+    /// What a server said that did not let us in just now, if that was the last word of one of its
+    /// lanes; the client tries again.
+    #[must_use]
+    pub fn turned_away(&self) -> Option<RefusalReason> {
+        self.links.iter().find_map(|link| link.turned_away)
+    }
+
     /// Why the client does not go on, if so; all calls are answered with its status.
     #[must_use]
     pub const fn refusal(&self) -> Option<Refused> {

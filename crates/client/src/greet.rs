@@ -147,6 +147,7 @@ impl Client {
                 if let Some(link) = self.links.get_mut(link_index) {
                     // Not a moment to come back at once.
                     link.failure_count = link.failure_count.max(1);
+                    link.turned_away = Some(refusal.reason);
                 }
                 self.drop_link(turn, link_index);
             }

@@ -9,7 +9,7 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use door::{ConnId, Mono, Ticket};
-use wire::FsUuid;
+use wire::{FsUuid, RefusalReason};
 
 const PAUSE_MS_MIN: u64 = 50;
 const PAUSE_MS_MAX: u64 = 1_000;
@@ -36,6 +36,8 @@ pub(crate) struct Link {
     pub(crate) outstanding: u16,
     /// Failed attempts since the last reply.
     pub(crate) failure_count: u32,
+    /// The last greeting ended with this; whoever asks again later may be welcome.
+    pub(crate) turned_away: Option<RefusalReason>,
     /// The server is not yet told all that a recovery has to tell; nothing else is sent.
     pub(crate) recovering: bool,
     /// What goes before everything: registering handles again.
@@ -55,6 +57,7 @@ impl Link {
             credits: 1,
             outstanding: 0,
             failure_count: 0,
+            turned_away: None,
             recovering: false,
             first: VecDeque::new(),
             again: VecDeque::new(),

@@ -148,6 +148,7 @@ impl Client {
             link.outstanding = link.outstanding.saturating_sub(1);
             link.credits = reply.credits.max(1);
             link.failure_count = 0;
+            link.turned_away = None;
         }
     }
 

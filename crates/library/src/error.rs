@@ -14,6 +14,8 @@ pub enum Error {
     Unreachable {
         /// Whom we tried.
         address: SocketAddr,
+        /// It answered, and did not let us in: it has as many connections as it takes.
+        busy: bool,
     },
     /// The greeting ended with a no, ours or the server's.
     Refused {
@@ -57,8 +59,11 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unreachable { address } => {
+            Self::Unreachable { address, busy: false } => {
                 write!(f, "no lanefs server answers at {address}")
+            }
+            Self::Unreachable { address, busy: true } => {
+                write!(f, "the server at {address} has as many connections as it takes")
             }
             Self::Refused { address, reason } => write!(f, "{address}: {}", reason.text()),
             Self::Op { op: _, path, status } => {

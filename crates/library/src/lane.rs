@@ -11,7 +11,7 @@ use ring::{Post, Ring};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::time::Duration;
-use wire::{Attr, ClientUuid, Found, LaneId, Listing, Status, Wire as _};
+use wire::{Attr, ClientUuid, Found, LaneId, Listing, RefusalReason, Status, Wire as _};
 
 /// Calls of one volume that may be under way together.
 const CALL_COUNT_MAX: usize = 64;
@@ -105,8 +105,9 @@ fn small_of(answer: &Answer, turn: &Turn<'_>) -> Vec<u8> {
 pub(crate) enum Failure {
     /// The server's word.
     Status(Status),
-    /// There is no connection, and there was none for as long as may be.
-    Away,
+    /// There is no connection, and there was none for as long as may be; whether the server said that
+    /// it has too many.
+    Away { busy: bool },
     /// The greeting ended with a no.
     Refused(Refused),
     /// The ring itself is broken.
@@ -192,7 +193,8 @@ impl ClientLane {
             return true;
         }
         if !self.calls.is_empty() && self.is_away() {
-            self.fail(&Failure::Away);
+            let busy = self.face.client.turned_away() == Some(RefusalReason::Busy);
+            self.fail(&Failure::Away { busy });
             return true;
         }
         match self.ring.turn(&mut self.face) {

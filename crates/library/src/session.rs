@@ -115,8 +115,9 @@ impl Session {
             Ok(Err(Failure::Status(status))) => Err(refused(op, path, status)),
             Ok(Err(Failure::Refused(reason))) => Err(Error::Refused { address, reason }),
             Ok(Err(Failure::Ring(kind, text))) => Err(Error::Ring(io::Error::new(kind, text))),
+            Ok(Err(Failure::Away { busy })) => Err(Error::Unreachable { address, busy }),
             // A lane that is gone is away for ever.
-            Ok(Err(Failure::Away)) | Err(oneshot::Canceled) => Err(Error::Unreachable { address }),
+            Err(oneshot::Canceled) => Err(Error::Unreachable { address, busy: false }),
         }
     }
 

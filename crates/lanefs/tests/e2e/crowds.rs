@@ -8,8 +8,8 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use wire::{
-    Bytes, Challenge, ClientUuid, FrameKind, HEAD_BYTES, Head, Hello, InodeNo, LaneId, Lengths, Map,
-    Op, Proof, Read, Request, Secret, SessionId, Welcome, Wire as _, Xid,
+    Bytes, Challenge, ClientUuid, FrameKind, HEAD_BYTES, Head, Hello, InodeNo, LaneId, Lengths,
+    Map, Op, Proof, Read, Request, Secret, SessionId, Welcome, Wire as _, Xid,
 };
 
 /// A connection of a client that says what the protocol lets it say, and nothing else.
