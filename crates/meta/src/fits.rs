@@ -71,7 +71,7 @@ impl State {
             Change::InodeGone { inode } => self.can_go(*inode),
             Change::Client(_) => true,
             // Of other shards, or never told before they are durable.
-            Change::Contents(_) | Change::Txn(_) => false,
+            Change::Contents(_) | Change::Txn(_) | Change::Export(_) => false,
         }
     }
 

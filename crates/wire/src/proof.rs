@@ -57,6 +57,26 @@ impl Secret {
         self.mac(b"lanefs server 1", &[hello, server_nonce]).verify_slice(proof).is_ok()
     }
 
+    /// The secret of one export, for those who may mount that and nothing else: it follows from the
+    /// store's, which this is, and the definition's id.
+    #[must_use]
+    pub fn of_export(&self, name: &[u8], id: u64) -> Self {
+        let mac = self.mac(b"lanefs export 1", &[name, &id.to_le_bytes()]);
+        Self(mac.finalize().into_bytes().into())
+    }
+
+    /// As it is kept in a file, in hexadecimal.
+    #[must_use]
+    pub fn to_hex(&self) -> alloc::string::String {
+        use fmt::Write as _;
+        let mut text = alloc::string::String::new();
+        for byte in self.0 {
+            // Writing to a string cannot fail.
+            let _infallible = write!(text, "{byte:02x}");
+        }
+        text
+    }
+
     fn mac(&self, label: &[u8], parts: &[&[u8]]) -> Hmac<Sha256> {
         // HMAC takes keys of any length, so this cannot fail.
         #[expect(clippy::expect_used, reason = "HMAC accepts keys of any length")]
