@@ -196,7 +196,8 @@ impl MountLane {
                 | Answer::Written(_)
                 | Answer::Sought(_)
                 | Answer::LockFound(_)
-                | Answer::Stats(_),
+                | Answer::Stats(_)
+                | Answer::Exports(_),
             )
             | Err(_) => {}
         }

@@ -61,6 +61,16 @@ pub struct Restored {
     pub(crate) decided: BTreeMap<TxnId, BTreeSet<ShardId>>,
 }
 
+impl Restored {
+    /// The names of what the store says can be mounted.
+    #[must_use]
+    pub fn export_names(&self) -> Vec<alloc::string::String> {
+        let exports = self.exports.iter().filter_map(|bytes| wire::Export::decode_all(bytes).ok());
+        let named = exports.filter_map(|export| core::str::from_utf8(export.name.0).ok());
+        named.map(Into::into).collect()
+    }
+}
+
 impl Restore {
     /// Evicted clients remembered after a start, unless told otherwise.
     const EVICTED_COUNT_MAX: usize = 4096;

@@ -8,10 +8,12 @@ use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use wire::Secret;
+use wire::{Credential, Secret};
 
 const SECRET_BYTES: usize = 32;
 const FILE_BYTES_MAX: u64 = 4096;
+/// What the secret of an export begins with: it opens that and nothing else.
+const EXPORT_PREFIX: &str = "export:";
 
 /// Where the secret is: `flag`, else `$LANEFS_SECRET_FILE`, else the user's configuration folder.
 pub(crate) fn path(flag: Option<&Path>) -> Result<PathBuf> {
@@ -48,10 +50,25 @@ pub(crate) fn read(path: &Path) -> Result<Secret> {
     }
 }
 
-/// The secret in `path`, made first if there is none.
+/// What a file has that holds this secret.
+pub(crate) fn text_of(secret: &Secret) -> String {
+    let prefix = match secret.credential() {
+        Credential::Store => "",
+        Credential::Export => EXPORT_PREFIX,
+    };
+    format!("{prefix}{}\n", secret.to_hex())
+}
+
+/// The store's secret in `path`, made first if there is none.
 pub(crate) fn read_or_make(path: &Path) -> Result<Secret> {
     match open(path) {
-        Ok(file) => parse(path, file),
+        Ok(file) => {
+            let secret = parse(path, file)?;
+            if secret.credential() != Credential::Store {
+                bail!("the secret {} is that of an export, not the store's", path.display());
+            }
+            Ok(secret)
+        }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             make(path).with_context(|| format!("cannot make the secret {}", path.display()))?;
             read(path)
@@ -83,10 +100,15 @@ fn parse(path: &Path, file: File) -> Result<Secret> {
     let mut text = String::new();
     let read = file.take(FILE_BYTES_MAX).read_to_string(&mut text);
     read.with_context(|| format!("cannot read the secret {shown}"))?;
-    let bytes = from_hex(text.trim_end());
+    let text = text.trim_end();
+    let (digits, make): (_, fn(_) -> _) = match text.strip_prefix(EXPORT_PREFIX) {
+        Some(digits) => (digits, Secret::of_one_export),
+        None => (text, Secret::new),
+    };
+    let bytes = from_hex(digits);
     let bytes =
         bytes.with_context(|| format!("the secret {shown} is not 64 hexadecimal digits"))?;
-    Ok(Secret::new(bytes))
+    Ok(make(bytes))
 }
 
 fn from_hex(text: &str) -> Option<[u8; SECRET_BYTES]> {

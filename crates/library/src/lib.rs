@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod error;
+mod exports;
 mod lane;
 mod options;
 mod path;
@@ -27,11 +28,12 @@ mod volume;
 pub use client::{Refused, Report};
 pub use error::Error;
 pub use lane::{hex_file, random};
+pub use exports::{Export, NewExport, Removed};
 pub use options::{ConnectOptions, Identity};
 pub use search::{Fit, FoundEntry, Search, Wanted};
 pub use transfer::Piece;
 pub use volume::{Dir, DirEntry, File, OpenFor, SetAttr, Special, Volume};
 pub use wire::{
-    Attr, BULK_BYTES_MAX, FileKind, InodeNo, Kinds, PATTERN_BYTES_MAX, Pattern, Predicate, Secret,
-    SetTime, Space, Stats, Status, Timestamp, Verdict,
+    Attr, BULK_BYTES_MAX, FileKind, InodeNo, Kinds, PATTERN_BYTES_MAX, Pattern, Predicate, Purpose,
+    Secret, SetTime, Space, Squash, Squashed, Stats, Status, Timestamp, Verdict,
 };

@@ -123,6 +123,18 @@ impl Volume {
         self.lane.is_root_trusted()
     }
 
+    /// Whether nothing is changed through this export.
+    #[must_use]
+    pub const fn is_read_only(&self) -> bool {
+        self.lane.is_read_only()
+    }
+
+    /// The inode that is the root of this export.
+    #[must_use]
+    pub fn root(&self) -> InodeNo {
+        self.lane.root().unwrap_or(InodeNo::ROOT)
+    }
+
     /// What a path leads to; a symbolic link at its end is followed.
     ///
     /// # Errors
