@@ -18,8 +18,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 use door::{Action, Event, Mail, Mono, Turn};
 use wire::{
-    BODY_BYTES_MAX, ClientUuid, FsUuid, Handle, HandleId, InodeNo, LaneId, Map,
-    Purpose, RefusalReason, Reopen, Rules, Secret, SessionId, Status, Writer,
+    BODY_BYTES_MAX, ClientUuid, FsUuid, Handle, HandleId, InodeNo, LaneId, Map, Purpose,
+    RefusalReason, Reopen, Rules, Secret, SessionId, Status, Writer,
 };
 
 /// What a client is made of.

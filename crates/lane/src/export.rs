@@ -2,9 +2,7 @@
 
 use crate::config::Export;
 use alloc::vec::Vec;
-use wire::{
-    Bytes, EXPORT_DEFAULT, InodeNo, List, Op, Secret, Squash, Wire, Writer, welcome_flag,
-};
+use wire::{Bytes, EXPORT_DEFAULT, InodeNo, List, Op, Secret, Squash, Wire, Writer, welcome_flag};
 
 /// What a connection may see, and as whom.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,13 +18,8 @@ pub(crate) struct Binding {
 }
 
 impl Binding {
-    pub(crate) const ADMINISTERS: Self = Self {
-        export_no: 0,
-        top: None,
-        squash: Squash::NONE,
-        read_only: false,
-        administers: true,
-    };
+    pub(crate) const ADMINISTERS: Self =
+        Self { export_no: 0, top: None, squash: Squash::NONE, read_only: false, administers: true };
 
     pub(crate) fn root(&self) -> InodeNo {
         self.top.unwrap_or(InodeNo::ROOT)

@@ -10,8 +10,19 @@ use wire::{ClientUuid, InodeNo, LaneId, Squash};
 /// What another lane asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Question {
-    Below { by: LaneId, top: InodeNo, dir: InodeNo },
-    Use { by: LaneId, inode: InodeNo, client: ClientUuid, top: InodeNo, squash: Squash, number: u64 },
+    Below {
+        by: LaneId,
+        top: InodeNo,
+        dir: InodeNo,
+    },
+    Use {
+        by: LaneId,
+        inode: InodeNo,
+        client: ClientUuid,
+        top: InodeNo,
+        squash: Squash,
+        number: u64,
+    },
 }
 
 impl Lane {

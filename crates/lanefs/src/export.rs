@@ -116,14 +116,17 @@ const fn squash_of(export: &Export) -> Squash {
 
 fn table(exports: &[Export]) -> String {
     let longest = exports.iter().map(|export| export.name.len()).max().unwrap_or(0).max(4);
-    let mut text = format!("{:<longest$} {:<5} {:<4} {:<21} Path\n", "Name", "Mode", "Root", "Acts as");
+    let mut text =
+        format!("{:<longest$} {:<5} {:<4} {:<21} Path\n", "Name", "Mode", "Root", "Acts as");
     for export in exports {
         let mode = if export.read_only { "ro" } else { "rw" };
         let squash = squash_of(export);
         let root = if squash == Squash::None { "root" } else { "-" };
         let acts_as = match squash {
             Squash::None => "himself".to_owned(),
-            Squash::Root => format!("root as {}:{}", export.squash.anon_uid, export.squash.anon_gid),
+            Squash::Root => {
+                format!("root as {}:{}", export.squash.anon_uid, export.squash.anon_gid)
+            }
             Squash::All => format!("all as {}:{}", export.squash.anon_uid, export.squash.anon_gid),
         };
         let path = export.path.display();

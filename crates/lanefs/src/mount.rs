@@ -17,8 +17,8 @@ use anyhow::{Context as _, Result, bail};
 use client::Client;
 use library::{ConnectOptions, Identity, Volume};
 use options::Options;
-use rustix::mount::MountFlags;
 use ring::{KernelChannel, Mesh, MountOptions, Stopper};
+use rustix::mount::MountFlags;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -115,18 +115,7 @@ fn prepare(args: &args::Mount, dir: PathBuf, mut options: Options) -> Result<Pla
     let client = args.client.map_or_else(|| library::random().map(ClientUuid), Ok)?;
     let predecessor = args.predecessor.unwrap_or(ClientUuid::NONE);
     let spin_us = args.spin.spin_us;
-    Ok(Plan {
-        server,
-        dir,
-        secret,
-        root,
-        cores,
-        spin_us,
-        transport,
-        options,
-        client,
-        predecessor,
-    })
+    Ok(Plan { server, dir, secret, root, cores, spin_us, transport, options, client, predecessor })
 }
 
 fn check_dir(dir: &Path) -> Result<()> {

@@ -276,7 +276,9 @@ fn exports(named: &[String]) -> Result<Vec<Export>> {
                 return Err(Exit::new(Code::Usage, line).into());
             }
         };
-        if !wire::is_export_name(name.as_bytes()) || exports.iter().any(|export| export.name == name) {
+        if !wire::is_export_name(name.as_bytes())
+            || exports.iter().any(|export| export.name == name)
+        {
             let line = format!(
                 "--export {text}: a name of its own; letters, digits, dots, dashes and underscores"
             );

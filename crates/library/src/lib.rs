@@ -27,8 +27,8 @@ mod volume;
 
 pub use client::{Refused, Report};
 pub use error::Error;
-pub use lane::{hex_file, random};
 pub use exports::{Export, NewExport, Removed};
+pub use lane::{hex_file, random};
 pub use options::{ConnectOptions, Identity};
 pub use search::{Fit, FoundEntry, Search, Wanted};
 pub use transfer::Piece;

@@ -526,10 +526,7 @@ impl Shard {
                 | Change::Xattr { .. }
                 | Change::XattrGone { .. }
                 | Change::InodeGone { .. } => {}
-                Change::Contents(_)
-                | Change::Client(_)
-                | Change::Txn(_)
-                | Change::Export(_) => {
+                Change::Contents(_) | Change::Client(_) | Change::Txn(_) | Change::Export(_) => {
                     return Err(Fault::new("no part of a change over several shards", 0));
                 }
             }

@@ -176,7 +176,8 @@ fn rights_of_anybody(known: &Inode, squash: Squash) -> Rights {
         Squashed::Root => {
             // Where there is a list, the group's bits are the most that anybody named there has.
             let listed = Acl::access(known).is_some();
-            let group = if listed || row.gid != 0 || squash.anon_gid == 0 { row.mode >> 3 } else { 0 };
+            let group =
+                if listed || row.gid != 0 || squash.anon_gid == 0 { row.mode >> 3 } else { 0 };
             of_bits(group | row.mode)
         }
         Squashed::All => {

@@ -212,9 +212,8 @@ impl Wire<'_> for Welcome {
             recovery_ms: from.read()?,
             root: from.read()?,
         };
-        let in_range = welcome.slot_count >= SLOT_COUNT_MIN
-            && welcome.credits > 0
-            && welcome.root.count() > 0;
+        let in_range =
+            welcome.slot_count >= SLOT_COUNT_MIN && welcome.credits > 0 && welcome.root.count() > 0;
         if in_range { Ok(welcome) } else { Err(Flaw::Breach(Breach::Malformed)) }
     }
 }

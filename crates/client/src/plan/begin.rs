@@ -104,9 +104,7 @@ pub(crate) fn begin(
             let target = Target::Shard(ShardId::meta(0));
             Ok(Begun::new(Plan::Direct, Op::SetExport, target))
         }
-        Call::Exports => {
-            Ok(Begun::new(Plan::Direct, Op::Exports, Target::Lane(LaneId(0))))
-        }
+        Call::Exports => Ok(Begun::new(Plan::Direct, Op::Exports, Target::Lane(LaneId(0)))),
         Call::Ping(lane) => Ok(Begun::new(Plan::Direct, Op::Ping, Target::Lane(lane))),
     }
 }

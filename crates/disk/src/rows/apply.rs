@@ -3,8 +3,8 @@
 use super::row::{DirentRow, ObjectRow, ShardRow, SlotRow};
 use super::{Key, Range, Rows};
 use crate::{
-    Change, Changes, ClientChange, ContentsChange, ExportChange, Fault, InodeRow, Made, Origin, Record,
-    TxnChange, TxnId,
+    Change, Changes, ClientChange, ContentsChange, ExportChange, Fault, InodeRow, Made, Origin,
+    Record, TxnChange, TxnId,
 };
 use alloc::vec::Vec;
 use wire::{FileKind, InodeNo, Name, SessionId, ShardId, Transno, Wire, Writer};

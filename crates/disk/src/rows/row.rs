@@ -4,8 +4,8 @@ use super::key::{part, table};
 use crate::{ContentsChange, Fault, InodeRow, REPLY_BYTES_MAX, SessionRow, TxnId};
 use alloc::vec::Vec;
 use wire::{
-    Attr, Bytes, ClientUuid, Export, FileKind, Flaw, InodeNo, List, Name, Op, Reader, SessionId, ShardId,
-    Status, Transno, Wire, Writer, Xid,
+    Attr, Bytes, ClientUuid, Export, FileKind, Flaw, InodeNo, List, Name, Op, Reader, SessionId,
+    ShardId, Status, Transno, Wire, Writer, Xid,
 };
 
 /// How far a shard's log was applied, and what its next numbers follow from.

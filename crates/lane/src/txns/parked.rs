@@ -103,7 +103,14 @@ impl Lane {
     fn take_up_pinned(&mut self, turn: &mut Turn<'_>, parked: &Parked, request: &Request) {
         let frame = turn.arena.put(&parked.frame);
         let waited = !parked.pins.is_empty();
-        let arrived = Arrived { conn: parked.conn, open: parked.open, request, frame, bulk: None, denied: None };
+        let arrived = Arrived {
+            conn: parked.conn,
+            open: parked.open,
+            request,
+            frame,
+            bulk: None,
+            denied: None,
+        };
         match request.op.row().retry {
             Retry::Repeat => self.take_up_read(turn, &arrived),
             Retry::Once => {

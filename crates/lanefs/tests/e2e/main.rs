@@ -12,6 +12,7 @@ mod contents;
 mod crash;
 mod death;
 mod exchanges;
+mod exports;
 mod files;
 mod find;
 mod hostile;
