@@ -6,6 +6,7 @@ mod attrs;
 mod bounded;
 mod cold;
 mod directory;
+mod exports;
 mod file_locks;
 mod finding;
 mod handles;
