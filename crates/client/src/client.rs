@@ -9,6 +9,7 @@ use crate::locks::Locks;
 use crate::losses::Sisters;
 use crate::plan::begin::{Begun, Target, begin};
 use crate::plan::{Ask, Close, Got, Plan};
+use crate::refused::Refused;
 use crate::report::Report;
 use crate::session::Session;
 use crate::slab::Slab;
@@ -18,8 +19,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 use door::{Action, Event, Mail, Mono, Turn};
 use wire::{
-    BODY_BYTES_MAX, ClientUuid, FsUuid, Handle, HandleId, InodeNo, LaneId, Map, Purpose,
-    RefusalReason, Reopen, Rules, Secret, SessionId, Status, Writer,
+    BODY_BYTES_MAX, ClientUuid, FsUuid, Handle, HandleId, InodeNo, LaneId, Map, Purpose, Reopen,
+    Rules, Secret, SessionId, Status, Writer,
 };
 
 /// What a client is made of.
@@ -60,56 +61,6 @@ pub struct Config {
 
 /// Default of [`Config::replay_bytes_max`].
 pub const REPLAY_BYTES_MAX: usize = 64 << 20;
-
-/// Why the client does not go on until told to ([`Client::try_again`]).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Refused {
-    /// The server, or the client, has another secret.
-    WrongSecret,
-    /// The server has no such export.
-    NoSuchExport,
-    /// Another file system answers now.
-    OtherFileSystem,
-    /// The export is another directory now.
-    OtherRoot,
-    /// It lacks changes that it said were durable.
-    WentBack,
-}
-
-impl Refused {
-    /// What waiting calls are answered with.
-    #[must_use]
-    pub const fn status(self) -> Status {
-        match self {
-            Self::WrongSecret => Status::Access,
-            Self::NoSuchExport | Self::OtherFileSystem | Self::OtherRoot => Status::Stale,
-            Self::WentBack => Status::Io,
-        }
-    }
-
-    /// In words, for people.
-    #[must_use]
-    pub const fn text(self) -> &'static str {
-        match self {
-            Self::WrongSecret => "the server has another secret",
-            Self::NoSuchExport => "the server has no such export",
-            Self::OtherFileSystem => "another file system answers at this address now",
-            Self::OtherRoot => "the export is another directory now; unmount, and mount again",
-            Self::WentBack => "the server's store went back: it lacks what it said was durable",
-        }
-    }
-
-    pub(crate) const fn of(reason: RefusalReason) -> Option<Self> {
-        match reason {
-            RefusalReason::WrongSecret => Some(Self::WrongSecret),
-            RefusalReason::NoSuchExport => Some(Self::NoSuchExport),
-            RefusalReason::Evicted
-            | RefusalReason::OldEpoch
-            | RefusalReason::Busy
-            | RefusalReason::Stopping => None,
-        }
-    }
-}
 
 /// What happened so far, for people.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]

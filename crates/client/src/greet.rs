@@ -4,8 +4,9 @@
 //! brings the map. A Welcome of a new boot makes all handles be registered again before anything
 //! else is sent.
 
-use crate::client::{Client, Refused};
+use crate::client::Client;
 use crate::link::LinkState;
+use crate::refused::Refused;
 use alloc::vec::Vec;
 use door::{Action, ConnId, Mono, Ticket, Turn};
 use wire::{

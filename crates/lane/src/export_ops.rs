@@ -108,32 +108,31 @@ impl Lane {
         let shard = ShardId::meta(0);
         let index = self.meta_index(shard);
         let transno = self.metas[index].take_transno();
-        let change = Change::Export(*change);
-        self.record_note(shard, transno, &change);
+        let recorded = Change::Export(*change);
+        self.record_note(shard, transno, &recorded);
         for lane in 0..self.config.map.lane_count {
             if lane != self.config.lane.0 {
                 let body = turn.arena.write(|out| {
                     out.push(EXPORT_LETTER);
-                    change.encode(&mut Writer::new(out));
+                    recorded.encode(&mut Writer::new(out));
                 });
                 turn.act(Action::Letter { to: LaneId(lane), body });
             }
         }
-        self.take_export(turn, &change);
+        self.take_export(turn, change);
     }
 
     /// The lane that records them tells of one.
     pub(crate) fn on_export_letter(&mut self, turn: &mut Turn<'_>, letter: &[u8]) {
-        if let Ok(change) = Change::decode_all(letter) {
+        if let Ok(Change::Export(change)) = Change::decode_all(letter) {
             self.take_export(turn, &change);
         }
     }
 
-    fn take_export(&mut self, turn: &mut Turn<'_>, change: &Change<'_>) {
+    fn take_export(&mut self, turn: &mut Turn<'_>, change: &ExportChange<'_>) {
         match change {
-            Change::Export(ExportChange::Put(export)) => self.exports.put(export),
-            Change::Export(ExportChange::Gone { name }) => self.exports.remove(name.0),
-            _ => return,
+            ExportChange::Put(export) => self.exports.put(export),
+            ExportChange::Gone { name } => self.exports.remove(name.0),
         }
         self.scope.forget_uses();
         let mut over: Vec<ConnId> = Vec::new();

@@ -171,10 +171,9 @@ impl Lane {
         }
         let Some(granted) = self.granted(turn, open, top, inode) else { return Checked::Waits };
         let lacks = (wants.read && !granted.read) || (wants.write && !granted.write);
-        if !granted.known {
+        // A handle that is not opened again is gone for good.
+        if !granted.known || (lacks && op == Op::Reopen) {
             Checked::Denied(Status::Stale)
-        } else if lacks && op == Op::Reopen {
-            Checked::Denied(Status::Stale) // It is gone for good.
         } else if lacks {
             Checked::Denied(Status::Access)
         } else {
@@ -214,6 +213,10 @@ impl Lane {
         let index = self.meta_index(inode.shard());
         if !self.metas[index].has_inode(inode) {
             self.read_missing(turn, inode.shard());
+            return None;
+        }
+        if self.metas[index].is_locked(inode) {
+            // A change over several shards may be about to give it another place.
             return None;
         }
         let ways: Vec<InodeNo> = self.metas[index].ways_up(inode).collect();
@@ -256,7 +259,11 @@ impl Lane {
                 }
                 return known;
             }
-            match self.metas[self.meta_index(at.shard())].above(at) {
+            let meta = &self.metas[self.meta_index(at.shard())];
+            if meta.is_locked(at) {
+                return None;
+            }
+            match meta.above(at) {
                 Above::Parent(parent) => at = parent,
                 Above::Top => return Some(false),
             }

@@ -380,6 +380,9 @@ impl Shard {
                     told.row.linkable &= !self.handles.is_free(inode);
                 }
                 self.locks.take_inode(inode, txn);
+                // Whoever does this is answered before it is made here.
+                self.state.exported.touch(inode);
+                self.state.exported.moved |= self.state.is_directory(inode);
                 Ok(Seen::Inode(inode, told))
             }
             Want::Entry(dir, name) => {

@@ -56,6 +56,7 @@ impl Lane {
     pub(super) fn unpark(&mut self, shard: ShardId, txn: TxnId) {
         let index = self.meta_index(shard);
         self.metas[index].release(txn);
+        self.scope.due = true;
         let metas = &self.metas;
         let free = self
             .txns

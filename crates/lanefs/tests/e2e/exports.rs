@@ -159,7 +159,7 @@ fn a_read_only_export_is_that_for_whoever_comes() {
         refused(fs::create_dir(writer.dir.join("dir"))),
         refused(fs::remove_file(writer.dir.join("file"))),
         refused(fs::rename(writer.dir.join("file"), writer.dir.join("other"))),
-        refused(fs::set_permissions(writer.dir.join("file"), fs::Permissions::from_mode(0))),
+        refused(fs::set_permissions(writer.dir.join("file"), fs::Permissions::from_mode(0o400))),
         refused(std::os::unix::fs::symlink("file", writer.dir.join("link"))),
         refused(fs::File::options().write(true).open(writer.dir.join("file"))),
     ];

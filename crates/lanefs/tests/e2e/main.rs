@@ -13,6 +13,7 @@ mod crash;
 mod death;
 mod exchanges;
 mod exports;
+mod exports_hostile;
 mod files;
 mod find;
 mod hostile;
