@@ -254,6 +254,7 @@ impl Server {
             secret: access.secret.clone(),
             export: access.export.clone(),
             identity: Identity::of_process(),
+            purpose: library::Purpose::Use,
             connect_timeout: CONNECT_TIMEOUT,
         })?)
     }

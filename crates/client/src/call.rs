@@ -223,6 +223,63 @@ pub enum Call<'a> {
     Stats(LaneId),
     /// [`Answer::Done`] when this server lane has answered; lane 0 always exists.
     Ping(LaneId),
+    /// [`Answer::Done`] when it is durable, and every lane heard of it.
+    SetExport(wire::SetExport<'a>),
+    /// [`Answer::Exports`].
+    Exports,
+}
+
+impl Call<'_> {
+    /// The same, of `root` where the face said [`InodeNo::ROOT`].
+    pub(crate) fn rooted(mut self, root: InodeNo) -> Self {
+        let (first, second) = match &mut self {
+            Self::Lookup(ask) => (Some(&mut ask.parent), None),
+            Self::Getattr(ask) => (Some(&mut ask.inode), None),
+            Self::Setattr(ask) => (Some(&mut ask.inode), None),
+            Self::Resize(ask) => (Some(&mut ask.inode), None),
+            Self::Create(ask) => (Some(&mut ask.parent), None),
+            Self::Tmpfile(ask) => (Some(&mut ask.parent), None),
+            Self::Mkdir(ask) => (Some(&mut ask.parent), None),
+            Self::Symlink(ask) => (Some(&mut ask.parent), None),
+            Self::Mknod(ask) => (Some(&mut ask.parent), None),
+            Self::Link(ask) => (Some(&mut ask.parent), Some(&mut ask.inode)),
+            Self::Unlink(ask) => (Some(&mut ask.parent), None),
+            Self::Rmdir(ask) => (Some(&mut ask.parent), None),
+            Self::Rename(ask) => (Some(&mut ask.parent), Some(&mut ask.new_parent)),
+            Self::Readlink(ask) => (Some(&mut ask.inode), None),
+            Self::Readdir(ask) => (Some(&mut ask.inode), None),
+            Self::Find(ask) => (Some(&mut ask.inode), None),
+            Self::Open(ask) => (Some(&mut ask.inode), None),
+            Self::Access(ask) => (Some(&mut ask.inode), None),
+            Self::Getxattr(ask) => (Some(&mut ask.inode), None),
+            Self::Setxattr(ask) => (Some(&mut ask.inode), None),
+            Self::Listxattr(ask) => (Some(&mut ask.inode), None),
+            Self::Removexattr(ask) => (Some(&mut ask.inode), None),
+            Self::Read(ask) => (Some(&mut ask.inode), None),
+            Self::Write(ask) => (Some(&mut ask.inode), None),
+            Self::Allocate(ask) => (Some(&mut ask.inode), None),
+            Self::Seek(ask) => (Some(&mut ask.inode), None),
+            Self::SetLock(ask) => (Some(&mut ask.inode), None),
+            Self::GetLock(ask) => (Some(&mut ask.inode), None),
+            Self::Flush { inode, .. } => (Some(inode), None),
+            Self::Sync(ask) => (Some(&mut ask.inode), None),
+            Self::Close(_)
+            | Self::Statfs
+            | Self::SyncAll
+            | Self::SyncShards
+            | Self::Goodbye
+            | Self::Stats(_)
+            | Self::Ping(_)
+            | Self::SetExport(_)
+            | Self::Exports => (None, None),
+        };
+        for inode in [first, second].into_iter().flatten() {
+            if *inode == InodeNo::ROOT {
+                *inode = root;
+            }
+        }
+        self
+    }
 }
 
 /// What came of a call. Spans are of the turn in which the answer is taken.
@@ -268,4 +325,6 @@ pub enum Answer {
     LockFound(Option<LockRow>),
     /// A lane's counters.
     Stats(Stats),
+    /// An encoded [`wire::Exports`], valid: decode it with `Exports::decode_all`.
+    Exports(Span),
 }

@@ -9,6 +9,7 @@ use crate::locks::Locks;
 use crate::losses::Sisters;
 use crate::plan::begin::{Begun, Target, begin};
 use crate::plan::{Ask, Close, Got, Plan};
+use crate::refused::Refused;
 use crate::report::Report;
 use crate::session::Session;
 use crate::slab::Slab;
@@ -18,8 +19,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 use door::{Action, Event, Mail, Mono, Turn};
 use wire::{
-    BODY_BYTES_MAX, ClientUuid, FsUuid, Handle, HandleId, LaneId, Map, RefusalReason, Reopen,
-    Rules, Secret, SessionId, Status, Writer,
+    BODY_BYTES_MAX, ClientUuid, FsUuid, Handle, HandleId, InodeNo, LaneId, Map, Purpose,
+    RefusalReason, Reopen, Rules, Secret, SessionId, Status, Writer,
 };
 
 /// What a client is made of.
@@ -31,10 +32,14 @@ pub struct Config {
     pub lane: LaneId,
     /// How many it has.
     pub lane_count: u16,
-    /// The file system's secret.
+    /// The file system's secret, or the export's.
     pub secret: Secret,
     /// The export wanted, at most 64 bytes; empty for the default one.
     pub export: Vec<u8>,
+    /// What it comes for.
+    pub purpose: Purpose,
+    /// The root that the export must have, if that was told before; a lane that knows it asks at once.
+    pub root: Option<InodeNo>,
     /// The host.
     pub host_id: [u8; 16],
     /// Its boot.
@@ -56,54 +61,6 @@ pub struct Config {
 
 /// Default of [`Config::replay_bytes_max`].
 pub const REPLAY_BYTES_MAX: usize = 64 << 20;
-
-/// Why the client does not go on until told to ([`Client::try_again`]).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Refused {
-    /// The server, or the client, has another secret.
-    WrongSecret,
-    /// The server has no such export.
-    NoSuchExport,
-    /// Another file system answers now.
-    OtherFileSystem,
-    /// It lacks changes that it said were durable.
-    WentBack,
-}
-
-impl Refused {
-    /// What waiting calls are answered with.
-    #[must_use]
-    pub const fn status(self) -> Status {
-        match self {
-            Self::WrongSecret => Status::Access,
-            Self::NoSuchExport => Status::NotFound,
-            Self::OtherFileSystem => Status::Stale,
-            Self::WentBack => Status::Io,
-        }
-    }
-
-    /// In words, for people.
-    #[must_use]
-    pub const fn text(self) -> &'static str {
-        match self {
-            Self::WrongSecret => "the server has another secret",
-            Self::NoSuchExport => "the server has no such export",
-            Self::OtherFileSystem => "another file system answers at this address now",
-            Self::WentBack => "the server's store went back: it lacks what it said was durable",
-        }
-    }
-
-    pub(crate) const fn of(reason: RefusalReason) -> Option<Self> {
-        match reason {
-            RefusalReason::WrongSecret => Some(Self::WrongSecret),
-            RefusalReason::NoSuchExport => Some(Self::NoSuchExport),
-            RefusalReason::Evicted
-            | RefusalReason::OldEpoch
-            | RefusalReason::Busy
-            | RefusalReason::Stopping => None,
-        }
-    }
-}
 
 /// What happened so far, for people.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -135,6 +92,9 @@ pub struct Client {
     pub(crate) session: SessionId,
     pub(crate) boot_id: u64,
     pub(crate) root_trusted: bool,
+    pub(crate) read_only: bool,
+    /// What faces call the root is this inode.
+    pub(crate) root: Option<InodeNo>,
     pub(crate) slot_count: u16,
     pub(crate) conn_epoch: u32,
     pub(crate) ticket_last: u64,
@@ -180,6 +140,7 @@ impl Client {
     pub fn new(config: Config) -> Self {
         let handles = Handles::new(config.lane, config.handles_max);
         let sisters = Sisters::new(config.lane_count);
+        let root = config.root;
         Self {
             config,
             fs: None,
@@ -187,6 +148,8 @@ impl Client {
             session: SessionId(0),
             boot_id: 0,
             root_trusted: false,
+            read_only: false,
+            root,
             slot_count: 1,
             conn_epoch: 0,
             ticket_last: 0,
@@ -287,6 +250,18 @@ impl Client {
         self.root_trusted
     }
 
+    /// Whether the last Welcome said that nothing is changed through this export.
+    #[must_use]
+    pub const fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
+    /// The inode that is the root here, once known. Faces may call it [`InodeNo::ROOT`].
+    #[must_use]
+    pub const fn root(&self) -> Option<InodeNo> {
+        self.root
+    }
+
     /// What happened so far.
     #[must_use]
     pub const fn counters(&self) -> Counters {
@@ -376,6 +351,10 @@ impl Client {
 
     /// Begins a call. It is sent at the latest by [`Client::settle`].
     pub fn call(&mut self, turn: &mut Turn<'_>, id: CallId, call: Call<'_>) {
+        let call = match self.root {
+            Some(root) if root != InodeNo::ROOT => call.rooted(root),
+            Some(_) | None => call,
+        };
         // A foreign handle is its opener's to close.
         if let Call::Close(handle) = call
             && handle_lane(handle) != self.config.lane

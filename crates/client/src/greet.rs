@@ -4,8 +4,9 @@
 //! brings the map. A Welcome of a new boot makes all handles be registered again before anything
 //! else is sent.
 
-use crate::client::{Client, Refused};
+use crate::client::Client;
 use crate::link::LinkState;
+use crate::refused::Refused;
 use alloc::vec::Vec;
 use door::{Action, ConnId, Mono, Ticket, Turn};
 use wire::{
@@ -47,6 +48,8 @@ impl Client {
             boot_id_last,
             predecessor: self.config.predecessor,
             export: Bytes(&self.config.export),
+            credential: self.config.secret.credential(),
+            purpose: self.config.purpose,
         };
         let hello = hello.to_bytes();
         greet(turn, conn, FrameKind::Hello, &hello);
@@ -167,6 +170,10 @@ impl Client {
             self.refuse(turn, Refused::OtherFileSystem);
             return;
         }
+        if self.root.is_some_and(|root| root != welcome.root) {
+            self.refuse(turn, Refused::OtherRoot);
+            return;
+        }
         if welcome.boot_id < self.boot_id {
             // The last word of a boot that has ended.
             self.drop_link(turn, link_index);
@@ -208,6 +215,8 @@ impl Client {
         self.session = welcome.session;
         self.slot_count = welcome.slot_count;
         self.root_trusted = welcome.flags & welcome_flag::ROOT_TRUSTED != 0;
+        self.read_only = welcome.flags & welcome_flag::READ_ONLY != 0;
+        self.root = Some(welcome.root);
         let new_boot = self.boot_id != 0 && self.boot_id != welcome.boot_id;
         self.boot_id = welcome.boot_id;
         if self.map != Some(welcome.map) {

@@ -34,6 +34,7 @@ mod losses;
 mod plan;
 mod receive;
 mod recovery;
+mod refused;
 mod replay;
 mod report;
 mod send;
@@ -46,6 +47,7 @@ mod tests;
 pub use call::{
     Answer, Call, CallId, Create, Open, OpenFor, Resize, SetLock, Sync, Tmpfile, Write,
 };
-pub use client::{Client, Config, Counters, REPLAY_BYTES_MAX, Refused};
+pub use client::{Client, Config, Counters, REPLAY_BYTES_MAX};
 pub use handles::handle_lane;
+pub use refused::Refused;
 pub use report::Report;

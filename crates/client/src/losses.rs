@@ -181,6 +181,7 @@ impl Client {
             | Mail::Settled { .. }
             | Mail::Changed { .. }
             | Mail::Gives { .. }
+            | Mail::Scope(_)
             | Mail::Interrupt { .. }
             | Mail::Unmounted => {}
         }

@@ -191,7 +191,8 @@ impl Client {
                 | Body::LockSet(_)
                 | Body::LockFound(_)
                 | Body::LockCancelled(_)
-                | Body::Stats(_),
+                | Body::Stats(_)
+                | Body::Exports(_),
             )
             | None => None,
         };

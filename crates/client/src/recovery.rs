@@ -8,8 +8,9 @@
 //! server knows what it has. Invariant: an entry leaves the list only when it is known to be
 //! durable, refused for good, or given up with a report.
 
-use crate::client::{Client, Refused};
+use crate::client::Client;
 use crate::link::Link;
+use crate::refused::Refused;
 use crate::report::Report;
 use crate::send::session_index;
 use alloc::collections::VecDeque;

@@ -159,6 +159,7 @@ pub(crate) fn connect_options(address: SocketAddr, secret_file: &Path) -> Result
         secret: Secret::new(bytes),
         export: EXPORT.to_owned(),
         identity: Identity::of_process(),
+        purpose: library::Purpose::Use,
         connect_timeout: CONNECT_TIMEOUT,
     })
 }

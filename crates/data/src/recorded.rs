@@ -48,7 +48,8 @@ impl Recorded {
                 | Change::Xattr { .. }
                 | Change::XattrGone { .. }
                 | Change::InodeGone { .. }
-                | Change::Txn(_) => {
+                | Change::Txn(_)
+                | Change::Export(_) => {
                     return Err(Fault::new("a metadata change at a data shard", 0));
                 }
             }

@@ -142,6 +142,8 @@ pub(crate) fn decode(ask: &Ask<'_>, map: &Map) -> Result<Decoded, Flaw> {
         | Op::Sync
         | Op::Resume
         | Op::ReplayDone
+        | Op::SetExport
+        | Op::Exports
         | Op::Goodbye
         | Op::Ping => return Err(Flaw::Breach(Breach::Route)),
     };

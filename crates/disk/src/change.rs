@@ -10,6 +10,7 @@
 //!    19 Settled
 //!    36 Allocate
 //!    20 Prepared 21 Decided 22 Done 23 Aborted 24 Forgotten
+//!    25 Export 26 ExportGone
 //! ```
 //! Changes of one directory by different clients commute, in whatever order they are replayed:
 //! `Touch` adds to counts and `DirAttrs` leaves the counts alone; of two that bring a time of last
@@ -18,10 +19,12 @@
 
 mod client;
 mod contents;
+mod export;
 mod txn;
 
 pub use client::ClientChange;
 pub use contents::ContentsChange;
+pub use export::ExportChange;
 pub use txn::TxnChange;
 
 use crate::{Fault, InodeRow, to_u64};
@@ -143,6 +146,8 @@ pub enum Change<'a> {
     Client(ClientChange),
     /// A step of a change over several shards.
     Txn(TxnChange<'a>),
+    /// Something about what can be mounted.
+    Export(ExportChange<'a>),
 }
 
 impl<'a> Wire<'a> for Change<'a> {
@@ -206,6 +211,7 @@ impl<'a> Wire<'a> for Change<'a> {
             Self::Contents(change) => change.encode_fields(to),
             Self::Client(change) => change.encode_fields(to),
             Self::Txn(change) => change.encode_fields(to),
+            Self::Export(change) => change.encode_fields(to),
         }
     }
 
@@ -259,6 +265,9 @@ impl<'a> Change<'a> {
         if let Some(change) = ClientChange::decode_fields(tag, from)? {
             return Ok(Self::Client(change));
         }
+        if let Some(change) = ExportChange::decode_fields(tag, from)? {
+            return Ok(Self::Export(change));
+        }
         let change = TxnChange::decode_fields(tag, from)?;
         change.map(Self::Txn).ok_or(Flaw::Breach(Breach::Malformed))
     }
@@ -279,6 +288,7 @@ impl<'a> Change<'a> {
             Self::Contents(change) => change.tag(),
             Self::Client(change) => change.tag(),
             Self::Txn(change) => change.tag(),
+            Self::Export(change) => change.tag(),
         }
     }
 

@@ -52,7 +52,8 @@ pub struct InodeRow {
     pub version: Transno,
     /// A directory's: the transaction that brought its mtime.
     pub touched: Transno,
-    /// A directory's parent (the root's is itself); 0 for what may have many.
+    /// A directory's parent (the root's is itself). Of what may have several names the directory of one
+    /// of them, and of what has lost its last one the directory of that; 0 when none is known.
     pub parent: InodeNo,
     /// A directory's cookie for its next new entry.
     pub next_cookie: u64,
@@ -79,6 +80,12 @@ impl InodeRow {
         self.allocated_bytes = contents.allocated_bytes;
         self.size_at_data = false;
         (self.mtime, self.mtime_set, self.ctime) = (times.mtime, times.mtime_set, times.ctime);
+    }
+
+    /// Whether a name in this directory is one that the row does not tell of.
+    #[must_use]
+    pub fn is_named_elsewhere(&self, dir: InodeNo) -> bool {
+        self.kind != FileKind::Directory && self.parent != dir
     }
 
     /// A row with one link, of root's, without contents.

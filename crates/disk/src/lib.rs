@@ -31,7 +31,7 @@ mod superblock;
 mod txn;
 
 pub use batch::{BATCH_HEAD_BYTES, Batch, BatchHead};
-pub use change::{Change, Changes, ClientChange, ContentsChange, TxnChange};
+pub use change::{Change, Changes, ClientChange, ContentsChange, ExportChange, TxnChange};
 pub use fault::Fault;
 pub use inode::InodeRow;
 pub use log::{LOG_HEAD_BYTES, LogHead};

@@ -7,8 +7,8 @@ mod random;
 mod rows;
 
 use crate::{
-    Change, ClientChange, ContentsChange, InodeRow, Origin, PreVersions, Record, SessionRow,
-    TxnChange, TxnId,
+    Change, ClientChange, ContentsChange, ExportChange, InodeRow, Origin, PreVersions, Record,
+    SessionRow, TxnChange, TxnId,
 };
 use alloc::vec::Vec;
 use wire::{
@@ -125,7 +125,21 @@ pub(crate) fn changes() -> Vec<Change<'static>> {
         Change::Txn(TxnChange::Done { txn }),
         Change::Txn(TxnChange::Aborted { txn }),
         Change::Txn(TxnChange::Forgotten { txn }),
+        Change::Export(ExportChange::Put(export())),
+        Change::Export(ExportChange::Gone { name: Bytes(b"home") }),
     ]
+}
+
+pub(crate) fn export() -> wire::Export<'static> {
+    wire::Export {
+        id: 0x0102_0304_0506_0708,
+        name: Bytes(b"home"),
+        root: InodeNo(2),
+        path: Bytes(b"/a"),
+        read_only: true,
+        squash: wire::Squash { who: wire::Squashed::All, anon_uid: 1000, anon_gid: 100 },
+        closed: false,
+    }
 }
 
 pub(crate) fn session_record(lsn: u64, changes: &[u8]) -> Record<'_> {

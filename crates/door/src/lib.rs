@@ -20,6 +20,7 @@ mod arena;
 mod buffer;
 mod event;
 mod mail;
+mod scope;
 mod time;
 
 pub use action::{Action, Point, Say};
@@ -29,6 +30,7 @@ pub use event::{
     CloseReason, ConnId, Errno, Event, KernelSlot, LogRoom, ObjectStat, StoreSpace, Ticket, Usage,
 };
 pub use mail::{LockAsk, Mail};
+pub use scope::{ScopeMail, Use};
 pub use time::{Mono, Now};
 
 use alloc::vec::Vec;

@@ -1,5 +1,6 @@
 //! What lanes of one process tell each other.
 
+use crate::ScopeMail;
 use wire::{Contents, Gives, HandleId, InodeNo, SetLock, Status};
 
 /// What a lane of a client asks of the one that keeps a file's locks.
@@ -71,6 +72,8 @@ pub enum Mail {
         /// What it gives; nothing any more ends it.
         gives: Gives,
     },
+    /// Server: about clients who may not see everything.
+    Scope(ScopeMail),
     /// Mount: the kernel interrupts its request `unique`; whoever has it, see to it.
     Interrupt {
         /// The kernel's number of the request.

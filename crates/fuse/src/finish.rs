@@ -148,7 +148,8 @@ impl MountLane {
         if let Then::CreateTruncated { handle, .. } = then {
             self.client.release(turn, handle);
         }
-        let gone = status == Status::Stale && self.names_a_name(pending_id);
+        let refused = self.client.refusal().is_some();
+        let gone = status == Status::Stale && !refused && self.names_a_name(pending_id);
         let status = if gone { Status::NotFound } else { errno(status) };
         self.reply(turn, pending_id, status, Span::default(), None);
     }
@@ -196,7 +197,8 @@ impl MountLane {
                 | Answer::Written(_)
                 | Answer::Sought(_)
                 | Answer::LockFound(_)
-                | Answer::Stats(_),
+                | Answer::Stats(_)
+                | Answer::Exports(_),
             )
             | Err(_) => {}
         }

@@ -128,7 +128,8 @@ impl MountLane {
             | Mail::Settle { .. }
             | Mail::Settled { .. }
             | Mail::Changed { .. }
-            | Mail::Gives { .. } => {}
+            | Mail::Gives { .. }
+            | Mail::Scope(_) => {}
         }
     }
 

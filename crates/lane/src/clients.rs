@@ -125,6 +125,7 @@ impl Lane {
         self.send_notes(turn);
         if self.cold.tries_again(now) {
             self.execute_replays(turn);
+            self.scope.due = true;
         }
     }
 

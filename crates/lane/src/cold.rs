@@ -160,6 +160,7 @@ impl Lane {
             Ok(()) => {
                 self.txns.due.extend(wait.parked);
                 self.work(turn);
+                self.scope.due = true;
                 self.execute_replays(turn);
             }
             Err(text) => {

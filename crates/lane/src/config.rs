@@ -24,7 +24,8 @@ pub struct Config {
     pub share_before: Share,
     /// Which start of the store, from 1.
     pub boot_id: u64,
-    /// What can be mounted; the first is the default.
+    /// What can be mounted besides what the store says: all of the file system. The first is the
+    /// default, unless the store says otherwise.
     pub exports: Vec<Export>,
     /// Random bytes, of this lane and boot alone.
     pub seed: [u8; 32],

@@ -2,11 +2,12 @@
 
 use crate::Lane;
 use crate::config::Limits;
+use crate::export::Binding;
 use crate::limits::Limit;
 use alloc::format;
 use alloc::vec::Vec;
 use door::{Action, ConnId, Mono, Say, Turn};
-use wire::{Breach, ClientUuid, Map, Nonce, Request, Retry, Route, SessionId};
+use wire::{Breach, ClientUuid, Map, Nonce, Request, Retry, Route, Secret, SessionId};
 
 /// A connection.
 #[derive(Debug)]
@@ -24,6 +25,8 @@ pub(crate) struct Greeting {
     pub(crate) hello: Vec<u8>,
     /// Our part of the challenge.
     pub(crate) nonce: Nonce,
+    /// What it has to prove that it knows.
+    pub(crate) secret: Secret,
     /// When patience ends.
     pub(crate) deadline: Mono,
 }
@@ -34,7 +37,8 @@ pub(crate) struct Open {
     pub(crate) session: SessionId,
     pub(crate) client: ClientUuid,
     pub(crate) conn_epoch: u32,
-    pub(crate) root_trusted: bool,
+    /// What it may see, and as whom.
+    pub(crate) binding: Binding,
     /// Requests without a reply yet.
     pub(crate) outstanding_count: u16,
 }
@@ -90,6 +94,7 @@ impl Lane {
         if !self.recovery.is_over() {
             self.drop_deferred_of(turn, conn);
         }
+        self.drop_scoped_of(turn, conn);
         match self.conns.remove(&conn) {
             Some(Conn::Greeting(greeting)) => {
                 self.greetings.remove(&(greeting.deadline, conn));

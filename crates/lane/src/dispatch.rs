@@ -7,6 +7,7 @@ use crate::conn::{Conn, Open};
 use crate::file_locks::is_lock;
 use crate::gate::{Gate, Reason, Until};
 use crate::outbox::{Asked, Said, Telling};
+use crate::scope::Checked;
 use crate::session::{Done, State, Target, Verdict};
 use crate::sizes::Sizing;
 use alloc::vec::Vec;
@@ -34,10 +35,12 @@ pub(crate) struct Arrived<'a> {
     pub(crate) request: &'a Request,
     pub(crate) frame: Span,
     pub(crate) bulk: Option<Bulk>,
+    /// Why its client may not ask for this, if so.
+    pub(crate) denied: Option<Status>,
 }
 
 /// Whether a request is answered while it is looked at: it is never outstanding.
-fn is_answered_at_once(request: &Request) -> bool {
+pub(crate) fn is_answered_at_once(request: &Request) -> bool {
     let waits = matches!(request.op, Op::Statfs | Op::Stats | Op::ReplayDone);
     let row = request.op.row();
     row.retry == Retry::Repeat && row.route != Route::Data && !waits
@@ -86,7 +89,7 @@ impl Lane {
         let bulk_bytes = bulk.map_or(0, |bulk| bulk.bulk_bytes);
         open.check(&request, bulk_bytes, (&self.config.limits, &self.config.map))?;
         open.outstanding_count += u16::from(!is_answered_at_once(&request));
-        let arrived = Arrived { conn, open: *open, request: &request, frame, bulk };
+        let arrived = Arrived { conn, open: *open, request: &request, frame, bulk, denied: None };
         let row = request.op.row();
         if row.route == Route::Lane && self.recovery.is_over() {
             return self.about_lane(turn, &arrived).map(|()| false);
@@ -103,7 +106,7 @@ impl Lane {
         if request.flags & request_flag::REPLAY != 0 {
             return self.on_replay(turn, &arrived);
         }
-        if matches!(request.op, Op::Reopen | Op::Relock) {
+        if matches!(request.op, Op::Reopen | Op::Relock) && !self.scope.again {
             self.recovery.reopen_came(&request, turn.now.mono);
         }
         let body = &turn.arena.get(frame)[HEAD_BYTES..];
@@ -116,6 +119,15 @@ impl Lane {
             self.await_recovery(turn, &arrived);
             return Ok(true);
         }
+        let denied = match self.check_scope(turn, &arrived) {
+            Checked::Passes => None,
+            Checked::Waits => {
+                self.await_scope(turn, &arrived);
+                return Ok(true);
+            }
+            Checked::Denied(status) => Some(status),
+        };
+        let arrived = Arrived { denied, ..arrived };
         // Whatever it asks of a shard, it says what it has received of it.
         if row.route != Route::Lane
             && let Some(table) = self.slots.get_mut(&(request.shard, request.session))
@@ -140,10 +152,15 @@ impl Lane {
         if request.op == Op::ReplayDone {
             return self.on_replay_done(turn, arrived);
         }
+        if request.op == Op::SetExport {
+            return self.on_set_export(turn, arrived);
+        }
         if turn.arena.get(arrived.frame).len() != HEAD_BYTES {
             return Err(Breach::Malformed);
         }
-        if request.op == Op::Goodbye {
+        if request.op == Op::Exports {
+            self.on_exports(turn, arrived);
+        } else if request.op == Op::Goodbye {
             self.on_goodbye(turn, arrived);
         } else if request.op == Op::Sync && self.fenced {
             let said = Said::plain(Status::Io, &[]);
@@ -196,6 +213,10 @@ impl Lane {
     /// Changes nothing: answered as it comes.
     fn repeat(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>) -> Result<bool, Breach> {
         let request = arrived.request;
+        if let Some(status) = arrived.denied {
+            self.deny(turn, arrived, status);
+            return Ok(false);
+        }
         if request.op == Op::Statfs {
             return self.ask_space(turn, arrived).map(|()| false);
         }
@@ -211,7 +232,8 @@ impl Lane {
             self.count_parked(arrived.conn);
             return Ok(false);
         }
-        self.on_access(turn, effect.access);
+        self.tell_found(turn, effect.found);
+        self.on_access_of(turn, arrived, effect.access);
         let body = core::mem::take(&mut self.reply);
         let strict = self.config.limits.share == Share::Strict;
         if let Some(gate) = strict.then(|| self.gate(arrived, &effect)).flatten() {
@@ -237,7 +259,8 @@ impl Lane {
             op: request.op,
             body,
             client: arrived.open.client,
-            root_trusted: arrived.open.root_trusted,
+            squash: arrived.open.binding.squash,
+            top: arrived.open.binding.top,
             now: Timestamp::from_ns(turn.now.wall_ns),
             tells_reads: self.config.limits.share == Share::Strict,
         };
@@ -311,6 +334,9 @@ impl Lane {
         if let Some((inode, gives)) = effect.gives {
             self.tell_gives(turn, inode, gives);
         }
+        self.tell_found(turn, effect.found);
+        let index = self.meta_index(arrived.request.shard);
+        self.tell_changes(turn, index..index + 1);
         let gate = self.gate(arrived, &effect);
         if effect.transno.0 == 0 {
             self.done(turn, arrived, effect.status, gate);
@@ -323,13 +349,15 @@ impl Lane {
         if let Some((inode, number)) = effect.settling {
             self.on_settling(turn, Sizing { inode, number });
         }
-        self.on_access(turn, effect.access);
+        self.on_access_of(turn, arrived, effect.access);
         Ok(())
     }
 
     /// Why a change is not executed, if so.
     pub(crate) fn refused(&self, turn: &Turn<'_>, arrived: &Arrived<'_>) -> Option<Status> {
-        if self.fenced {
+        if arrived.denied.is_some() {
+            arrived.denied
+        } else if self.fenced {
             self.when_fenced(turn, arrived)
         } else {
             self.room_for(arrived.request.op).err()
@@ -491,6 +519,7 @@ impl Lane {
         let mut body = core::mem::take(&mut self.body);
         body.clear();
         body.extend_from_slice(&turn.arena.get(arrived.frame)[HEAD_BYTES..]);
+        arrived.open.binding.touch_nothing(arrived.request.op, &mut body);
         let Request { op, shard, .. } = *arrived.request;
         let client = arrived.open.client;
         let ask = data::Ask { token, op, shard, body: &body, bulk: arrived.bulk, client };

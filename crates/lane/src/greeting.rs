@@ -3,6 +3,7 @@
 
 use crate::Lane;
 use crate::conn::{Conn, Greeting, Open};
+use crate::export::Binding;
 use crate::limits::Limit;
 use crate::session::Session;
 use alloc::format;
@@ -11,12 +12,10 @@ use disk::SessionRow;
 use door::{Action, ConnId, Span, Turn};
 use sha2::{Digest, Sha256};
 use wire::{
-    Breach, Challenge, Flaw, FrameKind, HEAD_BYTES, Head, Hello, LaneId, Nonce, Proof, Refusal,
-    RefusalReason, SessionId, Welcome, Wire, session_id, welcome_flag,
+    Breach, Challenge, Credential, EXPORT_NAME_BYTES_MAX, Flaw, FrameKind, HEAD_BYTES, Head, Hello,
+    InodeNo, LaneId, Nonce, Proof, Purpose, Refusal, RefusalReason, SessionId, Welcome, Wire,
+    session_id, welcome_flag,
 };
-
-/// Longest name of an export in a Hello.
-const EXPORT_BYTES_MAX: usize = 64;
 
 /// Numbers nobody can guess, from a seed that nobody knows.
 #[derive(Debug)]
@@ -71,17 +70,24 @@ impl Lane {
             self.met(turn, Limit::Connections, &line);
             return self.refuse(turn, conn, RefusalReason::Busy);
         }
+        let secret = match hello.credential {
+            Credential::Store => self.config.secret.clone(),
+            Credential::Export => match self.exports.find(hello.export.0) {
+                Some(export) => export.secret(&self.config.secret),
+                None => return self.refuse(turn, conn, RefusalReason::NoSuchExport),
+            },
+        };
         let hello = bytes[HEAD_BYTES..].to_vec();
         if self.greetings.len() >= limits.greeting_count_max {
             self.shed_greeting(turn);
         }
         let nonce = self.dice.nonce();
-        let proof = self.config.secret.server_proof(&hello, &nonce);
+        let proof = secret.server_proof(&hello, &nonce);
         let challenge = Challenge { fs: self.config.fs, nonce, proof };
         greet(turn, conn, FrameKind::Challenge, &challenge);
         let deadline = turn.now.mono.after_ms(limits.greeting_ms_max);
         self.greetings.insert((deadline, conn));
-        self.conns.insert(conn, Conn::Greeting(Greeting { hello, nonce, deadline }));
+        self.conns.insert(conn, Conn::Greeting(Greeting { hello, nonce, secret, deadline }));
     }
 
     /// The second frame: the proof.
@@ -92,28 +98,34 @@ impl Lane {
         };
         let Some(Conn::Greeting(greeting)) = self.conns.get_mut(&conn) else { return };
         let hello_bytes = core::mem::take(&mut greeting.hello);
-        let nonce = greeting.nonce;
-        if !self.config.secret.client_proven(&hello_bytes, &nonce, &proof.proof) {
+        let (nonce, secret) = (greeting.nonce, greeting.secret.clone());
+        if !secret.client_proven(&hello_bytes, &nonce, &proof.proof) {
             self.stats.breach_count += 1;
             self.met(turn, Limit::Secret, "a client with a wrong secret was refused");
             return self.refuse(turn, conn, RefusalReason::WrongSecret);
         }
         // It decoded when it came.
         let Ok(hello) = Hello::decode_all(&hello_bytes) else { return };
-        let export = if hello.export.0.is_empty() {
-            self.config.exports.first()
-        } else {
-            let named = |name: &[u8]| name == hello.export.0;
-            self.config.exports.iter().find(|export| named(export.name.as_bytes()))
-        };
-        match export.map(|export| export.root_trusted) {
-            Some(root_trusted) => self.admit(turn, conn, &hello, root_trusted),
-            None => self.refuse(turn, conn, RefusalReason::NoSuchExport),
+        match (hello.purpose, hello.credential) {
+            (Purpose::Administer, Credential::Store) => {
+                self.admit(turn, conn, &hello, Binding::ADMINISTERS);
+            }
+            (Purpose::Administer, Credential::Export) => {
+                self.refuse(turn, conn, RefusalReason::WrongSecret);
+            }
+            // It may have been taken away since the Hello.
+            (Purpose::Use, _) => match self.exports.find(hello.export.0) {
+                Some(export) => {
+                    let binding = export.binding();
+                    self.admit(turn, conn, &hello, binding);
+                }
+                None => self.refuse(turn, conn, RefusalReason::NoSuchExport),
+            },
         }
     }
 
     /// The peer has proven itself. It replaces an earlier connection of its session.
-    fn admit(&mut self, turn: &mut Turn<'_>, conn: ConnId, hello: &Hello<'_>, root_trusted: bool) {
+    fn admit(&mut self, turn: &mut Turn<'_>, conn: ConnId, hello: &Hello<'_>, binding: Binding) {
         if self.was_evicted(hello.client, hello.boot_id_last) {
             return self.refuse(turn, conn, RefusalReason::Evicted);
         }
@@ -154,17 +166,18 @@ impl Lane {
             self.greetings.remove(&(greeting.deadline, conn));
         }
         let client = hello.client;
-        let open = Open { session: id, client, conn_epoch, root_trusted, outstanding_count: 0 };
+        let open = Open { session: id, client, conn_epoch, binding, outstanding_count: 0 };
         self.conns.insert(conn, Conn::Open(open));
         self.clients.came(client);
         self.clients.add_session(client, id);
         turn.act(Action::Admit { conn });
-        let mut flags = if root_trusted { welcome_flag::ROOT_TRUSTED } else { 0 };
+        let mut flags = binding.welcome_flags();
         if self.must_reopen(hello, heard) {
             flags |= welcome_flag::HANDLES_UNKNOWN;
         }
         let welcome = Welcome {
             recovery_ms: self.recovery_left_ms(turn.now.mono),
+            root: binding.root(),
             ..self.welcome(id, flags)
         };
         greet(turn, conn, FrameKind::Welcome, &welcome);
@@ -180,6 +193,7 @@ impl Lane {
             credits: self.config.limits.credits,
             flags,
             recovery_ms: 0,
+            root: InodeNo::ROOT,
         }
     }
 
@@ -257,7 +271,7 @@ fn greet<'a>(turn: &mut Turn<'_>, conn: ConnId, kind: FrameKind, message: &impl 
 fn decode_hello(frame: &[u8]) -> Result<Hello<'_>, Breach> {
     let body = body_of(frame, FrameKind::Hello)?;
     let hello = Hello::decode_all(body).map_err(breach_of)?;
-    if hello.export.0.len() > EXPORT_BYTES_MAX { Err(Breach::Malformed) } else { Ok(hello) }
+    if hello.export.0.len() > EXPORT_NAME_BYTES_MAX { Err(Breach::Malformed) } else { Ok(hello) }
 }
 
 fn decode_proof(frame: &[u8]) -> Result<Proof, Breach> {

@@ -7,12 +7,14 @@ use crate::config::Config;
 use crate::conn::Conn;
 use crate::destroy::Destroys;
 use crate::dispatch::Waiting;
+use crate::export::Table;
 use crate::greeting::Dice;
 use crate::limits::{Limit, Met};
 use crate::merge::Queues;
 use crate::notes::Notes;
 use crate::recovery::{Recovery, Replay};
 use crate::restore::Restored;
+use crate::scope::Scope;
 use crate::session::{Session, SlotTable};
 use crate::sizes::Sizing;
 use crate::stats::Counters;
@@ -77,6 +79,9 @@ pub struct Lane {
     pub(crate) wait_last_ns: u64,
     pub(crate) txns: Txns,
     pub(crate) cold: Cold,
+    /// What can be mounted.
+    pub(crate) exports: Table,
+    pub(crate) scope: Scope,
     pub(crate) stats: Counters,
     /// Limits that were run against.
     pub(crate) met: Met,
@@ -160,6 +165,8 @@ impl Lane {
             wait_last_ns: 0,
             txns: Txns::new(restored.decided),
             cold: Cold::default(),
+            exports: Table::new(&config.exports, &restored.exports),
+            scope: Scope::new(seed, config.lane),
             stats: Counters::default(),
             met: Met::default(),
             wake_at: None,
@@ -242,6 +249,7 @@ impl Lane {
                 self.note_size(Sizing { inode, number }, contents);
             }
             Mail::Gives { inode, gives } => self.data.set_gives(inode, gives),
+            Mail::Scope(mail) => self.on_scope_mail(turn, mail),
             // A mount's own.
             Mail::Interrupt { .. }
             | Mail::Release { .. }
@@ -357,6 +365,7 @@ impl Brain for Lane {
     fn settle(&mut self, turn: &mut Turn<'_>) {
         self.on_time(turn);
         self.settle_txns(turn);
+        self.settle_scope(turn);
         if self.stopping || self.recovery.is_flushing() {
             self.data.urge(None);
         }

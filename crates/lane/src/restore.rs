@@ -10,8 +10,10 @@ use crate::txns::{InDoubt, Resolved};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use data::Recorded;
-use disk::{Change, Changes, ClientChange, Fault, Made, Origin, Record, SessionRow, TxnId};
-use wire::{ClientUuid, LaneId, Map, Op, SessionId, ShardId, Status, Transno, Xid};
+use disk::{
+    Change, Changes, ClientChange, ExportChange, Fault, Made, Origin, Record, SessionRow, TxnId,
+};
+use wire::{ClientUuid, LaneId, Map, Op, SessionId, ShardId, Status, Transno, Wire, Xid};
 
 /// What is being restored.
 #[derive(Debug)]
@@ -27,6 +29,8 @@ pub struct Restore {
     evicted_last: u64,
     evicted_count_max: usize,
     failed: BTreeSet<ClientUuid>,
+    /// What can be mounted, by name, as it was encoded.
+    exports: BTreeMap<Vec<u8>, Vec<u8>>,
     record_count: u64,
     in_doubt: InDoubt,
 }
@@ -49,10 +53,22 @@ pub struct Restored {
     /// Who was, and by which boot: not to be remembered any more. Lane 0's to record.
     pub(crate) over: Vec<(ClientUuid, u64)>,
     pub(crate) failed: BTreeSet<ClientUuid>,
+    /// What the store says can be mounted, each as it was encoded.
+    pub(crate) exports: Vec<Vec<u8>>,
     /// What became of changes over several shards that were in the middle: to be recorded.
     pub(crate) resolved: Vec<Resolved>,
     /// Those that were decided and are not forgotten.
     pub(crate) decided: BTreeMap<TxnId, BTreeSet<ShardId>>,
+}
+
+impl Restored {
+    /// The names of what the store says can be mounted.
+    #[must_use]
+    pub fn export_names(&self) -> Vec<alloc::string::String> {
+        let exports = self.exports.iter().filter_map(|bytes| wire::Export::decode_all(bytes).ok());
+        let named = exports.filter_map(|export| core::str::from_utf8(export.name.0).ok());
+        named.map(Into::into).collect()
+    }
 }
 
 impl Restore {
@@ -78,6 +94,7 @@ impl Restore {
             evicted_last: 0,
             evicted_count_max: Self::EVICTED_COUNT_MAX,
             failed: BTreeSet::new(),
+            exports: BTreeMap::new(),
             record_count: 0,
             in_doubt: InDoubt::default(),
         }
@@ -152,7 +169,11 @@ impl Restore {
     /// What the lane recorded of clients.
     fn remember_own(&mut self, record: &Record<'_>) -> Result<(), Fault> {
         for change in Changes::new(record.changes) {
-            let Change::Client(change) = change? else { continue };
+            let change = change?;
+            if let Change::Export(change) = change {
+                self.remember_export(&change);
+            }
+            let Change::Client(change) = change else { continue };
             match change {
                 ClientChange::SessionGone { session } => {
                     self.slots.remove(&(record.shard, session));
@@ -173,6 +194,17 @@ impl Restore {
             }
         }
         Ok(())
+    }
+
+    fn remember_export(&mut self, change: &ExportChange<'_>) {
+        match change {
+            ExportChange::Put(export) => {
+                self.exports.insert(export.name.0.to_vec(), export.to_bytes());
+            }
+            ExportChange::Gone { name } => {
+                self.exports.remove(name.0);
+            }
+        }
     }
 
     /// A session is known at a shard: it is waited for.
@@ -260,6 +292,7 @@ impl Restore {
                 evicted_last: self.evicted_last,
                 over: if lane == 0 { over.clone() } else { Vec::new() },
                 failed: self.failed.clone(),
+                exports: self.exports.values().cloned().collect(),
                 resolved: Vec::new(),
                 decided: BTreeMap::new(),
             })

@@ -57,6 +57,8 @@ const fn appetite(op: Op) -> Appetite {
         | Op::Sync
         | Op::Resume
         | Op::ReplayDone
+        | Op::SetExport
+        | Op::Exports
         | Op::Goodbye
         | Op::Ping => Appetite::None,
     }

@@ -7,6 +7,7 @@ mod breaches;
 mod cold;
 mod evictions;
 mod exactly_once;
+mod exports;
 mod file_locks;
 mod gates;
 mod greetings;

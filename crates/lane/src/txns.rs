@@ -75,7 +75,7 @@ struct Running {
     op: Op,
     body: Vec<u8>,
     client: ClientUuid,
-    root_trusted: bool,
+    squash: wire::Squash,
     spread: Option<meta::Spread>,
     view: meta::View,
     step: Step,
@@ -221,6 +221,9 @@ impl Lane {
             return self.on_deadlock_letter(turn, &body);
         }
         if !is_ours(letter::is_ours) {
+            if body.first() == Some(&crate::export_ops::EXPORT_LETTER) {
+                return self.on_export_letter(turn, &body[1..]);
+            }
             return self.on_eviction_letter(turn, &body);
         }
         self.read(turn, &body);

@@ -108,7 +108,8 @@ fn direct_ns(shard: &mut Shard, session: SessionId, boot_id: u64) -> f64 {
             op: request.op,
             body,
             client: ClientUuid([9; 16]),
-            root_trusted: true,
+            squash: wire::Squash::NONE,
+            top: None,
             now: Timestamp::from_ns(MADE_NS),
             tells_reads: false,
         };
@@ -178,6 +179,8 @@ impl Rig {
             predecessor: ClientUuid::NONE,
             boot_id_last: 0,
             export: Bytes(b""),
+            credential: wire::Credential::Store,
+            purpose: wire::Purpose::Use,
         };
         let challenge = self.exchange(FrameKind::Hello, &hello);
         let nonce = Challenge::decode_all(&challenge).unwrap().nonce;

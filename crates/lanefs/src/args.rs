@@ -3,12 +3,14 @@
 //! It says what may be asked; each command's own file says what happens.
 
 mod bench;
+mod export;
 mod files;
 mod papers;
 
 pub(crate) use bench::{
     Bench, BenchLimit, BenchNull, Dirs as BenchDirs, Exchange, Name as BenchName,
 };
+pub(crate) use export::{Export, ExportAdd, ExportCommand, ExportList, ExportName, Server, Squash};
 pub(crate) use files::{
     Access, Cat, Chmod, Chown, Cp, Df, Du, Find, FindKind, Ln, Ls, Mkdir, Mv, Rm, Stat, Sync, Tree,
 };
@@ -82,6 +84,8 @@ pub(crate) enum Command {
     Sync(Sync),
     /// Show how much space a server's file system has
     Df(Df),
+    /// Say what clients may mount: a directory, only reading, as whom
+    Export(Export),
     /// Measure lanefs, each number beside its limit
     #[command(after_help = EXIT_CODES)]
     Bench(Bench),
@@ -224,8 +228,8 @@ pub(crate) struct Room {
 /// How a store is served, by `serve` and by `up`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Serving {
-    /// A further export; with =no-root-squash its clients' root acts as root. The default export
-    /// is nameless and turns root into nobody
+    /// A further name under which all of the file system can be mounted, as long as the server runs;
+    /// with =no-root-squash its clients' root acts as root. `lanefs export` defines those that stay
     #[arg(long = "export", value_name = "NAME[=no-root-squash]")]
     pub(crate) exports: Vec<String>,
     /// Give every reply's bytes a CRC-32C, which costs a copy; without, large reads leave straight
@@ -340,7 +344,8 @@ pub(crate) struct Mount {
     /// suid, dev and their opposites, allow_other, export=NAME, secret_file=FILE, lanes=N, log=FILE
     #[arg(short = 'o', value_name = "OPTION,...")]
     pub(crate) options: Vec<String>,
-    /// Which export to mount [default: the nameless one, where root is nobody]
+    /// Which export to mount [default: the one that is called default; unless `lanefs export` made it
+    /// another one, the whole file system, where root is nobody]
     #[arg(long, value_name = "NAME")]
     pub(crate) export: Option<String>,
     #[command(flatten)]

@@ -83,6 +83,9 @@ pub(crate) const fn code_of_library(error: &Error) -> Code {
 pub(crate) const fn code_of_refusal(reason: Refused) -> Code {
     match reason {
         Refused::WrongSecret => Code::Secret,
-        Refused::NoSuchExport | Refused::OtherFileSystem | Refused::WentBack => Code::Failed,
+        Refused::NoSuchExport
+        | Refused::OtherFileSystem
+        | Refused::OtherRoot
+        | Refused::WentBack => Code::Failed,
     }
 }

@@ -11,7 +11,7 @@ pub(crate) mod cp;
 pub(crate) mod df;
 pub(crate) mod du;
 pub(crate) mod find;
-mod json;
+pub(crate) mod json;
 pub(crate) mod ln;
 pub(crate) mod ls;
 pub(crate) mod mkdir;
@@ -80,6 +80,7 @@ impl Session {
             address: resolve(&url.address)?,
             secret: secret::read(&secret_file)?,
             export: access.export.clone(),
+            purpose: library::Purpose::Use,
             identity: Identity::of_process(),
             connect_timeout: Duration::from_secs(u64::from(access.connect_timeout)),
         };

@@ -9,6 +9,7 @@ mod background;
 mod bench;
 mod bench_null;
 mod exit;
+mod export;
 mod faults;
 mod files;
 mod fuse_device;
@@ -73,6 +74,7 @@ fn run(command: Command) -> Result<()> {
         Command::Chown(args) => files::chown::run(&args),
         Command::Sync(args) => files::sync::run(&args),
         Command::Df(args) => files::df::run(&args),
+        Command::Export(args) => export::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Completions(args) => papers::completions(&args),
         Command::Man(args) => papers::man(&args),
@@ -102,6 +104,7 @@ const fn name_of(command: &Command) -> &'static str {
         Command::Chown(_) => "chown",
         Command::Sync(_) => "sync",
         Command::Df(_) => "df",
+        Command::Export(_) => "export",
         Command::Bench(_) => "bench",
         Command::Completions(_) => "completions",
         Command::Man(_) => "man",

@@ -18,13 +18,14 @@ use client::Client;
 use library::{ConnectOptions, Identity, Volume};
 use options::Options;
 use ring::{KernelChannel, Mesh, MountOptions, Stopper};
+use rustix::mount::MountFlags;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
-use wire::{ClientUuid, Secret};
+use wire::{ClientUuid, InodeNo, Secret};
 
 /// How long the server may take to welcome us before anything is mounted.
 const WELCOME: Duration = Duration::from_secs(10);
@@ -42,6 +43,8 @@ struct Plan {
     server: SocketAddr,
     dir: PathBuf,
     secret: Secret,
+    /// What is mounted.
+    root: InodeNo,
     cores: Vec<u16>,
     /// How long lanes look out for more work before they sleep.
     spin_us: u32,
@@ -70,7 +73,7 @@ pub(crate) fn run(args: &args::Mount) -> Result<()> {
     served.and(mount.clear())
 }
 
-fn prepare(args: &args::Mount, dir: PathBuf, options: Options) -> Result<Plan> {
+fn prepare(args: &args::Mount, dir: PathBuf, mut options: Options) -> Result<Plan> {
     check_dir(&dir)?;
     if let Some(obstacle) = fuse_device::obstacle() {
         return Err(Exit::new(Code::CannotMount, obstacle).into());
@@ -88,26 +91,31 @@ fn prepare(args: &args::Mount, dir: PathBuf, options: Options) -> Result<Plan> {
         address: server,
         secret: secret.clone(),
         export: options.export.clone(),
+        purpose: library::Purpose::Use,
         identity: Identity::of_process(),
         connect_timeout: WELCOME,
     };
     // A wrong secret or address shall be an error here, not a mount that never answers.
     let volume = Volume::connect(&connect_options)?;
     if rustix::process::geteuid().is_root() && !volume.is_root_trusted() {
-        let export = &options.export;
-        let export = if export.is_empty() { "the default export" } else { export };
+        let export = crate::export::or_default(&options.export);
         // Not on stdout: whoever reads that waits for `mounted`.
         out::complain(&format!(
-            "root is nobody on {export}: it may do what others may; `serve --export \
-             NAME=no-root-squash` and `mount --export NAME` change that"
+            "root is nobody on the export {export}: it may do what others may; `lanefs export add \
+             SERVER NAME PATH --squash none` defines one where it is root"
         ));
+    }
+    let root = volume.root();
+    if volume.is_read_only() {
+        // The kernel says so, too, and asks for nothing that would be refused.
+        options.flags |= MountFlags::RDONLY;
     }
     drop(volume);
     let cores = lanes::cores(options.lanes)?;
     let client = args.client.map_or_else(|| library::random().map(ClientUuid), Ok)?;
     let predecessor = args.predecessor.unwrap_or(ClientUuid::NONE);
     let spin_us = args.spin.spin_us;
-    Ok(Plan { server, dir, secret, cores, spin_us, transport, options, client, predecessor })
+    Ok(Plan { server, dir, secret, root, cores, spin_us, transport, options, client, predecessor })
 }
 
 fn check_dir(dir: &Path) -> Result<()> {
@@ -196,6 +204,8 @@ fn start(plan: &Plan, device: OwnedFd, tell: &Sender<News>) -> Result<Vec<Stoppe
             lane_count,
             secret: plan.secret.clone(),
             export: plan.options.export.as_bytes().to_vec(),
+            purpose: wire::Purpose::Use,
+            root: Some(plan.root),
             host_id: library::hex_file("/etc/machine-id"),
             host_boot_id: library::hex_file("/proc/sys/kernel/random/boot_id"),
             predecessor: plan.predecessor,

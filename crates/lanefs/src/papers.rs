@@ -41,9 +41,11 @@ pub(crate) fn man(args: &Man) -> Result<()> {
     let command = match wanted {
         None => cli,
         Some(wanted) => {
-            let found = cli.get_subcommands().find(|command| command.get_name() == wanted);
+            // `export-add` is that of `lanefs export add`.
+            let file = format!("lanefs-{wanted}.1");
+            let found = all_of(&cli).into_iter().find(|one| page_of(one).get_filename() == file);
             let unknown = || Exit::new(Code::Usage, format!("there is no command '{wanted}'"));
-            found.ok_or_else(unknown)?.clone()
+            found.ok_or_else(unknown)?
         }
     };
     out::put(&text_of(&page_of(&command), &command)?)
@@ -63,15 +65,19 @@ fn page_of(command: &clap::Command) -> clap_mangen::Man {
 
 fn write_all(dir: &Path) -> Result<()> {
     let cli = table();
-    let shown = cli.get_subcommands().filter(|command| !command.is_hide_set());
-    let commands: Vec<clap::Command> = shown.cloned().collect();
-    for command in std::iter::once(cli).chain(commands) {
+    for command in all_of(&cli) {
         let page = page_of(&command);
         let path = dir.join(page.get_filename());
         let text = text_of(&page, &command)?;
         std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(())
+}
+
+/// A command and all below it that are shown.
+fn all_of(command: &clap::Command) -> Vec<clap::Command> {
+    let below = command.get_subcommands().filter(|command| !command.is_hide_set());
+    std::iter::once(command.clone()).chain(below.flat_map(all_of)).collect()
 }
 
 /// A page, with what `--help` ends with line by line as it stands there.

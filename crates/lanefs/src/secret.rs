@@ -3,21 +3,34 @@
 //!
 //! Invariant: the secret is never printed, and a file that others may read is never used.
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use std::fmt::Write as _;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use wire::Secret;
+use wire::{Credential, Secret};
 
 const SECRET_BYTES: usize = 32;
 
+use library::secret::EXPORT_PREFIX;
 pub(crate) use library::secret::{path, read};
 
-/// The secret in `path`, made first if there is none.
+/// What a file has that holds this secret.
+pub(crate) fn text_of(secret: &Secret) -> String {
+    let prefix = match secret.credential() {
+        Credential::Store => "",
+        Credential::Export => EXPORT_PREFIX,
+    };
+    format!("{prefix}{}\n", secret.to_hex())
+}
+
+/// The store's secret in `path`, made first if there is none.
 pub(crate) fn read_or_make(path: &Path) -> Result<Secret> {
     match read(path) {
+        Ok(secret) if secret.credential() != Credential::Store => {
+            bail!("the secret {} is that of an export, not the store's", path.display());
+        }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             make(path).with_context(|| format!("cannot make the secret {}", path.display()))?;
             Ok(read(path)?)

@@ -6,6 +6,7 @@
 
 use crate::args;
 use crate::exit::{Code, Exit};
+use crate::export::ADDRESS_FILE;
 use crate::lanes::{self, News, count_text};
 use crate::{faults, out, secret, up};
 use anyhow::{Context as _, Result, bail};
@@ -23,9 +24,6 @@ use std::time::Duration;
 use store::{ColdStore, Keeper, Keeping, Pace, Shape, ShareFile, Store};
 use wire::{Map, Secret};
 
-/// As the Hello has it.
-const EXPORT_NAME_BYTES_MAX: usize = 64;
-
 /// Runs the command.
 pub(crate) fn run(args: &args::Serve) -> Result<()> {
     let (tell, news) = lanes::listen(args.parent_pid)?;
@@ -37,8 +35,13 @@ pub(crate) fn run(args: &args::Serve) -> Result<()> {
     let cores = lanes::cores(args.lanes)?;
     let (stoppers, keeping) = start(args, &store, listener, secret, &cores, &tell)?;
     lanes::wait_until_ready(&news, stoppers.len())?;
+    let address_file = path.join(ADDRESS_FILE);
+    std::fs::write(&address_file, format!("{address}\n"))
+        .with_context(|| format!("cannot write {}", address_file.display()))?;
     out::tell(&format!("listening on {address}, {}", count_text(stoppers.len())));
     wait_for_end(&news, &stoppers)?;
+    // Whoever reads it while nobody serves finds nobody there.
+    let _stays = std::fs::remove_file(address_file);
     keeping.stop();
     Ok(())
 }
@@ -159,6 +162,7 @@ fn start(
     store.share_file().set(share_before)?;
     let recovered = when_recovered(lane_count, store.share_file(), share)?;
     let exports = exports(&args.serving.exports)?;
+    check_stored(&exports, &restored)?;
     let objects = File::open(store.objects_path()).context("cannot open the objects' folder")?;
     let posts = Mesh::posts(lane_count)?;
     let stoppers = posts.iter().map(ring::Post::stopper).collect();
@@ -246,6 +250,19 @@ fn limits(serving: &args::Serving) -> lane::Limits {
     }
 }
 
+/// What the store says can be mounted is not said otherwise by the command line.
+fn check_stored(exports: &[Export], restored: &[Restored]) -> Result<()> {
+    let stored = restored.first().map(Restored::export_names).unwrap_or_default();
+    match exports.iter().find(|export| stored.contains(&export.name)) {
+        Some(export) => bail!(
+            "--export {0}: the store has an export of that name (`lanefs export list`); leave the \
+             option away, or take it away there",
+            export.name
+        ),
+        None => Ok(()),
+    }
+}
+
 /// The default export and those named on the command line.
 fn exports(named: &[String]) -> Result<Vec<Export>> {
     let mut exports = vec![Export { name: String::new(), root_trusted: false }];
@@ -259,9 +276,12 @@ fn exports(named: &[String]) -> Result<Vec<Export>> {
                 return Err(Exit::new(Code::Usage, line).into());
             }
         };
-        let fits = !name.is_empty() && name.len() <= EXPORT_NAME_BYTES_MAX;
-        if !fits || exports.iter().any(|export| export.name == name) {
-            let line = format!("--export {text}: a name of its own, 1 to 64 bytes");
+        if !wire::is_export_name(name.as_bytes())
+            || exports.iter().any(|export| export.name == name)
+        {
+            let line = format!(
+                "--export {text}: a name of its own; letters, digits, dots, dashes and underscores"
+            );
             return Err(Exit::new(Code::Usage, line).into());
         }
         exports.push(Export { name: name.to_owned(), root_trusted });

@@ -86,6 +86,7 @@ fn small_of(answer: &Answer, turn: &Turn<'_>) -> Vec<u8> {
         Answer::Target(span)
         | Answer::Listing(span)
         | Answer::Found(span)
+        | Answer::Exports(span)
         | Answer::Value(span) => turn.arena.get(*span).to_vec(),
         Answer::Done
         | Answer::Entry(_)
@@ -153,6 +154,16 @@ impl ClientLane {
     /// Whether the server lets our root act as root.
     pub(crate) const fn is_root_trusted(&self) -> bool {
         self.face.client.is_root_trusted()
+    }
+
+    /// Whether nothing is changed through this export.
+    pub(crate) const fn is_read_only(&self) -> bool {
+        self.face.client.is_read_only()
+    }
+
+    /// The inode that is the root, once a Welcome has told it.
+    pub(crate) const fn root(&self) -> Option<wire::InodeNo> {
+        self.face.client.root()
     }
 
     /// The server's shape, once a Welcome has told it.
@@ -280,6 +291,8 @@ fn client_config(options: &ConnectOptions) -> io::Result<client::Config> {
         lane_count: 1,
         secret: options.secret.clone(),
         export: options.export.as_bytes().to_vec(),
+        purpose: options.purpose,
+        root: None,
         host_id: hex_file("/etc/machine-id"),
         host_boot_id: hex_file("/proc/sys/kernel/random/boot_id"),
         predecessor: ClientUuid::NONE,

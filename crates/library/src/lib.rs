@@ -30,10 +30,10 @@ pub use client::{Refused, Report};
 pub use error::Error;
 pub use lane::{hex_file, random};
 pub use options::{ConnectOptions, Identity};
-pub use session::{Fit, FoundEntry, Piece, Search, Wanted};
+pub use session::{Export, Fit, FoundEntry, NewExport, Piece, Removed, Search, Wanted};
 pub use types::{Dir, DirEntry, File, OpenFor, SetAttr, Special};
 pub use volume::Volume;
 pub use wire::{
-    Attr, BULK_BYTES_MAX, FileKind, InodeNo, Kinds, PATTERN_BYTES_MAX, Pattern, Predicate, Secret,
-    SetTime, Space, Stats, Status, Timestamp, Verdict,
+    Attr, BULK_BYTES_MAX, FileKind, InodeNo, Kinds, PATTERN_BYTES_MAX, Pattern, Predicate, Purpose,
+    Secret, SetTime, Space, Squash, Squashed, Stats, Status, Timestamp, Verdict,
 };

@@ -18,8 +18,8 @@
 mod runner;
 
 use crate::{
-    Attr, ConnectOptions, Dir, DirEntry, Error, File, FoundEntry, InodeNo, OpenFor, Piece, Report,
-    Search, SetAttr, Space, Special, Stats, Wanted,
+    Attr, ConnectOptions, Dir, DirEntry, Error, Export, File, FoundEntry, InodeNo, NewExport,
+    OpenFor, Piece, Removed, Report, Search, SetAttr, Space, Special, Stats, Wanted,
 };
 use runner::Runner;
 use std::ffi::{OsStr, OsString};
@@ -368,6 +368,53 @@ impl Volume {
     /// [`Error::Left`].
     pub async fn map(&self) -> Result<Option<Map>, Error> {
         self.runner.run(|session| async move { Ok(session.map()) }).await
+    }
+
+    /// All that can be mounted, in the order of names.
+    ///
+    /// # Errors
+    /// As [`crate::Volume::exports`].
+    pub async fn exports(&self) -> Result<Vec<Export>, Error> {
+        self.runner.run(|session| async move { session.exports().await }).await
+    }
+
+    /// Defines an export; it is durable, and every lane of the server knows it.
+    ///
+    /// # Errors
+    /// As [`crate::Volume::add_export`].
+    pub async fn add_export(&self, new: &NewExport<'_>) -> Result<(), Error> {
+        let (name, path) = (new.name.to_owned(), new.path.to_path_buf());
+        let NewExport { read_only, squash, replace, .. } = *new;
+        let add = move |session: runner::Here| async move {
+            let new = NewExport { name: &name, path: &path, read_only, squash, replace };
+            session.add_export(&new).await
+        };
+        self.runner.run(add).await
+    }
+
+    /// Takes an export away. Who has it mounted is refused from the next request on.
+    ///
+    /// # Errors
+    /// As [`crate::Volume::remove_export`].
+    pub async fn remove_export(&self, name: &str) -> Result<Removed, Error> {
+        let name = name.to_owned();
+        self.runner.run(|session| async move { session.remove_export(&name).await }).await
+    }
+
+    /// Whether nothing is changed through this export.
+    ///
+    /// # Errors
+    /// [`Error::Left`].
+    pub async fn is_read_only(&self) -> Result<bool, Error> {
+        self.runner.run(|session| async move { Ok(session.is_read_only()) }).await
+    }
+
+    /// The inode that is the root of this export.
+    ///
+    /// # Errors
+    /// [`Error::Left`].
+    pub async fn root(&self) -> Result<InodeNo, Error> {
+        self.runner.run(|session| async move { Ok(session.root()) }).await
     }
 
     /// What people must be told since the last time: promises that could not be kept.

@@ -2,17 +2,19 @@
 
 use std::net::SocketAddr;
 use std::time::Duration;
-use wire::Secret;
+use wire::{Purpose, Secret};
 
 /// How to reach a volume.
 #[derive(Clone, Debug)]
 pub struct ConnectOptions {
     /// The server.
     pub address: SocketAddr,
-    /// The secret it shares with us.
+    /// The secret it shares with us: the store's, or the export's own.
     pub secret: Secret,
     /// The export wanted; empty for the default one.
     pub export: String,
+    /// What for: [`Purpose::Administer`] is for [`crate::Volume::exports`] and its sisters.
+    pub purpose: Purpose,
     /// As whom operations are done.
     pub identity: Identity,
     /// How long a first or lost connection may take to be there.
@@ -27,6 +29,7 @@ impl ConnectOptions {
             address,
             secret,
             export: String::new(),
+            purpose: Purpose::Use,
             identity: Identity::of_process(),
             connect_timeout: Duration::from_secs(10),
         }

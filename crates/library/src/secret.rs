@@ -11,6 +11,8 @@ use wire::Secret;
 
 const SECRET_BYTES: usize = 32;
 const FILE_BYTES_MAX: u64 = 4096;
+/// What the secret of an export begins with: it opens that and nothing else.
+pub const EXPORT_PREFIX: &str = "export:";
 
 /// Why there is no secret, in a line for people that says what to do.
 #[derive(Debug)]
@@ -70,7 +72,8 @@ pub fn path(wanted: Option<&Path>) -> Result<PathBuf, SecretError> {
     Ok(folder.join("lanefs").join("secret"))
 }
 
-/// The secret in `path`: 64 hexadecimal digits in a file that its owner alone may read.
+/// The secret in `path`: 64 hexadecimal digits in a file that its owner alone may read, behind
+/// [`EXPORT_PREFIX`] if it is that of one export.
 ///
 /// # Errors
 /// With [`SecretError::kind`] `NotFound` when there is none; when it cannot be read, is no regular
@@ -110,10 +113,15 @@ fn parse(path: &Path, file: File) -> Result<Secret, SecretError> {
     let mut text = String::new();
     let read = file.take(FILE_BYTES_MAX).read_to_string(&mut text);
     read.map_err(|error| SecretError::of(&error, format_args!("cannot read the secret {shown}")))?;
-    let bytes = from_hex(text.trim_end()).ok_or_else(|| {
+    let text = text.trim_end();
+    let (digits, make): (_, fn(_) -> _) = match text.strip_prefix(EXPORT_PREFIX) {
+        Some(digits) => (digits, Secret::of_one_export),
+        None => (text, Secret::new),
+    };
+    let bytes = from_hex(digits).ok_or_else(|| {
         SecretError::new(format!("the secret {shown} is not 64 hexadecimal digits"))
     })?;
-    Ok(Secret::new(bytes))
+    Ok(make(bytes))
 }
 
 fn from_hex(text: &str) -> Option<[u8; SECRET_BYTES]> {

@@ -19,8 +19,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
-use wire::{LaneId, Map, Status};
+use wire::{InodeNo, LaneId, Map, Status};
 
+mod exports;
 mod names;
 mod open;
 mod search;
@@ -28,6 +29,7 @@ mod server;
 mod transfer;
 mod walk;
 
+pub use exports::{Export, NewExport, Removed};
 pub use search::{Fit, FoundEntry, Search, Wanted};
 pub use transfer::Piece;
 
@@ -171,6 +173,15 @@ impl Session {
 
     pub(crate) fn is_root_trusted(&self) -> bool {
         self.lane.borrow().is_root_trusted()
+    }
+
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.lane.borrow().is_read_only()
+    }
+
+    /// The inode that is the root of this export.
+    pub(crate) fn root(&self) -> InodeNo {
+        self.lane.borrow().root().unwrap_or(InodeNo::ROOT)
     }
 
     pub(crate) fn map(&self) -> Option<Map> {

@@ -5,8 +5,8 @@
 
 use crate::session::Session;
 use crate::{
-    Attr, ConnectOptions, Dir, DirEntry, Error, File, FoundEntry, InodeNo, OpenFor, Piece, Report,
-    Search, SetAttr, Space, Special, Stats, Wanted,
+    Attr, ConnectOptions, Dir, DirEntry, Error, Export, File, FoundEntry, InodeNo, NewExport,
+    OpenFor, Piece, Removed, Report, Search, SetAttr, Space, Special, Stats, Wanted,
 };
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -39,6 +39,18 @@ impl Volume {
     #[must_use]
     pub fn is_root_trusted(&self) -> bool {
         self.session.is_root_trusted()
+    }
+
+    /// Whether nothing is changed through this export.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.session.is_read_only()
+    }
+
+    /// The inode that is the root of this export.
+    #[must_use]
+    pub fn root(&self) -> InodeNo {
+        self.session.root()
     }
 
     /// What a path leads to; a symbolic link at its end is followed.
@@ -285,6 +297,32 @@ impl Volume {
     #[must_use]
     pub fn map(&self) -> Option<Map> {
         self.session.map()
+    }
+
+    /// All that can be mounted, in the order of names. For a volume that
+    /// [administers](crate::Purpose::Administer), like its sisters.
+    ///
+    /// # Errors
+    /// `NotPermitted` when this volume does not administer.
+    pub fn exports(&mut self) -> Result<Vec<Export>, Error> {
+        self.wait(self.session.exports())
+    }
+
+    /// Defines an export; it is durable, and every lane of the server knows it.
+    ///
+    /// # Errors
+    /// Those of a path; `Exists` when the name is taken, `Busy` when the server was started with it,
+    /// `NotDirectory`, `NotPermitted`.
+    pub fn add_export(&mut self, new: &NewExport<'_>) -> Result<(), Error> {
+        self.wait(self.session.add_export(new))
+    }
+
+    /// Takes an export away. Who has it mounted is refused from the next request on.
+    ///
+    /// # Errors
+    /// `Busy` when the server was started with it, `NotPermitted`.
+    pub fn remove_export(&mut self, name: &str) -> Result<Removed, Error> {
+        self.wait(self.session.remove_export(name))
     }
 
     /// What people must be told since the last time: promises that could not be kept.

@@ -333,6 +333,8 @@ impl Shard {
             | Op::Sync
             | Op::Resume
             | Op::ReplayDone
+            | Op::SetExport
+            | Op::Exports
             | Op::Goodbye => Ok(Status::NotImplemented),
         }
     }
@@ -378,6 +380,9 @@ impl Shard {
                     told.row.linkable &= !self.handles.is_free(inode);
                 }
                 self.locks.take_inode(inode, txn);
+                // Whoever does this is answered before it is made here.
+                self.state.exported.touch(inode);
+                self.state.exported.moved |= self.state.is_directory(inode);
                 Ok(Seen::Inode(inode, told))
             }
             Want::Entry(dir, name) => {
@@ -524,7 +529,7 @@ impl Shard {
                 | Change::Xattr { .. }
                 | Change::XattrGone { .. }
                 | Change::InodeGone { .. } => {}
-                Change::Contents(_) | Change::Client(_) | Change::Txn(_) => {
+                Change::Contents(_) | Change::Client(_) | Change::Txn(_) | Change::Export(_) => {
                     return Err(Fault::new("no part of a change over several shards", 0));
                 }
             }
@@ -564,7 +569,7 @@ pub(crate) fn owner(change: &Change<'_>) -> Option<ShardId> {
         | Change::XattrGone { inode, .. }
         | Change::InodeGone { inode } => Some(inode.shard()),
         Change::Dirent { dir, .. } | Change::DirentGone { dir, .. } => Some(dir.shard()),
-        Change::Contents(_) | Change::Client(_) | Change::Txn(_) => None,
+        Change::Contents(_) | Change::Client(_) | Change::Txn(_) | Change::Export(_) => None,
     }
 }
 

@@ -93,6 +93,8 @@ impl Shard {
             | Op::Sync
             | Op::Resume
             | Op::ReplayDone
+            | Op::SetExport
+            | Op::Exports
             | Op::Goodbye => Ok(Effect::unchanged(Status::NotImplemented)),
             Op::Read | Op::Write | Op::Truncate | Op::Allocate | Op::Seek | Op::Glimpse => {
                 Ok(Effect::unchanged(Status::NotImplemented))

@@ -71,7 +71,7 @@ impl State {
             Change::InodeGone { inode } => self.can_go(*inode),
             Change::Client(_) => true,
             // Of other shards, or never told before they are durable.
-            Change::Contents(_) | Change::Txn(_) => false,
+            Change::Contents(_) | Change::Txn(_) | Change::Export(_) => false,
         }
     }
 
@@ -87,7 +87,7 @@ impl State {
             .is_none_or(|known| known.row.kind != FileKind::Directory || known.row.entry_count == 0)
     }
 
-    fn is_directory(&self, inode: InodeNo) -> bool {
+    pub(crate) fn is_directory(&self, inode: InodeNo) -> bool {
         self.inode(inode).is_some_and(|known| known.row.kind == FileKind::Directory)
     }
 

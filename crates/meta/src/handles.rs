@@ -161,6 +161,12 @@ impl Handles {
         })
     }
 
+    /// Whether this client has it open for writing.
+    pub(crate) fn writes(&self, inode: InodeNo, client: ClientUuid) -> bool {
+        self.first_from(Key::first(inode, false, client))
+            .is_some_and(|key| key.client == client && !key.read_only)
+    }
+
     /// Where a listing through a handle ends that goes on behind `cookie`: before what was the next
     /// new entry's cookie when it began. Else names that are renamed away and back while they are
     /// listed would come for ever. `None` without such a handle.

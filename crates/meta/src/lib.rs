@@ -21,6 +21,7 @@ mod acl;
 mod across;
 mod directory;
 mod dispatch;
+mod export;
 mod file_locks;
 mod fits;
 mod gives;
@@ -41,6 +42,7 @@ mod who;
 mod xattr;
 
 pub use across::{Plan, View, Want};
+pub use export::{Above, Rights};
 pub use file_locks::{FileLocks, LockAsker, LockOwner, LockWait, Woken};
 pub use residency::Unit;
 pub use shard::{Access, Ask, Effect, Shard, Spread};

@@ -8,8 +8,8 @@ use crate::uses::Use;
 use alloc::vec::Vec;
 use disk::{Change, Changes, Fault, Made, PreVersions, TxnId};
 use wire::{
-    ClientUuid, Contents, Gives, InodeNo, Op, Rule, Rules, ShardId, Status, Timestamp, Transno,
-    Wire, Writer,
+    ClientUuid, Contents, Gives, InodeNo, Op, Rule, Rules, ShardId, Squash, Status, Timestamp,
+    Transno, Wire, Writer,
 };
 
 /// One request.
@@ -21,8 +21,10 @@ pub struct Ask<'a> {
     pub body: &'a [u8],
     /// Who asks.
     pub client: ClientUuid,
-    /// His root acts as root.
-    pub root_trusted: bool,
+    /// As whom he acts.
+    pub squash: Squash,
+    /// The root of what he may see, if that is not all: nothing above it is told.
+    pub top: Option<InodeNo>,
     /// The turn's time.
     pub now: Timestamp,
     /// [`Shard::uses`] shall say what a request looked at that changes nothing.
@@ -49,6 +51,9 @@ pub struct Effect {
     /// A file that is being written gives this now to whoever runs it: tell its data shard before
     /// anybody is answered.
     pub gives: Option<(InodeNo, Gives)>,
+    /// Who may not see everything found this inode of another shard in this directory: tell it
+    /// ([`Shard::found_at`]) before he is answered.
+    pub found: Option<(InodeNo, InodeNo)>,
 }
 
 /// What a request has to do with a time of access.
@@ -86,6 +91,7 @@ impl Effect {
             access: Access::None,
             settling: None,
             gives: None,
+            found: None,
         }
     }
 }
@@ -295,6 +301,7 @@ impl Shard {
     /// Drops all handles of a client that is gone; the orphans that result, in rising order.
     pub fn client_gone(&mut self, client: ClientUuid) -> Vec<InodeNo> {
         let mut inodes = self.handles.client_gone(client);
+        inodes.iter().for_each(|inode| self.state.exported.touch(*inode));
         inodes.retain(|inode| self.state.orphans.contains(inode) && self.handles.is_free(*inode));
         inodes
     }

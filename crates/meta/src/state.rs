@@ -3,6 +3,7 @@
 //! `apply` is called by transactions and by redo alike, so both always agree.
 
 use crate::directory::{Directory, Target};
+use crate::export::Exported;
 use crate::hash::Seed;
 use crate::inodes::Inodes;
 use crate::residency::Residency;
@@ -56,6 +57,8 @@ pub(crate) struct State {
     pub(crate) orphans: BTreeSet<InodeNo>,
     next_count: u64,
     pub(crate) transno_last: Transno,
+    /// What those are concerned with who may not see everything.
+    pub(crate) exported: Exported,
     /// Not everything is in memory.
     pub(crate) residency: Option<Box<Residency>>,
 }
@@ -76,6 +79,7 @@ impl State {
             orphans: BTreeSet::new(),
             next_count: 1,
             transno_last: Transno(0),
+            exported: Exported::default(),
             residency: None,
         };
         if InodeNo::ROOT.shard() == shard {
@@ -172,7 +176,8 @@ impl State {
             | Change::XattrGone { .. }
             | Change::Contents(_)
             | Change::Client(_)
-            | Change::Txn(_) => return None,
+            | Change::Txn(_)
+            | Change::Export(_) => return None,
         };
         Some(version.unwrap_or(Transno(0)))
     }
@@ -189,13 +194,21 @@ impl State {
         match change {
             Change::Inode { row } => {
                 self.check_row(row)?;
+                self.exported.changes(self.inodes.get(row.inode).map(|known| &known.row), row);
                 self.put_inode(row);
             }
             Change::Touch { inode, .. }
             | Change::DirAttrs { inode, .. }
             | Change::Accessed { inode, .. }
             | Change::Settled { inode, .. } => {
-                self.known(*inode)?.row.redo(transno, change)?;
+                let row = &mut self.known(*inode)?.row;
+                let parent = row.parent;
+                row.redo(transno, change)?;
+                let moved = row.parent != parent;
+                self.exported.moved |= moved;
+                if matches!(change, Change::DirAttrs { .. }) {
+                    self.exported.touch(*inode);
+                }
             }
             Change::Dirent { dir, name, cookie, inode, kind, version } => {
                 let (cookie, inode, kind, version) = (*cookie, *inode, *kind, *version);
@@ -211,17 +224,22 @@ impl State {
             },
             Change::Xattr { inode, name, value } => {
                 self.known(*inode)?.xattrs.insert(name.0.into(), value.0.into());
+                self.exported.touch(*inode);
             }
             Change::XattrGone { inode, name } => {
                 self.known(*inode)?.xattrs.remove(name.0);
+                self.exported.touch(*inode);
             }
             Change::InodeGone { inode } => {
                 self.inodes.remove(*inode);
                 self.orphans.remove(inode);
+                self.exported.unname(*inode);
+                self.exported.touch(*inode);
             }
             // The lane's.
             Change::Txn(TxnChange::Prepared { part, .. }) => self.keep_places(part.0)?,
             Change::Client(_)
+            | Change::Export(_)
             | Change::Txn(
                 TxnChange::Decided { .. }
                 | TxnChange::Done { .. }
@@ -277,7 +295,8 @@ impl State {
             | Row::VbrFailed { .. }
             | Row::Store(_)
             | Row::Prepared { .. }
-            | Row::Decided { .. } => {}
+            | Row::Decided { .. }
+            | Row::Export(_) => {}
         }
         Ok(())
     }

@@ -6,6 +6,7 @@ mod attrs;
 mod bounded;
 mod cold;
 mod directory;
+mod exports;
 mod file_locks;
 mod finding;
 mod handles;
@@ -95,7 +96,8 @@ pub(crate) struct World {
     pub(crate) log: Vec<(Transno, Vec<u8>)>,
     pub(crate) now: Timestamp,
     pub(crate) client: ClientUuid,
-    pub(crate) root_trusted: bool,
+    pub(crate) squash: wire::Squash,
+    pub(crate) top: Option<InodeNo>,
     pub(crate) reply: Vec<u8>,
     /// Shards besides the first.
     others: Vec<Other>,
@@ -113,7 +115,8 @@ impl World {
             log: Vec::new(),
             now: Timestamp { secs: 100, nanos: 0 },
             client: ALICE,
-            root_trusted: true,
+            squash: wire::Squash::NONE,
+            top: None,
             reply: Vec::new(),
             others: Vec::new(),
             txn_count: 0,
@@ -129,14 +132,14 @@ impl World {
 
     pub(crate) fn execute_bytes(&mut self, op: Op, body: &[u8]) -> Result<Effect, wire::Breach> {
         self.now.secs += 1;
-        let (client, root_trusted, now) = (self.client, self.root_trusted, self.now);
+        let (client, squash, top, now) = (self.client, self.squash, self.top, self.now);
         let mut changes = Vec::new();
         self.reply.clear();
         let at = about(op, body).shard();
         if !self.others.is_empty() {
             self.roll_spread(at);
         }
-        let ask = Ask { op, body, client, root_trusted, now, tells_reads: false };
+        let ask = Ask { op, body, client, squash, top, now, tells_reads: false };
         let mut reply = core::mem::take(&mut self.reply);
         let last = self.at(at).0.transno_last();
         let effect = loop {

@@ -20,7 +20,7 @@ use disk::{Change, InodeRow, PreVersions, TxnId};
 use wire::Rules;
 use wire::{
     Attr, Breach, Bytes, Caller, ClientUuid, FileKind, Flaw, Gives, Handle, InodeNo, Name, Reader,
-    Rule, Status, Timestamp, Transno, Wire, Writer, attr_flag,
+    Rule, Squash, Status, Timestamp, Transno, Wire, Writer, attr_flag,
 };
 
 /// The reply of an op that has no reply body.
@@ -91,12 +91,15 @@ pub(crate) struct Txn<'s> {
     transno: Transno,
     pub(crate) now: Timestamp,
     pub(crate) client: ClientUuid,
-    root_trusted: bool,
+    squash: Squash,
+    /// See [`Ask::top`].
+    pub(crate) top: Option<InodeNo>,
     pre_versions: PreVersions,
     orphan: Option<InodeNo>,
     pub(crate) access: Access,
     pub(crate) settling: Option<(InodeNo, u64)>,
     pub(crate) gives: Option<(InodeNo, Gives)>,
+    found: Option<(InodeNo, InodeNo)>,
     uses: &'s mut Vec<Use>,
     pub(crate) locks: &'s Locks,
     pub(crate) blocker: &'s mut Option<TxnId>,
@@ -120,12 +123,14 @@ impl<'s> Txn<'s> {
             transno,
             now: ask.now,
             client: ask.client,
-            root_trusted: ask.root_trusted,
+            squash: ask.squash,
+            top: ask.top,
             pre_versions: PreVersions::new(),
             orphan: None,
             access: Access::None,
             settling: None,
             gives: None,
+            found: None,
             uses: &mut shard.uses,
             locks: &shard.locks,
             blocker: &mut shard.blocker,
@@ -141,19 +146,19 @@ impl<'s> Txn<'s> {
         let changed = self.changes.len() > self.changes_start;
         if !changed {
             let access = if status == Status::Ok { self.access } else { Access::None };
-            let Self { orphan, settling, gives, .. } = self;
-            return Effect { orphan, access, settling, gives, ..Effect::unchanged(status) };
+            let Self { orphan, settling, gives, found, .. } = self;
+            return Effect { orphan, access, settling, gives, found, ..Effect::unchanged(status) };
         }
         assert!(status == Status::Ok, "an operation that fails changes nothing");
         self.state.transno_last = self.transno;
-        let Self { transno, pre_versions, orphan, access, settling, gives, .. } = self;
-        Effect { status, transno, pre_versions, orphan, access, settling, gives }
+        let Self { transno, pre_versions, orphan, access, settling, gives, found, .. } = self;
+        Effect { status, transno, pre_versions, orphan, access, settling, gives, found }
     }
 
     // What there is.
 
     pub(crate) const fn who<'a>(&self, caller: Caller<'a>) -> Who<'a> {
-        Who::new(caller, self.root_trusted)
+        Who::new(caller, self.squash)
     }
 
     pub(crate) fn inode(&self, inode: InodeNo) -> Result<&Inode, Status> {
@@ -191,8 +196,22 @@ impl<'s> Txn<'s> {
         Attr { flags: attr.flags | flag, ..attr }
     }
 
+    /// Whoever may not see everything found an inode in a directory, under a name.
+    pub(crate) fn found(&mut self, dir: InodeNo, target: Target) {
+        if self.top.is_none() || target.kind == FileKind::Directory {
+            return;
+        }
+        match self.state.inode(target.inode) {
+            Some(known) if known.row.is_named_elsewhere(dir) => {
+                self.state.exported.name(target.inode, dir);
+            }
+            Some(_) => {}
+            None => self.found = Some((target.inode, dir)),
+        }
+    }
+
     /// A vector to build a reply in, empty.
-    pub(crate) fn scratch(&mut self) -> (&mut Vec<u8>, &State) {
+    pub(crate) fn scratch(&mut self) -> (&mut Vec<u8>, &mut State) {
         self.scratch.clear();
         (self.scratch, self.state)
     }
@@ -280,6 +299,7 @@ impl<'s> Txn<'s> {
         let inherits = self.default_acl(parent).filter(|_| kind != FileKind::Symlink);
         let mode = mode.within(inherits);
         let mut row = InodeRow::new(inode, kind, mode, self.now);
+        row.parent = parent;
         row.uid = who.uid;
         row.gid = who.gid;
         if dir.mode & SET_GID != 0 {
@@ -293,10 +313,7 @@ impl<'s> Txn<'s> {
             }
         }
         match kind {
-            FileKind::Directory => {
-                row.nlink = 2;
-                row.parent = parent;
-            }
+            FileKind::Directory => row.nlink = 2,
             FileKind::File => row.stripe_count = 1,
             FileKind::Symlink
             | FileKind::Fifo
@@ -415,6 +432,7 @@ impl<'s> Txn<'s> {
     /// Registers a handle; the first writer's makes "the data shards know the size" durable.
     pub(crate) fn open(&mut self, row: InodeRow, handle: Handle) -> InodeRow {
         self.handles.open(row.inode, self.client, handle.id, handle.write);
+        self.state.exported.touch(row.inode);
         if handle.write && !row.size_at_data && self.rules.hold(Rule::SizeFlag) {
             return self.put(InodeRow { size_at_data: true, ..row });
         }
@@ -425,8 +443,8 @@ impl<'s> Txn<'s> {
         row
     }
 
-    /// One name of an inode that is no directory is gone.
-    pub(crate) fn unname(&mut self, row: InodeRow) {
+    /// One name of an inode that is no directory is gone, which stood in `dir`.
+    pub(crate) fn unname(&mut self, row: InodeRow, dir: InodeNo) {
         assert!(row.nlink > 0, "what had a name had a link");
         let nlink = row.nlink - 1;
         match row.kind {
@@ -446,7 +464,14 @@ impl<'s> Txn<'s> {
             | FileKind::Socket
             | FileKind::CharDevice
             | FileKind::BlockDevice => {
-                self.put(InodeRow { nlink, ctime: self.now, ..row });
+                let parent = if nlink == 0 {
+                    dir
+                } else if row.parent == dir {
+                    InodeNo(0)
+                } else {
+                    row.parent
+                };
+                self.put(InodeRow { nlink, parent, ctime: self.now, ..row });
                 self.check_orphan(row.inode);
             }
             FileKind::Directory => unreachable!("directories are removed, not unlinked"),

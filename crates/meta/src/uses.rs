@@ -81,6 +81,7 @@ pub(crate) fn of_change(state: &State, change: &Change<'_>, uses: &mut Vec<Use>)
         | Change::XattrGone { .. }
         | Change::Contents(_)
         | Change::Client(_)
-        | Change::Txn(_) => {}
+        | Change::Txn(_)
+        | Change::Export(_) => {}
     }
 }

@@ -2,10 +2,8 @@
 
 use crate::acl::Acl;
 use disk::InodeRow;
-use wire::{Caller, FileKind, Groups, Status};
+use wire::{Caller, FileKind, Groups, Squash, Squashed, Status};
 
-/// Uid and gid of nobody, which a client's root is unless it is trusted.
-const NOBODY: u32 = 65_534;
 /// Set user id on execution.
 pub(crate) const SET_UID: u32 = 0o4000;
 /// Set group id on execution; on a directory: entries inherit its group.
@@ -48,20 +46,23 @@ pub(crate) struct Who<'a> {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
     groups: Groups<'a>,
-    root_trusted: bool,
+    squash: Squash,
 }
 
 impl<'a> Who<'a> {
-    pub(crate) const fn new(caller: Caller<'a>, root_trusted: bool) -> Self {
+    pub(crate) const fn new(caller: Caller<'a>, squash: Squash) -> Self {
         let Caller { uid, gid, groups } = caller;
-        if root_trusted {
-            return Self { uid, gid, groups, root_trusted };
+        match squash.who {
+            Squashed::Nobody => Self { uid, gid, groups, squash },
+            Squashed::Root if uid != 0 => {
+                let gid = if gid == 0 { squash.anon_gid } else { gid };
+                Self { uid, gid, groups, squash }
+            }
+            Squashed::Root | Squashed::All => {
+                let Squash { anon_uid, anon_gid, .. } = squash;
+                Self { uid: anon_uid, gid: anon_gid, groups: Groups::Known(&[]), squash }
+            }
         }
-        let gid = if gid == 0 { NOBODY } else { gid };
-        if uid == 0 {
-            return Self { uid: NOBODY, gid: NOBODY, groups: Groups::Known(&[]), root_trusted };
-        }
-        Self { uid, gid, groups, root_trusted }
     }
 
     pub(crate) const fn is_root(&self) -> bool {
@@ -80,7 +81,7 @@ impl<'a> Who<'a> {
         if self.gid == gid {
             return Ok(true);
         }
-        if gid == 0 && !self.root_trusted {
+        if gid == 0 && !self.squash.trusts_root() {
             return Ok(false);
         }
         self.groups.contains(gid).ok_or(Status::NeedGroups)

@@ -65,6 +65,8 @@ impl World {
                     lane_count: narrow_u16(lane_count),
                     secret: self.secret.clone(),
                     export: Vec::new(),
+                    purpose: wire::Purpose::Use,
+                    root: None,
                     host_id: uuid.0,
                     host_boot_id: uuid.0,
                     predecessor,
@@ -387,7 +389,8 @@ fn carried(result: &Result<Answer, Status>, turn: &Turn<'_>, desk: &mut Desk) ->
             | Answer::Written(_)
             | Answer::Sought(_)
             | Answer::LockFound(_)
-            | Answer::Stats(_),
+            | Answer::Stats(_)
+            | Answer::Exports(_),
         )
         | Err(_) => Carried::default(),
     }
@@ -424,7 +427,8 @@ fn brought(answer: &Answer) -> Brought {
         | Answer::Bytes(_)
         | Answer::Sought(_)
         | Answer::LockFound(_)
-        | Answer::Stats(_) => none,
+        | Answer::Stats(_)
+        | Answer::Exports(_) => none,
     }
 }
 

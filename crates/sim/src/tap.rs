@@ -315,6 +315,8 @@ fn tag_of(op: Op, body: &[u8]) -> Option<Tag> {
         | Op::Sync
         | Op::Resume
         | Op::ReplayDone
+        | Op::SetExport
+        | Op::Exports
         | Op::Goodbye
         | Op::Ping => None,
     }

@@ -2,7 +2,7 @@
 //! checks are the lane's and the client's.
 
 use crate::codec::{Bytes, Flaw, Reader, Wire, Writer};
-use crate::{Breach, ClientUuid, FsUuid, LaneId, Map, Nonce, SessionId};
+use crate::{Breach, ClientUuid, FsUuid, InodeNo, LaneId, Map, Nonce, SessionId};
 
 /// The first frame of a connection, from the client. The connection is handed to the lane it names
 /// before anything else is read.
@@ -30,6 +30,58 @@ pub struct Hello<'a> {
     pub predecessor: ClientUuid,
     /// The export wanted, at most 64 bytes; empty for the default one.
     pub export: Bytes<'a>,
+    /// Which secret is proven.
+    pub credential: Credential,
+    /// What for.
+    pub purpose: Purpose,
+}
+
+/// Which secret a client proves that it knows.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[repr(u8)]
+pub enum Credential {
+    /// The store's: whoever has it may mount every export, and administer.
+    #[default]
+    Store = 0,
+    /// That of the export alone ([`crate::Secret::of_export`]).
+    Export = 1,
+}
+
+/// What a client comes for.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[repr(u8)]
+pub enum Purpose {
+    /// To use an export.
+    #[default]
+    Use = 0,
+    /// To administer the store, as root of the whole file system; no export is named.
+    Administer = 1,
+}
+
+impl Wire<'_> for Credential {
+    fn encode(&self, to: &mut Writer<'_>) {
+        to.write(&(*self as u8));
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+        match u8::decode(from)? {
+            0 => Ok(Self::Store),
+            1 => Ok(Self::Export),
+            _ => Err(Flaw::Breach(Breach::Malformed)),
+        }
+    }
+}
+
+impl Wire<'_> for Purpose {
+    fn encode(&self, to: &mut Writer<'_>) {
+        to.write(&(*self as u8));
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+        match u8::decode(from)? {
+            0 => Ok(Self::Use),
+            1 => Ok(Self::Administer),
+            _ => Err(Flaw::Breach(Breach::Malformed)),
+        }
+    }
 }
 
 impl<'a> Wire<'a> for Hello<'a> {
@@ -44,6 +96,8 @@ impl<'a> Wire<'a> for Hello<'a> {
         to.write(&self.boot_id_last);
         to.write(&self.predecessor);
         to.write(&self.export);
+        to.write(&self.credential);
+        to.write(&self.purpose);
     }
     fn decode(from: &mut Reader<'a>) -> Result<Self, Flaw> {
         Ok(Self {
@@ -57,6 +111,8 @@ impl<'a> Wire<'a> for Hello<'a> {
             boot_id_last: from.read()?,
             predecessor: from.read()?,
             export: from.read()?,
+            credential: from.read()?,
+            purpose: from.read()?,
         })
     }
 }
@@ -105,6 +161,8 @@ pub mod welcome_flag {
     pub const HANDLES_UNKNOWN: u32 = 1;
     /// The client's root acts as root here (otherwise as nobody).
     pub const ROOT_TRUSTED: u32 = 2;
+    /// Nothing is changed through this export.
+    pub const READ_ONLY: u32 = 4;
 }
 
 /// The server's yes.
@@ -126,6 +184,8 @@ pub struct Welcome {
     pub flags: u32,
     /// How long this lane's recovery may still take at most, in milliseconds; 0 when it is over.
     pub recovery_ms: u32,
+    /// The root of what is mounted.
+    pub root: InodeNo,
 }
 
 impl Wire<'_> for Welcome {
@@ -138,6 +198,7 @@ impl Wire<'_> for Welcome {
         to.write(&self.credits);
         to.write(&self.flags);
         to.write(&self.recovery_ms);
+        to.write(&self.root);
     }
     fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
         let welcome = Self {
@@ -149,8 +210,10 @@ impl Wire<'_> for Welcome {
             credits: from.read()?,
             flags: from.read()?,
             recovery_ms: from.read()?,
+            root: from.read()?,
         };
-        let in_range = welcome.slot_count >= SLOT_COUNT_MIN && welcome.credits > 0;
+        let in_range =
+            welcome.slot_count >= SLOT_COUNT_MIN && welcome.credits > 0 && welcome.root.count() > 0;
         if in_range { Ok(welcome) } else { Err(Flaw::Breach(Breach::Malformed)) }
     }
 }

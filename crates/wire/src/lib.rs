@@ -12,6 +12,7 @@ mod attr;
 mod checksum;
 mod codec;
 mod contents;
+mod export;
 mod file_lock;
 mod find;
 mod frame;
@@ -32,6 +33,7 @@ pub use attr::{Attr, FileKind, Gives, Times, Timestamp, attr_flag};
 pub use checksum::{Crc32c, crc32c};
 pub use codec::{Bytes, Fixed, Flaw, List, Reader, Wire, Writer};
 pub use contents::*;
+pub use export::*;
 pub use file_lock::{
     ByteRange, CancelLock, GetLock, Grant, LOCK_END_MAX, LockCancelled, LockFound, LockKind,
     LockRow, LockSet, LockType, Relock, SetLock,
@@ -42,7 +44,8 @@ pub use frame::{
     Reply, Request, reply_flag, request_flag,
 };
 pub use greeting::{
-    Challenge, Hello, Proof, Refusal, RefusalReason, SLOT_COUNT_MIN, Welcome, welcome_flag,
+    Challenge, Credential, Hello, Proof, Purpose, Refusal, RefusalReason, SLOT_COUNT_MIN, Welcome,
+    welcome_flag,
 };
 pub use id::{
     Breach, ClientUuid, FsUuid, HandleId, InodeNo, LaneId, SessionId, ShardId, Transno, Xid,

@@ -166,4 +166,8 @@ ops! {
     ReplayDone = 52, "replay_done", Repeat, 0, 0, Shard;
     /// The client lane leaves: its sessions at this lane are dropped, durably.
     Goodbye = 53, "goodbye", Repeat, 0, 0, Lane;
+    /// Define an export, or take one away. For who administers.
+    SetExport = 54, "set_export", Repeat, 0, 0, Shard;
+    /// What can be mounted. For who administers.
+    Exports = 55, "exports", Repeat, 0, 0, Lane;
 }

@@ -8,7 +8,7 @@
 //! Neither side shows a proof that the other could reuse: the label names the direction and each
 //! side's own nonce is in it. It proves knowledge of the secret, it does not encrypt.
 
-use crate::{ClientUuid, LaneId, SessionId};
+use crate::{ClientUuid, Credential, LaneId, SessionId};
 use core::fmt;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
@@ -16,9 +16,12 @@ use sha2::Sha256;
 /// 32 random bytes, used once.
 pub type Nonce = [u8; 32];
 
-/// The file system's shared secret. Never printed.
+/// The file system's shared secret, or one that follows from it. Never printed.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Secret([u8; 32]);
+pub struct Secret {
+    bytes: [u8; 32],
+    credential: Credential,
+}
 
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -30,7 +33,19 @@ impl Secret {
     /// A secret of 32 random bytes.
     #[must_use]
     pub const fn new(bytes: [u8; 32]) -> Self {
-        Self(bytes)
+        Self { bytes, credential: Credential::Store }
+    }
+
+    /// The secret of an export, as [`Self::of_export`] gave it.
+    #[must_use]
+    pub const fn of_one_export(bytes: [u8; 32]) -> Self {
+        Self { bytes, credential: Credential::Export }
+    }
+
+    /// What it opens.
+    #[must_use]
+    pub const fn credential(&self) -> Credential {
+        self.credential
     }
 
     /// What the server shows for a Hello's body bytes and its own nonce.
@@ -57,10 +72,30 @@ impl Secret {
         self.mac(b"lanefs server 1", &[hello, server_nonce]).verify_slice(proof).is_ok()
     }
 
+    /// The secret of one export, for those who may mount that and nothing else: it follows from the
+    /// store's, which this is, and the definition's id.
+    #[must_use]
+    pub fn of_export(&self, name: &[u8], id: u64) -> Self {
+        let mac = self.mac(b"lanefs export 1", &[name, &id.to_le_bytes()]);
+        Self::of_one_export(mac.finalize().into_bytes().into())
+    }
+
+    /// As it is kept in a file, in hexadecimal.
+    #[must_use]
+    pub fn to_hex(&self) -> alloc::string::String {
+        use fmt::Write as _;
+        let mut text = alloc::string::String::new();
+        for byte in self.bytes {
+            // Writing to a string cannot fail.
+            let _infallible = write!(text, "{byte:02x}");
+        }
+        text
+    }
+
     fn mac(&self, label: &[u8], parts: &[&[u8]]) -> Hmac<Sha256> {
         // HMAC takes keys of any length, so this cannot fail.
         #[expect(clippy::expect_used, reason = "HMAC accepts keys of any length")]
-        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("any key length fits");
+        let mut mac = Hmac::<Sha256>::new_from_slice(&self.bytes).expect("any key length fits");
         mac.update(label);
         for part in parts {
             let part_bytes = u64::try_from(part.len()).unwrap_or(u64::MAX);

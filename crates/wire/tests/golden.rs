@@ -223,7 +223,8 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
                 Resume { known_committed: Transno(0x1_0000_0001), replay_count: 2 }.to_bytes()
             }
             Op::ReplayDone => ReplayDone { reopen_count: 3 }.to_bytes(),
-            Op::Stats | Op::Ping | Op::Sync | Op::Goodbye => Vec::new(),
+            Op::SetExport => SetExport { export: export(), replace: true }.to_bytes(),
+            Op::Stats | Op::Ping | Op::Sync | Op::Goodbye | Op::Exports => Vec::new(),
         };
         all.insert(format!("request {}", op.row().name), body);
     }
@@ -311,7 +312,21 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
         }
         .to_bytes()
     });
+    let row = ExportRow { export: export(), stored: true }.to_bytes();
+    reply("exports", Exports { rows: List::new(1, &row) }.to_bytes());
     all
+}
+
+fn export() -> Export<'static> {
+    Export {
+        id: 0x0102_0304_0506_0708,
+        name: Bytes(b"home"),
+        root: InodeNo(258),
+        path: Bytes(b"/a/b"),
+        read_only: true,
+        squash: Squash { who: Squashed::All, anon_uid: 1000, anon_gid: 100 },
+        closed: false,
+    }
 }
 
 fn request_head() -> Request {
@@ -366,6 +381,8 @@ fn frames() -> BTreeMap<String, Vec<u8>> {
         boot_id_last: 7,
         predecessor: ClientUuid([8; 16]),
         export: Bytes(b"up"),
+        credential: Credential::Export,
+        purpose: Purpose::Use,
     };
     let secret = Secret::new([9; 32]);
     let server_proof = secret.server_proof(&hello.to_bytes(), &[8; 32]);
@@ -379,6 +396,7 @@ fn frames() -> BTreeMap<String, Vec<u8>> {
         credits: 80,
         flags: welcome_flag::HANDLES_UNKNOWN,
         recovery_ms: 10_000,
+        root: InodeNo(259),
     };
     let challenge = Challenge { fs: FsUuid([3; 16]), nonce: [8; 32], proof: server_proof };
     let getattr = Getattr { inode: InodeNo(258) }.to_bytes();
@@ -505,6 +523,7 @@ fn again(what: &str, body: &[u8]) -> Result<Vec<u8>, Flaw> {
         "reply entry" => Entry, "reply created" => Created, "reply target" => Target,
         "reply value" => Value, "reply listing" => Listing, "reply written" => Written,
         "reply glimpsed" => Glimpsed, "reply space" => Space, "reply stats" => Stats,
+        "request set_export" => SetExport, "reply exports" => Exports,
         "request set_lock" => SetLock, "request get_lock" => GetLock,
         "request cancel_lock" => CancelLock, "request relock" => Relock,
         "reply lock_set" => LockSet, "reply lock_found" => LockFound,

@@ -6,7 +6,7 @@ use crate::run::{cargo, ended_after, run, run_heard, target_dir};
 use crate::uring_switch::UringOn;
 
 use crate::posix::{self, Suite};
-use crate::{crash, needs, sim, tidy};
+use crate::{crash, needs, package, sim, tidy};
 use anyhow::{Context as _, Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -85,6 +85,7 @@ fn run_all() -> Report {
     });
     step("sim", &mut || sim::run_seeds(&sim::Args::fresh()));
     step("crash", &mut || crash::run_short(&mut skipped));
+    step("package", &mut || package::run_short());
     step("suites, build", &mut || posix::build_tools());
     for suite in Suite::ALL {
         step(suite.text(), &mut || posix::run_built(suite, &mut skipped));

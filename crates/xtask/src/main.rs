@@ -8,6 +8,7 @@ mod bench_statx;
 mod ci;
 mod crash;
 mod needs;
+mod package;
 mod posix;
 mod run;
 mod sim;
@@ -49,6 +50,8 @@ enum Chore {
     Crash(crash::Crash),
     /// Judge the mount by suites from elsewhere: pjdfstest, fsx, fio, stress-ng; needs root, FUSE
     Posix(posix::Posix),
+    /// Make a Debian package, and install, use and purge it in an overlay of this machine; needs root, FUSE
+    Package(package::Args),
     /// Measure
     #[command(subcommand)]
     Bench(Bench),
@@ -86,6 +89,7 @@ fn run(chore: &Chore) -> Result<()> {
         Chore::Sim(args) => sim::run_seeds(args),
         Chore::Crash(args) => crash::run_alone(args),
         Chore::Posix(args) => posix::run_alone(args),
+        Chore::Package(args) => package::run_alone(args),
         Chore::Bench(Bench::Seam) => bench_seam::run_measurement(),
         Chore::Bench(Bench::Statx) => bench_statx::run_measurement(),
     }

@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 pub(crate) const KERNEL_MIN: (u32, u32) = (6, 6);
 
 /// Programs and the Debian packages that have them.
-const PROGRAMS: [(&str, &str); 20] = [
+const PROGRAMS: [(&str, &str); 26] = [
     ("cc", "gcc"),
     ("fusermount3", "fuse3"),
     ("mount.fuse3", "fuse3"),
@@ -34,6 +34,12 @@ const PROGRAMS: [(&str, &str); 20] = [
     ("ip", "iproute2"),
     ("nsenter", "util-linux"),
     ("unshare", "util-linux"),
+    ("dpkg-deb", "dpkg"),
+    ("strip", "binutils"),
+    ("adduser", "adduser"),
+    ("man", "man-db"),
+    ("systemd-analyze", "systemd"),
+    ("gzip", "gzip"),
 ];
 
 /// Files and the Debian packages that have them.

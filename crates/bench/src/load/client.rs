@@ -106,7 +106,7 @@ impl Client {
         greeting: &Greeting,
     ) -> Result<()> {
         self.conn = conn;
-        let Greeting::Full { export, .. } = greeting else {
+        let Greeting::Full { export, secret, .. } = greeting else {
             turn.act(Action::Admit { conn });
             self.state = State::Up { session: SessionId(1) };
             return Ok(());
@@ -123,6 +123,8 @@ impl Client {
             predecessor: ClientUuid::NONE,
             boot_id_last: 0,
             export: Bytes(export.as_bytes()),
+            credential: secret.credential(),
+            purpose: wire::Purpose::Use,
         };
         let hello = hello.to_bytes();
         say(turn, conn, FrameKind::Hello, &hello);

@@ -99,6 +99,12 @@ pub(crate) fn begin(
         // Its keeper's; see `locks`.
         Call::SetLock(_) | Call::Flush { .. } => Err(Status::Invalid),
         Call::GetLock(ask) => Ok(to.direct(Op::GetLock, ask.inode, &ask)),
+        Call::SetExport(ask) => {
+            to.put(&ask);
+            let target = Target::Shard(ShardId::meta(0));
+            Ok(Begun::new(Plan::Direct, Op::SetExport, target))
+        }
+        Call::Exports => Ok(Begun::new(Plan::Direct, Op::Exports, Target::Lane(LaneId(0)))),
         Call::Ping(lane) => Ok(Begun::new(Plan::Direct, Op::Ping, Target::Lane(lane))),
     }
 }

@@ -98,6 +98,7 @@ pub(crate) enum Body {
     LockFound(Option<LockRow>),
     LockCancelled(bool),
     Stats(Stats),
+    Exports(Span),
 }
 
 /// What came back for a plan's request.
@@ -204,6 +205,7 @@ impl Body {
             Self::Written(written) => Answer::Written(written),
             Self::Sought(sought) => Answer::Sought(sought.file_offset),
             Self::Stats(stats) => Answer::Stats(stats),
+            Self::Exports(exports) => Answer::Exports(exports),
         }
     }
 
@@ -259,6 +261,7 @@ impl Body {
                 Ok(Self::LockCancelled(cancelled.waited))
             }
             Op::Stats => Stats::decode_all(bytes).map(Self::Stats),
+            Op::Exports => wire::Exports::decode_all(bytes).map(|_| Self::Exports(body)),
             Op::Read => empty(bytes).map(|()| Self::Bytes(None)),
             Op::Unlink
             | Op::Rmdir
@@ -275,6 +278,7 @@ impl Body {
             | Op::Resume
             | Op::ReplayDone
             | Op::Goodbye
+            | Op::SetExport
             | Op::Ping => empty(bytes).map(|()| Self::Empty),
         }
     }

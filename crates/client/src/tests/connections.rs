@@ -68,7 +68,7 @@ fn a_refusal_answers_what_waits() {
     let mut rig = Rig::new(1);
     rig.shape.refuse = Some(RefusalReason::NoSuchExport);
     rig.call(1, GETATTR);
-    assert_eq!(rig.outcome(), Err(Status::NotFound));
+    assert_eq!(rig.outcome(), Err(Status::Stale));
     assert_eq!(rig.client.refusal(), Some(Refused::NoSuchExport));
 }
 

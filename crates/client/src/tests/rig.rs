@@ -86,6 +86,8 @@ pub(super) fn config() -> Config {
         lane_count: 4,
         secret: Secret::new(SECRET),
         export: Vec::new(),
+        purpose: wire::Purpose::Use,
+        root: None,
         host_id: [2; 16],
         host_boot_id: [3; 16],
         predecessor: ClientUuid::NONE,
@@ -392,6 +394,7 @@ impl Rig {
                     credits: self.shape.credits,
                     flags: self.shape.flags,
                     recovery_ms: 0,
+                    root: wire::InodeNo::ROOT,
                 };
                 self.greet(conn, FrameKind::Welcome, &welcome.to_bytes());
             }

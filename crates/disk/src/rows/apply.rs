@@ -3,8 +3,8 @@
 use super::row::{DirentRow, ObjectRow, ShardRow, SlotRow};
 use super::{Key, Range, Rows};
 use crate::{
-    Change, Changes, ClientChange, ContentsChange, Fault, InodeRow, Made, Origin, Record,
-    TxnChange, TxnId,
+    Change, Changes, ClientChange, ContentsChange, ExportChange, Fault, InodeRow, Made, Origin,
+    Record, TxnChange, TxnId,
 };
 use alloc::vec::Vec;
 use wire::{FileKind, InodeNo, Name, SessionId, ShardId, Transno, Wire, Writer};
@@ -112,6 +112,7 @@ impl<R: Rows> Applying<'_, R> {
             Change::Contents(change) => self.change_contents(change)?,
             Change::Client(change) => self.change_client(change)?,
             Change::Txn(change) => self.change_txn(change)?,
+            Change::Export(change) => self.change_export(change),
         }
         Ok(())
     }
@@ -151,6 +152,21 @@ impl<R: Rows> Applying<'_, R> {
             }
         }
         Ok(())
+    }
+
+    fn change_export(&mut self, change: &ExportChange<'_>) {
+        match change {
+            ExportChange::Put(export) => {
+                if let Some(key) = Key::export(export.name.0) {
+                    self.put(&key, export);
+                }
+            }
+            ExportChange::Gone { name } => {
+                if let Some(key) = Key::export(name.0) {
+                    self.rows.delete(key.bytes());
+                }
+            }
+        }
     }
 
     fn change_txn(&mut self, change: &TxnChange<'_>) -> Result<(), Fault> {

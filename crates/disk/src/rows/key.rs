@@ -18,7 +18,8 @@ pub(super) mod table {
     pub(crate) const STORE: u8 = 11;
     pub(crate) const PREPARED: u8 = 12;
     pub(crate) const DECIDED: u8 = 13;
-    pub(crate) const BEHIND: u8 = 14;
+    pub(crate) const EXPORT: u8 = 14;
+    pub(crate) const BEHIND: u8 = 15;
 }
 
 /// Parts of an inode.
@@ -162,6 +163,12 @@ impl Key {
     pub fn prepared(shard: ShardId, txn: TxnId) -> Self {
         let (coordinator, number) = (txn.coordinator.0.to_be_bytes(), txn.number.to_be_bytes());
         Self::of(table::PREPARED, &[&shard.0.to_be_bytes(), &coordinator, &number])
+    }
+
+    /// What can be mounted under a name. A name beyond its limit has no row: `None`.
+    #[must_use]
+    pub fn export(name: &[u8]) -> Option<Self> {
+        (name.len() <= wire::EXPORT_NAME_BYTES_MAX).then(|| Self::of(table::EXPORT, &[name]))
     }
 
     /// A change over several shards that was decided.

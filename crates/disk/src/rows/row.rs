@@ -4,8 +4,8 @@ use super::key::{part, table};
 use crate::{ContentsChange, Fault, InodeRow, REPLY_BYTES_MAX, SessionRow, TxnId};
 use alloc::vec::Vec;
 use wire::{
-    Attr, Bytes, ClientUuid, FileKind, Flaw, InodeNo, List, Name, Op, Reader, SessionId, ShardId,
-    Status, Transno, Wire, Writer, Xid,
+    Attr, Bytes, ClientUuid, Export, FileKind, Flaw, InodeNo, List, Name, Op, Reader, SessionId,
+    ShardId, Status, Transno, Wire, Writer, Xid,
 };
 
 /// How far a shard's log was applied, and what its next numbers follow from.
@@ -120,6 +120,8 @@ pub enum Row<'a> {
     Prepared { shard: ShardId, txn: TxnId, transno: Transno, part: &'a [u8] },
     /// A change over several shards that was decided and is not forgotten.
     Decided { txn: TxnId, shards: List<'a, ShardId> },
+    /// What can be mounted.
+    Export(Export<'a>),
 }
 
 impl<'a> Row<'a> {
@@ -213,6 +215,13 @@ fn read<'a>(key: &mut Number<'a>, value: &'a [u8]) -> Option<Row<'a>> {
             Row::Prepared { shard, txn, transno, part: from.take(from.left()).ok()? }
         }
         table::DECIDED => Row::Decided { txn: key.txn()?, shards: whole(value)? },
+        table::EXPORT => {
+            let export: Export<'a> = whole(value)?;
+            if key.rest() != export.name.0 {
+                return None;
+            }
+            Row::Export(export)
+        }
         _ => return None,
     };
     key.0.is_empty().then_some(row)

@@ -112,6 +112,8 @@ impl Rig {
             lane_count: 3,
             secret: Secret::new([7; 32]),
             export: Vec::new(),
+            purpose: wire::Purpose::Use,
+            root: None,
             host_id: [2; 16],
             host_boot_id: [3; 16],
             predecessor: ClientUuid::NONE,
@@ -345,6 +347,7 @@ impl Rig {
                     credits: 64,
                     flags: 0,
                     recovery_ms: 0,
+                    root: InodeNo::ROOT,
                 };
                 self.greet(conn, FrameKind::Welcome, &welcome.to_bytes());
             }

@@ -5,7 +5,7 @@
 use super::Restore;
 use alloc::vec::Vec;
 use disk::rows::Row;
-use disk::{Change, ClientChange, Fault, Origin, PreVersions, Record, TxnChange};
+use disk::{Change, ClientChange, ExportChange, Fault, Origin, PreVersions, Record, TxnChange};
 use meta::Unit;
 use wire::{Bytes, InodeNo, Op, SessionId, ShardId, Status, Transno, Wire, Xid};
 
@@ -82,6 +82,10 @@ impl Loading {
             }
             Row::Decided { txn, shards } => {
                 self.note(txn.coordinator, &Change::Txn(TxnChange::Decided { txn, shards }))
+            }
+            Row::Export(export) => {
+                let put = ExportChange::Put(export);
+                self.note(ShardId::meta(0), &Change::Export(put))
             }
             Row::Store(_) => Ok(()),
         }

@@ -23,6 +23,8 @@ pub(crate) struct Who {
     pub(crate) conn_epoch: u32,
     pub(crate) boot_id_last: u64,
     pub(crate) export: &'static str,
+    pub(crate) credential: wire::Credential,
+    pub(crate) purpose: wire::Purpose,
     pub(crate) host_boot_id: [u8; 16],
     pub(crate) predecessor: ClientUuid,
 }
@@ -36,6 +38,8 @@ impl Who {
             conn_epoch: 1,
             boot_id_last: 0,
             export: "",
+            credential: wire::Credential::Store,
+            purpose: wire::Purpose::Use,
             host_boot_id: [2; 16],
             predecessor: ClientUuid::NONE,
         }
@@ -53,6 +57,8 @@ impl Who {
             boot_id_last: self.boot_id_last,
             predecessor: self.predecessor,
             export: Bytes(self.export.as_bytes()),
+            credential: self.credential,
+            purpose: self.purpose,
         };
         hello.to_bytes()
     }

@@ -39,7 +39,7 @@ impl Lane {
             op: request.op,
             body: turn.arena.get(arrived.frame)[HEAD_BYTES..].to_vec(),
             client: arrived.open.client,
-            root_trusted: arrived.open.root_trusted,
+            squash: arrived.open.binding.squash,
             spread: self.metas[index].spread_now(),
             view: meta::View::default(),
             step: Step::Looking,
@@ -73,7 +73,8 @@ impl Lane {
             op: running.op,
             body: &running.body,
             client: running.client,
-            root_trusted: running.root_trusted,
+            squash: running.squash,
+            top: None,
             now: Timestamp::from_ns(turn.now.wall_ns),
             tells_reads: self.config.limits.share == Share::Strict,
         };

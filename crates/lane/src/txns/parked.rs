@@ -56,6 +56,7 @@ impl Lane {
     pub(super) fn unpark(&mut self, shard: ShardId, txn: TxnId) {
         let index = self.meta_index(shard);
         self.metas[index].release(txn);
+        self.scope.due = true;
         let metas = &self.metas;
         let free = self
             .txns
@@ -103,7 +104,14 @@ impl Lane {
     fn take_up_pinned(&mut self, turn: &mut Turn<'_>, parked: &Parked, request: &Request) {
         let frame = turn.arena.put(&parked.frame);
         let waited = !parked.pins.is_empty();
-        let arrived = Arrived { conn: parked.conn, open: parked.open, request, frame, bulk: None };
+        let arrived = Arrived {
+            conn: parked.conn,
+            open: parked.open,
+            request,
+            frame,
+            bulk: None,
+            denied: None,
+        };
         match request.op.row().retry {
             Retry::Repeat => self.take_up_read(turn, &arrived),
             Retry::Once => {
@@ -140,7 +148,8 @@ impl Lane {
         if effect.status == Status::Busy {
             return self.park(turn, arrived);
         }
-        self.on_access(turn, effect.access);
+        self.tell_found(turn, effect.found);
+        self.on_access_of(turn, arrived, effect.access);
         let (conn, asked) = (arrived.conn, Asked::from(arrived.request));
         let strict = self.config.limits.share == Share::Strict;
         let gate = strict.then(|| self.gate(arrived, &effect)).flatten();

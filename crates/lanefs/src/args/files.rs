@@ -17,7 +17,7 @@ fn help(examples: &str) -> String {
 pub(crate) struct Access {
     #[command(flatten)]
     pub(crate) secret: SecretFile,
-    /// Which export to use [default: the nameless one, where root is nobody]
+    /// Which export to use [default: the one that is called default]
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     pub(crate) export: String,
     /// Seconds to wait for the server before giving up

@@ -10,6 +10,7 @@ use anyhow::Result;
 use library::{Attr, FileKind, Space, Timestamp};
 use serde::Serialize;
 use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 
 /// A file, directory or whatever it is.
 #[derive(Serialize)]
@@ -158,6 +159,11 @@ const fn kind_word(kind: FileKind) -> &'static str {
 
 fn ns(time: Timestamp) -> i128 {
     i128::from(time.secs) * 1_000_000_000 + i128::from(time.nanos)
+}
+
+/// A path as text, and in hexadecimal if that is not all it is.
+pub(crate) fn path_text(path: &Path) -> (String, Option<String>) {
+    text(path.as_os_str().as_bytes())
 }
 
 /// Bytes as text, and in hexadecimal if that is not all they are.

@@ -55,3 +55,18 @@ fn what_is_no_secret_is_refused_and_not_shown() {
     assert!(line.contains("64 hexadecimal digits"), "{line}");
     assert!(!line.contains("hunter2"), "{line}");
 }
+
+#[test]
+fn the_secret_of_an_export_says_so_and_is_not_the_stores() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, export) = (folder.path().join("store"), folder.path().join("export"));
+    let of_store = read_or_make(&store).unwrap();
+    let of_export = of_store.of_export(b"a", 1);
+    let mut file =
+        OpenOptions::new().write(true).create_new(true).mode(0o600).open(&export).unwrap();
+    file.write_all(text_of(&of_export).as_bytes()).unwrap();
+    assert!(read(&export).unwrap() == of_export && of_export != of_store.of_export(b"a", 2));
+    assert_eq!(std::fs::read_to_string(&store).unwrap(), text_of(&of_store));
+    let line = read_or_make(&export).unwrap_err().to_string();
+    assert!(line.contains("not the store's"), "{line}");
+}

@@ -166,6 +166,7 @@ pub(crate) fn watch_rates(address: &str, secret_file: &Path, news: Sender<News>)
         address,
         secret,
         export: EXPORT.to_owned(),
+        purpose: library::Purpose::Use,
         identity: Identity::of_process(),
         connect_timeout: Duration::from_secs(5),
     };

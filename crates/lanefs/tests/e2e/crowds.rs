@@ -48,6 +48,8 @@ fn hello(server_lane: u16) -> Vec<u8> {
         predecessor: ClientUuid::NONE,
         boot_id_last: 0,
         export: Bytes(b"up"),
+        credential: wire::Credential::Store,
+        purpose: wire::Purpose::Use,
     };
     hello.to_bytes()
 }

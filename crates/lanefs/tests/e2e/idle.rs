@@ -27,6 +27,7 @@ pub(crate) fn connect(stage: &Stage, address: &str) -> Volume {
         secret: secret(stage),
         export: String::new(),
         identity: Identity::of_process(),
+        purpose: library::Purpose::Use,
         connect_timeout: crate::stage::PATIENCE,
     };
     Volume::connect(&options).unwrap()

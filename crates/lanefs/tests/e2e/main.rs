@@ -13,6 +13,8 @@ mod crash;
 mod crowds;
 mod death;
 mod exchanges;
+mod exports;
+mod exports_hostile;
 mod files;
 mod find;
 mod hostile;

@@ -93,6 +93,7 @@ fn commands() -> Vec<String> {
 
 #[test]
 fn every_command_has_a_page_and_examples() {
+    let below = ["export-add", "export-list", "export-remove", "export-secret"];
     let folder = tempfile::tempdir().unwrap();
     must(Command::new(binary()).arg("man").arg("--dir").arg(folder.path()));
     let without_examples = ["up", "serve", "mount", "umount", "bench"];
@@ -106,8 +107,13 @@ fn every_command_has_a_page_and_examples() {
         );
         assert_eq!(!page.contains(".SH EXAMPLES\n"), without_examples.contains(&&*name), "{name}");
     }
+    for name in below {
+        let page = fs::read_to_string(folder.path().join(format!("lanefs-{name}.1"))).unwrap();
+        assert_eq!(page, must(Command::new(binary()).args(["man", name])));
+    }
     let page_count = fs::read_dir(folder.path()).unwrap().count();
-    assert_eq!(page_count, commands().len() + 1, "and lanefs.1, and no hidden one");
+    let expected_count = commands().len() + below.len() + 1;
+    assert_eq!(page_count, expected_count, "and lanefs.1, and no hidden one");
     let wrong = run(Command::new(binary()).args(["man", "nothing"]));
     assert_eq!(wrong.status.code(), Some(2));
 }

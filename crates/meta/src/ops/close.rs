@@ -13,6 +13,7 @@ pub(crate) fn needs(args: &Close, needs: &mut Needs<'_>) {
 pub(crate) fn execute(args: &Close, txn: &mut Txn<'_>) -> Result<Done, Status> {
     let last = txn.handles.close(args.inode, txn.client, args.handle);
     txn.look_at_gives(args.inode);
+    txn.state.exported.touch(args.inode);
     let Ok(row) = txn.row(args.inode) else {
         return Ok(Done); // Gone is as closed as can be.
     };

@@ -53,6 +53,7 @@ fn open_existing(
         }
         FileKind::File => {}
     }
+    txn.found(args.parent, target);
     if !txn.is_here(target.inode) {
         // Its own shard opens it, and knows who may.
         return Ok(Created { attr: target.elsewhere(), made: false });

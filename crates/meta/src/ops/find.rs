@@ -47,12 +47,18 @@ pub(crate) fn execute<'t>(args: &Find<'_>, txn: &'t mut Txn<'_>) -> Result<Found
         bring_judged(&piece, txn)?;
     }
     txn.access = Access::Reads(args.inode);
-    let locks = txn.locks;
+    let (locks, top) = (txn.locks, txn.top);
+    let mut named = Vec::new();
     let (out, state) = txn.scratch();
     let told = look(&piece, state, out, |target| {
         let known = if is_free(target, locks, state) { state.inode(target.inode) } else { None };
-        known.map(|known| known.row.attr())
+        let known = known.map(|known| &known.row)?;
+        if top.is_some() && known.is_named_elsewhere(args.inode) {
+            named.push(known.inode);
+        }
+        Some(known.attr())
     });
+    named.into_iter().for_each(|inode| state.exported.name(inode, args.inode));
     Ok(Found { cookie: told.cookie, end: told.end, search, entries: List::new(told.count, out) })
 }
 

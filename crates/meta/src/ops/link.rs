@@ -5,7 +5,7 @@ use crate::needs::Needs;
 use crate::ops::LINK_COUNT_MAX;
 use crate::txn::{Came, Txn};
 use disk::InodeRow;
-use wire::{Entry, FileKind, Link, Status};
+use wire::{Entry, FileKind, InodeNo, Link, Status};
 
 pub(crate) fn needs<'a>(args: &Link<'a>, needs: &mut Needs<'a>) {
     needs.inode(args.inode);
@@ -34,7 +34,10 @@ pub(crate) fn execute(args: &Link<'_>, txn: &mut Txn<'_>) -> Result<Entry, Statu
     if row.nlink >= LINK_COUNT_MAX {
         return Err(Status::TooManyLinks);
     }
-    let row = txn.put(InodeRow { nlink: row.nlink + 1, linkable: false, ctime: txn.now, ..row });
+    let nameless = row.nlink == 0 || row.parent == InodeNo(0);
+    let parent = if nameless { args.parent } else { row.parent };
+    let (nlink, ctime) = (row.nlink + 1, txn.now);
+    let row = txn.put(InodeRow { nlink, parent, linkable: false, ctime, ..row });
     txn.put_entry(args.parent, args.name, &row, None);
     txn.touch(args.parent, Came::FILE);
     Ok(Entry { attr: row.attr() })

@@ -45,12 +45,19 @@ pub(crate) fn execute<'t>(args: &Readdir<'_>, txn: &'t mut Txn<'_>) -> Result<Li
         bring_shown(&piece, txn)?;
     }
     txn.access = Access::Reads(args.inode);
-    let locks = txn.locks;
+    let (locks, top) = (txn.locks, txn.top);
+    let mut named = Vec::new();
     let (out, state) = txn.scratch();
     let (count, end) = list(&piece, state, out, |target| {
         let known = if is_free(target, locks, state) { state.inode(target.inode) } else { None };
-        known.map(|known| known.row.attr())
+        let known = known.map(|known| &known.row)?;
+        if top.is_some() && known.is_named_elsewhere(args.inode) {
+            named.push(known.inode);
+        }
+        Some(known.attr())
     });
+    named.into_iter().for_each(|inode| state.exported.name(inode, args.inode));
+    let parent = if top == Some(args.inode) { args.inode } else { parent };
     Ok(Listing { parent, end, entries: List::new(count, out) })
 }
 

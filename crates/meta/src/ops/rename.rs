@@ -14,7 +14,7 @@ use crate::txn::{Came, Done, Txn};
 use crate::uses::{How, Key};
 use crate::who::{Want, Who};
 use disk::InodeRow;
-use wire::{FileKind, Rename, RenameHow, Status};
+use wire::{FileKind, InodeNo, Rename, RenameHow, Status};
 
 pub(crate) fn needs<'a>(args: &Rename<'a>, needs: &mut Needs<'a>) {
     needs.inode(args.parent);
@@ -146,7 +146,7 @@ fn apply(
     let victim_row = victim.map(|victim| txn.row(victim.inode)).transpose()?;
     let whiteout = args.how.leaves_whiteout().then(|| whiteout(args, who, txn)).transpose()?;
     let is_directory = source.kind == FileKind::Directory;
-    let row = put_moved(row, args.new_parent, txn);
+    let row = put_moved(row, (args.parent, args.new_parent), txn);
     let left = if let Some(row) = whiteout {
         let row = txn.put_new(args.parent, row);
         txn.put_entry(args.parent, args.name, &row, Some(source));
@@ -172,7 +172,7 @@ fn apply(
             txn.uses(Key::Entries(victim.inode), How::Whole);
             txn.remove_directory(victim);
         }
-        Some(victim) => txn.unname(victim),
+        Some(victim) => txn.unname(victim, args.new_parent),
         None => {}
     }
     Ok(Done)
@@ -185,8 +185,8 @@ fn exchange(
     txn: &mut Txn<'_>,
 ) -> Result<Done, Status> {
     let (source_row, target_row) = (txn.row(source.inode)?, txn.row(target.inode)?);
-    let source_row = put_moved(source_row, args.new_parent, txn);
-    let target_row = put_moved(target_row, args.parent, txn);
+    let source_row = put_moved(source_row, (args.parent, args.new_parent), txn);
+    let target_row = put_moved(target_row, (args.new_parent, args.parent), txn);
     txn.put_entry(args.parent, args.name, &target_row, Some(source));
     txn.put_entry(args.new_parent, args.new_name, &source_row, Some(target));
     if args.parent == args.new_parent {
@@ -203,8 +203,9 @@ fn exchange(
 }
 
 /// What moves is changed, and a directory's `..` with it.
-fn put_moved(row: InodeRow, to: wire::InodeNo, txn: &mut Txn<'_>) -> InodeRow {
-    let parent = if row.kind == FileKind::Directory { to } else { row.parent };
+fn put_moved(row: InodeRow, (from, to): (InodeNo, InodeNo), txn: &mut Txn<'_>) -> InodeRow {
+    let other = row.kind != FileKind::Directory && row.nlink > 1 && row.parent != from;
+    let parent = if other && row.parent != InodeNo(0) { row.parent } else { to };
     txn.put(InodeRow { parent, ctime: txn.now, ..row })
 }
 

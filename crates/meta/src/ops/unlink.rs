@@ -23,6 +23,6 @@ pub(crate) fn execute(args: &Unlink<'_>, txn: &mut Txn<'_>) -> Result<Done, Stat
     let row = txn.row(target.inode)?;
     txn.drop_entry(args.parent, args.name);
     txn.touch(args.parent, -Came::FILE);
-    txn.unname(row);
+    txn.unname(row, args.parent);
     Ok(Done)
 }

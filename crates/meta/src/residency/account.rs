@@ -59,7 +59,8 @@ impl State {
             | Change::DirAttrs { .. }
             | Change::Contents(_)
             | Change::Client(_)
-            | Change::Txn(_) => {}
+            | Change::Txn(_)
+            | Change::Export(_) => {}
         }
     }
 
@@ -113,7 +114,8 @@ impl State {
             | Row::VbrFailed { .. }
             | Row::Store(_)
             | Row::Prepared { .. }
-            | Row::Decided { .. } => true,
+            | Row::Decided { .. }
+            | Row::Export(_) => true,
         }
     }
 
@@ -144,7 +146,8 @@ impl State {
             | Row::VbrFailed { .. }
             | Row::Store(_)
             | Row::Prepared { .. }
-            | Row::Decided { .. } => {}
+            | Row::Decided { .. }
+            | Row::Export(_) => {}
         }
     }
 }

@@ -180,7 +180,7 @@ impl Shard {
                     need_place(&mut self.state, dir, name.bytes(), cookie);
                 }
                 Change::DirentGone { dir, name } => self.state.need_entry(dir, name.bytes()),
-                Change::Contents(_) | Change::Client(_) | Change::Txn(_) => {}
+                Change::Contents(_) | Change::Client(_) | Change::Txn(_) | Change::Export(_) => {}
             }
         }
     }

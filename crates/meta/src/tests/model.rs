@@ -2,6 +2,7 @@
 
 mod run;
 mod search;
+mod ways;
 
 use super::{ALICE, ROOT, World};
 use alloc::collections::{BTreeMap, BTreeSet};

@@ -335,7 +335,8 @@ fn the_root_directory_belongs_to_whoever_made_the_store() {
         op: Op::Getattr,
         body: &body,
         client: ALICE,
-        root_trusted: false,
+        squash: wire::Squash::ROOT,
+        top: None,
         now: wire::Timestamp::from_ns(made.at_ns),
         tells_reads: false,
     };

@@ -63,7 +63,7 @@ fn an_untrusted_root_is_nobody() {
     let mut world = World::new();
     let (file, dir) = (world.file(ROOT, "f", 0o644), world.mkdir(ROOT, "d", 0o777));
     world.set(file, 0o460, 0, 0);
-    world.root_trusted = false;
+    world.squash = wire::Squash::ROOT;
     assert_eq!(access(&mut world, root(), file, 4), Status::Access);
     // Group 0 is root's as well, as primary group and as any other.
     assert_eq!(access(&mut world, user(5, 0), file, 2), Status::Access);
@@ -71,9 +71,9 @@ fn an_untrusted_root_is_nobody() {
     let hidden = Caller { uid: 5, gid: 5, groups: Groups::Known(&zero) };
     assert_eq!(access(&mut world, hidden, file, 2), Status::Access);
     assert_eq!(world.create(root(), ROOT, "g", 0o644), Err(Status::Access));
-    world.root_trusted = true;
+    world.squash = wire::Squash::NONE;
     world.set(dir, 0o777, 0, 0);
-    world.root_trusted = false;
+    world.squash = wire::Squash::ROOT;
     let made = world.create(root(), dir, "g", 0o644).unwrap();
     assert_eq!((made.attr.uid, made.attr.gid), (65_534, 65_534));
     let give = Setattr { uid: Some(1), ..setattr(made.attr.inode) };

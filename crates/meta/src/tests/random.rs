@@ -121,7 +121,7 @@ fn mutated_bodies() {
         let (mut ok_count, mut breach_count) = (0, 0);
         for _ in 0..8000 {
             world.client = dice.pick(&[ALICE, BOB]);
-            world.root_trusted = dice.chance(80);
+            world.squash = if dice.chance(80) { wire::Squash::NONE } else { wire::Squash::ROOT };
             let (op, mut body) = originals[dice.below(originals.len())].clone();
             mutate(&mut dice, &mut body);
             match world.execute_bytes(op, &body) {

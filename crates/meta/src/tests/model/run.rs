@@ -1,6 +1,6 @@
 //! Random operations: each goes as in the naive file system, and so does all that is left.
 
-use super::{Model, Node, Outcome, search};
+use super::{Model, Node, Outcome, search, ways};
 use crate::tests::{ALICE, BOB, Dice, ROOT, World, root, setattr};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -436,6 +436,7 @@ impl Run {
                 continue;
             };
             check_attr(&world.attr(*inode), node);
+            ways::check(world, &self.model.nodes, *inode, node);
             check_node(world, &mut self.dice, *inode, node);
             if node.kind == FileKind::Directory {
                 search::check(world, &mut self.dice, &self.model.nodes, *inode);

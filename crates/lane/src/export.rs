@@ -1,0 +1,185 @@
+//! What can be mounted: the table that every lane has of it, and what a connection is bound to.
+
+use crate::config::Export;
+use alloc::vec::Vec;
+use wire::{Bytes, EXPORT_DEFAULT, InodeNo, List, Op, Secret, Squash, Wire, Writer, welcome_flag};
+
+/// What a connection may see, and as whom.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Binding {
+    /// Which export, by its number in the table; 0 for none.
+    pub(crate) export_no: u64,
+    /// What is asked for is held against this: it, and what lies below it. `None`: nothing is.
+    pub(crate) top: Option<InodeNo>,
+    pub(crate) squash: Squash,
+    pub(crate) read_only: bool,
+    /// It may define exports.
+    pub(crate) administers: bool,
+}
+
+impl Binding {
+    pub(crate) const ADMINISTERS: Self =
+        Self { export_no: 0, top: None, squash: Squash::NONE, read_only: false, administers: true };
+
+    pub(crate) fn root(&self) -> InodeNo {
+        self.top.unwrap_or(InodeNo::ROOT)
+    }
+
+    pub(crate) const fn welcome_flags(&self) -> u32 {
+        let trusted = if self.squash.trusts_root() { welcome_flag::ROOT_TRUSTED } else { 0 };
+        let read_only = if self.read_only { welcome_flag::READ_ONLY } else { 0 };
+        trusted | read_only
+    }
+
+    /// Through an export that is only read, a read is no access that a file tells of.
+    pub(crate) fn touch_nothing(&self, op: Op, body: &mut [u8]) {
+        if self.read_only
+            && op == Op::Read
+            && let Some(accesses) = body.last_mut()
+        {
+            *accesses = 0;
+        }
+    }
+}
+
+/// A definition.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Defined {
+    /// Of this lane's table; a definition that replaces another keeps its number.
+    pub(crate) no: u64,
+    pub(crate) id: u64,
+    pub(crate) name: Vec<u8>,
+    pub(crate) root: InodeNo,
+    path: Vec<u8>,
+    pub(crate) read_only: bool,
+    pub(crate) squash: Squash,
+    pub(crate) closed: bool,
+    /// It stands in the store.
+    pub(crate) stored: bool,
+}
+
+impl Defined {
+    fn of(no: u64, export: &wire::Export<'_>) -> Self {
+        let wire::Export { id, name, root, path, read_only, squash, closed } = *export;
+        let (name, path) = (name.0.to_vec(), path.0.to_vec());
+        Self { no, id, name, root, path, read_only, squash, closed, stored: true }
+    }
+
+    /// All of the file system, by the server's command line.
+    fn whole(no: u64, name: &str, root_trusted: bool) -> Self {
+        Self {
+            no,
+            id: 0,
+            name: name.as_bytes().to_vec(),
+            root: InodeNo::ROOT,
+            path: b"/".to_vec(),
+            read_only: false,
+            squash: if root_trusted { Squash::NONE } else { Squash::ROOT },
+            closed: false,
+            stored: false,
+        }
+    }
+
+    pub(crate) fn export(&self) -> wire::Export<'_> {
+        wire::Export {
+            id: self.id,
+            name: Bytes(&self.name),
+            root: self.root,
+            path: Bytes(&self.path),
+            read_only: self.read_only,
+            squash: self.squash,
+            closed: self.closed,
+        }
+    }
+
+    /// What whoever mounts it has to know, if not the store's secret.
+    pub(crate) fn secret(&self, store: &Secret) -> Secret {
+        store.of_export(&self.name, self.id)
+    }
+
+    pub(crate) fn binding(&self) -> Binding {
+        Binding {
+            export_no: self.no,
+            // What somebody has defined is enforced in all of it.
+            top: self.stored.then_some(self.root),
+            squash: self.squash,
+            read_only: self.read_only,
+            administers: false,
+        }
+    }
+}
+
+/// All definitions; the same at every lane, but for their numbers.
+#[derive(Debug)]
+pub(crate) struct Table {
+    rows: Vec<Defined>,
+    no_last: u64,
+}
+
+impl Table {
+    /// Most bytes of all definitions together: they travel in one frame.
+    pub(crate) const BYTES_MAX: usize = 256 * 1024;
+
+    pub(crate) fn new(started_with: &[Export], stored: &[Vec<u8>]) -> Self {
+        let mut table = Self { rows: Vec::new(), no_last: 0 };
+        if let Some(first) = started_with.first() {
+            table.add(|no| Defined::whole(no, EXPORT_DEFAULT, first.root_trusted));
+        }
+        for export in started_with.iter().filter(|export| !export.name.is_empty()) {
+            table.add(|no| Defined::whole(no, &export.name, export.root_trusted));
+        }
+        for export in stored {
+            if let Ok(export) = wire::Export::decode_all(export) {
+                table.put(&export);
+            }
+        }
+        table
+    }
+
+    fn add(&mut self, of: impl FnOnce(u64) -> Defined) {
+        self.no_last += 1;
+        let defined = of(self.no_last);
+        match self.rows.iter_mut().find(|row| row.name == defined.name) {
+            Some(row) => *row = Defined { no: row.no, ..defined },
+            None => self.rows.push(defined),
+        }
+        self.rows.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+    }
+
+    /// The definition of a name is this.
+    pub(crate) fn put(&mut self, export: &wire::Export<'_>) {
+        self.add(|no| Defined::of(no, export));
+    }
+
+    /// A name has no definition.
+    pub(crate) fn remove(&mut self, name: &[u8]) {
+        self.rows.retain(|row| row.name != name);
+    }
+
+    /// What can be mounted under a name; without one, the default.
+    pub(crate) fn find(&self, name: &[u8]) -> Option<&Defined> {
+        let name = if name.is_empty() { EXPORT_DEFAULT.as_bytes() } else { name };
+        self.rows.iter().find(|row| row.name == name && !row.closed)
+    }
+
+    pub(crate) fn numbered(&self, no: u64) -> Option<&Defined> {
+        self.rows.iter().find(|row| row.no == no && !row.closed)
+    }
+
+    /// Whether anybody may be bound to something.
+    pub(crate) fn has_stored(&self) -> bool {
+        self.rows.iter().any(|row| row.stored)
+    }
+
+    /// All that can be mounted, as a message.
+    pub(crate) fn encode(&self, reply: &mut Vec<u8>) {
+        let mut rows = Vec::new();
+        let mut count = 0;
+        for row in self.rows.iter().filter(|row| !row.closed) {
+            let told = wire::ExportRow { export: row.export(), stored: row.stored };
+            Writer::new(&mut rows).write(&told);
+            count += 1;
+        }
+        Writer::new(reply).write(&wire::Exports { rows: List::new(count, &rows) });
+    }
+}

@@ -1,0 +1,170 @@
+//! Exports are defined and taken away: by who administers, at the lane of the first metadata shard,
+//! which records it and tells the others. Who is bound to one that is none any more loses his
+//! connection, and whoever is bound to one that changed, is bound to what it is now.
+
+use crate::Lane;
+use crate::conn::Conn;
+use crate::dispatch::Arrived;
+use crate::export::{Binding, Table};
+use crate::gate::{Gate, Reason};
+use crate::outbox::{Asked, Said};
+use alloc::vec::Vec;
+use disk::{Change, ExportChange};
+use door::{Action, ConnId, Turn};
+use wire::{
+    Breach, EXPORT_DEFAULT, HEAD_BYTES, LaneId, SetExport, ShardId, Status, Wire, Writer,
+    is_export_name, request_flag,
+};
+
+/// The first byte of a letter that tells of an export; the change follows.
+pub(crate) const EXPORT_LETTER: u8 = 0x38;
+
+impl Lane {
+    /// Defines an export, or takes one away.
+    pub(crate) fn on_set_export(
+        &mut self,
+        turn: &mut Turn<'_>,
+        arrived: &Arrived<'_>,
+    ) -> Result<(), Breach> {
+        let body = turn.arena.get(arrived.frame)[HEAD_BYTES..].to_vec();
+        let ask = SetExport::decode_all(&body).map_err(|_| Breach::Malformed)?;
+        let resent = arrived.request.flags & request_flag::RESENT != 0;
+        let status = match self.judge_export(arrived, &ask, resent) {
+            Ok(Some(change)) => {
+                self.record_export(turn, &change);
+                Status::Ok
+            }
+            Ok(None) => Status::Ok,
+            Err(status) => status,
+        };
+        match self.commit.until_shard(ShardId::meta(0)) {
+            Some(until) if status == Status::Ok => {
+                let gate = Gate { until, reason: Reason::Itself };
+                self.keep_waiting(arrived, (status, Vec::new()), gate);
+            }
+            Some(_) | None => {
+                let said = Said::plain(status, &[]);
+                self.say_reply(turn, arrived.conn, &Asked::from(arrived.request), &said);
+            }
+        }
+        Ok(())
+    }
+
+    /// What is to be recorded; `None`: it has been done already.
+    fn judge_export<'a>(
+        &self,
+        arrived: &Arrived<'_>,
+        ask: &SetExport<'a>,
+        resent: bool,
+    ) -> Result<Option<ExportChange<'a>>, Status> {
+        if !arrived.open.binding.administers {
+            return Err(Status::NotPermitted);
+        }
+        if arrived.request.shard != ShardId::meta(0) || !is_export_name(ask.export.name.0) {
+            return Err(Status::Invalid);
+        }
+        if self.fenced {
+            return Err(Status::ReadOnly);
+        }
+        if !self.room_for_own() {
+            return Err(Status::NoSpace);
+        }
+        let (name, is_default) = (ask.export.name, ask.export.name.0 == EXPORT_DEFAULT.as_bytes());
+        let known = self.exports.find(name.0);
+        if ask.export.closed {
+            return match known {
+                None if resent => Ok(None),
+                None => Err(Status::NotFound),
+                // Who is started with it has it again at the next start.
+                Some(known) if !known.stored && !is_default => Err(Status::Busy),
+                Some(_) if is_default => Ok(Some(ExportChange::Put(ask.export))),
+                Some(_) => Ok(Some(ExportChange::Gone { name })),
+            };
+        }
+        match known {
+            Some(known) if known.stored && known.id == ask.export.id && !ask.replace => Ok(None),
+            Some(known) if !known.stored && !is_default => Err(Status::Busy),
+            Some(known) if known.stored && !ask.replace => Err(Status::Exists),
+            Some(known) if known.stored => {
+                let export = wire::Export { id: known.id, ..ask.export };
+                self.fits_exports(export)
+            }
+            Some(_) | None => self.fits_exports(ask.export),
+        }
+    }
+
+    fn fits_exports<'a>(
+        &self,
+        export: wire::Export<'a>,
+    ) -> Result<Option<ExportChange<'a>>, Status> {
+        let mut all = Vec::new();
+        self.exports.encode(&mut all);
+        let fits = all.len() + export.to_bytes().len() < Table::BYTES_MAX;
+        if fits { Ok(Some(ExportChange::Put(export))) } else { Err(Status::NoSpace) }
+    }
+
+    /// Records it, takes it over, and tells the other lanes.
+    fn record_export(&mut self, turn: &mut Turn<'_>, change: &ExportChange<'_>) {
+        let shard = ShardId::meta(0);
+        let index = self.meta_index(shard);
+        let transno = self.metas[index].take_transno();
+        let recorded = Change::Export(*change);
+        self.record_note(shard, transno, &recorded);
+        for lane in 0..self.config.map.lane_count {
+            if lane != self.config.lane.0 {
+                let body = turn.arena.write(|out| {
+                    out.push(EXPORT_LETTER);
+                    recorded.encode(&mut Writer::new(out));
+                });
+                turn.act(Action::Letter { to: LaneId(lane), body });
+            }
+        }
+        self.take_export(turn, change);
+    }
+
+    /// The lane that records them tells of one.
+    pub(crate) fn on_export_letter(&mut self, turn: &mut Turn<'_>, letter: &[u8]) {
+        if let Ok(Change::Export(change)) = Change::decode_all(letter) {
+            self.take_export(turn, &change);
+        }
+    }
+
+    fn take_export(&mut self, turn: &mut Turn<'_>, change: &ExportChange<'_>) {
+        match change {
+            ExportChange::Put(export) => self.exports.put(export),
+            ExportChange::Gone { name } => self.exports.remove(name.0),
+        }
+        self.scope.forget_uses();
+        let mut over: Vec<ConnId> = Vec::new();
+        for (conn, state) in &mut self.conns {
+            let Conn::Open(open) = state else { continue };
+            if open.binding.export_no == 0 {
+                continue;
+            }
+            let now = self.exports.numbered(open.binding.export_no).map(|known| known.binding());
+            match now {
+                Some(now) if now.root() == open.binding.root() => open.binding = now,
+                // It learns why when it comes again.
+                Some(_) | None => over.push(*conn),
+            }
+        }
+        over.sort_unstable();
+        over.into_iter().for_each(|conn| self.close(turn, conn));
+        // What it asked for while it was something else is looked at anew.
+        self.scope.due = true;
+    }
+
+    /// What can be mounted.
+    pub(crate) fn on_exports(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>) {
+        let mut reply = Vec::new();
+        let administers = arrived.open.binding.administers;
+        let status = if administers { Status::Ok } else { Status::NotPermitted };
+        if administers {
+            self.exports.encode(&mut reply);
+        }
+        let said = Said::plain(status, &reply);
+        self.say_reply(turn, arrived.conn, &Asked::from(arrived.request), &said);
+    }
+}
+
+const _: () = assert!(Binding::ADMINISTERS.export_no == 0, "no export has this number");

@@ -1,0 +1,336 @@
+//! What a connection that is bound to an export may ask for: of inodes, those that lie below the
+//! export's root when it asks, and what it has open; and no changes through one that is only read.
+//!
+//! ```text
+//! named inodes ─▶ ways up ─▶ the export's root?   here: followed to the shards of other lanes
+//!                    │                            there: asked, the request waits
+//!                    └─▶ Stale, if none leads there
+//! ```
+//! Nothing is given to a client that it would have to bring along, and what is kept here ([`Scope`])
+//! can be asked for again. Invariant: nothing is executed for such a connection that was not checked,
+//! and every op says what has to be (`scope_names`).
+
+use crate::Lane;
+use crate::conn::{Conn, Open};
+use crate::dispatch::{Arrived, is_answered_at_once};
+use crate::outbox::{Asked, Said};
+use crate::scope_ask::Question;
+use crate::scope_names::{Named, changes, named};
+use alloc::collections::{BTreeSet, VecDeque};
+use alloc::vec::Vec;
+use data::Seed;
+use door::{Action, Bulk, ConnId, Turn, Use};
+use hashbrown::HashMap;
+use meta::{Above, Access};
+use wire::{ClientUuid, HEAD_BYTES, InodeNo, LaneId, Op, Route, Status};
+
+/// What came of a look at a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Checked {
+    /// It may be executed.
+    Passes,
+    /// Another lane, or the cold store, is asked.
+    Waits,
+    /// It may not.
+    Denied(Status),
+}
+
+/// A request that waits for an answer.
+#[derive(Debug)]
+struct Waiting {
+    conn: ConnId,
+    frame: Vec<u8>,
+    bulk: Option<Bulk>,
+}
+
+/// What a lane knows of what lies below what, elsewhere. All of it can be asked for again.
+#[derive(Debug)]
+pub(crate) struct Scope {
+    /// Whether a directory of another lane lies below the root of an export.
+    pub(crate) below: HashMap<(InodeNo, InodeNo), bool, Seed>,
+    /// What clients may do with inodes of other lanes.
+    pub(crate) uses: HashMap<InodeNo, Vec<(ClientUuid, Use)>, Seed>,
+    /// What was asked and not answered.
+    pub(crate) asked_below: BTreeSet<(InodeNo, InodeNo)>,
+    pub(crate) asked_uses: BTreeSet<(InodeNo, ClientUuid)>,
+    /// What others asked and this lane could not answer at once.
+    pub(crate) questions: Vec<Question>,
+    waiting: VecDeque<Waiting>,
+    /// Those who wait are looked at again.
+    pub(crate) due: bool,
+    /// A request that waited comes again.
+    pub(crate) again: bool,
+    /// The sum of all moves that were heard of, and how many of them were this lane's.
+    pub(crate) moves: u64,
+    pub(crate) move_count: u64,
+    lane: LaneId,
+    /// Rises when all uses are forgotten: answers to older questions are not kept.
+    pub(crate) number: u64,
+}
+
+/// Most answers kept of each kind; beyond it all are asked for again.
+const KEPT_COUNT_MAX: usize = 65_536;
+
+impl Scope {
+    pub(crate) fn new(seed: Seed, lane: LaneId) -> Self {
+        Self {
+            below: HashMap::with_hasher(seed),
+            uses: HashMap::with_hasher(seed),
+            asked_below: BTreeSet::new(),
+            asked_uses: BTreeSet::new(),
+            questions: Vec::new(),
+            waiting: VecDeque::new(),
+            due: false,
+            again: false,
+            moves: 0,
+            move_count: 0,
+            lane,
+            number: 0,
+        }
+    }
+
+    /// What clients may do may be otherwise.
+    pub(crate) fn forget_uses(&mut self) {
+        self.uses.clear();
+        self.asked_uses.clear();
+        self.number += 1;
+    }
+
+    /// A directory has moved, somewhere.
+    pub(crate) fn hear_of_move(&mut self, id: u64) {
+        self.moves = self.moves.wrapping_add(id);
+        self.below.clear();
+        self.forget_uses();
+    }
+
+    /// The name of the next move of this lane: no two are the same, and no sum of few is another's.
+    pub(crate) fn next_move(&mut self) -> u64 {
+        self.move_count += 1;
+        let mut id = (u64::from(self.lane.0) << 48) | self.move_count;
+        // splitmix64.
+        id = id.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        id = (id ^ (id >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        id = (id ^ (id >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        id ^ (id >> 31)
+    }
+
+    pub(crate) fn keep_below(&mut self, pair: (InodeNo, InodeNo), below: bool) {
+        if self.below.len() >= KEPT_COUNT_MAX {
+            self.below.clear();
+        }
+        self.below.insert(pair, below);
+    }
+
+    pub(crate) fn keep_use(&mut self, inode: InodeNo, client: ClientUuid, granted: Use) {
+        if self.uses.len() >= KEPT_COUNT_MAX {
+            self.uses.clear();
+        }
+        let uses = self.uses.entry(inode).or_default();
+        uses.retain(|(known, _)| *known != client);
+        uses.push((client, granted));
+    }
+}
+
+impl Lane {
+    /// Looks at a request before anything else does. Replays are not looked at: what they bring was
+    /// executed, and is signed.
+    pub(crate) fn check_scope(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>) -> Checked {
+        let (open, request) = (arrived.open, arrived.request);
+        let binding = open.binding;
+        if binding.top.is_none() && !binding.read_only {
+            return Checked::Passes;
+        }
+        let body = turn.arena.get(arrived.frame)[HEAD_BYTES..].to_vec();
+        if binding.read_only && changes(request.op, &body) {
+            return Checked::Denied(Status::ReadOnly);
+        }
+        if request.op.row().route == Route::Lane {
+            return Checked::Passes;
+        }
+        let mut checked = Checked::Passes;
+        for name in named(request.op, &body).into_iter().flatten() {
+            match self.check_named(turn, &open, request.op, name) {
+                Checked::Passes => {}
+                Checked::Denied(status) => return Checked::Denied(status),
+                Checked::Waits => checked = Checked::Waits,
+            }
+        }
+        checked
+    }
+
+    fn check_named(
+        &mut self,
+        turn: &mut Turn<'_>,
+        open: &Open,
+        op: Op,
+        Named { inode, wants }: Named,
+    ) -> Checked {
+        let Some(top) = open.binding.top else { return Checked::Passes };
+        if !self.config.map.has(inode.shard()) || inode.count() == 0 {
+            return Checked::Denied(Status::Stale);
+        }
+        let Some(granted) = self.granted(turn, open, top, inode) else { return Checked::Waits };
+        let lacks = (wants.read && !granted.read) || (wants.write && !granted.write);
+        // A handle that is not opened again is gone for good.
+        if !granted.known || (lacks && op == Op::Reopen) {
+            Checked::Denied(Status::Stale)
+        } else if lacks {
+            Checked::Denied(Status::Access)
+        } else {
+            Checked::Passes
+        }
+    }
+
+    /// What a connection may do with an inode, if that is known here.
+    fn granted(
+        &mut self,
+        turn: &mut Turn<'_>,
+        open: &Open,
+        top: InodeNo,
+        inode: InodeNo,
+    ) -> Option<Use> {
+        let (client, squash) = (open.client, open.binding.squash);
+        if self.is_own(inode.shard()) {
+            return self.use_here(turn, (inode, client), top, squash);
+        }
+        let known = self.scope.uses.get(&inode);
+        let known = known.and_then(|uses| uses.iter().find(|(known, _)| *known == client));
+        if let Some((_, granted)) = known {
+            return Some(*granted);
+        }
+        self.ask_use(turn, (inode, client), top, squash);
+        None
+    }
+
+    /// The same for an inode of one of this lane's shards.
+    pub(crate) fn use_here(
+        &mut self,
+        turn: &mut Turn<'_>,
+        (inode, client): (InodeNo, ClientUuid),
+        top: InodeNo,
+        squash: wire::Squash,
+    ) -> Option<Use> {
+        let index = self.meta_index(inode.shard());
+        if !self.metas[index].has_inode(inode) {
+            self.read_missing(turn, inode.shard());
+            return None;
+        }
+        if self.metas[index].is_locked(inode) {
+            // A change over several shards may be about to give it another place.
+            return None;
+        }
+        let ways: Vec<InodeNo> = self.metas[index].ways_up(inode).collect();
+        // A directory that was moved away is not held by being open: one would come to what lies in it.
+        let is_directory = ways.first() == Some(&inode);
+        let mut known = !is_directory && self.metas[index].has_open(inode, client);
+        let mut waits = false;
+        for way in ways {
+            match self.lies_below(turn, top, way) {
+                Some(below) => known |= below,
+                None => waits = true,
+            }
+        }
+        if waits && !known {
+            return None;
+        }
+        let rights = self.metas[index].rights(inode, client, squash);
+        Some(Use { known, read: rights.read, write: rights.write })
+    }
+
+    /// Whether a directory is `top` or lies below it, if that is known here.
+    pub(crate) fn lies_below(
+        &mut self,
+        turn: &mut Turn<'_>,
+        top: InodeNo,
+        dir: InodeNo,
+    ) -> Option<bool> {
+        let mut at = dir;
+        loop {
+            if at == top {
+                return Some(true);
+            }
+            if !self.config.map.has(at.shard()) {
+                return Some(false);
+            }
+            if !self.is_own(at.shard()) {
+                let known = self.scope.below.get(&(top, at)).copied();
+                if known.is_none() {
+                    self.ask_below(turn, top, at);
+                }
+                return known;
+            }
+            let meta = &self.metas[self.meta_index(at.shard())];
+            if meta.is_locked(at) {
+                return None;
+            }
+            match meta.above(at) {
+                Above::Parent(parent) => at = parent,
+                Above::Top => return Some(false),
+            }
+        }
+    }
+
+    /// Lets a request wait for an answer; it is outstanding meanwhile.
+    pub(crate) fn await_scope(&mut self, turn: &Turn<'_>, arrived: &Arrived<'_>) {
+        self.count_waiting(arrived);
+        let frame = turn.arena.get(arrived.frame).to_vec();
+        self.scope.waiting.push_back(Waiting { conn: arrived.conn, frame, bulk: arrived.bulk });
+    }
+
+    /// An answer is there: who waits is looked at again.
+    pub(crate) fn rerun_scoped(&mut self, turn: &mut Turn<'_>) {
+        self.answer_questions(turn);
+        let waiting = core::mem::take(&mut self.scope.waiting);
+        self.scope.again = true;
+        for Waiting { conn, frame, bulk } in waiting {
+            if self.settled(conn) {
+                let frame = turn.arena.put(&frame);
+                self.on_request(turn, conn, frame, bulk);
+            } else if let Some(bulk) = bulk {
+                turn.act(Action::Release { buf: bulk.buf });
+            }
+        }
+        self.scope.again = false;
+    }
+
+    /// A connection is gone, and what came over it and waits.
+    pub(crate) fn drop_scoped_of(&mut self, turn: &mut Turn<'_>, conn: ConnId) {
+        self.scope.waiting.retain(|waiting| {
+            if let Some(bulk) = waiting.bulk.filter(|_| waiting.conn == conn) {
+                turn.act(Action::Release { buf: bulk.buf });
+            }
+            waiting.conn != conn
+        });
+    }
+
+    /// Says no to what changes nothing.
+    pub(crate) fn deny(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>, status: Status) {
+        let said = Said::plain(status, &[]);
+        let asked = Asked::from(arrived.request);
+        if is_answered_at_once(arrived.request) {
+            self.say_reply(turn, arrived.conn, &asked, &said);
+        } else {
+            self.send(turn, arrived.conn, &asked, &said);
+        }
+    }
+
+    /// What a request has to do with a time of access, unless it may not leave a trace.
+    pub(crate) fn on_access_of(
+        &mut self,
+        turn: &mut Turn<'_>,
+        arrived: &Arrived<'_>,
+        access: Access,
+    ) {
+        if !arrived.open.binding.read_only {
+            self.on_access(turn, access);
+        }
+    }
+
+    fn count_waiting(&mut self, arrived: &Arrived<'_>) {
+        if let Some(Conn::Open(open)) = self.conns.get_mut(&arrived.conn)
+            && is_answered_at_once(arrived.request)
+        {
+            open.outstanding_count += 1;
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! What lanes ask each other about exports: whether a directory lies below another, and what a client
+//! may do with an inode. Answers are kept until a directory moves or the inode changes, of which lanes
+//! tell each other before they answer whoever did it.
+
+use crate::Lane;
+use core::ops::Range;
+use door::{Mail, ScopeMail, Turn};
+use wire::{ClientUuid, InodeNo, LaneId, Squash};
+
+/// What another lane asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Question {
+    Below {
+        by: LaneId,
+        top: InodeNo,
+        dir: InodeNo,
+    },
+    Use {
+        by: LaneId,
+        inode: InodeNo,
+        client: ClientUuid,
+        top: InodeNo,
+        squash: Squash,
+        number: u64,
+    },
+}
+
+impl Lane {
+    pub(crate) fn ask_below(&mut self, turn: &mut Turn<'_>, top: InodeNo, dir: InodeNo) {
+        if self.scope.asked_below.insert((top, dir)) {
+            let (by, to) = (self.config.lane, self.config.map.lane(dir.shard()));
+            self.mail(turn, to, Mail::Scope(ScopeMail::AskBelow { by, top, dir }));
+        }
+    }
+
+    pub(crate) fn ask_use(
+        &mut self,
+        turn: &mut Turn<'_>,
+        (inode, client): (InodeNo, ClientUuid),
+        top: InodeNo,
+        squash: Squash,
+    ) {
+        if self.scope.asked_uses.insert((inode, client)) {
+            let (by, to) = (self.config.lane, self.config.map.lane(inode.shard()));
+            let number = self.scope.number;
+            let ask = ScopeMail::AskUse { by, inode, client, top, squash, number };
+            self.mail(turn, to, Mail::Scope(ask));
+        }
+    }
+
+    pub(crate) fn on_scope_mail(&mut self, turn: &mut Turn<'_>, mail: ScopeMail) {
+        match mail {
+            ScopeMail::AskBelow { by, top, dir } => {
+                self.scope.questions.push(Question::Below { by, top, dir });
+                self.answer_questions(turn);
+            }
+            ScopeMail::AskUse { by, inode, client, top, squash, number } => {
+                let question = Question::Use { by, inode, client, top, squash, number };
+                self.scope.questions.push(question);
+                self.answer_questions(turn);
+            }
+            ScopeMail::Below { top, dir, below, moves } => {
+                self.scope.asked_below.remove(&(top, dir));
+                if moves == self.scope.moves {
+                    self.scope.keep_below((top, dir), below);
+                }
+                self.scope.due = true;
+            }
+            ScopeMail::MayUse { inode, client, granted, number, moves } => {
+                if number == self.scope.number {
+                    self.scope.asked_uses.remove(&(inode, client));
+                    if moves == self.scope.moves {
+                        self.scope.keep_use(inode, client, granted);
+                    }
+                }
+                self.scope.due = true;
+            }
+            ScopeMail::Changed { inode } => {
+                self.scope.uses.remove(&inode);
+            }
+            ScopeMail::Moved { id } => {
+                self.scope.hear_of_move(id);
+                self.scope.due = true;
+            }
+            ScopeMail::Found { inode, dir } => {
+                if self.is_own(inode.shard()) {
+                    let index = self.meta_index(inode.shard());
+                    self.metas[index].found_at(inode, dir);
+                }
+            }
+        }
+    }
+
+    /// Answers what can be answered; the rest waits for what this lane asked itself.
+    pub(crate) fn answer_questions(&mut self, turn: &mut Turn<'_>) {
+        let questions = core::mem::take(&mut self.scope.questions);
+        for question in questions {
+            match self.answer_to(turn, question) {
+                Some((to, answer)) => self.mail(turn, to, Mail::Scope(answer)),
+                None => self.scope.questions.push(question),
+            }
+        }
+    }
+
+    fn answer_to(
+        &mut self,
+        turn: &mut Turn<'_>,
+        question: Question,
+    ) -> Option<(LaneId, ScopeMail)> {
+        match question {
+            Question::Below { by, top, dir } => {
+                let below = self.lies_below(turn, top, dir)?;
+                Some((by, ScopeMail::Below { top, dir, below, moves: self.scope.moves }))
+            }
+            Question::Use { by, inode, client, top, squash, number } => {
+                let granted = self.use_here(turn, (inode, client), top, squash)?;
+                let index = self.meta_index(inode.shard());
+                self.metas[index].watch(inode);
+                let moves = self.scope.moves;
+                Some((by, ScopeMail::MayUse { inode, client, granted, number, moves }))
+            }
+        }
+    }
+
+    /// What was found of an inode of another lane is told before the answer leaves.
+    pub(crate) fn tell_found(&mut self, turn: &mut Turn<'_>, found: Option<(InodeNo, InodeNo)>) {
+        if let Some((inode, dir)) = found
+            && self.config.map.has(inode.shard())
+        {
+            let to = self.config.map.lane(inode.shard());
+            self.mail(turn, to, Mail::Scope(ScopeMail::Found { inode, dir }));
+        }
+    }
+
+    /// The same of what changed at some of this lane's metadata shards.
+    pub(crate) fn tell_changes(&mut self, turn: &mut Turn<'_>, indices: Range<usize>) {
+        if !self.exports.has_stored() {
+            return;
+        }
+        for index in indices {
+            for inode in self.metas[index].touched() {
+                self.tell_lanes(turn, ScopeMail::Changed { inode });
+            }
+            if self.metas[index].has_moved() {
+                let id = self.scope.next_move();
+                self.scope.hear_of_move(id);
+                self.tell_lanes(turn, ScopeMail::Moved { id });
+            }
+        }
+    }
+
+    fn tell_lanes(&mut self, turn: &mut Turn<'_>, mail: ScopeMail) {
+        for lane in (0..self.config.map.lane_count).map(LaneId) {
+            if lane != self.config.lane {
+                self.mail(turn, lane, Mail::Scope(mail));
+            }
+        }
+    }
+
+    /// Once a turn.
+    pub(crate) fn settle_scope(&mut self, turn: &mut Turn<'_>) {
+        self.tell_changes(turn, 0..self.metas.len());
+        if core::mem::take(&mut self.scope.due) && !self.stopping {
+            self.rerun_scoped(turn);
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Which inodes a request names, and whether it changes anything: what an export has to be held
+//! against. Every op is here; one that is new does not compile before it is.
+
+use door::Use;
+use wire::{InodeNo, Op, Wire};
+
+/// What a request asks of an inode.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Named {
+    pub(crate) inode: InodeNo,
+    /// More than to know of it.
+    pub(crate) wants: Use,
+}
+
+const KNOW: Use = Use { known: true, read: false, write: false };
+const READ: Use = Use { read: true, ..KNOW };
+const WRITE: Use = Use { write: true, ..KNOW };
+
+/// The inodes that a request names by their numbers. One that does not decode names none: it is
+/// refused before anything is done.
+pub(crate) fn named(op: Op, body: &[u8]) -> [Option<Named>; 2] {
+    macro_rules! of {
+        ($message:ident, $($field:ident),+) => {
+            match wire::$message::decode_all(body) {
+                Ok(ask) => [$(Some((ask.$field, KNOW))),+].into_iter().collect::<Names>(),
+                Err(_) => Names::default(),
+            }
+        };
+        ($message:ident wants $wants:expr) => {
+            match wire::$message::decode_all(body) {
+                Ok(ask) => [Some((ask.inode, $wants))].into_iter().collect::<Names>(),
+                Err(_) => Names::default(),
+            }
+        };
+    }
+    let names = match op {
+        Op::Lookup => of!(Lookup, parent),
+        Op::Create => of!(Create, parent),
+        Op::Mkdir => of!(Mkdir, parent),
+        Op::Symlink => of!(Symlink, parent),
+        Op::Mknod => of!(Mknod, parent),
+        Op::Tmpfile => of!(Tmpfile, parent),
+        Op::Unlink => of!(Unlink, parent),
+        Op::Rmdir => of!(Rmdir, parent),
+        Op::Link => of!(Link, inode, parent),
+        Op::Rename => of!(Rename, parent, new_parent),
+        Op::Getattr => of!(Getattr, inode),
+        Op::Setattr => of!(Setattr, inode),
+        Op::Readlink => of!(Readlink, inode),
+        Op::Readdir => of!(Readdir, inode),
+        Op::Find => of!(Find, inode),
+        Op::Open => of!(Open, inode),
+        Op::Access => of!(Access, inode),
+        Op::Getxattr => of!(Getxattr, inode),
+        Op::Setxattr => of!(Setxattr, inode),
+        Op::Listxattr => of!(Listxattr, inode),
+        Op::Removexattr => of!(Removexattr, inode),
+        Op::SetLock => of!(SetLock, inode),
+        Op::GetLock => of!(GetLock, inode),
+        Op::CancelLock => of!(CancelLock, inode),
+        Op::Relock => of!(Relock, inode),
+        // Whoever says that it had a file open is asked whether it could have.
+        Op::Reopen => match wire::Reopen::decode_all(body) {
+            Ok(ask) => {
+                let wants = if ask.handle.write { WRITE } else { READ };
+                [Some((ask.inode, wants))].into_iter().collect()
+            }
+            Err(_) => Names::default(),
+        },
+        Op::Glimpse => of!(Glimpse wants KNOW),
+        Op::Read => of!(Read wants READ),
+        Op::Seek => of!(Seek wants READ),
+        Op::Write => of!(Write wants WRITE),
+        Op::Truncate => of!(Truncate wants WRITE),
+        Op::Allocate => of!(Allocate wants WRITE),
+        // Of what is not held it takes nothing away, and of the file system it tells its size alone.
+        Op::Close | Op::Statfs => Names::default(),
+        // About the lane, a whole shard or the session itself; exports are for who administers.
+        Op::Stats
+        | Op::Ping
+        | Op::Sync
+        | Op::Resume
+        | Op::ReplayDone
+        | Op::Goodbye
+        | Op::SetExport
+        | Op::Exports => Names::default(),
+    };
+    names.0
+}
+
+/// Whether a request would change what others see of the file system.
+pub(crate) fn changes(op: Op, body: &[u8]) -> bool {
+    match op {
+        Op::Setattr
+        | Op::Create
+        | Op::Mkdir
+        | Op::Symlink
+        | Op::Mknod
+        | Op::Tmpfile
+        | Op::Unlink
+        | Op::Rmdir
+        | Op::Link
+        | Op::Rename
+        | Op::Setxattr
+        | Op::Removexattr
+        | Op::Write
+        | Op::Truncate
+        | Op::Allocate => true,
+        Op::Open => wire::Open::decode_all(body).is_ok_and(|ask| ask.handle.write),
+        Op::Reopen => wire::Reopen::decode_all(body).is_ok_and(|ask| ask.handle.write),
+        // W_OK.
+        Op::Access => wire::Access::decode_all(body).is_ok_and(|ask| ask.mask & 2 != 0),
+        Op::SetExport => false, // Not this way: who is bound may not.
+        Op::Lookup
+        | Op::Getattr
+        | Op::Readlink
+        | Op::Readdir
+        | Op::Find
+        | Op::Close
+        | Op::Getxattr
+        | Op::Listxattr
+        | Op::Statfs
+        | Op::SetLock
+        | Op::GetLock
+        | Op::CancelLock
+        | Op::Relock
+        | Op::Read
+        | Op::Glimpse
+        | Op::Seek
+        | Op::Stats
+        | Op::Ping
+        | Op::Sync
+        | Op::Resume
+        | Op::ReplayDone
+        | Op::Goodbye
+        | Op::Exports => false,
+    }
+}
+
+#[derive(Default)]
+struct Names([Option<Named>; 2]);
+
+impl FromIterator<Option<(InodeNo, Use)>> for Names {
+    fn from_iter<I: IntoIterator<Item = Option<(InodeNo, Use)>>>(names: I) -> Self {
+        let mut all = Self::default();
+        for (place, (inode, wants)) in all.0.iter_mut().zip(names.into_iter().flatten()) {
+            *place = Some(Named { inode, wants });
+        }
+        all
+    }
+}

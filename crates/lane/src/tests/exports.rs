@@ -1,0 +1,485 @@
+//! Whoever is bound to an export asks for what lies outside, in every way there is.
+
+use super::peer::{Got, Peer, ROOT, Who, greet, name};
+use crate::toy::Toy;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use wire::*;
+
+const FIVE: Caller<'static> = Caller { uid: 5, gid: 5, groups: Groups::Known(&[]) };
+
+/// A client with a connection to every lane.
+struct Client {
+    peers: Vec<Peer>,
+}
+
+impl Client {
+    fn new(toy: &mut Toy, who: &Who) -> Self {
+        let lanes = (0..toy.map.lane_count).map(LaneId);
+        let peers = lanes.map(|server_lane| Peer::new(toy, &Who { server_lane, ..who.clone() }));
+        Self { peers: peers.collect() }
+    }
+
+    /// Asks a shard at its lane, and waits.
+    fn ask_at(
+        &mut self,
+        toy: &mut Toy,
+        (op, shard): (Op, ShardId),
+        body: &[u8],
+        bulk: Option<&[u8]>,
+    ) -> Got {
+        let peer = &mut self.peers[usize::from(toy.map.lane(shard).0)];
+        let slot = u16::from(op.row().retry == Retry::Once);
+        let head = peer.head(op, shard, slot);
+        peer.send(toy, &head, body, bulk);
+        toy.run();
+        let mut replies = peer.replies(toy);
+        assert_eq!(replies.len(), 1, "one reply to {op:?}");
+        replies.remove(0)
+    }
+
+    fn ask<'a>(&mut self, toy: &mut Toy, op: Op, inode: InodeNo, body: &impl Wire<'a>) -> Got {
+        let shard = match op.row().route {
+            Route::Data => toy.map.data_shard(inode, 0),
+            Route::Meta | Route::Shard | Route::Lane => inode.shard(),
+        };
+        let bulk = (op == Op::Write).then_some(&b"bytes"[..]);
+        self.ask_at(toy, (op, shard), &body.to_bytes(), bulk)
+    }
+
+    fn status<'a>(
+        &mut self,
+        toy: &mut Toy,
+        op: Op,
+        inode: InodeNo,
+        body: &impl Wire<'a>,
+    ) -> Status {
+        self.ask(toy, op, inode, body).head.status
+    }
+
+    /// Says goodbye to every lane: no recovery waits for it.
+    fn leave(&mut self, toy: &mut Toy) {
+        for peer in &mut self.peers {
+            let head = peer.head(Op::Goodbye, ShardId::meta(0), 0);
+            peer.send(toy, &head, &[], None);
+            toy.run();
+            assert_eq!(peer.replies(toy)[0].head.status, Status::Ok);
+        }
+    }
+
+    fn mkdir(&mut self, toy: &mut Toy, parent: InodeNo, text: &str) -> InodeNo {
+        let mkdir = Mkdir { caller: ROOT, parent, name: name(text), mode: 0o777, umask: 0 };
+        let got = self.ask(toy, Op::Mkdir, parent, &mkdir);
+        assert_eq!(got.head.status, Status::Ok);
+        Entry::decode_all(&got.body).unwrap().attr.inode
+    }
+
+    fn file(&mut self, toy: &mut Toy, parent: InodeNo, text: &str, mode: u32) -> InodeNo {
+        let handle = None;
+        let (caller, name, umask) = (ROOT, name(text), 0);
+        let create =
+            Create { caller, parent, name, mode, umask, exclusive: true, read: false, handle };
+        let got = self.ask(toy, Op::Create, parent, &create);
+        assert_eq!(got.head.status, Status::Ok);
+        let inode = Created::decode_all(&got.body).unwrap().attr.inode;
+        let write = Write { inode, file_offset: 0, append: false, takes: Revoke::Nothing };
+        assert_eq!(self.status(toy, Op::Write, inode, &write), Status::Ok);
+        inode
+    }
+
+    fn rename(&mut self, toy: &mut Toy, from: (InodeNo, &str), to: (InodeNo, &str)) {
+        let rename = rename(from, to);
+        assert_eq!(self.status(toy, Op::Rename, from.0, &rename), Status::Ok);
+    }
+
+    fn set_export(&mut self, toy: &mut Toy, export: Export<'_>, replace: bool) -> Status {
+        let body = SetExport { export, replace };
+        self.status(toy, Op::SetExport, InodeNo::ROOT, &body)
+    }
+
+    /// What everybody sees of some inodes; the first look is an access, which the second shows.
+    fn look(&mut self, toy: &mut Toy, inodes: &[InodeNo]) -> BTreeMap<InodeNo, (Attr, Vec<u8>)> {
+        self.look_once(toy, inodes);
+        self.look_once(toy, inodes)
+    }
+
+    fn look_once(
+        &mut self,
+        toy: &mut Toy,
+        inodes: &[InodeNo],
+    ) -> BTreeMap<InodeNo, (Attr, Vec<u8>)> {
+        let mut seen = BTreeMap::new();
+        for inode in inodes.iter().copied() {
+            let got = self.ask(toy, Op::Getattr, inode, &Getattr { inode });
+            let attr = Entry::decode_all(&got.body).unwrap().attr;
+            let contents = match attr.kind {
+                FileKind::File => {
+                    let read = Read { inode, file_offset: 0, read_bytes: 99, accesses: false };
+                    self.ask(toy, Op::Read, inode, &read).bulk
+                }
+                _ => self.ask(toy, Op::Readdir, inode, &readdir(inode)).body,
+            };
+            seen.insert(inode, (attr, contents));
+        }
+        seen
+    }
+}
+
+fn rename<'a>(from: (InodeNo, &'a str), to: (InodeNo, &'a str)) -> Rename<'a> {
+    let how = RenameHow::Replace;
+    let (parent, new_parent) = (from.0, to.0);
+    Rename { caller: FIVE, parent, name: name(from.1), new_parent, new_name: name(to.1), how }
+}
+
+fn readdir(inode: InodeNo) -> Readdir<'static> {
+    Readdir { caller: ROOT, inode, cookie: 0, listing_bytes_max: 4096, attrs: true, handle: None }
+}
+
+fn export(name: &'static str, root: InodeNo) -> Export<'static> {
+    Export {
+        id: 77,
+        name: Bytes(name.as_bytes()),
+        root,
+        path: Bytes(b"/in"),
+        read_only: false,
+        squash: Squash::NONE,
+        closed: false,
+    }
+}
+
+/// A file system with two directories, of which one is exported.
+struct Scene {
+    toy: Toy,
+    owner: Client,
+    admin: Client,
+    inside: InodeNo,
+    outside: InodeNo,
+    /// A file in each.
+    in_file: InodeNo,
+    out_file: InodeNo,
+}
+
+impl Scene {
+    fn new(seed: u64, lane_count: u16) -> Self {
+        let mut toy = Toy::started(seed, lane_count);
+        let mut owner = Client::new(&mut toy, &Who::new(1));
+        let purpose = Purpose::Administer;
+        let mut admin = Client::new(&mut toy, &Who { purpose, ..Who::new(2) });
+        let inside = owner.mkdir(&mut toy, InodeNo::ROOT, "in");
+        let outside = owner.mkdir(&mut toy, InodeNo::ROOT, "out");
+        let in_file = owner.file(&mut toy, inside, "f", 0o666);
+        let out_file = owner.file(&mut toy, outside, "f", 0o666);
+        let defined = admin.set_export(&mut toy, export("in", inside), false);
+        assert_eq!(defined, Status::Ok);
+        Self { toy, owner, admin, inside, outside, in_file, out_file }
+    }
+
+    fn bound(&mut self, client: u8) -> Client {
+        Client::new(&mut self.toy, &Who { export: "in", ..Who::new(client) })
+    }
+}
+
+/// The body of a request that names `dir` and `file`, as far as the op names anything.
+fn forged(op: Op, dir: InodeNo, file: InodeNo, own: InodeNo) -> Option<(InodeNo, Vec<u8>)> {
+    let (caller, parent, inode) = (FIVE, dir, file);
+    let (read_name, new_name) = (name("f"), name("new"));
+    let handle = Handle { id: HandleId(9), write: true };
+    let (mode, umask) = (0o666, 0);
+    let takes = Revoke::Nothing;
+    let range = ByteRange::new(0, 1).unwrap();
+    let at_dir = |body| Some((dir, body));
+    let at_file = |body| Some((file, body));
+    match op {
+        Op::Lookup => at_dir(Lookup { caller, parent, name: read_name }.to_bytes()),
+        Op::Create => {
+            let (exclusive, read, handle) = (false, true, Some(handle));
+            let name = read_name;
+            at_dir(Create { caller, parent, name, mode, umask, exclusive, read, handle }.to_bytes())
+        }
+        Op::Mkdir => at_dir(Mkdir { caller, parent, name: new_name, mode, umask }.to_bytes()),
+        Op::Symlink => {
+            at_dir(Symlink { caller, parent, name: new_name, target: Bytes(b"x") }.to_bytes())
+        }
+        Op::Mknod => {
+            let (kind, rdev) = (FileKind::Fifo, 0);
+            at_dir(Mknod { caller, parent, name: new_name, kind, mode, umask, rdev }.to_bytes())
+        }
+        Op::Tmpfile => {
+            at_dir(Tmpfile { caller, parent, mode, umask, linkable: true, handle }.to_bytes())
+        }
+        Op::Link => {
+            // Out of where one may be, into where one may be.
+            Some((own, Link { caller, inode, parent: own, name: new_name }.to_bytes()))
+        }
+        Op::Unlink => at_dir(Unlink { caller, parent, name: read_name }.to_bytes()),
+        Op::Rmdir => at_dir(Rmdir { caller, parent, name: read_name }.to_bytes()),
+        Op::Rename => Some((own, rename((own, "f"), (dir, "f")).to_bytes())),
+        Op::Getattr => at_file(Getattr { inode }.to_bytes()),
+        Op::Setattr => {
+            let (atime, mtime, revoke) = (SetTime::Now, SetTime::Now, Revoke::All);
+            let (mode, uid, gid) = (Some(0o777), None, None);
+            at_file(Setattr { caller, inode, mode, uid, gid, atime, mtime, revoke }.to_bytes())
+        }
+        Op::Readlink => at_file(Readlink { inode }.to_bytes()),
+        Op::Readdir => at_dir(readdir(dir).to_bytes()),
+        Op::Find => {
+            let (cookie, listing_bytes_max) = (0, 4096);
+            let (inode, attrs, directories, predicate) = (dir, true, true, Predicate::ANY);
+            let find =
+                Find { caller, inode, cookie, listing_bytes_max, attrs, directories, predicate };
+            at_dir(find.to_bytes())
+        }
+        Op::Open => at_file(Open { caller, inode, read: true, execute: false, handle }.to_bytes()),
+        Op::Reopen => at_file(Reopen { inode, handle }.to_bytes()),
+        Op::Access => at_file(Access { caller, inode, mask: 4 }.to_bytes()),
+        Op::Getxattr => at_file(Getxattr { caller, inode, name: Bytes(b"user.a") }.to_bytes()),
+        Op::Setxattr => {
+            let (name, value, flags) = (Bytes(b"user.a"), Bytes(b"x"), 0);
+            at_file(Setxattr { caller, inode, name, value, flags }.to_bytes())
+        }
+        Op::Listxattr => at_file(Listxattr { caller, inode }.to_bytes()),
+        Op::Removexattr => {
+            at_file(Removexattr { caller, inode, name: Bytes(b"user.a") }.to_bytes())
+        }
+        Op::SetLock => {
+            let lock = Some(LockType::Write);
+            let (kind, owner, pid, wait_id) = (LockKind::Posix, 1, 1, 0);
+            let ask = SetLock { inode, kind, owner, lock, range, pid, wait_id, place: 0 };
+            at_file(ask.to_bytes())
+        }
+        Op::GetLock => {
+            let (kind, owner, lock) = (LockKind::Posix, 1, LockType::Write);
+            at_file(GetLock { inode, kind, owner, lock, range }.to_bytes())
+        }
+        Op::CancelLock => at_file(CancelLock { inode, wait_id: 1 }.to_bytes()),
+        Op::Relock => {
+            let (kind, owner, lock, pid) = (LockKind::Posix, 1, LockType::Write, 1);
+            at_file(Relock { inode, kind, owner, lock, range, pid }.to_bytes())
+        }
+        Op::Read => {
+            at_file(Read { inode, file_offset: 0, read_bytes: 9, accesses: true }.to_bytes())
+        }
+        Op::Write => at_file(Write { inode, file_offset: 0, append: false, takes }.to_bytes()),
+        Op::Truncate => at_file(Truncate { inode, size_bytes: 0 }.to_bytes()),
+        Op::Glimpse => at_file(Glimpse { inode }.to_bytes()),
+        Op::Allocate => {
+            let (file_offset, range_bytes, keep_size) = (0, 1, true);
+            let allocation = Allocation::Punch;
+            let ask = Allocate { inode, file_offset, range_bytes, allocation, keep_size, takes };
+            at_file(ask.to_bytes())
+        }
+        Op::Seek => at_file(Seek { inode, file_offset: 0, hole: true }.to_bytes()),
+        // They name no inode that anything is done with.
+        Op::Close
+        | Op::Statfs
+        | Op::Stats
+        | Op::Ping
+        | Op::Sync
+        | Op::Resume
+        | Op::ReplayDone
+        | Op::Goodbye
+        | Op::SetExport
+        | Op::Exports => None,
+    }
+}
+
+#[test]
+fn nothing_outside_is_seen_or_changed_whatever_is_asked() {
+    for (seed, lane_count) in [(1, 1), (2, 2), (3, 3)] {
+        let mut scene = Scene::new(seed, lane_count);
+        let (inside, outside) = (scene.inside, scene.outside);
+        let (in_file, out_file) = (scene.in_file, scene.out_file);
+        let mut bound = scene.bound(3);
+        let toy = &mut scene.toy;
+        let all = [InodeNo::ROOT, outside, out_file, inside, in_file];
+        let before = scene.owner.look(toy, &all);
+        let mut named_count = 0;
+        for op in Op::ALL.iter().copied() {
+            for dir in [outside, InodeNo::ROOT] {
+                let Some((at, body)) = forged(op, dir, out_file, inside) else { continue };
+                named_count += 1;
+                let shard = match op.row().route {
+                    Route::Data => toy.map.data_shard(at, 0),
+                    Route::Meta | Route::Shard | Route::Lane => at.shard(),
+                };
+                let bulk = (op == Op::Write).then_some(&b"taken"[..]);
+                let got = bound.ask_at(toy, (op, shard), &body, bulk);
+                assert_eq!(got.head.status, Status::Stale, "{op:?} with {lane_count} lanes");
+                assert!(got.body.is_empty() && got.bulk.is_empty(), "{op:?} tells something");
+            }
+        }
+        assert!(named_count >= 60, "{named_count}");
+        let unknown = InodeNo::new(1, 1 << 40);
+        let getattr = Getattr { inode: unknown };
+        assert_eq!(bound.status(toy, Op::Getattr, unknown, &getattr), Status::Stale);
+        assert_eq!(scene.owner.look(toy, &all), before);
+        // The same requests about what lies inside are answered.
+        let seen = bound.look(toy, &[inside, in_file]);
+        assert_eq!(seen[&in_file], before[&in_file]);
+        assert_eq!(seen[&inside].0, before[&inside].0);
+        let listing = Listing::decode_all(&seen[&inside].1).unwrap();
+        assert_eq!(listing.parent, inside, "what lies above is not told");
+    }
+}
+
+#[test]
+fn nothing_is_changed_through_an_export_that_is_only_read() {
+    let mut scene = Scene::new(4, 2);
+    let (inside, in_file) = (scene.inside, scene.in_file);
+    let read_only = Export { read_only: true, ..export("in", inside) };
+    let replaced = scene.admin.set_export(&mut scene.toy, read_only, true);
+    assert_eq!(replaced, Status::Ok);
+    let mut bound = scene.bound(3);
+    let toy = &mut scene.toy;
+    let all = [inside, in_file];
+    let before = scene.owner.look(toy, &all);
+    let mut refused_count = 0;
+    for op in Op::ALL.iter().copied() {
+        let Some((at, body)) = forged(op, inside, in_file, inside) else { continue };
+        let shard = match op.row().route {
+            Route::Data => toy.map.data_shard(at, 0),
+            Route::Meta | Route::Shard | Route::Lane => at.shard(),
+        };
+        let bulk = (op == Op::Write).then_some(&b"taken"[..]);
+        let got = bound.ask_at(toy, (op, shard), &body, bulk);
+        refused_count += usize::from(got.head.status == Status::ReadOnly);
+        // Of a lock it is recorded whose it is.
+        let recorded = got.head.transno.0 > 0 && !crate::file_locks::is_lock(op);
+        assert!(!recorded, "{op:?} was recorded");
+    }
+    assert_eq!(refused_count, 17);
+    assert_eq!(scene.owner.look(toy, &all), before);
+}
+
+#[test]
+fn what_is_moved_out_is_out_from_the_next_request_on() {
+    for (seed, lane_count) in [(5, 1), (6, 2), (7, 3)] {
+        let mut scene = Scene::new(seed, lane_count);
+        let (inside, outside) = (scene.inside, scene.outside);
+        let mut bound = scene.bound(3);
+        let toy = &mut scene.toy;
+        let dir = scene.owner.mkdir(toy, inside, "dir");
+        let below = scene.owner.mkdir(toy, dir, "below");
+        let file = scene.owner.file(toy, below, "f", 0o666);
+        let read = Read { inode: file, file_offset: 0, read_bytes: 9, accesses: false };
+        let asks = |bound: &mut Client, toy: &mut Toy| {
+            [
+                bound.status(toy, Op::Read, file, &read),
+                bound.status(toy, Op::Getattr, file, &Getattr { inode: file }),
+                bound.status(toy, Op::Readdir, below, &readdir(below)),
+            ]
+        };
+        assert_eq!(asks(&mut bound, toy), [Status::Ok; 3], "{lane_count} lanes");
+        scene.owner.rename(toy, (inside, "dir"), (outside, "dir"));
+        assert_eq!(asks(&mut bound, toy), [Status::Stale; 3], "{lane_count} lanes");
+        scene.owner.rename(toy, (outside, "dir"), (inside, "back"));
+        assert_eq!(asks(&mut bound, toy), [Status::Ok; 3], "{lane_count} lanes");
+        // A file alone, and then what is open.
+        scene.owner.rename(toy, (below, "f"), (outside, "g"));
+        assert_eq!(bound.status(toy, Op::Read, file, &read), Status::Stale);
+        scene.owner.rename(toy, (outside, "g"), (below, "f"));
+        let handle = Handle { id: HandleId(1), write: false };
+        let open = Open { caller: FIVE, inode: file, read: true, execute: false, handle };
+        assert_eq!(bound.status(toy, Op::Open, file, &open), Status::Ok);
+        scene.owner.rename(toy, (below, "f"), (outside, "g"));
+        assert_eq!(bound.status(toy, Op::Read, file, &read), Status::Ok, "it is open");
+        let close = Close { inode: file, handle: handle.id };
+        assert_eq!(bound.status(toy, Op::Close, file, &close), Status::Ok);
+        assert_eq!(bound.status(toy, Op::Read, file, &read), Status::Stale);
+    }
+}
+
+#[test]
+fn contents_are_for_those_whom_the_server_lets_have_them() {
+    for (seed, lane_count) in [(8, 1), (9, 3)] {
+        let mut scene = Scene::new(seed, lane_count);
+        let inside = scene.inside;
+        let squashed = Export { squash: Squash::ROOT, ..export("in", inside) };
+        assert_eq!(scene.admin.set_export(&mut scene.toy, squashed, true), Status::Ok);
+        let mut bound = scene.bound(3);
+        let toy = &mut scene.toy;
+        let private = scene.owner.file(toy, inside, "private", 0o600);
+        let readable = scene.owner.file(toy, inside, "readable", 0o644);
+        let read = |inode| Read { inode, file_offset: 0, read_bytes: 9, accesses: false };
+        let write = |inode| Write { inode, file_offset: 0, append: true, takes: Revoke::Nothing };
+        let statuses = |bound: &mut Client, toy: &mut Toy| {
+            [
+                bound.status(toy, Op::Read, private, &read(private)),
+                bound.status(toy, Op::Write, private, &write(private)),
+                bound.status(toy, Op::Read, readable, &read(readable)),
+                bound.status(toy, Op::Write, readable, &write(readable)),
+            ]
+        };
+        let expected = [Status::Access, Status::Access, Status::Ok, Status::Access];
+        assert_eq!(statuses(&mut bound, toy), expected);
+        // Who says that it had it open has to be believed as little.
+        let handle = Handle { id: HandleId(8), write: true };
+        let reopen = Reopen { inode: private, handle };
+        assert_eq!(bound.status(toy, Op::Reopen, private, &reopen), Status::Stale);
+        // A mode that changes is another one from then on.
+        let (atime, mtime, revoke) = (SetTime::Keep, SetTime::Keep, Revoke::Nothing);
+        let (mode, uid, gid) = (Some(0o666), None, None);
+        let (caller, inode) = (ROOT, private);
+        let chmod = Setattr { caller, inode, mode, uid, gid, atime, mtime, revoke };
+        assert_eq!(scene.owner.status(toy, Op::Setattr, private, &chmod), Status::Ok);
+        let expected = [Status::Ok, Status::Ok, Status::Ok, Status::Access];
+        assert_eq!(statuses(&mut bound, toy), expected);
+    }
+}
+
+#[test]
+fn who_is_bound_does_not_administer() {
+    let mut scene = Scene::new(10, 2);
+    let inside = scene.inside;
+    let mut bound = scene.bound(3);
+    let toy = &mut scene.toy;
+    for client in [&mut bound, &mut scene.owner] {
+        let status = client.set_export(toy, export("other", InodeNo::ROOT), false);
+        assert_eq!(status, Status::NotPermitted);
+        let got = client.ask_at(toy, (Op::Exports, ShardId::meta(0)), &[], None);
+        assert_eq!((got.head.status, got.body.len()), (Status::NotPermitted, 0));
+    }
+    // Nor does whoever knows the secret of one export alone; that opens this one and no other.
+    let store = toy.secret.clone();
+    toy.secret = store.of_export(b"in", 77);
+    let credential = Credential::Export;
+    let who = |export| Who { export, credential, ..Who::new(4) };
+    let (_, welcome) = greet(toy, &who("in"));
+    assert_eq!(welcome.unwrap().root, inside);
+    let administers = Who { purpose: Purpose::Administer, ..who("in") };
+    assert_eq!(greet(toy, &administers).1.unwrap_err().reason, RefusalReason::WrongSecret);
+    let (_, refusal) = greet(toy, &who("nothing"));
+    assert_eq!(refusal.unwrap_err().reason, RefusalReason::NoSuchExport);
+    toy.secret = store;
+}
+
+#[test]
+fn an_export_survives_what_the_server_does_not_and_goes_for_good() {
+    let mut scene = Scene::new(11, 2);
+    scene.owner.leave(&mut scene.toy);
+    scene.toy.crash();
+    scene.toy.start(3);
+    let (_, welcome) = greet(&mut scene.toy, &Who { export: "in", ..Who::new(5) });
+    assert_eq!(welcome.unwrap().root, scene.inside);
+    let purpose = Purpose::Administer;
+    let mut admin = Client::new(&mut scene.toy, &Who { purpose, ..Who::new(6) });
+    let mut bound = scene.bound(7);
+    let toy = &mut scene.toy;
+    let listed = admin.ask_at(toy, (Op::Exports, ShardId::meta(0)), &[], None);
+    let exports = Exports::decode_all(&listed.body).unwrap();
+    let names: Vec<&[u8]> = exports.rows.iter().map(|row| row.export.name.0).collect();
+    assert_eq!(names, [&b"default"[..], b"guests", b"in", b"own"]);
+    let again = admin.set_export(toy, export("in", scene.inside), false);
+    assert_eq!(again, Status::Ok, "the same definition, sent again");
+    let other = Export { id: 78, ..export("in", scene.outside) };
+    assert_eq!(admin.set_export(toy, other, false), Status::Exists);
+    let gone = Export { closed: true, ..export("in", InodeNo::ROOT) };
+    assert_eq!(admin.set_export(toy, gone, false), Status::Ok);
+    assert!(bound.peers.iter().all(|peer| toy.is_closed(peer.conn)), "every lane says so");
+    assert_eq!(admin.set_export(toy, gone, false), Status::NotFound);
+    toy.crash();
+    toy.start(2);
+    let (_, refusal) = greet(toy, &Who { export: "in", ..Who::new(8) });
+    assert_eq!(refusal.unwrap_err().reason, RefusalReason::NoSuchExport);
+    bound.peers.clear();
+}

@@ -1,0 +1,208 @@
+//! `lanefs export`: what can be mounted, defined and taken away at a running server by whoever has the
+//! store's secret.
+
+use crate::args::{self, ExportCommand, Squash};
+use crate::exit::{Code, Exit};
+use crate::files::json;
+use crate::{address, out, secret};
+use anyhow::{Context as _, Result, bail};
+use library::{
+    ConnectOptions, Error, Export, Identity, NewExport, Purpose, Removed, Squashed, Status, Volume,
+};
+use serde::Serialize;
+use std::path::Path;
+use std::time::Duration;
+use wire::{Credential, EXPORT_DEFAULT, Secret, is_export_name};
+
+/// The file of a store that says where its server listens.
+pub(crate) const ADDRESS_FILE: &str = "address";
+
+/// Runs the command.
+pub(crate) fn run(args: &args::Export) -> Result<()> {
+    match &args.command {
+        ExportCommand::Add(args) => add(args),
+        ExportCommand::List(args) => list(args),
+        ExportCommand::Remove(args) => remove(args),
+        ExportCommand::Secret(args) => print_secret(args),
+    }
+}
+
+/// An export, for scripts.
+#[derive(Serialize)]
+struct Row<'a> {
+    name: &'a str,
+    path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_hex: Option<String>,
+    inode: u64,
+    read_only: bool,
+    squash: &'static str,
+    anon_uid: u32,
+    anon_gid: u32,
+    /// Otherwise it is there until the server ends, or as long as nobody defines it.
+    stored: bool,
+}
+
+fn add(args: &args::ExportAdd) -> Result<()> {
+    let (name, path) = (args.name.as_str(), args.path.as_path());
+    check_name(name)?;
+    if !path.is_absolute() {
+        let line = format!("{} is no path of the file system: it begins with /", path.display());
+        bail!(Exit::new(Code::Usage, line));
+    }
+    let who = match args.squash {
+        Squash::None => Squashed::Nobody,
+        Squash::Root => Squashed::Root,
+        Squash::All => Squashed::All,
+    };
+    let (anon_uid, anon_gid) = (args.anon_uid, args.anon_gid);
+    let squash = library::Squash { who, anon_uid, anon_gid };
+    let (mut volume, _) = connect(&args.server)?;
+    let (read_only, replace) = (args.read_only, args.replace);
+    let added = volume.add_export(&NewExport { name, path, read_only, squash, replace });
+    added.map_err(|error| why_not(error, name))?;
+    Ok(volume.leave()?)
+}
+
+/// A refusal in words.
+fn why_not(error: Error, name: &str) -> anyhow::Error {
+    match error.status() {
+        Some(Status::Exists) => {
+            anyhow::anyhow!("there is an export {name} already; --replace makes it another one")
+        }
+        Some(Status::Busy) => anyhow::anyhow!(
+            "the server was started with --export {name}; what the store shall say needs another name"
+        ),
+        Some(Status::NoSpace) => anyhow::anyhow!("there is no room for more exports"),
+        Some(_) | None => error.into(),
+    }
+}
+
+fn list(args: &args::ExportList) -> Result<()> {
+    let (mut volume, _) = connect(&args.server)?;
+    let exports = volume.exports()?;
+    if args.json.json {
+        for export in &exports {
+            json::put(&row(export))?;
+        }
+    } else {
+        out::put(table(&exports).as_bytes())?;
+    }
+    Ok(volume.leave()?)
+}
+
+fn row(export: &Export) -> Row<'_> {
+    let (path, path_hex) = json::path_text(&export.path);
+    Row {
+        name: &export.name,
+        path,
+        path_hex,
+        inode: export.root.0,
+        read_only: export.read_only,
+        squash: squash_of(export).text(),
+        anon_uid: export.squash.anon_uid,
+        anon_gid: export.squash.anon_gid,
+        stored: export.stored,
+    }
+}
+
+const fn squash_of(export: &Export) -> Squash {
+    match export.squash.who {
+        Squashed::Nobody => Squash::None,
+        Squashed::Root => Squash::Root,
+        Squashed::All => Squash::All,
+    }
+}
+
+fn table(exports: &[Export]) -> String {
+    let longest = exports.iter().map(|export| export.name.len()).max().unwrap_or(0).max(4);
+    let mut text =
+        format!("{:<longest$} {:<5} {:<4} {:<21} Path\n", "Name", "Mode", "Root", "Acts as");
+    for export in exports {
+        let mode = if export.read_only { "ro" } else { "rw" };
+        let squash = squash_of(export);
+        let root = if squash == Squash::None { "root" } else { "-" };
+        let acts_as = match squash {
+            Squash::None => "himself".to_owned(),
+            Squash::Root => {
+                format!("root as {}:{}", export.squash.anon_uid, export.squash.anon_gid)
+            }
+            Squash::All => format!("all as {}:{}", export.squash.anon_uid, export.squash.anon_gid),
+        };
+        let path = export.path.display();
+        text.push_str(&format!(
+            "{:<longest$} {mode:<5} {root:<4} {acts_as:<21} {path}\n",
+            export.name
+        ));
+    }
+    text
+}
+
+fn remove(args: &args::ExportName) -> Result<()> {
+    check_name(&args.name)?;
+    let (mut volume, _) = connect(&args.server)?;
+    let removed = volume.remove_export(&args.name);
+    match removed.map_err(|error| why_not(error, &args.name))? {
+        Removed::Gone => Ok(volume.leave()?),
+        Removed::Unknown => bail!("there is no export {}", args.name),
+    }
+}
+
+fn print_secret(args: &args::ExportName) -> Result<()> {
+    let (mut volume, store) = connect(&args.server)?;
+    let exports = volume.exports()?;
+    let export = exports.iter().find(|export| export.name == args.name);
+    let export = export.with_context(|| format!("there is no export {}", args.name))?;
+    out::put(secret::text_of(&export.secret(&store)).as_bytes())?;
+    Ok(volume.leave()?)
+}
+
+fn check_name(name: &str) -> Result<()> {
+    if is_export_name(name.as_bytes()) {
+        return Ok(());
+    }
+    let line = format!(
+        "\"{name}\" cannot be an export's name: letters, digits, dots, dashes and underscores, at most \
+         64, a letter or digit first"
+    );
+    Err(Exit::new(Code::Usage, line).into())
+}
+
+/// Connects to the server as who administers it.
+fn connect(args: &args::Server) -> Result<(Volume, Secret)> {
+    let secret = secret::read(&secret::path(args.secret.secret_file.as_deref())?)?;
+    if secret.credential() != Credential::Store {
+        let line = "this is the secret of an export; exports are defined with the store's";
+        bail!(Exit::new(Code::Secret, line));
+    }
+    let options = ConnectOptions {
+        address: address::resolve(&address_of(&args.server)?)?,
+        secret: secret.clone(),
+        export: String::new(),
+        purpose: Purpose::Administer,
+        // Whoever has the secret may do everything anyway.
+        identity: Identity::new(0, 0, &[]),
+        connect_timeout: Duration::from_secs(u64::from(args.connect_timeout)),
+    };
+    Ok((Volume::connect(&options)?, secret))
+}
+
+/// Where the server is: as it was said, or as its store says.
+fn address_of(server: &str) -> Result<String> {
+    let server = server.strip_prefix("lanefs://").unwrap_or(server);
+    let store = Path::new(server);
+    if !store.join("superblock").exists() {
+        return Ok(server.trim_end_matches('/').to_owned());
+    }
+    let address = std::fs::read_to_string(store.join(ADDRESS_FILE));
+    let address = address.map_err(|_| {
+        let line = format!("{server} is a store that nobody serves: start its server first");
+        Exit::new(Code::Unreachable, line)
+    })?;
+    Ok(address.trim_end().to_owned())
+}
+
+/// Who is meant where no export is named.
+pub(crate) fn or_default(name: &str) -> &str {
+    if name.is_empty() { EXPORT_DEFAULT } else { name }
+}

@@ -1,0 +1,386 @@
+//! Exports: a directory of the file system under a name, only read, as somebody else; defined, changed
+//! and taken away while they are mounted.
+
+use crate::stage::{Server, Stage, failure, must, program, run, texts};
+use rustix::io::Errno;
+use rustix::process::Signal;
+use std::fs;
+use std::io::{Read as _, Seek as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::Path;
+
+/// The errno of what must fail.
+#[track_caller]
+fn refused<T>(result: std::io::Result<T>) -> i32 {
+    match result {
+        Ok(_) => panic!("it is not refused"),
+        Err(error) => error.raw_os_error().unwrap(),
+    }
+}
+
+const ROFS: i32 = Errno::ROFS.raw_os_error();
+const NOENT: i32 = Errno::NOENT.raw_os_error();
+const STALE: i32 = Errno::STALE.raw_os_error();
+const ACCESS: i32 = Errno::ACCESS.raw_os_error();
+
+/// `lanefs export` must succeed; what it says.
+#[track_caller]
+fn export(stage: &Stage, arguments: &[&str]) -> String {
+    must(&mut stage.lanefs([&["export"], arguments].concat()))
+}
+
+/// The same, and it must fail: exit code and what it says.
+#[track_caller]
+fn export_fails(stage: &Stage, arguments: &[&str]) -> (i32, String) {
+    let output = stage.run([&["export"], arguments].concat());
+    assert!(!output.status.success(), "export {arguments:?} is not refused");
+    failure(&output)
+}
+
+/// Names in a directory, in order.
+fn names(dir: &Path) -> Vec<String> {
+    let entries = fs::read_dir(dir).unwrap();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// Starts the server of a store anew, where it listened before.
+fn again(stage: &Stage, server: Server) -> Server {
+    let Server { process, address } = server;
+    process.signal(Signal::KILL);
+    drop(process);
+    stage.serve_with(&address, &["--lanes", "3"])
+}
+
+#[test]
+fn an_export_shows_its_directory_and_what_lies_below_also_after_a_kill() {
+    let Some(stage) = Stage::new("export_shows") else { return };
+    let server = stage.serve_with("127.0.0.1:0", &["--lanes", "3"]);
+    let all = stage.mount(&server.address, "all", &["--export", "up"]);
+    // Directories down to the second level lie on other shards than their parents.
+    for dir in ["a/one/deep/deeper", "a/two", "b/one"] {
+        fs::create_dir_all(all.dir.join(dir)).unwrap();
+    }
+    fs::write(all.dir.join("a/one/deep/deeper/file"), "inside").unwrap();
+    fs::write(all.dir.join("b/one/file"), "outside").unwrap();
+    let address = server.address.clone();
+    export(&stage, &["add", &address, "a", "/a", "--squash", "none"]);
+    let mount = stage.mount(&format!("{address}/a"), "mnt", &[]);
+    assert_eq!(names(&mount.dir), ["one", "two"]);
+    let deep = mount.dir.join("one/deep/deeper");
+    assert_eq!(fs::read_to_string(deep.join("file")).unwrap(), "inside");
+    let parent = must(program("ls").args(["-a"]).arg(mount.dir.join("one/..")));
+    assert_eq!(parent.split_whitespace().collect::<Vec<_>>(), [".", "..", "one", "two"]);
+    fs::write(mount.dir.join("two/new"), "made").unwrap();
+    fs::rename(mount.dir.join("two/new"), deep.join("moved")).unwrap();
+    fs::hard_link(deep.join("moved"), mount.dir.join("linked")).unwrap();
+    assert_eq!(fs::read_to_string(all.dir.join("a/linked")).unwrap(), "made");
+    let mut open = fs::File::options().read(true).write(true).open(deep.join("file")).unwrap();
+    let nameless = deep.join("nameless");
+    fs::write(&nameless, "nobody finds it").unwrap();
+    let mut unlinked = fs::File::open(&nameless).unwrap();
+    fs::remove_file(&nameless).unwrap();
+    let server = again(&stage, server);
+    // What was open is open still, and a number that was known is known still.
+    open.write_all(b"INSIDE").unwrap();
+    open.rewind().unwrap();
+    let mut text = String::new();
+    open.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "INSIDE");
+    text.clear();
+    unlinked.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "nobody finds it");
+    assert_eq!(fs::read_to_string(mount.dir.join("linked")).unwrap(), "made");
+    let listed = export(&stage, &["list", &address]);
+    assert!(listed.lines().any(|line| line.starts_with("a ") && line.ends_with("/a")), "{listed}");
+    mount.stop();
+    all.stop();
+    drop(server);
+}
+
+#[test]
+fn what_leaves_the_directory_is_gone_but_for_what_is_open() {
+    let Some(stage) = Stage::new("export_leaves") else { return };
+    let server = stage.serve_with("127.0.0.1:0", &["--lanes", "3"]);
+    let all = stage.mount(&server.address, "all", &["--export", "up"]);
+    for dir in ["a/dir/below", "b"] {
+        fs::create_dir_all(all.dir.join(dir)).unwrap();
+    }
+    for file in ["a/file", "a/dir/below/file", "b/other"] {
+        fs::write(all.dir.join(file), file).unwrap();
+    }
+    export(&stage, &["add", &server.address, "a", "/a", "--squash", "none"]);
+    let mount = stage.mount(&format!("{}/a", server.address), "mnt", &[]);
+    let mut open = fs::File::open(mount.dir.join("file")).unwrap();
+    let below = fs::File::open(mount.dir.join("dir/below")).unwrap();
+    let inside = fs::File::open(mount.dir.join("dir/below/file")).unwrap();
+    drop(inside);
+    // A name from outside, of a file that has another name there.
+    fs::hard_link(all.dir.join("b/other"), all.dir.join("a/other")).unwrap();
+    assert_eq!(fs::read_to_string(mount.dir.join("other")).unwrap(), "b/other");
+    fs::rename(all.dir.join("a/file"), all.dir.join("b/file")).unwrap();
+    fs::rename(all.dir.join("a/dir"), all.dir.join("b/dir")).unwrap();
+    fs::remove_file(all.dir.join("a/other")).unwrap();
+    let mut text = String::new();
+    open.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "a/file", "it is open");
+    // Its number is all that the process has of it.
+    let through = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&below));
+    assert_eq!(refused(fs::read_to_string(format!("{through}/file"))), NOENT);
+    assert_eq!(refused(fs::write(format!("{through}/new"), "")), NOENT);
+    assert_eq!(refused(rustix::fs::fchmod(&below, 0o700.into()).map_err(Into::into)), STALE);
+    assert!(names(&mount.dir).is_empty());
+    fs::rename(all.dir.join("b/dir"), all.dir.join("a/dir")).unwrap();
+    assert_eq!(fs::read_to_string(format!("{through}/file")).unwrap(), "a/dir/below/file");
+    drop(open);
+    mount.stop();
+    all.stop();
+}
+
+#[test]
+fn a_read_only_export_is_that_for_whoever_comes() {
+    let Some(stage) = Stage::new("export_read_only") else { return };
+    let server = stage.serve_with("127.0.0.1:0", &["--lanes", "2"]);
+    let all = stage.mount(&server.address, "all", &["--export", "up"]);
+    fs::create_dir(all.dir.join("a")).unwrap();
+    fs::write(all.dir.join("a/file"), "kept").unwrap();
+    let before = fs::metadata(all.dir.join("a/file")).unwrap();
+    let address = server.address.as_str();
+    let add = ["add", address, "a", "/a", "--squash", "none"];
+    export(&stage, &add);
+    let writer = stage.mount(&format!("{address}/a"), "writer", &[]);
+    let mut file = fs::File::options().append(true).open(writer.dir.join("file")).unwrap();
+    export(&stage, &[&add[..], &["--read-only", "--replace"]].concat());
+    assert_eq!(refused(file.write_all(b"more")), ROFS, "from the next request on");
+    let refusals = [
+        refused(fs::write(writer.dir.join("new"), "")),
+        refused(fs::create_dir(writer.dir.join("dir"))),
+        refused(fs::remove_file(writer.dir.join("file"))),
+        refused(fs::rename(writer.dir.join("file"), writer.dir.join("other"))),
+        refused(fs::set_permissions(writer.dir.join("file"), fs::Permissions::from_mode(0o400))),
+        refused(std::os::unix::fs::symlink("file", writer.dir.join("link"))),
+        refused(fs::File::options().write(true).open(writer.dir.join("file"))),
+    ];
+    assert_eq!(refusals, [ROFS; 7]);
+    assert_eq!(fs::read_to_string(writer.dir.join("file")).unwrap(), "kept");
+    let reader = stage.mount(&format!("{address}/a"), "reader", &[]);
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let line = table.lines().find(|line| line.contains(reader.dir.to_str().unwrap())).unwrap();
+    assert!(line.contains(" ro,"), "the kernel knows: {line}");
+    assert_eq!(fs::read_to_string(reader.dir.join("file")).unwrap(), "kept");
+    let after = fs::metadata(all.dir.join("a/file")).unwrap();
+    assert_eq!((after.atime(), after.atime_nsec()), (before.atime(), before.atime_nsec()));
+    let said = stage.run(["rm", "--export", "a", &format!("lanefs://{address}/file")]);
+    assert!(failure(&said).1.contains("read-only"), "{said:?}");
+    drop(file);
+    reader.stop();
+    writer.stop();
+    all.stop();
+}
+
+/// Runs a program as a user without groups.
+fn as_user(uid: &str) -> std::process::Command {
+    let mut command = program("setpriv");
+    command.args(["--reuid", uid, "--regid", uid, "--clear-groups"]);
+    command
+}
+
+#[test]
+fn root_or_everybody_acts_as_somebody_else_for_the_server() {
+    let Some(stage) = Stage::new("export_squash") else { return };
+    let server = stage.serve_with("127.0.0.1:0", &["--lanes", "2"]);
+    let all = stage.mount(&server.address, "all", &["--export", "up"]);
+    for dir in ["root", "all"] {
+        fs::create_dir(all.dir.join(dir)).unwrap();
+        fs::set_permissions(all.dir.join(dir), fs::Permissions::from_mode(0o777)).unwrap();
+        fs::write(all.dir.join(dir).join("roots"), "secret").unwrap();
+        let private = fs::Permissions::from_mode(0o600);
+        fs::set_permissions(all.dir.join(dir).join("roots"), private).unwrap();
+        fs::write(all.dir.join(dir).join("theirs"), "theirs").unwrap();
+        must(program("chown").arg("5001:5001").arg(all.dir.join(dir).join("theirs")));
+        let private = fs::Permissions::from_mode(0o600);
+        fs::set_permissions(all.dir.join(dir).join("theirs"), private).unwrap();
+    }
+    let address = server.address.as_str();
+    let ids = ["--anon-uid", "7001", "--anon-gid", "7002"];
+    export(&stage, &[&["add", address, "root", "/root", "--squash", "root"], &ids[..]].concat());
+    export(&stage, &[&["add", address, "all", "/all", "--squash", "all"], &ids[..]].concat());
+    for (name, of_root, of_user, reads) in
+        [("root", (7001, 7002), (5001, 5001), true), ("all", (7001, 7002), (7001, 7002), false)]
+    {
+        let mount = stage.mount(&format!("{address}/{name}"), &format!("mnt_{name}"), &[]);
+        let owner = |file: &str| {
+            let found = fs::symlink_metadata(all.dir.join(name).join(file)).unwrap();
+            (found.uid(), found.gid())
+        };
+        fs::write(mount.dir.join("by_root"), "").unwrap();
+        fs::create_dir(mount.dir.join("dir_by_root")).unwrap();
+        must(as_user("5001").arg("touch").arg(mount.dir.join("by_user")));
+        must(as_user("5001").args(["ln", "-s", "x"]).arg(mount.dir.join("link_by_user")));
+        assert_eq!([owner("by_root"), owner("dir_by_root")], [of_root; 2], "{name}");
+        assert_eq!([owner("by_user"), owner("link_by_user")], [of_user; 2], "{name}");
+        assert_eq!(refused(fs::read(mount.dir.join("roots"))), ACCESS, "{name}");
+        let given = program("chown").arg("5001").arg(mount.dir.join("by_root")).status();
+        assert!(!given.unwrap().success(), "{name}: nobody gives files away");
+        let read = run(as_user("5001").arg("cat").arg(mount.dir.join("theirs")));
+        assert_eq!(read.status.success(), reads, "{name}: {:?}", texts(&read));
+        mount.stop();
+    }
+    all.stop();
+}
+
+#[test]
+fn an_export_that_is_taken_away_is_gone_from_the_next_request_on() {
+    let Some(stage) = Stage::new("export_removed") else { return };
+    let server = stage.serve_with("127.0.0.1:0", &["--lanes", "2"]);
+    let all = stage.mount(&server.address, "all", &["--export", "up"]);
+    for dir in ["a", "b"] {
+        fs::create_dir(all.dir.join(dir)).unwrap();
+        fs::write(all.dir.join(dir).join("file"), dir).unwrap();
+    }
+    let address = server.address.clone();
+    export(&stage, &["add", &address, "a", "/a", "--squash", "none"]);
+    export(&stage, &["add", &address, "b", "/b", "--squash", "none"]);
+    let mut a = stage.mount(&format!("{address}/a"), "mnt_a", &[]);
+    let b = stage.mount(&format!("{address}/b"), "mnt_b", &[]);
+    let mut open = fs::File::open(a.dir.join("file")).unwrap();
+    export(&stage, &["remove", &address, "a"]);
+    assert_eq!(refused(open.read(&mut [0; 9])), STALE);
+    assert_eq!(refused(fs::write(a.dir.join("new"), "")), STALE);
+    a.process.line_with("the server has no such export");
+    assert_eq!(fs::read_to_string(b.dir.join("file")).unwrap(), "b");
+    drop(open);
+    let again_it_is = stage.run(["mount", &format!("{address}/a"), a.dir.to_str().unwrap()]);
+    assert_ne!(again_it_is.status.code(), Some(0));
+    let server = again(&stage, server);
+    assert_eq!(fs::read_to_string(b.dir.join("file")).unwrap(), "b");
+    let (code, line) = export_fails(&stage, &["remove", &address, "a"]);
+    assert!(code == 1 && line.contains("there is no export a"), "{line}");
+    // Another one of that name is another one.
+    export(&stage, &["add", &address, "a", "/b", "--squash", "none"]);
+    assert_eq!(refused(fs::read(a.dir.join("file"))), STALE);
+    a.process.signal(Signal::TERM);
+    a.process.end();
+    b.stop();
+    all.stop();
+    drop(server);
+}
+
+#[test]
+fn the_secret_of_an_export_opens_that_and_nothing_else() {
+    let Some(stage) = Stage::new("export_secret") else { return };
+    let server = stage.serve_with("127.0.0.1:0", &["--lanes", "2"]);
+    let all = stage.mount(&server.address, "all", &["--export", "up"]);
+    fs::create_dir(all.dir.join("a")).unwrap();
+    fs::write(all.dir.join("a/file"), "a").unwrap();
+    let address = server.address.clone();
+    for name in ["a", "b"] {
+        export(&stage, &["add", &address, name, "/a", "--squash", "none"]);
+    }
+    let file = stage.path("a.secret");
+    fs::write(&file, export(&stage, &["secret", &address, "a"])).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    let secret = ["--secret-file", file.to_str().unwrap()];
+    let mount = stage.mount(&format!("{address}/a"), "mnt", &secret);
+    assert_eq!(fs::read_to_string(mount.dir.join("file")).unwrap(), "a");
+    let url = format!("lanefs://{address}/file");
+    let cat = |export: &str| stage.run([&["cat", "--export", export, &url], &secret[..]].concat());
+    assert_eq!(texts(&cat("a")).0, "a");
+    for other in ["b", "up", "default", "none"] {
+        assert_ne!(cat(other).status.code(), Some(0), "{other}");
+    }
+    for arguments in [vec!["list", &address], vec!["add", &address, "c", "/"]] {
+        let (code, line) = export_fails(&stage, &[&arguments[..], &secret[..]].concat());
+        assert!(code == 4 && line.contains("the secret of an export"), "{line}");
+    }
+    // A server that is another one does not know it either.
+    export(&stage, &["remove", &address, "a"]);
+    export(&stage, &["add", &address, "a", "/a", "--squash", "none"]);
+    assert_eq!(cat("a").status.code(), Some(4), "it was for the one before");
+    mount.stop();
+    all.stop();
+}
+
+#[test]
+fn exports_are_listed_and_mistakes_are_named() {
+    let Some(stage) = Stage::new("export_list") else { return };
+    let server = stage.serve("127.0.0.1:0");
+    let all = stage.mount(&server.address, "all", &["--export", "up"]);
+    fs::create_dir_all(all.dir.join("a/inner")).unwrap();
+    fs::write(all.dir.join("a/file"), "").unwrap();
+    let address = server.address.clone();
+    let store = stage.path("store");
+    let store = store.to_str().unwrap();
+    export(&stage, &["add", store, "a", "/a", "--read-only", "--squash", "all", "--anon-uid", "7"]);
+    // One may lie in another.
+    export(&stage, &["add", &format!("lanefs://{address}"), "inner", "/a/inner"]);
+    let listed = export(&stage, &["list", "--json", &address]);
+    let row = |name: &str| {
+        let start = format!("{{\"name\":\"{name}\",");
+        listed.lines().find(|line| line.starts_with(&start)).unwrap_or_else(|| panic!("{listed}"))
+    };
+    let rest = row("a").replace(char::is_numeric, "#");
+    assert!(rest.contains("\"path\":\"/a\"") && rest.contains("\"read_only\":true"), "{rest}");
+    assert!(
+        row("a").contains("\"squash\":\"all\",\"anon_uid\":7,\"anon_gid\":65534,\"stored\":true")
+    );
+    assert!(row("default").contains("\"inode\":1,\"read_only\":false,\"squash\":\"root\""));
+    assert!(row("up").contains("\"squash\":\"none\"") && row("up").contains("\"stored\":false"));
+    assert!(row("inner").contains("\"path\":\"/a/inner\""));
+    let inner = stage.run(["ls", "--export", "inner", &format!("lanefs://{address}/")]);
+    assert_eq!(inner.status.code(), Some(0), "{:?}", texts(&inner));
+    for (arguments, code, part) in [
+        (vec!["add", &address, "a", "/"], 1, "there is an export a already"),
+        (vec!["add", &address, "up", "/"], 1, "was started with --export up"),
+        (vec!["remove", &address, "up"], 1, "was started with --export up"),
+        (vec!["add", &address, "x", "/none"], 1, "no such file"),
+        (vec!["add", &address, "x", "/a/file"], 1, "not a directory"),
+        (vec!["add", &address, "x", "a"], 2, "begins with /"),
+        (vec!["add", &address, "-x", "/a"], 2, "unexpected argument"),
+        (vec!["add", &address, "x/y", "/a"], 2, "cannot be an export's name"),
+        (vec!["secret", &address, "x"], 1, "there is no export x"),
+        (vec!["list", "127.0.0.1:1", "--connect-timeout", "0"], 3, "127.0.0.1:1"),
+    ] {
+        let found = export_fails(&stage, &arguments);
+        assert!(found.0 == code && found.1.contains(part), "{arguments:?}: {found:?}");
+    }
+    let mount =
+        stage.run(["mount", &format!("{address}/x"), stage.make_dir("x").to_str().unwrap()]);
+    assert!(failure(&mount).1.contains("no such export"), "{mount:?}");
+    all.stop();
+    let mut process = server.process;
+    process.signal(Signal::TERM);
+    process.end();
+    let (code, line) = export_fails(&stage, &["list", store]);
+    assert!(code == 3 && line.contains("a store that nobody serves"), "{code} {line}");
+    let clash = stage.run(["serve", "--store", store, "--listen", "127.0.0.1:0", "--export", "a"]);
+    assert!(failure(&clash).1.contains("the store has an export of that name"), "{clash:?}");
+}
+
+#[test]
+fn the_default_export_can_be_another_one_or_none() {
+    let Some(stage) = Stage::new("export_default") else { return };
+    let server = stage.serve_with("127.0.0.1:0", &["--lanes", "2"]);
+    let all = stage.mount(&server.address, "all", &["--export", "up"]);
+    fs::create_dir(all.dir.join("a")).unwrap();
+    fs::write(all.dir.join("a/file"), "").unwrap();
+    let address = server.address.clone();
+    let ls = || {
+        let output = stage.run(["ls", &format!("lanefs://{address}/")]);
+        (output.status.code().unwrap(), texts(&output).0)
+    };
+    assert_eq!(ls(), (0, "a\n".to_owned()));
+    export(&stage, &["add", &address, "default", "/a"]);
+    assert_eq!(ls(), (0, "file\n".to_owned()));
+    export(&stage, &["remove", &address, "default"]);
+    assert_eq!(ls().0, 1);
+    let server = again(&stage, server);
+    assert_eq!(ls().0, 1, "it stays away");
+    assert!(!export(&stage, &["list", &address]).contains("default"));
+    export(&stage, &["add", &address, "default", "/"]);
+    assert_eq!(ls(), (0, "a\n".to_owned()));
+    all.stop();
+    drop(server);
+}

@@ -1,0 +1,140 @@
+//! What can be mounted, for who administers ([`crate::Purpose::Administer`]).
+
+use super::{Session, broken, refused};
+use crate::{Error, random};
+use client::{Answer, Call};
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::{Path, PathBuf};
+use wire::{
+    Bytes, EXPORT_PATH_BYTES_MAX, FileKind, InodeNo, Secret, SetExport, Squash, Status, Wire as _,
+};
+
+/// A directory that clients can mount, and as whom they act in it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Export {
+    /// Its name.
+    pub name: String,
+    /// The directory's path when the export was defined. The directory is what counts: renamed, it
+    /// is exported still.
+    pub path: PathBuf,
+    /// The directory.
+    pub root: InodeNo,
+    /// Nothing is changed through it.
+    pub read_only: bool,
+    /// As whom its clients act.
+    pub squash: Squash,
+    /// It stands in the store. Otherwise the server was started with it, or nobody has defined it.
+    pub stored: bool,
+    id: u64,
+}
+
+impl Export {
+    /// The secret of this export alone; `store` is the store's.
+    #[must_use]
+    pub fn secret(&self, store: &Secret) -> Secret {
+        store.of_export(self.name.as_bytes(), self.id)
+    }
+}
+
+/// A definition.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NewExport<'a> {
+    /// Its name: letters, digits, `.`, `_` and `-`, at most 64, the first a letter or digit.
+    pub name: &'a str,
+    /// The directory.
+    pub path: &'a Path,
+    /// Nothing is changed through it.
+    pub read_only: bool,
+    /// As whom its clients act.
+    pub squash: Squash,
+    /// One of this name is replaced.
+    pub replace: bool,
+}
+
+/// What became of an export that was to go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Removed {
+    /// It is none any more.
+    Gone,
+    /// There was none.
+    Unknown,
+}
+
+impl Session {
+    /// All that can be mounted, in the order of names.
+    ///
+    /// # Errors
+    /// [`Error::Op`] with `NotPermitted` when this volume does not administer.
+    pub(crate) async fn exports(&self) -> Result<Vec<Export>, Error> {
+        let root = Path::new("/");
+        let reply = self.ask("exports", root, &Call::Exports).await?;
+        let Answer::Exports(_) = reply.answer else { return Err(broken("exports", root)) };
+        let told = wire::Exports::decode_all(&reply.small);
+        let told = told.map_err(|_| broken("exports", root))?;
+        Ok(told.rows.iter().map(|row| export_of(&row)).collect())
+    }
+
+    /// Defines an export; it is durable, and every lane of the server knows it.
+    ///
+    /// # Errors
+    /// [`Error::Op`]: `Exists` when the name is taken, `Busy` when the server was started with it,
+    /// `NotDirectory` or `NotFound` of the path, `NotPermitted`.
+    pub(crate) async fn add_export(&self, new: &NewExport<'_>) -> Result<(), Error> {
+        let attr = self.stat(new.path).await?;
+        if attr.kind != FileKind::Directory {
+            return Err(refused("export", new.path, Status::NotDirectory));
+        }
+        let path = new.path.as_os_str().as_bytes();
+        if path.len() > EXPORT_PATH_BYTES_MAX {
+            return Err(refused("export", new.path, Status::NameTooLong));
+        }
+        let id = u64::from_le_bytes(random().map_err(Error::Ring)?);
+        let export = wire::Export {
+            id,
+            name: Bytes(new.name.as_bytes()),
+            root: attr.inode,
+            path: Bytes(path),
+            read_only: new.read_only,
+            squash: new.squash,
+            closed: false,
+        };
+        let call = Call::SetExport(SetExport { export, replace: new.replace });
+        self.ask("export", new.path, &call).await.map(drop)
+    }
+
+    /// Takes an export away. Who has it mounted is refused from the next request on.
+    ///
+    /// # Errors
+    /// [`Error::Op`]: `Busy` when the server was started with it, `NotPermitted`.
+    pub(crate) async fn remove_export(&self, name: &str) -> Result<Removed, Error> {
+        let export = wire::Export {
+            id: 0,
+            name: Bytes(name.as_bytes()),
+            root: InodeNo::ROOT,
+            path: Bytes(b"/"),
+            read_only: false,
+            squash: Squash::ROOT,
+            closed: true,
+        };
+        let call = Call::SetExport(SetExport { export, replace: false });
+        match self.ask("export", Path::new(name), &call).await {
+            Ok(_) => Ok(Removed::Gone),
+            Err(Error::Op { status: Status::NotFound, .. }) => Ok(Removed::Unknown),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn export_of(row: &wire::ExportRow<'_>) -> Export {
+    let wire::Export { id, name, root, path, read_only, squash, .. } = row.export;
+    Export {
+        name: String::from_utf8_lossy(name.0).into_owned(),
+        path: PathBuf::from(OsString::from_vec(path.0.to_vec())),
+        root,
+        read_only,
+        squash,
+        stored: row.stored,
+        id,
+    }
+}

@@ -1,0 +1,30 @@
+//! What an inode is known to lie in: the model knows, too.
+
+use super::Node;
+use crate::Above;
+use crate::tests::World;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use wire::{FileKind, InodeNo};
+
+/// A directory that a shard leads to from an inode has that inode.
+pub(super) fn check(
+    world: &mut World,
+    nodes: &BTreeMap<InodeNo, Node>,
+    inode: InodeNo,
+    node: &Node,
+) {
+    let shard = &*world.at(inode.shard()).0;
+    let ways: Vec<InodeNo> = shard.ways_up(inode).collect();
+    if node.kind == FileKind::Directory {
+        assert_eq!(ways, [inode]);
+        let above = if node.parent == inode { Above::Top } else { Above::Parent(node.parent) };
+        assert_eq!(shard.above(inode), above, "{inode}");
+        return;
+    }
+    for way in ways.into_iter().filter(|_| node.nlink > 0) {
+        let entries = nodes.get(&way).map(|dir| &dir.entries);
+        let named = entries.is_some_and(|entries| entries.values().any(|named| *named == inode));
+        assert!(named, "{inode} is led up to {way}, where it has no name");
+    }
+}
