@@ -273,7 +273,7 @@ impl Conns {
         }
         conn.state = State::HandingOver { lane, hello: hello.into() };
         if conn.recv_armed {
-            tools.driver.cancel(Token::new(Kind::Recv, index));
+            tools.driver.cancel(Token::new(Kind::Recv, index), conn.raw());
         } else {
             self.give_away(index, tools);
         }
@@ -283,6 +283,7 @@ impl Conns {
         let conn = self.conn(index);
         let state = std::mem::replace(&mut conn.state, State::Dead);
         if let (State::HandingOver { lane, hello }, Some(socket)) = (state, conn.socket.take()) {
+            tools.driver.forget(socket.as_raw_fd());
             self.handed.push((lane, Letter::Socket { socket, hello }));
         }
         self.bury(index, tools);
@@ -511,17 +512,18 @@ impl Conns {
     fn kill(&mut self, index: u32, tools: &mut Tools) {
         let conn = self.conn(index);
         conn.state = State::Dead;
+        let socket = conn.raw();
         if conn.recv_armed {
-            tools.driver.cancel(Token::new(Kind::Recv, index));
+            tools.driver.cancel(Token::new(Kind::Recv, index), socket);
         }
         if conn.send_armed {
-            tools.driver.cancel(Token::new(Kind::Send, index));
+            tools.driver.cancel(Token::new(Kind::Send, index), socket);
         }
         if conn.writable_armed {
-            tools.driver.cancel(Token::new(Kind::Writable, index));
+            tools.driver.cancel(Token::new(Kind::Writable, index), socket);
         }
         if conn.connect_armed {
-            tools.driver.cancel(Token::new(Kind::Connect, index));
+            tools.driver.cancel(Token::new(Kind::Connect, index), socket);
         }
         self.bury_if_quiet(index, tools);
     }
@@ -535,7 +537,10 @@ impl Conns {
     fn bury(&mut self, index: u32, tools: &mut Tools) {
         let Some(mut conn) = self.slots[index as usize].take() else { return };
         assert!(!conn.is_armed(), "the kernel still works for this connection");
-        tools.counters.syscall_count += u64::from(conn.socket.is_some()); // Its close.
+        if let Some(socket) = &conn.socket {
+            tools.driver.forget(socket.as_raw_fd());
+            tools.counters.syscall_count += 1; // Its close.
+        }
         conn.outbox.clear(&mut tools.pool);
         if let Some(incoming) = conn.incoming {
             tools.pool.release(incoming.buf);
