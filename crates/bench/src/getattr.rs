@@ -65,12 +65,12 @@ impl Limited {
         if home.options.remote.is_some() {
             return Ok(Self::Ping);
         }
-        Ok(Self::Echo(home.start_limit(&Limit::Echo)?))
+        Ok(Self::Echo(home.start_limit(&Limit::Echo(home.options.driver))?))
     }
 }
 
 /// A file for everybody to look at.
-fn make_file(server: &Server) -> Result<InodeNo> {
+pub(crate) fn make_file(server: &Server) -> Result<InodeNo> {
     let mut volume = server.volume()?;
     let dir = server.folder(&mut volume)?;
     let path = dir.join("file");

@@ -7,6 +7,7 @@ mod clock;
 mod commit;
 mod cores;
 mod create;
+mod drivers;
 mod echo;
 mod flush;
 mod frames;
@@ -64,11 +65,13 @@ pub enum Bench {
     Share,
     /// Commits of many operations.
     Commit,
+    /// io_uring and epoll.
+    Drivers,
 }
 
 impl Bench {
     /// All, in the order in which they build on each other.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Echo,
         Self::Getattr,
         Self::Create,
@@ -79,6 +82,7 @@ impl Bench {
         Self::Mount,
         Self::Share,
         Self::Commit,
+        Self::Drivers,
     ];
 
     /// As it is called on the command line.
@@ -95,6 +99,7 @@ impl Bench {
             Self::Mount => mount::NAME,
             Self::Share => create::SHARE_NAME,
             Self::Commit => commit::NAME,
+            Self::Drivers => drivers::NAME,
         }
     }
 
@@ -112,6 +117,7 @@ impl Bench {
             Self::Clock => "clock: readings",
             Self::Share => "share: new files, replies that may wait against those that do not",
             Self::Commit => "commit: a lane whose log becomes durable once in many operations",
+            Self::Drivers => "drivers: lanes on epoll, beside lanes on io_uring",
             Self::FuseNull => "fuse-null: a mounted file system with nothing in it",
             Self::Mount => {
                 "mount: operations through a mount, beside a null one with as many exchanges"
@@ -137,6 +143,7 @@ impl Bench {
             Self::Mount => mount::run(&home),
             Self::Share => create::run_shares(&home),
             Self::Commit => commit::run(&home),
+            Self::Drivers => drivers::run(&home),
         }?;
         Ok((machine, rows))
     }

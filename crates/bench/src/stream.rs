@@ -19,7 +19,7 @@ pub(crate) const NAME: &str = "stream";
 const SHAPES: [(u32, u32); 5] = [(1, 1), (4, 1), (16, 1), (64, 1), (256, 1)];
 /// Files that clients share out among themselves.
 const FILE_COUNT: u32 = 32;
-const FILE_BYTES: u64 = 8 << 20;
+pub(crate) const FILE_BYTES: u64 = 8 << 20;
 
 pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
     let piece_bytes = home.options.piece_bytes;
@@ -61,7 +61,7 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
 }
 
 /// Files with something in them, read once so that they are in the page cache.
-fn make_files(server: &Server, bytes: &[u8]) -> Result<Vec<InodeNo>> {
+pub(crate) fn make_files(server: &Server, bytes: &[u8]) -> Result<Vec<InodeNo>> {
     let mut volume = server.volume()?;
     let folder = server.folder(&mut volume)?;
     let piece_bytes = bytes.len() as u64;

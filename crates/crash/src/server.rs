@@ -160,6 +160,7 @@ pub(crate) fn connect_options(address: SocketAddr, secret_file: &Path) -> Result
         export: EXPORT.to_owned(),
         identity: Identity::of_process(),
         connect_timeout: CONNECT_TIMEOUT,
+        driver: library::DriverChoice::Auto,
     })
 }
 

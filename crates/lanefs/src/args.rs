@@ -3,12 +3,14 @@
 //! It says what may be asked; each command's own file says what happens.
 
 mod bench;
+mod driver;
 mod files;
 mod papers;
 
 pub(crate) use bench::{
     Bench, BenchLimit, BenchNull, Dirs as BenchDirs, Exchange, Name as BenchName,
 };
+pub(crate) use driver::{Driver, DriverArg};
 pub(crate) use files::{
     Access, Cat, Chmod, Chown, Cp, Df, Du, Find, FindKind, Ln, Ls, Mkdir, Mv, Rm, Stat, Sync, Tree,
 };
@@ -280,6 +282,8 @@ pub(crate) struct Up {
     pub(crate) lanes: Option<u16>,
     #[command(flatten)]
     pub(crate) spin: Spin,
+    #[command(flatten)]
+    pub(crate) driver: DriverArg,
     /// Go to the background once everything runs; a log file is kept beside the store
     #[arg(short = 'd', long)]
     pub(crate) detach: bool,
@@ -310,6 +314,8 @@ pub(crate) struct Serve {
     pub(crate) lanes: Option<u16>,
     #[command(flatten)]
     pub(crate) spin: Spin,
+    #[command(flatten)]
+    pub(crate) driver: DriverArg,
     #[command(flatten)]
     pub(crate) secret: SecretFile,
     #[command(flatten)]
@@ -355,6 +361,8 @@ pub(crate) struct Mount {
     pub(crate) lanes: Option<u16>,
     #[command(flatten)]
     pub(crate) spin: Spin,
+    #[command(flatten)]
+    pub(crate) driver: DriverArg,
     /// Go to the background once mounted
     #[arg(short = 'd', long)]
     pub(crate) detach: bool,

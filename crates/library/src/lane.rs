@@ -122,6 +122,7 @@ impl ClientLane {
     /// Connects and waits for the welcome.
     pub(crate) fn connect(options: &ConnectOptions) -> Result<Self, Error> {
         let mut config = ring::Config::new(LaneId(0));
+        config.driver = options.driver;
         config.server = Some(options.address);
         // What the client has to say about a lost connection, our errors say.
         config.say = Box::new(|_, _| {});

@@ -28,6 +28,7 @@ pub use client::{Refused, Report};
 pub use error::Error;
 pub use lane::{hex_file, random};
 pub use options::{ConnectOptions, Identity};
+pub use ring::{DriverChoice, DriverKind};
 pub use search::{Fit, FoundEntry, Search, Wanted};
 pub use transfer::Piece;
 pub use volume::{Dir, DirEntry, File, OpenFor, SetAttr, Special, Volume};

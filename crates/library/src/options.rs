@@ -1,5 +1,6 @@
 //! Whom to connect to, and as whom.
 
+use ring::DriverChoice;
 use std::net::SocketAddr;
 use std::time::Duration;
 use wire::Secret;
@@ -17,6 +18,9 @@ pub struct ConnectOptions {
     pub identity: Identity,
     /// How long a first or lost connection may take to be there.
     pub connect_timeout: Duration,
+    /// What the volume reaches the kernel through: io_uring where this process may use it, else epoll
+    /// ([`DriverChoice::Auto`]), or the one that is named.
+    pub driver: DriverChoice,
 }
 
 /// The ids of a caller.

@@ -111,7 +111,7 @@ impl Volume {
     ///
     /// # Errors
     /// [`Error::Unreachable`] after the connect timeout, [`Error::Refused`], [`Error::Impostor`],
-    /// [`Error::Ring`] when this machine has no io_uring for us.
+    /// [`Error::Ring`] when this machine has no driver for us, or not the one that is wanted.
     pub fn connect(options: &ConnectOptions) -> Result<Self, Error> {
         let lane = ClientLane::connect(options)?;
         Ok(Self { lane, options: options.clone() })

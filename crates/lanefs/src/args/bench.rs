@@ -1,6 +1,6 @@
 //! The command line of `lanefs bench`.
 
-use super::{SecretFile, Transport};
+use super::{DriverArg, SecretFile, Transport};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
@@ -36,6 +36,8 @@ pub(crate) struct Bench {
     /// How long the servers' lanes poll before they sleep [default: as `serve` does]
     #[arg(long, value_name = "US", value_parser = clap::value_parser!(u32).range(0..=1000))]
     pub(crate) spin_us: Option<u32>,
+    #[command(flatten)]
+    pub(crate) driver: DriverArg,
     /// Their sharing mode [default: as `serve` does]. create: several, separated by commas, are held
     /// against `off`
     #[arg(long, value_name = "MODE", value_enum, value_delimiter = ',')]
@@ -94,6 +96,8 @@ pub(crate) enum Name {
     Share,
     /// A lane whose log becomes durable once in 14,000 or 140,000 operations
     Commit,
+    /// The two drivers of a lane, io_uring and epoll, beside each other
+    Drivers,
     /// All of them
     All,
 }
@@ -132,6 +136,8 @@ pub(crate) struct BenchNull {
     /// The lane's core.
     #[arg(long)]
     pub(crate) core: u16,
+    #[command(flatten)]
+    pub(crate) driver: DriverArg,
     /// End when this parent process ends.
     #[arg(long, value_name = "PID")]
     pub(crate) parent_pid: u32,

@@ -28,6 +28,7 @@ pub(crate) fn connect(stage: &Stage, address: &str) -> Volume {
         export: String::new(),
         identity: Identity::of_process(),
         connect_timeout: crate::stage::PATIENCE,
+        driver: library::DriverChoice::Auto,
     };
     Volume::connect(&options).unwrap()
 }
