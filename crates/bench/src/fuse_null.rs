@@ -103,7 +103,10 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
         })
         .collect();
     if let Some(first) = rows.first_mut().filter(|_| !uring) {
-        first.note = Some("no rows of io_uring: the kernel's enable_uring is not Y, or lanes are on epoll".to_owned());
+        first.note = Some(
+            "no rows of io_uring: the kernel's enable_uring is not Y, or lanes are on epoll"
+                .to_owned(),
+        );
     }
     Ok(rows)
 }

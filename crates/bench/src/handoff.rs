@@ -153,7 +153,10 @@ fn measure(contender: &Contender, options: &Options) -> Result<Sample> {
             let driver = options.driver;
             let posts = Mesh::posts(2)?.try_into();
             let [here, there]: [_; 2] = posts.map_err(|_| anyhow!("two lanes have two posts"))?;
-            game.play(move || Lane::start(here, driver, spin_us), move || Lane::start(there, driver, spin_us))
+            game.play(
+                move || Lane::start(here, driver, spin_us),
+                move || Lane::start(there, driver, spin_us),
+            )
         }
     }
 }

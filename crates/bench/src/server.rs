@@ -114,12 +114,7 @@ impl Home {
         self.start_lanefs(name, driver, share.as_slice())
     }
 
-    fn start_lanefs(
-        &self,
-        name: &str,
-        driver: DriverKind,
-        arguments: &[String],
-    ) -> Result<Server> {
+    fn start_lanefs(&self, name: &str, driver: DriverKind, arguments: &[String]) -> Result<Server> {
         let mut command = Command::new(own_program()?);
         command.arg("serve").arg("--store").arg(self.path().join(name));
         command.args(["--listen", "127.0.0.1:0", "--lanes"]);

@@ -40,8 +40,15 @@ pub(crate) fn run(args: &BenchNull) -> Result<()> {
     let contents = args.contents.as_ref().map(File::open).transpose();
     let contents = contents.context("cannot open the directory for contents")?.map(OwnedFd::from);
     let costs = args.costs.clone();
-    let plan =
-        Plan { driver, transport, exchange: args.exchange, server, core: args.core, costs, contents };
+    let plan = Plan {
+        driver,
+        transport,
+        exchange: args.exchange,
+        server,
+        core: args.core,
+        costs,
+        contents,
+    };
     let started = KernelChannel::share(device, transport, &[args.core], KernelChannel::QUEUE_DEPTH)
         .map(|mut channels| plan.start(channels.pop(), tell));
     let served = match started {

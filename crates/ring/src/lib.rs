@@ -23,6 +23,7 @@ mod config;
 mod conn;
 mod driver;
 pub mod feed;
+pub mod forbidden;
 mod framing;
 pub mod handoff;
 mod job;

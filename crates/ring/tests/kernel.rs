@@ -7,7 +7,8 @@ mod support;
 use door::{Action, Brain, ConnId, Event, Object, Ticket, Turn};
 use ring::null::{Before, FILE_BYTES, FILE_NAME, NullFs};
 use ring::{
-    Config, DriverChoice, DriverKind, KernelChannel, Mesh, MountOptions, Ring, Transport, mount, unmount, usable_cores,
+    Config, DriverChoice, DriverKind, KernelChannel, Mesh, MountOptions, Ring, Transport, mount,
+    unmount, usable_cores,
 };
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read};
@@ -192,7 +193,10 @@ fn keep((driver, transport): Way, before: Before) {
         let start = room.as_ptr().align_offset(4096);
         let back = &mut room[start..start + length];
         file.read_exact_at(back, 8192).unwrap();
-        assert!(back == noise(7, length), "{length} bytes over {transport:?} on {driver:?} after {before:?}");
+        assert!(
+            back == noise(7, length),
+            "{length} bytes over {transport:?} on {driver:?} after {before:?}"
+        );
     }
     drop(file);
     unmount(&dir.0, false).unwrap();

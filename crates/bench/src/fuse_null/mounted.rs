@@ -6,8 +6,8 @@
 use super::{NULL_COMMAND, NULL_READY};
 use crate::usage::Usage;
 use anyhow::{Context as _, Result, bail};
-use ring::{DriverKind, Transport};
 use ring::null::Cost;
+use ring::{DriverKind, Transport};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::{BufRead as _, BufReader};

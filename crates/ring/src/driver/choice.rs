@@ -61,33 +61,34 @@ pub struct DriverFound {
 }
 
 impl DriverChoice {
-    /// Finds out which driver it is, here and now. io_uring is tried out once a process.
+    /// Finds out which driver it is, here and now. io_uring is tried out until that went well once.
     ///
     /// # Errors
     /// When io_uring is wanted and not to be had; the text says why, and what to do.
     pub fn find(self) -> io::Result<DriverFound> {
-        static TRIED: OnceLock<Result<(), (io::ErrorKind, String)>> = OnceLock::new();
+        static TRIED: OnceLock<()> = OnceLock::new();
         if self == Self::Only(DriverKind::Epoll) {
             return Ok(DriverFound { kind: DriverKind::Epoll, why: None });
         }
-        let try_out = || Uring::try_out().map_err(|error| (error.kind(), why_not(&error)));
-        match TRIED.get_or_init(try_out) {
-            Ok(()) => Ok(DriverFound { kind: DriverKind::IoUring, why: None }),
-            Err((_, why)) if self == Self::Auto => {
-                Ok(DriverFound { kind: DriverKind::Epoll, why: Some(why.clone()) })
+        let tried = if TRIED.get().is_some() { Ok(()) } else { Uring::try_out() };
+        match tried {
+            Ok(()) => {
+                TRIED.get_or_init(|| ());
+                Ok(DriverFound { kind: DriverKind::IoUring, why: None })
             }
-            Err((kind, why)) => Err(refused_because(*kind, why)),
+            Err(error) if self == Self::Auto => {
+                Ok(DriverFound { kind: DriverKind::Epoll, why: Some(why_not(&error)) })
+            }
+            Err(error) => Err(refused(&error)),
         }
     }
 }
 
 /// What to tell whoever wants io_uring and no other.
 pub(super) fn refused(error: &io::Error) -> io::Error {
-    refused_because(error.kind(), &why_not(error))
-}
-
-fn refused_because(kind: io::ErrorKind, why: &str) -> io::Error {
-    io::Error::new(kind, format!("the io_uring driver cannot be used here: {why}; or take --driver epoll"))
+    let why = why_not(error);
+    let line = format!("the io_uring driver cannot be used here: {why}; or take --driver epoll");
+    io::Error::new(error.kind(), line)
 }
 
 /// Why there is no io_uring, and what would change that.

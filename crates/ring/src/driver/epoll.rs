@@ -154,7 +154,9 @@ impl Epoll {
                 Err(errno) => self.end(token, Err(errno)),
             },
             // Watched first: what has arrived was received, as a rule.
-            Op::Recv { socket: file, .. } | Op::ReadEvent { event: file, .. } | Op::Readable { file } => {
+            Op::Recv { socket: file, .. }
+            | Op::ReadEvent { event: file, .. }
+            | Op::Readable { file } => {
                 self.watches.wait(file, Side::Reader, waiting);
             }
             Op::Writable { socket } => self.watches.wait(socket, Side::Writer, waiting),

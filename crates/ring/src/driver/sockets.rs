@@ -3,9 +3,9 @@
 //! Invariant: no call here waits, whatever others have set on the descriptor. What was moved before a
 //! failure is the answer; the failure is met by the next call.
 
+use super::Op;
 use super::files::outcome;
 use super::watch::Waiting;
-use super::Op;
 use crate::number::u32_of;
 use door::Errno;
 use rustix::io::ioctl_fionbio;
@@ -81,7 +81,9 @@ unsafe fn attempt_once(waiting: &Waiting, count: &mut u64) -> Result<u32, Errno>
             outcome(unsafe { libc::send(socket, at, send_bytes as usize - moved_bytes, flags) })
         }
         // SAFETY: the caller vouches.
-        Op::SendGathered { socket, message } => unsafe { send_gathered(socket, message, moved_bytes) },
+        Op::SendGathered { socket, message } => unsafe {
+            send_gathered(socket, message, moved_bytes)
+        },
         Op::ReadEvent { event, at } => {
             // SAFETY: eight bytes are at `at`.
             outcome(unsafe { libc::read(event, at.cast(), 8) })
@@ -168,7 +170,8 @@ pub(super) fn accept(listener: RawFd, count: &mut u64) -> Option<Result<u32, Err
         *count += 1;
         let nobody = std::ptr::null_mut();
         // SAFETY: no address is asked for; the listener is open.
-        let taken = unsafe { libc::accept4(listener, nobody, std::ptr::null_mut(), libc::SOCK_CLOEXEC) };
+        let taken =
+            unsafe { libc::accept4(listener, nobody, std::ptr::null_mut(), libc::SOCK_CLOEXEC) };
         match outcome(taken) {
             Err(AGAIN) => return None,
             // It was over before it was taken.

@@ -365,4 +365,3 @@ fn kernel_entry(
     unsafe { at.write_unaligned(2) };
     entry
 }
-

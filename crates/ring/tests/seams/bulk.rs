@@ -1,5 +1,6 @@
 //! Large bulk: replies that leave from the page cache, requests that are received in few calls.
 
+use super::support::{Dir, echo_server, frame, hello, lonely_post, noise, read_frame, ring_config};
 use door::{Action, Brain, CloseReason, ConnId, Errno, Event, Object, Ticket, Turn};
 use ring::{Config, Counters, Ring, Stopper};
 use rustix::net::{AddressFamily, SocketType, sockopt};
@@ -11,7 +12,6 @@ use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
-use super::support::{Dir, echo_server, frame, hello, lonely_post, noise, read_frame, ring_config};
 use wire::{
     HEAD_BYTES, Head, InodeNo, LaneId, Lengths, Op, Reply, Request, SessionId, ShardId, Status,
     Transno, Wire, Writer, Xid, reply_flag,

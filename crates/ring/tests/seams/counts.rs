@@ -1,13 +1,15 @@
 //! What a lane counts: clock readings, system calls, letters, and looking out before it sleeps.
 
+use super::support::{
+    Closure, Diary, Lane, ask, frame, hello, lonely_post, read_frame, ring_config, start,
+};
 use door::{Action, Event, Mail, Ticket, Turn, Usage};
-use ring::{DriverKind, Counters, Mesh, Ring};
+use ring::{Counters, DriverKind, Mesh, Ring};
 use rustix::time::{ClockId, clock_gettime};
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
-use super::support::{Closure, Diary, Lane, ask, frame, hello, lonely_post, read_frame, ring_config, start};
 use wire::LaneId;
 
 /// Readings of the clock before the first turn, by a lane that does not keep the offset between the

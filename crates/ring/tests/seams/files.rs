@@ -1,12 +1,12 @@
 //! The log and the objects, on real files.
 
+use super::support::{Diary, Dir, ask, noise, ring_config, turns};
 use door::{Action, Bulk, Errno, Event, LogRoom, Object, ObjectStat, Ticket};
 use ring::{DriverKind, FaultPoint, LogFile, Ring};
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use super::support::{Diary, Dir, ask, noise, ring_config, turns};
 use wire::{Allocation, InodeNo, LaneId};
 
 const RESERVE_BYTES: u64 = 1 << 20;

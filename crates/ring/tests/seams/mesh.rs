@@ -1,12 +1,12 @@
 //! Mail between lanes, sleeping and waking, timers, the end.
 
+use super::support::{Closure, Diary, ask, frame, hello, lonely_post, ring_config, start, turns};
 use door::{Action, Brain, Event, Mail, Mono, Now, Say, Turn};
 use ring::{Config, Mesh, Ring};
 use std::cell::RefCell;
 use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};
 use std::rc::Rc;
-use super::support::{Closure, Diary, ask, frame, hello, lonely_post, ring_config, start, turns};
 use wire::LaneId;
 
 const LANE_COUNT: u16 = 3;

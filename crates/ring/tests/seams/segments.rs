@@ -1,10 +1,10 @@
 //! Objects of several files, held against bytes in memory.
 
+use super::support::{Diary, Dir, ask, noise, ring_config, turns};
 use door::{Action, Errno, Event, Object, ObjectStat, Ticket};
-use ring::{Ring};
+use ring::Ring;
 use std::fs::{self, File};
 use std::path::Path;
-use super::support::{Diary, Dir, ask, noise, ring_config, turns};
 use wire::{Allocation, InodeNo, LaneId};
 
 const SEGMENT_BYTES: u64 = 8192;

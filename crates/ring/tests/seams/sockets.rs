@@ -1,11 +1,14 @@
 //! Connections over real loopback sockets.
 
+use super::support::{
+    Closure, Diary, ask, echo_server, frame, hello, lonely_post, noise, read_frame, ring_config,
+    start, turns,
+};
 use door::{Action, CloseReason, Errno, Event, Ticket, Turn};
 use ring::{Mesh, Ring};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::mpsc::channel;
-use super::support::{Closure, Diary, ask, echo_server, frame, hello, lonely_post, noise, read_frame, ring_config, start, turns};
 use wire::{Breach, LaneId};
 
 /// Says the first frame, after which the server admits us.

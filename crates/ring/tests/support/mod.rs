@@ -7,7 +7,8 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use wire::{
-    FrameKind, Getattr, HEAD_BYTES, Head, InodeNo, LaneId, Lengths, Op, Request, SessionId, Wire, Xid,
+    FrameKind, Getattr, HEAD_BYTES, Head, InodeNo, LaneId, Lengths, Op, Request, SessionId, Wire,
+    Xid,
 };
 
 /// A brain that is one closure.
@@ -185,7 +186,11 @@ pub struct Dir(pub std::path::PathBuf);
 
 impl Dir {
     pub fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("lanefs-ring-{name}-{}-{}", super::DRIVER.text(), std::process::id()));
+        let path = std::env::temp_dir().join(format!(
+            "lanefs-ring-{name}-{}-{}",
+            super::DRIVER.text(),
+            std::process::id()
+        ));
         std::fs::remove_dir_all(&path).ok();
         std::fs::create_dir_all(&path).unwrap();
         Self(path)
