@@ -11,6 +11,7 @@ mod coherence;
 mod contents;
 mod crash;
 mod death;
+mod drivers;
 mod exchanges;
 mod files;
 mod find;
