@@ -92,7 +92,9 @@ fn race(home: &Home, bytes: &[u8]) -> Result<Vec<Row>> {
 }
 
 /// What is measured, with how many clients, and whether by the processor time of a byte.
-const PARTS: [(&str, &[(u32, u32)], bool); 7] = [
+type Part = (&'static str, &'static [(u32, u32)], bool);
+
+const PARTS: [Part; 7] = [
     ("echo", &SHAPES, false),
     ("getattr", &SHAPES, false),
     ("create", &FEW, false),

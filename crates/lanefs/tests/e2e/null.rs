@@ -18,6 +18,15 @@ fn long_run(stage: &Stage) -> Process {
     let mut command = stage.lanefs(["bench", "fuse-null", "--seconds", "60", "--dir"]);
     let process = Process::start(command.arg(stage.path("")));
     until("it mounts plainly and with exchanges", || mounts_of(stage).len() >= 2);
+    // Before, who has mounted asks his own mount whether it answers, and a kill would leave him waiting
+    // for himself.
+    let files = format!("/proc/{}/fd", process.pid());
+    until("it measures", || {
+        let mounts = mounts_of(stage);
+        let open = fs::read_dir(&files).unwrap();
+        let mut open = open.filter_map(|file| fs::read_link(file.ok()?.path()).ok());
+        open.any(|path| mounts.iter().any(|mount| path.starts_with(mount)))
+    });
     process
 }
 

@@ -276,9 +276,10 @@ impl Epoll {
     fn on_ready(&mut self, file: RawFd, flags: epoll::EventFlags) {
         for side in self.watches.on_ready(file, flags).into_iter().flatten() {
             let Some(waiting) = self.watches.take(file, side) else { continue };
-            match waiting.op {
-                Op::AcceptMany { listener } => self.accept(listener, waiting),
-                _ => self.attempt(file, side, waiting, false),
+            if matches!(waiting.op, Op::AcceptMany { .. }) {
+                self.accept(file, waiting);
+            } else {
+                self.attempt(file, side, waiting, false);
             }
         }
     }

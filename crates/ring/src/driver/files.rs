@@ -7,7 +7,6 @@ use super::Op;
 use crate::number::{errno_from_raw, u32_of, usize_of};
 use door::Errno;
 use std::io;
-use std::os::fd::RawFd;
 
 /// What came of a system call.
 pub(super) fn outcome(result: impl TryInto<u64>) -> Result<u32, Errno> {
@@ -102,16 +101,19 @@ fn place(offset: u64) -> Option<i64> {
 /// # Safety
 /// As [`perform`].
 unsafe fn moved(op: Op, flags: i32) -> Option<Result<u32, Errno>> {
-    let (file, base, piece_bytes, offset, reads): (RawFd, *mut u8, u32, u64, bool) = match op {
-        Op::Read { file, at, read_bytes, offset } => (file, at, read_bytes, offset, true),
-        Op::Write { file, at, write_bytes, offset }
-        | Op::WriteDurable { file, at, write_bytes, offset } => {
+    let (file, at, piece_bytes, offset, reads) =
+        if let Op::Read { file, at, read_bytes, offset } = op {
+            (file, at, read_bytes, offset, true)
+        } else {
+            let (Op::Write { file, at, write_bytes, offset }
+            | Op::WriteDurable { file, at, write_bytes, offset }) = op
+            else {
+                return None;
+            };
             (file, at.cast_mut(), write_bytes, offset, false)
-        }
-        _ => return None,
-    };
+        };
     let Some(offset) = place(offset) else { return Some(Err(TOO_FAR)) };
-    let iovec = libc::iovec { iov_base: base.cast(), iov_len: piece_bytes as usize };
+    let iovec = libc::iovec { iov_base: at.cast(), iov_len: piece_bytes as usize };
     let result = if reads {
         // SAFETY: the caller vouches for the memory, which nobody else touches.
         unsafe { libc::preadv2(file, &raw const iovec, 1, offset, flags) }

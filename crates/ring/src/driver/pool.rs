@@ -109,10 +109,8 @@ impl Pool {
     pub(super) unsafe fn begin(&mut self, token: Token, op: Op) -> u64 {
         let work = Work { token, op };
         let mut jobs = lock(&self.shared.jobs);
-        match op {
-            Op::WriteDurable { .. } => jobs.urgent.push_back(work),
-            _ => jobs.waiting.push_back(work),
-        }
+        let is_urgent = matches!(op, Op::WriteDurable { .. });
+        if is_urgent { &mut jobs.urgent } else { &mut jobs.waiting }.push_back(work);
         let idle_count = jobs.idle_count;
         let lacks = jobs.waiting_count() > idle_count;
         drop(jobs);

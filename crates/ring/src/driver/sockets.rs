@@ -15,6 +15,7 @@ const AGAIN: Errno = Errno(11);
 const INTERRUPTED: Errno = Errno(4);
 const IN_PROGRESS: Errno = Errno(115);
 const ABORTED: Errno = Errno(103);
+const NOT_SUPPORTED: Errno = Errno(95);
 
 /// Tries, `count`ing system calls; `None`: it has to wait.
 ///
@@ -47,18 +48,18 @@ pub(super) unsafe fn attempt(waiting: &mut Waiting, count: &mut u64) -> Option<R
 
 /// How much must be moved before it is done; `None`: one call does.
 fn wanted_bytes(waiting: &Waiting) -> Option<usize> {
-    match waiting.op {
-        Op::Recv { room_bytes, whole: true, .. } => Some(room_bytes as usize),
-        Op::Send { send_bytes, at_once: false, .. } => Some(send_bytes as usize),
-        Op::SendGathered { message, .. } => {
-            // SAFETY: the message is in place until the completion.
-            let message = unsafe { &*message };
-            // SAFETY: so are its pieces.
-            let pieces = unsafe { std::slice::from_raw_parts(message.msg_iov, message.msg_iovlen) };
-            Some(pieces.iter().map(|piece| piece.iov_len).sum())
-        }
-        _ => None,
+    if let Op::Recv { room_bytes, whole: true, .. } = waiting.op {
+        return Some(room_bytes as usize);
     }
+    if let Op::Send { send_bytes, at_once: false, .. } = waiting.op {
+        return Some(send_bytes as usize);
+    }
+    let Op::SendGathered { message, .. } = waiting.op else { return None };
+    // SAFETY: the message is in place until the completion.
+    let message = unsafe { &*message };
+    // SAFETY: so are its pieces.
+    let pieces = unsafe { std::slice::from_raw_parts(message.msg_iov, message.msg_iovlen) };
+    Some(pieces.iter().map(|piece| piece.iov_len).sum())
 }
 
 /// # Safety
@@ -94,7 +95,18 @@ unsafe fn attempt_once(waiting: &Waiting, count: &mut u64) -> Result<u32, Errno>
             Ok(1)
         }
         Op::Connect { socket, .. } => connected(socket),
-        _ => Err(Errno(95)),
+        Op::AcceptMany { .. }
+        | Op::Read { .. }
+        | Op::Write { .. }
+        | Op::WriteDurable { .. }
+        | Op::Sync { .. }
+        | Op::Allocate { .. }
+        | Op::Truncate { .. }
+        | Op::Open { .. }
+        | Op::MakeDir { .. }
+        | Op::Remove { .. }
+        | Op::Kernel { .. }
+        | Op::Cancel { .. } => Err(NOT_SUPPORTED),
     }
 }
 
@@ -136,7 +148,9 @@ unsafe fn send_gathered(
 /// # Safety
 /// The address is valid.
 pub(super) unsafe fn connect(op: Op, count: &mut u64) -> Option<Result<u32, Errno>> {
-    let Op::Connect { socket, address, address_bytes } = op else { return Some(Err(Errno(95))) };
+    let Op::Connect { socket, address, address_bytes } = op else {
+        return Some(Err(NOT_SUPPORTED));
+    };
     *count += 2;
     // SAFETY: whoever connects keeps the socket open.
     let open = unsafe { BorrowedFd::borrow_raw(socket) };

@@ -190,7 +190,10 @@ impl World {
             log.push((Kind::Job, rig.ask(JOB, Op::Truncate { file, size_bytes: size as u64 })));
             self.contents.resize(size, 0);
         } else {
-            log.push((Kind::Job, rig.ask(JOB, Op::Sync { file, data_only: size % 2 == 0 })));
+            log.push((
+                Kind::Job,
+                rig.ask(JOB, Op::Sync { file, data_only: size.is_multiple_of(2) }),
+            ));
         }
     }
 }
