@@ -33,7 +33,9 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
             Some(bare) => Some(race.enter(bare, Row::new(NAME, "bare"), shape, |_| Ok(GETATTR))?),
             None => None,
         };
-        let ours = race.enter(&echo, Row::new(NAME, "lane"), shape, |_| Ok(GETATTR))?;
+        let mut row = Row::new(NAME, "lane");
+        row.note = (!has_ring).then(|| "no bare loop: io_uring cannot be used here".to_owned());
+        let ours = race.enter(&echo, row, shape, |_| Ok(GETATTR))?;
         if let Some(limit) = limit {
             race.hold(ours, limit, Compare::ops(shape.0));
         }

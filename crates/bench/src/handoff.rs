@@ -107,7 +107,11 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
     })?;
     progress.end();
     let named = contenders.iter().zip(&samples);
-    Ok(named.map(|(contender, samples)| row_of(contender, samples)).collect())
+    let mut rows: Vec<Row> = named.map(|(contender, samples)| row_of(contender, samples)).collect();
+    if let Some(first) = rows.first_mut().filter(|_| !has_ring) {
+        first.note = Some("no rows of msg-ring: io_uring cannot be used here".to_owned());
+    }
+    Ok(rows)
 }
 
 /// Everybody on two cores if there are two, then on one; spinning on one makes no sense.

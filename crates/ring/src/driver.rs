@@ -17,6 +17,8 @@ mod watch;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub(crate) use tests::skip;
 
 pub use choice::{DriverChoice, DriverFound, DriverKind};
 

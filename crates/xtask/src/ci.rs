@@ -109,7 +109,7 @@ fn epoll_tests(skipped: &mut Vec<String>, tally: &mut Tally) -> Result<()> {
     command.args(["--", "--skip", "on_io_uring::"]);
     let mut left_out = vec!["seams::on_io_uring: io_uring is forbidden in this run".to_owned()];
     let tested = [unit_tests, command]
-        .map(|command| test(&forbidden::without_io_uring(&command)?, &mut left_out, tally));
+        .map(|command| hear(&forbidden::without_io_uring(&command)?, &mut left_out, tally));
     skipped.extend(left_out.into_iter().map(|line| format!("on epoll: {line}")));
     tested.into_iter().collect()
 }
@@ -159,11 +159,8 @@ fn bare_build(skipped: &mut Vec<String>) -> Result<()> {
     run(&mut command)
 }
 
-/// Runs tests with the kernel's io_uring switch on, and collects what they left out.
+/// Runs tests with the kernel's io_uring switch on.
 fn test(command: &Command, skipped: &mut Vec<String>, tally: &mut Tally) -> Result<()> {
-    let file = skipped_file()?;
-    let mut command = ended_after(TESTS_SECONDS_MAX, command);
-    command.env(SKIPPED_FILE, &file);
     let switch = match UringOn::new()? {
         Ok(switch) => Some(switch),
         Err(reason) => {
@@ -171,8 +168,17 @@ fn test(command: &Command, skipped: &mut Vec<String>, tally: &mut Tally) -> Resu
             None
         }
     };
-    let tested = run_heard(&mut command, |line| tally.hear(line));
+    let tested = hear(command, skipped, tally);
     drop(switch);
+    tested
+}
+
+/// Runs tests, and collects what they left out.
+fn hear(command: &Command, skipped: &mut Vec<String>, tally: &mut Tally) -> Result<()> {
+    let file = skipped_file()?;
+    let mut command = ended_after(TESTS_SECONDS_MAX, command);
+    command.env(SKIPPED_FILE, &file);
+    let tested = run_heard(&mut command, |line| tally.hear(line));
     let lines = fs::read_to_string(&file).unwrap_or_default();
     skipped.extend(lines.lines().map(ToOwned::to_owned));
     tested

@@ -150,7 +150,7 @@ impl Epoll {
     fn begin(&mut self, token: Token, op: Op) {
         let waiting = Waiting { token, op, moved_bytes: 0 };
         match op {
-            Op::AcceptMany { listener } => match sockets::do_not_wait(listener) {
+            Op::AcceptMany { listener } => match sockets::set_nonblocking(listener) {
                 Ok(()) => self.watches.wait(listener, Side::Reader, waiting),
                 Err(errno) => self.end(token, Err(errno)),
             },

@@ -196,7 +196,7 @@ pub(super) fn accept(listener: RawFd, count: &mut u64) -> Option<Result<u32, Err
 }
 
 /// A listener that somebody else may have accepted from shall not hold the lane up.
-pub(super) fn do_not_wait(listener: RawFd) -> Result<(), Errno> {
+pub(super) fn set_nonblocking(listener: RawFd) -> Result<(), Errno> {
     // SAFETY: whoever listens keeps it open.
     let listener = unsafe { BorrowedFd::borrow_raw(listener) };
     ioctl_fionbio(listener, true).map_err(crate::number::errno_of)
