@@ -39,12 +39,13 @@ struct Side {
 impl Side {
     fn start(home: &Home, driver: DriverKind, bytes: &[u8]) -> Result<Self> {
         let server = home.server_on(driver.text(), driver)?;
+        let few = home.options.shapes(&FEW).iter().map(|shape| shape.0).max().unwrap_or(1);
         Ok(Self {
             driver,
             echo: home.start_limit(&Limit::Echo(driver))?,
             inode: make_file(&server)?,
-            parents: make_dirs(&server, Dirs::Own, 16)?,
-            files: stream::make_files(&server, bytes)?,
+            parents: make_dirs(&server, Dirs::Own, few)?,
+            files: stream::make_files(&server, bytes, few)?,
             server,
         })
     }
@@ -72,13 +73,13 @@ fn race(home: &Home, bytes: &[u8]) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for (name, shapes, by_cpu) in PARTS {
         let mut race = Race::new(home);
-        for shape in shapes {
+        for shape in home.options.shapes(shapes) {
             let mut first = None;
             for side in &sides {
                 let row = Row::new(NAME, format!("{name} {}", side.driver.text()));
                 let server = if name == "echo" { &side.echo } else { &side.server };
                 let work = |ring: &mut Ring| work(name, side, bytes, ring);
-                let entrant = race.enter(server, row, *shape, work)?;
+                let entrant = race.enter(server, row, shape, work)?;
                 match first {
                     None => first = Some(entrant),
                     Some(first) if by_cpu => race.hold(entrant, first, Compare::CpuPerByte),
