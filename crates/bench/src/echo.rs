@@ -8,6 +8,7 @@ use crate::row::Row;
 use crate::samples::Compare;
 use crate::server::Home;
 use anyhow::Result;
+use ring::{DriverChoice, DriverKind};
 use wire::InodeNo;
 
 pub(crate) const NAME: &str = "echo";
@@ -22,13 +23,22 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
     if options.remote.is_some() {
         return Err(anyhow::anyhow!("echo starts its own servers: leave --server out"));
     }
-    let bare = home.start_limit(&Limit::Bare)?;
-    let echo = home.start_limit(&Limit::Echo)?;
+    // The bare loop is one of io_uring.
+    let has_ring = DriverChoice::Only(DriverKind::IoUring).find().is_ok();
+    let bare = has_ring.then(|| home.start_limit(&Limit::Bare)).transpose()?;
+    let echo = home.start_limit(&Limit::Echo(options.driver))?;
     let mut race = Race::new(home);
     for shape in options.shapes(&SHAPES) {
-        let limit = race.enter(&bare, Row::new(NAME, "bare"), shape, |_| Ok(GETATTR))?;
-        let ours = race.enter(&echo, Row::new(NAME, "lane"), shape, |_| Ok(GETATTR))?;
-        race.hold(ours, limit, Compare::ops(shape.0));
+        let limit = match &bare {
+            Some(bare) => Some(race.enter(bare, Row::new(NAME, "bare"), shape, |_| Ok(GETATTR))?),
+            None => None,
+        };
+        let mut row = Row::new(NAME, "lane");
+        row.note = (!has_ring).then(|| "no bare loop: io_uring cannot be used here".to_owned());
+        let ours = race.enter(&echo, row, shape, |_| Ok(GETATTR))?;
+        if let Some(limit) = limit {
+            race.hold(ours, limit, Compare::ops(shape.0));
+        }
     }
     race.run(&Progress::new(NAME))
 }

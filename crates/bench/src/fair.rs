@@ -80,7 +80,7 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
     let server = home.server(NAME)?;
     let inode = make_file(&server)?;
     let bytes = vec![0x5a; 1 << 20];
-    let files = make_files(&server, &bytes)?;
+    let files = make_files(&server, &bytes, 1)?;
     let ground = Ground { server: &server, inode, files, bytes };
     let mut modest = Generator::connect(&server, MODEST, options, |_| Ok(Work::Getattr { inode }))?;
     let progress = Progress::new(NAME);

@@ -74,13 +74,14 @@ struct Contender {
 pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
     let program = std::env::current_exe().context("cannot tell where this program lies")?;
     let lane_core = home.cores.server[0];
-    let uring = Transport::best() == Transport::Uring;
+    let uring = Transport::best(home.options.driver) == Transport::Uring;
     let mut mounts = Vec::new();
     let transports = [(Transport::Uring, uring), (Transport::Classic, true)];
     for (transport, _) in transports.into_iter().filter(|(_, allowed)| *allowed) {
         for exchange in [Exchange::None, Exchange::Apart] {
             let dir = home.path().join(format!("{transport:?}-{exchange:?}"));
-            mounts.push(Mounted::start(&program, dir, (transport, lane_core), (exchange, &[]))?);
+            let at = (home.options.driver, transport, lane_core);
+            mounts.push(Mounted::start(&program, dir, at, (exchange, &[]))?);
         }
     }
     let contenders = contenders(mounts.len(), [lane_core, home.cores.generator]);
@@ -102,7 +103,10 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
         })
         .collect();
     if let Some(first) = rows.first_mut().filter(|_| !uring) {
-        first.note = Some("no rows of io_uring: the kernel's enable_uring is not Y".to_owned());
+        first.note = Some(
+            "no rows of io_uring: the kernel's enable_uring is not Y, or lanes are on epoll"
+                .to_owned(),
+        );
     }
     Ok(rows)
 }

@@ -65,7 +65,7 @@ impl Limited {
         if home.options.remote.is_some() {
             return Ok(Self::Ping);
         }
-        Ok(Self::Echo(home.start_limit(&Limit::Echo)?))
+        Ok(Self::Echo(home.start_limit(&Limit::Echo(home.options.driver))?))
     }
 }
 

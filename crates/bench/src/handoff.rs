@@ -17,7 +17,7 @@ use crate::usage::Usage;
 use anyhow::{Context as _, Result, anyhow};
 use ends::{Condvar, Lane, Side};
 use ring::handoff::Wake;
-use ring::{Mesh, pin_to_core};
+use ring::{DriverChoice, DriverKind, Mesh, pin_to_core};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -93,7 +93,9 @@ impl Contender {
 
 pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
     let cores = [home.cores.generator, home.cores.server[0]];
-    let contenders = contenders(cores);
+    let has_ring = DriverChoice::Only(DriverKind::IoUring).find().is_ok();
+    let mut contenders = contenders(cores);
+    contenders.retain(|contender| has_ring || contender.way != Way::Queue(Wake::MsgRing));
     let options = &home.options;
     let progress = Progress::new(NAME);
     progress.begin(contenders.len() * options.round_count);
@@ -105,7 +107,11 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
     })?;
     progress.end();
     let named = contenders.iter().zip(&samples);
-    Ok(named.map(|(contender, samples)| row_of(contender, samples)).collect())
+    let mut rows: Vec<Row> = named.map(|(contender, samples)| row_of(contender, samples)).collect();
+    if let Some(first) = rows.first_mut().filter(|_| !has_ring) {
+        first.note = Some("no rows of msg-ring: io_uring cannot be used here".to_owned());
+    }
+    Ok(rows)
 }
 
 /// Everybody on two cores if there are two, then on one; spinning on one makes no sense.
@@ -148,9 +154,13 @@ fn measure(contender: &Contender, options: &Options) -> Result<Sample> {
             game.play(|| Ok(here.start()?), || Ok(there.start()?))
         }
         Way::Lane => {
+            let driver = options.driver;
             let posts = Mesh::posts(2)?.try_into();
             let [here, there]: [_; 2] = posts.map_err(|_| anyhow!("two lanes have two posts"))?;
-            game.play(move || Lane::start(here, spin_us), move || Lane::start(there, spin_us))
+            game.play(
+                move || Lane::start(here, driver, spin_us),
+                move || Lane::start(there, driver, spin_us),
+            )
         }
     }
 }

@@ -7,6 +7,7 @@ mod clock;
 mod commit;
 mod cores;
 mod create;
+mod drivers;
 mod echo;
 mod fair;
 mod flush;
@@ -67,11 +68,13 @@ pub enum Bench {
     Commit,
     /// A few modest clients beside a greedy one.
     Fair,
+    /// io_uring and epoll.
+    Drivers,
 }
 
 impl Bench {
     /// All, in the order in which they build on each other.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Echo,
         Self::Getattr,
         Self::Create,
@@ -83,6 +86,7 @@ impl Bench {
         Self::Share,
         Self::Commit,
         Self::Fair,
+        Self::Drivers,
     ];
 
     /// As it is called on the command line.
@@ -100,6 +104,7 @@ impl Bench {
             Self::Share => create::SHARE_NAME,
             Self::Commit => commit::NAME,
             Self::Fair => fair::NAME,
+            Self::Drivers => drivers::NAME,
         }
     }
 
@@ -118,6 +123,7 @@ impl Bench {
             Self::Share => "share: new files, replies that may wait against those that do not",
             Self::Commit => "commit: a lane whose log becomes durable once in many operations",
             Self::Fair => "fair: a few modest clients beside a greedy one",
+            Self::Drivers => "drivers: lanes on epoll, beside lanes on io_uring",
             Self::FuseNull => "fuse-null: a mounted file system with nothing in it",
             Self::Mount => {
                 "mount: operations through a mount, beside a null one with as many exchanges"
@@ -144,6 +150,7 @@ impl Bench {
             Self::Share => create::run_shares(&home),
             Self::Commit => commit::run(&home),
             Self::Fair => fair::run(&home),
+            Self::Drivers => drivers::run(&home),
         }?;
         Ok((machine, rows))
     }

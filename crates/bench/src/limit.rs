@@ -6,6 +6,7 @@ mod echo;
 
 use crate::frames;
 use anyhow::{Context as _, Result, bail};
+use ring::DriverKind;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
@@ -20,7 +21,7 @@ pub(crate) enum Limit {
     /// A getattr's frames through a bare io_uring loop.
     Bare,
     /// The same through a lane: ring, sockets, framing, events, actions; no file system.
-    Echo,
+    Echo(DriverKind),
     /// Pieces of a file by sendfile.
     Sendfile { file: PathBuf, piece_bytes: u32 },
     /// Pieces received and written to a file, not synced.
@@ -35,7 +36,7 @@ impl Limit {
         };
         match self {
             Self::Bare => vec!["bare".to_owned()],
-            Self::Echo => vec!["echo".to_owned()],
+            Self::Echo(driver) => vec!["echo".to_owned(), driver.text().to_owned()],
             Self::Sendfile { file, piece_bytes } => bulk("sendfile", file, *piece_bytes),
             Self::RecvWrite { file, piece_bytes } => bulk("recv-write", file, *piece_bytes),
         }
@@ -45,7 +46,7 @@ impl Limit {
         let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
         Ok(match *words {
             ["bare"] => Self::Bare,
-            ["echo"] => Self::Echo,
+            ["echo", driver] => Self::Echo(driver_called(driver)?),
             ["sendfile", bytes, file] => {
                 Self::Sendfile { file: file.into(), piece_bytes: bytes.parse()? }
             }
@@ -59,10 +60,15 @@ impl Limit {
     /// Lanes that can be asked for counters.
     pub(crate) const fn counted_lane_count(&self) -> u16 {
         match self {
-            Self::Echo => 1,
+            Self::Echo(_) => 1,
             Self::Bare | Self::Sendfile { .. } | Self::RecvWrite { .. } => 0,
         }
     }
+}
+
+fn driver_called(text: &str) -> Result<DriverKind> {
+    let found = DriverKind::ALL.into_iter().find(|driver| driver.text() == text);
+    found.with_context(|| format!("there is no driver {text}"))
 }
 
 /// Runs a limit until the process is killed or its parent ends.
@@ -80,7 +86,7 @@ pub fn run_limit(arguments: &[String]) -> Result<()> {
             ring::bare::echo(&OwnedFd::from(listener), request_bytes, &reply)
                 .context("the bare loop failed")
         }
-        Limit::Echo => echo::run(listener),
+        Limit::Echo(driver) => echo::run(listener, driver),
         Limit::Sendfile { file, piece_bytes } => {
             bulk::run(listener, &file, piece_bytes, bulk::Way::Out)
         }

@@ -6,7 +6,10 @@
 //! for while his files stay open, those behind his back when he closes them.
 
 mod caller;
+mod drivers;
 mod side;
+
+pub(crate) use drivers::run as run_drivers;
 
 use crate::fuse_null::mounted::{Exchange, Mounted};
 use crate::generator::{Sample, WARM_PART};
@@ -163,12 +166,12 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
     if home.options.remote.is_some() {
         bail!("mount starts its own server: leave --server out");
     }
-    let transport = Transport::best();
+    let transport = Transport::best(home.options.driver);
     let lane_core = home.cores.server[0];
     let program = std::env::current_exe().context("cannot tell where this program lies")?;
-    let real = Real::start(home, transport)?;
+    let real = Real::start(home, "mount", (home.options.driver, transport))?;
     let dir = home.path().join("null");
-    let at = (transport, lane_core);
+    let at = (home.options.driver, transport, lane_core);
     let null = Mounted::start(&program, dir, at, (Exchange::Apart, &COSTS))?;
     let dir = home.path().join("keeping");
     let keeping = Mounted::start(&program, dir, at, (Exchange::Keeping, &COSTS))?;
@@ -312,48 +315,57 @@ impl Sides<'_> {
 
     fn measure(&mut self, contender: Contender) -> Result<Sample> {
         let Contender { side, op, caller_count } = contender;
-        let options = &self.home.options;
-        if caller_count == 1 {
-            self.home.cores.go_to_server()?;
-        } else {
-            self.home.cores.go_back()?;
-        }
-        let measured = Duration::from_secs_f64(options.seconds);
-        let warm = Duration::from_secs_f64(options.seconds * WARM_PART);
-        let dir = self.dir(side).to_owned();
-        let begin = Barrier::new(caller_count + 1);
-        let (usages, tallies) = std::thread::scope(|scope| {
-            let callers: Vec<_> = (0..caller_count)
-                .map(|index| {
-                    let (dir, begin) = (&dir, &begin);
-                    scope.spawn(move || -> Result<Tally> {
-                        let caller = Caller::new(dir, index, op);
-                        let warmed = caller.and_then(|mut caller| {
-                            caller.run(warm, options)?;
-                            Ok(caller)
-                        });
-                        // Also whoever failed: the others wait for him.
-                        begin.wait();
-                        warmed?.run(measured, options)
-                    })
-                })
-                .collect();
-            begin.wait();
-            let before = self.usage(side);
-            let tallies: Vec<_> =
-                callers.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
-            ((before, self.usage(side)), tallies)
-        });
-        let mut tally = Tally::new()?;
-        for one in tallies {
-            let Ok(one) = one else { bail!("a caller panicked") };
-            let one = one?;
-            tally.op_count += one.op_count;
-            tally.moved_bytes += one.moved_bytes;
-            tally.measured_ns += one.measured_ns / u64::try_from(caller_count)?;
-            tally.latency.add(&one.latency).context("histograms of one shape")?;
-        }
-        let usage = usages.0?.zip(usages.1?).map(|(before, after)| after.since(&before));
-        Ok(Sample { tally, usage, busy: 0.0 })
+        let (home, dir) = (self.home, self.dir(side).to_owned());
+        measure(home, (&dir, op, caller_count), || self.usage(side))
     }
+}
+
+/// So many callers in a directory; what somebody has `used` meanwhile.
+fn measure(
+    home: &Home,
+    (dir, op, caller_count): (&Path, Op, usize),
+    mut used: impl FnMut() -> Result<Option<Usage>>,
+) -> Result<Sample> {
+    let options = &home.options;
+    if caller_count == 1 {
+        home.cores.go_to_server()?;
+    } else {
+        home.cores.go_back()?;
+    }
+    let measured = Duration::from_secs_f64(options.seconds);
+    let warm = Duration::from_secs_f64(options.seconds * WARM_PART);
+    let begin = Barrier::new(caller_count + 1);
+    let (usages, tallies) = std::thread::scope(|scope| {
+        let callers: Vec<_> = (0..caller_count)
+            .map(|index| {
+                let begin = &begin;
+                scope.spawn(move || -> Result<Tally> {
+                    let caller = Caller::new(dir, index, op);
+                    let warmed = caller.and_then(|mut caller| {
+                        caller.run(warm, options)?;
+                        Ok(caller)
+                    });
+                    // Also whoever failed: the others wait for him.
+                    begin.wait();
+                    warmed?.run(measured, options)
+                })
+            })
+            .collect();
+        begin.wait();
+        let before = used();
+        let tallies: Vec<_> =
+            callers.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
+        ((before, used()), tallies)
+    });
+    let mut tally = Tally::new()?;
+    for one in tallies {
+        let Ok(one) = one else { bail!("a caller panicked") };
+        let one = one?;
+        tally.op_count += one.op_count;
+        tally.moved_bytes += one.moved_bytes;
+        tally.measured_ns += one.measured_ns / u64::try_from(caller_count)?;
+        tally.latency.add(&one.latency).context("histograms of one shape")?;
+    }
+    let usage = usages.0?.zip(usages.1?).map(|(before, after)| after.since(&before));
+    Ok(Sample { tally, usage, busy: 0.0 })
 }

@@ -1,6 +1,7 @@
 //! What a run is asked for: how long, how often, against whom.
 
 use anyhow::{Result, bail};
+use ring::DriverKind;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,6 +23,9 @@ pub struct Options {
     pub lane_count: u16,
     /// How long their lanes poll before they sleep, microseconds; `None` for their default.
     pub spin_us: Option<u32>,
+    /// What lanes reach the kernel through, of the servers and all that stands beside them; not the
+    /// load's, which is the same for all.
+    pub driver: DriverKind,
     /// They answer nothing before it is durable.
     pub sync: bool,
     /// Where creates go; `None` for both.
@@ -50,6 +54,7 @@ impl Options {
             depth: None,
             lane_count: 1,
             spin_us: None,
+            driver: ring::DriverChoice::Auto.find().map_or(DriverKind::Epoll, |found| found.kind),
             sync: false,
             dirs: None,
             shares: Vec::new(),

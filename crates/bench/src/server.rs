@@ -9,7 +9,7 @@ use crate::plan::Options;
 use anyhow::{Context as _, Result, bail};
 use disk::Share;
 use library::{ConnectOptions, Identity, Volume};
-use ring::Transport;
+use ring::{DriverChoice, DriverKind, Transport};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::OpenOptions;
 use std::io::{self, BufRead as _, BufReader, Write as _};
@@ -64,11 +64,7 @@ impl Home {
     /// When it does not come up.
     pub(crate) fn server(&self, name: &str) -> Result<Server> {
         match &self.options.remote {
-            None => {
-                let share = self.options.shares.first().filter(|_| self.options.shares.len() == 1);
-                let share = share.map(|share| format!("--share={}", share.text()));
-                self.start_lanefs(name, share.as_slice())
-            }
+            None => self.server_on(name, self.options.driver),
             Some(remote) => Ok(Server {
                 child: None,
                 _output: None,
@@ -89,7 +85,8 @@ impl Home {
     /// When it does not come up.
     pub(crate) fn sharing(&self, share: Share) -> Result<Server> {
         let text = share.text();
-        self.start_lanefs(&format!("share-{text}"), &[format!("--share={text}")])
+        let arguments = [format!("--share={text}")];
+        self.start_lanefs(&format!("share-{text}"), self.options.driver, &arguments)
     }
 
     /// A new server whose log gathers for so long before it is applied to the rows.
@@ -104,10 +101,20 @@ impl Home {
             format!("--log-bytes-max={LOG_BYTES_MAX}"),
             format!("--segment-bytes={LOG_BYTES_MAX}"),
         ];
-        self.start_lanefs(name, &arguments)
+        self.start_lanefs(name, self.options.driver, &arguments)
     }
 
-    fn start_lanefs(&self, name: &str, arguments: &[String]) -> Result<Server> {
+    /// A new server whose lanes are on this driver.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub(crate) fn server_on(&self, name: &str, driver: DriverKind) -> Result<Server> {
+        let share = self.options.shares.first().filter(|_| self.options.shares.len() == 1);
+        let share = share.map(|share| format!("--share={}", share.text()));
+        self.start_lanefs(name, driver, share.as_slice())
+    }
+
+    fn start_lanefs(&self, name: &str, driver: DriverKind, arguments: &[String]) -> Result<Server> {
         let mut command = Command::new(own_program()?);
         command.arg("serve").arg("--store").arg(self.path().join(name));
         command.args(["--listen", "127.0.0.1:0", "--lanes"]);
@@ -115,7 +122,7 @@ impl Home {
         command.arg("--export").arg(format!("{EXPORT}=no-root-squash"));
         command.arg("--secret-file").arg(self.path().join(SECRET_FILE));
         command.arg("--parent-pid").arg(std::process::id().to_string());
-        command.args(arguments);
+        command.args(["--driver", driver.text()]).args(arguments);
         if let Some(spin_us) = self.options.spin_us {
             command.arg("--spin-us").arg(spin_us.to_string());
         }
@@ -151,7 +158,7 @@ impl Home {
         &self,
         server: &Server,
         dir: &Path,
-        transport: Transport,
+        (driver, transport): (DriverKind, Transport),
     ) -> Result<(Child, BufReader<ChildStdout>)> {
         let mut command = Command::new(own_program()?);
         command.arg("mount").arg(server.address.to_string()).arg(dir);
@@ -162,6 +169,7 @@ impl Home {
             Transport::Uring => "uring",
             Transport::Classic => "classic",
         });
+        command.args(["--driver", driver.text()]);
         if let Some(spin_us) = self.options.spin_us {
             command.arg("--spin-us").arg(spin_us.to_string());
         }
@@ -256,6 +264,7 @@ impl Server {
             identity: Identity::of_process(),
             purpose: library::Purpose::Use,
             connect_timeout: CONNECT_TIMEOUT,
+            driver: DriverChoice::Auto,
         })?)
     }
 

@@ -25,7 +25,7 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
     let piece_bytes = home.options.piece_bytes;
     let bytes: Vec<u8> = (0..piece_bytes).map(|index| index.to_le_bytes()[0] ^ 0x5a).collect();
     let server = home.server(NAME)?;
-    let files = make_files(&server, &bytes)?;
+    let files = make_files(&server, &bytes, FILE_COUNT)?;
     let pieces = Pieces { file_bytes: FILE_BYTES, piece_bytes };
     let local = home.options.remote.is_none();
     let mut rows = Vec::new();
@@ -61,12 +61,12 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
 }
 
 /// Files with something in them, read once so that they are in the page cache.
-pub(crate) fn make_files(server: &Server, bytes: &[u8]) -> Result<Vec<InodeNo>> {
+pub(crate) fn make_files(server: &Server, bytes: &[u8], count: u32) -> Result<Vec<InodeNo>> {
     let mut volume = server.volume()?;
     let folder = server.folder(&mut volume)?;
     let piece_bytes = bytes.len() as u64;
     let mut files = Vec::new();
-    for index in 0..FILE_COUNT {
+    for index in 0..count {
         let file = volume.create(&folder.join(format!("stream-{index}")), 0o644, true)?;
         let offsets = (0..FILE_BYTES / piece_bytes).map(|piece_no| piece_no * piece_bytes);
         let pieces: Vec<(u64, &[u8])> = offsets.map(|offset| (offset, bytes)).collect();

@@ -51,6 +51,7 @@ pub(crate) fn generator(
     let reserve_bytes = LogFile::RESERVE_BYTES;
     let log = LogFile { file: log.into(), start_offset: 0, reserve_bytes, feed: None };
     let mut config = ring::Config::new(LaneId(0));
+    config.driver = ring::DriverChoice::Only(home.options.driver);
     config.log = Some(log);
     let ring = Ring::new(config).context("cannot set up a ring")?;
     let secret = Secret::new(library::random()?);

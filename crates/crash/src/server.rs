@@ -161,6 +161,7 @@ pub(crate) fn connect_options(address: SocketAddr, secret_file: &Path) -> Result
         identity: Identity::of_process(),
         purpose: library::Purpose::Use,
         connect_timeout: CONNECT_TIMEOUT,
+        driver: library::DriverChoice::Auto,
     })
 }
 

@@ -3,6 +3,7 @@
 //! It says what may be asked; each command's own file says what happens.
 
 mod bench;
+mod driver;
 mod export;
 mod files;
 mod papers;
@@ -10,6 +11,7 @@ mod papers;
 pub(crate) use bench::{
     Bench, BenchLimit, BenchNull, Dirs as BenchDirs, Exchange, Name as BenchName,
 };
+pub(crate) use driver::{Driver, DriverArg};
 pub(crate) use export::{Export, ExportAdd, ExportCommand, ExportList, ExportName, Server, Squash};
 pub(crate) use files::{
     Access, Cat, Chmod, Chown, Cp, Df, Du, Find, FindKind, Ln, Ls, Mkdir, Mv, Rm, Stat, Sync, Tree,
@@ -284,6 +286,8 @@ pub(crate) struct Up {
     pub(crate) lanes: Option<u16>,
     #[command(flatten)]
     pub(crate) spin: Spin,
+    #[command(flatten)]
+    pub(crate) driver: DriverArg,
     /// Go to the background once everything runs; a log file is kept beside the store
     #[arg(short = 'd', long)]
     pub(crate) detach: bool,
@@ -314,6 +318,8 @@ pub(crate) struct Serve {
     pub(crate) lanes: Option<u16>,
     #[command(flatten)]
     pub(crate) spin: Spin,
+    #[command(flatten)]
+    pub(crate) driver: DriverArg,
     #[command(flatten)]
     pub(crate) secret: SecretFile,
     #[command(flatten)]
@@ -360,6 +366,8 @@ pub(crate) struct Mount {
     pub(crate) lanes: Option<u16>,
     #[command(flatten)]
     pub(crate) spin: Spin,
+    #[command(flatten)]
+    pub(crate) driver: DriverArg,
     /// Go to the background once mounted
     #[arg(short = 'd', long)]
     pub(crate) detach: bool,

@@ -3,7 +3,7 @@
 //! Invariant: Ctrl-C leaves no process, file or mount behind.
 
 use crate::args::{self, BenchDirs, BenchName};
-use crate::{address, out, secret, signals};
+use crate::{address, driver, out, secret, signals};
 use anyhow::{Context as _, Result};
 use bench::{Bench, Dirs, Interrupt, Options, Remote};
 use std::path::Path;
@@ -79,6 +79,7 @@ fn options(args: &args::Bench, interrupt: Interrupt) -> Result<Options> {
         depth: args.depth,
         lane_count: args.lanes,
         spin_us: args.spin_us,
+        driver: driver::choose(args.driver.driver)?,
         sync: args.sync,
         dirs: args.dirs.map(|dirs| match dirs {
             BenchDirs::Own => Dirs::Own,
@@ -107,6 +108,7 @@ fn benches(names: &[BenchName]) -> Vec<Bench> {
             BenchName::Share => benches.push(Bench::Share),
             BenchName::Commit => benches.push(Bench::Commit),
             BenchName::Fair => benches.push(Bench::Fair),
+            BenchName::Drivers => benches.push(Bench::Drivers),
             BenchName::All => benches.extend(Bench::ALL),
         }
     }

@@ -3,15 +3,15 @@
 //!
 //! Invariant: it unmounts when it is asked to end or its parent ends, and leaves no process behind.
 
-use crate::args::{BenchNull, Exchange, Transport};
+use crate::args::{BenchNull, Exchange};
 use crate::lanes::{self, News};
 use crate::mounts::Served;
-use crate::{fuse_device, out, signals};
+use crate::{driver, fuse_device, out, signals};
 use anyhow::{Context as _, Result, bail};
 use bench::{NULL_READ_BYTES, NULL_READY};
 use door::Object;
 use ring::null::{Before, Cost, NullFs};
-use ring::{Config, KernelChannel, MountOptions, Ring, pin_to_core};
+use ring::{Config, DriverChoice, DriverKind, KernelChannel, MountOptions, Ring, pin_to_core};
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader};
 use std::net::{SocketAddr, TcpListener};
@@ -23,19 +23,15 @@ use wire::{InodeNo, LaneId};
 
 /// Runs the command.
 pub(crate) fn run(args: &BenchNull) -> Result<()> {
-    let Some(dir) = &args.dir else { return echo(args) };
-    let transport = match args.fuse {
-        Transport::Auto => ring::Transport::best(),
-        Transport::Classic => ring::Transport::Classic,
-        Transport::Uring if fuse_device::uring_enabled() => ring::Transport::Uring,
-        Transport::Uring => bail!("{}", fuse_device::NO_URING),
-    };
+    let driver = driver::choose(args.driver.driver)?;
+    let Some(dir) = &args.dir else { return echo(args, driver) };
+    let transport = fuse_device::transport(args.fuse, driver)?;
     // Before anything is mounted, so that no signal finds it mounted and nobody listening.
     let (tell, news) = lanes::listen(Some(args.parent_pid))?;
     let mut echo = None;
     let mut server = None;
     if args.exchange == Exchange::Apart {
-        let (child, address) = start_echo(args.core)?;
+        let (child, address) = start_echo(args.core, driver)?;
         (echo, server) = (Some(child), Some(address));
     }
     let options = MountOptions { source: "null".to_owned(), ..MountOptions::default() };
@@ -44,8 +40,15 @@ pub(crate) fn run(args: &BenchNull) -> Result<()> {
     let contents = args.contents.as_ref().map(File::open).transpose();
     let contents = contents.context("cannot open the directory for contents")?.map(OwnedFd::from);
     let costs = args.costs.clone();
-    let plan =
-        Plan { transport, exchange: args.exchange, server, core: args.core, costs, contents };
+    let plan = Plan {
+        driver,
+        transport,
+        exchange: args.exchange,
+        server,
+        core: args.core,
+        costs,
+        contents,
+    };
     let started = KernelChannel::share(device, transport, &[args.core], KernelChannel::QUEUE_DEPTH)
         .map(|mut channels| plan.start(channels.pop(), tell));
     let served = match started {
@@ -65,6 +68,7 @@ pub(crate) fn run(args: &BenchNull) -> Result<()> {
 const CONTENTS: Object = Object { shard_index: 0, stripe_index: 0, inode: InodeNo::ROOT };
 
 struct Plan {
+    driver: DriverKind,
     transport: ring::Transport,
     exchange: Exchange,
     server: Option<SocketAddr>,
@@ -87,6 +91,7 @@ impl Plan {
     fn run(self, channel: Option<KernelChannel>, tell: &Sender<News>) -> io::Result<()> {
         pin_to_core(self.core)?;
         let mut config = Config::new(LaneId(0));
+        config.driver = DriverChoice::Only(self.driver);
         config.kernel = channel;
         config.server = self.server;
         if self.exchange == Exchange::Within {
@@ -135,10 +140,11 @@ fn serve(dir: &Path, news: &Receiver<News>, echo: Option<&Child>) -> Result<()> 
 }
 
 /// Starts the lane that echoes, in a process of its own.
-fn start_echo(core: u16) -> Result<(Child, SocketAddr)> {
+fn start_echo(core: u16, driver: DriverKind) -> Result<(Child, SocketAddr)> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args([bench::NULL_COMMAND, "--core", &core.to_string()]);
     command.args(["--parent-pid", &std::process::id().to_string()]);
+    command.args(["--driver", driver.text()]);
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     let mut child = command.spawn().context("cannot start the lane that echoes")?;
     let mut line = String::new();
@@ -150,7 +156,7 @@ fn start_echo(core: u16) -> Result<(Child, SocketAddr)> {
 }
 
 /// Echoes frames until it is killed, or its parent ends.
-fn echo(args: &BenchNull) -> Result<()> {
+fn echo(args: &BenchNull, driver: DriverKind) -> Result<()> {
     if !signals::tie_to_parent(args.parent_pid)? {
         bail!("the parent process has ended");
     }
@@ -158,6 +164,7 @@ fn echo(args: &BenchNull) -> Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0").context("cannot listen")?;
     out::tell(&listener.local_addr()?.to_string());
     let mut config = Config::new(LaneId(0));
+    config.driver = DriverChoice::Only(driver);
     config.listener = Some(listener.into());
     turn(config, NullFs::new(Before::Nothing, false, None), || {}).context("the lane failed")
 }

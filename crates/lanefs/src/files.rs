@@ -28,7 +28,7 @@ use crate::address::{Place, Url, resolve};
 use crate::exit::{Code, Exit, code_of};
 use crate::{args, out, secret};
 use anyhow::Result;
-use library::{Attr, ConnectOptions, DirEntry, FileKind, Identity, Volume};
+use library::{Attr, ConnectOptions, DirEntry, DriverChoice, FileKind, Identity, Volume};
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::time::Duration;
@@ -83,6 +83,7 @@ impl Session {
             purpose: library::Purpose::Use,
             identity: Identity::of_process(),
             connect_timeout: Duration::from_secs(u64::from(access.connect_timeout)),
+            driver: DriverChoice::Auto,
         };
         Ok(Volume::connect(&options)?)
     }

@@ -1,5 +1,8 @@
 //! Whether this machine and user can mount at all, found out before anything is tried.
 
+use crate::args::Transport;
+use anyhow::{Result, bail};
+use ring::DriverKind;
 use rustix::fs::{Access, Mode, OFlags, open};
 use rustix::io::Errno;
 use rustix::thread::{CapabilitySet, capabilities};
@@ -45,6 +48,23 @@ pub(crate) fn uring_enabled() -> bool {
     let text = std::fs::read_to_string(parameter).unwrap_or_default();
     matches!(text.trim_end(), "Y" | "1") && rustix::fs::access(DEVICE, Access::READ_OK).is_ok()
 }
+
+/// How the kernel's requests travel to lanes on this driver.
+///
+/// # Errors
+/// When what was asked for is not possible.
+pub(crate) fn transport(asked: Transport, driver: DriverKind) -> Result<ring::Transport> {
+    Ok(match asked {
+        Transport::Auto => ring::Transport::best(driver),
+        Transport::Classic => ring::Transport::Classic,
+        Transport::Uring if driver == DriverKind::Epoll => bail!("{NO_DRIVER}"),
+        Transport::Uring if uring_enabled() => ring::Transport::Uring,
+        Transport::Uring => bail!("{NO_URING}"),
+    })
+}
+
+const NO_DRIVER: &str = "FUSE over io_uring needs lanes on io_uring: take --fuse classic, or \
+    --driver io-uring";
 
 /// What to do when io_uring was asked for and is not allowed.
 pub(crate) const NO_URING: &str = "the kernel does not allow FUSE over io_uring: it needs Linux \

@@ -8,6 +8,7 @@ mod args;
 mod background;
 mod bench;
 mod bench_null;
+mod driver;
 mod exit;
 mod export;
 mod faults;

@@ -8,16 +8,16 @@ mod options;
 
 pub(crate) use by_type::{is_by_type, run as run_by_type};
 
-use crate::args::{self, Transport};
+use crate::args;
 use crate::exit::{Code, Exit};
 use crate::lanes::{self, News, count_text};
 use crate::mounts::{Served, TakenAway};
-use crate::{address, background, fuse_device, mounts, out, secret, umount};
+use crate::{address, background, driver, fuse_device, mounts, out, secret, umount};
 use anyhow::{Context as _, Result, bail};
 use client::Client;
 use library::{ConnectOptions, Identity, Volume};
 use options::Options;
-use ring::{KernelChannel, Mesh, MountOptions, Stopper};
+use ring::{DriverChoice, DriverKind, KernelChannel, Mesh, MountOptions, Stopper};
 use rustix::mount::MountFlags;
 use std::io;
 use std::net::SocketAddr;
@@ -48,6 +48,7 @@ struct Plan {
     cores: Vec<u16>,
     /// How long lanes look out for more work before they sleep.
     spin_us: u32,
+    driver: DriverKind,
     transport: ring::Transport,
     options: Options,
     client: ClientUuid,
@@ -79,12 +80,8 @@ fn prepare(args: &args::Mount, dir: PathBuf, mut options: Options) -> Result<Pla
         return Err(Exit::new(Code::CannotMount, obstacle).into());
     }
     options.check_rights()?;
-    let transport = match args.fuse {
-        Transport::Auto => ring::Transport::best(),
-        Transport::Classic => ring::Transport::Classic,
-        Transport::Uring if fuse_device::uring_enabled() => ring::Transport::Uring,
-        Transport::Uring => bail!("{}", fuse_device::NO_URING),
-    };
+    let driver = driver::choose(args.driver.driver)?;
+    let transport = fuse_device::transport(args.fuse, driver)?;
     let secret = secret::read(&secret::path(options.secret_file.as_deref())?)?;
     let server = address::resolve(&options.address)?;
     let connect_options = ConnectOptions {
@@ -94,6 +91,7 @@ fn prepare(args: &args::Mount, dir: PathBuf, mut options: Options) -> Result<Pla
         purpose: library::Purpose::Use,
         identity: Identity::of_process(),
         connect_timeout: WELCOME,
+        driver: DriverChoice::Only(driver),
     };
     // A wrong secret or address shall be an error here, not a mount that never answers.
     let volume = Volume::connect(&connect_options)?;
@@ -115,7 +113,19 @@ fn prepare(args: &args::Mount, dir: PathBuf, mut options: Options) -> Result<Pla
     let client = args.client.map_or_else(|| library::random().map(ClientUuid), Ok)?;
     let predecessor = args.predecessor.unwrap_or(ClientUuid::NONE);
     let spin_us = args.spin.spin_us;
-    Ok(Plan { server, dir, secret, root, cores, spin_us, transport, options, client, predecessor })
+    Ok(Plan {
+        server,
+        dir,
+        secret,
+        root,
+        cores,
+        spin_us,
+        driver,
+        transport,
+        options,
+        client,
+        predecessor,
+    })
 }
 
 fn check_dir(dir: &Path) -> Result<()> {
@@ -166,7 +176,8 @@ fn serve(
         ring::Transport::Classic => "/dev/fuse",
     };
     let lanes = count_text(running_count);
-    out::tell(&format!("mounted {} over {how}, {lanes}", plan.dir.display()));
+    let driver = plan.driver.name();
+    out::tell(&format!("mounted {} over {how}, driver {driver}, {lanes}", plan.dir.display()));
     if let Some(log) = log {
         background::ready(log)?;
         std::env::set_current_dir("/")?;
@@ -215,10 +226,11 @@ fn start(plan: &Plan, device: OwnedFd, tell: &Sender<News>) -> Result<Vec<Stoppe
             replay_bytes_max: client::REPLAY_BYTES_MAX,
             rules: wire::Rules::default(),
         };
-        let Plan { server, spin_us, .. } = *plan;
+        let Plan { server, spin_us, driver, .. } = *plan;
         lanes::start(format!("lane {lane}"), *core, tell.clone(), move || {
             let mut ring_config = ring::Config::new(lane);
             ring_config.post = Some(post);
+            ring_config.driver = DriverChoice::Only(driver);
             ring_config.spin_us = spin_us;
             ring_config.server = Some(server);
             ring_config.kernel = Some(channel);

@@ -8,12 +8,12 @@ use crate::args;
 use crate::exit::{Code, Exit};
 use crate::export::ADDRESS_FILE;
 use crate::lanes::{self, News, count_text};
-use crate::{faults, out, secret, up};
+use crate::{driver, faults, out, secret, up};
 use anyhow::{Context as _, Result, bail};
 use disk::rows::Range;
 use lane::{Export, Lane, Loading, Restore, Restored};
 use ring::feed::LogLengths;
-use ring::{LogFile, Mesh, Stopper};
+use ring::{DriverChoice, DriverKind, LogFile, Mesh, Stopper};
 use std::fs::File;
 use std::net::TcpListener;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -27,18 +27,20 @@ use wire::{Map, Secret};
 /// Runs the command.
 pub(crate) fn run(args: &args::Serve) -> Result<()> {
     let (tell, news) = lanes::listen(args.parent_pid)?;
+    let driver = driver::choose(args.driver.driver)?;
     let secret = secret::read_or_make(&secret::path(args.secret.secret_file.as_deref())?)?;
     let listener = listener(args)?;
     let path = std::path::absolute(&args.store)?;
     let store = open(&path, args.only.as_deref())?;
     let address = listener.local_addr().context("the listening socket has no address")?;
     let cores = lanes::cores(args.lanes)?;
-    let (stoppers, keeping) = start(args, &store, listener, secret, &cores, &tell)?;
+    let (stoppers, keeping) = start((args, driver), &store, listener, secret, &cores, &tell)?;
     lanes::wait_until_ready(&news, stoppers.len())?;
     let address_file = path.join(ADDRESS_FILE);
     std::fs::write(&address_file, format!("{address}\n"))
         .with_context(|| format!("cannot write {}", address_file.display()))?;
-    out::tell(&format!("listening on {address}, {}", count_text(stoppers.len())));
+    let lanes = count_text(stoppers.len());
+    out::tell(&format!("listening on {address}, driver {}, {lanes}", driver.name()));
     wait_for_end(&news, &stoppers)?;
     // Whoever reads it while nobody serves finds nobody there.
     let _stays = std::fs::remove_file(address_file);
@@ -133,7 +135,7 @@ fn restore(
 
 /// Restores the store's state and starts a lane on each core.
 fn start(
-    args: &args::Serve,
+    (args, driver): (&args::Serve, DriverKind),
     store: &Store,
     listener: TcpListener,
     secret: Secret,
@@ -197,6 +199,7 @@ fn start(
         lanes::start(format!("lane {lane}"), *core, tell.clone(), move || {
             let mut ring_config = ring::Config::new(lane);
             ring_config.post = Some(post);
+            ring_config.driver = DriverChoice::Only(driver);
             ring_config.spin_us = spin_us;
             ring_config.listener = listener;
             ring_config.log = Some(log);

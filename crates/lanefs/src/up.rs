@@ -9,8 +9,9 @@ mod supervisor;
 
 use crate::args::{self, Transport};
 use crate::exit::{Code, Exit};
-use crate::{address, background, fuse_device, mounts, out, secret};
+use crate::{address, background, driver, fuse_device, mounts, out, secret};
 use anyhow::{Context as _, Result, bail};
+use ring::DriverFound;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -44,6 +45,8 @@ pub(crate) struct Plan {
     pub(crate) lanes: Option<u16>,
     /// How long lanes look out for more work before they sleep.
     pub(crate) spin_us: u32,
+    /// What server and mount reach the kernel through.
+    pub(crate) driver: DriverFound,
     /// How the server serves.
     pub(crate) serving: args::Serving,
     /// How the mount talks to the kernel.
@@ -80,9 +83,10 @@ fn prepare(args: &args::Up) -> Result<Plan> {
     secret::read_or_make(&secret_file)?;
     let listener = listen(args.listen.as_deref())?;
     let address = listener.local_addr()?;
+    let driver = driver::choice(args.driver.driver).find()?;
     let obstacle = fuse_device::obstacle();
-    if args.fuse == Transport::Uring && obstacle.is_none() && !fuse_device::uring_enabled() {
-        bail!("{}", fuse_device::NO_URING);
+    if obstacle.is_none() {
+        fuse_device::transport(args.fuse, driver.kind)?;
     }
     Ok(Plan {
         dir,
@@ -92,6 +96,7 @@ fn prepare(args: &args::Up) -> Result<Plan> {
         address,
         lanes: args.lanes,
         spin_us: args.spin.spin_us,
+        driver,
         serving: args.serving.clone(),
         fuse: args.fuse,
         powers: args.powers,

@@ -33,7 +33,7 @@ pub enum Error {
         /// Why.
         status: Status,
     },
-    /// This machine cannot run a ring (io_uring missing or forbidden, no memory).
+    /// This machine cannot run a ring (the driver that is wanted is forbidden or missing, no memory).
     Ring(io::Error),
     /// The volume was left by a clone of it.
     Left,
@@ -69,7 +69,7 @@ impl fmt::Display for Error {
             Self::Op { op: _, path, status } => {
                 write!(f, "{}: {}", path.display(), status.text())
             }
-            Self::Ring(error) => write!(f, "cannot set up io_uring: {error}"),
+            Self::Ring(error) => write!(f, "cannot set up a lane: {error}"),
             Self::Left => f.write_str("the volume was left"),
         }
     }

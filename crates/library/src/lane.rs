@@ -134,6 +134,7 @@ impl ClientLane {
     /// A lane that connects in its next turns. `post`: for being woken by other threads.
     pub(crate) fn new(options: &ConnectOptions, post: Option<Post>) -> Result<Self, Error> {
         let mut config = ring::Config::new(LaneId(0));
+        config.driver = options.driver;
         config.server = Some(options.address);
         config.post = post;
         // What the client has to say about a lost connection, our errors say.

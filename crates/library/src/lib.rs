@@ -30,6 +30,7 @@ pub use client::{Refused, Report};
 pub use error::Error;
 pub use lane::{hex_file, random};
 pub use options::{ConnectOptions, Identity};
+pub use ring::{DriverChoice, DriverKind};
 pub use session::{Export, Fit, FoundEntry, NewExport, Piece, Removed, Search, Wanted};
 pub use types::{Dir, DirEntry, File, OpenFor, SetAttr, Special};
 pub use volume::Volume;

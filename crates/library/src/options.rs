@@ -1,5 +1,6 @@
 //! Whom to connect to, and as whom.
 
+use ring::DriverChoice;
 use std::net::SocketAddr;
 use std::time::Duration;
 use wire::{Purpose, Secret};
@@ -19,6 +20,9 @@ pub struct ConnectOptions {
     pub identity: Identity,
     /// How long a first or lost connection may take to be there.
     pub connect_timeout: Duration,
+    /// What the volume reaches the kernel through: io_uring where this process may use it, else epoll
+    /// ([`DriverChoice::Auto`]), or the one that is named.
+    pub driver: DriverChoice,
 }
 
 impl ConnectOptions {
@@ -30,6 +34,7 @@ impl ConnectOptions {
             secret,
             export: String::new(),
             purpose: Purpose::Use,
+            driver: DriverChoice::Auto,
             identity: Identity::of_process(),
             connect_timeout: Duration::from_secs(10),
         }

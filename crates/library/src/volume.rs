@@ -28,7 +28,8 @@ impl Volume {
     ///
     /// # Errors
     /// [`Error::Unreachable`] after the connect timeout, [`Error::Refused`] (wrong secret, unknown
-    /// export, an impostor, other versions), [`Error::Ring`] when this machine has no ring for us.
+    /// export, an impostor, other versions), [`Error::Ring`] when this machine has no driver
+    /// for us, or not the one that is wanted.
     pub fn connect(options: &ConnectOptions) -> Result<Self, Error> {
         let session = Session::new(options, None)?;
         session.block_on(session.connect())?;

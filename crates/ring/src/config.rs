@@ -1,5 +1,6 @@
 //! What a lane's ring is made with: its descriptors, its limits, its ears and its voice.
 
+use crate::driver::DriverChoice;
 use crate::feed::Feed;
 use crate::kernel::KernelChannel;
 use crate::mailbox::Post;
@@ -168,9 +169,11 @@ pub struct Config {
     /// Bulk that is received is thrown away by the kernel, neither kept nor checked: for a load that
     /// measures its server. Frames come without it; their heads tell how much there was.
     pub discards_bulk: bool,
+    /// What the lane reaches the kernel through. Default: io_uring, where it is to be had.
+    pub driver: DriverChoice,
     /// The kernel's file system requests.
     pub kernel: Option<KernelChannel>,
-    /// Where the kernel's own threads for this ring may run, which do what would block; empty:
+    /// Where the threads for this ring may run, the kernel's own or the driver's, which do what would block; empty:
     /// where the calling thread may. A pinned lane names here what it had before it was pinned.
     pub worker_cores: Vec<u16>,
     /// How long the lane looks out for more work before it sleeps, in microseconds, at most 1000;
@@ -200,6 +203,7 @@ impl Config {
             names_follow_files: None,
             checksum_reads: false,
             discards_bulk: false,
+            driver: DriverChoice::Auto,
             kernel: None,
             worker_cores: Vec::new(),
             spin_us: 0,
@@ -224,7 +228,7 @@ fn say_to_stderr(say: Say, line: &str) {
 pub struct Counters {
     /// Turns taken.
     pub turn_count: u64,
-    /// io_uring_enter calls.
+    /// Calls that wait for the kernel or look what it has: io_uring_enter, or epoll_pwait2.
     pub enter_count: u64,
     /// All other system calls that the lane's thread made itself in its turns; not those of the
     /// allocator and of [`Config::say`].

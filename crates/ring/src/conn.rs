@@ -12,6 +12,7 @@
 //! ```
 
 mod deadline;
+mod handover;
 mod recv;
 mod sendfile;
 
@@ -272,34 +273,6 @@ impl Conns {
         self.touch(index);
     }
 
-    pub(crate) fn hand_over(&mut self, id: ConnId, lane: usize, hello: &[u8], tools: &mut Tools) {
-        let Some(index) = self.open_index(id) else { return };
-        let conn = self.conn(index);
-        let untouched = conn.inbox.is_empty()
-            && conn.incoming.is_none()
-            && conn.outbox.unsent_bytes() == 0
-            && !conn.send_armed;
-        if !untouched {
-            self.fail(index, CloseReason::Breach(Breach::Sequence), tools);
-            return;
-        }
-        conn.state = State::HandingOver { lane, hello: hello.into() };
-        if conn.recv_armed {
-            tools.driver.cancel(Token::new(Kind::Recv, index));
-        } else {
-            self.give_away(index, tools);
-        }
-    }
-
-    fn give_away(&mut self, index: u32, tools: &mut Tools) {
-        let conn = self.conn(index);
-        let state = std::mem::replace(&mut conn.state, State::Dead);
-        if let (State::HandingOver { lane, hello }, Some(socket)) = (state, conn.socket.take()) {
-            self.handed.push((lane, Letter::Socket { socket, hello }));
-        }
-        self.bury(index, tools);
-    }
-
     // --- what the kernel says --------------------------------------------------------------------
 
     pub(crate) fn on_connect(&mut self, index: u32, result: Result<u32, Errno>, tools: &mut Tools) {
@@ -532,17 +505,18 @@ impl Conns {
     fn kill(&mut self, index: u32, tools: &mut Tools) {
         let conn = self.conn(index);
         conn.state = State::Dead;
+        let socket = conn.raw();
         if conn.recv_armed {
-            tools.driver.cancel(Token::new(Kind::Recv, index));
+            tools.driver.cancel(Token::new(Kind::Recv, index), socket);
         }
         if conn.send_armed {
-            tools.driver.cancel(Token::new(Kind::Send, index));
+            tools.driver.cancel(Token::new(Kind::Send, index), socket);
         }
         if conn.writable_armed {
-            tools.driver.cancel(Token::new(Kind::Writable, index));
+            tools.driver.cancel(Token::new(Kind::Writable, index), socket);
         }
         if conn.connect_armed {
-            tools.driver.cancel(Token::new(Kind::Connect, index));
+            tools.driver.cancel(Token::new(Kind::Connect, index), socket);
         }
         self.bury_if_quiet(index, tools);
     }
@@ -556,7 +530,10 @@ impl Conns {
     fn bury(&mut self, index: u32, tools: &mut Tools) {
         let Some(mut conn) = self.slots[index as usize].take() else { return };
         assert!(!conn.is_armed(), "the kernel still works for this connection");
-        tools.counters.syscall_count += u64::from(conn.socket.is_some()); // Its close.
+        if let Some(socket) = &conn.socket {
+            tools.driver.forget(socket.as_raw_fd());
+            tools.counters.syscall_count += 1; // Its close.
+        }
         conn.outbox.clear(&mut tools.pool);
         if let Some(incoming) = conn.incoming {
             tools.pool.release(incoming.buf);

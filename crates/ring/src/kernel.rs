@@ -5,6 +5,7 @@
 //! are until then.
 
 use crate::abi::IOC_CLONE;
+use crate::driver::DriverKind;
 use crate::kernel_classic::Classic;
 use crate::kernel_queue::Queues;
 use crate::tools::Tools;
@@ -30,11 +31,11 @@ pub enum Transport {
 impl Transport {
     const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
-    /// The better one that this kernel allows.
+    /// The better one that this kernel and lanes on this driver allow.
     #[must_use]
-    pub fn best() -> Self {
+    pub fn best(driver: DriverKind) -> Self {
         let allowed = fs::read_to_string(Self::SWITCH).is_ok_and(|value| value.starts_with('Y'));
-        if allowed { Self::Uring } else { Self::Classic }
+        if allowed && driver == DriverKind::IoUring { Self::Uring } else { Self::Classic }
     }
 }
 
@@ -88,6 +89,17 @@ impl KernelChannel {
                 queue_depth,
             })
             .collect())
+    }
+
+    /// Queues per core are a matter of io_uring's.
+    pub(crate) fn check_driver(&self, driver: DriverKind) -> io::Result<()> {
+        if self.transport == Transport::Uring && driver != DriverKind::IoUring {
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "FUSE over io_uring needs the io_uring driver: take --fuse classic, or --driver io-uring",
+            ));
+        }
+        Ok(())
     }
 }
 

@@ -1,12 +1,12 @@
-//! `ring`: the machine room. It performs a brain's [`door::Action`]s with io_uring and reports
-//! what came of them as [`door::Event`]s: sockets, files, mailboxes, timers, the kernel's file
-//! system requests.
+//! `ring`: the machine room. It performs a brain's [`door::Action`]s with io_uring, or with epoll where
+//! that is forbidden, and reports what came of them as [`door::Event`]s: sockets, files, mailboxes,
+//! timers, the kernel's file system requests.
 //!
 //! It knows no names, sessions or operations. Invariant: a [`Ring`] belongs to one thread, and
 //! nothing in a [`Ring::turn`] blocks but the one wait at its beginning.
 //!
 //! ```text
-//! turn: collect (submit, wait, reap: one io_uring_enter) ─▶ one clock reading ─▶ brain.apply for
+//! turn: collect (submit, wait, reap: one io_uring_enter, with that driver) ─▶ one clock reading ─▶ brain.apply for
 //!       each event ─▶ brain.settle ─▶ perform the actions ─▶ flush (a send a connection, a wake-up
 //!       a sleeping neighbour); what was queued leaves with the next collect
 //! ```
@@ -23,6 +23,7 @@ mod config;
 mod conn;
 mod driver;
 pub mod feed;
+pub mod forbidden;
 mod framing;
 pub mod handoff;
 mod job;
@@ -52,6 +53,7 @@ mod usage;
 
 pub use abi::KERNEL_DATA_BYTES_MAX;
 pub use config::{Config, Counters, Fault, FaultPoint, Limits, LogFile, SayFn};
+pub use driver::{DriverChoice, DriverFound, DriverKind};
 pub use kernel::{KernelChannel, Transport};
 pub use mailbox::{Mesh, Post, Stopper, Waker};
 pub use mount::{MountOptions, is_connected, mount, unmount};

@@ -18,6 +18,15 @@ pub fn pin_to_core(core: u16) -> io::Result<()> {
     Ok(())
 }
 
+/// Lets the calling thread run on these cores.
+pub(crate) fn may_run_on(cores: &[u16]) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    let known = cores.iter().map(|core| usize::from(*core)).filter(|core| *core < CpuSet::MAX_CPU);
+    known.for_each(|core| set.set(core));
+    sched_setaffinity(None, &set)?;
+    Ok(())
+}
+
 /// The cores that this process may use, rising.
 ///
 /// # Errors

@@ -13,7 +13,7 @@ use crate::caller;
 use crate::clock::{Alarms, Clock};
 use crate::config::{Config, Counters, SayFn};
 use crate::conn::Conns;
-use crate::driver::{Completion, Driver, Kind, Op, Token, Wait};
+use crate::driver::{Completion, Driver, DriverKind, Kind, Op, Token, Wait};
 use crate::kept::Kept;
 use crate::kernel::Kernel;
 use crate::listen::Listener;
@@ -42,7 +42,7 @@ const STOP_MS_MAX: u64 = 1000;
 pub struct Ring {
     /// Leaked when the kernel does not let go of its memory.
     parts: ManuallyDrop<Parts>,
-    /// An io_uring with a single issuer belongs to its thread.
+    /// An io_uring with a single issuer belongs to its thread, and so does what waits in an epoll.
     stays: PhantomData<*const ()>,
 }
 
@@ -99,7 +99,7 @@ impl Ring {
     /// Sets a ring up for the calling thread.
     ///
     /// # Errors
-    /// When the kernel is too old or io_uring is forbidden; the text says what to do.
+    /// When the driver that is wanted is not to be had; the text says what to do.
     pub fn new(config: Config) -> io::Result<Self> {
         let mut post = match config.post {
             Some(post) => post,
@@ -111,7 +111,7 @@ impl Ring {
         );
         let mut clock = Clock::new(config.lane == LaneId(0));
         let mut tools = Tools {
-            driver: Driver::new(config.spin_us > 0)?,
+            driver: Driver::new(config.driver, config.spin_us > 0)?,
             pool: Pool::new(config.limits.buffer_bytes_max),
             arena: Arena::new(),
             events: Vec::new(),
@@ -120,7 +120,10 @@ impl Ring {
             fault: config.fault,
             replying: false,
         };
-        work_on(&tools.driver, config.worker_cores)?;
+        work_on(&mut tools.driver, config.worker_cores)?;
+        if let Some(kernel) = &config.kernel {
+            kernel.check_driver(tools.driver.kind())?;
+        }
         let spin = Spin::new(config.spin_us, &mut clock, &mut tools.driver, &mut post);
         let open_count_max = config.limits.open_object_count_max;
         let segment_bytes = config.limits.segment_bytes;
@@ -196,6 +199,12 @@ impl Ring {
         self.parts.counters()
     }
 
+    /// What it reaches the kernel through.
+    #[must_use]
+    pub fn driver(&self) -> DriverKind {
+        self.parts.tools.driver.kind()
+    }
+
     /// How many connections there are.
     #[must_use]
     pub fn conn_count(&self) -> usize {
@@ -215,7 +224,7 @@ impl Ring {
     }
 }
 
-fn work_on(driver: &Driver, cores: Vec<u16>) -> io::Result<()> {
+fn work_on(driver: &mut Driver, cores: Vec<u16>) -> io::Result<()> {
     let cores = if cores.is_empty() { crate::pin::usable_cores()? } else { cores };
     // Refused where a container allows fewer cores than the process was told; the kernel's threads
     // then run on those.
@@ -235,6 +244,7 @@ impl Parts {
             clock_read_count: self.clock.read_count(),
             letter_in_count: self.post.in_count(),
             letter_out_count: self.post.out_count(),
+            syscall_count: self.tools.counters.syscall_count + self.tools.driver.call_count(),
             ..self.tools.counters
         }
     }
@@ -318,9 +328,9 @@ impl Parts {
         }
         if !self.knock.armed {
             self.knock.armed = true;
-            let file = self.post.event().as_raw_fd();
+            let event = self.post.event().as_raw_fd();
             let at = self.knock.count.as_mut_ptr();
-            let op = Op::Read { file, at, read_bytes: 8, offset: 0 };
+            let op = Op::ReadEvent { event, at };
             // SAFETY: the eight bytes are boxed in the ring, which outlives its operations.
             unsafe { tools.driver.queue(Token::new(Kind::Wake, 0), op) };
         }

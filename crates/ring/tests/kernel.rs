@@ -1,4 +1,4 @@
-//! A null file system, really mounted, over both transports. One test, because the switch for
+//! A null file system, really mounted, over both transports and on both drivers. One test, because the switch for
 //! io_uring queues is the whole machine's.
 #![allow(clippy::unwrap_used, clippy::wildcard_enum_match_arm, missing_docs)]
 
@@ -7,7 +7,8 @@ mod support;
 use door::{Action, Brain, ConnId, Event, Object, Ticket, Turn};
 use ring::null::{Before, FILE_BYTES, FILE_NAME, NullFs};
 use ring::{
-    Config, KernelChannel, Mesh, MountOptions, Ring, Transport, mount, unmount, usable_cores,
+    Config, DriverChoice, DriverKind, KernelChannel, Mesh, MountOptions, Ring, Transport, mount,
+    unmount, usable_cores,
 };
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read};
@@ -17,6 +18,8 @@ use std::path::Path;
 use support::{Dir, Lane, noise, start};
 use wire::{InodeNo, LaneId, Status};
 
+/// Of rings whose test does not choose.
+const DRIVER: DriverKind = DriverKind::Epoll;
 const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
 fn contents() -> Object {
@@ -41,7 +44,7 @@ impl Switch {
         lock.lock().unwrap();
         let before = fs::read_to_string(SWITCH).unwrap_or_default();
         if let Err(error) = fs::write(SWITCH, "Y") {
-            eprintln!("SKIPPED: FUSE over io_uring: {SWITCH} cannot be set: {error}");
+            support::skip("FUSE over io_uring", &format!("{SWITCH} cannot be set: {error}"));
             return None;
         }
         Some(Self { before, _lock: lock })
@@ -63,8 +66,11 @@ impl Drop for Mounted<'_> {
     }
 }
 
+/// What a ring reaches the kernel through, and how the kernel reaches it.
+type Way = (DriverKind, Transport);
+
 /// Mounts with a lane per core.
-fn mount_null(dir: &Path, store: &Path, transport: Transport, before: Before) -> Vec<Lane> {
+fn mount_null(dir: &Path, store: &Path, (driver, transport): Way, before: Before) -> Vec<Lane> {
     let options = MountOptions { source: "null".to_owned(), ..MountOptions::default() };
     let device = mount(dir, &options).unwrap();
     let cores = usable_cores().unwrap();
@@ -77,6 +83,7 @@ fn mount_null(dir: &Path, store: &Path, transport: Transport, before: Before) ->
             let store = File::open(store).unwrap();
             start(post, move |config| {
                 ring::pin_to_core(core).unwrap();
+                config.driver = DriverChoice::Only(driver);
                 config.kernel = Some(channel);
                 config.store = Some(store.into());
                 if before == Before::Echo {
@@ -115,7 +122,7 @@ impl Brain for Forward {
 
 /// Data of a WRITE that was answered early reach the other end as they were, though the kernel
 /// would like their memory back.
-fn forward(transport: Transport) {
+fn forward((driver, transport): Way) {
     let dir = Dir::new("forward");
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -124,6 +131,7 @@ fn forward(transport: Transport) {
     let mut channels = KernelChannel::share(device, transport, &[0], 1).unwrap();
     let channel = channels.pop().unwrap();
     let lane = start(support::lonely_post(), move |config| {
+        config.driver = DriverChoice::Only(driver);
         config.kernel = Some(channel);
         config.server = Some(address);
         let null = NullFs::new(Before::Nothing, transport == Transport::Uring, None);
@@ -157,7 +165,7 @@ fn forward(transport: Transport) {
 }
 
 /// Reads of a kept length bring what is kept, also over loopback.
-fn keep(transport: Transport, before: Before) {
+fn keep((driver, transport): Way, before: Before) {
     const LENGTHS: [usize; 2] = [4096, 1 << 20];
     let dir = Dir::new("keep");
     let options = MountOptions { source: "null".to_owned(), ..MountOptions::default() };
@@ -166,6 +174,7 @@ fn keep(transport: Transport, before: Before) {
     let lane = std::thread::spawn(move || {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut config = Config::new(LaneId(0));
+        config.driver = DriverChoice::Only(driver);
         config.kernel = Some(channel);
         config.server = Some(listener.local_addr().unwrap());
         config.listener = Some(listener.into());
@@ -184,7 +193,10 @@ fn keep(transport: Transport, before: Before) {
         let start = room.as_ptr().align_offset(4096);
         let back = &mut room[start..start + length];
         file.read_exact_at(back, 8192).unwrap();
-        assert!(back == noise(7, length), "{length} bytes over {transport:?} after {before:?}");
+        assert!(
+            back == noise(7, length),
+            "{length} bytes over {transport:?} on {driver:?} after {before:?}"
+        );
     }
     drop(file);
     unmount(&dir.0, false).unwrap();
@@ -194,10 +206,10 @@ fn keep(transport: Transport, before: Before) {
     assert_eq!(received > bulk_bytes as u64, before == Before::Echo, "{received} bytes");
 }
 
-fn exercise(transport: Transport, before: Before) {
+fn exercise(way: Way, before: Before) {
     let dir = Dir::new("mount");
     let store = Dir::new("mount-store");
-    let lanes = mount_null(&dir.0, &store.0, transport, before);
+    let lanes = mount_null(&dir.0, &store.0, way, before);
     let mounted = Mounted(&dir.0);
 
     let root = fs::metadata(&dir.0).unwrap();
@@ -251,17 +263,34 @@ fn mounting_where_nothing_is_says_so() {
 
 #[test]
 fn a_null_file_system_works_over_both_transports_and_ends_when_unmounted() {
-    exercise(Transport::Classic, Before::Nothing);
-    exercise(Transport::Classic, Before::Echo);
-    keep(Transport::Classic, Before::Nothing);
-    keep(Transport::Classic, Before::Echo);
-    forward(Transport::Classic);
-    if let Some(_switch) = Switch::turn_on() {
-        assert_eq!(Transport::best(), Transport::Uring);
-        exercise(Transport::Uring, Before::Nothing);
-        exercise(Transport::Uring, Before::Echo);
-        keep(Transport::Uring, Before::Nothing);
-        keep(Transport::Uring, Before::Echo);
-        forward(Transport::Uring);
+    let everything = |way| {
+        exercise(way, Before::Nothing);
+        exercise(way, Before::Echo);
+        keep(way, Before::Nothing);
+        keep(way, Before::Echo);
+        forward(way);
+    };
+    everything((DriverKind::Epoll, Transport::Classic));
+    if let Err(error) = DriverChoice::Only(DriverKind::IoUring).find() {
+        return support::skip("a_null_file_system_works, with io_uring", &error.to_string());
     }
+    everything((DriverKind::IoUring, Transport::Classic));
+    if let Some(_switch) = Switch::turn_on() {
+        assert_eq!(Transport::best(DriverKind::IoUring), Transport::Uring);
+        assert_eq!(Transport::best(DriverKind::Epoll), Transport::Classic);
+        everything((DriverKind::IoUring, Transport::Uring));
+    }
+}
+
+#[test]
+fn queues_of_io_uring_are_refused_to_a_ring_without_it() {
+    let dir = Dir::new("refused");
+    let options = MountOptions { source: "null".to_owned(), ..MountOptions::default() };
+    let device = mount(&dir.0, &options).unwrap();
+    let _mounted = Mounted(&dir.0);
+    let channels = KernelChannel::share(device, Transport::Uring, &[0], 1).unwrap();
+    let mut config = support::ring_config(LaneId(0));
+    config.kernel = channels.into_iter().next();
+    let Err(error) = Ring::new(config) else { panic!("no queues without io_uring") };
+    assert!(error.to_string().contains("--fuse classic"), "{error}");
 }

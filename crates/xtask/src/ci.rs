@@ -6,7 +6,7 @@ use crate::run::{cargo, ended_after, run, run_heard, target_dir};
 use crate::uring_switch::UringOn;
 
 use crate::posix::{self, Suite};
-use crate::{crash, needs, package, sim, tidy};
+use crate::{crash, forbidden, needs, package, sim, tidy};
 use anyhow::{Context as _, Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -74,15 +74,8 @@ fn run_all() -> Report {
     step("build", &mut || {
         run(&mut cargo(["build", "--release", "--package", "lanefs", "--package", "lanefs-crash"]))
     });
-    step("tests", &mut || {
-        let mut command = cargo(["test", "--profile", "sim", "--no-fail-fast", "--workspace"]);
-        // So that tests can take rules away; all hold where none does.
-        command
-            .args(["--features", "lanefs-sim/planted,lanefs-lane/planted,lanefs-client/planted"]);
-        // From end to end, what is shipped is tested.
-        command.env("LANEFS_BINARY", target_dir().join("release/lanefs"));
-        test(&command, &mut skipped, &mut tally)
-    });
+    step("tests", &mut || test(&tests(), &mut skipped, &mut tally));
+    step("tests on epoll", &mut || epoll_tests(&mut skipped, &mut tally));
     step("sim", &mut || sim::run_seeds(&sim::Args::fresh()));
     step("crash", &mut || crash::run_short(&mut skipped));
     step("package", &mut || package::run_short());
@@ -91,6 +84,35 @@ fn run_all() -> Report {
         step(suite.text(), &mut || posix::run_built(suite, &mut skipped));
     }
     Report { steps, skipped, tally }
+}
+
+/// All tests.
+fn tests() -> Command {
+    let mut command = cargo(["test", "--profile", "sim", "--no-fail-fast", "--workspace"]);
+    // So that tests can take rules away; all hold where none does.
+    command.args(["--features", "lanefs-sim/planted,lanefs-lane/planted,lanefs-client/planted"]);
+    // From end to end, what is shipped is tested.
+    command.env("LANEFS_BINARY", target_dir().join("release/lanefs"));
+    command
+}
+
+/// Tests whose lanes reach the kernel.
+const LANE_TESTS: [&str; 4] = ["seams", "kernel", "keep", "e2e"];
+
+/// Once more what has lanes, from what is built already, in processes to which io_uring is forbidden: lanes
+/// are on epoll, and requests of a kernel come over `/dev/fuse`.
+fn epoll_tests(skipped: &mut Vec<String>, tally: &mut Tally) -> Result<()> {
+    let mut unit_tests = tests();
+    // Of the crates that start lanes in their own tests.
+    unit_tests.args(["--lib", "--", "driver::", "forbidden::", "handoff::", "wired::"]);
+    let mut command = tests();
+    command.args(LANE_TESTS.iter().flat_map(|test| ["--test", test]));
+    command.args(["--", "--skip", "on_io_uring::"]);
+    let mut left_out = vec!["seams::on_io_uring: io_uring is forbidden in this run".to_owned()];
+    let tested = [unit_tests, command]
+        .map(|command| hear(&forbidden::without_io_uring(&command)?, &mut left_out, tally));
+    skipped.extend(left_out.into_iter().map(|line| format!("on epoll: {line}")));
+    tested.into_iter().collect()
 }
 
 /// Runs the chore.
@@ -138,11 +160,8 @@ fn bare_build(skipped: &mut Vec<String>) -> Result<()> {
     run(&mut command)
 }
 
-/// Runs tests with the kernel's io_uring switch on, and collects what they left out.
+/// Runs tests with the kernel's io_uring switch on.
 fn test(command: &Command, skipped: &mut Vec<String>, tally: &mut Tally) -> Result<()> {
-    let file = skipped_file()?;
-    let mut command = ended_after(TESTS_SECONDS_MAX, command);
-    command.env(SKIPPED_FILE, &file);
     let switch = match UringOn::new()? {
         Ok(switch) => Some(switch),
         Err(reason) => {
@@ -150,8 +169,17 @@ fn test(command: &Command, skipped: &mut Vec<String>, tally: &mut Tally) -> Resu
             None
         }
     };
-    let tested = run_heard(&mut command, |line| tally.hear(line));
+    let tested = hear(command, skipped, tally);
     drop(switch);
+    tested
+}
+
+/// Runs tests, and collects what they left out.
+fn hear(command: &Command, skipped: &mut Vec<String>, tally: &mut Tally) -> Result<()> {
+    let file = skipped_file()?;
+    let mut command = ended_after(TESTS_SECONDS_MAX, command);
+    command.env(SKIPPED_FILE, &file);
+    let tested = run_heard(&mut command, |line| tally.hear(line));
     let lines = fs::read_to_string(&file).unwrap_or_default();
     skipped.extend(lines.lines().map(ToOwned::to_owned));
     tested

@@ -7,6 +7,7 @@ mod bench_seam;
 mod bench_statx;
 mod ci;
 mod crash;
+mod forbidden;
 mod needs;
 mod package;
 mod posix;
@@ -43,6 +44,12 @@ enum Chore {
     E2e {
         /// Part of a test's name
         filter: Option<String>,
+    },
+    /// Run a command to which, and to all that it starts, io_uring is forbidden by a seccomp filter
+    NoIoUring {
+        /// The program and its arguments
+        #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+        command: Vec<std::ffi::OsString>,
     },
     /// Simulate: the brains in a world made of dice, many seeds or one
     Sim(sim::Args),
@@ -86,6 +93,7 @@ fn run(chore: &Chore) -> Result<()> {
         Chore::Needs { packages: false } => needs::check(),
         Chore::Tidy => tidy::run_alone(),
         Chore::E2e { filter } => ci::e2e(filter.as_deref()),
+        Chore::NoIoUring { command } => forbidden::run_command(command),
         Chore::Sim(args) => sim::run_seeds(args),
         Chore::Crash(args) => crash::run_alone(args),
         Chore::Posix(args) => posix::run_alone(args),

@@ -6,8 +6,8 @@
 use super::{NULL_COMMAND, NULL_READY};
 use crate::usage::Usage;
 use anyhow::{Context as _, Result, bail};
-use ring::Transport;
 use ring::null::Cost;
+use ring::{DriverKind, Transport};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -48,14 +48,14 @@ impl Mounted {
     pub(crate) fn start(
         program: &Path,
         dir: PathBuf,
-        (transport, core): (Transport, u16),
+        (driver, transport, core): (DriverKind, Transport, u16),
         (exchange, costs): (Exchange, &[Cost]),
     ) -> Result<Self> {
         fs::create_dir(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
         let contents = dir.with_extension("contents");
         let mut command = Command::new(program);
         command.arg(NULL_COMMAND).arg(&dir).args(["--core", &core.to_string()]);
-        command.args(["--fuse", transport_text(transport)]);
+        command.args(["--fuse", transport_text(transport), "--driver", driver.text()]);
         command.args(["--exchange", if exchange == Exchange::None { "none" } else { "apart" }]);
         command.args(["--parent-pid", &std::process::id().to_string()]);
         if exchange == Exchange::Keeping {

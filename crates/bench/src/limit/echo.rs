@@ -4,15 +4,16 @@ use crate::frames;
 use anyhow::{Context as _, Result};
 use door::{Action, Brain, ConnId, Event, Span, Ticket, Turn, Usage};
 use hashbrown::HashSet;
-use ring::{Config, Ring};
+use ring::{Config, DriverChoice, DriverKind, Ring};
 use std::net::TcpListener;
 use wire::{Head, LaneId, Op, Stats, Wire as _};
 
 /// Where a frame's op is.
 const OP_OFFSET: usize = 6;
 
-pub(super) fn run(listener: TcpListener) -> Result<()> {
+pub(super) fn run(listener: TcpListener, driver: DriverKind) -> Result<()> {
     let mut config = Config::new(LaneId(0));
+    config.driver = DriverChoice::Only(driver);
     config.listener = Some(listener.into());
     let mut ring = Ring::new(config).context("cannot set up the lane's ring")?;
     let mut echo = Echo::new();

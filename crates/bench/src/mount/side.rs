@@ -6,7 +6,7 @@ use crate::server::{Home, Server};
 use crate::usage::{LaneUsage, Usage};
 use anyhow::{Context as _, Result, bail};
 use library::Volume;
-use ring::Transport;
+use ring::{DriverKind, Transport};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::BufReader;
 use std::path::PathBuf;
@@ -35,12 +35,13 @@ pub(super) struct Real {
 }
 
 impl Real {
-    pub(super) fn start(home: &Home, transport: Transport) -> Result<Self> {
-        let server = home.server("mount")?;
-        let dir = home.path().join("lanefs");
+    /// Starts a server with a store of that name, and mounts it.
+    pub(super) fn start(home: &Home, name: &str, way: (DriverKind, Transport)) -> Result<Self> {
+        let server = home.server_on(name, way.0)?;
+        let dir = home.path().join(format!("{name}-dir"));
         std::fs::create_dir(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
         let volume = server.volume()?;
-        let (mount, _output) = home.start_mount(&server, &dir, transport)?;
+        let (mount, _output) = home.start_mount(&server, &dir, way)?;
         Ok(Self { dir, mount, _output, server, volume, asked_count: 0 })
     }
 

@@ -1,6 +1,6 @@
 //! The command line of `lanefs bench`.
 
-use super::{SecretFile, Transport};
+use super::{DriverArg, SecretFile, Transport};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
@@ -36,6 +36,8 @@ pub(crate) struct Bench {
     /// How long the servers' lanes poll before they sleep [default: as `serve` does]
     #[arg(long, value_name = "US", value_parser = clap::value_parser!(u32).range(0..=1000))]
     pub(crate) spin_us: Option<u32>,
+    #[command(flatten)]
+    pub(crate) driver: DriverArg,
     /// Their sharing mode [default: as `serve` does]. create: several, separated by commas, are held
     /// against `off`
     #[arg(long, value_name = "MODE", value_enum, value_delimiter = ',')]
@@ -96,6 +98,8 @@ pub(crate) enum Name {
     Commit,
     /// What a few modest clients get beside a greedy one, and without it
     Fair,
+    /// The two drivers of a lane, io_uring and epoll, beside each other
+    Drivers,
     /// All of them
     All,
 }
@@ -134,6 +138,8 @@ pub(crate) struct BenchNull {
     /// The lane's core.
     #[arg(long)]
     pub(crate) core: u16,
+    #[command(flatten)]
+    pub(crate) driver: DriverArg,
     /// End when this parent process ends.
     #[arg(long, value_name = "PID")]
     pub(crate) parent_pid: u32,

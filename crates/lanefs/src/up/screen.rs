@@ -4,7 +4,7 @@ use super::child::{News, own_address};
 use super::{EXPORT, Plan};
 use crate::{address, out, secret};
 use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use library::{ConnectOptions, Identity, Stats, Volume};
+use library::{ConnectOptions, DriverChoice, Identity, Stats, Volume};
 use std::io::IsTerminal as _;
 use std::path::Path;
 use std::sync::mpsc::Sender;
@@ -169,6 +169,7 @@ pub(crate) fn watch_rates(address: &str, secret_file: &Path, news: Sender<News>)
         purpose: library::Purpose::Use,
         identity: Identity::of_process(),
         connect_timeout: Duration::from_secs(5),
+        driver: DriverChoice::Auto,
     };
     let thread = std::thread::Builder::new().name("rates".to_owned());
     // Without the thread there are no rates, and nothing else is lost.

@@ -11,7 +11,7 @@ use super::child::{self, Child, News, Role};
 use super::screen::{Screen, second_mount, watch_rates};
 use crate::exit::{Code, Exit};
 use crate::serve::hex;
-use crate::{background, mounts, signals};
+use crate::{background, driver, mounts, signals};
 use anyhow::Result;
 use rustix::process::Signal;
 use std::os::unix::process::ExitStatusExt as _;
@@ -213,6 +213,7 @@ impl Supervisor<'_> {
         self.screen.fact("store", &self.plan.store.display().to_string());
         let lanes = line.rsplit_once(", ").map_or(line, |(_, lanes)| lanes);
         self.screen.fact("lanes", lanes.trim_end_matches(" lanes").trim_end_matches(" lane"));
+        self.screen.fact("driver", &driver::text(&self.plan.driver));
         if self.screen.is_live() {
             let address = child::own_address(self.plan);
             watch_rates(&address, &self.plan.secret_file, self.tell.clone());

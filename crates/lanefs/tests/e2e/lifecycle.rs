@@ -79,7 +79,8 @@ fn a_mount_goes_to_the_background_as_well() {
     fs::write(up.dir.join("a"), "b").unwrap();
     let dir = stage.make_dir("second");
     let said = must(stage.lanefs(["mount", "-d", "--export", "up", &up.address]).arg(&dir));
-    assert!(said.starts_with("mounted "), "{said}");
+    // Where lanes are not on io_uring, why comes first.
+    assert!(said.lines().any(|line| line.starts_with("mounted ")), "{said}");
     assert_eq!(fs::read_to_string(dir.join("a")).unwrap(), "b");
     must(stage.lanefs(["umount"]).arg(&dir));
     assert!(!is_mounted(&dir));

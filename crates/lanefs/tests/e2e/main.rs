@@ -12,6 +12,7 @@ mod contents;
 mod crash;
 mod crowds;
 mod death;
+mod drivers;
 mod exchanges;
 mod exports;
 mod exports_hostile;

@@ -1,6 +1,7 @@
 //! What every test stands on: folders of its own, the binary, and processes that are ended
 //! whatever happens.
 
+use ring::{DriverChoice, DriverKind};
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -31,6 +32,25 @@ pub(crate) fn skip(test: &str, reason: &str) {
         let mut options = fs::OpenOptions::new();
         let file = options.append(true).create(true).mode(0o644).open(file);
         file.unwrap().write_all(line.as_bytes()).unwrap();
+    }
+}
+
+/// The driver that lanes of what these tests start are on, if nobody tells them otherwise.
+pub(crate) fn driver() -> DriverKind {
+    match std::env::var("LANEFS_DRIVER").as_deref() {
+        Ok("epoll") => DriverKind::Epoll,
+        Ok("io-uring") => DriverKind::IoUring,
+        _ => DriverChoice::Auto.find().unwrap().kind,
+    }
+}
+
+/// Why requests of the kernel cannot come over io_uring here, if that is so.
+pub(crate) fn no_fuse_over_io_uring() -> Option<&'static str> {
+    match fs::read_to_string("/sys/module/fuse/parameters/enable_uring") {
+        Err(_) => Some("this kernel has no FUSE over io_uring (before 6.14)"),
+        Ok(_) if driver() == DriverKind::Epoll => Some("lanes are on epoll in this run"),
+        Ok(switch) if switch.starts_with('Y') => None,
+        Ok(_) => Some("enable_uring is off (`cargo xtask ci` turns it on)"),
     }
 }
 

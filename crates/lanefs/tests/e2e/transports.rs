@@ -1,6 +1,6 @@
 //! Both ways of carrying the kernel's requests do the same.
 
-use crate::stage::{Stage, must, program, skip};
+use crate::stage::{Stage, must, no_fuse_over_io_uring, program, skip};
 use std::fs;
 
 fn works_over(test: &str, how: &str, shown: &str) {
@@ -28,10 +28,8 @@ fn classic_works() {
 
 #[test]
 fn io_uring_works() {
-    let switch = fs::read_to_string("/sys/module/fuse/parameters/enable_uring");
-    match switch.as_deref().map(str::trim_end) {
-        Ok("Y") => works_over("uring", "uring", "io_uring"),
-        Ok(_) => skip("io_uring_works", "enable_uring is off (`cargo xtask ci` turns it on)"),
-        Err(_) => skip("io_uring_works", "this kernel has no FUSE over io_uring (before 6.14)"),
+    match no_fuse_over_io_uring() {
+        None => works_over("uring", "uring", "io_uring"),
+        Some(why) => skip("io_uring_works", why),
     }
 }

@@ -2,7 +2,7 @@
 //! call at the other sees it, through names, open files, open directories and a working directory.
 
 use crate::networks::Networks;
-use crate::stage::{Mount, Stage, Up, must, program, skip};
+use crate::stage::{Mount, Stage, Up, must, no_fuse_over_io_uring, program, skip};
 use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, SeekFrom, XattrFlags};
 use rustix::io::Errno;
 use std::fs::{self, File};
@@ -50,12 +50,10 @@ impl Pair {
 
 /// Runs a test over each way of carrying requests that this machine has, and over a network.
 pub(crate) fn over_each(test: &str, body: impl Fn(&Pair)) {
-    let switch = fs::read_to_string("/sys/module/fuse/parameters/enable_uring");
     let mut ways = vec!["classic"];
-    if switch.is_ok_and(|switch| switch.starts_with('Y')) {
-        ways.push("uring");
-    } else {
-        skip(&format!("{test} over io_uring"), "enable_uring is off or unknown to the kernel");
+    match no_fuse_over_io_uring() {
+        None => ways.push("uring"),
+        Some(why) => skip(&format!("{test} over io_uring"), why),
     }
     for way in ways {
         let Some(stage) = Stage::new(test) else { return };

@@ -2,10 +2,10 @@
 
 use crate::private::{Private, USER, User, done, prepare_for_user, users_dir};
 use crate::stage::{
-    Place, Process, Stage, binary, failure, is_alive, kill, program, run, until, wrap,
+    Place, Process, Stage, binary, failure, is_alive, kill, no_fuse_over_io_uring, program, run,
+    until, wrap,
 };
 use rustix::process::{Pid, Signal, kill_process_group};
-use std::fs;
 use std::process::Command;
 
 const LOCAL: [&str; 2] = ["--listen", "127.0.0.1:0"];
@@ -207,8 +207,7 @@ fn a_mount_point_of_somebody_else_is_refused_in_fusermount3_s_words() {
 
 #[test]
 fn an_ordinary_user_goes_over_io_uring_where_the_kernel_allows_it() {
-    let switch = fs::read_to_string("/sys/module/fuse/parameters/enable_uring");
-    let allowed = switch.is_ok_and(|value| value.starts_with('Y'));
+    let allowed = no_fuse_over_io_uring().is_none();
     let Some(stage) = Stage::new("user_uring") else { return };
     prepare_for_user(&stage);
     let place = Private::new(&stage, "");

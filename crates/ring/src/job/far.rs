@@ -8,6 +8,7 @@ use crate::segments::{Elsewhere, Outcome, Segments, Task};
 use crate::tools::Tools;
 use door::{Errno, Event, ObjectStat};
 use rustix::fs::{AtFlags, statat};
+use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
 
 const IO: Errno = Errno(5);
@@ -137,6 +138,9 @@ impl Job {
         objects: &mut Objects,
         tools: &mut Tools,
     ) -> bool {
+        if let Some(elsewhere) = &self.elsewhere {
+            tools.driver.forget(elsewhere.bell.as_raw_fd());
+        }
         let outcome = self.elsewhere.take().map_or(Err(IO), Elsewhere::end);
         let outcome = match rung.and(outcome) {
             Ok(outcome) => outcome,

@@ -1,8 +1,6 @@
 //! Large bulk: replies that leave from the page cache, requests that are received in few calls.
-#![allow(clippy::unwrap_used, clippy::wildcard_enum_match_arm, missing_docs)]
 
-mod support;
-
+use super::support::{Dir, echo_server, frame, hello, lonely_post, noise, read_frame, ring_config};
 use door::{Action, Brain, CloseReason, ConnId, Errno, Event, Object, Ticket, Turn};
 use ring::{Config, Counters, Ring, Stopper};
 use rustix::net::{AddressFamily, SocketType, sockopt};
@@ -14,7 +12,6 @@ use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
-use support::{Dir, echo_server, frame, hello, lonely_post, noise, read_frame};
 use wire::{
     HEAD_BYTES, Head, InodeNo, LaneId, Lengths, Op, Reply, Request, SessionId, ShardId, Status,
     Transno, Wire, Writer, Xid, reply_flag,
@@ -155,7 +152,7 @@ impl Server {
         let stopper = post.stopper();
         let (sender, ended) = channel();
         let thread = std::thread::spawn(move || {
-            let mut config = Config::new(LaneId(0));
+            let mut config = ring_config(LaneId(0));
             config.post = Some(post);
             config.listener = Some(listener.into());
             config.store = Some(store.into());

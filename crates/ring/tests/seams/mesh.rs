@@ -1,15 +1,12 @@
 //! Mail between lanes, sleeping and waking, timers, the end.
-#![allow(clippy::unwrap_used, clippy::wildcard_enum_match_arm, missing_docs)]
 
-mod support;
-
+use super::support::{Closure, Diary, ask, frame, hello, lonely_post, ring_config, start, turns};
 use door::{Action, Brain, Event, Mail, Mono, Now, Say, Turn};
 use ring::{Config, Mesh, Ring};
 use std::cell::RefCell;
 use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};
 use std::rc::Rc;
-use support::{Closure, Diary, ask, frame, hello, start, turns};
 use wire::LaneId;
 
 const LANE_COUNT: u16 = 3;
@@ -125,7 +122,7 @@ fn what_a_sister_said_comes_before_what_was_asked_after_it() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let mut lane = |lane, listener: Option<TcpListener>| {
-        let config = Config { post: posts.pop(), ..Config::new(LaneId(lane)) };
+        let config = Config { post: posts.pop(), ..ring_config(LaneId(lane)) };
         Ring::new(Config { listener: listener.map(Into::into), ..config }).unwrap()
     };
     let (mut asked, mut sister) = (lane(1, Some(listener)), lane(0, None));
@@ -152,7 +149,7 @@ fn what_a_sister_said_comes_before_what_was_asked_after_it() {
 
 #[test]
 fn mail_to_oneself_arrives() {
-    let mut ring = Ring::new(Config::new(LaneId(0))).unwrap();
+    let mut ring = Ring::new(ring_config(LaneId(0))).unwrap();
     let mut diary = Diary::default();
     let mail = Mail::Interrupt { unique: 9 };
     let event = ask(&mut ring, &mut diary, Action::Mail { to: LaneId(0), mail });
@@ -161,7 +158,7 @@ fn mail_to_oneself_arrives() {
 
 #[test]
 fn a_stop_from_another_thread_is_told_once_and_ends_a_sleeper() {
-    let lane = start(support::lonely_post(), |_| {
+    let lane = start(lonely_post(), |_| {
         let mut stop_count = 0;
         Closure(move |turn: &mut Turn<'_>, event| match event {
             Event::Stop => {
@@ -204,7 +201,7 @@ impl Brain for Timer {
 
 #[test]
 fn every_alarm_has_its_turn_and_time_rises() {
-    let mut ring = Ring::new(Config::new(LaneId(0))).unwrap();
+    let mut ring = Ring::new(ring_config(LaneId(0))).unwrap();
     let mut timer = Timer { asked: Vec::new(), seen: Vec::new(), ticks: 0 };
     // On a busy machine one turn may be late for two alarms.
     turns(&mut ring, &mut timer, |timer| {
@@ -223,7 +220,7 @@ fn every_alarm_has_its_turn_and_time_rises() {
 #[test]
 fn lines_reach_their_ears() {
     let said = Rc::new(RefCell::new(Vec::new()));
-    let mut config = Config::new(LaneId(0));
+    let mut config = ring_config(LaneId(0));
     let ears = Rc::clone(&said);
     config.say = Box::new(move |say, line| ears.borrow_mut().push((say, line.to_owned())));
     let mut ring = Ring::new(config).unwrap();
@@ -237,7 +234,7 @@ fn lines_reach_their_ears() {
 
 #[test]
 fn groups_of_a_process_are_found_and_a_dead_one_has_none() {
-    let mut ring = Ring::new(Config::new(LaneId(0))).unwrap();
+    let mut ring = Ring::new(ring_config(LaneId(0))).unwrap();
     let mut found = Vec::new();
     let pid = std::process::id();
     for pid in [pid, 0x7fff_fff0] {

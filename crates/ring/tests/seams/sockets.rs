@@ -1,15 +1,15 @@
 //! Connections over real loopback sockets.
-#![allow(clippy::unwrap_used, clippy::wildcard_enum_match_arm, missing_docs)]
 
-mod support;
-
+use super::support::{
+    Closure, Diary, ask, echo_server, frame, hello, lonely_post, noise, read_frame, ring_config,
+    start, turns,
+};
 use door::{Action, CloseReason, Errno, Event, Ticket, Turn};
-use ring::{Config, Mesh, Ring};
+use ring::{Mesh, Ring};
 use rustix::net::{AddressFamily, SocketType, sockopt};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::mpsc::channel;
-use support::{Closure, Diary, ask, echo_server, frame, hello, noise, read_frame, start, turns};
 use wire::{Breach, LaneId};
 
 /// A connection that takes little before it is read from.
@@ -156,7 +156,7 @@ fn bulk_that_nobody_wants_is_thrown_away_and_the_frames_stay_in_step() {
 fn bulk_before_admission_is_a_breach_and_takes_no_buffer() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let mut config = Config::new(LaneId(0));
+    let mut config = ring_config(LaneId(0));
     config.listener = Some(listener.into());
     let mut ring = Ring::new(config).unwrap();
     let mut diary = Diary::default();
@@ -330,7 +330,7 @@ fn one_who_says_nothing_is_closed_in_time() {
 fn what_was_queued_before_a_close_arrives() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let server = start(support::lonely_post(), move |config| {
+    let server = start(lonely_post(), move |config| {
         config.listener = Some(listener.into());
         Closure(|turn: &mut Turn<'_>, event| match event {
             Event::Frame { conn, frame, .. } => {
@@ -356,7 +356,7 @@ fn what_was_queued_before_a_close_arrives() {
 fn connecting_works_and_a_refusal_is_told() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let mut config = Config::new(LaneId(0));
+    let mut config = ring_config(LaneId(0));
     config.server = Some(address);
     let mut ring = Ring::new(config).unwrap();
     let mut diary = Diary::default();
@@ -465,7 +465,7 @@ fn hand_over(delay_ms: u64) {
 fn stopping_lets_queued_frames_leave() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let server = start(support::lonely_post(), move |config| {
+    let server = start(lonely_post(), move |config| {
         config.listener = Some(listener.into());
         Closure(|turn: &mut Turn<'_>, event| {
             if let Event::Frame { conn, frame, .. } = event {
@@ -487,7 +487,7 @@ fn a_ring_dropped_in_the_middle_leaves_nothing_behind() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     for _ in 0..20 {
-        let mut config = Config::new(LaneId(0));
+        let mut config = ring_config(LaneId(0));
         config.listener = Some(listener.try_clone().unwrap().into());
         let mut ring = Ring::new(config).unwrap();
         let mut diary = Diary::default();

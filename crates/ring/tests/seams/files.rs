@@ -1,15 +1,12 @@
 //! The log and the objects, on real files.
-#![allow(clippy::unwrap_used, clippy::wildcard_enum_match_arm, missing_docs)]
 
-mod support;
-
+use super::support::{Diary, Dir, ask, noise, ring_config, turns};
 use door::{Action, Bulk, Errno, Event, LogRoom, Object, ObjectStat, Ticket};
-use ring::{Config, FaultPoint, LogFile, Ring};
+use ring::{DriverKind, FaultPoint, LogFile, Ring};
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use support::{Diary, Dir, ask, noise, turns};
 use wire::{Allocation, InodeNo, LaneId};
 
 const RESERVE_BYTES: u64 = 1 << 20;
@@ -18,7 +15,7 @@ const RESERVE_BYTES: u64 = 1 << 20;
 type Faults = Arc<Mutex<Vec<(FaultPoint, Errno)>>>;
 
 fn open(dir: &Path, start_offset: u64, faults: &Faults) -> (Ring, Diary) {
-    let mut config = Config::new(LaneId(0));
+    let mut config = ring_config(LaneId(0));
     let file = OpenOptions::new()
         .create(true)
         .truncate(false)
@@ -356,7 +353,7 @@ fn a_failing_medium_is_told_and_the_next_try_works() {
 /// A ring that counts the syncs of objects and directories.
 fn counting_syncs(dir: &Path, names_follow_files: bool) -> (Ring, Arc<Mutex<u32>>) {
     let syncs = Arc::new(Mutex::new(0));
-    let mut config = Config::new(LaneId(0));
+    let mut config = ring_config(LaneId(0));
     config.store = Some(File::open(dir).unwrap().into());
     config.names_follow_files = Some(names_follow_files);
     let counted = Arc::clone(&syncs);
@@ -449,7 +446,7 @@ fn a_sync_that_fails_fails_all_removals_that_waited_for_it() {
 #[test]
 fn reads_wait_for_buffers() {
     let dir = Dir::new("starved");
-    let mut config = Config::new(LaneId(0));
+    let mut config = ring_config(LaneId(0));
     config.store = Some(File::open(&dir.0).unwrap().into());
     config.checksum_reads = true;
     config.limits.buffer_bytes_max = 2 << 20;
@@ -494,10 +491,10 @@ fn the_space_under_the_store_is_told() {
 }
 
 #[test]
-fn the_kernels_threads_stay_on_the_cores_they_were_given() {
+fn the_threads_that_may_wait_stay_on_the_cores_they_were_given() {
     let core = ring::usable_cores().unwrap()[0];
     let dir = Dir::new("workers");
-    let mut config = Config::new(LaneId(0));
+    let mut config = ring_config(LaneId(0));
     let file = File::create(dir.0.join("log")).unwrap().into();
     config.log = Some(LogFile { file, start_offset: 0, reserve_bytes: RESERVE_BYTES, feed: None });
     config.worker_cores = vec![core];
@@ -505,7 +502,10 @@ fn the_kernels_threads_stay_on_the_cores_they_were_given() {
     // A durable write is never done on the lane's own thread.
     append(&mut ring, &mut diary, b"x").unwrap();
     let own_id = rustix::thread::gettid().as_raw_nonzero();
-    let worker_name = format!("iou-wrk-{own_id}");
+    let worker_name = match ring.driver() {
+        DriverKind::IoUring => format!("iou-wrk-{own_id}"),
+        DriverKind::Epoll => format!("files-{own_id}"),
+    };
     let mut worker_count = 0;
     for task in fs::read_dir("/proc/self/task").unwrap() {
         // Threads of other tests come and go.

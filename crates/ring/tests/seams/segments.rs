@@ -1,14 +1,10 @@
 //! Objects of several files, held against bytes in memory.
-#![allow(clippy::unwrap_used, clippy::wildcard_enum_match_arm, missing_docs)]
-#![allow(clippy::cast_possible_truncation)]
 
-mod support;
-
+use super::support::{Diary, Dir, ask, noise, ring_config, turns};
 use door::{Action, Errno, Event, Object, ObjectStat, Ticket};
-use ring::{Config, Ring};
+use ring::Ring;
 use std::fs::{self, File};
 use std::path::Path;
-use support::{Diary, Dir, ask, noise, turns};
 use wire::{Allocation, InodeNo, LaneId};
 
 const SEGMENT_BYTES: u64 = 8192;
@@ -22,7 +18,7 @@ struct World {
 
 impl World {
     fn open(dir: &Path) -> Self {
-        let mut config = Config::new(LaneId(0));
+        let mut config = ring_config(LaneId(0));
         config.store = Some(File::open(dir).unwrap().into());
         config.checksum_reads = true;
         config.limits.segment_bytes = SEGMENT_BYTES;

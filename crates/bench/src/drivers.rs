@@ -1,0 +1,123 @@
+//! `drivers`: the same servers and mounts with lanes on epoll, beside those with lanes on io_uring.
+//!
+//! Invariant: both run in every round, under the same load, and `to limit` is what epoll takes of what
+//! io_uring takes, pair by pair.
+
+use crate::create::{create, make_dirs};
+use crate::getattr::make_file;
+use crate::limit::Limit;
+use crate::load::{Pieces, Work};
+use crate::plan::Dirs;
+use crate::race::Race;
+use crate::report::Progress;
+use crate::row::Row;
+use crate::samples::Compare;
+use crate::server::{Home, Server};
+use crate::{echo, mount, stream};
+use anyhow::{Context as _, Result};
+use ring::{DriverChoice, DriverKind, Ring};
+use wire::InodeNo;
+
+pub(crate) const NAME: &str = "drivers";
+/// One that waits, and as many as keep a core busy.
+const SHAPES: [(u32, u32); 2] = [(1, 1), (64, 16)];
+/// Clients that change something, or move bytes.
+const FEW: [(u32, u32); 2] = [(1, 1), (16, 1)];
+const SMALL_BYTES: u32 = 4096;
+const LARGE_BYTES: u32 = 1 << 20;
+
+/// One driver's servers, and what they have to be asked for.
+struct Side {
+    driver: DriverKind,
+    echo: Server,
+    server: Server,
+    inode: InodeNo,
+    parents: Vec<InodeNo>,
+    files: Vec<InodeNo>,
+}
+
+impl Side {
+    fn start(home: &Home, driver: DriverKind, bytes: &[u8]) -> Result<Self> {
+        let server = home.server_on(driver.text(), driver)?;
+        let few = home.options.shapes(&FEW).iter().map(|shape| shape.0).max().unwrap_or(1);
+        Ok(Self {
+            driver,
+            echo: home.start_limit(&Limit::Echo(driver))?,
+            inode: make_file(&server)?,
+            parents: make_dirs(&server, Dirs::Own, few)?,
+            files: stream::make_files(&server, bytes, few)?,
+            server,
+        })
+    }
+}
+
+pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
+    if home.options.remote.is_some() {
+        return Err(anyhow::anyhow!("drivers starts its own servers: leave --server out"));
+    }
+    if let Err(error) = DriverChoice::Only(DriverKind::IoUring).find() {
+        let mut row = Row::new(NAME, "none");
+        row.note = Some(format!("nothing to compare: {error}"));
+        return Ok(vec![row]);
+    }
+    let bytes: Vec<u8> = (0..LARGE_BYTES).map(|index| index.to_le_bytes()[0] ^ 0x5a).collect();
+    let mut rows = race(home, &bytes)?;
+    rows.extend(mount::run_drivers(home, NAME)?);
+    Ok(rows)
+}
+
+fn race(home: &Home, bytes: &[u8]) -> Result<Vec<Row>> {
+    let sides = DriverKind::ALL.map(|driver| Side::start(home, driver, bytes));
+    let [io_uring, epoll] = sides;
+    let sides = [io_uring?, epoll?];
+    let mut rows = Vec::new();
+    for (name, shapes, by_cpu) in PARTS {
+        let mut race = Race::new(home);
+        for shape in home.options.shapes(shapes) {
+            let mut first = None;
+            for side in &sides {
+                let row = Row::new(NAME, format!("{name} {}", side.driver.text()));
+                let server = if name == "echo" { &side.echo } else { &side.server };
+                let work = |ring: &mut Ring| work(name, side, bytes, ring);
+                let entrant = race.enter(server, row, shape, work)?;
+                match first {
+                    None => first = Some(entrant),
+                    Some(first) if by_cpu => race.hold(entrant, first, Compare::CpuPerByte),
+                    Some(first) => race.hold(entrant, first, Compare::ops(shape.0)),
+                }
+            }
+        }
+        rows.extend(race.run(&Progress::new(NAME))?);
+    }
+    Ok(rows)
+}
+
+/// What is measured, with how many clients, and whether by the processor time of a byte.
+type Part = (&'static str, &'static [(u32, u32)], bool);
+
+const PARTS: [Part; 7] = [
+    ("echo", &SHAPES, false),
+    ("getattr", &SHAPES, false),
+    ("create", &FEW, false),
+    ("read-4KiB", &FEW, false),
+    ("write-4KiB", &FEW, false),
+    ("read-1MiB", &FEW, true),
+    ("write-1MiB", &FEW, true),
+];
+
+fn work(name: &str, side: &Side, bytes: &[u8], ring: &mut Ring) -> Result<Work> {
+    let (inode, files) = (side.inode, side.files.clone());
+    let piece_bytes = if name.ends_with("4KiB") { SMALL_BYTES } else { LARGE_BYTES };
+    let pieces = Pieces { file_bytes: stream::FILE_BYTES, piece_bytes };
+    Ok(match name {
+        "echo" => echo::GETATTR,
+        "getattr" => Work::Getattr { inode },
+        "create" => create(&side.parents),
+        _ if name.starts_with("read") => Work::Read { files, pieces },
+        _ => {
+            let piece = bytes.get(..piece_bytes as usize).unwrap_or(bytes);
+            let bulk = ring.bulk_of(piece).context("no memory for the bytes to write")?;
+            Work::Write { files, pieces, bulk }
+        }
+    })
+}

@@ -1,0 +1,114 @@
+//! Lanes on io_uring and on epoll: which it is, who says so, and that a store does not care.
+
+use crate::stage::{Stage, driver, failure, kill, must, program, run};
+use ring::forbidden::{FORBIDDEN, forbid_io_uring};
+use ring::{DriverChoice, DriverKind};
+use std::fs;
+use std::os::fd::AsRawFd as _;
+
+/// Does something on a thread to which, and to whose children, io_uring is forbidden.
+fn without_io_uring<T: Send>(does: impl FnOnce() -> T + Send) -> T {
+    let forbidden = || {
+        forbid_io_uring().unwrap();
+        does()
+    };
+    std::thread::scope(|scope| scope.spawn(forbidden).join().unwrap())
+}
+
+#[test]
+fn server_mount_and_up_say_which_driver_they_are_on() {
+    let Some(stage) = Stage::new("say_driver") else { return };
+    let wanted = format!("driver {}", driver().name());
+    let mut server = stage.serve("127.0.0.1:0");
+    let mut mount = stage.mount(&server.address, "other", &[]);
+    let said = |line: &str| assert!(line.contains(&wanted), "{line}: {wanted}");
+    mount.process.signal(rustix::process::Signal::TERM);
+    mount.process.end();
+    said(mount.process.said().lines().find(|line| line.starts_with("mounted ")).unwrap());
+    server.process.signal(rustix::process::Signal::TERM);
+    server.process.end();
+    said(server.process.said().lines().find(|line| line.starts_with("listening ")).unwrap());
+    let up = stage.up(&[]).stop();
+    said(up.lines().find(|line| line.starts_with("driver ")).unwrap());
+    said(up.lines().find(|line| line.starts_with("mounted ")).unwrap());
+}
+
+/// `cargo xtask ci` runs all of this a second time so.
+#[test]
+fn where_a_run_is_said_to_be_without_io_uring_it_is() {
+    let found = DriverChoice::Auto.find().unwrap();
+    if std::env::var_os(FORBIDDEN).is_none() {
+        // It may be missing on this machine as well, but then nobody promised anything.
+        assert_eq!(found.why.is_some(), found.kind == DriverKind::Epoll);
+        return;
+    }
+    assert_eq!(found.kind, DriverKind::Epoll);
+    let wanted = DriverChoice::Only(DriverKind::IoUring).find().unwrap_err();
+    assert_eq!(wanted.kind(), std::io::ErrorKind::PermissionDenied);
+    assert_eq!(driver(), DriverKind::Epoll, "and what is tested here is on epoll");
+}
+
+#[test]
+fn where_io_uring_is_forbidden_everything_works_and_who_insists_is_told() {
+    let Some(stage) = Stage::new("forbidden") else { return };
+    without_io_uring(|| {
+        let up = stage.up(&[]);
+        fs::write(up.dir.join("file"), "text").unwrap();
+        must(program("sync").arg(up.dir.join("file")));
+        let listed = must(&mut stage.lanefs(["ls", &up.url("/")]));
+        assert_eq!(listed, "file\n", "the tools choose by themselves");
+        let said = up.stop();
+        let why = "driver epoll: io_uring is forbidden";
+        assert_eq!(said.matches(why).count(), 1, "once, by whoever was started\n{said}");
+        assert!(said.contains("over /dev/fuse, driver epoll"), "{said}");
+        let store = stage.path("store");
+        let store = store.to_str().unwrap();
+        for command in [&["up", "mnt2"][..], &["serve", "--store", store]] {
+            let insists = [command, &["--driver", "io-uring"]].concat();
+            let (code, said) = failure(&run(stage.lanefs(&insists).current_dir(stage.path(""))));
+            assert_eq!(code, 1, "{said}");
+            for part in ["forbidden", "seccomp profile", "--driver epoll"] {
+                assert!(said.contains(part), "{part}: {said}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_store_goes_from_driver_to_driver_also_after_a_kill() {
+    let Some(stage) = Stage::new("from_driver_to_driver") else { return };
+    let mut drivers = vec!["epoll", "auto", "epoll"];
+    if let Ok(found) = DriverChoice::Only(DriverKind::IoUring).find() {
+        drivers.push(found.kind.text());
+    }
+    // Whoever has mounted waits for the next server, whichever it is.
+    let mut server = stage.serve_with("127.0.0.1:0", &["--driver", "epoll"]);
+    let address = server.address.clone();
+    let mount = stage.mount(&address, "mnt", &["--export", "up", "--driver", "epoll"]);
+    for (round, driver) in drivers.iter().enumerate() {
+        for name in 0..=round {
+            let path = mount.dir.join(name.to_string());
+            if name == round {
+                fs::write(path, format!("{round}").repeat(100_000)).unwrap();
+            } else {
+                assert_eq!(fs::read(path).unwrap().len(), 100_000);
+            }
+        }
+        kill(server.process.pid());
+        server.process.end();
+        server = stage.serve_with(&address, &["--driver", driver]);
+    }
+    let file = fs::File::open(mount.dir.join("0")).unwrap();
+    assert!(file.as_raw_fd() >= 0 && file.metadata().unwrap().len() == 100_000);
+    drop(file);
+    mount.stop();
+}
+
+#[test]
+fn queues_of_io_uring_need_lanes_on_it() {
+    let Some(stage) = Stage::new("queues_need_lanes") else { return };
+    let asked = ["up", "mnt", "--driver", "epoll", "--fuse", "uring"];
+    let (code, said) = failure(&run(stage.lanefs(asked).current_dir(stage.path(""))));
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("--fuse classic") && said.contains("--driver io-uring"), "{said}");
+}

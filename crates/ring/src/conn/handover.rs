@@ -1,0 +1,42 @@
+//! A connection that goes to a sister lane, whose it is by what its first frame says.
+//!
+//! Invariant: nothing was received behind that frame and nothing sent, so that the sister begins where we end.
+
+use super::{Conns, State};
+use crate::driver::{Kind, Token};
+use crate::mailbox::Letter;
+use crate::tools::Tools;
+use door::{CloseReason, ConnId};
+use std::os::fd::AsRawFd as _;
+use wire::Breach;
+
+impl Conns {
+    pub(crate) fn hand_over(&mut self, id: ConnId, lane: usize, hello: &[u8], tools: &mut Tools) {
+        let Some(index) = self.open_index(id) else { return };
+        let conn = self.conn(index);
+        let untouched = conn.inbox.is_empty()
+            && conn.incoming.is_none()
+            && conn.outbox.unsent_bytes() == 0
+            && !conn.send_armed;
+        if !untouched {
+            self.fail(index, CloseReason::Breach(Breach::Sequence), tools);
+            return;
+        }
+        conn.state = State::HandingOver { lane, hello: hello.into() };
+        if conn.recv_armed {
+            tools.driver.cancel(Token::new(Kind::Recv, index), conn.raw());
+        } else {
+            self.give_away(index, tools);
+        }
+    }
+
+    pub(super) fn give_away(&mut self, index: u32, tools: &mut Tools) {
+        let conn = self.conn(index);
+        let state = std::mem::replace(&mut conn.state, State::Dead);
+        if let (State::HandingOver { lane, hello }, Some(socket)) = (state, conn.socket.take()) {
+            tools.driver.forget(socket.as_raw_fd());
+            self.handed.push((lane, Letter::Socket { socket, hello }));
+        }
+        self.bury(index, tools);
+    }
+}

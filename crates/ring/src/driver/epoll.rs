@@ -1,0 +1,317 @@
+//! The driver on epoll: what is ready is done at once, what would block by a thread.
+//!
+//! ```text
+//! enter: what was queued ─▶ sockets: sent, or watched until they are ready
+//!                        └▶ files: read and written as far as memory goes, else a thread does it
+//!        epoll_pwait2 ─▶ what is ready is tried ─▶ completions, with those of the threads
+//! ```
+//! It leaves descriptors and who waits for them to `watch`. Invariants: as [`super`] has them; operations are
+//! begun and cancelled in the order in which they were queued; one `enter` makes a bounded number of
+//! completions of what is ready.
+
+use super::files::{self, last_errno};
+use super::pool::Pool;
+use super::watch::{Side, Waiting, Watches, cancelled, file_of};
+use super::{Completion, Op, Token, Wait, drop_completion, sockets};
+use door::Errno;
+use rustix::buffer::spare_capacity;
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno as Failure;
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::RawFd;
+
+/// Descriptors that are seen ready in one call.
+const EVENT_COUNT: usize = 512;
+/// Connections taken when a listener is ready, before others have their turn.
+const ACCEPT_COUNT_MAX: usize = 64;
+/// Marks the events of the threads' bell.
+const BELL: u64 = u64::MAX;
+const NOT_SUPPORTED: Errno = Errno(95);
+
+/// A lane's epoll.
+pub(crate) struct Epoll {
+    watches: Watches,
+    pool: Pool,
+    /// Not begun yet.
+    fresh: Vec<(Token, Op)>,
+    done: VecDeque<Completion>,
+    /// Something is done for which nobody shall sleep.
+    wakes: bool,
+    in_flight_count: usize,
+    enter_count: u64,
+    call_count: u64,
+    events: Vec<epoll::Event>,
+    /// The file system can write into the page cache without the risk of waiting.
+    writes_now: bool,
+    /// Time-outs of whole milliseconds are all that is allowed here.
+    is_coarse: bool,
+}
+
+impl Epoll {
+    pub(super) fn new() -> io::Result<Self> {
+        let (watches, pool) = (Watches::new()?, Pool::new()?);
+        watches.watch_bell(pool.bell(), BELL)?;
+        Ok(Self {
+            watches,
+            pool,
+            fresh: Vec::new(),
+            done: VecDeque::new(),
+            wakes: false,
+            in_flight_count: 0,
+            enter_count: 0,
+            call_count: 0,
+            events: Vec::with_capacity(EVENT_COUNT),
+            writes_now: true,
+            is_coarse: false,
+        })
+    }
+
+    pub(super) fn work_on(&mut self, cores: &[u16]) {
+        self.pool.work_on(cores);
+    }
+
+    pub(super) const fn enter_count(&self) -> u64 {
+        self.enter_count
+    }
+
+    pub(super) const fn call_count(&self) -> u64 {
+        self.call_count + self.watches.call_count()
+    }
+
+    pub(super) fn is_answered(&self) -> bool {
+        !self.done.is_empty()
+    }
+
+    /// # Safety
+    /// As `Driver::queue`.
+    pub(super) unsafe fn queue(&mut self, token: Token, op: Op) {
+        if !matches!(op, Op::Cancel { .. }) {
+            self.in_flight_count += 1;
+        }
+        self.fresh.push((token, op));
+    }
+
+    pub(super) fn answer(&mut self, token: Token, result: Result<u32, Errno>) {
+        self.in_flight_count += 1;
+        self.end(token, result);
+    }
+
+    pub(super) fn forget(&mut self, file: RawFd) {
+        self.watches.forget(file);
+    }
+
+    /// The success of a send at once is nothing to hurry for.
+    pub(super) fn is_pending(&self) -> bool {
+        self.wakes || self.pool.has_ended()
+    }
+
+    /// A round is a look at what is ready, which is a system call.
+    pub(super) fn poll(&mut self, round_count: u64, mut comes: impl FnMut() -> bool) -> bool {
+        for _ in 0..round_count {
+            if self.is_pending() || comes() {
+                return true;
+            }
+            // A failure is met again by `enter`.
+            self.look(Wait::No).ok();
+        }
+        false
+    }
+
+    pub(super) fn enter(&mut self, wait: Wait) -> io::Result<()> {
+        let mut fresh = std::mem::take(&mut self.fresh);
+        for (token, op) in fresh.drain(..) {
+            self.begin(token, op);
+        }
+        self.fresh = fresh;
+        self.look(wait)
+    }
+
+    pub(super) fn reap(&mut self, completions: &mut Vec<Completion>, count_max: usize) {
+        let room_count = count_max.saturating_sub(completions.len());
+        let reaped_count = self.done.len().min(room_count);
+        let reaped = self.done.drain(..reaped_count);
+        let mut ended_count = 0;
+        completions.extend(reaped.inspect(|done| ended_count += usize::from(!done.more)));
+        self.wakes = !self.done.is_empty();
+        assert!(ended_count <= self.in_flight_count, "more completions than operations");
+        self.in_flight_count -= ended_count;
+    }
+
+    pub(super) fn quiesce(&mut self) -> bool {
+        self.fresh.clear();
+        self.watches.clear();
+        self.done.drain(..).for_each(drop_completion);
+        self.pool.end()
+    }
+
+    // --- how an operation begins -----------------------------------------------------------------
+
+    fn begin(&mut self, token: Token, op: Op) {
+        let waiting = Waiting { token, op, moved_bytes: 0 };
+        match op {
+            Op::AcceptMany { listener } => match sockets::set_nonblocking(listener) {
+                Ok(()) => self.watches.wait(listener, Side::Reader, waiting),
+                Err(errno) => self.end(token, Err(errno)),
+            },
+            // Watched first: what has arrived was received, as a rule.
+            Op::Recv { socket: file, .. }
+            | Op::ReadEvent { event: file, .. }
+            | Op::Readable { file } => {
+                self.watches.wait(file, Side::Reader, waiting);
+            }
+            Op::Writable { socket } => self.watches.wait(socket, Side::Writer, waiting),
+            Op::Connect { socket, .. } => {
+                // SAFETY: whoever queued it vouches for the address.
+                match unsafe { sockets::connect(op, &mut self.call_count) } {
+                    Some(result) => self.end(token, result),
+                    None => self.watches.wait(socket, Side::Writer, waiting),
+                }
+            }
+            Op::Send { at_once: true, send_bytes, .. } => self.send_at_once(waiting, send_bytes),
+            Op::Send { socket, .. } | Op::SendGathered { socket, .. } => {
+                self.attempt(socket, Side::Writer, waiting, true);
+            }
+            Op::Read { .. } | Op::Write { .. } => self.move_bytes(token, op),
+            Op::WriteDurable { .. }
+            | Op::Sync { .. }
+            | Op::Allocate { .. }
+            | Op::Truncate { .. }
+            | Op::Open { .. }
+            | Op::MakeDir { .. }
+            | Op::Remove { .. } => self.hand_on(token, op),
+            Op::Kernel { .. } => self.end(token, Err(NOT_SUPPORTED)),
+            Op::Cancel { token, file } => {
+                if let Some(waiting) = self.watches.find(file, token) {
+                    self.complete(cancelled(waiting));
+                }
+            }
+        }
+    }
+
+    /// Its success ends no sleep.
+    fn send_at_once(&mut self, mut waiting: Waiting, send_bytes: u32) {
+        // SAFETY: whoever queued it vouches for the bytes.
+        let result = unsafe { sockets::attempt(&mut waiting, &mut self.call_count) };
+        let result = result.unwrap_or(Err(Errno(11)));
+        self.wakes |= result != Ok(send_bytes);
+        self.done.push_back(Completion { token: waiting.token, result, more: false });
+    }
+
+    /// Reads or writes at once what the page cache has or takes.
+    fn move_bytes(&mut self, token: Token, op: Op) {
+        let reads = matches!(op, Op::Read { .. });
+        if reads || self.writes_now {
+            self.call_count += 1;
+            // SAFETY: whoever queued it vouches for the bytes.
+            match unsafe { files::now(op) } {
+                Some(result) => return self.end(token, result),
+                None if !reads => self.writes_now = last_errno() != NOT_SUPPORTED,
+                None => {}
+            }
+        }
+        self.hand_on(token, op);
+    }
+
+    fn hand_on(&mut self, token: Token, op: Op) {
+        // SAFETY: whoever queued it vouches.
+        self.call_count += unsafe { self.pool.begin(token, op) };
+    }
+
+    // --- what is ready ---------------------------------------------------------------------------
+
+    /// Waits, and tries what is ready then.
+    fn look(&mut self, wait: Wait) -> io::Result<()> {
+        let Self { watches, done, wakes, .. } = self;
+        watches.settle(|refused| {
+            *wakes = true;
+            done.push_back(refused);
+        });
+        let sleeps = wait != Wait::No && !self.wakes && self.pool.fall_asleep();
+        let waited = self.wait(if sleeps { wait } else { Wait::No });
+        self.pool.wake_up();
+        waited?;
+        let mut events = std::mem::take(&mut self.events);
+        for event in events.drain(..) {
+            // Fields of a packed struct are copied out.
+            let (data, flags) = (event.data.u64(), event.flags);
+            if data != BELL {
+                self.on_ready(file_of(data), flags);
+            }
+        }
+        self.events = events;
+        let Self { pool, done, wakes, .. } = self;
+        pool.take(|token, result| {
+            *wakes = true;
+            done.push_back(Completion { token, result, more: false });
+        });
+        Ok(())
+    }
+
+    fn wait(&mut self, wait: Wait) -> io::Result<()> {
+        let timeout = match wait {
+            Wait::No => Some(0),
+            Wait::Ns(ns) if self.is_coarse => Some(ns.next_multiple_of(1_000_000)),
+            Wait::Ns(ns) => Some(ns),
+            Wait::Ever => None,
+        };
+        let timeout = timeout.map(|ns| Timespec {
+            tv_sec: i64::try_from(ns / 1_000_000_000).unwrap_or(i64::MAX),
+            tv_nsec: i64::try_from(ns % 1_000_000_000).unwrap_or(0),
+        });
+        self.enter_count += 1;
+        self.events.clear();
+        let room = spare_capacity(&mut self.events);
+        match epoll::wait(self.watches.epoll(), room, timeout.as_ref()) {
+            Ok(_) | Err(Failure::INTR) => Ok(()),
+            // An old container's profile does not know the call that takes nanoseconds.
+            Err(Failure::NOSYS | Failure::PERM) if !self.is_coarse => {
+                self.is_coarse = true;
+                self.wait(wait)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn on_ready(&mut self, file: RawFd, flags: epoll::EventFlags) {
+        for side in self.watches.on_ready(file, flags).into_iter().flatten() {
+            let Some(waiting) = self.watches.take(file, side) else { continue };
+            if matches!(waiting.op, Op::AcceptMany { .. }) {
+                self.accept(file, waiting);
+            } else {
+                self.attempt(file, side, waiting, false);
+            }
+        }
+    }
+
+    /// Tries; who has to wait waits, `anew` or on.
+    fn attempt(&mut self, file: RawFd, side: Side, mut waiting: Waiting, anew: bool) {
+        // SAFETY: whoever queued it vouches until it is completed, which it is not yet.
+        match unsafe { sockets::attempt(&mut waiting, &mut self.call_count) } {
+            Some(result) => self.end(waiting.token, result),
+            None if anew => self.watches.wait(file, side, waiting),
+            None => self.watches.put_back(file, side, waiting),
+        }
+    }
+
+    fn accept(&mut self, listener: RawFd, waiting: Waiting) {
+        let token = waiting.token;
+        for _ in 0..ACCEPT_COUNT_MAX {
+            match sockets::accept(listener, &mut self.call_count) {
+                Some(result @ Ok(_)) => self.complete(Completion { token, result, more: true }),
+                Some(failed) => return self.end(token, failed),
+                None => break,
+            }
+        }
+        self.watches.put_back(listener, Side::Reader, waiting);
+    }
+
+    fn end(&mut self, token: Token, result: Result<u32, Errno>) {
+        self.complete(Completion { token, result, more: false });
+    }
+
+    fn complete(&mut self, completion: Completion) {
+        self.wakes = true;
+        self.done.push_back(completion);
+    }
+}

@@ -1,0 +1,185 @@
+//! What both drivers promise, each tested alike.
+#![allow(clippy::unwrap_used, clippy::wildcard_enum_match_arm)]
+
+mod files;
+mod model;
+mod sockets;
+
+use super::*;
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+const CANCELLED: Errno = Errno(125);
+
+/// Runs a test on each driver that this process may use, and says which it may not. Each has a thread of its
+/// own: the kernel takes a ring apart by work that interrupts the sleep of the thread that made it.
+fn on_both(test: &str, run: impl Fn(&mut Rig) + Sync) {
+    for kind in DriverKind::ALL {
+        let run_one = || match Driver::new(DriverChoice::Only(kind), false) {
+            Ok(driver) => run(&mut Rig { driver, reaped: Vec::new() }),
+            Err(_) => skip(&format!("{test} on {}", kind.name()), "it cannot be used in this run"),
+        };
+        let ended = std::thread::scope(|scope| scope.spawn(run_one).join());
+        if let Err(panic) = ended {
+            eprintln!("on {}", kind.text());
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+/// Says what was left out, where `cargo xtask ci` reads it.
+pub(crate) fn skip(what: &str, why: &str) {
+    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    if !SAID.lock().unwrap().insert(what.to_owned()) {
+        return;
+    }
+    eprintln!("SKIPPED: {what}: {why}");
+    if let Some(path) = std::env::var_os("LANEFS_SKIPPED_FILE") {
+        let mut file = std::fs::OpenOptions::new().append(true).create(true).open(path).unwrap();
+        std::io::Write::write_all(&mut file, format!("{what}: {why}\n").as_bytes()).unwrap();
+    }
+}
+
+/// A driver, and what has come of its operations.
+struct Rig {
+    driver: Driver,
+    reaped: Vec<Completion>,
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        let quiet = self.driver.quiesce();
+        assert!(quiet || std::thread::panicking(), "nothing is left in flight");
+    }
+}
+
+impl Rig {
+    fn kind(&self) -> DriverKind {
+        self.driver.kind()
+    }
+
+    /// Queues an operation on memory that outlives it in every test.
+    fn queue(&mut self, token: Token, op: Op) {
+        // SAFETY: every test keeps what it names until it has the completion, or ends in between and
+        // leaks nothing that is freed before the rig.
+        unsafe { self.driver.queue(token, op) };
+    }
+
+    fn enter(&mut self, wait: Wait) {
+        self.driver.enter(wait).unwrap();
+        let mut completions = Vec::new();
+        self.driver.reap(&mut completions, 1024);
+        completions.retain(|completion| completion.token.kind != Kind::Cancel);
+        self.reaped.extend(completions);
+    }
+
+    /// The next completion, waited for.
+    fn next(&mut self) -> Completion {
+        // The success of a send at once ends no sleep.
+        self.enter(Wait::No);
+        while self.reaped.is_empty() {
+            self.enter(Wait::Ever);
+        }
+        self.reaped.remove(0)
+    }
+
+    /// The next completion, of this operation.
+    fn result(&mut self, token: Token) -> Result<u32, Errno> {
+        let completion = self.next();
+        assert_eq!((completion.token, completion.more), (token, false));
+        completion.result
+    }
+
+    /// Does one thing.
+    fn ask(&mut self, token: Token, op: Op) -> Result<u32, Errno> {
+        self.queue(token, op);
+        self.result(token)
+    }
+
+    /// How often it has to be entered until a sleep lasts as long as it was to.
+    fn sleep_count(&mut self, wait: Duration) -> usize {
+        for count in 1..1000 {
+            let began = Instant::now();
+            self.enter(Wait::Ns(u64::try_from(wait.as_nanos()).unwrap()));
+            if began.elapsed() >= wait {
+                return count;
+            }
+        }
+        panic!("it never sleeps");
+    }
+}
+
+fn recv(socket: RawFd, room: &mut [u8]) -> Op {
+    let room_bytes = u32::try_from(room.len()).unwrap();
+    Op::Recv { socket, at: room.as_mut_ptr(), room_bytes, whole: false, discard: false }
+}
+
+fn recv_whole(socket: RawFd, room: &mut [u8]) -> Op {
+    let room_bytes = u32::try_from(room.len()).unwrap();
+    Op::Recv { socket, at: room.as_mut_ptr(), room_bytes, whole: true, discard: false }
+}
+
+fn send(socket: RawFd, bytes: &[u8], at_once: bool) -> Op {
+    let send_bytes = u32::try_from(bytes.len()).unwrap();
+    Op::Send { socket, at: bytes.as_ptr(), send_bytes, at_once }
+}
+
+const RECV: Token = Token::new(Kind::Recv, 1);
+const SEND: Token = Token::new(Kind::Send, 1);
+const WAIT: Token = Token::new(Kind::Writable, 1);
+const JOB: Token = Token::new(Kind::Job, 1);
+
+#[test]
+fn an_answer_that_needs_no_kernel_is_there_at_once() {
+    on_both("an_answer_that_needs_no_kernel", |rig| {
+        rig.driver.answer(JOB, Err(Errno(5)));
+        assert!(rig.driver.is_answered());
+        rig.enter(Wait::No);
+        assert_eq!(rig.result(JOB), Err(Errno(5)));
+        assert!(!rig.driver.is_answered());
+    });
+}
+
+#[test]
+fn a_sleep_lasts_as_long_as_it_was_to() {
+    on_both("a_sleep_lasts", |rig| {
+        let (began, before) = (Instant::now(), rig.driver.enter_count());
+        assert_eq!(rig.sleep_count(Duration::from_micros(2300)), 1);
+        assert!(began.elapsed() >= Duration::from_micros(2300));
+        assert_eq!(rig.driver.enter_count(), before + 1);
+    });
+}
+
+#[test]
+fn an_event_is_read_when_somebody_wrote_it_and_no_earlier() {
+    use rustix::event::{EventfdFlags, eventfd};
+    use std::os::fd::AsRawFd as _;
+    on_both("an_event_is_read", |rig| {
+        let event = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        let mut count = [0; 8];
+        let token = Token::new(Kind::Wake, 0);
+        for round in 1..=3_u64 {
+            rig.queue(token, Op::ReadEvent { event: event.as_raw_fd(), at: count.as_mut_ptr() });
+            rig.enter(Wait::No);
+            assert!(rig.reaped.is_empty(), "nobody wrote");
+            rustix::io::write(&event, &round.to_ne_bytes()).unwrap();
+            assert_eq!(rig.result(token), Ok(8));
+            assert_eq!(u64::from_ne_bytes(count), round);
+        }
+        rig.queue(JOB, Op::Readable { file: event.as_raw_fd() });
+        rig.enter(Wait::No);
+        rustix::io::write(&event, &1_u64.to_ne_bytes()).unwrap();
+        assert!(rig.result(JOB).is_ok());
+        rig.driver.forget(event.as_raw_fd());
+    });
+}
+
+#[test]
+fn what_is_unknown_to_cancel_is_passed_over() {
+    on_both("what_is_unknown_to_cancel", |rig| {
+        rig.driver.cancel(RECV, 0);
+        rig.enter(Wait::No);
+        assert!(rig.reaped.is_empty());
+    });
+}

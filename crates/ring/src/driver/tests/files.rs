@@ -1,0 +1,145 @@
+//! Files: what is done at once, what by a thread, and that the end waits for both.
+
+use super::*;
+use std::fs::{self, File};
+use std::os::fd::AsRawFd as _;
+use std::path::PathBuf;
+
+/// A directory of the test's own, removed when dropped.
+struct Dir(PathBuf);
+
+impl Dir {
+    fn new(name: &str, kind: DriverKind) -> Self {
+        let name = format!("lanefs-driver-{name}-{}-{}", kind.text(), std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::remove_dir_all(&path).ok();
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.0).ok();
+    }
+}
+
+fn token(index: usize) -> Token {
+    Token::new(Kind::Job, u32::try_from(index).unwrap())
+}
+
+fn write(file: &File, bytes: &[u8], offset: u64, durable: bool) -> Op {
+    let (file, at) = (file.as_raw_fd(), bytes.as_ptr());
+    let write_bytes = u32::try_from(bytes.len()).unwrap();
+    if durable {
+        Op::WriteDurable { file, at, write_bytes, offset }
+    } else {
+        Op::Write { file, at, write_bytes, offset }
+    }
+}
+
+#[test]
+fn a_file_is_made_written_read_cut_and_removed() {
+    on_both("a_file_is_made", |rig| {
+        let folder = Dir::new("life", rig.kind());
+        let dir = File::open(&folder.0).unwrap();
+        let dir_fd = dir.as_raw_fd();
+        let path = c"sub/file".as_ptr();
+        let flags = libc::O_RDWR | libc::O_CREAT;
+        assert_eq!(rig.ask(JOB, Op::Open { dir: dir_fd, path, flags }), Err(Errno(2)));
+        let sub = c"sub".as_ptr();
+        assert_eq!(rig.ask(JOB, Op::MakeDir { dir: dir_fd, path: sub }), Ok(0));
+        assert_eq!(rig.ask(JOB, Op::MakeDir { dir: dir_fd, path: sub }), Err(Errno(17)));
+        let opened = rig.ask(JOB, Op::Open { dir: dir_fd, path, flags }).unwrap();
+        let file = File::from(owned(opened));
+        assert!(rustix::io::fcntl_getfd(&file).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
+        for durable in [false, true] {
+            let bytes = vec![u8::from(durable) + 1; 9000];
+            assert_eq!(rig.ask(JOB, write(&file, &bytes, 100, durable)), Ok(9000));
+            let mut back = vec![0; 10_000];
+            let (at, file) = (back.as_mut_ptr(), file.as_raw_fd());
+            let read = |offset| Op::Read { file, at, read_bytes: 10_000, offset };
+            assert_eq!(rig.ask(JOB, read(0)), Ok(9100));
+            assert!(back[100..9100] == bytes);
+            assert_eq!(rig.ask(JOB, read(9100)), Ok(0), "the end");
+        }
+        let file_fd = file.as_raw_fd();
+        if rig.driver.truncates() {
+            assert_eq!(rig.ask(JOB, Op::Truncate { file: file_fd, size_bytes: 50 }), Ok(0));
+            assert_eq!(file.metadata().unwrap().len(), 50);
+        }
+        let more = Op::Allocate { file: file_fd, offset: 0, range_bytes: 70_000, mode: 0 };
+        assert_eq!(rig.ask(JOB, more), Ok(0));
+        assert_eq!(file.metadata().unwrap().len(), 70_000);
+        for data_only in [true, false] {
+            assert_eq!(rig.ask(JOB, Op::Sync { file: file_fd, data_only }), Ok(0));
+        }
+        assert_eq!(rig.ask(JOB, Op::Remove { dir: dir_fd, path }), Ok(0));
+        assert_eq!(rig.ask(JOB, Op::Remove { dir: dir_fd, path }), Err(Errno(2)));
+        let closed = Op::Sync { file: -1, data_only: true };
+        assert_eq!(rig.ask(JOB, closed), Err(Errno(9)));
+    });
+}
+
+#[test]
+fn more_is_under_way_than_there_are_threads_and_each_is_answered_once() {
+    const COUNT: usize = 300;
+    on_both("more_is_under_way", |rig| {
+        let folder = Dir::new("many", rig.kind());
+        let file = File::create_new(folder.0.join("file")).unwrap();
+        let bytes: Vec<Vec<u8>> = (0..COUNT).map(|index| index.to_le_bytes().to_vec()).collect();
+        for (index, bytes) in bytes.iter().enumerate() {
+            rig.queue(token(index), write(&file, bytes, index as u64 * 8, index % 3 == 0));
+        }
+        let mut answered: Vec<u32> = (0..COUNT)
+            .map(|_| {
+                let completion = rig.next();
+                assert_eq!(completion.result, Ok(8));
+                completion.token.index
+            })
+            .collect();
+        answered.sort_unstable();
+        assert!(answered.iter().copied().eq(0..u32::try_from(COUNT).unwrap()));
+        assert!(fs::read(folder.0.join("file")).unwrap() == bytes.concat());
+    });
+}
+
+#[test]
+fn what_a_thread_does_is_not_cancelled_but_waited_for() {
+    on_both("what_a_thread_does", |rig| {
+        let folder = Dir::new("end", rig.kind());
+        let file = File::create_new(folder.0.join("file")).unwrap();
+        // Longer than the driver, whatever comes of it.
+        let bytes: &[u8] = Box::leak(vec![3; 1 << 16].into_boxed_slice());
+        rig.queue(token(0), write(&file, bytes, 0, true));
+        rig.enter(Wait::No);
+        rig.driver.cancel(token(0), file.as_raw_fd());
+        let result = rig.result(token(0));
+        // The kernel's own workers can be interrupted.
+        assert!(result == Ok(1 << 16) || rig.kind() == DriverKind::IoUring, "{result:?}");
+        for index in 0..64 {
+            rig.queue(token(index), write(&file, bytes, index as u64 * 65_536, true));
+        }
+        rig.enter(Wait::No);
+        assert!(rig.driver.quiesce());
+        let name = format!("files-{}\n", rustix::thread::gettid().as_raw_nonzero());
+        for task in fs::read_dir("/proc/self/task").unwrap() {
+            // Threads of other tests come and go.
+            let found = fs::read_to_string(task.unwrap().path().join("comm")).unwrap_or_default();
+            assert_ne!(found, name, "no thread is left");
+        }
+    });
+}
+
+#[test]
+fn a_thread_wakes_a_lane_that_sleeps() {
+    on_both("a_thread_wakes", |rig| {
+        let folder = Dir::new("wake", rig.kind());
+        let file = File::create_new(folder.0.join("file")).unwrap();
+        for index in 0..200 {
+            // With nothing else to wake it, a sleep for ever hangs the test.
+            assert_eq!(rig.ask(token(index), write(&file, b"x", 0, true)), Ok(1));
+        }
+        assert_eq!(rig.driver.call_count() > 0, rig.kind() == DriverKind::Epoll);
+    });
+}

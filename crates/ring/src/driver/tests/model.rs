@@ -1,0 +1,218 @@
+//! Operations in a random order: both drivers do what a model of a socket and a file says.
+
+use super::*;
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::net::Shutdown;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::net::UnixStream;
+
+const SEED_COUNT: u64 = 40;
+const STEP_COUNT: usize = 80;
+const ROOM_BYTES: usize = 5000;
+
+/// What was asked and is not answered, and what it would be answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Asked {
+    room_bytes: usize,
+    whole: bool,
+}
+
+/// A socket and a file, in this world and as they should be.
+struct World {
+    socket: UnixStream,
+    peer: UnixStream,
+    /// Sent by the peer and not received.
+    arrived: Vec<u8>,
+    ended: bool,
+    asked: Option<Asked>,
+    room: Vec<u8>,
+    file: File,
+    contents: Vec<u8>,
+    dice: u64,
+}
+
+/// What happened, to be held against the other driver.
+type Log = Vec<(Kind, Result<u32, Errno>)>;
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let (socket, peer) = UnixStream::pair().unwrap();
+        let dir = std::env::temp_dir();
+        let file = rustix::fs::open(
+            &dir,
+            rustix::fs::OFlags::TMPFILE | rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC,
+            rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
+        );
+        Self {
+            socket,
+            peer,
+            arrived: Vec::new(),
+            ended: false,
+            asked: None,
+            room: vec![0; ROOM_BYTES],
+            file: File::from(file.unwrap()),
+            contents: Vec::new(),
+            dice: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
+        }
+    }
+
+    fn roll(&mut self, below: usize) -> usize {
+        self.dice ^= self.dice << 13;
+        self.dice ^= self.dice >> 7;
+        self.dice ^= self.dice << 17;
+        usize::try_from(self.dice % u64::try_from(below).unwrap()).unwrap()
+    }
+
+    fn bytes(&mut self, count: usize) -> Vec<u8> {
+        (0..count).map(|_| self.roll(256).to_le_bytes()[0]).collect()
+    }
+
+    /// What a receive is answered, if it is.
+    fn due(&self) -> Option<usize> {
+        let Asked { room_bytes, whole } = self.asked?;
+        let there_bytes = self.arrived.len();
+        let is_due = self.ended || there_bytes >= room_bytes || (there_bytes > 0 && !whole);
+        is_due.then_some(there_bytes.min(room_bytes))
+    }
+
+    fn step(&mut self, rig: &mut Rig, log: &mut Log) {
+        match self.roll(9) {
+            0 if !self.ended => {
+                let count = 1 + self.roll(3000);
+                let bytes = self.bytes(count);
+                self.peer.write_all(&bytes).unwrap();
+                self.arrived.extend(bytes);
+            }
+            1 if self.roll(20) == 0 => {
+                self.peer.shutdown(Shutdown::Write).unwrap();
+                self.ended = true;
+            }
+            2 | 3 if self.asked.is_none() => {
+                let room_bytes = 1 + self.roll(ROOM_BYTES);
+                let whole = self.roll(2) == 0;
+                self.asked = Some(Asked { room_bytes, whole });
+                let socket = self.socket.as_raw_fd();
+                let room = &mut self.room[..room_bytes];
+                let op = if whole { recv_whole(socket, room) } else { recv(socket, room) };
+                rig.queue(RECV, op);
+            }
+            4 if self.asked.is_some() && self.due().is_none() => self.cancel(rig, log),
+            5 => self.send(rig, log),
+            6 => self.write(rig, log),
+            7 => self.read(rig, log),
+            8 => self.cut(rig, log),
+            _ => rig.enter(Wait::No),
+        }
+        if let Some(due_bytes) = self.due() {
+            let result = rig.result(RECV);
+            assert_eq!(result, Ok(u32::try_from(due_bytes).unwrap()), "{:?}", self.asked);
+            self.take(result, log);
+        } else {
+            rig.enter(Wait::No);
+            assert_eq!(rig.reaped, [], "nothing is due: {:?}", self.asked);
+        }
+    }
+
+    fn take(&mut self, result: Result<u32, Errno>, log: &mut Log) {
+        let taken = self.arrived.drain(..result.map_or(0, |count| count as usize));
+        assert!(taken.as_slice() == &self.room[..taken.len()]);
+        drop(taken);
+        self.asked = None;
+        log.push((Kind::Recv, result));
+    }
+
+    /// What has come of it is told, or that it was cancelled.
+    fn cancel(&mut self, rig: &mut Rig, log: &mut Log) {
+        rig.enter(Wait::No);
+        rig.driver.cancel(RECV, self.socket.as_raw_fd());
+        let result = rig.result(RECV);
+        let expected = match u32::try_from(self.arrived.len()).unwrap() {
+            0 => Err(CANCELLED),
+            there_bytes => Ok(there_bytes),
+        };
+        assert_eq!(result, expected);
+        self.take(result, log);
+    }
+
+    fn send(&mut self, rig: &mut Rig, log: &mut Log) {
+        let count = 1 + self.roll(4000);
+        let bytes = self.bytes(count);
+        let at_once = self.roll(2) == 0;
+        let result = rig.ask(SEND, send(self.socket.as_raw_fd(), &bytes, at_once));
+        let mut heard = vec![0; count];
+        self.peer.read_exact(&mut heard).unwrap();
+        assert!(heard == bytes);
+        log.push((Kind::Send, result));
+    }
+
+    fn write(&mut self, rig: &mut Rig, log: &mut Log) {
+        let (offset, count) = (self.roll(20_000), 1 + self.roll(8000));
+        let bytes = self.bytes(count);
+        let (file, at, write_bytes) = (self.file.as_raw_fd(), bytes.as_ptr(), bytes.len());
+        let (write_bytes, place) = (u32::try_from(write_bytes).unwrap(), offset as u64);
+        let op = match self.roll(2) {
+            0 => Op::Write { file, at, write_bytes, offset: place },
+            _ => Op::WriteDurable { file, at, write_bytes, offset: place },
+        };
+        log.push((Kind::Job, rig.ask(JOB, op)));
+        let end = offset + count;
+        if self.contents.len() < end {
+            self.contents.resize(end, 0);
+        }
+        self.contents[offset..end].copy_from_slice(&bytes);
+    }
+
+    /// Short reads are allowed before the end, as a page may not be in memory.
+    fn read(&mut self, rig: &mut Rig, log: &mut Log) {
+        let (offset, count) = (self.roll(30_000), 1 + self.roll(8000));
+        let mut back = vec![0; count];
+        let mut moved_bytes = 0;
+        while moved_bytes < count {
+            let (file, at) = (self.file.as_raw_fd(), back[moved_bytes..].as_mut_ptr());
+            let read_bytes = u32::try_from(count - moved_bytes).unwrap();
+            let place = (offset + moved_bytes) as u64;
+            match rig.ask(JOB, Op::Read { file, at, read_bytes, offset: place }).unwrap() {
+                0 => break,
+                read_bytes => moved_bytes += read_bytes as usize,
+            }
+        }
+        let start = offset.min(self.contents.len());
+        let expected = &self.contents[start..(offset + count).clamp(start, self.contents.len())];
+        assert!(&back[..moved_bytes] == expected);
+        log.push((Kind::Job, Ok(u32::try_from(moved_bytes).unwrap())));
+    }
+
+    fn cut(&mut self, rig: &mut Rig, log: &mut Log) {
+        let file = self.file.as_raw_fd();
+        let size = self.roll(20_000);
+        if rig.driver.truncates() && self.roll(2) == 0 {
+            log.push((Kind::Job, rig.ask(JOB, Op::Truncate { file, size_bytes: size as u64 })));
+            self.contents.resize(size, 0);
+        } else {
+            log.push((
+                Kind::Job,
+                rig.ask(JOB, Op::Sync { file, data_only: size.is_multiple_of(2) }),
+            ));
+        }
+    }
+}
+
+#[test]
+fn whatever_the_order_both_drivers_do_what_the_model_says() {
+    for seed in 1..=SEED_COUNT {
+        let logs = std::sync::Mutex::new(Vec::new());
+        on_both("whatever_the_order", |rig| {
+            let (mut world, mut log) = (World::new(seed), Log::new());
+            for _ in 0..STEP_COUNT {
+                world.step(rig, &mut log);
+            }
+            if world.asked.is_some() && world.due().is_none() {
+                world.cancel(rig, &mut log);
+            }
+            rig.driver.forget(world.socket.as_raw_fd());
+            logs.lock().unwrap().push(log);
+        });
+        assert!(logs.lock().unwrap().windows(2).all(|pair| pair[0] == pair[1]), "seed {seed}");
+    }
+}

@@ -1,0 +1,335 @@
+//! Sockets: who waits, who is cancelled, who is slow, who is gone.
+
+use super::*;
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::fd::{AsRawFd as _, IntoRawFd as _};
+use std::os::unix::net::UnixStream;
+
+const ACCEPT: Token = Token::new(Kind::Accept, 0);
+const CONNECT: Token = Token::new(Kind::Connect, 1);
+const SHORT_SLEEP: Duration = Duration::from_millis(20);
+
+/// Over loopback: what a lane holds, and its peer.
+fn tcp_pair() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    (listener.accept().unwrap().0, peer)
+}
+
+#[test]
+fn what_arrives_is_received_whenever_it_arrives() {
+    on_both("what_arrives_is_received", |rig| {
+        let (socket, mut peer) = tcp_pair();
+        let mut room = [0; 16];
+        peer.write_all(b"early").unwrap();
+        assert_eq!(rig.ask(RECV, recv(socket.as_raw_fd(), &mut room)), Ok(5));
+        rig.queue(RECV, recv(socket.as_raw_fd(), &mut room));
+        rig.enter(Wait::No);
+        assert!(rig.reaped.is_empty());
+        peer.write_all(b"late").unwrap();
+        assert_eq!(rig.result(RECV), Ok(4));
+        assert_eq!(&room[..4], b"late");
+        rig.driver.forget(socket.as_raw_fd());
+    });
+}
+
+#[test]
+fn what_is_wanted_whole_comes_whole_or_with_the_end() {
+    on_both("what_is_wanted_whole", |rig| {
+        let (socket, mut peer) = tcp_pair();
+        let mut room = vec![0; 300_000];
+        rig.queue(RECV, recv_whole(socket.as_raw_fd(), &mut room));
+        let bytes: Vec<u8> = (0..=255).cycle().take(300_000).collect();
+        for piece in bytes.chunks(70_000) {
+            rig.enter(Wait::No);
+            assert!(rig.reaped.is_empty());
+            peer.write_all(piece).unwrap();
+        }
+        assert_eq!(rig.result(RECV), Ok(300_000));
+        assert!(room == bytes);
+        rig.queue(RECV, recv_whole(socket.as_raw_fd(), &mut room));
+        peer.write_all(b"rest").unwrap();
+        peer.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(rig.result(RECV), Ok(4));
+        rig.driver.forget(socket.as_raw_fd());
+    });
+}
+
+#[test]
+fn what_is_thrown_away_is_counted_and_not_written() {
+    on_both("what_is_thrown_away", |rig| {
+        let (socket, mut peer) = tcp_pair();
+        let mut room = [7; 1000];
+        peer.write_all(&[1; 600]).unwrap();
+        let (socket_fd, at) = (socket.as_raw_fd(), room.as_mut_ptr());
+        let op = Op::Recv { socket: socket_fd, at, room_bytes: 400, whole: false, discard: true };
+        assert_eq!((rig.ask(RECV, op), rig.ask(RECV, op)), (Ok(400), Ok(200)));
+        assert_eq!(room, [7; 1000]);
+        rig.driver.forget(socket_fd);
+    });
+}
+
+#[test]
+fn whoever_is_half_gone_can_still_be_told_and_whoever_is_gone_cannot() {
+    on_both("whoever_is_half_gone", |rig| {
+        let (socket, mut peer) = tcp_pair();
+        let mut room = [0; 16];
+        rig.queue(RECV, recv(socket.as_raw_fd(), &mut room));
+        rig.enter(Wait::No);
+        peer.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(rig.result(RECV), Ok(0));
+        assert_eq!(rig.ask(SEND, send(socket.as_raw_fd(), b"still", true)), Ok(5));
+        let mut heard = [0; 5];
+        peer.read_exact(&mut heard).unwrap();
+        assert_eq!(&heard, b"still");
+        drop(peer);
+        // The first is answered by a reset; one behind that fails.
+        while rig.ask(SEND, send(socket.as_raw_fd(), b"gone", true)).is_ok() {}
+        assert!(rig.ask(WAIT, Op::Writable { socket: socket.as_raw_fd() }).is_ok(), "it is told");
+        assert!(rig.ask(RECV, recv(socket.as_raw_fd(), &mut room)).unwrap_or(0) == 0);
+        assert!(rig.sleep_count(SHORT_SLEEP) <= 2, "nobody waits for it any more");
+        rig.driver.forget(socket.as_raw_fd());
+    });
+}
+
+#[test]
+fn what_nobody_receives_wakes_nobody_for_long() {
+    on_both("what_nobody_receives", |rig| {
+        let (socket, mut peer) = tcp_pair();
+        let mut room = [0; 4];
+        peer.write_all(b"more than that").unwrap();
+        assert_eq!(rig.ask(RECV, recv(socket.as_raw_fd(), &mut room)), Ok(4));
+        assert!(rig.sleep_count(SHORT_SLEEP) <= 2);
+        assert_eq!(rig.ask(RECV, recv(socket.as_raw_fd(), &mut room)), Ok(4));
+        rig.driver.forget(socket.as_raw_fd());
+    });
+}
+
+#[test]
+fn a_send_at_once_ends_no_sleep_and_a_short_one_does() {
+    on_both("a_send_at_once", |rig| {
+        let (socket, mut peer) = tcp_pair();
+        rig.queue(SEND, send(socket.as_raw_fd(), b"fits", true));
+        assert_eq!(rig.sleep_count(SHORT_SLEEP), 1);
+        assert_eq!(rig.result(SEND), Ok(4));
+        let bytes = vec![5; 1 << 20];
+        let mut sent_bytes = 4;
+        loop {
+            match rig.ask(SEND, send(socket.as_raw_fd(), &bytes, true)) {
+                Ok(now_bytes) => sent_bytes += now_bytes as usize,
+                Err(errno) => {
+                    assert_eq!(errno, Errno(11));
+                    break;
+                }
+            }
+        }
+        rig.queue(WAIT, Op::Writable { socket: socket.as_raw_fd() });
+        rig.enter(Wait::No);
+        assert!(rig.reaped.is_empty(), "there is no room");
+        let mut heard = vec![0; sent_bytes];
+        peer.read_exact(&mut heard).unwrap();
+        assert!(rig.result(WAIT).is_ok());
+        assert!(rig.sleep_count(SHORT_SLEEP) <= 2, "room that nobody waits for wakes nobody");
+        peer.set_nonblocking(true).unwrap();
+        assert_eq!(peer.read(&mut heard).unwrap_err().kind(), ErrorKind::WouldBlock);
+        rig.driver.forget(socket.as_raw_fd());
+    });
+}
+
+#[test]
+fn a_slow_reader_gets_all_of_a_gathered_send_in_order() {
+    on_both("a_slow_reader", |rig| {
+        let (socket, mut peer) = tcp_pair();
+        let pieces: Vec<Vec<u8>> =
+            (0..100_u8).map(|index| vec![index; 1000 + usize::from(index) * 1700]).collect();
+        let mut iovecs: Vec<libc::iovec> = pieces
+            .iter()
+            .map(|piece| libc::iovec {
+                iov_base: piece.as_ptr().cast_mut().cast(),
+                iov_len: piece.len(),
+            })
+            .collect();
+        // SAFETY: zeros are a header without anything.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        (message.msg_iov, message.msg_iovlen) = (iovecs.as_mut_ptr(), iovecs.len());
+        let sent: Vec<u8> = pieces.concat();
+        rig.queue(
+            SEND,
+            Op::SendGathered { socket: socket.as_raw_fd(), message: &raw const message },
+        );
+        let mut heard = Vec::new();
+        while heard.len() < sent.len() {
+            rig.enter(Wait::No);
+            let mut room = vec![0; 33_333];
+            let read_bytes = peer.read(&mut room).unwrap();
+            heard.extend_from_slice(&room[..read_bytes]);
+        }
+        assert_eq!(rig.result(SEND), Ok(u32::try_from(sent.len()).unwrap()));
+        assert!(heard == sent);
+        rig.driver.forget(socket.as_raw_fd());
+    });
+}
+
+#[test]
+fn both_ways_of_a_socket_wait_and_are_cancelled_by_themselves() {
+    on_both("both_ways_of_a_socket", |rig| {
+        let (socket, mut peer) = tcp_pair();
+        let file = socket.as_raw_fd();
+        let (mut room, bytes) = ([0; 16], vec![1; 16 << 20]);
+        rig.queue(RECV, recv(file, &mut room));
+        rig.queue(SEND, send(file, &bytes, false));
+        rig.enter(Wait::No);
+        assert!(rig.reaped.is_empty(), "one has nothing to receive, the other no room");
+        peer.write_all(b"heard").unwrap();
+        assert_eq!(rig.result(RECV), Ok(5));
+        rig.queue(RECV, recv(file, &mut room));
+        rig.enter(Wait::No);
+        rig.driver.cancel(RECV, file);
+        assert_eq!(rig.result(RECV), Err(CANCELLED));
+        rig.driver.cancel(SEND, file);
+        let sent_bytes = rig.result(SEND).unwrap();
+        assert!((1..16 << 20).contains(&sent_bytes), "what had left is told: {sent_bytes}");
+        let mut heard = vec![0; sent_bytes as usize];
+        peer.read_exact(&mut heard).unwrap();
+        peer.set_nonblocking(true).unwrap();
+        assert_eq!(peer.read(&mut room).unwrap_err().kind(), ErrorKind::WouldBlock);
+        rig.driver.forget(file);
+    });
+}
+
+#[test]
+fn a_descriptor_that_is_used_again_belongs_to_its_new_socket() {
+    on_both("a_descriptor_that_is_used_again", |rig| {
+        let mut reused_count = 0;
+        let mut last = -1;
+        for round in 0..200_u8 {
+            let (socket, mut peer) = UnixStream::pair().unwrap();
+            let file = socket.as_raw_fd();
+            reused_count += usize::from(file == last);
+            last = file;
+            let mut room = [0; 4];
+            rig.queue(RECV, recv(file, &mut room));
+            rig.enter(Wait::No);
+            assert!(rig.reaped.is_empty(), "nothing of an earlier socket comes");
+            match round % 3 {
+                0 => {
+                    peer.write_all(&[round]).unwrap();
+                    assert_eq!(rig.result(RECV), Ok(1));
+                    assert_eq!(room[0], round);
+                }
+                1 => {
+                    rig.driver.cancel(RECV, file);
+                    assert_eq!(rig.result(RECV), Err(CANCELLED));
+                    // Unread when it is closed.
+                    peer.write_all(&[round]).unwrap();
+                }
+                _ => {
+                    drop(peer);
+                    assert_eq!(rig.result(RECV), Ok(0));
+                }
+            }
+            rig.driver.forget(file);
+        }
+        assert!(reused_count > 100, "{reused_count} descriptors were used again");
+    });
+}
+
+#[test]
+fn a_socket_that_is_given_away_is_the_other_s_alone() {
+    on_both("a_socket_that_is_given_away", |rig| {
+        let other = Driver::new(DriverChoice::Only(rig.kind()), false).unwrap();
+        let mut other = Rig { driver: other, reaped: Vec::new() };
+        let (socket, mut peer) = tcp_pair();
+        let (file, mut room) = (socket.as_raw_fd(), [0; 16]);
+        rig.queue(RECV, recv(file, &mut room));
+        rig.enter(Wait::No);
+        rig.driver.cancel(RECV, file);
+        assert_eq!(rig.result(RECV), Err(CANCELLED));
+        rig.driver.forget(file);
+        other.queue(RECV, recv(file, &mut room));
+        other.enter(Wait::No);
+        peer.write_all(b"for the other").unwrap();
+        assert_eq!(rig.sleep_count(SHORT_SLEEP), 1, "this one hears nothing");
+        assert_eq!(other.result(RECV), Ok(13));
+        other.driver.forget(file);
+    });
+}
+
+#[test]
+fn connections_are_accepted_until_that_is_cancelled_by_whichever_driver() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let file = listener.as_raw_fd();
+    // Twice: what one driver has set on the listener shall not disturb the other.
+    for _ in 0..2 {
+        on_both("connections_are_accepted", |rig| {
+            rig.queue(ACCEPT, Op::AcceptMany { listener: file });
+            rig.enter(Wait::No);
+            assert!(rig.reaped.is_empty());
+            for _ in 0..3 {
+                let mut peer = TcpStream::connect(address).unwrap();
+                let completion = rig.next();
+                assert_eq!((completion.token, completion.more), (ACCEPT, true));
+                let mut accepted = TcpStream::from(owned(completion.result.unwrap()));
+                accepted.write_all(b"hi").unwrap();
+                peer.read_exact(&mut [0; 2]).unwrap();
+            }
+            rig.driver.cancel(ACCEPT, file);
+            assert_eq!(rig.result(ACCEPT), Err(CANCELLED));
+            rig.driver.forget(file);
+        });
+    }
+}
+
+/// A socket, and an address for it.
+fn unconnected(address: std::net::SocketAddr) -> (OwnedFd, crate::listen::Address) {
+    use rustix::net::{AddressFamily, SocketType, socket};
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    (socket, crate::listen::Address::new(address))
+}
+
+#[test]
+fn connecting_succeeds_is_refused_or_is_given_up() {
+    on_both("connecting", |rig| {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        rustix::net::listen(&listener, 0).unwrap();
+        let address = listener.local_addr().unwrap();
+        let (socket, to) = unconnected(address);
+        let (at, address_bytes) = to.raw();
+        let op = |socket: &OwnedFd| Op::Connect {
+            socket: socket.as_raw_fd(),
+            address: at,
+            address_bytes,
+        };
+        assert!(rig.ask(CONNECT, op(&socket)).is_ok());
+        rig.driver.forget(socket.as_raw_fd());
+        // The queue of a listener that nobody asks has room for one.
+        let (waiting, _) = unconnected(address);
+        rig.queue(CONNECT, op(&waiting));
+        rig.enter(Wait::No);
+        assert!(rig.reaped.is_empty());
+        rig.driver.cancel(CONNECT, waiting.as_raw_fd());
+        assert_eq!(rig.result(CONNECT), Err(CANCELLED));
+        rig.driver.forget(waiting.as_raw_fd());
+        drop(listener);
+        let (refused, _) = unconnected(address);
+        assert_eq!(rig.ask(CONNECT, op(&refused)), Err(Errno(111)));
+        rig.driver.forget(refused.as_raw_fd());
+    });
+}
+
+#[test]
+fn the_end_takes_back_what_waits() {
+    on_both("the_end_takes_back", |rig| {
+        let (socket, _peer) = tcp_pair();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let room = Box::leak(Box::new([0; 8]));
+        rig.queue(RECV, recv(socket.as_raw_fd(), room));
+        rig.queue(ACCEPT, Op::AcceptMany { listener: listener.as_raw_fd() });
+        rig.enter(Wait::No);
+        let _unaccepted = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        rig.queue(WAIT, Op::Writable { socket: socket.into_raw_fd() });
+        assert!(rig.driver.quiesce());
+    });
+}

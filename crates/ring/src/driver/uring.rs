@@ -1,0 +1,367 @@
+//! The driver on io_uring: one system call submits, waits and reaps.
+//!
+//! Invariant: as [`super`] has it; the kernel is told where the memory lies, so it does not move.
+
+use super::{Completion, Kind, Op, Token, Wait, drop_completion};
+use crate::number::{errno_from_raw, u32_of, u64_of};
+use door::Errno;
+use io_uring::types::{CancelBuilder, Fd, FsyncFlags, SubmitArgs, Timespec};
+use io_uring::{IoUring, Probe, cqueue, opcode, squeue};
+use std::io;
+use std::os::fd::RawFd;
+
+const SUBMISSION_COUNT: u32 = 512;
+const COMPLETION_COUNT: u32 = 4096;
+const ENTER_GETEVENTS: u32 = 1;
+const ENTER_EXT_ARG: u32 = 8;
+/// What a lane cannot do without, with its name for people.
+const NEEDED: [(u8, &str); 15] = [
+    (opcode::AcceptMulti::CODE, "accept"),
+    (opcode::Connect::CODE, "connect"),
+    (opcode::Recv::CODE, "recv"),
+    (opcode::Send::CODE, "send"),
+    (opcode::SendMsg::CODE, "sendmsg"),
+    (opcode::Read::CODE, "read"),
+    (opcode::Write::CODE, "write"),
+    (opcode::Fsync::CODE, "fsync"),
+    (opcode::Fallocate::CODE, "fallocate"),
+    (opcode::OpenAt::CODE, "openat"),
+    (opcode::MkDirAt::CODE, "mkdirat"),
+    (opcode::UnlinkAt::CODE, "unlinkat"),
+    (opcode::PollAdd::CODE, "poll"),
+    (opcode::AsyncCancel::CODE, "cancel"),
+    (opcode::Nop::CODE, "nop"),
+];
+
+/// A lane's io_uring.
+pub(crate) struct Uring {
+    ring: IoUring<squeue::Entry128, cqueue::Entry>,
+    /// Completions that did not need the kernel.
+    known: Vec<Completion>,
+    /// Sends at once that the kernel complains of only if they fail.
+    at_once: Vec<(Token, u32)>,
+    in_flight_count: usize,
+    enter_count: u64,
+    truncates: bool,
+    /// The kernel says in memory when it has something to do for us.
+    polls: bool,
+}
+
+impl Uring {
+    /// Tries one out: whether this process may have a ring, and whether it can do all that a lane needs.
+    pub(super) fn try_out() -> io::Result<()> {
+        let mut tried = Self::new(false)?;
+        let mut probe = Probe::new();
+        tried.ring.submitter().register_probe(&mut probe)?;
+        if let Some((_, name)) = NEEDED.iter().find(|(code, _)| !probe.is_supported(*code)) {
+            let line = format!("this kernel's io_uring has no {name}");
+            return Err(io::Error::new(io::ErrorKind::Unsupported, line));
+        }
+        let nop = squeue::Entry128::from(opcode::Nop::new().build());
+        // SAFETY: it names no memory.
+        let pushed = unsafe { tried.ring.submission().push(&nop) };
+        pushed.map_err(|_| io::Error::other("a new queue has no room"))?;
+        tried.ring.submit_and_wait(1)?;
+        Ok(())
+    }
+
+    /// Sets the ring up for the calling thread. `polls`: for [`Self::poll`].
+    pub(super) fn new(polls: bool) -> io::Result<Self> {
+        let mut builder = IoUring::<squeue::Entry128, cqueue::Entry>::builder();
+        if polls {
+            builder.setup_taskrun_flag();
+        }
+        let ring = builder
+            .setup_single_issuer()
+            .setup_defer_taskrun()
+            .setup_cqsize(COMPLETION_COUNT)
+            .setup_submit_all()
+            .build(SUBMISSION_COUNT)?;
+        let mut probe = Probe::new();
+        ring.submitter().register_probe(&mut probe)?;
+        let truncates = probe.is_supported(opcode::Ftruncate::CODE);
+        Ok(Self {
+            ring,
+            known: Vec::new(),
+            at_once: Vec::new(),
+            in_flight_count: 0,
+            enter_count: 0,
+            truncates,
+            polls,
+        })
+    }
+
+    /// Where the kernel's threads for this ring may run.
+    pub(super) fn work_on(&self, cores: &[u16]) -> io::Result<()> {
+        // SAFETY: a set of cores is plain bits; none set is a valid one.
+        let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+        for core in cores.iter().map(|core| usize::from(*core)) {
+            if core < 8 * size_of::<libc::cpu_set_t>() {
+                // SAFETY: the set is ours and has a bit of that number.
+                unsafe { libc::CPU_SET(core, &mut set) };
+            }
+        }
+        self.ring.submitter().register_iowq_aff(&set)
+    }
+
+    /// Whether [`Op::Truncate`] exists (Linux 6.9).
+    pub(super) const fn truncates(&self) -> bool {
+        self.truncates
+    }
+
+    /// System calls made so far.
+    pub(super) const fn enter_count(&self) -> u64 {
+        self.enter_count
+    }
+
+    /// Whether completions are known already.
+    pub(super) const fn is_answered(&self) -> bool {
+        !self.known.is_empty()
+    }
+
+    /// Queues an operation; it leaves with the next [`Self::enter`].
+    ///
+    /// # Safety
+    /// Memory and descriptors that `op` names stay valid, and memory that it writes stays
+    /// untouched, until its completion was reaped.
+    pub(super) unsafe fn queue(&mut self, token: Token, op: Op) {
+        let entry = entry_of(op).user_data(token.pack());
+        self.in_flight_count += 1;
+        if let Op::Send { send_bytes, at_once: true, .. } = op {
+            self.at_once.push((token, send_bytes));
+        }
+        loop {
+            // SAFETY: the caller vouches for the memory that the entry names.
+            let pushed = unsafe { self.ring.submission().push(&entry) };
+            if pushed.is_ok() {
+                return;
+            }
+            // The queue is full: let the kernel take it. An error here is met again by `enter`.
+            if self.ring.submit().is_err() {
+                std::thread::yield_now();
+            }
+            self.enter_count += 1;
+        }
+    }
+
+    /// Completes an operation that needs no kernel.
+    pub(super) fn answer(&mut self, token: Token, result: Result<u32, Errno>) {
+        self.in_flight_count += 1;
+        self.known.push(Completion { token, result, more: false });
+    }
+
+    /// Looks out for completions without a system call and without a clock, as far as memory tells
+    /// of them, and for what else may come. Whether anything came within so many rounds.
+    pub(super) fn poll(&mut self, round_count: u64, mut comes: impl FnMut() -> bool) -> bool {
+        for _ in 0..round_count {
+            if self.is_pending() || comes() {
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+        false
+    }
+
+    /// Whether the kernel has completions, or would have some if it were entered.
+    pub(super) fn is_pending(&mut self) -> bool {
+        self.wants_enter() || !self.ring.completion().is_empty()
+    }
+
+    /// Whether the kernel has to be entered before its completions are seen.
+    fn wants_enter(&mut self) -> bool {
+        let submission = self.ring.submission();
+        submission.taskrun() || submission.cq_overflow()
+    }
+
+    /// Submits what was queued, waits for a completion if asked to: one system call, or none when
+    /// nothing is to be submitted, to be done or to be waited for.
+    pub(super) fn enter(&mut self, wait: Wait) -> io::Result<()> {
+        let submit_count = u32_of(self.ring.submission().len());
+        if self.polls && wait == Wait::No && submit_count == 0 && !self.wants_enter() {
+            return Ok(());
+        }
+        let timespec;
+        let mut args = SubmitArgs::new();
+        let want_count = match wait {
+            Wait::No => 0,
+            Wait::Ever => 1,
+            Wait::Ns(ns) => {
+                timespec = Timespec::from(std::time::Duration::from_nanos(ns));
+                args = args.timespec(&timespec);
+                1
+            }
+        };
+        self.enter_count += 1;
+        let flags = ENTER_GETEVENTS | ENTER_EXT_ARG;
+        // SAFETY: the argument is the extended one that the flag announces and lives until the
+        // call returns.
+        let entered =
+            unsafe { self.ring.submitter().enter(submit_count, want_count, flags, Some(&args)) };
+        match entered.map_err(|error| (error.raw_os_error(), error)) {
+            Ok(_) => Ok(()),
+            // Time is over, a signal came, or completions must be reaped first: go on.
+            Err((Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN), _)) => Ok(()),
+            Err((_, error)) => Err(error),
+        }
+    }
+
+    /// Takes what has completed, at most `count_max`.
+    pub(super) fn reap(&mut self, completions: &mut Vec<Completion>, count_max: usize) {
+        completions.append(&mut self.known);
+        for entry in self.ring.completion() {
+            completions.push(completion_of(&entry));
+            if completions.len() >= count_max {
+                break;
+            }
+        }
+        self.end_sends_at_once(completions);
+        let ended_count = completions.iter().filter(|completion| !completion.more).count();
+        assert!(ended_count <= self.in_flight_count, "more completions than operations");
+        self.in_flight_count -= ended_count;
+    }
+
+    /// Completes the sends at once that nothing was complained of. They ended within the call that
+    /// submitted them, so that is known when the kernel has taken all submissions and all its
+    /// completions were seen.
+    fn end_sends_at_once(&mut self, completions: &mut Vec<Completion>) {
+        if self.at_once.is_empty() {
+            return;
+        }
+        for completion in completions.iter().filter(|known| known.token.kind == Kind::Send) {
+            self.at_once.retain(|(token, _)| *token != completion.token);
+        }
+        let submission = self.ring.submission();
+        let all_seen = submission.is_empty() && !submission.cq_overflow();
+        drop(submission);
+        if all_seen && self.ring.completion().is_empty() {
+            completions.extend(self.at_once.drain(..).map(|(token, send_bytes)| Completion {
+                token,
+                result: Ok(send_bytes),
+                more: false,
+            }));
+        }
+    }
+
+    /// Ends everything that is in flight and waits for it, bounded. Completions are dropped.
+    /// Returns whether nothing is left.
+    pub(super) fn quiesce(&mut self) -> bool {
+        let mut completions = Vec::new();
+        for _ in 0..100 {
+            if self.in_flight_count == 0 {
+                return true;
+            }
+            // What is only queued cannot be cancelled: let the kernel take it first.
+            if self.enter(Wait::No).is_err() {
+                return false;
+            }
+            let at_once = Some(Timespec::new());
+            // Not found, or not yet ended: the loop asks again.
+            self.ring.submitter().register_sync_cancel(at_once, CancelBuilder::any().all()).ok();
+            self.reap(&mut completions, usize::MAX);
+            completions.drain(..).for_each(drop_completion);
+            if self.in_flight_count > 0 && self.enter(Wait::Ns(10_000_000)).is_err() {
+                return false;
+            }
+        }
+        self.in_flight_count == 0
+    }
+}
+
+fn completion_of(entry: &cqueue::Entry) -> Completion {
+    let result = match u32::try_from(entry.result()) {
+        Ok(count) => Ok(count),
+        Err(_) => Err(errno_from_raw(-entry.result())),
+    };
+    let more = cqueue::more(entry.flags());
+    Completion { token: Token::unpack(entry.user_data()), result, more }
+}
+
+fn entry_of(op: Op) -> squeue::Entry128 {
+    let whole_flag = |whole| if whole { libc::MSG_WAITALL } else { 0 };
+    // With MSG_WAITALL the kernel itself goes on after a short send.
+    let send_flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
+    match op {
+        Op::AcceptMany { listener } => {
+            opcode::AcceptMulti::new(Fd(listener)).flags(libc::SOCK_CLOEXEC).build()
+        }
+        Op::Connect { socket, address, address_bytes } => {
+            opcode::Connect::new(Fd(socket), address, address_bytes).build()
+        }
+        Op::Recv { socket, at, room_bytes, whole, discard } => {
+            // tcp(7): with MSG_TRUNC received bytes are discarded.
+            let flags = whole_flag(whole) | if discard { libc::MSG_TRUNC } else { 0 };
+            opcode::Recv::new(Fd(socket), at, room_bytes).flags(flags).build()
+        }
+        Op::Send { socket, at, send_bytes, at_once: false } => {
+            opcode::Send::new(Fd(socket), at, send_bytes).flags(send_flags).build()
+        }
+        Op::Send { socket, at, send_bytes, at_once: true } => {
+            // WAITALL makes a short send a failure, and failures complete in spite of SKIP_SUCCESS.
+            let flags = send_flags | libc::MSG_DONTWAIT;
+            let send = opcode::Send::new(Fd(socket), at, send_bytes).flags(flags).build();
+            send.flags(squeue::Flags::SKIP_SUCCESS)
+        }
+        Op::SendGathered { socket, message } => {
+            let flags = send_flags.unsigned_abs();
+            opcode::SendMsg::new(Fd(socket), message).flags(flags).build()
+        }
+        Op::ReadEvent { event, at } => opcode::Read::new(Fd(event), at, 8).build(),
+        Op::Read { file, at, read_bytes, offset } => {
+            opcode::Read::new(Fd(file), at, read_bytes).offset(offset).build()
+        }
+        Op::Write { file, at, write_bytes, offset } => {
+            opcode::Write::new(Fd(file), at, write_bytes).offset(offset).build()
+        }
+        Op::WriteDurable { file, at, write_bytes, offset } => {
+            let write = opcode::Write::new(Fd(file), at, write_bytes).offset(offset);
+            // ASYNC: a file system that can write without blocking would sync on this thread.
+            write.rw_flags(libc::RWF_DSYNC).build().flags(squeue::Flags::ASYNC)
+        }
+        Op::Sync { file, data_only } => {
+            let flags = if data_only { FsyncFlags::DATASYNC } else { FsyncFlags::empty() };
+            opcode::Fsync::new(Fd(file)).flags(flags).build()
+        }
+        Op::Allocate { file, offset, range_bytes, mode } => {
+            opcode::Fallocate::new(Fd(file), range_bytes).offset(offset).mode(mode).build()
+        }
+        Op::Truncate { file, size_bytes } => opcode::Ftruncate::new(Fd(file), size_bytes).build(),
+        Op::Open { dir, path, flags } => {
+            opcode::OpenAt::new(Fd(dir), path).flags(flags | libc::O_CLOEXEC).mode(0o600).build()
+        }
+        Op::MakeDir { dir, path } => opcode::MkDirAt::new(Fd(dir), path).mode(0o700).build(),
+        Op::Remove { dir, path } => opcode::UnlinkAt::new(Fd(dir), path).build(),
+        Op::Readable { file } => {
+            opcode::PollAdd::new(Fd(file), u32::from(libc::POLLIN.unsigned_abs())).build()
+        }
+        Op::Writable { socket } => {
+            opcode::PollAdd::new(Fd(socket), u32::from(libc::POLLOUT.unsigned_abs())).build()
+        }
+        Op::Kernel { file, command, iovecs, body } => {
+            return kernel_entry(file, command, iovecs, body);
+        }
+        Op::Cancel { token, .. } => opcode::AsyncCancel::new(token.pack()).build(),
+    }
+    .into()
+}
+
+/// A FUSE command. The crate's builder cannot set `len`, which names the number of iovecs.
+fn kernel_entry(
+    file: RawFd,
+    command: u32,
+    iovecs: *const libc::iovec,
+    body: [u8; 24],
+) -> squeue::Entry128 {
+    /// Offset of `len` in `struct io_uring_sqe`.
+    const LEN_OFFSET: usize = 24;
+    const { assert!(size_of::<squeue::Entry128>() == 128, "an entry is the kernel's layout") };
+    let mut cmd = [0; 80];
+    cmd[..24].copy_from_slice(&body);
+    let address = u64_of(iovecs.addr());
+    iovecs.expose_provenance();
+    let mut entry = opcode::UringCmd80::new(Fd(file), command).cmd(cmd).addr(Some(address)).build();
+    let at = (&raw mut entry).cast::<u8>().wrapping_add(LEN_OFFSET).cast::<u32>();
+    // SAFETY: an entry is `repr(C)` over the kernel's 128-byte struct, in which 4 bytes at 24 are
+    // `len`; `entry` is ours and any alignment will do.
+    unsafe { at.write_unaligned(2) };
+    entry
+}

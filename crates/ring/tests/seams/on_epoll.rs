@@ -1,0 +1,19 @@
+//! The seams on epoll.
+
+/// The driver of every ring here.
+pub const DRIVER: ring::DriverKind = ring::DriverKind::Epoll;
+
+#[path = "bulk.rs"]
+mod bulk;
+#[path = "counts.rs"]
+mod counts;
+#[path = "files.rs"]
+mod files;
+#[path = "mesh.rs"]
+mod mesh;
+#[path = "segments.rs"]
+mod segments;
+#[path = "sockets.rs"]
+mod sockets;
+#[path = "../support/mod.rs"]
+pub mod support;

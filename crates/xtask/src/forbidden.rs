@@ -1,0 +1,35 @@
+//! `cargo xtask no-io-uring`: a command to which io_uring is forbidden, as in many containers.
+//!
+//! Invariant: the filter is the kernel's, inherited by all that the command starts, and `FORBIDDEN` tells
+//! tests of it, which then see for themselves.
+
+use anyhow::{Context as _, Result, bail};
+use ring::forbidden::{FORBIDDEN, forbid_io_uring};
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
+/// Becomes the command.
+pub(crate) fn run_command(words: &[OsString]) -> Result<()> {
+    let [program, arguments @ ..] = words else { bail!("no command") };
+    forbid_io_uring().context("this kernel knows no seccomp filters")?;
+    let error = Command::new(program).args(arguments).env(FORBIDDEN, "1").exec();
+    Err(error).with_context(|| format!("cannot start {}", program.display()))
+}
+
+/// The same command, without io_uring.
+pub(crate) fn without_io_uring(command: &Command) -> Result<Command> {
+    let me = std::env::current_exe().context("cannot tell where this program lies")?;
+    let mut outer = Command::new(me);
+    outer.args(["no-io-uring", "--"]).arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => outer.env(name, value),
+            None => outer.env_remove(name),
+        };
+    }
+    if let Some(dir) = command.get_current_dir() {
+        outer.current_dir(dir);
+    }
+    Ok(outer)
+}
