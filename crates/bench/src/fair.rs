@@ -110,7 +110,7 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
     progress.end();
     let mut rows = Vec::new();
     for (index, greed) in ALL.into_iter().enumerate() {
-        let mut row = Row::new(NAME, &greed.name());
+        let mut row = Row::new(NAME, greed.name());
         (row.clients, row.depth) = (Some(MODEST.0), Some(MODEST.1));
         row.lanes = server.lane_count.map(u32::from);
         fill(&mut row, &samples[index]);
