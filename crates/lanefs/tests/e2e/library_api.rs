@@ -2,7 +2,7 @@
 //! futures at once, also over the death of the server.
 
 use crate::idle::secret;
-use crate::stage::{PATIENCE, Process, Stage, Up, must};
+use crate::stage::{PATIENCE, Process, Stage, Up, binary, must};
 use futures::executor::block_on;
 use futures::future::{FutureExt as _, join_all, try_join_all};
 use library::nonblocking::Volume as Futures;
@@ -27,12 +27,14 @@ fn options(stage: &Stage, up: &Up) -> ConnectOptions {
     }
 }
 
-/// An example's program. `cargo test` of the workspace has built it; of this package alone it has not.
+/// An example's program. `cargo test` of the workspace has built it; of this package alone it has not,
+/// and what is there may be older than the server.
 fn example(name: &str) -> PathBuf {
     let here = std::env::current_exe().unwrap();
     let profile_dir = here.ancestors().nth(2).unwrap();
     let program = profile_dir.join("examples").join(name);
-    if !program.exists() {
+    let made_at = |path: &Path| fs::metadata(path).and_then(|found| found.modified()).ok();
+    if made_at(&program) < made_at(Path::new(&binary())) {
         let profile = profile_dir.file_name().and_then(OsStr::to_str).unwrap();
         let profile = if profile == "debug" { "dev" } else { profile };
         let mut build = Command::new(env!("CARGO"));
