@@ -15,6 +15,8 @@ pub(crate) struct Cores {
     pub(crate) generator: u16,
     /// Where this thread could run before.
     all: Vec<u16>,
+    /// Nobody has a core to himself.
+    together: bool,
 }
 
 impl Cores {
@@ -29,7 +31,16 @@ impl Cores {
         let generator = usable.pop().context("no core may be used")?;
         usable.truncate(usize::from(lane_count).max(1));
         let server = if usable.is_empty() { vec![generator] } else { usable };
-        Ok(Self { server, generator, all })
+        Ok(Self { server, generator, all, together: false })
+    }
+
+    /// All for everybody.
+    ///
+    /// # Errors
+    /// As [`Self::split`].
+    pub(crate) fn together() -> Result<Self> {
+        let Self { generator, all, .. } = Self::split(1)?;
+        Ok(Self { server: all.clone(), generator, all, together: true })
     }
 
     /// Lets this thread, and what it starts from here on, run on the server's cores.
@@ -39,7 +50,7 @@ impl Cores {
 
     /// Puts this thread on the generator's core.
     pub(crate) fn go_to_generator(&self) -> Result<()> {
-        go_to(&[self.generator])
+        if self.together { self.go_back() } else { go_to(&[self.generator]) }
     }
 
     /// Lets this thread run where it could before.

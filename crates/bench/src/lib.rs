@@ -68,13 +68,15 @@ pub enum Bench {
     Commit,
     /// A few modest clients beside a greedy one.
     Fair,
+    /// A mount's callers on cores that compute.
+    Busy,
     /// io_uring and epoll.
     Drivers,
 }
 
 impl Bench {
     /// All, in the order in which they build on each other.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Echo,
         Self::Getattr,
         Self::Create,
@@ -86,6 +88,7 @@ impl Bench {
         Self::Share,
         Self::Commit,
         Self::Fair,
+        Self::Busy,
         Self::Drivers,
     ];
 
@@ -104,6 +107,7 @@ impl Bench {
             Self::Share => create::SHARE_NAME,
             Self::Commit => commit::NAME,
             Self::Fair => fair::NAME,
+            Self::Busy => mount::BUSY_NAME,
             Self::Drivers => drivers::NAME,
         }
     }
@@ -123,6 +127,7 @@ impl Bench {
             Self::Share => "share: new files, replies that may wait against those that do not",
             Self::Commit => "commit: a lane whose log becomes durable once in many operations",
             Self::Fair => "fair: a few modest clients beside a greedy one",
+            Self::Busy => "busy: a mount on cores that all compute, its lanes pinned and not",
             Self::Drivers => "drivers: lanes on epoll, beside lanes on io_uring",
             Self::FuseNull => "fuse-null: a mounted file system with nothing in it",
             Self::Mount => {
@@ -150,6 +155,7 @@ impl Bench {
             Self::Share => create::run_shares(&home),
             Self::Commit => commit::run(&home),
             Self::Fair => fair::run(&home),
+            Self::Busy => mount::run_busy(&home),
             Self::Drivers => drivers::run(&home),
         }?;
         Ok((machine, rows))

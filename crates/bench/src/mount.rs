@@ -5,10 +5,12 @@
 //! The exchanges are counted by the server, with nothing else going on: those that the caller waits
 //! for while his files stay open, those behind his back when he closes them.
 
+mod busy;
 mod caller;
 mod drivers;
 mod side;
 
+pub(crate) use busy::run as run_busy;
 pub(crate) use drivers::run as run_drivers;
 
 use crate::fuse_null::mounted::{Exchange, Mounted};
@@ -30,6 +32,7 @@ use std::sync::Barrier;
 use std::time::Duration;
 
 pub(crate) const NAME: &str = "mount";
+pub(crate) const BUSY_NAME: &str = "busy";
 
 /// Callers of the rows with many of them.
 const MANY: usize = 8;

@@ -26,6 +26,10 @@ pub struct Options {
     /// What lanes reach the kernel through, of the servers and all that stands beside them; not the
     /// load's, which is the same for all.
     pub driver: DriverKind,
+    /// Their lanes, and those of mounts, stay on their cores.
+    pub pin: bool,
+    /// Servers, mounts and loads share all cores.
+    pub together: bool,
     /// They answer nothing before it is durable.
     pub sync: bool,
     /// Where creates go; `None` for both.
@@ -54,6 +58,8 @@ impl Options {
             depth: None,
             lane_count: 1,
             spin_us: None,
+            pin: true,
+            together: false,
             driver: ring::DriverChoice::Auto.find().map_or(DriverKind::Epoll, |found| found.kind),
             sync: false,
             dirs: None,

@@ -46,7 +46,8 @@ impl Home {
         let dir = tempfile::Builder::new().prefix("lanefs-bench-").tempdir_in(&options.dir);
         let shown = options.dir.display();
         let dir = dir.with_context(|| format!("cannot make a folder in {shown}: see --dir"))?;
-        let cores = Cores::split(options.lane_count)?;
+        let cores =
+            if options.together { Cores::together()? } else { Cores::split(options.lane_count)? };
         ring::raise_fd_limit().context("cannot raise the limit of open files")?;
         cores.go_to_generator()?;
         let secret = make_secret(&dir.path().join(SECRET_FILE)).context("cannot make a secret")?;
@@ -126,6 +127,7 @@ impl Home {
         if let Some(spin_us) = self.options.spin_us {
             command.arg("--spin-us").arg(spin_us.to_string());
         }
+        command.args(["--pin", self.pin()]);
         if self.options.sync {
             command.arg("--sync");
         }
@@ -169,12 +171,17 @@ impl Home {
             Transport::Uring => "uring",
             Transport::Classic => "classic",
         });
-        command.args(["--driver", driver.text()]);
+        command.args(["--driver", driver.text(), "--pin", self.pin()]);
         if let Some(spin_us) = self.options.spin_us {
             command.arg("--spin-us").arg(spin_us.to_string());
         }
         let (child, output, _) = self.start_until(command, "mounted ")?;
         Ok((child, output))
+    }
+
+    /// As servers and mounts are told.
+    const fn pin(&self) -> &'static str {
+        if self.options.pin { "on" } else { "off" }
     }
 
     /// Starts a program on the server's cores and waits for its address.

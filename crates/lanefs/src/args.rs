@@ -7,6 +7,7 @@ mod driver;
 mod export;
 mod files;
 mod papers;
+mod pin;
 
 pub(crate) use bench::{
     Bench, BenchLimit, BenchNull, Dirs as BenchDirs, Exchange, Name as BenchName,
@@ -17,6 +18,7 @@ pub(crate) use files::{
     Access, Cat, Chmod, Chown, Cp, Df, Du, Find, FindKind, Ln, Ls, Mkdir, Mv, Rm, Stat, Sync, Tree,
 };
 pub(crate) use papers::{Completions, Man};
+pub(crate) use pin::{Pin, PinArg};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -281,13 +283,15 @@ pub(crate) struct Up {
     /// Address to serve on [default: 127.0.0.1:7117, or the next free port]
     #[arg(long, value_name = "ADDR")]
     pub(crate) listen: Option<String>,
-    /// Lanes (pinned threads) of the server and of the mount [default: one per core]
+    /// Lanes (threads) of the server and of the mount [default: one per core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(crate::lanes::COUNT_MAX)))]
     pub(crate) lanes: Option<u16>,
     #[command(flatten)]
     pub(crate) spin: Spin,
     #[command(flatten)]
     pub(crate) driver: DriverArg,
+    #[command(flatten)]
+    pub(crate) pin: PinArg,
     /// Go to the background once everything runs; a log file is kept beside the store
     #[arg(short = 'd', long)]
     pub(crate) detach: bool,
@@ -313,13 +317,15 @@ pub(crate) struct Serve {
     /// Address to serve on
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7117")]
     pub(crate) listen: String,
-    /// Lanes (pinned threads) [default: one per core]
+    /// Lanes (threads) [default: one per core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(crate::lanes::COUNT_MAX)))]
     pub(crate) lanes: Option<u16>,
     #[command(flatten)]
     pub(crate) spin: Spin,
     #[command(flatten)]
     pub(crate) driver: DriverArg,
+    #[command(flatten)]
+    pub(crate) pin: PinArg,
     #[command(flatten)]
     pub(crate) secret: SecretFile,
     #[command(flatten)]
@@ -361,13 +367,15 @@ pub(crate) struct Mount {
     pub(crate) fuse: Transport,
     #[command(flatten)]
     pub(crate) powers: Powers,
-    /// Lanes (pinned threads) [default: one per core]
+    /// Lanes (threads) [default: one per core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(crate::lanes::COUNT_MAX)))]
     pub(crate) lanes: Option<u16>,
     #[command(flatten)]
     pub(crate) spin: Spin,
     #[command(flatten)]
     pub(crate) driver: DriverArg,
+    #[command(flatten)]
+    pub(crate) pin: PinArg,
     /// Go to the background once mounted
     #[arg(short = 'd', long)]
     pub(crate) detach: bool,

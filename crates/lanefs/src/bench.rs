@@ -79,6 +79,8 @@ fn options(args: &args::Bench, interrupt: Interrupt) -> Result<Options> {
         depth: args.depth,
         lane_count: args.lanes,
         spin_us: args.spin_us,
+        pin: true,
+        together: false,
         driver: driver::choose(args.driver.driver)?,
         sync: args.sync,
         dirs: args.dirs.map(|dirs| match dirs {
@@ -108,6 +110,7 @@ fn benches(names: &[BenchName]) -> Vec<Bench> {
             BenchName::Share => benches.push(Bench::Share),
             BenchName::Commit => benches.push(Bench::Commit),
             BenchName::Fair => benches.push(Bench::Fair),
+            BenchName::Busy => benches.push(Bench::Busy),
             BenchName::Drivers => benches.push(Bench::Drivers),
             BenchName::All => benches.extend(Bench::ALL),
         }

@@ -50,9 +50,15 @@ pub(crate) fn cores(wanted: Option<u16>) -> Result<Vec<u16>> {
     Ok(usable.iter().copied().cycle().take(lane_count).collect())
 }
 
-/// Starts a lane on its own thread, pinned to `core`. `make` runs there, because a ring belongs to
-/// the thread that made it. The kernel's threads for it may use all cores that the caller may.
-pub(crate) fn start<B, M>(name: String, core: u16, news: Sender<News>, make: M) -> Result<()>
+/// Starts a lane on its own thread, pinned to `core` if there is one. `make` runs there, because a ring
+/// belongs to the thread that made it. Threads that do what
+/// would block may use all cores that the caller may, as far as the kernel lets them ([`Config::worker_cores`]).
+pub(crate) fn start<B, M>(
+    name: String,
+    core: Option<u16>,
+    news: Sender<News>,
+    make: M,
+) -> Result<()>
 where
     B: Brain,
     M: FnOnce() -> io::Result<(Config, B)> + Send + 'static,
@@ -69,11 +75,13 @@ where
 }
 
 fn run<B: Brain>(
-    (core, worker_cores): (u16, Vec<u16>),
+    (core, worker_cores): (Option<u16>, Vec<u16>),
     news: &Sender<News>,
     make: impl FnOnce() -> io::Result<(Config, B)>,
 ) -> io::Result<()> {
-    ring::pin_to_core(core)?;
+    if let Some(core) = core {
+        ring::pin_to_core(core)?;
+    }
     let (mut config, mut brain) = make()?;
     config.worker_cores = worker_cores;
     let mut ring = Ring::new(config)?;

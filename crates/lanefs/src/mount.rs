@@ -8,7 +8,7 @@ mod options;
 
 pub(crate) use by_type::{is_by_type, run as run_by_type};
 
-use crate::args;
+use crate::args::{self, Pin};
 use crate::exit::{Code, Exit};
 use crate::lanes::{self, News, count_text};
 use crate::mounts::{Served, TakenAway};
@@ -48,6 +48,7 @@ struct Plan {
     cores: Vec<u16>,
     /// How long lanes look out for more work before they sleep.
     spin_us: u32,
+    pin: Pin,
     driver: DriverKind,
     transport: ring::Transport,
     options: Options,
@@ -120,6 +121,7 @@ fn prepare(args: &args::Mount, dir: PathBuf, mut options: Options) -> Result<Pla
         root,
         cores,
         spin_us,
+        pin: args.pin.pin,
         driver,
         transport,
         options,
@@ -227,7 +229,8 @@ fn start(plan: &Plan, device: OwnedFd, tell: &Sender<News>) -> Result<Vec<Stoppe
             rules: wire::Rules::default(),
         };
         let Plan { server, spin_us, driver, .. } = *plan;
-        lanes::start(format!("lane {lane}"), *core, tell.clone(), move || {
+        let core = (plan.pin == Pin::On).then_some(*core);
+        lanes::start(format!("lane {lane}"), core, tell.clone(), move || {
             let mut ring_config = ring::Config::new(lane);
             ring_config.post = Some(post);
             ring_config.driver = DriverChoice::Only(driver);

@@ -4,7 +4,7 @@
 //! log and a ring; what lanes do with requests is theirs. Invariant: `listening on` is printed when every lane takes
 //! turns, and a clean end has everything answered on disk.
 
-use crate::args;
+use crate::args::{self, Pin};
 use crate::exit::{Code, Exit};
 use crate::export::ADDRESS_FILE;
 use crate::lanes::{self, News, count_text};
@@ -196,7 +196,8 @@ fn start(
         let checksum_reads = args.serving.checksum_reads;
         let fault = fault.clone();
         let recovered = recovered.clone();
-        lanes::start(format!("lane {lane}"), *core, tell.clone(), move || {
+        let core = (args.pin.pin == Pin::On).then_some(*core);
+        lanes::start(format!("lane {lane}"), core, tell.clone(), move || {
             let mut ring_config = ring::Config::new(lane);
             ring_config.post = Some(post);
             ring_config.driver = DriverChoice::Only(driver);

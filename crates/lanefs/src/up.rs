@@ -7,7 +7,7 @@ mod child;
 mod screen;
 mod supervisor;
 
-use crate::args::{self, Transport};
+use crate::args::{self, Pin, Transport};
 use crate::exit::{Code, Exit};
 use crate::{address, background, driver, fuse_device, mounts, out, secret};
 use anyhow::{Context as _, Result, bail};
@@ -45,6 +45,8 @@ pub(crate) struct Plan {
     pub(crate) lanes: Option<u16>,
     /// How long lanes look out for more work before they sleep.
     pub(crate) spin_us: u32,
+    /// Whether lanes stay on their cores.
+    pub(crate) pin: Pin,
     /// What server and mount reach the kernel through.
     pub(crate) driver: DriverFound,
     /// How the server serves.
@@ -96,6 +98,7 @@ fn prepare(args: &args::Up) -> Result<Plan> {
         address,
         lanes: args.lanes,
         spin_us: args.spin.spin_us,
+        pin: args.pin.pin,
         driver,
         serving: args.serving.clone(),
         fuse: args.fuse,

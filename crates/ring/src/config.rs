@@ -174,7 +174,8 @@ pub struct Config {
     /// The kernel's file system requests.
     pub kernel: Option<KernelChannel>,
     /// Where the threads for this ring may run, the kernel's own or the driver's, which do what would block; empty:
-    /// where the calling thread may. A pinned lane names here what it had before it was pinned.
+    /// where the calling thread may. A pinned lane names here what it had before it was pinned; of these
+    /// Linux (6.18) leaves its own threads none but those the lane was pinned to.
     pub worker_cores: Vec<u16>,
     /// How long the lane looks out for more work before it sleeps, in microseconds, at most 1000;
     /// 0: not at all.

@@ -28,6 +28,18 @@ pub(crate) enum Exchange {
     Apart,
     /// The same; and what is written is kept in a file, like a local file system's.
     Keeping,
+    /// Nobody is asked, and bytes are read from and written to a file: a pass through.
+    Local,
+}
+
+impl Exchange {
+    /// As the child is told.
+    const fn text(self) -> &'static str {
+        match self {
+            Self::None | Self::Local => "none",
+            Self::Apart | Self::Keeping => "apart",
+        }
+    }
 }
 
 /// The child and its mount.
@@ -56,9 +68,9 @@ impl Mounted {
         let mut command = Command::new(program);
         command.arg(NULL_COMMAND).arg(&dir).args(["--core", &core.to_string()]);
         command.args(["--fuse", transport_text(transport), "--driver", driver.text()]);
-        command.args(["--exchange", if exchange == Exchange::None { "none" } else { "apart" }]);
+        command.args(["--exchange", exchange.text()]);
         command.args(["--parent-pid", &std::process::id().to_string()]);
-        if exchange == Exchange::Keeping {
+        if matches!(exchange, Exchange::Keeping | Exchange::Local) {
             let made = fs::create_dir(&contents);
             made.with_context(|| format!("cannot make {}", contents.display()))?;
             command.arg("--contents").arg(&contents);
@@ -92,7 +104,7 @@ impl Mounted {
     /// Whether there are exchanges, as a word of a row.
     pub(crate) const fn echo(&self) -> &'static str {
         match self.exchange {
-            Exchange::None => "",
+            Exchange::None | Exchange::Local => "",
             Exchange::Apart | Exchange::Keeping => " echo",
         }
     }

@@ -98,6 +98,8 @@ pub(crate) enum Name {
     Commit,
     /// What a few modest clients get beside a greedy one, and without it
     Fair,
+    /// What a mount's callers wait when all cores compute, with lanes on cores of their own and without (as root)
+    Busy,
     /// The two drivers of a lane, io_uring and epoll, beside each other
     Drivers,
     /// All of them

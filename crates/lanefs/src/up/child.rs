@@ -86,6 +86,7 @@ pub(crate) fn server_command(plan: &Plan, only: Option<&str>) -> Result<Command>
     command.arg("--listen").arg(plan.address.to_string()).arg("--listen-on-stdin");
     command.arg("--spin-us").arg(plan.spin_us.to_string());
     command.arg("--driver").arg(plan.driver.kind.text());
+    command.arg("--pin").arg(plan.pin.text());
     command.args(plan.serving.texts());
     if let Some(lanes) = plan.lanes {
         command.arg("--lanes").arg(lanes.to_string());
@@ -107,6 +108,7 @@ pub(crate) fn mount_command(plan: &Plan, client: ClientUuid, predecessor: Client
     command.arg("--secret-file").arg(&plan.secret_file).arg("--fuse").arg(plan.fuse.text());
     command.arg("--spin-us").arg(plan.spin_us.to_string());
     command.arg("--driver").arg(plan.driver.kind.text());
+    command.arg("--pin").arg(plan.pin.text());
     if let Some(lanes) = plan.lanes {
         command.arg("--lanes").arg(lanes.to_string());
     }

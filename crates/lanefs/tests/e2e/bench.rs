@@ -215,3 +215,18 @@ fn bench_of_fairness_has_the_modest_served_beside_every_greed() {
         assert_eq!(row["ratio_to_limit"].is_null(), alone, "{row}");
     }
 }
+
+#[test]
+fn bench_of_busy_cores_has_all_sides_and_leaves_nothing() {
+    let Some(stage) = Stage::new("bench_busy") else { return };
+    let found = rows(&stage, &["busy"]);
+    assert_eq!(found.len(), 2 * 2 * 4, "{found:?}");
+    for row in &found {
+        let name = row["row"].as_str().unwrap();
+        assert!(number(row, "p99_us") > 0.0, "{row}");
+        assert_eq!(row["ratio_to_limit"].is_null(), !name.contains("pinned"), "{row}");
+    }
+    let left: Vec<_> = fs::read_dir(stage.path("")).unwrap().map(|entry| entry.unwrap()).collect();
+    let left: Vec<_> = left.iter().filter(|entry| entry.path().is_dir()).collect();
+    assert!(left.iter().all(|entry| entry.file_name() == "config"), "{left:?}");
+}

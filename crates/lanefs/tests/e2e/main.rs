@@ -31,6 +31,7 @@ mod names;
 mod networks;
 mod null;
 mod owners;
+mod pinning;
 mod private;
 mod programs;
 mod programs_postgres;
