@@ -250,11 +250,7 @@ fn rows(contenders: &[Contender], samples: &[Vec<Sample>]) -> Vec<Row> {
         };
         let mut row = Row::new(NAME, format!("{place}{}", op.text()));
         row.clients = u32::try_from(caller_count).ok();
-        fill(&mut row, own);
-        // The counters' own requests are among them; they are counted better.
-        row.exchanges_per_op = None;
-        // Every row is one of operations.
-        (row.cpu_s_per_gb, row.switches_per_mb, row.syscalls_per_mb) = (None, None, None);
+        fill_ops(&mut row, own);
         let limit = match side {
             Side::Lanefs if !op.waits_for_disk() => index_of(Side::Null, op, caller_count),
             Side::Lanefs | Side::Local if op.waits_for_disk() && caller_count > 1 => {
@@ -321,6 +317,14 @@ impl Sides<'_> {
         let (home, dir) = (self.home, self.dir(side).to_owned());
         measure(home, (&dir, op, caller_count), || self.usage(side))
     }
+}
+
+/// Fills in a row that is one of operations, whatever bytes they move.
+fn fill_ops(row: &mut Row, samples: &[Sample]) {
+    fill(row, samples);
+    (row.cpu_s_per_gb, row.switches_per_mb, row.syscalls_per_mb) = (None, None, None);
+    // The counters' own requests are among them; where they are told, they are counted better.
+    row.exchanges_per_op = None;
 }
 
 /// So many callers in a directory; what somebody has `used` meanwhile.

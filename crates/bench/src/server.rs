@@ -314,9 +314,8 @@ fn own_program() -> Result<PathBuf> {
 
 /// A secret of its own for a run, in a file as `serve` reads it.
 fn make_secret(path: &Path) -> io::Result<Secret> {
-    let bytes: [u8; 32] = library::random()?;
-    let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let secret = Secret::new(library::random()?);
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    file.write_all(digits.as_bytes())?;
-    Ok(Secret::new(bytes))
+    file.write_all(library::secret::text_of(&secret).as_bytes())?;
+    Ok(secret)
 }

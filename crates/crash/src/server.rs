@@ -3,7 +3,7 @@
 use crate::child::{Process, tied};
 use crate::stage::Setup;
 use anyhow::{Context as _, Result, bail};
-use library::{ConnectOptions, Identity, Volume};
+use library::{ConnectOptions, Volume};
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::Signal;
 use std::fs;
@@ -11,7 +11,6 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
-use wire::Secret;
 
 /// The export in which root is root.
 pub(crate) const EXPORT: &str = "up";
@@ -149,20 +148,9 @@ pub(crate) fn secret_file(setup: &Setup) -> PathBuf {
 
 /// As root, with the secret in a file.
 pub(crate) fn connect_options(address: SocketAddr, secret_file: &Path) -> Result<ConnectOptions> {
-    let text = fs::read_to_string(secret_file).context("cannot read the secret")?;
-    let mut bytes = [0; 32];
-    for (byte, pair) in bytes.iter_mut().zip(text.trim().as_bytes().chunks_exact(2)) {
-        *byte = u8::from_str_radix(std::str::from_utf8(pair)?, 16)?;
-    }
-    Ok(ConnectOptions {
-        address,
-        secret: Secret::new(bytes),
-        export: EXPORT.to_owned(),
-        identity: Identity::of_process(),
-        purpose: library::Purpose::Use,
-        connect_timeout: CONNECT_TIMEOUT,
-        driver: library::DriverChoice::Auto,
-    })
+    let secret = library::secret::read(secret_file)?;
+    let options = ConnectOptions::new(address, secret);
+    Ok(ConnectOptions { export: EXPORT.to_owned(), connect_timeout: CONNECT_TIMEOUT, ..options })
 }
 
 /// A mount of the real binary.

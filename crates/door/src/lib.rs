@@ -30,7 +30,7 @@ pub use event::{
     CloseReason, ConnId, Errno, Event, KernelSlot, LogRoom, ObjectStat, StoreSpace, Ticket, Usage,
 };
 pub use mail::{LockAsk, Mail};
-pub use scope::{ScopeMail, Use};
+pub use scope::{ScopeMail, ScopeQuestion, Use};
 pub use time::{Mono, Now};
 
 use alloc::vec::Vec;

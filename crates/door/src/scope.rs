@@ -13,12 +13,11 @@ pub struct Use {
     pub write: bool,
 }
 
-/// A letter about that. `moves` is the sum of all moves of directories that its writer had heard of:
-/// whoever has heard of others does not keep the answer, and asks again.
+/// What a lane asks another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ScopeMail {
+pub enum ScopeQuestion {
     /// Does this directory of yours lie below that one?
-    AskBelow {
+    Below {
         /// Who asks.
         by: LaneId,
         /// The upper one.
@@ -26,19 +25,8 @@ pub enum ScopeMail {
         /// The lower one.
         dir: InodeNo,
     },
-    /// It does, or does not.
-    Below {
-        /// The upper one.
-        top: InodeNo,
-        /// The lower one.
-        dir: InodeNo,
-        /// Which.
-        below: bool,
-        /// See above.
-        moves: u64,
-    },
     /// What may a client do with this inode of yours, below that directory?
-    AskUse {
+    Use {
         /// Who asks.
         by: LaneId,
         /// The inode.
@@ -51,6 +39,25 @@ pub enum ScopeMail {
         squash: Squash,
         /// The question's number, given back.
         number: u64,
+    },
+}
+
+/// A letter about that. `moves` is the sum of all moves of directories that its writer had heard of:
+/// whoever has heard of others does not keep the answer, and asks again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ScopeMail {
+    /// A question.
+    Ask(ScopeQuestion),
+    /// It does, or does not.
+    Below {
+        /// The upper one.
+        top: InodeNo,
+        /// The lower one.
+        dir: InodeNo,
+        /// Which.
+        below: bool,
+        /// See above.
+        moves: u64,
     },
     /// This much.
     MayUse {

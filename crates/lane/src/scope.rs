@@ -14,12 +14,11 @@ use crate::Lane;
 use crate::conn::{Conn, Open};
 use crate::dispatch::{Arrived, is_answered_at_once};
 use crate::outbox::{Asked, Said};
-use crate::scope_ask::Question;
 use crate::scope_names::{Named, changes, named};
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use data::Seed;
-use door::{Action, Bulk, ConnId, Turn, Use};
+use door::{Action, Bulk, ConnId, ScopeQuestion, Turn, Use};
 use hashbrown::HashMap;
 use meta::{Above, Access};
 use wire::{ClientUuid, HEAD_BYTES, InodeNo, LaneId, Op, Route, Status};
@@ -54,7 +53,7 @@ pub(crate) struct Scope {
     pub(crate) asked_below: BTreeSet<(InodeNo, InodeNo)>,
     pub(crate) asked_uses: BTreeSet<(InodeNo, ClientUuid)>,
     /// What others asked and this lane could not answer at once.
-    pub(crate) questions: Vec<Question>,
+    pub(crate) questions: Vec<ScopeQuestion>,
     waiting: VecDeque<Waiting>,
     /// Those who wait are looked at again.
     pub(crate) due: bool,

@@ -4,32 +4,14 @@
 
 use crate::Lane;
 use core::ops::Range;
-use door::{Mail, ScopeMail, Turn};
+use door::{Mail, ScopeMail, ScopeQuestion as Question, Turn};
 use wire::{ClientUuid, InodeNo, LaneId, Squash};
-
-/// What another lane asked.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Question {
-    Below {
-        by: LaneId,
-        top: InodeNo,
-        dir: InodeNo,
-    },
-    Use {
-        by: LaneId,
-        inode: InodeNo,
-        client: ClientUuid,
-        top: InodeNo,
-        squash: Squash,
-        number: u64,
-    },
-}
 
 impl Lane {
     pub(crate) fn ask_below(&mut self, turn: &mut Turn<'_>, top: InodeNo, dir: InodeNo) {
         if self.scope.asked_below.insert((top, dir)) {
             let (by, to) = (self.config.lane, self.config.map.lane(dir.shard()));
-            self.mail(turn, to, Mail::Scope(ScopeMail::AskBelow { by, top, dir }));
+            self.mail(turn, to, Mail::Scope(ScopeMail::Ask(Question::Below { by, top, dir })));
         }
     }
 
@@ -43,19 +25,14 @@ impl Lane {
         if self.scope.asked_uses.insert((inode, client)) {
             let (by, to) = (self.config.lane, self.config.map.lane(inode.shard()));
             let number = self.scope.number;
-            let ask = ScopeMail::AskUse { by, inode, client, top, squash, number };
-            self.mail(turn, to, Mail::Scope(ask));
+            let ask = Question::Use { by, inode, client, top, squash, number };
+            self.mail(turn, to, Mail::Scope(ScopeMail::Ask(ask)));
         }
     }
 
     pub(crate) fn on_scope_mail(&mut self, turn: &mut Turn<'_>, mail: ScopeMail) {
         match mail {
-            ScopeMail::AskBelow { by, top, dir } => {
-                self.scope.questions.push(Question::Below { by, top, dir });
-                self.answer_questions(turn);
-            }
-            ScopeMail::AskUse { by, inode, client, top, squash, number } => {
-                let question = Question::Use { by, inode, client, top, squash, number };
+            ScopeMail::Ask(question) => {
                 self.scope.questions.push(question);
                 self.answer_questions(turn);
             }

@@ -4,26 +4,13 @@
 //! Invariant: the secret is never printed, and a file that others may read is never used.
 
 use anyhow::{Context as _, Result, bail};
-use std::fmt::Write as _;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use wire::{Credential, Secret};
 
-const SECRET_BYTES: usize = 32;
-
-use library::secret::EXPORT_PREFIX;
-pub(crate) use library::secret::{path, read};
-
-/// What a file has that holds this secret.
-pub(crate) fn text_of(secret: &Secret) -> String {
-    let prefix = match secret.credential() {
-        Credential::Store => "",
-        Credential::Export => EXPORT_PREFIX,
-    };
-    format!("{prefix}{}\n", secret.to_hex())
-}
+pub(crate) use library::secret::{path, read, text_of};
 
 /// The store's secret in `path`, made first if there is none.
 pub(crate) fn read_or_make(path: &Path) -> Result<Secret> {
@@ -60,14 +47,8 @@ fn make(path: &Path) -> Result<()> {
 }
 
 fn write(file: &mut File) -> io::Result<()> {
-    let bytes: [u8; SECRET_BYTES] = library::random()?;
-    let mut text = String::with_capacity(2 * SECRET_BYTES + 1);
-    for byte in bytes {
-        // Writing to a string cannot fail.
-        let _infallible = write!(text, "{byte:02x}");
-    }
-    text.push('\n');
-    file.write_all(text.as_bytes())?;
+    let secret = Secret::new(library::random()?);
+    file.write_all(text_of(&secret).as_bytes())?;
     file.sync_all()
 }
 

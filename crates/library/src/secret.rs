@@ -7,12 +7,12 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use wire::Secret;
+use wire::{Credential, Secret};
 
 const SECRET_BYTES: usize = 32;
 const FILE_BYTES_MAX: u64 = 4096;
 /// What the secret of an export begins with: it opens that and nothing else.
-pub const EXPORT_PREFIX: &str = "export:";
+const EXPORT_PREFIX: &str = "export:";
 
 /// Why there is no secret, in a line for people that says what to do.
 #[derive(Debug)]
@@ -72,8 +72,7 @@ pub fn path(wanted: Option<&Path>) -> Result<PathBuf, SecretError> {
     Ok(folder.join("lanefs").join("secret"))
 }
 
-/// The secret in `path`: 64 hexadecimal digits in a file that its owner alone may read, behind
-/// [`EXPORT_PREFIX`] if it is that of one export.
+/// The secret in `path`, a file that its owner alone may read and that has what [`text_of`] says.
 ///
 /// # Errors
 /// With [`SecretError::kind`] `NotFound` when there is none; when it cannot be read, is no regular
@@ -113,15 +112,29 @@ fn parse(path: &Path, file: File) -> Result<Secret, SecretError> {
     let mut text = String::new();
     let read = file.take(FILE_BYTES_MAX).read_to_string(&mut text);
     read.map_err(|error| SecretError::of(&error, format_args!("cannot read the secret {shown}")))?;
-    let text = text.trim_end();
-    let (digits, make): (_, fn(_) -> _) = match text.strip_prefix(EXPORT_PREFIX) {
-        Some(digits) => (digits, Secret::of_one_export),
-        None => (text, Secret::new),
+    of_text(&text)
+        .ok_or_else(|| SecretError::new(format!("the secret {shown} is not 64 hexadecimal digits")))
+}
+
+/// What a file has that holds this secret: 64 hexadecimal digits, behind `export:` if it opens one export
+/// and nothing else.
+#[must_use]
+pub fn text_of(secret: &Secret) -> String {
+    let prefix = match secret.credential() {
+        Credential::Store => "",
+        Credential::Export => EXPORT_PREFIX,
     };
-    let bytes = from_hex(digits).ok_or_else(|| {
-        SecretError::new(format!("the secret {shown} is not 64 hexadecimal digits"))
-    })?;
-    Ok(make(bytes))
+    format!("{prefix}{}\n", secret.to_hex())
+}
+
+/// The secret that [`text_of`] has written.
+#[must_use]
+pub fn of_text(text: &str) -> Option<Secret> {
+    let text = text.trim_end();
+    match text.strip_prefix(EXPORT_PREFIX) {
+        Some(digits) => from_hex(digits).map(Secret::of_one_export),
+        None => from_hex(text).map(Secret::new),
+    }
 }
 
 fn from_hex(text: &str) -> Option<[u8; SECRET_BYTES]> {

@@ -6,13 +6,13 @@
 
 use super::caller::Place;
 use super::side::Real;
-use super::{BUSY_NAME, Op, measure};
+use super::{BUSY_NAME, Op, fill_ops, measure};
 use crate::fuse_null::mounted::{Exchange, Mounted};
 use crate::plan::Options;
 use crate::report::Progress;
 use crate::rounds::alternate;
 use crate::row::Row;
-use crate::samples::{Compare, compare, fill};
+use crate::samples::{Compare, compare};
 use crate::server::Home;
 use anyhow::{Context as _, Result, bail};
 use ring::Transport;
@@ -71,8 +71,7 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
     for (index, own) in samples.iter().enumerate() {
         let mut row = Row::new(BUSY_NAME, name(index));
         row.clients = Some(1);
-        fill(&mut row, own);
-        (row.cpu_s_per_gb, row.switches_per_mb, row.syscalls_per_mb) = (None, None, None);
+        fill_ops(&mut row, own);
         let side = index % SIDES.len();
         if side < PASSING {
             let limit = &samples[index - side + PASSING];

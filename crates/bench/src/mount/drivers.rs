@@ -2,11 +2,11 @@
 
 use super::caller::Place;
 use super::side::Real;
-use super::{Op, measure};
+use super::{Op, fill_ops, measure};
 use crate::report::Progress;
 use crate::rounds::alternate;
 use crate::row::Row;
-use crate::samples::{Compare, compare, fill};
+use crate::samples::{Compare, compare};
 use crate::server::Home;
 use anyhow::{Context as _, Result};
 use ring::{DriverKind, Transport};
@@ -44,10 +44,7 @@ pub(crate) fn run(home: &Home, bench: &'static str) -> Result<Vec<Row>> {
         let driver = DriverKind::ALL[index % 2];
         let mut row = Row::new(bench, format!("mount {} {}", OPS[index / 2].text(), driver.text()));
         row.clients = Some(1);
-        fill(&mut row, own);
-        // Every row is one of operations, and the counters' own requests are among the requests.
-        (row.cpu_s_per_gb, row.switches_per_mb, row.syscalls_per_mb) = (None, None, None);
-        row.exchanges_per_op = None;
+        fill_ops(&mut row, own);
         if driver == DriverKind::Epoll {
             let limit = format!("mount {} {}", OPS[index / 2].text(), DriverKind::IoUring.text());
             compare(&mut row, own, (&limit, &samples[index - 1]), Compare::Latency);

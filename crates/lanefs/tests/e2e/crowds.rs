@@ -2,90 +2,18 @@
 //! floods, and of clients that do not read what they asked for.
 
 use crate::idle::secret;
-use crate::stage::{PATIENCE, Stage, Up, must, texts};
+use crate::raw::{Raw, greet, hello};
+use crate::stage::{Stage, Up, must, texts};
 use std::fs;
-use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use wire::{
-    Bytes, Challenge, ClientUuid, FrameKind, HEAD_BYTES, Head, Hello, InodeNo, LaneId, Lengths,
-    Map, Op, Proof, Read, Request, Secret, SessionId, Welcome, Wire as _, Xid,
+    ClientUuid, Credential, FrameKind, Head, InodeNo, Op, Read, Reply, Secret, Status, Wire as _,
 };
 
-/// A connection of a client that says what the protocol lets it say, and nothing else.
-struct Raw {
-    stream: TcpStream,
-    session: SessionId,
-    map: Map,
-    credits: u16,
-}
-
-fn put(stream: &mut TcpStream, kind: FrameKind, body: &[u8]) -> std::io::Result<()> {
-    let mut out = Vec::new();
-    Head::Greeting(kind).encode(&mut out, None, |to| to.put(body));
-    stream.write_all(&out)
-}
-
-/// The next frame's body.
-fn take(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
-    let mut head = [0; HEAD_BYTES];
-    stream.read_exact(&mut head)?;
-    let lengths = Lengths::peek(&head).unwrap();
-    let mut body = vec![0; lengths.frame_bytes - HEAD_BYTES];
-    stream.read_exact(&mut body)?;
-    Ok(body)
-}
-
-fn hello(server_lane: u16) -> Vec<u8> {
-    let hello = Hello {
-        server_lane: LaneId(server_lane),
-        client: ClientUuid(library::random().unwrap()),
-        client_lane: LaneId(0),
-        conn_epoch: 1,
-        nonce: library::random().unwrap(),
-        host_id: [0; 16],
-        host_boot_id: [0; 16],
-        predecessor: ClientUuid::NONE,
-        boot_id_last: 0,
-        export: Bytes(b"up"),
-        credential: wire::Credential::Store,
-        purpose: wire::Purpose::Use,
-    };
-    hello.to_bytes()
-}
-
-impl Raw {
-    fn connect(address: &str, secret: &Secret, server_lane: u16) -> std::io::Result<Self> {
-        let mut stream = TcpStream::connect(address)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        let hello = hello(server_lane);
-        put(&mut stream, FrameKind::Hello, &hello)?;
-        let challenge = take(&mut stream)?;
-        let challenge = Challenge::decode_all(&challenge).unwrap();
-        let proof = Proof { proof: secret.client_proof(&hello, &challenge.nonce) };
-        put(&mut stream, FrameKind::Proof, &proof.to_bytes())?;
-        let welcome = take(&mut stream)?;
-        let welcome = Welcome::decode_all(&welcome).unwrap();
-        let Welcome { session, map, credits, .. } = welcome;
-        Ok(Self { stream, session, map, credits })
-    }
-
-    /// Asks for a piece of a file.
-    fn ask(&mut self, xid: u64, inode: InodeNo, read_bytes: u32) -> std::io::Result<()> {
-        let shard = self.map.data_shard(inode, 0);
-        let head = Head::Request(Request {
-            lane_hint: self.map.lane(shard),
-            shard,
-            session: self.session,
-            xid: Xid(xid),
-            conn_epoch: 1,
-            ..Request::of(Op::Read)
-        });
-        let read = Read { inode, file_offset: 0, read_bytes, accesses: false };
-        let mut out = Vec::new();
-        head.encode(&mut out, None, |to| read.encode(to));
-        self.stream.write_all(&out)
-    }
+/// A client that is nobody else.
+fn stranger(up: &Up, secret: &Secret, lane: u16) -> Raw {
+    Raw::new(&up.address, secret, ("up", lane), ClientUuid(library::random().unwrap()))
 }
 
 /// Bytes of memory that a process has now.
@@ -113,7 +41,7 @@ fn ten_thousand_idle_clients_are_held() {
     let before = resident_bytes(server);
     let connect = |index: usize| {
         let lane = u16::try_from(index % 2).unwrap();
-        Raw::connect(&up.address, &secret, lane).unwrap()
+        stranger(&up, &secret, lane)
     };
     let mut crowd: Vec<Raw> = (0..COUNT).map(connect).collect();
     let held = resident_bytes(server).saturating_sub(before);
@@ -126,17 +54,9 @@ fn ten_thousand_idle_clients_are_held() {
     // They are there: each is still answered.
     for raw in crowd.iter_mut().step_by(97) {
         let shard = raw.map.data_shard(InodeNo::ROOT, 0);
-        let head = Head::Request(Request {
-            lane_hint: raw.map.lane(shard),
-            session: raw.session,
-            xid: Xid(1),
-            conn_epoch: 1,
-            ..Request::of(Op::Ping)
-        });
-        let mut out = Vec::new();
-        head.encode(&mut out, None, |_| {});
-        raw.stream.write_all(&out).unwrap();
-        take(&mut raw.stream).unwrap();
+        raw.send(Op::Ping, shard, |_| {});
+        let (answer, _) = raw.frame();
+        assert!(matches!(answer, Head::Reply(Reply { status: Status::Ok, .. })), "{answer:?}");
     }
     drop(crowd);
     work(&up, 11);
@@ -155,7 +75,9 @@ fn strangers_in_floods_keep_nobody_out() {
             let mut stream = TcpStream::connect(&up.address).unwrap();
             if says_hello {
                 // It may have been closed already, for a newer one.
-                put(&mut stream, FrameKind::Hello, &hello(0)).ok();
+                let client = ClientUuid(library::random().unwrap());
+                let hello = hello(Credential::Store, ("up", 0), client);
+                greet(&mut stream, FrameKind::Hello, &hello).ok();
             }
             kept.push(stream);
             count += 1;
@@ -196,11 +118,12 @@ fn who_reads_nothing_keeps_nobody_waiting() {
     let inode = library_inode(&stage, &up, "large");
     let server = up.child("serve");
     let before = resident_bytes(server);
-    let mut deaf: Vec<Raw> =
-        (0..8).map(|_| Raw::connect(&up.address, &secret, 0).unwrap()).collect();
+    let mut deaf: Vec<Raw> = (0..8).map(|_| stranger(&up, &secret, 0)).collect();
     for raw in &mut deaf {
-        for xid in 1..=u64::from(raw.credits) {
-            raw.ask(xid, inode, 1 << 20).unwrap();
+        let shard = raw.map.data_shard(inode, 0);
+        let read = Read { inode, file_offset: 0, read_bytes: 1 << 20, accesses: false };
+        for _ in 0..raw.credits {
+            raw.send(Op::Read, shard, |to| read.encode(to));
         }
     }
     for round in 0..20 {

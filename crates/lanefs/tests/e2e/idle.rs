@@ -1,7 +1,7 @@
 //! What a server does while nobody asks it anything, and what it pays for an answer.
 
 use crate::stage::{Stage, driver, until};
-use library::{ConnectOptions, DriverKind, Identity, InodeNo, Secret, Stats, Volume};
+use library::{ConnectOptions, DriverKind, InodeNo, Secret, Stats, Volume};
 use std::fs;
 use std::io::{ErrorKind, Read as _};
 use std::net::TcpListener;
@@ -10,26 +10,14 @@ use std::time::{Duration, Instant};
 
 /// The secret that a server of this stage has made.
 pub(crate) fn secret(stage: &Stage) -> Secret {
-    let text = fs::read_to_string(stage.path("config/lanefs/secret")).unwrap();
-    let digits: Vec<u32> = text.chars().filter_map(|letter| letter.to_digit(16)).collect();
-    let mut bytes = [0; 32];
-    assert_eq!(digits.len(), 2 * bytes.len());
-    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-        *byte = u8::try_from(pair[0] << 4 | pair[1]).unwrap();
-    }
-    Secret::new(bytes)
+    library::secret::read(&stage.path("config/lanefs/secret")).unwrap()
 }
 
 /// A client that waits for its server as long as a test waits for anything.
 pub(crate) fn connect(stage: &Stage, address: &str) -> Volume {
     let options = ConnectOptions {
-        address: address.parse().unwrap(),
-        secret: secret(stage),
-        export: String::new(),
-        identity: Identity::of_process(),
-        purpose: library::Purpose::Use,
         connect_timeout: crate::stage::PATIENCE,
-        driver: library::DriverChoice::Auto,
+        ..ConnectOptions::new(address.parse().unwrap(), secret(stage))
     };
     Volume::connect(&options).unwrap()
 }

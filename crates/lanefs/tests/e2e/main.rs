@@ -38,6 +38,7 @@ mod programs_postgres;
 mod programs_sqlite;
 mod programs_suites;
 mod programs_trees;
+mod raw;
 mod rights;
 mod scripts;
 mod setid;

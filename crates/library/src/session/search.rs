@@ -123,9 +123,10 @@ impl Session {
         wanted: &Wanted<'_>,
         entries: &mut Vec<FoundEntry>,
     ) -> Result<(), Error> {
-        let lacks = |entry: &FoundEntry| {
-            let told = entry.fit == Fit::Yes && entry.attr.is_some();
-            entry.fit == Fit::Denied || (wanted.attrs && entry.fit == Fit::Yes && !told)
+        let lacks = |entry: &FoundEntry| match entry.fit {
+            Fit::Denied => true,
+            Fit::Yes => wanted.attrs && entry.attr.is_none(),
+            Fit::No => false,
         };
         let lacking: Vec<InodeNo> =
             entries.iter().filter(|entry| lacks(entry)).map(|entry| entry.inode).collect();
