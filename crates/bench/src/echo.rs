@@ -1,4 +1,5 @@
-//! `echo`: a getattr's frames through a lane without a file system, beside a bare loop.
+//! `echo`: a getattr's frames through a lane without a file system, beside a bare loop; on demand also
+//! through servers with a thread for each layer, beside the lane.
 
 use crate::limit::Limit;
 use crate::load::Work;
@@ -6,7 +7,7 @@ use crate::race::Race;
 use crate::report::Progress;
 use crate::row::Row;
 use crate::samples::Compare;
-use crate::server::Home;
+use crate::server::{Home, Server};
 use anyhow::Result;
 use ring::{DriverChoice, DriverKind};
 use wire::InodeNo;
@@ -27,6 +28,10 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
     let has_ring = DriverChoice::Only(DriverKind::IoUring).find().is_ok();
     let bare = has_ring.then(|| home.start_limit(&Limit::Bare)).transpose()?;
     let echo = home.start_limit(&Limit::Echo(options.driver))?;
+    let layers: Result<Vec<(u8, Server)>> = (options.hops.iter())
+        .map(|hop_count| Ok((*hop_count, home.start_limit(&Limit::Layers(*hop_count))?)))
+        .collect();
+    let layers = layers?;
     let mut race = Race::new(home);
     for shape in options.shapes(&SHAPES) {
         let limit = match &bare {
@@ -38,6 +43,11 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
         let ours = race.enter(&echo, row, shape, |_| Ok(GETATTR))?;
         if let Some(limit) = limit {
             race.hold(ours, limit, Compare::ops(shape.0));
+        }
+        for (hop_count, server) in &layers {
+            let row = Row::new(NAME, format!("layers, {hop_count} hops"));
+            let entrant = race.enter(server, row, shape, |_| Ok(GETATTR))?;
+            race.hold(entrant, ours, Compare::ops(shape.0));
         }
     }
     race.run(&Progress::new(NAME))

@@ -3,6 +3,7 @@
 
 mod bulk;
 mod echo;
+mod layers;
 
 use crate::frames;
 use anyhow::{Context as _, Result, bail};
@@ -22,6 +23,8 @@ pub(crate) enum Limit {
     Bare,
     /// The same through a lane: ring, sockets, framing, events, actions; no file system.
     Echo(DriverKind),
+    /// The same through threads with queues between them: so many hops.
+    Layers(u8),
     /// Pieces of a file by sendfile.
     Sendfile { file: PathBuf, piece_bytes: u32 },
     /// Pieces received and written to a file, not synced.
@@ -37,6 +40,7 @@ impl Limit {
         match self {
             Self::Bare => vec!["bare".to_owned()],
             Self::Echo(driver) => vec!["echo".to_owned(), driver.text().to_owned()],
+            Self::Layers(hop_count) => vec!["layers".to_owned(), hop_count.to_string()],
             Self::Sendfile { file, piece_bytes } => bulk("sendfile", file, *piece_bytes),
             Self::RecvWrite { file, piece_bytes } => bulk("recv-write", file, *piece_bytes),
         }
@@ -47,6 +51,7 @@ impl Limit {
         Ok(match *words {
             ["bare"] => Self::Bare,
             ["echo", driver] => Self::Echo(driver_called(driver)?),
+            ["layers", hop_count] => Self::Layers(hop_count.parse()?),
             ["sendfile", bytes, file] => {
                 Self::Sendfile { file: file.into(), piece_bytes: bytes.parse()? }
             }
@@ -61,7 +66,7 @@ impl Limit {
     pub(crate) const fn counted_lane_count(&self) -> u16 {
         match self {
             Self::Echo(_) => 1,
-            Self::Bare | Self::Sendfile { .. } | Self::RecvWrite { .. } => 0,
+            Self::Bare | Self::Layers(_) | Self::Sendfile { .. } | Self::RecvWrite { .. } => 0,
         }
     }
 }
@@ -87,6 +92,7 @@ pub fn run_limit(arguments: &[String]) -> Result<()> {
                 .context("the bare loop failed")
         }
         Limit::Echo(driver) => echo::run(listener, driver),
+        Limit::Layers(hop_count) => layers::run(&listener, hop_count),
         Limit::Sendfile { file, piece_bytes } => {
             bulk::run(listener, &file, piece_bytes, bulk::Way::Out)
         }

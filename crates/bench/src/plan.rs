@@ -34,6 +34,8 @@ pub struct Options {
     pub sync: bool,
     /// Where creates go; `None` for both.
     pub dirs: Option<Dirs>,
+    /// echo: through so many threads with queues between them, besides.
+    pub hops: Vec<u8>,
     /// The sharing mode of the servers that are started, or several to hold against each other;
     /// empty for the server's default.
     pub shares: Vec<disk::Share>,
@@ -63,6 +65,7 @@ impl Options {
             driver: ring::DriverChoice::Auto.find().map_or(DriverKind::Epoll, |found| found.kind),
             sync: false,
             dirs: None,
+            hops: Vec::new(),
             shares: Vec::new(),
             piece_bytes: 1 << 20,
             dir: std::env::temp_dir(),

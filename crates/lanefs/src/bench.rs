@@ -87,6 +87,7 @@ fn options(args: &args::Bench, interrupt: Interrupt) -> Result<Options> {
             BenchDirs::Own => Dirs::Own,
             BenchDirs::Shared => Dirs::Shared,
         }),
+        hops: args.hops.clone(),
         shares: args.share.iter().map(|share| share.mode()).collect(),
         piece_bytes: args.piece_kib * 1024,
         dir: args.dir.clone(),

@@ -65,7 +65,8 @@ struct Conn {
     /// The brain knows it.
     announced: bool,
     admitted: bool,
-    /// A frame was cut before admission: no more until the brain has had its say.
+    /// No more is cut in this turn: there was a frame before admission, and the brain has its say first,
+    /// or as many as one may bring before the others have theirs.
     paused: bool,
     /// It waits for a buffer.
     starved: bool,
@@ -112,6 +113,9 @@ pub(crate) struct Conns {
     sink: Option<BufId>,
     touched: Vec<u32>,
     starved: VecDeque<u32>,
+    /// Frames that clients may still bring in this turn together, and each of them.
+    turn_frames_left: usize,
+    conn_frames_max: usize,
     /// Deadlines rise, because each of both kinds has one length.
     closing: VecDeque<(Mono, ConnId)>,
     greeting: VecDeque<(Mono, ConnId)>,
@@ -133,6 +137,8 @@ impl Conns {
             server,
             touched: Vec::new(),
             starved: VecDeque::new(),
+            turn_frames_left: 0,
+            conn_frames_max: 0,
             closing: VecDeque::new(),
             greeting: VecDeque::new(),
             stalling: VecDeque::new(),
@@ -346,6 +352,8 @@ impl Conns {
     /// Starts the sends and receives of all connections that something happened to.
     /// `freed`: those that wait for a buffer may try again.
     pub(crate) fn flush(&mut self, freed: bool, tools: &mut Tools) {
+        self.begin_turn();
+        self.share_turn(self.touched.len());
         let starved_count = if freed { self.starved.len() } else { 0 };
         for _ in 0..starved_count {
             let Some(index) = self.starved.pop_front() else { break };

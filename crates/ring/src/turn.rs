@@ -411,6 +411,8 @@ impl Parts {
         // What a sister said before she answered somebody comes before what he asks here then.
         self.read_mail();
         self.spin.worked |= !completions.is_empty();
+        let received = |completion: &&Completion| completion.token.kind == Kind::Recv;
+        self.conns.share_turn(completions.iter().filter(received).count());
         for completion in completions.drain(..) {
             self.on_completion(completion);
         }

@@ -38,6 +38,11 @@ pub(crate) struct Bench {
     pub(crate) spin_us: Option<u32>,
     #[command(flatten)]
     pub(crate) driver: DriverArg,
+    /// echo: also through a server with a thread for each layer, where a request is handed on so many
+    /// times, as a number from 0 to 16 or several, separated by commas
+    #[arg(long, value_name = "N", value_delimiter = ',',
+          value_parser = clap::value_parser!(u8).range(0..=16))]
+    pub(crate) hops: Vec<u8>,
     /// Their sharing mode [default: as `serve` does]. create: several, separated by commas, are held
     /// against `off`
     #[arg(long, value_name = "MODE", value_enum, value_delimiter = ',')]

@@ -17,6 +17,10 @@ const OWN_BYTES_MIN: usize = 64 * 1024;
 const PIECE_BYTES_MAX: usize = 256 * 1024;
 /// What one connection may bring in a turn before the others have theirs.
 const TURN_BYTES_MAX: usize = 1 << 20;
+/// Frames that all clients together may bring in a turn, because each waits for what is done about all
+/// of them; but each may bring [`CONN_FRAMES_MIN`].
+const TURN_FRAMES: usize = 64;
+const CONN_FRAMES_MIN: usize = 4;
 
 impl Conns {
     pub(super) fn received(&mut self, index: u32, received_bytes: usize, tools: &mut Tools) {
@@ -94,8 +98,20 @@ impl Conns {
         true
     }
 
-    /// Delivers what is whole; begins to receive the bulk of what is not.
+    /// A turn ends: what is brought from here on belongs to the next one.
+    pub(super) const fn begin_turn(&mut self) {
+        self.turn_frames_left = TURN_FRAMES;
+    }
+
+    /// So many connections may bring frames now, and share what is left of the turn.
+    pub(crate) fn share_turn(&mut self, bringing_count: usize) {
+        let share = self.turn_frames_left / bringing_count.max(1);
+        self.conn_frames_max = share.max(CONN_FRAMES_MIN);
+    }
+
+    /// Delivers what is whole, as much as a turn may take; begins to receive the bulk of what is not.
     pub(super) fn cut(&mut self, index: u32, tools: &mut Tools) {
+        let mut left_count = self.conn_frames_max;
         // It may be gone: a frame before this one was a breach.
         while let Some(conn) = self.slots[index as usize].as_mut() {
             let open = matches!(conn.state, State::Open);
@@ -107,6 +123,14 @@ impl Conns {
                 Ok(Cut::More) => return,
                 Err(reason) => return self.fail(index, reason, tools),
             };
+            if conn.accepted {
+                if left_count == 0 {
+                    conn.paused = true;
+                    return self.touch(index);
+                }
+                left_count -= 1;
+                self.turn_frames_left = self.turn_frames_left.saturating_sub(1);
+            }
             let bulk_bytes = lengths.bulk_bytes as usize;
             if bulk_bytes == 0 {
                 self.deliver(index, lengths, None, tools);

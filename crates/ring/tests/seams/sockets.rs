@@ -79,6 +79,45 @@ fn many_frames_at_once_come_back_in_order_and_in_few_sends() {
 }
 
 #[test]
+fn who_asks_for_much_leaves_others_their_part_of_each_turn() {
+    const FRAMES: u64 = 1000;
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut config = ring_config(LaneId(0));
+    config.listener = Some(listener.into());
+    let mut ring = Ring::new(config).unwrap();
+    let mut diary = Diary::default();
+    let all: Vec<u8> = (0..FRAMES).flat_map(|xid| frame(xid, &[])).collect();
+    let streams: Vec<TcpStream> = (0..20).map(|_| TcpStream::connect(address).unwrap()).collect();
+    for (index, mut stream) in streams.iter().enumerate() {
+        stream.write_all(&hello(b"hi")).unwrap();
+        turns(&mut ring, &mut diary, |diary| diary.events.len() > index);
+        let Event::Frame { conn, .. } = diary.events[index] else { panic!("no greeting") };
+        ring.with(|turn| turn.act(Action::Admit { conn }));
+    }
+    for mut stream in &streams {
+        stream.write_all(&all).unwrap();
+    }
+    let mut brought_max = 0;
+    let mut total = 0;
+    while total < FRAMES * 20 {
+        diary.events.clear();
+        ring.turn(&mut diary).unwrap();
+        let mut by_conn = std::collections::HashMap::new();
+        for event in &diary.events {
+            let Event::Frame { conn, .. } = event else { panic!("{event:?}") };
+            *by_conn.entry(*conn).or_insert(0_u64) += 1;
+            total += 1;
+        }
+        let brought: u64 = by_conn.values().sum();
+        // 64 together, beyond which each may bring 4.
+        assert!(brought <= 64 + 4 * 20, "{brought} frames of {} in a turn", by_conn.len());
+        brought_max = brought_max.max(brought);
+    }
+    assert!(brought_max >= 64, "{brought_max} frames at most in a turn");
+}
+
+#[test]
 fn small_frames_that_do_not_fit_the_socket_arrive_whole_all_the_same() {
     let (server, address, _) =
         echo_server(|config| config.limits.conn_out_bytes_pause = usize::MAX);
