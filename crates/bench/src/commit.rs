@@ -21,16 +21,32 @@ struct Case {
     row: &'static str,
     shape: (u32, u32),
     ops_per_commit: u64,
-    waits: bool,
+    /// Of ten clients so many depend on each other, because they change one inode; the others make
+    /// files.
+    wait_of_ten: u32,
+}
+
+impl Case {
+    const fn waits(&self) -> bool {
+        self.wait_of_ten > 0
+    }
+}
+
+const fn case(row: &'static str, shape: (u32, u32), ops_per_commit: u64, wait_of_ten: u32) -> Case {
+    Case { row, shape, ops_per_commit, wait_of_ten }
 }
 
 /// As many as the seed's authors met at each commit, and ten times as many. Where all wait, as many
 /// wait as there are operations under way.
-const CASES: [Case; 4] = [
-    Case { row: "create 14000", shape: (16, 16), ops_per_commit: 14_000, waits: false },
-    Case { row: "create 140000", shape: (16, 16), ops_per_commit: 140_000, waits: false },
-    Case { row: "setattr waits 1000", shape: (1000, 1), ops_per_commit: 1_000, waits: true },
-    Case { row: "setattr waits 14000", shape: (1000, 14), ops_per_commit: 14_000, waits: true },
+const CASES: [Case; 8] = [
+    case("create 14000", (16, 16), 14_000, 0),
+    case("create 140000", (16, 16), 140_000, 0),
+    case("1 of 10 waits, 14000", (1000, 14), 14_000, 1),
+    case("1 of 10 waits, 140000", (1000, 14), 140_000, 1),
+    case("5 of 10 wait, 14000", (1000, 14), 14_000, 5),
+    case("setattr waits 1000", (1000, 1), 1_000, 10),
+    case("setattr waits 14000", (1000, 14), 14_000, 10),
+    case("setattr waits 140000", (10_000, 14), 140_000, 10),
 ];
 
 pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
@@ -80,7 +96,12 @@ fn measure(home: &Home, progress: &Progress, case: &Case) -> Result<Row> {
     let outstanding_max = u64::from(case.shape.0) * u64::from(case.shape.1);
     let pace = Pace::ops(case.ops_per_commit)?;
     let inode = InodeNo::ROOT;
-    let work = if case.waits { Work::Chmod { inode } } else { create(&[inode]) };
+    let (these, others) = (Work::Chmod { inodes: vec![inode] }, create(&[inode]));
+    let work = match case.wait_of_ten {
+        0 => others,
+        10 => these,
+        of_ten => Work::Mixed { of_ten, these: Box::new(these), others: Box::new(others) },
+    };
     let mut generator = wired::generator(home, case.shape, work, pace)?;
     let mut samples = Vec::new();
     let mut turns: Option<Turns> = None;
@@ -109,14 +130,18 @@ fn measure(home: &Home, progress: &Progress, case: &Case) -> Result<Row> {
     // What is held when the measuring begins or ends is counted on one side only.
     let under_way = outstanding_max * 2 * u64::try_from(samples.len()).unwrap_or(u64::MAX);
     ensure!(
-        touched.abs_diff(held) <= if case.waits { under_way } else { 0 },
+        touched.abs_diff(held) <= if case.waits() { under_way } else { 0 },
         "{}: commits touched {touched} replies, of which {held} were held",
         case.row
     );
-    ensure!(case.waits || held == 0, "{}: {held} replies of independent clients waited", case.row);
+    ensure!(
+        case.waits() || held == 0,
+        "{}: {held} replies of independent clients waited",
+        case.row
+    );
     let early_count = turns.as_ref().map_or(0, |turns| turns.early_count);
     ensure!(
-        case.waits || early_count == 0,
+        case.wait_of_ten == 10 || early_count == 0,
         "{}: {early_count} commits that nobody but waiting clients needed",
         case.row
     );

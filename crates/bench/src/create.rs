@@ -57,7 +57,8 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// The sharing modes that were asked for, or `write`, held against `off`.
+/// The sharing modes that were asked for, or all, held against `off`; and what they cost clients that
+/// depend on each other.
 ///
 /// # Errors
 /// As [`run`].
@@ -78,7 +79,7 @@ fn shares(home: &Home, bench: &'static str) -> Result<Vec<Row>> {
     let mut modes = options.shares.clone();
     modes.retain(|mode| *mode != Share::Off);
     if modes.is_empty() {
-        modes.push(Share::Write);
+        modes.extend([Share::Write, Share::Strict]);
     }
     modes.insert(0, Share::Off);
     let servers: Result<Vec<Server>> = modes.iter().map(|mode| home.sharing(*mode)).collect();
@@ -107,12 +108,49 @@ fn shares(home: &Home, bench: &'static str) -> Result<Vec<Row>> {
         }
         rows.extend(race.run(&Progress::new(bench))?);
     }
-    for row in rows.iter().filter(|row| row.row.ends_with(Share::Write.text())) {
+    for row in &rows {
         ensure!(
             row.held_replies == Some(0.0),
             "{}: {} replies of independent clients waited for a commit",
             row.row,
             row.held_replies.unwrap_or(f64::NAN)
+        );
+    }
+    if bench == SHARE_NAME {
+        rows.extend(groups(home, &modes, &servers)?);
+    }
+    Ok(rows)
+}
+
+/// Clients in groups that change one inode, which is what makes them depend on each other: from none
+/// with another to all with all.
+fn groups(home: &Home, modes: &[Share], servers: &[Server]) -> Result<Vec<Row>> {
+    const CLIENTS: (u32, u32) = (16, 1);
+    const SIZES: [usize; 4] = [1, 2, 4, 16];
+    let inodes: Result<Vec<Vec<InodeNo>>> =
+        servers.iter().map(|server| make_dirs_in(server, "groups", CLIENTS.0)).collect();
+    let inodes = inodes?;
+    let mut race = Race::new(home);
+    for size in SIZES {
+        let mut off = None;
+        for (index, mode) in modes.iter().enumerate() {
+            let name = format!("groups of {size} share={}", mode.text());
+            let group_count = inodes[index].len() / size;
+            let work = Work::Chmod { inodes: inodes[index][..group_count].to_vec() };
+            let row = Row::new(SHARE_NAME, name);
+            let entrant = race.enter(&servers[index], row, CLIENTS, |_| Ok(work))?;
+            match off {
+                Some(off) => race.hold(entrant, off, Compare::Rate),
+                None => off = Some(entrant),
+            }
+        }
+    }
+    let rows = race.run(&Progress::new(SHARE_NAME))?;
+    for row in rows.iter().filter(|row| row.row.starts_with("groups of 1 ")) {
+        ensure!(
+            row.held_replies == Some(0.0),
+            "{}: replies of independent clients waited",
+            row.row
         );
     }
     Ok(rows)
@@ -131,13 +169,22 @@ pub(crate) fn create(parents: &[InodeNo]) -> Work {
 /// # Errors
 /// When they cannot be made.
 pub(crate) fn make_dirs(server: &Server, dirs: Dirs, count: u32) -> Result<Vec<InodeNo>> {
-    let mut volume = server.volume()?;
-    let folder = server.folder(&mut volume)?.join(dirs.text());
-    let shared = volume.mkdir(&folder, 0o755)?;
     match dirs {
-        Dirs::Shared => Ok(vec![shared.inode]),
-        Dirs::Own => (0..count)
-            .map(|index| Ok(volume.mkdir(&folder.join(index.to_string()), 0o755)?.inode))
-            .collect(),
+        Dirs::Shared => {
+            let mut volume = server.volume()?;
+            let folder = server.folder(&mut volume)?.join(dirs.text());
+            Ok(vec![volume.mkdir(&folder, 0o755)?.inode])
+        }
+        Dirs::Own => make_dirs_in(server, dirs.text(), count),
     }
+}
+
+/// So many directories in a new one.
+fn make_dirs_in(server: &Server, name: &str, count: u32) -> Result<Vec<InodeNo>> {
+    let mut volume = server.volume()?;
+    let folder = server.folder(&mut volume)?.join(name);
+    volume.mkdir(&folder, 0o755)?;
+    (0..count)
+        .map(|index| Ok(volume.mkdir(&folder.join(index.to_string()), 0o755)?.inode))
+        .collect()
 }

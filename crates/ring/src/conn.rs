@@ -36,6 +36,8 @@ use wire::{Breach, Crc32c, Lengths};
 const INDEX_BITS: u32 = 20;
 /// How long a closed connection may take to send what is queued.
 const CLOSE_MS_MAX: u64 = 1000;
+/// Replies that wait for those to requests that came with theirs.
+const GATHER_BYTES_MAX: usize = 4096;
 const CANCELLED: Errno = Errno(125);
 /// The socket has no room.
 const FULL: Errno = Errno(11);
@@ -367,7 +369,9 @@ impl Conns {
         for index in touched.drain(..) {
             let Some(conn) = self.slots[index as usize].as_mut() else { continue };
             conn.touched = false;
-            self.arm_send(index, tools);
+            if !self.go_on(index, tools) {
+                self.arm_send(index, tools);
+            }
             self.arm_recv(index, tools);
         }
         // What was touched meanwhile (a frame cut before admission) waits for the next turn.
@@ -386,8 +390,21 @@ impl Conns {
         !self.starved.is_empty()
     }
 
-    fn arm_send(&mut self, index: u32, tools: &mut Tools) {
+    /// Cuts what had to wait for the next turn. Returns whether the replies that there are wait for those
+    /// to come: what was asked for in one piece is answered in one, though others have their turns between.
+    fn go_on(&mut self, index: u32, tools: &mut Tools) -> bool {
         let conn = self.conn(index);
+        if !matches!(conn.state, State::Open) || !std::mem::take(&mut conn.paused) {
+            return false;
+        }
+        let waits = conn.admitted && conn.outbox.unsent_bytes() < GATHER_BYTES_MAX;
+        self.cut(index, tools);
+        self.touch(index);
+        waits
+    }
+
+    fn arm_send(&mut self, index: u32, tools: &mut Tools) {
+        let Some(conn) = self.slots[index as usize].as_mut() else { return };
         let sends = matches!(conn.state, State::Open | State::Closing { .. });
         if !sends || conn.send_armed || conn.writable_armed {
             return;
@@ -440,10 +457,7 @@ impl Conns {
             if matches!(conn.state, State::Closing { peer_ended: true, .. }) {
                 return;
             }
-        } else if std::mem::take(&mut conn.paused) {
-            self.cut(index, tools);
         }
-        let Some(conn) = self.slots[index as usize].as_mut() else { return };
         if conn.paused {
             return self.touch(index);
         }

@@ -39,8 +39,10 @@ pub(crate) enum Work {
     /// A new file, in the client's directory (client n has `parents[n % len]`);
     /// `load_no` keeps the names of several loads apart.
     Create { parents: Vec<InodeNo>, uid: u32, gid: u32, load_no: u64 },
-    /// The mode of one inode, by all clients, as root.
-    Chmod { inode: InodeNo },
+    /// The mode of an inode, as root; client n has `inodes[n % len]`, so that several share each.
+    Chmod { inodes: Vec<InodeNo> },
+    /// Of ten clients so many do one thing, the others another that changes something as well.
+    Mixed { of_ten: u32, these: Box<Work>, others: Box<Work> },
     /// A piece of the client's file.
     Read { files: Vec<InodeNo>, pieces: Pieces },
     /// Bytes into the client's file.
@@ -48,8 +50,15 @@ pub(crate) enum Work {
 }
 
 impl Work {
-    const fn op(&self) -> Op {
+    /// What a client does.
+    fn of(&self, client_index: usize) -> &Self {
+        let Self::Mixed { of_ten, these, others } = self else { return self };
+        if client_index % 10 < *of_ten as usize { these } else { others }
+    }
+
+    fn op(&self) -> Op {
         match self {
+            Self::Mixed { these, .. } => these.op(),
             Self::Ping => Op::Ping,
             Self::Getattr { .. } => Op::Getattr,
             Self::Create { .. } => Op::Create,
@@ -60,7 +69,7 @@ impl Work {
     }
 
     /// Operations that a client may keep under way.
-    pub(crate) const fn depth_max(&self) -> u32 {
+    pub(crate) fn depth_max(&self) -> u32 {
         match self.op().row().retry {
             Retry::Repeat => CREDITS,
             Retry::Once => SLOT_COUNT,
@@ -75,6 +84,7 @@ impl Work {
             | Self::Getattr { .. }
             | Self::Create { .. }
             | Self::Chmod { .. }
+            | Self::Mixed { .. }
             | Self::Read { .. } => 0,
         }
     }
@@ -82,15 +92,18 @@ impl Work {
     fn inode(&self, client_index: usize) -> InodeNo {
         match self {
             Self::Ping => InodeNo::ROOT,
-            Self::Getattr { inode } | Self::Chmod { inode } => *inode,
+            Self::Mixed { .. } => self.of(client_index).inode(client_index),
+            Self::Getattr { inode } => *inode,
             Self::Create { parents: inodes, .. }
+            | Self::Chmod { inodes }
             | Self::Read { files: inodes, .. }
             | Self::Write { files: inodes, .. } => inodes[client_index % inodes.len()],
         }
     }
 
     fn shard(&self, client_index: usize, map: Option<Map>) -> ShardId {
-        let shard = map.and_then(|map| map.shard(self.op(), self.inode(client_index)));
+        let op = self.of(client_index).op();
+        let shard = map.and_then(|map| map.shard(op, self.inode(client_index)));
         shard.unwrap_or(ShardId::meta(0))
     }
 
@@ -107,12 +120,15 @@ impl Work {
         (client, place): (&mut Client, u16),
         (client_index, map): (usize, Option<Map>),
     ) {
+        if let Self::Mixed { .. } = self {
+            return self.of(client_index).ask(turn, (client, place), (client_index, map));
+        }
         let shard = self.shard(client_index, map);
         let head = request(client, self.op(), (place, shard));
         let number = client.asked_count;
         let inode = self.inode(client_index);
         let frame = turn.arena.write(|out| match self {
-            Self::Ping => head.encode(out, None, |_| {}),
+            Self::Ping | Self::Mixed { .. } => head.encode(out, None, |_| {}),
             Self::Getattr { .. } => head.encode(out, None, |to| Getattr { inode }.encode(to)),
             Self::Create { uid, gid, load_no, .. } => {
                 let mut text = String::new();
