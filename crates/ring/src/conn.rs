@@ -8,13 +8,17 @@
 //! ```text
 //! Connecting ─▶ Open ─▶ Closing (brain: what is queued leaves, then the peer ends) ─▶ Dead ─▶ gone
 //!                 ├──▶ HandingOver (a receive is being cancelled) ─▶ gone, to a sister lane
+//!                 ├──▶ the same with a relay: a sister lane has the socket, or what it says
 //!                 └──▶ Dead (ended, failed, breach: completions are awaited)
 //! ```
 
 mod deadline;
 mod handover;
 mod recv;
+mod relay;
 mod sendfile;
+
+pub(crate) use relay::{Said, Told};
 
 use crate::config::Limits;
 use crate::driver::{Kind, Op, Token};
@@ -25,9 +29,10 @@ use crate::number::{errno_of, u32_of, u64_of};
 use crate::send::Outbox;
 use crate::socket::{tune_before_connect, tune_socket};
 use crate::tools::Tools;
+use relay::Relay;
 use door::{BufId, Bulk, CloseReason, ConnId, Errno, Event, Mono, Span, Ticket};
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use wire::{Breach, Crc32c, Lengths};
@@ -88,6 +93,8 @@ struct Conn {
     incoming: Option<Incoming>,
     outbox: Outbox,
     address: Option<Box<Address>>,
+    /// A sister lane has a part in it.
+    relay: Option<Relay>,
 }
 
 impl Conn {
@@ -117,7 +124,9 @@ pub(crate) struct Conns {
     greeting: VecDeque<(Mono, ConnId)>,
     /// Those that may read nothing, by when that was looked at last.
     stalling: VecDeque<(Mono, ConnId)>,
-    /// Connections for sister lanes.
+    /// Slots of connections whose sockets sister lanes have, by lane and by what they are called there.
+    backs: HashMap<(usize, ConnId), u32>,
+    /// Connections for sister lanes, and what is said on those that are relayed.
     pub(crate) handed: Vec<(usize, Letter)>,
 }
 
@@ -136,6 +145,7 @@ impl Conns {
             closing: VecDeque::new(),
             greeting: VecDeque::new(),
             stalling: VecDeque::new(),
+            backs: HashMap::new(),
             handed: Vec::new(),
         }
     }
@@ -150,7 +160,7 @@ impl Conns {
             return;
         }
         tune_socket(&socket);
-        let index = self.add(socket, State::Open);
+        let index = self.add(Some(socket), State::Open);
         self.touch(index);
         self.greet_until(index, tools);
     }
@@ -162,13 +172,18 @@ impl Conns {
             tools.counters.refused_count += 1;
             return;
         }
-        let index = self.add(socket, State::Open);
+        let index = self.add(Some(socket), State::Open);
+        self.announce(index, hello, tools);
+        self.greet_until(index, tools);
+    }
+
+    /// Tells the brain of a connection whose Hello a sister lane has read.
+    fn announce(&mut self, index: u32, hello: &[u8], tools: &mut Tools) {
         let conn = self.conn(index);
         conn.announced = true;
         let event = Event::Adopted { conn: conn.id, hello: tools.arena.put(hello) };
         tools.events.push(event);
         self.touch(index);
-        self.greet_until(index, tools);
     }
 
     /// The brain wants a connection.
@@ -182,7 +197,7 @@ impl Conns {
             }
         };
         tools.counters.syscall_count += 2; // It was made, and its delay is set.
-        let index = self.add(socket, State::Connecting { ticket });
+        let index = self.add(Some(socket), State::Connecting { ticket });
         let conn = self.conn(index);
         let address = conn.address.insert(Box::new(address));
         let (at, address_bytes) = address.raw();
@@ -205,7 +220,7 @@ impl Conns {
         Ok((socket, Address::new(server)))
     }
 
-    fn add(&mut self, socket: OwnedFd, state: State) -> u32 {
+    fn add(&mut self, socket: Option<OwnedFd>, state: State) -> u32 {
         let accepted = matches!(state, State::Open);
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
@@ -215,7 +230,7 @@ impl Conns {
         self.live_count += 1;
         self.slots[index as usize] = Some(Conn {
             id: ConnId((self.serial << INDEX_BITS) | u64::from(index)),
-            socket: Some(socket),
+            socket,
             state,
             announced: false,
             admitted: false,
@@ -235,6 +250,7 @@ impl Conns {
             incoming: None,
             outbox: Outbox::default(),
             address: None,
+            relay: None,
         });
         index
     }
@@ -249,15 +265,25 @@ impl Conns {
         if let Some(index) = self.open_index(id) {
             self.conn(index).admitted = true;
             self.touch(index);
+            self.tell(index, Told::Admitted);
         }
     }
 
     pub(crate) fn send(&mut self, id: ConnId, frame: Span, bulk: Option<Bulk>, tools: &mut Tools) {
         let Some(index) = self.open_index(id) else { return };
+        if self.is_back(index) {
+            return self.send_back(index, frame, bulk, tools);
+        }
         tools.meet_send(frame);
-        let limit_bytes = self.limits.conn_out_bytes_max;
         let conn = self.conn(index);
         conn.outbox.push(tools.arena.get(frame), bulk, &mut tools.pool);
+        self.queued(index, tools);
+    }
+
+    /// A frame was queued.
+    fn queued(&mut self, index: u32, tools: &mut Tools) {
+        let limit_bytes = self.limits.conn_out_bytes_max;
+        let conn = self.conn(index);
         tools.counters.frame_out_count += 1;
         if conn.outbox.unsent_bytes() > limit_bytes {
             self.fail(index, CloseReason::TooSlow, tools);
@@ -266,8 +292,13 @@ impl Conns {
         }
     }
 
-    pub(crate) fn close(&mut self, id: ConnId, now: Mono) {
+    pub(crate) fn close(&mut self, id: ConnId, tools: &mut Tools) {
         let Some(index) = self.open_index(id) else { return };
+        if self.is_back(index) {
+            self.tell(index, Told::Closed);
+            return self.bury(index, tools);
+        }
+        let now = tools.now.mono;
         self.conn(index).state = State::Closing { shut: false, peer_ended: false };
         self.closing.push_back((now.after_ms(CLOSE_MS_MAX), id));
         self.touch(index);
@@ -351,7 +382,11 @@ impl Conns {
             let Some(index) = self.starved.pop_front() else { break };
             if let Some(conn) = self.slots[index as usize].as_mut() {
                 conn.starved = false;
-                self.cut(index, tools);
+                if self.is_back(index) {
+                    self.take_waiting(index, tools);
+                } else {
+                    self.cut(index, tools);
+                }
                 self.touch(index);
             }
         }
@@ -359,6 +394,10 @@ impl Conns {
         for index in touched.drain(..) {
             let Some(conn) = self.slots[index as usize].as_mut() else { continue };
             conn.touched = false;
+            if self.is_back(index) {
+                self.tell_heard(index);
+                continue;
+            }
             self.arm_send(index, tools);
             self.arm_recv(index, tools);
         }
@@ -420,7 +459,8 @@ impl Conns {
     fn arm_recv(&mut self, index: u32, tools: &mut Tools) {
         let Some(conn) = self.slots[index as usize].as_mut() else { return };
         let closing = matches!(conn.state, State::Closing { .. });
-        if conn.recv_armed || !(closing || matches!(conn.state, State::Open)) {
+        let open = matches!(conn.state, State::Open) && !conn.is_held();
+        if conn.recv_armed || !(closing || open) {
             return;
         }
         if closing {
@@ -449,7 +489,7 @@ impl Conns {
         let conn = self.conn(index);
         // Who does not read what he asked for asks for no more. What was begun is received.
         let owed = conn.outbox.unsent_bytes() >= pause_bytes;
-        if conn.accepted && owed && conn.incoming.is_none() {
+        if conn.accepted && (owed || conn.is_held()) && conn.incoming.is_none() {
             return;
         }
         let socket = conn.raw();
@@ -499,6 +539,7 @@ impl Conns {
         if conn.announced {
             tools.events.push(Event::Closed { conn: conn.id, reason });
         }
+        self.part(index, reason);
         self.kill(index, tools);
     }
 
@@ -535,6 +576,9 @@ impl Conns {
             tools.counters.syscall_count += 1; // Its close.
         }
         conn.outbox.clear(&mut tools.pool);
+        if let Some(Relay::Back(back)) = &conn.relay {
+            self.backs.remove(&(back.lane, back.front));
+        }
         if let Some(incoming) = conn.incoming {
             tools.pool.release(incoming.buf);
         }
