@@ -36,6 +36,8 @@ pub(crate) enum Work {
     Ping,
     /// The attributes of one inode.
     Getattr { inode: InodeNo },
+    /// The attributes of the client's file.
+    Look { files: Vec<InodeNo> },
     /// A new file, in the client's directory (client n has `parents[n % len]`);
     /// `load_no` keeps the names of several loads apart.
     Create { parents: Vec<InodeNo>, uid: u32, gid: u32, load_no: u64 },
@@ -51,7 +53,7 @@ impl Work {
     const fn op(&self) -> Op {
         match self {
             Self::Ping => Op::Ping,
-            Self::Getattr { .. } => Op::Getattr,
+            Self::Getattr { .. } | Self::Look { .. } => Op::Getattr,
             Self::Create { .. } => Op::Create,
             Self::Chmod { .. } => Op::Setattr,
             Self::Read { .. } => Op::Read,
@@ -73,6 +75,7 @@ impl Work {
             Self::Write { bulk, .. } => bulk.bulk_bytes as u64,
             Self::Ping
             | Self::Getattr { .. }
+            | Self::Look { .. }
             | Self::Create { .. }
             | Self::Chmod { .. }
             | Self::Read { .. } => 0,
@@ -84,6 +87,7 @@ impl Work {
             Self::Ping => InodeNo::ROOT,
             Self::Getattr { inode } | Self::Chmod { inode } => *inode,
             Self::Create { parents: inodes, .. }
+            | Self::Look { files: inodes }
             | Self::Read { files: inodes, .. }
             | Self::Write { files: inodes, .. } => inodes[client_index % inodes.len()],
         }
@@ -113,7 +117,9 @@ impl Work {
         let inode = self.inode(client_index);
         let frame = turn.arena.write(|out| match self {
             Self::Ping => head.encode(out, None, |_| {}),
-            Self::Getattr { .. } => head.encode(out, None, |to| Getattr { inode }.encode(to)),
+            Self::Getattr { .. } | Self::Look { .. } => {
+                head.encode(out, None, |to| Getattr { inode }.encode(to))
+            }
             Self::Create { uid, gid, load_no, .. } => {
                 let mut text = String::new();
                 // Writing to a string cannot fail.
