@@ -62,12 +62,12 @@ fn assert_in_mount(dir: &Path, round: usize) {
 fn assert_in_library(volume: &mut Volume, round: usize) {
     for number in 0..DIR_COUNT {
         let (path, bytes) = expected(round, number);
-        let file = volume.open(&Path::new("/").join(&path), OpenFor::Reading).unwrap();
+        let file = volume.open(&Path::new("/").join(&path), OpenFor::Read).unwrap();
         let piece_bytes = 1 << 20;
         let pieces: Vec<Piece> = (0..bytes.len().div_ceil(piece_bytes))
             .map(|index| Piece {
                 file_offset: (index * piece_bytes) as u64,
-                piece_bytes: piece_bytes as u32,
+                read_bytes: piece_bytes as u32,
             })
             .collect();
         let found = volume.read_pieces(&file, &pieces).unwrap().concat();

@@ -217,6 +217,47 @@ fn bench_of_fairness_has_the_modest_served_beside_every_greed() {
 }
 
 #[test]
+fn bench_of_affinity_has_every_side_and_counts_who_crosses() {
+    let Some(stage) = Stage::new("bench_affinity") else { return };
+    let found = rows(&stage, &["affinity", "--lanes", "2", "--seconds", "0.1"]);
+    // Lanes, kinds of work, shapes, sides.
+    assert_eq!(found.len(), 2 * 3 * 2 * 3, "{found:?}");
+    for row in &found {
+        let name = row["row"].as_str().unwrap();
+        assert!(number(row, "ops_per_s") > 0.0 && number(row, "p99_us") > 0.0, "{row}");
+        assert!(row["note"].as_str().unwrap().contains("crossed lanes"), "{row}");
+        let (hops, lanes) = (number(row, "hops_per_op"), number(row, "lanes"));
+        let stays = lanes == 1.0 || name.ends_with(" object");
+        if stays {
+            // Lanes tell each other a few things by themselves.
+            assert!(hops < 0.6, "{row}");
+        } else if row["clients"] == 1 {
+            assert!((1.8..3.0).contains(&hops), "a question and an answer: {row}");
+        } else {
+            assert!((0.5..3.0).contains(&hops), "{row}");
+        }
+        assert_eq!(row["ratio_to_limit"].is_null(), name.ends_with(" object"), "{row}");
+    }
+}
+
+#[test]
+fn bench_of_small_reads_and_writes_stands_beside_pread_and_pwrite() {
+    let Some(stage) = Stage::new("bench_brw") else { return };
+    let found = rows(&stage, &["brw", "--clients", "1,16"]);
+    for (ours, limit) in [("read", "pread"), ("write", "pwrite")] {
+        for clients in [1, 16] {
+            let row = of(&found, ours, clients);
+            assert_sane(row);
+            assert_eq!(row["limit"], limit, "{row}");
+            for row in [row, of(&found, limit, clients)] {
+                let (ops, mb) = (number(row, "ops_per_s"), number(row, "mb_per_s"));
+                assert!((0.9..1.1).contains(&(mb / (ops * 0.004_096))), "each moves 4 KiB: {row}");
+            }
+        }
+    }
+}
+
+#[test]
 fn bench_of_busy_cores_has_all_sides_and_leaves_nothing() {
     let Some(stage) = Stage::new("bench_busy") else { return };
     let found = rows(&stage, &["busy"]);
