@@ -24,7 +24,7 @@ const LANE_COUNTS: [u16; 5] = [1, 2, 4, 8, 16];
 /// One that waits, and as many as keep cores busy.
 const SHAPES: [(u32, u32); 2] = [(1, 1), (64, 16)];
 const FEW: [(u32, u32); 2] = [(1, 1), (16, 1)];
-const FILE_BYTES: u64 = 1 << 20;
+const FILE_BYTES: usize = 1 << 20;
 /// Files of each lane.
 const FILE_COUNT: usize = 4;
 /// Files that are made until every lane has that many.
@@ -63,7 +63,7 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
 }
 
 fn race(home: &Home, lane_count: u16) -> Result<Vec<Row>> {
-    let bytes = contents(FILE_BYTES as usize);
+    let bytes = contents(FILE_BYTES);
     let mut sides = Vec::new();
     for name in SIDES {
         sides.push(Side::start(home, name, &bytes)?);
@@ -124,7 +124,7 @@ impl Side {
     }
 
     fn work(&self, name: &str, bytes: &[u8], ring: &mut Ring) -> Result<Work> {
-        let pieces = Pieces { file_bytes: FILE_BYTES, piece_bytes: PIECE_BYTES };
+        let pieces = Pieces { file_bytes: FILE_BYTES as u64, piece_bytes: PIECE_BYTES };
         let files = self.filled.clone();
         Ok(match name {
             "getattr" => Work::Look { files: self.looked_at.clone() },
@@ -185,17 +185,19 @@ impl Race<'_> {
 
 /// Says how many requests crossed, and what stands in the way of reading the rows.
 fn explain(rows: &mut [Row], home: &Home) {
-    // What lanes tell each other by themselves.
-    let own = rows.first().and_then(|row| row.hops_per_op).unwrap_or(0.0);
+    // Letters of a request, of which there are two for one that crosses; lanes tell each other a few
+    // things by themselves.
+    let letters = |row: &Row| Some(row.hops_per_op? / row.exchanges_per_op?.max(1.0));
+    let own = rows.first().and_then(letters).unwrap_or(0.0);
     let (core_count, lane_count) = (home.cores.server.len(), home.options.lane_count);
-    for row in rows.iter_mut() {
-        let crossed = row.hops_per_op.map(|hops| ((hops - own) / 2.0).clamp(0.0, 1.0) * 100.0);
+    for row in rows {
         let mut notes: Vec<String> = row.note.take().into_iter().collect();
-        notes
-            .extend(crossed.map(|crossed| format!("{crossed:.0} % of the requests crossed lanes")));
+        let crossed = letters(row).map(|letters| ((letters - own) * 50.0).clamp(0.0, 100.0));
+        notes.extend(crossed.map(|crossed| format!("{crossed:.0} % of requests crossed lanes")));
         if core_count < usize::from(lane_count) {
-            notes.push(format!("{lane_count} lanes on {core_count} cores"));
+            notes.push(format!("{lane_count} lanes share {core_count} cores"));
         }
         row.note = Some(notes.join("; "));
+        row.count_by_operation();
     }
 }

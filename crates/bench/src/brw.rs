@@ -58,6 +58,7 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
         let mut raced = race.run(&Progress::new(NAME))?;
         refuse_hops(&raced)?;
         hold_against_best(&mut raced, |row| row.ops_per_s.filter(|_| row.row == way));
+        raced.iter_mut().for_each(Row::count_by_operation);
         rows.extend(raced);
     }
     Ok(rows)

@@ -24,6 +24,7 @@ const MADE: Made = Made { at_ns: 1_600_000_000_000_000_000, uid: 0, gid: 0 };
 mod clock;
 mod cold;
 mod flights;
+mod fronts;
 
 /// Small dice: SplitMix64.
 #[derive(Clone, Debug)]
@@ -70,7 +71,6 @@ pub(crate) struct Arrived {
 #[derive(Default, Debug)]
 struct Peer {
     lane: usize,
-    /// Which lane has the socket.
     front: usize,
     inbox: Vec<Arrived>,
     admitted: bool,
@@ -332,10 +332,6 @@ impl Toy {
 
     pub(crate) fn lane_of(&self, conn: ConnId) -> usize {
         self.peers[&conn].lane
-    }
-
-    pub(crate) fn front_of(&self, conn: ConnId) -> usize {
-        self.peers[&conn].front
     }
 
     // ---- the world's course ----
