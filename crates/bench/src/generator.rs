@@ -173,7 +173,10 @@ impl<B: Driven> Generator<B> {
 }
 
 fn greeting_of(server: &Server) -> Result<Greeting> {
-    let Some(access) = &server.access else { return Ok(Greeting::None) };
+    let Some(access) = &server.access else {
+        let lane = server.counted_lane_count > 0;
+        return Ok(if lane { Greeting::Knock } else { Greeting::None });
+    };
     let map = server.volume()?.map().context("the server told no map")?;
     Ok(Greeting::Full { secret: access.secret.clone(), export: access.export.clone(), map })
 }

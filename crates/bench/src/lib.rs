@@ -3,6 +3,8 @@
 //! It measures and asserts nothing but what makes a measurement worthless. Invariant: what is
 //! compared was run in the same run, alternating, under the same load generator.
 
+mod affinity;
+mod brw;
 mod clock;
 mod commit;
 mod cores;
@@ -72,11 +74,15 @@ pub enum Bench {
     Busy,
     /// io_uring and epoll.
     Drivers,
+    /// Sockets on the lane that executes, and elsewhere.
+    Affinity,
+    /// Small reads and writes.
+    Brw,
 }
 
 impl Bench {
     /// All, in the order in which they build on each other.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::Echo,
         Self::Getattr,
         Self::Create,
@@ -90,6 +96,8 @@ impl Bench {
         Self::Fair,
         Self::Busy,
         Self::Drivers,
+        Self::Affinity,
+        Self::Brw,
     ];
 
     /// As it is called on the command line.
@@ -109,6 +117,8 @@ impl Bench {
             Self::Fair => fair::NAME,
             Self::Busy => mount::BUSY_NAME,
             Self::Drivers => drivers::NAME,
+            Self::Affinity => affinity::NAME,
+            Self::Brw => brw::NAME,
         }
     }
 
@@ -129,6 +139,10 @@ impl Bench {
             Self::Fair => "fair: a few modest clients beside a greedy one",
             Self::Busy => "busy: a mount on cores that all compute, its lanes pinned and not",
             Self::Drivers => "drivers: lanes on epoll, beside lanes on io_uring",
+            Self::Affinity => {
+                "affinity: requests that arrive at the lane that executes them, and elsewhere"
+            }
+            Self::Brw => "brw: reads and writes of 4 KiB by many clients",
             Self::FuseNull => "fuse-null: a mounted file system with nothing in it",
             Self::Mount => {
                 "mount: operations through a mount, beside a null one with as many exchanges"
@@ -157,6 +171,8 @@ impl Bench {
             Self::Fair => fair::run(&home),
             Self::Busy => mount::run_busy(&home),
             Self::Drivers => drivers::run(&home),
+            Self::Affinity => affinity::run(&home),
+            Self::Brw => brw::run(&home),
         }?;
         Ok((machine, rows))
     }

@@ -3,6 +3,7 @@
 
 mod bulk;
 mod echo;
+mod inline;
 mod layers;
 
 use crate::frames;
@@ -29,6 +30,8 @@ pub(crate) enum Limit {
     Sendfile { file: PathBuf, piece_bytes: u32 },
     /// Pieces received and written to a file, not synced.
     RecvWrite { file: PathBuf, piece_bytes: u32 },
+    /// As [`Self::Echo`], but a piece of a file is read or written in between, within the turn.
+    Inline { driver: DriverKind, file: PathBuf, piece_bytes: u32 },
 }
 
 impl Limit {
@@ -43,6 +46,11 @@ impl Limit {
             Self::Layers(hop_count) => vec!["layers".to_owned(), hop_count.to_string()],
             Self::Sendfile { file, piece_bytes } => bulk("sendfile", file, *piece_bytes),
             Self::RecvWrite { file, piece_bytes } => bulk("recv-write", file, *piece_bytes),
+            Self::Inline { driver, file, piece_bytes } => {
+                let mut arguments = bulk("inline", file, *piece_bytes);
+                arguments.push(driver.text().to_owned());
+                arguments
+            }
         }
     }
 
@@ -58,6 +66,10 @@ impl Limit {
             ["recv-write", bytes, file] => {
                 Self::RecvWrite { file: file.into(), piece_bytes: bytes.parse()? }
             }
+            ["inline", bytes, file, driver] => {
+                let (driver, piece_bytes) = (driver_called(driver)?, bytes.parse()?);
+                Self::Inline { driver, file: file.into(), piece_bytes }
+            }
             _ => bail!("there is no limit {words:?}"),
         })
     }
@@ -65,7 +77,7 @@ impl Limit {
     /// Lanes that can be asked for counters.
     pub(crate) const fn counted_lane_count(&self) -> u16 {
         match self {
-            Self::Echo(_) => 1,
+            Self::Echo(_) | Self::Inline { .. } => 1,
             Self::Bare | Self::Layers(_) | Self::Sendfile { .. } | Self::RecvWrite { .. } => 0,
         }
     }
@@ -98,6 +110,9 @@ pub fn run_limit(arguments: &[String]) -> Result<()> {
         }
         Limit::RecvWrite { file, piece_bytes } => {
             bulk::run(listener, &file, piece_bytes, bulk::Way::In)
+        }
+        Limit::Inline { driver, file, piece_bytes } => {
+            inline::run(listener, driver, &file, piece_bytes)
         }
     }
 }

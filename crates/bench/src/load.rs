@@ -287,7 +287,7 @@ impl Load {
         }
         let place = match self.shape.greeting {
             // Nobody is there who could say anything else.
-            Greeting::None => client.oldest(),
+            Greeting::None | Greeting::Knock => client.oldest(),
             Greeting::Full { .. } => match done_place(turn.arena.get(frame), client.depth()) {
                 Ok(Done::Place(place)) => place,
                 Ok(Done::Again(place)) => {

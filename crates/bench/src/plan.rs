@@ -21,6 +21,8 @@ pub struct Options {
     pub depth: Option<u32>,
     /// Lanes of the servers that are started.
     pub lane_count: u16,
+    /// Most lanes, where their number is what varies; `None` for one per core.
+    pub lane_count_max: Option<u16>,
     /// How long their lanes poll before they sleep, microseconds; `None` for their default.
     pub spin_us: Option<u32>,
     /// What lanes reach the kernel through, of the servers and all that stands beside them; not the
@@ -59,6 +61,7 @@ impl Options {
             clients: Vec::new(),
             depth: None,
             lane_count: 1,
+            lane_count_max: None,
             spin_us: None,
             pin: true,
             together: false,

@@ -1,7 +1,8 @@
 //! Entrants that run in turn, each a load on a server, and the rows that come of it.
 
-use crate::generator::Generator;
+use crate::generator::{Generator, Sample};
 use crate::load::Work;
+use crate::plan::Options;
 use crate::report::Progress;
 use crate::rounds::alternate;
 use crate::row::Row;
@@ -48,6 +49,20 @@ impl<'a> Race<'a> {
         Ok(self.entrants.len() - 1)
     }
 
+    /// What an entrant does when it is tried for so long.
+    ///
+    /// # Errors
+    /// When it cannot.
+    pub(crate) fn try_once(&mut self, entrant: usize, seconds: f64) -> Result<Sample> {
+        let options = Options { seconds, ..self.home.options.clone() };
+        self.entrants[entrant].generator.measure(&options)
+    }
+
+    /// Takes the last one that entered out again.
+    pub(crate) fn leave(&mut self) {
+        self.entrants.pop();
+    }
+
     /// Holds an entrant against another one.
     pub(crate) fn hold(&mut self, entrant: usize, limit: usize, by: Compare) {
         self.entrants[entrant].limit = Some((limit, by));
@@ -65,7 +80,7 @@ impl<'a> Race<'a> {
     /// # Errors
     /// When it cannot.
     pub(crate) fn rate_of(&mut self, entrant: usize) -> Result<f64> {
-        let sample = self.entrants[entrant].generator.measure(&self.home.options)?;
+        let sample = self.try_once(entrant, self.home.options.seconds)?;
         Ok(number(sample.tally.op_count) / sample.seconds())
     }
 

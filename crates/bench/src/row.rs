@@ -133,4 +133,11 @@ impl Row {
     pub fn new(bench: &'static str, row: impl Into<String>) -> Self {
         Self { bench, row: row.into(), ..Self::default() }
     }
+
+    /// What was used is told per operation and not per byte: the bytes are few.
+    pub(crate) const fn count_by_operation(&mut self) {
+        self.cpu_s_per_gb = None;
+        self.switches_per_mb = None;
+        self.syscalls_per_mb = None;
+    }
 }

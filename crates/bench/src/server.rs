@@ -90,6 +90,15 @@ impl Home {
         self.start_lanefs(&format!("share-{text}"), self.options.driver, &arguments)
     }
 
+    /// A new server whose sockets follow what this says, as `serve` is told.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub(crate) fn with_affinity(&self, affinity: &str) -> Result<Server> {
+        let arguments = [format!("--affinity={affinity}")];
+        self.start_lanefs(&format!("affinity-{affinity}"), self.options.driver, &arguments)
+    }
+
     /// A new server whose log gathers for so long before it is applied to the rows.
     ///
     /// # Errors

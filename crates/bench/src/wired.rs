@@ -82,6 +82,7 @@ fn new_lane(secret: Secret) -> Result<Lane> {
         redo_key: lane::RedoKey::new([0; 32]),
         share_before: lane::Share::default(),
         rules: wire::Rules::default(),
+        affinity: lane::Affinity::Object,
     };
     let restored = Restore::new(MAP, made).into_lanes(1, 1).pop();
     Ok(Lane::new(config, restored.context("one lane is restored")?))

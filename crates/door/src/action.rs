@@ -80,6 +80,17 @@ pub enum Action {
         /// The Hello frame.
         hello: Span,
     },
+    /// Server: keep the socket of a connection of which only a Hello was read, and let a sister lane
+    /// have all that it says, from that Hello on. The sister is told as if it were handed over; here
+    /// nothing more is heard of it.
+    Relay {
+        /// Which.
+        conn: ConnId,
+        /// To whom.
+        lane: LaneId,
+        /// The Hello frame.
+        hello: Span,
+    },
     /// Write to a sister lane.
     Mail {
         /// To whom.

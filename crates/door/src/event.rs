@@ -112,7 +112,7 @@ pub enum Event {
         /// The bulk, owned by the brain from here on.
         bulk: Option<Bulk>,
     },
-    /// Server: a sister lane handed over a connection, with the Hello it had read.
+    /// Server: a sister lane handed over a connection, or relays it, with the Hello it had read.
     Adopted {
         /// Its name at this lane.
         conn: ConnId,

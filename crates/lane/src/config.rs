@@ -1,5 +1,6 @@
 //! What a lane is told when it begins, and its limits.
 
+use crate::affinity::Affinity;
 use crate::token::RedoKey;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -29,6 +30,8 @@ pub struct Config {
     pub exports: Vec<Export>,
     /// Random bytes, of this lane and boot alone.
     pub seed: [u8; 32],
+    /// Which lane keeps a connection's socket.
+    pub affinity: Affinity,
     /// How much of everything.
     pub limits: Limits,
     /// Rules of the protocol that a test may take away.

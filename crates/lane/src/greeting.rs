@@ -2,6 +2,8 @@
 //! of it before the proof.
 
 use crate::Lane;
+use crate::affinity::Affinity;
+use crate::config::Config;
 use crate::conn::{Conn, Greeting, Open};
 use crate::export::Binding;
 use crate::limits::Limit;
@@ -16,6 +18,14 @@ use wire::{
     InodeNo, LaneId, Nonce, Proof, Purpose, Refusal, RefusalReason, SessionId, Welcome, Wire,
     session_id, welcome_flag,
 };
+
+/// What becomes of a connection that is not ours.
+enum Pass {
+    /// Its socket goes there.
+    HandOver(LaneId),
+    /// Its socket stays, what it says goes there.
+    Relay(LaneId),
+}
 
 /// Numbers nobody can guess, from a seed that nobody knows.
 #[derive(Debug)]
@@ -56,12 +66,14 @@ impl Lane {
             Ok(hello) => hello,
             Err(breach) => return self.breach(turn, conn, breach),
         };
-        let lane = LaneId(hello.server_lane.0 % self.config.map.lane_count);
-        if lane != self.config.lane {
-            if adopted {
-                return self.breach(turn, conn, Breach::Route);
-            }
-            return turn.act(Action::HandOver { conn, lane, hello: frame });
+        if let Some(passes) = self.pass(&hello, adopted) {
+            return match passes {
+                Ok(Pass::HandOver(lane)) => {
+                    turn.act(Action::HandOver { conn, lane, hello: frame });
+                }
+                Ok(Pass::Relay(lane)) => turn.act(Action::Relay { conn, lane, hello: frame }),
+                Err(breach) => self.breach(turn, conn, breach),
+            };
         }
         let limits = self.config.limits;
         if self.conns.len() >= limits.conn_count_max {
@@ -88,6 +100,24 @@ impl Lane {
         let deadline = turn.now.mono.after_ms(limits.greeting_ms_max);
         self.greetings.insert((deadline, conn));
         self.conns.insert(conn, Conn::Greeting(Greeting { hello, nonce, secret, deadline }));
+    }
+
+    /// Where a connection goes from here; nowhere, if it is ours. Whoever accepted it says which lane
+    /// keeps the socket; that one knows the owner, and the owner takes what sisters bring.
+    fn pass(&mut self, hello: &Hello<'_>, adopted: bool) -> Option<Result<Pass, Breach>> {
+        let Config { affinity, map, lane: me, .. } = self.config;
+        let owner = LaneId(hello.server_lane.0 % map.lane_count);
+        if adopted {
+            let relays = affinity != Affinity::Object;
+            let passes = if relays { Ok(Pass::Relay(owner)) } else { Err(Breach::Route) };
+            return (owner != me).then_some(passes);
+        }
+        let front = affinity.front((hello.client, owner), map.lane_count, &mut self.dice);
+        if front != me {
+            Some(Ok(Pass::HandOver(front)))
+        } else {
+            (owner != me).then_some(Ok(Pass::Relay(owner)))
+        }
     }
 
     /// The second frame: the proof.

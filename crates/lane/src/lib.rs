@@ -24,6 +24,7 @@ extern crate alloc;
 extern crate std;
 
 mod access;
+mod affinity;
 mod clients;
 mod cold;
 mod commit;
@@ -60,6 +61,7 @@ mod token;
 mod txns;
 mod unstable;
 
+pub use affinity::Affinity;
 pub use config::{Config, Export, Limits, Share};
 pub use lane::Lane;
 pub use restore::{Loading, Restore, Restored};

@@ -5,7 +5,7 @@
 //! buffer released twice or never, two appends at a time. What peers get lies in their inboxes.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, clippy::wildcard_enum_match_arm)]
 
-use crate::{Config, Export, Lane, Limits, RedoKey, Restore, Share};
+use crate::{Affinity, Config, Export, Lane, Limits, RedoKey, Restore, Share};
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 use alloc::vec;
@@ -24,6 +24,7 @@ const MADE: Made = Made { at_ns: 1_600_000_000_000_000_000, uid: 0, gid: 0 };
 mod clock;
 mod cold;
 mod flights;
+mod fronts;
 
 /// Small dice: SplitMix64.
 #[derive(Clone, Debug)]
@@ -70,6 +71,7 @@ pub(crate) struct Arrived {
 #[derive(Default, Debug)]
 struct Peer {
     lane: usize,
+    front: usize,
     inbox: Vec<Arrived>,
     admitted: bool,
     closed: bool,
@@ -105,6 +107,7 @@ pub(crate) struct Toy {
     /// Bytes of log every lane may still write.
     pub(crate) room_bytes: u64,
     pub(crate) handed_over_count: usize,
+    pub(crate) affinity: Affinity,
     /// Times that a lane asked to be woken.
     pub(crate) wake_count: usize,
     /// The weakest sharing mode since a recovery was completed.
@@ -147,6 +150,7 @@ impl Toy {
             room_bytes: u64::MAX,
             is_behind: false,
             handed_over_count: 0,
+            affinity: Affinity::default(),
             wake_count: 0,
             share_before: None,
             log_slowness: 0,
@@ -200,6 +204,7 @@ impl Toy {
                 redo_key: RedoKey::new([4; 32]),
                 share_before,
                 rules: self.rules,
+                affinity: self.affinity,
             };
             let head =
                 LogHead { fs: FS, boot_id: self.boot_id, lane: lane_id, lane_count, segment_no: 1 };
@@ -293,7 +298,7 @@ impl Toy {
         self.conn_count += 1;
         let conn = ConnId(self.conn_count);
         let lane = self.dice.below(self.places.len());
-        self.peers.insert(conn, Peer { lane, ..Peer::default() });
+        self.peers.insert(conn, Peer { lane, front: lane, ..Peer::default() });
         conn
     }
 
@@ -485,10 +490,14 @@ impl Toy {
             Action::Close { conn } => {
                 self.peers.get_mut(&conn).unwrap().closed = true;
             }
-            Action::HandOver { conn, lane, hello } => {
+            Action::HandOver { conn, lane, hello } | Action::Relay { conn, lane, hello } => {
                 let hello = place.arena.get(hello).to_vec();
-                self.handed_over_count += 1;
-                self.peers.get_mut(&conn).unwrap().lane = usize::from(lane.0);
+                let peer = self.peers.get_mut(&conn).unwrap();
+                peer.lane = usize::from(lane.0);
+                if matches!(action, Action::HandOver { .. }) {
+                    self.handed_over_count += 1;
+                    peer.front = peer.lane;
+                }
                 self.places[usize::from(lane.0)].coming.push(Coming::Adopted { conn, hello });
             }
             Action::Mail { to, mail } => self.mail(index, to, mail),

@@ -152,6 +152,7 @@ impl Rig {
             redo_key: lane::RedoKey::new([4; 32]),
             share_before: lane::Share::default(),
             rules: wire::Rules::default(),
+            affinity: lane::Affinity::Object,
         };
         let restored = Restore::new(MAP, MADE).into_lanes(1, 1).pop().unwrap();
         let mut rig = Self {

@@ -2,6 +2,7 @@
 //!
 //! It says what may be asked; each command's own file says what happens.
 
+mod affinity;
 mod bench;
 mod driver;
 mod export;
@@ -9,6 +10,7 @@ mod files;
 mod papers;
 mod pin;
 
+pub(crate) use affinity::Affinity;
 pub(crate) use bench::{
     Bench, BenchLimit, BenchNull, Dirs as BenchDirs, Exchange, Name as BenchName,
 };
@@ -244,6 +246,9 @@ pub(crate) struct Serving {
     /// with their parent; 0 spreads none
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(0..=2))]
     pub(crate) spread_depth: u8,
+    /// Which lane keeps a connection's socket
+    #[arg(long, value_name = "WHICH", value_enum, default_value_t = Affinity::Object, env = "LANEFS_AFFINITY")]
+    pub(crate) affinity: Affinity,
     #[command(flatten)]
     pub(crate) promises: Promises,
     #[command(flatten)]
@@ -254,12 +259,13 @@ impl Serving {
     /// The same as arguments.
     pub(crate) fn texts(&self) -> Vec<String> {
         // Without `..`: what is added is handed on.
-        let Self { exports, checksum_reads, spread_depth, promises, room } = self;
+        let Self { exports, checksum_reads, spread_depth, affinity, promises, room } = self;
         let Promises { share, sync, recovery_soft_ms, recovery_hard_ms } = promises;
         let Room { log_bytes_max, segment_bytes, collect_ms, meta_memory } = room;
         let mut texts: Vec<String> =
             exports.iter().map(|export| format!("--export={export}")).collect();
         texts.push(format!("--spread-depth={spread_depth}"));
+        texts.push(format!("--affinity={}", affinity.text()));
         texts.push(format!("--share={}", share.text()));
         texts.push(format!("--recovery-soft-ms={recovery_soft_ms}"));
         texts.push(format!("--recovery-hard-ms={recovery_hard_ms}"));
@@ -425,6 +431,7 @@ mod tests {
             "--export=a",
             "--export=b=no-root-squash",
             "--spread-depth=1",
+            "--affinity=client",
             "--share=strict",
             "--recovery-soft-ms=1",
             "--recovery-hard-ms=2",

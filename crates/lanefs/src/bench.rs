@@ -77,7 +77,8 @@ fn options(args: &args::Bench, interrupt: Interrupt) -> Result<Options> {
         round_count: usize::from(args.rounds),
         clients: args.clients.clone(),
         depth: args.depth,
-        lane_count: args.lanes,
+        lane_count: args.lanes.unwrap_or(1),
+        lane_count_max: args.lanes,
         spin_us: args.spin_us,
         pin: true,
         together: false,
@@ -113,6 +114,8 @@ fn benches(names: &[BenchName]) -> Vec<Bench> {
             BenchName::Fair => benches.push(Bench::Fair),
             BenchName::Busy => benches.push(Bench::Busy),
             BenchName::Drivers => benches.push(Bench::Drivers),
+            BenchName::Affinity => benches.push(Bench::Affinity),
+            BenchName::Brw => benches.push(Bench::Brw),
             BenchName::All => benches.extend(Bench::ALL),
         }
     }

@@ -185,6 +185,7 @@ fn start(
             redo_key: lane::RedoKey::new(*store.redo_key()),
             share_before,
             rules: wire::Rules::default(),
+            affinity: args.serving.affinity.mode(),
         };
         let (log, start_offset) = store.new_log(lane, lane_count)?;
         let reserve_bytes = LogFile::RESERVE_BYTES.min(args.serving.room.segment_bytes / 4);

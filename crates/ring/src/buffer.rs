@@ -8,7 +8,7 @@
 //! saves, so that it can become memory at any time.
 
 use crate::number::{u32_of, u64_of};
-use door::{BufId, Mono, Object};
+use door::{BufId, Bulk, Mono, Object};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -68,11 +68,11 @@ impl FileRange {
         self.offset < touched.end && self.offset + u64_of(self.range_bytes) > touched.start
     }
 
-    /// Copies the bytes out; whether all were there.
-    fn read(&self, to: &mut [u8]) -> bool {
+    /// Copies bytes out, from the range's `start` on; whether all were there.
+    fn read(&self, start: usize, to: &mut [u8]) -> bool {
         let mut read_bytes = 0;
         while read_bytes < to.len() {
-            let offset = self.offset + u64_of(read_bytes);
+            let offset = self.offset + u64_of(start + read_bytes);
             match rustix::io::pread(&self.file, &mut to[read_bytes..], offset) {
                 Ok(0) => return false,
                 Ok(count) => read_bytes += count,
@@ -235,7 +235,7 @@ impl Pool {
         let memory = Memory::new(capacity_of(*class));
         // SAFETY: these are the memory's first bytes, initialised by `new`; nobody else has them.
         let to = unsafe { std::slice::from_raw_parts_mut(memory.at.as_ptr(), range.range_bytes) };
-        let whole = range.read(to);
+        let whole = range.read(0, to);
         if whole {
             self.slots[buf.0 as usize].place = Place::Memory(memory);
         }
@@ -412,6 +412,20 @@ impl Pool {
         // SAFETY: `at` checked that the piece lies within initialised memory of a live buffer, and
         // who writes into a buffer has not told its name to anybody yet.
         unsafe { std::slice::from_raw_parts(at, piece_bytes) }
+    }
+
+    /// Appends the bytes of a piece, wherever they are; those of a file are read from the page cache,
+    /// where they were when they were lent. Whether all were there.
+    #[must_use]
+    pub(crate) fn append(&self, bulk: Bulk, out: &mut Vec<u8>) -> bool {
+        let (start, piece_bytes) = (bulk.start as usize, bulk.bulk_bytes as usize);
+        let Some(range) = self.range(bulk.buf) else {
+            out.extend_from_slice(self.bytes(bulk.buf, start, piece_bytes));
+            return true;
+        };
+        let before_bytes = out.len();
+        out.resize(before_bytes + piece_bytes, 0);
+        range.read(start, &mut out[before_bytes..])
     }
 
     /// The bytes of a piece, to be written by its only owner.

@@ -8,26 +8,32 @@
 //! ```text
 //! Connecting ─▶ Open ─▶ Closing (brain: what is queued leaves, then the peer ends) ─▶ Dead ─▶ gone
 //!                 ├──▶ HandingOver (a receive is being cancelled) ─▶ gone, to a sister lane
+//!                 ├──▶ the same with a relay: a sister lane has the socket, or what it says
 //!                 └──▶ Dead (ended, failed, breach: completions are awaited)
 //! ```
 
+mod connect;
 mod deadline;
 mod handover;
 mod recv;
+mod relay;
 mod sendfile;
+
+pub(crate) use relay::{Said, Told};
 
 use crate::config::Limits;
 use crate::driver::{Kind, Op, Token};
 use crate::framing::Inbox;
 use crate::listen::Address;
 use crate::mailbox::Letter;
-use crate::number::{errno_of, u32_of, u64_of};
+use crate::number::{u32_of, u64_of};
 use crate::send::Outbox;
-use crate::socket::{tune_before_connect, tune_socket};
+use crate::socket::tune_socket;
 use crate::tools::Tools;
 use door::{BufId, Bulk, CloseReason, ConnId, Errno, Event, Mono, Span, Ticket};
-use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown};
-use std::collections::VecDeque;
+use relay::Relay;
+use rustix::net::{Shutdown, shutdown};
+use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use wire::{Breach, Crc32c, Lengths};
@@ -91,6 +97,8 @@ struct Conn {
     incoming: Option<Incoming>,
     outbox: Outbox,
     address: Option<Box<Address>>,
+    /// A sister lane has a part in it.
+    relay: Option<Relay>,
 }
 
 impl Conn {
@@ -123,7 +131,9 @@ pub(crate) struct Conns {
     greeting: VecDeque<(Mono, ConnId)>,
     /// Those that may read nothing, by when that was looked at last.
     stalling: VecDeque<(Mono, ConnId)>,
-    /// Connections for sister lanes.
+    /// Slots of connections whose sockets sister lanes have, by lane and by what they are called there.
+    backs: HashMap<(usize, ConnId), u32>,
+    /// Connections for sister lanes, and what is said on those that are relayed.
     pub(crate) handed: Vec<(usize, Letter)>,
 }
 
@@ -144,6 +154,7 @@ impl Conns {
             closing: VecDeque::new(),
             greeting: VecDeque::new(),
             stalling: VecDeque::new(),
+            backs: HashMap::new(),
             handed: Vec::new(),
         }
     }
@@ -158,7 +169,7 @@ impl Conns {
             return;
         }
         tune_socket(&socket);
-        let index = self.add(socket, State::Open);
+        let index = self.add(Some(socket), State::Open);
         self.touch(index);
         self.greet_until(index, tools);
     }
@@ -170,50 +181,21 @@ impl Conns {
             tools.counters.refused_count += 1;
             return;
         }
-        let index = self.add(socket, State::Open);
+        let index = self.add(Some(socket), State::Open);
+        self.announce(index, hello, tools);
+        self.greet_until(index, tools);
+    }
+
+    /// Tells the brain of a connection whose Hello a sister lane has read.
+    fn announce(&mut self, index: u32, hello: &[u8], tools: &mut Tools) {
         let conn = self.conn(index);
         conn.announced = true;
         let event = Event::Adopted { conn: conn.id, hello: tools.arena.put(hello) };
         tools.events.push(event);
         self.touch(index);
-        self.greet_until(index, tools);
     }
 
-    /// The brain wants a connection.
-    pub(crate) fn connect(&mut self, ticket: Ticket, tools: &mut Tools) {
-        let opened = self.open_socket();
-        let (socket, address) = match opened {
-            Ok(opened) => opened,
-            Err(errno) => {
-                tools.events.push(Event::ConnectFailed { ticket, errno });
-                return;
-            }
-        };
-        tools.counters.syscall_count += 2; // It was made, and its delay is set.
-        let index = self.add(socket, State::Connecting { ticket });
-        let conn = self.conn(index);
-        let address = conn.address.insert(Box::new(address));
-        let (at, address_bytes) = address.raw();
-        conn.connect_armed = true;
-        let op = Op::Connect { socket: conn.raw(), address: at, address_bytes };
-        // SAFETY: the address is boxed in the connection, which outlives the operation.
-        unsafe { tools.driver.queue(Token::new(Kind::Connect, index), op) };
-    }
-
-    fn open_socket(&self) -> Result<(OwnedFd, Address), Errno> {
-        let Some(server) = self.server else { return Err(Errno(107)) };
-        if self.is_full() {
-            return Err(Errno(24));
-        }
-        let family = if server.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-        let flags = SocketFlags::CLOEXEC;
-        let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None);
-        let socket = socket.map_err(errno_of)?;
-        tune_before_connect(&socket, server.ip());
-        Ok((socket, Address::new(server)))
-    }
-
-    fn add(&mut self, socket: OwnedFd, state: State) -> u32 {
+    fn add(&mut self, socket: Option<OwnedFd>, state: State) -> u32 {
         let accepted = matches!(state, State::Open);
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
@@ -223,7 +205,7 @@ impl Conns {
         self.live_count += 1;
         self.slots[index as usize] = Some(Conn {
             id: ConnId((self.serial << INDEX_BITS) | u64::from(index)),
-            socket: Some(socket),
+            socket,
             state,
             announced: false,
             admitted: false,
@@ -243,6 +225,7 @@ impl Conns {
             incoming: None,
             outbox: Outbox::default(),
             address: None,
+            relay: None,
         });
         index
     }
@@ -257,15 +240,25 @@ impl Conns {
         if let Some(index) = self.open_index(id) {
             self.conn(index).admitted = true;
             self.touch(index);
+            self.tell(index, Told::Admitted);
         }
     }
 
     pub(crate) fn send(&mut self, id: ConnId, frame: Span, bulk: Option<Bulk>, tools: &mut Tools) {
         let Some(index) = self.open_index(id) else { return };
+        if self.is_back(index) {
+            return self.send_back(index, frame, bulk, tools);
+        }
         tools.meet_send(frame);
-        let limit_bytes = self.limits.conn_out_bytes_max;
         let conn = self.conn(index);
         conn.outbox.push(tools.arena.get(frame), bulk, &mut tools.pool);
+        self.queued(index, tools);
+    }
+
+    /// A frame was queued.
+    fn queued(&mut self, index: u32, tools: &mut Tools) {
+        let limit_bytes = self.limits.conn_out_bytes_max;
+        let conn = self.conn(index);
         tools.counters.frame_out_count += 1;
         if conn.outbox.unsent_bytes() > limit_bytes {
             self.fail(index, CloseReason::TooSlow, tools);
@@ -274,36 +267,19 @@ impl Conns {
         }
     }
 
-    pub(crate) fn close(&mut self, id: ConnId, now: Mono) {
+    pub(crate) fn close(&mut self, id: ConnId, tools: &mut Tools) {
         let Some(index) = self.open_index(id) else { return };
+        if self.is_back(index) {
+            self.tell(index, Told::Closed);
+            return self.bury(index, tools);
+        }
+        let now = tools.now.mono;
         self.conn(index).state = State::Closing { shut: false, peer_ended: false };
         self.closing.push_back((now.after_ms(CLOSE_MS_MAX), id));
         self.touch(index);
     }
 
     // --- what the kernel says --------------------------------------------------------------------
-
-    pub(crate) fn on_connect(&mut self, index: u32, result: Result<u32, Errno>, tools: &mut Tools) {
-        let conn = self.conn(index);
-        conn.connect_armed = false;
-        let State::Connecting { ticket } = conn.state else {
-            self.bury_if_quiet(index, tools);
-            return;
-        };
-        match result {
-            Ok(_) => {
-                conn.state = State::Open;
-                conn.announced = true;
-                conn.address = None;
-                tools.events.push(Event::Connected { ticket, conn: conn.id });
-                self.touch(index);
-            }
-            Err(errno) => {
-                tools.events.push(Event::ConnectFailed { ticket, errno });
-                self.bury(index, tools);
-            }
-        }
-    }
 
     pub(crate) fn on_send(&mut self, index: u32, result: Result<u32, Errno>, tools: &mut Tools) {
         let conn = self.conn(index);
@@ -361,7 +337,11 @@ impl Conns {
             let Some(index) = self.starved.pop_front() else { break };
             if let Some(conn) = self.slots[index as usize].as_mut() {
                 conn.starved = false;
-                self.cut(index, tools);
+                if self.is_back(index) {
+                    self.take_waiting(index, tools);
+                } else {
+                    self.cut(index, tools);
+                }
                 self.touch(index);
             }
         }
@@ -369,6 +349,10 @@ impl Conns {
         for index in touched.drain(..) {
             let Some(conn) = self.slots[index as usize].as_mut() else { continue };
             conn.touched = false;
+            if self.is_back(index) {
+                self.tell_heard(index);
+                continue;
+            }
             if !self.go_on(index, tools) {
                 self.arm_send(index, tools);
             }
@@ -394,7 +378,8 @@ impl Conns {
     /// to come: what was asked for in one piece is answered in one, though others have their turns between.
     fn go_on(&mut self, index: u32, tools: &mut Tools) -> bool {
         let conn = self.conn(index);
-        if !matches!(conn.state, State::Open) || !std::mem::take(&mut conn.paused) {
+        let open = matches!(conn.state, State::Open) && !conn.is_unheard();
+        if !open || !std::mem::take(&mut conn.paused) {
             return false;
         }
         let waits = conn.admitted && conn.outbox.unsent_bytes() < GATHER_BYTES_MAX;
@@ -445,7 +430,8 @@ impl Conns {
     fn arm_recv(&mut self, index: u32, tools: &mut Tools) {
         let Some(conn) = self.slots[index as usize].as_mut() else { return };
         let closing = matches!(conn.state, State::Closing { .. });
-        if conn.recv_armed || !(closing || matches!(conn.state, State::Open)) {
+        let open = matches!(conn.state, State::Open) && !conn.is_held();
+        if conn.recv_armed || !(closing || open) {
             return;
         }
         if closing {
@@ -471,7 +457,7 @@ impl Conns {
         let conn = self.conn(index);
         // Who does not read what he asked for asks for no more. What was begun is received.
         let owed = conn.outbox.unsent_bytes() >= pause_bytes;
-        if conn.accepted && owed && conn.incoming.is_none() {
+        if conn.accepted && (owed || conn.is_held()) && conn.incoming.is_none() {
             return;
         }
         let socket = conn.raw();
@@ -521,6 +507,7 @@ impl Conns {
         if conn.announced {
             tools.events.push(Event::Closed { conn: conn.id, reason });
         }
+        self.part(index, reason);
         self.kill(index, tools);
     }
 
@@ -557,6 +544,9 @@ impl Conns {
             tools.counters.syscall_count += 1; // Its close.
         }
         conn.outbox.clear(&mut tools.pool);
+        if let Some(Relay::Back(back)) = &conn.relay {
+            self.backs.remove(&(back.lane, back.front));
+        }
         if let Some(incoming) = conn.incoming {
             tools.pool.release(incoming.buf);
         }

@@ -197,6 +197,7 @@ impl End {
                         Letter::Mail(_)
                         | Letter::Words(_)
                         | Letter::Socket { .. }
+                        | Letter::Relayed(_)
                         | Letter::RegisterKernelQueues => {}
                     });
                     if items.len() >= item_count {

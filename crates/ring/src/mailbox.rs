@@ -5,8 +5,9 @@
 //! looked is seen, and one sent after the reader said that it sleeps wakes it: the reader sets its
 //! flag and looks once more, the writer writes and looks at the flag, both in one total order.
 
+use crate::conn::{Said, Told};
 use crate::spsc::{Consumer, Producer, queue};
-use door::Mail;
+use door::{ConnId, Mail};
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::VecDeque;
 use std::io;
@@ -28,8 +29,25 @@ pub(crate) enum Letter {
     Words(Box<[u8]>),
     /// A connection, and the only frame that was read from it.
     Socket { socket: OwnedFd, hello: Box<[u8]> },
+    /// From ring to ring: of a connection that one has and the other is asked by.
+    Relayed(Relayed),
     /// From ring to ring: the kernel has been told that its queues are welcome; register yours.
     RegisterKernelQueues,
+}
+
+/// What goes between the lane that has a connection's socket and the one that has its requests.
+pub(crate) struct Relayed {
+    /// What the former calls it.
+    pub(crate) front: ConnId,
+    pub(crate) word: Word,
+}
+
+/// Of such a connection.
+pub(crate) enum Word {
+    /// From the lane with the socket.
+    Said(Said),
+    /// To it.
+    Told(Told),
 }
 
 /// What others need to know of a lane.

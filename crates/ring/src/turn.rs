@@ -6,6 +6,7 @@
 
 mod cold;
 mod last;
+mod mail;
 mod perform;
 
 use crate::buffer::Pool;
@@ -18,7 +19,7 @@ use crate::kept::Kept;
 use crate::kernel::Kernel;
 use crate::listen::Listener;
 use crate::log::Log;
-use crate::mailbox::{Letter, Mesh, Post, Stopper};
+use crate::mailbox::{Mesh, Post, Relayed, Stopper};
 use crate::objects::Objects;
 use crate::spin::{Patience, Spin};
 use crate::tools::Tools;
@@ -31,8 +32,6 @@ use wire::{BULK_BYTES_MAX, LaneId};
 
 /// Completions taken in one turn.
 const COMPLETION_COUNT_MAX: usize = 1024;
-/// Letters read from each sister lane in one turn.
-const LETTER_COUNT_MAX: usize = 256;
 /// How soon to try again to deliver letters that did not fit.
 const LETTER_RETRY_MS: u64 = 1;
 /// How long the end may take to send what is queued.
@@ -57,6 +56,8 @@ struct Parts {
     clock: Clock,
     alarms: Alarms,
     spin: Spin,
+    /// What sister lanes said on connections that are relayed, and is not heard yet.
+    unheard: Vec<(usize, Relayed)>,
     actions: Vec<Action>,
     completions: Vec<Completion>,
     groups_wanted: Vec<(Ticket, u32)>,
@@ -144,6 +145,7 @@ impl Ring {
             clock,
             alarms: Alarms::default(),
             spin,
+            unheard: Vec::new(),
             actions: Vec::new(),
             completions: Vec::new(),
             groups_wanted: Vec::new(),
@@ -378,6 +380,7 @@ impl Parts {
             || !self.signals_wanted.is_empty()
             || self.tools.driver.is_answered()
             || self.conns.is_ready()
+            || !self.unheard.is_empty()
             || (self.tools.pool.is_freed() && self.is_starved())
             || self.kernel.as_ref().is_some_and(Kernel::is_ready);
         if busy {
@@ -449,26 +452,6 @@ impl Parts {
         if let Some(socket) = accepted {
             self.conns.accepted(socket, &mut self.tools);
         }
-    }
-
-    fn read_mail(&mut self) {
-        let Self { post, tools, conns, kernel, spin, .. } = self;
-        post.read(LETTER_COUNT_MAX, |from, letter| {
-            spin.worked = true;
-            match letter {
-                Letter::Mail(mail) => tools.events.push(Event::Mail { from, mail }),
-                Letter::Words(words) => {
-                    let body = tools.arena.put(&words);
-                    tools.events.push(Event::Letter { from, body });
-                }
-                Letter::Socket { socket, hello } => conns.adopt(socket, &hello, tools),
-                Letter::RegisterKernelQueues => {
-                    if let Some(kernel) = kernel {
-                        kernel.register(tools);
-                    }
-                }
-            }
-        });
     }
 
     fn look_up_callers(&mut self) {

@@ -219,6 +219,7 @@ impl World {
             }
             Action::Admit { .. } | Action::Point(_) => {}
             Action::HandOver { .. }
+            | Action::Relay { .. }
             | Action::Letter { .. }
             | Action::ColdRead { .. }
             | Action::Recovered

@@ -12,7 +12,7 @@ use door::{
     Action, Brain, Bulk, Errno, Event, LogRoom, Object, ObjectStat, Point, StoreSpace, Ticket,
     Turn, Usage,
 };
-use lane::{Config, Export, Lane, Limits, Restore, Share};
+use lane::{Affinity, Config, Export, Lane, Limits, Restore, Share};
 use std::collections::BTreeMap;
 use wire::{LaneId, Map};
 
@@ -96,6 +96,7 @@ impl World {
                 redo_key: lane::RedoKey::new([7; 32]),
                 share_before,
                 rules: crate::rules::of_run(self.plan.planted),
+                affinity: affinity_of(boot_id),
                 boot_id,
                 exports: vec![Export { name: String::new(), root_trusted: true }],
                 seed,
@@ -205,7 +206,9 @@ impl World {
             }
             Action::Admit { .. } => {}
             Action::Close { conn } => self.close(conn, End::Server),
-            Action::HandOver { conn, lane: to, hello } => {
+            // Who has the socket makes no difference here.
+            Action::HandOver { conn, lane: to, hello }
+            | Action::Relay { conn, lane: to, hello } => {
                 let hello = seat.desk.arena.get(hello).to_vec();
                 let to = usize::from(to.0);
                 if let Some(known) = self.conns.get_mut(&conn) {
@@ -339,6 +342,7 @@ impl World {
             | Action::Send { .. }
             | Action::Close { .. }
             | Action::HandOver { .. }
+            | Action::Relay { .. }
             | Action::Mail { .. }
             | Action::Letter { .. }
             | Action::Keep { .. }
@@ -545,5 +549,15 @@ impl World {
                 self.lies.lose(self.server.boot_id, &batch);
             }
         }
+    }
+}
+
+/// Which lane keeps sockets in this boot. What is said has one way in this world, whoever has the
+/// socket; what the brains decide about it is theirs.
+const fn affinity_of(boot_id: u64) -> Affinity {
+    match boot_id % 3 {
+        2 => Affinity::Client,
+        0 => Affinity::Random,
+        _ => Affinity::Object,
     }
 }

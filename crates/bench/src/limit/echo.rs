@@ -21,7 +21,7 @@ pub(super) fn run(listener: TcpListener, driver: DriverKind) -> Result<()> {
     Ok(())
 }
 
-struct Echo {
+pub(super) struct Echo {
     reply: Vec<u8>,
     admitted: HashSet<ConnId>,
     request_count: u64,
@@ -30,12 +30,13 @@ struct Echo {
 }
 
 impl Echo {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let reply = frames::getattr_reply();
         Self { reply, admitted: HashSet::new(), request_count: 0, asking: Vec::new() }
     }
 
-    fn on_frame(&mut self, turn: &mut Turn<'_>, conn: ConnId, frame: Span) {
+    /// A frame that is no question for counters waits for its reply. Whether it is so.
+    pub(super) fn counts(&mut self, turn: &mut Turn<'_>, conn: ConnId, frame: Span) -> bool {
         if self.admitted.insert(conn) {
             turn.act(Action::Admit { conn });
         }
@@ -43,11 +44,17 @@ impl Echo {
         if op.is_some_and(|op| u16::from_le_bytes(*op) == Op::Stats.number()) {
             self.asking.push(conn);
             turn.act(Action::Usage { ticket: Ticket(0) });
-            return;
+            return false;
         }
         self.request_count += 1;
-        let frame = turn.arena.put(&self.reply);
-        turn.act(Action::Send { conn, frame, bulk: None });
+        true
+    }
+
+    fn on_frame(&mut self, turn: &mut Turn<'_>, conn: ConnId, frame: Span) {
+        if self.counts(turn, conn, frame) {
+            let frame = turn.arena.put(&self.reply);
+            turn.act(Action::Send { conn, frame, bulk: None });
+        }
     }
 
     fn on_usage(&mut self, turn: &mut Turn<'_>, usage: &Usage) {

@@ -4,8 +4,8 @@ use anyhow::{Context as _, Result};
 use door::{Action, ConnId, Mono, Span, Turn};
 use std::collections::VecDeque;
 use wire::{
-    Bytes, Challenge, ClientUuid, FrameKind, Head, Hello, LaneId, Map, Proof, Refusal,
-    RefusalReason, Secret, SessionId, Welcome, Wire as _,
+    Bytes, Challenge, ClientUuid, FrameKind, Head, Hello, LaneId, Map, Op, Proof, Refusal,
+    RefusalReason, Request, Secret, SessionId, Welcome, Wire as _,
 };
 
 /// How clients present themselves.
@@ -13,6 +13,8 @@ use wire::{
 pub(crate) enum Greeting {
     /// Not at all: the other end is a benchmark's own server.
     None,
+    /// With a small frame: that server is a lane, which takes bulk from those it has heard of.
+    Knock,
     /// With proof of the secret, as any client.
     Full { secret: Secret, export: String, map: Map },
 }
@@ -21,7 +23,7 @@ impl Greeting {
     /// The server's shape, where it has one.
     pub(crate) const fn map(&self) -> Option<Map> {
         match self {
-            Self::None => None,
+            Self::None | Self::Knock => None,
             Self::Full { map, .. } => Some(*map),
         }
     }
@@ -109,6 +111,12 @@ impl Client {
         let Greeting::Full { export, secret, .. } = greeting else {
             turn.act(Action::Admit { conn });
             self.state = State::Up { session: SessionId(1) };
+            if matches!(greeting, Greeting::Knock) {
+                let knock = Head::Request(Request::of(Op::Ping));
+                let frame = turn.arena.write(|out| knock.encode(out, None, |_| {}));
+                turn.act(Action::Send { conn, frame, bulk: None });
+                self.state = State::AwaitWelcome;
+            }
             return Ok(());
         };
         let client = library::random().context("no random bytes for a client's name")?;
@@ -140,7 +148,14 @@ impl Client {
         greeting: &Greeting,
     ) -> Result<Heard, String> {
         let nonsense = || "the greeting of the server makes no sense".to_owned();
-        let Greeting::Full { secret, .. } = greeting else { return Err(nonsense()) };
+        let secret = match greeting {
+            Greeting::Full { secret, .. } => secret,
+            Greeting::Knock => {
+                self.state = State::Up { session: SessionId(1) };
+                return Ok(Heard::Up);
+            }
+            Greeting::None => return Err(nonsense()),
+        };
         let decoded = Head::decode(turn.arena.get(frame)).map_err(|breach| breach.text());
         let (head, body) = decoded?;
         match (head, &self.state) {

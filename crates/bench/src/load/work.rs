@@ -36,6 +36,8 @@ pub(crate) enum Work {
     Ping,
     /// The attributes of one inode.
     Getattr { inode: InodeNo },
+    /// The attributes of the client's file.
+    Look { files: Vec<InodeNo> },
     /// A new file, in the client's directory (client n has `parents[n % len]`);
     /// `load_no` keeps the names of several loads apart.
     Create { parents: Vec<InodeNo>, uid: u32, gid: u32, load_no: u64 },
@@ -60,7 +62,7 @@ impl Work {
         match self {
             Self::Mixed { these, .. } => these.op(),
             Self::Ping => Op::Ping,
-            Self::Getattr { .. } => Op::Getattr,
+            Self::Getattr { .. } | Self::Look { .. } => Op::Getattr,
             Self::Create { .. } => Op::Create,
             Self::Chmod { .. } => Op::Setattr,
             Self::Read { .. } => Op::Read,
@@ -82,6 +84,7 @@ impl Work {
             Self::Write { bulk, .. } => bulk.bulk_bytes as u64,
             Self::Ping
             | Self::Getattr { .. }
+            | Self::Look { .. }
             | Self::Create { .. }
             | Self::Chmod { .. }
             | Self::Mixed { .. }
@@ -96,6 +99,7 @@ impl Work {
             Self::Getattr { inode } => *inode,
             Self::Create { parents: inodes, .. }
             | Self::Chmod { inodes }
+            | Self::Look { files: inodes }
             | Self::Read { files: inodes, .. }
             | Self::Write { files: inodes, .. } => inodes[client_index % inodes.len()],
         }
@@ -129,7 +133,9 @@ impl Work {
         let inode = self.inode(client_index);
         let frame = turn.arena.write(|out| match self {
             Self::Ping | Self::Mixed { .. } => head.encode(out, None, |_| {}),
-            Self::Getattr { .. } => head.encode(out, None, |to| Getattr { inode }.encode(to)),
+            Self::Getattr { .. } | Self::Look { .. } => {
+                head.encode(out, None, |to| Getattr { inode }.encode(to))
+            }
             Self::Create { uid, gid, load_no, .. } => {
                 let mut text = String::new();
                 // Writing to a string cannot fail.

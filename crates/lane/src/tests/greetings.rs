@@ -1,7 +1,10 @@
 //! Who comes in, and who does not.
 
 use super::peer::{Peer, Who, create, greet, greeted, greeting};
+use crate::Affinity;
 use crate::toy::Toy;
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
 use door::Event;
 use wire::{
     FrameKind, Getattr, InodeNo, LaneId, Op, Proof, Refusal, RefusalReason, Status, Wire,
@@ -26,6 +29,50 @@ fn a_client_comes_to_the_lane_it_names() {
         assert_eq!(welcome.flags, welcome_flag::ROOT_TRUSTED, "nobody can hold anything");
     }
     assert!(toy.handed_over_count > 0, "the listening lane was not always the right one");
+}
+
+/// The lanes that have the sockets, and those that have the requests, of connections of a few clients
+/// to every lane.
+fn places(affinity: Affinity) -> Vec<(u8, usize, usize)> {
+    let mut toy = Toy::new(1);
+    toy.affinity = affinity;
+    toy.start(4);
+    let mut found = Vec::new();
+    for client in 1..9 {
+        for lane in 0..4 {
+            let (server_lane, client_lane) = (LaneId(lane), LaneId(lane));
+            let who = Who { server_lane, client_lane, ..Who::new(client) };
+            let (conn, welcome) = greet(&mut toy, &who);
+            assert_eq!(welcome.unwrap().lane, LaneId(lane), "the owner answers");
+            assert_eq!(toy.lane_of(conn), usize::from(lane));
+            found.push((client, toy.front_of(conn), toy.lane_of(conn)));
+        }
+    }
+    found
+}
+
+#[test]
+fn sockets_are_where_requests_are_unless_something_else_is_wanted() {
+    assert!(places(Affinity::Object).iter().all(|(_, front, owner)| front == owner));
+}
+
+#[test]
+fn all_sockets_of_a_client_are_on_one_lane_if_that_is_wanted() {
+    let places = places(Affinity::Client);
+    let mut used = BTreeSet::new();
+    for of_client in places.chunk_by(|a, b| a.0 == b.0) {
+        used.insert(of_client[0].1);
+        assert!(of_client.iter().all(|(_, front, _)| *front == of_client[0].1));
+        assert_eq!(of_client.len(), 4);
+    }
+    assert!(used.len() > 1, "clients are spread");
+}
+
+#[test]
+fn sockets_are_anywhere_if_that_is_wanted() {
+    let places = places(Affinity::Random);
+    assert!(places.iter().any(|(_, front, owner)| front == owner));
+    assert!(places.iter().any(|(_, front, owner)| front != owner));
 }
 
 #[test]

@@ -29,10 +29,11 @@ pub(crate) struct Bench {
     /// Operations that each client keeps under way [default: the benchmark's own]
     #[arg(long, value_name = "D", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) depth: Option<u32>,
-    /// Lanes of the servers that are started
-    #[arg(long, value_name = "N", default_value_t = 1,
+    /// Lanes of the servers that are started [default: 1]. affinity: at most so many [default: one per
+    /// core]
+    #[arg(long, value_name = "N",
           value_parser = clap::value_parser!(u16).range(1..=i64::from(crate::lanes::COUNT_MAX)))]
-    pub(crate) lanes: u16,
+    pub(crate) lanes: Option<u16>,
     /// How long the servers' lanes poll before they sleep [default: as `serve` does]
     #[arg(long, value_name = "US", value_parser = clap::value_parser!(u32).range(0..=1000))]
     pub(crate) spin_us: Option<u32>,
@@ -107,6 +108,10 @@ pub(crate) enum Name {
     Busy,
     /// The two drivers of a lane, io_uring and epoll, beside each other
     Drivers,
+    /// Requests that arrive at the lane that executes them, at the client's lane, and at any lane
+    Affinity,
+    /// Reads and writes of 4 KiB by many clients, beside pread and pwrite in a lane
+    Brw,
     /// All of them
     All,
 }

@@ -217,6 +217,55 @@ fn bench_of_fairness_has_the_modest_served_beside_every_greed() {
 }
 
 #[test]
+fn bench_of_affinity_has_every_side_and_counts_who_crosses() {
+    let Some(stage) = Stage::new("bench_affinity") else { return };
+    let found = rows(&stage, &["affinity", "--lanes", "2", "--clients", "1,16"]);
+    // Lanes, kinds of work, clients, sides.
+    assert_eq!(found.len(), 2 * 3 * 2 * 3, "{found:?}");
+    let mut crossed_count = 0;
+    for row in &found {
+        let name = row["row"].as_str().unwrap();
+        // Where others had the machine all the time, nothing was done that could be counted.
+        let (Some(hops), Some(requests)) =
+            (row["hops_per_op"].as_f64(), row["exchanges_per_op"].as_f64())
+        else {
+            continue;
+        };
+        assert!(number(row, "ops_per_s") > 0.0 && number(row, "cpu_us_per_op") > 0.0, "{row}");
+        assert!(row["note"].as_str().unwrap().contains("of requests crossed lanes"), "{row}");
+        let letters = hops / requests.max(1.0);
+        if row["lanes"] == 1 || name.ends_with(" object") {
+            // Lanes tell each other a few things by themselves.
+            assert!(letters < 0.5, "{row}");
+        } else if row["clients"] == 1 {
+            assert!((1.8..2.5).contains(&letters), "a question and an answer: {row}");
+            crossed_count += 1;
+        } else {
+            assert!((0.0..2.5).contains(&letters), "{row}");
+        }
+        assert!(row["limit"].is_null() || row["limit"].as_str().unwrap().ends_with(" object"));
+    }
+    assert!(crossed_count > 0, "something was measured");
+}
+
+#[test]
+fn bench_of_small_reads_and_writes_stands_beside_pread_and_pwrite() {
+    let Some(stage) = Stage::new("bench_brw") else { return };
+    let found = rows(&stage, &["brw", "--clients", "1,16"]);
+    for (ours, limit) in [("read", "pread"), ("write", "pwrite")] {
+        for clients in [1, 16] {
+            let row = of(&found, ours, clients);
+            assert_sane(row);
+            assert_eq!(row["limit"], limit, "{row}");
+            for row in [row, of(&found, limit, clients)] {
+                let (ops, mb) = (number(row, "ops_per_s"), number(row, "mb_per_s"));
+                assert!((0.9..1.1).contains(&(mb / (ops * 0.004_096))), "each moves 4 KiB: {row}");
+            }
+        }
+    }
+}
+
+#[test]
 fn bench_of_busy_cores_has_all_sides_and_leaves_nothing() {
     let Some(stage) = Stage::new("bench_busy") else { return };
     let found = rows(&stage, &["busy"]);

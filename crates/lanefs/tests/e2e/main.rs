@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
 mod acl;
+mod affinity;
 mod away;
 mod bench;
 mod beside;

@@ -14,7 +14,8 @@ impl Conns {
     pub(crate) fn hand_over(&mut self, id: ConnId, lane: usize, hello: &[u8], tools: &mut Tools) {
         let Some(index) = self.open_index(id) else { return };
         let conn = self.conn(index);
-        let untouched = conn.inbox.is_empty()
+        let untouched = conn.relay.is_none()
+            && conn.inbox.is_empty()
             && conn.incoming.is_none()
             && conn.outbox.unsent_bytes() == 0
             && !conn.send_armed;

@@ -115,7 +115,7 @@ impl Conns {
         // It may be gone: a frame before this one was a breach.
         while let Some(conn) = self.slots[index as usize].as_mut() {
             let open = matches!(conn.state, State::Open);
-            if !open || conn.paused || conn.starved || conn.incoming.is_some() {
+            if !open || conn.paused || conn.starved || conn.incoming.is_some() || conn.is_held() {
                 return;
             }
             let lengths = match conn.inbox.cut(conn.admitted) {
@@ -177,11 +177,14 @@ impl Conns {
             tools.pool.release(bulk.buf);
             return self.fail(index, CloseReason::Breach(Breach::Checksum), tools);
         }
+        tools.counters.frame_in_count += 1;
+        if conn.relay.is_some() {
+            return self.pass_on(index, lengths.frame_bytes, bulk, tools);
+        }
         let frame = tools.arena.put(conn.inbox.front(lengths.frame_bytes));
         conn.inbox.consume(lengths.frame_bytes);
         conn.announced = true;
         conn.paused = !conn.admitted;
-        tools.counters.frame_in_count += 1;
         tools.events.push(Event::Frame { conn: conn.id, frame, bulk });
     }
 }

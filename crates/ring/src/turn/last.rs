@@ -1,4 +1,5 @@
-//! The end of a lane: its brain is done, and what it said last shall leave.
+//! The end of a lane: its brain is done, and what it said last shall leave. So shall what sister lanes
+//! say last on connections of which they have the requests and we the sockets.
 
 use super::{LETTER_RETRY_MS, Life, Parts, STOP_MS_MAX};
 use crate::driver::Wait;
@@ -12,14 +13,14 @@ impl Parts {
         self.tools.driver.enter(Wait::No)?;
         self.dispatch();
         self.flush();
-        while self.conns.is_sending() || self.post.is_waiting() {
+        while self.conns.is_sending() || self.conns.is_relaying() || self.post.is_waiting() {
             let left_ns = deadline.since_ns(self.clock.read().mono);
             if left_ns == 0 {
                 break;
             }
-            // Sister lanes do not tell when they have room again.
-            let retry_ns =
-                if self.post.is_waiting() { LETTER_RETRY_MS * 1_000_000 } else { left_ns };
+            // Sister lanes do not tell when they have room again, and think that we are awake.
+            let looks = self.post.is_waiting() || self.conns.is_relaying();
+            let retry_ns = if looks { LETTER_RETRY_MS * 1_000_000 } else { left_ns };
             let ready = self.conns.is_ready();
             let wait = if ready { Wait::No } else { Wait::Ns(retry_ns.min(left_ns)) };
             self.tools.driver.enter(wait)?;

@@ -27,8 +27,12 @@ impl Parts {
                 let bulk = bulk.map(|bulk| self.kept.meant(bulk));
                 self.conns.send(conn, frame, bulk, tools);
             }
-            Action::Close { conn } => self.conns.close(conn, tools.now.mono),
+            Action::Close { conn } => self.conns.close(conn, tools),
             Action::HandOver { conn, lane, hello } => self.hand_over(conn, lane, hello),
+            Action::Relay { conn, lane, hello } => {
+                let hello: Box<[u8]> = tools.arena.get(hello).into();
+                self.conns.relay(conn, usize::from(lane.0), hello, tools);
+            }
             Action::Mail { to, mail } => self.post.send(usize::from(to.0), Letter::Mail(mail)),
             Action::Letter { to, body } => {
                 let words = tools.arena.get(body).into();

@@ -11,6 +11,8 @@ mod counts;
 mod files;
 #[path = "mesh.rs"]
 mod mesh;
+#[path = "relay.rs"]
+mod relay;
 #[path = "segments.rs"]
 mod segments;
 #[path = "sockets.rs"]

@@ -1,0 +1,203 @@
+//! `affinity` (seed 001: does object affinity trump client affinity?): requests that arrive at the lane
+//! that executes them, at the lane of their client, and at any lane.
+//!
+//! A request that arrives elsewhere crosses twice, as letters. Invariants: all sides run in every round,
+//! under the same load; objects are spread evenly over all lanes; a lone client of a side whose
+//! requests may cross is one whose do, so that its time is that of the wrong core.
+
+use crate::brw::{PIECE_BYTES, contents};
+use crate::load::{Pieces, Work};
+use crate::plan::Options;
+use crate::race::Race;
+use crate::report::Progress;
+use crate::row::Row;
+use crate::samples::Compare;
+use crate::server::{Home, Server};
+use anyhow::{Context as _, Result, bail};
+use ring::Ring;
+use wire::{InodeNo, Map, Op};
+
+pub(crate) const NAME: &str = "affinity";
+/// The first is what the others are held against.
+const SIDES: [&str; 3] = ["object", "client", "random"];
+const LANE_COUNTS: [u16; 5] = [1, 2, 4, 8, 16];
+/// One that waits, and as many as keep cores busy.
+const SHAPES: [(u32, u32); 2] = [(1, 1), (64, 16)];
+const FEW: [(u32, u32); 2] = [(1, 1), (16, 1)];
+const FILE_BYTES: usize = 1 << 20;
+/// Files of each lane.
+const FILE_COUNT: usize = 4;
+/// Files that are made until every lane has that many.
+const MADE_COUNT_MAX: usize = 4096;
+/// How often a lone client connects until its requests cross.
+const TRY_COUNT_MAX: usize = 64;
+/// How long it is looked whether they do, in seconds.
+const TRY_SECONDS: f64 = 0.01;
+
+const WORKS: [(&str, &[(u32, u32)]); 3] =
+    [("getattr", &SHAPES), ("read-4KiB", &SHAPES), ("write-4KiB", &FEW)];
+
+/// A server, and what it has for each lane in turn.
+struct Side {
+    name: &'static str,
+    server: Server,
+    /// By the lanes of their attributes, and by those of their contents.
+    looked_at: Vec<InodeNo>,
+    filled: Vec<InodeNo>,
+}
+
+pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
+    let options = &home.options;
+    if options.remote.is_some() {
+        bail!("affinity starts its own servers: leave --server out");
+    }
+    home.cores.go_back()?;
+    let core_count = u16::try_from(ring::core_count())?;
+    let lane_count_max = options.lane_count_max.unwrap_or(core_count);
+    let mut rows = Vec::new();
+    for lane_count in LANE_COUNTS.into_iter().filter(|count| *count <= lane_count_max) {
+        let home = Home::new(&Options { lane_count, ..options.clone() })?;
+        rows.extend(race(&home, lane_count)?);
+    }
+    Ok(rows)
+}
+
+fn race(home: &Home, lane_count: u16) -> Result<Vec<Row>> {
+    let bytes = contents(FILE_BYTES);
+    let mut sides = Vec::new();
+    for name in SIDES {
+        sides.push(Side::start(home, name, &bytes)?);
+    }
+    let mut rows = Vec::new();
+    for (name, shapes) in WORKS {
+        let mut race = Race::new(home);
+        for shape in home.options.shapes(shapes) {
+            let mut first = None;
+            for side in &sides {
+                let entrant = enter(&mut race, side, (name, shape), &bytes, lane_count)?;
+                match first {
+                    None => first = Some(entrant),
+                    Some(first) => race.hold(entrant, first, Compare::ops(shape.0)),
+                }
+            }
+        }
+        let mut raced = race.run(&Progress::new(NAME))?;
+        raced.chunks_mut(sides.len()).for_each(|rows| explain(rows, home));
+        rows.extend(raced);
+    }
+    Ok(rows)
+}
+
+impl Side {
+    fn start(home: &Home, name: &'static str, bytes: &[u8]) -> Result<Self> {
+        let server = home.with_affinity(name)?;
+        let mut volume = server.volume()?;
+        let folder = server.folder(&mut volume)?;
+        let map = volume.map().context("the server does not tell its shape")?;
+        let lane_count = usize::from(map.lane_count);
+        let (mut looked_at, mut filled) =
+            (vec![Vec::new(); lane_count], vec![Vec::new(); lane_count]);
+        // Directories near the root are spread over the shards, and so are the inodes in them.
+        for index in 0..MADE_COUNT_MAX {
+            let wanted = |of: &[Vec<InodeNo>]| of.iter().any(|of| of.len() < FILE_COUNT);
+            if !wanted(&looked_at) && !wanted(&filled) {
+                return Ok(Self {
+                    name,
+                    looked_at: in_turn(&looked_at),
+                    filled: in_turn(&filled),
+                    server,
+                });
+            }
+            let dir = folder.join(format!("affinity-{index}"));
+            volume.mkdir(&dir, 0o755)?;
+            let file = volume.create(&dir.join("file"), 0o644, true)?;
+            let inode = file.attr.inode;
+            looked_at[lane_of(&map, Op::Getattr, inode)?].push(inode);
+            let filled = &mut filled[lane_of(&map, Op::Read, inode)?];
+            if filled.len() < FILE_COUNT {
+                volume.write_at(&file, 0, bytes)?;
+                filled.push(inode);
+            }
+            volume.close(file)?;
+        }
+        bail!("after {MADE_COUNT_MAX} files there is still a lane without any")
+    }
+
+    fn work(&self, name: &str, bytes: &[u8], ring: &mut Ring) -> Result<Work> {
+        let pieces = Pieces { file_bytes: FILE_BYTES as u64, piece_bytes: PIECE_BYTES };
+        let files = self.filled.clone();
+        Ok(match name {
+            "getattr" => Work::Look { files: self.looked_at.clone() },
+            "read-4KiB" => Work::Read { files, pieces },
+            _ => {
+                let piece = bytes.get(..PIECE_BYTES as usize).unwrap_or(bytes);
+                let bulk = ring.bulk_of(piece).context("no memory for the bytes to write")?;
+                Work::Write { files, pieces, bulk }
+            }
+        })
+    }
+}
+
+fn lane_of(map: &Map, op: Op, inode: InodeNo) -> Result<usize> {
+    let shard = map.shard(op, inode).context("the operation belongs to no shard")?;
+    Ok(usize::from(map.lane(shard).0))
+}
+
+/// As many of each lane, one after the other.
+fn in_turn(of_lanes: &[Vec<InodeNo>]) -> Vec<InodeNo> {
+    (0..FILE_COUNT)
+        .flat_map(|index| of_lanes.iter().filter_map(move |of| of.get(index)))
+        .copied()
+        .collect()
+}
+
+/// A load of a side. A lone client's requests cross, where any may.
+fn enter(
+    race: &mut Race<'_>,
+    side: &Side,
+    (name, shape): (&str, (u32, u32)),
+    bytes: &[u8],
+    lane_count: u16,
+) -> Result<usize> {
+    let row = || Row::new(NAME, format!("{name} {}", side.name));
+    let work = |ring: &mut Ring| side.work(name, bytes, ring);
+    let must_cross = shape.0 == 1 && lane_count > 1 && side.name != SIDES[0];
+    let entrant = race.enter(&side.server, row(), shape, work)?;
+    for _ in 0..TRY_COUNT_MAX {
+        if !must_cross || race.crosses(entrant)? {
+            return Ok(entrant);
+        }
+        race.leave();
+        race.enter(&side.server, row(), shape, work)?;
+    }
+    bail!("{name} {}: no request crossed lanes in {TRY_COUNT_MAX} connections", side.name)
+}
+
+impl Race<'_> {
+    /// Whether an entrant's requests cross lanes.
+    fn crosses(&mut self, entrant: usize) -> Result<bool> {
+        let sample = self.try_once(entrant, TRY_SECONDS)?;
+        let lanes = sample.usage.and_then(|usage| usage.lanes);
+        let letter_count = lanes.map_or(0, |lanes| lanes.letter_count);
+        Ok(letter_count > sample.tally.op_count)
+    }
+}
+
+/// Says how many requests crossed, and what stands in the way of reading the rows.
+fn explain(rows: &mut [Row], home: &Home) {
+    // Letters of a request, of which there are two for one that crosses; lanes tell each other a few
+    // things by themselves.
+    let letters = |row: &Row| Some(row.hops_per_op? / row.exchanges_per_op?.max(1.0));
+    let own = rows.first().and_then(letters).unwrap_or(0.0);
+    let (core_count, lane_count) = (home.cores.server.len(), home.options.lane_count);
+    for row in rows {
+        let mut notes: Vec<String> = row.note.take().into_iter().collect();
+        let crossed = letters(row).map(|letters| ((letters - own) * 50.0).clamp(0.0, 100.0));
+        notes.extend(crossed.map(|crossed| format!("{crossed:.0} % of requests crossed lanes")));
+        if core_count < usize::from(lane_count) {
+            notes.push(format!("{lane_count} lanes share {core_count} cores"));
+        }
+        row.note = Some(notes.join("; "));
+        row.count_by_operation();
+    }
+}

@@ -1,0 +1,71 @@
+//! A connection that the brain asks for, until it is there or could not be had.
+//!
+//! Invariant: each question has one answer, and the address stays in place while the kernel reads it.
+
+use super::{Conns, State};
+use crate::driver::{Kind, Op, Token};
+use crate::listen::Address;
+use crate::number::errno_of;
+use crate::socket::tune_before_connect;
+use crate::tools::Tools;
+use door::{Errno, Event, Ticket};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use std::os::fd::OwnedFd;
+
+impl Conns {
+    /// The brain wants a connection.
+    pub(crate) fn connect(&mut self, ticket: Ticket, tools: &mut Tools) {
+        let opened = self.open_socket();
+        let (socket, address) = match opened {
+            Ok(opened) => opened,
+            Err(errno) => {
+                tools.events.push(Event::ConnectFailed { ticket, errno });
+                return;
+            }
+        };
+        tools.counters.syscall_count += 2; // It was made, and its delay is set.
+        let index = self.add(Some(socket), State::Connecting { ticket });
+        let conn = self.conn(index);
+        let address = conn.address.insert(Box::new(address));
+        let (at, address_bytes) = address.raw();
+        conn.connect_armed = true;
+        let op = Op::Connect { socket: conn.raw(), address: at, address_bytes };
+        // SAFETY: the address is boxed in the connection, which outlives the operation.
+        unsafe { tools.driver.queue(Token::new(Kind::Connect, index), op) };
+    }
+
+    fn open_socket(&self) -> Result<(OwnedFd, Address), Errno> {
+        let Some(server) = self.server else { return Err(Errno(107)) };
+        if self.is_full() {
+            return Err(Errno(24));
+        }
+        let family = if server.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let flags = SocketFlags::CLOEXEC;
+        let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None);
+        let socket = socket.map_err(errno_of)?;
+        tune_before_connect(&socket, server.ip());
+        Ok((socket, Address::new(server)))
+    }
+
+    pub(crate) fn on_connect(&mut self, index: u32, result: Result<u32, Errno>, tools: &mut Tools) {
+        let conn = self.conn(index);
+        conn.connect_armed = false;
+        let State::Connecting { ticket } = conn.state else {
+            self.bury_if_quiet(index, tools);
+            return;
+        };
+        match result {
+            Ok(_) => {
+                conn.state = State::Open;
+                conn.announced = true;
+                conn.address = None;
+                tools.events.push(Event::Connected { ticket, conn: conn.id });
+                self.touch(index);
+            }
+            Err(errno) => {
+                tools.events.push(Event::ConnectFailed { ticket, errno });
+                self.bury(index, tools);
+            }
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! What sister lanes wrote, in the order in which it is heard.
+//!
+//! Invariant: what a sister said before she answered somebody comes before what he asks here then, even
+//! if his request comes by letter from a third: what is said on relayed connections is heard when
+//! all that lay here when it was read has been.
+
+use super::Parts;
+use crate::mailbox::Letter;
+use door::Event;
+
+/// Letters read from each sister lane in one turn.
+const COUNT_MAX: usize = 256;
+/// As many as a queue holds.
+const COUNT_ALL: usize = 1024;
+
+impl Parts {
+    pub(super) fn read_mail(&mut self) {
+        self.read_letters(COUNT_MAX);
+        if self.unheard.is_empty() {
+            return;
+        }
+        // Queues are read one by one: what another sister said before may have come meanwhile.
+        let mut heard = std::mem::take(&mut self.unheard);
+        self.read_letters(COUNT_ALL);
+        for (from, relayed) in heard.drain(..) {
+            self.conns.on_relayed(from, relayed, &mut self.tools);
+        }
+        if self.unheard.is_empty() {
+            self.unheard = heard;
+        }
+    }
+
+    fn read_letters(&mut self, count_max: usize) {
+        let Self { post, tools, conns, kernel, spin, unheard, .. } = self;
+        post.read(count_max, |from, letter| {
+            spin.worked = true;
+            match letter {
+                Letter::Mail(mail) => tools.events.push(Event::Mail { from, mail }),
+                Letter::Words(words) => {
+                    let body = tools.arena.put(&words);
+                    tools.events.push(Event::Letter { from, body });
+                }
+                Letter::Socket { socket, hello } => conns.adopt(socket, &hello, tools),
+                Letter::Relayed(relayed) => unheard.push((usize::from(from.0), relayed)),
+                Letter::RegisterKernelQueues => {
+                    if let Some(kernel) = kernel {
+                        kernel.register(tools);
+                    }
+                }
+            }
+        });
+    }
+}
