@@ -234,7 +234,7 @@ fn nothing_of_ours_queues_reads_by_file() {
             turns(&mut stand.ring, &mut stand.diary, |diary| {
                 diary.events.len() == known_count + COUNT
             });
-            for event in stand.diary.events[known_count..].to_vec() {
+            for event in stand.diary.events.split_off(known_count) {
                 let Event::ObjectRead { ticket, result: Ok(Some(bulk)) } = event else {
                     panic!("{event:?}")
                 };

@@ -92,13 +92,12 @@ fn attributes() -> *const libc::pthread_attr_t {
         // SAFETY: zeros are a value of these plain bytes, which `init` writes before they are used.
         let mut made: libc::pthread_attr_t = unsafe { std::mem::zeroed() };
         let at = &raw mut made;
-        // SAFETY: `at` is ours. The calls fail only for values that are not allowed, which leaves the
-        // default.
-        unsafe {
-            libc::pthread_attr_init(at);
-            libc::pthread_attr_setdetachstate(at, libc::PTHREAD_CREATE_DETACHED);
-            libc::pthread_attr_setstacksize(at, STACK_BYTES);
-        }
+        // SAFETY: `at` is ours, here and below. The calls fail only for values that are not allowed.
+        unsafe { libc::pthread_attr_init(at) };
+        // SAFETY: as above.
+        unsafe { libc::pthread_attr_setdetachstate(at, libc::PTHREAD_CREATE_DETACHED) };
+        // SAFETY: as above.
+        unsafe { libc::pthread_attr_setstacksize(at, STACK_BYTES) };
         Attributes(made)
     });
     &raw const made.0
@@ -197,8 +196,9 @@ impl PosixAio {
             function: on_ended,
             attributes: attributes(),
         };
+        let room = control.wrapping_byte_add(offset_of!(libc::aiocb, aio_sigevent));
         // SAFETY: the block is not glibc's yet, and its event has room for this form of it.
-        unsafe { (&raw mut (*control).aio_sigevent).cast::<ThreadEvent>().write(event) };
+        unsafe { room.cast::<ThreadEvent>().write(event) };
         let given = if matches!(work.op, Op::Read { .. }) {
             // SAFETY: the block stays until it has ended and was told of; the caller of `begin` vouches
             // for the memory that it names until then.
@@ -308,9 +308,10 @@ impl Engine for PosixAio {
         let deadline = Instant::now() + END;
         for block in self.blocks.iter().flatten() {
             let control = block.control.get();
-            // SAFETY: the block was given to glibc; its descriptor is only read. What has begun goes on,
-            // which is waited for below.
-            unsafe { libc::aio_cancel((*control).aio_fildes, control) };
+            // SAFETY: the block was given to glibc, which does not change its descriptor.
+            let file = unsafe { (*control).aio_fildes };
+            // SAFETY: as above. What has begun goes on, which is waited for below.
+            unsafe { libc::aio_cancel(file, control) };
         }
         loop {
             self.look(&mut |_, _| {});
@@ -348,12 +349,13 @@ impl Drop for PosixAio {
 
 /// A control block without its event.
 fn control_of(op: Op) -> libc::aiocb {
-    let (file, at, piece_bytes, offset) = match op {
-        Op::Read { file, at, read_bytes, offset, .. } => (file, at, read_bytes, offset),
-        Op::Write { file, at, write_bytes, offset, .. } => {
-            (file, at.cast_mut(), write_bytes, offset)
-        }
-        _ => panic!("{op:?} neither reads nor writes"),
+    let (file, at, piece_bytes, offset) = if let Op::Read { file, at, read_bytes, offset, .. } = op
+    {
+        (file, at, read_bytes, offset)
+    } else if let Op::Write { file, at, write_bytes, offset, .. } = op {
+        (file, at.cast_mut(), write_bytes, offset)
+    } else {
+        panic!("{op:?} neither reads nor writes")
     };
     // SAFETY: all of it is numbers and pointers, of which zeros are values.
     let mut control: libc::aiocb = unsafe { std::mem::zeroed() };
