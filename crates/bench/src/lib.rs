@@ -28,6 +28,7 @@ mod rounds;
 mod row;
 mod samples;
 mod server;
+mod shared_file;
 mod stream;
 mod usage;
 mod wired;
@@ -72,11 +73,13 @@ pub enum Bench {
     Busy,
     /// io_uring and epoll.
     Drivers,
+    /// One file that all read, and a file for each.
+    SharedFile,
 }
 
 impl Bench {
     /// All, in the order in which they build on each other.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Echo,
         Self::Getattr,
         Self::Create,
@@ -90,6 +93,7 @@ impl Bench {
         Self::Fair,
         Self::Busy,
         Self::Drivers,
+        Self::SharedFile,
     ];
 
     /// As it is called on the command line.
@@ -109,6 +113,7 @@ impl Bench {
             Self::Fair => fair::NAME,
             Self::Busy => mount::BUSY_NAME,
             Self::Drivers => drivers::NAME,
+            Self::SharedFile => shared_file::NAME,
         }
     }
 
@@ -129,6 +134,9 @@ impl Bench {
             Self::Fair => "fair: a few modest clients beside a greedy one",
             Self::Busy => "busy: a mount on cores that all compute, its lanes pinned and not",
             Self::Drivers => "drivers: lanes on epoll, beside lanes on io_uring",
+            Self::SharedFile => {
+                "shared-file: one file that all clients read, beside a file for each, with every I/O engine"
+            }
             Self::FuseNull => "fuse-null: a mounted file system with nothing in it",
             Self::Mount => {
                 "mount: operations through a mount, beside a null one with as many exchanges"
@@ -157,6 +165,7 @@ impl Bench {
             Self::Fair => fair::run(&home),
             Self::Busy => mount::run_busy(&home),
             Self::Drivers => drivers::run(&home),
+            Self::SharedFile => shared_file::run(&home),
         }?;
         Ok((machine, rows))
     }

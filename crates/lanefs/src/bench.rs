@@ -112,6 +112,7 @@ fn benches(names: &[BenchName]) -> Vec<Bench> {
             BenchName::Fair => benches.push(Bench::Fair),
             BenchName::Busy => benches.push(Bench::Busy),
             BenchName::Drivers => benches.push(Bench::Drivers),
+            BenchName::SharedFile => benches.push(Bench::SharedFile),
             BenchName::All => benches.extend(Bench::ALL),
         }
     }

@@ -102,6 +102,9 @@ pub(crate) enum Name {
     Busy,
     /// The two drivers of a lane, io_uring and epoll, beside each other
     Drivers,
+    /// Small reads of one file by all clients, beside a file for each, with every I/O engine, through the
+    /// page cache and past it
+    SharedFile,
     /// All of them
     All,
 }

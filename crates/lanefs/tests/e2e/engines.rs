@@ -14,6 +14,9 @@ const PART_BYTES: usize = 20 * 4096;
 /// Whole pages, and something behind them.
 const OWN_BYTES: usize = 300_001;
 
+/// Nobody of before comes back.
+const SHORT: [&str; 6] = ["--lanes", "2", "--recovery-soft-ms", "1", "--recovery-hard-ms", "1000"];
+
 /// Every engine that is to be had here, with what says whether it goes past the page cache.
 fn ways(stage: &Stage, test: &str) -> Vec<(IoEngine, &'static str)> {
     let mut directs = vec!["off"];
@@ -87,8 +90,8 @@ fn whoever_reads_and_writes_the_files_nothing_acknowledged_is_lost_by_a_kill() {
     let Some(stage) = Stage::new("engines_kill") else { return };
     let ways = ways(&stage, "engines_kill");
     for (round, (engine, direct)) in ways.iter().enumerate() {
-        let more = ["--lanes", "2", "--io-engine", engine.text(), "--io-direct", direct];
-        let mut server = stage.serve_with("127.0.0.1:0", &more);
+        let io = ["--io-engine", engine.text(), "--io-direct", direct];
+        let mut server = stage.serve_with("127.0.0.1:0", &[&SHORT[..], &io].concat());
         let mut volume = connect(&stage, &server.address);
         (0..round).for_each(|earlier| check(&mut volume, earlier));
         let shared = volume.create(&shared_path(round), 0o644, true).unwrap();
@@ -129,7 +132,7 @@ fn whoever_reads_and_writes_the_files_nothing_acknowledged_is_lost_by_a_kill() {
         kill(server.process.pid());
         server.process.end();
     }
-    let server = stage.serve("127.0.0.1:0");
+    let server = stage.serve_with("127.0.0.1:0", &SHORT);
     let mut volume = connect(&stage, &server.address);
     (0..ways.len()).for_each(|round| check(&mut volume, round));
 }
