@@ -177,6 +177,9 @@ impl PosixAio {
             // Refused where a container allows fewer cores than the process was told.
             may_run_on(&self.cores).ok();
         }
+        if self.under_way_count() == 0 {
+            self.heard = Instant::now();
+        }
         let index = self.free.pop().unwrap_or_else(|| {
             self.blocks.push(None);
             self.blocks.len() - 1
@@ -271,7 +274,6 @@ impl Engine for PosixAio {
     fn take(&mut self, taken: &mut dyn FnMut(Token, Result<u32, Errno>)) {
         self.ended.drain(..).for_each(|(token, result)| taken(token, result));
         if self.under_way_count() == 0 && !self.told.bell().has_news() {
-            self.heard = Instant::now();
             return;
         }
         let mut spare = std::mem::take(&mut self.spare);
@@ -365,4 +367,47 @@ fn control_of(op: Op) -> libc::aiocb {
     // One that is too far is what the kernel is to say of it.
     control.aio_offset = i64::try_from(offset).unwrap_or(-1);
     control
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::driver::Kind;
+    use std::os::fd::AsRawFd as _;
+
+    /// What is taken.
+    fn taken(aio: &mut PosixAio) -> Vec<Result<u32, Errno>> {
+        let mut results = Vec::new();
+        aio.take(&mut |_, result| results.push(result));
+        results
+    }
+
+    #[test]
+    fn an_end_that_nobody_tells_is_found_and_one_that_is_told_late_counts_once() {
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        let mut room = [0; 64];
+        let (at, file) = (room.as_mut_ptr(), file.as_raw_fd());
+        let op = Op::Read { file, at, read_bytes: 64, offset: 0, direct: false };
+        let mut aio = PosixAio::new(&[]).unwrap();
+        // SAFETY: room and file live until the end of this test, which takes what comes of it.
+        unsafe { aio.begin(Work { token: Token::new(Kind::Job, 1), op }) };
+        aio.begun();
+        while !aio.told.bell().has_news() {
+            std::thread::yield_now();
+        }
+        let mut lost = Vec::new();
+        aio.told.take(&mut lost);
+        assert_eq!((lost.len(), aio.sleep_ns_max()), (1, Some(100_000_000)));
+        assert_eq!(taken(&mut aio), [], "it is not looked at all the time");
+        aio.heard = aio.heard.checked_sub(LOOK).unwrap();
+        assert_eq!(taken(&mut aio), [Ok(64)]);
+        assert_eq!(&room[1..4], b"ELF");
+        assert_eq!(aio.sleep_ns_max(), None, "nothing is under way");
+        for block in lost {
+            aio.told.tell(block);
+        }
+        assert_eq!(taken(&mut aio), []);
+        assert!(aio.end());
+    }
 }
