@@ -101,7 +101,7 @@ fn the_end_waits_for_what_an_engine_has() {
         let file = new_file(&folder);
         // Longer than the driver, whatever comes of it.
         let bytes: &[u8] = Box::leak(vec![3; 1 << 16].into_boxed_slice());
-        for index in 0..300 {
+        for index in 0..64 {
             rig.queue(token(index), write(&file, bytes, index as u64 * 65_536, false));
         }
         rig.enter(Wait::No);
