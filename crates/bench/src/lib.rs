@@ -30,6 +30,7 @@ mod rounds;
 mod row;
 mod samples;
 mod server;
+mod shared_file;
 mod stream;
 mod usage;
 mod wired;
@@ -78,11 +79,13 @@ pub enum Bench {
     Affinity,
     /// Small reads and writes.
     Brw,
+    /// One file that all read, and a file for each.
+    SharedFile,
 }
 
 impl Bench {
     /// All, in the order in which they build on each other.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Echo,
         Self::Getattr,
         Self::Create,
@@ -98,6 +101,7 @@ impl Bench {
         Self::Drivers,
         Self::Affinity,
         Self::Brw,
+        Self::SharedFile,
     ];
 
     /// As it is called on the command line.
@@ -119,6 +123,7 @@ impl Bench {
             Self::Drivers => drivers::NAME,
             Self::Affinity => affinity::NAME,
             Self::Brw => brw::NAME,
+            Self::SharedFile => shared_file::NAME,
         }
     }
 
@@ -143,6 +148,9 @@ impl Bench {
                 "affinity: requests that arrive at the lane that executes them, and elsewhere"
             }
             Self::Brw => "brw: reads and writes of 4 KiB by many clients",
+            Self::SharedFile => {
+                "shared-file: one file that all clients read, beside a file for each, with every I/O engine"
+            }
             Self::FuseNull => "fuse-null: a mounted file system with nothing in it",
             Self::Mount => {
                 "mount: operations through a mount, beside a null one with as many exchanges"
@@ -173,6 +181,7 @@ impl Bench {
             Self::Drivers => drivers::run(&home),
             Self::Affinity => affinity::run(&home),
             Self::Brw => brw::run(&home),
+            Self::SharedFile => shared_file::run(&home),
         }?;
         Ok((machine, rows))
     }

@@ -10,7 +10,7 @@ use std::io::Write;
 /// A column: its title, its digits behind the point, where its number is.
 type Column = (&'static str, usize, fn(&Row) -> Option<f64>);
 
-const COLUMNS: [Column; 34] = [
+const COLUMNS: [Column; 39] = [
     ("clients", 0, |row| row.clients.map(f64::from)),
     ("depth", 0, |row| row.depth.map(f64::from)),
     ("ops/s", 0, |row| row.ops_per_s),
@@ -40,6 +40,11 @@ const COLUMNS: [Column; 34] = [
     ("in the way", 2, |row| row.exchanges_in_way),
     ("behind", 2, |row| row.exchanges_behind),
     ("hops/op", 3, |row| row.hops_per_op),
+    ("handed/op", 2, |row| row.handed_per_op),
+    ("started/op", 2, |row| row.started_per_op),
+    ("threads", 0, |row| row.threads),
+    ("under way", 0, |row| row.under_way),
+    ("of one file", 0, |row| row.under_way_one),
     ("server", 2, |row| row.server_busy),
     ("load", 2, |row| row.generator_busy),
     ("to limit", 2, |row| row.ratio_to_limit),

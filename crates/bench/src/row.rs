@@ -102,6 +102,21 @@ pub struct Row {
     /// Letters between the server's lanes per operation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hops_per_op: Option<f64>,
+    /// Reads and writes of files' contents that the server gave to another thread, per operation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub handed_per_op: Option<f64>,
+    /// Threads that it started for them, per operation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub started_per_op: Option<f64>,
+    /// Threads of the server's process at the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub threads: Option<f64>,
+    /// Most reads and writes of files' contents that were under way at a time, since the server's start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub under_way: Option<f64>,
+    /// The same, of one file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub under_way_one: Option<f64>,
     /// To the limit of the same run: one client, the p50s; many, CPU per operation or per byte; of
     /// sharing modes, operations a second; of checkpoints, the p99.9.
     #[serde(skip_serializing_if = "Option::is_none")]

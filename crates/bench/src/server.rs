@@ -9,7 +9,7 @@ use crate::plan::Options;
 use anyhow::{Context as _, Result, bail};
 use disk::Share;
 use library::{ConnectOptions, Identity, Volume};
-use ring::{DriverChoice, DriverKind, Transport};
+use ring::{DriverChoice, DriverKind, IoEngine, Transport};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::OpenOptions;
 use std::io::{self, BufRead as _, BufReader, Write as _};
@@ -97,6 +97,17 @@ impl Home {
     pub(crate) fn with_affinity(&self, affinity: &str) -> Result<Server> {
         let arguments = [format!("--affinity={affinity}")];
         self.start_lanefs(&format!("affinity-{affinity}"), self.options.driver, &arguments)
+    }
+
+    /// A new server whose files are read and written by this engine, past the page cache or through it.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub(crate) fn with_engine(&self, engine: IoEngine, direct: bool) -> Result<Server> {
+        let way = if direct { "on" } else { "off" };
+        let arguments = [format!("--io-engine={}", engine.text()), format!("--io-direct={way}")];
+        let name = format!("engine-{}-{way}", engine.text());
+        self.start_lanefs(&name, self.options.driver, &arguments)
     }
 
     /// A new server whose log gathers for so long before it is applied to the rows.

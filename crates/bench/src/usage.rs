@@ -25,10 +25,13 @@ pub(crate) struct ThreadUsage {
     pub(crate) lane_ns: u64,
     /// Of the thread that applies logs to rows.
     pub(crate) applier_ns: u64,
+    /// Threads there were at the end.
+    pub(crate) thread_count: u64,
 }
 
 impl ThreadUsage {
     fn add(&mut self, name: &str, cpu_ns: u64) {
+        self.thread_count += 1;
         if name.starts_with("lane ") {
             self.lane_ns += cpu_ns;
         } else if name == "applier" {
@@ -40,6 +43,7 @@ impl ThreadUsage {
         Self {
             lane_ns: self.lane_ns.saturating_sub(earlier.lane_ns),
             applier_ns: self.applier_ns.saturating_sub(earlier.applier_ns),
+            thread_count: self.thread_count,
         }
     }
 }
@@ -71,6 +75,13 @@ pub(crate) struct LaneUsage {
     pub(crate) letter_count: u64,
     /// The longest turn since the start.
     pub(crate) turn_ns_max: u64,
+    /// Reads and writes of files' contents that were given to another thread.
+    pub(crate) handed_count: u64,
+    /// Threads that were started for it.
+    pub(crate) started_count: u64,
+    /// Most of them under way at a time since the start, and of one file.
+    pub(crate) under_way_max: u64,
+    pub(crate) under_way_one_max: u64,
 }
 
 impl Usage {
@@ -155,6 +166,10 @@ impl LaneUsage {
             clock_read_count: stats.clock_read_count,
             letter_count: stats.letter_out_count,
             turn_ns_max: stats.turn_ns_max,
+            handed_count: stats.objects.handed_count,
+            started_count: stats.objects.thread_count,
+            under_way_max: stats.objects.under_way_max,
+            under_way_one_max: stats.objects.under_way_one_max,
         }
     }
 
@@ -164,12 +179,19 @@ impl LaneUsage {
             cpu_ns: self.cpu_ns.max(other.cpu_ns),
             switch_count: self.switch_count.max(other.switch_count),
             turn_ns_max: self.turn_ns_max.max(other.turn_ns_max),
+            under_way_max: self.under_way_max.max(other.under_way_max),
+            under_way_one_max: self.under_way_one_max.max(other.under_way_one_max),
             ..self.each(other, u64::saturating_add)
         }
     }
 
     fn since(&self, earlier: &Self) -> Self {
-        Self { turn_ns_max: self.turn_ns_max, ..self.each(earlier, u64::saturating_sub) }
+        Self {
+            turn_ns_max: self.turn_ns_max,
+            under_way_max: self.under_way_max,
+            under_way_one_max: self.under_way_one_max,
+            ..self.each(earlier, u64::saturating_sub)
+        }
     }
 
     fn each(&self, other: &Self, join: fn(u64, u64) -> u64) -> Self {
@@ -186,6 +208,10 @@ impl LaneUsage {
             clock_read_count: join(self.clock_read_count, other.clock_read_count),
             letter_count: join(self.letter_count, other.letter_count),
             turn_ns_max: join(self.turn_ns_max, other.turn_ns_max),
+            handed_count: join(self.handed_count, other.handed_count),
+            started_count: join(self.started_count, other.started_count),
+            under_way_max: join(self.under_way_max, other.under_way_max),
+            under_way_one_max: join(self.under_way_one_max, other.under_way_one_max),
         }
     }
 }

@@ -96,6 +96,14 @@ pub struct Usage {
     pub spin_hit_count: u64,
     /// The longest turn behind which something waited, nanoseconds.
     pub turn_ns_max: u64,
+    /// Reads and writes of objects that this lane gave to another thread of the process.
+    pub object_handed_count: u64,
+    /// Threads that were started for it.
+    pub object_thread_count: u64,
+    /// Most of them that this lane had under way at a time, whoever did them.
+    pub object_under_way_max: u32,
+    /// The same, of one object.
+    pub object_under_way_one_max: u32,
 }
 
 /// Something happened.

@@ -4,7 +4,7 @@ use crate::Lane;
 use crate::dispatch::Waiting;
 use crate::outbox::Said;
 use door::{Ticket, Turn, Usage};
-use wire::{GateCounts, RecoveryCounts, Stats, Status, Wire as _, Writer};
+use wire::{GateCounts, ObjectCounts, RecoveryCounts, Stats, Status, Wire as _, Writer};
 
 /// What is counted here; the rest is counted where it lies.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -57,6 +57,12 @@ impl Lane {
             turn_ns_max: usage.turn_ns_max,
             gates: self.stats.gates,
             recovery: self.stats.recovery,
+            objects: ObjectCounts {
+                handed_count: usage.object_handed_count,
+                thread_count: usage.object_thread_count,
+                under_way_max: usage.object_under_way_max.into(),
+                under_way_one_max: usage.object_under_way_one_max.into(),
+            },
         }
     }
 

@@ -5,6 +5,7 @@
 mod affinity;
 mod bench;
 mod driver;
+mod engine;
 mod export;
 mod files;
 mod papers;
@@ -15,6 +16,7 @@ pub(crate) use bench::{
     Bench, BenchLimit, BenchNull, Dirs as BenchDirs, Exchange, Name as BenchName,
 };
 pub(crate) use driver::{Driver, DriverArg};
+pub(crate) use engine::{Direct, Io};
 pub(crate) use export::{Export, ExportAdd, ExportCommand, ExportList, ExportName, Server, Squash};
 pub(crate) use files::{
     Access, Cat, Chmod, Chown, Cp, Df, Du, Find, FindKind, Ln, Ls, Mkdir, Mv, Rm, Stat, Sync, Tree,
@@ -253,13 +255,15 @@ pub(crate) struct Serving {
     pub(crate) promises: Promises,
     #[command(flatten)]
     pub(crate) room: Room,
+    #[command(flatten)]
+    pub(crate) io: Io,
 }
 
 impl Serving {
     /// The same as arguments.
     pub(crate) fn texts(&self) -> Vec<String> {
         // Without `..`: what is added is handed on.
-        let Self { exports, checksum_reads, spread_depth, affinity, promises, room } = self;
+        let Self { exports, checksum_reads, spread_depth, affinity, promises, room, io } = self;
         let Promises { share, sync, recovery_soft_ms, recovery_hard_ms } = promises;
         let Room { log_bytes_max, segment_bytes, collect_ms, meta_memory } = room;
         let mut texts: Vec<String> =
@@ -272,6 +276,7 @@ impl Serving {
         texts.push(format!("--log-bytes-max={log_bytes_max}"));
         texts.push(format!("--collect-ms={collect_ms}"));
         texts.push(format!("--segment-bytes={segment_bytes}"));
+        texts.extend(io.texts());
         texts.extend(meta_memory.map(|bytes| format!("--meta-memory={bytes}")));
         texts.extend(checksum_reads.then(|| "--checksum-reads".to_owned()));
         texts.extend(sync.then(|| "--sync".to_owned()));
@@ -438,6 +443,8 @@ mod tests {
             "--log-bytes-max=16777216",
             "--collect-ms=3",
             "--segment-bytes=4",
+            "--io-engine=pool",
+            "--io-direct=on",
             "--meta-memory=5",
             "--checksum-reads",
             "--sync",

@@ -116,6 +116,7 @@ fn benches(names: &[BenchName]) -> Vec<Bench> {
             BenchName::Drivers => benches.push(Bench::Drivers),
             BenchName::Affinity => benches.push(Bench::Affinity),
             BenchName::Brw => benches.push(Bench::Brw),
+            BenchName::SharedFile => benches.push(Bench::SharedFile),
             BenchName::All => benches.extend(Bench::ALL),
         }
     }

@@ -4,7 +4,7 @@
 //! log and a ring; what lanes do with requests is theirs. Invariant: `listening on` is printed when every lane takes
 //! turns, and a clean end has everything answered on disk.
 
-use crate::args::{self, Pin};
+use crate::args::{self, Direct, Pin};
 use crate::exit::{Code, Exit};
 use crate::export::ADDRESS_FILE;
 use crate::lanes::{self, News, count_text};
@@ -28,6 +28,7 @@ use wire::{Map, Secret};
 pub(crate) fn run(args: &args::Serve) -> Result<()> {
     let (tell, news) = lanes::listen(args.parent_pid)?;
     let driver = driver::choose(args.driver.driver)?;
+    args.serving.io.io_engine.engine().check(driver)?;
     let secret = secret::read_or_make(&secret::path(args.secret.secret_file.as_deref())?)?;
     let listener = listener(args)?;
     let path = std::path::absolute(&args.store)?;
@@ -166,6 +167,9 @@ fn start(
     let exports = exports(&args.serving.exports)?;
     check_stored(&exports, &restored)?;
     let objects = File::open(store.objects_path()).context("cannot open the objects' folder")?;
+    if args.serving.io.io_direct == Direct::On {
+        ring::check_direct(&objects)?;
+    }
     let posts = Mesh::posts(lane_count)?;
     let stoppers = posts.iter().map(ring::Post::stopper).collect();
     let mut listener = Some(OwnedFd::from(listener));
@@ -195,6 +199,7 @@ fn start(
         // One lane listens; the Hello names the lane that a connection is handed to.
         let listener = listener.take();
         let checksum_reads = args.serving.checksum_reads;
+        let io = args.serving.io;
         let fault = fault.clone();
         let recovered = recovered.clone();
         let core = (args.pin.pin == Pin::On).then_some(*core);
@@ -202,6 +207,8 @@ fn start(
             let mut ring_config = ring::Config::new(lane);
             ring_config.post = Some(post);
             ring_config.driver = DriverChoice::Only(driver);
+            ring_config.engine = io.io_engine.engine();
+            ring_config.direct = io.io_direct == Direct::On;
             ring_config.spin_us = spin_us;
             ring_config.listener = listener;
             ring_config.log = Some(log);

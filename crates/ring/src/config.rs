@@ -1,6 +1,6 @@
 //! What a lane's ring is made with: its descriptors, its limits, its ears and its voice.
 
-use crate::driver::DriverChoice;
+use crate::driver::{DriverChoice, IoEngine};
 use crate::feed::Feed;
 use crate::kernel::KernelChannel;
 use crate::mailbox::Post;
@@ -171,6 +171,12 @@ pub struct Config {
     pub discards_bulk: bool,
     /// What the lane reaches the kernel through. Default: io_uring, where it is to be had.
     pub driver: DriverChoice,
+    /// Who reads and writes objects. All but `Auto` and `Uring` read them into memory, so nothing
+    /// is sent from the page cache as it lies there.
+    pub engine: IoEngine,
+    /// Reads and writes of objects whose place, length and memory are aligned to 4096 bytes go past
+    /// the page cache; then nothing is sent from it either.
+    pub direct: bool,
     /// The kernel's file system requests.
     pub kernel: Option<KernelChannel>,
     /// Where the threads for this ring may run, the kernel's own or the driver's, which do what would block; empty:
@@ -205,6 +211,8 @@ impl Config {
             checksum_reads: false,
             discards_bulk: false,
             driver: DriverChoice::Auto,
+            engine: IoEngine::Auto,
+            direct: false,
             kernel: None,
             worker_cores: Vec::new(),
             spin_us: 0,
@@ -275,4 +283,15 @@ pub struct Counters {
     pub shed_count: u64,
     /// Requests from the kernel.
     pub kernel_request_count: u64,
+    /// Reads and writes of objects that were given to another thread of this process.
+    pub object_handed_count: u64,
+    /// Threads that were started for such work: of the pool, of each operation, or to tell of it.
+    /// glibc's own, and the kernel's, are not known.
+    pub object_thread_count: u64,
+    /// Reads and writes of objects that went past the page cache.
+    pub object_direct_count: u64,
+    /// Most reads and writes of objects that were under way at a time.
+    pub object_under_way_max: u32,
+    /// The same, of one object.
+    pub object_under_way_one_max: u32,
 }

@@ -3,15 +3,19 @@
 //! What is to be done is an [`Op`]; what came of it is a [`Completion`] under the same [`Token`].
 //! Two drivers do it: `uring`, one io_uring of the lane, and `epoll`, which tries what is ready and has
 //! a few threads do what would block, where io_uring is forbidden or missing. Nothing else in this crate
-//! knows which it is, but the FUSE queues, which are io_uring's own. Invariants, of both: memory named by
+//! knows which it is, but the FUSE queues, which are io_uring's own. Reads and writes of objects may be
+//! given to an [`engine`] beside either. Invariants, of all: memory named by
 //! an [`Op`] belongs to the driver until its completion was reaped; nothing blocks the lane but
-//! [`Driver::enter`], as long as it was told.
+//! [`Driver::enter`], as long as it was told (and [`IoEngine::Inline`], which is there to do that).
 
 mod choice;
+mod engine;
 mod epoll;
 mod files;
 mod pool;
+mod reach;
 mod sockets;
+mod told;
 mod uring;
 mod watch;
 
@@ -21,13 +25,15 @@ mod tests;
 pub(crate) use tests::skip;
 
 pub use choice::{DriverChoice, DriverFound, DriverKind};
+pub use engine::IoEngine;
 
 use crate::number::usize_of;
+use crate::pin::usable_cores;
 use door::Errno;
-use epoll::Epoll;
+use engine::Side;
+use reach::Reach;
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
-use uring::Uring;
 
 /// Whose completion it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,10 +51,12 @@ pub(crate) enum Kind {
     Job,
     KernelReadable,
     KernelEntry,
+    /// An engine has something to tell; never reaped.
+    Bell,
 }
 
 impl Kind {
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 14] = [
         Self::Cancel,
         Self::Accept,
         Self::Wake,
@@ -62,6 +70,7 @@ impl Kind {
         Self::Job,
         Self::KernelReadable,
         Self::KernelEntry,
+        Self::Bell,
     ];
 }
 
@@ -125,18 +134,21 @@ pub(crate) enum Op {
         event: RawFd,
         at: *mut u8,
     },
-    /// Of a regular file.
+    /// Of a regular file. `direct`: the descriptor goes past the page cache, so that it waits for the
+    /// medium whenever it is tried.
     Read {
         file: RawFd,
         at: *mut u8,
         read_bytes: u32,
         offset: u64,
+        direct: bool,
     },
     Write {
         file: RawFd,
         at: *const u8,
         write_bytes: u32,
         offset: u64,
+        direct: bool,
     },
     /// Durable when it completes, and never on this thread.
     WriteDurable {
@@ -214,10 +226,21 @@ pub(crate) enum Wait {
     Ever,
 }
 
+/// What became of the reads and writes of objects, as far as this process can tell.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Handed {
+    /// Those that were given to another thread.
+    pub(crate) handed_count: u64,
+    /// Threads that were started for it.
+    pub(crate) thread_count: u64,
+}
+
 /// A lane's driver.
-pub(crate) enum Driver {
-    Uring(Box<Uring>),
-    Epoll(Box<Epoll>),
+pub(crate) struct Driver {
+    reach: Reach,
+    /// Who reads and writes objects, if not `reach`.
+    side: Option<Side>,
+    cores: Vec<u16>,
 }
 
 impl Driver {
@@ -226,66 +249,59 @@ impl Driver {
     /// # Errors
     /// When the one that is wanted is not to be had; the text says what to do.
     pub(crate) fn new(choice: DriverChoice, polls: bool) -> io::Result<Self> {
-        Ok(match choice.find()?.kind {
-            DriverKind::Epoll => Self::Epoll(Box::new(Epoll::new()?)),
-            DriverKind::IoUring => match Uring::new(polls) {
-                Ok(uring) => Self::Uring(Box::new(uring)),
-                // There was enough of everything when it was looked for, and is not any more.
-                Err(_) if choice == DriverChoice::Auto => Self::Epoll(Box::new(Epoll::new()?)),
-                Err(error) => return Err(choice::refused(&error)),
-            },
-        })
+        Ok(Self { reach: Reach::new(choice, polls)?, side: None, cores: usable_cores()? })
     }
 
     /// Which it is.
     pub(crate) const fn kind(&self) -> DriverKind {
-        match self {
-            Self::Uring(_) => DriverKind::IoUring,
-            Self::Epoll(_) => DriverKind::Epoll,
-        }
+        self.reach.kind()
     }
 
     /// Where the threads that do what would block may run, the kernel's or ours.
     pub(crate) fn work_on(&mut self, cores: &[u16]) -> io::Result<()> {
-        match self {
-            Self::Uring(uring) => uring.work_on(cores),
-            Self::Epoll(epoll) => {
-                epoll.work_on(cores);
-                Ok(())
-            }
-        }
+        self.cores = cores.to_vec();
+        self.reach.work_on(cores)
+    }
+
+    /// Says who reads and writes objects; comes after [`Self::work_on`] and before all operations.
+    ///
+    /// # Errors
+    /// When it cannot, here or with this driver; the text says what to do.
+    pub(crate) fn take_engine(&mut self, engine: IoEngine) -> io::Result<()> {
+        engine.check(self.kind())?;
+        self.side = Side::new(engine, &self.cores)?;
+        Ok(())
     }
 
     /// Whether [`Op::Truncate`] exists (io_uring: Linux 6.9).
     pub(crate) const fn truncates(&self) -> bool {
-        match self {
-            Self::Uring(uring) => uring.truncates(),
-            Self::Epoll(_) => true,
-        }
+        self.reach.truncates()
     }
 
     /// Calls so far that wait for the kernel or look what it has: io_uring_enter, or epoll_pwait2.
     pub(crate) const fn enter_count(&self) -> u64 {
-        match self {
-            Self::Uring(uring) => uring.enter_count(),
-            Self::Epoll(epoll) => epoll.enter_count(),
-        }
+        self.reach.enter_count()
     }
 
-    /// All other system calls that the driver made on this thread so far.
-    pub(crate) const fn call_count(&self) -> u64 {
-        match self {
-            Self::Uring(_) => 0,
-            Self::Epoll(epoll) => epoll.call_count(),
+    /// All other system calls that the driver made on this thread so far; a thread that it started
+    /// counts as one.
+    pub(crate) fn call_count(&self) -> u64 {
+        self.reach.call_count() + self.side.as_ref().map_or(0, Side::call_count)
+    }
+
+    /// What became of the reads and writes of objects. Of io_uring's own threads nothing is known.
+    pub(crate) fn handed(&self) -> Handed {
+        let (handed_count, thread_count) = self.reach.handed();
+        let side = self.side.as_ref().map(Side::handed).unwrap_or_default();
+        Handed {
+            handed_count: handed_count + side.handed_count,
+            thread_count: thread_count + side.thread_count,
         }
     }
 
     /// Whether completions are known already.
     pub(crate) fn is_answered(&self) -> bool {
-        match self {
-            Self::Uring(uring) => uring.is_answered(),
-            Self::Epoll(epoll) => epoll.is_answered(),
-        }
+        self.reach.is_answered()
     }
 
     /// Queues an operation; it leaves with the next [`Self::enter`].
@@ -294,78 +310,67 @@ impl Driver {
     /// Memory and descriptors that `op` names stay valid, and memory that it writes stays
     /// untouched, until its completion was reaped.
     pub(crate) unsafe fn queue(&mut self, token: Token, op: Op) {
-        match self {
+        match &mut self.side {
             // SAFETY: the caller vouches.
-            Self::Uring(uring) => unsafe { uring.queue(token, op) },
+            Some(side) if Side::takes(token, op) => unsafe { side.queue(token, op) },
             // SAFETY: the caller vouches.
-            Self::Epoll(epoll) => unsafe { epoll.queue(token, op) },
+            Some(_) | None => unsafe { self.reach.queue(token, op) },
         }
     }
 
     /// Asks to end an operation on this file early; its completion tells what came of it.
     pub(crate) fn cancel(&mut self, token: Token, file: RawFd) {
         // SAFETY: a cancellation names no memory.
-        unsafe { self.queue(Token::new(Kind::Cancel, 0), Op::Cancel { token, file }) };
+        unsafe { self.reach.queue(Token::new(Kind::Cancel, 0), Op::Cancel { token, file }) };
     }
 
     /// A descriptor that sockets or events were named by leaves this lane, open or about to be
     /// closed; no operation on it may be in flight.
     pub(crate) fn forget(&mut self, file: RawFd) {
-        match self {
-            Self::Uring(_) => {}
-            Self::Epoll(epoll) => epoll.forget(file),
-        }
+        self.reach.forget(file);
     }
 
     /// Completes an operation that needs no kernel.
     pub(crate) fn answer(&mut self, token: Token, result: Result<u32, Errno>) {
-        match self {
-            Self::Uring(uring) => uring.answer(token, result),
-            Self::Epoll(epoll) => epoll.answer(token, result),
-        }
+        self.reach.answer(token, result);
     }
 
     /// Looks out for completions without a clock and without sleeping, and for what else may come.
     /// Whether anything came within so many rounds.
-    pub(crate) fn poll(&mut self, round_count: u64, comes: impl FnMut() -> bool) -> bool {
-        match self {
-            Self::Uring(uring) => uring.poll(round_count, comes),
-            Self::Epoll(epoll) => epoll.poll(round_count, comes),
-        }
+    pub(crate) fn poll(&mut self, round_count: u64, mut comes: impl FnMut() -> bool) -> bool {
+        let Self { reach, side, .. } = self;
+        let told = || side.as_ref().is_some_and(Side::has_news);
+        reach.poll(round_count, || comes() || told())
     }
 
     /// Whether there are completions, or would be some if the kernel were entered, as far as memory
     /// tells.
     pub(crate) fn is_pending(&mut self) -> bool {
-        match self {
-            Self::Uring(uring) => uring.is_pending(),
-            Self::Epoll(epoll) => epoll.is_pending(),
-        }
+        let told = self.side.as_ref().is_some_and(|side| side.has_news() || side.has_answered());
+        told || self.reach.is_pending()
     }
 
     /// Submits what was queued, waits for a completion if asked to.
     pub(crate) fn enter(&mut self, wait: Wait) -> io::Result<()> {
-        match self {
-            Self::Uring(uring) => uring.enter(wait),
-            Self::Epoll(epoll) => epoll.enter(wait),
+        match &mut self.side {
+            Some(side) => side.enter(wait, &mut self.reach),
+            None => self.reach.enter(wait),
         }
     }
 
     /// Takes what has completed, about `count_max` at most.
     pub(crate) fn reap(&mut self, completions: &mut Vec<Completion>, count_max: usize) {
-        match self {
-            Self::Uring(uring) => uring.reap(completions, count_max),
-            Self::Epoll(epoll) => epoll.reap(completions, count_max),
+        self.reach.reap(completions, count_max);
+        if let Some(side) = &mut self.side {
+            side.reaped(completions);
         }
     }
 
     /// Ends everything that is in flight and waits for it, bounded. Completions are dropped.
     /// Returns whether nothing is left.
     pub(crate) fn quiesce(&mut self) -> bool {
-        match self {
-            Self::Uring(uring) => uring.quiesce(),
-            Self::Epoll(epoll) => epoll.quiesce(),
-        }
+        let beside = self.side.as_mut().is_none_or(Side::end);
+        self.reach.quiesce() && beside
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! need a file: Open ─ENOENT─▶ (reads: there is none) or Create ─ENOENT─▶ MakeDir ×2 ─▶ Create
+//!              where objects are read past the page cache too: ─▶ OpenDirect
 //! read, write: Move, again while short          truncate, allocate: Move      seek, stat: at once
 //! remove, where one sync makes many names durable: Unlink ─▶ Follow ─▶ (first of those that wait)
 //!              OpenDir ─▶ SyncDir, and all of them are done
@@ -12,8 +13,6 @@
 //! Invariant: everything the kernel was given (path, buffer, descriptor) is the job's until it is
 //! dropped, and it is dropped only after its last completion.
 
-use crate::buffer::FileRange;
-use crate::cache::is_cached;
 use crate::config::FaultPoint;
 use crate::driver::{Kind, Op, Token, owned};
 use crate::number::{errno_of, u32_of, u64_of};
@@ -23,12 +22,13 @@ use crate::segments::Elsewhere;
 use crate::tools::Tools;
 mod far;
 mod look;
+mod moves;
 
 use door::{BufId, Bulk, Errno, Event, Ticket};
 use look::{look, seek_in};
-use rustix::fs::{fstat, ftruncate};
+use rustix::fs::ftruncate;
 use std::ops::Range;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 const INTERRUPTED: Errno = Errno(4);
@@ -94,6 +94,8 @@ enum Step {
     Begin,
     Open,
     Create,
+    /// The same file once more, past the page cache.
+    OpenDirect,
     /// 0: the shard's directory; 1: the one in it.
     MakeDir(u8),
     Move,
@@ -117,6 +119,8 @@ pub(crate) struct Job {
     /// The path's first part, while a directory is made or opened.
     dir_path: [u8; 48],
     dir: Option<OwnedFd>,
+    /// The object's file, until it is open once more.
+    opened: Option<OwnedFd>,
     buf: Option<BufId>,
     moved_bytes: usize,
     elsewhere: Option<Elsewhere>,
@@ -135,6 +139,7 @@ impl Job {
             path,
             dir_path: [0; 48],
             dir: None,
+            opened: None,
             buf: None,
             moved_bytes: 0,
             elsewhere: None,
@@ -153,6 +158,9 @@ impl Job {
         tools: &mut Tools,
     ) -> bool {
         let token = Token::new(Kind::Job, index);
+        if result.is_some() {
+            self.end_move(objects);
+        }
         let outcome = match result {
             None => Ok(0),
             Some(Err(INTERRUPTED)) if self.step != Step::Begin => {
@@ -163,6 +171,7 @@ impl Job {
         match self.step {
             Step::Begin => self.begin(token, objects, tools),
             Step::Open | Step::Create => self.on_open(outcome, token, objects, tools),
+            Step::OpenDirect => self.on_open_direct(outcome, token, objects, tools),
             Step::MakeDir(level) => match outcome {
                 Ok(_) | Err(EXISTS) if level == 0 => {
                     self.go(Step::MakeDir(1), token, objects, tools)
@@ -212,7 +221,7 @@ impl Job {
             return self.go(Step::Unlink, token, objects, tools);
         }
         match objects.slot(self.object_index).file {
-            FileState::Open(_) => self.work(token, objects, tools),
+            FileState::Open { .. } => self.work(token, objects, tools),
             FileState::Unknown | FileState::Opening => {
                 objects.slot(self.object_index).file = FileState::Opening;
                 // What is written from its beginning and is not open is new, as a rule.
@@ -232,8 +241,11 @@ impl Job {
     ) -> bool {
         match outcome {
             Ok(file) => {
-                objects.slot(self.object_index).file = FileState::Open(Arc::new(owned(file)));
-                self.work(token, objects, tools)
+                self.opened = Some(owned(file));
+                if objects.direct {
+                    return self.go(Step::OpenDirect, token, objects, tools);
+                }
+                self.on_open_direct(Err(NOT_FOUND), token, objects, tools)
             }
             Err(NOT_FOUND) if self.kind.creates() && self.step == Step::Open => {
                 self.go(Step::Create, token, objects, tools)
@@ -245,6 +257,20 @@ impl Job {
             Err(NOT_FOUND) if !self.kind.creates() => self.absent(objects, tools),
             Err(errno) => self.fail(errno, objects, tools),
         }
+    }
+
+    /// The file is open once, and maybe a second time; without that all goes through the page cache.
+    fn on_open_direct(
+        &mut self,
+        outcome: Result<u32, Errno>,
+        token: Token,
+        objects: &mut Objects,
+        tools: &mut Tools,
+    ) -> bool {
+        let Some(file) = self.opened.take() else { panic!("it was opened before") };
+        let (file, direct) = (Arc::new(file), outcome.ok().map(owned));
+        objects.slot(self.object_index).file = FileState::Open { file, direct };
+        self.work(token, objects, tools)
     }
 
     /// The file is open.
@@ -312,75 +338,10 @@ impl Job {
         }
     }
 
-    /// A range of the open file instead of a buffer, if it is large, all of it is there, and the
-    /// page cache has it, so that sending it does not wait for the medium.
-    fn lend(
-        &mut self,
-        offset: u64,
-        read_bytes: usize,
-        objects: &mut Objects,
-        tools: &mut Tools,
-    ) -> Option<BufId> {
-        if read_bytes < LEND_BYTES_MIN || !objects.lends {
-            return None;
-        }
-        let slot = objects.slot(self.object_index);
-        let FileState::Open(file) = &slot.file else { return None };
-        tools.counters.syscall_count += 1;
-        let size_bytes = u64::try_from(fstat(file).ok()?.st_size).ok()?;
-        let left_bytes = size_bytes.saturating_sub(offset);
-        let range_bytes = usize::try_from(left_bytes).unwrap_or(usize::MAX).min(read_bytes);
-        if range_bytes < LEND_BYTES_MIN {
-            return None;
-        }
-        tools.counters.syscall_count += 1;
-        match is_cached(file.as_fd(), offset..offset + u64_of(range_bytes)) {
-            Ok(true) => {}
-            Ok(false) => return None,
-            Err(_) => {
-                // The kernel cannot tell, and will not be able to next time.
-                objects.lends = false;
-                return None;
-            }
-        }
-        let (file, object) = (Arc::clone(file), slot.object);
-        self.moved_bytes = range_bytes;
-        Some(tools.pool.lend(FileRange { file, object, offset, range_bytes }))
-    }
-
     /// What was lent of a part of the file that is about to change is copied first.
     fn keep_lent(&self, touched: Range<u64>, objects: &mut Objects, tools: &mut Tools) {
         let object = objects.slot(self.object_index).object;
         tools.counters.syscall_count += u64_of(tools.pool.load(object, &touched));
-    }
-
-    fn on_moved(
-        &mut self,
-        outcome: Result<u32, Errno>,
-        token: Token,
-        objects: &mut Objects,
-        tools: &mut Tools,
-    ) -> bool {
-        let moved_bytes = match outcome {
-            Ok(moved_bytes) => moved_bytes as usize,
-            Err(errno) => return self.fail(errno, objects, tools),
-        };
-        self.moved_bytes += moved_bytes;
-        let wanted_bytes = match self.kind {
-            JobKind::Read { read_bytes, .. } => read_bytes as usize,
-            JobKind::Write { bulk, .. } => bulk.bulk_bytes as usize,
-            JobKind::Truncate { .. }
-            | JobKind::Allocate { .. }
-            | JobKind::Sync { .. }
-            | JobKind::Stat { .. }
-            | JobKind::Seek { .. }
-            | JobKind::Remove { .. } => return self.done(tools),
-        };
-        if self.moved_bytes < wanted_bytes && moved_bytes > 0 {
-            return self.go(Step::Move, token, objects, tools);
-        }
-        let written_short = self.kind.creates() && self.moved_bytes < wanted_bytes;
-        if written_short { self.fail(IO, objects, tools) } else { self.done(tools) }
     }
 
     fn on_dir(
@@ -452,11 +413,15 @@ impl Job {
                 let flags = libc::O_RDWR | libc::O_CREAT;
                 (FaultPoint::ObjectOpen, Op::Open { dir: store, path, flags })
             }
+            Step::OpenDirect => {
+                let flags = libc::O_RDWR | libc::O_DIRECT;
+                (FaultPoint::ObjectOpen, Op::Open { dir: store, path, flags })
+            }
             Step::MakeDir(level) => {
                 let path = self.dir_path(usize::from(level));
                 (FaultPoint::ObjectOpen, Op::MakeDir { dir: store, path })
             }
-            Step::Move => self.move_op(file, tools),
+            Step::Move => self.move_op(objects, tools),
             Step::Sync => (FaultPoint::ObjectSync, Op::Sync { file, data_only: true }),
             Step::Unlink => (FaultPoint::ObjectRemove, Op::Remove { dir: store, path }),
             Step::OpenDir(level) => {
@@ -476,37 +441,6 @@ impl Job {
         // buffer is held; the object with its file is not forgotten while a job runs.
         unsafe { tools.queue_or_fail(point, token, op) };
         false
-    }
-
-    fn move_op(&self, file: RawFd, tools: &Tools) -> (FaultPoint, Op) {
-        let moved_bytes = self.moved_bytes;
-        match self.kind {
-            JobKind::Read { offset, read_bytes, .. } => {
-                let rest_bytes = read_bytes as usize - moved_bytes;
-                let Some(buf) = self.buf else { panic!("a read has its buffer") };
-                let at = tools.pool.at(buf, moved_bytes, rest_bytes);
-                let (read_bytes, offset) = (u32_of(rest_bytes), offset + u64_of(moved_bytes));
-                (FaultPoint::ObjectRead, Op::Read { file, at, read_bytes, offset })
-            }
-            JobKind::Write { offset, bulk, .. } => {
-                let rest_bytes = bulk.bulk_bytes as usize - moved_bytes;
-                let at = tools.pool.at(bulk.buf, bulk.start as usize + moved_bytes, rest_bytes);
-                let (write_bytes, offset) = (u32_of(rest_bytes), offset + u64_of(moved_bytes));
-                (FaultPoint::ObjectWrite, Op::Write { file, at, write_bytes, offset })
-            }
-            JobKind::Truncate { size_bytes, .. } => {
-                (FaultPoint::ObjectTruncate, Op::Truncate { file, size_bytes })
-            }
-            JobKind::Allocate { offset, range_bytes, mode, .. } => {
-                (FaultPoint::ObjectAllocate, Op::Allocate { file, offset, range_bytes, mode })
-            }
-            JobKind::Sync { .. }
-            | JobKind::Stat { .. }
-            | JobKind::Seek { .. }
-            | JobKind::Remove { .. } => {
-                panic!("{:?} moves no bytes", self.kind)
-            }
-        }
     }
 
     fn dir_path(&mut self, level: usize) -> *const libc::c_char {
@@ -587,7 +521,7 @@ fn borrowed<T>(
     ask: impl FnOnce(BorrowedFd<'_>) -> rustix::io::Result<T>,
 ) -> Result<T, Errno> {
     match &objects.slot(index).file {
-        FileState::Open(file) => ask(file.as_fd()).map_err(errno_of),
+        FileState::Open { file, .. } => ask(file.as_fd()).map_err(errno_of),
         FileState::Unknown | FileState::Opening => Err(IO),
     }
 }

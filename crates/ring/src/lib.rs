@@ -21,6 +21,7 @@ mod caller;
 mod clock;
 mod config;
 mod conn;
+mod direct;
 mod driver;
 pub mod feed;
 pub mod forbidden;
@@ -53,7 +54,8 @@ mod usage;
 
 pub use abi::KERNEL_DATA_BYTES_MAX;
 pub use config::{Config, Counters, Fault, FaultPoint, Limits, LogFile, SayFn};
-pub use driver::{DriverChoice, DriverFound, DriverKind};
+pub use direct::check_direct;
+pub use driver::{DriverChoice, DriverFound, DriverKind, IoEngine};
 pub use kernel::{KernelChannel, Transport};
 pub use mailbox::{Mesh, Post, Stopper, Waker};
 pub use mount::{MountOptions, is_connected, mount, unmount};

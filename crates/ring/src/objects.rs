@@ -6,6 +6,7 @@
 //! when all before it have ended. Reads and writes of one object that overlap in time and range
 //! are the brain's to avoid.
 
+use crate::config::Counters;
 use crate::job::{Job, JobKind};
 use crate::number::{errno_of, u32_of};
 use crate::path::ObjectPath;
@@ -22,14 +23,18 @@ pub(crate) enum FileState {
     Unknown,
     /// The front job is opening it.
     Opening,
-    /// Here it is.
-    Open(Arc<OwnedFd>),
+    /// Here it is; `direct` is the same file past the page cache, where that is wanted and possible.
+    Open { file: Arc<OwnedFd>, direct: Option<OwnedFd> },
 }
 
 impl FileState {
     /// An open file is about to be closed by being dropped, which is a system call.
     pub(crate) fn count_close(&self, tools: &mut Tools) {
-        tools.counters.syscall_count += u64::from(matches!(self, Self::Open(_)));
+        tools.counters.syscall_count += match self {
+            Self::Open { direct: Some(_), .. } => 2,
+            Self::Open { direct: None, .. } => 1,
+            Self::Unknown | Self::Opening => 0,
+        };
     }
 }
 
@@ -40,6 +45,8 @@ pub(crate) struct OpenObject {
     /// Its directory entry is known to be durable.
     pub(crate) entry_durable: bool,
     running_count: u32,
+    /// Reads and writes that the driver has.
+    moving_count: u32,
     /// A job that runs alone is running.
     alone: bool,
     waiting: VecDeque<u32>,
@@ -52,6 +59,10 @@ pub(crate) struct Objects {
     pub(crate) dir: Arc<OwnedFd>,
     /// Large reads may stay in the file.
     pub(crate) lends: bool,
+    /// Objects are opened once more, past the page cache.
+    pub(crate) direct: bool,
+    /// Reads and writes that the driver has, of all objects.
+    moving_count: u32,
     open_count_max: usize,
     /// See `segments`.
     pub(crate) segment_bytes: u64,
@@ -103,7 +114,8 @@ impl Objects {
     pub(crate) fn new(
         dir: OwnedFd,
         (open_count_max, segment_bytes): (usize, u64),
-        (lends, names): (bool, Option<bool>),
+        (lends, direct): (bool, bool),
+        names: Option<bool>,
     ) -> Self {
         let names_follow_files = names.unwrap_or_else(|| names_follow_files(&dir));
         Self {
@@ -113,6 +125,8 @@ impl Objects {
             segment_bytes,
             far: HashSet::new(),
             lends,
+            direct,
+            moving_count: 0,
             open_count_max: open_count_max.max(1),
             slots: Vec::new(),
             free: Vec::new(),
@@ -286,6 +300,7 @@ impl Objects {
             file: FileState::Unknown,
             entry_durable: false,
             running_count: 0,
+            moving_count: 0,
             alone: false,
             waiting: VecDeque::new(),
             used: true,
@@ -328,6 +343,22 @@ impl Objects {
         slot
     }
 
+    /// The driver gets a read or write of an object.
+    pub(crate) fn count_moving(&mut self, object_index: u32, counters: &mut Counters) {
+        self.moving_count += 1;
+        counters.object_under_way_max = counters.object_under_way_max.max(self.moving_count);
+        let slot = self.slot(object_index);
+        slot.moving_count += 1;
+        counters.object_under_way_one_max =
+            counters.object_under_way_one_max.max(slot.moving_count);
+    }
+
+    /// It has answered.
+    pub(crate) fn count_moved(&mut self, object_index: u32) {
+        self.moving_count -= 1;
+        self.slot(object_index).moving_count -= 1;
+    }
+
     fn job(&self, index: u32) -> &Job {
         let Some(job) = self.jobs[index as usize].as_ref() else { panic!("job {index} is gone") };
         job
@@ -336,7 +367,7 @@ impl Objects {
     /// The open file of a slot.
     pub(crate) fn raw(&mut self, index: u32) -> RawFd {
         match &self.slot(index).file {
-            FileState::Open(file) => file.as_raw_fd(),
+            FileState::Open { file, .. } => file.as_raw_fd(),
             FileState::Unknown | FileState::Opening => -1,
         }
     }

@@ -122,6 +122,10 @@ impl Ring {
             replying: false,
         };
         work_on(&mut tools.driver, config.worker_cores)?;
+        tools.driver.take_engine(config.engine)?;
+        if let Some(dir) = config.store.as_ref().filter(|_| config.direct) {
+            crate::direct::check_direct(dir)?;
+        }
         if let Some(kernel) = &config.kernel {
             kernel.check_driver(tools.driver.kind())?;
         }
@@ -129,7 +133,9 @@ impl Ring {
         let open_count_max = config.limits.open_object_count_max;
         let segment_bytes = config.limits.segment_bytes;
         // What answers a kernel is copied into its request, so it must be in memory.
-        let lends = !config.checksum_reads && config.kernel.is_none();
+        // What an engine or the medium is asked for does not stay in the page cache.
+        let copies = config.checksum_reads || config.kernel.is_some();
+        let lends = !copies && config.engine.is_driver() && !config.direct;
         let sink = config.discards_bulk.then(|| tools.pool.pin(BULK_BYTES_MAX as usize));
         let parts = Parts {
             conns: Conns::new(config.limits, config.server, sink),
@@ -137,7 +143,8 @@ impl Ring {
             log: config.log.map(|log| Log::new(log, &mut tools)),
             objects: config.store.map(|dir| {
                 let names = config.names_follow_files;
-                Objects::new(dir, (open_count_max, segment_bytes), (lends, names))
+                let limits = (open_count_max, segment_bytes);
+                Objects::new(dir, limits, (lends, config.direct), names)
             }),
             kernel: config.kernel.map(Kernel::new).transpose()?,
             post,
@@ -240,8 +247,11 @@ fn lonely_post() -> io::Result<Post> {
 }
 
 impl Parts {
-    const fn counters(&self) -> Counters {
+    fn counters(&self) -> Counters {
+        let handed = self.tools.driver.handed();
         Counters {
+            object_handed_count: handed.handed_count,
+            object_thread_count: handed.thread_count,
             enter_count: self.tools.driver.enter_count(),
             clock_read_count: self.clock.read_count(),
             letter_in_count: self.post.in_count(),
@@ -443,7 +453,7 @@ impl Parts {
                     (self.say)(say, &line);
                 }
             }
-            Kind::Cancel => {}
+            Kind::Cancel | Kind::Bell => {}
         }
     }
 

@@ -20,6 +20,8 @@ use wire::{InodeNo, LaneId, Status};
 
 /// Of rings whose test does not choose.
 const DRIVER: DriverKind = DriverKind::Epoll;
+const ENGINE: ring::IoEngine = ring::IoEngine::Auto;
+const DIRECT: bool = false;
 const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
 fn contents() -> Object {

@@ -61,5 +61,5 @@ pub use pattern::{PATTERN_BYTES_MAX, Pattern};
 pub use proof::{Nonce, Secret, session_id};
 pub use ranges::Ranges;
 pub use rules::{Rule, Rules};
-pub use stats::{GateCounts, RecoveryCounts, Stats};
+pub use stats::{GateCounts, ObjectCounts, RecoveryCounts, Stats};
 pub use status::Status;

@@ -53,6 +53,8 @@ message! {
         gates: GateCounts,
         /// The recovery of this boot and what came of it.
         recovery: RecoveryCounts,
+        /// Reads and writes of files' contents, and who did them.
+        objects: ObjectCounts,
     }
 }
 message! {
@@ -73,6 +75,20 @@ message! {
         token_count: u64,
         /// Notes sent.
         note_count: u64,
+    }
+}
+message! {
+    /// Reads and writes of files' contents at the disk (`serve --io-engine`).
+    #[derive(Default)]
+    ObjectCounts {
+        /// Given to another thread of the process.
+        handed_count: u64,
+        /// Threads that were started for it.
+        thread_count: u64,
+        /// Most that were under way at a time, whoever did them.
+        under_way_max: u64,
+        /// The same, of one file.
+        under_way_one_max: u64,
     }
 }
 message! {

@@ -309,6 +309,12 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
                 went_back_count: 35,
                 recovery_ms: 36,
             },
+            objects: ObjectCounts {
+                handed_count: 38,
+                thread_count: 39,
+                under_way_max: 40,
+                under_way_one_max: 41,
+            },
         }
         .to_bytes()
     });

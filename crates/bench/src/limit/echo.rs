@@ -82,6 +82,7 @@ impl Echo {
             spin_hit_count: usage.spin_hit_count,
             gates: wire::GateCounts::default(),
             recovery: wire::RecoveryCounts::default(),
+            objects: wire::ObjectCounts::default(),
         };
         for conn in self.asking.drain(..) {
             let head = Head::Reply(frames::reply_head(Op::Stats));

@@ -27,6 +27,15 @@ impl Pieces {
         let count = self.file_bytes / piece_bytes;
         if count == 0 { 0 } else { index % count * piece_bytes }
     }
+
+    /// Where some piece begins, another one for each number of each client.
+    pub(crate) const fn anywhere(&self, client_index: u64, number: u64) -> u64 {
+        // SplitMix64, so that all that read one region alike read the same places.
+        let mut mixed = (client_index << 40 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        self.offset(mixed ^ mixed >> 31)
+    }
 }
 
 /// The operation.
@@ -47,6 +56,9 @@ pub(crate) enum Work {
     Mixed { of_ten: u32, these: Box<Work>, others: Box<Work> },
     /// A piece of the client's file.
     Read { files: Vec<InodeNo>, pieces: Pieces },
+    /// A piece at a random place of the client's region: its own file, or its part of the one that
+    /// all read.
+    ReadAnywhere { files: Vec<InodeNo>, region: Pieces },
     /// Bytes into the client's file.
     Write { files: Vec<InodeNo>, pieces: Pieces, bulk: Bulk },
 }
@@ -65,7 +77,7 @@ impl Work {
             Self::Getattr { .. } | Self::Look { .. } => Op::Getattr,
             Self::Create { .. } => Op::Create,
             Self::Chmod { .. } => Op::Setattr,
-            Self::Read { .. } => Op::Read,
+            Self::Read { .. } | Self::ReadAnywhere { .. } => Op::Read,
             Self::Write { .. } => Op::Write,
         }
     }
@@ -88,7 +100,8 @@ impl Work {
             | Self::Create { .. }
             | Self::Chmod { .. }
             | Self::Mixed { .. }
-            | Self::Read { .. } => 0,
+            | Self::Read { .. }
+            | Self::ReadAnywhere { .. } => 0,
         }
     }
 
@@ -101,6 +114,7 @@ impl Work {
             | Self::Chmod { inodes }
             | Self::Look { files: inodes }
             | Self::Read { files: inodes, .. }
+            | Self::ReadAnywhere { files: inodes, .. }
             | Self::Write { files: inodes, .. } => inodes[client_index % inodes.len()],
         }
     }
@@ -171,6 +185,15 @@ impl Work {
                 let file_offset = pieces.offset(number);
                 let read =
                     Read { inode, file_offset, read_bytes: pieces.piece_bytes, accesses: true };
+                head.encode(out, None, |to| read.encode(to));
+            }
+            Self::ReadAnywhere { files, region } => {
+                // Parts of one file lie one behind the other.
+                let region_index = if files.len() == 1 { client_index as u64 } else { 0 };
+                let file_offset =
+                    region_index * region.file_bytes + region.anywhere(client_index as u64, number);
+                let read =
+                    Read { inode, file_offset, read_bytes: region.piece_bytes, accesses: true };
                 head.encode(out, None, |to| read.encode(to));
             }
             Self::Write { pieces, bulk, .. } => {

@@ -492,6 +492,9 @@ fn space_and_counters_are_told() {
     assert_eq!((stats.turn_count, stats.cpu_ns, stats.spin_hit_count), (104, 101, 110));
     assert_eq!((stats.voluntary_switch_count, stats.involuntary_switch_count), (102, 103));
     assert_eq!((stats.syscall_count, stats.clock_read_count), (105, 106));
+    let objects = stats.objects;
+    assert_eq!((objects.handed_count, objects.thread_count), (112, 113));
+    assert_eq!((objects.under_way_max, objects.under_way_one_max), (114, 115));
     assert_eq!((stats.letter_out_count, stats.send_count, stats.spin_count), (107, 108, 109));
     assert_eq!(peer.ask(&mut toy, Op::Ping, 0, &[0_u8; 0]).head.status, Status::Ok);
 }

@@ -25,6 +25,10 @@ pub(crate) const USAGE: Usage = Usage {
     spin_count: 109,
     spin_hit_count: 110,
     turn_ns_max: 111,
+    object_handed_count: 112,
+    object_thread_count: 113,
+    object_under_way_max: 114,
+    object_under_way_one_max: 115,
 };
 
 /// An action in flight.

@@ -112,6 +112,9 @@ pub(crate) enum Name {
     Affinity,
     /// Reads and writes of 4 KiB by many clients, beside pread and pwrite in a lane
     Brw,
+    /// Small reads of one file by all clients, beside a file for each, with every I/O engine, through the
+    /// page cache and past it
+    SharedFile,
     /// All of them
     All,
 }

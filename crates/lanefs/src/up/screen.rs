@@ -9,7 +9,7 @@ use std::io::IsTerminal as _;
 use std::path::Path;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
-use wire::{GateCounts, RecoveryCounts};
+use wire::{GateCounts, ObjectCounts, RecoveryCounts};
 
 /// What the server did within a second.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -256,6 +256,20 @@ fn sum(lanes: &[Stats]) -> Stats {
         turn_ns_max: lanes.iter().map(|lane| lane.turn_ns_max).max().unwrap_or(0),
         gates: gates(lanes),
         recovery: recovery(lanes),
+        objects: objects(lanes),
+    }
+}
+
+/// What was under way at a time is each lane's own.
+fn objects(lanes: &[Stats]) -> ObjectCounts {
+    let each = || lanes.iter().map(|lane| lane.objects);
+    let sum = |field: fn(&ObjectCounts) -> u64| each().map(|lane| field(&lane)).sum();
+    let most = |field: fn(&ObjectCounts) -> u64| each().map(|lane| field(&lane)).max();
+    ObjectCounts {
+        handed_count: sum(|lane| lane.handed_count),
+        thread_count: sum(|lane| lane.thread_count),
+        under_way_max: most(|lane| lane.under_way_max).unwrap_or(0),
+        under_way_one_max: most(|lane| lane.under_way_one_max).unwrap_or(0),
     }
 }
 

@@ -1,7 +1,7 @@
 //! `lanefs bench` against its own servers and a given one: keys and sums that must fit, whatever
 //! the machine is worth; bad input; and that nothing is left behind.
 
-use crate::stage::{Process, Stage, failure, must, skip, until};
+use crate::stage::{Process, Stage, driver, failure, must, skip, until};
 use ring::{DriverChoice, DriverKind};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -90,6 +90,43 @@ fn bench_of_drivers_has_both_beside_each_other() {
         }
     }
     assert!(held_count > 0, "something was compared");
+}
+
+#[test]
+fn bench_of_a_shared_file_has_every_engine_beside_files_of_their_own() {
+    let Some(stage) = Stage::new("bench_shared_file") else { return };
+    let shape = ["--clients", "2", "--depth", "4", "--seconds", "0.1", "--rounds", "2"];
+    let found = rows(&stage, &[&["shared-file"][..], &shape].concat());
+    // On io_uring `auto` is `uring`.
+    let first = if driver() == DriverKind::IoUring { "uring" } else { "auto" };
+    let engines = [first, "posix-aio", "thread-per-op", "pool", "inline", "local preads"];
+    let directs = if found.len() > 12 { vec!["", " direct"] } else { vec![""] };
+    for engine in engines {
+        for direct in &directs {
+            let separate = format!("{engine} separate{direct}");
+            assert!(number(of(&found, &separate, 2), "ops_per_s") > 0.0);
+            let row = of(&found, &format!("{engine} shared{direct}"), 2);
+            assert_eq!(row["limit"], *separate, "{row}");
+            for key in ["ops_per_s", "p50_us", "p99_us", "cpu_us_per_op", "ratio_to_limit"] {
+                assert!(number(row, key) > 0.0, "{key}: {row}");
+            }
+            if engine == "local preads" {
+                continue;
+            }
+            // What a client asks for together is under way together, also of one file: nobody queues it.
+            assert!((4.0..=8.0).contains(&number(row, "under_way_one")), "{row}");
+            assert!(number(row, "threads") >= 1.0 && number(row, "syscalls_per_op") > 0.0, "{row}");
+            let handed = number(row, "handed_per_op");
+            match engine {
+                "posix-aio" | "thread-per-op" | "pool" => assert!(handed > 0.5, "{row}"),
+                "uring" | "inline" => assert_eq!(handed, 0.0, "{row}"),
+                _ => assert!(handed >= 0.0, "{row}"),
+            }
+            let started = number(row, "started_per_op");
+            assert!(engine != "thread-per-op" || started > 0.5, "{row}");
+            assert!(engine != "pool" || started < 0.5, "{row}");
+        }
+    }
 }
 
 #[test]

@@ -14,6 +14,7 @@ mod crash;
 mod crowds;
 mod death;
 mod drivers;
+mod engines;
 mod exchanges;
 mod exports;
 mod exports_hostile;

@@ -12,7 +12,7 @@
 use super::files::{self, last_errno};
 use super::pool::Pool;
 use super::watch::{Side, Waiting, Watches, cancelled, file_of};
-use super::{Completion, Op, Token, Wait, drop_completion, sockets};
+use super::{Completion, Kind, Op, Token, Wait, drop_completion, sockets};
 use door::Errno;
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
@@ -25,6 +25,9 @@ use std::os::fd::RawFd;
 const EVENT_COUNT: usize = 512;
 /// Connections taken when a listener is ready, before others have their turn.
 const ACCEPT_COUNT_MAX: usize = 64;
+/// Threads of a lane: as many flushes of objects may be under way together, which the file system then
+/// makes one of.
+const THREAD_COUNT_MAX: usize = 8;
 /// Marks the events of the threads' bell.
 const BELL: u64 = u64::MAX;
 const NOT_SUPPORTED: Errno = Errno(95);
@@ -41,6 +44,8 @@ pub(crate) struct Epoll {
     in_flight_count: usize,
     enter_count: u64,
     call_count: u64,
+    /// Reads and writes of objects that were given to the threads.
+    handed_count: u64,
     events: Vec<epoll::Event>,
     /// The file system can write into the page cache without the risk of waiting.
     writes_now: bool,
@@ -50,8 +55,8 @@ pub(crate) struct Epoll {
 
 impl Epoll {
     pub(super) fn new() -> io::Result<Self> {
-        let (watches, pool) = (Watches::new()?, Pool::new()?);
-        watches.watch_bell(pool.bell(), BELL)?;
+        let (watches, pool) = (Watches::new()?, Pool::new("files", THREAD_COUNT_MAX)?);
+        watches.watch_bell(pool.bell().event(), BELL)?;
         Ok(Self {
             watches,
             pool,
@@ -61,6 +66,7 @@ impl Epoll {
             in_flight_count: 0,
             enter_count: 0,
             call_count: 0,
+            handed_count: 0,
             events: Vec::with_capacity(EVENT_COUNT),
             writes_now: true,
             is_coarse: false,
@@ -77,6 +83,11 @@ impl Epoll {
 
     pub(super) const fn call_count(&self) -> u64 {
         self.call_count + self.watches.call_count()
+    }
+
+    /// Reads and writes of objects that were given to the threads, and the threads there are.
+    pub(super) fn handed(&self) -> (u64, u64) {
+        (self.handed_count, self.pool.thread_count())
     }
 
     pub(super) fn is_answered(&self) -> bool {
@@ -103,7 +114,7 @@ impl Epoll {
 
     /// The success of a send at once is nothing to hurry for.
     pub(super) fn is_pending(&self) -> bool {
-        self.wakes || self.pool.has_ended()
+        self.wakes || self.pool.bell().has_news()
     }
 
     /// A round is a look at what is ready, which is a system call.
@@ -198,10 +209,12 @@ impl Epoll {
         self.done.push_back(Completion { token: waiting.token, result, more: false });
     }
 
-    /// Reads or writes at once what the page cache has or takes.
+    /// Reads or writes at once what the page cache has or takes. What goes past it waits for the
+    /// medium.
     fn move_bytes(&mut self, token: Token, op: Op) {
+        let direct = matches!(op, Op::Read { direct: true, .. } | Op::Write { direct: true, .. });
         let reads = matches!(op, Op::Read { .. });
-        if reads || self.writes_now {
+        if !direct && (reads || self.writes_now) {
             self.call_count += 1;
             // SAFETY: whoever queued it vouches for the bytes.
             match unsafe { files::now(op) } {
@@ -210,6 +223,7 @@ impl Epoll {
                 None => {}
             }
         }
+        self.handed_count += u64::from(token.kind == Kind::Job);
         self.hand_on(token, op);
     }
 
@@ -227,9 +241,9 @@ impl Epoll {
             *wakes = true;
             done.push_back(refused);
         });
-        let sleeps = wait != Wait::No && !self.wakes && self.pool.fall_asleep();
+        let sleeps = wait != Wait::No && !self.wakes && self.pool.bell().fall_asleep();
         let waited = self.wait(if sleeps { wait } else { Wait::No });
-        self.pool.wake_up();
+        self.pool.bell().wake_up();
         waited?;
         let mut events = std::mem::take(&mut self.events);
         for event in events.drain(..) {

@@ -102,10 +102,10 @@ fn place(offset: u64) -> Option<i64> {
 /// As [`perform`].
 unsafe fn moved(op: Op, flags: i32) -> Option<Result<u32, Errno>> {
     let (file, at, piece_bytes, offset, reads) =
-        if let Op::Read { file, at, read_bytes, offset } = op {
+        if let Op::Read { file, at, read_bytes, offset, .. } = op {
             (file, at, read_bytes, offset, true)
         } else {
-            let (Op::Write { file, at, write_bytes, offset }
+            let (Op::Write { file, at, write_bytes, offset, .. }
             | Op::WriteDurable { file, at, write_bytes, offset }) = op
             else {
                 return None;

@@ -1,34 +1,30 @@
 //! The few threads that do what would block a lane without io_uring, as the kernel's own workers do with it.
 //!
 //! They are started when they are needed, stay, and do what came first first; what makes the log durable
-//! goes before all else. Invariants: what was begun is answered, or the process ends; what a thread told
-//! before the lane looked is seen, and what it tells after the lane said that it sleeps wakes it.
+//! goes before all else. Invariants: what was begun is answered, or the process ends; who tells it is
+//! heard, as [`Told`] has it.
 
+use super::told::{Bell, Told, lock};
 use super::{Op, Token, files};
+use crate::number::u64_of;
 use crate::pin::may_run_on;
 use door::Errno;
-use rustix::event::{EventfdFlags, eventfd};
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Threads of a lane: as many flushes of objects may be under way together, which the file system then
-/// makes one of.
-const THREAD_COUNT_MAX: usize = 8;
 /// They call the kernel and nothing else.
-const STACK_BYTES: usize = 128 * 1024;
+pub(super) const STACK_BYTES: usize = 128 * 1024;
 /// How long the end waits for what was begun.
-const END: Duration = Duration::from_secs(1);
+pub(super) const END: Duration = Duration::from_secs(1);
 
 /// Something to be done.
 #[derive(Clone, Copy)]
-struct Work {
-    token: Token,
-    op: Op,
+pub(super) struct Work {
+    pub(super) token: Token,
+    pub(super) op: Op,
 }
 
 // SAFETY: what an operation names stays valid, and is nobody else's, until its completion was reaped
@@ -36,9 +32,9 @@ struct Work {
 unsafe impl Send for Work {}
 
 /// What came of it.
-struct Ended {
-    work: Work,
-    result: Result<u32, Errno>,
+pub(super) struct Ended {
+    pub(super) work: Work,
+    pub(super) result: Result<u32, Errno>,
 }
 
 #[derive(Default)]
@@ -66,35 +62,31 @@ struct Shared {
     more: Condvar,
     /// Something that was begun has ended.
     less: Condvar,
-    ended: Mutex<Vec<Ended>>,
-    has_ended: AtomicBool,
-    /// The lane waits for its bell.
-    sleeping: AtomicBool,
-    bell: OwnedFd,
+    told: Told<Ended>,
 }
 
 /// A lane's threads.
 pub(super) struct Pool {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
+    thread_count_max: usize,
+    /// What they are called, before the number of the thread that they work for.
+    name: &'static str,
     cores: Vec<u16>,
     spare: Vec<Ended>,
 }
 
 impl Pool {
-    pub(super) fn new() -> io::Result<Self> {
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+    pub(super) fn new(name: &'static str, thread_count_max: usize) -> io::Result<Self> {
         let shared = Shared {
             jobs: Mutex::default(),
             more: Condvar::new(),
             less: Condvar::new(),
-            ended: Mutex::default(),
-            has_ended: AtomicBool::new(false),
-            sleeping: AtomicBool::new(false),
-            bell,
+            told: Told::new()?,
         };
         let shared = Arc::new(shared);
-        Ok(Self { shared, threads: Vec::new(), cores: Vec::new(), spare: Vec::new() })
+        let (threads, cores, spare) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Self { shared, threads, thread_count_max, name, cores, spare })
     }
 
     /// Where threads that are started from now on may run.
@@ -117,7 +109,7 @@ impl Pool {
         if idle_count > 0 {
             self.shared.more.notify_one();
         }
-        let starts = lacks && self.threads.len() < THREAD_COUNT_MAX;
+        let starts = lacks && self.threads.len() < self.thread_count_max;
         if starts && !self.start() && self.threads.is_empty() {
             // Better late than not at all.
             while let Some(work) = self.shared.next_now() {
@@ -130,7 +122,7 @@ impl Pool {
     fn start(&mut self) -> bool {
         let (shared, cores) = (Arc::clone(&self.shared), self.cores.clone());
         // As the kernel's workers are called after the thread that they work for.
-        let name = format!("files-{}", rustix::thread::gettid().as_raw_nonzero());
+        let name = format!("{}-{}", self.name, rustix::thread::gettid().as_raw_nonzero());
         let builder = std::thread::Builder::new().name(name).stack_size(STACK_BYTES);
         let started = builder.spawn(move || {
             // Refused where a container allows fewer cores than the process was told.
@@ -148,37 +140,19 @@ impl Pool {
         }
     }
 
-    /// Readable when the lane is to be woken.
-    pub(super) fn bell(&self) -> BorrowedFd<'_> {
-        self.shared.bell.as_fd()
+    /// What wakes the lane when something has ended.
+    pub(super) fn bell(&self) -> &Bell {
+        self.shared.told.bell()
     }
 
-    /// Whether something has ended that was not taken yet.
-    pub(super) fn has_ended(&self) -> bool {
-        self.shared.has_ended.load(Ordering::Acquire)
-    }
-
-    /// Says that the lane is about to sleep. Returns whether it may.
-    pub(super) fn fall_asleep(&self) -> bool {
-        self.shared.sleeping.store(true, Ordering::SeqCst);
-        fence(Ordering::SeqCst);
-        !self.shared.has_ended.load(Ordering::SeqCst)
-    }
-
-    /// Says that the lane is up.
-    pub(super) fn wake_up(&self) {
-        self.shared.sleeping.store(false, Ordering::Relaxed);
+    /// Threads started so far.
+    pub(super) fn thread_count(&self) -> u64 {
+        u64_of(self.threads.len())
     }
 
     /// Takes what has ended.
     pub(super) fn take(&mut self, mut taken: impl FnMut(Token, Result<u32, Errno>)) {
-        if !self.has_ended() {
-            return;
-        }
-        let mut ended = lock(&self.shared.ended);
-        self.shared.has_ended.store(false, Ordering::SeqCst);
-        std::mem::swap(&mut *ended, &mut self.spare);
-        drop(ended);
+        self.shared.told.take(&mut self.spare);
         for Ended { work, result } in self.spare.drain(..) {
             taken(work.token, result);
         }
@@ -196,7 +170,8 @@ impl Pool {
         let (jobs, _) = waited.unwrap_or_else(PoisonError::into_inner);
         let all = jobs.running_count == 0;
         drop(jobs);
-        for Ended { work, result } in lock(&self.shared.ended).drain(..) {
+        self.shared.told.take(&mut self.spare);
+        for Ended { work, result } in self.spare.drain(..) {
             if let (Op::Open { .. }, Ok(file)) = (work.op, result) {
                 drop(super::owned(file));
             }
@@ -218,7 +193,7 @@ impl Drop for Pool {
 }
 
 /// Ends the process if a thread panics: somebody would wait for its answer for ever.
-struct Answering;
+pub(super) struct Answering;
 
 impl Drop for Answering {
     fn drop(&mut self) {
@@ -257,21 +232,9 @@ impl Shared {
         let answering = Answering;
         // SAFETY: whoever queued it vouches until the completion is reaped, which is told below.
         let result = unsafe { files::perform(work.op) };
-        lock(&self.ended).push(Ended { work, result });
-        self.has_ended.store(true, Ordering::SeqCst);
-        fence(Ordering::SeqCst);
-        let asleep = self.sleeping.load(Ordering::Relaxed);
-        if asleep && self.sleeping.swap(false, Ordering::SeqCst) {
-            // Fails only when 2^64 - 2 rings were not heard.
-            rustix::io::write(&self.bell, &1_u64.to_ne_bytes()).ok();
-        }
+        self.told.tell(Ended { work, result });
         lock(&self.jobs).running_count -= 1;
         self.less.notify_all();
         drop(answering);
     }
-}
-
-/// A lock that nobody holds for long; its data stays right whoever panics.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,6 +1,7 @@
 //! What both drivers promise, each tested alike.
 #![allow(clippy::unwrap_used, clippy::wildcard_enum_match_arm)]
 
+mod engines;
 mod files;
 mod model;
 mod sockets;
@@ -16,15 +17,33 @@ const CANCELLED: Errno = Errno(125);
 /// own: the kernel takes a ring apart by work that interrupts the sleep of the thread that made it.
 fn on_both(test: &str, run: impl Fn(&mut Rig) + Sync) {
     for kind in DriverKind::ALL {
-        let run_one = || match Driver::new(DriverChoice::Only(kind), false) {
-            Ok(driver) => run(&mut Rig { driver, reaped: Vec::new() }),
-            Err(_) => skip(&format!("{test} on {}", kind.name()), "it cannot be used in this run"),
-        };
-        let ended = std::thread::scope(|scope| scope.spawn(run_one).join());
-        if let Err(panic) = ended {
-            eprintln!("on {}", kind.text());
-            std::panic::resume_unwind(panic);
+        on_one(test, kind, IoEngine::Auto, &run);
+    }
+}
+
+/// The same with each engine beside each driver.
+fn on_every_engine(test: &str, run: impl Fn(&mut Rig) + Sync) {
+    for kind in DriverKind::ALL {
+        for engine in IoEngine::ALL {
+            if engine.check(kind).is_ok() {
+                on_one(test, kind, engine, &run);
+            }
         }
+    }
+}
+
+fn on_one(test: &str, kind: DriverKind, engine: IoEngine, run: &(impl Fn(&mut Rig) + Sync)) {
+    let run_one = || match Driver::new(DriverChoice::Only(kind), false) {
+        Ok(mut driver) => {
+            driver.take_engine(engine).unwrap();
+            run(&mut Rig { driver, reaped: Vec::new(), engine });
+        }
+        Err(_) => skip(&format!("{test} on {}", kind.name()), "it cannot be used in this run"),
+    };
+    let ended = std::thread::scope(|scope| scope.spawn(run_one).join());
+    if let Err(panic) = ended {
+        eprintln!("on {}, engine {}", kind.text(), engine.text());
+        std::panic::resume_unwind(panic);
     }
 }
 
@@ -45,6 +64,7 @@ pub(crate) fn skip(what: &str, why: &str) {
 struct Rig {
     driver: Driver,
     reaped: Vec<Completion>,
+    engine: IoEngine,
 }
 
 impl Drop for Rig {

@@ -306,10 +306,10 @@ fn entry_of(op: Op) -> squeue::Entry128 {
             opcode::SendMsg::new(Fd(socket), message).flags(flags).build()
         }
         Op::ReadEvent { event, at } => opcode::Read::new(Fd(event), at, 8).build(),
-        Op::Read { file, at, read_bytes, offset } => {
+        Op::Read { file, at, read_bytes, offset, .. } => {
             opcode::Read::new(Fd(file), at, read_bytes).offset(offset).build()
         }
-        Op::Write { file, at, write_bytes, offset } => {
+        Op::Write { file, at, write_bytes, offset, .. } => {
             opcode::Write::new(Fd(file), at, write_bytes).offset(offset).build()
         }
         Op::WriteDurable { file, at, write_bytes, offset } => {

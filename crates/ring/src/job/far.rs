@@ -88,7 +88,7 @@ impl Job {
         let (object, first) = {
             let slot = objects.slot(self.object_index);
             let first = match &slot.file {
-                FileState::Open(file) => Some(Arc::clone(file)),
+                FileState::Open { file, .. } => Some(Arc::clone(file)),
                 FileState::Unknown | FileState::Opening => None,
             };
             (slot.object, first)

@@ -3,10 +3,17 @@
 /// The driver of every ring here.
 pub const DRIVER: ring::DriverKind = ring::DriverKind::IoUring;
 
+/// Who reads and writes objects.
+pub const ENGINE: ring::IoEngine = ring::IoEngine::Auto;
+/// Whether that is done past the page cache.
+pub const DIRECT: bool = false;
+
 #[path = "bulk.rs"]
 mod bulk;
 #[path = "counts.rs"]
 mod counts;
+#[path = "engines.rs"]
+mod engines;
 #[path = "files.rs"]
 mod files;
 #[path = "mesh.rs"]
@@ -19,3 +26,5 @@ mod segments;
 mod sockets;
 #[path = "../support/mod.rs"]
 pub mod support;
+mod with_pool;
+mod with_posix_aio;

@@ -83,7 +83,22 @@ pub fn skip(what: &str, why: &str) {
 
 /// The configuration of a ring on the driver that is tested.
 pub fn ring_config(lane: LaneId) -> Config {
-    Config { driver: DriverChoice::Only(super::DRIVER), ..Config::new(lane) }
+    Config {
+        driver: DriverChoice::Only(super::DRIVER),
+        engine: super::ENGINE,
+        direct: super::DIRECT && takes_direct(),
+        ..Config::new(lane)
+    }
+}
+
+/// Whether files of tests can be read past the page cache.
+pub fn takes_direct() -> bool {
+    let dir = std::fs::File::open(std::env::temp_dir()).unwrap();
+    let taken = ring::check_direct(&dir);
+    if let Err(error) = &taken {
+        skip("objects past the page cache", &error.to_string());
+    }
+    taken.is_ok()
 }
 
 /// Starts a lane. The configuration and the brain are made on its thread.
@@ -187,8 +202,9 @@ pub struct Dir(pub std::path::PathBuf);
 impl Dir {
     pub fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!(
-            "lanefs-ring-{name}-{}-{}",
+            "lanefs-ring-{name}-{}-{}-{}",
             super::DRIVER.text(),
+            super::ENGINE.text(),
             std::process::id()
         ));
         std::fs::remove_dir_all(&path).ok();

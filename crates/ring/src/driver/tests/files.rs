@@ -6,10 +6,10 @@ use std::os::fd::AsRawFd as _;
 use std::path::PathBuf;
 
 /// A directory of the test's own, removed when dropped.
-struct Dir(PathBuf);
+pub(super) struct Dir(pub(super) PathBuf);
 
 impl Dir {
-    fn new(name: &str, kind: DriverKind) -> Self {
+    pub(super) fn new(name: &str, kind: DriverKind) -> Self {
         let name = format!("lanefs-driver-{name}-{}-{}", kind.text(), std::process::id());
         let path = std::env::temp_dir().join(name);
         fs::remove_dir_all(&path).ok();
@@ -24,17 +24,17 @@ impl Drop for Dir {
     }
 }
 
-fn token(index: usize) -> Token {
+pub(super) fn token(index: usize) -> Token {
     Token::new(Kind::Job, u32::try_from(index).unwrap())
 }
 
-fn write(file: &File, bytes: &[u8], offset: u64, durable: bool) -> Op {
+pub(super) fn write(file: &File, bytes: &[u8], offset: u64, durable: bool) -> Op {
     let (file, at) = (file.as_raw_fd(), bytes.as_ptr());
     let write_bytes = u32::try_from(bytes.len()).unwrap();
     if durable {
         Op::WriteDurable { file, at, write_bytes, offset }
     } else {
-        Op::Write { file, at, write_bytes, offset }
+        Op::Write { file, at, write_bytes, offset, direct: false }
     }
 }
 
@@ -58,7 +58,7 @@ fn a_file_is_made_written_read_cut_and_removed() {
             assert_eq!(rig.ask(JOB, write(&file, &bytes, 100, durable)), Ok(9000));
             let mut back = vec![0; 10_000];
             let (at, file) = (back.as_mut_ptr(), file.as_raw_fd());
-            let read = |offset| Op::Read { file, at, read_bytes: 10_000, offset };
+            let read = |offset| Op::Read { file, at, read_bytes: 10_000, offset, direct: false };
             assert_eq!(rig.ask(JOB, read(0)), Ok(9100));
             assert!(back[100..9100] == bytes);
             assert_eq!(rig.ask(JOB, read(9100)), Ok(0), "the end");

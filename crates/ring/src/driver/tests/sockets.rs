@@ -239,7 +239,7 @@ fn a_descriptor_that_is_used_again_belongs_to_its_new_socket() {
 fn a_socket_that_is_given_away_is_the_other_s_alone() {
     on_both("a_socket_that_is_given_away", |rig| {
         let other = Driver::new(DriverChoice::Only(rig.kind()), false).unwrap();
-        let mut other = Rig { driver: other, reaped: Vec::new() };
+        let mut other = Rig { driver: other, reaped: Vec::new(), engine: IoEngine::Auto };
         let (socket, mut peer) = tcp_pair();
         let (file, mut room) = (socket.as_raw_fd(), [0; 16]);
         rig.queue(RECV, recv(file, &mut room));

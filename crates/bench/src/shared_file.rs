@@ -1,0 +1,224 @@
+//! `shared-file`: one file that all clients read at random places of their own parts, beside a file for
+//! each, with every engine, through the page cache and past it (PVFS2 developers list, 2006: alternate
+//! AIO); and the same by threads that read here, without a server.
+//!
+//! Invariants: one lane, so that one file and many are read by the same thread; both are run in every
+//! round, and `to limit` is how many operations a second the one file gives of what the many give, pair
+//! by pair.
+
+mod local;
+
+use crate::generator::{Generator, Sample};
+use crate::load::{Pieces, Work};
+use crate::report::Progress;
+use crate::rounds::{alternate, median};
+use crate::row::Row;
+use crate::samples::{Compare, compare, fill, number};
+use crate::server::{Home, Server};
+use anyhow::{Context as _, Result, bail};
+use local::Local;
+use ring::IoEngine;
+use std::fs::File;
+use wire::InodeNo;
+
+pub(crate) const NAME: &str = "shared-file";
+const SHAPES: [(u32, u32); 2] = [(16, 1), (16, 8)];
+const PIECE_BYTES: u32 = 4096;
+/// A client's part of the one file, or all of its own.
+const REGION: Pieces = Pieces { file_bytes: 4 << 20, piece_bytes: PIECE_BYTES };
+
+/// Which file clients read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Files {
+    Separate,
+    Shared,
+}
+
+impl Files {
+    const BOTH: [Self; 2] = [Self::Separate, Self::Shared];
+
+    const fn text(self) -> &'static str {
+        match self {
+            Self::Separate => "separate",
+            Self::Shared => "shared",
+        }
+    }
+}
+
+/// Who reads.
+enum Reader {
+    Served(Box<Generator>),
+    Here(Local),
+}
+
+/// One that runs; those of an even index read separate files, the next one the shared file.
+struct Contender {
+    row: Row,
+    reader: Reader,
+}
+
+/// A server and what there is to read.
+struct Side {
+    engine: IoEngine,
+    server: Server,
+    separate: Vec<InodeNo>,
+    shared: InodeNo,
+}
+
+pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
+    let options = &home.options;
+    if options.remote.is_some() || options.lane_count != 1 {
+        bail!("shared-file starts its own servers, of one lane: leave --server and --lanes out");
+    }
+    let mut rows = run_way(home, false)?;
+    let dir = File::open(home.path()).context("cannot open the benchmark's folder")?;
+    match ring::check_direct(&dir) {
+        Ok(()) => rows.extend(run_way(home, true)?),
+        Err(error) => {
+            let mut row = Row::new(NAME, "direct");
+            row.note = Some(format!("not measured: {error}"));
+            rows.push(row);
+        }
+    }
+    Ok(rows)
+}
+
+/// Through the page cache, or past it.
+fn run_way(home: &Home, direct: bool) -> Result<Vec<Row>> {
+    let shapes = home.options.shapes(&SHAPES);
+    let client_count = shapes.iter().map(|shape| shape.0).max().unwrap_or(1);
+    let mut sides = Vec::new();
+    for engine in engines(home) {
+        sides.push(Side::start(home, (engine, direct), client_count)?);
+    }
+    let mut rows = Vec::new();
+    for shape in shapes {
+        rows.extend(race(home, &sides, shape, direct)?);
+    }
+    Ok(rows)
+}
+
+/// Each once: on io_uring `auto` is `uring`.
+fn engines(home: &Home) -> Vec<IoEngine> {
+    let driver = home.options.driver;
+    let has_uring = IoEngine::Uring.check(driver).is_ok();
+    let once = |engine: &IoEngine| *engine != IoEngine::Auto || !has_uring;
+    IoEngine::ALL.into_iter().filter(once).filter(|engine| engine.check(driver).is_ok()).collect()
+}
+
+impl Side {
+    fn start(home: &Home, (engine, direct): (IoEngine, bool), client_count: u32) -> Result<Self> {
+        let server = home.with_engine(engine, direct)?;
+        let mut separate = Vec::new();
+        for index in 0..client_count {
+            separate.push(make_file(&server, &format!("separate-{index}"), 1)?);
+        }
+        let shared = make_file(&server, "shared", client_count)?;
+        Ok(Self { engine, server, separate, shared })
+    }
+}
+
+/// A file of so many regions, durable, so that nothing is written while it is read.
+fn make_file(server: &Server, name: &str, region_count: u32) -> Result<InodeNo> {
+    let bytes: Vec<u8> = (0..1_u32 << 20).map(|index| index.to_le_bytes()[0] ^ 0x5a).collect();
+    let mut volume = server.volume()?;
+    let path = server.folder(&mut volume)?.join(name);
+    let file = volume.create(&path, 0o644, true)?;
+    let file_bytes = REGION.file_bytes * u64::from(region_count);
+    // One after the other, so that what is under way later is what the clients ask for.
+    for offset in (0..file_bytes).step_by(bytes.len()) {
+        volume.write_at(&file, offset, &bytes)?;
+    }
+    volume.sync_file(&file)?;
+    let inode = file.attr.inode;
+    volume.close(file)?;
+    Ok(inode)
+}
+
+fn race(home: &Home, sides: &[Side], shape: (u32, u32), direct: bool) -> Result<Vec<Row>> {
+    let options = &home.options;
+    let mut contenders = Vec::new();
+    for files in Files::BOTH {
+        let row = row_of("local preads", files, shape, direct);
+        contenders
+            .push(Contender { row, reader: Reader::Here(Local::new(home, files, shape, direct)?) });
+    }
+    for side in sides {
+        for files in Files::BOTH {
+            let mut row = row_of(side.engine.text(), files, shape, direct);
+            row.lanes = side.server.lane_count.map(u32::from);
+            let files = match files {
+                Files::Separate => side.separate.clone(),
+                Files::Shared => vec![side.shared],
+            };
+            let work = |_: &mut ring::Ring| Ok(Work::ReadAnywhere { files, region: REGION });
+            let generator = Generator::connect(&side.server, shape, options, work)?;
+            contenders.push(Contender { row, reader: Reader::Served(Box::new(generator)) });
+        }
+    }
+    let progress = Progress::new(NAME);
+    progress.begin(contenders.len() * options.round_count);
+    let samples = alternate(contenders.len(), options.round_count, |index, _| {
+        let Contender { row, reader } = &mut contenders[index];
+        progress.step(&row.row);
+        let sample = match reader {
+            Reader::Served(generator) => generator.measure(options),
+            Reader::Here(local) => local.measure(home),
+        };
+        sample.with_context(|| format!("{NAME}: {}", row.row))
+    })?;
+    progress.end();
+    Ok(rows_of(contenders, &samples))
+}
+
+fn row_of(who: &str, files: Files, shape: (u32, u32), direct: bool) -> Row {
+    let way = if direct { " direct" } else { "" };
+    let mut row = Row::new(NAME, format!("{who} {}{way}", files.text()));
+    (row.clients, row.depth) = (Some(shape.0), Some(shape.1));
+    row
+}
+
+fn rows_of(contenders: Vec<Contender>, samples: &[Vec<Sample>]) -> Vec<Row> {
+    let mut rows: Vec<Row> = Vec::new();
+    for (index, (Contender { mut row, reader }, samples_of)) in
+        contenders.into_iter().zip(samples).enumerate()
+    {
+        fill(&mut row, samples_of);
+        // What costs is the operation; each moves the same few bytes.
+        (row.cpu_s_per_gb, row.switches_per_mb, row.syscalls_per_mb) = (None, None, None);
+        let is_shared = index % 2 == 1;
+        if matches!(reader, Reader::Here(_)) {
+            row.generator_busy = None;
+        } else {
+            count(&mut row, samples_of, is_shared);
+        }
+        if let Some(separate) = rows.last().filter(|_| is_shared) {
+            let name = separate.row.clone();
+            compare(&mut row, samples_of, (&name, &samples[index - 1]), Compare::Rate);
+        }
+        rows.push(row);
+    }
+    rows
+}
+
+/// What the server says of who read.
+fn count(row: &mut Row, samples: &[Sample], is_shared: bool) {
+    let of = |pick: fn(&Sample) -> Option<f64>| {
+        let values: Option<Vec<f64>> = samples.iter().map(pick).collect();
+        values.and_then(|values| median(&values))
+    };
+    let per_op = |pick: fn(&Sample) -> Option<u64>| {
+        let values: Option<Vec<f64>> = samples
+            .iter()
+            .map(|sample| Some(number(pick(sample)?) / number(sample.tally.op_count.max(1))))
+            .collect();
+        values.and_then(|values| median(&values))
+    };
+    row.handed_per_op = per_op(|sample| Some(sample.usage?.lanes?.handed_count));
+    row.started_per_op = per_op(|sample| Some(sample.usage?.lanes?.started_count));
+    row.threads = of(|sample| Some(number(sample.usage?.threads?.thread_count)));
+    // Since the server's start, so the last one is the greatest; both kinds of files have the server.
+    let last = samples.last().and_then(|sample| sample.usage?.lanes);
+    row.under_way = last.map(|lanes| number(lanes.under_way_max));
+    row.under_way_one = last.filter(|_| is_shared).map(|lanes| number(lanes.under_way_one_max));
+}

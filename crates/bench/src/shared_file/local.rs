@@ -1,0 +1,135 @@
+//! The limit: threads on the server's cores that read the same places of such files, without a server.
+//!
+//! There is one for each operation that the clients keep under way, and each reads again and again.
+
+use super::{Files, REGION};
+use crate::generator::{Sample, WARM_PART};
+use crate::load::{Tally, latencies};
+use crate::server::Home;
+use crate::usage::Usage;
+use anyhow::{Context as _, Result, anyhow, bail};
+use hdrhistogram::Histogram;
+use rustix::fs::OFlags;
+use std::fs::File;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Threads that read.
+pub(super) struct Local {
+    files: Vec<File>,
+    client_count: u32,
+    thread_count: u32,
+}
+
+/// What one of them did.
+struct Done {
+    latency: Histogram<u64>,
+    usage: Usage,
+}
+
+impl Local {
+    pub(super) fn new(
+        home: &Home,
+        files: Files,
+        (client_count, depth): (u32, u32),
+        direct: bool,
+    ) -> Result<Self> {
+        let (file_count, region_count) = match files {
+            Files::Separate => (client_count, 1),
+            Files::Shared => (1, client_count),
+        };
+        let files: Result<Vec<File>> = (0..file_count)
+            .map(|index| {
+                let path = home.path().join(format!("local-{}-{index}", files.text()));
+                make_file(&path, u64::from(region_count))?;
+                let flags = if direct { OFlags::DIRECT.bits().cast_signed() } else { 0 };
+                let opened = File::options().read(true).custom_flags(flags).open(&path);
+                opened.with_context(|| format!("cannot open {}", path.display()))
+            })
+            .collect();
+        Ok(Self { files: files?, client_count, thread_count: client_count * depth })
+    }
+
+    /// Reads once for as long as a load would.
+    pub(super) fn measure(&self, home: &Home) -> Result<Sample> {
+        let options = &home.options;
+        options.interrupt.check()?;
+        let from = Instant::now() + Duration::from_secs_f64(options.seconds * WARM_PART);
+        let until = from + Duration::from_secs_f64(options.seconds);
+        let done: Result<Vec<Done>> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..self.thread_count)
+                .map(|index| scope.spawn(move || self.read(home, index, (from, until))))
+                .collect();
+            let ended = threads.into_iter().map(|thread| {
+                thread.join().map_err(|_| anyhow!("a thread that reads panicked"))?
+            });
+            ended.collect()
+        });
+        let mut tally = Tally::new()?;
+        let mut usage = Usage::default();
+        for one in done? {
+            tally.latency.add(&one.latency)?;
+            usage = usage.plus(&one.usage);
+        }
+        tally.op_count = tally.latency.len();
+        tally.moved_bytes = tally.op_count * u64::from(REGION.piece_bytes);
+        tally.measured_ns = u64::try_from((until - from).as_nanos()).unwrap_or(u64::MAX);
+        Ok(Sample { tally, usage: Some(usage), busy: 0.0 })
+    }
+
+    fn read(&self, home: &Home, index: u32, (from, until): (Instant, Instant)) -> Result<Done> {
+        home.cores.go_to_server()?;
+        let client = index % self.client_count;
+        let (file, start) = match self.files.get(client as usize).filter(|_| self.files.len() > 1) {
+            Some(own) => (own, 0),
+            None => {
+                let shared = self.files.first().context("there is a file")?;
+                (shared, u64::from(client) * REGION.file_bytes)
+            }
+        };
+        let piece_bytes = REGION.piece_bytes as usize;
+        let mut room = vec![0; 2 * piece_bytes];
+        // What goes past the page cache goes into whole pages.
+        let skip_bytes = room.as_ptr().align_offset(piece_bytes);
+        let Some(piece) = room.get_mut(skip_bytes..skip_bytes + piece_bytes) else {
+            bail!("no whole page in two")
+        };
+        let mut latency = latencies()?;
+        let mut before = None;
+        for number in 0.. {
+            let began = Instant::now();
+            if began >= until {
+                break;
+            }
+            if before.is_none() && began >= from {
+                before = Some(Usage::of_thread()?);
+            }
+            let offset = start + REGION.anywhere(u64::from(index), number);
+            if rustix::io::pread(file, &mut *piece, offset)? != piece_bytes {
+                bail!("a file of the benchmark is shorter than it was made");
+            }
+            if before.is_some() {
+                let took_ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+                latency.saturating_record(took_ns);
+            }
+        }
+        let now = Usage::of_thread()?;
+        let usage = now.since(&before.unwrap_or(now));
+        Ok(Done { latency, usage })
+    }
+}
+
+/// Made once; read once by that, so that it is in the page cache.
+fn make_file(path: &PathBuf, region_count: u64) -> Result<()> {
+    if path.exists() {
+        return Ok(());
+    }
+    let bytes = vec![0x5a; 1 << 20];
+    let mut file = File::create(path).context("cannot make the limit's file")?;
+    for _ in 0..region_count * REGION.file_bytes / bytes.len() as u64 {
+        file.write_all(&bytes).context("cannot fill the limit's file")?;
+    }
+    file.sync_data().context("cannot sync the limit's file")
+}

@@ -1,0 +1,253 @@
+//! Who reads and writes objects: the lane's own driver, or one of the engines that stand beside it.
+//!
+//! ```text
+//! Op::Read, Op::Write of a job ─▶ auto, uring: the driver      all other operations ─▶ the driver
+//!                              └▶ inline, pool, thread-per-op, posix-aio: the engine ─▶ its bell, which
+//!                                 the driver reads as it reads any eventfd ─▶ completions of the driver
+//! ```
+//! Invariants: none of them has a queue for a file (glibc has, behind `posix-aio`); what is begun was
+//! queued before, and begins with the next `enter`, whoever does it; a lane that sleeps is woken by what
+//! an engine has to tell, with either driver.
+
+mod inline;
+#[cfg(all(target_env = "gnu", target_pointer_width = "64"))]
+mod posix_aio;
+mod stay;
+mod thread_per_op;
+
+use super::pool::Work;
+use super::reach::Reach;
+use super::told::Bell;
+use super::{Completion, DriverKind, Handed, Kind, Op, Token, Wait};
+use crate::pin::usable_cores;
+use door::Errno;
+use std::io;
+use std::os::fd::AsRawFd as _;
+
+/// Who reads and writes objects.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+pub enum IoEngine {
+    /// The driver: io_uring, or what can be done at once and threads for the rest.
+    #[default]
+    Auto,
+    /// io_uring, or nothing.
+    Uring,
+    /// glibc's POSIX AIO: a thread and a queue for a file, and a new thread to tell of each operation.
+    PosixAio,
+    /// A new thread for each operation.
+    ThreadPerOp,
+    /// Threads that stay.
+    Pool,
+    /// The lane itself, which waits for each.
+    Inline,
+}
+
+impl IoEngine {
+    /// All.
+    pub const ALL: [Self; 6] =
+        [Self::Auto, Self::Uring, Self::PosixAio, Self::ThreadPerOp, Self::Pool, Self::Inline];
+
+    /// As it is written on a command line.
+    #[must_use]
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Uring => "uring",
+            Self::PosixAio => "posix-aio",
+            Self::ThreadPerOp => "thread-per-op",
+            Self::Pool => "pool",
+            Self::Inline => "inline",
+        }
+    }
+
+    /// Whether it is to be had here, with lanes on this driver.
+    ///
+    /// # Errors
+    /// When it is not; the text says what to do.
+    pub fn check(self, driver: DriverKind) -> io::Result<()> {
+        let has_aio = cfg!(all(target_env = "gnu", target_pointer_width = "64"));
+        let line = match self {
+            Self::Uring if driver != DriverKind::IoUring => {
+                "the engine uring needs lanes on io_uring, and these are on epoll: take --io-engine \
+                 auto, or --driver io-uring where io_uring may be used"
+            }
+            Self::PosixAio if !has_aio => {
+                "the engine posix-aio is glibc's, and this program was built with another C library: \
+                 take another --io-engine"
+            }
+            Self::Auto
+            | Self::Uring
+            | Self::PosixAio
+            | Self::ThreadPerOp
+            | Self::Pool
+            | Self::Inline => return Ok(()),
+        };
+        Err(io::Error::new(io::ErrorKind::Unsupported, line))
+    }
+
+    /// Whether the driver does it.
+    pub(crate) const fn is_driver(self) -> bool {
+        match self {
+            Self::Auto | Self::Uring => true,
+            Self::PosixAio | Self::ThreadPerOp | Self::Pool | Self::Inline => false,
+        }
+    }
+}
+
+/// Somebody who reads and writes.
+trait Engine {
+    /// Begins an operation, or does it.
+    ///
+    /// # Safety
+    /// As `Driver::queue`.
+    unsafe fn begin(&mut self, work: Work);
+
+    /// All that was queued has begun.
+    fn begun(&mut self) {}
+
+    /// Takes what has ended, and goes on with what had to wait.
+    fn take(&mut self, taken: &mut dyn FnMut(Token, Result<u32, Errno>));
+
+    /// What is rung by those who end something elsewhere.
+    fn bell(&self) -> Option<&Bell>;
+
+    /// Longest sleep while something is under way, nanoseconds; `None`: the bell is always rung.
+    fn sleep_ns_max(&self) -> Option<u64> {
+        None
+    }
+
+    /// Begins nothing more and waits for what was begun, bounded; whether all of that has ended. What
+    /// comes of it is dropped.
+    fn end(&mut self) -> bool;
+
+    /// What was handed to other threads.
+    fn handed(&self) -> Handed;
+
+    /// System calls made on the lane's thread.
+    fn call_count(&self) -> u64;
+}
+
+/// An engine beside a driver.
+pub(super) struct Side {
+    engine: Box<dyn Engine>,
+    /// Not begun yet.
+    fresh: Vec<Work>,
+    /// The driver reads the bell.
+    armed: bool,
+    /// Where it reads to.
+    rung: Box<[u8; 8]>,
+    /// The driver was given completions that nobody has reaped.
+    answered: bool,
+}
+
+impl Side {
+    /// The engine, unless the driver is it. Its threads may run on these cores.
+    pub(super) fn new(engine: IoEngine, cores: &[u16]) -> io::Result<Option<Self>> {
+        // Threads start where the lane is, so there is something to do only for one that is pinned.
+        let cores = if usable_cores()? == cores { &[] } else { cores };
+        let engine: Box<dyn Engine> = match engine {
+            IoEngine::Auto | IoEngine::Uring => return Ok(None),
+            IoEngine::Inline => Box::<inline::Inline>::default(),
+            IoEngine::Pool => Box::new(stay::Stay::new(cores)?),
+            IoEngine::ThreadPerOp => Box::new(thread_per_op::ThreadPerOp::new(cores)?),
+            #[cfg(all(target_env = "gnu", target_pointer_width = "64"))]
+            IoEngine::PosixAio => Box::new(posix_aio::PosixAio::new(cores)?),
+            #[cfg(not(all(target_env = "gnu", target_pointer_width = "64")))]
+            IoEngine::PosixAio => return Err(io::ErrorKind::Unsupported.into()),
+        };
+        let (fresh, rung) = (Vec::new(), Box::new([0; 8]));
+        Ok(Some(Self { engine, fresh, armed: false, rung, answered: false }))
+    }
+
+    /// Whether an operation is an engine's.
+    pub(super) fn takes(token: Token, op: Op) -> bool {
+        token.kind == Kind::Job && matches!(op, Op::Read { .. } | Op::Write { .. })
+    }
+
+    /// # Safety
+    /// As `Driver::queue`.
+    pub(super) unsafe fn queue(&mut self, token: Token, op: Op) {
+        self.fresh.push(Work { token, op });
+    }
+
+    pub(super) fn handed(&self) -> Handed {
+        self.engine.handed()
+    }
+
+    pub(super) fn call_count(&self) -> u64 {
+        self.engine.call_count()
+    }
+
+    /// Whether the engine has something to tell.
+    pub(super) fn has_news(&self) -> bool {
+        self.engine.bell().is_some_and(Bell::has_news)
+    }
+
+    /// Whether it has told something that waits to be reaped.
+    pub(super) const fn has_answered(&self) -> bool {
+        self.answered
+    }
+
+    /// Begins what was queued, then as `Driver::enter`.
+    pub(super) fn enter(&mut self, wait: Wait, reach: &mut Reach) -> io::Result<()> {
+        if !self.fresh.is_empty() {
+            for work in self.fresh.drain(..) {
+                // SAFETY: whoever queued it vouches.
+                unsafe { self.engine.begin(work) };
+            }
+            self.engine.begun();
+        }
+        self.collect(reach);
+        self.arm(reach);
+        let may_sleep =
+            wait != Wait::No && !self.answered && self.engine.bell().is_none_or(Bell::fall_asleep);
+        let wait = match (may_sleep, wait, self.engine.sleep_ns_max()) {
+            (false, _, _) => Wait::No,
+            (true, Wait::Ns(ns), Some(ns_max)) => Wait::Ns(ns.min(ns_max)),
+            (true, Wait::Ever, Some(ns_max)) => Wait::Ns(ns_max),
+            (true, wait, _) => wait,
+        };
+        let entered = reach.enter(wait);
+        if let Some(bell) = self.engine.bell() {
+            bell.wake_up();
+        }
+        self.collect(reach);
+        entered
+    }
+
+    /// What has ended becomes completions of the driver.
+    fn collect(&mut self, reach: &mut Reach) {
+        let answered = &mut self.answered;
+        self.engine.take(&mut |token, result| {
+            *answered = true;
+            reach.answer(token, result);
+        });
+    }
+
+    fn arm(&mut self, reach: &mut Reach) {
+        let Some(bell) = self.engine.bell().filter(|_| !self.armed) else { return };
+        self.armed = true;
+        let op = Op::ReadEvent { event: bell.event().as_raw_fd(), at: self.rung.as_mut_ptr() };
+        // SAFETY: the eight bytes are boxed and the event is the engine's; both go with the driver,
+        // which whoever has it keeps until the end of its operations.
+        unsafe { reach.queue(Token::new(Kind::Bell, 0), op) };
+    }
+
+    /// Takes what is not the lane's out of what was reaped.
+    pub(super) fn reaped(&mut self, completions: &mut Vec<Completion>) {
+        self.answered = false;
+        let (armed, mut heard) = (&mut self.armed, false);
+        completions.retain(|completion| {
+            let is_bell = completion.token.kind == Kind::Bell;
+            heard |= is_bell;
+            !is_bell
+        });
+        *armed &= !heard;
+    }
+
+    /// As `Driver::quiesce`, of what is the engine's.
+    pub(super) fn end(&mut self) -> bool {
+        self.fresh.clear();
+        self.engine.end()
+    }
+}

@@ -1,0 +1,413 @@
+//! glibc's POSIX AIO: `aio_read` and `aio_write`, each of which is told of by a new thread of glibc's
+//! (SIGEV_THREAD), as PVFS2 used it.
+//!
+//! glibc has threads of its own, a few for the process, and gives those operations that name one
+//! descriptor to one of them, which does them one after the other. Nothing is in the way of that here.
+//! Invariants: a control block and what it names stay until `aio_error` says that the operation has
+//! ended, and the block itself until it was told of as well; a telling that was lost (glibc says nothing
+//! when it has no thread for it) costs time, no answer: what is under way is looked at now and then.
+
+use super::super::files;
+use super::super::pool::END;
+use super::super::told::Told;
+use super::{Bell, Engine, Handed, Op, Token, Work};
+use crate::number::{errno_from_raw, u32_of, u64_of, usize_of};
+use crate::pin::{may_run_on, usable_cores};
+use door::Errno;
+use std::cell::UnsafeCell;
+use std::collections::VecDeque;
+use std::io;
+use std::mem::offset_of;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
+
+/// How long what is under way is not looked at, if nothing is told.
+const LOOK: Duration = Duration::from_millis(100);
+/// Operations of a lane that glibc has at a time; it queues them without a limit of its own.
+const UNDER_WAY_COUNT_MAX: usize = 4096;
+/// Of the threads that tell.
+const STACK_BYTES: usize = 64 * 1024;
+
+/// `struct sigevent` of a notification by a thread, whose last fields libc does not name.
+#[repr(C)]
+struct ThreadEvent {
+    value: libc::sigval,
+    signal: libc::c_int,
+    notify: libc::c_int,
+    function: extern "C" fn(libc::sigval),
+    attributes: *const libc::pthread_attr_t,
+}
+
+const _: () = {
+    assert!(size_of::<ThreadEvent>() <= size_of::<libc::sigevent>(), "it lies within");
+    assert!(align_of::<ThreadEvent>() <= align_of::<libc::sigevent>(), "and lies well");
+    assert!(
+        offset_of!(ThreadEvent, notify) == offset_of!(libc::sigevent, sigev_notify),
+        "as libc has it"
+    );
+    assert!(
+        offset_of!(ThreadEvent, function) == offset_of!(libc::sigevent, sigev_notify_thread_id),
+        "the first field of the union"
+    );
+};
+
+/// Who is to be told; gone when the lane is.
+type Ear = Weak<Told<Arc<Block>>>;
+
+/// An operation that glibc has.
+struct Block {
+    /// glibc's until `aio_error` says that it has ended; then the lane's.
+    control: UnsafeCell<libc::aiocb>,
+    token: Token,
+    /// Where the lane has it.
+    index: usize,
+    ear: Ear,
+}
+
+// SAFETY: the control block is touched by glibc, which has locks for it, and by the lane's thread; the
+// memory that it names stays until the completion was reaped (`Driver::queue`). All else is read only.
+unsafe impl Send for Block {}
+// SAFETY: as above.
+unsafe impl Sync for Block {}
+
+/// Called once for an operation, by a thread that glibc has started for it.
+extern "C" fn on_ended(value: libc::sigval) {
+    // SAFETY: `begin` gave this reference away for this one call.
+    let block = unsafe { Arc::from_raw(value.sival_ptr.cast_const().cast::<Block>()) };
+    if let Some(told) = block.ear.upgrade() {
+        told.tell(block);
+    }
+}
+
+/// Attributes of the threads that tell: nobody waits for them, and they need little.
+fn attributes() -> *const libc::pthread_attr_t {
+    struct Attributes(libc::pthread_attr_t);
+    // SAFETY: they are not changed once they were made; reading them from many threads is pthread's
+    // own promise.
+    unsafe impl Send for Attributes {}
+    // SAFETY: as above.
+    unsafe impl Sync for Attributes {}
+    static MADE: OnceLock<Attributes> = OnceLock::new();
+    let made = MADE.get_or_init(|| {
+        // SAFETY: zeros are a value of these plain bytes, which `init` writes before they are used.
+        let mut made: libc::pthread_attr_t = unsafe { std::mem::zeroed() };
+        let at = &raw mut made;
+        // SAFETY: `at` is ours, here and below. The calls fail only for values that are not allowed.
+        unsafe { libc::pthread_attr_init(at) };
+        // SAFETY: as above.
+        unsafe { libc::pthread_attr_setdetachstate(at, libc::PTHREAD_CREATE_DETACHED) };
+        // SAFETY: as above.
+        unsafe { libc::pthread_attr_setstacksize(at, STACK_BYTES) };
+        Attributes(made)
+    });
+    &raw const made.0
+}
+
+/// A lane's operations that glibc has.
+pub(super) struct PosixAio {
+    told: Arc<Told<Arc<Block>>>,
+    blocks: Vec<Option<Arc<Block>>>,
+    free: Vec<usize>,
+    waiting: VecDeque<Work>,
+    /// Ended without glibc.
+    ended: Vec<(Token, Result<u32, Errno>)>,
+    spare: Vec<Arc<Block>>,
+    /// When something was told, or all was looked at.
+    heard: Instant,
+    /// Where glibc's threads may run, and the lane itself; empty where that is the same.
+    cores: Vec<u16>,
+    own_cores: Vec<u16>,
+    is_away: bool,
+    handed_count: u64,
+    /// Threads that have told.
+    thread_count: u64,
+    call_count: u64,
+}
+
+impl PosixAio {
+    /// Where no cores are named, glibc's threads run where the lane does.
+    pub(super) fn new(cores: &[u16]) -> io::Result<Self> {
+        Ok(Self {
+            told: Arc::new(Told::new()?),
+            blocks: Vec::new(),
+            free: Vec::new(),
+            waiting: VecDeque::new(),
+            ended: Vec::new(),
+            spare: Vec::new(),
+            heard: Instant::now(),
+            cores: cores.to_vec(),
+            own_cores: usable_cores()?,
+            is_away: false,
+            handed_count: 0,
+            thread_count: 0,
+            call_count: 0,
+        })
+    }
+
+    fn under_way_count(&self) -> usize {
+        self.blocks.len() - self.free.len()
+    }
+
+    fn go_on(&mut self) {
+        while self.under_way_count() < UNDER_WAY_COUNT_MAX {
+            let Some(work) = self.waiting.pop_front() else { return };
+            match self.give(work) {
+                Ok(()) => self.handed_count += 1,
+                // It has no memory or no thread for it now.
+                Err(_) if self.under_way_count() > 0 => {
+                    self.waiting.push_front(work);
+                    return;
+                }
+                Err(_) => {
+                    // Better late than not at all.
+                    self.call_count += 1;
+                    // SAFETY: whoever queued it vouches until the completion, which comes later.
+                    let result = unsafe { files::perform(work.op) };
+                    self.ended.push((work.token, result));
+                }
+            }
+        }
+    }
+
+    /// Gives an operation to glibc, whose threads inherit where the giver may run.
+    fn give(&mut self, work: Work) -> Result<(), Errno> {
+        if !self.cores.is_empty() && !self.is_away {
+            self.is_away = true;
+            self.call_count += 1;
+            // Refused where a container allows fewer cores than the process was told.
+            may_run_on(&self.cores).ok();
+        }
+        if self.under_way_count() == 0 {
+            self.heard = Instant::now();
+        }
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.blocks.push(None);
+            self.blocks.len() - 1
+        });
+        let block = Arc::new(Block {
+            control: UnsafeCell::new(control_of(work.op)),
+            token: work.token,
+            index,
+            ear: Arc::downgrade(&self.told),
+        });
+        let control = block.control.get();
+        let told = Arc::into_raw(Arc::clone(&block));
+        let event = ThreadEvent {
+            value: libc::sigval { sival_ptr: told.cast_mut().cast() },
+            signal: 0,
+            notify: libc::SIGEV_THREAD,
+            function: on_ended,
+            attributes: attributes(),
+        };
+        let room = control.wrapping_byte_add(offset_of!(libc::aiocb, aio_sigevent));
+        // SAFETY: the block is not glibc's yet, and its event has room for this form of it.
+        unsafe { room.cast::<ThreadEvent>().write(event) };
+        let given = if matches!(work.op, Op::Read { .. }) {
+            // SAFETY: the block stays until it has ended and was told of; the caller of `begin` vouches
+            // for the memory that it names until then.
+            unsafe { libc::aio_read(control) }
+        } else {
+            // SAFETY: as above.
+            unsafe { libc::aio_write(control) }
+        };
+        if given == 0 {
+            self.blocks[index] = Some(block);
+            return Ok(());
+        }
+        self.free.push(index);
+        // SAFETY: glibc refused it, so nobody will be told.
+        drop(unsafe { Arc::from_raw(told) });
+        Err(files::last_errno())
+    }
+
+    /// Takes what came of a block, if it has ended and was not taken before.
+    fn settle(
+        &mut self,
+        block: &Arc<Block>,
+        taken: &mut dyn FnMut(Token, Result<u32, Errno>),
+    ) -> bool {
+        let index = block.index;
+        let ours = self.blocks.get(index).and_then(Option::as_ref);
+        if !ours.is_some_and(|ours| Arc::ptr_eq(ours, block)) {
+            return false;
+        }
+        let control = block.control.get();
+        // SAFETY: the block was given to glibc and is still there.
+        let result = match unsafe { libc::aio_error(control) } {
+            libc::EINPROGRESS => return false,
+            // SAFETY: it has ended, and this is asked once.
+            0 => Ok(u32_of(usize_of(
+                u64::try_from(unsafe { libc::aio_return(control) }).unwrap_or(0),
+            ))),
+            errno => Err(errno_from_raw(errno)),
+        };
+        self.blocks[index] = None;
+        self.free.push(index);
+        taken(block.token, result);
+        true
+    }
+
+    /// Looks at all that is under way.
+    fn look(&mut self, taken: &mut dyn FnMut(Token, Result<u32, Errno>)) {
+        let blocks: Vec<Arc<Block>> = self.blocks.iter().flatten().cloned().collect();
+        for block in blocks {
+            self.settle(&block, taken);
+        }
+        self.heard = Instant::now();
+    }
+}
+
+impl Engine for PosixAio {
+    unsafe fn begin(&mut self, work: Work) {
+        self.waiting.push_back(work);
+        self.go_on();
+    }
+
+    fn begun(&mut self) {
+        if std::mem::take(&mut self.is_away) {
+            self.call_count += 1;
+            // The lane may always go back to where it was.
+            may_run_on(&self.own_cores).ok();
+        }
+    }
+
+    fn take(&mut self, taken: &mut dyn FnMut(Token, Result<u32, Errno>)) {
+        self.ended.drain(..).for_each(|(token, result)| taken(token, result));
+        if self.under_way_count() == 0 && !self.told.bell().has_news() {
+            return;
+        }
+        let mut spare = std::mem::take(&mut self.spare);
+        self.told.take(&mut spare);
+        if !spare.is_empty() {
+            self.heard = Instant::now();
+            self.thread_count += u64_of(spare.len());
+            for block in spare.drain(..) {
+                self.settle(&block, taken);
+            }
+        } else if self.heard.elapsed() >= LOOK {
+            self.look(taken);
+        }
+        self.spare = spare;
+        if !self.waiting.is_empty() {
+            self.go_on();
+            self.begun();
+            self.ended.drain(..).for_each(|(token, result)| taken(token, result));
+        }
+    }
+
+    fn bell(&self) -> Option<&Bell> {
+        Some(self.told.bell())
+    }
+
+    fn sleep_ns_max(&self) -> Option<u64> {
+        let look_ns = u64::try_from(LOOK.as_nanos()).unwrap_or(u64::MAX);
+        (self.under_way_count() > 0).then_some(look_ns)
+    }
+
+    fn end(&mut self) -> bool {
+        self.waiting.clear();
+        self.ended.clear();
+        let deadline = Instant::now() + END;
+        for block in self.blocks.iter().flatten() {
+            let control = block.control.get();
+            // SAFETY: the block was given to glibc, which does not change its descriptor.
+            let file = unsafe { (*control).aio_fildes };
+            // SAFETY: as above. What has begun goes on, which is waited for below.
+            unsafe { libc::aio_cancel(file, control) };
+        }
+        loop {
+            self.look(&mut |_, _| {});
+            let Some(block) = self.blocks.iter().flatten().next() else { return true };
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            let timeout = libc::timespec {
+                tv_sec: i64::try_from(left.as_secs()).unwrap_or(1),
+                tv_nsec: i64::from(left.subsec_nanos()),
+            };
+            let list = [block.control.get().cast_const()];
+            // SAFETY: one block, which stays while this waits, and a time that is ours. Why it returns is
+            // seen above.
+            unsafe { libc::aio_suspend(list.as_ptr(), 1, &raw const timeout) };
+        }
+    }
+
+    fn handed(&self) -> Handed {
+        Handed { handed_count: self.handed_count, thread_count: self.thread_count }
+    }
+
+    /// What glibc calls for an operation is not known.
+    fn call_count(&self) -> u64 {
+        self.call_count
+    }
+}
+
+impl Drop for PosixAio {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// A control block without its event.
+fn control_of(op: Op) -> libc::aiocb {
+    let (file, at, piece_bytes, offset) = if let Op::Read { file, at, read_bytes, offset, .. } = op
+    {
+        (file, at, read_bytes, offset)
+    } else if let Op::Write { file, at, write_bytes, offset, .. } = op {
+        (file, at.cast_mut(), write_bytes, offset)
+    } else {
+        panic!("{op:?} neither reads nor writes")
+    };
+    // SAFETY: all of it is numbers and pointers, of which zeros are values.
+    let mut control: libc::aiocb = unsafe { std::mem::zeroed() };
+    control.aio_fildes = file;
+    control.aio_buf = at.cast();
+    control.aio_nbytes = piece_bytes as usize;
+    // One that is too far is what the kernel is to say of it.
+    control.aio_offset = i64::try_from(offset).unwrap_or(-1);
+    control
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::driver::Kind;
+    use std::os::fd::AsRawFd as _;
+
+    /// What is taken.
+    fn taken(aio: &mut PosixAio) -> Vec<Result<u32, Errno>> {
+        let mut results = Vec::new();
+        aio.take(&mut |_, result| results.push(result));
+        results
+    }
+
+    #[test]
+    fn an_end_that_nobody_tells_is_found_and_one_that_is_told_late_counts_once() {
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        let mut room = [0; 64];
+        let (at, file) = (room.as_mut_ptr(), file.as_raw_fd());
+        let op = Op::Read { file, at, read_bytes: 64, offset: 0, direct: false };
+        let mut aio = PosixAio::new(&[]).unwrap();
+        // SAFETY: room and file live until the end of this test, which takes what comes of it.
+        unsafe { aio.begin(Work { token: Token::new(Kind::Job, 1), op }) };
+        aio.begun();
+        while !aio.told.bell().has_news() {
+            std::thread::yield_now();
+        }
+        let mut lost = Vec::new();
+        aio.told.take(&mut lost);
+        assert_eq!((lost.len(), aio.sleep_ns_max()), (1, Some(100_000_000)));
+        assert_eq!(taken(&mut aio), [], "it is not looked at all the time");
+        aio.heard = aio.heard.checked_sub(LOOK).unwrap();
+        assert_eq!(taken(&mut aio), [Ok(64)]);
+        assert_eq!(&room[1..4], b"ELF");
+        assert_eq!(aio.sleep_ns_max(), None, "nothing is under way");
+        for block in lost {
+            aio.told.tell(block);
+        }
+        assert_eq!(taken(&mut aio), []);
+        assert!(aio.end());
+    }
+}

@@ -1,0 +1,52 @@
+//! Threads that stay: each takes what came first, of whichever file.
+
+use super::super::pool::Pool;
+use super::{Bell, Engine, Handed, Token, Work};
+use door::Errno;
+use std::io;
+
+/// Threads of a lane, and so operations that the kernel has of it at a time; what is more waits.
+const THREAD_COUNT_MAX: usize = 16;
+
+/// A lane's threads for objects.
+pub(super) struct Stay {
+    pool: Pool,
+    handed_count: u64,
+    call_count: u64,
+}
+
+impl Stay {
+    pub(super) fn new(cores: &[u16]) -> io::Result<Self> {
+        let mut pool = Pool::new("objects", THREAD_COUNT_MAX)?;
+        pool.work_on(cores);
+        Ok(Self { pool, handed_count: 0, call_count: 0 })
+    }
+}
+
+impl Engine for Stay {
+    unsafe fn begin(&mut self, work: Work) {
+        self.handed_count += 1;
+        // SAFETY: the caller vouches.
+        self.call_count += unsafe { self.pool.begin(work.token, work.op) };
+    }
+
+    fn take(&mut self, taken: &mut dyn FnMut(Token, Result<u32, Errno>)) {
+        self.pool.take(taken);
+    }
+
+    fn bell(&self) -> Option<&Bell> {
+        Some(self.pool.bell())
+    }
+
+    fn end(&mut self) -> bool {
+        self.pool.end()
+    }
+
+    fn handed(&self) -> Handed {
+        Handed { handed_count: self.handed_count, thread_count: self.pool.thread_count() }
+    }
+
+    fn call_count(&self) -> u64 {
+        self.call_count
+    }
+}

@@ -1,0 +1,142 @@
+//! A new thread for each operation, which nobody waits for (PVFS2 developers list, 2006: alternate AIO).
+//!
+//! Invariants: no more than [`THREAD_COUNT_MAX`] are under way at a time, what came first begins first;
+//! where no thread is to be had, what is under way goes on with what waits, and where nothing is, the
+//! lane does it.
+
+use super::super::files;
+use super::super::pool::{Answering, END, Ended, STACK_BYTES};
+use super::super::told::{Told, lock};
+use super::{Bell, Engine, Handed, Token, Work};
+use crate::pin::may_run_on;
+use door::Errno;
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+/// Threads of a lane under way at a time.
+const THREAD_COUNT_MAX: usize = 256;
+
+struct Shared {
+    told: Told<Ended>,
+    /// Threads that have not told yet.
+    running_count: Mutex<usize>,
+    less: Condvar,
+}
+
+impl Shared {
+    fn perform(&self, work: Work) {
+        let answering = Answering;
+        // SAFETY: whoever queued it vouches until the completion is reaped, which is told below.
+        let result = unsafe { files::perform(work.op) };
+        self.told.tell(Ended { work, result });
+        *lock(&self.running_count) -= 1;
+        self.less.notify_all();
+        drop(answering);
+    }
+}
+
+/// A lane's operations under way.
+pub(super) struct ThreadPerOp {
+    shared: Arc<Shared>,
+    /// Begun and not taken.
+    under_way_count: usize,
+    waiting: VecDeque<Work>,
+    cores: Arc<[u16]>,
+    spare: Vec<Ended>,
+    handed_count: u64,
+    thread_count: u64,
+}
+
+impl ThreadPerOp {
+    /// Where no cores are named, threads run where the lane does.
+    pub(super) fn new(cores: &[u16]) -> io::Result<Self> {
+        let (running_count, less) = (Mutex::new(0), Condvar::new());
+        Ok(Self {
+            shared: Arc::new(Shared { told: Told::new()?, running_count, less }),
+            under_way_count: 0,
+            waiting: VecDeque::new(),
+            cores: cores.into(),
+            spare: Vec::new(),
+            handed_count: 0,
+            thread_count: 0,
+        })
+    }
+
+    fn go_on(&mut self) {
+        while self.under_way_count < THREAD_COUNT_MAX {
+            let Some(work) = self.waiting.pop_front() else { return };
+            *lock(&self.shared.running_count) += 1;
+            if self.start(work) {
+                self.thread_count += 1;
+            } else if self.under_way_count > 0 {
+                *lock(&self.shared.running_count) -= 1;
+                self.waiting.push_front(work);
+                return;
+            } else {
+                // Better late than not at all.
+                self.shared.perform(work);
+            }
+            self.under_way_count += 1;
+        }
+    }
+
+    fn start(&self, work: Work) -> bool {
+        let (shared, cores) = (Arc::clone(&self.shared), Arc::clone(&self.cores));
+        let started = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(move || {
+            if !cores.is_empty() {
+                // Refused where a container allows fewer cores than the process was told.
+                may_run_on(&cores).ok();
+            }
+            shared.perform(work);
+        });
+        started.is_ok()
+    }
+}
+
+impl Engine for ThreadPerOp {
+    unsafe fn begin(&mut self, work: Work) {
+        self.handed_count += 1;
+        self.waiting.push_back(work);
+        self.go_on();
+    }
+
+    fn take(&mut self, taken: &mut dyn FnMut(Token, Result<u32, Errno>)) {
+        self.shared.told.take(&mut self.spare);
+        if self.spare.is_empty() {
+            return;
+        }
+        self.under_way_count -= self.spare.len();
+        for Ended { work, result } in self.spare.drain(..) {
+            taken(work.token, result);
+        }
+        self.go_on();
+    }
+
+    fn bell(&self) -> Option<&Bell> {
+        Some(self.shared.told.bell())
+    }
+
+    fn end(&mut self) -> bool {
+        self.waiting.clear();
+        let running = lock(&self.shared.running_count);
+        let waited = self.shared.less.wait_timeout_while(running, END, |count| *count > 0);
+        let (running, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        *running == 0
+    }
+
+    fn handed(&self) -> Handed {
+        Handed { handed_count: self.handed_count, thread_count: self.thread_count }
+    }
+
+    /// A thread that is started counts as one call.
+    fn call_count(&self) -> u64 {
+        self.thread_count
+    }
+}
+
+impl Drop for ThreadPerOp {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

@@ -1,0 +1,167 @@
+//! The two ways to the kernel, one arm for each.
+//!
+//! Invariant: as [`super`] has it, of either.
+
+use super::epoll::Epoll;
+use super::uring::Uring;
+use super::{Completion, DriverChoice, DriverKind, Op, Token, Wait, choice};
+use door::Errno;
+use std::io;
+use std::os::fd::RawFd;
+
+/// What a lane reaches the kernel through.
+pub(super) enum Reach {
+    Uring(Box<Uring>),
+    Epoll(Box<Epoll>),
+}
+
+impl Reach {
+    /// Sets a driver up for the calling thread. `polls`: for [`Self::poll`].
+    ///
+    /// # Errors
+    /// When the one that is wanted is not to be had; the text says what to do.
+    pub(super) fn new(choice: DriverChoice, polls: bool) -> io::Result<Self> {
+        Ok(match choice.find()?.kind {
+            DriverKind::Epoll => Self::Epoll(Box::new(Epoll::new()?)),
+            DriverKind::IoUring => match Uring::new(polls) {
+                Ok(uring) => Self::Uring(Box::new(uring)),
+                // There was enough of everything when it was looked for, and is not any more.
+                Err(_) if choice == DriverChoice::Auto => Self::Epoll(Box::new(Epoll::new()?)),
+                Err(error) => return Err(choice::refused(&error)),
+            },
+        })
+    }
+
+    /// Which it is.
+    pub(super) const fn kind(&self) -> DriverKind {
+        match self {
+            Self::Uring(_) => DriverKind::IoUring,
+            Self::Epoll(_) => DriverKind::Epoll,
+        }
+    }
+
+    /// Where the threads that do what would block may run, the kernel's or ours.
+    pub(super) fn work_on(&mut self, cores: &[u16]) -> io::Result<()> {
+        match self {
+            Self::Uring(uring) => uring.work_on(cores),
+            Self::Epoll(epoll) => {
+                epoll.work_on(cores);
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether [`Op::Truncate`] exists (io_uring: Linux 6.9).
+    pub(super) const fn truncates(&self) -> bool {
+        match self {
+            Self::Uring(uring) => uring.truncates(),
+            Self::Epoll(_) => true,
+        }
+    }
+
+    /// Calls so far that wait for the kernel or look what it has: io_uring_enter, or epoll_pwait2.
+    pub(super) const fn enter_count(&self) -> u64 {
+        match self {
+            Self::Uring(uring) => uring.enter_count(),
+            Self::Epoll(epoll) => epoll.enter_count(),
+        }
+    }
+
+    /// All other system calls that the driver made on this thread so far.
+    pub(super) const fn call_count(&self) -> u64 {
+        match self {
+            Self::Uring(_) => 0,
+            Self::Epoll(epoll) => epoll.call_count(),
+        }
+    }
+
+    /// Reads and writes of objects that were given to threads of this process, and those threads.
+    pub(super) fn handed(&self) -> (u64, u64) {
+        match self {
+            Self::Uring(_) => (0, 0),
+            Self::Epoll(epoll) => epoll.handed(),
+        }
+    }
+
+    /// Whether completions are known already.
+    pub(super) fn is_answered(&self) -> bool {
+        match self {
+            Self::Uring(uring) => uring.is_answered(),
+            Self::Epoll(epoll) => epoll.is_answered(),
+        }
+    }
+
+    /// Queues an operation; it leaves with the next [`Self::enter`].
+    ///
+    /// # Safety
+    /// Memory and descriptors that `op` names stay valid, and memory that it writes stays
+    /// untouched, until its completion was reaped.
+    pub(super) unsafe fn queue(&mut self, token: Token, op: Op) {
+        match self {
+            // SAFETY: the caller vouches.
+            Self::Uring(uring) => unsafe { uring.queue(token, op) },
+            // SAFETY: the caller vouches.
+            Self::Epoll(epoll) => unsafe { epoll.queue(token, op) },
+        }
+    }
+
+    /// A descriptor that sockets or events were named by leaves this lane, open or about to be
+    /// closed; no operation on it may be in flight.
+    pub(super) fn forget(&mut self, file: RawFd) {
+        match self {
+            Self::Uring(_) => {}
+            Self::Epoll(epoll) => epoll.forget(file),
+        }
+    }
+
+    /// Completes an operation that needs no kernel.
+    pub(super) fn answer(&mut self, token: Token, result: Result<u32, Errno>) {
+        match self {
+            Self::Uring(uring) => uring.answer(token, result),
+            Self::Epoll(epoll) => epoll.answer(token, result),
+        }
+    }
+
+    /// Looks out for completions without a clock and without sleeping, and for what else may come.
+    /// Whether anything came within so many rounds.
+    pub(super) fn poll(&mut self, round_count: u64, comes: impl FnMut() -> bool) -> bool {
+        match self {
+            Self::Uring(uring) => uring.poll(round_count, comes),
+            Self::Epoll(epoll) => epoll.poll(round_count, comes),
+        }
+    }
+
+    /// Whether there are completions, or would be some if the kernel were entered, as far as memory
+    /// tells.
+    pub(super) fn is_pending(&mut self) -> bool {
+        match self {
+            Self::Uring(uring) => uring.is_pending(),
+            Self::Epoll(epoll) => epoll.is_pending(),
+        }
+    }
+
+    /// Submits what was queued, waits for a completion if asked to.
+    pub(super) fn enter(&mut self, wait: Wait) -> io::Result<()> {
+        match self {
+            Self::Uring(uring) => uring.enter(wait),
+            Self::Epoll(epoll) => epoll.enter(wait),
+        }
+    }
+
+    /// Takes what has completed, about `count_max` at most.
+    pub(super) fn reap(&mut self, completions: &mut Vec<Completion>, count_max: usize) {
+        match self {
+            Self::Uring(uring) => uring.reap(completions, count_max),
+            Self::Epoll(epoll) => epoll.reap(completions, count_max),
+        }
+    }
+
+    /// Ends everything that is in flight and waits for it, bounded. Completions are dropped.
+    /// Returns whether nothing is left.
+    pub(super) fn quiesce(&mut self) -> bool {
+        match self {
+            Self::Uring(uring) => uring.quiesce(),
+            Self::Epoll(epoll) => epoll.quiesce(),
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Every engine beside every driver: the same answers, wake-ups and ends.
+
+use super::files::{Dir, token, write};
+use super::*;
+use std::fs::{self, File};
+use std::os::fd::AsRawFd as _;
+
+fn read(file: &File, room: &mut [u8], offset: u64) -> Op {
+    let (file, at) = (file.as_raw_fd(), room.as_mut_ptr());
+    let read_bytes = u32::try_from(room.len()).unwrap();
+    Op::Read { file, at, read_bytes, offset, direct: false }
+}
+
+fn new_file(folder: &Dir) -> File {
+    let mut options = File::options();
+    options.read(true).write(true).create_new(true).open(folder.0.join("file")).unwrap()
+}
+
+#[test]
+fn what_is_written_is_read_up_to_the_end_and_errors_are_the_kernels() {
+    on_every_engine("what_is_written_is_read", |rig| {
+        let folder = Dir::new(&format!("engine-{}", rig.engine.text()), rig.kind());
+        let file = new_file(&folder);
+        let bytes: Vec<u8> = (0..9000_u32).map(|index| index.to_le_bytes()[0]).collect();
+        assert_eq!(rig.ask(JOB, write(&file, &bytes, 100, false)), Ok(9000));
+        let mut back = vec![0; 10_000];
+        assert_eq!(rig.ask(JOB, read(&file, &mut back, 0)), Ok(9100), "a short one");
+        assert!(back[100..9100] == bytes);
+        assert_eq!(rig.ask(JOB, read(&file, &mut back, 9100)), Ok(0), "the end");
+        let reads_only = File::open(folder.0.join("file")).unwrap();
+        assert_eq!(rig.ask(JOB, write(&reads_only, &bytes, 0, false)), Err(Errno(9)));
+        let folder_file = File::open(&folder.0).unwrap();
+        assert_eq!(rig.ask(JOB, read(&folder_file, &mut back, 0)), Err(Errno(21)));
+    });
+}
+
+#[test]
+fn every_one_of_many_on_one_file_is_answered_once() {
+    const COUNT: usize = 700;
+    on_every_engine("every_one_of_many", |rig| {
+        let folder = Dir::new(&format!("engine-many-{}", rig.engine.text()), rig.kind());
+        let file = new_file(&folder);
+        let bytes: Vec<Vec<u8>> = (0..COUNT).map(|index| index.to_le_bytes().to_vec()).collect();
+        for (index, bytes) in bytes.iter().enumerate() {
+            rig.queue(token(index), write(&file, bytes, index as u64 * 8, false));
+        }
+        let mut answered: Vec<u32> = (0..COUNT)
+            .map(|_| {
+                let completion = rig.next();
+                assert_eq!(completion.result, Ok(8));
+                completion.token.index
+            })
+            .collect();
+        answered.sort_unstable();
+        assert!(answered.iter().copied().eq(0..u32::try_from(COUNT).unwrap()));
+        assert!(fs::read(folder.0.join("file")).unwrap() == bytes.concat());
+        let Handed { handed_count, thread_count } = rig.driver.handed();
+        match rig.engine {
+            IoEngine::Inline => assert_eq!((handed_count, thread_count), (0, 0)),
+            IoEngine::Pool => assert!(handed_count == 700 && (1..=16).contains(&thread_count)),
+            IoEngine::ThreadPerOp => assert_eq!((handed_count, thread_count), (700, 700)),
+            IoEngine::PosixAio => assert!(handed_count == 700 && thread_count <= 700),
+            IoEngine::Auto | IoEngine::Uring => {
+                assert!(rig.kind() == DriverKind::Epoll || handed_count == 0);
+            }
+        }
+    });
+}
+
+#[test]
+fn an_engine_wakes_a_lane_that_sleeps() {
+    on_every_engine("an_engine_wakes", |rig| {
+        let folder = Dir::new(&format!("engine-wake-{}", rig.engine.text()), rig.kind());
+        let file = new_file(&folder);
+        let mut back = [0];
+        for index in 0..200_u64 {
+            // With nothing else to wake it, a sleep for ever hangs the test.
+            assert_eq!(rig.ask(JOB, write(&file, b"x", index, false)), Ok(1));
+            assert_eq!(rig.ask(JOB, read(&file, &mut back, index)), Ok(1));
+        }
+    });
+}
+
+#[test]
+fn a_lane_sleeps_while_an_engine_has_nothing_to_tell() {
+    on_every_engine("a_lane_sleeps", |rig| {
+        let folder = Dir::new(&format!("engine-sleep-{}", rig.engine.text()), rig.kind());
+        let file = new_file(&folder);
+        assert_eq!(rig.ask(JOB, write(&file, b"x", 0, false)), Ok(1));
+        // The bell that was rung may be heard first.
+        let count = rig.sleep_count(Duration::from_millis(20));
+        assert!(count <= 4, "{count}");
+        assert!(rig.reaped.is_empty());
+    });
+}
+
+#[test]
+fn the_end_waits_for_what_an_engine_has() {
+    on_every_engine("the_end_waits", |rig| {
+        let folder = Dir::new(&format!("engine-end-{}", rig.engine.text()), rig.kind());
+        let file = new_file(&folder);
+        // Longer than the driver, whatever comes of it.
+        let bytes: &[u8] = Box::leak(vec![3; 1 << 16].into_boxed_slice());
+        for index in 0..64 {
+            rig.queue(token(index), write(&file, bytes, index as u64 * 65_536, false));
+        }
+        rig.enter(Wait::No);
+        rig.driver.cancel(token(0), file.as_raw_fd());
+        assert!(rig.driver.quiesce());
+        let before = fs::read(folder.0.join("file")).unwrap();
+        assert!(before.iter().all(|byte| [0, 3].contains(byte)));
+        // Nobody writes any more.
+        file.set_len(0).unwrap();
+        let name = format!("objects-{}\n", rustix::thread::gettid().as_raw_nonzero());
+        for task in fs::read_dir("/proc/self/task").unwrap() {
+            // Threads of other tests come and go.
+            let found = fs::read_to_string(task.unwrap().path().join("comm")).unwrap_or_default();
+            assert_ne!(found, name, "no thread is left");
+        }
+        assert_eq!(file.metadata().unwrap().len(), 0);
+    });
+}
+
+#[test]
+fn an_engine_that_is_not_to_be_had_is_refused_with_what_to_do() {
+    let refused = IoEngine::Uring.check(DriverKind::Epoll).unwrap_err().to_string();
+    assert!(refused.contains("--driver io-uring") && refused.contains("--io-engine"), "{refused}");
+    let mut driver = Driver::new(DriverChoice::Only(DriverKind::Epoll), false).unwrap();
+    assert!(driver.take_engine(IoEngine::Uring).is_err());
+    for kind in DriverKind::ALL {
+        for engine in [IoEngine::Auto, IoEngine::Pool, IoEngine::ThreadPerOp, IoEngine::Inline] {
+            assert!(engine.check(kind).is_ok());
+        }
+    }
+    assert!(IoEngine::Uring.check(DriverKind::IoUring).is_ok());
+}

@@ -1,0 +1,151 @@
+//! Jobs that move bytes: from the page cache, through it, or past it.
+//!
+//! Invariant: a piece goes past the page cache only where its place, its length and its memory are whole
+//! pages; the rest of the same job may go through it, and the kernel keeps both ways of one file right.
+
+use super::{IO, Job, JobKind, LEND_BYTES_MIN, Step};
+use crate::buffer::FileRange;
+use crate::cache::is_cached;
+use crate::config::FaultPoint;
+use crate::direct::DIRECT_BYTES;
+use crate::driver::{Op, Token};
+use crate::number::{u32_of, u64_of};
+use crate::objects::{FileState, Objects};
+use crate::tools::Tools;
+use door::{BufId, Errno};
+use rustix::fs::fstat;
+use std::os::fd::{AsFd as _, AsRawFd as _, RawFd};
+use std::sync::Arc;
+
+impl Job {
+    /// A range of the open file instead of a buffer, if it is large, all of it is there, and the
+    /// page cache has it, so that sending it does not wait for the medium.
+    pub(super) fn lend(
+        &mut self,
+        offset: u64,
+        read_bytes: usize,
+        objects: &mut Objects,
+        tools: &mut Tools,
+    ) -> Option<BufId> {
+        if read_bytes < LEND_BYTES_MIN || !objects.lends {
+            return None;
+        }
+        let slot = objects.slot(self.object_index);
+        let FileState::Open { file, .. } = &slot.file else { return None };
+        tools.counters.syscall_count += 1;
+        let size_bytes = u64::try_from(fstat(file).ok()?.st_size).ok()?;
+        let left_bytes = size_bytes.saturating_sub(offset);
+        let range_bytes = usize::try_from(left_bytes).unwrap_or(usize::MAX).min(read_bytes);
+        if range_bytes < LEND_BYTES_MIN {
+            return None;
+        }
+        tools.counters.syscall_count += 1;
+        match is_cached(file.as_fd(), offset..offset + u64_of(range_bytes)) {
+            Ok(true) => {}
+            Ok(false) => return None,
+            Err(_) => {
+                // The kernel cannot tell, and will not be able to next time.
+                objects.lends = false;
+                return None;
+            }
+        }
+        let (file, object) = (Arc::clone(file), slot.object);
+        self.moved_bytes = range_bytes;
+        Some(tools.pool.lend(FileRange { file, object, offset, range_bytes }))
+    }
+
+    /// A piece is on its way: to which descriptor, and whether that one goes past the page cache.
+    fn begin_move(
+        &self,
+        (at, piece_bytes, offset): (*const u8, usize, u64),
+        objects: &mut Objects,
+        tools: &mut Tools,
+    ) -> (RawFd, bool) {
+        let is_whole = |number: u64| number.is_multiple_of(DIRECT_BYTES);
+        let whole =
+            is_whole(u64_of(at.addr())) && is_whole(u64_of(piece_bytes)) && is_whole(offset);
+        objects.count_moving(self.object_index, &mut tools.counters);
+        match &objects.slot(self.object_index).file {
+            FileState::Open { direct: Some(direct), .. } if whole => {
+                tools.counters.object_direct_count += 1;
+                (direct.as_raw_fd(), true)
+            }
+            FileState::Open { file, .. } => (file.as_raw_fd(), false),
+            FileState::Unknown | FileState::Opening => (-1, false),
+        }
+    }
+
+    /// Something has come of the step of a job; of one that moves bytes, no piece is on its way now.
+    pub(super) fn end_move(&self, objects: &mut Objects) {
+        let moves = matches!(self.kind, JobKind::Read { .. } | JobKind::Write { .. });
+        if moves && self.step == Step::Move {
+            objects.count_moved(self.object_index);
+        }
+    }
+
+    pub(super) fn on_moved(
+        &mut self,
+        outcome: Result<u32, Errno>,
+        token: Token,
+        objects: &mut Objects,
+        tools: &mut Tools,
+    ) -> bool {
+        let moved_bytes = match outcome {
+            Ok(moved_bytes) => moved_bytes as usize,
+            Err(errno) => return self.fail(errno, objects, tools),
+        };
+        self.moved_bytes += moved_bytes;
+        let wanted_bytes = match self.kind {
+            JobKind::Read { read_bytes, .. } => read_bytes as usize,
+            JobKind::Write { bulk, .. } => bulk.bulk_bytes as usize,
+            JobKind::Truncate { .. }
+            | JobKind::Allocate { .. }
+            | JobKind::Sync { .. }
+            | JobKind::Stat { .. }
+            | JobKind::Seek { .. }
+            | JobKind::Remove { .. } => return self.done(tools),
+        };
+        if self.moved_bytes < wanted_bytes && moved_bytes > 0 {
+            return self.go(Step::Move, token, objects, tools);
+        }
+        let written_short = self.kind.creates() && self.moved_bytes < wanted_bytes;
+        if written_short { self.fail(IO, objects, tools) } else { self.done(tools) }
+    }
+
+    pub(super) fn move_op(&self, objects: &mut Objects, tools: &mut Tools) -> (FaultPoint, Op) {
+        let moved_bytes = self.moved_bytes;
+        let cached = objects.raw(self.object_index);
+        match self.kind {
+            JobKind::Read { offset, read_bytes, .. } => {
+                let rest_bytes = read_bytes as usize - moved_bytes;
+                let Some(buf) = self.buf else { panic!("a read has its buffer") };
+                let at = tools.pool.at(buf, moved_bytes, rest_bytes);
+                let (read_bytes, offset) = (u32_of(rest_bytes), offset + u64_of(moved_bytes));
+                let piece = (at.cast_const(), rest_bytes, offset);
+                let (file, direct) = self.begin_move(piece, objects, tools);
+                (FaultPoint::ObjectRead, Op::Read { file, at, read_bytes, offset, direct })
+            }
+            JobKind::Write { offset, bulk, .. } => {
+                let rest_bytes = bulk.bulk_bytes as usize - moved_bytes;
+                let at = tools.pool.at(bulk.buf, bulk.start as usize + moved_bytes, rest_bytes);
+                let (write_bytes, offset) = (u32_of(rest_bytes), offset + u64_of(moved_bytes));
+                let at = at.cast_const();
+                let (file, direct) = self.begin_move((at, rest_bytes, offset), objects, tools);
+                (FaultPoint::ObjectWrite, Op::Write { file, at, write_bytes, offset, direct })
+            }
+            JobKind::Truncate { size_bytes, .. } => {
+                (FaultPoint::ObjectTruncate, Op::Truncate { file: cached, size_bytes })
+            }
+            JobKind::Allocate { offset, range_bytes, mode, .. } => (
+                FaultPoint::ObjectAllocate,
+                Op::Allocate { file: cached, offset, range_bytes, mode },
+            ),
+            JobKind::Sync { .. }
+            | JobKind::Stat { .. }
+            | JobKind::Seek { .. }
+            | JobKind::Remove { .. } => {
+                panic!("{:?} moves no bytes", self.kind)
+            }
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! Every engine, through the page cache and past it, on real files.
+
+use super::support::{Diary, Dir, ask, noise, ring_config, takes_direct, turns};
+use door::{Action, Bulk, Errno, Event, Object, Ticket};
+use ring::{FaultPoint, IoEngine, Ring};
+use std::fs::{self, File};
+use std::sync::{Arc, Mutex};
+use wire::{InodeNo, LaneId};
+
+const PAGE: usize = 4096;
+
+/// An engine, and whether it goes past the page cache.
+#[derive(Clone, Copy, Debug)]
+struct Way {
+    engine: IoEngine,
+    direct: bool,
+}
+
+/// A ring with objects, and what it said.
+struct Stand {
+    way: Way,
+    dir: Dir,
+    ring: Ring,
+    diary: Diary,
+    faults: Arc<Mutex<Vec<(FaultPoint, Errno)>>>,
+}
+
+/// Runs a test with each engine that this driver may have, both ways where the file system allows it.
+fn on_each(name: &str, run: impl Fn(&mut Stand)) {
+    let directs: &[bool] = if takes_direct() { &[false, true] } else { &[false] };
+    for engine in IoEngine::ALL {
+        for direct in directs.iter().copied().filter(|_| engine.check(super::DRIVER).is_ok()) {
+            let way = Way { engine, direct };
+            eprintln!("{way:?}");
+            run(&mut Stand::new(way, &format!("{name}-{}-{direct}", engine.text())));
+        }
+    }
+}
+
+impl Stand {
+    fn new(way: Way, name: &str) -> Self {
+        let dir = Dir::new(name);
+        let mut config = ring_config(LaneId(0));
+        (config.engine, config.direct) = (way.engine, way.direct);
+        config.store = Some(File::open(&dir.0).unwrap().into());
+        let faults: Arc<Mutex<Vec<(FaultPoint, Errno)>>> = Arc::default();
+        let found = Arc::clone(&faults);
+        config.fault = Some(Arc::new(move |point| {
+            let mut faults = found.lock().unwrap();
+            let index = faults.iter().position(|(at, _)| *at == point)?;
+            // 0: this time it goes well.
+            Some(faults.remove(index).1).filter(|errno| errno.0 != 0)
+        }));
+        let ring = Ring::new(config).unwrap();
+        Self { way, dir, ring, diary: Diary::default(), faults }
+    }
+
+    /// Whether large reads may stay in their file.
+    fn lends(&self) -> bool {
+        matches!(self.way.engine, IoEngine::Auto | IoEngine::Uring) && !self.way.direct
+    }
+
+    fn ask(&mut self, action: Action) -> Event {
+        ask(&mut self.ring, &mut self.diary, action)
+    }
+
+    fn write(&mut self, object: Object, object_offset: usize, bytes: &[u8]) -> Event {
+        let bulk = self.ring.bulk_of(bytes).unwrap();
+        let known_count = self.diary.events.len();
+        let object_offset = object_offset as u64;
+        self.ring.with(|turn| {
+            turn.act(Action::ObjectWrite { ticket: Ticket(1), object, object_offset, bulk });
+            turn.act(Action::Release { buf: bulk.buf });
+        });
+        turns(&mut self.ring, &mut self.diary, |diary| diary.events.len() > known_count);
+        self.diary.events[known_count]
+    }
+
+    /// What was read; of what stays in its file, what the file has there.
+    fn read(&mut self, object: Object, offset: usize, count: usize) -> Vec<u8> {
+        match self.ask(read(object, 2, offset, count)) {
+            Event::ObjectRead { result: Ok(None), .. } => Vec::new(),
+            Event::ObjectRead { result: Ok(Some(bulk)), .. } => self.bytes(object, offset, bulk),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn bytes(&mut self, object: Object, offset: usize, bulk: Bulk) -> Vec<u8> {
+        let count = bulk.bulk_bytes as usize;
+        let bytes = if bulk.crc32c.is_some() {
+            let bytes = self.ring.bulk_bytes(bulk).to_vec();
+            assert_eq!(bulk.crc32c, Some(wire::crc32c(&bytes)));
+            bytes
+        } else {
+            assert!(self.lends() && count >= 64 * 1024, "{:?}", self.way);
+            self.contents(object)[offset..offset + count].to_vec()
+        };
+        self.ring.with(|turn| turn.act(Action::Release { buf: bulk.buf }));
+        bytes
+    }
+
+    /// The object's file, as others see it.
+    fn contents(&self, object: Object) -> Vec<u8> {
+        let inode = object.inode.0;
+        fs::read(self.dir.0.join(format!("03/{:02x}/{inode:016x}.1", inode >> 14))).unwrap()
+    }
+}
+
+fn object(inode: u64) -> Object {
+    Object { shard_index: 3, stripe_index: 1, inode: InodeNo(inode) }
+}
+
+fn read(object: Object, ticket: u64, offset: usize, count: usize) -> Action {
+    let (ticket, object_offset) = (Ticket(ticket), offset as u64);
+    Action::ObjectRead { ticket, object, object_offset, read_bytes: count as u32 }
+}
+
+fn done(result: Result<(), Errno>) -> Event {
+    Event::ObjectDone { ticket: Ticket(1), result }
+}
+
+#[test]
+fn reads_and_writes_of_every_size_and_place_are_right_and_short_only_at_the_end() {
+    on_each("engine-sizes", |stand| {
+        let object = object(1);
+        let mut model = Vec::new();
+        for (index, count) in
+            [PAGE, 1, 16 * PAGE, 100, 3 * PAGE, 70_001, 1 << 20].iter().enumerate()
+        {
+            for offset in [0, PAGE, 5000, 8 * PAGE, 700_000] {
+                let bytes = noise(index as u64 + offset as u64, *count);
+                assert_eq!(stand.write(object, offset, &bytes), done(Ok(())));
+                let end = offset + count;
+                model.resize(model.len().max(end), 0);
+                model[offset..end].copy_from_slice(&bytes);
+            }
+        }
+        assert!(stand.contents(object) == model, "{:?}", stand.way);
+        for count in [1, PAGE, 16 * PAGE, 65_537, 1 << 20] {
+            for offset in [0, 1, PAGE, 700_000, 175 * PAGE, model.len() - PAGE, model.len() - 3] {
+                let end = model.len().min(offset + count);
+                let found = stand.read(object, offset, count);
+                assert!(found == model[offset..end], "{:?}: {count} at {offset}", stand.way);
+            }
+        }
+        let pages = model.len().next_multiple_of(PAGE);
+        assert!(model.len() < pages, "its end is within a page");
+        assert!(stand.read(object, pages - PAGE, PAGE) == model[pages - PAGE..], "short");
+        assert!(stand.read(object, pages, PAGE).is_empty(), "behind the end");
+        let direct_count = stand.ring.counters().object_direct_count;
+        assert_eq!(direct_count > 0, stand.way.direct, "{:?}", stand.way);
+        assert_eq!(stand.ring.buffer_bytes(), 0, "every buffer came back");
+    });
+}
+
+#[test]
+fn what_went_through_the_page_cache_and_what_went_past_it_are_one_file() {
+    on_each("engine-mixed", |stand| {
+        let object = object(2);
+        let mut model = vec![0; 64 * PAGE];
+        let mut dice = noise(7, 4000).into_iter().map(usize::from);
+        let mut roll = |below: usize| dice.next().unwrap() * below / 256;
+        for step in 0..300 {
+            let aligned = roll(2) == 0;
+            let unit = if aligned { PAGE } else { 1000 };
+            let (offset, count) = (roll(40) * unit, (1 + roll(8)) * unit);
+            if roll(2) == 0 {
+                let bytes = noise(step, count);
+                assert_eq!(stand.write(object, offset, &bytes), done(Ok(())));
+                model[offset..offset + count].copy_from_slice(&bytes);
+            } else if roll(16) == 0 {
+                let size = roll(60) * unit;
+                let ticket = Ticket(1);
+                let cut = Action::ObjectTruncate { ticket, object, size_bytes: size as u64 };
+                assert_eq!(stand.ask(cut), done(Ok(())));
+                model[size..].fill(0);
+            } else {
+                let found = stand.read(object, offset, count);
+                let (there, behind) = model[offset..offset + count].split_at(found.len());
+                assert!(found == there, "{:?}: {count} at {offset}", stand.way);
+                assert!(behind.iter().all(|byte| *byte == 0), "{:?}", stand.way);
+            }
+            let seen = stand.dir.0.join("03/00/0000000000000002.1");
+            let seen = fs::read(seen).unwrap_or_default();
+            assert!(seen == model[..seen.len()], "{:?}: others see it too", stand.way);
+        }
+    });
+}
+
+#[test]
+fn a_failing_medium_is_told_and_the_next_try_works_with_every_engine() {
+    on_each("engine-faults", |stand| {
+        let object = object(3);
+        let bytes = noise(3, PAGE);
+        let fail =
+            |stand: &Stand, point, errno| stand.faults.lock().unwrap().push((point, Errno(errno)));
+        fail(stand, FaultPoint::ObjectOpen, 24);
+        assert_eq!(stand.write(object, 0, &bytes), done(Err(Errno(24))));
+        fail(stand, FaultPoint::ObjectWrite, 28);
+        assert_eq!(stand.write(object, 0, &bytes), done(Err(Errno(28))));
+        assert_eq!(stand.write(object, 0, &bytes), done(Ok(())));
+        fail(stand, FaultPoint::ObjectRead, 5);
+        let failed = Event::ObjectRead { ticket: Ticket(2), result: Err(Errno(5)) };
+        assert_eq!(stand.ask(read(object, 2, 0, PAGE)), failed);
+        fail(stand, FaultPoint::ObjectRead, 4);
+        assert!(stand.read(object, 0, PAGE) == bytes, "a signal is no failure");
+        // Where the file cannot be opened once more, all goes through the page cache.
+        let before = stand.ring.counters().object_direct_count;
+        fail(stand, FaultPoint::ObjectOpen, 0);
+        fail(stand, FaultPoint::ObjectOpen, 24);
+        assert_eq!(stand.write(super::engines::object(4), 0, &bytes), done(Ok(())));
+        assert_eq!(stand.ring.counters().object_direct_count, before);
+        assert_eq!(stand.ring.buffer_bytes(), 0, "every buffer came back");
+    });
+}
+
+#[test]
+fn nothing_of_ours_queues_reads_by_file() {
+    const COUNT: usize = 64;
+    on_each("engine-queue", |stand| {
+        let bytes = noise(5, COUNT * PAGE);
+        for inode in 1..=4 {
+            assert_eq!(stand.write(object(inode), 0, &bytes), done(Ok(())));
+        }
+        let before = stand.ring.counters();
+        let read_all = |stand: &mut Stand, inodes: &[u64]| {
+            let known_count = stand.diary.events.len();
+            stand.ring.with(|turn| {
+                for index in 0..COUNT {
+                    let inode = inodes[index % inodes.len()];
+                    turn.act(read(object(inode), index as u64, index * PAGE, PAGE));
+                }
+            });
+            turns(&mut stand.ring, &mut stand.diary, |diary| {
+                diary.events.len() == known_count + COUNT
+            });
+            for event in stand.diary.events.split_off(known_count) {
+                let Event::ObjectRead { ticket, result: Ok(Some(bulk)) } = event else {
+                    panic!("{event:?}")
+                };
+                let at = usize::try_from(ticket.0).unwrap() * PAGE;
+                assert!(stand.ring.bulk_bytes(bulk) == &bytes[at..at + PAGE]);
+                stand.ring.with(|turn| turn.act(Action::Release { buf: bulk.buf }));
+            }
+            stand.ring.counters()
+        };
+        // Of four files: the same number of all, a quarter of each.
+        let apart = read_all(stand, &[1, 2, 3, 4]);
+        assert_eq!((apart.object_under_way_max, apart.object_under_way_one_max), (64, 16));
+        let shared = read_all(stand, &[1]);
+        assert_eq!((shared.object_under_way_max, shared.object_under_way_one_max), (64, 64));
+        let handed_count = shared.object_handed_count - before.object_handed_count;
+        let thread_count = shared.object_thread_count - before.object_thread_count;
+        match stand.way.engine {
+            IoEngine::Inline => assert_eq!((handed_count, thread_count), (0, 0)),
+            IoEngine::ThreadPerOp => assert_eq!((handed_count, thread_count), (128, 128)),
+            IoEngine::Pool => assert!(handed_count == 128 && thread_count <= 16),
+            IoEngine::PosixAio => assert!(handed_count == 128 && thread_count <= 128),
+            IoEngine::Auto | IoEngine::Uring => {
+                let on_epoll = super::DRIVER == ring::DriverKind::Epoll;
+                // Past the page cache nothing is tried at once.
+                assert!(handed_count == 0 || on_epoll);
+                assert!(handed_count == 128 || !on_epoll || !stand.way.direct);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_ring_that_ends_waits_for_what_its_engine_has() {
+    for round in 0..3 {
+        on_each("engine-end", |stand| {
+            let object = object(6);
+            let old = vec![1; 64 * PAGE];
+            assert_eq!(stand.write(object, 0, &old), done(Ok(())));
+            let bulk = stand.ring.bulk_of(&vec![2; PAGE]).unwrap();
+            stand.ring.with(|turn| {
+                for index in 0..64 {
+                    let (ticket, object_offset) = (Ticket(1), index * PAGE as u64);
+                    turn.act(Action::ObjectWrite { ticket, object, object_offset, bulk });
+                    turn.act(read(object, 2, usize::try_from(index).unwrap() * PAGE, PAGE));
+                }
+                turn.act(Action::Release { buf: bulk.buf });
+            });
+            // Not even begun; or begun and nothing taken; or some taken.
+            for _ in 0..round {
+                stand.ring.with(|turn| turn.act(Action::WakeAt { at: turn.now.mono }));
+                stand.ring.turn(&mut stand.diary).unwrap();
+            }
+            let other = Stand::new(stand.way, "engine-end-other");
+            drop(std::mem::replace(&mut stand.ring, other.ring));
+            let found = stand.contents(object);
+            assert!(found.chunks(PAGE).all(|page| page == [1; PAGE] || page == [2; PAGE]));
+            fs::remove_file(stand.dir.0.join("03/00/0000000000000006.1")).unwrap();
+        });
+    }
+}
