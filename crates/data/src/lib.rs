@@ -20,6 +20,7 @@ extern crate alloc;
 mod access;
 mod allocate;
 mod hash;
+mod list;
 mod object;
 mod order;
 mod outcome;

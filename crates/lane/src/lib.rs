@@ -59,6 +59,7 @@ mod stats;
 mod token;
 mod txns;
 mod unstable;
+mod waiting;
 
 pub use config::{Config, Export, Limits, Share};
 pub use lane::Lane;
