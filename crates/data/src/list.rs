@@ -131,8 +131,7 @@ impl Shards {
     ) {
         let WritingList { token, client, pieces, bulk } = writing;
         let file_offset = pieces.first_offset();
-        let answer =
-            Answer::Written(Written { file_offset, written_bytes: pieces.total_bytes() });
+        let answer = Answer::Written(Written { file_offset, written_bytes: pieces.total_bytes() });
         let Some(bulk) = bulk.filter(|_| pieces.count() > 0) else {
             release(turn, bulk);
             return self.answer(token, Ok(answer));

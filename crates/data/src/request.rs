@@ -5,9 +5,7 @@ use crate::list::{ReadingList, WritingList};
 use crate::{Ask, Lost, Token, list};
 use disk::ContentsChange;
 use door::Bulk;
-use wire::{
-    Breach, ClientUuid, FILE_BYTES_MAX, Flaw, InodeNo, Map, Op, Revoke, Status, Wire,
-};
+use wire::{Breach, ClientUuid, FILE_BYTES_MAX, Flaw, InodeNo, Map, Op, Revoke, Status, Wire};
 
 /// The largest size of a file.
 pub(crate) const SIZE_BYTES_MAX: u64 = FILE_BYTES_MAX;

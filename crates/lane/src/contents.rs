@@ -3,11 +3,11 @@
 use crate::Lane;
 use crate::commit::{Held, HeldSaid};
 use crate::config::Share;
-use crate::waiting::Waiting;
 use crate::gate::Reason;
 use crate::outbox::{Said, Telling};
 use crate::session::{Done, State};
 use crate::unstable::{Waiter, Written};
+use crate::waiting::Waiting;
 use alloc::vec::Vec;
 use data::{Answer, Outcome, Token};
 use door::{Action, Errno, StoreSpace, Ticket, Turn};

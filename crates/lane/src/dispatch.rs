@@ -10,8 +10,8 @@ use crate::outbox::{Asked, Said, Telling};
 use crate::scope::Checked;
 use crate::session::{Done, State, Target, Verdict};
 use crate::sizes::Sizing;
-use alloc::vec::Vec;
 use crate::waiting::Waiting;
+use alloc::vec::Vec;
 use data::Token;
 use door::{Action, Bulk, ConnId, Span, Ticket, Turn};
 use wire::{

@@ -1,8 +1,8 @@
 //! Counters of a lane, for whoever asks.
 
 use crate::Lane;
-use crate::waiting::Waiting;
 use crate::outbox::Said;
+use crate::waiting::Waiting;
 use door::{Ticket, Turn, Usage};
 use wire::{GateCounts, RecoveryCounts, Stats, Status, Wire as _, Writer};
 

@@ -5,6 +5,7 @@
 //! read, write: Move, again while short          truncate, allocate: Move      seek, stat: at once
 //! remove, where one sync makes many names durable: Unlink ─▶ Follow ─▶ (first of those that wait)
 //!              OpenDir ─▶ SyncDir, and all of them are done
+//! part of a list: as a read, into the list's buffer (`lists`)
 //! read of much that is in the page cache: done, the bulk is a range of the file
 //! sync:        Sync ─▶ (name durable? done) ─▶ for the directory and, once each, its parents:
 //!              OpenDir ─▶ SyncDir              remove: Unlink ─▶ the same
@@ -16,6 +17,7 @@ use crate::buffer::FileRange;
 use crate::cache::is_cached;
 use crate::config::FaultPoint;
 use crate::driver::{Kind, Op, Token, owned};
+use crate::lists::Part;
 use crate::number::{errno_of, u32_of, u64_of};
 use crate::objects::{FileState, Objects};
 use crate::path::ObjectPath;
@@ -43,14 +45,46 @@ pub(crate) const LEND_BYTES_MIN: usize = 64 * 1024;
 /// What is to be done.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum JobKind {
-    Read { ticket: Ticket, offset: u64, read_bytes: u32 },
-    Write { ticket: Ticket, offset: u64, bulk: Bulk },
-    Truncate { ticket: Ticket, size_bytes: u64 },
-    Allocate { ticket: Ticket, offset: u64, range_bytes: u64, mode: i32 },
-    Seek { ticket: Ticket, offset: u64, hole: bool },
-    Sync { ticket: Ticket },
-    Stat { ticket: Ticket },
-    Remove { ticket: Ticket },
+    Read {
+        ticket: Ticket,
+        offset: u64,
+        read_bytes: u32,
+    },
+    /// A piece of a list that is read.
+    Part {
+        part: Part,
+        offset: u64,
+        read_bytes: u32,
+    },
+    Write {
+        ticket: Ticket,
+        offset: u64,
+        bulk: Bulk,
+    },
+    Truncate {
+        ticket: Ticket,
+        size_bytes: u64,
+    },
+    Allocate {
+        ticket: Ticket,
+        offset: u64,
+        range_bytes: u64,
+        mode: i32,
+    },
+    Seek {
+        ticket: Ticket,
+        offset: u64,
+        hole: bool,
+    },
+    Sync {
+        ticket: Ticket,
+    },
+    Stat {
+        ticket: Ticket,
+    },
+    Remove {
+        ticket: Ticket,
+    },
 }
 
 impl JobKind {
@@ -58,9 +92,11 @@ impl JobKind {
     /// that run.
     pub(crate) const fn order(self) -> (bool, bool) {
         match self {
-            Self::Read { .. } | Self::Write { .. } | Self::Stat { .. } | Self::Seek { .. } => {
-                (false, false)
-            }
+            Self::Read { .. }
+            | Self::Part { .. }
+            | Self::Write { .. }
+            | Self::Stat { .. }
+            | Self::Seek { .. } => (false, false),
             Self::Sync { .. } => (false, true),
             Self::Truncate { .. } | Self::Allocate { .. } | Self::Remove { .. } => (true, true),
         }
@@ -69,7 +105,9 @@ impl JobKind {
     /// Where the touched range ends; of what concerns all of the object 0.
     pub(crate) const fn end(self) -> u64 {
         match self {
-            Self::Read { offset, read_bytes, .. } => offset.saturating_add(read_bytes as u64),
+            Self::Read { offset, read_bytes, .. } | Self::Part { offset, read_bytes, .. } => {
+                offset.saturating_add(read_bytes as u64)
+            }
             Self::Write { offset, bulk, .. } => offset.saturating_add(bulk.bulk_bytes as u64),
             Self::Truncate { size_bytes, .. } => size_bytes,
             Self::Allocate { offset, range_bytes, .. } => offset.saturating_add(range_bytes),
@@ -81,6 +119,7 @@ impl JobKind {
         match self {
             Self::Write { .. } | Self::Truncate { .. } | Self::Allocate { .. } => true,
             Self::Read { .. }
+            | Self::Part { .. }
             | Self::Stat { .. }
             | Self::Seek { .. }
             | Self::Sync { .. }
@@ -267,6 +306,14 @@ impl Job {
                 self.buf = tools.pool.take(room_bytes);
                 self.go(Step::Move, token, objects, tools)
             }
+            JobKind::Part { part, .. } => {
+                if tools.list_buf(part).is_none() {
+                    self.step = Step::Begin;
+                    objects.starve(token.index);
+                    return false;
+                }
+                self.go(Step::Move, token, objects, tools)
+            }
             JobKind::Write { offset, bulk, .. } => {
                 let end = offset.saturating_add(u64::from(bulk.bulk_bytes));
                 self.keep_lent(offset..end, objects, tools);
@@ -367,7 +414,9 @@ impl Job {
         };
         self.moved_bytes += moved_bytes;
         let wanted_bytes = match self.kind {
-            JobKind::Read { read_bytes, .. } => read_bytes as usize,
+            JobKind::Read { read_bytes, .. } | JobKind::Part { read_bytes, .. } => {
+                read_bytes as usize
+            }
             JobKind::Write { bulk, .. } => bulk.bulk_bytes as usize,
             JobKind::Truncate { .. }
             | JobKind::Allocate { .. }
@@ -478,13 +527,20 @@ impl Job {
         false
     }
 
-    fn move_op(&self, file: RawFd, tools: &Tools) -> (FaultPoint, Op) {
+    fn move_op(&self, file: RawFd, tools: &mut Tools) -> (FaultPoint, Op) {
         let moved_bytes = self.moved_bytes;
         match self.kind {
             JobKind::Read { offset, read_bytes, .. } => {
                 let rest_bytes = read_bytes as usize - moved_bytes;
                 let Some(buf) = self.buf else { panic!("a read has its buffer") };
                 let at = tools.pool.at(buf, moved_bytes, rest_bytes);
+                let (read_bytes, offset) = (u32_of(rest_bytes), offset + u64_of(moved_bytes));
+                (FaultPoint::ObjectRead, Op::Read { file, at, read_bytes, offset })
+            }
+            JobKind::Part { part, offset, read_bytes } => {
+                let rest_bytes = read_bytes as usize - moved_bytes;
+                let Some(buf) = tools.list_buf(part) else { panic!("a list has its buffer") };
+                let at = tools.pool.at(buf, part.start + moved_bytes, rest_bytes);
                 let (read_bytes, offset) = (u32_of(rest_bytes), offset + u64_of(moved_bytes));
                 (FaultPoint::ObjectRead, Op::Read { file, at, read_bytes, offset })
             }
@@ -522,6 +578,10 @@ impl Job {
         let event = match self.kind {
             JobKind::Read { ticket, .. } => {
                 Event::ObjectRead { ticket, result: Ok(self.take_bulk(tools)) }
+            }
+            JobKind::Part { part, read_bytes, .. } => {
+                tools.end_part(part, read_bytes as usize, Ok(self.moved_bytes));
+                return true;
             }
             JobKind::Write { ticket, bulk, .. } => {
                 tools.pool.release(bulk.buf);
@@ -565,6 +625,10 @@ impl Job {
         }
         let event = match self.kind {
             JobKind::Read { ticket, .. } => Event::ObjectRead { ticket, result: Err(errno) },
+            JobKind::Part { part, read_bytes, .. } => {
+                tools.end_part(part, read_bytes as usize, Err(errno));
+                return true;
+            }
             JobKind::Stat { ticket } => Event::ObjectStat { ticket, result: Err(errno) },
             JobKind::Seek { ticket, .. } => Event::ObjectSought { ticket, result: Err(errno) },
             JobKind::Write { ticket, bulk, .. } => {

@@ -214,7 +214,7 @@ fn many_futures_run_side_by_side() {
             let file = volume.create(&path, 0o644, true).await?;
             let bytes = vec![u8::try_from(index % 256).unwrap(); 5000];
             volume.write_at(&file, 0, bytes.clone()).await?;
-            let piece = Piece { file_offset: 0, read_bytes: 8192 };
+            let piece = Piece { file_offset: 0, piece_bytes: 8192 };
             assert_eq!(volume.read_at(&file, piece).await?, bytes);
             volume.close(file).await
         };

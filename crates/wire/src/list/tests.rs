@@ -34,10 +34,10 @@ const MALFORMED: Flaw = Flaw::Breach(Breach::Malformed);
 fn what_is_encoded_is_decoded() {
     let mut seed = 1;
     for round in 0..2000 {
-        let count = dice(&mut seed) as usize % if round % 10 == 0 { PIECE_COUNT_MAX + 1 } else { 8 };
-        let all: Vec<_> = (0..count)
-            .map(|_| piece(dice(&mut seed), 1 + dice(&mut seed) as u32 % 4096))
-            .collect();
+        let count =
+            dice(&mut seed) as usize % if round % 10 == 0 { PIECE_COUNT_MAX + 1 } else { 8 };
+        let all: Vec<_> =
+            (0..count).map(|_| piece(dice(&mut seed), 1 + dice(&mut seed) as u32 % 4096)).collect();
         let pieces = Pieces::new(all).unwrap();
         let (inode, accesses) = (InodeNo(dice(&mut seed)), round % 2 == 0);
         let read = ReadList { inode, pieces: pieces.clone(), accesses };
