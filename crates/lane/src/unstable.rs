@@ -254,7 +254,21 @@ impl Lane {
             | ContentsChange::ObjectGone { .. } => return None,
         };
         let same = write_bytes == bulk.bulk_bytes && bulk.crc32c == Some(crc32c);
-        (same && replay.asked.op == op).then_some(change)
+        (same && replay.asked.op == op).then(|| self.as_planted(change))
+    }
+
+    /// What is brought back of a lost write: all of it, unless a test wants to see that missed.
+    fn as_planted(&self, change: ContentsChange) -> ContentsChange {
+        match change {
+            ContentsChange::WriteList { inode, pieces, crc32c, write_time_ns }
+                if !self.config.rules.hold(Rule::ListsWhole) =>
+            {
+                let first = pieces.iter().take(1).collect();
+                let pieces = wire::Pieces::new(first).unwrap_or(pieces);
+                ContentsChange::WriteList { inode, pieces, crc32c, write_time_ns }
+            }
+            change => change,
+        }
     }
 
     /// A replayed write is durable in its object.
