@@ -19,6 +19,7 @@ extern crate alloc;
 
 mod access;
 mod allocate;
+mod glimpse;
 mod hash;
 mod list;
 mod object;

@@ -1,10 +1,20 @@
 //! Lists of pieces through the library: held against a model, counted in exchanges, and over the
 //! death of the server.
 
-use crate::idle::connect;
-use crate::stage::{Stage, kill};
-use library::{Error, File, OpenFor, Piece, SetAttr, Status, Stride, Volume};
+use crate::idle::secret;
+use crate::stage::{PATIENCE, Stage, kill};
+use library::{ConnectOptions, Error, File, OpenFor, Piece, SetAttr, Status, Stride, Volume};
 use std::path::Path;
+
+/// A client that is root, and waits for its server.
+fn connect(stage: &Stage, address: &str) -> Volume {
+    let options = ConnectOptions {
+        connect_timeout: PATIENCE,
+        export: "up".to_owned(),
+        ..ConnectOptions::new(address.parse().unwrap(), secret(stage))
+    };
+    Volume::connect(&options).unwrap()
+}
 
 /// A number out of a seed, and the next seed.
 fn dice(seed: &mut u64) -> u64 {
