@@ -176,8 +176,9 @@ impl Volume {
     }
 
     /// Writes many pieces in one exchange; `bytes` are those of all pieces, one behind the other. Who
-    /// reads sees all of an exchange or nothing. More than one carries (see [`Self::read_list`]) takes
-    /// further exchanges, each seen by itself.
+    /// reads sees all of an exchange or nothing; only when server and client die together before it is
+    /// answered, a part may remain, as of any write. More than one carries (see [`Self::read_list`])
+    /// takes further exchanges, each seen by itself.
     ///
     /// # Errors
     /// As [`Self::write_at`]; `Invalid`, and nothing is written, when pieces overlap or `bytes` are

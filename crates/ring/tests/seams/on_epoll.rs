@@ -9,6 +9,8 @@ mod bulk;
 mod counts;
 #[path = "files.rs"]
 mod files;
+#[path = "lists.rs"]
+mod lists;
 #[path = "mesh.rs"]
 mod mesh;
 #[path = "segments.rs"]
