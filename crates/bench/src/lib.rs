@@ -19,6 +19,7 @@ mod generator;
 mod getattr;
 mod handoff;
 mod limit;
+mod lists;
 mod load;
 mod machine;
 mod mount;
@@ -69,6 +70,8 @@ pub enum Bench {
     Share,
     /// Commits of many operations.
     Commit,
+    /// Many pieces of a file in one request.
+    Lists,
     /// A few modest clients beside a greedy one.
     Fair,
     /// A mount's callers on cores that compute.
@@ -85,7 +88,7 @@ pub enum Bench {
 
 impl Bench {
     /// All, in the order in which they build on each other.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Echo,
         Self::Getattr,
         Self::Create,
@@ -96,6 +99,7 @@ impl Bench {
         Self::Mount,
         Self::Share,
         Self::Commit,
+        Self::Lists,
         Self::Fair,
         Self::Busy,
         Self::Drivers,
@@ -118,6 +122,7 @@ impl Bench {
             Self::Mount => mount::NAME,
             Self::Share => create::SHARE_NAME,
             Self::Commit => commit::NAME,
+            Self::Lists => lists::NAME,
             Self::Fair => fair::NAME,
             Self::Busy => mount::BUSY_NAME,
             Self::Drivers => drivers::NAME,
@@ -141,6 +146,7 @@ impl Bench {
             Self::Clock => "clock: readings",
             Self::Share => "share: new files, replies that may wait against those that do not",
             Self::Commit => "commit: a lane whose log becomes durable once in many operations",
+            Self::Lists => "lists: one request for 64 pieces of 4 KiB, beside 64 requests",
             Self::Fair => "fair: a few modest clients beside a greedy one",
             Self::Busy => "busy: a mount on cores that all compute, its lanes pinned and not",
             Self::Drivers => "drivers: lanes on epoll, beside lanes on io_uring",
@@ -176,6 +182,7 @@ impl Bench {
             Self::Mount => mount::run(&home),
             Self::Share => create::run_shares(&home),
             Self::Commit => commit::run(&home),
+            Self::Lists => lists::run(&home),
             Self::Fair => fair::run(&home),
             Self::Busy => mount::run_busy(&home),
             Self::Drivers => drivers::run(&home),

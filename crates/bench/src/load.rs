@@ -9,7 +9,7 @@ mod client;
 mod work;
 
 pub(crate) use client::Greeting;
-pub(crate) use work::{Pieces, Work};
+pub(crate) use work::{Pieces, Strided, Work};
 
 use crate::samples::number;
 use crate::usage::LaneUsage;

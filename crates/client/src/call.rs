@@ -3,8 +3,8 @@
 
 use door::{Bulk, Span};
 use wire::{
-    Attr, ByteRange, Caller, HandleId, InodeNo, LaneId, LockKind, LockRow, LockType, Name, Revoke,
-    Space, Stats, Written,
+    Attr, ByteRange, Caller, HandleId, InodeNo, LaneId, LockKind, LockRow, LockType, Name, Pieces,
+    Revoke, Space, Stats, Written,
 };
 
 /// A call's number, chosen by the face; unique among its unanswered calls.
@@ -105,6 +105,33 @@ pub struct Write {
     pub takes: Revoke,
 }
 
+/// Bytes of several places of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReadList<'a> {
+    /// The file.
+    pub inode: InodeNo,
+    /// Which, in which order; they may overlap.
+    pub pieces: &'a Pieces,
+    /// See [`wire::Read::accesses`].
+    pub accesses: bool,
+}
+
+/// Bytes into several places of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WriteList<'a> {
+    /// The file.
+    pub inode: InodeNo,
+    /// Where they go; no two share a byte.
+    pub pieces: &'a Pieces,
+    /// The bytes of all pieces, one behind the other. They stay the face's, who keeps them valid
+    /// until the answer.
+    pub bulk: Option<Bulk>,
+    /// As of [`Write`].
+    pub sync: bool,
+    /// See [`wire::Write::takes`].
+    pub takes: Revoke,
+}
+
 /// Lock bytes of a file, or give them up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SetLock {
@@ -192,6 +219,10 @@ pub enum Call<'a> {
     Read(wire::Read),
     /// [`Answer::Written`].
     Write(Write),
+    /// [`Answer::List`].
+    ReadList(ReadList<'a>),
+    /// [`Answer::Written`], with the first piece's place and all bytes. `Invalid` when pieces overlap.
+    WriteList(WriteList<'a>),
     /// [`Answer::Done`], durable.
     Allocate(wire::Allocate),
     /// [`Answer::Sought`].
@@ -257,6 +288,8 @@ impl Call<'_> {
             Self::Removexattr(ask) => (Some(&mut ask.inode), None),
             Self::Read(ask) => (Some(&mut ask.inode), None),
             Self::Write(ask) => (Some(&mut ask.inode), None),
+            Self::ReadList(ask) => (Some(&mut ask.inode), None),
+            Self::WriteList(ask) => (Some(&mut ask.inode), None),
             Self::Allocate(ask) => (Some(&mut ask.inode), None),
             Self::Seek(ask) => (Some(&mut ask.inode), None),
             Self::SetLock(ask) => (Some(&mut ask.inode), None),
@@ -317,6 +350,14 @@ pub enum Answer {
     Space(Space),
     /// Bytes of a file, `None` at its end; owned by the face from here on, which releases them.
     Bytes(Option<Bulk>),
+    /// Bytes of several places of a file, one behind the other: of each place as many as a file of
+    /// this size has. Owned by the face as those of [`Self::Bytes`].
+    List {
+        /// The bytes.
+        bulk: Option<Bulk>,
+        /// The file's size.
+        size_bytes: u64,
+    },
     /// Where the bytes went.
     Written(Written),
     /// Where in a file it is.

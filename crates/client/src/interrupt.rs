@@ -10,6 +10,7 @@ use crate::CallId;
 use crate::client::Client;
 use crate::exchange::Place;
 use crate::plan::Plan;
+use alloc::vec::Vec;
 use door::Turn;
 use wire::{InodeNo, Op, Status, Wire, Writer};
 
@@ -71,11 +72,7 @@ impl Client {
             && let Some(bulk) = exchange.bulk.take()
         {
             exchange.kept = Some(self.kept.keep(turn, bulk));
-            let inode = written_inode(&exchange.body);
-            exchange.body.clear();
-            let nothing =
-                wire::Write { inode, file_offset: 0, append: false, takes: wire::Revoke::Nothing };
-            nothing.encode(&mut Writer::new(&mut exchange.body));
+            write_nothing(exchange.op, &mut exchange.body);
         }
     }
 
@@ -145,8 +142,18 @@ impl Client {
     }
 }
 
-/// The file that the encoded write is about.
-fn written_inode(body: &[u8]) -> InodeNo {
-    debug_assert_eq!(Op::Write.row().request_bulk_bytes_max, wire::BULK_BYTES_MAX);
-    wire::Write::decode_all(body).map_or(InodeNo(0), |write| write.inode)
+/// Makes of an encoded write, or list, one of no bytes to the same file.
+fn write_nothing(op: Op, body: &mut Vec<u8>) {
+    let takes = wire::Revoke::Nothing;
+    if op == Op::WriteList {
+        let inode = wire::WriteList::decode_all(body).map_or(InodeNo(0), |write| write.inode);
+        body.clear();
+        let pieces = wire::Pieces::NONE;
+        return wire::WriteList { inode, pieces, takes }.encode(&mut Writer::new(body));
+    }
+    debug_assert_eq!(op, Op::Write, "no other op has bytes to send");
+    let inode = wire::Write::decode_all(body).map_or(InodeNo(0), |write| write.inode);
+    body.clear();
+    let nothing = wire::Write { inode, file_offset: 0, append: false, takes };
+    nothing.encode(&mut Writer::new(body));
 }

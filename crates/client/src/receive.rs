@@ -185,6 +185,7 @@ impl Client {
                 | Body::Value(_)
                 | Body::Space(_)
                 | Body::Bytes(_)
+                | Body::List(..)
                 | Body::Written(_)
                 | Body::Contents(_)
                 | Body::Sought(_)
@@ -336,14 +337,23 @@ impl Client {
     }
 }
 
-/// A reply may carry bulk only if it is a read's, and no more than was asked for. It is taken if
-/// somebody waits for it.
+/// A reply may carry bulk only if it is a read's, and no more than was asked for; of a list exactly
+/// what its file has. It is taken if somebody waits for it.
 fn claim_bulk(
     exchange: &Exchange,
     wanted: bool,
     body: Option<Body>,
     bulk: &mut Option<Bulk>,
 ) -> Result<Option<Body>, Breach> {
+    if let Some(Body::List(_, read)) = body {
+        let asked = wire::ReadList::decode_all(&exchange.body).map_err(|_| Breach::Malformed)?;
+        let found_bytes = bulk.map_or(0, |found| found.bulk_bytes);
+        if asked.pieces.within(read.size_bytes).total_bytes() != found_bytes {
+            return Err(Breach::Malformed);
+        }
+        let found = if wanted { bulk.take() } else { None };
+        return Ok(Some(Body::List(found, read)));
+    }
     let Some(found) = *bulk else { return Ok(body) };
     if exchange.op != Op::Read || body.is_none() {
         return Err(Breach::Malformed);

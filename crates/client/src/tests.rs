@@ -7,6 +7,7 @@ mod durability;
 mod eviction;
 mod exactly_once;
 mod interrupts;
+mod lists;
 mod locks;
 mod replays;
 mod replays_random;

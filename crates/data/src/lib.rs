@@ -19,7 +19,9 @@ extern crate alloc;
 
 mod access;
 mod allocate;
+mod glimpse;
 mod hash;
+mod list;
 mod object;
 mod order;
 mod outcome;

@@ -1,7 +1,7 @@
 //! One object: what is known of it, what waits for it, what is not durable yet.
 //!
 //! ```text
-//! queue ─▶ running (reads, writes: together) or exclusive (append, truncate, allocate, remove: alone)
+//! queue ─▶ running (reads, writes: together) or exclusive (append, list, truncate, allocate, remove: alone)
 //!              └─ done ─▶ written ─▶ syncing ─▶ out
 //! fences: a truncation or allocation whose record is not durable; until it is, no change begins: after
 //!         a crash the log would tell another size than the object has, and a later write would come
@@ -20,7 +20,7 @@ use door::{Mono, ObjectStat};
 use wire::{ClientUuid, Contents, InodeNo, Timestamp, Transno};
 
 /// A change that is in the object but not yet durable there.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Effect {
     pub(crate) token: Token,
     pub(crate) change: ContentsChange,
@@ -33,10 +33,24 @@ pub(crate) struct Effect {
 }
 
 impl Effect {
+    /// The first byte behind what was written; 0 of what writes nothing.
+    pub(crate) fn end(&self) -> u64 {
+        match &self.change {
+            ContentsChange::Write { object_offset, write_bytes, .. } => {
+                object_offset.saturating_add(u64::from(*write_bytes))
+            }
+            ContentsChange::WriteList { pieces, .. } => pieces.end(),
+            ContentsChange::Truncate { .. }
+            | ContentsChange::Allocate { .. }
+            | ContentsChange::ObjectGone { .. } => 0,
+        }
+    }
+
     /// The time of the change: a replay has it already, anything else gets it now.
     pub(crate) fn time_ns(&mut self, now_ns: u64) -> u64 {
         match &mut self.change {
             ContentsChange::Write { write_time_ns, .. }
+            | ContentsChange::WriteList { write_time_ns, .. }
             | ContentsChange::Truncate { write_time_ns, .. }
             | ContentsChange::Allocate { write_time_ns, .. } => {
                 if *write_time_ns == 0 {
@@ -135,9 +149,13 @@ impl Object {
         let known = self.stat.is_some() && !self.doubtful;
         let settled = self.written.is_empty() && !self.sync_running;
         let may_begin = match first {
-            Pending::Read { .. } | Pending::Glimpse(_) | Pending::Seek(_) => known,
+            Pending::Read { .. }
+            | Pending::ReadList(_)
+            | Pending::Glimpse(_)
+            | Pending::Seek(_) => known,
             Pending::Write { .. } => known && unfenced,
             Pending::Append { .. }
+            | Pending::WriteList(_)
             | Pending::Truncate { .. }
             | Pending::Allocate(_)
             | Pending::Replay { .. } => known && unfenced && alone,

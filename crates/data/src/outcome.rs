@@ -1,7 +1,7 @@
 //! What the lane asks of the data shards and what comes back.
 
 use crate::Depends;
-use disk::Change;
+use disk::{Change, ContentsChange};
 use door::{BufId, Bulk};
 use wire::{ClientUuid, Contents, InodeNo, Op, ShardId, Status, Transno, Wire, Writer, Written};
 
@@ -27,22 +27,19 @@ pub struct Ask<'a> {
 }
 
 /// A write that was lost and is brought back.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Lost {
     /// Given back.
     pub token: Token,
     /// Its old number.
     pub transno: Transno,
-    /// The file.
-    pub inode: InodeNo,
-    /// Where it went.
-    pub object_offset: u64,
+    /// What it was, with the time that it got then: [`ContentsChange::Write`] or
+    /// [`ContentsChange::WriteList`].
+    pub change: ContentsChange,
     /// The bytes, owned by the data shards from here on.
     pub bulk: Bulk,
     /// Whose.
     pub client: ClientUuid,
-    /// The time it got then, nanoseconds since 1970.
-    pub write_time_ns: u64,
 }
 
 /// A successful answer.
@@ -52,6 +49,14 @@ pub enum Answer {
     Empty,
     /// Bytes read; the lane owns the buffer from here on.
     Bytes(Option<Bulk>),
+    /// Bytes of a list, as far as an object of that size has them; the lane owns the buffer from
+    /// here on.
+    List {
+        /// The bytes.
+        bulk: Option<Bulk>,
+        /// The object's size.
+        size_bytes: u64,
+    },
     /// Where a write went.
     Written(Written),
     /// What is known of the contents.
@@ -66,6 +71,9 @@ impl Answer {
         let mut to = Writer::new(out);
         match self {
             Self::Empty | Self::Bytes(_) => {}
+            Self::List { size_bytes, .. } => {
+                wire::ListRead { size_bytes: *size_bytes }.encode(&mut to);
+            }
             Self::Written(written) => written.encode(&mut to),
             Self::Sought(file_offset) => wire::Sought { file_offset: *file_offset }.encode(&mut to),
             Self::Glimpsed(contents) => wire::Glimpsed { contents: *contents }.encode(&mut to),
@@ -76,7 +84,7 @@ impl Answer {
     #[must_use]
     pub const fn bulk(&self) -> Option<Bulk> {
         match self {
-            Self::Bytes(bulk) => *bulk,
+            Self::Bytes(bulk) | Self::List { bulk, .. } => *bulk,
             Self::Empty | Self::Written(_) | Self::Glimpsed(_) | Self::Sought(_) => None,
         }
     }
@@ -84,15 +92,12 @@ impl Answer {
     /// The buffer in it, which somebody has to release.
     #[must_use]
     pub fn buf(&self) -> Option<BufId> {
-        match self {
-            Self::Bytes(bulk) => bulk.map(|bulk| bulk.buf),
-            Self::Empty | Self::Written(_) | Self::Glimpsed(_) | Self::Sought(_) => None,
-        }
+        self.bulk().map(|bulk| bulk.buf)
     }
 }
 
 /// Something the lane has to do.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
     /// Answer now: nothing was changed, or it failed.
     Answered {

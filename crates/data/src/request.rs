@@ -1,23 +1,28 @@
 //! Requests as they wait for their turn at an object: decoded and checked.
 
 use crate::allocate::{Allocating, Seeking};
-use crate::{Ask, Lost, Token};
+use crate::list::{ReadingList, WritingList};
+use crate::{Ask, Lost, Token, list};
 use disk::ContentsChange;
 use door::Bulk;
-use wire::{Breach, ClientUuid, Flaw, InodeNo, Map, Op, Revoke, Status, Wire};
+use wire::{Breach, ClientUuid, FILE_BYTES_MAX, Flaw, InodeNo, Map, Op, Revoke, Status, Wire};
 
 /// The largest size of a file.
-pub(crate) const SIZE_BYTES_MAX: u64 = i64::MAX.unsigned_abs();
+pub(crate) const SIZE_BYTES_MAX: u64 = FILE_BYTES_MAX;
 
 /// What waits at an object.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Pending {
     /// Bytes wanted.
     Read { token: Token, object_offset: u64, read_bytes: u32, client: ClientUuid, accesses: bool },
+    /// Bytes of several places wanted.
+    ReadList(ReadingList),
     /// Size wanted.
     Glimpse(Glimpsing),
     /// Bytes for a place.
     Write { token: Token, object_offset: u64, bulk: Option<Bulk>, client: ClientUuid },
+    /// Bytes for several places.
+    WriteList(WritingList),
     /// Bytes for the end.
     Append { token: Token, bulk: Option<Bulk>, client: ClientUuid },
     /// A new size.
@@ -36,8 +41,9 @@ impl Pending {
     /// Whether the object is another one afterwards.
     pub(crate) const fn is_change(&self) -> bool {
         match self {
-            Self::Read { .. } | Self::Glimpse(_) | Self::Seek(_) => false,
+            Self::Read { .. } | Self::ReadList(_) | Self::Glimpse(_) | Self::Seek(_) => false,
             Self::Write { .. }
+            | Self::WriteList(_)
             | Self::Append { .. }
             | Self::Truncate { .. }
             | Self::Allocate(_)
@@ -57,7 +63,7 @@ pub(crate) struct Glimpsing {
 }
 
 /// A request that was understood.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Decoded {
     pub(crate) inode: InodeNo,
     pub(crate) pending: Pending,
@@ -110,6 +116,12 @@ pub(crate) fn decode(ask: &Ask<'_>, map: &Map) -> Result<Decoded, Flaw> {
             (allocate.inode, Allocating::check(&allocate, ask)?)
         }
         Op::Seek => Seeking::decode(ask)?,
+        Op::ReadList => list::decode_read(ask)?,
+        Op::WriteList => {
+            let (inode, pending, list_takes) = list::decode_write(ask)?;
+            takes = list_takes;
+            (inode, pending)
+        }
         Op::Lookup
         | Op::Getattr
         | Op::Setattr

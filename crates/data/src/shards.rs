@@ -2,6 +2,7 @@
 
 use crate::allocate::{Allocating, Seeking};
 use crate::hash::Seed;
+use crate::list::{ReadingList, Writing, WritingList};
 use crate::object::Object;
 use crate::order::Order;
 use crate::recorded::Recorded;
@@ -56,6 +57,9 @@ pub struct Shards {
     order: VecDeque<InodeNo>,
     pub(crate) jobs: HashMap<u64, Job, Seed>,
     ticket_count: u64,
+    /// Lists whose pieces are being written, by number.
+    pub(crate) writing: HashMap<u64, Writing, Seed>,
+    pub(crate) list_count: u64,
     pub(crate) proven: HashMap<InodeNo, Proven, Seed>,
     /// What files give that somebody writes who may not know it.
     gives: HashMap<InodeNo, Gives, Seed>,
@@ -103,6 +107,8 @@ impl Shards {
             order: VecDeque::new(),
             jobs: HashMap::with_hasher(seed),
             ticket_count: 0,
+            writing: HashMap::with_hasher(seed),
+            list_count: 0,
             proven,
             gives: HashMap::with_hasher(seed),
             orders,
@@ -281,12 +287,13 @@ impl Shards {
 
     /// Takes a write that was lost. It ends in [`Outcome::Written`] and [`Outcome::Changed`], or in
     /// [`Outcome::Answered`] if it cannot be done.
-    pub fn replay(&mut self, turn: &mut Turn<'_>, lost: &Lost) {
+    pub fn replay(&mut self, turn: &mut Turn<'_>, lost: Lost) {
         // Objects are written in any order, but what was replayed is recorded as it was asked for:
         // of what is durable of a session the last stands for all before it.
-        let shard = self.shard(lost.inode);
+        let inode = lost.change.inode();
+        let shard = self.shard(inode);
         let place_no = self.order(shard).push(None);
-        self.wait(turn, lost.inode, Pending::Replay { lost: *lost, place_no });
+        self.wait(turn, inode, Pending::Replay { lost, place_no });
     }
 
     /// The contents of a file, if they are known without asking anybody. With `exact` the allocated
@@ -469,11 +476,14 @@ impl Shards {
         for pending in all {
             let token = match pending {
                 Pending::Read { token, .. }
+                | Pending::ReadList(ReadingList { token, .. })
                 | Pending::Glimpse(Glimpsing { token, .. })
                 | Pending::Allocate(Allocating { token, .. })
                 | Pending::Seek(Seeking { token, .. })
                 | Pending::Truncate { token, .. } => token,
-                Pending::Write { token, bulk, .. } | Pending::Append { token, bulk, .. } => {
+                Pending::Write { token, bulk, .. }
+                | Pending::WriteList(WritingList { token, bulk, .. })
+                | Pending::Append { token, bulk, .. } => {
                     release(turn, bulk);
                     token
                 }

@@ -4,6 +4,7 @@
 
 mod allocate;
 mod gives;
+mod lists;
 mod sizes;
 mod times;
 
@@ -185,13 +186,14 @@ impl World {
         self.done(&sync);
         let outcomes = self.outcomes();
         assert_eq!(outcomes.len(), 1);
-        outcomes[0]
+        outcomes[0].clone()
     }
 }
 
 fn ticket(action: &Action) -> Ticket {
     match action {
         Action::ObjectRead { ticket, .. }
+        | Action::ObjectReadList { ticket, .. }
         | Action::ObjectWrite { ticket, .. }
         | Action::ObjectTruncate { ticket, .. }
         | Action::ObjectAllocate { ticket, .. }
@@ -394,12 +396,13 @@ fn a_truncation_that_failed_half_way_is_settled_when_it_is_recorded() {
     world.stat(Some(10));
     let change = truncated(10, 5);
     let outcomes = world.outcomes();
-    let [Outcome::Noted { shard, transno, change: noted }, sized] = outcomes[..] else {
+    let [Outcome::Noted { shard, transno, change: noted }, sized] = &outcomes[..] else {
         panic!("{outcomes:?}")
     };
-    assert_eq!(noted, change);
+    let (shard, transno) = (*shard, *transno);
+    assert_eq!(noted, &change);
     let Outcome::Sized { token: told, until, contents, .. } = sized else { panic!("{sized:?}") };
-    assert_eq!((told, until, contents.size_bytes), (token, transno, 10));
+    assert_eq!((*told, *until, contents.size_bytes), (token, transno, 10));
     world.append(5);
     assert!(world.take().is_empty(), "fenced");
     world.shards.on_durable(shard, transno);
@@ -430,16 +433,9 @@ fn a_replay_that_fails_fences_and_hides_its_object() {
     let mut world = World::with_file(100);
     let bulk = world.bulk(10);
     let token = Token(99);
-    let lost = Lost {
-        token,
-        transno: Transno(3),
-        inode: FILE,
-        object_offset: 0,
-        bulk,
-        client: CLIENT,
-        write_time_ns: WALL_NS,
-    };
-    world.with(|shards, turn| shards.replay(turn, &lost));
+    let Change::Contents(change) = written(0, 10, 77, WALL_NS) else { panic!("a write") };
+    let lost = Lost { token, transno: Transno(3), change, bulk, client: CLIENT };
+    world.with(|shards, turn| shards.replay(turn, lost));
     let write = world.one();
     let read = world.read(0, 10);
     world.fail(&write, 5);
@@ -584,7 +580,7 @@ fn after_a_start_what_is_shorter_is_recorded_first() {
     world.stat(Some(60));
     let change = truncated(60, 5);
     let noted = world.outcomes();
-    assert!(matches!(noted[..], [Outcome::Noted { change: found, .. }] if found == change));
+    assert!(matches!(&noted[..], [Outcome::Noted { change: found, .. }] if *found == change));
     assert!(world.take().is_empty(), "fenced");
     world.with(|shards, turn| shards.on_logged(turn, FILE));
     assert!(matches!(world.one(), Action::ObjectWrite { object_offset: 60, .. }));
@@ -731,10 +727,11 @@ fn replays_are_recorded_in_the_order_they_were_asked_for() {
     for (inode, number) in [(FILE, 5), (other, 6)] {
         let bulk = world.bulk(3);
         let (token, transno) = (Token(number), Transno(number));
-        let (object_offset, write_time_ns) = (0, 7);
-        let lost =
-            Lost { token, transno, inode, object_offset, bulk, client: CLIENT, write_time_ns };
-        world.with(|shards, turn| shards.replay(turn, &lost));
+        let (object_offset, write_bytes, crc32c, write_time_ns) = (0, 3, 77, 7);
+        let change =
+            ContentsChange::Write { inode, object_offset, write_bytes, crc32c, write_time_ns };
+        let lost = Lost { token, transno, change, bulk, client: CLIENT };
+        world.with(|shards, turn| shards.replay(turn, lost));
     }
     let stats = world.take();
     for index in [1, 0] {

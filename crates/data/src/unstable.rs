@@ -75,6 +75,21 @@ impl Unstable {
         depends
     }
 
+    /// What somebody builds on who changes or reads several places: in rising order, each by its
+    /// first byte and the one behind its last, no two sharing a byte.
+    pub(crate) fn depends_of(&self, client: ClientUuid, places: &[(u64, u64)]) -> Depends {
+        let mut depends = Depends::default();
+        for range in &self.ranges {
+            let next = places.partition_point(|(_, until)| *until <= range.from);
+            if places.get(next).is_some_and(|(from, _)| *from < range.until) {
+                let own = range.client == client;
+                let last = if own { &mut depends.own } else { &mut depends.foreign };
+                *last = range.transno.max(*last);
+            }
+        }
+        depends
+    }
+
     /// A change took place. One behind the other of the same client are one.
     pub(crate) fn add(&mut self, touch: &Touch, transno: Transno) {
         let Touch { client, from, until, extends, .. } = *touch;
@@ -98,6 +113,21 @@ impl Unstable {
             }
             None => self.ranges.push(Range { client, transno, from, until, extends }),
         }
+    }
+
+    /// A change of several places took place, each of them `like` this; how many bytes they have.
+    pub(crate) fn add_places(
+        &mut self,
+        like: &Touch,
+        places: &[(u64, u64)],
+        transno: Transno,
+    ) -> u64 {
+        let mut place_bytes = 0;
+        for &(from, until) in places {
+            self.add(&Touch { from, until, ..*like }, transno);
+            place_bytes += until - from;
+        }
+        place_bytes
     }
 
     /// The last of all.

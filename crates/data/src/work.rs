@@ -1,6 +1,7 @@
 //! What is in flight for an object: how each kind of action begins and what its end means.
 
 use crate::Lost;
+use crate::list::changed_places;
 use crate::object::Effect;
 use crate::request::{Glimpsing, Pending, SIZE_BYTES_MAX, bulk_bytes, write_change};
 use crate::shards::{Proven, release};
@@ -8,13 +9,17 @@ use crate::unstable::Touch;
 use crate::{Answer, Outcome, Shards, Token};
 use disk::{Change, ContentsChange};
 use door::{Action, Bulk, Errno, ObjectStat, Ticket, Turn};
-use wire::{ClientUuid, Contents, InodeNo, Status, Transno, Written};
+use wire::{ClientUuid, InodeNo, Status, Transno, Written};
 
 /// An action in flight.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Job {
     /// Bytes for an answer.
     Read { inode: InodeNo, token: Token, shown: Transno },
+    /// Bytes of several places for an answer.
+    ReadList { inode: InodeNo, token: Token, shown: Transno, size_bytes: u64, list_bytes: u32 },
+    /// A piece of a list.
+    WritePiece { list_no: u64 },
     /// The size, before anything else can be done.
     Stat { inode: InodeNo },
     /// The allocated bytes, for a glimpse; asked for when the object had this change number.
@@ -58,6 +63,13 @@ impl Shards {
                 }
                 self.begin_read(turn, inode, (token, client), (object_offset, read_bytes));
             }
+            Pending::ReadList(reading) => {
+                if reading.accesses {
+                    self.access(inode, turn.now.wall_ns);
+                }
+                self.begin_read_list(turn, inode, &reading);
+            }
+            Pending::WriteList(writing) => self.begin_write_list(turn, inode, writing),
             Pending::Glimpse(glimpsing) => self.begin_glimpse(turn, inode, glimpsing),
             Pending::Write { token, object_offset, bulk, client } => {
                 self.begin_write(turn, inode, (token, client), (Some(object_offset), bulk));
@@ -70,7 +82,7 @@ impl Shards {
             }
             Pending::Allocate(allocating) => self.begin_allocate(turn, inode, &allocating),
             Pending::Seek(seeking) => self.begin_seek(turn, inode, &seeking),
-            Pending::Replay { lost, place_no } => self.begin_replay(turn, &lost, place_no),
+            Pending::Replay { lost, place_no } => self.begin_replay(turn, lost, place_no),
             Pending::Remove => {
                 let Some(object) = self.objects.get_mut(&inode) else { return };
                 if object.absent {
@@ -110,19 +122,6 @@ impl Shards {
         turn.act(Action::ObjectRead { ticket, object, object_offset, read_bytes });
     }
 
-    fn begin_glimpse(&mut self, turn: &mut Turn<'_>, inode: InodeNo, glimpsing: Glimpsing) {
-        let Some(object) = self.objects.get_mut(&inode) else { return };
-        let fresh = object.allocated_change_no == object.change_no;
-        if let Some(stat) = object.stat.filter(|_| fresh) {
-            let contents = object.contents(stat);
-            return self.tell_contents(inode, glimpsing, contents);
-        }
-        object.running_count += 1;
-        let (change_no, object) = (object.change_no, object.name);
-        let ticket = self.ticket(Job::Glimpse { inode, glimpsing, change_no });
-        turn.act(Action::ObjectStat { ticket, object });
-    }
-
     /// Without an offset: at the end.
     fn begin_write(
         &mut self,
@@ -157,14 +156,20 @@ impl Shards {
     }
 
     /// A write that was lost goes where it went, alone, because those after it may overlap it.
-    fn begin_replay(&mut self, turn: &mut Turn<'_>, lost: &Lost, place_no: u64) {
-        let Lost { token, transno, inode, object_offset, bulk, client, write_time_ns } = *lost;
+    fn begin_replay(&mut self, turn: &mut Turn<'_>, lost: Lost, place_no: u64) {
+        let Lost { token, transno, change, bulk, client } = lost;
+        let inode = change.inode();
+        let effect = Effect { token, change, answer: Answer::Empty, client, transno, place_no };
+        let object_offset = match &effect.change {
+            ContentsChange::Write { object_offset, .. } => *object_offset,
+            ContentsChange::WriteList { .. } => return self.write_list(turn, inode, effect, bulk),
+            ContentsChange::Truncate { .. }
+            | ContentsChange::Allocate { .. }
+            | ContentsChange::ObjectGone { .. } => panic!("{:?} is no write", effect.change),
+        };
         let Some(object) = self.objects.get_mut(&inode) else { return release(turn, Some(bulk)) };
         object.exclusive = true;
-        let end = object_offset.saturating_add(u64::from(bulk.bulk_bytes));
-        let change = write_change(inode, object_offset, Some(bulk), write_time_ns);
-        let answer = Answer::Empty;
-        let effect = Effect { token, change, answer, client, transno, place_no };
+        let end = effect.end();
         let object = object.name;
         let ticket = self.ticket(Job::Write { inode, effect, end, exclusive: true });
         turn.act(Action::ObjectWrite { ticket, object, object_offset, bulk });
@@ -211,15 +216,32 @@ impl Shards {
         ticket: Ticket,
         result: Result<Option<Bulk>, Errno>,
     ) {
-        let Some(Job::Read { inode, token, shown }) = self.jobs.remove(&ticket.0) else {
-            return release(turn, result.ok().flatten());
-        };
         if let Ok(bulk) = result {
             self.read_bytes += u64::from(bulk_bytes(bulk));
         }
-        let result = result.map(Answer::Bytes).map_err(Errno::status);
-        self.outcomes.push_back(Outcome::Answered { token, result, shown });
-        self.ran(turn, inode);
+        match self.jobs.remove(&ticket.0) {
+            Some(Job::Read { inode, token, shown }) => {
+                let result = result.map(Answer::Bytes).map_err(Errno::status);
+                self.outcomes.push_back(Outcome::Answered { token, result, shown });
+                self.ran(turn, inode);
+            }
+            Some(Job::ReadList { inode, token, shown, size_bytes, list_bytes }) => {
+                self.on_list_read(turn, result, (token, shown), (size_bytes, list_bytes));
+                self.ran(turn, inode);
+            }
+            Some(
+                Job::Stat { .. }
+                | Job::Glimpse { .. }
+                | Job::Write { .. }
+                | Job::WritePiece { .. }
+                | Job::Reshape { .. }
+                | Job::Seek { .. }
+                | Job::Trim { .. }
+                | Job::Sync { .. }
+                | Job::Remove { .. },
+            )
+            | None => release(turn, result.ok().flatten()),
+        }
     }
 
     /// The outcome of asking for an object's size.
@@ -237,7 +259,9 @@ impl Shards {
             }
             Some(
                 Job::Read { .. }
+                | Job::ReadList { .. }
                 | Job::Write { .. }
+                | Job::WritePiece { .. }
                 | Job::Seek { .. }
                 | Job::Reshape { .. }
                 | Job::Trim { .. }
@@ -260,6 +284,7 @@ impl Shards {
                     self.ran(turn, inode);
                 }
             }
+            Some(Job::WritePiece { list_no }) => self.on_piece_written(turn, list_no, result),
             Some(Job::Reshape { inode, effect, size_bytes }) => {
                 self.on_reshaped(turn, inode, effect, result.map(|()| size_bytes));
                 self.ran_alone(turn, inode);
@@ -267,7 +292,13 @@ impl Shards {
             Some(Job::Trim { inode, stat }) => self.on_trimmed(turn, inode, stat, result),
             Some(Job::Sync { inode }) => self.on_synced(turn, inode, result),
             Some(Job::Remove { inode }) => self.on_removed(turn, inode, result),
-            Some(Job::Read { .. } | Job::Seek { .. } | Job::Stat { .. } | Job::Glimpse { .. })
+            Some(
+                Job::Read { .. }
+                | Job::ReadList { .. }
+                | Job::Seek { .. }
+                | Job::Stat { .. }
+                | Job::Glimpse { .. },
+            )
             | None => {}
         }
     }
@@ -333,52 +364,7 @@ impl Shards {
         self.advance(turn, inode);
     }
 
-    fn on_glimpsed(
-        &mut self,
-        inode: InodeNo,
-        glimpsing: Glimpsing,
-        (change_no, result): (u64, Result<Option<ObjectStat>, Errno>),
-    ) {
-        let found = match result {
-            Ok(found) => found.unwrap_or(NOTHING),
-            Err(errno) => return self.answer(glimpsing.token, Err(errno.status())),
-        };
-        let Some(object) = self.objects.get_mut(&inode) else { return };
-        let stat = match &mut object.stat {
-            Some(stat) => {
-                stat.allocated_bytes = found.allocated_bytes;
-                object.allocated_change_no = change_no;
-                *stat
-            }
-            None => found,
-        };
-        let contents = object.contents(stat);
-        self.tell_contents(inode, glimpsing, contents);
-    }
-
-    /// The contents as they are now. Who must not hear of what may be lost waits until the last
-    /// change in them is durable; what comes later is not in them, so it keeps nobody waiting.
-    fn tell_contents(
-        &mut self,
-        inode: InodeNo,
-        Glimpsing { token, durable, client }: Glimpsing,
-        contents: Contents,
-    ) {
-        let shard = self.shard(inode);
-        let durable_last = self.durable(shard);
-        let Some(object) = self.objects.get_mut(&inode) else { return };
-        object.unstable.settle(durable_last);
-        if !durable {
-            let (from, until, extends, at_end) = (0, u64::MAX, false, true);
-            let shown = object.unstable.depends(&Touch { client, from, until, extends, at_end });
-            let (result, shown) = (Ok(Answer::Glimpsed(contents)), shown.foreign);
-            return self.outcomes.push_back(Outcome::Answered { token, result, shown });
-        }
-        let until = object.unstable.last();
-        self.outcomes.push_back(Outcome::Sized { token, shard, until, contents });
-    }
-
-    fn on_written(
+    pub(crate) fn on_written(
         &mut self,
         turn: &mut Turn<'_>,
         inode: InodeNo,
@@ -392,10 +378,10 @@ impl Shards {
                 let size_bytes = object.size_bytes();
                 let time_ns = effect.time_ns(object.next_time_ns(turn.now.wall_ns));
                 object.changed(|size| size.max(end), time_ns);
-                self.put_in_order(turn, inode, effect, (end, end > size_bytes));
                 if let Answer::Written(written) = effect.answer {
                     self.written_bytes += u64::from(written.written_bytes);
                 }
+                self.put_in_order(turn, inode, effect, (end, end > size_bytes));
             }
             Err(status) => {
                 object.doubtful = true;
@@ -427,6 +413,7 @@ impl Shards {
                     }
                     ContentsChange::Truncate { .. }
                     | ContentsChange::Write { .. }
+                    | ContentsChange::WriteList { .. }
                     | ContentsChange::ObjectGone { .. } => u64::MAX,
                 };
                 self.put_in_order(turn, inode, effect, (until, longer));
@@ -498,26 +485,34 @@ impl Shards {
         let (from, at_end) = match effect.change {
             ContentsChange::Truncate { size_bytes, .. } => (size_bytes, true),
             ContentsChange::Write { object_offset, .. } => (object_offset, object.exclusive),
+            // Of each of its places its own.
+            ContentsChange::WriteList { .. } => (0, false),
             ContentsChange::Allocate { object_offset, .. } => (object_offset, false),
             ContentsChange::ObjectGone { .. } => (0, true),
         };
         let extends = extends || at_end;
         let touch = Touch { client: effect.client, from, until, extends, at_end };
         object.unstable.settle(durable);
-        let depends = object.unstable.depends(&touch);
-        object.unstable.add(&touch, effect.transno);
+        let places = changed_places(&effect.change);
+        let (depends, touched_bytes) = if places.is_empty() {
+            let depends = object.unstable.depends(&touch);
+            object.unstable.add(&touch, effect.transno);
+            (depends, until.saturating_sub(from))
+        } else {
+            let depends = object.unstable.depends_of(effect.client, &places);
+            (depends, object.unstable.add_places(&touch, &places, effect.transno))
+        };
         if object.written.is_empty() {
             object.unsynced_since = turn.now.mono;
             self.dirty.push(inode);
         }
-        let touched_bytes = until.saturating_sub(from);
         object.unsynced_bytes = object.unsynced_bytes.saturating_add(touched_bytes);
         // Its turn at the object ends only when it is recorded.
         object.urgent |= effect.change.fences();
         object.urgent |= matches!(object.queue.front(), Some(Pending::Remove));
+        let Effect { token, transno, change, answer, .. } = effect.clone();
         object.written.push(effect);
         self.waits_for_sync(inode);
-        let Effect { token, transno, change, answer, .. } = effect;
         self.outcomes.push_back(Outcome::Written {
             token,
             shard,
@@ -579,7 +574,7 @@ impl Shards {
     }
 
     /// An append or truncation ended.
-    fn ran_alone(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
+    pub(crate) fn ran_alone(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
         if let Some(object) = self.objects.get_mut(&inode) {
             assert!(object.exclusive, "what ended had begun");
             object.exclusive = false;
@@ -589,4 +584,4 @@ impl Shards {
 }
 
 /// What an object that does not exist has.
-const NOTHING: ObjectStat = ObjectStat { size_bytes: 0, allocated_bytes: 0 };
+pub(crate) const NOTHING: ObjectStat = ObjectStat { size_bytes: 0, allocated_bytes: 0 };

@@ -8,7 +8,7 @@
 //!     9 Write  10 Truncate 11 ObjectGone
 //!    12 DirAttrs 13 SessionGone 14 SessionAway 15 Evicted 16 VbrFailed  18 Accessed
 //!    19 Settled
-//!    36 Allocate
+//!    36 Allocate 37 WriteList
 //!    20 Prepared 21 Decided 22 Done 23 Aborted 24 Forgotten
 //!    25 Export 26 ExportGone
 //! ```
@@ -34,7 +34,7 @@ use wire::{
 };
 
 /// One effect.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change<'a> {
     /// The inode is this.
     Inode {

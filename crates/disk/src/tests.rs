@@ -68,6 +68,13 @@ pub(crate) fn row() -> InodeRow {
     }
 }
 
+/// Two of a list, the second before the first in its file.
+pub(crate) fn pieces() -> wire::Pieces {
+    let first = wire::Piece { file_offset: 4096, piece_bytes: 512 };
+    let second = wire::Piece { file_offset: 7, piece_bytes: 9 };
+    wire::Pieces::new(alloc::vec![first, second]).unwrap()
+}
+
 pub(crate) fn changes() -> Vec<Change<'static>> {
     let (inode, dir, name) = (InodeNo(2), InodeNo(1), Name::new(b"a b").unwrap());
     let (kind, version) = (FileKind::Directory, Transno(6));
@@ -91,6 +98,12 @@ pub(crate) fn changes() -> Vec<Change<'static>> {
         }),
         Change::Contents(ContentsChange::Truncate { inode, size_bytes: 77, write_time_ns: 0x11 }),
         Change::Contents(ContentsChange::ObjectGone { inode }),
+        Change::Contents(ContentsChange::WriteList {
+            inode,
+            pieces: pieces(),
+            crc32c: 0x1122_3344,
+            write_time_ns: 0x13,
+        }),
         Change::Contents(ContentsChange::Allocate {
             inode,
             object_offset: 4096,

@@ -153,6 +153,16 @@ pub enum Action {
         /// This many at most, up to [`wire::BULK_BYTES_MAX`].
         read_bytes: u32,
     },
+    /// Read several pieces of an object. Answered by `ObjectRead`, with the bytes of all of them, one
+    /// behind the other; what the object has not of them are zeros.
+    ObjectReadList {
+        /// Given back.
+        ticket: Ticket,
+        /// Which.
+        object: Object,
+        /// An encoded [`wire::Pieces`], at least one.
+        pieces: Span,
+    },
     /// Write into an object, making it if need be. Answered by `ObjectDone`; not durable yet.
     ObjectWrite {
         /// Given back.

@@ -180,7 +180,9 @@ impl MountLane {
     /// Gives back what an answer holds that nobody will use.
     fn discard(&mut self, turn: &mut Turn<'_>, result: Result<Answer, Status>) {
         match result {
-            Ok(Answer::Bytes(Some(bulk))) => turn.act(Action::Release { buf: bulk.buf }),
+            Ok(Answer::Bytes(Some(bulk)) | Answer::List { bulk: Some(bulk), .. }) => {
+                turn.act(Action::Release { buf: bulk.buf });
+            }
             Ok(Answer::Opened { handle, .. } | Answer::Created { handle: Some(handle), .. }) => {
                 self.client.release(turn, handle);
             }
@@ -194,6 +196,7 @@ impl MountLane {
                 | Answer::Value(_)
                 | Answer::Space(_)
                 | Answer::Bytes(None)
+                | Answer::List { bulk: None, .. }
                 | Answer::Written(_)
                 | Answer::Sought(_)
                 | Answer::LockFound(_)

@@ -3,11 +3,11 @@
 use crate::Lane;
 use crate::commit::{Held, HeldSaid};
 use crate::config::Share;
-use crate::dispatch::Waiting;
 use crate::gate::Reason;
 use crate::outbox::{Said, Telling};
 use crate::session::{Done, State};
 use crate::unstable::{Waiter, Written};
+use crate::waiting::Waiting;
 use alloc::vec::Vec;
 use data::{Answer, Outcome, Token};
 use door::{Action, Errno, StoreSpace, Ticket, Turn};
@@ -75,7 +75,7 @@ impl Lane {
             return self.tell_size(turn, sizing, None);
         }
         let buf = result.ok().and_then(|answer| answer.buf());
-        if let Some(Waiting { conn, asked, .. }) = self.pending.remove(&token.0) {
+        if let Some(Waiting { conn, asked, .. }) = self.pending.remove(token.0) {
             if let Ok(answer) = result
                 && self.shows(asked.shard, shown)
                 && asked.slot == 0
@@ -92,8 +92,7 @@ impl Lane {
             let (status, bulk) = match result {
                 Ok(answer) => {
                     answer.encode(&mut body);
-                    let bulk = if let Answer::Bytes(bulk) = answer { bulk } else { None };
-                    (Status::Ok, bulk)
+                    (Status::Ok, answer.bulk())
                 }
                 Err(status) => (status, None),
             };
@@ -153,7 +152,7 @@ impl Lane {
         result: Result<StoreSpace, Errno>,
     ) {
         let number = ticket.0 & !crate::lane::TICKET_TAG;
-        let Some(Waiting { conn, asked, .. }) = self.pending.remove(&number) else { return };
+        let Some(Waiting { conn, asked, .. }) = self.pending.remove(number) else { return };
         let mut body = core::mem::take(&mut self.reply);
         body.clear();
         let status = match result {

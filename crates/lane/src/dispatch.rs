@@ -10,6 +10,7 @@ use crate::outbox::{Asked, Said, Telling};
 use crate::scope::Checked;
 use crate::session::{Done, State, Target, Verdict};
 use crate::sizes::Sizing;
+use crate::waiting::Waiting;
 use alloc::vec::Vec;
 use data::Token;
 use door::{Action, Bulk, ConnId, Span, Ticket, Turn};
@@ -17,15 +18,6 @@ use wire::{
     Breach, Flaw, HEAD_BYTES, Head, Op, Request, Retry, Route, Status, Timestamp, Wire, reply_flag,
     request_flag,
 };
-
-/// A request that waits for the world.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Waiting {
-    pub(crate) conn: ConnId,
-    pub(crate) asked: Asked,
-    /// The reply shall wait until it is durable.
-    pub(crate) synced: bool,
-}
 
 /// A request with all that belongs to it.
 #[derive(Clone, Copy, Debug)]
@@ -526,7 +518,7 @@ impl Lane {
         let asked = self.data.ask(turn, &ask);
         self.body = body;
         if let Err(breach) = asked {
-            self.pending.remove(&token.0);
+            self.pending.remove(token.0);
             self.unrun(arrived);
             self.breach(turn, arrived.conn, breach);
         }
@@ -562,7 +554,8 @@ impl Lane {
         self.token_count += 1;
         let (conn, asked) = (arrived.conn, Asked::from(arrived.request));
         let synced = arrived.request.flags & request_flag::SYNC != 0;
-        let waiting = Waiting { conn, asked, synced };
+        let frame_bytes = arrived.frame.bytes_count();
+        let waiting = Waiting { conn, asked, synced, frame_bytes };
         self.pending.insert(self.token_count, waiting);
         Token(self.token_count)
     }

@@ -124,7 +124,7 @@ impl Lane {
     /// shard's transactions.
     pub(crate) fn record_of_lane(&mut self, shard: ShardId, change: &Change<'static>) {
         if shard.is_data() {
-            return self.data.note_of_lane(shard, *change);
+            return self.data.note_of_lane(shard, change.clone());
         }
         let index = self.meta_index(shard);
         let transno = self.metas[index].take_transno();

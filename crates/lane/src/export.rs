@@ -34,7 +34,7 @@ impl Binding {
     /// Through an export that is only read, a read is no access that a file tells of.
     pub(crate) fn touch_nothing(&self, op: Op, body: &mut [u8]) {
         if self.read_only
-            && op == Op::Read
+            && matches!(op, Op::Read | Op::ReadList)
             && let Some(accesses) = body.last_mut()
         {
             *accesses = 0;

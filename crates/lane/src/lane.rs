@@ -6,7 +6,6 @@ use crate::commit::Commit;
 use crate::config::Config;
 use crate::conn::Conn;
 use crate::destroy::Destroys;
-use crate::dispatch::Waiting;
 use crate::export::Table;
 use crate::greeting::Dice;
 use crate::limits::{Limit, Met};
@@ -21,6 +20,7 @@ use crate::stats::Counters;
 use crate::token::Seal;
 use crate::txns::Txns;
 use crate::unstable::Waiters;
+use crate::waiting::Pending;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use data::Seed;
@@ -65,7 +65,7 @@ pub struct Lane {
     pub(crate) notes: Notes,
     pub(crate) destroys: Destroys,
     /// Requests that wait for the data shards or the world, by token.
-    pub(crate) pending: HashMap<u64, Waiting, Seed>,
+    pub(crate) pending: Pending,
     pub(crate) token_count: u64,
     /// Replays of writes that are with the data shards, by token.
     pub(crate) replaying: HashMap<u64, Replay, Seed>,
@@ -156,7 +156,7 @@ impl Lane {
             seal: Seal::new(&config.redo_key, config.fs),
             notes: Notes::default(),
             destroys: Destroys::default(),
-            pending: HashMap::with_hasher(seed),
+            pending: Pending::new(seed),
             token_count: 0,
             replaying: HashMap::with_hasher(seed),
             sizing: HashMap::with_hasher(seed),

@@ -60,6 +60,7 @@ mod stats;
 mod token;
 mod txns;
 mod unstable;
+mod waiting;
 
 pub use affinity::Affinity;
 pub use config::{Config, Export, Limits, Share};

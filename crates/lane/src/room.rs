@@ -27,7 +27,8 @@ const fn appetite(op: Op) -> Appetite {
         | Op::Link
         | Op::Rename
         | Op::Setxattr
-        | Op::Write => Appetite::Takes,
+        | Op::Write
+        | Op::WriteList => Appetite::Takes,
         Op::Setattr
         | Op::Unlink
         | Op::Rmdir
@@ -51,6 +52,7 @@ const fn appetite(op: Op) -> Appetite {
         | Op::CancelLock
         | Op::Relock
         | Op::Read
+        | Op::ReadList
         | Op::Glimpse
         | Op::Seek
         | Op::Stats
@@ -65,14 +67,10 @@ const fn appetite(op: Op) -> Appetite {
 }
 
 impl Lane {
-    /// Bytes of a record that a data shard will bring, at most.
-    const DATA_RECORD_BYTES: u64 = 256;
-
     /// What the log takes for sure, less what was promised of it.
     pub(crate) fn room_bytes(&self) -> u64 {
-        let coming = u64::try_from(self.pending.len()).unwrap_or(u64::MAX);
-        let promised = coming.saturating_mul(Self::DATA_RECORD_BYTES);
-        let promised = promised.saturating_add(self.txns.promised_bytes());
+        let coming_bytes = self.pending.record_bytes();
+        let promised = coming_bytes.saturating_add(self.txns.promised_bytes());
         self.commit.room_bytes().saturating_sub(promised)
     }
 

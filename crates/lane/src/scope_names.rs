@@ -70,7 +70,9 @@ pub(crate) fn named(op: Op, body: &[u8]) -> [Option<Named>; 2] {
         Op::Glimpse => of!(Glimpse wants KNOW),
         Op::Read => of!(Read wants READ),
         Op::Seek => of!(Seek wants READ),
+        Op::ReadList => of!(ReadList wants READ),
         Op::Write => of!(Write wants WRITE),
+        Op::WriteList => of!(WriteList wants WRITE),
         Op::Truncate => of!(Truncate wants WRITE),
         Op::Allocate => of!(Allocate wants WRITE),
         // Of what is not held it takes nothing away, and of the file system it tells its size alone.
@@ -104,6 +106,7 @@ pub(crate) fn changes(op: Op, body: &[u8]) -> bool {
         | Op::Setxattr
         | Op::Removexattr
         | Op::Write
+        | Op::WriteList
         | Op::Truncate
         | Op::Allocate => true,
         Op::Open => wire::Open::decode_all(body).is_ok_and(|ask| ask.handle.write),
@@ -125,6 +128,7 @@ pub(crate) fn changes(op: Op, body: &[u8]) -> bool {
         | Op::CancelLock
         | Op::Relock
         | Op::Read
+        | Op::ReadList
         | Op::Glimpse
         | Op::Seek
         | Op::Stats

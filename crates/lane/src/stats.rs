@@ -1,8 +1,8 @@
 //! Counters of a lane, for whoever asks.
 
 use crate::Lane;
-use crate::dispatch::Waiting;
 use crate::outbox::Said;
+use crate::waiting::Waiting;
 use door::{Ticket, Turn, Usage};
 use wire::{GateCounts, ObjectCounts, RecoveryCounts, Stats, Status, Wire as _, Writer};
 
@@ -23,7 +23,7 @@ impl Lane {
     /// What the world counts is known: the answer to [`wire::Op::Stats`].
     pub(crate) fn on_usage(&mut self, turn: &mut Turn<'_>, ticket: Ticket, usage: &Usage) {
         let number = ticket.0 & !crate::lane::TICKET_TAG;
-        let Some(Waiting { conn, asked, .. }) = self.pending.remove(&number) else { return };
+        let Some(Waiting { conn, asked, .. }) = self.pending.remove(number) else { return };
         let mut body = core::mem::take(&mut self.reply);
         body.clear();
         self.counters(usage).encode(&mut Writer::new(&mut body));

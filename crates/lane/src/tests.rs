@@ -11,6 +11,7 @@ mod exports;
 mod file_locks;
 mod gates;
 mod greetings;
+mod lists;
 mod merge;
 mod peer;
 mod recovery;

@@ -8,12 +8,13 @@
 use crate::Lane;
 use crate::commit::{Asking, Held, HeldSaid};
 use crate::config::Share;
-use crate::dispatch::{Arrived, Waiting};
+use crate::dispatch::Arrived;
 use crate::gate::Reason;
 use crate::outbox::{Asked, Said, Telling};
 use crate::recovery::Replay;
 use crate::session::{Done, State};
 use crate::sizes::Sizing;
+use crate::waiting::Waiting;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use data::{Answer, Depends, Lost, Token};
@@ -36,7 +37,7 @@ pub(crate) enum Waiter {
 pub(crate) type Waiters = BTreeMap<(ShardId, Transno), Vec<Waiter>>;
 
 /// A write in its object.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Written {
     pub(crate) token: Token,
     pub(crate) shard: ShardId,
@@ -57,7 +58,7 @@ impl Lane {
             self.send(turn, conn, &asked, &said);
             return turn.act(Action::Point(Point::Replayed));
         }
-        let Some(waiting) = self.pending.get(&written.token.0).copied() else { return };
+        let Some(waiting) = self.pending.get(written.token.0).copied() else { return };
         let asked = waiting.asked;
         let Written { shard, transno, .. } = *written;
         let held = Held { shard, session: asked.session, slot: asked.slot };
@@ -133,7 +134,7 @@ impl Lane {
         if let Some(replay) = self.replaying.remove(&token.0) {
             return self.record_lost(&replay);
         }
-        let Some(Waiting { asked, .. }) = self.pending.remove(&token.0) else { return };
+        let Some(Waiting { asked, .. }) = self.pending.remove(token.0) else { return };
         if self.fenced {
             return;
         }
@@ -220,42 +221,54 @@ impl Lane {
     pub(crate) fn replay_data(&mut self, turn: &mut Turn<'_>, replay: Replay) {
         let found = self.lost_write(&replay);
         let client = self.sessions.get(&replay.asked.session).map(|session| session.row.client);
-        let (Some(found), Some(bulk), Some(client)) = (found, replay.bulk, client) else {
+        let (Some(change), Some(bulk), Some(client)) = (found, replay.bulk, client) else {
             self.unfit(&replay);
             self.answer_replay(turn, &replay, Status::Overflow);
             return self.release_bulk(turn, &replay);
         };
         self.token_count += 1;
         let token = Token(self.token_count);
-        let (inode, object_offset, write_time_ns) = found;
         let transno = replay.transno;
         let table = self.slots.entry((replay.asked.shard, replay.asked.session)).or_default();
         table.replayed_last = table.replayed_last.max(transno);
         self.replaying.insert(token.0, replay);
-        let lost = Lost { token, transno, inode, object_offset, bulk, client, write_time_ns };
-        self.data.replay(turn, &lost);
+        self.data.replay(turn, Lost { token, transno, change, bulk, client });
         self.on_outcomes(turn);
     }
 
     /// What a replay writes where and with what time, if its bytes are those it was signed for.
-    fn lost_write(&self, replay: &Replay) -> Option<(wire::InodeNo, u64, u64)> {
+    fn lost_write(&self, replay: &Replay) -> Option<ContentsChange> {
         let message = wire::Replay::decode_all(&replay.body).ok()?;
         let redo = self.seal.open(message.token.0, message.reply.0)?;
         let (record, _) = Record::decode(redo).ok()?;
         let bulk = replay.bulk?;
         let change = disk::Changes::new(record.changes).next()?.ok()?;
-        let Change::Contents(ContentsChange::Write {
-            inode,
-            object_offset,
-            write_bytes,
-            crc32c,
-            write_time_ns,
-        }) = change
-        else {
-            return None;
+        let Change::Contents(change) = change else { return None };
+        let (op, write_bytes, crc32c) = match &change {
+            ContentsChange::Write { write_bytes, crc32c, .. } => (Op::Write, *write_bytes, *crc32c),
+            ContentsChange::WriteList { pieces, crc32c, .. } => {
+                (Op::WriteList, pieces.total_bytes(), *crc32c)
+            }
+            ContentsChange::Truncate { .. }
+            | ContentsChange::Allocate { .. }
+            | ContentsChange::ObjectGone { .. } => return None,
         };
         let same = write_bytes == bulk.bulk_bytes && bulk.crc32c == Some(crc32c);
-        (same && replay.asked.op == Op::Write).then_some((inode, object_offset, write_time_ns))
+        (same && replay.asked.op == op).then(|| self.as_planted(change))
+    }
+
+    /// What is brought back of a lost write: all of it, unless a test wants to see that missed.
+    fn as_planted(&self, change: ContentsChange) -> ContentsChange {
+        match change {
+            ContentsChange::WriteList { inode, pieces, crc32c, write_time_ns }
+                if !self.config.rules.hold(Rule::ListsWhole) =>
+            {
+                let first = pieces.iter().take(1).collect();
+                let pieces = wire::Pieces::new(first).unwrap_or(pieces);
+                ContentsChange::WriteList { inode, pieces, crc32c, write_time_ns }
+            }
+            change => change,
+        }
     }
 
     /// A replayed write is durable in its object.

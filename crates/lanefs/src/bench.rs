@@ -111,6 +111,7 @@ fn benches(names: &[BenchName]) -> Vec<Bench> {
             BenchName::Mount => benches.push(Bench::Mount),
             BenchName::Share => benches.push(Bench::Share),
             BenchName::Commit => benches.push(Bench::Commit),
+            BenchName::Lists => benches.push(Bench::Lists),
             BenchName::Fair => benches.push(Bench::Fair),
             BenchName::Busy => benches.push(Bench::Busy),
             BenchName::Drivers => benches.push(Bench::Drivers),

@@ -33,7 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let mut pieces = stream::iter(0..piece_count)
             .map(|index| {
                 let file_offset = index * u64::from(BULK_BYTES_MAX);
-                let piece = Piece { file_offset, read_bytes: BULK_BYTES_MAX };
+                let piece = Piece { file_offset, piece_bytes: BULK_BYTES_MAX };
                 volume_here.read_at(file_here, piece)
             })
             .buffered(PARALLEL_COUNT);

@@ -94,6 +94,7 @@ fn small_of(answer: &Answer, turn: &Turn<'_>) -> Vec<u8> {
         | Answer::Opened { .. }
         | Answer::Space(_)
         | Answer::Bytes(_)
+        | Answer::List { .. }
         | Answer::Written(_)
         | Answer::Sought(_)
         | Answer::LockFound(_)
@@ -257,7 +258,7 @@ impl ClientLane {
         let came = !self.face.came.is_empty();
         let refusal = self.face.client.refusal();
         for (id, result, mut small) in self.face.came.drain(..) {
-            if let Ok(Answer::Bytes(Some(bulk))) = result {
+            if let Ok(Answer::Bytes(Some(bulk)) | Answer::List { bulk: Some(bulk), .. }) = result {
                 small.extend_from_slice(self.ring.bulk_bytes(bulk));
                 self.ring.with(|turn| turn.act(Action::Release { buf: bulk.buf }));
             }

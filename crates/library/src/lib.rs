@@ -10,6 +10,21 @@
 //! volume.close(file)?;
 //! # Ok(()) }
 //! ```
+//! Many pieces of one file, such as a column of a matrix, are read or written in one exchange:
+//!
+//! ```no_run
+//! # fn main() -> Result<(), library::Error> {
+//! # let mut volume: library::Volume = todo!();
+//! # let file: library::File = todo!();
+//! // 8 bytes of each of 64 rows of 1024 bytes.
+//! let column = library::Stride { file_offset: 40, piece_bytes: 8, step_bytes: 1024, count: 64 };
+//! let read = volume.read_stride(&file, column)?;
+//! for (row, bytes) in read.pieces().enumerate() {
+//!     println!("row {row}: {bytes:?}"); // Fewer than 8 where the file ends.
+//! }
+//! volume.write_stride(&file, column, &[0; 8 * 64])?;
+//! # Ok(()) }
+//! ```
 //! It joins `client` (what to ask) with `ring` (how it travels), on the calling thread or on one of its
 //! own, neither of them pinned. It leaves formatting, local files and retry by people to its callers. Invariant:
 //! one [`Volume`] is one client of the server; what a method has returned survives the server's
@@ -31,10 +46,11 @@ pub use error::Error;
 pub use lane::{hex_file, random};
 pub use options::{ConnectOptions, Identity};
 pub use ring::{DriverChoice, DriverKind};
-pub use session::{Export, Fit, FoundEntry, NewExport, Piece, Removed, Search, Wanted};
+pub use session::{Export, Fit, FoundEntry, ListRead, NewExport, Removed, Search, Stride, Wanted};
 pub use types::{Dir, DirEntry, File, OpenFor, SetAttr, Special};
 pub use volume::Volume;
 pub use wire::{
-    Attr, BULK_BYTES_MAX, FileKind, InodeNo, Kinds, PATTERN_BYTES_MAX, Pattern, Predicate, Purpose,
-    Secret, SetTime, Space, Squash, Squashed, Stats, Status, Timestamp, Verdict,
+    Attr, BULK_BYTES_MAX, FileKind, InodeNo, Kinds, PATTERN_BYTES_MAX, PIECE_COUNT_MAX, Pattern,
+    Piece, Predicate, Purpose, Secret, SetTime, Space, Squash, Squashed, Stats, Status, Timestamp,
+    Verdict,
 };

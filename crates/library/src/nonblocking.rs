@@ -18,8 +18,9 @@
 mod runner;
 
 use crate::{
-    Attr, ConnectOptions, Dir, DirEntry, Error, Export, File, FoundEntry, InodeNo, NewExport,
-    OpenFor, Piece, Removed, Report, Search, SetAttr, Space, Special, Stats, Wanted,
+    Attr, ConnectOptions, Dir, DirEntry, Error, Export, File, FoundEntry, InodeNo, ListRead,
+    NewExport, OpenFor, Piece, Removed, Report, Search, SetAttr, Space, Special, Stats, Stride,
+    Wanted,
 };
 use runner::Runner;
 use std::ffi::{OsStr, OsString};
@@ -205,6 +206,55 @@ impl Volume {
             session.write_pieces(&file, &pieces).await
         };
         self.runner.run(write).await
+    }
+
+    /// Reads many pieces in one exchange.
+    ///
+    /// # Errors
+    /// As [`crate::Volume::read_list`].
+    pub async fn read_list(&self, file: &File, pieces: &[Piece]) -> Result<ListRead, Error> {
+        let (file, pieces) = (file.same(), pieces.to_vec());
+        self.runner.run(|session| async move { session.read_list(&file, &pieces).await }).await
+    }
+
+    /// As [`Self::read_list`], of pieces in equal distances.
+    ///
+    /// # Errors
+    /// As [`crate::Volume::read_list`].
+    pub async fn read_stride(&self, file: &File, stride: Stride) -> Result<ListRead, Error> {
+        let pieces: Vec<Piece> = stride.pieces().collect();
+        self.read_list(file, &pieces).await
+    }
+
+    /// Writes many pieces in one exchange; `bytes` are those of all pieces, one behind the other.
+    ///
+    /// # Errors
+    /// As [`crate::Volume::write_list`].
+    pub async fn write_list(
+        &self,
+        file: &File,
+        pieces: &[Piece],
+        bytes: impl Into<Vec<u8>>,
+    ) -> Result<(), Error> {
+        let (file, pieces, bytes) = (file.same(), pieces.to_vec(), bytes.into());
+        let write = move |session: runner::Here| async move {
+            session.write_list(&file, &pieces, &bytes).await
+        };
+        self.runner.run(write).await
+    }
+
+    /// As [`Self::write_list`], to pieces in equal distances.
+    ///
+    /// # Errors
+    /// As [`crate::Volume::write_list`].
+    pub async fn write_stride(
+        &self,
+        file: &File,
+        stride: Stride,
+        bytes: impl Into<Vec<u8>>,
+    ) -> Result<(), Error> {
+        let pieces: Vec<Piece> = stride.pieces().collect();
+        self.write_list(file, &pieces, bytes).await
     }
 
     /// Sets the size of a file that is open for writing; what is new reads as zeros.

@@ -22,6 +22,7 @@ use std::task::{Context, Poll, Waker};
 use wire::{InodeNo, LaneId, Map, Status};
 
 mod exports;
+mod lists;
 mod names;
 mod open;
 mod search;
@@ -30,8 +31,8 @@ mod transfer;
 mod walk;
 
 pub use exports::{Export, NewExport, Removed};
+pub use lists::{ListRead, Stride};
 pub use search::{Fit, FoundEntry, Search, Wanted};
-pub use transfer::Piece;
 
 /// Closes of one session that nobody has waited for yet.
 const CLOSE_COUNT_MAX: usize = 32;

@@ -5,8 +5,9 @@
 
 use crate::session::Session;
 use crate::{
-    Attr, ConnectOptions, Dir, DirEntry, Error, Export, File, FoundEntry, InodeNo, NewExport,
-    OpenFor, Piece, Removed, Report, Search, SetAttr, Space, Special, Stats, Wanted,
+    Attr, ConnectOptions, Dir, DirEntry, Error, Export, File, FoundEntry, InodeNo, ListRead,
+    NewExport, OpenFor, Piece, Removed, Report, Search, SetAttr, Space, Special, Stats, Stride,
+    Wanted,
 };
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -151,6 +152,48 @@ impl Volume {
     /// As [`Self::write_at`].
     pub fn write_pieces(&mut self, file: &File, pieces: &[(u64, &[u8])]) -> Result<(), Error> {
         self.wait(self.session.write_pieces(file, pieces))
+    }
+
+    /// Reads many pieces in one exchange: holes as zeros, and of each piece what the file has of it,
+    /// as [`ListRead::piece_bytes`] says. Pieces may overlap and be of any order and length. More
+    /// than [`PIECE_COUNT_MAX`](crate::PIECE_COUNT_MAX) pieces or
+    /// [`BULK_BYTES_MAX`](crate::BULK_BYTES_MAX) bytes take further exchanges, several of them on
+    /// their way at once.
+    ///
+    /// # Errors
+    /// As [`Self::read_at`]; `TooLarge` for a piece beyond 2^63 − 1.
+    pub fn read_list(&mut self, file: &File, pieces: &[Piece]) -> Result<ListRead, Error> {
+        self.wait(self.session.read_list(file, pieces))
+    }
+
+    /// As [`Self::read_list`], of pieces in equal distances.
+    ///
+    /// # Errors
+    /// As [`Self::read_list`].
+    pub fn read_stride(&mut self, file: &File, stride: Stride) -> Result<ListRead, Error> {
+        let pieces: Vec<Piece> = stride.pieces().collect();
+        self.read_list(file, &pieces)
+    }
+
+    /// Writes many pieces in one exchange; `bytes` are those of all pieces, one behind the other. Who
+    /// reads sees all of an exchange or nothing; only when server and client die together before it is
+    /// answered, a part may remain, as of any write. More than one carries (see [`Self::read_list`])
+    /// takes further exchanges, each seen by itself.
+    ///
+    /// # Errors
+    /// As [`Self::write_at`]; `Invalid`, and nothing is written, when pieces overlap or `bytes` are
+    /// not as many as they say.
+    pub fn write_list(&mut self, file: &File, pieces: &[Piece], bytes: &[u8]) -> Result<(), Error> {
+        self.wait(self.session.write_list(file, pieces, bytes))
+    }
+
+    /// As [`Self::write_list`], to pieces in equal distances.
+    ///
+    /// # Errors
+    /// As [`Self::write_list`].
+    pub fn write_stride(&mut self, file: &File, stride: Stride, bytes: &[u8]) -> Result<(), Error> {
+        let pieces: Vec<Piece> = stride.pieces().collect();
+        self.write_list(file, &pieces, bytes)
     }
 
     /// Sets the size of a file that is open for writing; what is new reads as zeros.

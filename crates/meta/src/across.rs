@@ -327,6 +327,8 @@ impl Shard {
             | Op::Truncate
             | Op::Allocate
             | Op::Seek
+            | Op::ReadList
+            | Op::WriteList
             | Op::Glimpse
             | Op::Stats
             | Op::Ping

@@ -96,9 +96,14 @@ impl Shard {
             | Op::SetExport
             | Op::Exports
             | Op::Goodbye => Ok(Effect::unchanged(Status::NotImplemented)),
-            Op::Read | Op::Write | Op::Truncate | Op::Allocate | Op::Seek | Op::Glimpse => {
-                Ok(Effect::unchanged(Status::NotImplemented))
-            }
+            Op::Read
+            | Op::Write
+            | Op::ReadList
+            | Op::WriteList
+            | Op::Truncate
+            | Op::Allocate
+            | Op::Seek
+            | Op::Glimpse => Ok(Effect::unchanged(Status::NotImplemented)),
         }
     }
 }

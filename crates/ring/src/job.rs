@@ -6,6 +6,7 @@
 //! read, write: Move, again while short          truncate, allocate: Move      seek, stat: at once
 //! remove, where one sync makes many names durable: Unlink ─▶ Follow ─▶ (first of those that wait)
 //!              OpenDir ─▶ SyncDir, and all of them are done
+//! part of a list: as a read, into the list's buffer (`lists`)
 //! read of much that is in the page cache: done, the bulk is a range of the file
 //! sync:        Sync ─▶ (name durable? done) ─▶ for the directory and, once each, its parents:
 //!              OpenDir ─▶ SyncDir              remove: Unlink ─▶ the same
@@ -21,10 +22,12 @@ use crate::path::ObjectPath;
 use crate::segments::Elsewhere;
 use crate::tools::Tools;
 mod far;
+mod kind;
 mod look;
 mod moves;
 
-use door::{BufId, Bulk, Errno, Event, Ticket};
+use door::{BufId, Bulk, Errno, Event};
+pub(crate) use kind::JobKind;
 use look::{look, seek_in};
 use rustix::fs::ftruncate;
 use std::ops::Range;
@@ -39,55 +42,6 @@ const EXISTS: Errno = Errno(17);
 /// From how many bytes on a read may stay in the file: below, the two calls that find out whether
 /// it can and the one more that sends it cost as much as the copy they save.
 pub(crate) const LEND_BYTES_MIN: usize = 64 * 1024;
-
-/// What is to be done.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum JobKind {
-    Read { ticket: Ticket, offset: u64, read_bytes: u32 },
-    Write { ticket: Ticket, offset: u64, bulk: Bulk },
-    Truncate { ticket: Ticket, size_bytes: u64 },
-    Allocate { ticket: Ticket, offset: u64, range_bytes: u64, mode: i32 },
-    Seek { ticket: Ticket, offset: u64, hole: bool },
-    Sync { ticket: Ticket },
-    Stat { ticket: Ticket },
-    Remove { ticket: Ticket },
-}
-
-impl JobKind {
-    /// Whether nothing else may run beside it, and whether it must be the last to start of those
-    /// that run.
-    pub(crate) const fn order(self) -> (bool, bool) {
-        match self {
-            Self::Read { .. } | Self::Write { .. } | Self::Stat { .. } | Self::Seek { .. } => {
-                (false, false)
-            }
-            Self::Sync { .. } => (false, true),
-            Self::Truncate { .. } | Self::Allocate { .. } | Self::Remove { .. } => (true, true),
-        }
-    }
-
-    /// Where the touched range ends; of what concerns all of the object 0.
-    pub(crate) const fn end(self) -> u64 {
-        match self {
-            Self::Read { offset, read_bytes, .. } => offset.saturating_add(read_bytes as u64),
-            Self::Write { offset, bulk, .. } => offset.saturating_add(bulk.bulk_bytes as u64),
-            Self::Truncate { size_bytes, .. } => size_bytes,
-            Self::Allocate { offset, range_bytes, .. } => offset.saturating_add(range_bytes),
-            Self::Seek { .. } | Self::Stat { .. } | Self::Sync { .. } | Self::Remove { .. } => 0,
-        }
-    }
-
-    pub(crate) const fn creates(self) -> bool {
-        match self {
-            Self::Write { .. } | Self::Truncate { .. } | Self::Allocate { .. } => true,
-            Self::Read { .. }
-            | Self::Stat { .. }
-            | Self::Seek { .. }
-            | Self::Sync { .. }
-            | Self::Remove { .. } => false,
-        }
-    }
-}
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
@@ -293,6 +247,14 @@ impl Job {
                 self.buf = tools.pool.take(room_bytes);
                 self.go(Step::Move, token, objects, tools)
             }
+            JobKind::Part { part, .. } => {
+                if tools.list_buf(part).is_none() {
+                    self.step = Step::Begin;
+                    objects.starve(token.index);
+                    return false;
+                }
+                self.go(Step::Move, token, objects, tools)
+            }
             JobKind::Write { offset, bulk, .. } => {
                 let end = offset.saturating_add(u64::from(bulk.bulk_bytes));
                 self.keep_lent(offset..end, objects, tools);
@@ -457,6 +419,10 @@ impl Job {
             JobKind::Read { ticket, .. } => {
                 Event::ObjectRead { ticket, result: Ok(self.take_bulk(tools)) }
             }
+            JobKind::Part { part, read_bytes, .. } => {
+                tools.end_part(part, read_bytes as usize, Ok(self.moved_bytes));
+                return true;
+            }
             JobKind::Write { ticket, bulk, .. } => {
                 tools.pool.release(bulk.buf);
                 Event::ObjectDone { ticket, result: Ok(()) }
@@ -499,6 +465,10 @@ impl Job {
         }
         let event = match self.kind {
             JobKind::Read { ticket, .. } => Event::ObjectRead { ticket, result: Err(errno) },
+            JobKind::Part { part, read_bytes, .. } => {
+                tools.end_part(part, read_bytes as usize, Err(errno));
+                return true;
+            }
             JobKind::Stat { ticket } => Event::ObjectStat { ticket, result: Err(errno) },
             JobKind::Seek { ticket, .. } => Event::ObjectSought { ticket, result: Err(errno) },
             JobKind::Write { ticket, bulk, .. } => {

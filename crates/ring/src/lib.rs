@@ -33,6 +33,7 @@ mod kernel;
 mod kernel_classic;
 mod kernel_queue;
 mod listen;
+mod lists;
 mod log;
 mod mailbox;
 mod mount;

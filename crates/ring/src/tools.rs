@@ -3,6 +3,7 @@
 use crate::buffer::Pool;
 use crate::config::{Counters, Fault, FaultPoint};
 use crate::driver::{Driver, Op, Token};
+use crate::lists::Lists;
 use door::{Arena, Bulk, Errno, Event, Now, Span};
 use wire::FrameKind;
 
@@ -14,6 +15,7 @@ const SLOT_OFFSET: usize = 28;
 pub(crate) struct Tools {
     pub(crate) driver: Driver,
     pub(crate) pool: Pool,
+    pub(crate) lists: Lists,
     pub(crate) arena: Arena,
     /// For the brain, in order.
     pub(crate) events: Vec<Event>,

@@ -18,6 +18,7 @@ use crate::driver::{Completion, Driver, DriverKind, Kind, Op, Token, Wait};
 use crate::kept::Kept;
 use crate::kernel::Kernel;
 use crate::listen::Listener;
+use crate::lists::Lists;
 use crate::log::Log;
 use crate::mailbox::{Mesh, Post, Relayed, Stopper};
 use crate::objects::Objects;
@@ -114,6 +115,7 @@ impl Ring {
         let mut tools = Tools {
             driver: Driver::new(config.driver, config.spin_us > 0)?,
             pool: Pool::new(config.limits.buffer_bytes_max),
+            lists: Lists::default(),
             arena: Arena::new(),
             events: Vec::new(),
             counters: Counters::default(),

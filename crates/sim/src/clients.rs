@@ -9,7 +9,7 @@ use crate::world::{Due, Place, World};
 use client::{Answer, CallId, Client, Config};
 use door::{Action, Bulk, Event, Turn};
 use std::collections::BTreeMap;
-use wire::{ClientUuid, HandleId, InodeNo, LaneId, Listing, Status, Wire};
+use wire::{ClientUuid, HandleId, InodeNo, LaneId, Listing, Piece, Status, Wire};
 
 /// A client lane.
 pub(crate) struct ClientSeat {
@@ -45,6 +45,8 @@ pub(crate) struct Mount {
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Carried {
     pub(crate) bytes: Vec<u8>,
+    /// Of a list: how long its file was.
+    pub(crate) size_bytes: u64,
 }
 
 impl World {
@@ -225,6 +227,7 @@ impl World {
             | Action::Recovered
             | Action::LogAppend { .. }
             | Action::ObjectRead { .. }
+            | Action::ObjectReadList { .. }
             | Action::ObjectWrite { .. }
             | Action::ObjectTruncate { .. }
             | Action::ObjectSync { .. }
@@ -304,36 +307,50 @@ impl World {
 
     /// What a call does to a file's bytes; noted when it begins and again when it ends.
     pub(crate) fn note_deed(&mut self, tag: Tag, asked: &Asked) {
-        let (inode, deed) =
+        let (inode, deeds) =
             match asked.wish {
+                Wish::WriteList { inode, value, .. } => {
+                    let deed = |piece: Piece| Deed::Write {
+                        from: piece.file_offset,
+                        write_bytes: u64::from(piece.piece_bytes),
+                        value,
+                    };
+                    (inode, asked.wish.pieces().iter().map(deed).collect())
+                }
                 Wish::Write { inode, file_offset, append, write_bytes, value, .. } => {
                     let told = asked.brought().and_then(|brought| brought.file_offset);
                     let from = if append { told } else { Some(file_offset) };
                     let deed = from.map_or(Deed::Append { write_bytes, value }, |from| {
                         Deed::Write { from, write_bytes, value }
                     });
-                    (inode, deed)
+                    (inode, vec![deed])
                 }
-                Wish::Resize { inode, size_bytes, .. } => (inode, Deed::Cut { size_bytes }),
+                Wish::Resize { inode, size_bytes, .. } => (inode, vec![Deed::Cut { size_bytes }]),
                 _ => return,
             };
-        let deeds = self.deeds.entry(inode).or_default();
-        deeds.retain(|(other, _)| *other != tag);
+        let noted = self.deeds.entry(inode).or_default();
+        noted.retain(|(other, _)| *other != tag);
         if !asked.may_have_happened() {
             return;
         }
         // What was interrupted, or failed half-way, may come later than its answer.
         let certain = asked.brought().is_some();
         let ended_ns = asked.ended_ns.filter(|_| certain);
-        deeds.push((tag, Done { deed, began_ns: asked.began_ns, ended_ns, certain }));
+        let began_ns = asked.began_ns;
+        noted.extend(
+            deeds.into_iter().map(|deed: Deed| (tag, Done { deed, began_ns, ended_ns, certain })),
+        );
     }
 
     /// Bytes that were read are explained by writes, as far as those had ended.
     fn check_read(&mut self, asked: &Asked, carried: &Carried) {
-        let Wish::Read { inode, file_offset, read_bytes } = asked.wish else { return };
         if asked.brought().is_none() {
             return;
         }
+        if let Wish::ReadList { inode, .. } = asked.wish {
+            return self.check_list(inode, asked, carried);
+        }
+        let Wish::Read { inode, file_offset, read_bytes } = asked.wish else { return };
         let deeds: Vec<Done> = self.deeds_of(inode, asked.began_ns);
         let at_end = wide(carried.bytes.len()) < u64::from(read_bytes);
         // Behind the end nothing is known of where the file ends.
@@ -343,6 +360,26 @@ impl World {
             && !self.lies.is_any()
         {
             self.breaks(format!("read of inode {inode}: {line}"));
+        }
+    }
+
+    /// What every piece of a list got, and where the file ended, is explained by writes.
+    fn check_list(&mut self, inode: InodeNo, asked: &Asked, carried: &Carried) {
+        let deeds: Vec<Done> = self.deeds_of(inode, asked.began_ns);
+        let mut rest = &carried.bytes[..];
+        let mut explained =
+            explain(&deeds, &Found { from: carried.size_bytes, bytes: &[], at_end: true });
+        for piece in asked.wish.pieces().iter() {
+            let got_bytes = narrow(u64::from(piece.within(carried.size_bytes)));
+            let (bytes, behind) = rest.split_at(got_bytes.min(rest.len()));
+            rest = behind;
+            let found = Found { from: piece.file_offset, bytes, at_end: false };
+            explained = explained.and_then(|()| explain(&deeds, &found));
+        }
+        if let Err(line) = explained
+            && !self.lies.is_any()
+        {
+            self.breaks(format!("list of inode {inode}: {line}"));
         }
     }
 
@@ -362,6 +399,9 @@ impl World {
 fn written(wish: &Wish) -> Option<Vec<u8>> {
     match *wish {
         Wish::Write { write_bytes, value, .. } => Some(vec![value; narrow(write_bytes)]),
+        Wish::WriteList { value, .. } => {
+            Some(vec![value; narrow(u64::from(wish.pieces().total_bytes()))])
+        }
         _ => None,
     }
 }
@@ -374,11 +414,18 @@ fn carried(result: &Result<Answer, Status>, turn: &Turn<'_>, desk: &mut Desk) ->
             | Answer::Listing(span)
             | Answer::Found(span)
             | Answer::Value(span),
-        ) => Carried { bytes: turn.arena.get(*span).to_vec() },
+        ) => Carried { bytes: turn.arena.get(*span).to_vec(), ..Carried::default() },
         Ok(Answer::Bytes(Some(bulk))) => {
             let bytes = desk.bufs.get(*bulk).unwrap_or_default();
             desk.bufs.release(bulk.buf);
-            Carried { bytes }
+            Carried { bytes, ..Carried::default() }
+        }
+        Ok(Answer::List { bulk, size_bytes }) => {
+            let bytes = bulk.and_then(|bulk| desk.bufs.get(bulk)).unwrap_or_default();
+            if let Some(bulk) = bulk {
+                desk.bufs.release(bulk.buf);
+            }
+            Carried { bytes, size_bytes: *size_bytes }
         }
         Ok(
             Answer::Done
@@ -426,6 +473,7 @@ fn brought(answer: &Answer) -> Brought {
         | Answer::Value(_)
         | Answer::Space(_)
         | Answer::Bytes(_)
+        | Answer::List { .. }
         | Answer::Sought(_)
         | Answer::LockFound(_)
         | Answer::Stats(_)

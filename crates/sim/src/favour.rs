@@ -141,6 +141,11 @@ impl Plan {
                 self.speeds.object_ns = 5 * MS;
                 self.dies_along = false;
             }
+            Rule::ListsWhole => {
+                self.meet(&WRITES);
+                self.speeds.object_ns = 5 * MS;
+                self.dies_along = false;
+            }
             Rule::SizeFlag | Rule::SettleDurable => self.meet(&WRITES),
             Rule::SettleAsked => {
                 // It ends while a file is open that was closed and is written again; no crash makes

@@ -3,11 +3,14 @@
 use crate::net::{End, Parcel};
 use crate::number::{low_u8, wide};
 use crate::plan::Planted;
-use crate::work::{Asked, Kind, Wish};
+use crate::work::{Asked, Kind, Stride, Wish};
 use crate::world::{Due, Mishap, Place, World};
 use client::OpenFor;
 use door::ConnId;
 use wire::{FileKind, InodeNo};
+
+/// So many reads, and writes that are no appends, are about one of several places.
+const LIST_ONE_IN: u64 = 3;
 
 impl World {
     /// Puts all faults of the plan on the agenda.
@@ -266,19 +269,25 @@ impl World {
             Kind::Read => {
                 let (_, inode, _) = handle?;
                 let (file_offset, read_bytes) = (self.dice.throw() % (most + 1), 4096);
+                if file_offset % LIST_ONE_IN == 0 {
+                    let stride = Stride::of(file_offset / 4, file_offset.max(8));
+                    return Some(Wish::ReadList { inode, stride });
+                }
                 Some(Wish::Read { inode, file_offset, read_bytes })
             }
             Kind::Write => {
                 let (_, inode, _) = handle.filter(|(_, _, write)| *write)?;
                 self.write_count += 1;
-                Some(Wish::Write {
-                    inode,
-                    file_offset: self.dice.throw() % (most + 1),
-                    append: self.dice.one_in(2),
-                    write_bytes: 1 + self.dice.throw() % most,
-                    value: low_u8(1 + (self.write_count - 1) % 255),
-                    sync: self.dice.one_in(8),
-                })
+                let file_offset = self.dice.throw() % (most + 1);
+                let append = self.dice.one_in(2);
+                let write_bytes = 1 + self.dice.throw() % most;
+                let value = low_u8(1 + (self.write_count - 1) % 255);
+                let sync = self.dice.one_in(8);
+                if !append && file_offset % LIST_ONE_IN == 0 {
+                    let stride = Stride::of(file_offset, write_bytes);
+                    return Some(Wish::WriteList { inode, stride, value, sync });
+                }
+                Some(Wish::Write { inode, file_offset, append, write_bytes, value, sync })
             }
             Kind::Create
             | Kind::Mkdir
@@ -297,7 +306,10 @@ impl World {
         let seats = self.mounts[client].seats.iter();
         let tags = seats.flat_map(|seat| seat.outstanding.keys());
         tags.filter_map(|tag| self.asked(*tag)).any(|asked| match asked.wish {
-            Wish::Write { inode, .. } | Wish::Read { inode, .. } => inode == file,
+            Wish::Write { inode, .. }
+            | Wish::Read { inode, .. }
+            | Wish::ReadList { inode, .. }
+            | Wish::WriteList { inode, .. } => inode == file,
             _ => false,
         })
     }

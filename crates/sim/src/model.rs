@@ -85,6 +85,8 @@ impl Tree {
             | Wish::Close { .. }
             | Wish::Read { .. }
             | Wish::Write { .. }
+            | Wish::ReadList { .. }
+            | Wish::WriteList { .. }
             | Wish::Sync { .. }
             | Wish::Getxattr { .. }
             | Wish::Listxattr { .. } => Ok(()),

@@ -99,5 +99,5 @@ impl World {
 }
 
 const fn is_synchronous(wish: &Wish) -> bool {
-    matches!(wish, Wish::Write { sync: true, .. })
+    matches!(wish, Wish::Write { sync: true, .. } | Wish::WriteList { sync: true, .. })
 }

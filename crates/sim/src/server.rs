@@ -14,7 +14,7 @@ use door::{
 };
 use lane::{Affinity, Config, Export, Lane, Limits, Restore, Share};
 use std::collections::BTreeMap;
-use wire::{LaneId, Map};
+use wire::{LaneId, Map, Pieces, Wire as _};
 
 const MADE: Made = Made { at_ns: 1_600_000_000_000_000_000, uid: 0, gid: 0 };
 const EIO: Errno = Errno(5);
@@ -23,6 +23,7 @@ const EIO: Errno = Errno(5);
 #[derive(Clone, Debug)]
 pub(crate) enum Flight {
     Log { ticket: Ticket, batch: Vec<u8> },
+    ReadList { ticket: Ticket, object: Object, pieces: Pieces },
     Read { ticket: Ticket, object: Object, from: usize, count: usize },
     Patch { ticket: Ticket, object: Object, patch: Patch },
     Sync { ticket: Ticket, object: Object, patch_no: u64 },
@@ -247,6 +248,7 @@ impl World {
             Action::Point(point) => self.pass(lane, point),
             Action::LogAppend { .. }
             | Action::ObjectRead { .. }
+            | Action::ObjectReadList { .. }
             | Action::ObjectWrite { .. }
             | Action::ObjectTruncate { .. }
             | Action::ObjectSync { .. }
@@ -299,6 +301,10 @@ impl World {
             Action::ObjectRead { ticket, object, object_offset, read_bytes } => {
                 let (from, count) = (narrow(object_offset), narrow(u64::from(read_bytes)));
                 Flight::Read { ticket, object, from, count }
+            }
+            Action::ObjectReadList { ticket, object, pieces } => {
+                let pieces = Pieces::decode_all(seat.desk.arena.get(pieces)).ok()?;
+                Flight::ReadList { ticket, object, pieces }
             }
             Action::ObjectWrite { ticket, object, object_offset, bulk } => {
                 let bytes = self.server_bulk(lane, bulk)?;
@@ -367,6 +373,7 @@ impl World {
             Flight::Patch { .. } | Flight::Remove { .. } => ails.change,
             Flight::Sync { .. } => ails.sync,
             Flight::Read { .. }
+            | Flight::ReadList { .. }
             | Flight::Stat { .. }
             | Flight::Seek { .. }
             | Flight::Space { .. }
@@ -395,6 +402,16 @@ impl World {
             }
             Flight::Read { ticket, object, from, count } => {
                 let bytes = self.disk.read(object, from, count);
+                Coming::Read { ticket, result: result.map(|()| bytes) }
+            }
+            Flight::ReadList { ticket, object, pieces } => {
+                let mut bytes = Vec::new();
+                for piece in pieces.iter() {
+                    let count = narrow(u64::from(piece.piece_bytes));
+                    let mut read = self.disk.read(object, narrow(piece.file_offset), count);
+                    read.resize(count, 0);
+                    bytes.append(&mut read);
+                }
                 Coming::Read { ticket, result: result.map(|()| bytes) }
             }
             Flight::Patch { ticket, object, patch } => {
@@ -519,6 +536,7 @@ impl World {
             Flight::Patch { .. }
             | Flight::Remove { .. }
             | Flight::Read { .. }
+            | Flight::ReadList { .. }
             | Flight::Sync { .. }
             | Flight::Stat { .. }
             | Flight::Seek { .. }

@@ -307,6 +307,8 @@ fn tag_of(op: Op, body: &[u8]) -> Option<Tag> {
         | Op::Relock
         | Op::Read
         | Op::Write
+        | Op::ReadList
+        | Op::WriteList
         | Op::Truncate
         | Op::Allocate
         | Op::Seek

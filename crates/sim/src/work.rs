@@ -1,9 +1,13 @@
 //! The workload: what a client lane asks for next, and every call's history from its beginning to
 //! its answer.
 
-use client::{Call, CallId, Create, Open, OpenFor, Resize, Sync, Write};
+use crate::number::{narrow, narrow_u32};
+use client::{Call, CallId, Create, Open, OpenFor, ReadList, Resize, Sync, Write, WriteList};
 use door::Bulk;
-use wire::{Bytes, Caller, FileKind, Groups, HandleId, InodeNo, Name, RenameHow, SetTime, Status};
+use wire::{
+    Bytes, Caller, FileKind, Groups, HandleId, InodeNo, Name, Piece, Pieces, RenameHow, SetTime,
+    Status,
+};
 
 /// Number of a call; it travels in the caller's groups and so marks the call's requests.
 pub(crate) type Tag = u32;
@@ -61,6 +65,41 @@ pub(crate) fn name_bytes(number: NameNo) -> &'static [u8] {
 fn name(number: NameNo) -> Name<'static> {
     #[expect(clippy::expect_used, reason = "the table has names only")]
     Name::new(name_bytes(number)).expect("a letter is a name")
+}
+
+/// Several pieces of a file, in equal distances.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Stride {
+    pub(crate) file_offset: u64,
+    pub(crate) piece_bytes: u32,
+    pub(crate) step_bytes: u64,
+    pub(crate) count: u64,
+    /// The last comes first.
+    pub(crate) backwards: bool,
+}
+
+impl Stride {
+    /// Without a throw of the dice: what else was rolled decides.
+    pub(crate) fn of(file_offset: u64, all_bytes: u64) -> Self {
+        let count = 2 + all_bytes % 4;
+        let piece_bytes = narrow_u32(narrow((all_bytes / count).max(1)));
+        let gap_bytes = [0, 1, 700, 5000][narrow(file_offset / 3 % 4)];
+        let (step_bytes, backwards) = (u64::from(piece_bytes) + gap_bytes, all_bytes % 3 == 0);
+        Self { file_offset, piece_bytes, step_bytes, count, backwards }
+    }
+
+    pub(crate) fn pieces(&self) -> Pieces {
+        let piece = |index| Piece {
+            file_offset: self.file_offset + index * self.step_bytes,
+            piece_bytes: self.piece_bytes,
+        };
+        let mut pieces: Vec<Piece> = (0..self.count).map(piece).collect();
+        if self.backwards {
+            pieces.reverse();
+        }
+        #[expect(clippy::expect_used, reason = "a few small pieces")]
+        Pieces::new(pieces).expect("few and small")
+    }
 }
 
 /// What is asked for, with everything that decides its effect.
@@ -152,6 +191,16 @@ pub(crate) enum Wish {
         value: u8,
         sync: bool,
     },
+    ReadList {
+        inode: InodeNo,
+        stride: Stride,
+    },
+    WriteList {
+        inode: InodeNo,
+        stride: Stride,
+        value: u8,
+        sync: bool,
+    },
     Sync {
         inode: InodeNo,
         contents: bool,
@@ -181,9 +230,33 @@ impl Wish {
         let groups = tag.to_le_bytes();
         let text = text_of(tag);
         let caller = Caller { uid: 0, gid: 0, groups: Groups::Known(&groups) };
-        let call =
-            self.of_names(caller, &text).unwrap_or_else(|| self.of_inodes(caller, &text, bulk));
+        let pieces = self.pieces();
+        let call = self
+            .of_names(caller, &text)
+            .or_else(|| self.of_lists(&pieces, bulk))
+            .unwrap_or_else(|| self.of_inodes(caller, &text, bulk));
         to(CallId(u64::from(tag)), call);
+    }
+
+    /// The places of a list; of all else none.
+    pub(crate) fn pieces(&self) -> Pieces {
+        match self {
+            Self::ReadList { stride, .. } | Self::WriteList { stride, .. } => stride.pieces(),
+            _ => Pieces::NONE,
+        }
+    }
+
+    fn of_lists<'a>(&self, pieces: &'a Pieces, bulk: Option<Bulk>) -> Option<Call<'a>> {
+        match *self {
+            Self::ReadList { inode, .. } => {
+                Some(Call::ReadList(ReadList { inode, pieces, accesses: true }))
+            }
+            Self::WriteList { inode, sync, .. } => {
+                let takes = wire::Revoke::Nothing;
+                Some(Call::WriteList(WriteList { inode, pieces, bulk, sync, takes }))
+            }
+            _ => None,
+        }
     }
 
     fn of_names<'a>(&self, caller: Caller<'a>, text: &'a [u8]) -> Option<Call<'a>> {
@@ -231,6 +304,8 @@ impl Wish {
             | Self::Close { .. }
             | Self::Read { .. }
             | Self::Write { .. }
+            | Self::ReadList { .. }
+            | Self::WriteList { .. }
             | Self::Getxattr { .. }
             | Self::Sync { .. }
             | Self::Listxattr { .. } => return None,
@@ -288,6 +363,8 @@ impl Wish {
             Self::Listxattr { inode } => Call::Listxattr(wire::Listxattr { caller, inode }),
             Self::Sync { inode, contents } => Call::Sync(Sync { inode, contents, handle: None }),
             Self::Getattr { inode }
+            | Self::ReadList { inode, .. }
+            | Self::WriteList { inode, .. }
             | Self::Create { parent: inode, .. }
             | Self::Mkdir { parent: inode, .. }
             | Self::Symlink { parent: inode, .. }

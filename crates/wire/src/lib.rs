@@ -18,6 +18,7 @@ mod find;
 mod frame;
 mod greeting;
 mod id;
+mod list;
 mod map;
 mod message;
 mod name;
@@ -50,6 +51,7 @@ pub use greeting::{
 pub use id::{
     Breach, ClientUuid, FsUuid, HandleId, InodeNo, LaneId, SessionId, ShardId, Transno, Xid,
 };
+pub use list::{FILE_BYTES_MAX, ListRead, PIECE_COUNT_MAX, Piece, Pieces, ReadList, WriteList};
 pub use map::Map;
 pub use message::*;
 pub use name::{

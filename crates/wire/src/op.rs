@@ -154,6 +154,10 @@ ops! {
     Allocate = 36, "allocate", Once, 0, 0, Data;
     /// Where in a file bytes are, or where none are.
     Seek = 37, "seek", Repeat, 0, 0, Data;
+    /// Several pieces of a file.
+    ReadList = 38, "read_list", Repeat, 0, BULK, Data;
+    /// Bytes into several places of a file, as one change.
+    WriteList = 39, "write_list", Once, BULK, 0, Data;
     /// Counters of the lane that answers.
     Stats = 48, "stats", Repeat, 0, 0, Lane;
     /// Nothing; shows that the other end lives.

@@ -54,6 +54,8 @@ rules! {
     /// else: a shard's replays begin when its own connection is a new one. It comes only where
     /// connections are not closed, so it counts only without [`Rule::DrainSisters`].
     LateReplies "late-replies",
+    /// Of a list that was lost and is brought back every piece is written.
+    ListsWhole "lists-whole",
 }
 
 impl Rule {

@@ -219,6 +219,10 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
                 .to_bytes()
             }
             Op::Seek => Seek { inode, file_offset: 1 << 43, hole: true }.to_bytes(),
+            Op::ReadList => ReadList { inode, pieces: pieces(), accesses: true }.to_bytes(),
+            Op::WriteList => {
+                WriteList { inode, pieces: pieces(), takes: wire::Revoke::Nothing }.to_bytes()
+            }
             Op::Resume => {
                 Resume { known_committed: Transno(0x1_0000_0001), replay_count: 2 }.to_bytes()
             }
@@ -244,6 +248,7 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
     let found = Found { cookie: 86, end: false, search: true, entries: List::new(1, &entry) };
     reply("found", found.to_bytes());
     reply("written", Written { file_offset: 3, written_bytes: 4 }.to_bytes());
+    reply("list_read", ListRead { size_bytes: 1 << 45 }.to_bytes());
     reply("sought", Sought { file_offset: 1 << 44 }.to_bytes());
     reply("glimpsed", Glimpsed { contents: CONTENTS }.to_bytes());
     reply("space", {
@@ -321,6 +326,11 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
     let row = ExportRow { export: export(), stored: true }.to_bytes();
     reply("exports", Exports { rows: List::new(1, &row) }.to_bytes());
     all
+}
+
+fn pieces() -> Pieces {
+    let first = Piece { file_offset: 1 << 46, piece_bytes: 4096 };
+    Pieces::new(vec![first, Piece { file_offset: 7, piece_bytes: 9 }]).unwrap()
 }
 
 fn export() -> Export<'static> {
@@ -512,6 +522,8 @@ fn again(what: &str, body: &[u8]) -> Result<Vec<u8>, Flaw> {
         };
     }
     dispatch! {
+        "request read_list" => ReadList, "request write_list" => WriteList,
+        "reply list_read" => ListRead,
         "request lookup" => Lookup, "request getattr" => Getattr, "request setattr" => Setattr,
         "request create" => Create, "request mkdir" => Mkdir, "request symlink" => Symlink,
         "request mknod" => Mknod,

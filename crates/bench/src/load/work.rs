@@ -4,8 +4,8 @@ use super::client::Client;
 use door::{Action, Bulk, Turn};
 use std::fmt::Write as _;
 use wire::{
-    Caller, Create, Getattr, Groups, Head, InodeNo, LaneId, Map, Name, Op, Read, Request, Retry,
-    SetTime, Setattr, ShardId, Wire, Write, Xid,
+    Caller, Create, Getattr, Groups, Head, InodeNo, LaneId, Map, Name, Op, Piece, Read, ReadList,
+    Request, Retry, SetTime, Setattr, ShardId, Wire, Write, WriteList, Xid,
 };
 
 /// Operations that change something need a slot each, and a session has so many.
@@ -38,6 +38,53 @@ impl Pieces {
     }
 }
 
+/// Lists of pieces of a file, each piece the same distance behind the one before; the next list lies
+/// beside the last one, until all of the file was touched.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Strided {
+    pub(crate) file_bytes: u64,
+    pub(crate) piece_bytes: u32,
+    pub(crate) piece_count: u32,
+    pub(crate) step_bytes: u64,
+    /// Each piece is asked for by itself, in the same order.
+    pub(crate) one_by_one: bool,
+}
+
+impl Strided {
+    /// Where a piece of list `index` begins.
+    fn offset(&self, index: u64, piece_no: u64) -> u64 {
+        let span_bytes = self.step_bytes * u64::from(self.piece_count);
+        let beside_count = (self.step_bytes / u64::from(self.piece_bytes)).max(1);
+        let span_count = (self.file_bytes / span_bytes).max(1);
+        let span_offset = index / beside_count % span_count * span_bytes;
+        let beside = index % beside_count * u64::from(self.piece_bytes);
+        span_offset + beside + piece_no * self.step_bytes
+    }
+
+    /// Where the only piece of request `number` begins.
+    fn single(&self, number: u64) -> u64 {
+        let piece_count = u64::from(self.piece_count);
+        self.offset(number / piece_count, number % piece_count)
+    }
+
+    fn pieces(&self, number: u64) -> wire::Pieces {
+        let piece = |piece_no| Piece {
+            file_offset: self.offset(number, piece_no),
+            piece_bytes: self.piece_bytes,
+        };
+        let pieces = (0..u64::from(self.piece_count)).map(piece).collect();
+        match wire::Pieces::new(pieces) {
+            Ok(pieces) => pieces,
+            Err(flaw) => panic!("no list that may be sent: {flaw:?}"),
+        }
+    }
+
+    /// Bytes of one request.
+    pub(crate) const fn request_bytes(&self) -> u32 {
+        if self.one_by_one { self.piece_bytes } else { self.piece_bytes * self.piece_count }
+    }
+}
+
 /// The operation.
 #[derive(Debug)]
 pub(crate) enum Work {
@@ -61,6 +108,10 @@ pub(crate) enum Work {
     ReadAnywhere { files: Vec<InodeNo>, region: Pieces },
     /// Bytes into the client's file.
     Write { files: Vec<InodeNo>, pieces: Pieces, bulk: Bulk },
+    /// Many pieces of the client's file.
+    ReadList { files: Vec<InodeNo>, strided: Strided },
+    /// Bytes into many places of the client's file.
+    WriteList { files: Vec<InodeNo>, strided: Strided, bulk: Bulk },
 }
 
 impl Work {
@@ -77,8 +128,10 @@ impl Work {
             Self::Getattr { .. } | Self::Look { .. } => Op::Getattr,
             Self::Create { .. } => Op::Create,
             Self::Chmod { .. } => Op::Setattr,
-            Self::Read { .. } | Self::ReadAnywhere { .. } => Op::Read,
-            Self::Write { .. } => Op::Write,
+            Self::ReadList { strided, .. } if !strided.one_by_one => Op::ReadList,
+            Self::WriteList { strided, .. } if !strided.one_by_one => Op::WriteList,
+            Self::Read { .. } | Self::ReadAnywhere { .. } | Self::ReadList { .. } => Op::Read,
+            Self::Write { .. } | Self::WriteList { .. } => Op::Write,
         }
     }
 
@@ -93,15 +146,16 @@ impl Work {
     /// Bulk bytes of a request.
     pub(crate) const fn sent_bytes(&self) -> u64 {
         match self {
-            Self::Write { bulk, .. } => bulk.bulk_bytes as u64,
+            Self::Write { bulk, .. } | Self::WriteList { bulk, .. } => bulk.bulk_bytes as u64,
             Self::Ping
             | Self::Getattr { .. }
             | Self::Look { .. }
             | Self::Create { .. }
             | Self::Chmod { .. }
             | Self::Mixed { .. }
+            | Self::ReadAnywhere { .. }
             | Self::Read { .. }
-            | Self::ReadAnywhere { .. } => 0,
+            | Self::ReadList { .. } => 0,
         }
     }
 
@@ -115,6 +169,8 @@ impl Work {
             | Self::Look { files: inodes }
             | Self::Read { files: inodes, .. }
             | Self::ReadAnywhere { files: inodes, .. }
+            | Self::ReadList { files: inodes, .. }
+            | Self::WriteList { files: inodes, .. }
             | Self::Write { files: inodes, .. } => inodes[client_index % inodes.len()],
         }
     }
@@ -206,10 +262,46 @@ impl Work {
                 let lengths = Some((bulk.bulk_bytes, bulk.crc32c));
                 head.encode(out, lengths, |to| write.encode(to));
             }
+            Self::ReadList { strided, .. } => encode_read(out, &head, inode, strided, number),
+            Self::WriteList { strided, bulk, .. } => {
+                encode_write(out, &head, (inode, *bulk), strided, number);
+            }
         });
-        let bulk = if let Self::Write { bulk, .. } = self { Some(*bulk) } else { None };
+        let bulk = match self {
+            Self::Write { bulk, .. } | Self::WriteList { bulk, .. } => Some(*bulk),
+            _ => None,
+        };
         turn.act(Action::Send { conn: client.conn, frame, bulk });
     }
+}
+
+/// A list, or the read of one of its pieces.
+fn encode_read(out: &mut Vec<u8>, head: &Head, inode: InodeNo, strided: &Strided, number: u64) {
+    let accesses = true;
+    if strided.one_by_one {
+        let (file_offset, read_bytes) = (strided.single(number), strided.piece_bytes);
+        let read = Read { inode, file_offset, read_bytes, accesses };
+        return head.encode(out, None, |to| read.encode(to));
+    }
+    let read = ReadList { inode, pieces: strided.pieces(number), accesses };
+    head.encode(out, None, |to| read.encode(to));
+}
+
+/// A list, or the write of one of its pieces.
+fn encode_write(
+    out: &mut Vec<u8>,
+    head: &Head,
+    (inode, bulk): (InodeNo, Bulk),
+    strided: &Strided,
+    number: u64,
+) {
+    let (lengths, takes) = (Some((bulk.bulk_bytes, bulk.crc32c)), wire::Revoke::Nothing);
+    if strided.one_by_one {
+        let write = Write { inode, file_offset: strided.single(number), append: false, takes };
+        return head.encode(out, lengths, |to| write.encode(to));
+    }
+    let write = WriteList { inode, pieces: strided.pieces(number), takes };
+    head.encode(out, lengths, |to| write.encode(to));
 }
 
 /// Asks a lane for its counters.

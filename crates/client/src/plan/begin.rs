@@ -91,6 +91,8 @@ pub(crate) fn begin(
             check_bulk(write.bulk.map_or(0, |bulk| bulk.bulk_bytes))?;
             Ok(to.write(&write))
         }
+        Call::ReadList(ask) => Ok(to.read_list(&ask)),
+        Call::WriteList(write) => to.write_list(&write),
         Call::Allocate(ask) => Ok(to.direct(Op::Allocate, ask.inode, &ask)),
         Call::Seek(ask) => Ok(to.direct(Op::Seek, ask.inode, &ask)),
         Call::Stats(lane) => Ok(Begun::new(Plan::Direct, Op::Stats, Target::Lane(lane))),
@@ -218,5 +220,21 @@ impl Beginning<'_> {
         });
         let begun = Begun::new(Plan::Direct, Op::Write, Target::Inode(write.inode));
         Begun { bulk: write.bulk, sync: write.sync, ..begun }
+    }
+
+    fn read_list(&mut self, ask: &crate::ReadList<'_>) -> Begun {
+        let crate::ReadList { inode, pieces, accesses } = *ask;
+        let pieces = pieces.clone();
+        self.direct(Op::ReadList, inode, &wire::ReadList { inode, pieces, accesses })
+    }
+
+    fn write_list(&mut self, write: &crate::WriteList<'_>) -> Result<Begun, Status> {
+        let crate::WriteList { inode, pieces, bulk, sync, takes } = *write;
+        if bulk.map_or(0, |bulk| bulk.bulk_bytes) != pieces.total_bytes() || pieces.overlap() {
+            return Err(Status::Invalid);
+        }
+        self.put(&wire::WriteList { inode, pieces: pieces.clone(), takes });
+        let begun = Begun::new(Plan::Direct, Op::WriteList, Target::Inode(inode));
+        Ok(Begun { bulk, sync, ..begun })
     }
 }

@@ -24,8 +24,8 @@ use crate::locks::LockKey;
 use crate::{Answer, Sync};
 use door::{Bulk, Span};
 use wire::{
-    Attr, Breach, ByteRange, Contents, Created, Flaw, HandleId, InodeNo, LockRow, LockSet, Op,
-    Sought, Space, Stats, Status, Wire, Writer, Written,
+    Attr, Breach, ByteRange, Contents, Created, Flaw, HandleId, InodeNo, ListRead, LockRow,
+    LockSet, Op, Sought, Space, Stats, Status, Wire, Writer, Written,
 };
 
 /// A call under way, waiting for a reply.
@@ -91,6 +91,7 @@ pub(crate) enum Body {
     Value(Span),
     Space(Space),
     Bytes(Option<Bulk>),
+    List(Option<Bulk>, ListRead),
     Written(Written),
     Contents(Contents),
     Sought(Sought),
@@ -202,6 +203,7 @@ impl Body {
             Self::Value(value) => Answer::Value(value),
             Self::Space(space) => Answer::Space(space),
             Self::Bytes(bulk) => Answer::Bytes(bulk),
+            Self::List(bulk, ListRead { size_bytes }) => Answer::List { bulk, size_bytes },
             Self::Written(written) => Answer::Written(written),
             Self::Sought(sought) => Answer::Sought(sought.file_offset),
             Self::Stats(stats) => Answer::Stats(stats),
@@ -247,7 +249,8 @@ impl Body {
                 tail(body, value.len()).map(Self::Value)
             }
             Op::Statfs => Space::decode_all(bytes).map(Self::Space),
-            Op::Write => Written::decode_all(bytes).map(Self::Written),
+            Op::Write | Op::WriteList => Written::decode_all(bytes).map(Self::Written),
+            Op::ReadList => ListRead::decode_all(bytes).map(|read| Self::List(None, read)),
             Op::Glimpse => {
                 wire::Glimpsed::decode_all(bytes).map(|found| Self::Contents(found.contents))
             }

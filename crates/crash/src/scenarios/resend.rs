@@ -181,7 +181,7 @@ pub(super) fn s9(setup: &Setup, _: Length) -> Result<String> {
 
 fn contents(volume: &mut Volume, path: &Path) -> Result<Vec<u8>> {
     let file = volume.open(path, OpenFor::Read)?;
-    let bytes = volume.read_at(&file, Piece { file_offset: 0, read_bytes: 4096 })?;
+    let bytes = volume.read_at(&file, Piece { file_offset: 0, piece_bytes: 4096 })?;
     volume.close(file)?;
     Ok(bytes)
 }

@@ -65,7 +65,7 @@ fn read(volume: &mut Volume, path: &str) -> Result<Vec<u8>> {
     let file = volume.open(&rooted(path), OpenFor::Read)?;
     let mut bytes = Vec::new();
     loop {
-        let piece = Piece { file_offset: bytes.len() as u64, read_bytes: BULK_BYTES_MAX };
+        let piece = Piece { file_offset: bytes.len() as u64, piece_bytes: BULK_BYTES_MAX };
         let more = volume.read_at(&file, piece)?;
         bytes.extend_from_slice(&more);
         if more.len() < BULK_BYTES_MAX as usize {

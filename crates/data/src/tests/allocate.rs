@@ -68,10 +68,11 @@ fn allocations_are_recorded_with_the_size_behind_them() {
         let sync = world.one();
         world.done(&sync);
         let outcomes = world.outcomes();
-        let [Outcome::Changed { token, change, answer: Answer::Empty, .. }] = outcomes[..] else {
+        let [Outcome::Changed { token, change, answer: Answer::Empty, .. }] = &outcomes[..] else {
             panic!("{outcomes:?}")
         };
-        assert_eq!((token, change), (asked, allocated(range, allocation, size_bytes)));
+        let wanted = allocated(range, allocation, size_bytes);
+        assert_eq!((*token, change), (asked, &wanted));
         let body = change.to_bytes();
         let mut recorded = Recorded::new(MAP.data_shard(FILE, 0));
         recorded.replay(Transno(1), &body).unwrap();
@@ -103,7 +104,7 @@ fn what_comes_after_a_hole_waits_for_its_record() {
         .outcomes()
         .iter()
         .map(|outcome| match outcome {
-            Outcome::Changed { change, .. } => *change,
+            Outcome::Changed { change, .. } => change.clone(),
             other => panic!("{other:?}"),
         })
         .collect();

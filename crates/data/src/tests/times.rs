@@ -42,7 +42,7 @@ fn after_a_start_the_time_is_that_of_the_last_record() {
     let truncate = truncated(50, 9);
     for (recorded, size_bytes, time_ns) in [
         (vec![(FILE, written(0, 100, 0, 7))], 100, 7),
-        (vec![(FILE, written(0, 100, 0, 7)), (FILE, truncate)], 50, 9),
+        (vec![(FILE, written(0, 100, 0, 7)), (FILE, truncate.clone())], 50, 9),
         (vec![(FILE, truncate), (FILE, written(0, 5, 0, 8))], 50, 9),
     ] {
         let mut world = World::new(&recorded);
@@ -77,10 +77,10 @@ fn what_is_not_in_the_cache_keeps_its_time() {
 fn a_lost_write_comes_back_with_its_time() {
     let mut world = World::new(&[]);
     let bulk = world.bulk(3);
-    let (token, transno, inode) = (Token(9), Transno(9), FILE);
-    let (object_offset, write_time_ns) = (0, THEN_NS);
-    let lost = Lost { token, transno, inode, object_offset, bulk, client: CLIENT, write_time_ns };
-    world.with(|shards, turn| shards.replay(turn, &lost));
+    let Change::Contents(change) = written(0, 3, 77, THEN_NS) else { panic!("a write") };
+    let (token, transno) = (Token(9), Transno(9));
+    let lost = Lost { token, transno, change, bulk, client: CLIENT };
+    world.with(|shards, turn| shards.replay(turn, lost));
     world.stat(None);
     let Outcome::Changed { change, .. } = world.finish() else { panic!("recorded") };
     assert_eq!(change, written(0, 3, 77, THEN_NS));

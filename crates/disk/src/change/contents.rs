@@ -1,9 +1,9 @@
-//! What a record says of the contents of a file: tags 9 to 11 and 36.
+//! What a record says of the contents of a file: tags 9 to 11, 36 and 37.
 
-use wire::{Allocation, Flaw, InodeNo, Reader, Writer};
+use wire::{Allocation, Flaw, InodeNo, Pieces, Reader, Writer};
 
 /// An effect at a data shard.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ContentsChange {
     /// These bytes are in the object. The bytes themselves were durable before the record.
     Write {
@@ -14,6 +14,18 @@ pub enum ContentsChange {
         /// This many.
         write_bytes: u32,
         /// Their CRC-32C.
+        crc32c: u32,
+        /// When, in nanoseconds since 1970.
+        write_time_ns: u64,
+    },
+    /// These bytes are in the object, in several places. The bytes themselves were durable before
+    /// the record.
+    WriteList {
+        /// The file.
+        inode: InodeNo,
+        /// Where, in the order of the bytes; no two share a byte.
+        pieces: Pieces,
+        /// The CRC-32C of all bytes, one piece's behind the other's.
         crc32c: u32,
         /// When, in nanoseconds since 1970.
         write_time_ns: u64,
@@ -55,6 +67,7 @@ impl ContentsChange {
     pub const fn inode(&self) -> InodeNo {
         match self {
             Self::Write { inode, .. }
+            | Self::WriteList { inode, .. }
             | Self::Truncate { inode, .. }
             | Self::Allocate { inode, .. }
             | Self::ObjectGone { inode } => *inode,
@@ -67,7 +80,7 @@ impl ContentsChange {
     pub const fn fences(&self) -> bool {
         match self {
             Self::Truncate { .. } | Self::Allocate { .. } => true,
-            Self::Write { .. } | Self::ObjectGone { .. } => false,
+            Self::Write { .. } | Self::WriteList { .. } | Self::ObjectGone { .. } => false,
         }
     }
 
@@ -77,6 +90,7 @@ impl ContentsChange {
             Self::Truncate { .. } => 10,
             Self::ObjectGone { .. } => 11,
             Self::Allocate { .. } => 36,
+            Self::WriteList { .. } => 37,
         }
     }
 
@@ -86,6 +100,12 @@ impl ContentsChange {
                 to.write(inode);
                 to.write(object_offset);
                 to.write(write_bytes);
+                to.write(crc32c);
+                to.write(write_time_ns);
+            }
+            Self::WriteList { inode, pieces, crc32c, write_time_ns } => {
+                to.write(inode);
+                to.write(pieces);
                 to.write(crc32c);
                 to.write(write_time_ns);
             }
@@ -135,6 +155,12 @@ impl ContentsChange {
                 range_bytes: from.read()?,
                 allocation: from.read()?,
                 size_bytes: from.read()?,
+                write_time_ns: from.read()?,
+            },
+            37 => Self::WriteList {
+                inode: from.read()?,
+                pieces: from.read()?,
+                crc32c: from.read()?,
                 write_time_ns: from.read()?,
             },
             _ => return Ok(None),

@@ -120,6 +120,7 @@ impl<R: Rows> Applying<'_, R> {
     fn change_contents(&mut self, change: &ContentsChange) -> Result<(), Fault> {
         match change {
             ContentsChange::Write { inode, .. }
+            | ContentsChange::WriteList { inode, .. }
             | ContentsChange::Truncate { inode, .. }
             | ContentsChange::Allocate { inode, .. } => {
                 self.change_object(*inode, change)?;

@@ -47,6 +47,10 @@ impl ObjectRow {
     /// Redoes a write, truncation or allocation of this object. Times never go back: replays of several clients
     /// come in any order.
     pub fn redo(&mut self, change: &ContentsChange) {
+        if let ContentsChange::WriteList { pieces, write_time_ns, .. } = change {
+            self.size_bytes = self.size_bytes.max(pieces.end());
+            self.write_time_ns = self.write_time_ns.max(*write_time_ns);
+        }
         if let ContentsChange::Write { object_offset, write_bytes, write_time_ns, .. } = *change {
             let end = object_offset.saturating_add(u64::from(write_bytes));
             self.size_bytes = self.size_bytes.max(end);

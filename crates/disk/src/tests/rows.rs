@@ -77,6 +77,14 @@ fn objects_have_the_size_and_time_that_was_written() {
     assert_eq!(table.all(), object(150, 4));
     table.change(SHARD, &[truncate(7, 9), write(3, 1, 8)]).unwrap();
     assert_eq!(table.all(), object(7, 9));
+    let list = |write_time_ns| {
+        let pieces = super::pieces();
+        Change::Contents(ContentsChange::WriteList { inode, pieces, crc32c, write_time_ns })
+    };
+    table.change(SHARD, &[list(20)]).unwrap();
+    assert_eq!(table.all(), object(4096 + 512, 20), "up to the piece that ends last");
+    table.change(SHARD, &[write(0, 5000, 30), list(25)]).unwrap();
+    assert_eq!(table.all(), object(5000, 30), "it makes nothing shorter and no time earlier");
     table.change(SHARD, &[Change::Contents(ContentsChange::ObjectGone { inode })]).unwrap();
     assert_eq!(table.all(), []);
     assert!(table.change(ShardId::meta(0), &[write(0, 1, 1)]).is_err());

@@ -179,6 +179,11 @@ impl Scene {
     }
 }
 
+/// As many bytes as [`nothing_outside_is_seen_or_changed_whatever_is_asked`] brings.
+fn one_piece() -> Pieces {
+    Pieces::new(alloc::vec![Piece { file_offset: 0, piece_bytes: 5 }]).unwrap()
+}
+
 /// The body of a request that names `dir` and `file`, as far as the op names anything.
 fn forged(op: Op, dir: InodeNo, file: InodeNo, own: InodeNo) -> Option<(InodeNo, Vec<u8>)> {
     let (caller, parent, inode) = (FIVE, dir, file);
@@ -268,6 +273,11 @@ fn forged(op: Op, dir: InodeNo, file: InodeNo, own: InodeNo) -> Option<(InodeNo,
             let ask = Allocate { inode, file_offset, range_bytes, allocation, keep_size, takes };
             at_file(ask.to_bytes())
         }
+        Op::ReadList => {
+            let pieces = one_piece();
+            at_file(ReadList { inode, pieces, accesses: true }.to_bytes())
+        }
+        Op::WriteList => at_file(WriteList { inode, pieces: one_piece(), takes }.to_bytes()),
         Op::Seek => at_file(Seek { inode, file_offset: 0, hole: true }.to_bytes()),
         // They name no inode that anything is done with.
         Op::Close
@@ -302,7 +312,7 @@ fn nothing_outside_is_seen_or_changed_whatever_is_asked() {
                     Route::Data => toy.map.data_shard(at, 0),
                     Route::Meta | Route::Shard | Route::Lane => at.shard(),
                 };
-                let bulk = (op == Op::Write).then_some(&b"taken"[..]);
+                let bulk = matches!(op, Op::Write | Op::WriteList).then_some(&b"taken"[..]);
                 let got = bound.ask_at(toy, (op, shard), &body, bulk);
                 assert_eq!(got.head.status, Status::Stale, "{op:?} with {lane_count} lanes");
                 assert!(got.body.is_empty() && got.bulk.is_empty(), "{op:?} tells something");
@@ -340,14 +350,14 @@ fn nothing_is_changed_through_an_export_that_is_only_read() {
             Route::Data => toy.map.data_shard(at, 0),
             Route::Meta | Route::Shard | Route::Lane => at.shard(),
         };
-        let bulk = (op == Op::Write).then_some(&b"taken"[..]);
+        let bulk = matches!(op, Op::Write | Op::WriteList).then_some(&b"taken"[..]);
         let got = bound.ask_at(toy, (op, shard), &body, bulk);
         refused_count += usize::from(got.head.status == Status::ReadOnly);
         // Of a lock it is recorded whose it is.
         let recorded = got.head.transno.0 > 0 && !crate::file_locks::is_lock(op);
         assert!(!recorded, "{op:?} was recorded");
     }
-    assert_eq!(refused_count, 17);
+    assert_eq!(refused_count, 18);
     assert_eq!(scene.owner.look(toy, &all), before);
 }
 

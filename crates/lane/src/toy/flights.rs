@@ -36,6 +36,7 @@ pub(crate) const USAGE: Usage = Usage {
 pub(super) enum Flight {
     Log { ticket: Ticket, bytes: Vec<u8> },
     Read { ticket: Ticket, object: Object, from: usize, count: usize },
+    ReadList { ticket: Ticket, object: Object, pieces: wire::Pieces },
     Write { ticket: Ticket, object: Object, from: usize, bytes: Vec<u8> },
     Truncate { ticket: Ticket, object: Object, size: usize },
     Allocate { ticket: Ticket, action: Action },
@@ -93,7 +94,7 @@ impl Toy {
             Flight::Write { .. } => Some(Kind::Write),
             Flight::Sync { .. } => Some(Kind::Sync),
             Flight::Remove { .. } => Some(Kind::Remove),
-            Flight::Read { .. } => Some(Kind::Read),
+            Flight::Read { .. } | Flight::ReadList { .. } => Some(Kind::Read),
             Flight::Truncate { .. }
             | Flight::Allocate { .. }
             | Flight::Seek { .. }
@@ -124,6 +125,17 @@ impl Toy {
                 let from = from.min(seen.len());
                 let bytes = seen[from..seen.len().min(from + count)].to_vec();
                 place.coming.push(Coming::Read { ticket, bytes });
+                return;
+            }
+            Flight::ReadList { ticket, object, pieces } => {
+                if let Some(errno) = failed {
+                    let event = Event::ObjectRead { ticket, result: Err(errno) };
+                    return place.coming.push(Coming::Plain(event));
+                }
+                let seen = files.get(&object).map_or(&[][..], |file| &file.seen);
+                let byte = |at: u64| seen.get(at as usize).copied().unwrap_or(0);
+                let all = pieces.iter().flat_map(|piece| piece.file_offset..piece.end());
+                place.coming.push(Coming::Read { ticket, bytes: all.map(byte).collect() });
                 return;
             }
             Flight::Write { ticket, object, from, bytes } => {

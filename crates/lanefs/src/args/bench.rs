@@ -102,6 +102,8 @@ pub(crate) enum Name {
     Share,
     /// A lane whose log becomes durable once in 14,000 or 140,000 operations
     Commit,
+    /// One request for many pieces of a file, beside a request for each
+    Lists,
     /// What a few modest clients get beside a greedy one, and without it
     Fair,
     /// What a mount's callers wait when all cores compute, with lanes on cores of their own and without (as root)

@@ -29,7 +29,7 @@ fn print(session: &mut Session, url: &Url) -> Result<()> {
         let pieces: Vec<Piece> = (0..count)
             .map(|index| Piece {
                 file_offset: file_offset + index * piece_bytes,
-                read_bytes: BULK_BYTES_MAX,
+                piece_bytes: BULK_BYTES_MAX,
             })
             .collect();
         for bytes in volume.read_pieces(&file, &pieces)? {

@@ -291,7 +291,7 @@ impl Source {
         match self {
             Self::Local(file) => offsets.map(|at| Ok(read_local(file, at)?)).collect(),
             Self::Remote(url, file) => {
-                let piece = |file_offset| Piece { file_offset, read_bytes: BULK_BYTES_MAX };
+                let piece = |file_offset| Piece { file_offset, piece_bytes: BULK_BYTES_MAX };
                 let pieces: Vec<Piece> = offsets.map(piece).collect();
                 Ok(session.volume(url)?.read_pieces(file, &pieces)?)
             }

@@ -64,7 +64,7 @@ fn assert_in_library(volume: &mut Volume, round: usize) {
         let (path, bytes) = expected(round, number);
         let file = volume.open(&Path::new("/").join(&path), OpenFor::Read).unwrap();
         let pieces: Vec<Piece> = (0..4)
-            .map(|index| Piece { file_offset: index * (1 << 20), read_bytes: 1 << 20 })
+            .map(|index| Piece { file_offset: index * (1 << 20), piece_bytes: 1 << 20 })
             .collect();
         let found = volume.read_pieces(&file, &pieces).unwrap().concat();
         assert!(found == bytes, "{} is as written", path.display());

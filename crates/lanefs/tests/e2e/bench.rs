@@ -242,6 +242,28 @@ fn bench_that_is_interrupted_leaves_no_process_and_no_file() {
 }
 
 #[test]
+fn bench_of_lists_counts_bytes_of_lists_and_of_single_pieces() {
+    let Some(stage) = Stage::new("bench_lists") else { return };
+    let found = rows(&stage, &["lists", "--seconds", "0.1"]);
+    assert_eq!(found.len(), 8);
+    for way in ["read", "write"] {
+        for (row, op_mb) in [("list", 64.0 * 0.004_096), ("4 KiB", 0.004_096)] {
+            let name = format!("{way} {row}");
+            let rows: Vec<&Value> = found.iter().filter(|row| row["row"] == *name).collect();
+            assert_eq!(rows.len(), 2, "depths of {name}");
+            for row in rows {
+                let (ops, mb) = (number(row, "ops_per_s"), number(row, "mb_per_s"));
+                assert!((0.9..1.1).contains(&(mb / (ops * op_mb))), "{row}");
+            }
+        }
+        let lists = found.iter().filter(|row| row["row"] == *format!("{way} list"));
+        for row in lists {
+            assert_eq!(row["limit"], format!("{way} 4 KiB"), "{row}");
+        }
+    }
+}
+
+#[test]
 fn bench_of_fairness_has_the_modest_served_beside_every_greed() {
     let Some(stage) = Stage::new("bench_fair") else { return };
     let found = rows(&stage, &["fair"]);

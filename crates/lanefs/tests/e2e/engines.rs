@@ -69,7 +69,7 @@ fn read(volume: &mut Volume, path: &Path, piece_bytes: u32) -> Vec<u8> {
     let size = file.attr.size_bytes;
     let offsets = (0..size).step_by(piece_bytes as usize);
     let pieces: Vec<Piece> =
-        offsets.map(|file_offset| Piece { file_offset, read_bytes: piece_bytes }).collect();
+        offsets.map(|file_offset| Piece { file_offset, piece_bytes }).collect();
     let bytes = volume.read_pieces(&file, &pieces).unwrap().concat();
     volume.close(file).unwrap();
     bytes

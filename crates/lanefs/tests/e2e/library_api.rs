@@ -52,6 +52,20 @@ fn run_example(stage: &Stage, up: &Up, name: &str, path: &str) -> Command {
 }
 
 #[test]
+fn the_example_that_reads_strides_adds_up_a_column() {
+    let Some(stage) = Stage::new("example_strided_read") else { return };
+    let up = stage.up(&[]);
+    // Rows of 16 numbers; the column is the fourth of each.
+    let numbers = (0..1000_u64).flat_map(|row| (0..16).map(move |column| row * (column + 1)));
+    let bytes: Vec<u8> = numbers.flat_map(u64::to_le_bytes).collect();
+    fs::write(up.dir.join("matrix"), bytes).unwrap();
+    let mut command = run_example(&stage, &up, "strided_read", "/matrix");
+    let told = must(command.args(["16", "3"]));
+    assert_eq!(told, format!("1000 rows, the sum of column 3 is {}\n", 999 * 1000 / 2 * 4));
+    up.stop();
+}
+
+#[test]
 fn the_example_that_walks_sees_what_the_mount_has() {
     let Some(stage) = Stage::new("example_walk") else { return };
     let up = stage.up(&[]);
@@ -214,7 +228,7 @@ fn many_futures_run_side_by_side() {
             let file = volume.create(&path, 0o644, true).await?;
             let bytes = vec![u8::try_from(index % 256).unwrap(); 5000];
             volume.write_at(&file, 0, bytes.clone()).await?;
-            let piece = Piece { file_offset: 0, read_bytes: 8192 };
+            let piece = Piece { file_offset: 0, piece_bytes: 8192 };
             assert_eq!(volume.read_at(&file, piece).await?, bytes);
             volume.close(file).await
         };

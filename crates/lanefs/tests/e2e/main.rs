@@ -25,6 +25,7 @@ mod idle;
 mod library_api;
 mod lifecycle;
 mod listings;
+mod lists;
 mod locks;
 mod memory;
 mod mount_by_type;

@@ -5,19 +5,10 @@
 use super::{Session, broken};
 use crate::{Error, File};
 use client::{Answer, Call};
-use wire::BULK_BYTES_MAX;
+use wire::{BULK_BYTES_MAX, Piece};
 
 /// Pieces on their way at once.
 const PIECE_COUNT_MAX: usize = 16;
-
-/// A piece of a file to read.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Piece {
-    /// From here.
-    pub file_offset: u64,
-    /// This many bytes, at most [`BULK_BYTES_MAX`].
-    pub read_bytes: u32,
-}
 
 impl Session {
     /// Reads one piece.
@@ -39,7 +30,7 @@ impl Session {
                 let call = Call::Read(wire::Read {
                     inode: file.attr.inode,
                     file_offset: piece.file_offset,
-                    read_bytes: piece.read_bytes.min(BULK_BYTES_MAX),
+                    read_bytes: piece.piece_bytes.min(BULK_BYTES_MAX),
                     accesses: true,
                 });
                 begun.push(self.begin(&call).await);

@@ -86,7 +86,7 @@ fn going_twice_is_as_going_once() {
     let file = Change::Inode { row: InodeRow::new(InodeNo(2), FileKind::File, 0, NOW) };
     let gone = Change::InodeGone { inode: InodeNo(2) };
     let nameless = Change::DirentGone { dir: ROOT, name: name("x") };
-    let shard = redo(&[file, gone, gone, nameless]).unwrap();
+    let shard = redo(&[file, gone.clone(), gone, nameless]).unwrap();
     assert_eq!(shard.inode_count(), 1);
 }
 
@@ -109,13 +109,14 @@ fn changes_of_a_directory_commute() {
         parent: ROOT,
         version: Transno(6),
     };
-    let all = [touches[0], (Transno(6), attrs), touches[1]];
+    let [first, last] = touches;
+    let all = [first, (Transno(6), attrs), last];
     let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
     let rows = orders.map(|order| {
         let mut shard = Shard::new(ShardId::meta(0), MADE);
         for index in order {
-            let (transno, change): (Transno, Change<'_>) = all[index];
-            shard.replay(transno, &change.to_bytes()).unwrap();
+            let (transno, change): &(Transno, Change<'_>) = &all[index];
+            shard.replay(*transno, &change.to_bytes()).unwrap();
         }
         shard.state.inode(ROOT).unwrap().row
     });

@@ -16,7 +16,9 @@ const IO: Errno = Errno(5);
 impl JobKind {
     pub(super) const fn point(self) -> FaultPoint {
         match self {
-            Self::Read { .. } | Self::Stat { .. } | Self::Seek { .. } => FaultPoint::ObjectRead,
+            Self::Read { .. } | Self::Part { .. } | Self::Stat { .. } | Self::Seek { .. } => {
+                FaultPoint::ObjectRead
+            }
             Self::Write { .. } => FaultPoint::ObjectWrite,
             Self::Truncate { .. } => FaultPoint::ObjectTruncate,
             Self::Allocate { .. } => FaultPoint::ObjectAllocate,
@@ -39,7 +41,10 @@ impl Job {
             }
             // One looks first, the other at the beginning.
             JobKind::Stat { .. } | JobKind::Remove { .. } => false,
-            JobKind::Read { .. } | JobKind::Write { .. } | JobKind::Allocate { .. } => false,
+            JobKind::Read { .. }
+            | JobKind::Part { .. }
+            | JobKind::Write { .. }
+            | JobKind::Allocate { .. } => false,
         }
     }
 
@@ -71,6 +76,13 @@ impl Job {
         objects: &mut Objects,
         tools: &mut Tools,
     ) -> bool {
+        if let JobKind::Part { part, .. } = self.kind
+            && tools.list_buf(part).is_none()
+        {
+            self.step = Step::Begin;
+            objects.starve(token.index);
+            return false;
+        }
         if let JobKind::Read { read_bytes, .. } = self.kind {
             let room_bytes = read_bytes as usize;
             self.buf =
@@ -108,7 +120,7 @@ impl Job {
 
     fn task(&self, objects: &mut Objects, tools: &mut Tools) -> Task {
         match self.kind {
-            JobKind::Read { offset, read_bytes, .. } => {
+            JobKind::Read { offset, read_bytes, .. } | JobKind::Part { offset, read_bytes, .. } => {
                 Task::Read { offset, read_bytes: read_bytes as usize }
             }
             JobKind::Write { offset, bulk, .. } => {
@@ -150,6 +162,13 @@ impl Job {
             (JobKind::Read { .. }, Outcome::Bytes(bytes)) => {
                 if let Some(buf) = self.buf {
                     tools.pool.bytes_mut(buf, 0, bytes.len()).copy_from_slice(&bytes);
+                }
+                self.moved_bytes = bytes.len();
+                self.done(tools)
+            }
+            (JobKind::Part { part, .. }, Outcome::Bytes(bytes)) => {
+                if let Some(buf) = tools.list_buf(part) {
+                    tools.pool.bytes_mut(buf, part.start, bytes.len()).copy_from_slice(&bytes);
                 }
                 self.moved_bytes = bytes.len();
                 self.done(tools)

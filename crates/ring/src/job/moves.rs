@@ -77,7 +77,10 @@ impl Job {
 
     /// Something has come of the step of a job; of one that moves bytes, no piece is on its way now.
     pub(super) fn end_move(&self, objects: &mut Objects) {
-        let moves = matches!(self.kind, JobKind::Read { .. } | JobKind::Write { .. });
+        let moves = matches!(
+            self.kind,
+            JobKind::Read { .. } | JobKind::Part { .. } | JobKind::Write { .. }
+        );
         if moves && self.step == Step::Move {
             objects.count_moved(self.object_index);
         }
@@ -96,7 +99,9 @@ impl Job {
         };
         self.moved_bytes += moved_bytes;
         let wanted_bytes = match self.kind {
-            JobKind::Read { read_bytes, .. } => read_bytes as usize,
+            JobKind::Read { read_bytes, .. } | JobKind::Part { read_bytes, .. } => {
+                read_bytes as usize
+            }
             JobKind::Write { bulk, .. } => bulk.bulk_bytes as usize,
             JobKind::Truncate { .. }
             | JobKind::Allocate { .. }
@@ -120,6 +125,15 @@ impl Job {
                 let rest_bytes = read_bytes as usize - moved_bytes;
                 let Some(buf) = self.buf else { panic!("a read has its buffer") };
                 let at = tools.pool.at(buf, moved_bytes, rest_bytes);
+                let (read_bytes, offset) = (u32_of(rest_bytes), offset + u64_of(moved_bytes));
+                let piece = (at.cast_const(), rest_bytes, offset);
+                let (file, direct) = self.begin_move(piece, objects, tools);
+                (FaultPoint::ObjectRead, Op::Read { file, at, read_bytes, offset, direct })
+            }
+            JobKind::Part { part, offset, read_bytes } => {
+                let rest_bytes = read_bytes as usize - moved_bytes;
+                let Some(buf) = tools.list_buf(part) else { panic!("a list has its buffer") };
+                let at = tools.pool.at(buf, part.start + moved_bytes, rest_bytes);
                 let (read_bytes, offset) = (u32_of(rest_bytes), offset + u64_of(moved_bytes));
                 let piece = (at.cast_const(), rest_bytes, offset);
                 let (file, direct) = self.begin_move(piece, objects, tools);

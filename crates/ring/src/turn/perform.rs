@@ -4,10 +4,11 @@ use super::{Life, Parts, present};
 use crate::config::FaultPoint;
 use crate::job::JobKind;
 use crate::kernel::Answer;
+use crate::lists::Part;
 use crate::mailbox::Letter;
 use crate::usage;
 use door::{Action, Event, Object, Say, Span, Ticket};
-use wire::{Allocation, LaneId};
+use wire::{Allocation, LaneId, Piece, Wire as _};
 
 impl Parts {
     pub(super) fn perform(&mut self) {
@@ -46,6 +47,9 @@ impl Parts {
             Action::LogAppend { ticket, batch } => self.log_append(ticket, batch),
             Action::ObjectRead { ticket, object, object_offset: offset, read_bytes } => {
                 self.begin(object, JobKind::Read { ticket, offset, read_bytes });
+            }
+            Action::ObjectReadList { ticket, object, pieces } => {
+                self.read_list(ticket, object, pieces);
             }
             Action::ObjectWrite { ticket, object, object_offset: offset, bulk } => {
                 tools.pool.hold(bulk.buf);
@@ -100,6 +104,20 @@ impl Parts {
         match log.append(ticket, self.tools.arena.get(batch)) {
             Some(event) => self.tools.events.push(event),
             None => log.write(&mut self.tools),
+        }
+    }
+
+    fn read_list(&mut self, ticket: Ticket, object: Object, pieces: Span) {
+        let Ok(pieces) = wire::Pieces::decode_all(self.tools.arena.get(pieces)) else {
+            panic!("a brain encodes what it asks for")
+        };
+        let list_bytes = pieces.total_bytes() as usize;
+        let list = self.tools.lists.begin(ticket, pieces.count(), list_bytes);
+        let mut start = 0;
+        for Piece { file_offset: offset, piece_bytes: read_bytes } in pieces.iter() {
+            let part = Part::new(list, start);
+            start += read_bytes as usize;
+            self.begin(object, JobKind::Part { part, offset, read_bytes });
         }
     }
 

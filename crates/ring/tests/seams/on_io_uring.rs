@@ -16,6 +16,8 @@ mod counts;
 mod engines;
 #[path = "files.rs"]
 mod files;
+#[path = "lists.rs"]
+mod lists;
 #[path = "mesh.rs"]
 mod mesh;
 #[path = "relay.rs"]

@@ -5,7 +5,7 @@ use door::{Action, Errno, Event, Object, ObjectStat, Ticket};
 use ring::Ring;
 use std::fs::{self, File};
 use std::path::Path;
-use wire::{Allocation, InodeNo, LaneId};
+use wire::{Allocation, InodeNo, LaneId, Piece, Pieces, Wire as _};
 
 const SEGMENT_BYTES: u64 = 8192;
 const OBJECT: Object = Object { shard_index: 3, stripe_index: 0, inode: InodeNo(7) };
@@ -50,6 +50,27 @@ impl World {
         match self.ask(Action::ObjectRead { ticket, object, object_offset, read_bytes }) {
             Event::ObjectRead { result, .. } => {
                 let Some(bulk) = result.unwrap() else { return Vec::new() };
+                let bytes = self.ring.bulk_bytes(bulk).to_vec();
+                assert_eq!(bulk.crc32c, Some(wire::crc32c(&bytes)));
+                self.ring.with(|turn| turn.act(Action::Release { buf: bulk.buf }));
+                bytes
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn read_list(&mut self, pieces: &[(u64, u32)]) -> Vec<u8> {
+        let piece = |&(file_offset, piece_bytes): &(u64, u32)| Piece { file_offset, piece_bytes };
+        let pieces = Pieces::new(pieces.iter().map(piece).collect()).unwrap();
+        let known_count = self.diary.events.len();
+        self.ring.with(|turn| {
+            let pieces = turn.arena.put(&pieces.to_bytes());
+            turn.act(Action::ObjectReadList { ticket: TICKET, object: OBJECT, pieces });
+        });
+        turns(&mut self.ring, &mut self.diary, |diary| diary.events.len() > known_count);
+        match self.diary.events[known_count] {
+            Event::ObjectRead { ticket: TICKET, result } => {
+                let bulk = result.unwrap().unwrap();
                 let bytes = self.ring.bulk_bytes(bulk).to_vec();
                 assert_eq!(bulk.crc32c, Some(wire::crc32c(&bytes)));
                 self.ring.with(|turn| turn.act(Action::Release { buf: bulk.buf }));
@@ -195,6 +216,16 @@ fn objects_of_several_segments_are_what_bytes_in_memory_are() {
         assert_eq!(size, model.len() as u64, "after {seed}");
         if seed % 10 == 0 && size > 0 {
             assert!(world.read(0, size as u32) == model, "after {seed}");
+            // Pieces anywhere, also over boundaries and the end, behind which there are zeros.
+            let pieces: Vec<(u64, u32)> = (0..9)
+                .map(|salt| (below(seed, salt, size + 100), 1 + below(seed, salt + 9, 3000) as u32))
+                .collect();
+            let byte = |at: u64| model.get(at as usize).copied().unwrap_or(0);
+            let wanted: Vec<u8> = pieces
+                .iter()
+                .flat_map(|(from, count)| (*from..from + u64::from(*count)).map(byte))
+                .collect();
+            assert!(world.read_list(&pieces) == wanted, "{pieces:?} of {size} after {seed}");
             world.check_holes(&model);
         }
     }

@@ -1,0 +1,212 @@
+//! Lists: many pieces of one object, read or written by one request.
+//!
+//! A list that is written is one change: it has one number and one record, and runs alone at its
+//! object like an append, so that it is in it before or behind everything else, all of it. Its pieces
+//! are written side by side, because no two share a byte. A list that is read runs beside other
+//! reads; which bytes it gets is settled when it begins, by the size that the object has then.
+
+use crate::object::Effect;
+use crate::request::{Pending, bulk_bytes};
+use crate::shards::release;
+use crate::work::Job;
+use crate::{Answer, Ask, Outcome, Shards, Token};
+use alloc::vec::Vec;
+use disk::ContentsChange;
+use door::{Action, Bulk, Errno, Turn};
+use wire::{
+    Breach, ClientUuid, Flaw, InodeNo, Piece, Pieces, Revoke, Status, Transno, Wire, Writer,
+    Written,
+};
+
+/// A list that is wanted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct ReadingList {
+    pub(crate) token: Token,
+    pub(crate) client: ClientUuid,
+    pub(crate) pieces: Pieces,
+    pub(crate) accesses: bool,
+}
+
+/// A list for its places.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct WritingList {
+    pub(crate) token: Token,
+    pub(crate) client: ClientUuid,
+    pub(crate) pieces: Pieces,
+    pub(crate) bulk: Option<Bulk>,
+}
+
+/// A list whose pieces are being written.
+#[derive(Debug)]
+pub(crate) struct Writing {
+    inode: InodeNo,
+    effect: Effect,
+    left_count: usize,
+    result: Result<(), Status>,
+}
+
+/// Understands [`wire::Op::ReadList`].
+pub(crate) fn decode_read(ask: &Ask<'_>) -> Result<(InodeNo, Pending), Flaw> {
+    let wire::ReadList { inode, pieces, accesses } = wire::ReadList::decode_all(ask.body)?;
+    let Ask { token, client, .. } = *ask;
+    Ok((inode, Pending::ReadList(ReadingList { token, client, pieces, accesses })))
+}
+
+/// Understands [`wire::Op::WriteList`].
+pub(crate) fn decode_write(ask: &Ask<'_>) -> Result<(InodeNo, Pending, Revoke), Flaw> {
+    let wire::WriteList { inode, pieces, takes } = wire::WriteList::decode_all(ask.body)?;
+    if pieces.total_bytes() != bulk_bytes(ask.bulk) {
+        return Err(Flaw::Breach(Breach::Malformed));
+    }
+    if pieces.overlap() {
+        return Err(Flaw::Status(Status::Invalid));
+    }
+    let Ask { token, client, bulk, .. } = *ask;
+    Ok((inode, Pending::WriteList(WritingList { token, client, pieces, bulk }), takes))
+}
+
+/// The changed places of an object, each by its first byte and the one behind its last; in rising
+/// order, and no two share a byte.
+pub(crate) fn places_of(pieces: &Pieces) -> Vec<(u64, u64)> {
+    let mut places: Vec<(u64, u64)> = Vec::with_capacity(pieces.count());
+    for piece in pieces.sorted() {
+        match places.last_mut().filter(|(_, until)| *until >= piece.file_offset) {
+            Some((_, until)) => *until = piece.end().max(*until),
+            None => places.push((piece.file_offset, piece.end())),
+        }
+    }
+    places
+}
+
+impl Shards {
+    pub(crate) fn begin_read_list(
+        &mut self,
+        turn: &mut Turn<'_>,
+        inode: InodeNo,
+        reading: &ReadingList,
+    ) {
+        let ReadingList { token, client, ref pieces, .. } = *reading;
+        let durable = self.durable(self.shard(inode));
+        let Some(object) = self.objects.get_mut(&inode) else { return };
+        object.unstable.settle(durable);
+        let shown = object.unstable.depends_of(client, &places_of(pieces)).foreign;
+        let size_bytes = object.size_bytes();
+        let within = pieces.within(size_bytes);
+        if within.count() == 0 {
+            let result = Ok(Answer::List { bulk: None, size_bytes });
+            return self.outcomes.push_back(Outcome::Answered { token, result, shown });
+        }
+        object.running_count += 1;
+        let object = object.name;
+        let list_bytes = within.total_bytes();
+        let ticket = self.ticket(Job::ReadList { inode, token, shown, size_bytes, list_bytes });
+        let pieces = turn.arena.write(|out| within.joined().encode(&mut Writer::new(out)));
+        turn.act(Action::ObjectReadList { ticket, object, pieces });
+    }
+
+    /// The bytes of a list came. The object was as long as was known, so they are all there.
+    pub(crate) fn on_list_read(
+        &mut self,
+        turn: &mut Turn<'_>,
+        result: Result<Option<Bulk>, Errno>,
+        (token, shown): (Token, Transno),
+        (size_bytes, list_bytes): (u64, u32),
+    ) {
+        let result = match result {
+            Ok(bulk) if bulk_bytes(bulk) == list_bytes => Ok(Answer::List { bulk, size_bytes }),
+            Ok(bulk) => {
+                release(turn, bulk);
+                Err(Status::Io)
+            }
+            Err(errno) => Err(errno.status()),
+        };
+        self.outcomes.push_back(Outcome::Answered { token, result, shown });
+    }
+
+    pub(crate) fn begin_write_list(
+        &mut self,
+        turn: &mut Turn<'_>,
+        inode: InodeNo,
+        writing: WritingList,
+    ) {
+        let WritingList { token, client, pieces, bulk } = writing;
+        let file_offset = pieces.first_offset();
+        let answer = Answer::Written(Written { file_offset, written_bytes: pieces.total_bytes() });
+        let Some(bulk) = bulk.filter(|_| pieces.count() > 0) else {
+            release(turn, bulk);
+            return self.answer(token, Ok(answer));
+        };
+        let change = list_change(inode, pieces, bulk);
+        let (transno, place_no) = (Transno(0), 0);
+        let effect = Effect { token, change, answer, client, transno, place_no };
+        self.write_list(turn, inode, effect, bulk);
+    }
+
+    /// Writes all pieces of a list, alone at its object.
+    pub(crate) fn write_list(
+        &mut self,
+        turn: &mut Turn<'_>,
+        inode: InodeNo,
+        effect: Effect,
+        bulk: Bulk,
+    ) {
+        let Some(object) = self.objects.get_mut(&inode) else { return release(turn, Some(bulk)) };
+        object.exclusive = true;
+        let object = object.name;
+        let ContentsChange::WriteList { pieces, .. } = &effect.change else {
+            panic!("{:?} is no list", effect.change)
+        };
+        let pieces = pieces.joined();
+        self.list_count += 1;
+        let list_no = self.list_count;
+        let left_count = pieces.count();
+        self.writing.insert(list_no, Writing { inode, effect, left_count, result: Ok(()) });
+        let mut start = bulk.start;
+        for Piece { file_offset: object_offset, piece_bytes } in pieces.iter() {
+            let ticket = self.ticket(Job::WritePiece { list_no });
+            // Nobody has computed a checksum of a piece.
+            let bulk = Bulk { buf: bulk.buf, start, bulk_bytes: piece_bytes, crc32c: None };
+            start += piece_bytes;
+            turn.act(Action::ObjectWrite { ticket, object, object_offset, bulk });
+        }
+        turn.act(Action::Release { buf: bulk.buf });
+    }
+
+    /// A piece is in its object, or not; with the last of them the list is.
+    pub(crate) fn on_piece_written(
+        &mut self,
+        turn: &mut Turn<'_>,
+        list_no: u64,
+        result: Result<(), Status>,
+    ) {
+        let Some(writing) = self.writing.get_mut(&list_no) else { return };
+        writing.left_count -= 1;
+        writing.result = writing.result.and(result);
+        if writing.left_count > 0 {
+            return;
+        }
+        let Some(Writing { inode, effect, result, .. }) = self.writing.remove(&list_no) else {
+            return;
+        };
+        let end = effect.end();
+        self.on_written(turn, inode, effect, result.map(|()| end));
+        self.ran_alone(turn, inode);
+    }
+}
+
+/// The places that a list changes; of what changes one place or all of the object none.
+pub(crate) fn changed_places(change: &ContentsChange) -> Vec<(u64, u64)> {
+    match change {
+        ContentsChange::WriteList { pieces, .. } => places_of(pieces),
+        ContentsChange::Write { .. }
+        | ContentsChange::Truncate { .. }
+        | ContentsChange::Allocate { .. }
+        | ContentsChange::ObjectGone { .. } => Vec::new(),
+    }
+}
+
+/// The record of a list.
+fn list_change(inode: InodeNo, pieces: Pieces, bulk: Bulk) -> ContentsChange {
+    let Some(crc32c) = bulk.crc32c else { panic!("the bulk of a request was checked") };
+    ContentsChange::WriteList { inode, pieces, crc32c, write_time_ns: 0 }
+}

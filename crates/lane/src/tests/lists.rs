@@ -1,0 +1,337 @@
+//! Lists of pieces: answered before they are durable, done once, waited for where a piece of theirs
+//! is another's, and brought back whole.
+
+use super::peer::{Got, Peer, Who};
+use crate::Share;
+use crate::toy::Toy;
+use alloc::vec::Vec;
+use wire::{
+    Bytes, InodeNo, ListRead, Op, Piece, Pieces, ReadList, Replay, Request, Revoke, ShardId,
+    Status, Transno, Wire, Write, WriteList, Written, Xid, reply_flag, request_flag,
+};
+
+/// Two clients that are known at the data shard of a file of twenty bytes.
+struct Rig {
+    toy: Toy,
+    peers: Vec<Peer>,
+    inode: InodeNo,
+    shard: ShardId,
+}
+
+fn pieces(all: &[(u64, u32)]) -> Pieces {
+    let piece = |&(file_offset, piece_bytes): &(u64, u32)| Piece { file_offset, piece_bytes };
+    Pieces::new(all.iter().map(piece).collect()).unwrap()
+}
+
+impl Rig {
+    fn new(share: Share) -> Self {
+        let mut toy = Toy::new(83);
+        toy.limits.share = share;
+        toy.start(1);
+        let mut peers: Vec<Peer> = (1..=2).map(|who| Peer::new(&mut toy, &Who::new(who))).collect();
+        let inode = peers[0].create(&mut toy, "f");
+        let shard = toy.map.data_shard(inode, 0);
+        let mut rig = Self { toy, peers, inode, shard };
+        for who in 0..2 {
+            // Its first change is durable before it is answered.
+            let (_, got) = rig.write_list(who, 1, &[(0, 12), (12, 8)], b"0123456789abcdefghij");
+            assert_eq!(got.unwrap().head.flags, reply_flag::GATED);
+        }
+        rig
+    }
+
+    fn ask(
+        &mut self,
+        who: usize,
+        (op, slot): (Op, u16),
+        body: &[u8],
+        bytes: &[u8],
+    ) -> (Request, Option<Got>) {
+        let peer = &mut self.peers[who];
+        let mut head = peer.head(op, self.shard, slot);
+        head.ack_xid = Xid(head.xid.0 - 1);
+        peer.send(&mut self.toy, &head, body, Some(bytes));
+        self.toy.run();
+        (head, self.peers[who].replies(&mut self.toy).pop())
+    }
+
+    fn write_list(
+        &mut self,
+        who: usize,
+        slot: u16,
+        all: &[(u64, u32)],
+        bytes: &[u8],
+    ) -> (Request, Option<Got>) {
+        let body = self.list_body(all);
+        self.ask(who, (Op::WriteList, slot), &body, bytes)
+    }
+
+    fn list_body(&self, all: &[(u64, u32)]) -> Vec<u8> {
+        let takes = Revoke::Nothing;
+        WriteList { inode: self.inode, pieces: pieces(all), takes }.to_bytes()
+    }
+
+    fn write(&mut self, who: usize, slot: u16, offset: Option<u64>, bytes: &[u8]) -> Option<Got> {
+        let (inode, file_offset) = (self.inode, offset.unwrap_or(0));
+        let (append, takes) = (offset.is_none(), Revoke::Nothing);
+        let body = Write { inode, file_offset, append, takes }.to_bytes();
+        self.ask(who, (Op::Write, slot), &body, bytes).1
+    }
+
+    /// The bytes of a list, and how long its file is.
+    fn read_list(&mut self, who: usize, all: &[(u64, u32)]) -> (Vec<u8>, u64) {
+        let body = ReadList { inode: self.inode, pieces: pieces(all), accesses: false };
+        let got =
+            self.peers[who].ask_data(&mut self.toy, (Op::ReadList, 0, self.inode), &body, None);
+        assert_eq!(got.head.status, Status::Ok);
+        (got.bulk, ListRead::decode_all(&got.body).unwrap().size_bytes)
+    }
+
+    fn all(&mut self, who: usize) -> Vec<u8> {
+        self.read_list(who, &[(0, 1000)]).0
+    }
+
+    fn held_foreign(&self) -> u64 {
+        self.toy.counters(0).gates.held_foreign_count
+    }
+
+    /// The server loses what is not durable; the first client is back and brings `kept`, whose bytes
+    /// may be others. What it was told of each.
+    fn bring_back(&mut self, kept: &[(Request, Got, Vec<u8>)]) -> Vec<Status> {
+        self.toy.crash_losing_all();
+        self.toy.start(1);
+        self.toy.run();
+        let mut peer = Peer::new(&mut self.toy, &Who { conn_epoch: 2, ..Who::new(1) });
+        peer.xid = 1 << 40;
+        for (head, got, bytes) in kept {
+            let (flags, transno) = (request_flag::REPLAY, got.head.transno);
+            let head = Request { flags, transno, conn_epoch: 2, ..*head };
+            let body = Replay { reply: Bytes(&got.body), token: Bytes(&got.token) }.to_bytes();
+            peer.send(&mut self.toy, &head, &body, Some(bytes));
+        }
+        self.toy.run();
+        let replies = peer.replies(&mut self.toy);
+        self.peers[0] = peer;
+        replies.iter().map(|got| got.head.status).collect()
+    }
+
+    fn end_recovery(&mut self) {
+        for shard in [ShardId::meta(0), self.shard] {
+            self.peers[0].come_back(&mut self.toy, shard);
+        }
+        self.toy.pass_ms(10_000);
+        self.toy.run();
+    }
+}
+
+#[test]
+fn a_list_is_one_change_with_one_token() {
+    let mut rig = Rig::new(Share::Write);
+    let change_count = rig.toy.counters(0).change_count;
+    let (_, got) = rig.write_list(0, 2, &[(15, 3), (0, 2), (30, 1)], b"XYZabQ");
+    let got = got.unwrap();
+    assert_eq!(got.head.flags, reply_flag::TOKEN);
+    let written = Written::decode_all(&got.body).unwrap();
+    assert_eq!(written, Written { file_offset: 15, written_bytes: 6 });
+    let whole = b"ab23456789abcdeXYZij\0\0\0\0\0\0\0\0\0\0Q";
+    assert_eq!(rig.all(0), whole);
+    let read = rig.read_list(1, &[(28, 10), (0, 3), (31, 5), (15, 3), (1, 2)]);
+    assert_eq!(read, (b"\0\0Qab2XYZb2".to_vec(), 31), "each what the file has of it");
+    rig.toy.pass_ms(50);
+    rig.toy.run();
+    assert_eq!(rig.toy.counters(0).change_count, change_count + 1);
+    rig.toy.crash();
+    rig.toy.start(1);
+    rig.toy.run();
+    rig.toy.pass_ms(10_000);
+    rig.toy.run();
+    rig.peers[0] = Peer::new(&mut rig.toy, &Who::new(9));
+    assert_eq!(rig.all(0), whole, "after a restart");
+}
+
+#[test]
+fn a_list_waits_for_a_piece_that_another_may_lose() {
+    let mut rig = Rig::new(Share::Write);
+    rig.write_list(0, 2, &[(0, 2), (10, 2)], b"aaaa");
+    let before = rig.held_foreign();
+    let (_, got) = rig.write_list(1, 2, &[(2, 8), (12, 2)], b"bbbbbbbbbb");
+    assert_eq!(got.unwrap().head.flags, reply_flag::TOKEN);
+    assert_eq!(rig.held_foreign(), before, "side by side, one between the other's pieces");
+    let (_, got) = rig.write_list(1, 3, &[(4, 1), (11, 1)], b"cc");
+    assert!(got.unwrap().head.flags & reply_flag::GATED != 0);
+    assert_eq!(rig.held_foreign(), before + 1, "its second piece is in the way");
+    // And so do others for a list.
+    rig.write_list(0, 3, &[(0, 1), (18, 5)], b"zzzzzz");
+    let flags = rig.write(1, 2, Some(22), b"d").unwrap().head.flags;
+    assert!(flags & reply_flag::GATED != 0, "a write");
+    rig.write_list(0, 4, &[(0, 1), (40, 5)], b"yyyyyy");
+    let flags = rig.write(1, 3, None, b"end").unwrap().head.flags;
+    assert!(flags & reply_flag::GATED != 0, "an append, whose end the list is");
+    assert_eq!(rig.held_foreign(), before + 3);
+}
+
+#[test]
+fn with_sharing_off_nobody_waits_for_a_received_list() {
+    let mut rig = Rig::new(Share::Off);
+    rig.write_list(0, 2, &[(0, 2), (10, 2)], b"aaaa");
+    let batch_count = rig.toy.counters(0).batch_count;
+    assert!(rig.all(1).starts_with(b"aa"));
+    assert_eq!(rig.toy.counters(0).batch_count, batch_count);
+}
+
+#[test]
+fn a_strict_reader_of_a_list_sees_only_what_is_durable() {
+    for share in [Share::Write, Share::Strict] {
+        let mut rig = Rig::new(share);
+        rig.write_list(0, 2, &[(0, 2), (10, 2)], b"aaaa");
+        let batch_count = rig.toy.counters(0).batch_count;
+        rig.read_list(1, &[(2, 8), (12, 5)]);
+        assert_eq!(rig.toy.counters(0).batch_count, batch_count, "it shows nothing new");
+        let (bytes, _) = rig.read_list(1, &[(2, 8), (11, 5)]);
+        assert_eq!(bytes, b"23456789acdef");
+        let waited = rig.toy.counters(0).batch_count > batch_count;
+        assert_eq!(waited, share == Share::Strict);
+        rig.write_list(0, 3, &[(0, 2), (10, 2)], b"bbbb");
+        let batch_count = rig.toy.counters(0).batch_count;
+        rig.read_list(0, &[(0, 20)]);
+        assert_eq!(rig.toy.counters(0).batch_count, batch_count, "one's own");
+    }
+}
+
+/// A list whose reply was lost is asked for again, behind another's write: it is answered as it was,
+/// and takes nothing of that back.
+#[test]
+fn a_list_takes_effect_once() {
+    for crash in [false, true] {
+        let mut rig = Rig::new(Share::Write);
+        let all = [(0, 2), (10, 2)];
+        let (head, first) = rig.write_list(0, 2, &all, b"aaaa");
+        let first = first.unwrap();
+        rig.write(1, 2, Some(11), b"NEW");
+        rig.toy.pass_ms(50);
+        rig.toy.run();
+        let mut head = Request { flags: request_flag::RESENT, ..head };
+        if crash {
+            rig.toy.crash();
+            rig.toy.start(1);
+            rig.toy.run();
+            rig.peers[0] = Peer::new(&mut rig.toy, &Who { conn_epoch: 2, ..Who::new(1) });
+            rig.peers[0].xid = 1 << 40;
+            head.conn_epoch = 2;
+            rig.end_recovery();
+        }
+        let body = rig.list_body(&all);
+        rig.peers[0].send(&mut rig.toy, &head, &body, Some(b"aaaa"));
+        rig.toy.run();
+        let again = rig.peers[0].replies(&mut rig.toy).pop().unwrap();
+        assert_eq!(again.head.flags, reply_flag::FROM_SLOT);
+        assert_eq!((again.head.transno, &again.body), (first.head.transno, &first.body));
+        assert_eq!(rig.all(0), b"aa23456789aNEWefghij");
+    }
+}
+
+/// Lists and writes that were lost come back as they were, in their order.
+#[test]
+fn a_lost_list_comes_back_whole() {
+    let mut rig = Rig::new(Share::Write);
+    let mut kept = Vec::new();
+    let lists: [(&[(u64, u32)], &[u8]); 3] = [
+        (&[(2, 4), (10, 2), (25, 2)], b"AAAABBCC"),
+        (&[(11, 1), (4, 1)], b"xy"),
+        (&[(40, 3), (0, 1)], b"end!"),
+    ];
+    for (index, (all, bytes)) in lists.into_iter().enumerate() {
+        let (head, got) = rig.write_list(0, 2 + index as u16, all, bytes);
+        let got = got.unwrap();
+        assert_eq!(got.head.flags, reply_flag::TOKEN);
+        kept.push((head, got, bytes.to_vec()));
+    }
+    let whole = rig.all(0);
+    assert_eq!(&whole[..20], b"!1AAyA6789Bxcdefghij");
+    assert_eq!(whole.len(), 43);
+    assert_eq!(rig.bring_back(&kept), [Status::Ok; 3]);
+    rig.end_recovery();
+    assert_eq!(rig.all(0), whole);
+    assert_eq!(rig.toy.counters(0).recovery.replayed_count, 3);
+    // They are in the log now.
+    rig.toy.crash();
+    rig.toy.start(1);
+    rig.toy.run();
+    rig.toy.pass_ms(10_000);
+    rig.toy.run();
+    rig.peers[0] = Peer::new(&mut rig.toy, &Who::new(9));
+    assert_eq!(rig.all(0), whole);
+}
+
+#[test]
+fn other_bytes_than_were_signed_do_not_come_back() {
+    for bytes in [&b"AAAABX"[..], b"AAAAB", b"AAAABBB"] {
+        let mut rig = Rig::new(Share::Write);
+        let (head, got) = rig.write_list(0, 2, &[(2, 4), (10, 2)], b"AAAABB");
+        let kept = [(head, got.unwrap(), bytes.to_vec())];
+        assert_eq!(rig.bring_back(&kept), [Status::Overflow]);
+    }
+}
+
+/// The token of a list says that it is one: it is no token of a write.
+#[test]
+fn a_list_does_not_come_back_as_a_write() {
+    let mut rig = Rig::new(Share::Write);
+    let (head, got) = rig.write_list(0, 2, &[(2, 6)], b"AAAABB");
+    let kept = [(Request { op: Op::Write, ..head }, got.unwrap(), b"AAAABB".to_vec())];
+    assert_eq!(rig.bring_back(&kept), []);
+    assert_eq!(rig.toy.counters(0).recovery.forged_count, 1);
+}
+
+#[test]
+fn a_list_that_is_wanted_durable_is() {
+    let mut rig = Rig::new(Share::Write);
+    let body = rig.list_body(&[(0, 1), (5, 1)]);
+    let mut head = rig.peers[0].head(Op::WriteList, rig.shard, 2);
+    head.flags = request_flag::SYNC;
+    rig.peers[0].send(&mut rig.toy, &head, &body, Some(b"dd"));
+    rig.toy.run();
+    let got = rig.peers[0].replies(&mut rig.toy).pop().unwrap();
+    assert_eq!(got.head.flags, reply_flag::GATED);
+    assert!(got.head.committed >= got.head.transno);
+}
+
+#[test]
+fn a_list_of_nothing_and_one_that_overlaps_change_nothing() {
+    let mut rig = Rig::new(Share::Write);
+    let before = rig.all(0);
+    let body = rig.list_body(&[]);
+    let head = rig.peers[0].head(Op::WriteList, rig.shard, 2);
+    rig.peers[0].send(&mut rig.toy, &head, &body, None);
+    rig.toy.run();
+    let got = rig.peers[0].replies(&mut rig.toy).pop().unwrap();
+    assert_eq!((got.head.status, got.head.transno), (Status::Ok, Transno(0)));
+    let (_, got) = rig.write_list(0, 2, &[(0, 5), (4, 2)], b"overlap");
+    let got = got.unwrap();
+    assert_eq!((got.head.status, got.head.transno), (Status::Invalid, Transno(0)));
+    assert_eq!(rig.all(0), before);
+}
+
+/// An evicted client's list is not executed, and what it had not been told is durable is gone.
+#[test]
+fn an_evicted_client_brings_no_list_back() {
+    let mut rig = Rig::new(Share::Write);
+    let (head, got) = rig.write_list(0, 2, &[(0, 1), (10, 1)], b"ee");
+    let got = got.unwrap();
+    rig.toy.crash_losing_all();
+    rig.toy.start(1);
+    rig.toy.run();
+    rig.toy.pass_ms(60_000);
+    rig.toy.run();
+    let (_, welcome) = super::peer::greet(&mut rig.toy, &Who { conn_epoch: 2, ..Who::new(1) });
+    welcome.unwrap_err();
+    rig.peers[0] = Peer::new(&mut rig.toy, &Who::new(9));
+    assert_eq!(rig.all(0), b"0123456789abcdefghij");
+    let (flags, transno) = (request_flag::REPLAY, got.head.transno);
+    let session = rig.peers[0].session;
+    let head = Request { flags, transno, session, ..head };
+    let body = Replay { reply: Bytes(&got.body), token: Bytes(&got.token) }.to_bytes();
+    rig.peers[0].send(&mut rig.toy, &head, &body, Some(b"ee"));
+    rig.toy.run();
+    assert_eq!(rig.toy.counters(0).recovery.forged_count, 1, "another's token");
+}

@@ -1,0 +1,262 @@
+//! Lists: many pieces of one file in one exchange.
+//!
+//! What one exchange cannot carry (more than [`PIECE_COUNT_MAX`] pieces, or more than
+//! [`BULK_BYTES_MAX`] bytes) is cut into several, of which some are on their way at once. Invariants:
+//! the parts of all exchanges, one behind the other, are the pieces that were asked for; a buffer is
+//! given back when its call was answered, and not before.
+
+use super::{Session, broken, refused};
+use crate::{Error, File};
+use client::{Answer, Call};
+use wire::{BULK_BYTES_MAX, FILE_BYTES_MAX, Flaw, PIECE_COUNT_MAX, Piece, Pieces, Status};
+
+/// Exchanges of one list on their way at once.
+const EXCHANGE_COUNT_MAX: usize = 16;
+
+/// Pieces of one length, each the same distance behind the one before: a column of a matrix, every
+/// fourth record.
+///
+/// ```
+/// use library::{Piece, Stride};
+/// let column = Stride { file_offset: 16, piece_bytes: 8, step_bytes: 1024, count: 3 };
+/// let offsets: Vec<u64> = column.pieces().map(|piece| piece.file_offset).collect();
+/// assert_eq!(offsets, [16, 1040, 2064]);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stride {
+    /// Where the first piece begins.
+    pub file_offset: u64,
+    /// The length of each, in bytes.
+    pub piece_bytes: u32,
+    /// From the beginning of one piece to the beginning of the next, in bytes. Less than
+    /// `piece_bytes` makes them overlap, which only a read may.
+    pub step_bytes: u64,
+    /// How many.
+    pub count: usize,
+}
+
+impl Stride {
+    /// The pieces, first to last.
+    pub fn pieces(&self) -> impl ExactSizeIterator<Item = Piece> + use<> {
+        let Self { file_offset, piece_bytes, step_bytes, count } = *self;
+        (0..count).map(move |index| {
+            let distance = u64::try_from(index).unwrap_or(u64::MAX).saturating_mul(step_bytes);
+            Piece { file_offset: file_offset.saturating_add(distance), piece_bytes }
+        })
+    }
+}
+
+/// What [`read_list`](crate::Volume::read_list) read.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct ListRead {
+    /// The bytes of the first piece, of the second, and so on, one behind the other.
+    pub bytes: Vec<u8>,
+    /// How many of them each piece got: fewer than asked where the file ends, none behind its end.
+    pub piece_bytes: Vec<u32>,
+}
+
+impl ListRead {
+    /// The bytes of each piece.
+    pub fn pieces(&self) -> impl ExactSizeIterator<Item = &[u8]> + '_ {
+        let mut rest = &self.bytes[..];
+        self.piece_bytes.iter().map(move |piece_bytes| {
+            let (piece, behind) = rest.split_at(*piece_bytes as usize);
+            rest = behind;
+            piece
+        })
+    }
+}
+
+/// What one exchange carries.
+struct Exchange {
+    pieces: Pieces,
+    /// To which of the pieces that were asked for each of these belongs.
+    owners: Vec<usize>,
+}
+
+/// Cuts pieces so that each exchange carries what it may.
+fn exchanges_of(pieces: &[Piece]) -> Result<Vec<Exchange>, Flaw> {
+    let mut exchanges = Vec::new();
+    let (mut parts, mut owners, mut room_bytes) = (Vec::new(), Vec::new(), BULK_BYTES_MAX);
+    for (owner, piece) in pieces.iter().enumerate() {
+        let mut rest = *piece;
+        while rest.piece_bytes > 0 {
+            if room_bytes == 0 || parts.len() == PIECE_COUNT_MAX {
+                let pieces = Pieces::new(std::mem::take(&mut parts))?;
+                exchanges.push(Exchange { pieces, owners: std::mem::take(&mut owners) });
+                room_bytes = BULK_BYTES_MAX;
+            }
+            let piece_bytes = rest.piece_bytes.min(room_bytes);
+            parts.push(Piece { piece_bytes, ..rest });
+            owners.push(owner);
+            room_bytes -= piece_bytes;
+            rest.file_offset = rest.file_offset.saturating_add(u64::from(piece_bytes));
+            rest.piece_bytes -= piece_bytes;
+        }
+    }
+    if !parts.is_empty() {
+        exchanges.push(Exchange { pieces: Pieces::new(parts)?, owners });
+    }
+    Ok(exchanges)
+}
+
+/// Why a list cannot be written, if so.
+fn check_write(pieces: &[Piece], bytes: &[u8]) -> Result<(), Status> {
+    let total_bytes: u64 = pieces.iter().map(|piece| u64::from(piece.piece_bytes)).sum();
+    if u64::try_from(bytes.len()) != Ok(total_bytes) {
+        return Err(Status::Invalid);
+    }
+    if pieces.iter().any(|piece| piece.piece_bytes > 0 && piece.end() > FILE_BYTES_MAX) {
+        return Err(Status::TooLarge);
+    }
+    let mut sorted: Vec<Piece> =
+        pieces.iter().copied().filter(|piece| piece.piece_bytes > 0).collect();
+    sorted.sort_unstable();
+    let overlap = sorted.windows(2).any(|pair| pair[0].end() > pair[1].file_offset);
+    if overlap { Err(Status::Invalid) } else { Ok(()) }
+}
+
+const fn status_of(flaw: Flaw) -> Status {
+    match flaw {
+        Flaw::Status(status) => status,
+        Flaw::Breach(_) => Status::Invalid,
+    }
+}
+
+impl Session {
+    /// Reads the pieces of a list.
+    pub(crate) async fn read_list(&self, file: &File, pieces: &[Piece]) -> Result<ListRead, Error> {
+        let failed = |flaw| refused("read", &file.path, status_of(flaw));
+        let exchanges = exchanges_of(pieces).map_err(failed)?;
+        let mut read = ListRead { bytes: Vec::new(), piece_bytes: vec![0; pieces.len()] };
+        // A piece that was cut ends where the file did, also if that is longer by now.
+        let mut ended = None;
+        for group in exchanges.chunks(EXCHANGE_COUNT_MAX) {
+            let mut begun = Vec::with_capacity(group.len());
+            for exchange in group {
+                let call = Call::ReadList(client::ReadList {
+                    inode: file.attr.inode,
+                    pieces: &exchange.pieces,
+                    accesses: true,
+                });
+                begun.push((self.begin(&call).await, exchange));
+            }
+            for (answered, exchange) in begun {
+                let reply = self.end("read", &file.path, answered).await?;
+                let Answer::List { size_bytes, .. } = reply.answer else {
+                    return Err(broken("read", &file.path));
+                };
+                let mut rest = &reply.small[..];
+                for (piece, owner) in exchange.pieces.iter().zip(&exchange.owners) {
+                    let got_bytes = piece.within(size_bytes);
+                    let Some((got, behind)) = rest.split_at_checked(got_bytes as usize) else {
+                        return Err(broken("read", &file.path));
+                    };
+                    rest = behind;
+                    if ended != Some(*owner) {
+                        read.bytes.extend_from_slice(got);
+                        read.piece_bytes[*owner] += got_bytes;
+                    }
+                    if got_bytes < piece.piece_bytes {
+                        ended = Some(*owner);
+                    }
+                }
+            }
+        }
+        Ok(read)
+    }
+
+    /// Writes the pieces of a list.
+    pub(crate) async fn write_list(
+        &self,
+        file: &File,
+        pieces: &[Piece],
+        bytes: &[u8],
+    ) -> Result<(), Error> {
+        let failed = |status| refused("write", &file.path, status);
+        check_write(pieces, bytes).map_err(failed)?;
+        let exchanges = exchanges_of(pieces).map_err(|flaw| failed(status_of(flaw)))?;
+        let mut rest = bytes;
+        for group in exchanges.chunks(EXCHANGE_COUNT_MAX) {
+            let mut begun = Vec::with_capacity(group.len());
+            let mut outcome = Ok(());
+            for exchange in group {
+                let (part, behind) = rest.split_at(exchange.pieces.total_bytes() as usize);
+                rest = behind;
+                let bulk = match self.put(part) {
+                    Ok(bulk) => bulk,
+                    Err(error) => {
+                        outcome = Err(error);
+                        break;
+                    }
+                };
+                let call = Call::WriteList(client::WriteList {
+                    inode: file.attr.inode,
+                    pieces: &exchange.pieces,
+                    bulk: Some(bulk),
+                    sync: false,
+                    takes: wire::Revoke::Nothing,
+                });
+                begun.push((self.begin(&call).await, bulk));
+            }
+            for (answered, bulk) in begun {
+                let reply = self.end("write", &file.path, answered).await;
+                // A write without an answer may still be sent again, from this buffer.
+                if !matches!(reply, Err(Error::Unreachable { .. } | Error::Ring(_))) {
+                    self.release(bulk);
+                }
+                outcome = outcome.and(reply.map(drop));
+            }
+            outcome?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use super::*;
+
+    #[test]
+    fn exchanges_carry_all_of_it_in_order() {
+        let many = Stride { file_offset: 5, piece_bytes: 10, step_bytes: 100, count: 1000 };
+        let large = Piece { file_offset: 1 << 30, piece_bytes: 3 * BULK_BYTES_MAX + 7 };
+        let empty = Piece { file_offset: 9, piece_bytes: 0 };
+        let pieces: Vec<Piece> = many.pieces().chain([empty, large, empty]).collect();
+        let exchanges = exchanges_of(&pieces).unwrap();
+        let mut got = vec![Vec::new(); pieces.len()];
+        for exchange in &exchanges {
+            assert!(exchange.pieces.count() > 0 && exchange.pieces.total_bytes() > 0);
+            for (part, owner) in exchange.pieces.iter().zip(&exchange.owners) {
+                got[*owner].push(part);
+            }
+        }
+        for (piece, parts) in pieces.iter().zip(&got) {
+            let mut next = piece.file_offset;
+            for part in parts {
+                assert_eq!(part.file_offset, next);
+                next = part.end();
+            }
+            assert_eq!(next, piece.end());
+        }
+        assert_eq!(exchanges.len(), 4 + 3, "1000 pieces by 256, and the last has room");
+        assert!(exchanges_of(&[]).unwrap().is_empty());
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_refused_beforehand() {
+        let piece = |file_offset, piece_bytes| Piece { file_offset, piece_bytes };
+        assert_eq!(check_write(&[piece(10, 2), piece(0, 10)], &[0; 12]), Ok(()));
+        assert_eq!(check_write(&[piece(0, 2)], &[0; 3]), Err(Status::Invalid));
+        assert_eq!(check_write(&[piece(0, 2), piece(1, 2)], &[0; 4]), Err(Status::Invalid));
+        assert_eq!(check_write(&[piece(FILE_BYTES_MAX, 1)], &[0]), Err(Status::TooLarge));
+        assert_eq!(check_write(&[piece(u64::MAX, 0)], &[]), Ok(()));
+    }
+
+    #[test]
+    fn each_piece_has_its_bytes() {
+        let read = ListRead { bytes: b"abcd".to_vec(), piece_bytes: vec![2, 0, 2] };
+        assert_eq!(read.pieces().collect::<Vec<_>>(), [&b"ab"[..], b"", b"cd"]);
+    }
+}

@@ -1,0 +1,90 @@
+//! What can be done to an object, and what of that may run beside what.
+
+use crate::lists::Part;
+use door::{Bulk, Ticket};
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum JobKind {
+    Read {
+        ticket: Ticket,
+        offset: u64,
+        read_bytes: u32,
+    },
+    /// A piece of a list that is read.
+    Part {
+        part: Part,
+        offset: u64,
+        read_bytes: u32,
+    },
+    Write {
+        ticket: Ticket,
+        offset: u64,
+        bulk: Bulk,
+    },
+    Truncate {
+        ticket: Ticket,
+        size_bytes: u64,
+    },
+    Allocate {
+        ticket: Ticket,
+        offset: u64,
+        range_bytes: u64,
+        mode: i32,
+    },
+    Seek {
+        ticket: Ticket,
+        offset: u64,
+        hole: bool,
+    },
+    Sync {
+        ticket: Ticket,
+    },
+    Stat {
+        ticket: Ticket,
+    },
+    Remove {
+        ticket: Ticket,
+    },
+}
+
+impl JobKind {
+    /// Whether nothing else may run beside it, and whether it must be the last to start of those
+    /// that run.
+    pub(crate) const fn order(self) -> (bool, bool) {
+        match self {
+            Self::Read { .. }
+            | Self::Part { .. }
+            | Self::Write { .. }
+            | Self::Stat { .. }
+            | Self::Seek { .. } => (false, false),
+            Self::Sync { .. } => (false, true),
+            Self::Truncate { .. } | Self::Allocate { .. } | Self::Remove { .. } => (true, true),
+        }
+    }
+
+    /// Where the touched range ends; of what concerns all of the object 0.
+    pub(crate) const fn end(self) -> u64 {
+        match self {
+            Self::Read { offset, read_bytes, .. } | Self::Part { offset, read_bytes, .. } => {
+                offset.saturating_add(read_bytes as u64)
+            }
+            Self::Write { offset, bulk, .. } => offset.saturating_add(bulk.bulk_bytes as u64),
+            Self::Truncate { size_bytes, .. } => size_bytes,
+            Self::Allocate { offset, range_bytes, .. } => offset.saturating_add(range_bytes),
+            Self::Seek { .. } | Self::Stat { .. } | Self::Sync { .. } | Self::Remove { .. } => 0,
+        }
+    }
+
+    pub(crate) const fn creates(self) -> bool {
+        match self {
+            Self::Write { .. } | Self::Truncate { .. } | Self::Allocate { .. } => true,
+            Self::Read { .. }
+            | Self::Part { .. }
+            | Self::Stat { .. }
+            | Self::Seek { .. }
+            | Self::Sync { .. }
+            | Self::Remove { .. } => false,
+        }
+    }
+}

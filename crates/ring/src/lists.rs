@@ -1,0 +1,127 @@
+//! Lists that are being read: pieces of one object that come into one buffer, side by side.
+//!
+//! Each piece is a job of its own ([`crate::job::JobKind::Part`]) and writes its own part of the
+//! buffer. Invariant: the buffer is the list's alone until the last of its jobs has ended; then its
+//! name is told, and every byte of it that is told was read or is zero.
+
+use crate::number::u32_of;
+use crate::tools::Tools;
+use door::{BufId, Bulk, Errno, Event, Ticket};
+
+/// Where a piece belongs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    list: u32,
+    /// In the list's buffer.
+    pub(crate) start: usize,
+}
+
+impl Part {
+    pub(crate) const fn new(list: u32, start: usize) -> Self {
+        Self { list, start }
+    }
+}
+
+struct List {
+    ticket: Ticket,
+    buf: Option<BufId>,
+    list_bytes: usize,
+    left_count: usize,
+    outcome: Result<(), Errno>,
+}
+
+/// All of a lane that are being read.
+#[derive(Default)]
+pub(crate) struct Lists {
+    slots: Vec<Option<List>>,
+    free: Vec<u32>,
+}
+
+impl Lists {
+    /// Remembers one of so many pieces and bytes.
+    pub(crate) fn begin(&mut self, ticket: Ticket, left_count: usize, list_bytes: usize) -> u32 {
+        let list = Some(List { ticket, buf: None, list_bytes, left_count, outcome: Ok(()) });
+        match self.free.pop() {
+            Some(index) => {
+                self.slots[index as usize] = list;
+                index
+            }
+            None => {
+                self.slots.push(list);
+                u32_of(self.slots.len() - 1)
+            }
+        }
+    }
+
+    fn slot(&mut self, index: u32) -> &mut List {
+        let Some(list) = self.slots[index as usize].as_mut() else {
+            panic!("list {index} is over")
+        };
+        list
+    }
+}
+
+impl Tools {
+    /// The buffer of a piece's list; `None` while there is no room for it.
+    pub(crate) fn list_buf(&mut self, part: Part) -> Option<BufId> {
+        let list = self.lists.slot(part.list);
+        if list.buf.is_none() {
+            list.buf = self.pool.take(list.list_bytes);
+        }
+        list.buf
+    }
+
+    /// A piece came, or did not. What it lacks is zero; with the last of them the list is told.
+    pub(crate) fn end_part(
+        &mut self,
+        part: Part,
+        wanted_bytes: usize,
+        outcome: Result<usize, Errno>,
+    ) {
+        let list = self.lists.slot(part.list);
+        list.left_count -= 1;
+        match (outcome, list.buf) {
+            (Ok(moved_bytes), Some(buf)) => {
+                let rest_bytes = wanted_bytes - moved_bytes;
+                self.pool.bytes_mut(buf, part.start + moved_bytes, rest_bytes).fill(0);
+            }
+            // There was no object to be read, so nobody needed a buffer before.
+            (Ok(_), None) => {
+                list.buf = self.pool.take(list.list_bytes);
+                match list.buf {
+                    Some(buf) => self.pool.bytes_mut(buf, part.start, wanted_bytes).fill(0),
+                    None => list.outcome = Err(NO_MEMORY),
+                }
+            }
+            (Err(errno), _) => list.outcome = Err(errno),
+        }
+        if list.left_count == 0 {
+            self.end_list(part.list);
+        }
+    }
+
+    fn end_list(&mut self, index: u32) {
+        let Some(List { ticket, buf, list_bytes, outcome, .. }) =
+            self.lists.slots[index as usize].take()
+        else {
+            panic!("list {index} is over")
+        };
+        self.lists.free.push(index);
+        let result = match (outcome, buf) {
+            (Ok(()), Some(buf)) => {
+                let crc32c = Some(wire::crc32c(self.pool.bytes(buf, 0, list_bytes)));
+                Ok(Some(Bulk { buf, start: 0, bulk_bytes: u32_of(list_bytes), crc32c }))
+            }
+            (Ok(()), None) => Ok(None),
+            (Err(errno), buf) => {
+                if let Some(buf) = buf {
+                    self.pool.release(buf);
+                }
+                Err(errno)
+            }
+        };
+        self.events.push(Event::ObjectRead { ticket, result });
+    }
+}
+
+const NO_MEMORY: Errno = Errno(12);
