@@ -258,17 +258,14 @@ impl Lane {
     }
 
     /// What is brought back of a lost write: all of it, unless a test wants to see that missed.
-    fn as_planted(&self, change: ContentsChange) -> ContentsChange {
-        match change {
-            ContentsChange::WriteList { inode, pieces, crc32c, write_time_ns }
-                if !self.config.rules.hold(Rule::ListsWhole) =>
-            {
-                let first = pieces.iter().take(1).collect();
-                let pieces = wire::Pieces::new(first).unwrap_or(pieces);
-                ContentsChange::WriteList { inode, pieces, crc32c, write_time_ns }
-            }
-            change => change,
+    fn as_planted(&self, mut change: ContentsChange) -> ContentsChange {
+        if let ContentsChange::WriteList { pieces, .. } = &mut change
+            && !self.config.rules.hold(Rule::ListsWhole)
+            && let Ok(first) = wire::Pieces::new(pieces.iter().take(1).collect())
+        {
+            *pieces = first;
         }
+        change
     }
 
     /// A replayed write is durable in its object.

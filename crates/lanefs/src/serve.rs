@@ -33,6 +33,10 @@ pub(crate) fn run(args: &args::Serve) -> Result<()> {
     let listener = listener(args)?;
     let path = std::path::absolute(&args.store)?;
     let store = open(&path, args.only.as_deref())?;
+    if args.serving.io.io_direct == Direct::On {
+        let objects = File::open(store.objects_path());
+        ring::check_direct(objects.context("cannot open the objects' folder")?)?;
+    }
     let address = listener.local_addr().context("the listening socket has no address")?;
     let cores = lanes::cores(args.lanes)?;
     let (stoppers, keeping) = start((args, driver), &store, listener, secret, &cores, &tell)?;
@@ -167,9 +171,6 @@ fn start(
     let exports = exports(&args.serving.exports)?;
     check_stored(&exports, &restored)?;
     let objects = File::open(store.objects_path()).context("cannot open the objects' folder")?;
-    if args.serving.io.io_direct == Direct::On {
-        ring::check_direct(&objects)?;
-    }
     let posts = Mesh::posts(lane_count)?;
     let stoppers = posts.iter().map(ring::Post::stopper).collect();
     let mut listener = Some(OwnedFd::from(listener));

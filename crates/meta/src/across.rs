@@ -1,9 +1,7 @@
-//! Changes over several shards: what the coordinator wants to know and to have locked, what the
-//! shards tell it, and their parts of the change.
+//! Changes over several shards: what the coordinator wants to know and to have locked, what they tell it, their parts.
 //!
-//! The coordinator executes the operation as if all was its own, against a [`View`] of what other
-//! shards told; what is missing it asks for and executes again. So the checks are those of every
-//! other request. What comes out is not applied but parted by shard.
+//! The coordinator executes the operation as if all was its own, against a [`View`] of what other shards told; what
+//! is missing it asks for and executes again: the checks are those of every request. What comes out is parted by shard.
 //!
 //! ```text
 //! plan ─▶ wants ─▶ look (locks, tells) ─▶ View ─▶ plan ─▶ … ─▶ a failure, or parts

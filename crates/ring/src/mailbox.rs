@@ -16,9 +16,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use wire::LaneId;
 
+/// Letters that a queue between two lanes holds at most.
+pub(crate) const QUEUE_COUNT_MAX: usize = 1024;
+
 /// Letters between two lanes that need no memory of the sender; fewer where the pairs are many.
 const fn queue_count(lane_count: usize) -> usize {
-    if lane_count <= 8 { 1024 } else { 128 }
+    if lane_count <= 8 { QUEUE_COUNT_MAX } else { 128 }
 }
 
 /// What goes from lane to lane.

@@ -269,7 +269,7 @@ impl World {
             Kind::Read => {
                 let (_, inode, _) = handle?;
                 let (file_offset, read_bytes) = (self.dice.throw() % (most + 1), 4096);
-                if file_offset % LIST_ONE_IN == 0 {
+                if file_offset.is_multiple_of(LIST_ONE_IN) {
                     let stride = Stride::of(file_offset / 4, file_offset.max(8));
                     return Some(Wish::ReadList { inode, stride });
                 }
@@ -283,7 +283,7 @@ impl World {
                 let write_bytes = 1 + self.dice.throw() % most;
                 let value = low_u8(1 + (self.write_count - 1) % 255);
                 let sync = self.dice.one_in(8);
-                if !append && file_offset % LIST_ONE_IN == 0 {
+                if !append && file_offset.is_multiple_of(LIST_ONE_IN) {
                     let stride = Stride::of(file_offset, write_bytes);
                     return Some(Wish::WriteList { inode, stride, value, sync });
                 }

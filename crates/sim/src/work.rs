@@ -84,7 +84,8 @@ impl Stride {
         let count = 2 + all_bytes % 4;
         let piece_bytes = narrow_u32(narrow((all_bytes / count).max(1)));
         let gap_bytes = [0, 1, 700, 5000][narrow(file_offset / 3 % 4)];
-        let (step_bytes, backwards) = (u64::from(piece_bytes) + gap_bytes, all_bytes % 3 == 0);
+        let (step_bytes, backwards) =
+            (u64::from(piece_bytes) + gap_bytes, all_bytes.is_multiple_of(3));
         Self { file_offset, piece_bytes, step_bytes, count, backwards }
     }
 

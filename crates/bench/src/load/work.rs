@@ -269,7 +269,12 @@ impl Work {
         });
         let bulk = match self {
             Self::Write { bulk, .. } | Self::WriteList { bulk, .. } => Some(*bulk),
-            _ => None,
+            Self::Ping
+            | Self::Getattr { .. }
+            | Self::Create { .. }
+            | Self::Chmod { .. }
+            | Self::Read { .. }
+            | Self::ReadList { .. } => None,
         };
         turn.act(Action::Send { conn: client.conn, frame, bulk });
     }

@@ -235,8 +235,8 @@ fn a_list_takes_effect_once() {
 fn a_lost_list_comes_back_whole() {
     let mut rig = Rig::new(Share::Write);
     let mut kept = Vec::new();
-    let lists: [(&[(u64, u32)], &[u8]); 3] = [
-        (&[(2, 4), (10, 2), (25, 2)], b"AAAABBCC"),
+    let lists = [
+        (&[(2, 4), (10, 2), (25, 2)][..], &b"AAAABBCC"[..]),
         (&[(11, 1), (4, 1)], b"xy"),
         (&[(40, 3), (0, 1)], b"end!"),
     ];

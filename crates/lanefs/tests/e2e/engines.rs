@@ -1,7 +1,7 @@
 //! Who reads and writes a server's files: every engine, through the page cache and past it, over kills.
 
 use crate::idle::secret;
-use crate::stage::{PATIENCE, Stage, driver, failure, kill, run, skip};
+use crate::stage::{PATIENCE, Stage, driver, failure, kill, program, run, skip};
 use library::{ConnectOptions, OpenFor, Piece, Volume};
 use ring::{DriverKind, IoEngine};
 use std::fs::File;
@@ -135,6 +135,31 @@ fn whoever_reads_and_writes_the_files_nothing_acknowledged_is_lost_by_a_kill() {
     let server = stage.serve_with("127.0.0.1:0", &SHORT);
     let mut volume = connect(&stage, &server.address);
     (0..ways.len()).for_each(|round| check(&mut volume, round));
+}
+
+/// A mount that goes with the test.
+struct Mounted(PathBuf);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH).ok();
+    }
+}
+
+#[test]
+fn a_file_system_that_has_no_way_past_the_page_cache_is_named_at_the_start() {
+    let Some(stage) = Stage::new("engines_ramfs") else { return };
+    let dir = stage.make_dir("ramfs");
+    let mut mount = program("mount");
+    let mounted = run(mount.args(["-t", "ramfs", "none"]).arg(&dir));
+    if !mounted.status.success() {
+        return skip("engines_ramfs", "no ramfs can be mounted here");
+    }
+    let mounted = Mounted(dir);
+    let mut command = stage.lanefs(["serve", "--listen", "127.0.0.1:0", "--io-direct", "on"]);
+    let (code, said) = failure(&run(command.arg("--store").arg(mounted.0.join("store"))));
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("takes no O_DIRECT") && said.contains("--io-direct"), "{said}");
 }
 
 #[test]

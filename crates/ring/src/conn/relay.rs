@@ -1,8 +1,8 @@
 //! A connection whose socket one lane has, the front, and whose requests are a sister's, the owner.
 //!
-//! The front receives, cuts, checks the bulk's checksum and sends; it keeps the deadlines of the greeting
-//! and of who reads nothing. To the owner's brain it is a connection like any other. Both ends copy:
-//! buffers belong to lanes. Invariants: what is said arrives in order, because letters between two
+//! The front receives, cuts, checks the bulk's checksum and sends; of the ring's deadlines, those of the
+//! greeting and of who reads nothing, it keeps both and the owner none. To the owner's brain it is a
+//! connection like any other. Both ends copy: buffers belong to lanes. Invariants: what is said arrives in order, because letters between two
 //! lanes do; of one connection about [`UNDER_WAY_BYTES_MAX`] are with the owner and not yet with its
 //! brain, and nothing more is received while its client owes reading
 //! (`conn_out_bytes_pause`), so what the owner has to answer is bounded as it is without a relay.

@@ -5,13 +5,11 @@
 //! all that lay here when it was read has been.
 
 use super::Parts;
-use crate::mailbox::Letter;
+use crate::mailbox::{Letter, QUEUE_COUNT_MAX};
 use door::Event;
 
 /// Letters read from each sister lane in one turn.
 const COUNT_MAX: usize = 256;
-/// As many as a queue holds.
-const COUNT_ALL: usize = 1024;
 
 impl Parts {
     pub(super) fn read_mail(&mut self) {
@@ -21,7 +19,7 @@ impl Parts {
         }
         // Queues are read one by one: what another sister said before may have come meanwhile.
         let mut heard = std::mem::take(&mut self.unheard);
-        self.read_letters(COUNT_ALL);
+        self.read_letters(QUEUE_COUNT_MAX);
         for (from, relayed) in heard.drain(..) {
             self.conns.on_relayed(from, relayed, &mut self.tools);
         }

@@ -295,3 +295,42 @@ fn a_ring_that_ends_waits_for_what_its_engine_has() {
         });
     }
 }
+
+/// Where a thread of this process may run, by its name.
+fn cores_of(name: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for task in fs::read_dir("/proc/self/task").unwrap() {
+        // Threads of other tests come and go.
+        let Ok(status) = fs::read_to_string(task.unwrap().path().join("status")) else { continue };
+        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
+        if field("Name:").map(str::trim) == Some(name) {
+            found.push(field("Cpus_allowed_list:").unwrap().trim().to_owned());
+        }
+    }
+    found
+}
+
+#[test]
+fn threads_of_engines_stay_on_the_cores_they_were_given_and_the_lane_on_its_own() {
+    let cores = ring::usable_cores().unwrap();
+    let core = cores[0];
+    for engine in [IoEngine::Pool, IoEngine::ThreadPerOp, IoEngine::PosixAio] {
+        if engine.check(super::DRIVER).is_err() {
+            continue;
+        }
+        let dir = Dir::new(&format!("engine-cores-{}", engine.text()));
+        let mut config = ring_config(LaneId(0));
+        (config.engine, config.worker_cores) = (engine, vec![core]);
+        config.store = Some(File::open(&dir.0).unwrap().into());
+        let (mut ring, mut diary) = (Ring::new(config).unwrap(), Diary::default());
+        let bulk = ring.bulk_of(&noise(1, PAGE)).unwrap();
+        let action =
+            Action::ObjectWrite { ticket: Ticket(1), object: object(1), object_offset: 0, bulk };
+        assert_eq!(ask(&mut ring, &mut diary, action), done(Ok(())));
+        assert_eq!(ring::usable_cores().unwrap(), cores, "the lane is back where it was");
+        if engine == IoEngine::Pool {
+            let name = format!("objects-{}", rustix::thread::gettid().as_raw_nonzero());
+            assert_eq!(cores_of(&name), [core.to_string()]);
+        }
+    }
+}
