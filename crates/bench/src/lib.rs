@@ -30,6 +30,7 @@ mod report;
 mod rounds;
 mod row;
 mod samples;
+mod seeds;
 mod server;
 mod shared_file;
 mod stream;
@@ -42,6 +43,7 @@ pub use machine::Machine;
 pub use plan::{Dirs, Interrupt, Options, Remote};
 pub use report::{fill_in, table, write_json};
 pub use row::Row;
+pub use seeds::run_seeds;
 pub use server::LIMIT_COMMAND;
 
 use anyhow::Result;

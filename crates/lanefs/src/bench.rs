@@ -4,7 +4,7 @@
 
 use crate::args::{self, BenchDirs, BenchName};
 use crate::{address, driver, out, secret, signals};
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use bench::{Bench, Dirs, Interrupt, Options, Remote};
 use std::path::Path;
 
@@ -14,6 +14,9 @@ pub(crate) fn run(args: &args::Bench) -> Result<()> {
     let on_signal = interrupt.clone();
     signals::on_ending(move |_| on_signal.set())?;
     let options = options(args, interrupt)?;
+    if args.names.contains(&BenchName::Seeds) {
+        return run_seeds(args, &options);
+    }
     let report = args.report.as_deref().map(Report::open).transpose()?;
     let mut tables = Vec::new();
     for bench in benches(&args.names) {
@@ -39,6 +42,18 @@ pub(crate) fn run(args: &args::Bench) -> Result<()> {
         Some(report) => out::put(report.fill_in(&tables)?.as_bytes()),
         None => Ok(()),
     }
+}
+
+/// Measures for a report of its own.
+fn run_seeds(args: &args::Bench, options: &Options) -> Result<()> {
+    ensure!(
+        args.names.len() == 1 && !args.json && args.report.is_none() && options.remote.is_none(),
+        "seeds starts its own servers and writes a report of its own: it goes with no other benchmark, \
+         and not with --json, --report or --server"
+    );
+    let step = |what: &str| out::complain(&format!("measures {what}"));
+    let path = bench::run_seeds(options, &args.out, step)?;
+    out::put(format!("{}\n", path.display()).as_bytes())
 }
 
 /// Where a report says what it was measured on.
@@ -118,6 +133,7 @@ fn benches(names: &[BenchName]) -> Vec<Bench> {
             BenchName::Affinity => benches.push(Bench::Affinity),
             BenchName::Brw => benches.push(Bench::Brw),
             BenchName::SharedFile => benches.push(Bench::SharedFile),
+            BenchName::Seeds => {}
             BenchName::All => benches.extend(Bench::ALL),
         }
     }

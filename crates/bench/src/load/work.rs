@@ -271,9 +271,12 @@ impl Work {
             Self::Write { bulk, .. } | Self::WriteList { bulk, .. } => Some(*bulk),
             Self::Ping
             | Self::Getattr { .. }
+            | Self::Look { .. }
             | Self::Create { .. }
             | Self::Chmod { .. }
+            | Self::Mixed { .. }
             | Self::Read { .. }
+            | Self::ReadAnywhere { .. }
             | Self::ReadList { .. } => None,
         };
         turn.act(Action::Send { conn: client.conn, frame, bulk });

@@ -206,7 +206,8 @@ pub(super) fn aio(rows: &Rows) -> Vec<String> {
                 )));
             }
             let line = || {
-                let (shared, separate) = (find("posix-aio", "shared")?, find("posix-aio", "separate")?);
+                let (shared, separate) =
+                    (find("posix-aio", "shared")?, find("posix-aio", "separate")?);
                 let pool = find("pool", "shared")?;
                 Some(format!(
                     "`posix-aio` there: {} of the rate of separate files; {} reads a second of one file, \
@@ -274,7 +275,8 @@ pub(super) fn share(rows: &Rows) -> Vec<String> {
         rows.of(Bench::Share).filter(fits).filter_map(text).collect()
     };
     for mode in ["share=write", "share=strict"] {
-        let creates: Vec<String> = ["own", "shared"].iter().flat_map(|dirs| of(dirs, mode)).collect();
+        let creates: Vec<String> =
+            ["own", "shared"].iter().flat_map(|dirs| of(dirs, mode)).collect();
         if !creates.is_empty() {
             said.say(Some(format!(
                 "**What is left of commit-on-share's price?** Creates of independent clients with \

@@ -99,7 +99,8 @@ pub(crate) fn digits(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 => {
             let text = format!("{value:.0}");
-            let (sign, text) = text.strip_prefix('-').map_or(("", text.as_str()), |rest| ("-", rest));
+            let (sign, text) =
+                text.strip_prefix('-').map_or(("", text.as_str()), |rest| ("-", rest));
             let mut parts: Vec<&str> = Vec::new();
             let mut rest = text;
             while rest.len() > 3 {
@@ -144,7 +145,8 @@ mod tests {
         };
         let svg = bars.svg().unwrap().unwrap();
         assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"), "{svg}");
-        for text in ["29,500 shared", "133,000 separate", "posix-aio", "pool &amp; others", "reads"] {
+        for text in ["29,500 shared", "133,000 separate", "posix-aio", "pool &amp; others", "reads"]
+        {
             assert!(svg.contains(text), "{text}: {svg}");
         }
         let none = Bars { groups: vec![("none".to_owned(), vec![None])], ..bars };

@@ -48,8 +48,7 @@ pub(super) fn timers(rows: &Rows) -> Vec<Bars> {
 pub(super) fn affinity(rows: &Rows) -> Vec<Bars> {
     let many: Vec<&Row> =
         rows.of(Bench::Affinity).filter(|row| row.clients.is_some_and(|count| count > 1)).collect();
-    let alone: Vec<&Row> =
-        rows.of(Bench::Affinity).filter(|row| row.clients == Some(1)).collect();
+    let alone: Vec<&Row> = rows.of(Bench::Affinity).filter(|row| row.clients == Some(1)).collect();
     let brw: Vec<&Row> = rows.of(Bench::Brw).collect();
     vec![
         bars("Which lane a request arrives at: many clients", OPS, &many, |row| row.ops_per_s),

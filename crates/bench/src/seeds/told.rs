@@ -13,7 +13,10 @@ pub(super) const TIMERS: Told = &[
 ];
 
 pub(super) const AFFINITY: Told = &[
-    ("16 cores, 40 clients: requests queued to another core", "up to 60 % less than to the same core"),
+    (
+        "16 cores, 40 clients: requests queued to another core",
+        "up to 60 % less than to the same core",
+    ),
     ("getattr at best", "about 630,000 requests a second"),
     ("writes of 4 KiB at best", "253,440 a second (990 MB/s)"),
     ("reads of 4 KiB at best", "163,840 a second (640 MB/s)"),
@@ -26,11 +29,17 @@ pub(super) const AIO: Told = &[
     ("12 clients read a file each, either way", "430 MB/s"),
     ("why", "glibc serves a descriptor by one thread, first come first served"),
     ("a pool of threads", "\"surprisingly\" dearer than a new thread for each operation"),
-    ("local reads at depth, one descriptor, on the machine of these measurements", "glibc 29,500 a second, other ways 133,000 to 188,000"),
+    (
+        "local reads at depth, one descriptor, on the machine of these measurements",
+        "glibc 29,500 a second, other ways 133,000 to 188,000",
+    ),
 ];
 
 pub(super) const SHARE: Told = &[
-    ("creates with commit on share, 2 cores", "20 % less than without, 12 to 13 % without debugging"),
+    (
+        "creates with commit on share, 2 cores",
+        "20 % less than without, 12 to 13 % without debugging",
+    ),
     ("the same on 4 cores", "3 % less"),
     ("replies handled at each commit", "about 14,000"),
     ("dependencies found, commits added", "none, none"),

@@ -15,6 +15,9 @@ pub(crate) struct Bench {
     /// Fill the tables into this text, where it has {{NAME}} and {{machine}}, and print it
     #[arg(long, value_name = "TEMPLATE", conflicts_with = "json")]
     pub(crate) report: Option<PathBuf>,
+    /// seeds: the folder of its report, made if it is not there
+    #[arg(long, value_name = "DIR", default_value = "lanefs-seeds")]
+    pub(crate) out: PathBuf,
     /// Measured seconds of one repetition; a quarter of it is added to warm up
     #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = seconds)]
     pub(crate) seconds: f64,
@@ -117,7 +120,9 @@ pub(crate) enum Name {
     /// Small reads of one file by all clients, beside a file for each, with every I/O engine, through the
     /// page cache and past it
     SharedFile,
-    /// All of them
+    /// The experiments that lanefs was begun for, as a report with plots in the folder that --out names
+    Seeds,
+    /// All of them but seeds
     All,
 }
 
