@@ -1,5 +1,6 @@
 //! Lists of pieces through the library: held against a model, counted in exchanges, and over the
 //! death of the server.
+#![allow(clippy::cast_possible_truncation, reason = "small numbers of tests")]
 
 use crate::idle::secret;
 use crate::stage::{PATIENCE, Stage, kill};
