@@ -379,8 +379,10 @@ impl Brain for Load {
             Event::Connected { ticket, conn } => {
                 let index = usize::try_from(ticket.0).unwrap_or(usize::MAX);
                 self.by_conn.insert(conn, index);
-                match self.clients[index].greet(turn, conn, &self.shape.greeting) {
-                    Ok(()) => self.on_up(turn),
+                let client = &mut self.clients[index];
+                match client.greet(turn, conn, &self.shape.greeting) {
+                    Ok(()) if matches!(client.state, State::Up { .. }) => self.on_up(turn),
+                    Ok(()) => {}
                     Err(error) => self.fail(format!("{error:#}")),
                 }
             }

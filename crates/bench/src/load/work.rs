@@ -322,7 +322,11 @@ pub(crate) fn ask_stats(turn: &mut Turn<'_>, client: &mut Client) {
 fn request(client: &mut Client, op: Op, (place, shard): (u16, ShardId)) -> Head {
     client.asked_count += 1;
     let slot = if op.row().retry == Retry::Once { place + 1 } else { 0 };
+    // What it asked before was answered, if it asks for one thing at a time: changes of its own that it
+    // builds on are no reason to wait.
+    let ack_xid = if client.depth() == 1 { Xid(client.asked_count - 1) } else { Xid(0) };
     Head::Request(Request {
+        ack_xid,
         lane_hint: client.server_lane,
         shard,
         slot,
