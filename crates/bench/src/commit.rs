@@ -140,7 +140,7 @@ fn measure(home: &Home, progress: &Progress, case: &Case) -> Result<Row> {
         case.row
     );
     // A load that ends stands still.
-    let early_count_max = if case.waits() { home.options.round_count as u64 } else { 0 };
+    let early_count_max = home.options.round_count as u64;
     let early_count = turns.as_ref().map_or(0, |turns| turns.early_count);
     ensure!(
         case.wait_of_ten == 10 || early_count <= early_count_max,

@@ -108,14 +108,7 @@ fn shares(home: &Home, bench: &'static str) -> Result<Vec<Row>> {
         }
         rows.extend(race.run(&Progress::new(bench))?);
     }
-    for row in rows.iter().filter(|row| row.row.ends_with(Share::Write.text())) {
-        ensure!(
-            row.held_replies == Some(0.0),
-            "{}: {} replies of independent clients waited for a commit",
-            row.row,
-            row.held_replies.unwrap_or(f64::NAN)
-        );
-    }
+    rows.iter().filter(|row| row.row.ends_with(Share::Write.text())).try_for_each(refuse_held)?;
     if bench == SHARE_NAME {
         rows.extend(groups(home, &modes, &servers)?);
     }
@@ -143,14 +136,21 @@ fn groups(home: &Home, modes: &[Share], servers: &[Server]) -> Result<Vec<Row>> 
         }
     }
     let rows = race.run(&Progress::new(SHARE_NAME))?;
-    for row in rows.iter().filter(|row| row.row == "groups of 1 share=write") {
-        ensure!(
-            row.held_replies == Some(0.0),
-            "{}: replies of independent clients waited",
-            row.row
-        );
-    }
+    rows.iter().filter(|row| row.row == "groups of 1 share=write").try_for_each(refuse_held)?;
     Ok(rows)
+}
+
+/// Clients that do not depend on each other wait for nobody; but what a session changes first waits until
+/// it is durable that there is this session, which may be in the measured time if that is short.
+fn refuse_held(row: &Row) -> Result<()> {
+    let first_count = f64::from(row.clients.unwrap_or(0) * row.depth.unwrap_or(0));
+    let held_count = row.held_replies.unwrap_or(f64::NAN);
+    ensure!(
+        held_count <= first_count,
+        "{}: {held_count} replies of independent clients waited for a commit",
+        row.row
+    );
+    Ok(())
 }
 
 /// The operation, in these directories.

@@ -10,6 +10,7 @@ use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
+pub(crate) use dice::Dice;
 use disk::{LogHead, LogReader, Made};
 use door::{
     Action, Arena, Brain, BufId, Bulk, ConnId, Errno, Event, LogRoom, Mail, Mono, Now, Object,
@@ -23,31 +24,9 @@ const MADE: Made = Made { at_ns: 1_600_000_000_000_000_000, uid: 0, gid: 0 };
 
 mod clock;
 mod cold;
+mod dice;
 mod flights;
 mod fronts;
-
-/// Small dice: SplitMix64.
-#[derive(Clone, Debug)]
-pub(crate) struct Dice(pub(crate) u64);
-
-impl Dice {
-    pub(crate) fn throw(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mix = self.0;
-        mix = (mix ^ (mix >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mix = (mix ^ (mix >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mix ^ (mix >> 31)
-    }
-
-    /// 0 .. `count`.
-    pub(crate) fn below(&mut self, count: usize) -> usize {
-        (self.throw() % count as u64) as usize
-    }
-
-    pub(crate) fn one_in(&mut self, count: usize) -> bool {
-        self.below(count) == 0
-    }
-}
 
 /// Something that will be an event.
 #[derive(Clone, Debug)]

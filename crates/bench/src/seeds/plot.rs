@@ -7,7 +7,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 const WIDTH: u32 = 900;
 const LABEL_WIDTH: u32 = 260;
 const BAR_HEIGHT: u32 = 22;
-const FRAME_HEIGHT: u32 = 90;
+const FRAME_HEIGHT: u32 = 98;
 const FONT: &str = "sans-serif";
 /// Told apart in print and by who sees no red.
 const COLORS: [RGBColor; 5] = [
@@ -54,12 +54,14 @@ impl Bars {
         let mut chart = ChartBuilder::on(&root)
             .caption(&self.title, (FONT, 18))
             .margin(8)
-            .set_label_area_size(LabelAreaPosition::Bottom, 40)
+            .margin_right(40)
+            .set_label_area_size(LabelAreaPosition::Bottom, 48)
             .set_label_area_size(LabelAreaPosition::Left, LABEL_WIDTH)
             .build_cartesian_2d(0.0..most * 1.15, f64::from(lines)..0.0)
             .map_err(|error| told(&error))?;
         let mut mesh = chart.configure_mesh();
         mesh.disable_y_mesh().disable_y_axis().y_labels(0).x_desc(self.unit);
+        mesh.max_light_lines(0).bold_line_style(RGBColor(220, 220, 220));
         mesh.x_labels(6).x_label_formatter(&|value| digits(*value));
         mesh.label_style((FONT, 13)).draw().map_err(|error| told(&error))?;
         let mut line = 0.5;

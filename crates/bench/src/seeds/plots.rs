@@ -72,7 +72,8 @@ pub(super) fn aio(rows: &Rows) -> Vec<Bars> {
                 let separate = rows.find(Bench::SharedFile, &separate, shape)?;
                 Some((who.to_owned(), vec![row.ops_per_s, separate.ops_per_s]))
             });
-            let cache = if way.is_empty() { "through the page cache" } else { "past it" };
+            let cache =
+                if way.is_empty() { "through the page cache" } else { "past the page cache" };
             all.push(Bars {
                 title: format!("Reads of 4 KiB {cache}, 16 clients with {depth} each"),
                 unit: OPS,

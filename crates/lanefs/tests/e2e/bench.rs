@@ -344,3 +344,48 @@ fn bench_of_busy_cores_has_all_sides_and_leaves_nothing() {
     let left: Vec<_> = left.iter().filter(|entry| entry.path().is_dir()).collect();
     assert!(left.iter().all(|entry| entry.file_name() == "config"), "{left:?}");
 }
+
+#[test]
+fn bench_of_the_seeds_writes_a_report_with_plots() {
+    let Some(stage) = Stage::new("bench_seeds") else { return };
+    let out = stage.path("report");
+    let mut command = stage.lanefs(["bench", "seeds", "--seconds", "0.1", "--rounds", "1"]);
+    command.arg("--out").arg(&out).arg("--dir").arg(stage.path(""));
+    let said = must(&mut command);
+    let report = out.join("seeds.md");
+    assert_eq!(said.trim_end(), report.to_str().unwrap());
+    let text = fs::read_to_string(&report).unwrap();
+    for number in ["000", "001", "002", "003", "004"] {
+        assert!(text.contains(&format!("## {number}: ")), "{number} is missing: {text}");
+    }
+    for question in ["What do four hops cost?", "cheaper than a pool?", "commit-on-share's price?"]
+    {
+        assert!(text.contains(question), "{question} is not answered: {text}");
+    }
+    // Every picture that is shown is there, and is one.
+    let shown = text.lines().filter_map(|line| line.strip_suffix(')')?.rsplit_once("]("));
+    let mut picture_count = 0;
+    for (_, name) in shown {
+        let svg = fs::read_to_string(out.join(name)).unwrap();
+        assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"), "{name}: {svg}");
+        picture_count += 1;
+    }
+    assert!(picture_count >= 12, "{picture_count} pictures in {text}");
+    // The report's numbers are those of the rows.
+    let lines = fs::read_to_string(out.join("seeds.jsonl")).unwrap();
+    let rows: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(rows.iter().any(|row| row["row"] == "layers, 4 hops"), "{lines}");
+    assert!(rows.iter().any(|row| row["bench"] == "shared-file"), "{lines}");
+}
+
+#[test]
+fn bench_of_the_seeds_says_what_it_does_not_go_with() {
+    let Some(stage) = Stage::new("bench_seeds_alone") else { return };
+    for more in [["seeds", "echo"], ["seeds", "--json"]] {
+        let (_, error) = failure(&stage.lanefs(["bench"]).args(more).output().unwrap());
+        assert!(error.contains("no other benchmark"), "{error}");
+    }
+    let mut command = stage.lanefs(["bench", "seeds", "--out", "/dev/null/report"]);
+    let (_, error) = failure(&command.output().unwrap());
+    assert!(error.contains("cannot make the report's folder /dev/null/report"), "{error}");
+}
