@@ -35,8 +35,10 @@ impl Lane {
             );
             self.say(turn, Say::Alarm, &line);
         }
-        // Until its end, what was replayed and may not be durable yet is taken again.
-        let recovering = !self.recovery.is_over();
+        // Until its end, what was replayed and may not be durable yet is taken again. Behind a broken log
+        // it never is durable, and is neither lost: the next boot gets it from whoever keeps it.
+        let kept = self.fenced && resume.replay_count > 0;
+        let recovering = !self.recovery.is_over() || kept;
         let mut reply = core::mem::take(&mut self.reply);
         reply.clear();
         Resumed { committed, recovering }.encode(&mut Writer::new(&mut reply));
@@ -92,7 +94,7 @@ impl Lane {
         let committed = self.session_committed(request.shard, request.session);
         let table = self.slots.get(&(request.shard, request.session));
         let replayed = table.map_or(wire::Transno(0), |table| table.replayed_last);
-        let there = request.transno <= committed.max(replayed);
+        let there = self.fenced || request.transno <= committed.max(replayed);
         let status = if there { Status::Ok } else { Status::Overflow };
         self.answer_replay(turn, &replay, status);
         Ok(false)

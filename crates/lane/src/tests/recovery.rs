@@ -89,9 +89,9 @@ impl Rig {
         self.peers[who] = Some(peer);
     }
 
-    fn resume(&mut self, who: usize) -> Resumed {
+    fn resume(&mut self, who: usize, replay_count: u32) -> Resumed {
         let known_committed = Transno(0);
-        let body = Resume { known_committed, replay_count: 0 };
+        let body = Resume { known_committed, replay_count };
         let peer = self.peers[who].as_mut().unwrap();
         let head = peer.head(Op::Resume, META, 0);
         peer.send(&mut self.toy, &head, &body.to_bytes(), None);
@@ -180,7 +180,7 @@ fn what_was_lost_comes_back_once() {
     }
     rig.kill();
     rig.connect(0);
-    let resumed = rig.resume(0);
+    let resumed = rig.resume(0, 0);
     assert!(resumed.recovering && resumed.committed < rig.kept[0][0].got.head.transno);
     for _ in 0..2 {
         for index in 0..16 {
@@ -454,7 +454,7 @@ fn who_was_away_for_long_is_not_waited_for_and_not_lost() {
     assert_eq!((rig.counts().known_count, rig.counts().evicted_count), (1, 0));
     assert!(rig.names().contains("a"));
     rig.connect(0);
-    let resumed = rig.resume(0);
+    let resumed = rig.resume(0, 0);
     assert!(!resumed.recovering);
     assert_eq!(resumed.committed, rig.kept[0][0].got.head.transno);
 }
@@ -546,7 +546,35 @@ fn replays_that_are_lost_again_are_not_told_durable() {
         assert_eq!(noted(&arrived), None);
         assert!(got(arrived).head.committed < transno);
     }
-    assert!(rig.resume(0).committed < transno);
+    assert!(rig.resume(0, 0).committed < transno);
+}
+
+/// Nor are they lost: whoever did not hear that they were taken replays them again, and keeps them for
+/// the next boot.
+#[test]
+fn replays_behind_a_broken_log_are_not_given_up() {
+    let mut rig = Rig::clients(Share::Write, 1);
+    rig.ask(0, (Op::Create, 1), &create("a")).unwrap();
+    let transno = rig.kept[0][0].got.head.transno;
+    rig.kill();
+    rig.toy.failing.push((Kind::Log, door::Errno(5)));
+    rig.come_back(0);
+    let conn = rig.peers[0].as_ref().unwrap().conn;
+    rig.toy.cut(conn);
+    rig.connect(0);
+    let resumed = rig.resume(0, 1);
+    assert!(resumed.recovering && resumed.committed < transno, "{resumed:?}");
+    let again = rig.replay(0, 0).unwrap().head;
+    assert_eq!((again.status, again.committed < transno), (Status::Ok, true));
+    rig.done(0);
+    rig.replies(0);
+    assert!(!rig.resume(0, 0).recovering, "there is nothing left to replay");
+    rig.kill();
+    rig.come_back(0);
+    assert!(rig.names().contains("a"));
+    // What a failed append left on the disk is there or not.
+    let counts = rig.counts();
+    assert_eq!((counts.replayed_count + counts.already_count, counts.evicted_count), (1, 0));
 }
 
 /// S21: what was told durable is gone.
