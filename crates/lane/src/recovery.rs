@@ -13,6 +13,7 @@ use crate::dispatch::Arrived;
 use crate::merge::Queues;
 use crate::outbox::{Asked, Said};
 use crate::reopens::Reopens;
+use crate::sizes::Sizing;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::format;
 use alloc::vec::Vec;
@@ -75,6 +76,8 @@ pub(crate) struct Recovery {
     pub(crate) deferred: VecDeque<Early>,
     /// Handles that sessions said they will register again.
     pub(crate) reopens: Reopens,
+    /// What metadata shards asked meanwhile.
+    pub(crate) sizings: Vec<Sizing>,
     /// Evicted in memory; the log does not say so yet.
     pub(crate) evicting: BTreeSet<ClientUuid>,
     /// Of them, those that the sister lanes have to be told of.
@@ -113,6 +116,7 @@ impl Recovery {
             queues,
             deferred: VecDeque::new(),
             reopens: Reopens::new(),
+            sizings: Vec::new(),
             evicting: BTreeSet::new(),
             telling: BTreeSet::new(),
             failed,
@@ -435,6 +439,8 @@ impl Lane {
         // Handles first: whoever has a file open keeps it.
         self.run_reopens(turn);
         self.end_grace();
+        let sizings = core::mem::take(&mut self.recovery.sizings);
+        sizings.into_iter().for_each(|sizing| self.ask_size(turn, sizing));
         let rest = core::mem::take(&mut self.recovery.deferred);
         rest.into_iter().for_each(|early| self.run_deferred(turn, early));
     }

@@ -49,6 +49,10 @@ impl Lane {
         if !here || self.fenced || self.stopping {
             return;
         }
+        if !self.recovery.is_over() {
+            // What clients bring back may make the file longer, and is not there yet.
+            return self.recovery.sizings.push(sizing);
+        }
         self.token_count += 1;
         let token = Token(self.token_count);
         self.sizing.insert(token.0, sizing);

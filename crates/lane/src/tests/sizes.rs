@@ -3,7 +3,7 @@
 use super::peer::{Got, Peer, ROOT, Who};
 use crate::Share;
 use crate::toy::{Kind, Toy};
-use door::Errno;
+use door::{Errno, Event, Mail};
 use wire::Rules;
 use wire::{
     Close, Contents, Entry, Getattr, Glimpse, Glimpsed, Handle, HandleId, InodeNo, LaneId, Op,
@@ -307,4 +307,22 @@ fn the_size_of_a_file_whose_writer_is_gone_is_that_of_its_bytes() {
 fn a_size_that_is_not_flagged_as_elsewhere_is_noticed() {
     let unflagged = Rules::default().without(wire::Rule::SizeFlag);
     assert_eq!(Rig::new(unflagged).after_crash(), (0, 10));
+}
+
+/// What clients bring back makes files longer: a lane that waits for them tells nobody a size.
+#[test]
+fn a_lane_that_recovers_tells_no_size() {
+    let Rig { mut toy, inode, .. } = Rig::new(Rules::default());
+    toy.crash_losing_all();
+    toy.start(1);
+    toy.run();
+    assert!(!toy.lane(0).recovery.is_over(), "the writer is waited for");
+    let mail = Mail::Settle { inode, number: 1 };
+    toy.event(0, Event::Mail { from: LaneId(0), mail });
+    toy.run();
+    assert!(toy.lane(0).sizing.is_empty(), "nothing was looked up");
+    assert_eq!(toy.lane(0).recovery.sizings.len(), 1);
+    toy.pass_ms(100_000);
+    toy.run();
+    assert!(toy.lane(0).recovery.is_over() && toy.lane(0).recovery.sizings.is_empty());
 }
