@@ -195,7 +195,7 @@ fn explain(rows: &mut [Row], home: &Home) {
         let crossed = letters(row).map(|letters| ((letters - own) * 50.0).clamp(0.0, 100.0));
         notes.extend(crossed.map(|crossed| format!("{crossed:.0} % of requests crossed lanes")));
         if core_count < usize::from(lane_count) {
-            notes.push(format!("{lane_count} lanes share {core_count} cores"));
+            notes.push(format!("cores of {lane_count} lanes: {core_count}"));
         }
         row.note = Some(notes.join("; "));
         row.count_by_operation();

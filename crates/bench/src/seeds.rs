@@ -144,7 +144,7 @@ fn head(options: &Options, machine: Option<&Machine>) -> String {
     let machine = machine.map_or_else(String::new, Machine::text);
     let (rounds, seconds) = (options.round_count, options.seconds);
     format!(
-        "# The seeds' experiments, run again\n\n{machine}.\n\nEach row is the median of {rounds} rounds \
+        "# The seeds' experiments, run again\n\n{machine}.\n\nEach row is the median of rounds ({rounds}) \
          of {seconds} s in which those that are compared took turns; `to limit` is the median of the \
          rounds' ratios, `spread` their (greatest - least) / median: where that is large, something else \
          ran. All rows are in `{ROWS}`.\n\n"

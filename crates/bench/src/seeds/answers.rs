@@ -35,11 +35,12 @@ fn costs(row: &Row) -> String {
     )
 }
 
-/// In words, with its spread where that is larger than what it would say.
+/// In words, with its spread; whether 1 is among what was met, the median's distance from it taken for
+/// half of what they range over.
 fn ratio_text(row: &Row) -> Option<String> {
     let ratio = row.ratio_to_limit?;
     let spread = row.spread.unwrap_or(0.0);
-    let within = (ratio - 1.0).abs() <= spread.max(SAME);
+    let within = (ratio - 1.0).abs() <= (spread * ratio / 2.0).max(SAME);
     let note = if within { ", which is within the spread of 1" } else { "" };
     Some(format!("{} (spread {}{note})", digits(ratio), digits(spread)))
 }
@@ -168,7 +169,10 @@ fn model<'a>(
 ) -> Option<String> {
     let one = find("getattr", "object", 1, MANY)?.cpu_us_per_op?;
     let two = find("getattr", "object", 2, MANY)?.cpu_us_per_op?;
-    let crossing = 2.0 * (find("getattr", "client", 2, MANY)?.cpu_us_per_op? - two).max(0.0);
+    let client = find("getattr", "client", 2, MANY)?;
+    // Two letters for each that crosses.
+    let crossed = client.hops_per_op.filter(|letters| *letters > 0.0)? / 2.0;
+    let crossing = (client.cpu_us_per_op? - two).max(0.0) / crossed;
     let of = |lanes: f64| {
         let wrong = 1.0 - 1.0 / lanes;
         format!("{lanes:.0}: {}", digits(two / (two + wrong * crossing)))
