@@ -5,7 +5,7 @@
 //! under the same load; objects are spread evenly over all lanes; a lone client of a side whose
 //! requests may cross is one whose do, so that its time is that of the wrong core.
 
-use crate::brw::{PIECE_BYTES, contents};
+use crate::brw::PIECE_BYTES;
 use crate::load::{Pieces, Work};
 use crate::plan::Options;
 use crate::race::Race;
@@ -13,6 +13,7 @@ use crate::report::Progress;
 use crate::row::Row;
 use crate::samples::Compare;
 use crate::server::{Home, Server};
+use crate::stream::{contents, write_of};
 use anyhow::{Context as _, Result, bail};
 use ring::Ring;
 use wire::{InodeNo, Map, Op};
@@ -33,6 +34,8 @@ const MADE_COUNT_MAX: usize = 4096;
 const TRY_COUNT_MAX: usize = 64;
 /// How long it is looked whether they do, in seconds.
 const TRY_SECONDS: f64 = 0.01;
+/// Operations that must have been done meanwhile.
+const TRY_OPS_MIN: u64 = 10;
 
 const WORKS: [(&str, &[(u32, u32)]); 3] =
     [("getattr", &SHAPES), ("read-4KiB", &SHAPES), ("write-4KiB", &FEW)];
@@ -131,8 +134,7 @@ impl Side {
             "read-4KiB" => Work::Read { files, pieces },
             _ => {
                 let piece = bytes.get(..PIECE_BYTES as usize).unwrap_or(bytes);
-                let bulk = ring.bulk_of(piece).context("no memory for the bytes to write")?;
-                Work::Write { files, pieces, bulk }
+                write_of(ring, files, pieces, piece)?
             }
         })
     }
@@ -176,10 +178,16 @@ fn enter(
 impl Race<'_> {
     /// Whether an entrant's requests cross lanes.
     fn crosses(&mut self, entrant: usize) -> Result<bool> {
-        let sample = self.try_once(entrant, TRY_SECONDS)?;
-        let lanes = sample.usage.and_then(|usage| usage.lanes);
-        let letter_count = lanes.map_or(0, |lanes| lanes.letter_count);
-        Ok(letter_count > sample.tally.op_count)
+        for _ in 0..TRY_COUNT_MAX {
+            let sample = self.try_once(entrant, TRY_SECONDS)?;
+            let lanes = sample.usage.and_then(|usage| usage.lanes);
+            let letter_count = lanes.map_or(0, |lanes| lanes.letter_count);
+            // Of fewer it cannot be told from what lanes tell each other by themselves.
+            if sample.tally.op_count >= TRY_OPS_MIN {
+                return Ok(letter_count > sample.tally.op_count);
+            }
+        }
+        bail!("too little was done in {TRY_COUNT_MAX} times {TRY_SECONDS} s to see what crosses")
     }
 }
 

@@ -26,7 +26,7 @@ const MAKE_BYTES: usize = 1 << 20;
 const FILE_COUNT: u32 = 8;
 
 pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
-    let bytes: Vec<u8> = contents(MAKE_BYTES);
+    let bytes: Vec<u8> = stream::contents(MAKE_BYTES);
     let server = home.server(NAME)?;
     let files = stream::make_files(&server, &bytes, FILE_COUNT)?;
     let pieces = Pieces { file_bytes: stream::FILE_BYTES, piece_bytes: PIECE_BYTES };
@@ -43,8 +43,7 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
                     return Ok(Work::Read { files, pieces });
                 }
                 let piece = bytes.get(..PIECE_BYTES as usize).unwrap_or(&bytes);
-                let bulk = ring.bulk_of(piece).context("no memory for the bytes to write")?;
-                Ok(Work::Write { files, pieces, bulk })
+                stream::write_of(ring, files, pieces, piece)
             };
             let beside = match &limit {
                 Some(limit) => Some(race.enter(limit, name(limit_name), shape, work)?),
@@ -62,11 +61,6 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
         rows.extend(raced);
     }
     Ok(rows)
-}
-
-/// Bytes that are not all the same.
-pub(crate) fn contents(count: usize) -> Vec<u8> {
-    (0..count).map(|index| index.to_le_bytes()[0] ^ 0x5a).collect()
 }
 
 /// One file as large as all of ours together.

@@ -14,7 +14,7 @@ use crate::row::Row;
 use crate::samples::Compare;
 use crate::server::{Home, Server};
 use crate::{echo, mount, stream};
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use ring::{DriverChoice, DriverKind, Ring};
 use wire::InodeNo;
 
@@ -60,7 +60,7 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
         row.note = Some(format!("nothing to compare: {error}"));
         return Ok(vec![row]);
     }
-    let bytes: Vec<u8> = (0..LARGE_BYTES).map(|index| index.to_le_bytes()[0] ^ 0x5a).collect();
+    let bytes = stream::contents(LARGE_BYTES as usize);
     let mut rows = race(home, &bytes)?;
     rows.extend(mount::run_drivers(home, NAME)?);
     Ok(rows)
@@ -116,8 +116,7 @@ fn work(name: &str, side: &Side, bytes: &[u8], ring: &mut Ring) -> Result<Work> 
         _ if name.starts_with("read") => Work::Read { files, pieces },
         _ => {
             let piece = bytes.get(..piece_bytes as usize).unwrap_or(bytes);
-            let bulk = ring.bulk_of(piece).context("no memory for the bytes to write")?;
-            Work::Write { files, pieces, bulk }
+            stream::write_of(ring, files, pieces, piece)?
         }
     })
 }

@@ -13,7 +13,7 @@ use crate::rounds::alternate;
 use crate::row::Row;
 use crate::samples::{Compare, compare, fill};
 use crate::server::{Home, Server};
-use crate::stream::{FILE_BYTES, make_files};
+use crate::stream::{FILE_BYTES, make_files, write_of};
 use anyhow::{Context as _, Result};
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
@@ -133,10 +133,7 @@ fn be_greedy(greed: Greed, ground: &Ground<'_>, options: &Options, tell: Sender<
         Ok(match greed {
             Greed::Nothing | Greed::Getattr(..) => Work::Getattr { inode: ground.inode },
             Greed::Read | Greed::Deaf => Work::Read { files, pieces },
-            Greed::Write => {
-                let bulk = ring.bulk_of(&ground.bytes).context("no memory for the bytes")?;
-                Work::Write { files, pieces, bulk }
-            }
+            Greed::Write => write_of(ring, files, pieces, &ground.bytes)?,
         })
     })?;
     if greed == Greed::Deaf {

@@ -9,7 +9,7 @@ use crate::report::Progress;
 use crate::row::Row;
 use crate::samples::Compare;
 use crate::server::Home;
-use crate::stream::{FILE_BYTES, make_files};
+use crate::stream::{FILE_BYTES, contents, make_files};
 use anyhow::{Context as _, Result};
 
 pub(crate) const NAME: &str = "lists";
@@ -21,8 +21,7 @@ const PIECE_COUNT: u32 = 64;
 const STEP_BYTES: u64 = 4 * PIECE_BYTES as u64;
 
 pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
-    let bytes: Vec<u8> =
-        (0..PIECE_BYTES * PIECE_COUNT).map(|index| index.to_le_bytes()[0] ^ 0x5a).collect();
+    let bytes: Vec<u8> = contents((PIECE_BYTES * PIECE_COUNT) as usize);
     let server = home.server(NAME)?;
     let files = make_files(&server, &bytes, 1)?;
     let mut rows = Vec::new();

@@ -15,6 +15,7 @@ use crate::rounds::{alternate, median};
 use crate::row::Row;
 use crate::samples::{Compare, compare, fill, number};
 use crate::server::{Home, Server};
+use crate::stream::contents;
 use anyhow::{Context as _, Result, bail};
 use local::Local;
 use ring::IoEngine;
@@ -120,7 +121,7 @@ impl Side {
 
 /// A file of so many regions, durable, so that nothing is written while it is read.
 fn make_file(server: &Server, name: &str, region_count: u32) -> Result<InodeNo> {
-    let bytes: Vec<u8> = (0..1_u32 << 20).map(|index| index.to_le_bytes()[0] ^ 0x5a).collect();
+    let bytes = contents(1 << 20);
     let mut volume = server.volume()?;
     let path = server.folder(&mut volume)?.join(name);
     let file = volume.create(&path, 0o644, true)?;

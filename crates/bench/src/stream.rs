@@ -23,7 +23,7 @@ pub(crate) const FILE_BYTES: u64 = 8 << 20;
 
 pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
     let piece_bytes = home.options.piece_bytes;
-    let bytes: Vec<u8> = (0..piece_bytes).map(|index| index.to_le_bytes()[0] ^ 0x5a).collect();
+    let bytes: Vec<u8> = contents(piece_bytes as usize);
     let server = home.server(NAME)?;
     let files = make_files(&server, &bytes, FILE_COUNT)?;
     let pieces = Pieces { file_bytes: FILE_BYTES, piece_bytes };
@@ -40,8 +40,7 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
                 if way == "read" {
                     return Ok(Work::Read { files, pieces });
                 }
-                let bulk = ring.bulk_of(&bytes).context("no memory for the bytes to write")?;
-                Ok(Work::Write { files, pieces, bulk })
+                write_of(ring, files, pieces, &bytes)
             };
             let beside = match &limit {
                 Some(limit) => Some(race.enter(limit, name(limit_name), shape, work)?),
@@ -58,6 +57,22 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
         rows.extend(raced);
     }
     Ok(rows)
+}
+
+/// Bytes that are not all the same.
+pub(crate) fn contents(count: usize) -> Vec<u8> {
+    (0..count).map(|index| index.to_le_bytes()[0] ^ 0x5a).collect()
+}
+
+/// Writes of these bytes, again and again.
+pub(crate) fn write_of(
+    ring: &mut ring::Ring,
+    files: Vec<InodeNo>,
+    pieces: Pieces,
+    bytes: &[u8],
+) -> Result<Work> {
+    let bulk = ring.bulk_of(bytes).context("no memory for the bytes to write")?;
+    Ok(Work::Write { files, pieces, bulk })
 }
 
 /// Files with something in them, read once so that they are in the page cache.

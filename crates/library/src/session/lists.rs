@@ -199,14 +199,7 @@ impl Session {
                 });
                 begun.push((self.begin(&call).await, bulk));
             }
-            for (answered, bulk) in begun {
-                let reply = self.end("write", &file.path, answered).await;
-                // A write without an answer may still be sent again, from this buffer.
-                if !matches!(reply, Err(Error::Unreachable { .. } | Error::Ring(_))) {
-                    self.release(bulk);
-                }
-                outcome = outcome.and(reply.map(drop));
-            }
+            outcome = outcome.and(self.end_writes(file, begun).await);
             outcome?;
         }
         Ok(())

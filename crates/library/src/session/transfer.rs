@@ -3,8 +3,10 @@
 //! Invariant: a buffer is given back when its call was answered, and not before.
 
 use super::{Session, broken};
+use crate::lane::Answered;
 use crate::{Error, File};
 use client::{Answer, Call};
+use door::Bulk;
 use wire::{BULK_BYTES_MAX, Piece};
 
 /// Pieces on their way at once.
@@ -90,16 +92,27 @@ impl Session {
                 });
                 begun.push((self.begin(&call).await, bulk));
             }
-            for (answered, bulk) in begun {
-                let reply = self.end("write", &file.path, answered).await;
-                // A write without an answer may still be sent again, from this buffer.
-                if !matches!(reply, Err(Error::Unreachable { .. } | Error::Ring(_))) {
-                    self.release(bulk);
-                }
-                outcome = outcome.and(reply.map(drop));
-            }
+            outcome = outcome.and(self.end_writes(file, begun).await);
             outcome?;
         }
         Ok(())
+    }
+
+    /// Waits for writes and gives their buffers back; the first error.
+    pub(super) async fn end_writes(
+        &self,
+        file: &File,
+        begun: Vec<(Answered, Bulk)>,
+    ) -> Result<(), Error> {
+        let mut outcome = Ok(());
+        for (answered, bulk) in begun {
+            let reply = self.end("write", &file.path, answered).await;
+            // A write without an answer may still be sent again, from this buffer.
+            if !matches!(reply, Err(Error::Unreachable { .. } | Error::Ring(_))) {
+                self.release(bulk);
+            }
+            outcome = outcome.and(reply.map(drop));
+        }
+        outcome
     }
 }
