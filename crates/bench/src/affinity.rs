@@ -32,8 +32,10 @@ const FILE_COUNT: usize = 4;
 const MADE_COUNT_MAX: usize = 4096;
 /// How often a lone client connects until its requests cross.
 const TRY_COUNT_MAX: usize = 64;
-/// How long it is looked whether they do, in seconds.
+/// How long it is looked at first whether they do, in seconds; doubled while too little is done.
 const TRY_SECONDS: f64 = 0.01;
+/// The longest that it is looked at a time.
+const TRY_SECONDS_MAX: f64 = 60.0;
 /// Operations that must have been done meanwhile.
 const TRY_OPS_MIN: u64 = 10;
 
@@ -178,16 +180,18 @@ fn enter(
 impl Race<'_> {
     /// Whether an entrant's requests cross lanes.
     fn crosses(&mut self, entrant: usize) -> Result<bool> {
-        for _ in 0..TRY_COUNT_MAX {
-            let sample = self.try_once(entrant, TRY_SECONDS)?;
+        let mut seconds = TRY_SECONDS;
+        while seconds <= TRY_SECONDS_MAX {
+            let sample = self.try_once(entrant, seconds)?;
             let lanes = sample.usage.and_then(|usage| usage.lanes);
             let letter_count = lanes.map_or(0, |lanes| lanes.letter_count);
             // Of fewer it cannot be told from what lanes tell each other by themselves.
             if sample.tally.op_count >= TRY_OPS_MIN {
                 return Ok(letter_count > sample.tally.op_count);
             }
+            seconds *= 2.0;
         }
-        bail!("too little was done in {TRY_COUNT_MAX} times {TRY_SECONDS} s to see what crosses")
+        bail!("fewer than {TRY_OPS_MIN} operations in {seconds} s: what crosses is not seen")
     }
 }
 

@@ -84,7 +84,8 @@ fn half_load(home: &Home, progress: &Progress) -> Result<Vec<Row>> {
             race.set_rate(entrant, rate);
             race.hold(entrant, 0, Compare::Tail);
         } else {
-            let half = race.rate_of(entrant)? / 2.0;
+            // Some, however slow the machine.
+            let half = (race.rate_of(entrant)? / 2.0).max(1.0);
             race.set_rate(entrant, half);
             rate = Some(half);
         }

@@ -5,7 +5,7 @@ use crate::frames;
 use anyhow::{Context as _, Result};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::fs::sendfile;
-use rustix::io::{Errno, ioctl_fionbio, pwrite};
+use rustix::io::{Errno, ioctl_fionbio, pwrite, retry_on_intr};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use std::fs::{File, OpenOptions};
 use std::net::{TcpListener, TcpStream};
@@ -65,7 +65,7 @@ pub(super) fn run(listener: TcpListener, path: &Path, piece_bytes: u32, way: Way
     let mut events = Vec::with_capacity(EVENT_COUNT_MAX);
     loop {
         events.clear();
-        epoll::wait(&poll, rustix::buffer::spare_capacity(&mut events), None)?;
+        retry_on_intr(|| epoll::wait(&poll, rustix::buffer::spare_capacity(&mut events), None))?;
         for event in &events {
             let data = event.data;
             match data.u64() {

@@ -47,6 +47,38 @@ fn on_one(test: &str, kind: DriverKind, engine: IoEngine, run: &(impl Fn(&mut Ri
     }
 }
 
+/// Whether a thread of this process with that name lives. One that ended and was joined is listed for a
+/// moment longer, and is called leaving by the kernel: `PF_EXITING` of `flags`, field 9 of `proc_pid_stat(5)`.
+fn lives(name: &str) -> bool {
+    const PF_EXITING: u64 = 0x4;
+    std::fs::read_dir("/proc/self/task").unwrap().any(|task| {
+        // Threads of other tests come and go.
+        let stat = std::fs::read_to_string(task.unwrap().path().join("stat")).unwrap_or_default();
+        let Some((head, fields)) = stat.rsplit_once(')') else { return false };
+        let flags: u64 = fields.split_whitespace().nth(6).unwrap().parse().unwrap();
+        head.ends_with(&format!("({name}")) && flags & PF_EXITING == 0
+    })
+}
+
+#[test]
+fn a_thread_lives_until_it_was_joined() {
+    let (done, wait) = std::sync::mpsc::channel::<()>();
+    let started = std::sync::Barrier::new(2);
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("joined-in-test".to_owned());
+        let started = &started;
+        let thread = thread.spawn_scoped(scope, move || {
+            started.wait();
+            wait.recv().unwrap();
+        });
+        started.wait();
+        assert!(lives("joined-in-test"));
+        done.send(()).unwrap();
+        thread.unwrap().join().unwrap();
+        assert!(!lives("joined-in-test"));
+    });
+}
+
 /// Says what was left out, where `cargo xtask ci` reads it.
 pub(crate) fn skip(what: &str, why: &str) {
     static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
