@@ -53,9 +53,6 @@ struct Side {
 
 pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
     let options = &home.options;
-    if options.remote.is_some() {
-        bail!("affinity starts its own servers: leave --server out");
-    }
     home.cores.go_back()?;
     let core_count = u16::try_from(ring::core_count())?;
     let lane_count_max = options.lane_count_max.unwrap_or(core_count);

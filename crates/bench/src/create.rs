@@ -63,9 +63,6 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
 /// # Errors
 /// As [`run`].
 pub(crate) fn run_shares(home: &Home) -> Result<Vec<Row>> {
-    if home.options.remote.is_some() {
-        return Ok(Vec::new()); // Of servers of our own.
-    }
     shares(home, SHARE_NAME)
 }
 

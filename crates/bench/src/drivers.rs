@@ -52,9 +52,6 @@ impl Side {
 }
 
 pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
-    if home.options.remote.is_some() {
-        return Err(anyhow::anyhow!("drivers starts its own servers: leave --server out"));
-    }
     if let Err(error) = DriverChoice::Only(DriverKind::IoUring).find() {
         let mut row = Row::new(NAME, "none");
         row.note = Some(format!("nothing to compare: {error}"));

@@ -21,9 +21,6 @@ pub(crate) const GETATTR: Work = Work::Getattr { inode: InodeNo::ROOT };
 
 pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
     let options = &home.options;
-    if options.remote.is_some() {
-        return Err(anyhow::anyhow!("echo starts its own servers: leave --server out"));
-    }
     // The bare loop is one of io_uring.
     let has_ring = DriverChoice::Only(DriverKind::IoUring).find().is_ok();
     let bare = has_ring.then(|| home.start_limit(&Limit::Bare)).transpose()?;

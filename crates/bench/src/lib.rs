@@ -46,7 +46,7 @@ pub use row::Row;
 pub use seeds::run_seeds;
 pub use server::LIMIT_COMMAND;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use server::Home;
 
 /// A benchmark.
@@ -166,11 +166,49 @@ impl Bench {
         }
     }
 
+    /// Whether it can be run so.
+    ///
+    /// # Errors
+    /// Which option it does not go with.
+    pub fn check(self, options: &Options) -> Result<()> {
+        let name = self.name();
+        let has_servers = match self {
+            Self::Echo
+            | Self::Mount
+            | Self::Share
+            | Self::Busy
+            | Self::Drivers
+            | Self::Affinity
+            | Self::SharedFile => true,
+            Self::Getattr
+            | Self::Create
+            | Self::Stream
+            | Self::Handoff
+            | Self::Clock
+            | Self::FuseNull
+            | Self::Commit
+            | Self::Lists
+            | Self::Fair
+            | Self::Brw => false,
+        };
+        ensure!(
+            !has_servers || options.remote.is_none(),
+            "{name} starts its own servers: leave --server out"
+        );
+        ensure!(
+            self != Self::SharedFile || options.lane_count == 1,
+            "{name} is of servers with one lane: leave --lanes out"
+        );
+        Ok(())
+    }
+
     /// Runs it.
     ///
     /// # Errors
-    /// When a server does not come up, an operation fails, or the user interrupts.
+    /// When it does not go with an option, a server does not come up, an operation fails, or the user
+    /// interrupts.
     pub fn run(self, options: &Options) -> Result<(Machine, Vec<Row>)> {
+        self.check(options)?;
         let home = Home::new(options)?;
         let machine = Machine::here(home.path(), &home.cores);
         let rows = match self {

@@ -166,9 +166,6 @@ struct Sides<'a> {
 }
 
 pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
-    if home.options.remote.is_some() {
-        bail!("mount starts its own server: leave --server out");
-    }
     let transport = Transport::best(home.options.driver);
     let lane_core = home.cores.server[0];
     let program = std::env::current_exe().context("cannot tell where this program lies")?;

@@ -137,6 +137,9 @@ fn options_of(bench: Bench, options: &Options) -> Options {
     if bench == Bench::Echo && options.hops.is_empty() {
         options.hops = vec![0, 1, 2, 3, 4];
     }
+    if bench == Bench::SharedFile {
+        options.lane_count = 1;
+    }
     options
 }
 
@@ -175,4 +178,20 @@ fn section(seed: &Seed, rows: &Rows, dir: &Path) -> Result<String> {
         text.push_str(&format!("### {}\n{}\n\n", bench.title(), table(&of_bench)));
     }
     Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn all_go_with_any_number_of_lanes() {
+        for lane_count in [1, 4] {
+            let options = Options { lane_count, ..Options::tiny(1.0) };
+            for bench in SEEDS.iter().flat_map(|seed| seed.benches) {
+                bench.check(&options_of(*bench, &options)).unwrap();
+            }
+        }
+    }
 }

@@ -16,7 +16,7 @@ use crate::row::Row;
 use crate::samples::{Compare, compare, fill, number};
 use crate::server::{Home, Server};
 use crate::stream::contents;
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use local::Local;
 use ring::IoEngine;
 use std::fs::File;
@@ -67,10 +67,6 @@ struct Side {
 }
 
 pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
-    let options = &home.options;
-    if options.remote.is_some() || options.lane_count != 1 {
-        bail!("shared-file starts its own servers, of one lane: leave --server and --lanes out");
-    }
     let mut rows = run_way(home, false)?;
     let dir = File::open(home.path()).context("cannot open the benchmark's folder")?;
     match ring::check_direct(&dir) {

@@ -159,12 +159,15 @@ pub(crate) struct SecretFile {
     pub(crate) secret_file: Option<PathBuf>,
 }
 
+/// Longest that a lane looks out, in microseconds.
+pub(crate) const SPIN_US_MAX: u32 = 1000;
+
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct Spin {
     /// Microseconds that a lane looks out for more work before it sleeps, up to 1000: shorter
     /// answers for processor time
     #[arg(long, value_name = "N", default_value_t = 0)]
-    #[arg(value_parser = clap::value_parser!(u32).range(0..=1000))]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=SPIN_US_MAX as i64))]
     pub(crate) spin_us: u32,
 }
 
@@ -364,7 +367,8 @@ pub(crate) struct Mount {
     /// Where to mount; an existing, empty directory
     pub(crate) dir: PathBuf,
     /// Options of the mount as mount(8) has them, with commas between them: ro, noexec, noatime,
-    /// suid, dev and their opposites, allow_other, export=NAME, secret_file=FILE, lanes=N, log=FILE
+    /// suid, dev and their opposites, allow_other, export=NAME, secret_file=FILE, log=FILE, lanes=N,
+    /// fuse=HOW, driver=WHICH, pin=HOW, spin_us=N
     #[arg(short = 'o', value_name = "OPTION,...")]
     pub(crate) options: Vec<String>,
     /// Which export to mount [default: the one that is called default; unless `lanefs export` made it

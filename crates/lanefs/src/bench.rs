@@ -19,7 +19,7 @@ pub(crate) fn run(args: &args::Bench) -> Result<()> {
     }
     let report = args.report.as_deref().map(Report::open).transpose()?;
     let mut tables = Vec::new();
-    for bench in benches(&args.names) {
+    for bench in benches(&args.names, &options) {
         let (machine, rows) = bench.run(&options)?;
         let machine = machine.text();
         if args.json {
@@ -112,7 +112,8 @@ fn options(args: &args::Bench, interrupt: Interrupt) -> Result<Options> {
     })
 }
 
-fn benches(names: &[BenchName]) -> Vec<Bench> {
+/// What was asked for. Of `all`, what does not go with the options is left out and named.
+fn benches(names: &[BenchName], options: &Options) -> Vec<Bench> {
     let mut benches = Vec::new();
     for name in names {
         match name {
@@ -134,7 +135,10 @@ fn benches(names: &[BenchName]) -> Vec<Bench> {
             BenchName::Brw => benches.push(Bench::Brw),
             BenchName::SharedFile => benches.push(Bench::SharedFile),
             BenchName::Seeds => {}
-            BenchName::All => benches.extend(Bench::ALL),
+            BenchName::All => benches.extend(Bench::ALL.into_iter().filter(|bench| {
+                let checked = bench.check(options);
+                checked.inspect_err(|why| out::complain(&format!("left out: {why}"))).is_ok()
+            })),
         }
     }
     benches

@@ -46,9 +46,6 @@ struct Plan {
     /// What is mounted.
     root: InodeNo,
     cores: Vec<u16>,
-    /// How long lanes look out for more work before they sleep.
-    spin_us: u32,
-    pin: Pin,
     driver: DriverKind,
     transport: ring::Transport,
     options: Options,
@@ -81,8 +78,8 @@ fn prepare(args: &args::Mount, dir: PathBuf, mut options: Options) -> Result<Pla
         return Err(Exit::new(Code::CannotMount, obstacle).into());
     }
     options.check_rights()?;
-    let driver = driver::choose(args.driver.driver)?;
-    let transport = fuse_device::transport(args.fuse, driver)?;
+    let driver = driver::choose(options.driver)?;
+    let transport = fuse_device::transport(options.fuse, driver)?;
     let secret = secret::read(&secret::path(options.secret_file.as_deref())?)?;
     let server = address::resolve(&options.address)?;
     let connect_options = ConnectOptions {
@@ -113,21 +110,7 @@ fn prepare(args: &args::Mount, dir: PathBuf, mut options: Options) -> Result<Pla
     let cores = lanes::cores(options.lanes)?;
     let client = args.client.map_or_else(|| library::random().map(ClientUuid), Ok)?;
     let predecessor = args.predecessor.unwrap_or(ClientUuid::NONE);
-    let spin_us = args.spin.spin_us;
-    Ok(Plan {
-        server,
-        dir,
-        secret,
-        root,
-        cores,
-        spin_us,
-        pin: args.pin.pin,
-        driver,
-        transport,
-        options,
-        client,
-        predecessor,
-    })
+    Ok(Plan { server, dir, secret, root, cores, driver, transport, options, client, predecessor })
 }
 
 fn check_dir(dir: &Path) -> Result<()> {
@@ -228,8 +211,9 @@ fn start(plan: &Plan, device: OwnedFd, tell: &Sender<News>) -> Result<Vec<Stoppe
             replay_bytes_max: client::REPLAY_BYTES_MAX,
             rules: wire::Rules::default(),
         };
-        let Plan { server, spin_us, driver, .. } = *plan;
-        let core = (plan.pin == Pin::On).then_some(*core);
+        let Plan { server, driver, .. } = *plan;
+        let Options { spin_us, pin, .. } = plan.options;
+        let core = (pin == Pin::On).then_some(*core);
         lanes::start(format!("lane {lane}"), core, tell.clone(), move || {
             let mut ring_config = ring::Config::new(lane);
             ring_config.post = Some(post);

@@ -14,7 +14,7 @@ use crate::rounds::alternate;
 use crate::row::Row;
 use crate::samples::{Compare, compare};
 use crate::server::Home;
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use ring::Transport;
 use std::hint::black_box;
 use std::path::PathBuf;
@@ -32,9 +32,6 @@ const PASSING: usize = 2;
 /// When something cannot be mounted, or an operation fails.
 pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
     let options = &home.options;
-    if options.remote.is_some() {
-        bail!("busy starts its own servers: leave --server out");
-    }
     let transport = Transport::best(options.driver);
     let lane_count = u16::try_from(ring::usable_cores()?.len())?.max(1);
     let start = |pin: bool| {

@@ -3,13 +3,16 @@
 //!
 //! Invariant: an option that is not known is refused by its name, never passed over.
 
-use crate::args;
+use crate::args::{self, Driver, Pin, SPIN_US_MAX, Transport};
 use crate::background;
 use crate::exit::{Code, Exit};
 use crate::lanes::COUNT_MAX;
 use anyhow::{Result, bail};
+use clap::ValueEnum;
 use rustix::mount::MountFlags;
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 /// What becomes of a flag.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -44,9 +47,14 @@ const FOR_OTHERS: [&str; 13] = [
 ];
 const FOR_OTHERS_BEGIN: [&str; 4] = ["x-", "X-", "comment=", "user="];
 
+/// Options with a value.
+const SETTINGS: [&str; 8] =
+    ["export", "secret_file", "log", "lanes", "fuse", "driver", "pin", "spin_us"];
+
 /// What `-o` may say, for the message about what it may not.
 const KNOWN: &str = "ro, rw, [no]suid, [no]dev, [no]exec, [no]atime, relatime, [no]diratime, \
-    allow_other, export=NAME, secret_file=FILE, lanes=N, log=FILE";
+    allow_other, export=NAME, secret_file=FILE, log=FILE, lanes=N, fuse=HOW, driver=WHICH, pin=HOW, \
+    spin_us=N";
 
 /// All of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -63,6 +71,12 @@ pub(crate) struct Options {
     pub(crate) secret_file: Option<PathBuf>,
     /// Lanes, if that was said.
     pub(crate) lanes: Option<u16>,
+    /// How requests of the kernel are carried.
+    pub(crate) fuse: Transport,
+    pub(crate) driver: Driver,
+    pub(crate) pin: Pin,
+    /// How long lanes look out for more work before they sleep.
+    pub(crate) spin_us: u32,
     log: Option<PathBuf>,
 }
 
@@ -82,6 +96,10 @@ impl Options {
             allow_other: rustix::process::geteuid().is_root(),
             secret_file: args.secret.secret_file.clone(),
             lanes: args.lanes,
+            fuse: args.fuse,
+            driver: args.driver.driver,
+            pin: args.pin.pin,
+            spin_us: args.spin.spin_us,
             log: None,
         };
         if let Some(export) = &args.export {
@@ -106,7 +124,11 @@ impl Options {
             Some(("export", name)) => self.choose_export(name)?,
             Some(("secret_file", file)) => self.secret_file = Some(full(option, file)?),
             Some(("log", file)) => self.log = Some(full(option, file)?),
-            Some(("lanes", count)) => self.lanes = Some(lane_count(option, count)?),
+            Some(("lanes", count)) => self.lanes = Some(number(option, count, 1, COUNT_MAX)?),
+            Some(("fuse", how)) => self.fuse = one_of(option, how)?,
+            Some(("driver", which)) => self.driver = one_of(option, which)?,
+            Some(("pin", how)) => self.pin = one_of(option, how)?,
+            Some(("spin_us", count)) => self.spin_us = number(option, count, 0, SPIN_US_MAX)?,
             Some(_) | None => return Ok(is_for_others(option)),
         }
         Ok(true)
@@ -149,7 +171,7 @@ fn split(options: &[String]) -> impl Iterator<Item = &str> {
 pub(crate) fn known_of(options: &[String]) -> String {
     let is_known = |option: &&str| {
         let name = option.split_once('=').map_or(*option, |(name, _)| name);
-        let has_value = ["export", "secret_file", "log", "lanes"].contains(&name);
+        let has_value = SETTINGS.contains(&name);
         let is_flag = FLAGS.iter().any(|(name, ..)| name == option) || *option == "allow_other";
         is_flag || has_value || is_for_others(option)
     };
@@ -178,10 +200,23 @@ fn full(option: &str, file: &str) -> Result<PathBuf> {
     Ok(std::path::absolute(file)?)
 }
 
-fn lane_count(option: &str, count: &str) -> Result<u16> {
-    let count = count.parse().ok().filter(|count| (1..=COUNT_MAX).contains(count));
-    count.ok_or_else(|| {
-        usage(format!("the mount option \"{option}\" is not a number from 1 to {COUNT_MAX}")).into()
+fn number<N>(option: &str, count: &str, least: N, most: N) -> Result<N>
+where
+    N: FromStr + PartialOrd + Display,
+{
+    let fits = |count: &N| (&least..=&most).contains(&count);
+    count.parse().ok().filter(fits).ok_or_else(|| {
+        usage(format!("the mount option \"{option}\" is not a number from {least} to {most}"))
+            .into()
+    })
+}
+
+/// A choice, in the words of the flag of that name.
+fn one_of<T: ValueEnum>(option: &str, word: &str) -> Result<T> {
+    T::from_str(word, false).map_err(|_| {
+        let words = T::value_variants().iter().filter_map(ValueEnum::to_possible_value);
+        let words: Vec<String> = words.map(|word| word.get_name().to_owned()).collect();
+        usage(format!("the mount option \"{option}\" is none of {}", words.join(", "))).into()
     })
 }
 
@@ -231,10 +266,40 @@ mod tests {
         let found = options(&["-o", "lanes=3,secret_file=/s,log=/l,export=data"]).unwrap();
         assert_eq!((found.lanes, found.secret_file.as_deref()), (Some(3), Some(Path::new("/s"))));
         assert_eq!(found.log_file(Path::new("/d")), Path::new("/l"));
-        for bad in ["lanes=0", "lanes=65", "lanes=x", "secret_file=", "export=other"] {
+        for bad in
+            ["lanes=0", "lanes=65", "lanes=x", "secret_file=", "export=other", "spin_us=1001"]
+        {
             assert!(options(&["-o", bad]).is_err(), "{bad}");
         }
         assert!(options(&["--export", "other"]).is_err());
+    }
+
+    #[test]
+    fn what_a_flag_chooses_an_option_chooses_too() {
+        let of = |arguments: &[&str]| {
+            let Options { fuse, driver, pin, spin_us, .. } = options(arguments).unwrap();
+            (fuse, driver, pin, spin_us)
+        };
+        let all = (Transport::Classic, Driver::Epoll, Pin::Off, 50);
+        let flags = ["--fuse", "classic", "--driver", "epoll", "--pin", "off", "--spin-us", "50"];
+        assert_eq!(of(&["-o", "fuse=classic,driver=epoll,pin=off,spin_us=50"]), all);
+        assert_eq!(of(&flags), all);
+        let usual = "fuse=auto,driver=auto,pin=on,spin_us=0";
+        assert_eq!(of(&[&flags[..], &["-o", usual]].concat()), of(&["-o", usual]));
+        let line = options(&["-o", "driver=mio"]).unwrap_err().to_string();
+        assert!(line.contains("\"driver=mio\" is none of auto, io-uring, epoll"), "{line}");
+    }
+
+    #[test]
+    fn every_setting_is_taken_and_named() {
+        for name in SETTINGS {
+            // Whatever comes of its value.
+            assert!(
+                !options(&["-o", &format!("{name}=x")])
+                    .is_err_and(|error| { error.to_string().contains("unknown") })
+            );
+            assert!(KNOWN.contains(&format!("{name}=")), "{name}");
+        }
     }
 
     #[test]

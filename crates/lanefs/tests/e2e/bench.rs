@@ -214,6 +214,8 @@ fn bench_says_what_is_wrong_with_its_arguments() {
         (&["echo", "--clients", "0"], 2, "--clients"),
         (&["create", "--clients", "1", "--depth", "17"], 1, "at most 16"),
         (&["echo", "--server", "127.0.0.1:1"], 1, "--server"),
+        (&["shared-file", "--lanes", "2"], 1, "--lanes"),
+        (&["all", "--server", "127.0.0.1:1"], 3, "left out: echo starts its own servers"),
         (&["getattr", "--server", "127.0.0.1:1"], 3, "127.0.0.1:1"),
         (&["echo", "--dir", "/nowhere"], 1, "/nowhere"),
         (&["echo", "--report", "/nowhere"], 1, "/nowhere"),

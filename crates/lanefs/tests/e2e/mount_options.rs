@@ -102,11 +102,13 @@ fn export_secret_lanes_and_log_are_named_by_options() {
     mount.process.end();
     assert!(mount.process.said().contains(", 3 lanes"), "{}", mount.process.said());
     let log = stage.path("a-log");
-    let options = format!("secret_file={},log={}", moved.display(), log.display());
+    let lanes = "lanes=1,driver=epoll,fuse=classic,pin=off,spin_us=20";
+    let options = format!("secret_file={},log={},{lanes}", moved.display(), log.display());
     let source = format!("lanefs://{}/up", up.address);
     must(stage.lanefs(["mount", "-d", &source]).arg(&dir).args(["-o", &options]));
     assert_eq!(fs::read_to_string(dir.join("roots")).unwrap(), "x");
-    assert!(fs::read_to_string(&log).unwrap().contains("mounted "));
+    let said = fs::read_to_string(&log).unwrap();
+    assert!(said.contains("over /dev/fuse, driver epoll, 1 lane\n"), "{said}");
     must(stage.lanefs(["umount"]).arg(&dir));
     up.stop();
 }
