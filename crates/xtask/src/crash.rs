@@ -5,6 +5,7 @@
 use crate::run::{cargo, run, run_heard, target_dir};
 use anyhow::Result;
 use clap::Args;
+use std::path::Path;
 use std::process::Command;
 
 /// What to crash.
@@ -35,13 +36,16 @@ pub(crate) fn run_alone(args: &Crash) -> Result<()> {
     let profile = if args.debug { "dev" } else { "release" };
     let packages = ["--package", "lanefs", "--package", "lanefs-crash"];
     run(cargo(["build", "--quiet", "--profile", profile]).args(packages))?;
-    run(&mut command(args))
+    let built = target_dir().join(if args.debug { "debug" } else { "release" });
+    run(&mut command(args, &built, &built))
 }
 
-/// Runs the short form of what was built before. What it leaves out is added to `skipped`.
+/// Runs the short form, with the crash tests as all tests built them and the binary that is shipped. What
+/// it leaves out is added to `skipped`.
 pub(crate) fn run_short(skipped: &mut Vec<String>) -> Result<()> {
     let args = Crash { short: true, ..Crash::default() };
-    run_heard(&mut command(&args), |line| {
+    let (tests, shipped) = (target_dir().join("sim"), target_dir().join("release"));
+    run_heard(&mut command(&args, &tests, &shipped), |line| {
         if let Some((row, why)) = line.split_once("left out: ") {
             let name = row.split_whitespace().nth(1).unwrap_or_default();
             skipped.push(format!("crash scenario {name}: {why}"));
@@ -49,14 +53,14 @@ pub(crate) fn run_short(skipped: &mut Vec<String>) -> Result<()> {
     })
 }
 
-fn command(args: &Crash) -> Command {
-    let built = target_dir().join(if args.debug { "debug" } else { "release" });
-    let mut command = Command::new(built.join("lanefs-crash"));
+/// The crash tests of a folder, with the binary of another one.
+fn command(args: &Crash, tests: &Path, shipped: &Path) -> Command {
+    let mut command = Command::new(tests.join("lanefs-crash"));
     if args.list {
         command.arg("list");
         return command;
     }
-    command.arg("run").arg("--lanefs").arg(built.join("lanefs"));
+    command.arg("run").arg("--lanefs").arg(shipped.join("lanefs"));
     command.arg("--place").arg(target_dir().join("tmp").join("crash"));
     if args.short {
         command.arg("--short");
