@@ -16,9 +16,10 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 const ENTRY_COUNT: u32 = 1024;
 /// Bytes received at a time.
 const ROOM_BYTES: usize = 64 * 1024;
-/// Marks the completions of receives; accepts have [`ACCEPT`], sends none.
+/// Marks the completions of accepts; those of receives have the index of their peer.
 const ACCEPT: u64 = u64::MAX;
-const SEND: u64 = u64::MAX - 1;
+/// Added to a peer's index for its sends.
+const SEND: u64 = 1 << 32;
 
 struct Peer {
     socket: OwnedFd,
@@ -32,8 +33,8 @@ struct Peer {
 /// `listener`, until the process ends.
 ///
 /// # Errors
-/// When the kernel refuses the ring, or a reply does not fit into a socket at once (it is meant for
-/// replies of some kilobytes a turn).
+/// When the kernel refuses the ring. A peer that has gone, or into whose socket a reply does not fit at
+/// once (it is meant for replies of some kilobytes a turn), is let go.
 pub fn echo(listener: &OwnedFd, request_bytes: usize, reply: &[u8]) -> io::Result<()> {
     assert!(request_bytes > 0, "a request has bytes");
     let mut ring: IoUring<squeue::Entry, cqueue::Entry> = IoUring::builder()
@@ -47,18 +48,31 @@ pub fn echo(listener: &OwnedFd, request_bytes: usize, reply: &[u8]) -> io::Resul
     push(&mut ring, &accept)?;
     let mut completed = Vec::new();
     loop {
-        ring.submit_and_wait(1)?;
-        completed.extend(ring.completion().map(|entry| (entry.user_data(), entry.result())));
-        for (tag, result) in completed.drain(..) {
-            match tag {
+        match ring.submit_and_wait(1) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+            Ok(_) | Err(_) => {}
+        }
+        completed.extend(ring.completion());
+        for entry in completed.drain(..) {
+            let result = entry.result();
+            match entry.user_data() {
                 ACCEPT => {
+                    if !cqueue::more(entry.flags()) {
+                        push(&mut ring, &accept)?;
+                    }
                     let Ok(socket) = check(result) else { continue };
                     let index = peers.len();
                     peers.push(Some(Box::new(Peer::new(socket))));
                     receive(&mut ring, &mut peers, index)?;
                 }
-                // Only failures are told: see `answer`.
-                SEND => drop(check(result)?),
+                // Only failures are told: see `answer`. The receive that is in flight ends as well, and
+                // then the peer is gone.
+                tag if tag >= SEND => {
+                    if let Some(peer) = &peers[usize_of(tag - SEND)] {
+                        // Fails where the connection has ended already.
+                        rustix::net::shutdown(&peer.socket, rustix::net::Shutdown::Both).ok();
+                    }
+                }
                 tag => {
                     let index = usize_of(tag);
                     match result {
@@ -111,7 +125,7 @@ fn answer(
     let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL | libc::MSG_DONTWAIT;
     let (at, out_bytes) = (peer.out.as_ptr(), u32_of(peer.out.len()));
     let send = opcode::Send::new(Fd(peer.socket.as_raw_fd()), at, out_bytes).flags(flags).build();
-    push(ring, &send.flags(squeue::Flags::SKIP_SUCCESS).user_data(SEND))
+    push(ring, &send.flags(squeue::Flags::SKIP_SUCCESS).user_data(SEND + index as u64))
 }
 
 fn push(ring: &mut IoUring, entry: &squeue::Entry) -> io::Result<()> {
@@ -128,4 +142,41 @@ fn push(ring: &mut IoUring, entry: &squeue::Entry) -> io::Result<()> {
 
 fn check(result: i32) -> io::Result<i32> {
     if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(result) }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::{DriverChoice, DriverKind};
+    use std::io::{Read as _, Write as _};
+    use std::net::{TcpListener, TcpStream};
+
+    #[test]
+    fn who_does_not_read_is_let_go_and_nobody_else() {
+        const REPLY_BYTES: usize = 4096;
+        const REQUEST_COUNT: usize = 16_384;
+        if DriverChoice::Only(DriverKind::IoUring).find().is_err() {
+            crate::driver::skip("the bare loop", "there is no io_uring");
+            return;
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let served = std::thread::spawn(move || echo(&listener.into(), 4, &[7; REPLY_BYTES]));
+        let mut one = TcpStream::connect(address).unwrap();
+        for _ in 0..8 {
+            let mut other = TcpStream::connect(address).unwrap();
+            // Refused where the loop has let go already.
+            other.write_all(&b"ping".repeat(REQUEST_COUNT)).ok();
+            one.write_all(b"pingping").unwrap();
+            let mut replies = [0; 2 * REPLY_BYTES];
+            one.read_exact(&mut replies).unwrap();
+            assert_eq!(replies, [7; 2 * REPLY_BYTES]);
+            let mut rest = Vec::new();
+            // An end, or that it was reset.
+            other.read_to_end(&mut rest).ok();
+            assert!(rest.len() < REQUEST_COUNT * REPLY_BYTES, "{}", rest.len());
+        }
+        assert!(!served.is_finished());
+    }
 }
