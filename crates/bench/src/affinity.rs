@@ -177,8 +177,8 @@ fn enter(
 impl Race<'_> {
     /// Whether an entrant's requests cross lanes.
     fn crosses(&mut self, entrant: usize) -> Result<bool> {
-        let mut seconds = TRY_SECONDS;
-        while seconds <= TRY_SECONDS_MAX {
+        let doubled = std::iter::successors(Some(TRY_SECONDS), |seconds| Some(seconds * 2.0));
+        for seconds in doubled.take_while(|seconds| *seconds <= TRY_SECONDS_MAX) {
             let sample = self.try_once(entrant, seconds)?;
             let lanes = sample.usage.and_then(|usage| usage.lanes);
             let letter_count = lanes.map_or(0, |lanes| lanes.letter_count);
@@ -186,9 +186,10 @@ impl Race<'_> {
             if sample.tally.op_count >= TRY_OPS_MIN {
                 return Ok(letter_count > sample.tally.op_count);
             }
-            seconds *= 2.0;
         }
-        bail!("fewer than {TRY_OPS_MIN} operations in {seconds} s: what crosses is not seen")
+        bail!(
+            "fewer than {TRY_OPS_MIN} operations in up to {TRY_SECONDS_MAX} s: what crosses is not seen"
+        )
     }
 }
 

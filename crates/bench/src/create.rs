@@ -10,7 +10,7 @@ use crate::row::Row;
 use crate::samples::Compare;
 use crate::server::{Home, Server};
 use crate::{flush, wired};
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, ensure};
 use disk::Share;
 use rustix::process::{getegid, geteuid};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -60,18 +60,12 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
 /// The sharing modes that were asked for, or all, held against `off`; and what they cost clients that
 /// depend on each other.
 ///
+/// Pair by pair (seed 003's tests 3a and 3b), on servers of their own.
+///
 /// # Errors
 /// As [`run`].
-pub(crate) fn run_shares(home: &Home) -> Result<Vec<Row>> {
-    shares(home, SHARE_NAME)
-}
-
-/// Sharing modes held against `off`, pair by pair (seed 003's tests 3a and 3b).
-fn shares(home: &Home, bench: &'static str) -> Result<Vec<Row>> {
+pub(crate) fn shares(home: &Home, bench: &'static str) -> Result<Vec<Row>> {
     let options = &home.options;
-    if options.remote.is_some() {
-        bail!("several --share start servers of their own; it cannot be used with --server");
-    }
     let shapes = options.shapes(&SHARE_SHAPES);
     let mut modes = options.shares.clone();
     modes.retain(|mode| *mode != Share::Off);

@@ -196,6 +196,10 @@ impl Bench {
             "{name} starts its own servers: leave --server out"
         );
         ensure!(
+            self != Self::Create || options.shares.len() < 2 || options.remote.is_none(),
+            "several --share start servers of their own; it cannot be used with --server"
+        );
+        ensure!(
             self != Self::SharedFile || options.lane_count == 1,
             "{name} is of servers with one lane: leave --lanes out"
         );
@@ -220,7 +224,7 @@ impl Bench {
             Self::Clock => clock::run(&home),
             Self::FuseNull => fuse_null::run(&home),
             Self::Mount => mount::run(&home),
-            Self::Share => create::run_shares(&home),
+            Self::Share => create::shares(&home, create::SHARE_NAME),
             Self::Commit => commit::run(&home),
             Self::Lists => lists::run(&home),
             Self::Fair => fair::run(&home),

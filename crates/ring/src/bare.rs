@@ -48,9 +48,10 @@ pub fn echo(listener: &OwnedFd, request_bytes: usize, reply: &[u8]) -> io::Resul
     push(&mut ring, &accept)?;
     let mut completed = Vec::new();
     loop {
-        match ring.submit_and_wait(1) {
-            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
-            Ok(_) | Err(_) => {}
+        if let Err(error) = ring.submit_and_wait(1)
+            && error.kind() != io::ErrorKind::Interrupted
+        {
+            return Err(error);
         }
         completed.extend(ring.completion());
         for entry in completed.drain(..) {
@@ -60,9 +61,11 @@ pub fn echo(listener: &OwnedFd, request_bytes: usize, reply: &[u8]) -> io::Resul
                     if !cqueue::more(entry.flags()) {
                         push(&mut ring, &accept)?;
                     }
-                    let Ok(socket) = check(result) else { continue };
+                    if result < 0 {
+                        continue;
+                    }
                     let index = peers.len();
-                    peers.push(Some(Box::new(Peer::new(socket))));
+                    peers.push(Some(Box::new(Peer::new(result))));
                     receive(&mut ring, &mut peers, index)?;
                 }
                 // Only failures are told: see `answer`. The receive that is in flight ends as well, and
@@ -138,10 +141,6 @@ fn push(ring: &mut IoUring, entry: &squeue::Entry) -> io::Result<()> {
         }
         ring.submit()?;
     }
-}
-
-fn check(result: i32) -> io::Result<i32> {
-    if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(result) }
 }
 
 #[cfg(test)]

@@ -33,10 +33,10 @@ pub(crate) struct Crash {
 
 /// Runs the chore alone.
 pub(crate) fn run_alone(args: &Crash) -> Result<()> {
-    let profile = if args.debug { "dev" } else { "release" };
+    let (profile, folder) = if args.debug { ("dev", "debug") } else { ("release", "release") };
     let packages = ["--package", "lanefs", "--package", "lanefs-crash"];
     run(cargo(["build", "--quiet", "--profile", profile]).args(packages))?;
-    let built = target_dir().join(if args.debug { "debug" } else { "release" });
+    let built = target_dir().join(folder);
     run(&mut command(args, &built, &built))
 }
 

@@ -8,7 +8,7 @@
 use crate::frames;
 use anyhow::{Context as _, Result};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{RecvFlags, recv};
 use std::collections::VecDeque;
 use std::io::Write as _;
@@ -103,11 +103,8 @@ fn receive(listener: &TcpListener, next: &Next) -> Result<()> {
     let mut ready = Vec::with_capacity(READY_COUNT_MAX);
     loop {
         ready.clear();
-        match epoll::wait(&poll, rustix::buffer::spare_capacity(&mut ready), None) {
-            Ok(_) => {}
-            Err(Errno::INTR) => continue,
-            Err(errno) => return Err(errno).context("the first layer cannot wait"),
-        }
+        retry_on_intr(|| epoll::wait(&poll, rustix::buffer::spare_capacity(&mut ready), None))
+            .context("the first layer cannot wait")?;
         for event in &ready {
             let index = event.data.u64();
             if index == LISTENER {

@@ -1,6 +1,6 @@
 //! Every engine, through the page cache and past it, on real files.
 
-use super::support::{Diary, Dir, ask, noise, ring_config, takes_direct, turns};
+use super::support::{Diary, Dir, ask, cores_of, noise, ring_config, takes_direct, turns};
 use door::{Action, Bulk, Errno, Event, Object, Ticket};
 use ring::{FaultPoint, IoEngine, Ring};
 use std::fs::{self, File};
@@ -294,20 +294,6 @@ fn a_ring_that_ends_waits_for_what_its_engine_has() {
             fs::remove_file(stand.dir.0.join("03/00/0000000000000006.1")).unwrap();
         });
     }
-}
-
-/// Where a thread of this process may run, by its name.
-fn cores_of(name: &str) -> Vec<String> {
-    let mut found = Vec::new();
-    for task in fs::read_dir("/proc/self/task").unwrap() {
-        // Threads of other tests come and go.
-        let Ok(status) = fs::read_to_string(task.unwrap().path().join("status")) else { continue };
-        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
-        if field("Name:").map(str::trim) == Some(name) {
-            found.push(field("Cpus_allowed_list:").unwrap().trim().to_owned());
-        }
-    }
-    found
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The log and the objects, on real files.
 
-use super::support::{Diary, Dir, ask, noise, ring_config, turns};
+use super::support::{Diary, Dir, ask, cores_of, noise, ring_config, turns};
 use door::{Action, Bulk, Errno, Event, LogRoom, Object, ObjectStat, Ticket};
 use ring::{DriverKind, FaultPoint, LogFile, Ring};
 use std::fs::{self, File, OpenOptions};
@@ -509,15 +509,7 @@ fn the_threads_that_may_wait_stay_on_the_cores_they_were_given() {
         DriverKind::IoUring => format!("iou-wrk-{own_id}"),
         DriverKind::Epoll => format!("files-{own_id}"),
     };
-    let mut worker_count = 0;
-    for task in fs::read_dir("/proc/self/task").unwrap() {
-        // Threads of other tests come and go.
-        let Ok(status) = fs::read_to_string(task.unwrap().path().join("status")) else { continue };
-        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
-        if field("Name:").map(str::trim) == Some(&worker_name) {
-            worker_count += 1;
-            assert_eq!(field("Cpus_allowed_list:").map(str::trim), Some(&*core.to_string()));
-        }
-    }
-    assert!(worker_count > 0, "somebody made it durable");
+    let found = cores_of(&worker_name);
+    assert!(!found.is_empty(), "somebody made it durable");
+    assert!(found.iter().all(|cores| *cores == core.to_string()), "{found:?}");
 }

@@ -3,6 +3,7 @@
 
 use door::{Action, Brain, Event, Turn};
 use ring::{Config, Counters, DriverChoice, Mesh, Post, Ring, Stopper};
+use std::fs;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
@@ -207,14 +208,28 @@ impl Dir {
             super::ENGINE.text(),
             std::process::id()
         ));
-        std::fs::remove_dir_all(&path).ok();
-        std::fs::create_dir_all(&path).unwrap();
+        fs::remove_dir_all(&path).ok();
+        fs::create_dir_all(&path).unwrap();
         Self(path)
     }
 }
 
 impl Drop for Dir {
     fn drop(&mut self) {
-        std::fs::remove_dir_all(&self.0).ok();
+        fs::remove_dir_all(&self.0).ok();
     }
+}
+
+/// Where threads of this process with that name may run.
+pub fn cores_of(name: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for task in fs::read_dir("/proc/self/task").unwrap() {
+        // Threads of other tests come and go.
+        let Ok(status) = fs::read_to_string(task.unwrap().path().join("status")) else { continue };
+        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
+        if field("Name:").map(str::trim) == Some(name) {
+            found.push(field("Cpus_allowed_list:").unwrap().trim().to_owned());
+        }
+    }
+    found
 }
