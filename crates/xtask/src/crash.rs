@@ -2,14 +2,14 @@
 //!
 //! What they do is theirs (`crates/crash`). Invariant: what they need and is missing is an error.
 
-use crate::run::{cargo, run, run_heard, target_dir};
+use crate::run::{cargo, run, target_dir};
 use anyhow::Result;
 use clap::Args;
 use std::path::Path;
 use std::process::Command;
 
 /// What to crash.
-#[derive(Args, Debug, Default)]
+#[derive(Args, Debug)]
 pub(crate) struct Crash {
     /// The short form, as CI runs it: the same every time
     #[arg(long)]
@@ -29,28 +29,22 @@ pub(crate) struct Crash {
     /// Test a build without optimization, which is there sooner
     #[arg(long)]
     debug: bool,
+    /// Build nothing: the crash tests as all tests built them, with the release build that is there
+    #[arg(long, conflicts_with = "debug")]
+    built: bool,
 }
 
-/// Runs the chore alone.
+/// Runs the chore.
 pub(crate) fn run_alone(args: &Crash) -> Result<()> {
+    if args.built {
+        let (tests, shipped) = (target_dir().join("debug"), target_dir().join("release"));
+        return run(&mut command(args, &tests, &shipped));
+    }
     let (profile, folder) = if args.debug { ("dev", "debug") } else { ("release", "release") };
     let packages = ["--package", "lanefs", "--package", "lanefs-crash"];
     run(cargo(["build", "--quiet", "--profile", profile]).args(packages))?;
     let built = target_dir().join(folder);
     run(&mut command(args, &built, &built))
-}
-
-/// Runs the short form, with the crash tests as all tests built them and the binary that is shipped. What
-/// it leaves out is added to `skipped`.
-pub(crate) fn run_short(skipped: &mut Vec<String>) -> Result<()> {
-    let args = Crash { short: true, ..Crash::default() };
-    let (tests, shipped) = (target_dir().join("sim"), target_dir().join("release"));
-    run_heard(&mut command(&args, &tests, &shipped), |line| {
-        if let Some((row, why)) = line.split_once("left out: ") {
-            let name = row.split_whitespace().nth(1).unwrap_or_default();
-            skipped.push(format!("crash scenario {name}: {why}"));
-        }
-    })
 }
 
 /// The crash tests of a folder, with the binary of another one.

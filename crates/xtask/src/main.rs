@@ -31,7 +31,7 @@ struct Cli {
 #[derive(Subcommand, Debug)]
 enum Chore {
     /// Everything that must be green: format, lints, tidy, build, all tests with real mounts
-    Ci,
+    Ci(ci::Args),
     /// Say what the tests need and this machine lacks
     Needs {
         /// Only the names of Debian packages, one a line
@@ -40,6 +40,8 @@ enum Chore {
     },
     /// Check the rules of the house that no compiler checks
     Tidy,
+    /// Check that the core crates need no standard library
+    NoStd,
     /// Run only the end-to-end tests, or those whose names contain FILTER
     E2e {
         /// Part of a test's name
@@ -85,13 +87,14 @@ fn main() -> ExitCode {
 
 fn run(chore: &Chore) -> Result<()> {
     match chore {
-        Chore::Ci => ci::run_everything(),
+        Chore::Ci(args) => ci::run_everything(*args),
         Chore::Needs { packages: true } => {
             needs::print_packages();
             Ok(())
         }
         Chore::Needs { packages: false } => needs::check(),
         Chore::Tidy => tidy::run_alone(),
+        Chore::NoStd => ci::check_no_std(),
         Chore::E2e { filter } => ci::e2e(filter.as_deref()),
         Chore::NoIoUring { command } => forbidden::run_command(command),
         Chore::Sim(args) => sim::run_seeds(args),

@@ -46,6 +46,13 @@ const PROGRAMS: [(&str, &str); 26] = [
 const FILES: [(&str, &str); 2] =
     [("/usr/include/linux/fuse.h", "linux-libc-dev"), ("/usr/lib/postgresql", "postgresql")];
 
+/// Commands of cargo, and what installs them.
+const CARGO_COMMANDS: [(&str, &str); 3] = [
+    ("fmt", "rustup component add rustfmt"),
+    ("clippy", "rustup component add clippy"),
+    ("nextest", "cargo install --locked cargo-nextest, or `.ci/run`, which has it in seconds"),
+];
+
 /// Where the tests of Python's own file functions may be, and the package of Debian 12 that has them.
 const PYTHONS: [&str; 2] = ["/usr/bin/python3", "python3"];
 const PYTHON_TESTS: &str = "libpython3.11-testsuite";
@@ -79,10 +86,9 @@ pub(crate) fn check() -> Result<()> {
     if !packages.is_empty() {
         missing.push(format!("    get them: apt-get install {}", packages.join(" ")));
     }
-    for component in ["fmt", "clippy"] {
-        if !has_cargo_command(component) {
-            let name = if component == "fmt" { "rustfmt" } else { component };
-            missing.push(format!("cargo {component}: rustup component add {name}"));
+    for (name, how) in CARGO_COMMANDS {
+        if !has_cargo_command(name) {
+            missing.push(format!("cargo {name}: {how}"));
         }
     }
     missing.extend(machine_lacks());

@@ -67,12 +67,6 @@ pub(crate) fn run_alone(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// For CI.
-pub(crate) fn run_short() -> Result<()> {
-    let package = make()?;
-    test(&package)
-}
-
 fn place() -> PathBuf {
     target_dir().join("package")
 }

@@ -31,6 +31,12 @@ pub(crate) struct Posix {
     /// Test a build without optimization, which is there sooner
     #[arg(long)]
     debug: bool,
+    /// Build nothing: what is tested and the suites are there already
+    #[arg(long, conflicts_with = "debug")]
+    built: bool,
+    /// Only build the suites
+    #[arg(long, conflicts_with = "built")]
+    only_build: bool,
 }
 
 /// A suite of tests.
@@ -61,11 +67,18 @@ impl Suite {
     }
 }
 
-/// Runs the chore alone.
+/// Runs the chore.
 pub(crate) fn run_alone(args: &Posix) -> Result<()> {
     let profile = if args.debug { "dev" } else { "release" };
-    run(&mut cargo(["build", "--quiet", "--package", "lanefs", "--profile", profile]))?;
-    build_tools()?;
+    if !args.built {
+        tools::install()?;
+    }
+    if args.only_build {
+        return Ok(());
+    }
+    if !args.built {
+        run(&mut cargo(["build", "--quiet", "--package", "lanefs", "--profile", profile]))?;
+    }
     let suites = if args.suites.is_empty() { &Suite::ALL[..] } else { &args.suites };
     let folder = target_dir().join(if args.debug { "debug" } else { "release" });
     let mut red = Vec::new();
@@ -84,16 +97,6 @@ pub(crate) fn run_alone(args: &Posix) -> Result<()> {
         bail!("not green: {}", red.join(", "));
     }
     Ok(())
-}
-
-/// Runs a suite on the release build that is there. What it left out is added to `skipped`.
-pub(crate) fn run_built(suite: Suite, skipped: &mut Vec<String>) -> Result<()> {
-    run_suite(suite, target_dir().join("release/lanefs"), skipped)
-}
-
-/// Installs those suites that come from crates.io, below the target directory.
-pub(crate) fn build_tools() -> Result<()> {
-    tools::install()
 }
 
 fn run_suite(suite: Suite, lanefs: PathBuf, skipped: &mut Vec<String>) -> Result<()> {

@@ -2,7 +2,6 @@
 
 use anyhow::{Context as _, Result, bail};
 use std::ffi::OsStr;
-use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -45,25 +44,6 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
         bail!("{} failed: {}", command.get_program().display(), output.status);
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
-/// Runs a command, shows its stdout and hands every line of it to `hear`.
-pub(crate) fn run_heard(command: &mut Command, mut hear: impl FnMut(&str)) -> Result<()> {
-    let started = command.stdout(Stdio::piped()).spawn();
-    let mut child = started.with_context(|| format!("cannot start {command:?}"))?;
-    let mut stdout = std::io::stdout();
-    if let Some(stream) = child.stdout.take() {
-        for line in BufReader::new(stream).lines() {
-            let line = line?;
-            writeln!(stdout, "{line}")?;
-            hear(&line);
-        }
-    }
-    let status = child.wait()?;
-    if !status.success() {
-        bail!("{} failed: {status}", command.get_program().display());
-    }
-    Ok(())
 }
 
 /// The same command; it and all that it started are told to end after so many seconds, and it then

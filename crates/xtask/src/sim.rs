@@ -2,12 +2,8 @@
 //!
 //! What it runs and checks is the crate `sim`'s; here are only the doors to it.
 
-use crate::run::{cargo, run, target_dir};
+use crate::run::{cargo, run};
 use anyhow::Result;
-use std::process::Command;
-
-/// How long CI looks at fresh seeds.
-const CI_SECONDS: u64 = 60;
 
 /// What to simulate.
 #[derive(clap::Args, Clone, Debug)]
@@ -27,12 +23,6 @@ pub(crate) struct Args {
     /// With --seed: say what happens, event by event
     #[arg(long, requires = "seed")]
     tell: bool,
-}
-
-/// Fresh seeds for CI, with the simulator as all tests built it.
-pub(crate) fn run_short() -> Result<()> {
-    let mut command = Command::new(target_dir().join("sim").join("lanefs-sim"));
-    run(command.args(["--seconds", &CI_SECONDS.to_string()]))
 }
 
 /// Runs the chore.

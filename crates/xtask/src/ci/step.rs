@@ -1,0 +1,185 @@
+//! One step: a program, what it prints, and how it ends.
+//!
+//! Every line that a step prints leaves with the step's name before it, because two steps print at
+//! the same time, and is kept in `target/ci/STEP.log`.
+
+use crate::run::{ended_after, target_dir};
+use anyhow::{Context as _, Result, bail};
+use std::fs::{self, File};
+use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// A step that never ends must not keep the others from being seen.
+const SECONDS_MAX: u64 = 75 * 60;
+
+/// Where tests append what they had to leave out, a line each.
+const SKIPPED_FILE: &str = "LANEFS_SKIPPED_FILE";
+
+/// A program to run, and what must have gone well before.
+pub(crate) struct Step {
+    pub(crate) name: &'static str,
+    /// Names of steps, of whichever track.
+    pub(crate) after: &'static [&'static str],
+    command: Command,
+}
+
+/// How a step went.
+pub(crate) struct Outcome {
+    pub(crate) name: &'static str,
+    pub(crate) elapsed: Duration,
+    /// Why it is red.
+    pub(crate) failure: Option<String>,
+    /// What it did not do, and why.
+    pub(crate) left_out: Vec<String>,
+    /// The tests that it ran.
+    pub(crate) tests: Vec<TestRun>,
+    /// The test runner's closing line.
+    pub(crate) closing_line: Option<String>,
+}
+
+/// A test that ran.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct TestRun {
+    pub(crate) name: String,
+    pub(crate) seconds: f64,
+    pub(crate) passed: bool,
+}
+
+impl Step {
+    /// A step that needs no other one.
+    pub(crate) const fn new(name: &'static str, command: Command) -> Self {
+        Self { name, after: &[], command }
+    }
+
+    /// The same, to be run only when these went well.
+    pub(crate) const fn after(mut self, names: &'static [&'static str]) -> Self {
+        self.after = names;
+        self
+    }
+
+    /// One more argument for its program.
+    pub(crate) fn argument(&mut self, text: &str) {
+        self.command.arg(text);
+    }
+
+    /// Runs it to its end.
+    pub(crate) fn run(self) -> Outcome {
+        let started = Instant::now();
+        let mut outcome = Outcome::of_name(self.name);
+        if let Err(error) = self.run_into(&mut outcome) {
+            outcome.failure = Some(format!("{error:#}"));
+        }
+        outcome.elapsed = started.elapsed();
+        outcome
+    }
+
+    fn run_into(&self, outcome: &mut Outcome) -> Result<()> {
+        let (log_path, skipped_path) = (self.file("log")?, self.file("skipped")?);
+        let mut log = File::create(&log_path).with_context(|| log_path.display().to_string())?;
+        File::create(&skipped_path).with_context(|| skipped_path.display().to_string())?;
+        let mut command = ended_after(SECONDS_MAX, &self.command);
+        command.env(SKIPPED_FILE, &skipped_path);
+        let (reader, writer) = io::pipe()?;
+        command.stdout(writer.try_clone()?).stderr(writer);
+        let mut child = command.spawn().with_context(|| format!("cannot start {command:?}"))?;
+        // The pipe ends when no process has its writing end any more.
+        drop(command);
+        for line in BufReader::new(reader).split(b'\n') {
+            let line = String::from_utf8_lossy(&line?).into_owned();
+            writeln!(log, "{line}")?;
+            writeln!(io::stdout().lock(), "{} | {line}", self.name)?;
+            outcome.read_line(&line);
+        }
+        let status = child.wait()?;
+        let skipped = fs::read_to_string(&skipped_path)?;
+        outcome.left_out.extend(skipped.lines().map(ToOwned::to_owned));
+        if !status.success() {
+            bail!("{status}, see {}", log_path.display());
+        }
+        Ok(())
+    }
+
+    fn file(&self, extension: &str) -> Result<PathBuf> {
+        let folder = target_dir().join("ci");
+        fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+        Ok(folder.join(self.name.replace([' ', ','], "-")).with_extension(extension))
+    }
+}
+
+impl Outcome {
+    fn of_name(name: &'static str) -> Self {
+        Self {
+            name,
+            elapsed: Duration::ZERO,
+            failure: None,
+            left_out: Vec::new(),
+            tests: Vec::new(),
+            closing_line: None,
+        }
+    }
+
+    /// A step that was not run, because another one did not go well.
+    pub(crate) fn not_run(name: &'static str, after: &str) -> Self {
+        Self { failure: Some(format!("not run, because of {after:?}")), ..Self::of_name(name) }
+    }
+
+    fn read_line(&mut self, line: &str) {
+        let line = line.trim();
+        if let Some((row, why)) = line.split_once("left out: ") {
+            self.left_out.push(format!("{row}{why}"));
+        } else if line.starts_with("Summary [") {
+            self.closing_line = Some(line.to_owned());
+        } else if let Some(test) = TestRun::parse(line) {
+            self.tests.push(test);
+        }
+    }
+}
+
+impl TestRun {
+    /// A line of cargo-nextest: `PASS [   0.012s] ( 3/14) lanefs-wire::golden frames`.
+    fn parse(line: &str) -> Option<Self> {
+        let (verdict, rest) = line.split_once(" [")?;
+        let passed = match verdict {
+            "PASS" | "LEAK" => true,
+            "FAIL" | "TIMEOUT" | "ABORT" | "SIGABRT" | "SIGKILL" | "SIGSEGV" => false,
+            _ => return None,
+        };
+        let (seconds, name) = rest.split_once("s] ")?;
+        let name = name.split_once(") ").map_or(name, |(_, name)| name);
+        Some(Self { name: name.to_owned(), seconds: seconds.trim().parse().ok()?, passed })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_the_test_runner_has_name_time_and_verdict() {
+        let run = TestRun::parse("PASS [   0.012s] ( 3/14) lanefs-wire::golden frames").unwrap();
+        let name = "lanefs-wire::golden frames".to_owned();
+        assert_eq!(run, TestRun { name, seconds: 0.012, passed: true });
+        let run = TestRun::parse("FAIL [  12.500s] (14/14) lanefs::e2e idle::sleeps").unwrap();
+        assert_eq!((run.passed, run.seconds), (false, 12.5));
+        assert_eq!(TestRun::parse("SLOW [> 60.000s] lanefs::e2e idle::sleeps"), None);
+        assert_eq!(TestRun::parse("Summary [ 3.1s] 14 tests run: 14 passed, 2 skipped"), None);
+    }
+
+    #[test]
+    fn a_step_tells_its_end_and_what_it_left_out() {
+        let script = |text: &str| {
+            let mut command = Command::new("sh");
+            command.args(["-c", text]);
+            command
+        };
+        let text = "echo 'left out: a: b'; echo 'S3 left out: c'; echo d >>$LANEFS_SKIPPED_FILE";
+        let outcome = Step::new("step test, green", script(text)).run();
+        assert_eq!(outcome.failure, None);
+        assert_eq!(outcome.left_out, ["a: b", "S3 c", "d"]);
+        let outcome = Step::new("step test, red", script("echo x >&2; exit 3")).run();
+        assert!(outcome.failure.unwrap().contains("exit status: 3"));
+    }
+}

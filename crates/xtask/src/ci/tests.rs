@@ -1,0 +1,109 @@
+//! The workspace's tests, run by cargo-nextest: each in a process of its own, more at a time than
+//! there are cores (`.config/nextest.toml`), because most of them wait.
+
+use crate::forbidden;
+use crate::run::{cargo, target_dir};
+use anyhow::Result;
+use std::process::Command;
+
+/// Rules of the protocol that tests take away; all hold where no test does.
+const FEATURES: &str = "lanefs-lane/planted,lanefs-client/planted";
+
+/// Tests whose lanes reach the kernel, without those of the binary.
+const INTERFACES: &str = "binary(seams) + binary(kernel) + binary(keep) + \
+    (kind(lib) & test(/^(driver|forbidden|handoff|wired)::/)) + \
+    (binary(e2e) & test(/^drivers::/))";
+
+/// Tests that ask for io_uring.
+const ON_IO_URING: &str = "test(/^on_io_uring::/)";
+
+/// The drivers of servers and mounts in end-to-end tests.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Drivers {
+    /// One of the two on io_uring, the other on epoll; which it is, roll and test's name say.
+    Opposite,
+    /// Both on epoll, in processes to which io_uring is forbidden.
+    OnlyEpoll,
+}
+
+/// All tests but the simulator's, compiled.
+pub(crate) fn build() -> Command {
+    let mut command = nextest();
+    command.arg("--no-run");
+    command
+}
+
+/// The simulator and its tests, compiled for speed.
+pub(crate) fn build_simulator() -> Command {
+    let mut command = nextest_of_simulator();
+    command.arg("--no-run");
+    command
+}
+
+/// All tests but the simulator's.
+pub(crate) fn all(roll: u64) -> Command {
+    let mut command = nextest();
+    set_environment(&mut command, roll, false);
+    command
+}
+
+/// The simulator's tests.
+pub(crate) fn of_simulator(roll: u64, long: bool) -> Command {
+    let mut command = nextest_of_simulator();
+    set_environment(&mut command, roll, long);
+    command
+}
+
+/// The end-to-end tests.
+pub(crate) fn end_to_end(roll: u64, drivers: Drivers) -> Result<Command> {
+    let mut command = nextest();
+    command.args(["--filterset", "binary(e2e)"]);
+    set_environment(&mut command, roll, false);
+    match drivers {
+        Drivers::Opposite => Ok(command),
+        Drivers::OnlyEpoll => forbidden::without_io_uring(&command),
+    }
+}
+
+/// Once more what has lanes, from what is built already, in processes to which io_uring is forbidden:
+/// lanes are on epoll, and requests of the kernel come over `/dev/fuse`.
+pub(crate) fn interfaces_on_epoll(roll: u64) -> Result<Command> {
+    let mut command = nextest();
+    command.args(["--filterset", &format!("({INTERFACES}) - {ON_IO_URING}")]);
+    set_environment(&mut command, roll, false);
+    forbidden::without_io_uring(&command)
+}
+
+/// What `--long` runs and the short form does not.
+pub(crate) fn left_to_long(roll: u64) -> Vec<String> {
+    let line = |what: &str| format!("{what} (`cargo xtask ci --long`)");
+    vec![
+        line(&format!("end-to-end tests with the other drivers (roll {:x})", roll + 1)),
+        line("end-to-end tests with server and mount on epoll"),
+        line("the long form of crash: 100 kills, 40 power cuts, every step"),
+        line("nine of ten minutes of the simulator's fresh seeds"),
+    ]
+}
+
+fn nextest() -> Command {
+    let mut command = cargo(["nextest", "run", "--workspace", "--exclude", "lanefs-sim"]);
+    // Nothing is built twice.
+    command.args(["--features", FEATURES, "--no-fail-fast"]).env("CARGO_INCREMENTAL", "0");
+    command
+}
+
+fn nextest_of_simulator() -> Command {
+    let mut command =
+        cargo(["nextest", "run", "--cargo-profile", "sim", "--package", "lanefs-sim"]);
+    command.args(["--features", "planted", "--no-fail-fast"]);
+    command
+}
+
+fn set_environment(command: &mut Command, roll: u64, long: bool) {
+    command.env("LANEFS_TEST_ROLL", roll.to_string());
+    if long {
+        command.env("LANEFS_TEST_LONG", "1");
+    }
+    // From end to end, what is shipped is tested.
+    command.env("LANEFS_BINARY", target_dir().join("release/lanefs"));
+}
