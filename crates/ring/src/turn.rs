@@ -9,6 +9,9 @@ mod last;
 mod mail;
 mod perform;
 
+#[cfg(test)]
+mod tests;
+
 use crate::buffer::Pool;
 use crate::caller;
 use crate::clock::{Alarms, Clock};
