@@ -44,6 +44,10 @@ pub struct Limits {
     pub starving_stall_ms_max: u64,
     /// How long an accepted connection may take until it is admitted, in milliseconds.
     pub greeting_ms_max: u64,
+    /// How long a closed connection may take to send what is queued, in milliseconds.
+    pub close_ms_max: u64,
+    /// How long the end of the lane may take to send what is queued, in milliseconds.
+    pub stop_ms_max: u64,
     /// Accepted connections that are not admitted yet; for one more the oldest of them is let go.
     pub greeting_count_max: usize,
     /// Bytes of buffers in use; beyond it, what needs a buffer waits.
@@ -64,6 +68,8 @@ impl Default for Limits {
             stall_ms_max: 10_000,
             starving_stall_ms_max: 1_000,
             greeting_ms_max: 10_000,
+            close_ms_max: 1_000,
+            stop_ms_max: 1_000,
             greeting_count_max: 1024,
             buffer_bytes_max: 256 << 20,
             open_object_count_max: 1024,

@@ -40,8 +40,6 @@ use wire::{Breach, Crc32c, Lengths};
 
 /// Bits of a [`ConnId`] that are the slot's index.
 const INDEX_BITS: u32 = 20;
-/// How long a closed connection may take to send what is queued.
-const CLOSE_MS_MAX: u64 = 1000;
 /// Replies that wait for those to requests that came with theirs.
 const GATHER_BYTES_MAX: usize = 4096;
 const CANCELLED: Errno = Errno(125);
@@ -273,9 +271,9 @@ impl Conns {
             self.tell(index, Told::Closed);
             return self.bury(index, tools);
         }
-        let now = tools.now.mono;
+        let until = tools.now.mono.after_ms(self.limits.close_ms_max);
         self.conn(index).state = State::Closing { shut: false, peer_ended: false };
-        self.closing.push_back((now.after_ms(CLOSE_MS_MAX), id));
+        self.closing.push_back((until, id));
         self.touch(index);
     }
 

@@ -9,6 +9,9 @@ mod last;
 mod mail;
 mod perform;
 
+#[cfg(test)]
+mod tests;
+
 use crate::buffer::Pool;
 use crate::caller;
 use crate::clock::{Alarms, Clock};
@@ -35,8 +38,6 @@ use wire::{BULK_BYTES_MAX, LaneId};
 const COMPLETION_COUNT_MAX: usize = 1024;
 /// How soon to try again to deliver letters that did not fit.
 const LETTER_RETRY_MS: u64 = 1;
-/// How long the end may take to send what is queued.
-const STOP_MS_MAX: u64 = 1000;
 
 /// One lane's machine room; it stays on the thread that made it.
 pub struct Ring {
@@ -68,6 +69,7 @@ struct Parts {
     say: SayFn,
     recovered: Box<dyn FnMut()>,
     life: Life,
+    stop_ms_max: u64,
     tools: Tools,
 }
 
@@ -163,6 +165,7 @@ impl Ring {
             say: config.say,
             recovered: config.recovered,
             life: Life::New,
+            stop_ms_max: config.limits.stop_ms_max,
             tools,
         };
         Ok(Self { parts: ManuallyDrop::new(parts), stays: PhantomData })

@@ -1,5 +1,5 @@
-//! A null file system, really mounted, over both transports and on both drivers. One test, because the switch for
-//! io_uring queues is the whole machine's.
+//! A null file system, really mounted, over both transports and on both drivers. The switch for io_uring queues is
+//! the whole machine's: one test turns it, and puts it back.
 #![allow(clippy::unwrap_used, clippy::wildcard_enum_match_arm, missing_docs)]
 
 mod support;
@@ -71,6 +71,11 @@ impl Drop for Mounted<'_> {
 /// What a ring reaches the kernel through, and how the kernel reaches it.
 type Way = (DriverKind, Transport);
 
+/// A directory of this test's and this way's own.
+fn dir(name: &str, (driver, transport): Way) -> Dir {
+    Dir::new(&format!("{name}-{}-{transport:?}", driver.text()))
+}
+
 /// Mounts with a lane per core.
 fn mount_null(dir: &Path, store: &Path, (driver, transport): Way, before: Before) -> Vec<Lane> {
     let options = MountOptions { source: "null".to_owned(), ..MountOptions::default() };
@@ -124,8 +129,8 @@ impl Brain for Forward {
 
 /// Data of a WRITE that was answered early reach the other end as they were, though the kernel
 /// would like their memory back.
-fn forward((driver, transport): Way) {
-    let dir = Dir::new("forward");
+fn forward(way @ (driver, transport): Way) {
+    let dir = dir("forward", way);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let options = MountOptions { source: "null".to_owned(), ..MountOptions::default() };
@@ -167,9 +172,9 @@ fn forward((driver, transport): Way) {
 }
 
 /// Reads of a kept length bring what is kept, also over loopback.
-fn keep((driver, transport): Way, before: Before) {
+fn keep(way @ (driver, transport): Way, before: Before) {
     const LENGTHS: [usize; 2] = [4096, 1 << 20];
-    let dir = Dir::new("keep");
+    let dir = dir("keep", way);
     let options = MountOptions { source: "null".to_owned(), ..MountOptions::default() };
     let device = mount(&dir.0, &options).unwrap();
     let channel = KernelChannel::share(device, transport, &[0], 1).unwrap().pop().unwrap();
@@ -209,8 +214,7 @@ fn keep((driver, transport): Way, before: Before) {
 }
 
 fn exercise(way: Way, before: Before) {
-    let dir = Dir::new("mount");
-    let store = Dir::new("mount-store");
+    let (dir, store) = (dir("mount", way), dir("mount-store", way));
     let lanes = mount_null(&dir.0, &store.0, way, before);
     let mounted = Mounted(&dir.0);
 
@@ -252,7 +256,7 @@ fn exercise(way: Way, before: Before) {
     std::mem::forget(mounted);
     let requests: u64 =
         lanes.into_iter().map(|lane| lane.thread.join().unwrap().kernel_request_count).sum();
-    assert!(requests > 1600, "{requests} requests were served");
+    assert!(requests > 1600, "{requests} requests were served, {way:?} after {before:?}");
     assert_eq!(fs::read_dir(&dir.0).unwrap().count(), 0);
 }
 
@@ -263,24 +267,45 @@ fn mounting_where_nothing_is_says_so() {
     assert!(error.to_string().contains("/nowhere/at/all"), "{error}");
 }
 
-#[test]
-fn a_null_file_system_works_over_both_transports_and_ends_when_unmounted() {
-    let everything = |way| {
-        exercise(way, Before::Nothing);
-        exercise(way, Before::Echo);
-        keep(way, Before::Nothing);
-        keep(way, Before::Echo);
-        forward(way);
-    };
-    everything((DriverKind::Epoll, Transport::Classic));
-    if let Err(error) = DriverChoice::Only(DriverKind::IoUring).find() {
-        return support::skip("a_null_file_system_works, with io_uring", &error.to_string());
+/// All of the above. Each way is a test of its own: they need nothing of each other.
+fn works_and_ends_when_unmounted(way: Way) {
+    exercise(way, Before::Nothing);
+    exercise(way, Before::Echo);
+    keep(way, Before::Nothing);
+    keep(way, Before::Echo);
+    forward(way);
+}
+
+/// Whether there is io_uring; says so if not.
+fn has_io_uring(test: &str) -> bool {
+    let found = DriverChoice::Only(DriverKind::IoUring).find();
+    if let Err(error) = &found {
+        support::skip(test, &error.to_string());
     }
-    everything((DriverKind::IoUring, Transport::Classic));
+    found.is_ok()
+}
+
+#[test]
+fn over_dev_fuse_on_epoll_a_null_file_system_works_and_ends_when_unmounted() {
+    works_and_ends_when_unmounted((DriverKind::Epoll, Transport::Classic));
+}
+
+#[test]
+fn over_dev_fuse_on_io_uring_a_null_file_system_works_and_ends_when_unmounted() {
+    if has_io_uring("a null file system over /dev/fuse, on io_uring") {
+        works_and_ends_when_unmounted((DriverKind::IoUring, Transport::Classic));
+    }
+}
+
+#[test]
+fn over_io_uring_a_null_file_system_works_and_ends_when_unmounted() {
+    if !has_io_uring("a null file system over io_uring") {
+        return;
+    }
     if let Some(_switch) = Switch::turn_on() {
         assert_eq!(Transport::best(DriverKind::IoUring), Transport::Uring);
         assert_eq!(Transport::best(DriverKind::Epoll), Transport::Classic);
-        everything((DriverKind::IoUring, Transport::Uring));
+        works_and_ends_when_unmounted((DriverKind::IoUring, Transport::Uring));
     }
 }
 

@@ -114,6 +114,13 @@ impl Conns {
         }
     }
 
+    /// What all peers together have taken.
+    #[cfg(test)]
+    pub(crate) fn acked_bytes(&self) -> u64 {
+        let sockets = self.slots.iter().flatten().filter_map(|conn| conn.socket.as_ref());
+        sockets.filter_map(acked_bytes).sum()
+    }
+
     /// Whether a connection is there and not admitted yet.
     fn is_greeting(&self, id: ConnId) -> bool {
         let conn = self.open_index(id).and_then(|index| self.slots[index as usize].as_ref());

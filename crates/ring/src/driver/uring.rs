@@ -245,8 +245,11 @@ impl Uring {
     /// Ends everything that is in flight and waits for it, bounded. Completions are dropped.
     /// Returns whether nothing is left.
     pub(super) fn quiesce(&mut self) -> bool {
+        /// Each waits for [`ROUND_NS`] at most. In tests, which look what it comes to, as many as it takes.
+        const ROUND_COUNT: usize = if cfg!(test) { 30_000 } else { 100 };
+        const ROUND_NS: u64 = 10_000_000;
         let mut completions = Vec::new();
-        for _ in 0..100 {
+        for _ in 0..ROUND_COUNT {
             if self.in_flight_count == 0 {
                 return true;
             }
@@ -259,7 +262,7 @@ impl Uring {
             self.ring.submitter().register_sync_cancel(at_once, CancelBuilder::any().all()).ok();
             self.reap(&mut completions, usize::MAX);
             completions.drain(..).for_each(drop_completion);
-            if self.in_flight_count > 0 && self.enter(Wait::Ns(10_000_000)).is_err() {
+            if self.in_flight_count > 0 && self.enter(Wait::Ns(ROUND_NS)).is_err() {
                 return false;
             }
         }

@@ -1,14 +1,14 @@
 //! The end of a lane: its brain is done, and what it said last shall leave. So shall what sister lanes
 //! say last on connections of which they have the requests and we the sockets.
 
-use super::{LETTER_RETRY_MS, Life, Parts, STOP_MS_MAX};
+use super::{LETTER_RETRY_MS, Life, Parts};
 use crate::driver::Wait;
 use std::io;
 
 impl Parts {
     /// Lets what is queued leave, for a while.
     pub(super) fn send_last(&mut self) -> io::Result<()> {
-        let deadline = self.tools.now.mono.after_ms(STOP_MS_MAX);
+        let deadline = self.tools.now.mono.after_ms(self.stop_ms_max);
         // Most has left when this returns, and the end of a send at once wakes nobody.
         self.tools.driver.enter(Wait::No)?;
         self.dispatch();

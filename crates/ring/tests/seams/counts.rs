@@ -1,26 +1,24 @@
 //! What a lane counts: clock readings, system calls, letters, and looking out before it sleeps.
 
 use super::support::{
-    Closure, Diary, Lane, ask, frame, hello, lonely_post, read_frame, ring_config, start,
+    Closure, Diary, Lane, NEVER_MS, ask, frame, hello, lonely_post, read_frame, ring_config, start,
+    turns,
 };
 use door::{Action, Event, Mail, Ticket, Turn, Usage};
-use ring::{Counters, DriverKind, Mesh, Ring};
+use ring::{Config, Counters, DriverKind, Mesh, Ring};
 use rustix::time::{ClockId, clock_gettime};
-use std::io::{ErrorKind, Read as _, Write as _};
+use std::cell::Cell;
+use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::{Duration, Instant};
 use wire::LaneId;
 
 /// Readings of the clock before the first turn, by a lane that does not keep the offset between the
 /// two clocks: one when its clock is made, one when its ring is.
 const START_READ_COUNT: u64 = 2;
 
-/// What a lane says of itself, and its thread's processor time.
-type Told = (Usage, u64);
-
 /// Echoes frames; after each it tells what was used.
-fn teller(tell: Sender<Told>) -> Closure<impl FnMut(&mut Turn<'_>, Event)> {
+fn teller(tell: Sender<Usage>) -> Closure<impl FnMut(&mut Turn<'_>, Event)> {
     Closure(move |turn: &mut Turn<'_>, event| match event {
         Event::Frame { conn, frame, .. } => {
             turn.act(Action::Admit { conn });
@@ -28,24 +26,21 @@ fn teller(tell: Sender<Told>) -> Closure<impl FnMut(&mut Turn<'_>, Event)> {
             turn.act(Action::Usage { ticket: Ticket(conn.0) });
         }
         Event::Usage { usage, .. } => {
-            let time = clock_gettime(ClockId::ThreadCPUTime);
-            let cpu_ns = u64::try_from(time.tv_sec * 1_000_000_000 + time.tv_nsec).unwrap();
             // Not every test listens.
-            tell.send((usage, cpu_ns)).ok();
+            tell.send(usage).ok();
         }
         Event::Stop => turn.act(Action::Stopped),
         _ => {}
     })
 }
 
-fn telling_server(spin_us: u32, greeting_ms_max: u64) -> (Lane, SocketAddr, Receiver<Told>) {
+fn telling_server(spin_us: u32) -> (Lane, SocketAddr, Receiver<Usage>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let (tell, told) = channel();
     let lane = start(lonely_post(), move |config| {
         config.listener = Some(listener.into());
         config.spin_us = spin_us;
-        config.limits.greeting_ms_max = greeting_ms_max;
         teller(tell)
     });
     (lane, address, told)
@@ -64,25 +59,62 @@ fn greet(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// 64 connections that say nothing for a second, and what the lane used in that time.
+fn thread_cpu_ns() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    u64::try_from(time.tv_sec * 1_000_000_000 + time.tv_nsec).unwrap()
+}
+
+/// Takes turns until an alarm of so soon has rung; how many that took, the one with the alarm too.
+fn turns_until_alarm(ring: &mut Ring, ms: u64) -> u64 {
+    let before = ring.counters().turn_count;
+    ring.with(|turn| turn.act(Action::WakeAt { at: turn.now.mono.after_ms(ms) }));
+    let has_rung = Cell::new(false);
+    let mut brain = Closure(|_: &mut Turn<'_>, event| {
+        assert_eq!(event, Event::Tick, "nobody asked for anything");
+        has_rung.set(true);
+    });
+    while !has_rung.get() {
+        ring.turn(&mut brain).unwrap();
+    }
+    ring.counters().turn_count - before
+}
+
+/// 64 connections that say nothing until an alarm rings, which is all that the lane wakes for.
 fn idle(spin_us: u32) {
-    // All greetings are over in that second, and none of them is worth a turn.
-    let (server, address, told) = telling_server(spin_us, 500);
-    let mut streams: Vec<TcpStream> = (0..64).map(|_| greet(address)).collect();
-    let first = &mut streams[0];
-    exchange(first, 1);
-    let (before, before_cpu_ns) = told.iter().nth(64).unwrap();
-    let began = Instant::now();
-    first.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
-    assert_eq!(first.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
-    let elapsed = began.elapsed();
-    exchange(first, 2);
-    let (after, after_cpu_ns) = told.recv().unwrap();
-    let turn_count = after.turn_count - before.turn_count;
-    assert!(turn_count < 20, "{turn_count} turns of an idle lane");
-    let cpu_ns = after_cpu_ns - before_cpu_ns;
-    assert!(u128::from(cpu_ns) * 1000 < elapsed.as_nanos(), "{cpu_ns} ns of an idle lane");
-    server.stop();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut config = ring_config(LaneId(0));
+    config.listener = Some(listener.into());
+    config.spin_us = spin_us;
+    let (mut ring, mut diary) = (Ring::new(config).unwrap(), Diary::default());
+    let mut streams = Vec::new();
+    for index in 0..64 {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(&hello(b"hi")).unwrap();
+        streams.push(stream);
+        turns(&mut ring, &mut diary, |diary| diary.events.len() > index);
+        let Event::Frame { conn, .. } = diary.events[index] else { panic!("{diary:?}") };
+        ring.with(|turn| {
+            let frame = turn.arena.put(&hello(b"hi"));
+            turn.act(Action::Admit { conn });
+            turn.act(Action::Send { conn, frame, bulk: None });
+        });
+    }
+    turns_until_alarm(&mut ring, 0);
+    for stream in &mut streams {
+        assert_eq!(read_frame(stream).unwrap(), hello(b"hi"));
+    }
+    let (before, before_cpu_ns) = (ring.counters(), thread_cpu_ns());
+    let turn_count = turns_until_alarm(&mut ring, 50);
+    println!("{} ns of processor time in 50 ms", thread_cpu_ns() - before_cpu_ns);
+    let spin_count = ring.counters().spin_count - before.spin_count;
+    // Rounds that were measured on a busy machine end early, and the sleep behind them as well.
+    let looks_out = u64::from(spin_us > 0);
+    assert!(turn_count <= 1 + looks_out, "{turn_count} turns of an idle lane");
+    assert!(spin_count <= looks_out, "{spin_count} times an idle lane looked out");
+    streams[0].write_all(&frame(1, &[])).unwrap();
+    turns(&mut ring, &mut diary, |diary| diary.events.len() > 64);
+    assert!(matches!(diary.events[64], Event::Frame { .. }), "{diary:?}");
 }
 
 #[test]
@@ -121,17 +153,17 @@ fn the_clock_is_read_once_a_turn() {
     }
     client.join().unwrap();
     let counters = ring.counters();
-    assert!(counters.turn_count >= 500);
+    assert!(counters.turn_count >= 500, "{counters:?}");
     assert_eq!(counters.clock_read_count, counters.turn_count + START_READ_COUNT);
 }
 
 #[test]
 fn a_turn_costs_one_system_call_with_io_uring_and_three_without() {
-    let (server, address, told) = telling_server(0, 10_000);
+    let (server, address, told) = telling_server(0);
     let mut stream = greet(address);
-    let (before, _) = told.recv().unwrap();
+    let before = told.recv().unwrap();
     (0..100).for_each(|xid| exchange(&mut stream, xid));
-    let (after, _) = told.iter().nth(99).unwrap();
+    let after = told.iter().nth(99).unwrap();
     let counters = server.stop();
     let turn_count = after.turn_count - before.turn_count;
     // Each question for what was used is one more; everything else is the turn's own.
@@ -143,8 +175,8 @@ fn a_turn_costs_one_system_call_with_io_uring_and_three_without() {
     };
     let syscall_count_max = turn_calls * turn_count;
     assert!(syscall_count <= syscall_count_max, "{syscall_count} calls, {turn_count} turns");
-    assert!(after.send_count - before.send_count <= 100);
-    assert!(after.cpu_ns >= before.cpu_ns);
+    assert!(after.send_count - before.send_count <= 100, "{before:?} {after:?}");
+    assert!(after.cpu_ns >= before.cpu_ns, "{before:?} {after:?}");
     // One for each frame's question, and those that connections take.
     assert_eq!(counters.frame_in_count, 101);
     assert!(counters.syscall_count > 101, "{} calls", counters.syscall_count);
@@ -156,33 +188,60 @@ fn what_was_used_is_told_at_once() {
     let mut diary = Diary::default();
     let event = ask(&mut ring, &mut diary, Action::Usage { ticket: Ticket(7) });
     let Event::Usage { ticket: Ticket(7), usage } = event else { panic!("{event:?}") };
-    assert!(usage.cpu_ns > 0);
-    assert!(usage.syscall_count > 0);
-    assert!(usage.clock_read_count > 0);
+    assert!(usage.cpu_ns > 0, "{usage:?}");
+    assert!(usage.syscall_count > 0, "{usage:?}");
+    assert!(usage.clock_read_count > 0, "{usage:?}");
     assert_eq!((usage.letter_out_count, usage.spin_count), (0, 0));
-    assert!(ring.counters().turn_count <= 2, "the same turn or the next");
+    let turn_count = ring.counters().turn_count;
+    assert!(turn_count <= 2, "the same turn or the next, not {turn_count}");
 }
 
 #[test]
-fn a_lane_that_looks_out_answers_the_same_and_finds_what_comes_soon() {
-    let (server, address, told) = telling_server(1000, 10_000);
+fn a_lane_that_looks_out_answers_the_same() {
+    let (server, address, told) = telling_server(1000);
     let mut stream = greet(address);
-    let mut usage = told.recv().unwrap().0;
-    let mut xid = 0;
-    // On a busy machine a client may be late any number of times, but not for ever.
-    while usage.spin_hit_count < 10 {
-        exchange(&mut stream, xid);
-        usage = told.recv().unwrap().0;
-        xid += 1;
-    }
-    assert!(usage.spin_hit_count <= usage.spin_count);
+    (0..200).for_each(|xid| exchange(&mut stream, xid));
+    let usage = told.iter().nth(200).unwrap();
+    let Usage { spin_count, spin_hit_count, .. } = usage;
+    // Whether a client is back in time is the machine's affair.
+    println!("{spin_hit_count} of {spin_count} times it found something");
+    assert!(spin_hit_count <= spin_count, "{usage:?}");
     let counters = server.stop();
-    assert_eq!(counters.frame_out_count, xid + 1);
-    assert_eq!(counters.breach_count, 0);
+    assert_eq!((counters.frame_out_count, counters.breach_count), (201, 0), "{counters:?}");
 }
 
 #[test]
-fn letters_are_found_while_looking_out() {
+fn a_letter_that_comes_before_the_sleep_is_found_by_looking_out() {
+    let mut posts = Mesh::posts(2).unwrap();
+    let mut lane = |lane| {
+        let config = Config { post: posts.pop(), spin_us: 1000, ..ring_config(LaneId(lane)) };
+        Ring::new(config).unwrap()
+    };
+    let (mut reader, mut writer) = (lane(1), lane(0));
+    let mut diary = Diary::default();
+    // The first turn does not wait.
+    reader.turn(&mut diary).unwrap();
+    for unique in 1..=20 {
+        let mail = Mail::Interrupt { unique };
+        writer.with(|turn| {
+            turn.act(Action::Mail { to: LaneId(1), mail });
+            turn.act(Action::WakeAt { at: turn.now.mono });
+        });
+        writer.turn(&mut Diary::default()).unwrap();
+        // It looks out only behind something that was done.
+        reader.with(|turn| turn.act(Action::WakeAt { at: turn.now.mono.after_ms(NEVER_MS) }));
+        reader.turn(&mut diary).unwrap();
+        assert_eq!(diary.events, [Event::Mail { from: LaneId(0), mail }]);
+        diary.events.clear();
+        let counters = reader.counters();
+        assert_eq!((counters.spin_count, counters.spin_hit_count), (unique, unique));
+    }
+    assert_eq!((writer.counters().letter_out_count, reader.counters().letter_in_count), (20, 20));
+}
+
+#[test]
+fn letters_between_lanes_that_look_out_arrive_and_are_counted() {
+    const LETTER_COUNT: u64 = 500;
     let mut posts = Mesh::posts(2).unwrap();
     let pong = start(posts.pop().unwrap(), move |config| {
         config.spin_us = 1000;
@@ -197,29 +256,30 @@ fn letters_are_found_while_looking_out() {
     });
     let ping = start(posts.pop().unwrap(), move |config| {
         config.spin_us = 1000;
+        let mut unique = 0;
         Closure(move |turn: &mut Turn<'_>, event| match event {
             Event::Mail { mail: Mail::Unmounted, .. } => turn.act(Action::Stopped),
-            Event::Tick | Event::Mail { .. } => turn.act(Action::Usage { ticket: Ticket(0) }),
-            Event::Usage { usage, .. } => {
-                // On a busy machine the other may be late any number of times, but not for ever.
-                let found = usage.spin_hit_count > 0;
-                let mail = if found { Mail::Unmounted } else { Mail::Interrupt { unique: 0 } };
+            Event::Tick | Event::Mail { .. } => {
+                unique += 1;
+                let is_last = unique == LETTER_COUNT;
+                let mail = if is_last { Mail::Unmounted } else { Mail::Interrupt { unique } };
                 turn.act(Action::Mail { to: LaneId(1), mail });
             }
             other => panic!("{other:?}"),
         })
     });
     let [ping, pong]: [Counters; 2] = [ping, pong].map(|lane| lane.thread.join().unwrap());
-    assert!(ping.spin_hit_count > 0);
-    assert!(ping.spin_hit_count <= ping.spin_count);
-    assert_eq!(ping.letter_out_count, pong.letter_in_count);
-    assert_eq!(ping.letter_in_count, pong.letter_out_count);
-    assert!(pong.wake_count <= pong.syscall_count, "to wake is a system call");
+    // Whether the other answers in time is the machine's affair.
+    println!("{} of {} times it found something", ping.spin_hit_count, ping.spin_count);
+    assert!(ping.spin_hit_count <= ping.spin_count, "{ping:?}");
+    assert_eq!((ping.letter_out_count, ping.letter_in_count), (LETTER_COUNT, LETTER_COUNT));
+    assert_eq!((pong.letter_in_count, pong.letter_out_count), (LETTER_COUNT, LETTER_COUNT));
+    assert!(pong.wake_count <= pong.syscall_count, "to wake is a system call: {pong:?}");
 }
 
 #[test]
 fn a_stop_ends_a_lane_that_looks_out() {
-    let (server, address, told) = telling_server(1000, 10_000);
+    let (server, address, told) = telling_server(1000);
     let _stream = greet(address);
     told.recv().unwrap();
     server.stop();
@@ -281,9 +341,11 @@ fn who_looks_out_in_vain_sleeps_until_its_time() {
         ring.turn(&mut brain).unwrap();
     }
     let counters = ring.counters();
-    assert_eq!(ticks.len(), 2);
-    assert!(ticks[1] >= at, "not before its time");
-    assert_eq!((counters.spin_count, counters.spin_hit_count), (1, 0));
+    assert_eq!(ticks.len(), 2, "{ticks:?}");
+    assert!(ticks[1] >= at, "{ticks:?}: not before {at:?}");
+    // On a busy machine the time may be over when it would look out.
+    assert!(counters.spin_count <= 1, "{counters:?}");
+    assert_eq!(counters.spin_hit_count, 0, "{counters:?}");
     assert!(counters.turn_count < 10, "{} turns for two ticks", counters.turn_count);
 }
 

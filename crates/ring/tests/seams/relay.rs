@@ -1,7 +1,8 @@
 //! Connections whose socket one lane has and whose requests another one answers.
 
 use super::support::{
-    Closure, Diary, Dir, Lane, echo, frame, hello, noise, read_frame, ring_config, start,
+    Closure, Diary, Dir, Lane, NEVER_MS, PATIENCE, echo, frame, hello, noise, read_frame,
+    ring_config, start,
 };
 use door::{Action, Brain, Bulk, CloseReason, ConnId, Errno, Event, Mail, Object, Ticket, Turn};
 use ring::{Config, Counters, Mesh, Ring};
@@ -9,6 +10,7 @@ use rustix::net::{AddressFamily, SocketType, sockopt};
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
+use std::time::Instant;
 use wire::{Breach, HEAD_BYTES, LaneId};
 
 /// The lane that answers.
@@ -54,6 +56,8 @@ impl Pair {
         });
         let front = start(posts.pop().unwrap(), move |config| {
             config.listener = Some(listener.into());
+            // The end of a front waits for owners, and here most of them say no more.
+            config.limits.stop_ms_max = 10;
             tune(config);
             relays()
         });
@@ -231,7 +235,7 @@ fn what_the_owner_sent_before_a_close_arrives() {
 #[test]
 fn an_orderly_stop_lets_what_the_owner_says_last_leave() {
     let pair = Pair::start(
-        |_| {},
+        |config| config.limits.stop_ms_max = NEVER_MS,
         |_| {
             let mut asked = Vec::new();
             Closure(move |turn: &mut Turn<'_>, event| {
@@ -285,8 +289,9 @@ fn a_client_that_does_not_read_is_too_slow_and_bounded() {
     assert_eq!(reason_of(ended.recv().unwrap()), CloseReason::TooSlow);
     let (front, owner) = pair.stop();
     assert_eq!(front.breach_count + owner.breach_count, 0);
-    // The pause, and what was under way to the owner and back.
-    assert!(front.in_bytes - front.out_bytes <= 14 << 20, "{front:?}");
+    // The pause, what was under way to the owner and back, and what is with the kernel and not counted
+    // because its send was cut off.
+    assert!(front.in_bytes - front.out_bytes <= 20 << 20, "{front:?}");
 }
 
 #[test]
@@ -355,27 +360,6 @@ fn long_frames_and_bulk_are_breaches_until_the_owner_has_admitted() {
     stream.write_all(&frame(1, b"bulk")).unwrap();
     assert_eq!(reason_of(ended.recv().unwrap()), CloseReason::Breach(Breach::TooLong));
     ends(&mut stream);
-    pair.stop();
-}
-
-/// The front keeps the deadline of the greeting; the owner hears of it.
-#[test]
-fn who_is_not_admitted_in_time_is_closed_at_both_ends() {
-    let (sender, ended) = channel();
-    let pair = Pair::start(
-        |config| config.limits.greeting_ms_max = 30,
-        move |_| {
-            Closure(move |turn: &mut Turn<'_>, event| match event {
-                Event::Closed { .. } => sender.send(event).unwrap(),
-                Event::Stop => turn.act(Action::Stopped),
-                _ => {}
-            })
-        },
-    );
-    let mut stream = TcpStream::connect(pair.address).unwrap();
-    stream.write_all(&hello(b"hi")).unwrap();
-    ends(&mut stream);
-    assert_eq!(reason_of(ended.recv().unwrap()), CloseReason::Failed(Errno(110)));
     pair.stop();
 }
 
@@ -453,13 +437,16 @@ impl Rings {
 
     /// All take turns until a lane has so many events.
     fn until(&mut self, lane: usize, event_count: usize) {
-        for _ in 0..100_000 {
-            if self.diaries[lane].events.len() >= event_count {
-                return;
-            }
+        self.until_holds(|rings| rings.diaries[lane].events.len() >= event_count);
+    }
+
+    /// All take turns until that is so.
+    fn until_holds(&mut self, mut holds: impl FnMut(&Self) -> bool) {
+        let given_up = Instant::now() + PATIENCE;
+        while !holds(self) {
             (0..self.rings.len()).for_each(|lane| self.turn(lane));
+            assert!(Instant::now() < given_up, "not in {PATIENCE:?}: {:?}", self.diaries);
         }
-        panic!("lane {lane} has only {:?}", self.diaries[lane].events);
     }
 
     fn act(&mut self, lane: usize, action: Action) {
@@ -488,9 +475,7 @@ impl Rings {
             turn.act(Action::Send { conn, frame, bulk: None });
         });
         let sent_bytes = self.rings[0].counters().out_bytes;
-        while self.rings[0].counters().out_bytes == sent_bytes {
-            (0..self.rings.len()).for_each(|lane| self.turn(lane));
-        }
+        self.until_holds(|rings| rings.rings[0].counters().out_bytes > sent_bytes);
         assert_eq!(read_frame(&mut stream).unwrap(), hello(b"hi"));
         (stream, conn)
     }
@@ -547,13 +532,12 @@ fn what_waits_for_a_buffer_is_bounded_and_keeps_its_order() {
     let (mut idle_count, mut received_bytes) = (0, 0);
     // Until nothing moves any more.
     while idle_count < 200 {
-        if let Ok(count) = stream.write(rest) {
-            rest = &rest[count..];
-        }
+        let taken_bytes = stream.write(rest).unwrap_or(0);
+        rest = &rest[taken_bytes..];
         (0..2).for_each(|lane| rings.turn(lane));
         let in_bytes = rings.rings[0].counters().in_bytes;
         let moved = std::mem::replace(&mut received_bytes, in_bytes) != in_bytes;
-        idle_count = if moved { 0 } else { idle_count + 1 };
+        idle_count = if moved || taken_bytes > 0 { 0 } else { idle_count + 1 };
     }
     assert!(received_bytes <= 4 << 20, "{received_bytes} bytes for one buffer");
     let greeted_count = 1;
@@ -602,9 +586,9 @@ fn connections_that_break_anywhere_leave_nothing_behind() {
             rings.until(1, known + 2);
             assert_eq!(reason_of(rings.diaries[1].events[known + 1]), CloseReason::Ended);
         }
-        while rings.rings.iter().any(|ring| ring.conn_count() + ring.buffer_bytes() > 0) {
-            (0..2).for_each(|lane| rings.turn(lane));
-        }
+        rings.until_holds(|rings| {
+            rings.rings.iter().all(|ring| ring.conn_count() + ring.buffer_bytes() == 0)
+        });
     }
     let told = rings.diaries[0].events.iter().any(|event| !matches!(event, Event::Frame { .. }));
     assert!(!told, "the front's brain hears of Hellos only: {:?}", rings.diaries[0].events);
@@ -614,7 +598,7 @@ fn connections_that_break_anywhere_leave_nothing_behind() {
 #[test]
 fn bulk_that_lies_in_a_file_becomes_bytes() {
     const READ_BYTES: usize = 1 << 20;
-    let dir = Dir::new("relayed");
+    let dir = Dir::in_memory("relayed");
     let object = Object { shard_index: 3, stripe_index: 1, inode: wire::InodeNo(9) };
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

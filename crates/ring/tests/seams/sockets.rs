@@ -1,15 +1,18 @@
 //! Connections over real loopback sockets.
 
 use super::support::{
-    Closure, Diary, ask, echo_server, frame, hello, lonely_post, noise, read_frame, ring_config,
-    start, turns,
+    Closure, Diary, PATIENCE, ask, echo, echo_server, frame, hello, lonely_post, noise, read_frame,
+    ring_config, start, taken_but, turns,
 };
 use door::{Action, CloseReason, Errno, Event, Ticket, Turn};
 use ring::{Mesh, Ring};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketType, sockopt};
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::sync::mpsc::channel;
+use std::time::Instant;
 use wire::{Breach, LaneId};
 
 /// A connection that takes little before it is read from.
@@ -61,7 +64,7 @@ fn a_frame_that_arrives_byte_by_byte_is_one_frame() {
 }
 
 #[test]
-fn many_frames_at_once_come_back_in_order_and_in_few_sends() {
+fn many_frames_at_once_come_back_in_order() {
     let (server, address, _) = echo_server(|_| {});
     let mut stream = greet(address);
     let sent: Vec<Vec<u8>> =
@@ -74,8 +77,33 @@ fn many_frames_at_once_come_back_in_order_and_in_few_sends() {
     }
     writing.join().unwrap();
     let counters = server.stop();
-    assert_eq!(counters.frame_out_count, 501);
-    assert!(counters.send_count < 200, "{} sends for 501 frames", counters.send_count);
+    println!("{} sends for 501 frames", counters.send_count);
+    assert_eq!(counters.frame_out_count, 501, "{counters:?}");
+}
+
+#[test]
+fn what_is_there_already_is_answered_in_few_sends() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let mut config = ring_config(LaneId(0));
+    config.listener = Some(listener.into());
+    let mut ring = Ring::new(config).unwrap();
+    let (ended, _) = channel();
+    let mut echo = echo(ended);
+    let mut until = |ring: &mut Ring, frame_count| {
+        while ring.counters().frame_out_count < frame_count {
+            ring.turn(&mut echo).unwrap();
+        }
+    };
+    stream.write_all(&hello(b"hi")).unwrap();
+    until(&mut ring, 1);
+    // As much as a socket takes that is not read from.
+    let all: Vec<u8> = (0..500).flat_map(|xid| frame(xid, &[])).collect();
+    stream.write_all(&all).unwrap();
+    taken_but(&stream, 0);
+    until(&mut ring, 501);
+    let counters = ring.counters();
+    assert!(counters.send_count < 50, "{} sends for 501 frames", counters.send_count);
 }
 
 #[test]
@@ -97,6 +125,8 @@ fn who_asks_for_much_leaves_others_their_part_of_each_turn() {
     }
     for mut stream in &streams {
         stream.write_all(&all).unwrap();
+        // A part is there for sure, and that is more than a turn's.
+        taken_but(stream, all.len() / 2);
     }
     let mut brought_max = 0;
     let mut total = 0;
@@ -148,7 +178,8 @@ fn garbage_closes_that_connection_and_no_other() {
         good.write_all(&sent).unwrap();
         assert_eq!(read_frame(&mut good).unwrap(), sent);
     }
-    assert!(server.stop().breach_count > 40);
+    // One is too short to be wrong.
+    assert_eq!(server.stop().breach_count, 49);
 }
 
 #[test]
@@ -223,39 +254,9 @@ fn a_peer_that_does_not_read_is_too_slow() {
     assert!(matches!(event, Event::Closed { reason: CloseReason::TooSlow, .. }), "{event:?}");
     let counters = server.stop();
     assert_eq!(counters.breach_count, 0);
-    // Far more than both sockets hold was never taken: 8 MiB wait here, the rest is with the kernel.
-    assert!(counters.in_bytes - counters.out_bytes <= 10 << 20, "{counters:?}");
-}
-
-/// Whoever reads, however slowly, is waited for: here longer than one may read nothing.
-#[test]
-fn a_peer_that_reads_slowly_is_not_too_slow() {
-    let (server, address, ended) = echo_server(|config| {
-        config.limits.conn_out_bytes_pause = 4 << 20;
-        config.limits.stall_ms_max = 400;
-    });
-    let mut stream = narrow(address);
-    let sent = frame(1, &noise(1, 1 << 20));
-    let mut writer = stream.try_clone().unwrap();
-    let copy = sent.clone();
-    let writing = std::thread::spawn(move || {
-        for _ in 0..16 {
-            writer.write_all(&copy).unwrap();
-        }
-    });
-    let began = std::time::Instant::now();
-    let mut read_bytes = 0;
-    let mut piece = vec![0; 128 << 10];
-    while read_bytes < 16 * sent.len() {
-        let got_bytes = stream.read(&mut piece).unwrap();
-        assert!(got_bytes > 0, "it was let go after {read_bytes} bytes");
-        read_bytes += got_bytes;
-        std::thread::sleep(std::time::Duration::from_millis(6));
-    }
-    assert!(began.elapsed() > std::time::Duration::from_millis(500), "long enough to be let go");
-    writing.join().unwrap();
-    assert!(ended.try_recv().is_err(), "nobody was let go");
-    server.stop();
+    // Far more than both sockets hold was never taken: 8 MiB wait here, and a frame or two that were
+    // begun. What a send was cut off at may be with the kernel and not counted.
+    assert!(counters.in_bytes - counters.out_bytes <= 16 << 20, "{counters:?}");
 }
 
 /// Where somebody waits for a buffer, those who hold buffers and read nothing go sooner.
@@ -264,8 +265,9 @@ fn who_reads_nothing_does_not_keep_the_buffers_from_others() {
     let (server, address, ended) = echo_server(|config| {
         config.limits.buffer_bytes_max = 12 << 20;
         config.limits.starving_stall_ms_max = 100;
-        config.limits.stall_ms_max = 3_600_000;
     });
+    // Who reads is waited for as long as nobody lacks a buffer, which is so when all deaf are gone.
+    let mut stream = narrow(address);
     let deaf: Vec<_> = (0..4)
         .map(|client| {
             std::thread::spawn(move || {
@@ -275,9 +277,9 @@ fn who_reads_nothing_does_not_keep_the_buffers_from_others() {
             })
         })
         .collect();
-    let event = ended.recv().unwrap();
-    assert!(matches!(event, Event::Closed { reason: CloseReason::TooSlow, .. }), "{event:?}");
-    let mut stream = narrow(address);
+    for event in ended.iter().take(deaf.len()) {
+        assert!(matches!(event, Event::Closed { reason: CloseReason::TooSlow, .. }), "{event:?}");
+    }
     for round in 0..20 {
         let sent = frame(round, &noise(100 + round, 1 << 20));
         let mut writer = stream.try_clone().unwrap();
@@ -294,10 +296,9 @@ fn who_reads_nothing_does_not_keep_the_buffers_from_others() {
 /// Connections that say nothing go when there are too many of them; who greets is served meanwhile.
 #[test]
 fn silent_connections_make_room_for_others() {
-    let (server, address, _) = echo_server(|config| {
-        config.limits.greeting_count_max = 8;
-        config.limits.greeting_ms_max = 3_600_000;
-    });
+    // Of 51 that have not been admitted, 8 may stay.
+    const LET_GO_COUNT: usize = 51 - 8;
+    let (server, address, _) = echo_server(|config| config.limits.greeting_count_max = 8);
     let mut served = greet(address);
     let silent: Vec<_> = (0..50).map(|_| TcpStream::connect(address).unwrap()).collect();
     let mut late = greet(address);
@@ -306,15 +307,17 @@ fn silent_connections_make_room_for_others() {
         stream.write_all(&sent).unwrap();
         assert_eq!(read_frame(stream).unwrap(), sent);
     }
-    let mut let_go_count = 0;
-    for mut stream in silent {
-        stream.set_nonblocking(true).unwrap();
-        let_go_count += u64::from(!matches!(stream.read(&mut [0]), Err(error)
-            if error.kind() == std::io::ErrorKind::WouldBlock));
+    let given_up = Instant::now() + PATIENCE;
+    let mut ended_count = 0;
+    while ended_count < LET_GO_COUNT {
+        let mut waited: Vec<PollFd<'_>> =
+            silent.iter().map(|stream| PollFd::new(stream, PollFlags::IN)).collect();
+        poll(&mut waited, Some(&Timespec { tv_sec: 1, tv_nsec: 0 })).unwrap();
+        ended_count = waited.iter().filter(|waited| !waited.revents().is_empty()).count();
+        assert!(Instant::now() < given_up, "only {ended_count} were let go");
     }
     let counters = server.stop();
-    assert_eq!(counters.shed_count, let_go_count);
-    assert!(let_go_count >= 50 - 8, "{let_go_count} were let go");
+    assert_eq!((counters.shed_count, ended_count), (LET_GO_COUNT as u64, LET_GO_COUNT));
 }
 
 #[test]
@@ -358,10 +361,6 @@ fn one_who_says_nothing_is_closed_in_time() {
     let (server, address, _) = echo_server(|config| config.limits.greeting_ms_max = 20);
     let mut silent = TcpStream::connect(address).unwrap();
     assert_eq!(silent.read(&mut [0; 1]).unwrap(), 0);
-    let mut heard = greet(address);
-    let sent = frame(1, b"");
-    heard.write_all(&sent).unwrap();
-    assert_eq!(read_frame(&mut heard).unwrap(), sent);
     server.stop();
 }
 
@@ -391,6 +390,14 @@ fn what_was_queued_before_a_close_arrives() {
     server.stop();
 }
 
+/// A socket that has an address and does not listen.
+fn bound() -> (OwnedFd, SocketAddr) {
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    rustix::net::bind(&socket, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    let address = rustix::net::getsockname(&socket).unwrap();
+    (socket, SocketAddr::try_from(address).unwrap())
+}
+
 #[test]
 fn connecting_works_and_a_refusal_is_told() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -417,7 +424,13 @@ fn connecting_works_and_a_refusal_is_told() {
     turns(&mut ring, &mut diary, |diary| diary.events.len() == 3);
     assert_eq!(diary.events[2], Event::Closed { conn, reason: CloseReason::Ended });
 
-    drop(listener);
+    assert_eq!(ring.conn_count(), 0);
+
+    // An address that nobody else can have, and at which nobody listens.
+    let (_bound, address) = bound();
+    let mut config = ring_config(LaneId(0));
+    config.server = Some(address);
+    let (mut ring, mut diary) = (Ring::new(config).unwrap(), Diary::default());
     let event = ask(&mut ring, &mut diary, Action::Connect { ticket: Ticket(6) });
     assert_eq!(event, Event::ConnectFailed { ticket: Ticket(6), errno: Errno(111) });
     assert_eq!(ring.conn_count(), 0);

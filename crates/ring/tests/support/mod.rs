@@ -3,10 +3,14 @@
 
 use door::{Action, Brain, Event, Turn};
 use ring::{Config, Counters, DriverChoice, Mesh, Post, Ring, Stopper};
-use std::fs;
-use std::net::{SocketAddr, TcpListener};
+use std::fmt::Debug;
+use std::fs::{self, File};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd as _;
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 use wire::{
     FrameKind, Getattr, HEAD_BYTES, Head, InodeNo, LaneId, Lengths, Op, Request, SessionId, Wire,
     Xid,
@@ -22,15 +26,33 @@ impl<F: FnMut(&mut Turn<'_>, Event)> Brain for Closure<F> {
     fn settle(&mut self, _turn: &mut Turn<'_>) {}
 }
 
-/// Takes turns until `until` says so; a turn that never comes hangs the test, which is a failure.
-pub fn turns<B: Brain>(ring: &mut Ring, brain: &mut B, mut until: impl FnMut(&mut B) -> bool) {
-    for _ in 0..100_000 {
-        if until(brain) {
-            return;
-        }
+/// How long anything may take before a test gives up; never how long a test waits.
+pub const PATIENCE: Duration = Duration::from_secs(300);
+
+/// In milliseconds, longer than any test takes.
+pub const NEVER_MS: u64 = 3_600_000;
+
+/// Takes turns until `until` says so. A test that gives up says what the brain has got.
+#[track_caller]
+pub fn turns<B: Brain + Debug>(
+    ring: &mut Ring,
+    brain: &mut B,
+    mut until: impl FnMut(&mut B) -> bool,
+) {
+    if until(brain) {
+        return;
+    }
+    let given_up = Instant::now() + PATIENCE;
+    // Else a lane that nothing happens to would sleep for ever.
+    ring.with(|turn| {
+        let at = turn.now.mono.after_ms(u64::try_from(PATIENCE.as_millis()).unwrap());
+        turn.act(Action::WakeAt { at });
+    });
+    while !until(brain) {
+        let counters = ring.counters();
+        assert!(Instant::now() < given_up, "not in {PATIENCE:?}: {brain:?}, {counters:?}");
         ring.turn(brain).unwrap();
     }
-    panic!("nothing came of 100,000 turns");
 }
 
 /// A brain that keeps its events, and what they said.
@@ -38,6 +60,13 @@ pub fn turns<B: Brain>(ring: &mut Ring, brain: &mut B, mut until: impl FnMut(&mu
 pub struct Diary {
     pub events: Vec<Event>,
     pub frames: Vec<Vec<u8>>,
+}
+
+impl Debug for Diary {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let frame_bytes: Vec<usize> = self.frames.iter().map(Vec::len).collect();
+        write!(f, "events {:?}, frames of {frame_bytes:?} bytes", self.events)
+    }
 }
 
 impl Brain for Diary {
@@ -82,22 +111,28 @@ pub fn skip(what: &str, why: &str) {
     }
 }
 
-/// The configuration of a ring on the driver that is tested.
+/// The configuration of a ring on the driver that is tested. Its deadlines are out of reach: a test
+/// that is about one of them sets it.
 pub fn ring_config(lane: LaneId) -> Config {
-    Config {
-        driver: DriverChoice::Only(super::DRIVER),
-        engine: super::ENGINE,
-        direct: super::DIRECT && takes_direct(),
-        ..Config::new(lane)
-    }
+    let mut config = Config::new(lane);
+    config.driver = DriverChoice::Only(super::DRIVER);
+    config.engine = super::ENGINE;
+    config.direct = super::DIRECT && takes_direct();
+    config.limits.greeting_ms_max = NEVER_MS;
+    config.limits.stall_ms_max = NEVER_MS;
+    config.limits.starving_stall_ms_max = NEVER_MS;
+    config.limits.close_ms_max = NEVER_MS;
+    config.limits.stop_ms_max = NEVER_MS;
+    config
 }
 
 /// Whether files of tests can be read past the page cache.
 pub fn takes_direct() -> bool {
-    let dir = std::fs::File::open(std::env::temp_dir()).unwrap();
+    let dir = File::open(std::env::temp_dir()).unwrap();
     let taken = ring::check_direct(&dir);
     if let Err(error) = &taken {
-        skip("objects past the page cache", &error.to_string());
+        static SAID: std::sync::Once = std::sync::Once::new();
+        SAID.call_once(|| skip("objects past the page cache", &error.to_string()));
     }
     taken.is_ok()
 }
@@ -197,12 +232,41 @@ pub fn noise(seed: u64, count: usize) -> Vec<u8> {
     (0..count).map(|_| next()).collect()
 }
 
+/// Waits until the peer's system has taken all but so many bytes of what was sent on this socket.
+pub fn taken_but(stream: &TcpStream, left_bytes: usize) {
+    let given_up = Instant::now() + PATIENCE;
+    loop {
+        let mut unacked_bytes: libc::c_int = 0;
+        // SAFETY: the kernel writes one integer to where there is room for one.
+        let told =
+            unsafe { libc::ioctl(stream.as_raw_fd(), libc::TIOCOUTQ, &raw mut unacked_bytes) };
+        assert_eq!(told, 0, "a socket tells what it has left");
+        if usize::try_from(unacked_bytes).unwrap() <= left_bytes {
+            return;
+        }
+        assert!(Instant::now() < given_up, "{unacked_bytes} bytes are not taken");
+        std::thread::yield_now();
+    }
+}
+
 /// A directory of the test's own, removed when dropped.
-pub struct Dir(pub std::path::PathBuf);
+pub struct Dir(pub PathBuf);
 
 impl Dir {
     pub fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!(
+        Self::new_in(std::env::temp_dir(), name)
+    }
+
+    /// One whose files are always in memory, where the system has a place for such: nothing but the
+    /// test decides then what is in the page cache.
+    pub fn in_memory(name: &str) -> Self {
+        let place = PathBuf::from("/dev/shm");
+        let is_there = File::open(&place).is_ok_and(|place| is_tmpfs(&place));
+        Self::new_in(if is_there { place } else { std::env::temp_dir() }, name)
+    }
+
+    fn new_in(place: PathBuf, name: &str) -> Self {
+        let path = place.join(format!(
             "lanefs-ring-{name}-{}-{}-{}",
             super::DRIVER.text(),
             super::ENGINE.text(),
@@ -218,6 +282,13 @@ impl Drop for Dir {
     fn drop(&mut self) {
         fs::remove_dir_all(&self.0).ok();
     }
+}
+
+/// Whether files there are in memory and nowhere else.
+pub fn is_tmpfs(file: &File) -> bool {
+    const TMPFS_MAGIC: u64 = 0x0102_1994;
+    let kind = rustix::fs::fstatfs(file).unwrap().f_type;
+    u64::try_from(kind).unwrap() == TMPFS_MAGIC
 }
 
 /// Where threads of this process with that name may run.

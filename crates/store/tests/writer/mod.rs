@@ -1,0 +1,296 @@
+//! A lane that writes a log, what keeps its rows, and what the rows have to be.
+#![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
+
+use disk::rows::{self, Key, Range, Row, Rows, ShardRow};
+use disk::{Batch, Change, InodeRow, Origin, PreVersions, Record};
+use door::{Action, Brain, Event, Ticket, Turn};
+use ring::feed::LogLengths;
+use ring::{LogFile, Mesh, Ring};
+use std::collections::{BTreeMap, VecDeque};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use store::{ColdStore, Keeper, Pace, Store};
+use wire::{Bytes, FileKind, InodeNo, LaneId, Name, ShardId, Timestamp, Transno, Wire};
+
+pub(crate) const SHARD: ShardId = ShardId::meta(0);
+pub(crate) const BATCH_RECORD_COUNT: u64 = 20;
+pub(crate) const LENGTHS: LogLengths =
+    LogLengths { log_bytes_max: 1 << 24, segment_bytes: 300 << 10 };
+pub(crate) type Table = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// The `lsn`-th record of a life: a new file, or one less.
+pub(crate) fn changes(lsn: u64) -> Vec<u8> {
+    let (dir, inode) = (InodeNo::ROOT, InodeNo(1 + lsn - lsn % 3));
+    let text = format!("file {}", inode.0);
+    let (name, now) = (Name::new(text.as_bytes()).unwrap(), Timestamp { secs: 5, nanos: 0 });
+    let (version, kind) = (Transno(lsn), FileKind::File);
+    let (nlink_delta, cookie) = (0, inode.0);
+    let touch = |entry_delta| Change::Touch {
+        inode: dir,
+        mtime: now,
+        ctime: now,
+        nlink_delta,
+        entry_delta,
+    };
+    let row = InodeRow::new(inode, kind, 0o644, now);
+    let value = [7; 600];
+    let changes = match lsn % 3 {
+        0 => vec![
+            Change::Inode { row },
+            Change::Dirent { dir, name, cookie, inode, kind, version },
+            touch(1),
+        ],
+        1 if lsn > 1 => {
+            vec![Change::Xattr { inode, name: Bytes(b"user.x"), value: Bytes(&value) }]
+        }
+        2 if lsn > 2 && lsn.is_multiple_of(2) => {
+            vec![Change::DirentGone { dir, name }, touch(-1), Change::InodeGone { inode }]
+        }
+        _ => Vec::new(),
+    };
+    changes.iter().flat_map(|change| change.to_bytes()).collect()
+}
+
+pub(crate) fn with_record<T>(lsn: u64, take: impl FnOnce(&Record<'_>) -> T) -> T {
+    let changes = changes(lsn);
+    let (transno, origin, pre_versions) = (Transno(lsn), Origin::Internal, PreVersions::new());
+    take(&Record { shard: SHARD, lsn, transno, pre_versions, origin, changes: &changes })
+}
+
+/// What the rows are after so many records.
+pub(crate) fn expected(store: &Store, lsn_last: u64) -> Table {
+    let mut table = Table::new();
+    rows::begin(store.superblock().made, &mut table).unwrap();
+    let mut shard = ShardRow::decode_all(
+        Rows::get(&table, Key::shard(SHARD).bytes()).unwrap().unwrap().as_ref(),
+    )
+    .unwrap();
+    for lsn in 1..=lsn_last {
+        with_record(lsn, |record| rows::apply(record, &mut shard, &mut table)).unwrap();
+    }
+    table.put(Key::shard(SHARD).bytes(), &shard.to_bytes());
+    table.put(Key::store().bytes(), &store.boot_id().to_bytes());
+    table
+}
+
+/// All rows, and the last record in them.
+pub(crate) fn found(cold: &ColdStore) -> (Vec<String>, u64) {
+    let (mut lines, mut lsn) = (Vec::new(), 0);
+    cold.read(&Range::all(), |row| {
+        if let Row::Shard { row, .. } = row {
+            lsn = row.lsn;
+        }
+        lines.push(format!("{row:?}"));
+        Ok(())
+    })
+    .unwrap();
+    (lines, lsn)
+}
+
+pub(crate) fn lines(table: &Table) -> Vec<String> {
+    table.iter().map(|(key, value)| format!("{:?}", Row::decode(key, value).unwrap())).collect()
+}
+
+/// Writes records, one batch at a time, and tells of each batch that is durable.
+pub(crate) struct Writer<F> {
+    pub(crate) boot_id: u64,
+    pub(crate) lsn: u64,
+    pub(crate) lsn_last: u64,
+    pub(crate) batch_no: u64,
+    pub(crate) flying: bool,
+    pub(crate) tell: F,
+    pub(crate) checkpointed: u64,
+    pub(crate) room_bytes: u64,
+    /// It waits for room instead of ending without it.
+    pub(crate) waits: bool,
+    /// It ends when its log has become so long behind the last checkpoint that no batch fits any more,
+    /// and somebody was told something.
+    pub(crate) fills_bytes: Option<u64>,
+    pub(crate) alarms: Arc<Mutex<Vec<String>>>,
+    /// It goes on only when all that it wrote is checkpointed.
+    pub(crate) keeps_pace: bool,
+    /// Batches that are not checkpointed, by their last record.
+    pub(crate) kept: VecDeque<(u64, u64)>,
+    /// It asks for this row and for these entries when everything is checkpointed; what it got.
+    pub(crate) asks: bool,
+    pub(crate) found: Vec<Vec<u8>>,
+}
+
+/// No record of this test's needs more.
+pub(crate) const BATCH_BYTES_MAX: u64 = 64 << 10;
+
+impl<F: FnMut(u64)> Brain for Writer<F> {
+    fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
+        if let Event::Logged { result: Ok(room), .. } | Event::LogRoom(room) = event {
+            self.room_bytes = room.room_bytes;
+        }
+        if let Event::ColdRows { result, .. } = event {
+            self.found.push(turn.arena.get(result.unwrap()).to_vec());
+        }
+        if let Event::Logged { result, .. } = event {
+            result.unwrap();
+            self.flying = false;
+            (self.tell)(self.lsn);
+        }
+        if let Event::Checkpointed { shard, lsn, transno } = event {
+            assert_eq!((shard, transno), (SHARD, Transno(lsn)));
+            let known = (self.checkpointed, self.lsn);
+            assert!(lsn > known.0 && lsn <= known.1, "{lsn} behind {known:?}");
+            self.checkpointed = lsn;
+            while self.kept.pop_front_if(|(last, _)| *last <= lsn).is_some() {}
+        }
+    }
+
+    fn settle(&mut self, turn: &mut Turn<'_>) {
+        if self.flying {
+            return;
+        }
+        if self.waits && self.lsn < self.lsn_last && self.room_bytes < BATCH_BYTES_MAX {
+            return;
+        }
+        // Nobody makes checkpoints before the second batch.
+        let waits = self.keeps_pace && self.batch_no >= 2 && self.lsn < self.lsn_last;
+        if waits && self.checkpointed < self.lsn {
+            return;
+        }
+        if let Some(log_bytes_max) = self.fills_bytes
+            && self.room_bytes < BATCH_BYTES_MAX
+        {
+            let kept_bytes: u64 = self.kept.iter().map(|(_, bytes)| bytes).sum();
+            if kept_bytes + BATCH_BYTES_MAX <= log_bytes_max {
+                // Space that is reserved ahead is still on its way, of which an event tells.
+                return;
+            }
+            if self.alarms.lock().unwrap().is_empty() {
+                return turn.act(Action::WakeAt { at: turn.now.mono.after_ms(5) });
+            }
+        }
+        if self.lsn >= self.lsn_last || self.room_bytes < BATCH_BYTES_MAX {
+            if self.asks && self.found.len() < 2 {
+                return self.ask(turn);
+            }
+            return turn.act(Action::Stopped);
+        }
+        let mut batch = Batch::new();
+        for _ in 0..BATCH_RECORD_COUNT {
+            self.lsn += 1;
+            with_record(self.lsn, |record| batch.push(record));
+        }
+        self.batch_no += 1;
+        let (boot_id, batch_no) = (self.boot_id, self.batch_no);
+        let mut batch_bytes = 0;
+        let batch = turn.arena.write(|out| {
+            let before = out.len();
+            batch.seal(boot_id, batch_no, out);
+            batch_bytes = out.len() - before;
+        });
+        self.kept.push_back((self.lsn, batch_bytes as u64));
+        turn.act(Action::LogAppend { ticket: Ticket(1), batch });
+        self.flying = true;
+    }
+}
+
+impl<F> Writer<F> {
+    pub(crate) fn new(boot_id: u64, lsns: (u64, u64), tell: F) -> Self {
+        Self {
+            boot_id,
+            lsn: lsns.0,
+            lsn_last: lsns.1,
+            batch_no: 0,
+            flying: false,
+            tell,
+            checkpointed: 0,
+            room_bytes: u64::MAX,
+            waits: false,
+            fills_bytes: None,
+            alarms: Arc::default(),
+            keeps_pace: false,
+            kept: VecDeque::new(),
+            asks: false,
+            found: Vec::new(),
+        }
+    }
+
+    /// Asks for the root and for ten entries of it, once all is checkpointed.
+    fn ask(&mut self, turn: &mut Turn<'_>) {
+        if self.checkpointed < self.lsn {
+            return;
+        }
+        let range = match self.found.len() {
+            0 => (Key::inode(InodeNo::ROOT), None),
+            _ => {
+                let range = Range::listing(InodeNo::ROOT, 0);
+                (range.from, Some(range.until))
+            }
+        };
+        let from = turn.arena.put(range.0.bytes());
+        let until = turn.arena.put(range.1.as_ref().map_or(&[], Key::bytes));
+        turn.act(Action::ColdRead { ticket: Ticket(2), from, until, row_count_max: 10 });
+    }
+}
+
+/// Opens a store, checks that its rows are those of some number of records, and writes more.
+/// Returns that number.
+pub(crate) fn live(path: &Path, record_count: u64, tell: impl FnMut(u64)) -> u64 {
+    live_as(path, record_count, tell, |_| ())
+}
+
+/// The same with another writer.
+pub(crate) fn live_as<F: FnMut(u64)>(
+    path: &Path,
+    record_count: u64,
+    tell: F,
+    tune: impl FnOnce(&mut Writer<F>),
+) -> u64 {
+    let store = store::open(path).unwrap();
+    let cold = store.open_rows(ColdStore::ROWS_BYTES_MAX).unwrap();
+    store.redo(&cold).unwrap();
+    let (rows, lsn) = found(&cold);
+    assert_eq!(rows, lines(&expected(&store, lsn)));
+    let pace = Pace { lengths: LENGTHS, collect: Duration::ZERO };
+    let mut writer = Writer::new(store.boot_id(), (lsn, lsn + record_count), tell);
+    tune(&mut writer);
+    assert_eq!(write(&store, &cold, pace, &mut writer), Vec::<String>::new());
+    let (rows, lsn_last) = found(&cold);
+    assert_eq!(lsn_last, writer.lsn, "a clean end leaves nothing to redo");
+    assert_eq!(rows, lines(&expected(&store, lsn_last)));
+    lsn
+}
+
+/// Lets a writer work until it is done; what people were told meanwhile.
+pub(crate) fn write<F: FnMut(u64)>(
+    store: &Store,
+    cold: &ColdStore,
+    pace: Pace,
+    writer: &mut Writer<F>,
+) -> Vec<String> {
+    let mut keeper = Keeper::new(cold.clone(), pace);
+    let post = Mesh::posts(1).unwrap().pop().unwrap();
+    let (file, start_offset) = store.new_log(LaneId(0), 1).unwrap();
+    let feed = Some(keeper.feed(post.waker(), start_offset));
+    let (file, reserve_bytes) = (file.into(), 256 << 10);
+    let mut config = ring::Config::new(LaneId(0));
+    config.post = Some(post);
+    config.log = Some(LogFile { file, start_offset, reserve_bytes, feed });
+    store.remove_earlier_logs().unwrap();
+    let heard = Arc::clone(&writer.alarms);
+    let alarm = Arc::new(move |line: &str| heard.lock().unwrap().push(line.to_owned()));
+    let mut ring = Ring::new(config).unwrap();
+    // A lane may have a durable batch before the thread behind it has begun.
+    let long = writer.lsn_last - writer.lsn > 2 * BATCH_RECORD_COUNT;
+    while long && writer.batch_no < 2 && ring.turn(writer).unwrap() {}
+    let keeping = keeper.start(store, alarm).unwrap();
+    while ring.turn(writer).unwrap() {}
+    drop(ring);
+    keeping.stop();
+    let alarms = writer.alarms.lock().unwrap();
+    alarms.clone()
+}
+
+pub(crate) fn new_store() -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store");
+    store::create(&path, &store::Shape::default()).unwrap();
+    (folder, path)
+}
