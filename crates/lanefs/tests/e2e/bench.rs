@@ -1,7 +1,7 @@
 //! `lanefs bench` against its own servers and a given one: keys and sums that must fit, whatever
 //! the machine is worth; bad input; and that nothing is left behind.
 
-use crate::stage::{Process, Stage, driver, failure, must, skip, until};
+use crate::stage::{Process, Stage, failure, must, skip, until};
 use ring::{DriverChoice, DriverKind};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -98,7 +98,7 @@ fn bench_of_a_shared_file_has_every_engine_beside_files_of_their_own() {
     let shape = ["--clients", "2", "--depth", "4", "--seconds", "0.1", "--rounds", "2"];
     let found = rows(&stage, &[&["shared-file"][..], &shape].concat());
     // On io_uring `auto` is `uring`.
-    let first = if driver() == DriverKind::IoUring { "uring" } else { "auto" };
+    let first = if stage.drivers.server == DriverKind::IoUring { "uring" } else { "auto" };
     let engines = [first, "posix-aio", "thread-per-op", "pool", "inline", "local preads"];
     let directs = if found.len() > 12 { vec!["", " direct"] } else { vec![""] };
     for engine in engines {

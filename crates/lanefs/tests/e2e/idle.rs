@@ -1,6 +1,6 @@
 //! What a server does while nobody asks it anything, and what it pays for an answer.
 
-use crate::stage::{Stage, driver, until};
+use crate::stage::{Stage, until};
 use library::{ConnectOptions, DriverKind, InodeNo, Secret, Stats, Volume};
 use std::fs;
 use std::io::{ErrorKind, Read as _};
@@ -95,7 +95,7 @@ fn a_question_to_the_right_lane_makes_no_hop_and_reads_the_clock_once_a_turn() {
     // Once a second the first lane looks at the other clock, too.
     assert!(read_count >= turn_count && read_count <= turn_count + 60, "{read_count} readings");
     let syscall_count = risen(|lane| lane.syscall_count);
-    let turn_calls = match driver() {
+    let turn_calls = match stage.drivers.server {
         DriverKind::IoUring => 1,
         // It waits, receives and sends.
         DriverKind::Epoll => 3,

@@ -42,7 +42,7 @@ fn bench_of_a_null_mount_has_sane_rows_and_leaves_nothing() {
         stage.lanefs(["bench", "fuse-null", "--json", "--seconds", "0.05", "--rounds", "2"]);
     let lines = must(command.arg("--dir").arg(stage.path("")));
     let rows: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let uring = no_fuse_over_io_uring().is_none();
+    let uring = no_fuse_over_io_uring(stage.drivers.server).is_none();
     let places = if ring::core_count() > 1 { 2 } else { 1 };
     assert_eq!(rows.len(), (if uring { 2 } else { 1 }) * 2 * places * 4, "{lines}");
     let noted = rows
