@@ -28,8 +28,9 @@ const FILE_COUNT: u32 = 8;
 pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
     let bytes: Vec<u8> = stream::contents(MAKE_BYTES);
     let server = home.server(NAME)?;
-    let files = stream::make_files(&server, &bytes, FILE_COUNT)?;
-    let pieces = Pieces { file_bytes: stream::FILE_BYTES, piece_bytes: PIECE_BYTES };
+    let file_bytes = stream::file_bytes(home);
+    let files = stream::make_files(&server, &bytes, (FILE_COUNT, file_bytes))?;
+    let pieces = Pieces { file_bytes, piece_bytes: PIECE_BYTES };
     let local = home.options.remote.is_none();
     let mut rows = Vec::new();
     for (way, limit_name) in [("read", "pread"), ("write", "pwrite")] {
@@ -67,7 +68,7 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
 fn start_limit(home: &Home, way: &str, bytes: &[u8]) -> Result<Server> {
     let path = home.path().join(format!("limit-{way}"));
     let mut file = File::create(&path).context("cannot make the limit's file")?;
-    for _ in 0..u64::from(FILE_COUNT) * stream::FILE_BYTES / bytes.len() as u64 {
+    for _ in 0..u64::from(FILE_COUNT) * stream::file_bytes(home) / bytes.len() as u64 {
         file.write_all(bytes).context("cannot fill the limit's file")?;
     }
     file.sync_data().context("cannot sync the limit's file")?;

@@ -45,7 +45,7 @@ impl Side {
             echo: home.start_limit(&Limit::Echo(driver))?,
             inode: make_file(&server)?,
             parents: make_dirs(&server, Dirs::Own, few)?,
-            files: stream::make_files(&server, bytes, few)?,
+            files: stream::make_files(&server, bytes, (few, stream::file_bytes(home)))?,
             server,
         })
     }
@@ -75,7 +75,7 @@ fn race(home: &Home, bytes: &[u8]) -> Result<Vec<Row>> {
             for side in &sides {
                 let row = Row::new(NAME, format!("{name} {}", side.driver.text()));
                 let server = if name == "echo" { &side.echo } else { &side.server };
-                let work = |ring: &mut Ring| work(name, side, bytes, ring);
+                let work = |ring: &mut Ring| work(home, (name, side), bytes, ring);
                 let entrant = race.enter(server, row, shape, work)?;
                 match first {
                     None => first = Some(entrant),
@@ -102,10 +102,10 @@ const PARTS: [Part; 7] = [
     ("write-1MiB", &FEW, true),
 ];
 
-fn work(name: &str, side: &Side, bytes: &[u8], ring: &mut Ring) -> Result<Work> {
+fn work(home: &Home, (name, side): (&str, &Side), bytes: &[u8], ring: &mut Ring) -> Result<Work> {
     let (inode, files) = (side.inode, side.files.clone());
     let piece_bytes = if name.ends_with("4KiB") { SMALL_BYTES } else { LARGE_BYTES };
-    let pieces = Pieces { file_bytes: stream::FILE_BYTES, piece_bytes };
+    let pieces = Pieces { file_bytes: stream::file_bytes(home), piece_bytes };
     Ok(match name {
         "echo" => echo::GETATTR,
         "getattr" => Work::Getattr { inode },

@@ -13,7 +13,7 @@ use crate::rounds::alternate;
 use crate::row::Row;
 use crate::samples::{Compare, compare, fill};
 use crate::server::{Home, Server};
-use crate::stream::{FILE_BYTES, make_files, write_of};
+use crate::stream::{file_bytes, make_files, write_of};
 use anyhow::{Context as _, Result};
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
@@ -72,6 +72,7 @@ struct Ground<'a> {
     server: &'a Server,
     inode: InodeNo,
     files: Vec<InodeNo>,
+    pieces: Pieces,
     bytes: Vec<u8>,
 }
 
@@ -80,8 +81,9 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
     let server = home.server(NAME)?;
     let inode = make_file(&server)?;
     let bytes = vec![0x5a; 1 << 20];
-    let files = make_files(&server, &bytes, 1)?;
-    let ground = Ground { server: &server, inode, files, bytes };
+    let files = make_files(&server, &bytes, (1, file_bytes(home)))?;
+    let pieces = Pieces { file_bytes: file_bytes(home), piece_bytes: 1 << 20 };
+    let ground = Ground { server: &server, inode, files, pieces, bytes };
     let mut modest = Generator::connect(&server, MODEST, options, |_| Ok(Work::Getattr { inode }))?;
     let progress = Progress::new(NAME);
     progress.begin(ALL.len() * options.round_count);
@@ -127,8 +129,7 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
 
 /// Until it is interrupted; tells when it has begun.
 fn be_greedy(greed: Greed, ground: &Ground<'_>, options: &Options, tell: Sender<()>) -> Result<()> {
-    let pieces = Pieces { file_bytes: FILE_BYTES, piece_bytes: 1 << 20 };
-    let files = ground.files.clone();
+    let (files, pieces) = (ground.files.clone(), ground.pieces);
     let mut load = Generator::connect(ground.server, greed.shape(), options, |ring| {
         Ok(match greed {
             Greed::Nothing | Greed::Getattr(..) => Work::Getattr { inode: ground.inode },

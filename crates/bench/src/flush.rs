@@ -23,7 +23,8 @@ pub(crate) fn run(home: &Home) -> Result<Row> {
     let mut took = latencies()?;
     let start = Instant::now();
     let mut offset = 0;
-    while start.elapsed().as_secs_f64() < home.options.seconds {
+    // Once at least.
+    while took.is_empty() || start.elapsed().as_secs_f64() < home.options.seconds {
         home.options.interrupt.check()?;
         let begin = Instant::now();
         file.write_all_at(&[0x5a; APPEND_BYTES], offset)?;

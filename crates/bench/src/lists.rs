@@ -9,7 +9,7 @@ use crate::report::Progress;
 use crate::row::Row;
 use crate::samples::Compare;
 use crate::server::Home;
-use crate::stream::{FILE_BYTES, contents, make_files};
+use crate::stream::{contents, file_bytes, make_files};
 use anyhow::{Context as _, Result};
 
 pub(crate) const NAME: &str = "lists";
@@ -23,7 +23,8 @@ const STEP_BYTES: u64 = 4 * PIECE_BYTES as u64;
 pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
     let bytes: Vec<u8> = contents((PIECE_BYTES * PIECE_COUNT) as usize);
     let server = home.server(NAME)?;
-    let files = make_files(&server, &bytes, 1)?;
+    let file_bytes = file_bytes(home);
+    let files = make_files(&server, &bytes, (1, file_bytes))?;
     let mut rows = Vec::new();
     for way in ["read", "write"] {
         let mut race = Race::new(home);
@@ -31,7 +32,7 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
             let mut enter = |name: &str, one_by_one| {
                 race.enter(&server, Row::new(NAME, name), shape, |ring| {
                     let strided = Strided {
-                        file_bytes: FILE_BYTES,
+                        file_bytes,
                         piece_bytes: PIECE_BYTES,
                         piece_count: PIECE_COUNT,
                         step_bytes: STEP_BYTES,

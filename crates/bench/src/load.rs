@@ -2,8 +2,10 @@
 //! operation took.
 //!
 //! It speaks the protocol itself, as thinly as it can be spoken: no resending, no routing, no
-//! caching, so that one core of it keeps one core of a server busy. Invariant: an operation counts
-//! only if it began and ended within the measured time and its reply said that it was done.
+//! caching, so that one core of it keeps one core of a server busy. Invariants: an operation counts
+//! only if it began and ended within the measured time and its reply said that it was done; however
+//! slow the machine, every client was answered before that time begins, unless a rate is set, and it
+//! does not end before an operation was counted.
 
 mod client;
 mod work;
@@ -84,6 +86,8 @@ pub(crate) struct Load {
     by_conn: HashMap<ConnId, usize>,
     /// Connections begun so far.
     connect_count: usize,
+    /// Clients that were not answered yet in this run.
+    unanswered_count: usize,
     phase: Phase,
     tally: Tally,
     /// Counters of the server's lanes: at the beginning and at the end of the measured time.
@@ -136,6 +140,7 @@ impl Load {
             clients,
             by_conn: HashMap::new(),
             connect_count: 0,
+            unanswered_count: 0,
             phase: Phase::Connecting,
             tally: Tally::new()?,
             counters: [None; 2],
@@ -184,10 +189,15 @@ impl Load {
     pub(crate) fn begin(&mut self, turn: &mut Turn<'_>, (warm_ns, measured_ns): (u64, u64)) {
         assert!(self.phase == Phase::Idle, "one run at a time, of connected clients");
         self.phase = Phase::Warming { until: after_ns(turn.now.mono, warm_ns), measured_ns };
+        for client in &mut self.clients {
+            client.answered = false;
+        }
         if let Some(rate) = &mut self.rate {
             (rate.began, rate.asked_count) = (turn.now.mono, 0);
+            self.unanswered_count = 0;
             self.ask_due(turn);
         } else {
+            self.unanswered_count = self.clients.iter().filter(|client| !client.counts).count();
             for index in 0..self.clients.len() {
                 if !self.clients[index].counts {
                     while self.ask_next(turn, index, turn.now.mono) {}
@@ -300,6 +310,9 @@ impl Load {
         };
         let began = client.began[usize::from(place)];
         client.free.push(place);
+        if !std::mem::replace(&mut client.answered, true) {
+            self.unanswered_count = self.unanswered_count.saturating_sub(1);
+        }
         if let Phase::Measuring { from, .. } = self.phase
             && began >= from
         {
@@ -342,11 +355,13 @@ impl Load {
     fn on_time(&mut self, turn: &mut Turn<'_>) {
         let now = turn.now.mono;
         match self.phase {
-            Phase::Warming { until, measured_ns } if now >= until => {
+            Phase::Warming { until, measured_ns } if now >= until && self.unanswered_count == 0 => {
                 self.phase = Phase::Measuring { from: now, until: after_ns(now, measured_ns) };
                 self.ask_stats(turn);
             }
-            Phase::Measuring { from, until } if now >= until && self.stats_wanted == 0 => {
+            Phase::Measuring { from, until }
+                if now >= until && self.stats_wanted == 0 && self.tally.op_count > 0 =>
+            {
                 self.tally.measured_ns = now.since_ns(from);
                 self.phase = Phase::Draining;
                 self.ask_stats(turn);
@@ -409,7 +424,8 @@ impl Brain for Load {
             Phase::Warming { until, .. } | Phase::Measuring { until, .. } => until,
             Phase::Connecting | Phase::Idle | Phase::Draining => return,
         };
-        if due < self.wake_at {
+        // What is late waits for an answer.
+        if due < self.wake_at && due > turn.now.mono {
             turn.act(Action::WakeAt { at: due });
         }
     }

@@ -180,7 +180,8 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
     let mut sides = Sides { home, real, null, keeping, local };
     for side in [Side::Lanefs, Side::Null, Side::Keeping, Side::Local] {
         let dir = sides.dir(side);
-        Place::furnish(dir, MANY).with_context(|| format!("cannot use {}", dir.display()))?;
+        Place::furnish(dir, MANY, &home.options)
+            .with_context(|| format!("cannot use {}", dir.display()))?;
     }
     let contenders = contenders();
     let mut counts = Vec::new();
@@ -295,7 +296,7 @@ impl Sides<'_> {
     /// Exchanges of an operation: those it waits for, and those behind its back.
     fn count(&mut self, op: Op) -> Result<[f64; 2]> {
         self.home.cores.go_to_server()?;
-        let mut caller = Caller::new(self.dir(Side::Lanefs), 0, op)?;
+        let mut caller = Caller::new(self.dir(Side::Lanefs), (0, op), &self.home.options)?;
         caller.prepare(COUNTED_COUNT)?;
         let before = self.real.quiet_request_count()?;
         let mut held = Vec::new();
@@ -344,7 +345,7 @@ fn measure(
             .map(|index| {
                 let begin = &begin;
                 scope.spawn(move || -> Result<Tally> {
-                    let caller = Caller::new(dir, index, op);
+                    let caller = Caller::new(dir, (index, op), options);
                     let warmed = caller.and_then(|mut caller| {
                         caller.run(warm, options)?;
                         Ok(caller)

@@ -77,6 +77,12 @@ impl Options {
         }
     }
 
+    /// The size of a file that is at most so large. A run of less than a second tries a benchmark out; its
+    /// files are an eighth of that, so that a slow disk is not kept busy with what nobody reads.
+    pub(crate) fn file_bytes(&self, bytes_max: u64) -> u64 {
+        if self.seconds < 1.0 { bytes_max / 8 } else { bytes_max }
+    }
+
     /// The shapes to run: the benchmark's own, or those that were asked for.
     pub(crate) fn shapes(&self, own: &[(u32, u32)]) -> Vec<(u32, u32)> {
         let depth_of = |depth: u32| self.depth.unwrap_or(depth);

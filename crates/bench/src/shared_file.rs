@@ -26,7 +26,11 @@ pub(crate) const NAME: &str = "shared-file";
 const SHAPES: [(u32, u32); 2] = [(16, 1), (16, 8)];
 const PIECE_BYTES: u32 = 4096;
 /// A client's part of the one file, or all of its own.
-const REGION: Pieces = Pieces { file_bytes: 4 << 20, piece_bytes: PIECE_BYTES };
+const REGION_BYTES: u64 = 4 << 20;
+
+fn region(home: &Home) -> Pieces {
+    Pieces { file_bytes: home.options.file_bytes(REGION_BYTES), piece_bytes: PIECE_BYTES }
+}
 
 /// Which file clients read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -106,22 +110,22 @@ fn engines(home: &Home) -> Vec<IoEngine> {
 impl Side {
     fn start(home: &Home, (engine, direct): (IoEngine, bool), client_count: u32) -> Result<Self> {
         let server = home.with_engine(engine, direct)?;
+        let file_bytes = region(home).file_bytes;
         let mut separate = Vec::new();
         for index in 0..client_count {
-            separate.push(make_file(&server, &format!("separate-{index}"), 1)?);
+            separate.push(make_file(&server, &format!("separate-{index}"), file_bytes)?);
         }
-        let shared = make_file(&server, "shared", client_count)?;
+        let shared = make_file(&server, "shared", u64::from(client_count) * file_bytes)?;
         Ok(Self { engine, server, separate, shared })
     }
 }
 
-/// A file of so many regions, durable, so that nothing is written while it is read.
-fn make_file(server: &Server, name: &str, region_count: u32) -> Result<InodeNo> {
-    let bytes = contents(1 << 20);
+/// A file of that size, durable, so that nothing is written while it is read.
+fn make_file(server: &Server, name: &str, file_bytes: u64) -> Result<InodeNo> {
+    let bytes = contents(1 << 19);
     let mut volume = server.volume()?;
     let path = server.folder(&mut volume)?.join(name);
     let file = volume.create(&path, 0o644, true)?;
-    let file_bytes = REGION.file_bytes * u64::from(region_count);
     // One after the other, so that what is under way later is what the clients ask for.
     for offset in (0..file_bytes).step_by(bytes.len()) {
         volume.write_at(&file, offset, &bytes)?;
@@ -148,7 +152,7 @@ fn race(home: &Home, sides: &[Side], shape: (u32, u32), direct: bool) -> Result<
                 Files::Separate => side.separate.clone(),
                 Files::Shared => vec![side.shared],
             };
-            let work = |_: &mut ring::Ring| Ok(Work::ReadAnywhere { files, region: REGION });
+            let work = |_: &mut ring::Ring| Ok(Work::ReadAnywhere { files, region: region(home) });
             let generator = Generator::connect(&side.server, shape, options, work)?;
             contenders.push(Contender { row, reader: Reader::Served(Box::new(generator)) });
         }

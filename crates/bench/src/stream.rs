@@ -19,18 +19,19 @@ pub(crate) const NAME: &str = "stream";
 const SHAPES: [(u32, u32); 5] = [(1, 1), (4, 1), (16, 1), (64, 1), (256, 1)];
 /// Files that clients share out among themselves.
 const FILE_COUNT: u32 = 32;
-pub(crate) const FILE_BYTES: u64 = 8 << 20;
+const FILE_BYTES: u64 = 8 << 20;
 
 pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
     let piece_bytes = home.options.piece_bytes;
     let bytes: Vec<u8> = contents(piece_bytes as usize);
     let server = home.server(NAME)?;
-    let files = make_files(&server, &bytes, FILE_COUNT)?;
-    let pieces = Pieces { file_bytes: FILE_BYTES, piece_bytes };
+    let file_bytes = file_bytes(home).max(u64::from(piece_bytes));
+    let files = make_files(&server, &bytes, (FILE_COUNT, file_bytes))?;
+    let pieces = Pieces { file_bytes, piece_bytes };
     let local = home.options.remote.is_none();
     let mut rows = Vec::new();
     for way in ["read", "write"] {
-        let limit = if local { Some(start_limit(home, way, &bytes)?) } else { None };
+        let limit = if local { Some(start_limit(home, way, (&bytes, file_bytes))?) } else { None };
         let limit_name = if way == "read" { "sendfile" } else { "recv+pwrite" };
         let mut race = Race::new(home);
         for shape in home.options.shapes(&SHAPES) {
@@ -59,6 +60,11 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
+/// What each file has.
+pub(crate) fn file_bytes(home: &Home) -> u64 {
+    home.options.file_bytes(FILE_BYTES)
+}
+
 /// Bytes that are not all the same.
 pub(crate) fn contents(count: usize) -> Vec<u8> {
     (0..count).map(|index| index.to_le_bytes()[0] ^ 0x5a).collect()
@@ -76,14 +82,18 @@ pub(crate) fn write_of(
 }
 
 /// Files with something in them, read once so that they are in the page cache.
-pub(crate) fn make_files(server: &Server, bytes: &[u8], count: u32) -> Result<Vec<InodeNo>> {
+pub(crate) fn make_files(
+    server: &Server,
+    bytes: &[u8],
+    (count, file_bytes): (u32, u64),
+) -> Result<Vec<InodeNo>> {
     let mut volume = server.volume()?;
     let folder = server.folder(&mut volume)?;
     let piece_bytes = bytes.len() as u64;
     let mut files = Vec::new();
     for index in 0..count {
         let file = volume.create(&folder.join(format!("stream-{index}")), 0o644, true)?;
-        let offsets = (0..FILE_BYTES / piece_bytes).map(|piece_no| piece_no * piece_bytes);
+        let offsets = (0..file_bytes / piece_bytes).map(|piece_no| piece_no * piece_bytes);
         let pieces: Vec<(u64, &[u8])> = offsets.map(|offset| (offset, bytes)).collect();
         volume.write_pieces(&file, &pieces)?;
         files.push(file.attr.inode);
@@ -93,10 +103,10 @@ pub(crate) fn make_files(server: &Server, bytes: &[u8], count: u32) -> Result<Ve
 }
 
 /// One file as large as all of ours together.
-fn start_limit(home: &Home, way: &str, bytes: &[u8]) -> Result<Server> {
+fn start_limit(home: &Home, way: &str, (bytes, file_bytes): (&[u8], u64)) -> Result<Server> {
     let path: PathBuf = home.path().join(format!("limit-{way}"));
     let mut file = File::create(&path).context("cannot make the limit's file")?;
-    for _ in 0..u64::from(FILE_COUNT) * FILE_BYTES / bytes.len() as u64 {
+    for _ in 0..u64::from(FILE_COUNT) * file_bytes / bytes.len() as u64 {
         file.write_all(bytes).context("cannot fill the limit's file")?;
     }
     file.sync_data().context("cannot sync the limit's file")?;

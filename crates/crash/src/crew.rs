@@ -247,6 +247,11 @@ impl Crew {
         before.iter().all(|(client, bytes)| self.journal_bytes(*client) > bytes + TWO_LINES_BYTES)
     }
 
+    /// The same of anybody.
+    pub(crate) fn is_partly_beyond(&self, before: &BTreeMap<u64, u64>) -> bool {
+        before.iter().any(|(client, bytes)| self.journal_bytes(*client) > bytes + TWO_LINES_BYTES)
+    }
+
     fn journal_bytes(&self, client: u64) -> u64 {
         std::fs::metadata(self.journal(client)).map_or(0, |found| found.len())
     }

@@ -15,7 +15,7 @@ pub(crate) use affinity::Affinity;
 pub(crate) use bench::{
     Bench, BenchLimit, BenchNull, Dirs as BenchDirs, Exchange, Name as BenchName,
 };
-pub(crate) use driver::{Driver, DriverArg};
+pub(crate) use driver::{Driver, DriverArg, MountDriverArg};
 pub(crate) use engine::{Direct, Io};
 pub(crate) use export::{Export, ExportAdd, ExportCommand, ExportList, ExportName, Server, Squash};
 pub(crate) use files::{
@@ -304,6 +304,8 @@ pub(crate) struct Up {
     pub(crate) spin: Spin,
     #[command(flatten)]
     pub(crate) driver: DriverArg,
+    #[command(flatten)]
+    pub(crate) mount_driver: MountDriverArg,
     #[command(flatten)]
     pub(crate) pin: PinArg,
     /// Go to the background once everything runs; a log file is kept beside the store

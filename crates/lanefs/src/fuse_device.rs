@@ -64,7 +64,7 @@ pub(crate) fn transport(asked: Transport, driver: DriverKind) -> Result<ring::Tr
 }
 
 const NO_DRIVER: &str = "FUSE over io_uring needs lanes on io_uring: take --fuse classic, or \
-    --driver io-uring";
+    --driver io-uring (of up: --mount-driver io-uring)";
 
 /// What to do when io_uring was asked for and is not allowed.
 pub(crate) const NO_URING: &str = "the kernel does not allow FUSE over io_uring: it needs Linux \

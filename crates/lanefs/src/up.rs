@@ -11,7 +11,7 @@ use crate::args::{self, Pin, Transport};
 use crate::exit::{Code, Exit};
 use crate::{address, background, driver, fuse_device, mounts, out, secret};
 use anyhow::{Context as _, Result, bail};
-use ring::DriverFound;
+use ring::{DriverFound, DriverKind};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -47,8 +47,10 @@ pub(crate) struct Plan {
     pub(crate) spin_us: u32,
     /// Whether lanes stay on their cores.
     pub(crate) pin: Pin,
-    /// What server and mount reach the kernel through.
+    /// What the server reaches the kernel through.
     pub(crate) driver: DriverFound,
+    /// The same of the mount.
+    pub(crate) mount_driver: DriverKind,
     /// How the server serves.
     pub(crate) serving: args::Serving,
     /// How the mount talks to the kernel.
@@ -86,9 +88,10 @@ fn prepare(args: &args::Up) -> Result<Plan> {
     let listener = listen(args.listen.as_deref())?;
     let address = listener.local_addr()?;
     let driver = driver::choice(args.driver.driver).find()?;
+    let mount_driver = mount_driver(args, &driver)?;
     let obstacle = fuse_device::obstacle();
     if obstacle.is_none() {
-        fuse_device::transport(args.fuse, driver.kind)?;
+        fuse_device::transport(args.fuse, mount_driver)?;
     }
     Ok(Plan {
         dir,
@@ -100,12 +103,22 @@ fn prepare(args: &args::Up) -> Result<Plan> {
         spin_us: args.spin.spin_us,
         pin: args.pin.pin,
         driver,
+        mount_driver,
         serving: args.serving.clone(),
         fuse: args.fuse,
         powers: args.powers,
         obstacle,
         log: args.in_background.clone(),
     })
+}
+
+/// The mount's driver; why it is not the usual one is written to stderr, unless the server's says it.
+fn mount_driver(args: &args::Up, server: &DriverFound) -> Result<DriverKind> {
+    match args.mount_driver.mount_driver {
+        None => Ok(server.kind),
+        Some(asked) if server.why.is_none() => driver::choose(asked),
+        Some(asked) => Ok(driver::choice(asked).find()?.kind),
+    }
 }
 
 fn store_path(args: &args::Up, dir: &Path) -> Result<PathBuf> {

@@ -53,6 +53,8 @@ pub(crate) struct Client {
     pub(crate) server_lane: LaneId,
     /// It only asks for counters.
     pub(crate) counts: bool,
+    /// It was answered in this run.
+    pub(crate) answered: bool,
     /// Operations asked so far; also the last xid.
     pub(crate) asked_count: u64,
     /// When the operation in each place began.
@@ -71,6 +73,7 @@ impl Client {
             conn: ConnId(0),
             server_lane,
             counts,
+            answered: false,
             asked_count: 0,
             began: vec![Mono(0); usize::from(depth)],
             free: (0..depth).collect(),

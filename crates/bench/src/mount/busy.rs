@@ -50,7 +50,7 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
     std::fs::create_dir(&local).context("cannot make a directory to compare with")?;
     let dirs: [PathBuf; 4] = [pinned.dir.clone(), unpinned.dir.clone(), passing.dir.clone(), local];
     for dir in &dirs {
-        Place::furnish(dir, 1).with_context(|| format!("cannot use {}", dir.display()))?;
+        Place::furnish(dir, 1, options).with_context(|| format!("cannot use {}", dir.display()))?;
     }
     let progress = Progress::new(BUSY_NAME);
     let contender_count = 2 * OPS.len() * SIDES.len();

@@ -26,16 +26,20 @@ const PREPARED_COUNT: u64 = 64;
 /// Every file has a name of its own.
 static NAME_COUNT: AtomicU64 = AtomicU64::new(0);
 
+fn file_bytes(options: &Options) -> u64 {
+    options.file_bytes(FILE_BYTES)
+}
+
 /// The files of callers.
 pub(super) struct Place;
 
 impl Place {
     /// Makes the file of each caller in a directory.
-    pub(super) fn furnish(dir: &Path, caller_count: usize) -> Result<()> {
+    pub(super) fn furnish(dir: &Path, caller_count: usize, options: &Options) -> Result<()> {
         let bytes = vec![7; usize::try_from(PIECE_BYTES)?];
         for index in 0..caller_count {
             let file = File::create(dir.join(data_name(index)))?;
-            for offset in (0..FILE_BYTES).step_by(bytes.len()) {
+            for offset in (0..file_bytes(options)).step_by(bytes.len()) {
                 file.write_all_at(&bytes, offset)?;
             }
             file.sync_all()?;
@@ -57,6 +61,7 @@ pub(super) struct Caller {
     file: OwnedFd,
     /// Room on a page's boundary, or the kernel would cut what is read or written.
     room: Vec<u8>,
+    file_bytes: u64,
     offset: u64,
     /// Names to be unlinked.
     prepared: Vec<String>,
@@ -64,7 +69,7 @@ pub(super) struct Caller {
 }
 
 impl Caller {
-    pub(super) fn new(dir: &Path, index: usize, op: Op) -> Result<Self> {
+    pub(super) fn new(dir: &Path, (index, op): (usize, Op), options: &Options) -> Result<Self> {
         let dir = open(dir, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         let flags = match op {
             Op::Write(_) | Op::WriteAt(_) | Op::WriteSync => OFlags::WRONLY,
@@ -81,7 +86,8 @@ impl Caller {
             .context("cannot open the caller's file")?;
         let room = vec![7; op.bytes() + PAGE_BYTES];
         let (prepared, dice) = (Vec::new(), 0x9E37_79B9_7F4A_7C15 + index as u64);
-        Ok(Self { dir, index, op, file, room, offset: 0, prepared, dice })
+        let file_bytes = file_bytes(options);
+        Ok(Self { dir, index, op, file, room, file_bytes, offset: 0, prepared, dice })
     }
 
     /// Makes what so many operations need.
@@ -204,10 +210,10 @@ impl Caller {
             self.dice ^= self.dice << 13;
             self.dice ^= self.dice >> 7;
             self.dice ^= self.dice << 17;
-            return self.dice % (FILE_BYTES / bytes) * bytes;
+            return self.dice % (self.file_bytes / bytes) * bytes;
         }
         let offset = self.offset;
-        self.offset = (offset + bytes) % FILE_BYTES;
+        self.offset = (offset + bytes) % self.file_bytes;
         offset
     }
 }

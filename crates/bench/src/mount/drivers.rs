@@ -21,7 +21,7 @@ pub(crate) fn run(home: &Home, bench: &'static str) -> Result<Vec<Row>> {
     let start = |driver: DriverKind| {
         let name = format!("mount-{}", driver.text());
         let real = Real::start(home, &name, (driver, Transport::Classic))?;
-        Place::furnish(&real.dir, 1)
+        Place::furnish(&real.dir, 1, &home.options)
             .with_context(|| format!("cannot use {}", real.dir.display()))?;
         anyhow::Ok(real)
     };

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 /// How long the server must have been quiet, to be sure that nothing goes on behind the callers'
 /// backs: what was written is durable, and its size settled, after some tens of milliseconds.
 const QUIET: Duration = Duration::from_millis(300);
-const QUIET_WAIT_MAX: Duration = Duration::from_secs(30);
+const QUIET_WAIT_MAX: Duration = Duration::from_secs(300);
 /// How long the mount may take to end by itself.
 const END_MAX: Duration = Duration::from_secs(10);
 

@@ -2,9 +2,9 @@
 //!
 //! There is one for each operation that the clients keep under way, and each reads again and again.
 
-use super::{Files, REGION};
+use super::{Files, region};
 use crate::generator::{Sample, WARM_PART};
-use crate::load::{Tally, latencies};
+use crate::load::{Pieces, Tally, latencies};
 use crate::server::Home;
 use crate::usage::Usage;
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 /// Threads that read.
 pub(super) struct Local {
     files: Vec<File>,
+    region: Pieces,
     client_count: u32,
     thread_count: u32,
 }
@@ -27,6 +28,8 @@ pub(super) struct Local {
 struct Done {
     latency: Histogram<u64>,
     usage: Usage,
+    /// When its last read had ended.
+    until: Instant,
 }
 
 impl Local {
@@ -40,16 +43,17 @@ impl Local {
             Files::Separate => (client_count, 1),
             Files::Shared => (1, client_count),
         };
+        let region = region(home);
         let files: Result<Vec<File>> = (0..file_count)
             .map(|index| {
                 let path = home.path().join(format!("local-{}-{index}", files.text()));
-                make_file(&path, u64::from(region_count))?;
+                make_file(&path, u64::from(region_count) * region.file_bytes)?;
                 let flags = if direct { OFlags::DIRECT.bits().cast_signed() } else { 0 };
                 let opened = File::options().read(true).custom_flags(flags).open(&path);
                 opened.with_context(|| format!("cannot open {}", path.display()))
             })
             .collect();
-        Ok(Self { files: files?, client_count, thread_count: client_count * depth })
+        Ok(Self { files: files?, region, client_count, thread_count: client_count * depth })
     }
 
     /// Reads once for as long as a load would.
@@ -69,13 +73,15 @@ impl Local {
         });
         let mut tally = Tally::new()?;
         let mut usage = Usage::default();
+        let mut last = until;
         for one in done? {
+            last = last.max(one.until);
             tally.latency.add(&one.latency)?;
             usage = usage.plus(&one.usage);
         }
         tally.op_count = tally.latency.len();
-        tally.moved_bytes = tally.op_count * u64::from(REGION.piece_bytes);
-        tally.measured_ns = u64::try_from((until - from).as_nanos()).unwrap_or(u64::MAX);
+        tally.moved_bytes = tally.op_count * u64::from(self.region.piece_bytes);
+        tally.measured_ns = u64::try_from((last - from).as_nanos()).unwrap_or(u64::MAX);
         Ok(Sample { tally, usage: Some(usage), busy: 0.0 })
     }
 
@@ -86,10 +92,10 @@ impl Local {
             Some(own) => (own, 0),
             None => {
                 let shared = self.files.first().context("there is a file")?;
-                (shared, u64::from(client) * REGION.file_bytes)
+                (shared, u64::from(client) * self.region.file_bytes)
             }
         };
-        let piece_bytes = REGION.piece_bytes as usize;
+        let piece_bytes = self.region.piece_bytes as usize;
         let mut room = vec![0; 2 * piece_bytes];
         // What goes past the page cache goes into whole pages.
         let skip_bytes = room.as_ptr().align_offset(piece_bytes);
@@ -100,13 +106,14 @@ impl Local {
         let mut before = None;
         for number in 0.. {
             let began = Instant::now();
-            if began >= until {
+            // One is counted at least.
+            if began >= until && !latency.is_empty() {
                 break;
             }
             if before.is_none() && began >= from {
                 before = Some(Usage::of_thread()?);
             }
-            let offset = start + REGION.anywhere(u64::from(index), number);
+            let offset = start + self.region.anywhere(u64::from(index), number);
             if rustix::io::pread(file, &mut *piece, offset)? != piece_bytes {
                 bail!("a file of the benchmark is shorter than it was made");
             }
@@ -117,18 +124,18 @@ impl Local {
         }
         let now = Usage::of_thread()?;
         let usage = now.since(&before.unwrap_or(now));
-        Ok(Done { latency, usage })
+        Ok(Done { latency, usage, until: Instant::now() })
     }
 }
 
 /// Made once; read once by that, so that it is in the page cache.
-fn make_file(path: &PathBuf, region_count: u64) -> Result<()> {
+fn make_file(path: &PathBuf, file_bytes: u64) -> Result<()> {
     if path.exists() {
         return Ok(());
     }
-    let bytes = vec![0x5a; 1 << 20];
+    let bytes = vec![0x5a; 1 << 19];
     let mut file = File::create(path).context("cannot make the limit's file")?;
-    for _ in 0..region_count * REGION.file_bytes / bytes.len() as u64 {
+    for _ in 0..file_bytes / bytes.len() as u64 {
         file.write_all(&bytes).context("cannot fill the limit's file")?;
     }
     file.sync_data().context("cannot sync the limit's file")

@@ -19,6 +19,8 @@ const CLIENT_COUNT_MAX: u64 = 40;
 
 /// How long clients go on while nothing becomes durable.
 const LOSING: Duration = Duration::from_millis(60);
+/// The same on a machine where nobody gets on in that time.
+const LOSING_MAX: Duration = Duration::from_secs(2);
 
 /// A server, clients at work, and what happens to them.
 struct Scene {
@@ -57,6 +59,12 @@ impl Scene {
         let batch_no = 10 + self.dice.below(20);
         self.server.restart_with(&["--fault", &format!("stall-log:{batch_no}")])?;
         self.server.running()?.line_with("a planned fault has begun")?;
+        let before = self.crew.written();
+        let began = Instant::now();
+        // Everybody may come to wait for the log before anybody was answered twice.
+        while !self.crew.is_partly_beyond(&before) && began.elapsed() < LOSING_MAX {
+            thread::sleep(Duration::from_millis(2));
+        }
         thread::sleep(LOSING);
         self.server.kill()
     }
@@ -175,7 +183,7 @@ pub(super) fn s13(setup: &Setup, _: Length) -> Result<String> {
 }
 
 /// Attempts at having something to replay.
-const ATTEMPT_COUNT_MAX: usize = 8;
+const ATTEMPT_COUNT_MAX: usize = 40;
 
 /// Lets the server kill itself at points of its recovery. Each must be met.
 fn killed_at(scene: &mut Scene, points: &[&str]) -> Result<String> {

@@ -18,7 +18,8 @@ pub(crate) struct Bench {
     /// seeds: the folder of its report, made if it is not there
     #[arg(long, value_name = "DIR", default_value = "lanefs-seeds")]
     pub(crate) out: PathBuf,
-    /// Measured seconds of one repetition; a quarter of it is added to warm up
+    /// Measured seconds of one repetition; a quarter of it is added to warm up. Below 1, to try a
+    /// benchmark out, its files are smaller
     #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = seconds)]
     pub(crate) seconds: f64,
     /// Repetitions; who is compared takes turns in each

@@ -20,3 +20,11 @@ pub(crate) struct DriverArg {
     #[arg(long, value_name = "WHICH", value_enum, default_value_t = Driver::Auto, env = "LANEFS_DRIVER")]
     pub(crate) driver: Driver,
 }
+
+/// The same for the mount of `up`.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct MountDriverArg {
+    /// What lanes of the mount reach the kernel through [default: as --driver]
+    #[arg(long, value_name = "WHICH", value_enum, env = "LANEFS_MOUNT_DRIVER")]
+    pub(crate) mount_driver: Option<Driver>,
+}

@@ -107,7 +107,7 @@ pub(crate) fn mount_command(plan: &Plan, client: ClientUuid, predecessor: Client
     command.arg("--export").arg(EXPORT);
     command.arg("--secret-file").arg(&plan.secret_file).arg("--fuse").arg(plan.fuse.text());
     command.arg("--spin-us").arg(plan.spin_us.to_string());
-    command.arg("--driver").arg(plan.driver.kind.text());
+    command.arg("--driver").arg(plan.mount_driver.text());
     command.arg("--pin").arg(plan.pin.text());
     if let Some(lanes) = plan.lanes {
         command.arg("--lanes").arg(lanes.to_string());

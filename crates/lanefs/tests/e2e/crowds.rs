@@ -7,6 +7,7 @@ use crate::stage::{Stage, Up, must, texts};
 use std::fs;
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 use wire::{
     ClientUuid, Credential, FrameKind, Head, InodeNo, Op, Read, Reply, Secret, Status, Wire as _,
 };
@@ -71,7 +72,8 @@ fn strangers_in_floods_keep_nobody_out() {
     let flood = |says_hello: bool| {
         let mut kept = Vec::new();
         let mut count = 0_u64;
-        while !over.load(Ordering::Relaxed) {
+        // However slow the machine, it is a flood.
+        while !over.load(Ordering::Relaxed) || count <= 2000 {
             let mut stream = TcpStream::connect(&up.address).unwrap();
             if says_hello {
                 // It may have been closed already, for a newer one.
@@ -87,6 +89,7 @@ fn strangers_in_floods_keep_nobody_out() {
         }
         count
     };
+    let began = Instant::now();
     let counts = std::thread::scope(|scope| {
         let silent = scope.spawn(|| flood(false));
         let greeting = scope.spawn(|| flood(true));
@@ -101,10 +104,12 @@ fn strangers_in_floods_keep_nobody_out() {
         over.store(true, Ordering::Relaxed);
         [silent.join().unwrap(), greeting.join().unwrap()]
     });
-    assert!(counts.iter().all(|count| *count > 2000), "floods of {counts:?}");
+    println!("floods of {counts:?}");
     let said = up.stop();
     assert!(said.contains("a connection was closed that proved nothing, of 256 such"), "{said}");
-    assert!(said.lines().count() < 200, "one line a second and lane: {said}");
+    // A line a second and lane, of each limit that was met.
+    let line_count_max = 100 + 20 * began.elapsed().as_secs();
+    assert!(u64::try_from(said.lines().count()).unwrap() < line_count_max, "{said}");
 }
 
 /// Eight clients ask for all they may and read nothing: with checksums, so that it is in memory.

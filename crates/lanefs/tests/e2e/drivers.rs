@@ -1,8 +1,9 @@
 //! Lanes on io_uring and on epoll: which it is, who says so, and that a store does not care.
 
-use crate::stage::{Stage, driver, failure, kill, must, program, run};
+use crate::stage::{Drivers, Process, Stage, failure, kill, must, program, run};
 use ring::forbidden::{FORBIDDEN, forbid_io_uring};
 use ring::{DriverChoice, DriverKind};
+use rustix::process::Signal;
 use std::fs;
 use std::os::fd::AsRawFd as _;
 
@@ -18,22 +19,40 @@ fn without_io_uring<T: Send>(does: impl FnOnce() -> T + Send) -> T {
 #[test]
 fn server_mount_and_up_say_which_driver_they_are_on() {
     let Some(stage) = Stage::new("say_driver") else { return };
-    let wanted = format!("driver {}", driver().name());
+    let Drivers { server: on_server, mount: on_mount } = stage.drivers;
     let mut server = stage.serve("127.0.0.1:0");
     let mut mount = stage.mount(&server.address, "other", &[]);
-    let said = |line: &str| assert!(line.contains(&wanted), "{line}: {wanted}");
-    mount.process.signal(rustix::process::Signal::TERM);
+    let says = |text: &str, begin: &str, driver: DriverKind| {
+        let line = text.lines().find(|line| line.starts_with(begin)).unwrap();
+        assert!(line.contains(&format!("driver {}", driver.name())), "{line}: {driver:?}");
+    };
+    mount.process.signal(Signal::TERM);
     mount.process.end();
-    said(mount.process.said().lines().find(|line| line.starts_with("mounted ")).unwrap());
-    server.process.signal(rustix::process::Signal::TERM);
+    says(&mount.process.said(), "mounted ", on_mount);
+    server.process.signal(Signal::TERM);
     server.process.end();
-    said(server.process.said().lines().find(|line| line.starts_with("listening ")).unwrap());
+    says(&server.process.said(), "listening ", on_server);
     let up = stage.up(&[]).stop();
-    said(up.lines().find(|line| line.starts_with("driver ")).unwrap());
-    said(up.lines().find(|line| line.starts_with("mounted ")).unwrap());
+    says(&up, "driver ", on_server);
+    says(&up, "mounted ", on_mount);
 }
 
-/// `cargo xtask ci` runs all of this a second time so.
+#[test]
+fn the_mount_of_up_follows_its_server_s_driver_unless_told_otherwise() {
+    let Some(stage) = Stage::new("up_drivers") else { return };
+    let mut command = stage.lanefs(["up", "mnt", "--listen", "127.0.0.1:0", "--driver", "epoll"]);
+    command.env_remove("LANEFS_MOUNT_DRIVER").current_dir(stage.path(""));
+    let mut up = Process::start(&mut command);
+    assert!(up.line_with("mounted ").contains("driver epoll"), "as the server");
+    up.signal(Signal::TERM);
+    up.end();
+    let found = DriverChoice::Auto.find().unwrap().kind;
+    let said = stage.up(&["--driver", "epoll", "--mount-driver", "auto"]).stop();
+    assert!(said.contains("driver epoll\n"), "{said}");
+    assert!(said.contains(&format!("driver {}, ", found.name())), "{said}");
+}
+
+/// `cargo xtask ci --long` runs all of this a second time so.
 #[test]
 fn where_a_run_is_said_to_be_without_io_uring_it_is() {
     let found = DriverChoice::Auto.find().unwrap();
@@ -45,14 +64,16 @@ fn where_a_run_is_said_to_be_without_io_uring_it_is() {
     assert_eq!(found.kind, DriverKind::Epoll);
     let wanted = DriverChoice::Only(DriverKind::IoUring).find().unwrap_err();
     assert_eq!(wanted.kind(), std::io::ErrorKind::PermissionDenied);
-    assert_eq!(driver(), DriverKind::Epoll, "and what is tested here is on epoll");
+    let Some(Stage { drivers, .. }) = &Stage::new("without_io_uring") else { return };
+    let both = Drivers { server: DriverKind::Epoll, mount: DriverKind::Epoll };
+    assert_eq!(*drivers, both, "and what is tested here is on epoll");
 }
 
 #[test]
 fn where_io_uring_is_forbidden_everything_works_and_who_insists_is_told() {
     let Some(stage) = Stage::new("forbidden") else { return };
     without_io_uring(|| {
-        let up = stage.up(&[]);
+        let up = stage.up(&["--driver", "auto", "--mount-driver", "auto"]);
         fs::write(up.dir.join("file"), "text").unwrap();
         must(program("sync").arg(up.dir.join("file")));
         let listed = must(&mut stage.lanefs(["ls", &up.url("/")]));
@@ -107,8 +128,14 @@ fn a_store_goes_from_driver_to_driver_also_after_a_kill() {
 #[test]
 fn queues_of_io_uring_need_lanes_on_it() {
     let Some(stage) = Stage::new("queues_need_lanes") else { return };
-    let asked = ["up", "mnt", "--driver", "epoll", "--fuse", "uring"];
-    let (code, said) = failure(&run(stage.lanefs(asked).current_dir(stage.path(""))));
-    assert_eq!(code, 1, "{said}");
-    assert!(said.contains("--fuse classic") && said.contains("--driver io-uring"), "{said}");
+    for driver in ["--mount-driver", "--driver"] {
+        let asked = ["up", "mnt", driver, "epoll", "--fuse", "uring"];
+        let mut command = stage.lanefs(asked);
+        if driver == "--driver" {
+            command.env_remove("LANEFS_MOUNT_DRIVER");
+        }
+        let (code, said) = failure(&run(command.current_dir(stage.path(""))));
+        assert_eq!(code, 1, "{said}");
+        assert!(said.contains("--fuse classic") && said.contains("--driver io-uring"), "{said}");
+    }
 }

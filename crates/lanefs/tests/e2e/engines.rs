@@ -1,7 +1,7 @@
 //! Who reads and writes a server's files: every engine, through the page cache and past it, over kills.
 
 use crate::idle::secret;
-use crate::stage::{PATIENCE, Stage, driver, failure, kill, program, run, skip};
+use crate::stage::{PATIENCE, Stage, failure, kill, program, run, skip};
 use library::{ConnectOptions, OpenFor, Piece, Volume};
 use ring::{DriverKind, IoEngine};
 use std::fs::File;
@@ -24,7 +24,8 @@ fn ways(stage: &Stage, test: &str) -> Vec<(IoEngine, &'static str)> {
         Ok(()) => directs.push("on"),
         Err(error) => skip(&format!("{test}: --io-direct on"), &error.to_string()),
     }
-    let engines = IoEngine::ALL.into_iter().filter(|engine| engine.check(driver()).is_ok());
+    let engines =
+        IoEngine::ALL.into_iter().filter(|engine| engine.check(stage.drivers.server).is_ok());
     engines.flat_map(|engine| directs.clone().into_iter().map(move |on| (engine, on))).collect()
 }
 
@@ -124,7 +125,7 @@ fn whoever_reads_and_writes_the_files_nothing_acknowledged_is_lost_by_a_kill() {
         let hands = match engine {
             IoEngine::PosixAio | IoEngine::ThreadPerOp | IoEngine::Pool => true,
             IoEngine::Auto => {
-                driver() == DriverKind::Epoll && (*direct == "on" || handed_count > 0)
+                stage.drivers.server == DriverKind::Epoll && (*direct == "on" || handed_count > 0)
             }
             IoEngine::Uring | IoEngine::Inline => false,
         };

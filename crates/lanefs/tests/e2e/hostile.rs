@@ -1,10 +1,9 @@
 //! Bad input: garbage on the port, names that are too long, a disk that is full.
 
-use crate::stage::{Stage, must, program};
+use crate::stage::{PATIENCE, Stage, must, program};
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::time::Duration;
 
 #[test]
 fn garbage_on_the_port_disturbs_nobody() {
@@ -27,7 +26,7 @@ fn garbage_on_the_port_disturbs_nobody() {
     let mut closed_count = 0;
     for round in 0..200 {
         let mut stream = TcpStream::connect(&up.address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut bytes: Vec<u8> = Vec::new();
         if round % 3 == 1 {
             // The right beginning, nonsense behind it.

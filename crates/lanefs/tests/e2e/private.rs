@@ -1,12 +1,11 @@
 //! A mount namespace of one's own, and an ordinary user in it: what is changed there (`/dev/fuse`,
 //! `/etc/fstab`, programs) is changed for nobody else, and what is mounted there ends with it.
 
-use crate::stage::{PATIENCE, Place, Process, Stage, must, program, wrap};
+use crate::stage::{Place, Process, Stage, must, program, wrap};
 use std::fs;
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 /// `nobody`.
 pub(crate) const USER: u32 = 65534;
@@ -62,10 +61,7 @@ impl Private {
 impl Drop for Private {
     fn drop(&mut self) {
         drop(self.holder.orders());
-        let deadline = Instant::now() + PATIENCE;
-        while !self.holder.has_ended() && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        self.holder.linger();
     }
 }
 

@@ -12,7 +12,7 @@ const WRITER_COUNT: usize = 4;
 const ROW_COUNT: usize = 40;
 
 fn sql(base: &Path, text: &str) -> String {
-    let text = format!(".timeout 60000\n{text}");
+    let text = format!(".timeout 1800000\n{text}");
     let mut command = program("sqlite3");
     must(command.arg("-cmd").arg(".bail on").arg(base).args(text.lines()))
 }
@@ -25,7 +25,7 @@ struct Writer {
 
 impl Writer {
     fn start(stage: &Stage, base: &Path, journal: &str, number: usize) -> Self {
-        let mut script = format!(".timeout 60000\npragma journal_mode={journal};\n");
+        let mut script = format!(".timeout 1800000\npragma journal_mode={journal};\n");
         // The first one is at work for as long as it lives, where it is to be killed.
         let journaled = !is_careless(journal);
         let row_count = if journaled && number == 0 { 100 * ROW_COUNT } else { ROW_COUNT };

@@ -9,15 +9,26 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// How long anything may take before a test gives up; never how long a test waits.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// How long anything may take before a test gives up; never how long a test waits. A disk of 3 MB/s needs
+/// minutes for what some tests write.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The same for whole programs: a tree is unpacked, a language's own tests run.
-const PROGRAM_PATIENCE: Duration = Duration::from_secs(600);
+const PROGRAM_PATIENCE: Duration = Duration::from_secs(1800);
+
+/// The same for the end of what a failed test leaves running.
+const FAILED_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Lines of each process and each log that a failed test shows.
+const SHOWN_COUNT: usize = 40;
+
+/// What picks the drivers of each test, as a number.
+const ROLL: &str = "LANEFS_TEST_ROLL";
 
 /// The binary that is tested: `LANEFS_BINARY`, else that which cargo built with these tests.
 pub(crate) fn binary() -> OsString {
@@ -35,20 +46,47 @@ pub(crate) fn skip(test: &str, reason: &str) {
     }
 }
 
-/// The driver that lanes of what these tests start are on, if nobody tells them otherwise.
-pub(crate) fn driver() -> DriverKind {
-    match std::env::var("LANEFS_DRIVER").as_deref() {
-        Ok("epoll") => DriverKind::Epoll,
-        Ok("io-uring") => DriverKind::IoUring,
-        _ => DriverChoice::Auto.find().unwrap().kind,
+/// The drivers of what a test starts, unless a command line names others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Drivers {
+    /// Of servers and benchmarks.
+    pub(crate) server: DriverKind,
+    pub(crate) mount: DriverKind,
+}
+
+impl Drivers {
+    /// Opposite ones; which is which follows from the test's name and from [`ROLL`]. Where io_uring
+    /// cannot be used or `LANEFS_DRIVER` is set, both are the one that this leaves.
+    fn of(test: &str) -> Self {
+        let found = DriverChoice::Auto.find().unwrap().kind;
+        let asked = std::env::var("LANEFS_DRIVER").ok();
+        let named = DriverKind::ALL.into_iter().find(|kind| asked.as_deref() == Some(kind.text()));
+        if asked.is_some() || found == DriverKind::Epoll {
+            let kind = named.unwrap_or(found);
+            return Self { server: kind, mount: kind };
+        }
+        // FNV-1a.
+        let hash = test.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        let drivers = Self { server: DriverKind::IoUring, mount: DriverKind::Epoll };
+        if hash.wrapping_add(roll()).is_multiple_of(2) { drivers } else { drivers.swapped() }
+    }
+
+    fn swapped(self) -> Self {
+        Self { server: self.mount, mount: self.server }
     }
 }
 
-/// Why requests of the kernel cannot come over io_uring here, if that is so.
-pub(crate) fn no_fuse_over_io_uring() -> Option<&'static str> {
+fn roll() -> u64 {
+    std::env::var(ROLL).map_or(0, |text| text.parse().expect(ROLL))
+}
+
+/// Why requests of the kernel cannot come over io_uring to lanes on this driver, if that is so.
+pub(crate) fn no_fuse_over_io_uring(driver: DriverKind) -> Option<&'static str> {
     match fs::read_to_string("/sys/module/fuse/parameters/enable_uring") {
         Err(_) => Some("this kernel has no FUSE over io_uring (before 6.14)"),
-        Ok(_) if driver() == DriverKind::Epoll => Some("lanes are on epoll in this run"),
+        Ok(_) if driver == DriverKind::Epoll => Some("lanes are on epoll in this run"),
         Ok(switch) if switch.starts_with('Y') => None,
         Ok(_) => Some("enable_uring is off (`cargo xtask ci` turns it on)"),
     }
@@ -94,6 +132,7 @@ impl Place for Everywhere {
 /// The folders of one test.
 pub(crate) struct Stage {
     folder: TempDir,
+    pub(crate) drivers: Drivers,
 }
 
 impl Stage {
@@ -112,7 +151,15 @@ impl Stage {
         // Other users shall be able to reach the mounts below.
         let open = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o755);
         fs::set_permissions(folder.path(), open).unwrap();
-        Some(Self { folder })
+        Some(Self { folder, drivers: Drivers::of(test) })
+    }
+
+    /// The same with mounts on io_uring, if servers or mounts are.
+    pub(crate) fn mounting_on_io_uring(mut self) -> Self {
+        if self.drivers.mount == DriverKind::Epoll {
+            self.drivers = self.drivers.swapped();
+        }
+        self
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -125,7 +172,7 @@ impl Stage {
         path
     }
 
-    /// The binary, with this test's configuration folder.
+    /// The binary, with this test's configuration folder and drivers.
     pub(crate) fn lanefs<S: AsRef<OsStr>>(
         &self,
         arguments: impl IntoIterator<Item = S>,
@@ -133,6 +180,10 @@ impl Stage {
         let mut command = Command::new(binary());
         command.args(arguments).stdin(Stdio::null());
         command.env("XDG_CONFIG_HOME", self.path("config")).env_remove("LANEFS_SECRET_FILE");
+        let Drivers { server, mount } = self.drivers;
+        let is_mount = command.get_args().next().is_some_and(|name| name == "mount");
+        command.env("LANEFS_DRIVER", if is_mount { mount } else { server }.text());
+        command.env("LANEFS_MOUNT_DRIVER", mount.text());
         command
     }
 
@@ -166,8 +217,10 @@ impl Stage {
     }
 
     pub(crate) fn serve_with(&self, listen: &str, more: &[&str]) -> Server {
+        // Who serves again on the same address must find it free, whatever others listen on or connect from.
+        let listen = if listen == "127.0.0.1:0" { own_address() } else { listen.to_owned() };
         let mut command = self.lanefs(["serve", "--export", "up=no-root-squash"]);
-        command.arg("--store").arg(self.path("store")).args(["--listen", listen]).args(more);
+        command.arg("--store").arg(self.path("store")).args(["--listen", &listen]).args(more);
         let mut process = Process::start(&mut command);
         let line = process.line_with("listening on ");
         let address = line.trim_start_matches("listening on ").split(',').next().unwrap();
@@ -195,6 +248,43 @@ impl Stage {
     }
 }
 
+impl Drop for Stage {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            return;
+        }
+        let Drivers { server, mount } = self.drivers;
+        let (server, mount) = (server.name(), mount.name());
+        eprintln!("-- server on {server}, mount on {mount}: again with {ROLL}={}", roll());
+        // Names alone: a mount that is left would not answer.
+        let entries = fs::read_dir(self.folder.path()).into_iter().flatten().flatten();
+        let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+        paths.sort();
+        eprintln!("-- left: {paths:?}");
+        for log in paths.iter().filter(|path| path.extension().is_some_and(|it| it == "log")) {
+            let text = fs::read(log).unwrap_or_default();
+            let text = String::from_utf8_lossy(&text);
+            let lines: Vec<&str> = text.lines().collect();
+            show(&log.file_name().unwrap_or_default().to_string_lossy(), &lines);
+        }
+    }
+}
+
+/// A port of an address of loopback that no other test uses.
+fn own_address() -> String {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let number = std::process::id().wrapping_mul(4) + COUNT.fetch_add(1, Ordering::Relaxed);
+    let [_, a, b, c] = number.to_be_bytes();
+    format!("127.{a}.{b}.{c}:0")
+}
+
+/// Writes the last of some lines to stderr, each with the name of who said it.
+fn show(name: &str, lines: &[impl AsRef<str>]) {
+    for line in &lines[lines.len().saturating_sub(SHOWN_COUNT)..] {
+        eprintln!("{name}: {}", line.as_ref());
+    }
+}
+
 /// Runs a command to its end; one that hangs is killed and fails the test.
 #[track_caller]
 pub(crate) fn run(command: &mut Command) -> Output {
@@ -209,7 +299,9 @@ pub(crate) fn run(command: &mut Command) -> Output {
     });
     if finished.recv_timeout(PROGRAM_PATIENCE).is_err() {
         kill_process(pid, Signal::KILL).ok();
-        panic!("{command:?} hangs");
+        // Its children may hold its output open.
+        let said = finished.recv_timeout(FAILED_PATIENCE).map(|()| texts(&waiting.join().unwrap()));
+        panic!("not within {PROGRAM_PATIENCE:?}: {command:?}; it said {said:#?}");
     }
     waiting.join().unwrap()
 }
@@ -237,14 +329,19 @@ pub(crate) fn failure(output: &Output) -> (i32, String) {
 /// A running program whose lines, of stdout and stderr together, can be waited for.
 pub(crate) struct Process {
     child: Child,
+    /// As it was started.
+    command: String,
     lines: Receiver<String>,
     said: Vec<String>,
+    /// How it was found at the end of the test.
+    found: Option<String>,
 }
 
 impl Process {
     pub(crate) fn start(command: &mut Command) -> Self {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let command = format!("{command:?}");
         let (tell, lines) = channel();
         let streams: [Box<dyn Read + Send>; 2] =
             [Box::new(child.stdout.take().unwrap()), Box::new(child.stderr.take().unwrap())];
@@ -259,7 +356,7 @@ impl Process {
                 }
             });
         }
-        Self { child, lines, said: Vec::new() }
+        Self { child, command, lines, said: Vec::new(), found: None }
     }
 
     /// What it reads, if that was to be a pipe; once.
@@ -284,7 +381,8 @@ impl Process {
                         return line;
                     }
                 }
-                Err(_) => panic!("no line with {part:?}; it said {:#?}", self.said),
+                // What it said instead is shown when it is dropped.
+                Err(error) => panic!("{}: no line with {part:?}: {error}", self.name()),
             }
         }
     }
@@ -322,17 +420,53 @@ impl Process {
     }
 }
 
-impl Drop for Process {
-    fn drop(&mut self) {
-        if !self.has_ended() {
+impl Process {
+    /// A name for it that is short: the binary's command, else the program's own.
+    fn name(&self) -> String {
+        let words: Vec<&str> = self.command.split('"').collect();
+        let binary = binary();
+        let at = words.iter().position(|word| OsStr::new(word) == binary);
+        let name = at.and_then(|at| words.get(at + 2)).or_else(|| words.get(1)).unwrap_or(&"");
+        format!("{name} {}", self.pid())
+    }
+
+    /// Waits for the end as long as is worth waiting.
+    pub(crate) fn linger(&mut self) {
+        let failed = std::thread::panicking();
+        let deadline = Instant::now() + if failed { FAILED_PATIENCE } else { PATIENCE };
+        while !self.has_ended() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Ends it if it runs, and tells of a failed test what it was and said.
+    fn finish(&mut self) {
+        if self.found.is_some() {
+            return;
+        }
+        let status = self.child.try_wait().unwrap();
+        let found = status.map_or("still running".to_owned(), |status| status.to_string());
+        self.found = Some(found.clone());
+        if status.is_none() {
             self.signal(Signal::TERM);
-            let deadline = Instant::now() + PATIENCE;
-            while !self.has_ended() && Instant::now() < deadline {
-                std::thread::sleep(Duration::from_millis(5));
-            }
+            self.linger();
             self.signal(Signal::KILL);
             self.child.wait().ok();
         }
+        if std::thread::panicking() {
+            // Its children may hold its output open.
+            while let Ok(line) = self.lines.recv_timeout(Duration::from_millis(500)) {
+                self.said.push(line);
+            }
+            eprintln!("-- {}: {found}: {}", self.name(), self.command);
+            show(&self.name(), &self.said);
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.finish();
     }
 }
 
@@ -396,13 +530,7 @@ impl Up {
 
 impl Drop for Up {
     fn drop(&mut self) {
-        if !self.process.has_ended() {
-            self.process.signal(Signal::TERM);
-            let deadline = Instant::now() + PATIENCE;
-            while !self.process.has_ended() && Instant::now() < deadline {
-                std::thread::sleep(Duration::from_millis(5));
-            }
-        }
+        self.process.finish();
         clear(&self.dir);
     }
 }
@@ -431,11 +559,7 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        self.process.signal(Signal::TERM);
-        let deadline = Instant::now() + PATIENCE;
-        while !self.process.has_ended() && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        self.process.finish();
         clear(&self.dir);
     }
 }

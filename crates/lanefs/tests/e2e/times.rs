@@ -2,6 +2,9 @@
 
 use crate::beside::same;
 use crate::stage::{Stage, must, program};
+use rustix::fs::{Timespec, Timestamps, UTIME_NOW};
+use std::fs::File;
+use std::time::{Duration, SystemTime};
 
 /// A python program: steps, and after each which times of which names are another or out of order.
 const STEPS: &str = r#"
@@ -132,6 +135,27 @@ fn who_may_set_which_time() {
         stat -c '%n %X %Y' l own | sed 's/ 1[0-9]\{9\}/ now/g'; stat -c %.9Y l
     "#,
     );
+    up.stop();
+}
+
+/// The server's clock follows the machine's once a second.
+#[test]
+fn now_lies_between_before_and_after() {
+    const SLACK: Duration = Duration::from_secs(1);
+    let Some(stage) = Stage::new("times_now") else { return };
+    let up = stage.up(&[]);
+    let file = File::create(up.dir.join("f")).unwrap();
+    let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+    for _ in 0..20 {
+        let before = SystemTime::now() - SLACK;
+        let times = Timestamps { last_access: now, last_modification: now };
+        rustix::fs::futimens(&file, &times).unwrap();
+        let found = file.metadata().unwrap();
+        let after = SystemTime::now() + SLACK;
+        for time in [found.accessed().unwrap(), found.modified().unwrap()] {
+            assert!((before..=after).contains(&time), "{before:?} {time:?} {after:?}");
+        }
+    }
     up.stop();
 }
 

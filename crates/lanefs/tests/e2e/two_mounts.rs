@@ -2,7 +2,7 @@
 //! call at the other sees it, through names, open files, open directories and a working directory.
 
 use crate::networks::Networks;
-use crate::stage::{Mount, Stage, Up, must, no_fuse_over_io_uring, program, skip};
+use crate::stage::{Mount, Stage, Up, must, program};
 use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, SeekFrom, XattrFlags};
 use rustix::io::Errno;
 use std::fs::{self, File};
@@ -19,9 +19,9 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    pub(crate) fn new(stage: &Stage, fuse: &str) -> Self {
-        let up = stage.up(&["--fuse", fuse]);
-        let second = stage.mount(&up.address, "second", &["--export", "up", "--fuse", fuse]);
+    fn new(stage: &Stage) -> Self {
+        let up = stage.up(&[]);
+        let second = stage.mount(&up.address, "second", &["--export", "up"]);
         Self { up, second, networks: None }
     }
 
@@ -48,19 +48,13 @@ impl Pair {
     }
 }
 
-/// Runs a test over each way of carrying requests that this machine has, and over a network.
+/// Runs a test over the best way of carrying requests to these lanes, and over a network.
 pub(crate) fn over_each(test: &str, body: impl Fn(&Pair)) {
-    let mut ways = vec!["classic"];
-    match no_fuse_over_io_uring() {
-        None => ways.push("uring"),
-        Some(why) => skip(&format!("{test} over io_uring"), why),
-    }
-    for way in ways {
-        let Some(stage) = Stage::new(test) else { return };
-        let pair = Pair::new(&stage, way);
-        body(&pair);
-        pair.stop();
-    }
+    let Some(stage) = Stage::new(test) else { return };
+    let pair = Pair::new(&stage);
+    body(&pair);
+    pair.stop();
+    drop(stage);
     let Some(stage) = Stage::new(test) else { return };
     let pair = Pair::apart(&stage);
     body(&pair);

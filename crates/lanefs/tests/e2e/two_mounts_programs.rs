@@ -55,7 +55,7 @@ fn sqlite_counts_from_both_mounts() {
                 let mut command = program("sqlite3");
                 must(
                     command
-                        .args(["-bail", "-cmd", ".timeout 60000"])
+                        .args(["-bail", "-cmd", ".timeout 1800000"])
                         .arg(dir.join(&name))
                         .arg(text),
                 )

@@ -207,8 +207,8 @@ fn a_mount_point_of_somebody_else_is_refused_in_fusermount3_s_words() {
 
 #[test]
 fn an_ordinary_user_goes_over_io_uring_where_the_kernel_allows_it() {
-    let allowed = no_fuse_over_io_uring().is_none();
-    let Some(stage) = Stage::new("user_uring") else { return };
+    let Some(stage) = Stage::new("user_uring").map(Stage::mounting_on_io_uring) else { return };
+    let allowed = no_fuse_over_io_uring(stage.drivers.mount).is_none();
     prepare_for_user(&stage);
     let place = Private::new(&stage, "");
     let up = stage.up_in(&User(&place), "mnt", &LOCAL);
