@@ -81,6 +81,7 @@ fn builds_and_tests(long: bool, roll: u64) -> Result<Vec<Step>> {
         Step::new("clippy", clippy),
         Step::new("no_std", chore(["no-std"])?),
         Step::new("tests", tests::all(roll)).after(&["build", "build tests"]),
+        Step::new("doc tests", tests::of_documents()),
         Step::new("tests on epoll", tests::interfaces_on_epoll(roll)?).after(&["build tests"]),
     ];
     if long {

@@ -10,7 +10,7 @@ use std::process::Command;
 const FEATURES: &str = "lanefs-lane/planted,lanefs-client/planted";
 
 /// Tests whose lanes reach the kernel, without those of the binary.
-const INTERFACES: &str = "binary(seams) + binary(kernel) + binary(keep) + \
+const INTERFACES: &str = "binary(seams) + binary(kernel) + binary(keep) + binary(killed) + \
     (kind(lib) & test(/^(driver|forbidden|handoff|wired)::/)) + \
     (binary(e2e) & test(/^drivers::/))";
 
@@ -51,6 +51,13 @@ pub(crate) fn all(roll: u64) -> Command {
 pub(crate) fn of_simulator(roll: u64, long: bool) -> Command {
     let mut command = nextest_of_simulator();
     set_environment(&mut command, roll, long);
+    command
+}
+
+/// Examples in documentation, which the test runner does not run.
+pub(crate) fn of_documents() -> Command {
+    let mut command = cargo(["test", "--doc", "--workspace", "--exclude", "lanefs-sim"]);
+    command.args(["--features", FEATURES]).env("CARGO_INCREMENTAL", "0");
     command
 }
 
