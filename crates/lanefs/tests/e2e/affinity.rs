@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 const MODES: [&str; 3] = ["object", "client", "random"];
 /// Directories, which are spread over the shards and so over both lanes.
 const DIR_COUNT: usize = 8;
-const LARGE_BYTES: usize = 3 << 20;
+/// More than one request takes.
+const LARGE_BYTES: usize = (1 << 20) + 12_345;
 
 fn volume(stage: &Stage, address: &str) -> Volume {
     let options = ConnectOptions {

@@ -216,12 +216,12 @@ fn secret_in(path: &Path) -> String {
 fn bench_says_what_is_wrong_with_its_arguments() {
     let Some(stage) = Stage::new("bench_arguments") else { return };
     let secret = secret_in(&stage.path("secret"));
-    let bench = |arguments: &[&str]| {
+    let bench = &|arguments: &[&str]| {
         let mut command = stage.lanefs(["bench"]);
         command.env("LANEFS_SECRET_FILE", &secret);
         failure(&crate::stage::run(command.args(arguments)))
     };
-    for (arguments, code, part) in [
+    let cases = [
         (&["nothing"][..], 2, "nothing"),
         (&["echo", "--seconds", "0"], 2, "0.01"),
         (&["echo", "--clients", "0"], 2, "--clients"),
@@ -232,11 +232,17 @@ fn bench_says_what_is_wrong_with_its_arguments() {
         (&["getattr", "--server", "127.0.0.1:1"], 3, "127.0.0.1:1"),
         (&["echo", "--dir", "/nowhere"], 1, "/nowhere"),
         (&["echo", "--report", "/nowhere"], 1, "/nowhere"),
-    ] {
-        let (found, line) = bench(arguments);
-        assert_eq!(found, code, "{arguments:?}: {line}");
-        assert!(line.contains(part), "{arguments:?}: {line}");
-    }
+    ];
+    // Together: who is not there is waited for.
+    std::thread::scope(|scope| {
+        for (arguments, code, part) in cases {
+            scope.spawn(move || {
+                let (found, line) = bench(arguments);
+                assert_eq!(found, code, "{arguments:?}: {line}");
+                assert!(line.contains(part), "{arguments:?}: {line}");
+            });
+        }
+    });
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 /// `LANEFS_NAMES_COUNT` makes it a million by hand.
-const MANY_COUNT: usize = 20_000;
+const MANY_COUNT: usize = 6_000;
 
 fn rename(from: &Path, to: &Path, flags: RenameFlags) -> Result<(), Errno> {
     rustix::fs::renameat_with(CWD, from, CWD, to, flags)

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
 const WRITER_COUNT: usize = 4;
-const ROW_COUNT: usize = 40;
+const ROW_COUNT: usize = 25;
 
 fn sql(base: &Path, text: &str) -> String {
     let text = format!(".timeout 1800000\n{text}");
