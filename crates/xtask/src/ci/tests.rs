@@ -95,14 +95,14 @@ pub(crate) fn left_to_long(roll: u64) -> Vec<String> {
 fn nextest() -> Command {
     let mut command = cargo(["nextest", "run", "--workspace", "--exclude", "lanefs-sim"]);
     // Nothing is built twice.
-    command.args(["--features", FEATURES, "--no-fail-fast"]).env("CARGO_INCREMENTAL", "0");
+    command.args(["--features", FEATURES]).env("CARGO_INCREMENTAL", "0");
     command
 }
 
 fn nextest_of_simulator() -> Command {
     let mut command =
         cargo(["nextest", "run", "--cargo-profile", "sim", "--package", "lanefs-sim"]);
-    command.args(["--features", "planted", "--no-fail-fast"]);
+    command.args(["--features", "planted"]);
     command
 }
 
