@@ -134,8 +134,13 @@ mod tests {
 
     #[test]
     fn two_threads_see_every_value_once_and_in_order() {
-        let count = if cfg!(miri) { 300 } else { 200_000 };
-        let (mut producer, mut consumer) = queue(16);
+        // A small queue is often full and often empty; each time may cost a turn of the scheduler.
+        pass_between_threads(16, if cfg!(miri) { 300 } else { 10_000 });
+        pass_between_threads(1024, if cfg!(miri) { 300 } else { 200_000 });
+    }
+
+    fn pass_between_threads(queue_count: usize, count: u32) {
+        let (mut producer, mut consumer) = queue(queue_count);
         let writer = std::thread::spawn(move || {
             for mut value in 0..count {
                 while let Err(back) = producer.push(value) {
