@@ -75,11 +75,18 @@ impl Report {
         tests
     }
 
+    /// Each line once: several tests may leave out the same thing.
     fn all_left_out(&self) -> Vec<String> {
+        let mut lines: Vec<String> = Vec::new();
         let of_steps = self.outcomes.iter().flat_map(|outcome| {
             outcome.left_out.iter().map(move |line| format!("{}: {line}", outcome.name))
         });
-        of_steps.chain(self.left_out.iter().cloned()).collect()
+        for line in of_steps.chain(self.left_out.iter().cloned()) {
+            if !lines.contains(&line) {
+                lines.push(line);
+            }
+        }
+        lines
     }
 }
 
