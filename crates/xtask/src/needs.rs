@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 pub(crate) const KERNEL_MIN: (u32, u32) = (6, 6);
 
 /// Programs and the Debian packages that have them.
-const PROGRAMS: [(&str, &str); 26] = [
+const PROGRAMS: [(&str, &str); 27] = [
     ("cc", "gcc"),
     ("fusermount3", "fuse3"),
     ("mount.fuse3", "fuse3"),
@@ -30,6 +30,7 @@ const PROGRAMS: [(&str, &str); 26] = [
     ("stress-ng", "stress-ng"),
     ("timeout", "coreutils"),
     ("setfacl", "acl"),
+    ("getfattr", "attr"),
     ("python3", "python3"),
     ("ip", "iproute2"),
     ("nsenter", "util-linux"),
