@@ -80,7 +80,7 @@ fn builds_and_tests(long: bool, roll: u64) -> Result<Vec<Step>> {
         Step::new("build tests", tests::build()),
         Step::new("clippy", clippy),
         Step::new("no_std", chore(["no-std"])?),
-        Step::new("tests", tests::all(roll)).after(&["build", "build tests"]),
+        Step::new("tests", tests::all(roll, long)).after(&["build", "build tests"]),
         Step::new("doc tests", tests::of_documents()),
         Step::new("tests on epoll", tests::interfaces_on_epoll(roll)?).after(&["build tests"]),
     ];

@@ -128,7 +128,9 @@ impl Outcome {
     fn read_line(&mut self, line: &str) {
         let line = line.trim();
         if let Some((row, why)) = line.split_once("left out: ") {
-            self.left_out.push(format!("{row}{why}"));
+            // The crash tests' rows: `ok    S16           0.0 s  left out: ...`.
+            let name = row.split_whitespace().nth(1).map(|name| format!("{name}: "));
+            self.left_out.push(format!("{}{why}", name.unwrap_or_default()));
         } else if line.starts_with("Summary [") {
             self.closing_line = Some(line.to_owned());
         } else if let Some(test) = TestRun::parse(line) {
@@ -175,10 +177,11 @@ mod tests {
             command.args(["-c", text]);
             command
         };
-        let text = "echo 'left out: a: b'; echo 'S3 left out: c'; echo d >>$LANEFS_SKIPPED_FILE";
+        let text = "echo 'left out: a: b'; echo 'ok  S3  0.0 s  left out: c'; \
+                    echo d >>$LANEFS_SKIPPED_FILE";
         let outcome = Step::new("step test, green", script(text)).run();
         assert_eq!(outcome.failure, None);
-        assert_eq!(outcome.left_out, ["a: b", "S3 c", "d"]);
+        assert_eq!(outcome.left_out, ["a: b", "S3: c", "d"]);
         let outcome = Step::new("step test, red", script("echo x >&2; exit 3")).run();
         assert!(outcome.failure.unwrap().contains("exit status: 3"));
     }

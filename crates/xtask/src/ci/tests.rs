@@ -41,9 +41,9 @@ pub(crate) fn build_simulator() -> Command {
 }
 
 /// All tests but the simulator's.
-pub(crate) fn all(roll: u64) -> Command {
+pub(crate) fn all(roll: u64, long: bool) -> Command {
     let mut command = nextest();
-    set_environment(&mut command, roll, false);
+    set_environment(&mut command, roll, long);
     command
 }
 
@@ -89,6 +89,7 @@ pub(crate) fn left_to_long(roll: u64) -> Vec<String> {
         line("end-to-end tests with server and mount on epoll"),
         line("the long form of crash: 100 kills, 40 power cuts, every step"),
         line("nine of ten minutes of the simulator's fresh seeds"),
+        line("15,000 of 20,000 entries of the tree that is unpacked over two kills"),
     ]
 }
 
@@ -109,7 +110,7 @@ fn nextest_of_simulator() -> Command {
 fn set_environment(command: &mut Command, roll: u64, long: bool) {
     command.env("LANEFS_TEST_ROLL", roll.to_string());
     if long {
-        command.env("LANEFS_TEST_LONG", "1");
+        command.env("LANEFS_TEST_LONG", "1").env("LANEFS_TREE_COUNT", "20000");
     }
     // From end to end, what is shipped is tested.
     command.env("LANEFS_BINARY", target_dir().join("release/lanefs"));
