@@ -3,6 +3,7 @@
 //! Invariant: the filter is the kernel's, inherited by all that the command starts, and `FORBIDDEN` tells
 //! tests of it, which then see for themselves.
 
+use crate::run::inside;
 use anyhow::{Context as _, Result, bail};
 use ring::forbidden::{FORBIDDEN, forbid_io_uring};
 use std::ffi::OsString;
@@ -21,15 +22,6 @@ pub(crate) fn run_command(words: &[OsString]) -> Result<()> {
 pub(crate) fn without_io_uring(command: &Command) -> Result<Command> {
     let me = std::env::current_exe().context("cannot tell where this program lies")?;
     let mut outer = Command::new(me);
-    outer.args(["no-io-uring", "--"]).arg(command.get_program()).args(command.get_args());
-    for (name, value) in command.get_envs() {
-        match value {
-            Some(value) => outer.env(name, value),
-            None => outer.env_remove(name),
-        };
-    }
-    if let Some(dir) = command.get_current_dir() {
-        outer.current_dir(dir);
-    }
-    Ok(outer)
+    outer.args(["no-io-uring", "--"]);
+    Ok(inside(outer, command))
 }

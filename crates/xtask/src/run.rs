@@ -51,17 +51,30 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
 pub(crate) fn ended_after(seconds: u64, command: &Command) -> Command {
     let mut limited = Command::new("timeout");
     limited.args(["--verbose", "--kill-after=10", &seconds.to_string()]);
-    limited.arg(command.get_program()).args(command.get_args());
+    inside(limited, command)
+}
+
+/// The same command, told to end when the thread that starts it ends: Ctrl-C reaches no process of
+/// another group.
+pub(crate) fn ended_with_us(command: &Command) -> Command {
+    let mut bound = Command::new("setpriv");
+    bound.args(["--pdeathsig", "TERM"]);
+    inside(bound, command)
+}
+
+/// A command as the last arguments of another one, in its own environment and folder.
+pub(crate) fn inside(mut outer: Command, command: &Command) -> Command {
+    outer.arg(command.get_program()).args(command.get_args());
     for (name, value) in command.get_envs() {
         match value {
-            Some(value) => limited.env(name, value),
-            None => limited.env_remove(name),
+            Some(value) => outer.env(name, value),
+            None => outer.env_remove(name),
         };
     }
     if let Some(dir) = command.get_current_dir() {
-        limited.current_dir(dir);
+        outer.current_dir(dir);
     }
-    limited
+    outer
 }
 
 /// Where a program is, if it is on the path.
@@ -76,9 +89,9 @@ mod tests {
 
     #[test]
     fn what_takes_too_long_is_ended_and_fails() {
-        let mut endless = Command::new("sh");
-        endless.args(["-c", "kill -TERM $PPID; while :; do :; done"]).env("A", "b");
-        let mut limited = ended_after(3600, &endless);
+        let mut endless = Command::new("sleep");
+        endless.arg("3600").env("A", "b");
+        let mut limited = ended_after(1, &endless);
         assert!(limited.get_envs().any(|(name, _)| name == "A"));
         assert!(run(&mut limited).is_err());
     }

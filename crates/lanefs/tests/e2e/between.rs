@@ -79,7 +79,7 @@ fn servers_may_have_secrets_and_exports_of_their_own() {
 fn however_large_a_file_is_little_of_it_is_in_memory() {
     let Some(stage) = Stage::new("between_memory") else { return };
     let (one, two) = (stage.up_on("one", &[]), stage.up_on("two", &[]));
-    let size_bytes = 96 << 20;
+    let size_bytes = 160 << 20;
     let piece: Vec<u8> = (0..1_u32 << 18).flat_map(u32::to_le_bytes).collect();
     fs::write(one.dir.join("large"), piece.repeat(size_bytes / piece.len())).unwrap();
     let mut copy = program("python3");
@@ -88,7 +88,8 @@ fn however_large_a_file_is_little_of_it_is_in_memory() {
     copy.env("XDG_CONFIG_HOME", stage.path("config")).env_remove("LANEFS_SECRET_FILE");
     let peak_kib: u64 = must(&mut copy).trim().parse().unwrap();
     println!("{peak_kib} KiB");
-    assert!(peak_kib < 64 << 10, "{peak_kib} KiB for 96 MiB");
+    // A client keeps what is not durable yet, 64 MiB at most: on a slow disk it comes to that.
+    assert!(peak_kib < 128 << 10, "{peak_kib} KiB for 160 MiB");
     must(program("cmp").arg(one.dir.join("large")).arg(two.dir.join("large")));
     two.stop();
     one.stop();

@@ -3,7 +3,7 @@
 //! Every line that a step prints leaves with the step's name before it, because two steps print at
 //! the same time, and is kept in `target/ci/STEP.log`.
 
-use crate::run::{ended_after, target_dir};
+use crate::run::{ended_after, ended_with_us, target_dir};
 use anyhow::{Context as _, Result, bail};
 use std::fs::{self, File};
 use std::io::{self, BufRead as _, BufReader, Write as _};
@@ -79,7 +79,7 @@ impl Step {
         let (log_path, skipped_path) = (self.file("log")?, self.file("skipped")?);
         let mut log = File::create(&log_path).with_context(|| log_path.display().to_string())?;
         File::create(&skipped_path).with_context(|| skipped_path.display().to_string())?;
-        let mut command = ended_after(SECONDS_MAX, &self.command);
+        let mut command = ended_with_us(&ended_after(SECONDS_MAX, &self.command));
         command.env(SKIPPED_FILE, &skipped_path);
         let (reader, writer) = io::pipe()?;
         command.stdout(writer.try_clone()?).stderr(writer);
