@@ -1,9 +1,10 @@
 //! Exports: a directory of the file system under a name, only read, as somebody else; defined, changed
 //! and taken away while they are mounted.
 
-use crate::stage::{Server, Stage, failure, must, program, run, texts};
+use crate::stage::{Server, Stage, failure, must, program, run, texts, until};
 use rustix::io::Errno;
 use rustix::process::Signal;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::fs;
 use std::io::{Read as _, Seek as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -249,7 +250,22 @@ fn an_export_that_is_taken_away_is_gone_from_the_next_request_on() {
     export(&stage, &["remove", &address, "a"]);
     assert_eq!(refused(open.read(&mut [0; 9])), STALE);
     assert_eq!(refused(fs::write(a.dir.join("new"), "")), STALE);
-    a.process.line_with("the server has no such export");
+    // The mount's first lane speaks for all, when a request on its core was refused.
+    let write_on = |cpu| {
+        let mut only = CpuSet::new();
+        only.set(cpu);
+        sched_setaffinity(None, &only).unwrap();
+        refused(fs::write(a.dir.join("new"), ""))
+    };
+    let cpus = sched_getaffinity(None).unwrap();
+    until("the mount says why", || {
+        for cpu in (0..CpuSet::MAX_CPU).filter(|cpu| cpus.is_set(*cpu)) {
+            let status = std::thread::scope(|scope| scope.spawn(|| write_on(cpu)).join().unwrap());
+            assert_eq!(status, STALE);
+        }
+        let mut lines = std::iter::from_fn(|| a.process.next_line());
+        lines.any(|line| line.contains("the server has no such export"))
+    });
     assert_eq!(fs::read_to_string(b.dir.join("file")).unwrap(), "b");
     drop(open);
     let again_it_is = stage.run(["mount", &format!("{address}/a"), a.dir.to_str().unwrap()]);
