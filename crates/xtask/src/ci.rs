@@ -31,7 +31,7 @@ const BARE_TARGET: &str = "x86_64-unknown-none";
 /// What to run.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub(crate) struct Args {
-    /// Run also what CI leaves out because it takes long; an hour on two cores
+    /// Run also what is left out otherwise because it takes long
     #[arg(long)]
     long: bool,
     /// Run the tests with the drivers and controls of this roll [default: of the commit]
