@@ -37,6 +37,8 @@ pub use row::{DirentRow, ObjectRow, Row, ShardRow, SlotRow, StoreRow};
 
 use crate::Fault;
 use alloc::borrow::Cow;
+use alloc::vec::Vec;
+use core::ops::Bound;
 
 /// Where rows are kept.
 pub trait Rows {
@@ -60,7 +62,7 @@ pub trait Rows {
 }
 
 /// Rows in memory: for tests and simulated servers.
-impl Rows for alloc::collections::BTreeMap<alloc::vec::Vec<u8>, alloc::vec::Vec<u8>> {
+impl Rows for alloc::collections::BTreeMap<Vec<u8>, Vec<u8>> {
     fn get(&self, key: &[u8]) -> Result<Option<Cow<'_, [u8]>>, Fault> {
         Ok(self.get(key).map(|value| Cow::Borrowed(value.as_slice())))
     }
@@ -74,7 +76,11 @@ impl Rows for alloc::collections::BTreeMap<alloc::vec::Vec<u8>, alloc::vec::Vec<
     }
 
     fn delete_range(&mut self, range: &Range) -> Result<(), Fault> {
-        self.retain(|key, _| !range.contains(key));
+        let bounds = (Bound::Included(range.from.bytes()), Bound::Excluded(range.until.bytes()));
+        let keys: Vec<_> = self.range::<[u8], _>(bounds).map(|(key, _)| key.clone()).collect();
+        for key in keys {
+            self.remove(&key);
+        }
         Ok(())
     }
 }
