@@ -12,6 +12,7 @@ use crate::exit::{Code, Exit};
 use crate::{address, background, driver, fuse_device, mounts, out, secret};
 use anyhow::{Context as _, Result, bail};
 use ring::{DriverFound, DriverKind};
+use rustix::io::Errno;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -160,10 +161,11 @@ fn is_dead(dir: &Path) -> bool {
     let (tell, told) = std::sync::mpsc::channel();
     let thread = std::thread::Builder::new().name("probe".to_owned());
     let spawned = thread.spawn(move || {
-        // The first answer after the end is "aborted", the later ones are "not connected".
+        // The first answers after the end are "cancelled" (what the kernel was handing to a ring, seen on
+        // 6.18 after a quarter of the kills) or "aborted", the later ones are "not connected".
         let dead = std::fs::symlink_metadata(&dir).is_err_and(|error| {
-            let kind = error.kind();
-            kind == io::ErrorKind::NotConnected || kind == io::ErrorKind::ConnectionAborted
+            let errno = Errno::from_io_error(&error);
+            matches!(errno, Some(Errno::CANCELED | Errno::CONNABORTED | Errno::NOTCONN))
         });
         // Nobody listens any more when the answer took too long.
         let _late = tell.send(dead);
