@@ -156,12 +156,16 @@ pub(crate) fn check_no_std() -> Result<()> {
 pub(crate) fn e2e(filter: Option<&str>) -> Result<()> {
     needs::check()?;
     crate::run::run(&mut cargo(["build", "--release", "--package", "lanefs"]))?;
-    let _switch = UringOn::new()?;
+    let switch = UringOn::new()?;
+    if let Err(reason) = &switch {
+        println!("left out: FUSE over io_uring in all tests: {reason}");
+    }
     let mut step = Step::new("e2e", tests::end_to_end(roll_of_commit()?, Drivers::Opposite)?);
     if let Some(filter) = filter {
         step.argument(filter);
     }
     let outcome = step.run();
+    drop(switch);
     outcome.left_out.iter().for_each(|line| println!("left out: {line}"));
     match outcome.failure {
         Some(failure) => bail!("{failure}"),

@@ -46,7 +46,7 @@ impl Report {
         let failed_count = self.tests().filter(|test| !test.passed).count();
         let passed_count = self.tests().count() - failed_count;
         println!(
-            "{passed_count} passed, {failed_count} failed, {} left out; {} of {} steps failed; roll {:x}; \
+            "{passed_count} passed, {failed_count} failed, {} left out; {} of {} steps failed; roll {}; \
              {:.1} min",
             left_out.len(),
             self.failed_count(),

@@ -85,7 +85,7 @@ pub(crate) fn interfaces_on_epoll(roll: u64) -> Result<Command> {
 pub(crate) fn left_to_long(roll: u64) -> Vec<String> {
     let line = |what: &str| format!("{what} (`cargo xtask ci --long`)");
     vec![
-        line(&format!("end-to-end tests with the other drivers (roll {:x})", roll + 1)),
+        line(&format!("end-to-end tests with the other drivers (roll {})", roll + 1)),
         line("end-to-end tests with server and mount on epoll"),
         line("the long form of crash: 100 kills, 40 power cuts, every step"),
         line("nine of ten minutes of the simulator's fresh seeds"),
