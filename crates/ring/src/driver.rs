@@ -291,12 +291,12 @@ impl Driver {
 
     /// What became of the reads and writes of objects. Of io_uring's own threads nothing is known.
     pub(crate) fn handed(&self) -> Handed {
-        let (handed_count, thread_count) = self.reach.handed();
-        let side = self.side.as_ref().map(Side::handed).unwrap_or_default();
-        Handed {
-            handed_count: handed_count + side.handed_count,
-            thread_count: thread_count + side.thread_count,
-        }
+        let Some(side) = &self.side else {
+            let (handed_count, thread_count) = self.reach.handed();
+            return Handed { handed_count, thread_count };
+        };
+        // What `reach` has threads for beside it is no object's.
+        side.handed()
     }
 
     /// Whether completions are known already.
