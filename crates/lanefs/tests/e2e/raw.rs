@@ -7,11 +7,13 @@ use wire::*;
 
 /// A connection to one lane of a server.
 pub(crate) struct Raw {
-    stream: TcpStream,
-    session: SessionId,
+    pub(crate) stream: TcpStream,
+    pub(crate) session: SessionId,
     pub(crate) map: Map,
     pub(crate) root: InodeNo,
     pub(crate) credits: u16,
+    pub(crate) boot_id: u64,
+    conn_epoch: u32,
     xid: u64,
 }
 
@@ -48,37 +50,97 @@ pub(crate) fn greet<'a>(
     stream.write_all(&frame)
 }
 
+/// An answer.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) reply: Reply,
+    /// Its message, without the redo token.
+    pub(crate) message: Vec<u8>,
+    /// Empty without one.
+    pub(crate) token: Vec<u8>,
+    pub(crate) bulk: Vec<u8>,
+}
+
+impl Answer {
+    /// The message of an answer that must be a yes.
+    pub(crate) fn ok<'a, M: Wire<'a>>(&'a self) -> M {
+        assert_eq!(self.reply.status, Status::Ok, "{:?}", self.reply.op);
+        M::decode_all(&self.message).unwrap()
+    }
+}
+
 impl Raw {
     pub(crate) fn new(address: &str, secret: &Secret, at: (&str, u16), client: ClientUuid) -> Self {
+        Self::of(address, secret, &hello(secret.credential(), at, client)).unwrap()
+    }
+
+    /// Greets with this Hello. Why not, if the server says no.
+    pub(crate) fn of(
+        address: &str,
+        secret: &Secret,
+        hello: &Hello<'_>,
+    ) -> std::result::Result<Self, RefusalReason> {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let map = Map { lane_count: 1, meta_shard_count: 1, data_shard_count: 1 };
-        let (session, root) = (SessionId(0), InodeNo::ROOT);
-        let mut raw = Self { stream, session, map, root, credits: 0, xid: 100 };
-        let hello = hello(secret.credential(), at, client);
-        greet(&mut raw.stream, FrameKind::Hello, &hello).unwrap();
-        let (_, challenge) = raw.frame();
+        let (session, root, conn_epoch) = (SessionId(0), InodeNo::ROOT, hello.conn_epoch);
+        let (credits, boot_id, xid) = (0, 0, 100);
+        let mut raw = Self { stream, session, map, root, credits, boot_id, conn_epoch, xid };
+        greet(&mut raw.stream, FrameKind::Hello, hello).unwrap();
+        let challenge = raw.greeted(FrameKind::Challenge)?;
         let challenge = Challenge::decode_all(&challenge).unwrap();
         assert!(secret.server_proven(&hello.to_bytes(), &challenge.nonce, &challenge.proof));
         let proof = secret.client_proof(&hello.to_bytes(), &challenge.nonce);
         greet(&mut raw.stream, FrameKind::Proof, &Proof { proof }).unwrap();
-        let (_, welcome) = raw.frame();
-        let Welcome { session, map, root, credits, .. } = Welcome::decode_all(&welcome).unwrap();
-        Self { session, map, root, credits, ..raw }
+        let welcome = raw.greeted(FrameKind::Welcome)?;
+        let welcome = Welcome::decode_all(&welcome).unwrap();
+        let Welcome { session, map, root, credits, boot_id, .. } = welcome;
+        Ok(Self { session, map, root, credits, boot_id, ..raw })
+    }
+
+    /// The body of the next frame of the greeting, which is of this kind or says no.
+    fn greeted(&mut self, wanted: FrameKind) -> std::result::Result<Vec<u8>, RefusalReason> {
+        let (head, body) = self.frame();
+        if head == Head::Greeting(FrameKind::Refusal) {
+            return Err(Refusal::decode_all(&body).unwrap().reason);
+        }
+        assert_eq!(head, Head::Greeting(wanted));
+        Ok(body)
     }
 
     /// The next frame: its head and body. Bulk behind it is read and dropped.
     pub(crate) fn frame(&mut self) -> (Head, Vec<u8>) {
+        let (head, body, _) = self.take().unwrap();
+        (head, body)
+    }
+
+    /// The next frame: its head, body and bulk. An error when the connection has ended.
+    pub(crate) fn take(&mut self) -> Result<(Head, Vec<u8>, Vec<u8>)> {
         let mut head = [0; HEAD_BYTES];
-        self.stream.read_exact(&mut head).unwrap();
+        self.stream.read_exact(&mut head)?;
         let lengths = Lengths::peek(&head).unwrap();
         let mut frame = head.to_vec();
         frame.resize(lengths.frame_bytes, 0);
-        self.stream.read_exact(&mut frame[HEAD_BYTES..]).unwrap();
+        self.stream.read_exact(&mut frame[HEAD_BYTES..])?;
         let mut bulk = vec![0; usize::try_from(lengths.bulk_bytes).unwrap()];
-        self.stream.read_exact(&mut bulk).unwrap();
+        self.stream.read_exact(&mut bulk)?;
         let (head, body) = Head::decode(&frame).unwrap();
-        (head, body.to_vec())
+        Ok((head, body.to_vec(), bulk))
+    }
+
+    /// A request as it should be: the next number of its session, in slot 1 if it needs one.
+    pub(crate) fn request(&mut self, op: Op, shard: ShardId) -> Request {
+        self.xid += 1;
+        Request {
+            lane_hint: self.map.lane(shard),
+            shard,
+            slot: u16::from(op.row().retry == Retry::Once),
+            session: self.session,
+            xid: Xid(self.xid),
+            ack_xid: Xid(self.xid - 1),
+            conn_epoch: self.conn_epoch,
+            ..Request::of(op)
+        }
     }
 
     /// Sends a request, whose body is encoded so; its number.
@@ -88,31 +150,58 @@ impl Raw {
         shard: ShardId,
         encode: impl FnOnce(&mut Writer<'_>),
     ) -> Xid {
-        self.xid += 1;
-        let request = Request {
-            lane_hint: self.map.lane(shard),
-            shard,
-            slot: u16::from(op.row().retry == Retry::Once),
-            session: self.session,
-            xid: Xid(self.xid),
-            ack_xid: Xid(self.xid - 1),
-            conn_epoch: 1,
-            ..Request::of(op)
-        };
-        let mut frame = Vec::new();
-        Head::Request(request).encode(&mut frame, None, encode);
-        self.stream.write_all(&frame).unwrap();
+        let request = self.request(op, shard);
+        self.say(request, encode, &[]).unwrap();
         request.xid
+    }
+
+    /// Sends a request that may be anything.
+    pub(crate) fn say(
+        &mut self,
+        request: Request,
+        encode: impl FnOnce(&mut Writer<'_>),
+        bulk: &[u8],
+    ) -> Result<()> {
+        let mut frame = Vec::new();
+        let summed = (u32::try_from(bulk.len()).unwrap(), Some(crc32c(bulk)));
+        Head::Request(request).encode(&mut frame, (!bulk.is_empty()).then_some(summed), encode);
+        frame.extend_from_slice(bulk);
+        self.stream.write_all(&frame)
     }
 
     /// Asks, and waits for the answer.
     pub(crate) fn ask<'a>(&mut self, op: Op, shard: ShardId, message: &impl Wire<'a>) -> Status {
-        let xid = self.send(op, shard, |to| to.write(message));
+        self.answer(op, shard, message, &[]).reply.status
+    }
+
+    /// Asks, with bulk if there is some, and waits for the answer.
+    pub(crate) fn answer<'a>(
+        &mut self,
+        op: Op,
+        shard: ShardId,
+        message: &impl Wire<'a>,
+        bulk: &[u8],
+    ) -> Answer {
+        let request = self.request(op, shard);
+        self.say(request, |to| to.write(message), bulk).unwrap();
+        self.answer_to(request.xid).unwrap()
+    }
+
+    /// Waits for the answer to a request. An error when the connection ends before it.
+    pub(crate) fn answer_to(&mut self, xid: Xid) -> Result<Answer> {
         loop {
-            let (Head::Reply(reply), _) = self.frame() else { continue };
-            if reply.xid == xid {
-                return reply.status;
+            let (head, body, bulk) = self.take()?;
+            let Head::Reply(reply) = head else { continue };
+            if reply.xid != xid {
+                continue;
             }
+            let (message, token) = if reply.flags & reply_flag::TOKEN == 0 {
+                (body, Vec::new())
+            } else {
+                let (message, token) = Head::split_token(&body).unwrap();
+                (message.to_vec(), token.to_vec())
+            };
+            return Ok(Answer { reply, message, token, bulk });
         }
     }
 }
