@@ -70,7 +70,7 @@ pub struct SessionRow {
     pub client_lane: LaneId,
     /// Its host.
     pub host_id: [u8; 16],
-    /// Its host's boot.
+    /// Its host's boot, as its server marks it: not as the host knows it.
     pub host_boot_id: [u8; 16],
 }
 

@@ -39,6 +39,11 @@ impl Clients {
         self.sessions.get(&client).map_or(&[], Vec::as_slice)
     }
 
+    /// Whether it has a connection to this lane.
+    pub(crate) fn is_here(&self, client: ClientUuid) -> bool {
+        self.conn_counts.contains_key(&client)
+    }
+
     /// A session is remembered.
     pub(crate) fn add_session(&mut self, client: ClientUuid, session: SessionId) {
         let sessions = self.sessions.entry(client).or_default();

@@ -49,7 +49,7 @@ pub(crate) struct Defined {
     pub(crate) no: u64,
     pub(crate) id: u64,
     pub(crate) name: Vec<u8>,
-    pub(crate) root: InodeNo,
+    root: InodeNo,
     path: Vec<u8>,
     pub(crate) read_only: bool,
     pub(crate) squash: Squash,
@@ -59,7 +59,7 @@ pub(crate) struct Defined {
 }
 
 impl Defined {
-    fn of(no: u64, export: &wire::Export<'_>) -> Self {
+    pub(crate) fn of(no: u64, export: &wire::Export<'_>) -> Self {
         let wire::Export { id, name, root, path, read_only, squash, closed } = *export;
         let (name, path) = (name.0.to_vec(), path.0.to_vec());
         Self { no, id, name, root, path, read_only, squash, closed, stored: true }
@@ -90,6 +90,11 @@ impl Defined {
             squash: self.squash,
             closed: self.closed,
         }
+    }
+
+    /// The directory that is its root.
+    pub(crate) const fn root(&self) -> InodeNo {
+        self.root
     }
 
     /// What whoever mounts it has to know, if not the store's secret.

@@ -6,6 +6,7 @@ use crate::affinity::Affinity;
 use crate::config::Config;
 use crate::conn::{Conn, Greeting, Open};
 use crate::export::Binding;
+use crate::identity::Party;
 use crate::limits::Limit;
 use crate::session::Session;
 use alloc::format;
@@ -14,9 +15,9 @@ use disk::SessionRow;
 use door::{Action, ConnId, Span, Turn};
 use sha2::{Digest, Sha256};
 use wire::{
-    Breach, Challenge, Credential, EXPORT_NAME_BYTES_MAX, Flaw, FrameKind, HEAD_BYTES, Head, Hello,
-    InodeNo, LaneId, Nonce, Proof, Purpose, Refusal, RefusalReason, SessionId, Welcome, Wire,
-    session_id, welcome_flag,
+    Breach, Challenge, ClientUuid, Credential, EXPORT_NAME_BYTES_MAX, Flaw, FrameKind, HEAD_BYTES,
+    Head, Hello, InodeNo, LaneId, Nonce, Proof, Purpose, Refusal, RefusalReason, SessionId,
+    Welcome, Wire, welcome_flag,
 };
 
 /// What becomes of a connection that is not ours.
@@ -136,40 +137,53 @@ impl Lane {
         }
         // It decoded when it came.
         let Ok(hello) = Hello::decode_all(&hello_bytes) else { return };
+        let key = &self.config.redo_key;
+        let export = self.exports.find(hello.export.0);
         match (hello.purpose, hello.credential) {
             (Purpose::Administer, Credential::Store) => {
-                self.admit(turn, conn, &hello, Binding::ADMINISTERS);
+                let party = Party::new(key, &hello, None);
+                self.admit(turn, conn, (&hello, &party), Binding::ADMINISTERS);
             }
             (Purpose::Administer, Credential::Export) => {
                 self.refuse(turn, conn, RefusalReason::WrongSecret);
             }
-            // It may have been taken away since the Hello.
-            (Purpose::Use, _) => match self.exports.find(hello.export.0) {
-                Some(export) => {
-                    let binding = export.binding();
-                    self.admit(turn, conn, &hello, binding);
+            (Purpose::Use, credential) => match export {
+                // Since the Hello it may have been defined anew.
+                Some(export)
+                    if credential == Credential::Store
+                        || export.secret(&self.config.secret) == secret =>
+                {
+                    let (party, binding) =
+                        (Party::new(key, &hello, Some(export)), export.binding());
+                    self.admit(turn, conn, (&hello, &party), binding);
                 }
+                Some(_) => self.refuse(turn, conn, RefusalReason::WrongSecret),
+                // Or taken away.
                 None => self.refuse(turn, conn, RefusalReason::NoSuchExport),
             },
         }
     }
 
     /// The peer has proven itself. It replaces an earlier connection of its session.
-    fn admit(&mut self, turn: &mut Turn<'_>, conn: ConnId, hello: &Hello<'_>, binding: Binding) {
-        if self.was_evicted(hello.client, hello.boot_id_last) {
+    fn admit(
+        &mut self,
+        turn: &mut Turn<'_>,
+        conn: ConnId,
+        (hello, party): (&Hello<'_>, &Party),
+        binding: Binding,
+    ) {
+        let client = party.client(hello.client);
+        if self.was_evicted(client, hello.boot_id_last) {
             return self.refuse(turn, conn, RefusalReason::Evicted);
         }
-        self.host_rebooted(turn, hello.host_id, hello.host_boot_id);
+        let (client_lane, host_id) = (hello.client_lane, hello.host_id);
+        let host_boot_id = party.host_boot(hello.host_boot_id);
+        self.host_rebooted(turn.now.mono, host_id, host_boot_id);
         if hello.predecessor != hello.client {
-            self.succeed(turn, hello.predecessor);
+            self.succeed(turn, party.client(hello.predecessor));
         }
-        let id = session_id(&self.config.secret, hello.client, hello.client_lane);
-        let row = SessionRow {
-            client: hello.client,
-            client_lane: hello.client_lane,
-            host_id: hello.host_id,
-            host_boot_id: hello.host_boot_id,
-        };
+        let id = party.session(client, client_lane);
+        let row = SessionRow { client, client_lane, host_id, host_boot_id };
         let known = self.sessions.get(&id);
         let replaced = known.and_then(|session| session.conn);
         if let Some(session) = known {
@@ -195,14 +209,13 @@ impl Lane {
         if let Some(Conn::Greeting(greeting)) = self.conns.get(&conn) {
             self.greetings.remove(&(greeting.deadline, conn));
         }
-        let client = hello.client;
         let open = Open { session: id, client, conn_epoch, binding, outstanding_count: 0 };
         self.conns.insert(conn, Conn::Open(open));
         self.clients.came(client);
         self.clients.add_session(client, id);
         turn.act(Action::Admit { conn });
         let mut flags = binding.welcome_flags();
-        if self.must_reopen(hello, heard) {
+        if self.must_reopen(client, hello.boot_id_last, heard) {
             flags |= welcome_flag::HANDLES_UNKNOWN;
         }
         let welcome = Welcome {
@@ -229,9 +242,9 @@ impl Lane {
 
     /// Whether this client may hold handles that are not known here. Asked once too often, it costs
     /// a few requests; once too rarely, an open file is destroyed.
-    fn must_reopen(&self, hello: &Hello<'_>, heard: bool) -> bool {
-        let knows = self.metas.iter().all(|shard| shard.knows_handles_of(hello.client));
-        let other_boot = self.config.boot_id > 1 && hello.boot_id_last != self.config.boot_id;
+    fn must_reopen(&self, client: ClientUuid, boot_id_last: u64, heard: bool) -> bool {
+        let knows = self.metas.iter().all(|shard| shard.knows_handles_of(client));
+        let other_boot = self.config.boot_id > 1 && boot_id_last != self.config.boot_id;
         // What a Welcome asked for is done only when something was heard after it.
         let unheard = self.config.boot_id > 1 && !heard;
         !self.metas.is_empty() && (!knows || other_boot || unheard)

@@ -40,6 +40,7 @@ mod export_ops;
 mod file_locks;
 mod gate;
 mod greeting;
+mod identity;
 mod lane;
 mod limits;
 mod marks;

@@ -22,9 +22,11 @@ pub(crate) enum Limit {
     Slow,
     /// Who does not know the secret.
     Secret,
+    /// Replays that the server never signed, or signed for what has ended since.
+    Replay,
 }
 
-const LIMIT_COUNT: usize = 7;
+const LIMIT_COUNT: usize = 8;
 
 /// What was met, and when the next line about it may be said.
 #[derive(Debug, Default)]

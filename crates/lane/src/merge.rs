@@ -107,7 +107,8 @@ impl Queues {
         self.queues.get(&key)
     }
 
-    /// A replay comes. False: it is out of order, or its session was done.
+    /// A replay comes, of a session that the log knew. False: it is out of order, or its session was
+    /// done.
     pub(crate) fn push(&mut self, key: Key, client: ClientUuid, replay: Replay) -> bool {
         if !self.queues.contains_key(&key) {
             self.open(key, client, false);

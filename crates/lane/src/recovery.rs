@@ -10,7 +10,8 @@
 
 use crate::Lane;
 use crate::dispatch::Arrived;
-use crate::merge::Queues;
+use crate::identity::is_other_boot;
+use crate::merge::{Key, Queues};
 use crate::outbox::{Asked, Said};
 use crate::reopens::Reopens;
 use crate::sizes::Sizing;
@@ -45,6 +46,8 @@ pub(crate) struct Waited {
     pub(crate) host_boot_id: [u8; 16],
     /// Sessions at shards that have not said that they are done.
     left_count: usize,
+    /// Since when its host is said to have started anew.
+    doubted_at: Option<Mono>,
 }
 
 /// A replay that came.
@@ -72,6 +75,8 @@ pub(crate) struct Early {
 pub(crate) struct Recovery {
     pub(crate) phase: Phase,
     waited: BTreeMap<ClientUuid, Waited>,
+    /// Sessions that the log knew when this boot began: only they can have anything to bring back.
+    known: BTreeSet<Key>,
     pub(crate) queues: Queues,
     pub(crate) deferred: VecDeque<Early>,
     /// Handles that sessions said they will register again.
@@ -103,16 +108,19 @@ impl Recovery {
         mut queues: Queues,
     ) -> Self {
         let mut waited: BTreeMap<ClientUuid, Waited> = BTreeMap::new();
+        let mut keys = BTreeSet::new();
         for (shard, session, row) in known {
             let SessionRow { client, host_id, host_boot_id, .. } = *row;
-            let waiting = Waited { host_id, host_boot_id, left_count: 0 };
+            let waiting = Waited { host_id, host_boot_id, left_count: 0, doubted_at: None };
             waited.entry(client).or_insert(waiting).left_count += 1;
             queues.expect((shard, session), client);
+            keys.insert((shard, session));
         }
         let over = waited.is_empty() && failed.is_empty();
         Self {
             phase: if over { Phase::Over } else { Phase::Replaying },
             waited,
+            known: keys,
             queues,
             deferred: VecDeque::new(),
             reopens: Reopens::new(),
@@ -132,6 +140,11 @@ impl Recovery {
     /// Whether a client has not come back yet that may.
     pub(crate) fn waits_for(&self, client: ClientUuid) -> bool {
         self.phase == Phase::Replaying && self.waited.contains_key(&client)
+    }
+
+    /// Whether a session can have lost anything at a shard: the log knew it when this boot began.
+    pub(crate) fn knows(&self, key: Key) -> bool {
+        self.known.contains(&key)
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -273,14 +286,16 @@ impl Lane {
     fn evict_late(&mut self, turn: &mut Turn<'_>) {
         let Some(began_at) = self.recovery.began_at else { return };
         let (now, limits) = (turn.now.mono, &self.config.limits);
-        if !self.recovery.is_late(now, limits) {
-            return;
-        }
-        let late: Vec<ClientUuid> = if now >= began_at.after_ms(limits.recovery_hard_ms) {
+        let late: Vec<ClientUuid> = if !self.recovery.is_late(now, limits) {
+            self.doubted(now)
+        } else if now >= began_at.after_ms(limits.recovery_hard_ms) {
             self.recovery.waited.keys().copied().collect()
         } else {
             self.recovery.queues.idle().into_iter().collect()
         };
+        if late.is_empty() {
+            return;
+        }
         for client in late {
             self.evict(turn, client, true);
         }
@@ -288,29 +303,29 @@ impl Lane {
         self.execute_replays(turn);
     }
 
-    /// A client's host came back as another boot: the client is gone with the old one.
-    pub(crate) fn host_rebooted(
-        &mut self,
-        turn: &mut Turn<'_>,
-        host_id: [u8; 16],
-        host_boot_id: [u8; 16],
-    ) {
+    /// Those whose host is said to have started anew, and who have not shown that they are alive.
+    fn doubted(&self, now: Mono) -> Vec<ClientUuid> {
+        let until_ms = self.config.limits.recovery_soft_ms / 4;
+        let gone = |client: ClientUuid, waited: &Waited| {
+            let doubted = waited.doubted_at.is_some_and(|at| at.after_ms(until_ms) <= now);
+            doubted && !self.clients.is_here(client)
+        };
+        let waited = self.recovery.waited.iter();
+        waited.filter(|(client, waited)| gone(**client, waited)).map(|(id, _)| *id).collect()
+    }
+
+    /// Somebody says that a host is in another boot than when clients of its were here, which are gone
+    /// with the old one then: a quarter of the time is enough for them to show that they are not.
+    pub(crate) fn host_rebooted(&mut self, now: Mono, host_id: [u8; 16], host_boot_id: [u8; 16]) {
         if host_id == [0; 16] || self.recovery.phase != Phase::Replaying {
             return;
         }
-        let dead =
-            |waited: &Waited| waited.host_id == host_id && waited.host_boot_id != host_boot_id;
-        let dead: Vec<ClientUuid> = self
-            .recovery
-            .waited
-            .iter()
-            .filter(|(_, waited)| dead(waited))
-            .map(|(client, _)| *client)
-            .collect();
-        for client in dead {
-            self.evict(turn, client, true);
+        for waited in self.recovery.waited.values_mut() {
+            let other = is_other_boot(waited.host_boot_id, host_boot_id);
+            if waited.host_id == host_id && other && waited.doubted_at.is_none() {
+                waited.doubted_at = Some(now);
+            }
         }
-        self.execute_replays(turn);
     }
 
     /// A session says that it has replayed everything, and what it will open again.

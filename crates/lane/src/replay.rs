@@ -3,6 +3,7 @@
 
 use crate::Lane;
 use crate::dispatch::Arrived;
+use crate::limits::Limit;
 use crate::outbox::{Asked, Said};
 use crate::recovery::{Phase, Replay};
 use crate::session::{Done, State};
@@ -10,7 +11,8 @@ use alloc::format;
 use disk::{Change, ClientChange, Origin, Record};
 use door::{Action, Point, Say, Turn};
 use wire::{
-    Breach, HEAD_BYTES, Op, Resume, Resumed, SessionId, ShardId, Status, Transno, Wire, Writer,
+    Breach, ClientUuid, HEAD_BYTES, Op, Resume, Resumed, SessionId, ShardId, Status, Transno, Wire,
+    Writer,
 };
 
 impl Lane {
@@ -69,12 +71,10 @@ impl Lane {
         let replay = wire::Replay::decode_all(&body).map_err(|_| Breach::Malformed)?;
         if self.opened(&replay, request).is_none() {
             self.stats.recovery.forged_count += 1;
-            self.say(
-                turn,
-                Say::Warning,
-                "a replay that was never signed here: its client is evicted",
-            );
-            self.evict(turn, client, true);
+            self.met(turn, Limit::Replay, "a replay that was never signed here was refused");
+            if self.has_changed(client) {
+                self.evict(turn, client, true);
+            }
             return Err(Breach::Proof);
         }
         let replay = Replay {
@@ -84,6 +84,20 @@ impl Lane {
             body,
             bulk: arrived.bulk,
         };
+        let table = self.slots.get(&(request.shard, request.session));
+        let committed_before = table.map_or(Transno(0), |table| table.committed);
+        let knows = self.recovery.knows((request.shard, request.session));
+        if self.recovery.phase == Phase::Replaying && !knows && request.transno > committed_before {
+            self.stats.recovery.forged_count += 1;
+            self.met(turn, Limit::Replay, "a replay for a session that has ended was refused");
+            self.answer_replay(turn, &replay, Status::Overflow);
+            return Ok(false);
+        }
+        if self.recovery.phase == Phase::Replaying && arrived.open.binding.read_only {
+            self.met(turn, Limit::Replay, "a replay through a read-only export was refused");
+            self.answer_replay(turn, &replay, Status::Overflow);
+            return Ok(false);
+        }
         if self.recovery.phase == Phase::Replaying {
             return if self.queue_replay(turn, client, replay) {
                 Ok(true)
@@ -98,6 +112,14 @@ impl Lane {
         let status = if there { Status::Ok } else { Status::Overflow };
         self.answer_replay(turn, &replay, status);
         Ok(false)
+    }
+
+    /// Whether this lane's log knows of anything that a client has done.
+    fn has_changed(&self, client: ClientUuid) -> bool {
+        let sessions = self.clients.sessions_of(client);
+        self.slots
+            .iter()
+            .any(|((_, session), table)| table.recorded_in.is_some() && sessions.contains(session))
     }
 
     /// The record in a replay, if it is ours and says of itself what the request says.

@@ -32,6 +32,14 @@ impl RedoKey {
     pub const fn new(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
+
+    /// A MAC under it, for one purpose.
+    pub(crate) fn mac(&self, label: &[u8]) -> Hmac<Sha256> {
+        #[expect(clippy::expect_used, reason = "HMAC accepts keys of any length")]
+        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("any key length fits");
+        mac.update(label);
+        mac
+    }
 }
 
 /// Signs and checks; the key and what stands in front of every record are taken in beforehand.
@@ -46,9 +54,7 @@ impl fmt::Debug for Seal {
 
 impl Seal {
     pub(crate) fn new(key: &RedoKey, fs: FsUuid) -> Self {
-        #[expect(clippy::expect_used, reason = "HMAC accepts keys of any length")]
-        let mut mac = Hmac::<Sha256>::new_from_slice(&key.0).expect("any key length fits");
-        mac.update(b"lanefs redo 1");
+        let mut mac = key.mac(b"lanefs redo 1");
         mac.update(&fs.0);
         Self(mac)
     }

@@ -400,10 +400,10 @@ pub(crate) struct Mount {
     #[arg(long, hide = true, value_name = "LOG")]
     pub(crate) in_background: Option<PathBuf>,
     /// Be called this at the server, instead of something random.
-    #[arg(long, hide = true, value_name = "UUID", value_parser = client_uuid)]
+    #[arg(long, hide = true, value_name = "UUID", value_parser = client_uuid, env = "LANEFS_MOUNT_CLIENT")]
     pub(crate) client: Option<wire::ClientUuid>,
     /// Take the place of this mount, whose process has ended.
-    #[arg(long, hide = true, value_name = "UUID", value_parser = client_uuid)]
+    #[arg(long, hide = true, value_name = "UUID", value_parser = client_uuid, env = "LANEFS_MOUNT_PREDECESSOR")]
     pub(crate) predecessor: Option<wire::ClientUuid>,
     /// End when this parent process ends.
     #[arg(long, hide = true, value_name = "PID")]

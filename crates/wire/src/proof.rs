@@ -8,7 +8,7 @@
 //! Neither side shows a proof that the other could reuse: the label names the direction and each
 //! side's own nonce is in it. It proves knowledge of the secret, it does not encrypt.
 
-use crate::{ClientUuid, Credential, LaneId, SessionId};
+use crate::Credential;
 use core::fmt;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
@@ -104,16 +104,4 @@ impl Secret {
         }
         mac
     }
-}
-
-/// The session of one client lane: the same at every shard, lane and boot, so that no log write is
-/// needed to make it, and not to be guessed without the secret. Never 0.
-#[must_use]
-pub fn session_id(secret: &Secret, client: ClientUuid, lane: LaneId) -> SessionId {
-    let mac = secret.mac(b"lanefs session 1", &[&client.0, &lane.0.to_le_bytes()]);
-    let bytes: [u8; 32] = mac.finalize().into_bytes().into();
-    let (first, _) = bytes.split_at(8);
-    let mut number = [0; 8];
-    number.copy_from_slice(first);
-    SessionId(u64::from_le_bytes(number).max(1))
 }

@@ -267,7 +267,7 @@ fn a_missing_client_takes_nothing_of_others_with_it() {
     assert!(visitor.replies(&mut rig.toy).is_empty(), "the window is open");
     rig.toy.pass_ms(5_000);
     rig.toy.run();
-    assert!(rig.toy.lines.last().unwrap().contains("recovery waits for client 0101"));
+    assert!(rig.toy.lines.last().unwrap().contains("recovery waits for client "));
     rig.toy.pass_ms(5_000);
     rig.toy.run();
     assert_eq!(visitor.replies(&mut rig.toy).len(), 1, "what came early was kept");
@@ -460,17 +460,101 @@ fn who_was_away_for_long_is_not_waited_for_and_not_lost() {
 }
 
 #[test]
-fn a_rebooted_host_is_not_waited_for() {
-    let mut rig = Rig::clients(Share::Write, 2);
-    rig.ask(1, (Op::Create, 1), &create("a")).unwrap();
+fn a_rebooted_host_is_not_waited_for_long_unless_it_is_there() {
+    for comes in [false, true] {
+        let mut rig = Rig::clients(Share::Write, 3);
+        rig.ask(1, (Op::Create, 1), &create("a")).unwrap();
+        rig.ask(2, (Op::Create, 1), &create("b")).unwrap();
+        rig.kill();
+        rig.come_back(1);
+        rig.connect(2);
+        let other = Who { host_boot_id: [3; 16], ..Who::new(7) };
+        Peer::new(&mut rig.toy, &other);
+        assert_eq!(rig.counts().evicted_count, 0, "somebody says so");
+        if comes {
+            rig.connect(0);
+        }
+        rig.toy.pass_ms(4_000);
+        rig.toy.run();
+        // Two have come back, as they were: what is said of their host is not true of them.
+        assert_eq!(rig.counts().evicted_count, u64::from(!comes));
+        if comes {
+            rig.done(0);
+        }
+        rig.send_replay(2, 0, |_| {});
+        rig.done(2);
+        let names = rig.names();
+        assert!(names.contains("a") && names.contains("b"));
+    }
+}
+
+/// Another credential, or another export: its word on somebody's host, or on whose place it takes, is
+/// nothing, and under somebody's uuid it is somebody else.
+#[test]
+fn under_another_export_a_uuid_is_somebody_else() {
+    let mut rig = Rig::clients(Share::Write, 1);
+    let mine = rig.peers[0].as_ref().unwrap().session;
+    let stranger = |client| Who { export: "guests", ..Who::new(client) };
+    let victim = rig.who[0].client;
+    let other = Peer::new(&mut rig.toy, &Who { conn_epoch: 99, ..stranger(1) });
+    assert_ne!(other.session, mine);
+    assert!(!rig.toy.is_closed(rig.peers[0].as_ref().unwrap().conn));
+    Peer::new(&mut rig.toy, &Who { predecessor: victim, ..stranger(2) });
+    assert!(!rig.toy.is_closed(rig.peers[0].as_ref().unwrap().conn));
+    rig.ask(0, (Op::Create, 1), &create("a")).unwrap();
     rig.kill();
-    rig.come_back(1);
-    assert_eq!(rig.toy.counters(0).recovery.evicted_count, 0);
-    let other = Who { host_boot_id: [3; 16], ..Who::new(7) };
-    Peer::new(&mut rig.toy, &other);
-    // The one who has come back is of the old boot as well, but done before.
-    assert_eq!(rig.counts().evicted_count, 1);
+    Peer::new(&mut rig.toy, &Who { predecessor: victim, ..stranger(3) });
+    Peer::new(&mut rig.toy, &Who { host_boot_id: [3; 16], ..stranger(4) });
+    // Its replay is of nobody's here.
+    let mut thief = Rig { who: alloc::vec![stranger(1)], peers: alloc::vec![None], ..rig };
+    thief.connect(0);
+    thief.kept[0][0].head.session = thief.peers[0].as_ref().unwrap().session;
+    thief.send_replay(0, 0, |_| {});
+    thief.toy.run();
+    assert!(thief.toy.is_closed(thief.peers[0].as_ref().unwrap().conn));
+    assert_eq!((thief.counts().forged_count, thief.counts().evicted_count), (1, 0));
+    thief.toy.pass_ms(4_000);
+    thief.toy.run();
+    assert_eq!(thief.counts().evicted_count, 0);
+    thief.kept[0][0].head.session = mine;
+    let mut rig = Rig { who: alloc::vec![Who::new(1)], ..thief };
+    rig.come_back(0);
+    assert_eq!((rig.counts().replayed_count, rig.counts().evicted_count), (1, 0));
     assert!(rig.names().contains("a"));
+}
+
+/// A token that outlived its session is worth nothing, however often the server starts.
+#[test]
+fn what_a_session_has_left_behind_is_not_replayed() {
+    let mut rig = Rig::clients(Share::Write, 2);
+    rig.ask(0, (Op::Create, 1), &create("a")).unwrap();
+    rig.toy.run();
+    let peer = rig.peers[0].as_mut().unwrap();
+    let head = peer.head(Op::Goodbye, META, 0);
+    peer.send(&mut rig.toy, &head, &[], None);
+    rig.toy.run();
+    let mut other = rig.peers[1].take().unwrap();
+    let gone = wire::Unlink { caller: ROOT, parent: InodeNo::ROOT, name: name("a") };
+    assert_eq!(other.ask(&mut rig.toy, Op::Unlink, 1, &gone).head.status, Status::Ok);
+    for again in [false, true] {
+        rig.toy.run();
+        rig.kill();
+        rig.connect(0);
+        let got = rig.replay(0, 0).unwrap();
+        // The second time it has a session again, which knows more than the token.
+        let status = if again { Status::Ok } else { Status::Overflow };
+        assert_eq!(got.head.status, status);
+        assert_eq!(rig.counts().forged_count, u64::from(!again));
+        assert_eq!(rig.counts().replayed_count, 0);
+        rig.done(0);
+        rig.come_back(1);
+        assert!(!rig.names().contains("a"));
+        rig.who[0].conn_epoch += 1;
+        let mut peer = Peer::new(&mut rig.toy, &rig.who[0]);
+        peer.xid = 1 << 50;
+        peer.create(&mut rig.toy, "c");
+        rig.toy.run();
+    }
 }
 
 #[test]

@@ -102,8 +102,9 @@ pub(crate) fn server_command(plan: &Plan, only: Option<&str>) -> Result<Command>
 pub(crate) fn mount_command(plan: &Plan, client: ClientUuid, predecessor: ClientUuid) -> Command {
     let mut command = myself();
     command.arg("mount").arg("--parent-pid").arg(std::process::id().to_string());
-    command.arg("--client").arg(client.to_string());
-    command.arg("--predecessor").arg(predecessor.to_string());
+    // Arguments are for everybody to read.
+    command.env("LANEFS_MOUNT_CLIENT", client.to_string());
+    command.env("LANEFS_MOUNT_PREDECESSOR", predecessor.to_string());
     command.arg("--export").arg(EXPORT);
     command.arg("--secret-file").arg(&plan.secret_file).arg("--fuse").arg(plan.fuse.text());
     command.arg("--spin-us").arg(plan.spin_us.to_string());

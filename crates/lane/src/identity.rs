@@ -1,0 +1,154 @@
+//! Who a client is here: what it calls itself, together with the credential that it has proven and the
+//! export that it is bound to.
+//!
+//! A client's uuid is no secret. So the server keeps nothing under it, but under an id that it makes of
+//! all three with a key of its own: sessions, handles, locks, cached checks, redo tokens, predecessors
+//! and evictions are those of this id. Whoever comes under another's uuid with another credential, or
+//! for another export, is somebody else.
+//!
+//! ```text
+//! party   = HMAC-SHA256(redo key, "lanefs party 1" | purpose | credential | export's name, id, root)
+//! client  = first 16 bytes of HMAC-SHA256(party, "client" | uuid)
+//! session = first  8 bytes of HMAC-SHA256(party, "session" | client | client lane)
+//! ```
+
+use crate::export::Defined;
+use crate::token::RedoKey;
+use hmac::{Hmac, Mac as _};
+use sha2::Sha256;
+use wire::{ClientUuid, Hello, LaneId, SessionId, Wire as _};
+
+/// Those who come with one credential, for one thing.
+#[derive(Clone)]
+pub(crate) struct Party(Hmac<Sha256>);
+
+impl Party {
+    /// Whose Hello this is, once it is proven. `export`: what it is bound to.
+    pub(crate) fn new(key: &RedoKey, hello: &Hello<'_>, export: Option<&Defined>) -> Self {
+        let mut mac = key.mac(b"lanefs party 1");
+        mac.update(&hello.purpose.to_bytes());
+        mac.update(&hello.credential.to_bytes());
+        if let Some(export) = export {
+            mac.update(&export.id.to_le_bytes());
+            mac.update(&export.root().to_bytes());
+            mac.update(&export.name);
+        }
+        let bytes: [u8; 32] = mac.finalize().into_bytes().into();
+        Self(RedoKey::new(bytes).mac(b""))
+    }
+
+    /// The client of this party that calls itself so; nobody stays nobody.
+    pub(crate) fn client(&self, said: ClientUuid) -> ClientUuid {
+        if said == ClientUuid::NONE {
+            return said;
+        }
+        ClientUuid(self.first(b"client", &[&said.0]))
+    }
+
+    /// The session of a lane of such a client: the same at every shard, lane and boot, so that no log
+    /// write is needed to make it, and not to be guessed. Never 0.
+    pub(crate) fn session(&self, client: ClientUuid, lane: LaneId) -> SessionId {
+        let number =
+            u64::from_le_bytes(self.first(b"session", &[&client.0, &lane.0.to_le_bytes()]));
+        SessionId(number.max(1))
+    }
+
+    /// A host's boot, marked with the party that says so: another's word on it is not believed.
+    pub(crate) fn host_boot(&self, boot_id: [u8; 16]) -> [u8; 16] {
+        let (party, boot): ([u8; 8], [u8; 8]) =
+            (self.first(b"host", &[]), self.first(b"boot", &[&boot_id]));
+        let mut marked = [0; 16];
+        marked[..8].copy_from_slice(&party);
+        marked[8..].copy_from_slice(&boot);
+        marked
+    }
+
+    fn first<const COUNT: usize>(&self, label: &[u8], parts: &[&[u8]]) -> [u8; COUNT] {
+        let mut mac = self.0.clone();
+        mac.update(label);
+        parts.iter().for_each(|part| mac.update(part));
+        let made = mac.finalize().into_bytes();
+        let mut first = [0; COUNT];
+        first.copy_from_slice(&made[..COUNT]);
+        first
+    }
+}
+
+/// Whether two boots that [`Party::host_boot`] has marked were said by one party and are not one.
+pub(crate) fn is_other_boot(known: [u8; 16], said: [u8; 16]) -> bool {
+    known[..8] == said[..8] && known[8..] != said[8..]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+    use wire::{Bytes, Credential, InodeNo, Purpose};
+
+    fn hello(credential: Credential, purpose: Purpose) -> Hello<'static> {
+        Hello {
+            server_lane: LaneId(0),
+            client: ClientUuid([1; 16]),
+            client_lane: LaneId(0),
+            conn_epoch: 1,
+            nonce: [0; 32],
+            host_id: [0; 16],
+            host_boot_id: [0; 16],
+            boot_id_last: 0,
+            predecessor: ClientUuid::NONE,
+            export: Bytes(b""),
+            credential,
+            purpose,
+        }
+    }
+
+    #[test]
+    fn one_uuid_is_as_many_clients_as_there_are_parties_that_come_with_it() {
+        let key = RedoKey::new([7; 32]);
+        let export = |name: &'static [u8], id, root| {
+            Defined::of(
+                1,
+                &wire::Export {
+                    id,
+                    name: Bytes(name),
+                    root: InodeNo(root),
+                    path: Bytes(b"/"),
+                    read_only: false,
+                    squash: wire::Squash::NONE,
+                    closed: false,
+                },
+            )
+        };
+        let first = export(b"a", 1, 256);
+        let exports = [export(b"b", 1, 256), export(b"a", 2, 256), export(b"a", 1, 257)];
+        let used = hello(Credential::Store, Purpose::Use);
+        let mut parties: Vec<Party> =
+            exports.iter().map(|export| Party::new(&key, &used, Some(export))).collect();
+        parties.push(Party::new(&key, &used, Some(&first)));
+        let proven = hello(Credential::Export, Purpose::Use);
+        parties.push(Party::new(&key, &proven, Some(&first)));
+        parties.push(Party::new(&key, &hello(Credential::Store, Purpose::Administer), None));
+        parties.push(Party::new(&RedoKey::new([8; 32]), &used, Some(&first)));
+        let said = ClientUuid([1; 16]);
+        let mut clients: Vec<_> = parties.iter().map(|party| party.client(said)).collect();
+        let mut boots: Vec<_> = parties.iter().map(|party| party.host_boot([3; 16])).collect();
+        assert!(boots.iter().all(|boot| boots.iter().all(|other| !is_other_boot(*boot, *other))));
+        clients.push(said);
+        clients.sort_unstable();
+        clients.dedup();
+        boots.sort_unstable();
+        boots.dedup();
+        assert_eq!((clients.len(), boots.len()), (8, 7));
+        // What is read only now was not another export before.
+        let mut changed = first.clone();
+        changed.read_only = true;
+        let [now, before] = [changed, first].map(|export| Party::new(&key, &used, Some(&export)));
+        assert_eq!(now.client(said), before.client(said));
+        let client = now.client(said);
+        assert_eq!(now.session(client, LaneId(0)), before.session(client, LaneId(0)));
+        assert_ne!(now.session(client, LaneId(0)), now.session(client, LaneId(1)));
+        assert_eq!(now.client(ClientUuid::NONE), ClientUuid::NONE);
+        assert!(is_other_boot(now.host_boot([3; 16]), now.host_boot([4; 16])));
+        assert!(!is_other_boot(now.host_boot([3; 16]), now.host_boot([3; 16])));
+    }
+}
