@@ -165,7 +165,8 @@ impl Shards {
         for Piece { file_offset: object_offset, piece_bytes } in pieces.iter() {
             let ticket = self.ticket(Job::WritePiece { list_no });
             // Nobody has computed a checksum of a piece.
-            let bulk = Bulk { buf: bulk.buf, start, bulk_bytes: piece_bytes, crc32c: None };
+            let bulk =
+                Bulk { buf: bulk.buf, start, bulk_bytes: piece_bytes, crc32c: None, mac: [0; 16] };
             start += piece_bytes;
             turn.act(Action::ObjectWrite { ticket, object, object_offset, bulk });
         }

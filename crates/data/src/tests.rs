@@ -90,7 +90,7 @@ impl World {
 
     fn bulk(&mut self, bulk_bytes: u32) -> Bulk {
         self.buf_count += 1;
-        Bulk { buf: BufId(self.buf_count), start: 0, bulk_bytes, crc32c: Some(77) }
+        Bulk { buf: BufId(self.buf_count), start: 0, bulk_bytes, crc32c: Some(77), mac: [0; 16] }
     }
 
     fn write(&mut self, file_offset: u64, bulk_bytes: u32) -> Token {

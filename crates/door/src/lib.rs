@@ -25,7 +25,7 @@ mod time;
 
 pub use action::{Action, Point, Say};
 pub use arena::{Arena, Span};
-pub use buffer::{BufId, Bulk, Object};
+pub use buffer::{BufId, Bulk, ContentsMac, Object};
 pub use event::{
     CloseReason, ConnId, Errno, Event, KernelSlot, LogRoom, ObjectStat, StoreSpace, Ticket, Usage,
 };

@@ -306,7 +306,8 @@ impl Lane {
             let origin =
                 Origin::Session { session, slot, xid, op, status, reply: reply_none, opened };
             let record = Record { shard, lsn, transno, pre_versions, origin, changes };
-            self.seal.token(&mut self.token, reply, |out| record.encode(out));
+            let signed = (reply, [0; 16]);
+            self.seal.token(&mut self.token, signed, |out| record.encode(out));
         }
     }
 

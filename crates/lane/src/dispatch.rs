@@ -7,6 +7,7 @@ use crate::conn::{Conn, Open};
 use crate::file_locks::is_lock;
 use crate::gate::{Gate, Reason, Until};
 use crate::outbox::{Asked, Said, Telling};
+use crate::recovery::contents_of;
 use crate::scope::Checked;
 use crate::session::{Done, State, Target, Verdict};
 use crate::sizes::Sizing;
@@ -555,7 +556,8 @@ impl Lane {
         let (conn, asked) = (arrived.conn, Asked::from(arrived.request));
         let synced = arrived.request.flags & request_flag::SYNC != 0;
         let frame_bytes = arrived.frame.bytes_count();
-        let waiting = Waiting { conn, asked, synced, frame_bytes };
+        let contents = contents_of(arrived.bulk);
+        let waiting = Waiting { conn, asked, synced, frame_bytes, contents };
         self.pending.insert(self.token_count, waiting);
         Token(self.token_count)
     }

@@ -19,7 +19,7 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::format;
 use alloc::vec::Vec;
 use disk::SessionRow;
-use door::{Action, Bulk, ConnId, Mono, Point, Say, Turn};
+use door::{Action, Bulk, ConnId, ContentsMac, Mono, Point, Say, Turn};
 use wire::{
     Breach, ClientUuid, HEAD_BYTES, Op, ReplayDone, Rule, SessionId, ShardId, Status, Transno, Wire,
 };
@@ -59,6 +59,18 @@ pub(crate) struct Replay {
     /// A [`wire::Replay`].
     pub(crate) body: Vec<u8>,
     pub(crate) bulk: Option<Bulk>,
+}
+
+impl Replay {
+    /// What the world found of the contents that came with it.
+    pub(crate) fn contents(&self) -> ContentsMac {
+        contents_of(self.bulk)
+    }
+}
+
+/// The MAC of contents; of none, zeros.
+pub(crate) fn contents_of(bulk: Option<Bulk>) -> ContentsMac {
+    bulk.map_or([0; 16], |bulk| bulk.mac)
 }
 
 /// A request that came too early.

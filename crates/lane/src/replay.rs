@@ -5,11 +5,11 @@ use crate::Lane;
 use crate::dispatch::Arrived;
 use crate::limits::Limit;
 use crate::outbox::{Asked, Said};
-use crate::recovery::{Phase, Replay};
+use crate::recovery::{Phase, Replay, contents_of};
 use crate::session::{Done, State};
 use alloc::format;
 use disk::{Change, ClientChange, Origin, Record};
-use door::{Action, Point, Say, Turn};
+use door::{Action, ContentsMac, Point, Say, Turn};
 use wire::{
     Breach, ClientUuid, HEAD_BYTES, Op, Resume, Resumed, SessionId, ShardId, Status, Transno, Wire,
     Writer,
@@ -69,7 +69,8 @@ impl Lane {
         let client = arrived.open.client;
         let body = turn.arena.get(arrived.frame)[HEAD_BYTES..].to_vec();
         let replay = wire::Replay::decode_all(&body).map_err(|_| Breach::Malformed)?;
-        if self.opened(&replay, request).is_none() {
+        let contents = contents_of(arrived.bulk);
+        if self.opened(&replay, contents, request).is_none() {
             self.stats.recovery.forged_count += 1;
             self.met(turn, Limit::Replay, "a replay that was never signed here was refused");
             if self.has_changed(client) {
@@ -123,8 +124,13 @@ impl Lane {
     }
 
     /// The record in a replay, if it is ours and says of itself what the request says.
-    fn opened<'a>(&self, replay: &wire::Replay<'a>, request: &wire::Request) -> Option<Record<'a>> {
-        let redo = self.seal.open(replay.token.0, replay.reply.0)?;
+    fn opened<'a>(
+        &self,
+        replay: &wire::Replay<'a>,
+        contents: ContentsMac,
+        request: &wire::Request,
+    ) -> Option<Record<'a>> {
+        let redo = self.seal.open(replay.token.0, replay.reply.0, contents)?;
         let (record, rest) = Record::decode(redo).ok()?;
         let Origin::Session { session, slot, xid, op, .. } = record.origin else { return None };
         let same =
@@ -165,7 +171,8 @@ impl Lane {
     fn redo(&mut self, replay: &Replay) -> Result<(), Status> {
         // It decoded when it came.
         let message = wire::Replay::decode_all(&replay.body).map_err(|_| Status::Invalid)?;
-        let redo = self.seal.open(message.token.0, message.reply.0).ok_or(Status::Invalid)?;
+        let (reply, contents) = (message.reply.0, replay.contents());
+        let redo = self.seal.open(message.token.0, reply, contents).ok_or(Status::Invalid)?;
         let (record, _) = Record::decode(redo).map_err(|_| Status::Invalid)?;
         let index = self.meta_index(record.shard);
         self.metas[index].fits(record.changes, &record.pre_versions)?;

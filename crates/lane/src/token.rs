@@ -3,12 +3,15 @@
 //!
 //! ```text
 //! token = 16 bytes MAC | record, with an empty reply
-//! MAC   = first 16 bytes of HMAC-SHA256(redo key, "lanefs redo 1" | fs | record | reply message)
+//! MAC   = first 16 bytes of HMAC-SHA256(redo key, "lanefs redo 2" | fs | contents' MAC | record | reply message)
 //! ```
-//! The record begins with its length, so nothing can be shifted between the parts.
+//! The record begins with its length, so nothing can be shifted between the parts. The MAC of the contents
+//! that came with a request is the world's, by a key that nobody else has ([`door::Bulk::mac`]): whoever
+//! keeps a token cannot find other contents for it, as he could for a checksum.
 
 use alloc::vec::Vec;
 use core::fmt;
+use door::ContentsMac;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 use wire::FsUuid;
@@ -33,6 +36,12 @@ impl RedoKey {
         Self(bytes)
     }
 
+    /// What the world takes for the MACs of contents ([`door::Bulk::mac`]).
+    #[must_use]
+    pub fn contents_key(&self) -> [u8; 32] {
+        self.mac(b"lanefs contents 1").finalize().into_bytes().into()
+    }
+
     /// A MAC under it, for one purpose.
     pub(crate) fn mac(&self, label: &[u8]) -> Hmac<Sha256> {
         #[expect(clippy::expect_used, reason = "HMAC accepts keys of any length")]
@@ -54,7 +63,7 @@ impl fmt::Debug for Seal {
 
 impl Seal {
     pub(crate) fn new(key: &RedoKey, fs: FsUuid) -> Self {
-        let mut mac = key.mac(b"lanefs redo 1");
+        let mut mac = key.mac(b"lanefs redo 2");
         mac.update(&fs.0);
         Self(mac)
     }
@@ -63,23 +72,30 @@ impl Seal {
     pub(crate) fn token(
         &self,
         token: &mut Vec<u8>,
-        reply: &[u8],
+        (reply, contents): (&[u8], ContentsMac),
         encode: impl FnOnce(&mut Vec<u8>),
     ) {
         token.clear();
         token.resize(MAC_BYTES, 0);
         encode(token);
         let mut mac = self.0.clone();
+        mac.update(&contents);
         mac.update(&token[MAC_BYTES..]);
         mac.update(reply);
         let signed = mac.finalize().into_bytes();
         token[..MAC_BYTES].copy_from_slice(&signed[..MAC_BYTES]);
     }
 
-    /// The record in a token of ours for this reply. Takes the same time however wrong it is.
-    pub(crate) fn open<'a>(&self, token: &'a [u8], reply: &[u8]) -> Option<&'a [u8]> {
+    /// The record in a token of ours for this reply and these contents. Takes the same time however wrong it is.
+    pub(crate) fn open<'a>(
+        &self,
+        token: &'a [u8],
+        reply: &[u8],
+        contents: ContentsMac,
+    ) -> Option<&'a [u8]> {
         let (signed, record) = token.split_at_checked(MAC_BYTES)?;
         let mut mac = self.0.clone();
+        mac.update(&contents);
         mac.update(record);
         mac.update(reply);
         mac.verify_truncated_left(signed).ok().map(|()| record)
@@ -96,19 +112,20 @@ mod tests {
     fn only_what_was_signed_opens() {
         let seal = Seal::new(&RedoKey::new([1; 32]), FsUuid([2; 16]));
         let mut token = Vec::new();
-        seal.token(&mut token, b"reply", |out| out.extend_from_slice(b"record"));
-        assert_eq!(seal.open(&token, b"reply"), Some(&b"record"[..]));
-        assert_eq!(seal.open(&token, b"another"), None);
-        assert_eq!(seal.open(&token[..10], b"reply"), None);
+        seal.token(&mut token, (b"reply", [4; 16]), |out| out.extend_from_slice(b"record"));
+        assert_eq!(seal.open(&token, b"reply", [4; 16]), Some(&b"record"[..]));
+        assert_eq!(seal.open(&token, b"another", [4; 16]), None);
+        assert_eq!(seal.open(&token[..10], b"reply", [4; 16]), None);
+        assert_eq!(seal.open(&token, b"reply", [5; 16]), None, "other contents");
         for index in 0..token.len() {
             let mut changed = token.clone();
             changed[index] ^= 1;
-            assert_eq!(seal.open(&changed, b"reply"), None, "byte {index}");
+            assert_eq!(seal.open(&changed, b"reply", [4; 16]), None, "byte {index}");
         }
         let others = [
             Seal::new(&RedoKey::new([3; 32]), FsUuid([2; 16])),
             Seal::new(&RedoKey::new([1; 32]), FsUuid([3; 16])),
         ];
-        assert!(others.iter().all(|other| other.open(&token, b"reply").is_none()));
+        assert!(others.iter().all(|other| other.open(&token, b"reply", [4; 16]).is_none()));
     }
 }

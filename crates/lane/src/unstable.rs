@@ -10,7 +10,7 @@ use crate::commit::{Asking, Held, HeldSaid};
 use crate::config::Share;
 use crate::dispatch::Arrived;
 use crate::gate::Reason;
-use crate::outbox::{Asked, Said, Telling};
+use crate::outbox::{Said, Telling};
 use crate::recovery::Replay;
 use crate::session::{Done, State};
 use crate::sizes::Sizing;
@@ -68,7 +68,7 @@ impl Lane {
         let mut body = Vec::new();
         written.answer.encode(&mut body);
         let done = Done { status: Status::Ok, transno, body };
-        self.sign_write(written, &asked, &done);
+        self.sign_write(written, &waiting, &done);
         let gate = self.gate_of_write(written, &waiting);
         let token = core::mem::take(&mut self.token);
         let Some(table) = self.slots.get_mut(&(shard, asked.session)) else { return };
@@ -112,16 +112,17 @@ impl Lane {
 
     /// Puts the redo token of a write into the scratch vector. Where its record will stand in the
     /// log is not known yet.
-    fn sign_write(&mut self, written: &Written, asked: &Asked, done: &Done) {
+    fn sign_write(&mut self, written: &Written, waiting: &Waiting, done: &Done) {
         let mut changes = core::mem::take(&mut self.changes);
         changes.clear();
         written.change.encode(&mut Writer::new(&mut changes));
-        let Asked { session, slot, xid, op, .. } = *asked;
+        let Asked { session, slot, xid, op, .. } = waiting.asked;
         let (status, reply, opened) = (Status::Ok, &[][..], None);
         let origin = Origin::Session { session, slot, xid, op, status, reply, opened };
         let (shard, transno, pre_versions) = (written.shard, written.transno, PreVersions::new());
         let record = Record { shard, lsn: 0, transno, pre_versions, origin, changes: &changes };
-        self.seal.token(&mut self.token, &done.body, |out| record.encode(out));
+        let signed = (&done.body[..], waiting.contents);
+        self.seal.token(&mut self.token, signed, |out| record.encode(out));
         self.changes = changes;
     }
 
@@ -239,7 +240,7 @@ impl Lane {
     /// What a replay writes where and with what time, if its bytes are those it was signed for.
     fn lost_write(&self, replay: &Replay) -> Option<ContentsChange> {
         let message = wire::Replay::decode_all(&replay.body).ok()?;
-        let redo = self.seal.open(message.token.0, message.reply.0)?;
+        let redo = self.seal.open(message.token.0, message.reply.0, replay.contents())?;
         let (record, _) = Record::decode(redo).ok()?;
         let bulk = replay.bulk?;
         let change = disk::Changes::new(record.changes).next()?.ok()?;
@@ -272,7 +273,8 @@ impl Lane {
     fn record_lost(&mut self, replay: &Replay) {
         // It decoded and opened before.
         let Ok(message) = wire::Replay::decode_all(&replay.body) else { return };
-        let Some(redo) = self.seal.open(message.token.0, message.reply.0) else { return };
+        let (reply, contents) = (message.reply.0, replay.contents());
+        let Some(redo) = self.seal.open(message.token.0, reply, contents) else { return };
         let Ok((record, _)) = Record::decode(redo) else { return };
         if self.sessions.contains_key(&replay.asked.session) {
             self.record_replayed(&record, message.reply.0);

@@ -3,7 +3,7 @@
 
 use crate::outbox::Asked;
 use data::Seed;
-use door::ConnId;
+use door::{ConnId, ContentsMac};
 use hashbrown::HashMap;
 use wire::Op;
 
@@ -16,6 +16,8 @@ pub(crate) struct Waiting {
     pub(crate) synced: bool,
     /// Of its frame.
     pub(crate) frame_bytes: usize,
+    /// Of the contents that came with it.
+    pub(crate) contents: ContentsMac,
 }
 
 impl Waiting {

@@ -215,6 +215,7 @@ fn start(
             ring_config.log = Some(log);
             ring_config.store = Some(objects);
             ring_config.checksum_reads = checksum_reads;
+            ring_config.contents_key = Some(config.redo_key.contents_key());
             ring_config.fault = fault;
             ring_config.recovered = Box::new(move || {
                 // Nobody listens any more when it is said for the second time.

@@ -175,6 +175,8 @@ pub struct Config {
     /// Bulk that is received is thrown away by the kernel, neither kept nor checked: for a load that
     /// measures its server. Frames come without it; their heads tell how much there was.
     pub discards_bulk: bool,
+    /// Bulk that comes with requests gets a MAC by this key ([`door::Bulk::mac`]). Default: none.
+    pub contents_key: Option<[u8; 32]>,
     /// What the lane reaches the kernel through. Default: io_uring, where it is to be had.
     pub driver: DriverChoice,
     /// Who reads and writes objects. All but `Auto` and `Uring` read them into memory, so nothing
@@ -216,6 +218,7 @@ impl Config {
             names_follow_files: None,
             checksum_reads: false,
             discards_bulk: false,
+            contents_key: None,
             driver: DriverChoice::Auto,
             engine: IoEngine::Auto,
             direct: false,

@@ -119,6 +119,8 @@ pub(crate) struct Conns {
     server: Option<SocketAddr>,
     /// Stands for all bulk, if bulk is thrown away; nothing is ever written into it.
     sink: Option<BufId>,
+    /// What bulk of requests gets a MAC by.
+    contents_key: Option<[u8; 32]>,
     touched: Vec<u32>,
     starved: VecDeque<u32>,
     /// Frames that clients may still bring in this turn together, and each of them.
@@ -136,9 +138,14 @@ pub(crate) struct Conns {
 }
 
 impl Conns {
-    pub(crate) fn new(limits: Limits, server: Option<SocketAddr>, sink: Option<BufId>) -> Self {
+    pub(crate) fn new(
+        limits: Limits,
+        server: Option<SocketAddr>,
+        (sink, contents_key): (Option<BufId>, Option<[u8; 32]>),
+    ) -> Self {
         Self {
             sink,
+            contents_key,
             slots: Vec::new(),
             free: Vec::new(),
             serial: 0,

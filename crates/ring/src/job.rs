@@ -446,7 +446,7 @@ impl Job {
         }
         let lent = tools.pool.range(buf).is_some();
         let crc32c = (!lent).then(|| wire::crc32c(tools.pool.bytes(buf, 0, self.moved_bytes)));
-        Some(Bulk { buf, start: 0, bulk_bytes: u32_of(self.moved_bytes), crc32c })
+        Some(Bulk { buf, start: 0, bulk_bytes: u32_of(self.moved_bytes), crc32c, mac: [0; 16] })
     }
 
     /// There is no such object, which is no error for what does not make it.

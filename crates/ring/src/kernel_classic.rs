@@ -130,7 +130,13 @@ impl Classic {
         let bulk = has_data.then(|| {
             let data = &request[args_bytes..];
             let crc32c = Some(wire::crc32c(data));
-            Bulk { buf, start: u32_of(args_bytes), bulk_bytes: u32_of(data.len()), crc32c }
+            Bulk {
+                buf,
+                start: u32_of(args_bytes),
+                bulk_bytes: u32_of(data.len()),
+                crc32c,
+                mac: [0; 16],
+            }
         });
         let request = tools.arena.put(&request[..small_bytes]);
         let kept = if has_data { self.buf.take() } else { None };

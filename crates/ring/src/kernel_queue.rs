@@ -150,6 +150,7 @@ impl Queues {
             start: 0,
             bulk_bytes: u32_of(payload_bytes),
             crc32c: Some(wire::crc32c(payload)),
+            mac: [0; 16],
         });
         entry.state = EntryState::Taken { unique: in_header.unique, commit_id };
         tools.counters.kernel_request_count += 1;

@@ -110,7 +110,13 @@ impl Tools {
         let result = match (outcome, buf) {
             (Ok(()), Some(buf)) => {
                 let crc32c = Some(wire::crc32c(self.pool.bytes(buf, 0, list_bytes)));
-                Ok(Some(Bulk { buf, start: 0, bulk_bytes: u32_of(list_bytes), crc32c }))
+                Ok(Some(Bulk {
+                    buf,
+                    start: 0,
+                    bulk_bytes: u32_of(list_bytes),
+                    crc32c,
+                    mac: [0; 16],
+                }))
             }
             (Ok(()), None) => Ok(None),
             (Err(errno), buf) => {

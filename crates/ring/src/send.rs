@@ -299,7 +299,7 @@ mod tests {
         let buf = pool.take(4096).unwrap();
         let data: Vec<u8> = (0..100).collect();
         pool.bytes_mut(buf, 10, 100).copy_from_slice(&data);
-        let bulk = Bulk { buf, start: 10, bulk_bytes: 100, crc32c: None };
+        let bulk = Bulk { buf, start: 10, bulk_bytes: 100, crc32c: None, mac: [0; 16] };
         let mut outbox = Outbox::default();
         outbox.push(b"first", None, &mut pool);
         outbox.push(b"second", Some(bulk), &mut pool);

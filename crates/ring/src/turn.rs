@@ -142,7 +142,7 @@ impl Ring {
         let lends = !copies && config.engine.is_driver() && !config.direct;
         let sink = config.discards_bulk.then(|| tools.pool.pin(BULK_BYTES_MAX as usize));
         let parts = Parts {
-            conns: Conns::new(config.limits, config.server, sink),
+            conns: Conns::new(config.limits, config.server, (sink, config.contents_key)),
             listener: config.listener.map(Listener::new),
             log: config.log.map(|log| Log::new(log, &mut tools)),
             objects: config.store.map(|dir| {
@@ -204,7 +204,7 @@ impl Ring {
         let buf = tools.pool.take(bytes.len())?;
         tools.pool.bytes_mut(buf, 0, bytes.len()).copy_from_slice(bytes);
         let bulk_bytes = crate::number::u32_of(bytes.len());
-        Some(Bulk { buf, start: 0, bulk_bytes, crc32c: Some(wire::crc32c(bytes)) })
+        Some(Bulk { buf, start: 0, bulk_bytes, crc32c: Some(wire::crc32c(bytes)), mac: [0; 16] })
     }
 
     /// What it has done so far.

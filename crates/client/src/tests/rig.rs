@@ -446,5 +446,5 @@ pub(super) fn token_of(transno: u64) -> [u8; 12] {
 }
 
 pub(super) fn bulk(buf: u32, bulk_bytes: u32) -> Bulk {
-    Bulk { buf: BufId(buf), start: 0, bulk_bytes, crc32c: Some(0) }
+    Bulk { buf: BufId(buf), start: 0, bulk_bytes, crc32c: Some(0), mac: [0; 16] }
 }

@@ -135,7 +135,7 @@ fn copy(rig: &mut Rig, length: u64) -> Asked {
 }
 
 fn bulk(crc32c: Option<u32>) -> Bulk {
-    Bulk { buf: BufId(8), start: 0, bulk_bytes: 100, crc32c }
+    Bulk { buf: BufId(8), start: 0, bulk_bytes: 100, crc32c, mac: [0; 16] }
 }
 
 #[test]

@@ -7,10 +7,11 @@ use super::{Conn, Conns, Incoming, State};
 use crate::framing::Cut;
 use crate::number::{errno_of, u64_of};
 use crate::tools::Tools;
-use door::{BufId, Bulk, CloseReason, Event};
+use door::{BufId, Bulk, CloseReason, ContentsMac, Event};
 use rustix::net::{RecvFlags, recv};
-use wire::{Breach, Crc32c, Lengths};
+use wire::{Breach, Crc32c, FrameKind, Lengths};
 
+const NO_MAC: ContentsMac = [0; 16];
 /// What is still to come of a bulk must be so much to be worth calls of its own.
 const OWN_BYTES_MIN: usize = 64 * 1024;
 /// Received and summed at a time; it stays in a second-level cache.
@@ -171,12 +172,15 @@ impl Conns {
         let bulk = summed.map(|(buf, sum)| {
             // A reply whose bulk never was in the server's memory has no checksum.
             let crc32c = lengths.bulk_crc32c.map(|_| sum);
-            Bulk { buf, start: 0, bulk_bytes: lengths.bulk_bytes, crc32c }
+            let mac = NO_MAC;
+            Bulk { buf, start: 0, bulk_bytes: lengths.bulk_bytes, crc32c, mac }
         });
         if let Some(bulk) = bulk.filter(|bulk| bulk.crc32c != lengths.bulk_crc32c) {
             tools.pool.release(bulk.buf);
             return self.fail(index, CloseReason::Breach(Breach::Checksum), tools);
         }
+        let bulk = bulk.map(|bulk| Bulk { mac: self.mac_of(bulk, lengths.kind, tools), ..bulk });
+        let conn = self.conn(index);
         tools.counters.frame_in_count += 1;
         if conn.relay.is_some() {
             return self.pass_on(index, lengths.frame_bytes, bulk, tools);
@@ -186,5 +190,18 @@ impl Conns {
         conn.announced = true;
         conn.paused = !conn.admitted;
         tools.events.push(Event::Frame { conn: conn.id, frame, bulk });
+    }
+
+    /// What the contents that came with a request can be known by again.
+    fn mac_of(&self, bulk: Bulk, kind: FrameKind, tools: &Tools) -> ContentsMac {
+        match &self.contents_key {
+            Some(key) if kind == FrameKind::Request => {
+                let bytes = tools.pool.bytes(bulk.buf, 0, bulk.bulk_bytes as usize);
+                let mut mac = NO_MAC;
+                mac.copy_from_slice(&blake3::keyed_hash(key, bytes).as_bytes()[..NO_MAC.len()]);
+                mac
+            }
+            Some(_) | None => NO_MAC,
+        }
     }
 }

@@ -16,7 +16,7 @@ use super::{Conn, Conns, State};
 use crate::mailbox::{Letter, Relayed, Word};
 use crate::number::u32_of;
 use crate::tools::Tools;
-use door::{BufId, Bulk, CloseReason, ConnId, Errno, Event, Span};
+use door::{BufId, Bulk, CloseReason, ConnId, ContentsMac, Errno, Event, Span};
 use std::collections::VecDeque;
 use wire::Breach;
 
@@ -59,6 +59,7 @@ pub(crate) struct Frame {
     /// Head and body; what is behind them is bulk.
     frame_bytes: usize,
     bulk_crc32c: Option<u32>,
+    bulk_mac: ContentsMac,
 }
 
 impl Frame {
@@ -157,7 +158,8 @@ impl Conns {
             tools.pool.release(bulk.buf);
         }
         let bulk_crc32c = bulk.and_then(|bulk| bulk.crc32c);
-        let frame = Frame { bytes: bytes.into_boxed_slice(), frame_bytes, bulk_crc32c };
+        let bulk_mac = bulk.map_or([0; 16], |bulk| bulk.mac);
+        let frame = Frame { bytes: bytes.into_boxed_slice(), frame_bytes, bulk_crc32c, bulk_mac };
         conn.paused = !conn.admitted;
         let front = conn.id;
         let Some(Relay::Front { lane, under_way_bytes }) = &mut conn.relay else {
@@ -351,7 +353,13 @@ impl Frame {
         let (frame, bytes) = self.bytes.split_at(self.frame_bytes);
         let bulk = buf.map(|buf| {
             tools.pool.bytes_mut(buf, 0, bytes.len()).copy_from_slice(bytes);
-            Bulk { buf, start: 0, bulk_bytes: u32_of(bytes.len()), crc32c: self.bulk_crc32c }
+            Bulk {
+                buf,
+                start: 0,
+                bulk_bytes: u32_of(bytes.len()),
+                crc32c: self.bulk_crc32c,
+                mac: self.bulk_mac,
+            }
         });
         Event::Frame { conn, frame: tools.arena.put(frame), bulk }
     }
