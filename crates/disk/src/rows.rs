@@ -24,6 +24,7 @@
 //! 12 shard coordinator number      a part that was prepared            transno, the part
 //! 13 coordinator number            a decision that is not forgotten    shards with a part
 //! 14 name                          what can be mounted                 Export
+//! 15 shard                         nothing lost comes back up to this  transno
 //! ```
 //! All that hangs on an inode, and all entries of a directory, lie side by side.
 

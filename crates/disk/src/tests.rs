@@ -133,6 +133,7 @@ pub(crate) fn changes() -> Vec<Change<'static>> {
         Change::Client(ClientChange::Evicted { client: ClientUuid([5; 16]), boot_id: 7 }),
         Change::Client(ClientChange::VbrFailed { client: ClientUuid([6; 16]) }),
         Change::Client(ClientChange::EvictionOver { client: ClientUuid([5; 16]), boot_id: 7 }),
+        Change::Client(ClientChange::Recovered),
         Change::Txn(TxnChange::Prepared { txn, part: Bytes(&[8, 2, 0, 0, 0, 0, 0, 0, 0]) }),
         Change::Txn(TxnChange::Decided { txn, shards: List::new(2, &[1, 0, 2, 0]) }),
         Change::Txn(TxnChange::Done { txn }),

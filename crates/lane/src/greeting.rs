@@ -137,7 +137,7 @@ impl Lane {
         }
         // It decoded when it came.
         let Ok(hello) = Hello::decode_all(&hello_bytes) else { return };
-        let key = &self.config.redo_key;
+        let key = (&self.config.redo_key, self.config.rules);
         let export = self.exports.find(hello.export.0);
         match (hello.purpose, hello.credential) {
             (Purpose::Administer, Credential::Store) => {

@@ -16,7 +16,7 @@ use crate::export::Defined;
 use crate::token::RedoKey;
 use hmac::{Hmac, Mac as _};
 use sha2::Sha256;
-use wire::{ClientUuid, Hello, LaneId, SessionId, Wire as _};
+use wire::{ClientUuid, Hello, LaneId, Rule, Rules, SessionId, Wire as _};
 
 /// Those who come with one credential, for one thing.
 #[derive(Clone)]
@@ -24,8 +24,15 @@ pub(crate) struct Party(Hmac<Sha256>);
 
 impl Party {
     /// Whose Hello this is, once it is proven. `export`: what it is bound to.
-    pub(crate) fn new(key: &RedoKey, hello: &Hello<'_>, export: Option<&Defined>) -> Self {
+    pub(crate) fn new(
+        (key, rules): (&RedoKey, Rules),
+        hello: &Hello<'_>,
+        export: Option<&Defined>,
+    ) -> Self {
         let mut mac = key.mac(b"lanefs party 1");
+        if !rules.hold(Rule::Parties) {
+            return Self(mac);
+        }
         mac.update(&hello.purpose.to_bytes());
         mac.update(&hello.credential.to_bytes());
         if let Some(export) = export {
@@ -122,13 +129,19 @@ mod tests {
         let first = export(b"a", 1, 256);
         let exports = [export(b"b", 1, 256), export(b"a", 2, 256), export(b"a", 1, 257)];
         let used = hello(Credential::Store, Purpose::Use);
-        let mut parties: Vec<Party> =
-            exports.iter().map(|export| Party::new(&key, &used, Some(export))).collect();
-        parties.push(Party::new(&key, &used, Some(&first)));
+        let mut parties: Vec<Party> = exports
+            .iter()
+            .map(|export| Party::new((&key, Rules::default()), &used, Some(export)))
+            .collect();
+        parties.push(Party::new((&key, Rules::default()), &used, Some(&first)));
         let proven = hello(Credential::Export, Purpose::Use);
-        parties.push(Party::new(&key, &proven, Some(&first)));
-        parties.push(Party::new(&key, &hello(Credential::Store, Purpose::Administer), None));
-        parties.push(Party::new(&RedoKey::new([8; 32]), &used, Some(&first)));
+        parties.push(Party::new((&key, Rules::default()), &proven, Some(&first)));
+        parties.push(Party::new(
+            (&key, Rules::default()),
+            &hello(Credential::Store, Purpose::Administer),
+            None,
+        ));
+        parties.push(Party::new((&RedoKey::new([8; 32]), Rules::default()), &used, Some(&first)));
         let said = ClientUuid([1; 16]);
         let mut clients: Vec<_> = parties.iter().map(|party| party.client(said)).collect();
         let mut boots: Vec<_> = parties.iter().map(|party| party.host_boot([3; 16])).collect();
@@ -142,7 +155,8 @@ mod tests {
         // What is read only now was not another export before.
         let mut changed = first.clone();
         changed.read_only = true;
-        let [now, before] = [changed, first].map(|export| Party::new(&key, &used, Some(&export)));
+        let [now, before] = [changed, first]
+            .map(|export| Party::new((&key, Rules::default()), &used, Some(&export)));
         assert_eq!(now.client(said), before.client(said));
         let client = now.client(said);
         assert_eq!(now.session(client, LaneId(0)), before.session(client, LaneId(0)));

@@ -130,7 +130,7 @@ impl Lane {
             });
             let queues =
                 Queues::new(config.share_before, config.rules.hold(wire::Rule::MergeSisters));
-            Recovery::new(known, restored.failed, queues)
+            Recovery::new(known, (restored.failed, restored.recovered), queues)
         };
         let mut slots = HashMap::with_hasher(seed);
         slots.extend(restored.slots);

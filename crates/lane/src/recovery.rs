@@ -18,7 +18,7 @@ use crate::sizes::Sizing;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::format;
 use alloc::vec::Vec;
-use disk::SessionRow;
+use disk::{Change, ClientChange, SessionRow};
 use door::{Action, Bulk, ConnId, ContentsMac, Mono, Point, Say, Turn};
 use wire::{
     Breach, ClientUuid, HEAD_BYTES, Op, ReplayDone, Rule, SessionId, ShardId, Status, Transno, Wire,
@@ -89,6 +89,8 @@ pub(crate) struct Recovery {
     waited: BTreeMap<ClientUuid, Waited>,
     /// Sessions that the log knew when this boot began: only they can have anything to bring back.
     known: BTreeSet<Key>,
+    /// Up to where a recovery of an earlier boot has come to its end, by shard.
+    recovered: BTreeMap<ShardId, Transno>,
     pub(crate) queues: Queues,
     pub(crate) deferred: VecDeque<Early>,
     /// Handles that sessions said they will register again.
@@ -116,7 +118,7 @@ impl Recovery {
     /// `known`: the sessions that the log knows at this lane's shards.
     pub(crate) fn new<'a>(
         known: impl Iterator<Item = (ShardId, SessionId, &'a SessionRow)>,
-        failed: BTreeSet<ClientUuid>,
+        (failed, recovered): (BTreeSet<ClientUuid>, BTreeMap<ShardId, Transno>),
         mut queues: Queues,
     ) -> Self {
         let mut waited: BTreeMap<ClientUuid, Waited> = BTreeMap::new();
@@ -133,6 +135,7 @@ impl Recovery {
             phase: if over { Phase::Over } else { Phase::Replaying },
             waited,
             known: keys,
+            recovered,
             queues,
             deferred: VecDeque::new(),
             reopens: Reopens::new(),
@@ -154,9 +157,16 @@ impl Recovery {
         self.phase == Phase::Replaying && self.waited.contains_key(&client)
     }
 
-    /// Whether a session can have lost anything at a shard: the log knew it when this boot began.
-    pub(crate) fn knows(&self, key: Key) -> bool {
+    /// Whether the log knew a session at a shard when this boot began.
+    fn knows(&self, key: Key) -> bool {
         self.known.contains(&key)
+    }
+
+    /// Whether a session may bring back what it did by this number at a shard: the log knows it, and no
+    /// recovery since then has ended.
+    pub(crate) fn takes(&self, key: Key, transno: Transno) -> bool {
+        let ended = self.recovered.get(&key.0).copied().unwrap_or_default();
+        self.knows(key) && transno > ended
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -251,6 +261,7 @@ impl Lane {
             }
             turn.act(Action::Point(Point::ReplaysDurable));
             self.record_evictions(turn);
+            self.record_recovered();
             self.on_outcomes(turn);
             self.recovery.phase = Phase::Evicting;
         }
@@ -258,6 +269,16 @@ impl Lane {
         // Of handles that are about to be opened again the inodes must be there.
         if (durable || self.fenced) && !self.cold.is_reading() {
             self.end_recovery(turn);
+        }
+    }
+
+    /// From here on nothing that was lost comes back, whoever may have kept it. What is new comes behind
+    /// this in the log.
+    fn record_recovered(&mut self) {
+        if !self.fenced {
+            for shard in self.shards() {
+                self.record_of_lane(shard, &Change::Client(ClientChange::Recovered));
+            }
         }
     }
 
@@ -350,7 +371,9 @@ impl Lane {
         let done = ReplayDone::decode_all(body).map_err(|_| Breach::Malformed)?;
         let (conn, asked) = (arrived.conn, Asked::from(arrived.request));
         self.recovery.progress(turn.now.mono);
-        self.recovery.will_reopen(&asked, arrived.open.client, done.reopen_count);
+        if self.recovery.knows((asked.shard, asked.session)) {
+            self.recovery.will_reopen(&asked, arrived.open.client, done.reopen_count);
+        }
         let replaying = self.recovery.phase == Phase::Replaying;
         if replaying && self.recovery.queues.end((asked.shard, asked.session), (conn, asked)) {
             self.execute_replays(turn);

@@ -87,10 +87,10 @@ impl Lane {
         };
         let table = self.slots.get(&(request.shard, request.session));
         let committed_before = table.map_or(Transno(0), |table| table.committed);
-        let knows = self.recovery.knows((request.shard, request.session));
-        if self.recovery.phase == Phase::Replaying && !knows && request.transno > committed_before {
+        let takes = self.recovery.takes((request.shard, request.session), request.transno);
+        if self.recovery.phase == Phase::Replaying && !takes && request.transno > committed_before {
             self.stats.recovery.forged_count += 1;
-            self.met(turn, Limit::Replay, "a replay for a session that has ended was refused");
+            self.met(turn, Limit::Replay, "a replay of what has ended was refused");
             self.answer_replay(turn, &replay, Status::Overflow);
             return Ok(false);
         }

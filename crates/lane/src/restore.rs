@@ -28,6 +28,8 @@ pub struct Restore {
     /// Up to which boot clients were evicted that are not remembered.
     evicted_last: u64,
     evicted_count_max: usize,
+    /// Up to where nothing that was lost comes back to a shard any more.
+    recovered: BTreeMap<ShardId, Transno>,
     failed: BTreeSet<ClientUuid>,
     /// What can be mounted, by name, as it was encoded.
     exports: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -52,6 +54,8 @@ pub struct Restored {
     pub(crate) evicted_last: u64,
     /// Who was, and by which boot: not to be remembered any more. Lane 0's to record.
     pub(crate) over: Vec<(ClientUuid, u64)>,
+    /// Up to where nothing that was lost comes back to a shard any more.
+    pub(crate) recovered: BTreeMap<ShardId, Transno>,
     pub(crate) failed: BTreeSet<ClientUuid>,
     /// What the store says can be mounted, each as it was encoded.
     pub(crate) exports: Vec<Vec<u8>>,
@@ -93,6 +97,7 @@ impl Restore {
             evicted: BTreeMap::new(),
             evicted_last: 0,
             evicted_count_max: Self::EVICTED_COUNT_MAX,
+            recovered: BTreeMap::new(),
             failed: BTreeSet::new(),
             exports: BTreeMap::new(),
             record_count: 0,
@@ -190,6 +195,9 @@ impl Restore {
                 }
                 ClientChange::VbrFailed { client } => {
                     self.failed.insert(client);
+                }
+                ClientChange::Recovered => {
+                    self.recovered.insert(record.shard, record.transno);
                 }
             }
         }
@@ -290,6 +298,7 @@ impl Restore {
                 gone: Vec::new(),
                 evicted: evicted.clone(),
                 evicted_last: self.evicted_last,
+                recovered: self.recovered.clone(),
                 over: if lane == 0 { over.clone() } else { Vec::new() },
                 failed: self.failed.clone(),
                 exports: self.exports.values().cloned().collect(),

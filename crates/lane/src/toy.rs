@@ -116,7 +116,7 @@ pub(crate) const SHARD_COUNTS: Map =
 
 /// Stands for a MAC of a bulk's bytes: of two that differ, other bytes.
 fn mac_of(bytes: &[u8]) -> door::ContentsMac {
-    let mut mac = [0; 16];
+    let mut mac = [0_u8; 16];
     for (index, byte) in bytes.iter().enumerate() {
         mac[index % 16] = mac[index % 16].wrapping_mul(3).wrapping_add(*byte);
     }

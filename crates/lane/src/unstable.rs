@@ -10,7 +10,7 @@ use crate::commit::{Asking, Held, HeldSaid};
 use crate::config::Share;
 use crate::dispatch::Arrived;
 use crate::gate::Reason;
-use crate::outbox::{Said, Telling};
+use crate::outbox::{Asked, Said, Telling};
 use crate::recovery::Replay;
 use crate::session::{Done, State};
 use crate::sizes::Sizing;

@@ -292,6 +292,7 @@ impl State {
             | Row::Object { .. }
             | Row::Evicted { .. }
             | Row::EvictedLast { .. }
+            | Row::Recovered { .. }
             | Row::VbrFailed { .. }
             | Row::Store(_)
             | Row::Prepared { .. }

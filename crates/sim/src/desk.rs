@@ -41,6 +41,7 @@ impl Bufs {
             start: 0,
             bulk_bytes: narrow_u32(bytes.len()),
             crc32c: Some(wire::crc32c(&bytes)),
+            mac: mac_of(&bytes),
         };
         self.held.insert(self.count, bytes);
         bulk

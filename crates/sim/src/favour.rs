@@ -161,7 +161,8 @@ impl Plan {
             | Rule::Topology
             | Rule::MergeSisters
             | Rule::OffUnacked
-            | Rule::TwoPhaseOrder => {}
+            | Rule::TwoPhaseOrder
+            | Rule::Parties => {}
         }
         self
     }

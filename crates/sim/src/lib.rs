@@ -34,6 +34,7 @@ mod desk;
 mod dice;
 mod disk;
 mod favour;
+mod liar;
 mod lies;
 mod mishaps;
 mod model;

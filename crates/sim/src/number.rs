@@ -21,6 +21,11 @@ pub(crate) fn narrow_u16(count: usize) -> u16 {
 }
 
 /// The lowest eight bits.
+/// The lowest bits.
+pub(crate) fn low_u16(number: u64) -> u16 {
+    u16::try_from(number & 0xffff).unwrap_or(u16::MAX)
+}
+
 pub(crate) const fn low_u8(number: u64) -> u8 {
     number.to_le_bytes()[0]
 }

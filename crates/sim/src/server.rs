@@ -3,6 +3,7 @@
 
 use crate::desk::{Coming, Desk};
 use crate::disk::Patch;
+use crate::liar::Liar;
 use crate::net::{End, Parcel};
 use crate::number::{low_u8, narrow, narrow_u16, wide};
 use crate::plan::{DiskMood, Planted};
@@ -99,7 +100,10 @@ impl World {
                 rules: crate::rules::of_run(self.plan.planted),
                 affinity: affinity_of(boot_id),
                 boot_id,
-                exports: vec![Export { name: String::new(), root_trusted: true }],
+                exports: vec![
+                    Export { name: String::new(), root_trusted: true },
+                    Export { name: crate::liar::EXPORT.to_owned(), root_trusted: false },
+                ],
                 seed,
                 limits: Limits {
                     slot_count: self.plan.slot_count,
@@ -202,10 +206,17 @@ impl World {
             Action::Send { conn, frame, bulk } => {
                 let frame = seat.desk.arena.get(frame).to_vec();
                 let bulk = bulk.and_then(|bulk| self.server_bulk(lane, bulk));
+                if Liar::has(conn) {
+                    return self.liar_hears(conn, &frame);
+                }
+                if let Some(liar) = &mut self.liar {
+                    liar.overhears(&frame);
+                }
                 self.tap.on_sent(conn, &frame);
                 self.send(conn, End::Client, Parcel { frame, bulk });
             }
             Action::Admit { .. } => {}
+            Action::Close { conn } if Liar::has(conn) => self.liar_moves(conn, None),
             Action::Close { conn } => self.close(conn, End::Server),
             // Who has the socket makes no difference here.
             Action::HandOver { conn, lane: to, hello }
@@ -214,6 +225,9 @@ impl World {
                 let to = usize::from(to.0);
                 if let Some(known) = self.conns.get_mut(&conn) {
                     known.server_lane = to;
+                }
+                if Liar::has(conn) {
+                    self.liar_moves(conn, Some(to));
                 }
                 self.bring(Place::Server(to), Coming::Adopted { conn, hello });
             }
@@ -500,6 +514,7 @@ impl World {
             return;
         }
         self.tell(|| "server: crash".to_owned());
+        self.liar_is_alone();
         self.crash_count += 1;
         let boot_id = self.server.boot_id;
         self.server.life += 1;

@@ -10,6 +10,7 @@ use crate::cold::Cold;
 use crate::desk::{Coming, Desk};
 use crate::dice::{Dice, Trace};
 use crate::disk::Disk;
+use crate::liar::Liar;
 use crate::lies::Lies;
 use crate::net::{Conn, End};
 use crate::number::narrow;
@@ -55,6 +56,7 @@ pub(crate) enum Due {
     Start,
     Apply,
     Act,
+    Lie,
 }
 
 /// What a run found.
@@ -88,6 +90,8 @@ pub(crate) struct World {
     /// From here on no disk fails any more.
     pub(crate) mended: bool,
     pub(crate) lies: Lies,
+    /// In some runs.
+    pub(crate) liar: Option<Liar>,
     pub(crate) crash_count: u64,
     /// What a sync found durable: changes at a shard that were answered before.
     pub(crate) synced: BTreeMap<(ShardId, u64), u64>,
@@ -136,6 +140,7 @@ impl World {
             calm: false,
             mended: false,
             lies: Lies::default(),
+            liar: Liar::of_seed(seed),
             crash_count: 0,
             fs: FsUuid(dice.bytes()),
             secret,
@@ -217,6 +222,7 @@ impl World {
             Due::Start => self.start_server(),
             Due::Apply => self.advance_cold(),
             Due::Act => self.act(),
+            Due::Lie => self.lie(),
         }
     }
 

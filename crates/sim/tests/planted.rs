@@ -145,5 +145,6 @@ mod rules {
         drain_sisters DrainSisters,
         late_replies LateReplies,
         lists_whole ListsWhole,
+        parties Parties,
     }
 }

@@ -56,6 +56,8 @@ rules! {
     LateReplies "late-replies",
     /// Of a list that was lost and is brought back every piece is written.
     ListsWhole "lists-whole",
+    /// A client is its uuid together with its credential and export.
+    Parties "parties",
 }
 
 impl Rule {

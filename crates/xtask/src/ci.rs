@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! builds and tests   fmt  tidy  builds  clippy  no_std  tests  tests on epoll  package
-//! suites and kills        └▶ build suites  pjdfstest  fsx  fio  stress-ng  crash  simulator  seeds
+//! suites and kills        └▶ build suites  pjdfstest  fsx  fio  stress-ng  crash  hostile  simulator  seeds
 //! ```
 //! Two tracks run beside each other: one mostly computes, the other mostly waits for a file system.
 //! Invariant: all steps run, also after a failed one, and whatever was left out is listed at the
@@ -11,7 +11,7 @@
 mod disk_use;
 mod report;
 mod step;
-mod tests;
+pub(crate) mod tests;
 mod track;
 
 use crate::run::{cargo, target_dir};
@@ -112,6 +112,8 @@ fn suites_and_kills(long: bool, roll: u64) -> Result<Vec<Step>> {
         sim.args(["--seconds", "60"]);
     }
     steps.push(Step::new("crash", crash).after(&["build", "build tests"]));
+    let hostile = chore(["hostile", "--seconds", if long { "600" } else { "60" }])?;
+    steps.push(Step::new("hostile", hostile).after(&["build tests"]));
     steps.push(Step::new("simulator", tests::of_simulator(roll, long)).after(&["build simulator"]));
     steps.push(Step::new("fresh seeds", sim).after(&["build simulator"]));
     Ok(steps)

@@ -8,6 +8,7 @@ mod bench_statx;
 mod ci;
 mod crash;
 mod forbidden;
+mod hostile;
 mod needs;
 mod package;
 mod posix;
@@ -57,6 +58,8 @@ enum Chore {
     Sim(sim::Args),
     /// Crash the real binary: kills, power cuts, a network that loses; needs root, FUSE, loop devices
     Crash(crash::Crash),
+    /// Attack the real binary with clients that mean harm; needs root, FUSE
+    Hostile(hostile::Args),
     /// Judge the mount by suites from elsewhere: pjdfstest, fsx, fio, stress-ng; needs root, FUSE
     Posix(posix::Posix),
     /// Make a Debian package, and install, use and purge it in an overlay of this machine; needs root, FUSE
@@ -99,6 +102,7 @@ fn run(chore: &Chore) -> Result<()> {
         Chore::NoIoUring { command } => forbidden::run_command(command),
         Chore::Sim(args) => sim::run_seeds(args),
         Chore::Crash(args) => crash::run_alone(args),
+        Chore::Hostile(args) => hostile::run(*args),
         Chore::Posix(args) => posix::run_alone(args),
         Chore::Package(args) => package::run_alone(args),
         Chore::Bench(Bench::Seam) => bench_seam::run_measurement(),

@@ -1,4 +1,4 @@
-//! What a record says of clients and their sessions: tags 13 to 17.
+//! What a record says of clients and their sessions: tags 13 to 17 and 27.
 
 use wire::{ClientUuid, Flaw, Reader, SessionId, Writer};
 
@@ -35,6 +35,9 @@ pub enum ClientChange {
         /// The boot that evicted it.
         boot_id: u64,
     },
+    /// A recovery of this shard has come to its end: whoever had lost something by a number below
+    /// this record's has brought it back by now, or never will (PROTOCOL.md §11).
+    Recovered,
 }
 
 impl ClientChange {
@@ -45,6 +48,7 @@ impl ClientChange {
             Self::Evicted { .. } => 15,
             Self::VbrFailed { .. } => 16,
             Self::EvictionOver { .. } => 17,
+            Self::Recovered => 27,
         }
     }
 
@@ -56,6 +60,7 @@ impl ClientChange {
                 to.write(boot_id);
             }
             Self::VbrFailed { client } => to.write(client),
+            Self::Recovered => {}
         }
     }
 
@@ -67,6 +72,7 @@ impl ClientChange {
             15 => Self::Evicted { client: from.read()?, boot_id: from.read()? },
             16 => Self::VbrFailed { client: from.read()? },
             17 => Self::EvictionOver { client: from.read()?, boot_id: from.read()? },
+            27 => Self::Recovered,
             _ => return Ok(None),
         }))
     }

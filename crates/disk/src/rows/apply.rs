@@ -151,6 +151,10 @@ impl<R: Rows> Applying<'_, R> {
                 let known: u64 = self.read(&Key::evicted_last())?.unwrap_or(0);
                 self.put(&Key::evicted_last(), &known.max(*boot_id));
             }
+            ClientChange::Recovered => {
+                let transno = self.record.transno;
+                self.put(&Key::recovered(self.id()), &transno);
+            }
         }
         Ok(())
     }

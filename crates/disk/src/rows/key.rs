@@ -19,7 +19,8 @@ pub(super) mod table {
     pub(crate) const PREPARED: u8 = 12;
     pub(crate) const DECIDED: u8 = 13;
     pub(crate) const EXPORT: u8 = 14;
-    pub(crate) const BEHIND: u8 = 15;
+    pub(crate) const RECOVERED: u8 = 15;
+    pub(crate) const BEHIND: u8 = 16;
 }
 
 /// Parts of an inode.
@@ -144,6 +145,12 @@ impl Key {
     #[must_use]
     pub const fn evicted_last() -> Self {
         Self::new(table::EVICTED)
+    }
+
+    /// Up to which transaction a shard's clients have brought back what was lost.
+    #[must_use]
+    pub fn recovered(shard: ShardId) -> Self {
+        Self::of(table::RECOVERED, &[&shard.0.to_be_bytes()])
     }
 
     /// That a replay of a client's did not fit.

@@ -116,6 +116,8 @@ pub enum Row<'a> {
     Evicted { client: ClientUuid, boot_id: u64 },
     /// Up to this boot clients were evicted that are not remembered one by one.
     EvictedLast { boot_id: u64 },
+    /// Up to this transaction nothing is brought back to a shard any more.
+    Recovered { shard: ShardId, transno: Transno },
     /// A client whose replay did not fit.
     VbrFailed { client: ClientUuid },
     /// The store's own.
@@ -210,6 +212,7 @@ fn read<'a>(key: &mut Number<'a>, value: &'a [u8]) -> Option<Row<'a>> {
         }
         table::EVICTED if key.0.is_empty() => Row::EvictedLast { boot_id: whole(value)? },
         table::EVICTED => Row::Evicted { client: ClientUuid(key.array()?), boot_id: whole(value)? },
+        table::RECOVERED => Row::Recovered { shard: key.shard()?, transno: whole(value)? },
         table::VBR_FAILED => Row::VbrFailed { client: ClientUuid(key.array()?) },
         table::STORE => Row::Store(StoreRow { boot_id: whole(value)? }),
         table::PREPARED => {

@@ -157,6 +157,18 @@ fn evicted_clients_are_known() {
 }
 
 #[test]
+fn a_shard_remembers_which_recovery_was_its_last() {
+    let mut table = Table::default();
+    for _ in 0..2 {
+        table.change(SHARD, &[Change::Client(ClientChange::Recovered)]).unwrap();
+    }
+    let [Row::Recovered { shard: SHARD, transno }] = table.all()[..] else {
+        panic!("{:?}", table.all())
+    };
+    assert!(transno.0 > 0);
+}
+
+#[test]
 fn keys_and_values_are_what_they_were() {
     let mut table = Table::default();
     assert_eq!(begin(Made { at_ns: 5, uid: 1, gid: 2 }, &mut table.rows), Ok(true));

@@ -73,6 +73,10 @@ impl Loading {
                 self.restore.evicted_last = boot_id;
                 Ok(())
             }
+            Row::Recovered { shard, transno } => {
+                self.restore.recovered.insert(shard, transno);
+                Ok(())
+            }
             Row::VbrFailed { client } => {
                 self.note(ShardId::meta(0), &Change::Client(ClientChange::VbrFailed { client }))
             }

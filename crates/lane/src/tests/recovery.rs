@@ -523,6 +523,29 @@ fn under_another_export_a_uuid_is_somebody_else() {
     assert!(rig.names().contains("a"));
 }
 
+/// Whoever keeps back what he could bring may not bring it when it suits him.
+#[test]
+fn what_was_not_brought_back_in_time_never_is() {
+    let mut rig = Rig::clients(Share::Write, 1);
+    rig.ask(0, (Op::Create, 1), &create("a")).unwrap();
+    rig.kill();
+    rig.connect(0);
+    rig.done(0);
+    rig.toy.run();
+    assert!(!rig.names().contains("a"));
+    // Nothing of his since, but he is known.
+    for _ in 0..2 {
+        rig.kill();
+        assert_eq!(rig.counts().known_count, 1);
+        rig.connect(0);
+        let got = rig.replay(0, 0).unwrap();
+        assert_eq!(got.head.status, Status::Overflow);
+        assert_eq!(rig.counts().forged_count, 1);
+        rig.done(0);
+        assert!(!rig.names().contains("a"));
+    }
+}
+
 /// A token that outlived its session is worth nothing, however often the server starts.
 #[test]
 fn what_a_session_has_left_behind_is_not_replayed() {

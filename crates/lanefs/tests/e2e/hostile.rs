@@ -104,7 +104,8 @@ fn a_full_disk_is_enospc_and_removing_helps() {
     drop(mounted);
 }
 
-struct Tmpfs(std::path::PathBuf);
+/// A mounted tmpfs, while it is held.
+pub(crate) struct Tmpfs(pub(crate) std::path::PathBuf);
 
 impl Drop for Tmpfs {
     fn drop(&mut self) {

@@ -111,6 +111,7 @@ impl State {
             | Row::Object { .. }
             | Row::Evicted { .. }
             | Row::EvictedLast { .. }
+            | Row::Recovered { .. }
             | Row::VbrFailed { .. }
             | Row::Store(_)
             | Row::Prepared { .. }
@@ -143,6 +144,7 @@ impl State {
             | Row::Object { .. }
             | Row::Evicted { .. }
             | Row::EvictedLast { .. }
+            | Row::Recovered { .. }
             | Row::VbrFailed { .. }
             | Row::Store(_)
             | Row::Prepared { .. }

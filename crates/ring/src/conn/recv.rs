@@ -168,18 +168,16 @@ impl Conns {
         if let Some((sink, _)) = summed.take_if(|_| self.sink.is_some()) {
             tools.pool.release(sink);
         }
-        let conn = self.conn(index);
         let bulk = summed.map(|(buf, sum)| {
             // A reply whose bulk never was in the server's memory has no checksum.
             let crc32c = lengths.bulk_crc32c.map(|_| sum);
-            let mac = NO_MAC;
+            let mac = self.mac_of(buf, &lengths, tools);
             Bulk { buf, start: 0, bulk_bytes: lengths.bulk_bytes, crc32c, mac }
         });
         if let Some(bulk) = bulk.filter(|bulk| bulk.crc32c != lengths.bulk_crc32c) {
             tools.pool.release(bulk.buf);
             return self.fail(index, CloseReason::Breach(Breach::Checksum), tools);
         }
-        let bulk = bulk.map(|bulk| Bulk { mac: self.mac_of(bulk, lengths.kind, tools), ..bulk });
         let conn = self.conn(index);
         tools.counters.frame_in_count += 1;
         if conn.relay.is_some() {
@@ -193,10 +191,10 @@ impl Conns {
     }
 
     /// What the contents that came with a request can be known by again.
-    fn mac_of(&self, bulk: Bulk, kind: FrameKind, tools: &Tools) -> ContentsMac {
+    fn mac_of(&self, buf: BufId, lengths: &Lengths, tools: &Tools) -> ContentsMac {
         match &self.contents_key {
-            Some(key) if kind == FrameKind::Request => {
-                let bytes = tools.pool.bytes(bulk.buf, 0, bulk.bulk_bytes as usize);
+            Some(key) if lengths.kind == FrameKind::Request => {
+                let bytes = tools.pool.bytes(buf, 0, lengths.bulk_bytes as usize);
                 let mut mac = NO_MAC;
                 mac.copy_from_slice(&blake3::keyed_hash(key, bytes).as_bytes()[..NO_MAC.len()]);
                 mac

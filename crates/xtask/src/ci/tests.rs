@@ -14,6 +14,10 @@ const INTERFACES: &str = "binary(seams) + binary(kernel) + binary(keep) + binary
     (kind(lib) & test(/^(driver|forbidden|handoff|wired)::/)) + \
     (binary(e2e) & test(/^drivers::/))";
 
+/// Modules of end-to-end tests whose clients mean harm.
+const HOSTILE: &str =
+    "binary(e2e) & test(/^(crowds|exports_hostile|fuzz|hostile|identity|shares)::/)";
+
 /// Tests that ask for io_uring.
 const ON_IO_URING: &str = "test(/^on_io_uring::/)";
 
@@ -70,6 +74,14 @@ pub(crate) fn end_to_end(roll: u64, drivers: Drivers) -> Result<Command> {
         Drivers::Opposite => Ok(command),
         Drivers::OnlyEpoll => forbidden::without_io_uring(&command),
     }
+}
+
+/// Those end-to-end tests whose clients mean harm, with what cargo built along with them: it checks for
+/// overflow, which what is shipped does not.
+pub(crate) fn hostile() -> Command {
+    let mut command = nextest();
+    command.args(["--filterset", HOSTILE, "--success-output", "final"]);
+    command
 }
 
 /// Once more what has lanes, from what is built already, in processes to which io_uring is forbidden:

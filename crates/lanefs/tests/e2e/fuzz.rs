@@ -1,0 +1,333 @@
+//! Sessions that say anything, in any order and of any shape, by whoever has the secret of an export: the
+//! server lives, its memory stays bounded, and a mount beside them reads what it has written.
+//!
+//! Without more it is a few hundred sessions; with `LANEFS_FUZZ_SECONDS` it goes on for so long
+//! (`cargo xtask hostile`). `LANEFS_FUZZ_SEED` repeats what was said, though not how it fell together.
+
+use crate::hostile::Tmpfs;
+use crate::raw::{Raw, greet, hello};
+use crate::stage::{Stage, must, program};
+use std::fs;
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+use wire::*;
+
+/// Sessions of each attacker, if no time is named.
+const SESSION_COUNT: u64 = 150;
+const ATTACKER_COUNT: u64 = 2;
+/// Of the server, however much it was told: its buffers, its tables and what attackers may hold.
+const RESIDENT_BYTES_MAX: u64 = 1 << 30;
+
+/// SplitMix64.
+struct Dice(u64);
+
+impl Dice {
+    fn throw(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, count: usize) -> usize {
+        usize::try_from(self.throw() % count.max(1) as u64).unwrap()
+    }
+
+    fn one_in(&mut self, count: u64) -> bool {
+        self.throw().is_multiple_of(count)
+    }
+
+    /// A number that is mostly small, often at an edge, and now and then anything.
+    fn number(&mut self) -> u64 {
+        match self.throw() % 8 {
+            0 => u64::MAX >> (self.throw() % 64),
+            1 => 1 << (self.throw() % 64),
+            2 => self.throw(),
+            _ => self.throw() % 5,
+        }
+    }
+
+    fn bytes(&mut self, count: usize) -> Vec<u8> {
+        (0..count).map(|_| self.throw().to_le_bytes()[0]).collect()
+    }
+}
+
+/// What an attacker knows of the file system.
+struct Knowledge {
+    inodes: Vec<InodeNo>,
+    map: Map,
+}
+
+/// A body for an op: as it should be, with any numbers, or with some of its bytes changed.
+fn body(op: Op, known: &Knowledge, dice: &mut Dice) -> Vec<u8> {
+    let inode = match dice.throw() % 8 {
+        0 => InodeNo(dice.number()),
+        _ => known.inodes[dice.below(known.inodes.len())],
+    };
+    let (uid, gid) = (dice.throw() as u32 % 3, dice.throw() as u32 % 3);
+    let caller = Caller { uid, gid, groups: Groups::Known(&[]) };
+    let text = format!("n{}", dice.throw() % 6);
+    let name = Name::new(text.as_bytes()).unwrap();
+    let handle = Handle { id: HandleId(dice.throw() % 4), write: dice.one_in(2) };
+    let file_offset = dice.number() % (1 << 44);
+    let read_bytes = dice.number() as u32;
+    let mut bytes = match op {
+        Op::Lookup => Lookup { caller, parent: inode, name }.to_bytes(),
+        Op::Getattr => Getattr { inode }.to_bytes(),
+        Op::Create => {
+            let handle = dice.one_in(2).then_some(handle);
+            let (mode, umask) = (dice.number() as u32, 0);
+            let (exclusive, read) = (dice.one_in(2), dice.one_in(2));
+            let parent = inode;
+            Create { caller, parent, name, mode, umask, exclusive, read, handle }.to_bytes()
+        }
+        Op::Unlink => Unlink { caller, parent: inode, name }.to_bytes(),
+        Op::Rmdir => Rmdir { caller, parent: inode, name }.to_bytes(),
+        Op::Readdir => {
+            let (cookie, listing_bytes_max) = (dice.number(), dice.number() as u32);
+            let (attrs, handle) = (dice.one_in(2), dice.one_in(2).then_some(handle.id));
+            Readdir { caller, inode, cookie, listing_bytes_max, attrs, handle }.to_bytes()
+        }
+        Op::Open => {
+            let (read, execute) = (dice.one_in(2), dice.one_in(2));
+            Open { caller, inode, read, execute, handle }.to_bytes()
+        }
+        Op::Reopen => Reopen { inode, handle }.to_bytes(),
+        Op::Read => Read { inode, file_offset, read_bytes, accesses: true }.to_bytes(),
+        Op::Truncate => Truncate { inode, size_bytes: file_offset }.to_bytes(),
+        Op::Resume => {
+            let known_committed = Transno(dice.number());
+            Resume { known_committed, replay_count: read_bytes }.to_bytes()
+        }
+        Op::ReplayDone => ReplayDone { reopen_count: read_bytes }.to_bytes(),
+        _ => {
+            let count = dice.below(96);
+            dice.bytes(count)
+        }
+    };
+    match dice.throw() % 6 {
+        0 => bytes.truncate(dice.below(bytes.len() + 1)),
+        1 => bytes.extend(dice.bytes(9)),
+        2 | 3 if !bytes.is_empty() => {
+            let place = dice.below(bytes.len());
+            bytes[place] ^= 1 << (dice.throw() % 8);
+        }
+        _ => {}
+    }
+    bytes
+}
+
+/// A request to a server of this shape, with bulk for those that carry some.
+fn request(raw: &mut Raw, known: &Knowledge, dice: &mut Dice) -> Vec<u8> {
+    let op = loop {
+        let op = Op::ALL[dice.below(Op::ALL.len())];
+        // Space is what everybody shares, and these take as much as they say.
+        if op != Op::Allocate {
+            break op;
+        }
+    };
+    let data = dice.one_in(8) != (op.row().route == Route::Data);
+    let count = if data { known.map.data_shard_count } else { known.map.meta_shard_count };
+    let index = dice.throw() as u16 % count.max(1);
+    let shard = if data { ShardId::data(index) } else { ShardId::meta(index) };
+    let mut asked = raw.request(op, shard);
+    match dice.throw() % 12 {
+        0 => asked.slot = dice.number() as u16,
+        1 => asked.xid = Xid(dice.number()),
+        2 => asked.session = SessionId(dice.number()),
+        3 => asked.flags = dice.number() as u16 & !reply_flag::BULK_UNCHECKED,
+        4 => asked.shard = ShardId(dice.number() as u16),
+        5 => asked.conn_epoch = dice.number() as u32,
+        6 => asked.transno = Transno(dice.number()),
+        7 => (asked.ack_xid, asked.sack) = (Xid(dice.number()), dice.throw()),
+        _ => {}
+    }
+    let bulk = if dice.one_in(4) || matches!(op, Op::Write | Op::WriteList) {
+        let count = 1 + dice.below(512);
+        dice.bytes(count)
+    } else {
+        Vec::new()
+    };
+    let body = body(op, known, dice);
+    let mut frame = Vec::new();
+    let sum = crc32c(&bulk) ^ u32::from(dice.one_in(16));
+    let summed = (!bulk.is_empty()).then_some((bulk.len() as u32, Some(sum)));
+    Head::Request(asked).encode(&mut frame, summed, |to| to.put(&body));
+    frame.extend(bulk);
+    if dice.one_in(32) {
+        let place = dice.below(frame.len());
+        frame[place] ^= 1 << (dice.throw() % 8);
+    }
+    frame
+}
+
+/// Whoever has the secret says this and that, and goes.
+fn session(
+    address: &str,
+    (secret, export): (&Secret, &str),
+    known: &mut Knowledge,
+    dice: &mut Dice,
+) {
+    let client = ClientUuid([dice.throw().to_le_bytes()[0]; 16]);
+    let lane = dice.throw() as u16 % 4;
+    let mut said = hello(secret.credential(), (export, lane), client);
+    said.conn_epoch = dice.number() as u32 | 1;
+    said.client_lane = LaneId(dice.throw() as u16 % 3);
+    said.predecessor = ClientUuid([dice.throw().to_le_bytes()[0]; 16]);
+    said.boot_id_last = dice.number();
+    if dice.one_in(8) {
+        return fumble(address, &said, dice);
+    }
+    let Ok(mut raw) = Raw::of(address, secret, &said) else { return };
+    known.map = raw.map;
+    raw.stream.set_nonblocking(true).unwrap();
+    for _ in 0..1 + dice.below(60) {
+        let frame = request(&mut raw, known, dice);
+        let whole = if dice.one_in(64) { dice.below(frame.len()) } else { frame.len() };
+        if !put(&mut raw.stream, &frame[..whole]) || whole < frame.len() {
+            return;
+        }
+        take(&mut raw.stream);
+    }
+    // What is left is heard, or not.
+    if dice.one_in(2) {
+        take(&mut raw.stream);
+    }
+}
+
+/// A greeting that goes wrong somewhere.
+fn fumble(address: &str, said: &Hello<'_>, dice: &mut Dice) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let mut frame = Vec::new();
+    let kind = if dice.one_in(4) { FrameKind::Proof } else { FrameKind::Hello };
+    Head::Greeting(kind).encode(&mut frame, None, |to| to.write(said));
+    let place = dice.below(frame.len());
+    frame[place] ^= 1 << (dice.throw() % 8);
+    stream.write_all(&frame).ok();
+    if dice.one_in(2) {
+        greet(&mut stream, FrameKind::Proof, &Proof { proof: [7; 32] }).ok();
+    }
+}
+
+/// Whether all of it went out, or could: one that is full takes no more.
+fn put(stream: &mut TcpStream, mut bytes: &[u8]) -> bool {
+    while !bytes.is_empty() {
+        match stream.write(bytes) {
+            Ok(0) => return false,
+            Ok(count) => bytes = &bytes[count..],
+            Err(error) if error.kind() == ErrorKind::WouldBlock => take(stream),
+            Err(_) => return false,
+        }
+    }
+    true
+}
+
+/// Takes in what has come, unseen.
+fn take(stream: &mut TcpStream) {
+    let mut room = [0; 16 * 1024];
+    while matches!(stream.read(&mut room), Ok(1..)) {}
+}
+
+/// Bytes of memory that a process has now.
+fn resident_bytes(pid: u32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/statm")).unwrap();
+    text.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
+}
+
+fn number_of(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok().map(|text| text.parse().unwrap())
+}
+
+#[test]
+fn whatever_is_said_the_server_lives_and_others_are_served() {
+    let Some(stage) = Stage::new("fuzz_sessions") else { return };
+    // What attackers write is nobody else's space.
+    let disk = stage.make_dir("disk");
+    must(program("mount").args(["-t", "tmpfs", "-o", "size=512m", "lanefs-test"]).arg(&disk));
+    let mounted = Tmpfs(disk.clone());
+    let up = stage.up(&["--lanes", "2", "--store", disk.join("store").to_str().unwrap()]);
+    let inode = |path: &str| {
+        use std::os::unix::fs::MetadataExt as _;
+        InodeNo(fs::metadata(up.dir.join(path)).unwrap().ino())
+    };
+    for dir in ["guests", "guests/inner", "mine"] {
+        fs::create_dir(up.dir.join(dir)).unwrap();
+        must(program("chmod").arg("0777").arg(up.dir.join(dir)));
+    }
+    fs::write(up.dir.join("guests/file"), "of guests").unwrap();
+    fs::write(up.dir.join("mine/file"), "mine").unwrap();
+    let paths = ["", "guests", "guests/inner", "guests/file", "mine", "mine/file"];
+    let inodes: Vec<InodeNo> = paths.iter().map(|path| inode(path)).collect();
+    let of_export = |name: &str, more: &[&str]| {
+        must(stage.lanefs(["export", "add", &up.address, name, "/guests"]).args(more));
+        let shown = must(&mut stage.lanefs(["export", "secret", &up.address, name]));
+        library::secret::of_text(&shown).unwrap()
+    };
+    let secrets = [
+        (of_export("guests", &["--squash", "root"]), "guests"),
+        (of_export("readers", &["--squash", "all", "--read-only"]), "readers"),
+    ];
+    let seed = number_of("LANEFS_FUZZ_SEED").unwrap_or_else(|| u64::from(std::process::id()));
+    let until = number_of("LANEFS_FUZZ_SECONDS")
+        .map(|seconds| Instant::now() + Duration::from_secs(seconds));
+    let (over, session_count) = (AtomicBool::new(false), AtomicU64::new(0));
+    let server = up.child("serve");
+    let mut turn_count = 0;
+    thread::scope(|scope| {
+        let attackers: Vec<_> = (0..ATTACKER_COUNT)
+            .map(|attacker| {
+                let (secrets, inodes, session_count) = (&secrets, &inodes, &session_count);
+                let address = up.address.as_str();
+                scope.spawn(move || {
+                    let mut dice = Dice(seed * ATTACKER_COUNT + attacker);
+                    let map = Map { lane_count: 2, meta_shard_count: 1, data_shard_count: 1 };
+                    let mut known = Knowledge { inodes: inodes.clone(), map };
+                    for index in 0.. {
+                        let goes_on = match until {
+                            Some(until) => Instant::now() < until,
+                            None => index < SESSION_COUNT,
+                        };
+                        if !goes_on {
+                            return;
+                        }
+                        let (secret, export) = &secrets[dice.below(secrets.len())];
+                        session(address, (secret, export), &mut known, &mut dice);
+                        session_count.fetch_add(1, Ordering::Relaxed);
+                    }
+                })
+            })
+            .collect();
+        let (dir, over) = (up.dir.join("mine"), &over);
+        let honest = scope.spawn(move || {
+            let mut count = 0_u64;
+            while !over.load(Ordering::Relaxed) {
+                let path = dir.join(format!("{}", count % 7));
+                let text = format!("{count}");
+                fs::write(&path, &text).unwrap();
+                assert_eq!(fs::read_to_string(&path).unwrap(), text);
+                count += 1;
+            }
+            count
+        });
+        attackers.into_iter().for_each(|attacker| attacker.join().unwrap());
+        over.store(true, Ordering::Relaxed);
+        turn_count = honest.join().unwrap();
+    });
+    let resident = resident_bytes(server);
+    println!(
+        "seed {seed}: {} sessions; {turn_count} files written and read beside them; the server has \
+         {} MiB",
+        session_count.into_inner(),
+        resident >> 20
+    );
+    assert_eq!(up.child("serve"), server, "the server never ended");
+    assert!(resident < RESIDENT_BYTES_MAX, "{resident} bytes");
+    assert!(turn_count > 0);
+    assert_eq!(fs::read_to_string(up.dir.join("mine/file")).unwrap(), "mine");
+    let said = up.stop();
+    assert!(!said.contains("panicked"), "{said}");
+    drop(mounted);
+}

@@ -1,0 +1,305 @@
+//! A client that lies in every field it can. It has the secret of an export of its own and knows what
+//! does not have to be secret: everybody's uuid and host. It sees every token that the server sends to
+//! others. Whatever it says, nobody else may lose anything by it, and nothing it says gets into the log:
+//! both are what the other checks look at, for whom it is not there.
+
+use crate::desk::Coming;
+use crate::dice::Dice;
+use crate::number::{low_u16, narrow, narrow_u16, wide};
+use crate::world::{Due, Place, World};
+use door::{CloseReason, ConnId, Event};
+use std::collections::BTreeMap;
+use wire::{
+    Bytes, Challenge, ClientUuid, Credential, FrameKind, Handle, HandleId, Head, Hello, InodeNo,
+    LaneId, Op, Proof, Purpose, Reopen, Replay, ReplayDone, Reply, Request, Resume, SessionId,
+    ShardId, Transno, Welcome, Wire, Xid, reply_flag, request_flag,
+};
+
+/// The export that it may mount.
+pub(crate) const EXPORT: &str = "liar";
+/// Its connections have numbers from here on, and nobody else's.
+const CONN_FIRST: u64 = 1 << 40;
+/// It lies so often, on average.
+const LIE_NS: u64 = 300_000;
+/// Tokens and connections that it keeps.
+const KEPT_COUNT_MAX: usize = 16;
+
+/// What it has found in a reply to somebody else.
+#[derive(Clone, Debug)]
+struct Stolen {
+    reply: Reply,
+    message: Vec<u8>,
+    token: Vec<u8>,
+}
+
+/// How far a connection of its is.
+#[derive(Clone, Debug)]
+struct Link {
+    server_lane: usize,
+    hello: Vec<u8>,
+    conn_epoch: u32,
+    session: Option<SessionId>,
+}
+
+/// The liar, and what it knows.
+#[derive(Debug)]
+pub(crate) struct Liar {
+    /// Its own, so that what others do is the same without it.
+    dice: Dice,
+    links: BTreeMap<ConnId, Link>,
+    conn_count: u64,
+    stolen: Vec<Stolen>,
+}
+
+impl Liar {
+    /// There is one in every fourth run.
+    pub(crate) fn of_seed(seed: u64) -> Option<Self> {
+        let liar = Self {
+            dice: Dice::new(!seed),
+            links: BTreeMap::new(),
+            conn_count: 0,
+            stolen: Vec::new(),
+        };
+        seed.is_multiple_of(4).then_some(liar)
+    }
+
+    pub(crate) const fn has(conn: ConnId) -> bool {
+        conn.0 >= CONN_FIRST
+    }
+
+    /// The server sends something to somebody else.
+    pub(crate) fn overhears(&mut self, frame: &[u8]) {
+        let Ok((Head::Reply(reply), body)) = Head::decode(frame) else { return };
+        if reply.flags & reply_flag::TOKEN == 0 {
+            return;
+        }
+        let Ok((message, token)) = Head::split_token(body) else { return };
+        if self.stolen.len() >= KEPT_COUNT_MAX {
+            self.stolen.remove(0);
+        }
+        self.stolen.push(Stolen { reply, message: message.to_vec(), token: token.to_vec() });
+    }
+
+    /// A number of which some are likelier than others.
+    fn number(&mut self, likely: &[u64]) -> u64 {
+        match self.dice.throw() % 4 {
+            0 => self.dice.throw(),
+            1 => u64::MAX,
+            _ => self.dice.pick(likely).unwrap_or(0),
+        }
+    }
+}
+
+impl World {
+    /// The next lie is due.
+    pub(crate) fn plan_lie(&mut self) {
+        let Some(liar) = &mut self.liar else { return };
+        let delay_ns = liar.dice.span_ns(LIE_NS);
+        self.put(self.now_ns + delay_ns, Due::Lie);
+    }
+
+    pub(crate) fn lie(&mut self) {
+        let Some(mut liar) = self.liar.take() else { return };
+        if self.calm {
+            for (conn, link) in std::mem::take(&mut liar.links) {
+                self.hang_up(conn, &link);
+            }
+            self.liar = Some(liar);
+            return;
+        }
+        if self.server.up && !self.server.seats.is_empty() {
+            let conns: Vec<ConnId> = liar.links.keys().copied().collect();
+            match liar.dice.pick(&conns) {
+                Some(conn) if conns.len() >= KEPT_COUNT_MAX || !liar.dice.one_in(4) => {
+                    self.lie_on(&mut liar, conn);
+                }
+                _ => self.greet_falsely(&mut liar),
+            }
+        }
+        self.liar = Some(liar);
+        self.plan_lie();
+    }
+
+    /// A new connection, whose Hello says that it is somebody.
+    fn greet_falsely(&mut self, liar: &mut Liar) {
+        let victim = self.mounts.get(liar.dice.below(self.mounts.len()));
+        let victim = victim.map_or(ClientUuid::NONE, |mount| mount.uuid);
+        let boot_id = self.server.boot_id;
+        let low = liar.number(&[0, 1, 2]);
+        let hello = Hello {
+            server_lane: LaneId(low_u16(low)),
+            client: victim,
+            client_lane: LaneId(narrow_u16(liar.dice.below(3))),
+            conn_epoch: u32::try_from(liar.number(&[1, 2, 3]) >> 32).unwrap_or(1).max(1),
+            nonce: [1; 32],
+            // Hosts are called as their mounts are, in this world.
+            host_id: victim.0,
+            host_boot_id: if liar.dice.one_in(2) { victim.0 } else { liar.dice.bytes() },
+            boot_id_last: liar.number(&[0, boot_id, boot_id.saturating_sub(1)]),
+            predecessor: if liar.dice.one_in(2) { victim } else { ClientUuid::NONE },
+            export: Bytes(EXPORT.as_bytes()),
+            credential: Credential::Export,
+            purpose: if liar.dice.one_in(8) { Purpose::Administer } else { Purpose::Use },
+        };
+        liar.conn_count += 1;
+        let conn = ConnId(CONN_FIRST + liar.conn_count);
+        let server_lane = liar.dice.below(self.server.seats.len());
+        let (body, conn_epoch) = (hello.to_bytes(), hello.conn_epoch);
+        let link = Link { server_lane, hello: body.clone(), conn_epoch, session: None };
+        self.say_falsely(conn, &link, FrameKind::Hello, &body);
+        liar.links.insert(conn, link);
+    }
+
+    fn say_falsely(&mut self, conn: ConnId, link: &Link, kind: FrameKind, body: &[u8]) {
+        let mut frame = Vec::new();
+        Head::Greeting(kind).encode(&mut frame, None, |to| to.put(body));
+        let place = Place::Server(link.server_lane);
+        self.bring(place, Coming::Frame { conn, frame, bulk: None });
+    }
+
+    fn hang_up(&mut self, conn: ConnId, link: &Link) {
+        let event = Event::Closed { conn, reason: CloseReason::Ended };
+        self.bring(Place::Server(link.server_lane), Coming::Plain(event));
+    }
+
+    /// The server says something to the liar.
+    pub(crate) fn liar_hears(&mut self, conn: ConnId, frame: &[u8]) {
+        let secret = self.secret.of_export(EXPORT.as_bytes(), 0);
+        let Some(mut liar) = self.liar.take() else { return };
+        if let (Some(link), Ok((Head::Greeting(kind), body))) =
+            (liar.links.get_mut(&conn), Head::decode(frame))
+        {
+            match kind {
+                FrameKind::Challenge => {
+                    if let Ok(challenge) = Challenge::decode_all(body) {
+                        let proof = secret.client_proof(&link.hello, &challenge.nonce);
+                        let link = link.clone();
+                        self.say_falsely(
+                            conn,
+                            &link,
+                            FrameKind::Proof,
+                            &Proof { proof }.to_bytes(),
+                        );
+                    }
+                }
+                FrameKind::Welcome => {
+                    link.session = Welcome::decode_all(body).ok().map(|welcome| welcome.session);
+                }
+                _ => {}
+            }
+        }
+        self.liar = Some(liar);
+    }
+
+    /// The server has closed a connection of the liar's, or has given it to another lane.
+    pub(crate) fn liar_moves(&mut self, conn: ConnId, to: Option<usize>) {
+        let Some(liar) = &mut self.liar else { return };
+        match (liar.links.get_mut(&conn), to) {
+            (Some(link), Some(to)) => link.server_lane = to,
+            (_, None) => drop(liar.links.remove(&conn)),
+            (None, Some(_)) => {}
+        }
+    }
+
+    /// The server is dead, and all connections with it.
+    pub(crate) fn liar_is_alone(&mut self) {
+        if let Some(liar) = &mut self.liar {
+            liar.links.clear();
+        }
+    }
+
+    /// A request on a connection that is there.
+    fn lie_on(&mut self, liar: &mut Liar, conn: ConnId) {
+        const OPS: [Op; 10] = [
+            Op::Resume,
+            Op::Resume,
+            Op::ReplayDone,
+            Op::Create,
+            Op::Create,
+            Op::Reopen,
+            Op::Close,
+            Op::CancelLock,
+            Op::Goodbye,
+            Op::Sync,
+        ];
+        let Some(link) = liar.links.get(&conn).cloned() else { return };
+        let Some(own) = link.session else { return };
+        if liar.dice.one_in(16) {
+            liar.links.remove(&conn);
+            return self.hang_up(conn, &link);
+        }
+        let stolen = liar.stolen.get(liar.dice.below(liar.stolen.len())).cloned();
+        let op = liar.dice.pick(&OPS).unwrap_or(Op::Ping);
+        let stolen_op = stolen.as_ref().map_or(Op::Create, |stolen| stolen.reply.op);
+        // What could change something comes as a replay only, with a token of somebody else's.
+        let replays = op == Op::Create;
+        let op = if replays { stolen_op } else { op };
+        let session = match (&stolen, liar.dice.throw() % 4) {
+            (Some(stolen), 0) => stolen.reply.session,
+            _ => own,
+        };
+        let shard = match &stolen {
+            Some(stolen) if replays || liar.dice.one_in(2) => stolen.reply.shard,
+            _ => ShardId::meta(narrow_u16(liar.dice.below(3))),
+        };
+        let once = op.row().retry == wire::Retry::Once;
+        let slot_count = self.plan.slot_count;
+        let (xid, transno) =
+            stolen.as_ref().map_or((1, 1), |stolen| (stolen.reply.xid.0, stolen.reply.transno.0));
+        let slot = match &stolen {
+            Some(stolen) if replays => stolen.reply.slot,
+            _ if once => 1 + low_u16(liar.dice.throw()) % slot_count,
+            _ => 0,
+        };
+        let xid_said = if replays && liar.dice.one_in(2) { xid } else { liar.number(&[1, 2, xid]) };
+        let replay_flag = if replays { request_flag::REPLAY } else { 0 };
+        let resent = if liar.dice.one_in(3) { request_flag::RESENT } else { 0 };
+        let request = Request {
+            shard,
+            slot,
+            flags: replay_flag | resent,
+            session,
+            xid: Xid(xid_said.max(1)),
+            ack_xid: Xid(liar.number(&[0, 1, xid])),
+            sack: liar.dice.throw(),
+            conn_epoch: link.conn_epoch,
+            transno: Transno(if replays { liar.number(&[transno, transno + 1]) } else { 0 }),
+            op_time_ns: liar.dice.throw(),
+            ..Request::of(op)
+        };
+        let body = match (op, stolen) {
+            _ if replays => {
+                let (message, token) = liar_token(&mut liar.dice, liar.stolen.as_slice());
+                Replay { reply: Bytes(&message), token: Bytes(&token) }.to_bytes()
+            }
+            (Op::Resume, _) => {
+                let known_committed = Transno(liar.number(&[0, transno]));
+                Resume { known_committed, replay_count: u32::MAX }.to_bytes()
+            }
+            (Op::ReplayDone, _) => ReplayDone { reopen_count: u32::MAX }.to_bytes(),
+            (Op::Reopen, _) => {
+                // Of nothing that there is: what it may open is its right.
+                let inode = InodeNo::new(shard.index(), u64::from(u32::MAX));
+                let handle = Handle { id: HandleId(liar.dice.throw()), write: true };
+                Reopen { inode, handle }.to_bytes()
+            }
+            _ => liar.dice.bytes::<24>().to_vec(),
+        };
+        let mut frame = Vec::new();
+        Head::Request(request).encode(&mut frame, None, |to| to.put(&body));
+        self.bring(Place::Server(link.server_lane), Coming::Frame { conn, frame, bulk: None });
+    }
+}
+
+/// A token of somebody else's, as it is or with a bit flipped; noise, if there is none.
+fn liar_token(dice: &mut Dice, stolen: &[Stolen]) -> (Vec<u8>, Vec<u8>) {
+    let Some(stolen) = stolen.get(dice.below(stolen.len())) else {
+        return (Vec::new(), dice.bytes::<64>().to_vec());
+    };
+    let Stolen { message, mut token, .. } = stolen.clone();
+    if dice.one_in(2) && !token.is_empty() {
+        let place = narrow(dice.throw() % wide(token.len()));
+        token[place] ^= 1 << (dice.throw() % 8);
+    }
+    (message, token)
+}
