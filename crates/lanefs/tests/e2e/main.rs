@@ -43,6 +43,7 @@ mod programs_suites;
 mod programs_trees;
 mod raw;
 mod rights;
+mod rights_hostile;
 mod scripts;
 mod setid;
 mod shards;
