@@ -18,6 +18,7 @@ mod engines;
 mod exchanges;
 mod exports;
 mod exports_hostile;
+mod exports_unseen;
 mod files;
 mod find;
 mod hostile;
