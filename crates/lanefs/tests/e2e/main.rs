@@ -10,6 +10,7 @@ mod beside;
 mod between;
 mod coherence;
 mod contents;
+mod copies_hostile;
 mod crash;
 mod crowds;
 mod death;
