@@ -30,6 +30,7 @@ mod listings;
 mod lists;
 mod locks;
 mod memory;
+mod modes;
 mod mount_by_type;
 mod mount_options;
 mod names;
