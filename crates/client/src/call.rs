@@ -3,22 +3,13 @@
 
 use door::{Bulk, Span};
 use wire::{
-    Attr, ByteRange, Caller, HandleId, InodeNo, LaneId, LockKind, LockRow, LockType, Name, Pieces,
-    Revoke, Space, Stats, Written,
+    Attr, ByteRange, Caller, HandleId, InodeNo, LaneId, LockKind, LockRow, LockType, Name, OpenFor,
+    Pieces, Revoke, Space, Stats, Written,
 };
 
 /// A call's number, chosen by the face; unique among its unanswered calls.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct CallId(pub u64);
-
-/// How a file is to be opened by [`Create`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct OpenFor {
-    /// For reading.
-    pub read: bool,
-    /// For writing.
-    pub write: bool,
-}
 
 /// A new regular file, or an existing one unless `exclusive`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,8 +43,8 @@ pub struct Tmpfile<'a> {
     pub umask: u32,
     /// It may get a name later, by [`Call::Link`].
     pub linkable: bool,
-    /// Open it for writing.
-    pub write: bool,
+    /// Open it, for this.
+    pub open_for: OpenFor,
 }
 
 /// Open a file or directory and get a handle.
@@ -63,12 +54,8 @@ pub struct Open<'a> {
     pub caller: Caller<'a>,
     /// What.
     pub inode: InodeNo,
-    /// For reading.
-    pub read: bool,
-    /// For writing.
-    pub write: bool,
-    /// For executing: permission x instead of r.
-    pub execute: bool,
+    /// For what.
+    pub open_for: OpenFor,
     /// The answer's attributes shall have the file's size and times; without it, these may be
     /// stale and an exchange is saved.
     pub sizes: bool,

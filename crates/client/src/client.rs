@@ -441,7 +441,7 @@ impl Client {
             }
             self.handles.set_reopening(handle, true);
             self.reopening_count += 1;
-            let again = Handle { id: handle, write: file.write };
+            let again = Handle { id: handle, open_for: file.open_for };
             let ask = Ask::Reopen(Reopen { inode: file.inode, handle: again });
             self.begin_unasked(Plan::Reopen(handle), ask);
         }

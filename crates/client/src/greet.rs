@@ -127,7 +127,8 @@ impl Client {
         let (conn, until) = (*conn, *until);
         let secret = &self.config.secret;
         if !secret.server_proven(hello, &challenge.nonce, &challenge.proof) {
-            self.refuse(turn, Refused::WrongSecret);
+            let refused = Refused::of_secret(secret.credential());
+            self.refuse(turn, refused);
             return;
         }
         if self.fs.is_some_and(|fs| fs != challenge.fs) {
@@ -144,7 +145,7 @@ impl Client {
             self.on_evicted(turn, false);
             return;
         }
-        match Refused::of(refusal.reason) {
+        match Refused::of(refusal.reason, self.config.secret.credential()) {
             Some(refused) => self.refuse(turn, refused),
             None => {
                 if let Some(link) = self.links.get_mut(link_index) {

@@ -4,7 +4,7 @@
 use crate::losses::Losses;
 use alloc::vec::Vec;
 use hashbrown::HashMap;
-use wire::{Handle, HandleId, InodeNo, LaneId};
+use wire::{Handle, HandleId, InodeNo, LaneId, OpenFor};
 
 const LANE_SHIFT: u32 = 48;
 
@@ -17,7 +17,7 @@ pub fn handle_lane(handle: HandleId) -> LaneId {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct OpenFile {
     pub(crate) inode: InodeNo,
-    pub(crate) write: bool,
+    pub(crate) open_for: OpenFor,
     /// The server said that it opened it, and has not said that it closed it.
     pub(crate) open: bool,
     /// A close was begun.
@@ -44,7 +44,7 @@ impl Handles {
     }
 
     /// A fresh handle that is about to be opened; `None` when there are too many.
-    pub(crate) fn begin(&mut self, inode: InodeNo, write: bool) -> Option<Handle> {
+    pub(crate) fn begin(&mut self, inode: InodeNo, open_for: OpenFor) -> Option<Handle> {
         if self.files.len() >= self.count_max {
             return None;
         }
@@ -52,9 +52,9 @@ impl Handles {
         assert!(self.count_last < 1 << LANE_SHIFT, "a lane opens fewer than 2^48 files");
         let id = HandleId((u64::from(self.lane.0) << LANE_SHIFT) | self.count_last);
         let (open, closing, reopening, losses_seen) = (false, false, false, 0);
-        let file = OpenFile { inode, write, open, closing, reopening, losses_seen };
+        let file = OpenFile { inode, open_for, open, closing, reopening, losses_seen };
         self.files.insert(id, file);
-        Some(Handle { id, write })
+        Some(Handle { id, open_for })
     }
 
     /// The server has opened it, on this inode.

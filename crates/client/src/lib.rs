@@ -45,8 +45,7 @@ mod sync;
 mod tests;
 
 pub use call::{
-    Answer, Call, CallId, Create, Open, OpenFor, ReadList, Resize, SetLock, Sync, Tmpfile, Write,
-    WriteList,
+    Answer, Call, CallId, Create, Open, ReadList, Resize, SetLock, Sync, Tmpfile, Write, WriteList,
 };
 pub use client::{Client, Config, Counters, REPLAY_BYTES_MAX};
 pub use handles::handle_lane;

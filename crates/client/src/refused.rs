@@ -1,12 +1,15 @@
 //! Why a client does not go on: what the server said, or what of it cannot be.
 
-use wire::{RefusalReason, Status};
+use wire::{Credential, RefusalReason, Status};
 
 /// Why the client does not go on until told to ([`crate::Client::try_again`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refused {
     /// The server, or the client, has another secret.
     WrongSecret,
+    /// The server has no such export, or another secret for it: it does not say which to whoever has
+    /// only an export's secret.
+    WrongExportSecret,
     /// The server has no such export.
     NoSuchExport,
     /// Another file system answers now.
@@ -23,7 +26,10 @@ impl Refused {
     pub const fn status(self) -> Status {
         match self {
             Self::WrongSecret => Status::Access,
-            Self::NoSuchExport | Self::OtherFileSystem | Self::OtherRoot => Status::Stale,
+            Self::WrongExportSecret
+            | Self::NoSuchExport
+            | Self::OtherFileSystem
+            | Self::OtherRoot => Status::Stale,
             Self::WentBack => Status::Io,
         }
     }
@@ -33,6 +39,7 @@ impl Refused {
     pub const fn text(self) -> &'static str {
         match self {
             Self::WrongSecret => "the server has another secret",
+            Self::WrongExportSecret => "the server has no such export, or another secret for it",
             Self::NoSuchExport => "the server has no such export",
             Self::OtherFileSystem => "another file system answers at this address now",
             Self::OtherRoot => "the export is another directory now; unmount, and mount again",
@@ -40,9 +47,17 @@ impl Refused {
         }
     }
 
-    pub(crate) const fn of(reason: RefusalReason) -> Option<Self> {
+    /// Of a secret that the other end does not know.
+    pub(crate) const fn of_secret(credential: Credential) -> Self {
+        match credential {
+            Credential::Store => Self::WrongSecret,
+            Credential::Export => Self::WrongExportSecret,
+        }
+    }
+
+    pub(crate) const fn of(reason: RefusalReason, credential: Credential) -> Option<Self> {
         match reason {
-            RefusalReason::WrongSecret => Some(Self::WrongSecret),
+            RefusalReason::WrongSecret => Some(Self::of_secret(credential)),
             RefusalReason::NoSuchExport => Some(Self::NoSuchExport),
             RefusalReason::Evicted
             | RefusalReason::OldEpoch

@@ -3,6 +3,19 @@
 use crate::{BufId, Bulk, ConnId, KernelSlot, Mail, Mono, Object, Span, Ticket};
 use wire::{Allocation, LaneId, Status};
 
+/// The process that a request of the kernel is from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Process {
+    /// The process (or thread) id, which another may have by now.
+    pub pid: u32,
+    /// Its user on file systems.
+    pub uid: u32,
+    /// Its group on file systems.
+    pub gid: u32,
+    /// It has lived since then at least.
+    pub since: Mono,
+}
+
 /// How loud a line for people is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Say {
@@ -258,8 +271,8 @@ pub enum Action {
     CallerGroups {
         /// Given back.
         ticket: Ticket,
-        /// The process (or thread) id.
-        pid: u32,
+        /// The process, as its request says.
+        who: Process,
     },
     /// Mount: look up whether a process is asked to end. Answered by `CallerSignals`.
     CallerSignals {

@@ -248,7 +248,8 @@ pub enum Event {
     CallerGroups {
         /// Of the action.
         ticket: Ticket,
-        /// Group ids, 4 bytes little-endian each; `None` when there is no such process any more.
+        /// Group ids, 4 bytes little-endian each, none if it is another process by now; `None` when there
+        /// is no such process any more.
         groups: Option<Span>,
     },
     /// Mount: the outcome of [`crate::Action::CallerSignals`].

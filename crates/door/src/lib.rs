@@ -23,7 +23,7 @@ mod mail;
 mod scope;
 mod time;
 
-pub use action::{Action, Point, Say};
+pub use action::{Action, Point, Process, Say};
 pub use arena::{Arena, Span};
 pub use buffer::{BufId, Bulk, ContentsMac, Object};
 pub use event::{

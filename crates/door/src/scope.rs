@@ -7,10 +7,12 @@ use wire::{ClientUuid, InodeNo, LaneId, Squash};
 pub struct Use {
     /// Know of it.
     pub known: bool,
-    /// Read its contents.
+    /// Read it.
     pub read: bool,
     /// Change its contents.
     pub write: bool,
+    /// Run it, which reads its contents.
+    pub execute: bool,
 }
 
 /// What a lane asks another.

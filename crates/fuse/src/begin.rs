@@ -9,11 +9,11 @@ use crate::args::{Args, Header};
 use crate::handle::FileHandle;
 use crate::listing::{END_POSITION, cookie_before};
 use crate::pending::Then;
-use client::{Call, Create, Open, OpenFor, Resize, SetLock, Sync, Tmpfile, Write};
+use client::{Call, Create, Open, Resize, SetLock, Sync, Tmpfile, Write};
 use door::Bulk;
 use wire::{
-    ByteRange, Bytes, Caller, FileKind, Groups, HandleId, InodeNo, LockKind, LockType, RenameHow,
-    Revoke, SetTime, Status, Timestamp,
+    ByteRange, Bytes, Caller, FileKind, Groups, HandleId, InodeNo, LockKind, LockType, OpenFor,
+    RenameHow, Revoke, SetTime, Status, Timestamp,
 };
 
 const MODE_BITS: u32 = 0o7777;
@@ -279,17 +279,8 @@ impl<'a> Beginning<'a> {
 
     /// `fuse_open_in`. Truncation comes as a SETATTR of its own.
     fn open(mut self) -> Result<Begin<'a>, Status> {
-        let flags = self.args.u32()?;
-        let open_for = open_for(flags);
-        let execute = flags & open_flag::EXECUTE != 0;
-        let ask = Open {
-            caller: self.caller(),
-            inode: self.header.node,
-            read: open_for.read && !execute,
-            write: open_for.write,
-            execute,
-            sizes: false,
-        };
+        let open_for = open_for(self.args.u32()?);
+        let ask = Open { caller: self.caller(), inode: self.header.node, open_for, sizes: false };
         Ok(Begin::Call(Call::Open(ask), Then::Open))
     }
 
@@ -324,7 +315,7 @@ impl<'a> Beginning<'a> {
             mode,
             umask,
             linkable: flags & open_flag::EXCLUSIVE == 0,
-            write: open_for(flags).write,
+            open_for: open_for(flags),
         };
         let then = Then::Create { truncate: false, keeps_set_id: true };
         Ok(Begin::Call(Call::Tmpfile(ask), then))
@@ -476,8 +467,7 @@ impl<'a> Beginning<'a> {
     /// The handle keeps a directory that is removed until it is closed.
     const fn opendir(self) -> Begin<'a> {
         let (caller, inode) = (self.caller(), self.header.node);
-        let (read, write, execute, sizes) = (true, false, false, false);
-        let ask = Open { caller, inode, read, write, execute, sizes };
+        let ask = Open { caller, inode, open_for: OpenFor::Read, sizes: false };
         Begin::Call(Call::Open(ask), Then::Opendir)
     }
 
@@ -531,10 +521,15 @@ pub(crate) const fn revoking(
     wire::Setattr { caller, inode, mode, uid, gid, atime, mtime, revoke }
 }
 
+/// What the kernel opens a file for. Access mode 3 reads and writes nothing, and asks for the permission
+/// to do both.
 const fn open_for(flags: u32) -> OpenFor {
-    let access_mode = flags & open_flag::ACCESS_MODE;
-    OpenFor {
-        read: access_mode != open_flag::WRITE_ONLY,
-        write: access_mode != open_flag::READ_ONLY,
+    if flags & open_flag::EXECUTE != 0 {
+        return OpenFor::Execute;
+    }
+    match flags & open_flag::ACCESS_MODE {
+        open_flag::READ_ONLY => OpenFor::Read,
+        open_flag::WRITE_ONLY => OpenFor::Write,
+        _ => OpenFor::ReadWrite,
     }
 }

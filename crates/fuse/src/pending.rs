@@ -1,7 +1,8 @@
 //! The kernel's requests that are not answered yet, by a small number that is also the call's.
 
+use crate::args::split;
 use alloc::vec::Vec;
-use door::{Bulk, KernelSlot, Mono};
+use door::{Bulk, KernelSlot, Mono, Process};
 use wire::{HandleId, Revoke};
 
 /// What an answer becomes.
@@ -69,6 +70,16 @@ pub(crate) enum Behind {
     Refused,
     /// It is gone.
     Revoke,
+}
+
+impl Pending {
+    /// Whose request it is.
+    pub(crate) fn process(&self) -> Process {
+        // It was split when it came.
+        let header = split(&self.request).map(|(header, _)| header);
+        let (uid, gid) = header.map_or((u32::MAX, u32::MAX), |header| (header.uid, header.gid));
+        Process { pid: self.pid, uid, gid, since: self.since }
+    }
 }
 
 #[derive(Debug)]

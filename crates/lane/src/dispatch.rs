@@ -384,9 +384,9 @@ impl Lane {
             return None;
         }
         let reads = if op == Op::Open {
-            wire::Open::decode_all(body).is_ok_and(|open| !open.handle.write)
+            wire::Open::decode_all(body).is_ok_and(|open| !open.handle.open_for.writes())
         } else if op == Op::Reopen {
-            wire::Reopen::decode_all(body).is_ok_and(|open| !open.handle.write)
+            wire::Reopen::decode_all(body).is_ok_and(|open| !open.handle.open_for.writes())
         } else {
             false
         };

@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use disk::{Change, ExportChange};
 use door::{Action, ConnId, Turn};
 use wire::{
-    Breach, EXPORT_DEFAULT, HEAD_BYTES, LaneId, SetExport, ShardId, Status, Wire, Writer,
+    Breach, EXPORT_DEFAULT, HEAD_BYTES, LaneId, SetExport, ShardId, Squash, Status, Wire, Writer,
     is_export_name, request_flag,
 };
 
@@ -62,6 +62,10 @@ impl Lane {
         }
         if arrived.request.shard != ShardId::meta(0) || !is_export_name(ask.export.name.0) {
             return Err(Status::Invalid);
+        }
+        let Squash { anon_uid, anon_gid, .. } = ask.export.squash;
+        if [anon_uid, anon_gid].contains(&u32::MAX) {
+            return Err(Status::Invalid); // Nothing can have such an owner.
         }
         if self.fenced {
             return Err(Status::ReadOnly);

@@ -1,5 +1,5 @@
 //! The greeting: Hello, Challenge, Proof, Welcome. Nothing of a peer is believed and little is kept
-//! of it before the proof.
+//! of it before the proof, and it is told nothing: not even which exports there are.
 
 use crate::Lane;
 use crate::affinity::Affinity;
@@ -16,7 +16,7 @@ use door::{Action, ConnId, Span, Turn};
 use sha2::{Digest, Sha256};
 use wire::{
     Breach, Challenge, ClientUuid, Credential, EXPORT_NAME_BYTES_MAX, Flaw, FrameKind, HEAD_BYTES,
-    Head, Hello, InodeNo, LaneId, Nonce, Proof, Purpose, Refusal, RefusalReason, SessionId,
+    Head, Hello, InodeNo, LaneId, Nonce, Proof, Purpose, Refusal, RefusalReason, Secret, SessionId,
     Welcome, Wire, welcome_flag,
 };
 
@@ -33,11 +33,14 @@ enum Pass {
 pub(crate) struct Dice {
     seed: [u8; 32],
     throw_count: u64,
+    /// Nobody's: the secret of exports that there are not.
+    decoy: Secret,
 }
 
 impl Dice {
-    pub(crate) const fn new(seed: [u8; 32]) -> Self {
-        Self { seed, throw_count: 0 }
+    pub(crate) fn new(seed: [u8; 32]) -> Self {
+        let decoy = Sha256::new().chain_update(b"lanefs decoy 1").chain_update(seed).finalize();
+        Self { seed, throw_count: 0, decoy: Secret::new(decoy.into()) }
     }
 
     pub(crate) fn nonce(&mut self) -> Nonce {
@@ -87,7 +90,8 @@ impl Lane {
             Credential::Store => self.config.secret.clone(),
             Credential::Export => match self.exports.find(hello.export.0) {
                 Some(export) => export.secret(&self.config.secret),
-                None => return self.refuse(turn, conn, RefusalReason::NoSuchExport),
+                // It looks like any other, and nobody can prove that he knows it.
+                None => self.dice.decoy.of_export(hello.export.0, 0),
             },
         };
         let hello = bytes[HEAD_BYTES..].to_vec();

@@ -14,13 +14,13 @@ use crate::Lane;
 use crate::conn::{Conn, Open};
 use crate::dispatch::{Arrived, is_answered_at_once};
 use crate::outbox::{Asked, Said};
-use crate::scope_names::{Named, changes, named};
+use crate::scope_names::{Named, Wants, changes, named};
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use data::Seed;
 use door::{Action, Bulk, ConnId, ScopeQuestion, Turn, Use};
 use hashbrown::HashMap;
-use meta::{Above, Access};
+use meta::{Above, Access, Rights};
 use wire::{ClientUuid, HEAD_BYTES, InodeNo, LaneId, Op, Route, Status};
 
 /// What came of a look at a request.
@@ -169,7 +169,16 @@ impl Lane {
             return Checked::Denied(Status::Stale);
         }
         let Some(granted) = self.granted(turn, open, top, inode) else { return Checked::Waits };
-        let lacks = (wants.read && !granted.read) || (wants.write && !granted.write);
+        let lacks = match wants {
+            Wants::Knowledge => false,
+            Wants::Contents => !granted.read && !granted.execute,
+            Wants::Change => !granted.write,
+            Wants::Handle(open_for) => {
+                (open_for.reads() && !granted.read)
+                    || (open_for.writes() && !granted.write)
+                    || (open_for.executes() && !granted.execute)
+            }
+        };
         // A handle that is not opened again is gone for good.
         if !granted.known || (lacks && op == Op::Reopen) {
             Checked::Denied(Status::Stale)
@@ -232,8 +241,8 @@ impl Lane {
         if waits && !known {
             return None;
         }
-        let rights = self.metas[index].rights(inode, client, squash);
-        Some(Use { known, read: rights.read, write: rights.write })
+        let Rights { read, write, execute } = self.metas[index].rights(inode, client, squash);
+        Some(Use { known, read, write, execute })
     }
 
     /// Whether a directory is `top` or lies below it, if that is known here.

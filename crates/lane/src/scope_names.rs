@@ -1,20 +1,27 @@
 //! Which inodes a request names, and whether it changes anything: what an export has to be held
 //! against. Every op is here; one that is new does not compile before it is.
 
-use door::Use;
-use wire::{InodeNo, Op, Wire};
+use wire::{InodeNo, Op, OpenFor, Wire};
 
 /// What a request asks of an inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Named {
     pub(crate) inode: InodeNo,
-    /// More than to know of it.
-    pub(crate) wants: Use,
+    pub(crate) wants: Wants,
 }
 
-const KNOW: Use = Use { known: true, read: false, write: false };
-const READ: Use = Use { read: true, ..KNOW };
-const WRITE: Use = Use { write: true, ..KNOW };
+/// What a client must be allowed. What its caller must be, the metadata shard looks at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wants {
+    /// To know of it.
+    Knowledge,
+    /// To read what a file contains.
+    Contents,
+    /// To change what a file contains.
+    Change,
+    /// To have it open for this.
+    Handle(OpenFor),
+}
 
 /// The inodes that a request names by their numbers. One that does not decode names none: it is
 /// refused before anything is done.
@@ -22,7 +29,7 @@ pub(crate) fn named(op: Op, body: &[u8]) -> [Option<Named>; 2] {
     macro_rules! of {
         ($message:ident, $($field:ident),+) => {
             match wire::$message::decode_all(body) {
-                Ok(ask) => [$(Some((ask.$field, KNOW))),+].into_iter().collect::<Names>(),
+                Ok(ask) => [$(Some((ask.$field, Wants::Knowledge))),+].into_iter().collect::<Names>(),
                 Err(_) => Names::default(),
             }
         };
@@ -62,19 +69,18 @@ pub(crate) fn named(op: Op, body: &[u8]) -> [Option<Named>; 2] {
         // Whoever says that it had a file open is asked whether it could have.
         Op::Reopen => match wire::Reopen::decode_all(body) {
             Ok(ask) => {
-                let wants = if ask.handle.write { WRITE } else { READ };
-                [Some((ask.inode, wants))].into_iter().collect()
+                [Some((ask.inode, Wants::Handle(ask.handle.open_for)))].into_iter().collect()
             }
             Err(_) => Names::default(),
         },
-        Op::Glimpse => of!(Glimpse wants KNOW),
-        Op::Read => of!(Read wants READ),
-        Op::Seek => of!(Seek wants READ),
-        Op::ReadList => of!(ReadList wants READ),
-        Op::Write => of!(Write wants WRITE),
-        Op::WriteList => of!(WriteList wants WRITE),
-        Op::Truncate => of!(Truncate wants WRITE),
-        Op::Allocate => of!(Allocate wants WRITE),
+        Op::Glimpse => of!(Glimpse wants Wants::Knowledge),
+        Op::Read => of!(Read wants Wants::Contents),
+        Op::Seek => of!(Seek wants Wants::Contents),
+        Op::ReadList => of!(ReadList wants Wants::Contents),
+        Op::Write => of!(Write wants Wants::Change),
+        Op::WriteList => of!(WriteList wants Wants::Change),
+        Op::Truncate => of!(Truncate wants Wants::Change),
+        Op::Allocate => of!(Allocate wants Wants::Change),
         // Of what is not held it takes nothing away, and of the file system it tells its size alone.
         Op::Close | Op::Statfs => Names::default(),
         // About the lane, a whole shard or the session itself; exports are for who administers.
@@ -109,8 +115,8 @@ pub(crate) fn changes(op: Op, body: &[u8]) -> bool {
         | Op::WriteList
         | Op::Truncate
         | Op::Allocate => true,
-        Op::Open => wire::Open::decode_all(body).is_ok_and(|ask| ask.handle.write),
-        Op::Reopen => wire::Reopen::decode_all(body).is_ok_and(|ask| ask.handle.write),
+        Op::Open => wire::Open::decode_all(body).is_ok_and(|ask| ask.handle.open_for.writes()),
+        Op::Reopen => wire::Reopen::decode_all(body).is_ok_and(|ask| ask.handle.open_for.writes()),
         // W_OK.
         Op::Access => wire::Access::decode_all(body).is_ok_and(|ask| ask.mask & 2 != 0),
         Op::SetExport => false, // Not this way: who is bound may not.
@@ -144,8 +150,8 @@ pub(crate) fn changes(op: Op, body: &[u8]) -> bool {
 #[derive(Default)]
 struct Names([Option<Named>; 2]);
 
-impl FromIterator<Option<(InodeNo, Use)>> for Names {
-    fn from_iter<I: IntoIterator<Item = Option<(InodeNo, Use)>>>(names: I) -> Self {
+impl FromIterator<Option<(InodeNo, Wants)>> for Names {
+    fn from_iter<I: IntoIterator<Item = Option<(InodeNo, Wants)>>>(names: I) -> Self {
         let mut all = Self::default();
         for (place, (inode, wants)) in all.0.iter_mut().zip(names.into_iter().flatten()) {
             *place = Some(Named { inode, wants });

@@ -82,7 +82,7 @@ pub(crate) const fn code_of_library(error: &Error) -> Code {
 /// The code that a refused greeting ends with.
 pub(crate) const fn code_of_refusal(reason: Refused) -> Code {
     match reason {
-        Refused::WrongSecret => Code::Secret,
+        Refused::WrongSecret | Refused::WrongExportSecret => Code::Secret,
         Refused::NoSuchExport
         | Refused::OtherFileSystem
         | Refused::OtherRoot

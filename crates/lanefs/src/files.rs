@@ -22,6 +22,7 @@ mod show;
 mod side;
 pub(crate) mod stat;
 pub(crate) mod sync;
+mod target;
 pub(crate) mod tree;
 
 use crate::address::{Place, Url, resolve};

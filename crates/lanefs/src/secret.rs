@@ -4,9 +4,9 @@
 //! Invariant: the secret is never printed, and a file that others may read is never used.
 
 use anyhow::{Context as _, Result, bail};
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use wire::{Credential, Secret};
 
@@ -47,6 +47,8 @@ fn make(path: &Path) -> Result<()> {
 }
 
 fn write(file: &mut File) -> io::Result<()> {
+    // A umask may have taken more away, and nothing may be left to others.
+    file.set_permissions(Permissions::from_mode(0o600))?;
     let secret = Secret::new(library::random()?);
     file.write_all(text_of(&secret).as_bytes())?;
     file.sync_all()

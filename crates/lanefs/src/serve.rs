@@ -26,6 +26,8 @@ use wire::{Map, Secret};
 
 /// Runs the command.
 pub(crate) fn run(args: &args::Serve) -> Result<()> {
+    // What is made here has the mode it asks for, and nobody else writes it.
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     let (tell, news) = lanes::listen(args.parent_pid)?;
     let driver = driver::choose(args.driver.driver)?;
     args.serving.io.io_engine.engine().check(driver)?;

@@ -45,6 +45,8 @@ pub(crate) struct Session {
     closing: RefCell<VecDeque<(Answered, PathBuf)>>,
     /// The goodbye was said.
     left: Cell<bool>,
+    /// See [`crate::Volume::refuse_links`].
+    pub(crate) refused_link_count: Cell<usize>,
 }
 
 impl Session {
@@ -56,6 +58,7 @@ impl Session {
             options: options.clone(),
             closing: RefCell::default(),
             left: Cell::new(false),
+            refused_link_count: Cell::new(0),
         })
     }
 

@@ -55,6 +55,12 @@ impl Volume {
         self.session.root()
     }
 
+    /// From now on the last `count` names of every path are refused with `Loop` if they are symbolic
+    /// links that would have to be followed. With 0, as it begins, all are followed.
+    pub fn refuse_links(&mut self, count: usize) {
+        self.session.refused_link_count.set(count);
+    }
+
     /// What a path leads to; a symbolic link at its end is followed.
     ///
     /// # Errors

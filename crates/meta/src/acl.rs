@@ -180,6 +180,25 @@ impl<'a> Acl<'a> {
         Ok(!member && want.within(self.bits(Tag::Others).unwrap_or(0)))
     }
 
+    /// What is granted to the one or the other of all who are not the owner, of users and groups that
+    /// anybody can be in.
+    pub(crate) fn bits_of_anybody(
+        self,
+        file_gid: u32,
+        is_user: impl Fn(u32) -> bool,
+        is_group: impl Fn(u32) -> bool,
+    ) -> u32 {
+        let mask = self.bits(Tag::Mask).unwrap_or(7);
+        let granted = self.entries().map(|entry| match entry.tag {
+            Tag::User if is_user(entry.id) => entry.bits & mask,
+            Tag::FileGroup if is_group(file_gid) => entry.bits & mask,
+            Tag::Group if is_group(entry.id) => entry.bits & mask,
+            Tag::Others => entry.bits,
+            Tag::Owner | Tag::User | Tag::FileGroup | Tag::Group | Tag::Mask => 0,
+        });
+        granted.fold(0, |all, bits| all | bits)
+    }
+
     /// The list after a chmod.
     pub(crate) fn with_mode(self, mode: u32) -> Vec<u8> {
         let has_mask = self.bits(Tag::Mask).is_some();

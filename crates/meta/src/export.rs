@@ -23,13 +23,23 @@ pub enum Above {
     Top,
 }
 
-/// What a client may do with what an inode contains.
+/// What a client may open an inode for, or has it open for.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Rights {
-    /// Read it.
+    /// Reading it.
     pub read: bool,
-    /// Change it.
+    /// Changing it.
     pub write: bool,
+    /// Running it.
+    pub execute: bool,
+}
+
+impl Rights {
+    const ALL: Self = Self { read: true, write: true, execute: true };
+
+    const fn of_bits(bits: u32) -> Self {
+        Self { read: bits & 4 != 0, write: bits & 2 != 0, execute: bits & 1 != 0 }
+    }
 }
 
 /// What is remembered for them.
@@ -138,8 +148,9 @@ impl Shard {
         let Some(known) = self.state.inode(inode) else { return Rights::default() };
         let granted = rights_of_anybody(known, squash);
         Rights {
-            read: granted.read || self.handles.has_open(inode, client),
+            read: granted.read || self.handles.reads(inode, client),
             write: granted.write || self.handles.writes(inode, client),
+            execute: granted.execute || self.handles.executes(inode, client),
         }
     }
 
@@ -168,26 +179,28 @@ impl Shard {
 /// What the one may do who may most, of all whom a client can say to be.
 fn rights_of_anybody(known: &Inode, squash: Squash) -> Rights {
     let row = &known.row;
-    let of_bits = |bits: u32| Rights { read: bits & 5 != 0, write: bits & 2 != 0 };
-    let all = Rights { read: true, write: true };
     match squash.who {
-        Squashed::Nobody => all,
-        Squashed::Root if row.uid != 0 || squash.anon_uid == 0 => all,
+        Squashed::Nobody => Rights::ALL,
+        // It can say to be the owner, who can have any mode.
+        Squashed::Root if row.uid != 0 || squash.anon_uid == 0 => Rights::ALL,
         Squashed::Root => {
-            // Where there is a list, the group's bits are the most that anybody named there has.
-            let listed = Acl::access(known).is_some();
-            let group =
-                if listed || row.gid != 0 || squash.anon_gid == 0 { row.mode >> 3 } else { 0 };
-            of_bits(group | row.mode)
+            let is_group = |gid| gid != 0 || squash.anon_gid == 0;
+            // Linux looks at no list whose mask grants nothing.
+            Rights::of_bits(match Acl::access(known).filter(|_| row.mode & 0o070 != 0) {
+                Some(acl) => acl.bits_of_anybody(row.gid, |uid| uid != 0, is_group),
+                None if is_group(row.gid) => row.mode >> 3 | row.mode,
+                None => row.mode,
+            })
         }
         Squashed::All => {
             let caller = Caller { uid: 0, gid: 0, groups: Groups::Known(&[]) };
             let who = Who::new(caller, squash);
             if who.owns(row) {
-                return all;
+                return Rights::ALL;
             }
             let may = |want| who.permit(row, Acl::access(known), want).is_ok();
-            Rights { read: may(Want::READ) || may(Want::EXECUTE), write: may(Want::WRITE) }
+            let execute = may(Want::EXECUTE);
+            Rights { read: may(Want::READ), write: may(Want::WRITE), execute }
         }
     }
 }

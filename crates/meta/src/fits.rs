@@ -38,7 +38,7 @@ impl Shard {
     #[must_use]
     pub fn reopens_quietly(&self, reopen: &Reopen) -> bool {
         let known = self.state.inode(reopen.inode);
-        known.is_some_and(|known| !reopen.handle.write || known.row.size_at_data)
+        known.is_some_and(|known| !reopen.handle.open_for.writes() || known.row.size_at_data)
     }
 }
 

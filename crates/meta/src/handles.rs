@@ -1,24 +1,26 @@
-//! Open handles: volatile, a set, so that opening or closing twice is as once.
+//! Open handles: volatile, a set, so that opening or closing twice is as once. Each permits what its
+//! open was permitted, and nothing else.
 //!
 //! After a restart the clients' handles are unknown until they opened them again; until then
 //! nobody may conclude from a missing handle that a file is not open.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
-use wire::{ClientUuid, Gives, HandleId, InodeNo};
+use wire::{ClientUuid, Gives, Handle, HandleId, InodeNo, OpenFor};
 
-/// Writers of an inode stand before its readers.
+/// Writers of an inode stand before all others ([`OpenFor::ALL`]).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Key {
     inode: InodeNo,
-    read_only: bool,
+    open_for: OpenFor,
     client: ClientUuid,
     handle: HandleId,
 }
 
 impl Key {
-    const fn first(inode: InodeNo, read_only: bool, client: ClientUuid) -> Self {
-        Self { inode, read_only, client, handle: HandleId(0) }
+    /// The first of an inode.
+    const fn first(inode: InodeNo) -> Self {
+        Self { inode, open_for: OpenFor::ALL[0], client: NOBODY, handle: HandleId(0) }
     }
 }
 
@@ -85,15 +87,10 @@ impl Handles {
         !self.gone.contains(&client)
     }
 
-    pub(crate) fn open(
-        &mut self,
-        inode: InodeNo,
-        client: ClientUuid,
-        handle: HandleId,
-        write: bool,
-    ) {
-        self.open.insert(Key { inode, read_only: !write, client, handle });
-        if write {
+    pub(crate) fn open(&mut self, inode: InodeNo, client: ClientUuid, handle: Handle) {
+        let Handle { id, open_for } = handle;
+        self.open.insert(Key { inode, open_for, client, handle: id });
+        if open_for.writes() {
             self.asked.remove(&inode);
         }
     }
@@ -101,10 +98,12 @@ impl Handles {
     /// Drops a handle. Whether nobody writes to the inode any more, somebody did until now, and all
     /// who did have closed it.
     pub(crate) fn close(&mut self, inode: InodeNo, client: ClientUuid, handle: HandleId) -> bool {
-        let reader = Key { inode, read_only: true, client, handle };
-        self.open.remove(&reader);
-        self.listed.remove(&reader);
-        let wrote = self.open.remove(&Key { inode, read_only: false, client, handle });
+        let mut wrote = false;
+        for open_for in OpenFor::ALL {
+            let key = Key { inode, open_for, client, handle };
+            wrote |= self.open.remove(&key) && open_for.writes();
+            self.listed.remove(&key);
+        }
         if !wrote || self.is_being_written(inode) {
             return false;
         }
@@ -139,32 +138,47 @@ impl Handles {
     }
 
     pub(crate) fn is_being_written(&self, inode: InodeNo) -> bool {
-        let first = self.first_from(Key::first(inode, false, NOBODY));
-        first.is_some_and(|key| !key.read_only)
+        let first = self.first_from(Key::first(inode));
+        first.is_some_and(|key| key.open_for.writes())
     }
 
     /// Nobody has it open, for certain.
     pub(crate) fn is_free(&self, inode: InodeNo) -> bool {
-        self.known && self.first_from(Key::first(inode, false, NOBODY)).is_none()
+        self.known && self.first_from(Key::first(inode)).is_none()
     }
 
     /// Somebody has it open, as far as is known.
     pub(crate) fn has_any(&self, inode: InodeNo) -> bool {
-        self.first_from(Key::first(inode, false, NOBODY)).is_some()
+        self.first_from(Key::first(inode)).is_some()
     }
 
-    /// Whether this client has it open.
+    /// Whether this client has it open, for whatever.
     pub(crate) fn has_open(&self, inode: InodeNo, client: ClientUuid) -> bool {
-        [false, true].into_iter().any(|read_only| {
-            self.first_from(Key::first(inode, read_only, client))
-                .is_some_and(|key| key.client == client && key.read_only == read_only)
-        })
+        self.has(inode, client, |_| true)
+    }
+
+    /// Whether this client has it open for reading or listing it.
+    pub(crate) fn reads(&self, inode: InodeNo, client: ClientUuid) -> bool {
+        self.has(inode, client, OpenFor::reads)
     }
 
     /// Whether this client has it open for writing.
     pub(crate) fn writes(&self, inode: InodeNo, client: ClientUuid) -> bool {
-        self.first_from(Key::first(inode, false, client))
-            .is_some_and(|key| key.client == client && !key.read_only)
+        self.has(inode, client, OpenFor::writes)
+    }
+
+    /// Whether this client has it open for running it.
+    pub(crate) fn executes(&self, inode: InodeNo, client: ClientUuid) -> bool {
+        self.has(inode, client, OpenFor::executes)
+    }
+
+    fn has(&self, inode: InodeNo, client: ClientUuid, wanted: fn(OpenFor) -> bool) -> bool {
+        let mut wanted = OpenFor::ALL.into_iter().filter(|open_for| wanted(*open_for));
+        wanted.any(|open_for| {
+            let first = Key { inode, open_for, client, handle: HandleId(0) };
+            self.first_from(first)
+                .is_some_and(|key| (key.open_for, key.client) == (open_for, client))
+        })
     }
 
     /// Where a listing through a handle ends that goes on behind `cookie`: before what was the next
@@ -176,7 +190,7 @@ impl Handles {
         cookie: u64,
         next_cookie: u64,
     ) -> Option<u64> {
-        let key = Key { inode, read_only: true, client, handle };
+        let key = Key { inode, open_for: OpenFor::Read, client, handle };
         if !self.open.contains(&key) {
             return None;
         }
@@ -195,7 +209,7 @@ impl Handles {
             if key.client == client && inodes.last() != Some(&key.inode) {
                 inodes.push(key.inode);
             }
-            if key.client == client && !key.read_only {
+            if key.client == client && key.open_for.writes() {
                 written.push(key.inode);
             }
             key.client != client

@@ -16,6 +16,7 @@ mod names;
 mod permission;
 mod random;
 mod redo;
+mod rights;
 mod several;
 mod xattrs;
 
@@ -28,8 +29,8 @@ use disk::{Origin, PreVersions, Record};
 use several::{Other, about};
 use wire::{
     Attr, Bytes, Caller, ClientUuid, Create, Created, Entry, Getattr, Groups, Handle, HandleId,
-    InodeNo, Lookup, Mkdir, Name, Op, Open, SetTime, Setattr, ShardId, Status, Timestamp, Transno,
-    Unlink, Wire,
+    InodeNo, Lookup, Mkdir, Name, Op, Open, OpenFor, SetTime, Setattr, ShardId, Status, Timestamp,
+    Transno, Unlink, Wire,
 };
 
 /// A xorshift generator: the same seed, the same run.
@@ -82,11 +83,11 @@ pub(crate) fn name(text: &str) -> Name<'_> {
 }
 
 pub(crate) fn write_handle(id: u64) -> Handle {
-    Handle { id: HandleId(id), write: true }
+    Handle { id: HandleId(id), open_for: OpenFor::ReadWrite }
 }
 
 pub(crate) fn read_handle(id: u64) -> Handle {
-    Handle { id: HandleId(id), write: false }
+    Handle { id: HandleId(id), open_for: OpenFor::Read }
 }
 
 /// A shard, what it recorded, and a clock that goes on by a second with every request.
@@ -195,9 +196,9 @@ impl World {
         text: &str,
         mode: u32,
     ) -> Result<Created, Status> {
-        let (umask, exclusive, read, handle) = (0, true, false, None);
+        let (umask, exclusive, handle) = (0, true, None);
         let name = name(text);
-        let args = Create { caller, parent, name, mode, umask, exclusive, read, handle };
+        let args = Create { caller, parent, name, mode, umask, exclusive, handle };
         match self.status(Op::Create, &args) {
             Status::Ok => Ok(Created::decode_all(&self.reply).unwrap()),
             status => Err(status),
@@ -215,8 +216,7 @@ impl World {
     }
 
     pub(crate) fn open(&mut self, inode: InodeNo, handle: Handle) -> Status {
-        let args = Open { caller: root(), inode, read: true, execute: false, handle };
-        self.status(Op::Open, &args)
+        self.status(Op::Open, &Open { caller: root(), inode, handle })
     }
 
     pub(crate) fn attr(&mut self, inode: InodeNo) -> Attr {

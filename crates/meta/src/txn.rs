@@ -227,10 +227,10 @@ impl<'s> Txn<'s> {
         who.permit(&self.row(inode)?, acl, want)
     }
 
-    /// Whether somebody may change a file's contents: its owner, whose client has it open, or who may
-    /// write it.
+    /// Whether somebody may change a file's contents: its owner, whose client has it open for writing, or
+    /// who may write it.
     pub(crate) fn permit_contents(&self, row: &InodeRow, who: &Who<'_>) -> Result<(), Status> {
-        if who.owns(row) || self.handles.has_open(row.inode, self.client) {
+        if who.owns(row) || self.handles.writes(row.inode, self.client) {
             return Ok(());
         }
         self.permit(row.inode, who, Want::WRITE)
@@ -291,6 +291,9 @@ impl<'s> Txn<'s> {
         who: &Who<'_>,
     ) -> Result<InodeRow, Status> {
         let dir = self.dir_row(parent)?;
+        if [who.uid, who.gid].contains(&u32::MAX) {
+            return Err(Status::Invalid); // To chown(2) it is nobody.
+        }
         let inode = match self.across.as_ref() {
             Some(across) => across.view.new_inode(),
             None => self.state.next_inode(),
@@ -431,12 +434,13 @@ impl<'s> Txn<'s> {
 
     /// Registers a handle; the first writer's makes "the data shards know the size" durable.
     pub(crate) fn open(&mut self, row: InodeRow, handle: Handle) -> InodeRow {
-        self.handles.open(row.inode, self.client, handle.id, handle.write);
+        self.handles.open(row.inode, self.client, handle);
         self.state.exported.touch(row.inode);
-        if handle.write && !row.size_at_data && self.rules.hold(Rule::SizeFlag) {
+        let writes = handle.open_for.writes();
+        if writes && !row.size_at_data && self.rules.hold(Rule::SizeFlag) {
             return self.put(InodeRow { size_at_data: true, ..row });
         }
-        if handle.write && self.rules.hold(Rule::SizeFlag) {
+        if writes && self.rules.hold(Rule::SizeFlag) {
             // Somebody else's open said so, perhaps just now.
             self.uses(Key::Inode(row.inode), How::Durable);
         }

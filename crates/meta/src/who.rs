@@ -2,7 +2,7 @@
 
 use crate::acl::Acl;
 use disk::InodeRow;
-use wire::{Caller, FileKind, Groups, Squash, Squashed, Status};
+use wire::{Caller, FileKind, Groups, OpenFor, Squash, Squashed, Status};
 
 /// Set user id on execution.
 pub(crate) const SET_UID: u32 = 0o4000;
@@ -33,10 +33,14 @@ impl Want {
         bits & self.0 == self.0
     }
 
-    /// This too, if `wanted`.
-    #[must_use]
-    pub(crate) const fn and(self, other: Self, wanted: bool) -> Self {
-        if wanted { Self(self.0 | other.0) } else { self }
+    /// What an open asks for.
+    pub(crate) const fn to_open(open_for: OpenFor) -> Self {
+        match open_for {
+            OpenFor::Read => Self::READ,
+            OpenFor::Write => Self::WRITE,
+            OpenFor::ReadWrite => Self(Self::READ.0 | Self::WRITE.0),
+            OpenFor::Execute => Self::EXECUTE,
+        }
     }
 }
 

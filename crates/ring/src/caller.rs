@@ -1,7 +1,13 @@
 //! What `/proc` tells of a process that calls: its supplementary groups, and whether it is to end.
+//!
+//! A process id may be another process's by the time it is looked up. Invariant: groups are of a process
+//! that has the ids of the request and has lived since the request came, or none.
 
-use rustix::fs::{Mode, OFlags};
+use door::Process;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
 
 /// Read at a time.
 const PIECE_BYTES: usize = 4096;
@@ -10,32 +16,80 @@ const PIECE_BYTES: usize = 4096;
 /// people send to have a program stop: SIGINT, SIGQUIT, SIGTERM.
 const ENDING: u64 = 1 << 8 | 1 << 1 | 1 << 2 | 1 << 14;
 
-/// The group ids of a process; `None` when there is no such process. Counts its system calls.
-pub(crate) fn groups(pid: u32, syscall_count: &mut u64) -> Option<Vec<u32>> {
-    groups_of(&status(pid, syscall_count)?)
+/// `/proc` tells of time in pieces of 1/100 s, cut off; and our own clock was read a moment ago.
+const START_NS_MAX: u64 = 20_000_000;
+
+/// The group ids of a process that has lived for so long at least: none if it is another process, `None`
+/// when there is no such process. Counts its system calls.
+pub(crate) fn groups(who: &Process, lived_ns: u64, syscall_count: &mut u64) -> Option<Vec<u32>> {
+    let path = format!("/proc/{}", who.pid);
+    // What is read below it is of one process: of one that has gone it cannot be read any more.
+    let dir = open(CWD, &path, OFlags::PATH | OFlags::DIRECTORY, syscall_count)?;
+    let status = read(&dir, "status", syscall_count)?;
+    let stat = read(&dir, "stat", syscall_count)?;
+    let age_ns = boot_ns().saturating_sub(start_ns_of(&stat)?);
+    let lived = age_ns.saturating_add(START_NS_MAX) >= lived_ns;
+    // access(2) asks as the real user.
+    let is_caller =
+        lived && [0, 3].into_iter().any(|of| ids_of(&status, of) == Some((who.uid, who.gid)));
+    if is_caller { groups_of(&status) } else { Some(Vec::new()) }
 }
 
 /// Whether a thread is being killed, is asked to end, or is gone. Counts its system calls.
 pub(crate) fn ends(pid: u32, syscall_count: &mut u64) -> bool {
-    status(pid, syscall_count).and_then(|status| ends_of(&status)).unwrap_or(true)
+    let status = read(CWD, &format!("/proc/{pid}/status"), syscall_count);
+    status.and_then(|status| ends_of(&status)).unwrap_or(true)
 }
 
-fn status(pid: u32, syscall_count: &mut u64) -> Option<Vec<u8>> {
-    let path = format!("/proc/{pid}/status");
+fn open(dir: impl AsFd, path: &str, flags: OFlags, syscall_count: &mut u64) -> Option<OwnedFd> {
     *syscall_count += 1;
-    let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let file = rustix::fs::openat(dir, path, flags | OFlags::CLOEXEC, Mode::empty()).ok()?;
     *syscall_count += 1; // Its close.
-    let mut status = Vec::new();
+    Some(file)
+}
+
+fn read(dir: impl AsFd, path: &str, syscall_count: &mut u64) -> Option<Vec<u8>> {
+    let file = open(dir, path, OFlags::RDONLY, syscall_count)?;
+    let mut bytes = Vec::new();
     let mut piece = [0; PIECE_BYTES];
     loop {
         *syscall_count += 1;
         match rustix::io::read(&file, &mut piece) {
-            Ok(0) => return Some(status),
-            Ok(read_bytes) => status.extend_from_slice(&piece[..read_bytes]),
+            Ok(0) => return Some(bytes),
+            Ok(read_bytes) => bytes.extend_from_slice(&piece[..read_bytes]),
             Err(Errno::INTR) => {}
             Err(_) => return None,
         }
     }
+}
+
+/// Time since the machine started, as `/proc` counts it.
+fn boot_ns() -> u64 {
+    let now = clock_gettime(ClockId::Boottime);
+    let secs = u64::try_from(now.tv_sec).unwrap_or(0);
+    secs * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
+}
+
+/// When the process of `/proc/<pid>/stat` was started.
+fn start_ns_of(stat: &[u8]) -> Option<u64> {
+    // The name before may contain anything.
+    let end = stat.iter().rposition(|byte| *byte == b')')?;
+    let text = std::str::from_utf8(&stat[end + 1..]).ok()?;
+    // proc(5) counts fields from 1; this is the 22nd, and the third comes first here.
+    let ticks: u64 = text.split_ascii_whitespace().nth(22 - 3)?.parse().ok()?;
+    let tick_ns = 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1);
+    ticks.checked_mul(tick_ns)
+}
+
+/// The user and group of `/proc/<pid>/status` at this place: the real ones, effective, saved, and those
+/// for file systems.
+fn ids_of(status: &[u8], place: usize) -> Option<(u32, u32)> {
+    let text = std::str::from_utf8(status).ok()?;
+    let id = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_ascii_whitespace().nth(place)?.parse().ok()
+    };
+    Some((id("Uid:")?, id("Gid:")?))
 }
 
 /// The group ids of `/proc/<pid>/status`.
@@ -93,10 +147,58 @@ mod tests {
     #[test]
     fn its_system_calls_are_counted() {
         let mut syscall_count = 0;
-        assert!(groups(std::process::id(), &mut syscall_count).is_some());
-        assert!(syscall_count >= 4, "open, read, read nothing more, close");
+        assert!(groups(&this(), 0, &mut syscall_count).is_some());
+        assert!(syscall_count >= 10, "a folder, and two times: open, read, read no more, close");
         let mut absent_count = 0;
-        assert_eq!(groups(0x7fff_fff0, &mut absent_count), None);
+        assert_eq!(groups(&Process { pid: 0x7fff_fff0, ..this() }, 0, &mut absent_count), None);
         assert_eq!(absent_count, 1);
+    }
+
+    /// This thread, as the kernel would name it.
+    fn this() -> Process {
+        let status = std::fs::read("/proc/self/status").unwrap();
+        let (uid, gid) = ids_of(&status, 3).unwrap();
+        Process { pid: std::process::id(), uid, gid, since: door::Mono(0) }
+    }
+
+    #[test]
+    fn a_process_with_other_ids_has_no_groups_for_us() {
+        let mut count = 0;
+        for another in
+            [Process { uid: this().uid + 1, ..this() }, Process { gid: this().gid + 1, ..this() }]
+        {
+            assert_eq!(groups(&another, 0, &mut count), Some(vec![]));
+        }
+    }
+
+    #[test]
+    fn a_process_that_is_younger_than_the_request_has_no_groups_for_us() {
+        let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        let who = Process { pid: child.id(), ..this() };
+        let mut count = 0;
+        let hour_ns = 3_600_000_000_000;
+        let young = groups(&who, hour_ns, &mut count);
+        let at_once = groups(&who, 0, &mut count);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let own = groups_of(&std::fs::read("/proc/self/status").unwrap());
+        assert_eq!((young, at_once), (Some(vec![]), own));
+    }
+
+    #[test]
+    fn a_name_may_look_like_the_end_of_it() {
+        let rest = "S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 20";
+        for name in ["sh", "a) S 1 2", ") "] {
+            let stat = format!("77 ({name}) {rest}");
+            assert_eq!(start_ns_of(stat.as_bytes()), Some(4711 * 10_000_000), "{name}");
+        }
+        assert_eq!(start_ns_of(b"77 (sh) S 1 2"), None);
+    }
+
+    #[test]
+    fn ids_are_those_for_file_systems() {
+        let status = b"Name:\tx\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nGroups:\t9\n";
+        assert_eq!((ids_of(status, 0), ids_of(status, 3)), (Some((1, 5)), Some((4, 8))));
+        assert_eq!(ids_of(b"Uid:\t1\t1\t1\t1\n", 0), None, "not half of them");
     }
 }

@@ -27,7 +27,7 @@ use crate::mailbox::{Mesh, Post, Relayed, Stopper};
 use crate::objects::Objects;
 use crate::spin::{Patience, Spin};
 use crate::tools::Tools;
-use door::{Action, Arena, Brain, Bulk, Event, Ticket, Turn};
+use door::{Action, Arena, Brain, Bulk, Event, Process, Ticket, Turn};
 use std::io;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
@@ -62,7 +62,7 @@ struct Parts {
     unheard: Vec<(usize, Relayed)>,
     actions: Vec<Action>,
     completions: Vec<Completion>,
-    groups_wanted: Vec<(Ticket, u32)>,
+    groups_wanted: Vec<(Ticket, Process)>,
     signals_wanted: Vec<(Ticket, u32)>,
     /// Buffers that the brain has named.
     kept: Kept,
@@ -470,11 +470,13 @@ impl Parts {
     }
 
     fn look_up_callers(&mut self) {
-        for (ticket, pid) in self.groups_wanted.drain(..) {
-            let Tools { arena, counters, .. } = &mut self.tools;
-            let groups = caller::groups(pid, &mut counters.syscall_count).map(|groups| {
-                arena.write(|out| groups.iter().for_each(|gid| out.extend(gid.to_le_bytes())))
-            });
+        for (ticket, who) in self.groups_wanted.drain(..) {
+            let Tools { arena, counters, now, .. } = &mut self.tools;
+            let lived_ns = now.mono.since_ns(who.since);
+            let groups =
+                caller::groups(&who, lived_ns, &mut counters.syscall_count).map(|groups| {
+                    arena.write(|out| groups.iter().for_each(|gid| out.extend(gid.to_le_bytes())))
+                });
             self.tools.events.push(Event::CallerGroups { ticket, groups });
         }
         for (ticket, pid) in self.signals_wanted.drain(..) {

@@ -9,7 +9,7 @@ use crate::world::{Due, Place, World};
 use client::{Answer, CallId, Client, Config};
 use door::{Action, Bulk, Event, Turn};
 use std::collections::BTreeMap;
-use wire::{ClientUuid, HandleId, InodeNo, LaneId, Listing, Piece, Status, Wire};
+use wire::{ClientUuid, HandleId, InodeNo, LaneId, Listing, OpenFor, Piece, Status, Wire};
 
 /// A client lane.
 pub(crate) struct ClientSeat {
@@ -297,8 +297,8 @@ impl World {
         }
         if let (Some(inode), Some(handle)) = (brought.inode, brought.handle) {
             let write = match asked.wish {
-                Wish::Create { open, .. } => open.is_some_and(|open| open.write),
-                Wish::Open { write, .. } => write,
+                Wish::Create { open, .. } => open.is_some_and(OpenFor::writes),
+                Wish::Open { open_for, .. } => open_for.writes(),
                 _ => false,
             };
             self.mounts[asked.client].handles.push((handle, inode, write));

@@ -11,8 +11,8 @@ use door::{CloseReason, ConnId, Event};
 use std::collections::BTreeMap;
 use wire::{
     Bytes, Challenge, ClientUuid, Credential, FrameKind, Handle, HandleId, Head, Hello, InodeNo,
-    LaneId, Op, Proof, Purpose, Reopen, Replay, ReplayDone, Reply, Request, Resume, SessionId,
-    ShardId, Transno, Welcome, Wire, Xid, reply_flag, request_flag,
+    LaneId, Op, OpenFor, Proof, Purpose, Reopen, Replay, ReplayDone, Reply, Request, Resume,
+    SessionId, ShardId, Transno, Welcome, Wire, Xid, reply_flag, request_flag,
 };
 
 /// The export that it may mount.
@@ -280,7 +280,8 @@ impl World {
             (Op::Reopen, _) => {
                 // Of nothing that there is: what it may open is its right.
                 let inode = InodeNo::new(shard.index(), u64::from(u32::MAX));
-                let handle = Handle { id: HandleId(liar.dice.throw()), write: true };
+                let (id, open_for) = (HandleId(liar.dice.throw()), OpenFor::ReadWrite);
+                let handle = Handle { id, open_for };
                 Reopen { inode, handle }.to_bytes()
             }
             _ => liar.dice.bytes::<24>().to_vec(),

@@ -5,9 +5,8 @@ use crate::number::{low_u8, wide};
 use crate::plan::Planted;
 use crate::work::{Asked, Kind, Stride, Wish};
 use crate::world::{Due, Mishap, Place, World};
-use client::OpenFor;
 use door::ConnId;
-use wire::{FileKind, InodeNo};
+use wire::{FileKind, InodeNo, OpenFor};
 
 /// So many reads, and writes that are no appends, are about one of several places.
 const LIST_ONE_IN: u64 = 3;
@@ -199,8 +198,8 @@ impl World {
         let mode = self.some_mode();
         match kind {
             Kind::Create => {
-                let write = self.dice.one_in(2);
-                let open = self.dice.one_in(2).then_some(OpenFor { read: true, write });
+                let open_for = self.some_open_for();
+                let open = self.dice.one_in(2).then_some(open_for);
                 let exclusive = self.dice.one_in(2);
                 Some(Wish::Create { parent, name, mode, exclusive, open })
             }
@@ -250,8 +249,8 @@ impl World {
             Kind::Readlink => Some(Wish::Readlink { inode }),
             Kind::Getxattr => Some(Wish::Getxattr { inode, name }),
             Kind::Open => {
-                let write = self.dice.one_in(2);
-                self.some_file().map(|inode| Wish::Open { inode, read: true, write })
+                let open_for = self.some_open_for();
+                self.some_file().map(|inode| Wish::Open { inode, open_for })
             }
             Kind::Close => {
                 let (handle, inode, _) = handle?;
@@ -317,6 +316,10 @@ impl World {
     /// Permission bits; root may do everything anyway.
     fn some_mode(&mut self) -> u32 {
         0o600 | u32::from(low_u8(self.dice.throw() % 64))
+    }
+
+    fn some_open_for(&mut self) -> OpenFor {
+        if self.dice.one_in(2) { OpenFor::ReadWrite } else { OpenFor::Read }
     }
 
     fn some_directory(&mut self) -> InodeNo {

@@ -2,11 +2,11 @@
 //! its answer.
 
 use crate::number::{narrow, narrow_u32};
-use client::{Call, CallId, Create, Open, OpenFor, ReadList, Resize, Sync, Write, WriteList};
+use client::{Call, CallId, Create, Open, ReadList, Resize, Sync, Write, WriteList};
 use door::Bulk;
 use wire::{
-    Bytes, Caller, FileKind, Groups, HandleId, InodeNo, Name, Piece, Pieces, RenameHow, SetTime,
-    Status,
+    Bytes, Caller, FileKind, Groups, HandleId, InodeNo, Name, OpenFor, Piece, Pieces, RenameHow,
+    SetTime, Status,
 };
 
 /// Number of a call; it travels in the caller's groups and so marks the call's requests.
@@ -173,8 +173,7 @@ pub(crate) enum Wish {
     },
     Open {
         inode: InodeNo,
-        read: bool,
-        write: bool,
+        open_for: OpenFor,
     },
     Close {
         handle: HandleId,
@@ -346,8 +345,8 @@ impl Wish {
                 handle: None,
             }),
             Self::Readlink { inode } => Call::Readlink(wire::Readlink { inode }),
-            Self::Open { inode, read, write } => {
-                Call::Open(Open { caller, inode, read, write, execute: false, sizes: true })
+            Self::Open { inode, open_for } => {
+                Call::Open(Open { caller, inode, open_for, sizes: true })
             }
             Self::Close { handle } => Call::Close(handle),
             Self::Read { inode, file_offset, read_bytes } => {

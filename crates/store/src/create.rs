@@ -4,7 +4,7 @@
 use crate::boot::{self, BOOT};
 use crate::keep::{self, REDO_KEY};
 use crate::lock::{LOCK, Lock};
-use crate::{LOG, OBJECTS, ROWS, SUPERBLOCK, StoreError, StoreFault, files};
+use crate::{LOG, OBJECTS, ROWS, SUPERBLOCK, StoreError, StoreFault, files, owner};
 use disk::{Made, Superblock};
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
@@ -52,6 +52,7 @@ pub(crate) fn begin(path: &Path) -> Result<Lock, StoreError> {
     {
         return Err(StoreError::new(path, StoreFault::Foreign { name }));
     }
+    owner::check(path)?;
     Lock::take(path)
 }
 

@@ -50,6 +50,22 @@ pub enum StoreFault {
     },
     /// A part that every store has is not there.
     Missing,
+    /// It is no file or directory, but a symbolic link or something else.
+    NoFile,
+    /// It belongs to somebody else.
+    OtherOwner {
+        /// To whom.
+        owner: u32,
+        /// This process's user.
+        user: u32,
+    },
+    /// Others have permissions that only its owner may have.
+    OpenToOthers {
+        /// Its mode.
+        mode: u32,
+        /// The permissions that nobody else may have.
+        forbidden: u32,
+    },
     /// The file system under it said no.
     Io {
         /// What was attempted, as in "cannot …".
@@ -123,6 +139,27 @@ impl fmt::Display for StoreError {
             StoreFault::Missing => write!(
                 f,
                 "{path} is missing from the store: bring it back from a copy; nothing was changed"
+            ),
+            StoreFault::NoFile => write!(
+                f,
+                "{path} is not a plain file or directory: a store with a link in it may lead anywhere. \
+                 Put the file itself there; nothing was changed"
+            ),
+            StoreFault::OtherOwner { owner, user } => write!(
+                f,
+                "{path} belongs to user {owner}, who could change it under a server that runs as user \
+                 {user}: run the server as user {owner}, or give the whole store to user {user} \
+                 (chown -R)"
+            ),
+            StoreFault::OpenToOthers { mode, forbidden: 0o077 } => write!(
+                f,
+                "{path} can be read or written by others (mode {mode:04o}), and whoever has that key can \
+                 forge changes: chmod 600 {path}"
+            ),
+            StoreFault::OpenToOthers { mode, .. } => write!(
+                f,
+                "{path} can be written by others (mode {mode:04o}), who could change the store under \
+                 the server: chmod go-w {path}"
             ),
             StoreFault::Io { what, error } => write!(f, "cannot {what} {path}: {error}"),
         }

@@ -1,6 +1,6 @@
 //! Files written so that they are either there as a whole or not at all.
 
-use crate::StoreError;
+use crate::{StoreError, owner};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -23,7 +23,8 @@ pub(crate) fn place(path: &Path, bytes: &[u8]) -> Result<File, StoreError> {
         .mode(0o600)
         .open(&tmp)
         .map_err(|error| StoreError::io("make", &tmp, error))?;
-    let written = (&file).write_all(bytes).and_then(|()| file.sync_all());
+    let own = owner::set_mode(&file, 0o600);
+    let written = own.and_then(|()| (&file).write_all(bytes)).and_then(|()| file.sync_all());
     written.map_err(|error| StoreError::io("write", &tmp, error))?;
     fs::rename(&tmp, path).map_err(|error| StoreError::io("put in place", path, error))?;
     sync_folder(path.parent().unwrap_or(Path::new("/")))?;

@@ -29,6 +29,7 @@ mod keep;
 mod keeper;
 mod lock;
 mod logs;
+mod owner;
 mod reserve;
 mod rows;
 mod tail;
@@ -74,6 +75,7 @@ pub fn open(path: &Path) -> Result<Store, StoreError> {
     if !path.join(SUPERBLOCK).exists() {
         return Err(StoreError::new(path, StoreFault::NoStore));
     }
+    owner::check(path)?;
     open_locked(path, Lock::take(path)?)
 }
 

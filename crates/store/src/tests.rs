@@ -263,3 +263,95 @@ fn logs_of_another_store_are_refused() {
     let refused = open(&other.store()).unwrap_err();
     assert!(refused.to_string().contains("notes.txt"), "{refused}");
 }
+
+// --- whose it is ---------------------------------------------------------------------------------
+
+fn refusal(folder: &Folder) -> String {
+    let refused = open_or_create(&folder.store(), &Shape::default()).unwrap_err().to_string();
+    let opened = open(&folder.store()).unwrap_err().to_string();
+    assert_eq!(opened, refused, "an existing store is looked at in both ways");
+    refused
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+#[test]
+fn a_store_that_others_can_write_is_refused_with_the_remedy() {
+    let folder = Folder::new();
+    drop(open_new(&folder));
+    for name in ["", "superblock", "boot", "lock", "log", "rows", "objects"] {
+        let path = folder.store().join(name);
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        for open in [0o020, 0o002] {
+            set_mode(&path, mode | open);
+            let line = refusal(&folder);
+            assert!(
+                line.contains("can be written by others") && line.contains("chmod go-w"),
+                "{line}"
+            );
+            assert!(line.contains(path.to_string_lossy().trim_end_matches('/')), "{line}");
+        }
+        set_mode(&path, mode);
+    }
+    let key = folder.store().join("redo-key");
+    set_mode(&key, 0o640);
+    let line = refusal(&folder);
+    assert!(line.contains("chmod 600") && line.contains("redo-key"), "{line}");
+    set_mode(&key, 0o600);
+    drop(open_new(&folder));
+}
+
+#[test]
+fn a_link_in_a_store_is_refused() {
+    let folder = Folder::new();
+    drop(open_new(&folder));
+    for name in
+        ["boot", "redo-key", "lock", "superblock", "log", "objects", "rows/data.mdb", "share"]
+    {
+        let (path, aside) = (folder.store().join(name), folder.0.join("aside"));
+        let there = path.exists();
+        if there {
+            fs::rename(&path, &aside).unwrap();
+        } else {
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&aside, "").unwrap();
+        }
+        std::os::unix::fs::symlink(&aside, &path).unwrap();
+        let line = refusal(&folder);
+        assert!(line.contains("not a plain file") && line.contains(name), "{line}");
+        fs::remove_file(&path).unwrap();
+        if there {
+            fs::rename(&aside, &path).unwrap();
+        } else {
+            fs::remove_file(&aside).unwrap();
+        }
+    }
+    drop(open_new(&folder));
+}
+
+#[test]
+fn a_store_of_somebody_else_is_refused() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED a_store_of_somebody_else_is_refused: needs root, to give files away");
+        return;
+    }
+    let folder = Folder::new();
+    drop(open_new(&folder));
+    for name in ["", "superblock", "boot", "redo-key", "log", "objects"] {
+        let path = folder.store().join(name);
+        std::os::unix::fs::chown(&path, Some(4711), None).unwrap();
+        let line = refusal(&folder);
+        assert!(line.contains("belongs to user 4711") && line.contains("chown"), "{line}");
+        std::os::unix::fs::chown(&path, Some(0), None).unwrap();
+    }
+    drop(open_new(&folder));
+    // Nor is one begun in a directory of somebody else.
+    let theirs = folder.0.join("theirs");
+    fs::create_dir(&theirs).unwrap();
+    std::os::unix::fs::chown(&theirs, Some(4711), None).unwrap();
+    let line = open_or_create(&theirs, &Shape::default()).unwrap_err().to_string();
+    assert!(line.contains("belongs to user 4711"), "{line}");
+    assert_eq!(fs::read_dir(&theirs).unwrap().count(), 0, "nothing was made");
+}

@@ -156,22 +156,79 @@ message! {
     }
 }
 
-/// A handle to register together with an open: which, and whether it may write.
+/// What something is opened for: what its caller must be permitted to do, and all that its handle
+/// permits. There is no open for nothing.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum OpenFor {
+    /// Writing a file: permission w.
+    Write,
+    /// Both.
+    ReadWrite,
+    /// Reading a file or listing a directory: permission r.
+    Read,
+    /// Running a file: permission x. Who runs it reads its contents; of a directory it lists nothing.
+    Execute,
+}
+
+impl OpenFor {
+    /// Writers stand before all others.
+    pub const ALL: [Self; 4] = [Self::Write, Self::ReadWrite, Self::Read, Self::Execute];
+
+    /// Permission r is asked for.
+    #[must_use]
+    pub const fn reads(self) -> bool {
+        matches!(self, Self::Read | Self::ReadWrite)
+    }
+
+    /// Permission w is asked for: from the open on the size is with the data shards.
+    #[must_use]
+    pub const fn writes(self) -> bool {
+        matches!(self, Self::Write | Self::ReadWrite)
+    }
+
+    /// Permission x is asked for.
+    #[must_use]
+    pub const fn executes(self) -> bool {
+        matches!(self, Self::Execute)
+    }
+}
+
+impl Wire<'_> for OpenFor {
+    fn encode(&self, to: &mut Writer<'_>) {
+        to.write(&match self {
+            Self::Execute => 1_u8,
+            Self::Write => 2,
+            Self::Read => 4,
+            Self::ReadWrite => 6,
+        });
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+        match u8::decode(from)? {
+            1 => Ok(Self::Execute),
+            2 => Ok(Self::Write),
+            4 => Ok(Self::Read),
+            6 => Ok(Self::ReadWrite),
+            _ => Err(Flaw::Status(crate::Status::Invalid)),
+        }
+    }
+}
+
+/// A handle to register together with an open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Handle {
     /// Chosen by the client, unique within it.
     pub id: HandleId,
-    /// Opened for writing: from here on the size is with the data shards.
-    pub write: bool,
+    /// What it permits.
+    pub open_for: OpenFor,
 }
 
 impl Wire<'_> for Handle {
     fn encode(&self, to: &mut Writer<'_>) {
         to.write(&self.id);
-        to.write(&self.write);
+        to.write(&self.open_for);
     }
     fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
-        Ok(Self { id: from.read()?, write: from.read()? })
+        Ok(Self { id: from.read()?, open_for: from.read()? })
     }
 }
 
@@ -190,9 +247,7 @@ message! {
         umask: u32,
         /// An existing name is an error (O_EXCL).
         exclusive: bool,
-        /// For an existing file: the caller wants to read it.
-        read: bool,
-        /// The handle to open on it.
+        /// The handle to open on it. Whoever makes a file may open it, whatever its mode says.
         handle: Option<Handle>,
     }
 }
@@ -285,11 +340,7 @@ message! {
         caller: Caller<'a>,
         /// What to open.
         inode: InodeNo,
-        /// For reading.
-        read: bool,
-        /// For executing: permission x instead of r.
-        execute: bool,
-        /// The handle, and whether for writing.
+        /// The handle, and what for.
         handle: Handle,
     }
 }

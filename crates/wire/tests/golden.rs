@@ -56,7 +56,7 @@ fn name(text: &'static str) -> Name<'static> {
 fn bodies() -> BTreeMap<String, Vec<u8>> {
     let parent = InodeNo::ROOT;
     let inode = InodeNo(258);
-    let handle = Handle { id: HandleId(0x0001_0000_0000_0009), write: true };
+    let handle = Handle { id: HandleId(0x0001_0000_0000_0009), open_for: OpenFor::ReadWrite };
     let entries = Dirent { cookie: 3, inode, kind: FileKind::Symlink, name: name("l"), attr: None }
         .to_bytes();
     let mut all = BTreeMap::new();
@@ -82,7 +82,6 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
                 mode: 0o644,
                 umask: 0o22,
                 exclusive: true,
-                read: false,
                 handle: Some(handle),
             }
             .to_bytes(),
@@ -147,9 +146,7 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
                 },
             }
             .to_bytes(),
-            Op::Open => {
-                Open { caller: caller(), inode, read: true, execute: false, handle }.to_bytes()
-            }
+            Op::Open => Open { caller: caller(), inode, handle }.to_bytes(),
             Op::Close => Close { inode, handle: handle.id }.to_bytes(),
             Op::Reopen => Reopen { inode, handle }.to_bytes(),
             Op::Access => Access { caller: caller(), inode, mask: 5 }.to_bytes(),

@@ -196,13 +196,31 @@ fn check_licences(root: &Path, skipped: &mut Vec<String>, faults: &mut Vec<Strin
     }
     if find("cargo-deny").is_none() {
         skipped.push(
-            "licences of dependencies (deny.toml): cargo-deny is not installed (cargo install \
-             cargo-deny)"
+            "licences and advisories of dependencies (deny.toml): cargo-deny is not installed \
+             (cargo install cargo-deny)"
                 .to_owned(),
         );
         return Ok(());
     }
-    run(&mut cargo(["deny", "--offline", "check", "licenses", "bans", "sources"]))
+    run(&mut cargo(["deny", "--offline", "check", "licenses", "bans", "sources"]))?;
+    // They come from a git repository of their own, which no crates registry has.
+    if !has_advisories() {
+        skipped.push(
+            "advisories about dependencies: their database is not on this machine (`cargo deny \
+             fetch` where github.com can be reached)"
+                .to_owned(),
+        );
+        return Ok(());
+    }
+    run(&mut cargo(["deny", "--offline", "check", "advisories"]))
+}
+
+/// Whether cargo-deny has a database of advisories.
+fn has_advisories() -> bool {
+    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")));
+    let listed = home.and_then(|home| fs::read_dir(home.join("advisory-dbs")).ok());
+    listed.is_some_and(|mut entries| entries.next().is_some())
 }
 
 #[cfg(test)]

@@ -219,7 +219,6 @@ impl Work {
                     mode: 0o644,
                     umask: 0,
                     exclusive: true,
-                    read: false,
                     handle: None,
                 };
                 head.encode(out, None, |to| create.encode(to));

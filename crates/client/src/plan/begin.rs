@@ -7,7 +7,8 @@ use crate::handles::Handles;
 use alloc::vec::Vec;
 use door::Bulk;
 use wire::{
-    BULK_BYTES_MAX, Handle, InodeNo, LaneId, Op, SetTime, ShardId, Status, Timestamp, Wire, Writer,
+    BULK_BYTES_MAX, Handle, InodeNo, LaneId, Op, OpenFor, SetTime, ShardId, Status, Timestamp,
+    Wire, Writer,
 };
 
 /// What decides where a request goes.
@@ -145,13 +146,13 @@ impl Beginning<'_> {
         Begun::new(Plan::Entry, op, Target::Inode(inode))
     }
 
-    fn handle(&mut self, inode: InodeNo, write: bool) -> Result<Handle, Status> {
-        self.handles.begin(inode, write).ok_or(Status::NoMemory)
+    fn handle(&mut self, inode: InodeNo, open_for: OpenFor) -> Result<Handle, Status> {
+        self.handles.begin(inode, open_for).ok_or(Status::NoMemory)
     }
 
     fn create(&mut self, ask: &crate::Create<'_>) -> Result<Begun, Status> {
         let handle = match ask.open {
-            Some(open) => Some(self.handle(InodeNo(0), open.write)?),
+            Some(open_for) => Some(self.handle(InodeNo(0), open_for)?),
             None => None,
         };
         self.put(&wire::Create {
@@ -161,7 +162,6 @@ impl Beginning<'_> {
             mode: ask.mode,
             umask: ask.umask,
             exclusive: ask.exclusive,
-            read: ask.open.is_some_and(|open| open.read),
             handle,
         });
         let plan = Plan::Create(Create::new(handle));
@@ -169,22 +169,16 @@ impl Beginning<'_> {
     }
 
     fn tmpfile(&mut self, ask: &crate::Tmpfile<'_>) -> Result<Begun, Status> {
-        let crate::Tmpfile { caller, parent, mode, umask, linkable, write } = *ask;
-        let handle = self.handle(InodeNo(0), write)?;
+        let crate::Tmpfile { caller, parent, mode, umask, linkable, open_for } = *ask;
+        let handle = self.handle(InodeNo(0), open_for)?;
         self.put(&wire::Tmpfile { caller, parent, mode, umask, linkable, handle });
         let plan = Plan::Create(Create::nameless(handle));
         Ok(Begun::new(plan, Op::Tmpfile, Target::Inode(parent)))
     }
 
     fn open(&mut self, ask: &crate::Open<'_>) -> Result<Begun, Status> {
-        let handle = self.handle(ask.inode, ask.write)?;
-        self.put(&wire::Open {
-            caller: ask.caller,
-            inode: ask.inode,
-            read: ask.read,
-            execute: ask.execute,
-            handle,
-        });
+        let handle = self.handle(ask.inode, ask.open_for)?;
+        self.put(&wire::Open { caller: ask.caller, inode: ask.inode, handle });
         let plan = Plan::Open(Open::new(handle, ask.sizes));
         Ok(Begun::new(plan, Op::Open, Target::Inode(ask.inode)))
     }
@@ -199,14 +193,8 @@ impl Beginning<'_> {
             self.put(&truncate);
             return Ok(Begun::new(Plan::Resize(plan), Op::Truncate, target));
         }
-        let handle = self.handle(ask.inode, true)?;
-        self.put(&wire::Open {
-            caller: ask.caller,
-            inode: ask.inode,
-            read: false,
-            execute: false,
-            handle,
-        });
+        let handle = self.handle(ask.inode, OpenFor::Write)?;
+        self.put(&wire::Open { caller: ask.caller, inode: ask.inode, handle });
         let plan = Resize::with_open(ask.inode, ask.size_bytes, handle);
         Ok(Begun::new(Plan::Resize(plan), Op::Open, target))
     }

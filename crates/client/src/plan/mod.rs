@@ -337,8 +337,7 @@ impl Ask {
                 // It was encoded here, by the create's plan.
                 let Ok(create) = wire::Create::decode_all(before) else { return };
                 let Some(handle) = create.handle else { return };
-                let (caller, inode, read) = (create.caller, *inode, create.read);
-                to.write(&wire::Open { caller, inode, read, execute: false, handle });
+                to.write(&wire::Open { caller: create.caller, inode: *inode, handle });
             }
         }
     }

@@ -2,12 +2,12 @@
 
 use super::rig::Rig;
 use super::{CALLER, FILE, attr};
-use crate::{Answer, Call, Create, Open, OpenFor, Resize};
+use crate::{Answer, Call, Create, Open, Resize};
 use alloc::vec::Vec;
 use door::{Event, Mail};
 use wire::{
     Bytes, Close, Contents, Created, Entry, Getattr, Getxattr, Glimpse, Glimpsed, Groups, HandleId,
-    LaneId, Name, Op, Status, Target, Timestamp, Truncate, Value, Wire, attr_flag,
+    LaneId, Name, Op, OpenFor, Status, Target, Timestamp, Truncate, Value, Wire, attr_flag,
 };
 
 const CONTENTS: Contents = Contents {
@@ -29,8 +29,8 @@ fn resize(open_for_write: bool) -> Call<'static> {
 }
 
 fn open(rig: &mut Rig, write: bool) -> HandleId {
-    let open =
-        Open { caller: CALLER, inode: FILE, read: true, write, execute: false, sizes: false };
+    let open_for = if write { OpenFor::ReadWrite } else { OpenFor::Read };
+    let open = Open { caller: CALLER, inode: FILE, open_for, sizes: false };
     rig.call(1, Call::Open(open));
     let asked = rig.take();
     rig.answer(&asked, &entry(attr_flag::SIZE_AT_DATA));
@@ -82,13 +82,13 @@ fn making_a_file_is_one_exchange() {
         mode: 0o600,
         umask: 0o22,
         exclusive: false,
-        open: Some(OpenFor { read: true, write: true }),
+        open: Some(OpenFor::ReadWrite),
     };
     for made in [true, false] {
         rig.call(1, Call::Create(create));
         let asked = rig.take();
         let sent = wire::Create::decode_all(&asked.body).unwrap();
-        assert!(sent.read && sent.handle.unwrap().write && !sent.exclusive);
+        assert!(sent.handle.unwrap().open_for == OpenFor::ReadWrite && !sent.exclusive);
         assert_eq!(sent.handle.unwrap().id.0 >> 48, 3, "the handle names its client lane");
         let attr = attr(FILE, attr_flag::SIZE_AT_DATA);
         rig.answer(&asked, &Created { attr, made }.to_bytes());
@@ -107,14 +107,7 @@ fn making_a_file_is_one_exchange() {
 #[test]
 fn a_failed_open_leaves_no_handle() {
     let mut rig = Rig::new(1);
-    let open = Open {
-        caller: CALLER,
-        inode: FILE,
-        read: true,
-        write: false,
-        execute: false,
-        sizes: false,
-    };
+    let open = Open { caller: CALLER, inode: FILE, open_for: OpenFor::Read, sizes: false };
     rig.call(1, Call::Open(open));
     let asked = rig.take();
     rig.fail(&asked, Status::Access);
@@ -162,7 +155,7 @@ fn resizing_a_closed_file_opens_and_closes_it() {
     rig.call(1, resize(false));
     let asked = rig.take();
     let sent = wire::Open::decode_all(&asked.body).unwrap();
-    assert!(sent.handle.write && !sent.read);
+    assert_eq!(sent.handle.open_for, OpenFor::Write);
     rig.answer(&asked, &entry(attr_flag::SIZE_AT_DATA));
     let truncate = rig.take();
     let wanted = Truncate { inode: FILE, size_bytes: 99 };
@@ -236,7 +229,7 @@ fn a_request_too_long_for_a_frame_is_refused_here() {
     let mut rig = Rig::new(1);
     let ids = alloc::vec![0; 4 * (Groups::COUNT_MAX + 20_000)];
     let caller = wire::Caller { groups: Groups::Known(&ids), ..CALLER };
-    let open = Open { caller, inode: FILE, read: true, write: false, execute: false, sizes: false };
+    let open = Open { caller, inode: FILE, open_for: OpenFor::Read, sizes: false };
     rig.call(1, Call::Open(open));
     assert_eq!(rig.outcome(), Err(Status::Overflow));
     assert_eq!((rig.client.open_count(), rig.client.busy_count()), (0, 0));

@@ -3,13 +3,13 @@
 use super::replays::{changed, chmod, entry, write, written};
 use super::rig::{Rig, config};
 use super::{CALLER, FILE, attr};
-use crate::{Answer, Call, Client, Create, Open, OpenFor, Refused, Report, Sync};
+use crate::{Answer, Call, Client, Create, Open, Refused, Report, Sync};
 use alloc::vec;
 use alloc::vec::Vec;
 use door::{Event, Mail};
 use wire::{
-    ClientUuid, Entry, Getattr, HandleId, InodeNo, LaneId, Op, RefusalReason, Status, Transno,
-    Wire, request_flag,
+    ClientUuid, Entry, Getattr, HandleId, InodeNo, LaneId, Op, OpenFor, RefusalReason, Status,
+    Transno, Wire, request_flag,
 };
 
 const SYNC: Call<'static> = Call::Sync(Sync { inode: FILE, contents: true, handle: None });
@@ -93,8 +93,7 @@ fn through(handle: HandleId) -> Call<'static> {
 
 /// Opens the file; its handle.
 fn opened(rig: &mut Rig, id: u64) -> HandleId {
-    let open =
-        Open { caller: CALLER, inode: FILE, read: true, write: true, execute: false, sizes: false };
+    let open = Open { caller: CALLER, inode: FILE, open_for: OpenFor::ReadWrite, sizes: false };
     rig.call(id, Call::Open(open));
     let asked = rig.take();
     rig.answer(&asked, &entry());
@@ -192,7 +191,7 @@ fn who_made_a_file_is_told_that_it_is_lost() {
     let mut rig = Rig::new(1);
     let parent = InodeNo::ROOT;
     let name = wire::Name::new(b"new").unwrap();
-    let open = Some(OpenFor { read: true, write: true });
+    let open = Some(OpenFor::ReadWrite);
     let create =
         Create { caller: CALLER, parent, name, mode: 0o600, umask: 0, exclusive: true, open };
     rig.call(1, Call::Create(create));
@@ -263,8 +262,7 @@ fn sister_lanes_become_the_same_new_client() {
 
 /// The client has [`FILE`] open.
 fn open_file(rig: &mut Rig) -> HandleId {
-    let open =
-        Open { caller: CALLER, inode: FILE, read: true, write: true, execute: false, sizes: false };
+    let open = Open { caller: CALLER, inode: FILE, open_for: OpenFor::ReadWrite, sizes: false };
     rig.call(1, Call::Open(open));
     let asked = rig.take();
     rig.answer(&asked, &entry());

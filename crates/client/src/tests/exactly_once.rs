@@ -3,12 +3,12 @@
 use super::rig::{Asked, Rig, bulk};
 use super::{CALLER, Dice, FILE, attr};
 use crate::session::Session;
-use crate::{Answer, Call, Create, Open, OpenFor, Write};
+use crate::{Answer, Call, Create, Open, Write};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use wire::{
-    Created, Entry, Getattr, HandleId, Name, Op, Reopen, Reply, SetTime, Setattr, Status, Unlink,
-    Wire, Written, Xid, attr_flag, reply_flag, request_flag,
+    Created, Entry, Getattr, HandleId, Name, Op, OpenFor, Reopen, Reply, SetTime, Setattr, Status,
+    Unlink, Wire, Written, Xid, attr_flag, reply_flag, request_flag,
 };
 
 fn chmod(mode: u32) -> Call<'static> {
@@ -29,14 +29,8 @@ fn entry() -> Vec<u8> {
 }
 
 fn open(write: bool) -> Call<'static> {
-    Call::Open(Open {
-        caller: CALLER,
-        inode: FILE,
-        read: true,
-        write,
-        execute: false,
-        sizes: false,
-    })
+    let open_for = if write { OpenFor::ReadWrite } else { OpenFor::Read };
+    Call::Open(Open { caller: CALLER, inode: FILE, open_for, sizes: false })
 }
 
 /// A rig with one open handle.
@@ -227,7 +221,8 @@ fn after_a_restart_handles_are_reopened_before_anything_else() {
     let ops: Vec<_> = rig.asked.iter().map(|asked| asked.head.op).collect();
     assert_eq!(ops, [Op::Reopen]);
     let reopen = rig.take();
-    let wanted = Reopen { inode: FILE, handle: wire::Handle { id: handle, write: true } };
+    let wanted =
+        Reopen { inode: FILE, handle: wire::Handle { id: handle, open_for: OpenFor::ReadWrite } };
     assert_eq!(Reopen::decode_all(&reopen.body), Ok(wanted));
     assert!(reopen.head.slot > 0);
     rig.answer(&reopen, &[]);
@@ -284,7 +279,7 @@ fn a_create_answered_from_the_slot_is_not_undone_by_a_file_that_is_gone() {
             mode: 0o600,
             umask: 0o22,
             exclusive: made,
-            open: Some(OpenFor { read: true, write: true }),
+            open: Some(OpenFor::ReadWrite),
         };
         rig.call(1, Call::Create(create));
         let asked = rig.take();

@@ -183,14 +183,7 @@ fn a_server_that_goes_while_an_interrupt_waits_ends_the_waiting() {
 #[test]
 fn an_open_that_nobody_waits_for_is_closed() {
     let mut rig = Rig::new(1);
-    let open = Open {
-        caller: CALLER,
-        inode: FILE,
-        read: true,
-        write: false,
-        execute: false,
-        sizes: false,
-    };
+    let open = Open { caller: CALLER, inode: FILE, open_for: wire::OpenFor::Read, sizes: false };
     rig.call(1, Call::Open(open));
     rig.interrupt(1);
     rig.wait_ms(1_000);

@@ -8,8 +8,8 @@ use alloc::vec::Vec;
 use door::{BufId, Bulk, Event, KernelSlot, Mail};
 use wire::{
     Access, Attr, Bytes, Created, Entry, FileKind, Getattr, Getxattr, Groups, HandleId, InodeNo,
-    LaneId, Link, Lookup, Mkdir, Mknod, Op, Read, Rename, RenameHow, SetTime, Setattr, Setxattr,
-    Space, Status, Symlink, Target, Timestamp, Truncate, Value, Wire, Write, Written,
+    LaneId, Link, Lookup, Mkdir, Mknod, Op, OpenFor, Read, Rename, RenameHow, SetTime, Setattr,
+    Setxattr, Space, Status, Symlink, Target, Timestamp, Truncate, Value, Wire, Write, Written,
 };
 
 /// `fuse_attr` of [`attr`].
@@ -133,7 +133,6 @@ fn names_become_entries() {
         mode: 0o666,
         umask: 0o77,
         exclusive: true,
-        read: false,
         handle: None,
     };
     let args = with(u32s(&[0o100_666, 0, 0o77, 0]), b"n\0");
@@ -298,7 +297,7 @@ fn files_are_opened_read_written_and_closed() {
     rig.ask(Opcode::Open, 1, FILE, &u32s(&[2, 0]));
     let asked = rig.take();
     let open = wire::Open::decode_all(&asked.body).unwrap();
-    assert!(open.read && open.handle.write && !open.execute);
+    assert_eq!(open.handle.open_for, OpenFor::ReadWrite);
     rig.answer(&asked, &Entry { attr: file }.to_bytes());
     assert_eq!(rig.reply(), ok(1, open_bytes(open.handle.id)));
     let handle = open.handle.id;
@@ -398,7 +397,7 @@ fn executing_asks_for_that_permission_alone() {
     rig.ask(Opcode::Open, 1, FILE, &u32s(&[0o40, 0]));
     let open = rig.take();
     let open = wire::Open::decode_all(&open.body).unwrap();
-    assert!(open.execute && !open.read && !open.handle.write);
+    assert_eq!(open.handle.open_for, OpenFor::Execute);
 }
 
 #[test]
@@ -410,7 +409,7 @@ fn create_makes_and_opens() {
     rig.ask(Opcode::Create, 7, DIRECTORY, &args);
     let asked = rig.take();
     let create = wire::Create::decode_all(&asked.body).unwrap();
-    assert!(create.exclusive && !create.read && create.handle.unwrap().write);
+    assert!(create.exclusive && create.handle.unwrap().open_for == OpenFor::Write);
     assert_eq!((create.mode, create.umask), (0o666, 0o22));
     assert_eq!(create.name.bytes(), b"new");
     rig.answer(&asked, &Created { attr: file, made: true }.to_bytes());
@@ -475,7 +474,7 @@ fn directories_are_opened_for_reading_and_closed() {
     rig.ask(Opcode::Opendir, 6, DIRECTORY, &u32s(&[0, 0]));
     let asked = rig.take();
     let open = wire::Open::decode_all(&asked.body).unwrap();
-    assert!(open.read && !open.handle.write && !open.execute);
+    assert_eq!(open.handle.open_for, OpenFor::Read);
     rig.answer(&asked, &Entry { attr: attr(DIRECTORY, FileKind::Directory) }.to_bytes());
     assert_eq!(rig.reply(), ok(6, u64s(&[open.handle.id.0, 0])));
     rig.ask(Opcode::Releasedir, 7, DIRECTORY, &u64s(&[open.handle.id.0, 0, 0]));

@@ -5,7 +5,7 @@ use super::std::collections::BTreeMap;
 use super::{DIRECTORY, Dice, FILE, attr};
 use crate::abi::{Opcode, init_flag};
 use alloc::vec::Vec;
-use door::{Event, Mail, Say};
+use door::{Event, Mail, Mono, Process, Say};
 use wire::{
     Attr, Bytes, Contents, Created, Entry, FileKind, Glimpsed, Groups, InodeNo, LaneId, List,
     Listing, Lookup, Op, Space, Status, Target, Value, Wire, Written, attr_flag,
@@ -82,7 +82,9 @@ fn groups_are_looked_up_when_the_server_needs_them() {
     rig.ask(Opcode::Lookup, 7, DIRECTORY, b"a\0");
     let asked = rig.take();
     rig.fail(&asked, Status::NeedGroups);
-    assert_eq!(rig.groups_wanted[0].1, 4242);
+    let (pid, uid, gid) = (4242, 1001, 1002);
+    let since = Mono(rig.now_ms * 1_000_000);
+    assert_eq!(rig.groups_wanted[0].1, Process { pid, uid, gid, since });
     // Another request gets other groups meanwhile.
     rig.ask(Opcode::Lookup, 8, DIRECTORY, b"b\0");
     let other = rig.take();

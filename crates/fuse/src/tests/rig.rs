@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use client::Client;
 use door::{
     Action, Arena, Brain, BufId, Bulk, CloseReason, ConnId, Errno, Event, KernelSlot, Mail, Mono,
-    Now, Say, Ticket, Turn,
+    Now, Process, Say, Ticket, Turn,
 };
 use wire::{
     Challenge, ClientUuid, FrameKind, FsUuid, Head, Hello, InodeNo, LaneId, Map, Op, Reply,
@@ -48,7 +48,7 @@ pub(super) struct Rig {
     pub(super) replied: Vec<Replied>,
     pub(super) released: Vec<BufId>,
     pub(super) mails: Vec<(LaneId, Mail)>,
-    pub(super) groups_wanted: Vec<(Ticket, u32)>,
+    pub(super) groups_wanted: Vec<(Ticket, Process)>,
     /// Whose signals were asked for.
     pub(super) looked_at: Vec<u32>,
     /// What is answered to that.
@@ -295,7 +295,7 @@ impl Rig {
                 let payload = arena.get(payload).to_vec();
                 self.replied.push(Replied { slot, status, payload, bulk });
             }
-            Action::CallerGroups { ticket, pid } => self.groups_wanted.push((ticket, pid)),
+            Action::CallerGroups { ticket, who } => self.groups_wanted.push((ticket, who)),
             Action::CallerSignals { ticket, pid } => {
                 self.looked_at.push(pid);
                 let event = Event::CallerSignals { ticket, ends: self.caller_ends };

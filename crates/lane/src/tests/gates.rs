@@ -5,8 +5,8 @@ use crate::Share;
 use crate::toy::Toy;
 use alloc::vec::Vec;
 use wire::{
-    Find, Handle, HandleId, InodeNo, Lookup, Mkdir, Op, Pattern, Predicate, Request, Rmdir,
-    SetTime, Setattr, Status, Unlink, Wire, Xid, reply_flag, request_flag,
+    Find, Handle, HandleId, InodeNo, Lookup, Mkdir, Op, OpenFor, Pattern, Predicate, Request,
+    Rmdir, SetTime, Setattr, Status, Unlink, Wire, Xid, reply_flag, request_flag,
 };
 
 /// Clients whose sessions are durably known, and a log that ends when it is told to.
@@ -180,8 +180,8 @@ fn being_in_a_new_directory_of_somebody_else_waits() {
     // So does having somebody's new file open.
     let got = rig.ask(0, (Op::Create, 2), &create("g")).unwrap();
     let inode = wire::Created::decode_all(&got.body).unwrap().attr.inode;
-    let handle = Handle { id: HandleId(1), write: false };
-    let open = wire::Open { caller: ROOT, inode, read: true, execute: false, handle };
+    let handle = Handle { id: HandleId(1), open_for: OpenFor::Read };
+    let open = wire::Open { caller: ROOT, inode, handle };
     assert!(rig.ask(1, (Op::Open, 1), &open).is_none());
     assert_eq!(rig.held()[1], 2);
     rig.land(1);
@@ -401,9 +401,7 @@ fn a_writer_waits_for_the_size_flag_that_another_open_set() {
     let open = |number| wire::Open {
         caller: ROOT,
         inode: file,
-        read: false,
-        execute: false,
-        handle: Handle { id: HandleId(number), write: true },
+        handle: Handle { id: HandleId(number), open_for: OpenFor::Write },
     };
     assert!(rig.ask(0, (Op::Open, 1), &open(1)).is_none(), "the flag is its own change");
     assert!(rig.ask(0, (Op::Open, 2), &open(2)).is_none(), "the flag may be lost with its client");

@@ -7,8 +7,8 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use door::Event;
 use wire::{
-    FrameKind, Getattr, InodeNo, LaneId, Op, Proof, Refusal, RefusalReason, Status, Wire,
-    welcome_flag,
+    Challenge, FrameKind, Getattr, InodeNo, LaneId, Op, Proof, Refusal, RefusalReason, Status,
+    Wire, welcome_flag,
 };
 
 fn refused(answer: Result<wire::Welcome, Refusal>) -> RefusalReason {
@@ -102,6 +102,38 @@ fn exports_are_looked_up() {
     let (conn, refusal) = greet(&mut toy, &Who { export: "nothing", ..Who::new(2) });
     assert_eq!(refused(refusal), RefusalReason::NoSuchExport);
     assert!(toy.is_closed(conn));
+}
+
+#[test]
+fn who_has_proven_nothing_is_not_told_which_exports_there_are() {
+    let mut toy = Toy::started(3, 1);
+    let store = toy.secret.clone();
+    for export in ["guests", "own", "nothing", ""] {
+        let who = Who { export, credential: wire::Credential::Export, ..Who::new(1) };
+        let conn = toy.connect();
+        let hello = who.hello();
+        toy.send(conn, greeting(FrameKind::Hello, &hello), None);
+        toy.run();
+        let (kind, body) = greeted(&toy.take(conn));
+        assert_eq!(kind, FrameKind::Challenge, "{export}");
+        let challenge = Challenge::decode_all(&body).unwrap();
+        // Whoever knows the store's secret knows that of an export which is not defined.
+        let secret = store.of_export(export.as_bytes(), 0);
+        let proof = secret.client_proof(&hello, &challenge.nonce);
+        let is_known = ["guests", "own"].contains(&export);
+        assert_eq!(secret.server_proven(&hello, &challenge.nonce, &challenge.proof), is_known);
+        toy.send(conn, greeting(FrameKind::Proof, &Proof { proof }.to_bytes()), None);
+        toy.run();
+        let (kind, body) = greeted(&toy.take(conn));
+        if is_known {
+            assert_eq!(kind, FrameKind::Welcome, "{export}");
+        } else {
+            assert_eq!(kind, FrameKind::Refusal, "{export}");
+            let reason = Refusal::decode_all(&body).unwrap().reason;
+            assert_eq!(reason, RefusalReason::WrongSecret);
+            assert!(toy.is_closed(conn));
+        }
+    }
 }
 
 #[test]

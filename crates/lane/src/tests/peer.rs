@@ -213,7 +213,6 @@ pub(crate) fn create(text: &str) -> wire::Create<'_> {
         mode: 0o644,
         umask: 0,
         exclusive: true,
-        read: false,
         handle: None,
     }
 }

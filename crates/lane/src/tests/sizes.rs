@@ -7,7 +7,7 @@ use door::{Errno, Event, Mail};
 use wire::Rules;
 use wire::{
     Close, Contents, Entry, Getattr, Glimpse, Glimpsed, Handle, HandleId, InodeNo, LaneId, Op,
-    Open, Read, SetTime, Setattr, Status, Wire, Write, attr_flag,
+    Open, OpenFor, Read, SetTime, Setattr, Status, Wire, Write, attr_flag,
 };
 
 /// A file with ten durable bytes that a client has open for writing.
@@ -19,7 +19,7 @@ struct Rig {
 
 /// As [`crate::Limits::default`] has it.
 const SYNC_MS: u64 = 50;
-const HANDLE: Handle = Handle { id: HandleId(7), write: true };
+const HANDLE: Handle = Handle { id: HandleId(7), open_for: OpenFor::ReadWrite };
 
 impl Rig {
     fn new(rules: Rules) -> Self {
@@ -82,7 +82,7 @@ impl Rig {
 
     fn open(&mut self) {
         let Self { toy, writer, inode } = self;
-        let open = Open { caller: ROOT, inode: *inode, read: true, execute: false, handle: HANDLE };
+        let open = Open { caller: ROOT, inode: *inode, handle: HANDLE };
         assert_eq!(writer.ask(toy, Op::Open, 1, &open).head.status, Status::Ok);
     }
 
@@ -147,7 +147,7 @@ fn what_was_made_and_not_written_is_settled_with_the_close() {
     let mut rig = Rig::sharing(Rules::default(), Share::Strict);
     let Rig { toy, writer, .. } = &mut rig;
     let inode = writer.create(toy, "g");
-    let open = Open { caller: ROOT, inode, read: true, execute: false, handle: HANDLE };
+    let open = Open { caller: ROOT, inode, handle: HANDLE };
     assert_eq!(writer.ask(toy, Op::Open, 1, &open).head.status, Status::Ok);
     let at_once = |toy: &mut Toy, writer: &mut Peer, (op, slot), body: &[u8]| {
         let head = writer.head(op, inode.shard(), slot);
@@ -203,7 +203,7 @@ fn names_and_contents_of_different_lanes_settle_by_mail() {
     let inodes = ["a", "b", "c", "d"].map(|name| peers[0].create(&mut toy, name));
     let away = |inode: &InodeNo| toy.map.lane(toy.map.data_shard(*inode, 0)) == LaneId(1);
     let inode = *inodes.iter().find(|inode| away(inode)).expect("one whose contents are elsewhere");
-    let open = Open { caller: ROOT, inode, read: true, execute: false, handle: HANDLE };
+    let open = Open { caller: ROOT, inode, handle: HANDLE };
     assert_eq!(peers[0].ask(&mut toy, Op::Open, 1, &open).head.status, Status::Ok);
     // A session's first change waits for its record.
     for file_offset in [0, 5] {

@@ -4,8 +4,8 @@ use super::peer::{Peer, ROOT, Who, create, name};
 use crate::toy::{Kind, Toy};
 use door::Errno;
 use wire::{
-    Getattr, Glimpse, Glimpsed, Handle, HandleId, InodeNo, Op, Read, Status, Truncate, Unlink,
-    Wire, Write, Written, reply_flag,
+    Getattr, Glimpse, Glimpsed, Handle, HandleId, InodeNo, Op, OpenFor, Read, Status, Truncate,
+    Unlink, Wire, Write, Written, reply_flag,
 };
 
 fn unlink(text: &str) -> Unlink<'_> {
@@ -385,7 +385,7 @@ fn unlinked_files_are_destroyed_everywhere() {
     }
 }
 
-const HELD: Handle = Handle { id: HandleId(1), write: true };
+const HELD: Handle = Handle { id: HandleId(1), open_for: OpenFor::Write };
 
 /// A client that has a file open, with a few bytes, whose name is gone.
 fn hold_without_name(toy: &mut Toy) -> (Peer, InodeNo) {

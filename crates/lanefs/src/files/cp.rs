@@ -1,11 +1,12 @@
 //! `lanefs cp [-r] [-p]`: to, from and within servers.
 //!
-//! It leaves the verbs of either side to [`super::side`]. Pieces of zeros are not written: holes
-//! stay holes.
+//! It leaves the verbs of either side to [`super::side`] and [`super::target`]. Pieces of zeros are not
+//! written: holes stay holes. Symbolic links that it finds where it writes are never written through.
 
 use super::Session;
 use super::show::kind_text;
-use super::side::{self, Dest, Meta, Names, READ_AHEAD_COUNT, Source};
+use super::side::{self, Meta, Names, READ_AHEAD_COUNT, Source};
+use super::target::{Dest, Target};
 use crate::address::Place;
 use crate::args;
 use crate::exit::{Code, Exit};
@@ -43,7 +44,7 @@ pub(crate) fn run(args: &args::Cp) -> Result<()> {
         return Err(Exit::new(Code::Failed, line).into());
     }
     for source in &sources {
-        let target = if into { target_in(&dest, source) } else { Ok(dest.clone()) };
+        let target = target_of(&dest, into, source);
         let Some(target) = copy.session.note(&source.text(), target)? else { continue };
         copy.top(source, &target)?;
     }
@@ -73,8 +74,13 @@ fn access_to(args: &args::Cp, dest: &Place, sources: &[Place]) -> Result<Option<
     Ok(Some(access))
 }
 
-fn target_in(dest: &Place, source: &Place) -> Result<Place> {
-    Ok(side::below(dest, &side::name_of(source)?))
+/// Where a source goes.
+fn target_of(dest: &Place, into: bool, source: &Place) -> Result<Target> {
+    if into {
+        return Target::new(dest, &side::name_of(source)?);
+    }
+    let name = side::name_of(dest)?;
+    Target::new(&side::above(dest), &name)
 }
 
 /// A bar on stderr if that is a terminal, else nothing.
@@ -90,7 +96,7 @@ fn progress() -> ProgressBar {
 
 impl Copy<'_> {
     /// Copies one source named on the command line.
-    fn top(&mut self, source: &Place, target: &Place) -> Result<()> {
+    fn top(&mut self, source: &Place, target: &Target) -> Result<()> {
         // As cp: links are followed, unless whole trees are copied.
         let meta = side::look(&mut self.session, source, !self.args.recursive);
         let what = format!("cannot stat '{}'", source.text());
@@ -106,7 +112,7 @@ impl Copy<'_> {
                 self.complain(&line);
                 Ok(())
             }
-            Some(Some(meta)) if meta.is_dir() && is_below(target, source) => {
+            Some(Some(meta)) if meta.is_dir() && is_below(&target.place(), source) => {
                 let (source, target) = (source.text(), target.text());
                 let line = format!("cannot copy a directory, '{source}', into itself, '{target}'");
                 self.complain(&line);
@@ -117,8 +123,8 @@ impl Copy<'_> {
     }
 
     /// Copies a file, link or tree.
-    fn one(&mut self, source: &Place, target: &Place, meta: &Meta) -> Result<()> {
-        let there = side::look(&mut self.session, target, true);
+    fn one(&mut self, source: &Place, target: &Target, meta: &Meta) -> Result<()> {
+        let there = target.look(&mut self.session);
         let what = format!("cannot stat '{}'", target.text());
         let Some(there) = self.session.note(&what, there)? else { return Ok(()) };
         if let Some(there) = &there {
@@ -130,8 +136,11 @@ impl Copy<'_> {
                 (false, true) => {
                     format!("cannot overwrite directory '{to}' with non-directory '{from}'")
                 }
+                _ if meta.kind == FileKind::File && there.kind == FileKind::Symlink => {
+                    format!("not writing through symbolic link '{to}': remove it first")
+                }
                 _ if !meta.is_dir()
-                    && same_side(source, target)
+                    && same_side(source, &target.place())
                     && meta.identity == there.identity =>
                 {
                     format!("'{from}' and '{to}' are the same file")
@@ -156,33 +165,33 @@ impl Copy<'_> {
         self.session.note(&what, preserved).map(drop)
     }
 
-    fn preserve(&mut self, target: &Place, meta: &Meta) -> Result<()> {
-        if self.args.preserve { side::preserve(&mut self.session, target, meta) } else { Ok(()) }
+    fn preserve(&mut self, target: &Target, meta: &Meta) -> Result<()> {
+        if self.args.preserve { target.preserve(&mut self.session, meta) } else { Ok(()) }
     }
 
-    fn tree(&mut self, source: &Place, target: &Place, meta: &Meta, exists: bool) -> Result<()> {
+    fn tree(&mut self, source: &Place, target: &Target, meta: &Meta, exists: bool) -> Result<()> {
         let what = format!("cannot create directory '{}'", target.text());
         if !exists {
             // Its owner can write into it until everything is there.
-            let made = side::make_dir(&mut self.session, target, 0o700);
+            let made = target.make_dir(&mut self.session, 0o700);
             if self.session.note(&what, made)?.is_none() {
                 return Ok(());
             }
         }
         self.entries(source, target)?;
         let finished = if self.args.preserve {
-            side::preserve(&mut self.session, target, meta)
+            target.preserve(&mut self.session, meta)
         } else if exists {
             Ok(())
         } else {
             let mode = meta.mode & 0o777 & !side::umask();
-            side::set_mode(&mut self.session, target, mode)
+            target.set_mode(&mut self.session, mode)
         };
         self.session.note(&what, finished).map(drop)
     }
 
     /// Copies all that is in a directory.
-    fn entries(&mut self, source: &Place, target: &Place) -> Result<()> {
+    fn entries(&mut self, source: &Place, target: &Target) -> Result<()> {
         let unreadable = format!("cannot read directory '{}'", source.text());
         let names = Names::open(&mut self.session, source);
         let Some(mut names) = self.session.note(&unreadable, names)? else { return Ok(()) };
@@ -198,35 +207,35 @@ impl Copy<'_> {
                 let gone = format!("cannot stat '{}'", from.text());
                 // A name that vanished meanwhile is no failure of ours.
                 let Some(Some(meta)) = self.session.note(&gone, found)? else { continue };
-                self.one(&from, &side::below(target, name), &meta)?;
+                self.one(&from, &target.join(name), &meta)?;
             }
         }
     }
 
-    fn link(&mut self, source: &Place, target: &Place) -> Result<()> {
+    fn link(&mut self, source: &Place, target: &Target) -> Result<()> {
         let points_to = side::read_link(&mut self.session, source)?;
-        if side::look(&mut self.session, target, false)?.is_some() {
-            side::remove(&mut self.session, target)?;
+        if target.look(&mut self.session)?.is_some() {
+            target.remove(&mut self.session)?;
         }
-        side::make_link(&mut self.session, target, &points_to)
+        target.make_link(&mut self.session, &points_to)
     }
 
     /// A fifo, socket or device is made anew; whoever wants what can be read from it says so to `cat`.
-    fn special(&mut self, target: &Place, meta: &Meta) -> Result<()> {
+    fn special(&mut self, target: &Target, meta: &Meta) -> Result<()> {
         if !self.args.recursive {
             bail!("a {}, which -r would make anew", kind_text(meta.kind));
         }
-        if side::look(&mut self.session, target, false)?.is_some() {
-            side::remove(&mut self.session, target)?;
+        if target.look(&mut self.session)?.is_some() {
+            target.remove(&mut self.session)?;
         }
-        side::make_special(&mut self.session, target, meta)
+        target.make_special(&mut self.session, meta)
     }
 
-    fn file(&mut self, source: &Place, target: &Place, meta: &Meta) -> Result<()> {
+    fn file(&mut self, source: &Place, target: &Target, meta: &Meta) -> Result<()> {
         self.progress.inc_length(meta.size_bytes);
         self.progress.set_message(source.text());
         let from = Source::open(&mut self.session, source)?;
-        let to = Dest::create(&mut self.session, target, meta.mode & 0o777)?;
+        let to = target.create(&mut self.session, meta.mode & 0o777)?;
         let size = self.contents(&from, &to, meta);
         // Closed also when the copy failed, so that the server forgets the handles.
         let closed = from.close(&mut self.session);

@@ -1,22 +1,18 @@
-//! The two sides of a copy, this machine and a server, behind one set of verbs.
+//! The two sides of a copy, this machine and a server, behind one set of verbs for what is read.
 //!
-//! It leaves the order of things and the rules of `cp` to [`super::cp`]. Invariant: nothing here
+//! It leaves what is written to [`super::target`], and the order of things and the rules of `cp` to
+//! [`super::cp`]. Invariant: nothing here
 //! looks at what a path is for; it does what it is told on the side the path is on.
 
 use super::Session;
 use crate::address::{Place, Url};
-use anyhow::{Context as _, Result, bail};
-use library::{
-    Attr, BULK_BYTES_MAX, FileKind, OpenFor, Piece, SetAttr, SetTime, Special, Status, Timestamp,
-};
-use rustix::fs::{AtFlags, CWD, SeekFrom, Timespec, Timestamps};
+use anyhow::{Result, bail};
+use library::{Attr, BULK_BYTES_MAX, FileKind, OpenFor, Piece, Timestamp};
+use rustix::fs::SeekFrom;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
-use std::os::unix::fs::{
-    DirBuilderExt as _, FileExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
-};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 
 /// Pieces on their way at once.
 pub(crate) const READ_AHEAD_COUNT: u64 = 8;
@@ -43,7 +39,7 @@ impl Meta {
         self.kind == FileKind::Directory
     }
 
-    fn of_attr(attr: &Attr) -> Self {
+    pub(crate) fn of_attr(attr: &Attr) -> Self {
         Self {
             kind: attr.kind,
             rdev: attr.rdev,
@@ -57,7 +53,7 @@ impl Meta {
         }
     }
 
-    fn of_local(metadata: &fs::Metadata) -> Self {
+    pub(crate) fn of_local(metadata: &fs::Metadata) -> Self {
         // What has no kind we know of can be read, if at all.
         let kind = FileKind::from_mode(metadata.mode()).unwrap_or(FileKind::File);
         let rdev = if kind.is_device() { linux_rdev(metadata.rdev()) } else { 0 };
@@ -144,108 +140,11 @@ impl Names {
     }
 }
 
-/// Makes a directory.
-pub(crate) fn make_dir(session: &mut Session, place: &Place, mode: u32) -> Result<()> {
-    match place {
-        Place::Local(path) => Ok(fs::DirBuilder::new().mode(mode).create(path)?),
-        Place::Remote(url) => Ok(session.volume(url)?.mkdir(&url.path, mode).map(drop)?),
-    }
-}
-
-/// Removes a name of something that is no directory.
-pub(crate) fn remove(session: &mut Session, place: &Place) -> Result<()> {
-    match place {
-        Place::Local(path) => Ok(fs::remove_file(path)?),
-        Place::Remote(url) => Ok(session.volume(url)?.unlink(&url.path)?),
-    }
-}
-
 /// What a symbolic link points to.
 pub(crate) fn read_link(session: &mut Session, place: &Place) -> Result<OsString> {
     match place {
         Place::Local(path) => Ok(fs::read_link(path)?.into_os_string()),
         Place::Remote(url) => Ok(session.volume(url)?.readlink(&url.path)?),
-    }
-}
-
-/// Makes a symbolic link.
-pub(crate) fn make_link(session: &mut Session, place: &Place, target: &OsString) -> Result<()> {
-    match place {
-        Place::Local(path) => Ok(std::os::unix::fs::symlink(target, path)?),
-        Place::Remote(url) => Ok(session.volume(url)?.symlink(target, &url.path).map(drop)?),
-    }
-}
-
-/// Makes a fifo, socket or device like the one that `meta` is of, less the umask.
-pub(crate) fn make_special(session: &mut Session, place: &Place, meta: &Meta) -> Result<()> {
-    match place {
-        Place::Local(path) => {
-            let kind = rustix::fs::FileType::from_raw_mode(meta.kind.mode_bits());
-            let mode = rustix::fs::Mode::from_raw_mode(meta.mode & 0o777);
-            let (major, minor) = super::show::device_parts(meta.rdev);
-            let device = rustix::fs::makedev(major, minor);
-            Ok(rustix::fs::mknodat(CWD, path, kind, mode, device)?)
-        }
-        Place::Remote(url) => {
-            let special = Special { kind: meta.kind, mode: meta.mode & 0o777, rdev: meta.rdev };
-            Ok(session.volume(url)?.mknod(&url.path, &special).map(drop)?)
-        }
-    }
-}
-
-/// Gives a place the owner (if that is allowed), mode and times of `meta`.
-pub(crate) fn preserve(session: &mut Session, place: &Place, meta: &Meta) -> Result<()> {
-    match place {
-        Place::Local(path) => preserve_local(path, meta),
-        Place::Remote(url) => preserve_remote(session, url, meta),
-    }
-}
-
-fn preserve_local(path: &Path, meta: &Meta) -> Result<()> {
-    // As `cp -p`: whoever may not give files away keeps what he copied.
-    let given = std::os::unix::fs::lchown(path, Some(meta.uid), Some(meta.gid));
-    match given {
-        Err(error) if error.kind() != io::ErrorKind::PermissionDenied => return Err(error.into()),
-        Ok(()) | Err(_) => {}
-    }
-    if meta.kind != FileKind::Symlink {
-        fs::set_permissions(path, fs::Permissions::from_mode(meta.mode))?;
-    }
-    let spec = |time: Timestamp| Timespec { tv_sec: time.secs, tv_nsec: i64::from(time.nanos) };
-    let times = Timestamps { last_access: spec(meta.atime), last_modification: spec(meta.mtime) };
-    rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW)?;
-    Ok(())
-}
-
-fn preserve_remote(session: &mut Session, url: &Url, meta: &Meta) -> Result<()> {
-    let volume = session.volume(url)?;
-    let inode = volume.lstat(&url.path)?.inode;
-    let owner = SetAttr { uid: Some(meta.uid), gid: Some(meta.gid), ..SetAttr::default() };
-    match volume.set_attr(inode, &url.path, &owner) {
-        Err(error) if error.status() == Some(Status::NotPermitted) => {}
-        given => given.map(drop)?,
-    }
-    let link = meta.kind == FileKind::Symlink;
-    let rest = SetAttr {
-        mode: (!link).then_some(meta.mode),
-        atime: SetTime::At(meta.atime),
-        mtime: SetTime::At(meta.mtime),
-        ..SetAttr::default()
-    };
-    volume.set_attr(inode, &url.path, &rest)?;
-    Ok(())
-}
-
-/// Sets the permission bits of a place.
-pub(crate) fn set_mode(session: &mut Session, place: &Place, mode: u32) -> Result<()> {
-    match place {
-        Place::Local(path) => Ok(fs::set_permissions(path, fs::Permissions::from_mode(mode))?),
-        Place::Remote(url) => {
-            let volume = session.volume(url)?;
-            let inode = volume.stat(&url.path)?.inode;
-            let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
-            Ok(volume.set_attr(inode, &url.path, &set).map(drop)?)
-        }
     }
 }
 
@@ -321,66 +220,20 @@ fn read_local(file: &fs::File, file_offset: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// A file that is written.
-pub(crate) enum Dest {
-    Local(PathBuf, fs::File),
-    Remote(Url, Box<library::File>),
-}
-
-impl Dest {
-    /// Opens an emptied or new file with `mode` less the umask.
-    pub(crate) fn create(session: &mut Session, place: &Place, mode: u32) -> Result<Self> {
-        match place {
-            Place::Local(path) => {
-                let mut options = fs::OpenOptions::new();
-                options.write(true).create(true).truncate(true).mode(mode);
-                Ok(Self::Local(path.clone(), options.open(path)?))
-            }
-            Place::Remote(url) => {
-                let volume = session.volume(url)?;
-                let file = volume.create(&url.path, mode, false)?;
-                if file.attr.size_bytes > 0 {
-                    volume.truncate(&file, 0)?;
-                }
-                Ok(Self::Remote(url.clone(), Box::new(file)))
-            }
-        }
-    }
-
-    /// Writes pieces, each to its offset.
-    pub(crate) fn write(&self, session: &mut Session, pieces: &[(u64, &[u8])]) -> Result<()> {
-        match self {
-            Self::Local(path, file) => {
-                for (file_offset, bytes) in pieces {
-                    let written = file.write_all_at(bytes, *file_offset);
-                    written.with_context(|| format!("cannot write {}", path.display()))?;
-                }
-                Ok(())
-            }
-            Self::Remote(url, file) => Ok(session.volume(url)?.write_pieces(file, pieces)?),
-        }
-    }
-
-    /// Sets the final size, which also makes the hole at the end, and closes.
-    pub(crate) fn finish(self, session: &mut Session, size_bytes: u64, hole: bool) -> Result<()> {
-        match self {
-            Self::Local(_, file) if hole => Ok(file.set_len(size_bytes)?),
-            Self::Local(..) => Ok(()),
-            Self::Remote(url, file) => {
-                let volume = session.volume(&url)?;
-                let sized = if hole { volume.truncate(&file, size_bytes) } else { Ok(()) };
-                volume.close(*file)?;
-                Ok(sized?)
-            }
-        }
-    }
-}
-
 /// A place one name below another.
 pub(crate) fn below(place: &Place, name: &OsString) -> Place {
     match place {
         Place::Local(path) => Place::Local(path.join(name)),
         Place::Remote(url) => Place::Remote(url.at(url.path.join(name))),
+    }
+}
+
+/// The directory that a place's last name is in.
+pub(crate) fn above(place: &Place) -> Place {
+    let above = |path: &std::path::Path| path.parent().unwrap_or(path).to_path_buf();
+    match place {
+        Place::Local(path) => Place::Local(above(path)),
+        Place::Remote(url) => Place::Remote(url.at(above(&url.path))),
     }
 }
 

@@ -41,7 +41,7 @@ fn numbers_of_what_lies_outside_are_worth_nothing() {
     let mut statuses = |inode: InodeNo| {
         let (file_offset, read_bytes, accesses) = (0, 6, true);
         let name = Name::new(b"file").unwrap();
-        let handle = Handle { id: HandleId(1), write: false };
+        let handle = Handle { id: HandleId(1), open_for: OpenFor::Read };
         [
             ask(Op::Getattr, inode, &|raw, at| raw.ask(Op::Getattr, at, &Getattr { inode })),
             ask(Op::Lookup, inode, &|raw, at| {

@@ -71,7 +71,8 @@ fn body(op: Op, known: &Knowledge, dice: &mut Dice) -> Vec<u8> {
     let caller = Caller { uid, gid, groups: Groups::Known(&[]) };
     let text = format!("n{}", dice.throw() % 6);
     let name = Name::new(text.as_bytes()).unwrap();
-    let handle = Handle { id: HandleId(dice.throw() % 4), write: dice.one_in(2) };
+    let open_for = OpenFor::ALL[dice.below(OpenFor::ALL.len())];
+    let handle = Handle { id: HandleId(dice.throw() % 4), open_for };
     let file_offset = dice.number() % (1 << 44);
     let read_bytes = dice.number() as u32;
     let mut bytes = match op {
@@ -80,9 +81,8 @@ fn body(op: Op, known: &Knowledge, dice: &mut Dice) -> Vec<u8> {
         Op::Create => {
             let handle = dice.one_in(2).then_some(handle);
             let (mode, umask) = (dice.number() as u32, 0);
-            let (exclusive, read) = (dice.one_in(2), dice.one_in(2));
-            let parent = inode;
-            Create { caller, parent, name, mode, umask, exclusive, read, handle }.to_bytes()
+            let (exclusive, parent) = (dice.one_in(2), inode);
+            Create { caller, parent, name, mode, umask, exclusive, handle }.to_bytes()
         }
         Op::Unlink => Unlink { caller, parent: inode, name }.to_bytes(),
         Op::Rmdir => Rmdir { caller, parent: inode, name }.to_bytes(),
@@ -91,10 +91,7 @@ fn body(op: Op, known: &Knowledge, dice: &mut Dice) -> Vec<u8> {
             let (attrs, handle) = (dice.one_in(2), dice.one_in(2).then_some(handle.id));
             Readdir { caller, inode, cookie, listing_bytes_max, attrs, handle }.to_bytes()
         }
-        Op::Open => {
-            let (read, execute) = (dice.one_in(2), dice.one_in(2));
-            Open { caller, inode, read, execute, handle }.to_bytes()
-        }
+        Op::Open => Open { caller, inode, handle }.to_bytes(),
         Op::Reopen => Reopen { inode, handle }.to_bytes(),
         Op::Read => Read { inode, file_offset, read_bytes, accesses: true }.to_bytes(),
         Op::Truncate => Truncate { inode, size_bytes: file_offset }.to_bytes(),

@@ -35,8 +35,8 @@ fn of_guests(client: ClientUuid) -> Hello<'static> {
 
 fn create(raw: &mut Raw, name: &str) -> Answer {
     let (parent, name, handle) = (InodeNo::ROOT, Name::new(name.as_bytes()).unwrap(), None);
-    let (mode, umask, exclusive, read) = (0o600, 0, true, false);
-    let create = Create { caller: ROOT, parent, name, mode, umask, exclusive, read, handle };
+    let (mode, umask, exclusive) = (0o600, 0, true);
+    let create = Create { caller: ROOT, parent, name, mode, umask, exclusive, handle };
     let answer = raw.answer(Op::Create, META, &create, &[]);
     assert_eq!(answer.reply.status, Status::Ok);
     answer
@@ -67,8 +67,8 @@ fn under_anothers_uuid_nothing_of_his_is_had_and_he_stays() {
     let inode = InodeNo(fs::metadata(&file).unwrap().ino());
     let (all, guests) = (secret(&stage), guests(&stage, &up, &[]));
     let mut owner = Raw::of(&up.address, &all, &of_store(1)).unwrap();
-    let handle = Handle { id: HandleId(1), write: true };
-    let open = Open { caller: ROOT, inode, read: true, execute: false, handle };
+    let handle = Handle { id: HandleId(1), open_for: OpenFor::ReadWrite };
+    let open = Open { caller: ROOT, inode, handle };
     assert_eq!(owner.ask(Op::Open, META, &open), Status::Ok);
     let mut thief = Raw::of(&up.address, &guests, &of_guests(CLIENT)).unwrap();
     assert_ne!(thief.session, owner.session);

@@ -17,9 +17,10 @@ impl Session {
         let call = Call::Open(client::Open {
             caller: self.options.identity.caller(),
             inode: attr.inode,
-            read: open_for == OpenFor::Read,
-            write: open_for == OpenFor::Write,
-            execute: false,
+            open_for: match open_for {
+                OpenFor::Read => wire::OpenFor::Read,
+                OpenFor::Write => wire::OpenFor::Write,
+            },
             sizes: true,
         });
         let reply = self.ask("open", path, &call).await?;
@@ -50,7 +51,7 @@ impl Session {
             mode,
             umask: self.options.identity.umask,
             exclusive,
-            open: Some(client::OpenFor { read: false, write: true }),
+            open: Some(wire::OpenFor::Write),
         });
         let reply = self.ask("create", path, &call).await?;
         let Answer::Created { attr, made: _, handle: Some(handle) } = reply.answer else {

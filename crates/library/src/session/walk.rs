@@ -31,14 +31,14 @@ pub(super) enum LastLink {
 impl Session {
     /// What a path leads to; a symbolic link at its end is followed.
     pub(crate) async fn stat(&self, path: &Path) -> Result<Attr, Error> {
-        self.walk(path, LastLink::Follow).await
+        self.walk(path, LastLink::Follow, self.refused_link_count.get()).await
     }
 
     /// What a path names; a symbolic link at its end is itself the answer, unless the path ends
     /// in a slash.
     pub(crate) async fn lstat(&self, path: &Path) -> Result<Attr, Error> {
         let last = if wants_directory(path) { LastLink::Follow } else { LastLink::Keep };
-        self.walk(path, last).await
+        self.walk(path, last, self.refused_link_count.get()).await
     }
 
     /// Starts listing a directory.
@@ -99,8 +99,13 @@ impl Session {
         self.link_target(attr.inode, path).await.map(OsString::from_vec)
     }
 
-    /// Walks from the root, name by name.
-    pub(super) async fn walk(&self, path: &Path, last: LastLink) -> Result<Attr, Error> {
+    /// Walks from the root, name by name. Of the last `refused_link_count` names none is followed.
+    async fn walk(
+        &self,
+        path: &Path,
+        last: LastLink,
+        refused_link_count: usize,
+    ) -> Result<Attr, Error> {
         let mut rest = steps(path.as_os_str().as_bytes());
         let mut trail: Vec<Attr> = Vec::new();
         let root = self.getattr(InodeNo::ROOT, path).await?;
@@ -117,7 +122,7 @@ impl Session {
             let found = self.lookup(here.inode, &name, path).await?;
             if found.kind == FileKind::Symlink && (!rest.is_empty() || last == LastLink::Follow) {
                 link_count += 1;
-                if link_count > LINK_COUNT_MAX {
+                if link_count > LINK_COUNT_MAX || rest.len() < refused_link_count {
                     return Err(refused("lookup", path, Status::Loop));
                 }
                 let target = self.link_target(found.inode, path).await?;
@@ -188,7 +193,8 @@ impl Session {
         let Some((parent, name)) = split(path) else {
             return Err(refused(op, path, Status::Exists));
         };
-        let attr = match self.walk(&parent, LastLink::Follow).await {
+        let refused_link_count = self.refused_link_count.get().saturating_sub(1);
+        let attr = match self.walk(&parent, LastLink::Follow, refused_link_count).await {
             Ok(attr) => attr,
             // Say which path was asked for, not which part of it was looked at.
             Err(Error::Op { status, .. }) => return Err(refused(op, path, status)),

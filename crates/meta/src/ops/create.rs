@@ -22,8 +22,8 @@ pub(crate) fn execute(args: &Create<'_>, txn: &mut Txn<'_>) -> Result<Created, S
     txn.permit_handle()?;
     let mode = NewMode { mode: args.mode & 0o7777, umask: args.umask };
     let row = txn.new_inode(args.parent, FileKind::File, mode, &who)?;
-    // Whoever makes a file may write to it, whatever its mode says.
-    let writes = args.handle.is_some_and(|handle| handle.write);
+    // Whoever makes a file may open it for whatever he likes, whatever its mode says.
+    let writes = args.handle.is_some_and(|handle| handle.open_for.writes());
     let size_at_data = writes && txn.rules.hold(Rule::SizeFlag);
     let row = txn.put_new(args.parent, InodeRow { size_at_data, ..row });
     txn.put_entry(args.parent, args.name, &row, None);
@@ -59,8 +59,7 @@ fn open_existing(
         return Ok(Created { attr: target.elsewhere(), made: false });
     }
     let row = txn.row(target.inode)?;
-    let write = args.handle.is_some_and(|handle| handle.write);
-    let want = Want::NOTHING.and(Want::READ, args.read).and(Want::WRITE, write);
+    let want = args.handle.map_or(Want::NOTHING, |handle| Want::to_open(handle.open_for));
     txn.permit(target.inode, who, want)?;
     txn.permit_handle()?;
     let row = match args.handle {

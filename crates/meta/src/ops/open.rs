@@ -15,7 +15,7 @@ pub(crate) fn execute(args: &Open<'_>, txn: &mut Txn<'_>) -> Result<Entry, Statu
     let row = txn.row(args.inode)?;
     match row.kind {
         FileKind::Symlink => return Err(Status::Loop),
-        FileKind::Directory if args.handle.write => return Err(Status::IsDirectory),
+        FileKind::Directory if args.handle.open_for.writes() => return Err(Status::IsDirectory),
         FileKind::Fifo | FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice => {
             return Err(Status::NoDevice);
         }
@@ -24,11 +24,7 @@ pub(crate) fn execute(args: &Open<'_>, txn: &mut Txn<'_>) -> Result<Entry, Statu
     if row.nlink == 0 && txn.handles.is_free(args.inode) {
         return Err(Status::Stale); // It is being destroyed.
     }
-    let want = Want::NOTHING
-        .and(Want::READ, args.read)
-        .and(Want::EXECUTE, args.execute)
-        .and(Want::WRITE, args.handle.write);
-    txn.permit(args.inode, &who, want)?;
+    txn.permit(args.inode, &who, Want::to_open(args.handle.open_for))?;
     txn.permit_handle()?;
     txn.uses(Key::Exists(args.inode), How::Depend);
     let row = txn.open(row, args.handle);

@@ -64,7 +64,7 @@ pub(crate) fn execute<'t>(args: &Readdir<'_>, txn: &'t mut Txn<'_>) -> Result<Li
 /// Whether the caller may list a directory.
 pub(super) fn permit(dir: InodeNo, who: &Who<'_>, txn: &Txn<'_>) -> Result<(), Status> {
     // Permission was checked by the open, if there was one, and may have changed since.
-    if txn.handles.has_open(dir, txn.client) {
+    if txn.handles.reads(dir, txn.client) {
         return Ok(());
     }
     txn.permit(dir, who, Want::READ)

@@ -1,4 +1,5 @@
-//! `Reopen`: registers a handle that was opened before, without asking for permission again.
+//! `Reopen`: registers a handle that was opened before, without asking for permission again: who had it
+//! may have lost the permission since. Through an export the lane has asked [`crate::Rights`] before.
 
 use crate::needs::Needs;
 use crate::txn::{Done, Txn};
@@ -13,7 +14,7 @@ pub(crate) fn execute(args: &Reopen, txn: &mut Txn<'_>) -> Result<Done, Status> 
     let row = txn.row(args.inode)?;
     let openable = match row.kind {
         FileKind::File => true,
-        FileKind::Directory => !args.handle.write,
+        FileKind::Directory => !args.handle.open_for.writes(),
         FileKind::Symlink
         | FileKind::Fifo
         | FileKind::Socket
@@ -29,7 +30,7 @@ pub(crate) fn execute(args: &Reopen, txn: &mut Txn<'_>) -> Result<Done, Status> 
     txn.permit_handle()?;
     txn.uses(Key::Exists(args.inode), How::Depend);
     txn.open(row, args.handle);
-    txn.handles.open(args.inode, txn.client, args.handle.id, args.handle.write);
+    txn.handles.open(args.inode, txn.client, args.handle);
     txn.look_at_gives(args.inode);
     Ok(Done)
 }

@@ -17,7 +17,7 @@ pub(crate) fn execute(args: &Tmpfile<'_>, txn: &mut Txn<'_>) -> Result<Created, 
     txn.permit_handle()?;
     let mode = NewMode { mode: args.mode & 0o7777, umask: args.umask };
     let row = txn.new_inode(args.parent, FileKind::File, mode, &who)?;
-    let size_at_data = args.handle.write && txn.rules.hold(Rule::SizeFlag);
+    let size_at_data = args.handle.open_for.writes() && txn.rules.hold(Rule::SizeFlag);
     let row = InodeRow { nlink: 0, linkable: args.linkable, size_at_data, ..row };
     let row = txn.put_new(args.parent, row);
     Ok(Created { attr: txn.open(row, args.handle).attr(), made: true })

@@ -135,7 +135,7 @@ fn a_default_list_stands_for_the_umask() {
     assert_eq!(set(&mut world, root(), dir, DEFAULT, &list(&entries)), Status::Ok);
     let attr = world.attr(dir);
     assert_eq!(attr.mode, 0o777, "it says nothing about the directory itself");
-    let (exclusive, read, handle) = (true, false, None);
+    let (exclusive, handle) = (true, None);
     let (mode, umask) = (0o2666, 0o077);
     let args = |text: &'static str| Create {
         caller: root(),
@@ -144,7 +144,6 @@ fn a_default_list_stands_for_the_umask() {
         mode,
         umask,
         exclusive,
-        read,
         handle,
     };
     let file = world.answer::<Created>(Op::Create, &args("f")).attr;

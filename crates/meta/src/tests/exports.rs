@@ -131,18 +131,19 @@ fn rights_are_those_of_whoever_a_client_may_say_to_be() {
     assert!(of_user.is_err(), "the root directory is root's");
     let dir = world.mkdir(ROOT, "d", 0o777);
     let of_user = world.create(user(5, 5), dir, "user", 0o600).unwrap().attr.inode;
-    let all = Squash { who: Squashed::All, anon_uid: 7, anon_gid: 7 };
+    let seven = Squash { who: Squashed::All, anon_uid: 7, anon_gid: 7 };
     let of_five = Squash { who: Squashed::All, anon_uid: 5, anon_gid: 5 };
-    let rights = |read, write| Rights { read, write };
+    let all = Rights { read: true, write: true, execute: true };
+    let rights = |read, write| Rights { read, write, execute: false };
     for (inode, squash, expected) in [
-        (of_root, Squash::NONE, rights(true, true)),
+        (of_root, Squash::NONE, all),
         (of_root, Squash::ROOT, rights(false, false)),
         (open_to_all, Squash::ROOT, rights(true, false)),
-        (of_user, Squash::ROOT, rights(true, true)),
-        (of_root, all, rights(false, false)),
-        (open_to_all, all, rights(true, false)),
-        (of_user, all, rights(false, false)),
-        (of_user, of_five, rights(true, true)),
+        (of_user, Squash::ROOT, all),
+        (of_root, seven, rights(false, false)),
+        (open_to_all, seven, rights(true, false)),
+        (of_user, seven, rights(false, false)),
+        (of_user, of_five, all),
     ] {
         assert_eq!(world.shard.rights(inode, BOB, squash), expected, "{inode} {squash:?}");
     }

@@ -4,8 +4,8 @@ use super::{ALICE, BOB, ROOT, World, read_handle, root, setattr, user, write_han
 use crate::{Effect, Shard};
 use alloc::vec::Vec;
 use wire::{
-    Bytes, Close, Contents, Gives, HandleId, InodeNo, Op, Open, Reopen, Rmdir, SetTime, Setattr,
-    ShardId, Status, Timestamp, Transno, attr_flag,
+    Bytes, Close, Contents, Gives, Handle, HandleId, InodeNo, Op, Open, OpenFor, Reopen, Rmdir,
+    SetTime, Setattr, ShardId, Status, Timestamp, Transno, attr_flag,
 };
 
 fn contents(size_bytes: u64, write_secs: i64) -> Contents {
@@ -40,8 +40,7 @@ fn orphans(world: &World) -> Vec<InodeNo> {
 fn opening_for_writing_puts_the_size_with_the_data_and_the_last_close_brings_it_back() {
     let mut world = World::new();
     let file = world.file(ROOT, "f", 0o644);
-    let reading =
-        Open { caller: root(), inode: file, read: true, execute: false, handle: read_handle(1) };
+    let reading = Open { caller: root(), inode: file, handle: read_handle(1) };
     assert_eq!(world.execute(Op::Open, &reading).transno, Transno(0));
     assert!(!at_data(&mut world, file));
     assert_eq!(world.open(file, write_handle(2)), Status::Ok);
@@ -109,16 +108,12 @@ fn what_may_be_opened() {
     assert_eq!(world.open(dir, write_handle(1)), Status::IsDirectory);
     assert_eq!(world.open(dir, read_handle(1)), Status::Ok);
     assert_eq!(world.open(InodeNo(99), read_handle(1)), Status::Stale);
-    let open = |read, execute, write| Open {
-        caller: user(6, 6),
-        inode: file,
-        read,
-        execute,
-        handle: wire::Handle { id: HandleId(5), write },
-    };
-    assert_eq!(world.status(Op::Open, &open(true, false, false)), Status::Access);
-    assert_eq!(world.status(Op::Open, &open(false, false, true)), Status::Access);
-    assert_eq!(world.status(Op::Open, &open(false, true, false)), Status::Ok);
+    for open_for in OpenFor::ALL {
+        let handle = Handle { id: HandleId(5), open_for };
+        let expected = if open_for.executes() { Status::Ok } else { Status::Access };
+        let open = Open { caller: user(6, 6), inode: file, handle };
+        assert_eq!(world.status(Op::Open, &open), expected, "{open_for:?}");
+    }
 }
 
 #[test]

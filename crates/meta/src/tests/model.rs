@@ -8,7 +8,9 @@ use super::{ALICE, ROOT, World};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
-use wire::{ClientUuid, Contents, FileKind, Handle, InodeNo, RenameHow, Status, Timestamp};
+use wire::{
+    ClientUuid, Contents, FileKind, Handle, InodeNo, OpenFor, RenameHow, Status, Timestamp,
+};
 
 #[derive(Clone, Debug)]
 struct Node {
@@ -46,6 +48,16 @@ struct Model {
     gid: u32,
     client: ClientUuid,
     now: Timestamp,
+}
+
+/// The permission bits that an open asks for.
+const fn bits_of(open_for: OpenFor) -> u32 {
+    match open_for {
+        OpenFor::Execute => 1,
+        OpenFor::Write => 2,
+        OpenFor::Read => 4,
+        OpenFor::ReadWrite => 6,
+    }
 }
 
 impl Model {
@@ -335,26 +347,27 @@ impl Model {
         Ok(())
     }
 
-    fn open(&mut self, inode: InodeNo, read: bool, handle: Handle) -> Outcome {
+    fn open(&mut self, inode: InodeNo, handle: Handle) -> Outcome {
         let node = self.node(inode)?;
         match node.kind {
             FileKind::Symlink => return Err(Status::Loop),
-            FileKind::Directory if handle.write => return Err(Status::IsDirectory),
+            FileKind::Directory if handle.open_for.writes() => return Err(Status::IsDirectory),
             kind if kind.is_special() => return Err(Status::NoDevice),
             _ => {}
         }
         if self.orphans.contains(&inode) {
             return Err(Status::Stale);
         }
-        self.may(inode, if read { 4 } else { 0 } | if handle.write { 2 } else { 0 })?;
+        self.may(inode, bits_of(handle.open_for))?;
         self.register(inode, handle);
         Ok(())
     }
 
     fn register(&mut self, inode: InodeNo, handle: Handle) {
-        self.open.insert((inode, handle.write, self.client, handle.id.0));
-        self.at(inode).at_data |= handle.write;
-        self.at(inode).asked &= !handle.write;
+        let writes = handle.open_for.writes();
+        self.open.insert((inode, writes, self.client, handle.id.0));
+        self.at(inode).at_data |= writes;
+        self.at(inode).asked &= !writes;
     }
 
     /// Whether the data shard is asked for the size.

@@ -70,7 +70,6 @@ fn create_opens_what_exists_unless_it_shall_not() {
         mode: 0o600,
         umask: 0,
         exclusive: false,
-        read: true,
         handle: Some(write_handle(1)),
     };
     let created: Created = world.answer(Op::Create, &open("f"));
@@ -101,7 +100,6 @@ fn a_new_file_may_be_written_whatever_its_mode() {
         mode: 0o000,
         umask: 0,
         exclusive: true,
-        read: true,
         handle: Some(write_handle(1)),
     };
     world.set(dir, 0o777, 5, 5);

@@ -161,10 +161,9 @@ fn the_umask_takes_permissions_and_nothing_else() {
     };
     assert_eq!(made(&mut world, "a", 0o027), 0o1750);
     assert_eq!(made(&mut world, "b", 0o7777), 0o1000, "sticky is no permission");
-    let (exclusive, read, handle) = (true, false, None);
+    let (exclusive, handle) = (true, None);
     let (name, mode, umask) = (name("f"), 0o4777, 0o4077);
-    let args =
-        wire::Create { caller: root(), parent: ROOT, name, mode, umask, exclusive, read, handle };
+    let args = wire::Create { caller: root(), parent: ROOT, name, mode, umask, exclusive, handle };
     assert_eq!(world.answer::<wire::Created>(Op::Create, &args).attr.mode, 0o4700);
     world.check_redo();
 }

@@ -23,7 +23,6 @@ fn bodies() -> Vec<(Op, Vec<u8>)> {
         mode: 0o666,
         umask: 0o22,
         exclusive: false,
-        read: true,
         handle: Some(handle),
     };
     let setattr = Setattr {
@@ -84,7 +83,7 @@ fn bodies() -> Vec<(Op, Vec<u8>)> {
         (Op::Readlink, Readlink { inode }.to_bytes()),
         (Op::Readdir, readdir.to_bytes()),
         (Op::Find, find.to_bytes()),
-        (Op::Open, Open { caller, inode, read: true, execute: false, handle }.to_bytes()),
+        (Op::Open, Open { caller, inode, handle }.to_bytes()),
         (Op::Close, Close { inode, handle: HandleId(1) }.to_bytes()),
         (Op::Reopen, Reopen { inode, handle: read_handle(1) }.to_bytes()),
         (Op::Access, Access { caller: grouped, inode, mask: 7 }.to_bytes()),

@@ -196,8 +196,7 @@ impl World {
             let found = self.execute(Op::Getattr, &Getattr { inode });
             return self.as_created(op, found);
         };
-        let (caller, read) = (create.caller, create.read);
-        let opened = self.execute(Op::Open, &Open { caller, inode, read, execute: false, handle });
+        let opened = self.execute(Op::Open, &Open { caller: create.caller, inode, handle });
         self.as_created(op, opened)
     }
 

@@ -85,7 +85,7 @@ impl Parts {
             Action::KernelReply { slot, status, payload, bulk } => {
                 self.kernel_reply(Answer { slot, status, payload, bulk });
             }
-            Action::CallerGroups { ticket, pid } => self.groups_wanted.push((ticket, pid)),
+            Action::CallerGroups { ticket, who } => self.groups_wanted.push((ticket, who)),
             Action::CallerSignals { ticket, pid } => self.signals_wanted.push((ticket, pid)),
             Action::WakeAt { at } => self.alarms.add(at),
             Action::Say { say, line } => self.speak(say, line),

@@ -240,8 +240,12 @@ fn groups_of_a_process_are_found_and_a_dead_one_has_none() {
     let mut ring = Ring::new(ring_config(LaneId(0))).unwrap();
     let mut found = Vec::new();
     let pid = std::process::id();
-    for pid in [pid, 0x7fff_fff0] {
-        ring.with(|turn| turn.act(Action::CallerGroups { ticket: door::Ticket(3), pid }));
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    for (pid, uid) in [(pid, uid), (0x7fff_fff0, uid), (pid, uid + 1)] {
+        ring.with(|turn| {
+            let who = door::Process { pid, uid, gid, since: turn.now.mono };
+            turn.act(Action::CallerGroups { ticket: door::Ticket(3), who });
+        });
         let mut brain = Closure(|turn: &mut Turn<'_>, event| {
             if let Event::CallerGroups { groups, .. } = event {
                 found.push(groups.map(|span| turn.arena.get(span).to_vec()));
@@ -255,5 +259,5 @@ fn groups_of_a_process_are_found_and_a_dead_one_has_none() {
         .split_ascii_whitespace()
         .flat_map(|gid| gid.parse::<u32>().unwrap().to_le_bytes())
         .collect();
-    assert_eq!(found, [Some(expected), None]);
+    assert_eq!(found, [Some(expected), None, Some(vec![])], "who has other ids has none for us");
 }

@@ -222,8 +222,8 @@ fn encoded(act: &Act) -> (Op, InodeNo, Vec<u8>) {
         }
         Act::Create(parent, text) => {
             let (name, mode, umask) = (name(text), 0o644, 0);
-            let (exclusive, read, handle) = (true, false, None);
-            let args = Create { caller, parent, name, mode, umask, exclusive, read, handle };
+            let (exclusive, handle) = (true, None);
+            let args = Create { caller, parent, name, mode, umask, exclusive, handle };
             (Op::Create, parent, args.to_bytes())
         }
         Act::Symlink(parent, text) => {

@@ -1,6 +1,6 @@
 //! Random operations: each goes as in the naive file system, and so does all that is left.
 
-use super::{Model, Node, Outcome, search, ways};
+use super::{Model, Node, Outcome, bits_of, search, ways};
 use crate::tests::{ALICE, BOB, Dice, ROOT, World, root, setattr};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -8,8 +8,8 @@ use alloc::vec::Vec;
 use wire::{
     Attr, Bytes, Caller, Close, Contents, Create, Created, Entry, FileKind, Getattr, Getxattr,
     Groups, Handle, HandleId, InodeNo, Link, Listing, Listxattr, Lookup, Mkdir, Mknod, Name, Op,
-    Open, Readdir, Readlink, Removexattr, Rename, RenameHow, Rmdir, Setattr, Setxattr, Status,
-    Symlink, Target, Timestamp, Tmpfile, Transno, Unlink, Value, Wire, attr_flag,
+    Open, OpenFor, Readdir, Readlink, Removexattr, Rename, RenameHow, Rmdir, Setattr, Setxattr,
+    Status, Symlink, Target, Timestamp, Tmpfile, Transno, Unlink, Value, Wire, attr_flag,
 };
 
 /// With more names than this most things happen in one directory.
@@ -132,10 +132,9 @@ impl Run {
 
     fn create(&mut self, caller: Caller<'_>) {
         let (parent, text, mode) = (self.dir(), self.name(), self.mode());
-        let handle = Handle { id: HandleId(self.dice.roll() % 4), write: self.dice.chance(50) };
+        let handle = self.handle();
         let handle = self.dice.chance(50).then_some(handle);
         let exclusive = self.dice.chance(50);
-        let read = handle.is_some() && self.dice.chance(50);
         let expected = self.model.find(parent, &text).and_then(|found| match found {
             None => self.model.may_add(parent).map(|()| None),
             Some(_) if exclusive => Err(Status::Exists),
@@ -144,15 +143,14 @@ impl Run {
                 FileKind::Symlink => Err(Status::Loop),
                 kind if kind.is_special() => Err(Status::Stale),
                 _ => {
-                    let write = handle.is_some_and(|handle| handle.write);
-                    let bits = if read { 4 } else { 0 } | if write { 2 } else { 0 };
+                    let bits = handle.map_or(0, |handle| bits_of(handle.open_for));
                     self.model.may(inode, bits).map(|()| Some(inode))
                 }
             },
         });
         let name = Name::new(text.as_bytes()).unwrap();
         let umask = 0;
-        let args = Create { caller, parent, name, mode, umask, exclusive, read, handle };
+        let args = Create { caller, parent, name, mode, umask, exclusive, handle };
         if !self.expect(Op::Create, &args, expected.map(|_| ())) {
             return;
         }
@@ -232,7 +230,7 @@ impl Run {
 
     fn tmpfile(&mut self, caller: Caller<'_>) {
         let (parent, mode, linkable) = (self.dir(), self.mode(), self.dice.chance(80));
-        let handle = Handle { id: HandleId(self.dice.roll() % 4), write: self.dice.chance(50) };
+        let handle = self.handle();
         let expected = match self.model.node(parent) {
             Ok(node) if node.kind != FileKind::Directory => Err(Status::NotDirectory),
             Ok(_) => self.model.may_add(parent),
@@ -322,11 +320,14 @@ impl Run {
     }
 
     fn open(&mut self, caller: Caller<'_>) {
-        let (inode, read) = (self.inode(), self.dice.chance(70));
-        let handle = Handle { id: HandleId(self.dice.roll() % 4), write: self.dice.chance(50) };
-        let expected = self.model.open(inode, read, handle);
-        let args = Open { caller, inode, read, execute: false, handle };
-        self.expect(Op::Open, &args, expected);
+        let (inode, handle) = (self.inode(), self.handle());
+        let expected = self.model.open(inode, handle);
+        self.expect(Op::Open, &Open { caller, inode, handle }, expected);
+    }
+
+    fn handle(&mut self) -> Handle {
+        let id = HandleId(self.dice.roll() % 4);
+        Handle { id, open_for: self.dice.pick(&OpenFor::ALL) }
     }
 
     fn close(&mut self) {

@@ -1,0 +1,92 @@
+//! What strangers are told of exports: nothing, whatever they ask for.
+
+use crate::raw::{Raw, greet, hello};
+use crate::stage::{PATIENCE, Stage, must};
+use std::fs;
+use std::io::Read as _;
+use std::net::TcpStream;
+use wire::*;
+
+/// The next frame: its head and body.
+fn frame(stream: &mut TcpStream) -> (Head, Vec<u8>) {
+    let mut head = [0; HEAD_BYTES];
+    stream.read_exact(&mut head).unwrap();
+    let mut frame = head.to_vec();
+    frame.resize(Lengths::peek(&head).unwrap().frame_bytes, 0);
+    stream.read_exact(&mut frame[HEAD_BYTES..]).unwrap();
+    let (head, body) = Head::decode(&frame).unwrap();
+    (head, body.to_vec())
+}
+
+/// Greets for an export, with a proof by this secret. What the Challenge said, and the refusal.
+fn greeted(address: &str, (export, by): (&str, &Secret)) -> (Challenge, bool, RefusalReason) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let client = ClientUuid(library::random().unwrap());
+    let hello = hello(Credential::Export, (export, 0), client);
+    greet(&mut stream, FrameKind::Hello, &hello).unwrap();
+    let (head, body) = frame(&mut stream);
+    assert_eq!(head, Head::Greeting(FrameKind::Challenge), "{export:?}");
+    let challenge = Challenge::decode_all(&body).unwrap();
+    let proven = by.server_proven(&hello.to_bytes(), &challenge.nonce, &challenge.proof);
+    let proof = by.client_proof(&hello.to_bytes(), &challenge.nonce);
+    greet(&mut stream, FrameKind::Proof, &Proof { proof }).unwrap();
+    let (head, body) = frame(&mut stream);
+    assert_eq!(head, Head::Greeting(FrameKind::Refusal), "{export:?}");
+    (challenge, proven, Refusal::decode_all(&body).unwrap().reason)
+}
+
+#[test]
+fn a_stranger_cannot_tell_an_export_that_there_is_from_one_that_there_is_not() {
+    let Some(stage) = Stage::new("exports_unseen") else { return };
+    let server = stage.serve("127.0.0.1:0");
+    let all = stage.mount(&server.address, "all", &["--export", "up"]);
+    fs::create_dir(all.dir.join("a")).unwrap();
+    let address = server.address.as_str();
+    must(&mut stage.lanefs(["export", "add", address, "known", "/a"]));
+    let of_known = must(&mut stage.lanefs(["export", "secret", address, "known"]));
+    let of_known = library::secret::of_text(&of_known).unwrap();
+    let guess = Secret::of_one_export([7; 32]);
+    let zeros = Secret::of_one_export([0; 32]);
+    for by in [&guess, &zeros] {
+        let mut nonces = Vec::new();
+        for export in ["known", "nothing", "up", "", "default", "known "] {
+            let (challenge, proven, reason) = greeted(address, (export, by));
+            assert!(!proven, "{export:?}");
+            assert_eq!(reason, RefusalReason::WrongSecret, "{export:?}");
+            assert!(!nonces.contains(&challenge.nonce), "each is new");
+            nonces.extend([challenge.nonce, challenge.proof]);
+        }
+    }
+    // Nor does the secret of one export say which others there are.
+    for export in ["nothing", "up", ""] {
+        let (_, proven, reason) = greeted(address, (export, &of_known));
+        assert!(!proven && reason == RefusalReason::WrongSecret, "{export:?}");
+    }
+    // Who has the store's secret is told, when he has proven it.
+    let secret = library::secret::read(&stage.path("config/lanefs/secret")).unwrap();
+    let client = ClientUuid(library::random().unwrap());
+    let with = |export| Raw::of(address, &secret, &hello(Credential::Store, (export, 0), client));
+    assert_eq!(with("nothing").err(), Some(RefusalReason::NoSuchExport));
+    assert!(with("known").is_ok());
+    let wrong = Secret::new([7; 32]);
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let hello = hello(Credential::Store, ("nothing", 0), client);
+    greet(&mut stream, FrameKind::Hello, &hello).unwrap();
+    let challenge = Challenge::decode_all(&frame(&mut stream).1).unwrap();
+    let proof = wrong.client_proof(&hello.to_bytes(), &challenge.nonce);
+    greet(&mut stream, FrameKind::Proof, &Proof { proof }).unwrap();
+    let refusal = Refusal::decode_all(&frame(&mut stream).1).unwrap();
+    assert_eq!(refusal.reason, RefusalReason::WrongSecret, "before the proof it is all the same");
+    // A mount says what it can know.
+    let file = stage.path("known.secret");
+    fs::write(&file, library::secret::text_of(&of_known)).unwrap();
+    fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let dir = stage.make_dir("none");
+    let source = format!("{address}/nothing");
+    let mount = ["mount", &source, dir.to_str().unwrap(), "--secret-file", file.to_str().unwrap()];
+    let (code, line) = crate::stage::failure(&stage.run(mount));
+    assert!(code == 4 && line.contains("no such export, or another secret"), "{code} {line}");
+    all.stop();
+}
