@@ -9,6 +9,7 @@ use crate::gate::{Gate, Reason, Until};
 use crate::outbox::{Asked, Said, Telling};
 use crate::scope::Checked;
 use crate::session::{Done, State, Target, Verdict};
+use crate::shares::was_thrown_away;
 use crate::sizes::Sizing;
 use crate::waiting::Waiting;
 use alloc::vec::Vec;
@@ -99,7 +100,7 @@ impl Lane {
             return self.on_replay(turn, &arrived);
         }
         if matches!(request.op, Op::Reopen | Op::Relock) && !self.scope.again {
-            self.recovery.reopen_came(&request, turn.now.mono);
+            self.recovery.reopen_came(&request, turn.now.mono, &self.config.limits);
         }
         let body = &turn.arena.get(frame)[HEAD_BYTES..];
         if !self.recovery.is_over() && request.op == Op::Reopen {
@@ -112,6 +113,9 @@ impl Lane {
             return Ok(true);
         }
         let denied = match self.check_scope(turn, &arrived) {
+            Checked::Passes if was_thrown_away(turn.arena.get(frame), bulk) => {
+                Some(Status::ReadOnly)
+            }
             Checked::Passes => None,
             Checked::Waits => {
                 self.await_scope(turn, &arrived);
@@ -258,6 +262,9 @@ impl Lane {
         };
         self.reply.clear();
         self.changes.clear();
+        if self.has_its_handles(arrived) {
+            return Ok(meta::Effect::unchanged(Status::NoMemory));
+        }
         let index = self.meta_index(request.shard);
         if request.op == Op::Mkdir {
             let spread = self.next_place();

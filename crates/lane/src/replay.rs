@@ -3,6 +3,7 @@
 
 use crate::Lane;
 use crate::dispatch::Arrived;
+use crate::limits::Limit;
 use crate::outbox::{Asked, Said};
 use crate::recovery::{Phase, Replay};
 use crate::session::{Done, State};
@@ -23,17 +24,12 @@ impl Lane {
         let body = &turn.arena.get(arrived.frame)[HEAD_BYTES..];
         let resume = Resume::decode_all(body).map_err(|_| Breach::Malformed)?;
         let (shard, session) = (arrived.request.shard, arrived.request.session);
-        self.recovery.progress(turn.now.mono);
         let committed = self.session_committed(shard, session);
         if resume.known_committed > committed {
-            self.stats.recovery.went_back_count += 1;
-            let line = format!(
-                "a client was told that {shard} is durable up to {}, but here it is up to \
-                 {committed}: the disk under the store has lost what it said it had, or this is \
-                 not the store it was",
-                resume.known_committed
-            );
-            self.say(turn, Say::Alarm, &line);
+            self.on_claim(turn, arrived, (resume.known_committed, committed));
+        }
+        if let Some(table) = self.slots.get_mut(&(shard, session)) {
+            table.resumed = true;
         }
         // Until its end, what was replayed and may not be durable yet is taken again. Behind a broken log
         // it never is durable, and is neither lost: the next boot gets it from whoever keeps it.
@@ -46,6 +42,33 @@ impl Lane {
         self.say_reply(turn, arrived.conn, &Asked::from(arrived.request), &said);
         self.reply = reply;
         Ok(())
+    }
+
+    /// A client says that it was told of more than is durable here. That is a fact only of a session
+    /// that the log knew when this boot began, and only the first time: anybody may say anything.
+    fn on_claim(
+        &mut self,
+        turn: &mut Turn<'_>,
+        arrived: &Arrived<'_>,
+        (known, committed): (Transno, Transno),
+    ) {
+        let (shard, session) = (arrived.request.shard, arrived.request.session);
+        let table = self.slots.get(&(shard, session));
+        let is_fact = table.is_some_and(|table| table.recorded_in == Some(0) && !table.resumed);
+        if !is_fact {
+            let line = format!(
+                "a client says that {shard} was durable for it up to {known}, of which nothing is \
+                 known here"
+            );
+            return self.met(turn, (Limit::Claim, arrived.open.party), &line);
+        }
+        self.stats.recovery.went_back_count += 1;
+        let line = format!(
+            "a client was told that {shard} is durable up to {known}, but here it is up to \
+             {committed}: the disk under the store has lost what it said it had, or this is \
+             not the store it was"
+        );
+        self.met(turn, (Limit::Lost, arrived.open.party), &line);
     }
 
     /// The highest durable transaction of one session at a shard.
@@ -113,7 +136,6 @@ impl Lane {
 
     /// Its turn has come.
     pub(crate) fn execute_replay(&mut self, turn: &mut Turn<'_>, replay: Replay) {
-        self.recovery.progress(turn.now.mono);
         let (shard, session) = (replay.asked.shard, replay.asked.session);
         let table = self.slots.entry((shard, session)).or_default();
         if replay.transno <= table.committed.max(table.replayed_last) {
@@ -121,6 +143,7 @@ impl Lane {
             self.answer_replay(turn, &replay, Status::Ok);
             return self.release_bulk(turn, &replay);
         }
+        self.recovery.progress(turn.now.mono);
         if shard.is_data() {
             return self.replay_data(turn, replay);
         }
