@@ -46,6 +46,7 @@ mod rights;
 mod scripts;
 mod setid;
 mod shards;
+mod shares;
 mod special;
 mod stage;
 mod times;
