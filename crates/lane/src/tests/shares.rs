@@ -8,7 +8,7 @@ use wire::{
     Transno, Wire, Xid,
 };
 
-const META: ShardId = InodeNo::ROOT.shard();
+const META: ShardId = ShardId::meta(0);
 
 /// A client with the store's secret.
 fn user(number: u16) -> Who {
