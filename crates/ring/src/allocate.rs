@@ -101,7 +101,9 @@ mod tests {
         let size_bytes = before.st_size.unsigned_abs();
         give_back(file.as_fd(), 0..4096 * KIB, size_bytes).unwrap();
         let after = fstat(&file).unwrap();
-        assert_eq!((after.st_size, after.st_blocks), (before.st_size, before.st_blocks));
+        assert_eq!(after.st_size, before.st_size);
+        // A block with a list of extents, which ext4 took meanwhile, stays.
+        assert!(after.st_blocks <= before.st_blocks + 8, "{} blocks", after.st_blocks);
         let mut bytes = vec![0; 516 << 10];
         file.read_exact_at(&mut bytes, 0).unwrap();
         assert!(bytes[..4096] == [7; 4096] && bytes[512 << 10..] == [9; 4096]);
