@@ -197,7 +197,7 @@ impl Client {
         link.boot_id = welcome.boot_id;
         link.credits = welcome.credits;
         link.outstanding = 0;
-        turn.act(Action::Admit { conn });
+        turn.act(Action::admit(conn));
         self.begin_recovery(link_index);
         self.counters.connect_count += 1;
         let all_up = self.links.iter().all(|link| link.is_up() || !link.is_wanted());

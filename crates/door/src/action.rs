@@ -1,6 +1,6 @@
 //! What a brain asks of its world.
 
-use crate::{BufId, Bulk, ConnId, KernelSlot, Mail, Mono, Object, Span, Ticket};
+use crate::{BufId, Bulk, ConnId, KernelSlot, Mail, Mono, Object, Party, Span, Ticket};
 use wire::{Allocation, LaneId, Status};
 
 /// The process that a request of the kernel is from.
@@ -63,10 +63,15 @@ pub enum Action {
         ticket: Ticket,
     },
     /// Server: the peer has proven itself; frames with bulk and long bodies are welcome from here
-    /// on. (Client: said when the Welcome came.)
+    /// on. (Client: said when the Welcome came.) Said again, it replaces what was said before.
     Admit {
         /// Which connection.
         conn: ConnId,
+        /// Bulk that comes is kept for the brain. Otherwise it is thrown away, and its frame comes
+        /// without it.
+        writes: bool,
+        /// Whose the connection is: what is held for it counts as held by all of that party.
+        party: Party,
     },
     /// Send a frame, and its bulk right behind it. Frames of one connection leave in order, and
     /// all of a turn's frames together.
@@ -295,4 +300,13 @@ pub enum Action {
     },
     /// Nothing is left to do: this lane ends.
     Stopped,
+}
+
+impl Action {
+    /// Admits a peer that may write and is of no party: a client's server, or a client of a brain that
+    /// gives nobody a share.
+    #[must_use]
+    pub const fn admit(conn: ConnId) -> Self {
+        Self::Admit { conn, writes: true, party: Party::NONE }
+    }
 }

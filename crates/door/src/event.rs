@@ -38,6 +38,8 @@ pub enum CloseReason {
     Breach(Breach),
     /// It does not read what it is sent.
     TooSlow,
+    /// It does not send what it has begun to send.
+    Unfinished,
 }
 
 /// How much the lane's log can still take for sure: reserved on the medium beforehand.

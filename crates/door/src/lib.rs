@@ -21,6 +21,7 @@ mod buffer;
 mod event;
 mod mail;
 mod scope;
+mod shares;
 mod time;
 
 pub use action::{Action, Point, Process, Say};
@@ -31,6 +32,7 @@ pub use event::{
 };
 pub use mail::{LockAsk, Mail};
 pub use scope::{ScopeMail, ScopeQuestion, Use};
+pub use shares::{Party, Shares};
 pub use time::{Mono, Now};
 
 use alloc::vec::Vec;

@@ -58,6 +58,8 @@ pub struct Limits {
     pub greeting_ms_max: u64,
     /// Sessions remembered.
     pub session_count_max: usize,
+    /// Open handles at a metadata shard.
+    pub handle_count_max: usize,
     /// Slots per session and shard, [`wire::SLOT_COUNT_MIN`] ..= 64.
     pub slot_count: u16,
     /// Requests outstanding per connection.
@@ -107,6 +109,7 @@ impl Default for Limits {
             greeting_count_max: 256,
             greeting_ms_max: 10_000,
             session_count_max: 16_384,
+            handle_count_max: 4_000_000,
             slot_count: 16,
             credits: 64 + 16,
             client_gone_ms: 60_000,

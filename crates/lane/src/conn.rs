@@ -6,7 +6,7 @@ use crate::export::Binding;
 use crate::limits::Limit;
 use alloc::format;
 use alloc::vec::Vec;
-use door::{Action, ConnId, Mono, Say, Turn};
+use door::{Action, ConnId, Mono, Party, Say, Turn};
 use wire::{Breach, ClientUuid, Map, Nonce, Request, Retry, Route, Secret, SessionId};
 
 /// A connection.
@@ -39,6 +39,8 @@ pub(crate) struct Open {
     pub(crate) conn_epoch: u32,
     /// What it may see, and as whom.
     pub(crate) binding: Binding,
+    /// Whose shares it takes from.
+    pub(crate) party: Party,
     /// Requests without a reply yet.
     pub(crate) outstanding_count: u16,
 }
@@ -79,7 +81,8 @@ impl Lane {
     pub(crate) fn breach(&mut self, turn: &mut Turn<'_>, conn: ConnId, breach: Breach) {
         self.stats.breach_count += 1;
         let line = format!("a connection was closed: {}", breach.text());
-        self.met(turn, Limit::Breach, &line);
+        let party = self.party_at(conn);
+        self.met(turn, (Limit::Breach, party), &line);
         self.close(turn, conn);
     }
 
@@ -104,6 +107,7 @@ impl Lane {
                     && session.conn == Some(conn)
                 {
                     session.conn = None;
+                    session.left_at = turn.now.mono;
                 }
                 self.clients.left(open.client, turn.now.mono, &self.config.limits);
             }

@@ -10,6 +10,7 @@ use crate::outbox::{Asked, Said, Telling};
 use crate::recovery::contents_of;
 use crate::scope::Checked;
 use crate::session::{Done, State, Target, Verdict};
+use crate::shares::was_thrown_away;
 use crate::sizes::Sizing;
 use crate::waiting::Waiting;
 use alloc::vec::Vec;
@@ -100,7 +101,7 @@ impl Lane {
             return self.on_replay(turn, &arrived);
         }
         if matches!(request.op, Op::Reopen | Op::Relock) && !self.scope.again {
-            self.recovery.reopen_came(&request, turn.now.mono);
+            self.recovery.reopen_came(&request, turn.now.mono, &self.config.limits);
         }
         let body = &turn.arena.get(frame)[HEAD_BYTES..];
         if !self.recovery.is_over() && request.op == Op::Reopen {
@@ -113,6 +114,9 @@ impl Lane {
             return Ok(true);
         }
         let denied = match self.check_scope(turn, &arrived) {
+            Checked::Passes if was_thrown_away(turn.arena.get(frame), bulk) => {
+                Some(Status::ReadOnly)
+            }
             Checked::Passes => None,
             Checked::Waits => {
                 self.await_scope(turn, &arrived);
@@ -259,6 +263,9 @@ impl Lane {
         };
         self.reply.clear();
         self.changes.clear();
+        if self.has_its_handles(arrived) {
+            return Ok(meta::Effect::unchanged(Status::NoMemory));
+        }
         let index = self.meta_index(request.shard);
         if request.op == Op::Mkdir {
             let spread = self.next_place();

@@ -139,7 +139,7 @@ impl Lane {
             ExportChange::Gone { name } => self.exports.remove(name.0),
         }
         self.scope.forget_uses();
-        let mut over: Vec<ConnId> = Vec::new();
+        let (mut over, mut changed): (Vec<ConnId>, Vec<ConnId>) = (Vec::new(), Vec::new());
         for (conn, state) in &mut self.conns {
             let Conn::Open(open) = state else { continue };
             if open.binding.export_no == 0 {
@@ -147,11 +147,17 @@ impl Lane {
             }
             let now = self.exports.numbered(open.binding.export_no).map(|known| known.binding());
             match now {
-                Some(now) if now.root() == open.binding.root() => open.binding = now,
+                Some(now) if now.root() == open.binding.root() => {
+                    if now.read_only != open.binding.read_only {
+                        changed.push(*conn);
+                    }
+                    open.binding = now;
+                }
                 // It learns why when it comes again.
                 Some(_) | None => over.push(*conn),
             }
         }
+        self.readmit(turn, changed);
         over.sort_unstable();
         over.into_iter().for_each(|conn| self.close(turn, conn));
         // What it asked for while it was something else is looked at anew.

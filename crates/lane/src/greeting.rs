@@ -6,13 +6,14 @@ use crate::affinity::Affinity;
 use crate::config::Config;
 use crate::conn::{Conn, Greeting, Open};
 use crate::export::Binding;
-use crate::identity::Party;
+use crate::identity::Identity;
 use crate::limits::Limit;
 use crate::session::Session;
+use crate::shares::party_of;
 use alloc::format;
 use alloc::vec::Vec;
 use disk::SessionRow;
-use door::{Action, ConnId, Span, Turn};
+use door::{Action, ConnId, Party, Span, Turn};
 use sha2::{Digest, Sha256};
 use wire::{
     Breach, Challenge, ClientUuid, Credential, EXPORT_NAME_BYTES_MAX, Flaw, FrameKind, HEAD_BYTES,
@@ -80,12 +81,6 @@ impl Lane {
             };
         }
         let limits = self.config.limits;
-        if self.conns.len() >= limits.conn_count_max {
-            let count = limits.conn_count_max;
-            let line = format!("a client was refused: there are {count} connections already");
-            self.met(turn, Limit::Connections, &line);
-            return self.refuse(turn, conn, RefusalReason::Busy);
-        }
         let secret = match hello.credential {
             Credential::Store => self.config.secret.clone(),
             Credential::Export => match self.exports.find(hello.export.0) {
@@ -136,7 +131,11 @@ impl Lane {
         let (nonce, secret) = (greeting.nonce, greeting.secret.clone());
         if !secret.client_proven(&hello_bytes, &nonce, &proof.proof) {
             self.stats.breach_count += 1;
-            self.met(turn, Limit::Secret, "a client with a wrong secret was refused");
+            self.met(
+                turn,
+                (Limit::Secret, Party::NONE),
+                "a client with a wrong secret was refused",
+            );
             return self.refuse(turn, conn, RefusalReason::WrongSecret);
         }
         // It decoded when it came.
@@ -145,8 +144,8 @@ impl Lane {
         let export = self.exports.find(hello.export.0);
         match (hello.purpose, hello.credential) {
             (Purpose::Administer, Credential::Store) => {
-                let party = Party::new(key, &hello, None);
-                self.admit(turn, conn, (&hello, &party), Binding::ADMINISTERS);
+                let identity = Identity::new(key, &hello, None);
+                self.admit(turn, conn, (&hello, &identity), Binding::ADMINISTERS);
             }
             (Purpose::Administer, Credential::Export) => {
                 self.refuse(turn, conn, RefusalReason::WrongSecret);
@@ -157,9 +156,9 @@ impl Lane {
                     if credential == Credential::Store
                         || export.secret(&self.config.secret) == secret =>
                 {
-                    let (party, binding) =
-                        (Party::new(key, &hello, Some(export)), export.binding());
-                    self.admit(turn, conn, (&hello, &party), binding);
+                    let (identity, binding) =
+                        (Identity::new(key, &hello, Some(export)), export.binding());
+                    self.admit(turn, conn, (&hello, &identity), binding);
                 }
                 Some(_) => self.refuse(turn, conn, RefusalReason::WrongSecret),
                 // Or taken away.
@@ -173,21 +172,22 @@ impl Lane {
         &mut self,
         turn: &mut Turn<'_>,
         conn: ConnId,
-        (hello, party): (&Hello<'_>, &Party),
+        (hello, identity): (&Hello<'_>, &Identity),
         binding: Binding,
     ) {
-        let client = party.client(hello.client);
+        let client = identity.client(hello.client);
         if self.was_evicted(client, hello.boot_id_last) {
             return self.refuse(turn, conn, RefusalReason::Evicted);
         }
         let (client_lane, host_id) = (hello.client_lane, hello.host_id);
-        let host_boot_id = party.host_boot(hello.host_boot_id);
+        let host_boot_id = identity.host_boot(hello.host_boot_id);
         self.host_rebooted(turn.now.mono, host_id, host_boot_id);
         if hello.predecessor != hello.client {
-            self.succeed(turn, party.client(hello.predecessor));
+            self.succeed(turn, identity.client(hello.predecessor));
         }
-        let id = party.session(client, client_lane);
+        let id = identity.session(client, client_lane);
         let row = SessionRow { client, client_lane, host_id, host_boot_id };
+        let party = party_of(hello.credential, &binding);
         let known = self.sessions.get(&id);
         let replaced = known.and_then(|session| session.conn);
         if let Some(session) = known {
@@ -196,10 +196,10 @@ impl Lane {
             if hello.conn_epoch < epoch_last || again {
                 return self.refuse(turn, conn, RefusalReason::OldEpoch);
             }
-        } else if !self.make_session_room() {
-            let count = self.config.limits.session_count_max;
-            let line = format!("a client was refused: there are {count} sessions already");
-            self.met(turn, Limit::Sessions, &line);
+        } else if !self.make_session_room(turn, party) {
+            return self.refuse(turn, conn, RefusalReason::Busy);
+        }
+        if replaced.is_none() && !self.make_conn_room(turn, party) {
             return self.refuse(turn, conn, RefusalReason::Busy);
         }
         if let Some(replaced) = replaced {
@@ -209,15 +209,18 @@ impl Lane {
         let heard = self.sessions.get(&id).is_some_and(|session| session.heard);
         let opened_no = self.session_count;
         let conn_epoch = hello.conn_epoch;
-        self.sessions.insert(id, Session { row, conn: Some(conn), conn_epoch, heard, opened_no });
+        let left_at = turn.now.mono;
+        let session =
+            Session { row, party, conn: Some(conn), conn_epoch, heard, opened_no, left_at };
+        self.sessions.insert(id, session);
         if let Some(Conn::Greeting(greeting)) = self.conns.get(&conn) {
             self.greetings.remove(&(greeting.deadline, conn));
         }
-        let open = Open { session: id, client, conn_epoch, binding, outstanding_count: 0 };
+        let open = Open { session: id, client, conn_epoch, binding, party, outstanding_count: 0 };
         self.conns.insert(conn, Conn::Open(open));
         self.clients.came(client);
         self.clients.add_session(client, id);
-        turn.act(Action::Admit { conn });
+        turn.act(self.admission(conn, &binding, party));
         let mut flags = binding.welcome_flags();
         if self.must_reopen(client, hello.boot_id_last, heard) {
             flags |= welcome_flag::HANDLES_UNKNOWN;
@@ -260,33 +263,13 @@ impl Lane {
         self.close(turn, conn);
     }
 
-    /// Room for one more session: forgets the one that was without a connection for longest. Its
-    /// slots go with it, so this is the limit of exactly once.
-    fn make_session_room(&mut self) -> bool {
-        if self.sessions.len() < self.config.limits.session_count_max {
-            return true;
-        }
-        let idle = self.sessions.iter().filter(|(_, session)| session.conn.is_none());
-        let oldest = idle.min_by_key(|(id, session)| (session.opened_no, **id)).map(|(id, _)| *id);
-        let Some(oldest) = oldest else { return false };
-        let busy = self.slots.iter().any(|((_, id), table)| *id == oldest && table.is_busy());
-        if busy {
-            return false;
-        }
-        if let Some(session) = self.sessions.remove(&oldest) {
-            self.clients.drop_session(session.row.client, oldest);
-        }
-        self.slots.retain(|(_, id), _| *id != oldest);
-        true
-    }
-
     /// Lets the oldest go of those that have not proven anything: whoever knows the secret proves it
     /// an exchange after he was challenged.
     fn shed_greeting(&mut self, turn: &mut Turn<'_>) {
         if let Some((_, conn)) = self.greetings.first().copied() {
             let count = self.config.limits.greeting_count_max;
             let line = format!("a connection was closed that proved nothing, of {count} such");
-            self.met(turn, Limit::Greetings, &line);
+            self.met(turn, (Limit::Greetings, Party::NONE), &line);
             self.close(turn, conn);
         }
     }
@@ -299,7 +282,7 @@ impl Lane {
             }
             let seconds = self.config.limits.greeting_ms_max / 1000;
             let line = format!("a connection proved nothing in {seconds} s and was closed");
-            self.met(turn, Limit::GreetingTime, &line);
+            self.met(turn, (Limit::GreetingTime, Party::NONE), &line);
             self.greetings.remove(&(deadline, conn));
             self.close(turn, conn);
         }

@@ -20,9 +20,9 @@ use wire::{ClientUuid, Hello, LaneId, Rule, Rules, SessionId, Wire as _};
 
 /// Those who come with one credential, for one thing.
 #[derive(Clone)]
-pub(crate) struct Party(Hmac<Sha256>);
+pub(crate) struct Identity(Hmac<Sha256>);
 
-impl Party {
+impl Identity {
     /// Whose Hello this is, once it is proven. `export`: what it is bound to.
     pub(crate) fn new(
         (key, rules): (&RedoKey, Rules),
@@ -81,7 +81,7 @@ impl Party {
     }
 }
 
-/// Whether two boots that [`Party::host_boot`] has marked were said by one party and are not one.
+/// Whether two boots that [`Identity::host_boot`] has marked were said by one party and are not one.
 pub(crate) fn is_other_boot(known: [u8; 16], said: [u8; 16]) -> bool {
     known[..8] == said[..8] && known[8..] != said[8..]
 }
@@ -129,19 +129,23 @@ mod tests {
         let first = export(b"a", 1, 256);
         let exports = [export(b"b", 1, 256), export(b"a", 2, 256), export(b"a", 1, 257)];
         let used = hello(Credential::Store, Purpose::Use);
-        let mut parties: Vec<Party> = exports
+        let mut parties: Vec<Identity> = exports
             .iter()
-            .map(|export| Party::new((&key, Rules::default()), &used, Some(export)))
+            .map(|export| Identity::new((&key, Rules::default()), &used, Some(export)))
             .collect();
-        parties.push(Party::new((&key, Rules::default()), &used, Some(&first)));
+        parties.push(Identity::new((&key, Rules::default()), &used, Some(&first)));
         let proven = hello(Credential::Export, Purpose::Use);
-        parties.push(Party::new((&key, Rules::default()), &proven, Some(&first)));
-        parties.push(Party::new(
+        parties.push(Identity::new((&key, Rules::default()), &proven, Some(&first)));
+        parties.push(Identity::new(
             (&key, Rules::default()),
             &hello(Credential::Store, Purpose::Administer),
             None,
         ));
-        parties.push(Party::new((&RedoKey::new([8; 32]), Rules::default()), &used, Some(&first)));
+        parties.push(Identity::new(
+            (&RedoKey::new([8; 32]), Rules::default()),
+            &used,
+            Some(&first),
+        ));
         let said = ClientUuid([1; 16]);
         let mut clients: Vec<_> = parties.iter().map(|party| party.client(said)).collect();
         let mut boots: Vec<_> = parties.iter().map(|party| party.host_boot([3; 16])).collect();
@@ -156,7 +160,7 @@ mod tests {
         let mut changed = first.clone();
         changed.read_only = true;
         let [now, before] = [changed, first]
-            .map(|export| Party::new((&key, Rules::default()), &used, Some(&export)));
+            .map(|export| Identity::new((&key, Rules::default()), &used, Some(&export)));
         assert_eq!(now.client(said), before.client(said));
         let client = now.client(said);
         assert_eq!(now.session(client, LaneId(0)), before.session(client, LaneId(0)));

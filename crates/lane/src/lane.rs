@@ -180,7 +180,11 @@ impl Lane {
             config,
         };
         let rules = lane.config.rules;
-        lane.metas.iter_mut().for_each(|shard| shard.plant(rules));
+        let handle_count_max = lane.config.limits.handle_count_max;
+        for shard in &mut lane.metas {
+            shard.plant(rules);
+            shard.limit_handles(handle_count_max);
+        }
         lane.cold.limits = lane.metas.iter().any(meta::Shard::has_limit);
         lane.record_resolved(restored.resolved);
         lane.forget_evicted(restored.gone, restored.over);
@@ -215,7 +219,14 @@ impl Lane {
             CloseReason::Breach(breach) => self.breach(turn, conn, breach),
             CloseReason::TooSlow => {
                 let line = "a client did not read what it asked for: its connection was closed";
-                self.met(turn, Limit::Slow, line);
+                let party = self.party_at(conn);
+                self.met(turn, (Limit::Slow, party), line);
+                self.forget(turn, conn);
+            }
+            CloseReason::Unfinished => {
+                let line = "a client did not send what it had begun to: its connection was closed";
+                let party = self.party_at(conn);
+                self.met(turn, (Limit::Unfinished, party), line);
                 self.forget(turn, conn);
             }
             CloseReason::Ended | CloseReason::Failed(_) => self.forget(turn, conn),

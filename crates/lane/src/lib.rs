@@ -56,6 +56,7 @@ mod scope;
 mod scope_ask;
 mod scope_names;
 mod session;
+mod shares;
 mod sizes;
 mod stats;
 mod token;

@@ -1,12 +1,13 @@
 //! What people are told when a limit is met: which, how often, and what came of it; of each limit at
-//! most one line a second, whoever runs against it.
+//! most one line a second for each party, so that nobody's noise hides what others ran against.
 
 use crate::Lane;
+use alloc::collections::BTreeMap;
 use alloc::format;
-use door::{Mono, Say, Turn};
+use door::{Mono, Party, Say, Turn};
 
 /// A limit that somebody may run against.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Limit {
     /// The rules of the protocol, and the requests that may be outstanding on a connection.
     Breach,
@@ -20,33 +21,86 @@ pub(crate) enum Limit {
     Sessions,
     /// Who does not read what he asked for.
     Slow,
+    /// The time for sending what was begun.
+    Unfinished,
     /// Who does not know the secret.
     Secret,
     /// Replays that the server never signed, or signed for what has ended since.
     Replay,
+    /// What a client says of durability, and nothing here shows.
+    Claim,
+    /// What was durable and is not any more.
+    Lost,
 }
 
-const LIMIT_COUNT: usize = 8;
+/// How often something was met, and when the next line about it may be said.
+#[derive(Clone, Copy, Debug, Default)]
+struct Told {
+    count: u64,
+    said_until: Mono,
+}
 
-/// What was met, and when the next line about it may be said.
+/// What was met, by whom.
 #[derive(Debug, Default)]
 pub(crate) struct Met {
-    counts: [u64; LIMIT_COUNT],
-    said_until: [Mono; LIMIT_COUNT],
+    told: BTreeMap<(Limit, Party), Told>,
+}
+
+impl Met {
+    /// Exports come and go, and their parties with them.
+    const TOLD_COUNT_MAX: usize = 1024;
+    const SAY_EVERY_MS: u64 = 1000;
+
+    /// Something was met. The number of times, if that may be said now.
+    fn meet(&mut self, by: (Limit, Party), now: Mono) -> Option<u64> {
+        if self.told.len() >= Self::TOLD_COUNT_MAX && !self.told.contains_key(&by) {
+            self.told.retain(|_, told| told.said_until > now);
+        }
+        let told = self.told.entry(by).or_default();
+        told.count += 1;
+        if now < told.said_until {
+            return None;
+        }
+        told.said_until = now.after_ms(Self::SAY_EVERY_MS);
+        Some(told.count)
+    }
 }
 
 impl Lane {
-    /// A limit was met; `what` happened.
-    pub(crate) fn met(&mut self, turn: &mut Turn<'_>, limit: Limit, what: &str) {
-        const SAY_EVERY_MS: u64 = 1000;
-        let index = limit as usize;
-        self.met.counts[index] += 1;
-        if turn.now.mono < self.met.said_until[index] {
-            return;
-        }
-        self.met.said_until[index] = turn.now.mono.after_ms(SAY_EVERY_MS);
-        let count = self.met.counts[index];
+    /// A limit was met by a party; `what` happened.
+    pub(crate) fn met(&mut self, turn: &mut Turn<'_>, by: (Limit, Party), what: &str) {
+        let Some(count) = self.met.meet(by, turn.now.mono) else { return };
+        let say = if by.0 == Limit::Lost { Say::Alarm } else { Say::Warning };
         let line = format!("{what} (number {count} on this lane)");
-        self.say(turn, Say::Warning, &line);
+        self.say(turn, say, &line);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_noise_of_one_party_does_not_swallow_the_line_of_another() {
+        let mut met = Met::default();
+        let (loud, quiet) = (Party::of_export(1), Party::STORE);
+        let now = Mono(5_000_000_000);
+        assert_eq!(met.meet((Limit::Breach, loud), now), Some(1));
+        for _ in 0..1000 {
+            assert_eq!(met.meet((Limit::Breach, loud), now), None);
+        }
+        assert_eq!(met.meet((Limit::Breach, quiet), now), Some(1));
+        assert_eq!(met.meet((Limit::Slow, loud), now), Some(1));
+        assert_eq!(met.meet((Limit::Breach, loud), now.after_ms(1000)), Some(1002));
+    }
+
+    #[test]
+    fn parties_that_are_gone_are_forgotten() {
+        let mut met = Met::default();
+        for number in 0..10_000 {
+            let now = Mono(0).after_ms(number * 10);
+            met.meet((Limit::Breach, Party::of_export(number)), now);
+        }
+        assert!(met.told.len() <= Met::TOLD_COUNT_MAX);
     }
 }

@@ -210,6 +210,11 @@ impl Recovery {
         self.looked_at = now;
     }
 
+    /// Whether less time has passed than so much.
+    pub(crate) fn is_before(&self, now: Mono, ms: u64) -> bool {
+        self.began_at.is_some_and(|began_at| now < began_at.after_ms(ms))
+    }
+
     /// Whether the time is over.
     pub(crate) fn is_late(&self, now: Mono, limits: &crate::Limits) -> bool {
         self.began_at.is_some_and(|began_at| now >= self.due_at(began_at, limits))
@@ -370,7 +375,6 @@ impl Lane {
         let body = &turn.arena.get(arrived.frame)[HEAD_BYTES..];
         let done = ReplayDone::decode_all(body).map_err(|_| Breach::Malformed)?;
         let (conn, asked) = (arrived.conn, Asked::from(arrived.request));
-        self.recovery.progress(turn.now.mono);
         if self.recovery.knows((asked.shard, asked.session)) {
             self.recovery.will_reopen(&asked, arrived.open.client, done.reopen_count);
         }
@@ -407,6 +411,7 @@ impl Lane {
                 self.answer_done(turn, conn, &asked);
             }
             if queue.waited {
+                self.recovery.progress(turn.now.mono);
                 self.session_is_back(turn, queue.client);
             }
         }
@@ -481,6 +486,7 @@ impl Lane {
         self.say(turn, Say::Info, &line);
         self.note_replayed(turn);
         self.recovery.told = true;
+        self.end_writing(turn);
         // What was replayed behind a broken log will be replayed again, in the order it needs now.
         if !self.fenced {
             turn.act(Action::Recovered);

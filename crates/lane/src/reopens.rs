@@ -18,6 +18,8 @@ use wire::{ClientUuid, Request, SessionId, ShardId, Xid};
 pub(crate) struct Reopening {
     pub(crate) client: ClientUuid,
     count: usize,
+    /// Recovery waited for it: the log knew the session.
+    known: bool,
     /// Requests that came; a resend is the same one.
     came: BTreeSet<Xid>,
 }
@@ -30,20 +32,27 @@ impl Recovery {
         let count = usize::try_from(reopen_count).unwrap_or(usize::MAX);
         let waits = matches!(self.phase, Phase::Replaying | Phase::Reopening);
         if count > 0 && waits {
-            let reopening = Reopening { client, count, came: BTreeSet::new() };
-            self.reopens.insert((asked.shard, asked.session), reopening);
+            let key = (asked.shard, asked.session);
+            let known = self.queues.get(key).is_some_and(|queue| queue.waited);
+            let reopening = Reopening { client, count, known, came: BTreeSet::new() };
+            self.reopens.insert(key, reopening);
         }
     }
 
-    /// A handle is registered again, or will be with the others that wait.
-    pub(crate) fn reopen_came(&mut self, request: &Request, now: Mono) {
+    /// A handle is registered again, or will be with the others that wait. That is progress if the log
+    /// knew the session: anybody else may say that he has something open. And as it can be
+    /// said of handles one by one, it extends the time to twice what it is at most.
+    pub(crate) fn reopen_came(&mut self, request: &Request, now: Mono, limits: &Limits) {
         let key = (request.shard, request.session);
         let Some(reopening) = self.reopens.get_mut(&key) else { return };
-        reopening.came.insert(request.xid);
+        let is_new = reopening.came.insert(request.xid);
+        let counts = reopening.known && is_new;
         if reopening.came.len() >= reopening.count {
             self.reopens.remove(&key);
         }
-        self.progress(now);
+        if counts && self.is_before(now, 2 * limits.recovery_soft_ms) {
+            self.progress(now);
+        }
     }
 
     /// Whether nobody is waited for any more.

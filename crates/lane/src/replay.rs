@@ -9,7 +9,7 @@ use crate::recovery::{Phase, Replay, contents_of};
 use crate::session::{Done, State};
 use alloc::format;
 use disk::{Change, ClientChange, Origin, Record};
-use door::{Action, ContentsMac, Point, Say, Turn};
+use door::{Action, ContentsMac, Point, Turn};
 use wire::{
     Breach, ClientUuid, HEAD_BYTES, Op, Resume, Resumed, SessionId, ShardId, Status, Transno, Wire,
     Writer,
@@ -25,17 +25,12 @@ impl Lane {
         let body = &turn.arena.get(arrived.frame)[HEAD_BYTES..];
         let resume = Resume::decode_all(body).map_err(|_| Breach::Malformed)?;
         let (shard, session) = (arrived.request.shard, arrived.request.session);
-        self.recovery.progress(turn.now.mono);
         let committed = self.session_committed(shard, session);
         if resume.known_committed > committed {
-            self.stats.recovery.went_back_count += 1;
-            let line = format!(
-                "a client was told that {shard} is durable up to {}, but here it is up to \
-                 {committed}: the disk under the store has lost what it said it had, or this is \
-                 not the store it was",
-                resume.known_committed
-            );
-            self.say(turn, Say::Alarm, &line);
+            self.on_claim(turn, arrived, (resume.known_committed, committed));
+        }
+        if let Some(table) = self.slots.get_mut(&(shard, session)) {
+            table.resumed = true;
         }
         // Until its end, what was replayed and may not be durable yet is taken again. Behind a broken log
         // it never is durable, and is neither lost: the next boot gets it from whoever keeps it.
@@ -48,6 +43,33 @@ impl Lane {
         self.say_reply(turn, arrived.conn, &Asked::from(arrived.request), &said);
         self.reply = reply;
         Ok(())
+    }
+
+    /// A client says that it was told of more than is durable here. That is a fact only of a session
+    /// that the log knew when this boot began, and only the first time: anybody may say anything.
+    fn on_claim(
+        &mut self,
+        turn: &mut Turn<'_>,
+        arrived: &Arrived<'_>,
+        (known, committed): (Transno, Transno),
+    ) {
+        let (shard, session) = (arrived.request.shard, arrived.request.session);
+        let table = self.slots.get(&(shard, session));
+        let is_fact = table.is_some_and(|table| table.recorded_in == Some(0) && !table.resumed);
+        if !is_fact {
+            let line = format!(
+                "a client says that {shard} was durable for it up to {known}, of which nothing is \
+                 known here"
+            );
+            return self.met(turn, (Limit::Claim, arrived.open.party), &line);
+        }
+        self.stats.recovery.went_back_count += 1;
+        let line = format!(
+            "a client was told that {shard} is durable up to {known}, but here it is up to \
+             {committed}: the disk under the store has lost what it said it had, or this is \
+             not the store it was"
+        );
+        self.met(turn, (Limit::Lost, arrived.open.party), &line);
     }
 
     /// The highest durable transaction of one session at a shard.
@@ -72,7 +94,11 @@ impl Lane {
         let contents = contents_of(arrived.bulk);
         if self.opened(&replay, contents, request).is_none() {
             self.stats.recovery.forged_count += 1;
-            self.met(turn, Limit::Replay, "a replay that was never signed here was refused");
+            self.met(
+                turn,
+                (Limit::Replay, arrived.open.party),
+                "a replay that was never signed here was refused",
+            );
             if self.has_changed(client) {
                 self.evict(turn, client, true);
             }
@@ -90,12 +116,20 @@ impl Lane {
         let takes = self.recovery.takes((request.shard, request.session), request.transno);
         if self.recovery.phase == Phase::Replaying && !takes && request.transno > committed_before {
             self.stats.recovery.forged_count += 1;
-            self.met(turn, Limit::Replay, "a replay of what has ended was refused");
+            self.met(
+                turn,
+                (Limit::Replay, arrived.open.party),
+                "a replay of what has ended was refused",
+            );
             self.answer_replay(turn, &replay, Status::Overflow);
             return Ok(false);
         }
         if self.recovery.phase == Phase::Replaying && arrived.open.binding.read_only {
-            self.met(turn, Limit::Replay, "a replay through a read-only export was refused");
+            self.met(
+                turn,
+                (Limit::Replay, arrived.open.party),
+                "a replay through a read-only export was refused",
+            );
             self.answer_replay(turn, &replay, Status::Overflow);
             return Ok(false);
         }
@@ -141,7 +175,6 @@ impl Lane {
 
     /// Its turn has come.
     pub(crate) fn execute_replay(&mut self, turn: &mut Turn<'_>, replay: Replay) {
-        self.recovery.progress(turn.now.mono);
         let (shard, session) = (replay.asked.shard, replay.asked.session);
         let table = self.slots.entry((shard, session)).or_default();
         if replay.transno <= table.committed.max(table.replayed_last) {
@@ -149,6 +182,7 @@ impl Lane {
             self.answer_replay(turn, &replay, Status::Ok);
             return self.release_bulk(turn, &replay);
         }
+        self.recovery.progress(turn.now.mono);
         if shard.is_data() {
             return self.replay_data(turn, replay);
         }

@@ -13,6 +13,7 @@ use data::Recorded;
 use disk::{
     Change, Changes, ClientChange, ExportChange, Fault, Made, Origin, Record, SessionRow, TxnId,
 };
+use door::{Mono, Party};
 use wire::{ClientUuid, LaneId, Map, Op, SessionId, ShardId, Status, Transno, Wire, Xid};
 
 /// What is being restored.
@@ -219,10 +220,12 @@ impl Restore {
     fn add_session(&mut self, session: SessionId, row: SessionRow, shard: ShardId) {
         let known = self.sessions.entry(session).or_insert(Session {
             row,
+            party: Party::NONE,
             conn: None,
             conn_epoch: 0,
             heard: false,
             opened_no: 0,
+            left_at: Mono(0),
         });
         known.row = row;
         self.slots.entry((shard, session)).or_default().recorded_in = Some(0);

@@ -8,13 +8,15 @@
 
 use alloc::vec::Vec;
 use disk::SessionRow;
-use door::ConnId;
+use door::{ConnId, Mono, Party};
 use wire::{Breach, Op, Status, Transno, Xid};
 
 /// A client lane, as long as it is remembered here.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Session {
     pub(crate) row: SessionRow,
+    /// Who opened it in this boot.
+    pub(crate) party: Party,
     pub(crate) conn: Option<ConnId>,
     /// Of its latest connection; an older one is refused.
     pub(crate) conn_epoch: u32,
@@ -22,6 +24,8 @@ pub(crate) struct Session {
     pub(crate) heard: bool,
     /// Rises with every connection: who was here last.
     pub(crate) opened_no: u64,
+    /// When its last connection ended.
+    pub(crate) left_at: Mono,
 }
 
 /// Where a reply goes.
@@ -95,6 +99,8 @@ pub(crate) struct SlotTable {
     pub(crate) token_last: Transno,
     /// What its client was told last is durable.
     pub(crate) told: Transno,
+    /// Whether its client has said in this boot what it knows.
+    pub(crate) resumed: bool,
     /// Whether it stands in the list of those who are owed a note.
     pub(crate) noted: bool,
 }
@@ -166,6 +172,13 @@ impl SlotTable {
                 slot.state = State::Acknowledged;
             }
         }
+    }
+
+    /// Whether something has to be answered exactly once, or was answered and the client may not have
+    /// the reply.
+    pub(crate) fn owes_answer(&self) -> bool {
+        let owes = |slot: &Slot| !matches!(slot.state, State::Free | State::Acknowledged);
+        self.slots.iter().any(owes)
     }
 
     /// Whether a request is on its way.

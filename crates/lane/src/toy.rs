@@ -474,7 +474,7 @@ impl Toy {
                     peer.inbox.push(Arrived { frame, bulk });
                 }
             }
-            Action::Admit { conn } => {
+            Action::Admit { conn, .. } => {
                 self.peers.get_mut(&conn).unwrap().admitted = true;
             }
             Action::Close { conn } => {

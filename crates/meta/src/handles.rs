@@ -30,6 +30,9 @@ const NOBODY: ClientUuid = ClientUuid([0; 16]);
 #[derive(Debug)]
 pub(crate) struct Handles {
     open: BTreeSet<Key>,
+    /// How many each client has.
+    counts: BTreeMap<ClientUuid, usize>,
+    count_max: usize,
     /// Clients whose handles were dropped: they must open again what they still hold.
     gone: BTreeSet<ClientUuid>,
     /// Of inodes that nobody writes to any more: the number under which their data shard was asked
@@ -47,12 +50,14 @@ pub(crate) struct Handles {
 }
 
 impl Handles {
-    /// Most handles at one shard.
+    /// Most handles at one shard, unless it is told otherwise.
     pub(crate) const COUNT_MAX: usize = 4_000_000;
 
     pub(crate) const fn new() -> Self {
         Self {
             open: BTreeSet::new(),
+            counts: BTreeMap::new(),
+            count_max: Self::COUNT_MAX,
             gone: BTreeSet::new(),
             asked: BTreeMap::new(),
             asked_count: 0,
@@ -66,6 +71,7 @@ impl Handles {
     /// All are forgotten, and clients may still hold some.
     pub(crate) fn forget(&mut self) {
         self.open.clear();
+        self.counts.clear();
         self.gone.clear();
         self.asked.clear();
         self.unsettled.clear();
@@ -79,8 +85,31 @@ impl Handles {
         self.known = true;
     }
 
-    pub(crate) fn is_full(&self) -> bool {
-        self.open.len() >= Self::COUNT_MAX
+    /// Whether a client may have no more: there are too many, or a quarter of them are its own.
+    pub(crate) fn is_full(&self, client: ClientUuid) -> bool {
+        let own_count = self.counts.get(&client).copied().unwrap_or(0);
+        self.open.len() >= self.count_max || own_count >= self.count_max / 4
+    }
+
+    /// So many at most.
+    pub(crate) const fn limit(&mut self, count_max: usize) {
+        self.count_max = count_max;
+    }
+
+    /// How many each client has, if all together are so many that it matters who has them: three
+    /// quarters of what there may be.
+    pub(crate) fn crowd(&self) -> Option<impl Iterator<Item = (ClientUuid, usize)>> {
+        let crowded = self.open.len() >= self.count_max - self.count_max / 4;
+        crowded.then(|| self.counts.iter().map(|(client, count)| (*client, *count)))
+    }
+
+    fn count_closed(&mut self, client: ClientUuid) {
+        if let Some(count) = self.counts.get_mut(&client) {
+            *count -= 1;
+            if *count == 0 {
+                self.counts.remove(&client);
+            }
+        }
     }
 
     pub(crate) fn knows(&self, client: ClientUuid) -> bool {
@@ -89,7 +118,9 @@ impl Handles {
 
     pub(crate) fn open(&mut self, inode: InodeNo, client: ClientUuid, handle: Handle) {
         let Handle { id, open_for } = handle;
-        self.open.insert(Key { inode, open_for, client, handle: id });
+        if self.open.insert(Key { inode, open_for, client, handle: id }) {
+            *self.counts.entry(client).or_default() += 1;
+        }
         if open_for.writes() {
             self.asked.remove(&inode);
         }
@@ -101,7 +132,10 @@ impl Handles {
         let mut wrote = false;
         for open_for in OpenFor::ALL {
             let key = Key { inode, open_for, client, handle };
-            wrote |= self.open.remove(&key) && open_for.writes();
+            if self.open.remove(&key) {
+                wrote |= open_for.writes();
+                self.count_closed(client);
+            }
             self.listed.remove(&key);
         }
         if !wrote || self.is_being_written(inode) {
@@ -214,6 +248,7 @@ impl Handles {
             }
             key.client != client
         });
+        self.counts.remove(&client);
         self.listed.retain(|key, _| key.client != client);
         for inode in written {
             if self.is_being_written(inode) {
@@ -228,5 +263,42 @@ impl Handles {
 
     fn first_from(&self, key: Key) -> Option<&Key> {
         self.open.range(key..).next().filter(|first| first.inode == key.inode)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: InodeNo = InodeNo(7);
+
+    #[test]
+    fn a_client_has_at_most_a_quarter_of_the_handles() {
+        let mut handles = Handles::new();
+        handles.limit(16);
+        let (greedy, other) = (ClientUuid([1; 16]), ClientUuid([2; 16]));
+        for number in 0..4 {
+            assert!(!handles.is_full(greedy));
+            handles.open(FILE, greedy, HandleId(number), number % 2 == 0);
+            handles.open(FILE, greedy, HandleId(number), number % 2 == 0);
+        }
+        assert!(handles.is_full(greedy) && !handles.is_full(other));
+        handles.close(FILE, greedy, HandleId(0));
+        handles.close(FILE, greedy, HandleId(0));
+        assert!(!handles.is_full(greedy));
+        handles.client_gone(greedy);
+        assert!(handles.counts.is_empty() && handles.open.is_empty());
+    }
+
+    #[test]
+    fn who_has_them_is_told_when_few_are_left() {
+        let mut handles = Handles::new();
+        handles.limit(8);
+        let client = |number: u8| ClientUuid([number; 16]);
+        (0..5).for_each(|number| handles.open(FILE, client(number), HandleId(1), false));
+        assert!(handles.crowd().is_none());
+        handles.open(FILE, client(0), HandleId(2), false);
+        let crowd: Vec<(ClientUuid, usize)> = handles.crowd().into_iter().flatten().collect();
+        assert_eq!((crowd.len(), crowd[0]), (5, (client(0), 2)));
     }
 }

@@ -144,6 +144,16 @@ impl Shard {
         }
     }
 
+    /// So many handles at most are open here.
+    pub const fn limit_handles(&mut self, count_max: usize) {
+        self.handles.limit(count_max);
+    }
+
+    /// How many handles each client has, when there is little room for more.
+    pub fn handle_crowd(&self) -> Option<impl Iterator<Item = (ClientUuid, usize)>> {
+        self.handles.crowd()
+    }
+
     /// Takes rules away, for a test that must notice.
     pub const fn plant(&mut self, rules: Rules) {
         self.rules = rules;

@@ -391,6 +391,16 @@ impl Pool {
         self.freed
     }
 
+    /// How much at most is given out at a time.
+    pub(crate) const fn used_bytes_max(&self) -> usize {
+        self.used_bytes_max
+    }
+
+    /// What a buffer for so many bytes counts.
+    pub(crate) fn room_bytes(bulk_bytes: usize) -> usize {
+        capacity_of(class_of(bulk_bytes))
+    }
+
     /// Bytes given out.
     pub(crate) const fn used_bytes(&self) -> usize {
         self.used_bytes

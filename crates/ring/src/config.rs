@@ -32,7 +32,8 @@ impl LogFile {
 /// Everything that grows has a limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Connections at a time; more are refused by closing them.
+    /// Connections at a time; for one more the oldest goes that is not admitted, and without such a one
+    /// it is refused by closing it.
     pub conn_count_max: usize,
     /// Bytes queued for one connection that it has not read; more, and it is too slow.
     pub conn_out_bytes_max: usize,
@@ -44,6 +45,9 @@ pub struct Limits {
     pub starving_stall_ms_max: u64,
     /// How long an accepted connection may take until it is admitted, in milliseconds.
     pub greeting_ms_max: u64,
+    /// How long a client may take for what it has begun to send, in milliseconds, and a second more for
+    /// each 8 KiB of it.
+    pub frame_ms_max: u64,
     /// How long a closed connection may take to send what is queued, in milliseconds.
     pub close_ms_max: u64,
     /// How long the end of the lane may take to send what is queued, in milliseconds.
@@ -67,6 +71,7 @@ impl Default for Limits {
             conn_out_bytes_pause: 16 << 20,
             stall_ms_max: 10_000,
             starving_stall_ms_max: 1_000,
+            frame_ms_max: 30_000,
             greeting_ms_max: 10_000,
             close_ms_max: 1_000,
             stop_ms_max: 1_000,

@@ -18,8 +18,10 @@ mod handover;
 mod recv;
 mod relay;
 mod sendfile;
+mod unfinished;
 
 pub(crate) use relay::{Said, Told};
+pub(crate) use unfinished::Admission;
 
 use crate::config::Limits;
 use crate::driver::{Kind, Op, Token};
@@ -30,12 +32,13 @@ use crate::number::{u32_of, u64_of};
 use crate::send::Outbox;
 use crate::socket::tune_socket;
 use crate::tools::Tools;
-use door::{BufId, Bulk, CloseReason, ConnId, Errno, Event, Mono, Span, Ticket};
+use door::{BufId, Bulk, CloseReason, ConnId, Errno, Event, Mono, Shares, Span, Ticket};
 use relay::Relay;
 use rustix::net::{Shutdown, shutdown};
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use unfinished::{Charge, Unfinished};
 use wire::{Breach, Crc32c, Lengths};
 
 /// Bits of a [`ConnId`] that are the slot's index.
@@ -60,6 +63,7 @@ struct Incoming {
     buf: BufId,
     lengths: Lengths,
     received_bytes: usize,
+    charge: Option<Charge>,
     /// Of what was received.
     sum: Crc32c,
 }
@@ -71,6 +75,7 @@ struct Conn {
     /// The brain knows it.
     announced: bool,
     admitted: bool,
+    admission: Admission,
     /// No more is cut in this turn: there was a frame before admission, and the brain has its say first,
     /// or as many as one may bring before the others have theirs.
     paused: bool,
@@ -93,6 +98,11 @@ struct Conn {
     accepted: bool,
     inbox: Inbox,
     incoming: Option<Incoming>,
+    /// Of a bulk that nobody gets, this is still to come.
+    skip_bytes: usize,
+    unfinished: Option<Unfinished>,
+    /// It is looked at whether it finishes what it has begun.
+    finish_watched: bool,
     outbox: Outbox,
     address: Option<Box<Address>>,
     /// A sister lane has a part in it.
@@ -131,6 +141,11 @@ pub(crate) struct Conns {
     greeting: VecDeque<(Mono, ConnId)>,
     /// Those that may read nothing, by when that was looked at last.
     stalling: VecDeque<(Mono, ConnId)>,
+    /// Those that have begun to send something, likewise.
+    unfinished: VecDeque<(Mono, ConnId)>,
+    /// Buffers of bulks that are not whole, in bytes; and whether there are fewer since the last turn.
+    charged: Shares,
+    discharged: bool,
     /// Slots of connections whose sockets sister lanes have, by lane and by what they are called there.
     backs: HashMap<(usize, ConnId), u32>,
     /// Connections for sister lanes, and what is said on those that are relayed.
@@ -159,6 +174,9 @@ impl Conns {
             closing: VecDeque::new(),
             greeting: VecDeque::new(),
             stalling: VecDeque::new(),
+            unfinished: VecDeque::new(),
+            charged: Shares::new(),
+            discharged: false,
             backs: HashMap::new(),
             handed: Vec::new(),
         }
@@ -169,8 +187,7 @@ impl Conns {
     /// The listening socket gave a connection.
     pub(crate) fn accepted(&mut self, socket: OwnedFd, tools: &mut Tools) {
         tools.counters.syscall_count += 1; // Its delay is set, or it is closed.
-        if self.is_full() {
-            tools.counters.refused_count += 1;
+        if !self.make_room(tools) {
             return;
         }
         tune_socket(&socket);
@@ -182,8 +199,7 @@ impl Conns {
     /// A sister lane handed a connection over.
     pub(crate) fn adopt(&mut self, socket: OwnedFd, hello: &[u8], tools: &mut Tools) {
         tools.counters.syscall_count += 1; // As above.
-        if self.is_full() {
-            tools.counters.refused_count += 1;
+        if !self.make_room(tools) {
             return;
         }
         let index = self.add(Some(socket), State::Open);
@@ -214,6 +230,7 @@ impl Conns {
             state,
             announced: false,
             admitted: false,
+            admission: Admission::NONE,
             paused: false,
             starved: false,
             touched: false,
@@ -228,6 +245,9 @@ impl Conns {
             accepted,
             inbox: Inbox::default(),
             incoming: None,
+            skip_bytes: 0,
+            unfinished: None,
+            finish_watched: false,
             outbox: Outbox::default(),
             address: None,
             relay: None,
@@ -241,11 +261,12 @@ impl Conns {
 
     // --- what the brain asks ---------------------------------------------------------------------
 
-    pub(crate) fn admit(&mut self, id: ConnId) {
+    pub(crate) fn admit(&mut self, id: ConnId, admission: Admission) {
         if let Some(index) = self.open_index(id) {
-            self.conn(index).admitted = true;
+            let conn = self.conn(index);
+            (conn.admitted, conn.admission) = (true, admission);
             self.touch(index);
-            self.tell(index, Told::Admitted);
+            self.tell(index, Told::Admitted(admission));
         }
     }
 
@@ -337,6 +358,7 @@ impl Conns {
     pub(crate) fn flush(&mut self, freed: bool, tools: &mut Tools) {
         self.begin_turn();
         self.share_turn(self.touched.len());
+        let freed = std::mem::take(&mut self.discharged) || freed;
         let starved_count = if freed { self.starved.len() } else { 0 };
         for _ in 0..starved_count {
             let Some(index) = self.starved.pop_front() else { break };
@@ -442,13 +464,16 @@ impl Conns {
         if closing {
             // Read on, or the kernel resets the connection and the peer loses what it was sent.
             conn.inbox.clear();
+            let ended = matches!(conn.state, State::Closing { peer_ended: true, .. });
             if let Some(incoming) = conn.incoming.take() {
                 tools.pool.release(incoming.buf);
+                self.discharge(incoming.charge);
             }
-            if matches!(conn.state, State::Closing { peer_ended: true, .. }) {
+            if ended {
                 return;
             }
         }
+        let conn = self.conn(index);
         if conn.paused {
             return self.touch(index);
         }
@@ -554,6 +579,7 @@ impl Conns {
         }
         if let Some(incoming) = conn.incoming {
             tools.pool.release(incoming.buf);
+            self.discharge(incoming.charge);
         }
         self.live_count -= 1;
         self.free.push(index);

@@ -116,6 +116,13 @@ impl Inbox {
         dropped_bytes
     }
 
+    /// Forgets the first bytes, at most so many of those that are there; returns how many.
+    pub(crate) fn skip(&mut self, skip_bytes_max: usize) -> usize {
+        let skipped_bytes = (self.end - self.start).min(skip_bytes_max);
+        self.start += skipped_bytes;
+        skipped_bytes
+    }
+
     /// Forgets everything.
     pub(crate) const fn clear(&mut self) {
         self.start = 0;
@@ -128,6 +135,11 @@ impl Inbox {
         assert!(front_bytes <= self.end - self.start, "only what is there is consumed");
         self.start += front_bytes;
         self.wanted_bytes = 0;
+    }
+
+    /// Room that the frame at the front needs, as far as that is known.
+    pub(crate) const fn wanted_bytes(&self) -> usize {
+        self.wanted_bytes
     }
 
     /// Whether nothing is there.

@@ -14,6 +14,7 @@
 //! Invariant: everything the kernel was given (path, buffer, descriptor) is the job's until it is
 //! dropped, and it is dropped only after its last completion.
 
+use crate::allocate::{has_room, takes_space};
 use crate::config::FaultPoint;
 use crate::driver::{Kind, Op, Token, owned};
 use crate::number::{errno_of, u32_of, u64_of};
@@ -38,6 +39,7 @@ const INTERRUPTED: Errno = Errno(4);
 const NOT_FOUND: Errno = Errno(2);
 const IO: Errno = Errno(5);
 const EXISTS: Errno = Errno(17);
+const NO_SPACE: Errno = Errno(28);
 
 /// From how many bytes on a read may stay in the file: below, the two calls that find out whether
 /// it can and the one more that sends it cost as much as the copy they save.
@@ -78,6 +80,9 @@ pub(crate) struct Job {
     buf: Option<BufId>,
     moved_bytes: usize,
     elsewhere: Option<Elsewhere>,
+    /// Of an allocation: the file's size before, and why it was refused, if it was.
+    before_bytes: u64,
+    refused: Option<Errno>,
     /// It syncs for all that removed something before.
     pub(crate) leads: bool,
     /// What came of that sync.
@@ -97,6 +102,8 @@ impl Job {
             buf: None,
             moved_bytes: 0,
             elsewhere: None,
+            before_bytes: 0,
+            refused: None,
             leads: false,
             synced: None,
         }
@@ -274,7 +281,10 @@ impl Job {
                 self.keep_lent(size_bytes..u64::MAX, objects, tools);
                 self.go(Step::Move, token, objects, tools)
             }
-            JobKind::Allocate { offset, range_bytes, .. } => {
+            JobKind::Allocate { offset, range_bytes, mode, .. } => {
+                if takes_space(mode) && !self.finds_room(range_bytes, objects, tools) {
+                    return self.fail(NO_SPACE, objects, tools);
+                }
                 self.keep_lent(offset..offset.saturating_add(range_bytes), objects, tools);
                 self.go(Step::Move, token, objects, tools)
             }
@@ -298,6 +308,19 @@ impl Job {
             }
             JobKind::Remove { .. } => self.go(Step::Unlink, token, objects, tools),
         }
+    }
+
+    /// Whether there may be room for what of a range has none yet; looks how large the file is, too.
+    fn finds_room(&mut self, range_bytes: u64, objects: &mut Objects, tools: &mut Tools) -> bool {
+        tools.counters.syscall_count += 2;
+        let found = borrowed(objects, self.object_index, |file| {
+            let found = look(file)?;
+            Ok((found, has_room(file, range_bytes.saturating_sub(found.allocated_bytes))?))
+        });
+        // Who cannot tell is asked by trying.
+        let Ok((found, has_room)) = found else { return true };
+        self.before_bytes = found.size_bytes;
+        has_room
     }
 
     /// What was lent of a part of the file that is about to change is copied first.

@@ -14,6 +14,7 @@
 #![cfg(target_os = "linux")]
 
 mod abi;
+mod allocate;
 pub mod bare;
 mod buffer;
 mod cache;

@@ -244,7 +244,7 @@ impl NullFs {
         if Some(conn) == self.echo {
             return self.on_echo(turn, bulk);
         }
-        turn.act(Action::Admit { conn });
+        turn.act(Action::admit(conn));
         if let Some(bulk) = bulk {
             turn.act(Action::Release { buf: bulk.buf });
             let frame = turn.arena.put(&self.frame);
@@ -360,7 +360,7 @@ impl Brain for NullFs {
             }
             Event::Connected { conn, .. } => {
                 self.echo = Some(conn);
-                turn.act(Action::Admit { conn });
+                turn.act(Action::admit(conn));
                 self.echoing.push_back(GREETING);
                 self.exchange(turn, None);
             }

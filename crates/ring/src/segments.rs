@@ -15,6 +15,7 @@
 //! first segment never pays for one. It leaves the order of things to its caller: what makes an object
 //! longer than S runs alone.
 
+use crate::allocate::{give_back, has_room};
 use crate::number::{errno_of, u64_of, usize_of};
 use crate::path::ObjectPath;
 use door::{Errno, ObjectStat};
@@ -53,6 +54,12 @@ pub(crate) enum Task {
         offset: u64,
         range_bytes: u64,
         mode: i32,
+    },
+    /// What a failed allocation left in the first file, which had this size.
+    GiveBack {
+        offset: u64,
+        range_bytes: u64,
+        size_bytes: u64,
     },
     Seek {
         offset: u64,
@@ -136,6 +143,10 @@ impl Segments {
                 let end = offset.saturating_add(range_bytes);
                 self.allocate(offset..end, mode).map(|()| Outcome::Done)
             }
+            Task::GiveBack { offset, range_bytes, size_bytes } => {
+                let end = offset.saturating_add(range_bytes);
+                give_back(self.first()?, offset..end, size_bytes).map(|()| Outcome::Done)
+            }
             Task::Seek { offset, hole } => self.seek(offset, hole).map(Outcome::Place),
             Task::Stat => self.stat().map(Outcome::Stat),
             Task::Sync => self.sync().map(|()| Outcome::Done),
@@ -204,7 +215,6 @@ impl Segments {
     /// down has nowhere to be.
     fn allocate(&self, range: Range<u64>, mode: i32) -> io::Result<()> {
         let mode = FallocateFlags::from_bits_retain(mode.cast_unsigned());
-        let keep = FallocateFlags::KEEP_SIZE;
         if mode.contains(FallocateFlags::PUNCH_HOLE) {
             let numbers = std::iter::once(0).chain(self.numbers()?);
             for number in numbers {
@@ -217,6 +227,34 @@ impl Segments {
             }
             return Ok(());
         }
+        let before = self.stat()?;
+        let wanted_bytes = (range.end - range.start).saturating_sub(before.allocated_bytes);
+        if !has_room(&*self.store, wanted_bytes)? {
+            return Err(io::Errno::NOSPC);
+        }
+        let allocated = self.take_space(range.clone(), mode);
+        if allocated.is_err() {
+            self.give_back(range, before.size_bytes)?;
+        }
+        allocated
+    }
+
+    /// Takes away what a failed allocation has left, in an object that had this size.
+    fn give_back(&self, range: Range<u64>, size_bytes: u64) -> io::Result<()> {
+        if self.stat()?.size_bytes > size_bytes {
+            self.truncate(size_bytes)?;
+        }
+        for (number, place) in self.pieces(range) {
+            if let Some(file) = self.open(number, false)? {
+                let size_bytes = fstat(file.fd())?.st_size.unsigned_abs();
+                give_back(file.fd(), place, size_bytes)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn take_space(&self, range: Range<u64>, mode: FallocateFlags) -> io::Result<()> {
+        let keep = FallocateFlags::KEEP_SIZE;
         let (last, _) = self.last_of(range.end);
         if mode.contains(keep) {
             let known = self.numbers()?.last().copied().unwrap_or(0);

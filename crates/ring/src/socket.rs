@@ -67,7 +67,19 @@ fn choose_congestion_control(socket: impl AsFd, address: IpAddr) {
 pub(crate) fn acked_bytes(socket: &OwnedFd) -> Option<u64> {
     /// Of `tcpi_bytes_acked` in `struct tcp_info` (linux/tcp.h; since Linux 4.2).
     const OFFSET: usize = 120;
-    let mut info = [0_u8; OFFSET + 8];
+    tcp_count::<{ OFFSET + 8 }>(socket)
+}
+
+/// Bytes that have come over a TCP connection, whether anybody has received them or not.
+pub(crate) fn received_bytes(socket: &OwnedFd) -> Option<u64> {
+    /// Of `tcpi_bytes_received`, likewise.
+    const OFFSET: usize = 128;
+    tcp_count::<{ OFFSET + 8 }>(socket)
+}
+
+/// A count of eight bytes at the end of the first `INFO_BYTES` of a connection's `struct tcp_info`.
+fn tcp_count<const INFO_BYTES: usize>(socket: &OwnedFd) -> Option<u64> {
+    let mut info = [0_u8; INFO_BYTES];
     let mut info_bytes = libc::socklen_t::try_from(info.len()).ok()?;
     // SAFETY: the kernel writes at most `info_bytes` bytes into the array, and how many it wrote into
     // the length; both live until the call returns.
@@ -81,8 +93,8 @@ pub(crate) fn acked_bytes(socket: &OwnedFd) -> Option<u64> {
         )
     };
     let whole = told == 0 && usize::try_from(info_bytes).is_ok_and(|bytes| bytes == info.len());
-    let acked = info[OFFSET..].first_chunk().copied().filter(|_| whole)?;
-    Some(u64::from_ne_bytes(acked))
+    let count = info.last_chunk().copied().filter(|_| whole)?;
+    Some(u64::from_ne_bytes(count))
 }
 
 #[cfg(test)]

@@ -396,6 +396,7 @@ impl Parts {
             || self.tools.driver.is_answered()
             || self.conns.is_ready()
             || !self.unheard.is_empty()
+            || self.conns.is_discharged()
             || (self.tools.pool.is_freed() && self.is_starved())
             || self.kernel.as_ref().is_some_and(Kernel::is_ready);
         if busy {

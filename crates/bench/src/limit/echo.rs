@@ -38,7 +38,7 @@ impl Echo {
     /// A frame that is no question for counters waits for its reply. Whether it is so.
     pub(super) fn counts(&mut self, turn: &mut Turn<'_>, conn: ConnId, frame: Span) -> bool {
         if self.admitted.insert(conn) {
-            turn.act(Action::Admit { conn });
+            turn.act(Action::admit(conn));
         }
         let op = turn.arena.get(frame).get(OP_OFFSET..).and_then(<[u8]>::first_chunk);
         if op.is_some_and(|op| u16::from_le_bytes(*op) == Op::Stats.number()) {

@@ -112,7 +112,7 @@ impl Client {
     ) -> Result<()> {
         self.conn = conn;
         let Greeting::Full { export, secret, .. } = greeting else {
-            turn.act(Action::Admit { conn });
+            turn.act(Action::admit(conn));
             self.state = State::Up { session: SessionId(1) };
             if matches!(greeting, Greeting::Knock) {
                 let knock = Head::Request(Request::of(Op::Ping));
@@ -174,7 +174,7 @@ impl Client {
             }
             (Head::Greeting(FrameKind::Welcome), State::AwaitWelcome) => {
                 let welcome = Welcome::decode_all(body).map_err(|_| nonsense())?;
-                turn.act(Action::Admit { conn: self.conn });
+                turn.act(Action::admit(self.conn));
                 self.state = State::Up { session: welcome.session };
                 Ok(Heard::Up)
             }

@@ -52,6 +52,7 @@ mod rights_hostile;
 mod scripts;
 mod setid;
 mod shards;
+mod shares;
 mod special;
 mod stage;
 mod times;

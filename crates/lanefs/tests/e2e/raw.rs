@@ -12,7 +12,6 @@ pub(crate) struct Raw {
     pub(crate) map: Map,
     pub(crate) root: InodeNo,
     pub(crate) credits: u16,
-    pub(crate) boot_id: u64,
     conn_epoch: u32,
     xid: u64,
 }
@@ -61,14 +60,6 @@ pub(crate) struct Answer {
     pub(crate) bulk: Vec<u8>,
 }
 
-impl Answer {
-    /// The message of an answer that must be a yes.
-    pub(crate) fn ok<'a, M: Wire<'a>>(&'a self) -> M {
-        assert_eq!(self.reply.status, Status::Ok, "{:?}", self.reply.op);
-        M::decode_all(&self.message).unwrap()
-    }
-}
-
 impl Raw {
     pub(crate) fn new(address: &str, secret: &Secret, at: (&str, u16), client: ClientUuid) -> Self {
         Self::of(address, secret, &hello(secret.credential(), at, client)).unwrap()
@@ -84,8 +75,8 @@ impl Raw {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let map = Map { lane_count: 1, meta_shard_count: 1, data_shard_count: 1 };
         let (session, root, conn_epoch) = (SessionId(0), InodeNo::ROOT, hello.conn_epoch);
-        let (credits, boot_id, xid) = (0, 0, 100);
-        let mut raw = Self { stream, session, map, root, credits, boot_id, conn_epoch, xid };
+        let (credits, xid) = (0, 100);
+        let mut raw = Self { stream, session, map, root, credits, conn_epoch, xid };
         greet(&mut raw.stream, FrameKind::Hello, hello).unwrap();
         let challenge = raw.greeted(FrameKind::Challenge)?;
         let challenge = Challenge::decode_all(&challenge).unwrap();
@@ -94,8 +85,8 @@ impl Raw {
         greet(&mut raw.stream, FrameKind::Proof, &Proof { proof }).unwrap();
         let welcome = raw.greeted(FrameKind::Welcome)?;
         let welcome = Welcome::decode_all(&welcome).unwrap();
-        let Welcome { session, map, root, credits, boot_id, .. } = welcome;
-        Ok(Self { session, map, root, credits, boot_id, ..raw })
+        let Welcome { session, map, root, credits, .. } = welcome;
+        Ok(Self { session, map, root, credits, ..raw })
     }
 
     /// The body of the next frame of the greeting, which is of this kind or says no.

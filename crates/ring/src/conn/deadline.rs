@@ -1,5 +1,6 @@
-//! When patience with a connection ends: with a closing one, with one that is not admitted yet, and
-//! with one that reads nothing of what is queued for it.
+//! When patience with a connection ends: with a closing one, with one that is not admitted yet, with
+//! one that reads nothing of what is queued for it, and (`unfinished`) with one that does not finish
+//! what it has begun to send.
 //!
 //! Invariant: who was closed or admitted in time costs no turn. Of those that are not admitted the
 //! oldest goes when there are too many: whoever means it is admitted within two exchanges.
@@ -37,6 +38,23 @@ impl Conns {
             }
         }
         self.greeting = greeting;
+    }
+
+    /// Room for one more: if there are as many as may be, the oldest goes that is not admitted. Whoever
+    /// has proven something gives way to nobody who has not.
+    pub(super) fn make_room(&mut self, tools: &mut Tools) -> bool {
+        if !self.is_full() {
+            return true;
+        }
+        while let Some((_, id)) = self.greeting.pop_front() {
+            if let Some(index) = self.open_index(id).filter(|_| self.is_greeting(id)) {
+                tools.counters.shed_count += 1;
+                self.fail(index, CloseReason::Failed(TIMED_OUT), tools);
+                return true;
+            }
+        }
+        tools.counters.refused_count += 1;
+        false
     }
 
     /// Something is on its way to it that may find no room.
@@ -95,13 +113,15 @@ impl Conns {
         let greeting = self.greeting.front().map(|(at, _)| *at);
         let look_ms = self.look_ms(starving);
         let stalling = self.stalling.front().map(|(since, _)| since.after_ms(look_ms));
-        [closing, greeting, stalling].into_iter().flatten().min()
+        let unfinished = self.unfinished_at(look_ms);
+        [closing, greeting, stalling, unfinished].into_iter().flatten().min()
     }
 
     /// Ends what has taken too long.
     pub(crate) fn expire(&mut self, starving: bool, tools: &mut Tools) {
         let now = tools.now.mono;
         self.expire_stalled(starving, tools);
+        self.expire_unfinished(self.look_ms(starving), tools);
         while let Some((_, id)) = self.closing.pop_front_if(|(at, _)| *at <= now) {
             if let Some(index) = self.index_of(id) {
                 self.kill(index, tools);

@@ -46,6 +46,7 @@ impl Conns {
         if incoming.received_bytes == incoming.lengths.bulk_bytes as usize
             && let Some(whole) = self.conn(index).incoming.take()
         {
+            self.discharge(whole.charge);
             self.deliver(index, whole.lengths, Some((whole.buf, whole.sum.sum())), tools);
         }
     }
@@ -114,14 +115,16 @@ impl Conns {
     pub(super) fn cut(&mut self, index: u32, tools: &mut Tools) {
         let mut left_count = self.conn_frames_max;
         // It may be gone: a frame before this one was a breach.
-        while let Some(conn) = self.slots[index as usize].as_mut() {
+        while self.skip(index)
+            && let Some(conn) = self.slots[index as usize].as_mut()
+        {
             let open = matches!(conn.state, State::Open);
             if !open || conn.paused || conn.starved || conn.incoming.is_some() || conn.is_held() {
                 return;
             }
             let lengths = match conn.inbox.cut(conn.admitted) {
                 Ok(Cut::Frame(lengths)) => lengths,
-                Ok(Cut::More) => return,
+                Ok(Cut::More) => return self.awaits(index, tools),
                 Err(reason) => return self.fail(index, reason, tools),
             };
             if conn.accepted {
@@ -137,23 +140,33 @@ impl Conns {
                 self.deliver(index, lengths, None, tools);
                 continue;
             }
+            if conn.accepted && !conn.admission.writes {
+                conn.skip_bytes = bulk_bytes;
+                self.deliver(index, lengths, None, tools);
+                self.began(index, bulk_bytes, tools);
+                continue;
+            }
             let taken = match self.sink {
-                Some(sink) => Some(tools.pool.held(sink)),
-                None => tools.pool.take(bulk_bytes),
+                Some(sink) => Some((tools.pool.held(sink), None)),
+                None => self.take_for(index, bulk_bytes, tools),
             };
-            let Some(buf) = taken else {
+            let discards = self.sink.is_some();
+            let conn = self.conn(index);
+            let Some((buf, charge)) = taken else {
                 conn.starved = true;
+                conn.unfinished = None;
                 self.starved.push_back(index);
                 return;
             };
-            let there_bytes = if self.sink.is_some() {
+            let there_bytes = if discards {
                 conn.inbox.drop_behind(lengths.frame_bytes, bulk_bytes)
             } else {
                 let to = tools.pool.bytes_mut(buf, 0, bulk_bytes);
                 conn.inbox.take_behind(lengths.frame_bytes, to)
             };
             let (sum, received_bytes) = (Crc32c::new(), 0);
-            conn.incoming = Some(Incoming { buf, lengths, received_bytes, sum });
+            conn.incoming = Some(Incoming { buf, lengths, received_bytes, charge, sum });
+            self.began(index, bulk_bytes, tools);
             self.bulk_arrived(index, there_bytes, tools);
         }
     }
@@ -168,6 +181,7 @@ impl Conns {
         if let Some((sink, _)) = summed.take_if(|_| self.sink.is_some()) {
             tools.pool.release(sink);
         }
+        self.conn(index).unfinished = None;
         let bulk = summed.map(|(buf, sum)| {
             // A reply whose bulk never was in the server's memory has no checksum.
             let crc32c = lengths.bulk_crc32c.map(|_| sum);

@@ -12,7 +12,7 @@
 //! client ◀─ front: outbox      ◀─Told─ owner: Send, Admit, Close ◀─ brain
 //! ```
 
-use super::{Conn, Conns, State};
+use super::{Admission, Conn, Conns, State};
 use crate::mailbox::{Letter, Relayed, Word};
 use crate::number::u32_of;
 use crate::tools::Tools;
@@ -42,7 +42,7 @@ pub(crate) enum Told {
     /// The brain has had its say about the last frame before admission.
     Heard,
     /// The peer is admitted.
-    Admitted,
+    Admitted(Admission),
     /// The brain got frames of so many bytes, as [`Frame::weight_bytes`] has it.
     Taken(usize),
     /// A frame to be sent, and its bulk behind it.
@@ -188,7 +188,9 @@ impl Conns {
         assert!(*lane == from, "a connection has one owner");
         match told {
             Told::Heard => conn.paused = false,
-            Told::Admitted => conn.admitted = true,
+            Told::Admitted(admission) => {
+                (conn.admitted, conn.admission) = (true, admission);
+            }
             Told::Taken(taken_bytes) => *under_way_bytes -= taken_bytes,
             Told::Reply(bytes) => return self.reply(index, &bytes, tools),
             Told::Closed => return self.close(front, tools),
@@ -245,8 +247,7 @@ impl Conns {
 
     fn begin_back(&mut self, at: (usize, ConnId), hello: &[u8], tools: &mut Tools) {
         let (lane, front) = at;
-        if self.is_full() {
-            tools.counters.refused_count += 1;
+        if !self.make_room(tools) {
             self.handed.push((lane, told(front, Told::Failed)));
             return;
         }

@@ -105,7 +105,7 @@ impl Job {
             };
             (slot.object, first)
         };
-        if self.kind.creates() {
+        if self.kind.creates() && self.refused.is_none() {
             objects.far.insert(object);
         }
         let segments = Segments::new(&objects.dir, first, &self.path, objects.segment_bytes);
@@ -116,6 +116,19 @@ impl Job {
             }
             Err(errno) => self.fail(errno, objects, tools),
         }
+    }
+
+    /// The kernel has refused an allocation: what it has taken until then is given back first, which
+    /// may take long.
+    pub(super) fn on_refused(
+        &mut self,
+        errno: Errno,
+        token: Token,
+        objects: &mut Objects,
+        tools: &mut Tools,
+    ) -> bool {
+        self.refused = Some(errno);
+        self.send_elsewhere(token, objects, tools)
     }
 
     fn task(&self, objects: &mut Objects, tools: &mut Tools) -> Task {
@@ -130,6 +143,9 @@ impl Job {
             JobKind::Truncate { size_bytes, .. } => {
                 self.keep_lent(size_bytes..u64::MAX, objects, tools);
                 Task::Truncate { size_bytes }
+            }
+            JobKind::Allocate { offset, range_bytes, .. } if self.refused.is_some() => {
+                Task::GiveBack { offset, range_bytes, size_bytes: self.before_bytes }
             }
             JobKind::Allocate { offset, range_bytes, mode, .. } => {
                 self.keep_lent(offset..self.kind.end(), objects, tools);
@@ -154,6 +170,9 @@ impl Job {
             tools.driver.forget(elsewhere.bell.as_raw_fd());
         }
         let outcome = self.elsewhere.take().map_or(Err(IO), Elsewhere::end);
+        if let Some(errno) = self.refused {
+            return self.fail(errno, objects, tools);
+        }
         let outcome = match rung.and(outcome) {
             Ok(outcome) => outcome,
             Err(errno) => return self.fail(errno, objects, tools),

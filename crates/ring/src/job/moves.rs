@@ -4,6 +4,7 @@
 //! pages; the rest of the same job may go through it, and the kernel keeps both ways of one file right.
 
 use super::{IO, Job, JobKind, LEND_BYTES_MIN, Step};
+use crate::allocate::{may_leave_space, takes_space};
 use crate::buffer::FileRange;
 use crate::cache::is_cached;
 use crate::config::FaultPoint;
@@ -95,7 +96,15 @@ impl Job {
     ) -> bool {
         let moved_bytes = match outcome {
             Ok(moved_bytes) => moved_bytes as usize,
-            Err(errno) => return self.fail(errno, objects, tools),
+            Err(errno) => {
+                if let JobKind::Allocate { mode, .. } = self.kind
+                    && takes_space(mode)
+                    && may_leave_space(errno)
+                {
+                    return self.on_refused(errno, token, objects, tools);
+                }
+                return self.fail(errno, objects, tools);
+            }
         };
         self.moved_bytes += moved_bytes;
         let wanted_bytes = match self.kind {

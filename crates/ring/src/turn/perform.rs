@@ -2,6 +2,7 @@
 
 use super::{Life, Parts, present};
 use crate::config::FaultPoint;
+use crate::conn::Admission;
 use crate::job::JobKind;
 use crate::kernel::Answer;
 use crate::lists::Part;
@@ -23,7 +24,9 @@ impl Parts {
         let tools = &mut self.tools;
         match action {
             Action::Connect { ticket } => self.conns.connect(ticket, tools),
-            Action::Admit { conn } => self.conns.admit(conn),
+            Action::Admit { conn, writes, party } => {
+                self.conns.admit(conn, Admission { writes, party });
+            }
             Action::Send { conn, frame, bulk } => {
                 let bulk = bulk.map(|bulk| self.kept.meant(bulk));
                 self.conns.send(conn, frame, bulk, tools);

@@ -129,7 +129,7 @@ fn greeted(lanes: &mut [Lane], address: SocketAddr) -> (TcpStream, ConnId) {
 fn who_is_not_admitted_in_time_is_closed_and_who_is_costs_no_turn() {
     on_both("who_is_not_admitted", 1, |lanes, address| {
         let (heard, conn) = greeted(lanes, address);
-        lanes[0].act(|turn| turn.act(Action::Admit { conn }));
+        lanes[0].act(|turn| turn.act(Action::admit(conn)));
         lanes[0].turn();
         assert_eq!(lanes[0].ring.parts.conns.deadline(false), None, "it is admitted");
         let mut silent = TcpStream::connect(address).unwrap();
@@ -174,7 +174,7 @@ fn who_reads_slowly_is_not_too_slow_and_who_reads_nothing_is() {
     on_both("who_reads_slowly", 1, |lanes, address| {
         let (mut stream, conn) = greeted(lanes, address);
         lanes[0].act(|turn| {
-            turn.act(Action::Admit { conn });
+            turn.act(Action::admit(conn));
             // More than both sockets hold.
             for _ in 0..32 {
                 let frame = turn.arena.put(&vec![7; 1 << 20]);

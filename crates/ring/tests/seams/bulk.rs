@@ -117,7 +117,7 @@ impl Brain for Library {
                 match Head::decode(&bytes).unwrap() {
                     (Head::Request(request), body) => self.on_request(turn, conn, &request, body),
                     (_, _) => {
-                        turn.act(Action::Admit { conn });
+                        turn.act(Action::admit(conn));
                         turn.act(Action::Send { conn, frame, bulk: None });
                     }
                 }

@@ -21,7 +21,7 @@ const START_READ_COUNT: u64 = 2;
 fn teller(tell: Sender<Usage>) -> Closure<impl FnMut(&mut Turn<'_>, Event)> {
     Closure(move |turn: &mut Turn<'_>, event| match event {
         Event::Frame { conn, frame, .. } => {
-            turn.act(Action::Admit { conn });
+            turn.act(Action::admit(conn));
             turn.act(Action::Send { conn, frame, bulk: None });
             turn.act(Action::Usage { ticket: Ticket(conn.0) });
         }
@@ -96,7 +96,7 @@ fn idle(spin_us: u32) {
         let Event::Frame { conn, .. } = diary.events[index] else { panic!("{diary:?}") };
         ring.with(|turn| {
             let frame = turn.arena.put(&hello(b"hi"));
-            turn.act(Action::Admit { conn });
+            turn.act(Action::admit(conn));
             turn.act(Action::Send { conn, frame, bulk: None });
         });
     }
@@ -294,7 +294,7 @@ fn who_asks_the_right_lane_pays_for_one_hop_the_handing_over() {
     let owner = start(posts.pop().unwrap(), move |_| {
         Closure(move |turn: &mut Turn<'_>, event| match event {
             Event::Adopted { conn, hello: frame } | Event::Frame { conn, frame, .. } => {
-                turn.act(Action::Admit { conn });
+                turn.act(Action::admit(conn));
                 turn.act(Action::Send { conn, frame, bulk: None });
                 turn.act(Action::Usage { ticket: Ticket(0) });
             }

@@ -130,7 +130,7 @@ fn what_a_sister_said_comes_before_what_was_asked_after_it() {
     client.write_all(&hello(b"it is me")).unwrap();
     turns(&mut asked, &mut diary, |diary| !diary.events.is_empty());
     let Event::Frame { conn, .. } = diary.events[0] else { panic!("{:?}", diary.events) };
-    asked.with(|turn| turn.act(Action::Admit { conn }));
+    asked.with(|turn| turn.act(Action::admit(conn)));
     for unique in 1..=50 {
         sister.with(|turn| {
             let mail = Mail::Interrupt { unique };

@@ -24,6 +24,8 @@ mod mesh;
 mod relay;
 #[path = "segments.rs"]
 mod segments;
+#[path = "shares.rs"]
+mod shares;
 #[path = "sockets.rs"]
 mod sockets;
 #[path = "../support/mod.rs"]

@@ -31,7 +31,7 @@ fn relays() -> impl Brain {
 /// What the owner answers a Hello with: itself, and the peer is admitted.
 fn welcome(turn: &mut Turn<'_>, event: Event) {
     if let Event::Adopted { conn, hello } = event {
-        turn.act(Action::Admit { conn });
+        turn.act(Action::admit(conn));
         turn.act(Action::Send { conn, frame: hello, bulk: None });
     }
 }
@@ -471,7 +471,7 @@ impl Rings {
         };
         self.rings[there].with(|turn| {
             let frame = turn.arena.put(&hello(b"hi"));
-            turn.act(Action::Admit { conn });
+            turn.act(Action::admit(conn));
             turn.act(Action::Send { conn, frame, bulk: None });
         });
         let sent_bytes = self.rings[0].counters().out_bytes;

@@ -121,7 +121,7 @@ fn who_asks_for_much_leaves_others_their_part_of_each_turn() {
         stream.write_all(&hello(b"hi")).unwrap();
         turns(&mut ring, &mut diary, |diary| diary.events.len() > index);
         let Event::Frame { conn, .. } = diary.events[index] else { panic!("no greeting") };
-        ring.with(|turn| turn.act(Action::Admit { conn }));
+        ring.with(|turn| turn.act(Action::admit(conn)));
     }
     for mut stream in &streams {
         stream.write_all(&all).unwrap();
@@ -410,7 +410,7 @@ fn connecting_works_and_a_refusal_is_told() {
     let Event::Connected { ticket: Ticket(5), conn } = event else { panic!("{event:?}") };
     let (mut peer, _) = listener.accept().unwrap();
     ring.with(|turn| {
-        turn.act(Action::Admit { conn });
+        turn.act(Action::admit(conn));
         let frame = turn.arena.put(&frame(1, b""));
         turn.act(Action::Send { conn, frame, bulk: None });
     });
@@ -456,7 +456,7 @@ fn hand_over(delay_ms: u64) {
         Closure(move |turn: &mut Turn<'_>, event| match event {
             Event::Adopted { conn, hello } => {
                 sender.send(turn.arena.get(hello).to_vec()).unwrap();
-                turn.act(Action::Admit { conn });
+                turn.act(Action::admit(conn));
                 turn.act(Action::Send { conn, frame: hello, bulk: None });
             }
             Event::Frame { conn, frame, bulk } => {

@@ -121,6 +121,7 @@ pub fn ring_config(lane: LaneId) -> Config {
     config.limits.greeting_ms_max = NEVER_MS;
     config.limits.stall_ms_max = NEVER_MS;
     config.limits.starving_stall_ms_max = NEVER_MS;
+    config.limits.frame_ms_max = NEVER_MS;
     config.limits.close_ms_max = NEVER_MS;
     config.limits.stop_ms_max = NEVER_MS;
     config
@@ -159,7 +160,7 @@ pub fn lonely_post() -> Post {
 pub fn echo(ended: Sender<Event>) -> Closure<impl FnMut(&mut Turn<'_>, Event)> {
     Closure(move |turn: &mut Turn<'_>, event| match event {
         Event::Frame { conn, frame, bulk } => {
-            turn.act(Action::Admit { conn });
+            turn.act(Action::admit(conn));
             turn.act(Action::Send { conn, frame, bulk });
             if let Some(bulk) = bulk {
                 turn.act(Action::Release { buf: bulk.buf });

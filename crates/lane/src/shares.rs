@@ -1,0 +1,185 @@
+//! Connections and sessions, shared between those who hold credentials: as long as there is room anybody
+//! gets it, and then the party that holds most gives way to those that hold less.
+//!
+//! A connection can be taken from who has it; it comes again or is refused. A session is taken only
+//! while nobody uses it and nothing in it is left to be answered exactly once; so that there is room
+//! all the same, a quarter of all sessions is kept for others than the party that holds most.
+
+use crate::Lane;
+use crate::conn::Conn;
+use crate::dispatch::Arrived;
+use crate::export::Binding;
+use crate::limits::Limit;
+use crate::session::Session;
+use alloc::format;
+use alloc::vec::Vec;
+use disk::{Change, ClientChange};
+use door::{Action, Bulk, ConnId, Mono, Party, Shares, Turn};
+use wire::{ClientUuid, Credential, Lengths, Op, SessionId};
+
+/// A client that has not come back for so long has no answer to expect, in milliseconds: then room for
+/// its own party is worth more.
+const ABANDONED_MS: u64 = 3_600_000;
+
+/// Whose a connection is that has proven this.
+pub(crate) const fn party_of(credential: Credential, binding: &Binding) -> Party {
+    match credential {
+        Credential::Export => Party::of_export(binding.export_no),
+        Credential::Store if binding.administers => Party::ADMINISTERS,
+        Credential::Store => Party::STORE,
+    }
+}
+
+impl Lane {
+    /// Whose a connection is; nobody's before its proof.
+    pub(crate) fn party_at(&self, conn: ConnId) -> Party {
+        match self.conns.get(&conn) {
+            Some(Conn::Open(open)) => open.party,
+            Some(Conn::Greeting(_)) | None => Party::NONE,
+        }
+    }
+
+    /// Room for one more connection of a party that has proven itself.
+    pub(crate) fn make_conn_room(&mut self, turn: &mut Turn<'_>, party: Party) -> bool {
+        let count_max = self.config.limits.conn_count_max;
+        if self.conns.len() - self.greetings.len() < count_max {
+            return true;
+        }
+        let mut shares = Shares::new();
+        self.conns.values().for_each(|conn| {
+            if let Conn::Open(open) = conn {
+                shares.add(open.party, 1);
+            }
+        });
+        let Some(greediest) = shares.gives_way(party, 1) else {
+            let line = format!("a client was refused: there are {count_max} connections already");
+            self.met(turn, (Limit::Connections, party), &line);
+            return false;
+        };
+        let of_party = |conn: &Conn| matches!(conn, Conn::Open(open) if open.party == greediest);
+        let held = self.conns.iter().filter(|(_, conn)| of_party(conn));
+        let Some(newest) = held.map(|(conn, _)| *conn).max() else { return false };
+        let line = format!(
+            "there are {count_max} connections already: the newest was closed of those who hold most"
+        );
+        self.met(turn, (Limit::Connections, greediest), &line);
+        self.close(turn, newest);
+        true
+    }
+
+    /// Room for one more session of a party.
+    pub(crate) fn make_session_room(&mut self, turn: &mut Turn<'_>, party: Party) -> bool {
+        let count_max = self.config.limits.session_count_max;
+        if self.sessions.len() < count_max - count_max / 4 {
+            return true; // Nobody can hold more than may be held.
+        }
+        let mut shares = Shares::new();
+        self.sessions.values().for_each(|session| shares.add(session.party, 1));
+        let total_max = u64::try_from(count_max).unwrap_or(u64::MAX);
+        let fits = shares.fits(party, 1, total_max);
+        if fits && self.sessions.len() < count_max {
+            return true;
+        }
+        let greediest = shares.gives_way(party, 1).filter(|_| fits);
+        let Some(oldest) = self.forgettable(turn.now.mono, (party, greediest)) else {
+            let line = format!(
+                "a client was refused: of {count_max} sessions those with its credential have \
+                 {} and need all of them",
+                shares.of(party)
+            );
+            self.met(turn, (Limit::Sessions, party), &line);
+            return false;
+        };
+        self.forget_session(oldest);
+        true
+    }
+
+    /// Of the sessions of two parties the one that nobody has used for longest, if it can go.
+    fn forgettable(&self, now: Mono, of: (Party, Option<Party>)) -> Option<SessionId> {
+        let (own, greediest) = of;
+        let may_go = |id: SessionId, session: &Session| {
+            let mine = session.party == own;
+            let asked = mine || Some(session.party) == greediest;
+            let abandoned = mine && session.left_at.after_ms(ABANDONED_MS) <= now;
+            asked && session.conn.is_none() && self.owes_nothing(id, session, abandoned)
+        };
+        let idle = self.sessions.iter().filter(|(id, session)| may_go(**id, session));
+        idle.min_by_key(|(id, session)| (session.opened_no, **id)).map(|(id, _)| *id)
+    }
+
+    /// Whether nothing is left to be answered exactly once; of what is `abandoned`, whether nothing is
+    /// on its way.
+    fn owes_nothing(&self, id: SessionId, session: &Session, abandoned: bool) -> bool {
+        if self.recovery.waits_for(session.row.client) {
+            return false;
+        }
+        let mut tables = self.shards().into_iter().filter_map(|shard| self.slots.get(&(shard, id)));
+        tables.all(|table| if abandoned { !table.is_busy() } else { !table.owes_answer() })
+    }
+
+    /// A session is forgotten, for another one; durably, where it is durably known.
+    fn forget_session(&mut self, id: SessionId) {
+        for shard in self.shards() {
+            let table = self.slots.remove(&(shard, id));
+            let known = table.is_some_and(|table| table.recorded_in.is_some());
+            if known && !self.fenced && self.room_for_own() {
+                let gone = ClientChange::SessionGone { session: id };
+                self.record_of_lane(shard, &Change::Client(gone));
+            }
+        }
+        if let Some(session) = self.sessions.remove(&id) {
+            self.clients.drop_session(session.row.client, id);
+        }
+    }
+
+    /// Whether a request would give its party more handles at a metadata shard than it may have: of what
+    /// is left when there is little, others have their part.
+    pub(crate) fn has_its_handles(&self, arrived: &Arrived<'_>) -> bool {
+        let opens = [Op::Open, Op::Create, Op::Tmpfile, Op::Reopen].contains(&arrived.request.op);
+        let meta = opens.then(|| &self.metas[self.meta_index(arrived.request.shard)]);
+        let Some(crowd) = meta.and_then(meta::Shard::handle_crowd) else { return false };
+        let mut shares = Shares::new();
+        for (client, count) in crowd {
+            shares.add(self.party_of_client(client), u64::try_from(count).unwrap_or(u64::MAX));
+        }
+        let total_max = u64::try_from(self.config.limits.handle_count_max).unwrap_or(u64::MAX);
+        !shares.fits(arrived.open.party, 1, total_max)
+    }
+
+    fn party_of_client(&self, client: ClientUuid) -> Party {
+        let session = self.clients.sessions_of(client).first();
+        let session = session.and_then(|id| self.sessions.get(id));
+        session.map_or(Party::NONE, |session| session.party)
+    }
+
+    /// What the world has to know of a connection that is admitted. Until recovery is over, a client
+    /// may have something to bring back that it wrote before its export became one that is only read.
+    pub(crate) fn admission(&self, conn: ConnId, binding: &Binding, party: Party) -> Action {
+        let writes = !binding.read_only || !self.recovery.is_over();
+        Action::Admit { conn, writes, party }
+    }
+
+    /// Recovery is over: who may only read brings nothing more.
+    pub(crate) fn end_writing(&self, turn: &mut Turn<'_>) {
+        let reads = |conn: &Conn| matches!(conn, Conn::Open(open) if open.binding.read_only);
+        let readers = self.conns.iter().filter(|(_, conn)| reads(conn)).map(|(id, _)| *id);
+        self.readmit(turn, readers.collect());
+    }
+
+    /// What these connections may do has changed.
+    pub(crate) fn readmit(&self, turn: &mut Turn<'_>, mut conns: Vec<ConnId>) {
+        conns.sort_unstable();
+        for conn in conns {
+            if let Some(Conn::Open(open)) = self.conns.get(&conn) {
+                turn.act(self.admission(conn, &open.binding, open.party));
+            }
+        }
+    }
+}
+
+/// Whether a request came with bulk that the world has thrown away, because its connection could not
+/// write then. It is refused whatever the connection may do by now.
+pub(crate) fn was_thrown_away(frame: &[u8], bulk: Option<Bulk>) -> bool {
+    let head = frame.first_chunk().map(Lengths::peek);
+    bulk.is_none() && head.is_some_and(|head| head.is_ok_and(|lengths| lengths.bulk_bytes > 0))
+}

@@ -1,0 +1,131 @@
+//! Space for a range of a file: looked for before it is taken, and given back if not all of it was to
+//! be had.
+//!
+//! A file system that runs out of space in the middle of an allocation may keep what it has given until
+//! then (ext4 does). Invariant: a refused allocation leaves no space taken in what were holes, or behind
+//! the end; bytes and size stay as they were.
+
+use door::Errno;
+use rustix::fs::{FallocateFlags, SeekFrom, fallocate, fstatvfs, ftruncate, seek};
+use rustix::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// What an allocation leaves free, for logs and for names: a thirty-second of all there is, and no more
+/// than this.
+const RESERVE_BYTES_MAX: u64 = 64 << 20;
+
+/// Whether a file system has so many bytes to give away. One without a limit has.
+pub(crate) fn has_room(file: impl AsFd, wanted_bytes: u64) -> io::Result<bool> {
+    let found = fstatvfs(file)?;
+    let total_bytes = found.f_blocks.saturating_mul(found.f_frsize);
+    let available_bytes = found.f_bavail.saturating_mul(found.f_frsize);
+    let reserve_bytes = (total_bytes / 32).min(RESERVE_BYTES_MAX);
+    Ok(total_bytes == 0 || wanted_bytes <= available_bytes.saturating_sub(reserve_bytes))
+}
+
+/// Whether an allocation takes space.
+pub(crate) const fn takes_space(mode: i32) -> bool {
+    mode.cast_unsigned() & FallocateFlags::PUNCH_HOLE.bits() == 0
+}
+
+/// Whether an allocation may have taken some space before it failed like this: there is no more of it,
+/// nobody may have more, the file would be too long, or the medium broke.
+pub(crate) const fn may_leave_space(errno: Errno) -> bool {
+    const NO_SPACE: u16 = 28;
+    const QUOTA: u16 = 122;
+    const TOO_LONG: u16 = 27;
+    const IO: u16 = 5;
+    matches!(errno.0, NO_SPACE | QUOTA | TOO_LONG | IO)
+}
+
+/// Takes away what a failed allocation of a range has left of space, in a file that had this size. What
+/// was allocated there before and never written goes with it.
+pub(crate) fn give_back(
+    file: BorrowedFd<'_>,
+    range: Range<u64>,
+    size_bytes: u64,
+) -> io::Result<()> {
+    // Also where the size is this already: then it frees what lies behind the end (ext4).
+    ftruncate(file, size_bytes)?;
+    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    let end = range.end.min(size_bytes);
+    let mut at = range.start;
+    while at < end {
+        let hole = match seek(file, SeekFrom::Hole(at)) {
+            Ok(hole) if hole < end => hole,
+            Ok(_) | Err(io::Errno::NXIO) => break,
+            Err(errno) => return Err(errno),
+        };
+        let data = match seek(file, SeekFrom::Data(hole)) {
+            Ok(data) => data.min(end),
+            Err(io::Errno::NXIO) => end,
+            Err(errno) => return Err(errno),
+        };
+        fallocate(file, punch, hole, data - hole)?;
+        at = data;
+    }
+    let behind = range.start.max(size_bytes);
+    if behind < range.end {
+        // The other way to free that (XFS).
+        fallocate(file, punch, behind, range.end - behind)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use rustix::fs::fstat;
+    use std::os::unix::fs::FileExt as _;
+
+    const KIB: u64 = 1024;
+
+    #[test]
+    fn more_than_there_is_has_no_room() {
+        let file = tempfile();
+        assert!(has_room(&file, 4096).unwrap());
+        assert!(!has_room(&file, 1 << 60).unwrap());
+    }
+
+    #[test]
+    fn what_lay_in_holes_and_behind_the_end_is_given_back_and_bytes_stay() {
+        let file = tempfile();
+        file.write_all_at(&[7; 4096], 0).unwrap();
+        file.write_all_at(&[9; 4096], 512 * KIB).unwrap();
+        file.sync_all().unwrap();
+        let before = fstat(&file).unwrap();
+        fallocate(&file, FallocateFlags::KEEP_SIZE, 0, 4096 * KIB).unwrap();
+        assert!(fstat(&file).unwrap().st_blocks > before.st_blocks);
+        let size_bytes = before.st_size.unsigned_abs();
+        give_back(file.as_fd(), 0..4096 * KIB, size_bytes).unwrap();
+        let after = fstat(&file).unwrap();
+        assert_eq!(after.st_size, before.st_size);
+        // A block with a list of extents, which ext4 took meanwhile, stays.
+        assert!(after.st_blocks <= before.st_blocks + 8, "{} blocks", after.st_blocks);
+        let mut bytes = vec![0; 516 << 10];
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        assert!(bytes[..4096] == [7; 4096] && bytes[512 << 10..] == [9; 4096]);
+        assert!(bytes[4096..512 << 10].iter().all(|byte| *byte == 0));
+    }
+
+    #[test]
+    fn a_file_that_became_longer_is_as_long_as_before() {
+        let file = tempfile();
+        file.write_all_at(b"bytes", 0).unwrap();
+        file.sync_all().unwrap();
+        let before = fstat(&file).unwrap();
+        fallocate(&file, FallocateFlags::empty(), 0, 1024 * KIB).unwrap();
+        give_back(file.as_fd(), 0..1024 * KIB, before.st_size.unsigned_abs()).unwrap();
+        let after = fstat(&file).unwrap();
+        assert_eq!((after.st_size, after.st_blocks), (before.st_size, before.st_blocks));
+    }
+
+    /// A file without a name.
+    fn tempfile() -> std::fs::File {
+        use rustix::fs::{Mode, OFlags, open};
+        let flags = OFlags::RDWR | OFlags::TMPFILE;
+        open(std::env::temp_dir(), flags, Mode::RUSR | Mode::WUSR).unwrap().into()
+    }
+}
