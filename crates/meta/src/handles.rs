@@ -268,9 +268,14 @@ impl Handles {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     const FILE: InodeNo = InodeNo(7);
+
+    fn handle(number: u64, open_for: OpenFor) -> Handle {
+        Handle { id: HandleId(number), open_for }
+    }
 
     #[test]
     fn a_client_has_at_most_a_quarter_of_the_handles() {
@@ -279,8 +284,9 @@ mod tests {
         let (greedy, other) = (ClientUuid([1; 16]), ClientUuid([2; 16]));
         for number in 0..4 {
             assert!(!handles.is_full(greedy));
-            handles.open(FILE, greedy, HandleId(number), number % 2 == 0);
-            handles.open(FILE, greedy, HandleId(number), number % 2 == 0);
+            let open_for = OpenFor::ALL[usize::try_from(number).unwrap()];
+            handles.open(FILE, greedy, handle(number, open_for));
+            handles.open(FILE, greedy, handle(number, open_for));
         }
         assert!(handles.is_full(greedy) && !handles.is_full(other));
         handles.close(FILE, greedy, HandleId(0));
@@ -295,9 +301,9 @@ mod tests {
         let mut handles = Handles::new();
         handles.limit(8);
         let client = |number: u8| ClientUuid([number; 16]);
-        (0..5).for_each(|number| handles.open(FILE, client(number), HandleId(1), false));
+        (0..5).for_each(|number| handles.open(FILE, client(number), handle(1, OpenFor::Read)));
         assert!(handles.crowd().is_none());
-        handles.open(FILE, client(0), HandleId(2), false);
+        handles.open(FILE, client(0), handle(2, OpenFor::Read));
         let crowd: Vec<(ClientUuid, usize)> = handles.crowd().into_iter().flatten().collect();
         assert_eq!((crowd.len(), crowd[0]), (5, (client(0), 2)));
     }
