@@ -269,7 +269,7 @@ impl MountLane {
         } else {
             pending.wait = Wait::Groups;
             let ticket = Ticket(call_id(pending_id).0);
-            turn.act(Action::CallerGroups { ticket, who: pending.process() });
+            turn.act(Action::CallerGroups { ticket, who: pending.asker() });
         }
     }
 

@@ -74,7 +74,7 @@ pub(crate) enum Behind {
 
 impl Pending {
     /// Whose request it is.
-    pub(crate) fn process(&self) -> Process {
+    pub(crate) fn asker(&self) -> Process {
         // It was split when it came.
         let header = split(&self.request).map(|(header, _)| header);
         let (uid, gid) = header.map_or((u32::MAX, u32::MAX), |header| (header.uid, header.gid));

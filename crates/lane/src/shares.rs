@@ -137,7 +137,7 @@ impl Lane {
     pub(crate) fn has_its_handles(&self, arrived: &Arrived<'_>) -> bool {
         let opens = [Op::Open, Op::Create, Op::Tmpfile, Op::Reopen].contains(&arrived.request.op);
         let meta = opens.then(|| &self.metas[self.meta_index(arrived.request.shard)]);
-        let Some(crowd) = meta.and_then(meta::Shard::handle_crowd) else { return false };
+        let Some(crowd) = meta.and_then(meta::Shard::crowd_of_handles) else { return false };
         let mut shares = Shares::new();
         for (client, count) in crowd {
             shares.add(self.party_of_client(client), u64::try_from(count).unwrap_or(u64::MAX));

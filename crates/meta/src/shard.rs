@@ -150,7 +150,7 @@ impl Shard {
     }
 
     /// How many handles each client has, when there is little room for more.
-    pub fn handle_crowd(&self) -> Option<impl Iterator<Item = (ClientUuid, usize)>> {
+    pub fn crowd_of_handles(&self) -> Option<impl Iterator<Item = (ClientUuid, usize)>> {
         self.handles.crowd()
     }
 

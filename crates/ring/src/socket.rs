@@ -77,9 +77,9 @@ pub(crate) fn received_bytes(socket: &OwnedFd) -> Option<u64> {
     tcp_count::<{ OFFSET + 8 }>(socket)
 }
 
-/// A count of eight bytes at the end of the first `INFO_BYTES` of a connection's `struct tcp_info`.
-fn tcp_count<const INFO_BYTES: usize>(socket: &OwnedFd) -> Option<u64> {
-    let mut info = [0_u8; INFO_BYTES];
+/// A count of eight bytes at the end of the first `TOLD_BYTES` of a connection's `struct tcp_info`.
+fn tcp_count<const TOLD_BYTES: usize>(socket: &OwnedFd) -> Option<u64> {
+    let mut info = [0_u8; TOLD_BYTES];
     let mut info_bytes = libc::socklen_t::try_from(info.len()).ok()?;
     // SAFETY: the kernel writes at most `info_bytes` bytes into the array, and how many it wrote into
     // the length; both live until the call returns.

@@ -4,6 +4,8 @@
 //! Without more it is a few hundred sessions; with `LANEFS_FUZZ_SECONDS` it goes on for so long
 //! (`cargo xtask hostile`). `LANEFS_FUZZ_SEED` repeats what was said, though not how it fell together.
 
+#![allow(clippy::cast_possible_truncation, clippy::wildcard_enum_match_arm)]
+
 use crate::hostile::Tmpfs;
 use crate::raw::{Raw, greet, hello};
 use crate::stage::{Stage, must, program};
