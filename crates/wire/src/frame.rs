@@ -3,7 +3,7 @@
 //! ```text
 //! offset bytes field            request                      reply
 //!      0     4 magic "LNFS"
-//!      4     1 version 6
+//!      4     1 version 7
 //!      5     1 kind             6                            7
 //!      6     2 op
 //!      8     4 body_bytes
@@ -50,7 +50,7 @@ pub const GREETING_BODY_BYTES_MAX: u32 = 1024;
 pub const BULK_BYTES_MAX: u32 = 1 << 20;
 
 const MAGIC: [u8; 4] = *b"LNFS";
-const VERSION: u8 = 6;
+const VERSION: u8 = 7;
 const HEAD_CRC_OFFSET: usize = 16;
 /// Most frames without their bulk are smaller.
 const SMALL_FRAME_BYTES: usize = 256;
