@@ -44,6 +44,7 @@ mod programs_trees;
 mod raw;
 mod rights;
 mod scripts;
+mod seal;
 mod setid;
 mod shards;
 mod special;
