@@ -20,7 +20,7 @@ use client::{Client, Heard, State};
 use door::{Action, Brain, ConnId, Event, Mono, Span, Ticket, Turn};
 use hashbrown::HashMap;
 use hdrhistogram::Histogram;
-use wire::{FrameKind, Head, LaneId, Lengths, Reply, Stats, Status, Wire as _};
+use wire::{Channel, FrameKind, Head, LaneId, Lengths, Reply, Stats, Status, Wire as _};
 
 /// Clients that are greeted at a time: a server refuses to greet too many strangers at once.
 const GREETING_COUNT_MAX: usize = 32;
@@ -96,6 +96,8 @@ pub(crate) struct Load {
     failed: Option<String>,
     wake_at: Mono,
     rate: Option<Rate>,
+    /// A connection under TLS that is about to be there.
+    sealed: Option<(ConnId, Channel)>,
 }
 
 /// So many operations a second, whether those before have been answered or not.
@@ -148,6 +150,7 @@ impl Load {
             failed: None,
             wake_at: Mono(0),
             rate: None,
+            sealed: None,
             shape,
         })
     }
@@ -391,11 +394,14 @@ impl Brain for Load {
                     self.on_frame(turn, index, frame);
                 }
             }
+            Event::Sealed { conn, channel } => self.sealed = Some((conn, channel)),
             Event::Connected { ticket, conn } => {
+                let sealed = self.sealed.take().filter(|(sealed, _)| *sealed == conn);
+                let channel = sealed.map_or(wire::PLAIN, |(_, channel)| channel);
                 let index = usize::try_from(ticket.0).unwrap_or(usize::MAX);
                 self.by_conn.insert(conn, index);
                 let client = &mut self.clients[index];
-                match client.greet(turn, conn, &self.shape.greeting) {
+                match client.greet(turn, (conn, channel), &self.shape.greeting) {
                     Ok(()) if matches!(client.state, State::Up { .. }) => self.on_up(turn),
                     Ok(()) => {}
                     Err(error) => self.fail(format!("{error:#}")),

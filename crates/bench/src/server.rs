@@ -8,7 +8,7 @@ use crate::limit::{self, Limit};
 use crate::plan::Options;
 use anyhow::{Context as _, Result, bail};
 use disk::Share;
-use library::{ConnectOptions, Identity, Volume};
+use library::{ConnectOptions, Identity, Sealing, Volume};
 use ring::{DriverChoice, DriverKind, IoEngine, Transport};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::OpenOptions;
@@ -76,6 +76,7 @@ impl Home {
                 }),
                 counted_lane_count: 0,
                 lane_count: None,
+                sealing: Sealing::Auto,
             }),
         }
     }
@@ -88,6 +89,17 @@ impl Home {
         let text = share.text();
         let arguments = [format!("--share={text}")];
         self.start_lanefs(&format!("share-{text}"), self.options.driver, &arguments)
+    }
+
+    /// A new server whose connections are under TLS.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub(crate) fn sealed(&self, name: &str) -> Result<Server> {
+        let arguments = ["--seal".to_owned()];
+        let mut server = self.start_lanefs(name, self.options.driver, &arguments)?;
+        server.sealing = Sealing::All;
+        Ok(server)
     }
 
     /// A new server whose sockets follow what this says, as `serve` is told.
@@ -155,7 +167,16 @@ impl Home {
         let access = Some(Access { secret: self.secret.clone(), export: EXPORT.to_owned() });
         let (child, output) = (Some(child), Some(output));
         let lane_count = Some(self.options.lane_count);
-        Ok(Server { child, _output: output, address, access, counted_lane_count: 0, lane_count })
+        let (counted_lane_count, sealing) = (0, Sealing::Auto);
+        Ok(Server {
+            child,
+            _output: output,
+            address,
+            access,
+            counted_lane_count,
+            lane_count,
+            sealing,
+        })
     }
 
     /// Starts one of the limits.
@@ -169,7 +190,16 @@ impl Home {
         let counted_lane_count = limit.counted_lane_count();
         let (child, output) = (Some(child), Some(output));
         let lane_count = (counted_lane_count > 0).then_some(counted_lane_count);
-        Ok(Server { child, _output: output, address, access: None, counted_lane_count, lane_count })
+        let (access, sealing) = (None, Sealing::Auto);
+        Ok(Server {
+            child,
+            _output: output,
+            address,
+            access,
+            counted_lane_count,
+            lane_count,
+            sealing,
+        })
     }
 
     /// Mounts a server of ours, with lanes on its cores.
@@ -270,6 +300,8 @@ pub(crate) struct Server {
     pub(crate) counted_lane_count: u16,
     /// Lanes, where that is known.
     pub(crate) lane_count: Option<u16>,
+    /// Whether its connections are under TLS.
+    pub(crate) sealing: Sealing,
 }
 
 impl Server {
@@ -292,6 +324,7 @@ impl Server {
             purpose: library::Purpose::Use,
             connect_timeout: CONNECT_TIMEOUT,
             driver: DriverChoice::Auto,
+            sealing: self.sealing,
         })?)
     }
 

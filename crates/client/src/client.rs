@@ -17,9 +17,9 @@ use crate::{Answer, Call, CallId};
 use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
-use door::{Action, Event, Mail, Mono, Turn};
+use door::{Action, ConnId, Event, Mail, Mono, Turn};
 use wire::{
-    BODY_BYTES_MAX, ClientUuid, FsUuid, Handle, HandleId, InodeNo, LaneId, Map, Purpose,
+    BODY_BYTES_MAX, Channel, ClientUuid, FsUuid, Handle, HandleId, InodeNo, LaneId, Map, Purpose,
     RefusalReason, Reopen, Rules, Secret, SessionId, Status, Writer,
 };
 
@@ -99,6 +99,8 @@ pub struct Client {
     pub(crate) conn_epoch: u32,
     pub(crate) ticket_last: u64,
     pub(crate) dice_count: u64,
+    /// A connection under TLS that is about to be there.
+    pub(crate) sealed: Option<(ConnId, Channel)>,
     pub(crate) born_last: u64,
     /// By server lane; before the map is known only lane 0's.
     pub(crate) links: Vec<Link>,
@@ -154,6 +156,7 @@ impl Client {
             conn_epoch: 0,
             ticket_last: 0,
             dice_count: 0,
+            sealed: None,
             born_last: 0,
             links: vec![Link::new()],
             sessions: Vec::new(),
@@ -295,8 +298,9 @@ impl Client {
     pub fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
         match event {
             Event::Frame { conn, frame, bulk } => self.on_frame(turn, conn, frame, bulk),
+            Event::Sealed { conn, channel } => self.sealed = Some((conn, channel)),
             Event::Connected { ticket, conn } => self.on_connected(turn, ticket, conn),
-            Event::ConnectFailed { ticket, .. } => self.on_connect_failed(turn, ticket),
+            Event::ConnectFailed { ticket, errno } => self.on_connect_failed(turn, ticket, errno),
             Event::Closed { conn, .. } => self.on_closed(turn, conn),
             Event::Mail { from, mail } => self.on_mail(turn, from, mail),
             Event::Letter { .. }

@@ -9,7 +9,7 @@ use crate::link::LinkState;
 use crate::replay::Entry;
 use crate::report::Report;
 use door::{Action, BufId, Bulk, KEPT_BUFS, Turn};
-use wire::{ClientUuid, Status};
+use wire::{ClientUuid, PLAIN, Proven, Status};
 
 /// The numbers of buffers that are ours.
 #[derive(Debug, Default)]
@@ -129,7 +129,8 @@ impl Client {
 
     /// The uuid after this one: every lane of the client finds the same.
     fn successor(&self) -> ClientUuid {
-        let mac = self.config.secret.client_proof(&self.config.client.0, &[0xe; 32]);
+        let of = Proven { hello: &self.config.client.0, nonce: &[0xe; 32], channel: &PLAIN };
+        let mac = self.config.secret.client_proof(of);
         let mut uuid = [0; 16];
         for (to, from) in uuid.iter_mut().zip(mac) {
             *to = from;

@@ -8,10 +8,10 @@ use crate::client::Client;
 use crate::link::LinkState;
 use crate::refused::Refused;
 use alloc::vec::Vec;
-use door::{Action, ConnId, Mono, Ticket, Turn};
+use door::{Action, ConnId, Errno, Mono, Ticket, Turn};
 use wire::{
-    Bytes, Challenge, FrameKind, FsUuid, Head, Hello, LaneId, Nonce, Proof, Refusal, RefusalReason,
-    Rule, Secret, Welcome, Wire, welcome_flag,
+    Bytes, Challenge, FrameKind, FsUuid, Head, Hello, LaneId, Nonce, PLAIN, Proof, Proven, Refusal,
+    RefusalReason, Rule, Secret, Welcome, Wire, welcome_flag,
 };
 
 /// How long a greeting may take.
@@ -34,6 +34,8 @@ impl Client {
             turn.act(Action::Close { conn });
             return;
         };
+        let sealed = self.sealed.take().filter(|(sealed, _)| *sealed == conn);
+        let channel = sealed.map_or(PLAIN, |(_, channel)| channel);
         let nonce = self.nonce();
         let boot_id_last = self.boot_last_at(link_index);
         let Some(link) = self.links.get_mut(link_index) else { return };
@@ -54,7 +56,7 @@ impl Client {
         let hello = hello.to_bytes();
         greet(turn, conn, FrameKind::Hello, &hello);
         let until = turn.now.mono.after_ms(GREETING_MS_MAX);
-        link.state = LinkState::AwaitChallenge { conn, hello, until };
+        link.state = LinkState::AwaitChallenge { conn, hello, channel, until };
     }
 
     /// The oldest boot that knew all that some session of a lane's shards had done; 0: the lane
@@ -66,9 +68,12 @@ impl Client {
         used.map(|session| session.boot_id).min().unwrap_or(0)
     }
 
-    pub(crate) fn on_connect_failed(&mut self, turn: &mut Turn<'_>, ticket: Ticket) {
-        if let Some(link_index) = self.link_connecting(ticket) {
-            self.on_link_down(turn, link_index);
+    pub(crate) fn on_connect_failed(&mut self, turn: &mut Turn<'_>, ticket: Ticket, errno: Errno) {
+        let Some(link_index) = self.link_connecting(ticket) else { return };
+        match errno {
+            Errno::MUST_NOT_SEAL => self.refuse(turn, Refused::MustNotSeal),
+            Errno::CERTIFICATE => self.refuse(turn, Refused::Certificate),
+            _ => self.on_link_down(turn, link_index),
         }
     }
 
@@ -120,13 +125,14 @@ impl Client {
         challenge: Challenge,
     ) {
         let Some(link) = self.links.get_mut(link_index) else { return };
-        let LinkState::AwaitChallenge { conn, hello, until } = &link.state else {
+        let LinkState::AwaitChallenge { conn, hello, channel, until } = &link.state else {
             self.on_breach(turn, link_index);
             return;
         };
         let (conn, until) = (*conn, *until);
         let secret = &self.config.secret;
-        if !secret.server_proven(hello, &challenge.nonce, &challenge.proof) {
+        let proven = Proven { hello, nonce: &challenge.nonce, channel };
+        if !secret.server_proven(proven, &challenge.proof) {
             let refused = Refused::of_secret(secret.credential());
             self.refuse(turn, refused);
             return;
@@ -135,7 +141,7 @@ impl Client {
             self.refuse(turn, Refused::OtherFileSystem);
             return;
         }
-        let proof = Proof { proof: secret.client_proof(hello, &challenge.nonce) };
+        let proof = Proof { proof: secret.client_proof(proven) };
         greet(turn, conn, FrameKind::Proof, &proof.to_bytes());
         link.state = LinkState::AwaitWelcome { conn, fs: challenge.fs, until };
     }
@@ -309,8 +315,7 @@ impl Client {
     /// 32 bytes that nobody has seen: a keyed hash of a counter under the seed.
     fn nonce(&mut self) -> Nonce {
         self.dice_count += 1;
-        let seed = Secret::new(self.config.seed);
-        seed.client_proof(&self.dice_count.to_le_bytes(), &[0; 32])
+        Secret::new(self.config.seed).draw(self.dice_count)
     }
 
     /// A random number, from the same source.

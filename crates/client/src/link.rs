@@ -9,7 +9,7 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use door::{ConnId, Mono, Ticket};
-use wire::{FsUuid, RefusalReason};
+use wire::{Channel, FsUuid, RefusalReason};
 
 const PAUSE_MS_MIN: u64 = 50;
 const PAUSE_MS_MAX: u64 = 1_000;
@@ -19,7 +19,7 @@ pub(crate) enum LinkState {
     Idle,
     Pausing { until: Mono },
     Connecting { ticket: Ticket },
-    AwaitChallenge { conn: ConnId, hello: Vec<u8>, until: Mono },
+    AwaitChallenge { conn: ConnId, hello: Vec<u8>, channel: Channel, until: Mono },
     AwaitWelcome { conn: ConnId, fs: FsUuid, until: Mono },
     Up { conn: ConnId },
 }

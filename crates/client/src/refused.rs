@@ -18,6 +18,12 @@ pub enum Refused {
     OtherRoot,
     /// It lacks changes that it said were durable.
     WentBack,
+    /// The server speaks TLS only.
+    MustSeal,
+    /// The server speaks no TLS.
+    MustNotSeal,
+    /// The server's certificate is not good.
+    Certificate,
 }
 
 impl Refused {
@@ -25,7 +31,9 @@ impl Refused {
     #[must_use]
     pub const fn status(self) -> Status {
         match self {
-            Self::WrongSecret => Status::Access,
+            Self::WrongSecret | Self::MustSeal | Self::MustNotSeal | Self::Certificate => {
+                Status::Access
+            }
             Self::WrongExportSecret
             | Self::NoSuchExport
             | Self::OtherFileSystem
@@ -44,6 +52,12 @@ impl Refused {
             Self::OtherFileSystem => "another file system answers at this address now",
             Self::OtherRoot => "the export is another directory now; unmount, and mount again",
             Self::WentBack => "the server's store went back: it lacks what it said was durable",
+            Self::MustSeal => "the server speaks TLS only: leave --plain away, or pass --seal",
+            Self::MustNotSeal => {
+                "the server speaks plain text, which is not taken for TLS: pass --plain where nobody \
+                 in between can read or change it, or start the server with --seal"
+            }
+            Self::Certificate => "the server's certificate is not good, or of another name",
         }
     }
 
@@ -59,6 +73,8 @@ impl Refused {
         match reason {
             RefusalReason::WrongSecret => Some(Self::of_secret(credential)),
             RefusalReason::NoSuchExport => Some(Self::NoSuchExport),
+            RefusalReason::MustSeal => Some(Self::MustSeal),
+            RefusalReason::MustNotSeal => Some(Self::MustNotSeal),
             RefusalReason::Evicted
             | RefusalReason::OldEpoch
             | RefusalReason::Busy

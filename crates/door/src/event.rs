@@ -1,7 +1,7 @@
 //! What a world tells a brain.
 
 use crate::{Bulk, Mail, Span};
-use wire::{Breach, LaneId, ShardId, Status, Transno};
+use wire::{Breach, Channel, LaneId, ShardId, Status, Transno};
 
 /// A connection of this lane. Not reused while the process lives.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -20,6 +20,13 @@ pub struct KernelSlot(pub u32);
 pub struct Errno(pub u16);
 
 impl Errno {
+    /// EPROTONOSUPPORT: TLS was begun, and the server speaks in plain text.
+    pub const MUST_NOT_SEAL: Self = Self(93);
+    /// EKEYREJECTED: the server's certificate is not good.
+    pub const CERTIFICATE: Self = Self(129);
+    /// EPROTO: the peer's TLS is broken.
+    pub const SEAL: Self = Self(71);
+
     /// The status to answer with; EIO for what has none.
     #[must_use]
     pub fn status(self) -> Status {
@@ -111,6 +118,14 @@ pub struct Usage {
 /// Something happened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
+    /// A connection is under TLS: said once, before all else of it. Of what this is not said of, the
+    /// channel is [`wire::PLAIN`].
+    Sealed {
+        /// Which; where it was asked for, `Connected` comes right behind.
+        conn: ConnId,
+        /// What both its ends call it, for the proofs.
+        channel: Channel,
+    },
     /// Server: a connection of a listening lane sent its first frame, always a Hello.
     /// Every other frame too. The checksum of the bulk is already checked, that of head and body
     /// is not.
@@ -136,7 +151,8 @@ pub enum Event {
         /// The connection.
         conn: ConnId,
     },
-    /// Client: a connection that was asked for could not be had.
+    /// Client: a connection that was asked for could not be had. [`Errno::MUST_NOT_SEAL`] and
+    /// [`Errno::CERTIFICATE`] are about its seal.
     ConnectFailed {
         /// Of [`crate::Action::Connect`].
         ticket: Ticket,

@@ -414,6 +414,7 @@ impl Brain for MountLane {
             Event::Stop => self.on_stop(turn),
             Event::Mail { mail, .. } => self.on_mail(turn, event, mail),
             Event::Frame { .. }
+            | Event::Sealed { .. }
             | Event::Adopted { .. }
             | Event::Connected { .. }
             | Event::ConnectFailed { .. }

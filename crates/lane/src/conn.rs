@@ -7,7 +7,7 @@ use crate::limits::Limit;
 use alloc::format;
 use alloc::vec::Vec;
 use door::{Action, ConnId, Mono, Party, Say, Turn};
-use wire::{Breach, ClientUuid, Map, Nonce, Request, Retry, Route, Secret, SessionId};
+use wire::{Breach, Channel, ClientUuid, Map, Nonce, Request, Retry, Route, Secret, SessionId};
 
 /// A connection.
 #[derive(Debug)]
@@ -25,6 +25,8 @@ pub(crate) struct Greeting {
     pub(crate) hello: Vec<u8>,
     /// Our part of the challenge.
     pub(crate) nonce: Nonce,
+    /// What the connection is called at both ends.
+    pub(crate) channel: Channel,
     /// What it has to prove that it knows.
     pub(crate) secret: Secret,
     /// When patience ends.
@@ -98,6 +100,7 @@ impl Lane {
             self.drop_deferred_of(turn, conn);
         }
         self.drop_scoped_of(turn, conn);
+        self.channels.remove(&conn);
         match self.conns.remove(&conn) {
             Some(Conn::Greeting(greeting)) => {
                 self.greetings.remove(&(greeting.deadline, conn));

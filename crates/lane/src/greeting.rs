@@ -17,8 +17,8 @@ use door::{Action, ConnId, Party, Span, Turn};
 use sha2::{Digest, Sha256};
 use wire::{
     Breach, Challenge, ClientUuid, Credential, EXPORT_NAME_BYTES_MAX, Flaw, FrameKind, HEAD_BYTES,
-    Head, Hello, InodeNo, LaneId, Nonce, Proof, Purpose, Refusal, RefusalReason, Secret, SessionId,
-    Welcome, Wire, welcome_flag,
+    Head, Hello, InodeNo, LaneId, Nonce, PLAIN, Proof, Proven, Purpose, Refusal, RefusalReason,
+    Secret, SessionId, Welcome, Wire, welcome_flag,
 };
 
 /// What becomes of a connection that is not ours.
@@ -63,6 +63,7 @@ impl Lane {
         frame: Span,
         adopted: bool,
     ) {
+        let channel = self.channels.remove(&conn).unwrap_or(PLAIN);
         if self.stopping {
             return self.refuse(turn, conn, RefusalReason::Stopping);
         }
@@ -94,12 +95,13 @@ impl Lane {
             self.shed_greeting(turn);
         }
         let nonce = self.dice.nonce();
-        let proof = secret.server_proof(&hello, &nonce);
+        let proof = secret.server_proof(Proven { hello: &hello, nonce: &nonce, channel: &channel });
         let challenge = Challenge { fs: self.config.fs, nonce, proof };
         greet(turn, conn, FrameKind::Challenge, &challenge);
         let deadline = turn.now.mono.after_ms(limits.greeting_ms_max);
         self.greetings.insert((deadline, conn));
-        self.conns.insert(conn, Conn::Greeting(Greeting { hello, nonce, secret, deadline }));
+        self.conns
+            .insert(conn, Conn::Greeting(Greeting { hello, nonce, channel, secret, deadline }));
     }
 
     /// Where a connection goes from here; nowhere, if it is ours. Whoever accepted it says which lane
@@ -128,8 +130,9 @@ impl Lane {
         };
         let Some(Conn::Greeting(greeting)) = self.conns.get_mut(&conn) else { return };
         let hello_bytes = core::mem::take(&mut greeting.hello);
-        let (nonce, secret) = (greeting.nonce, greeting.secret.clone());
-        if !secret.client_proven(&hello_bytes, &nonce, &proof.proof) {
+        let (nonce, channel, secret) = (greeting.nonce, greeting.channel, greeting.secret.clone());
+        let proven = Proven { hello: &hello_bytes, nonce: &nonce, channel: &channel };
+        if !secret.client_proven(proven, &proof.proof) {
             self.stats.breach_count += 1;
             self.met(
                 turn,

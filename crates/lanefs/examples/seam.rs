@@ -185,7 +185,9 @@ impl Rig {
         };
         let challenge = self.exchange(FrameKind::Hello, &hello);
         let nonce = Challenge::decode_all(&challenge).unwrap().nonce;
-        let proof = Proof { proof: secret.client_proof(&hello.to_bytes(), &nonce) };
+        let hello = hello.to_bytes();
+        let proven = wire::Proven { hello: &hello, nonce: &nonce, channel: &wire::PLAIN };
+        let proof = Proof { proof: secret.client_proof(proven) };
         let welcome = self.exchange(FrameKind::Proof, &proof);
         let welcome = Welcome::decode_all(&welcome).unwrap();
         self.session = welcome.session;

@@ -10,6 +10,7 @@ mod export;
 mod files;
 mod papers;
 mod pin;
+mod seal;
 
 pub(crate) use affinity::Affinity;
 pub(crate) use bench::{
@@ -23,6 +24,7 @@ pub(crate) use files::{
 };
 pub(crate) use papers::{Completions, Man};
 pub(crate) use pin::{Pin, PinArg};
+pub(crate) use seal::SealArg;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -319,6 +321,8 @@ pub(crate) struct Up {
     #[command(flatten)]
     pub(crate) serving: Serving,
     #[command(flatten)]
+    pub(crate) seal: SealArg,
+    #[command(flatten)]
     pub(crate) secret: SecretFile,
     /// This is the process in the background: say READY, then write to this file.
     #[arg(long, hide = true, value_name = "LOG")]
@@ -345,6 +349,8 @@ pub(crate) struct Serve {
     #[command(flatten)]
     pub(crate) secret: SecretFile,
     #[command(flatten)]
+    pub(crate) seal: SealArg,
+    #[command(flatten)]
     pub(crate) serving: Serving,
     /// Lets something go wrong, for tests of crashes.
     #[arg(long = "fault", hide = true, value_name = "NAME:COUNT")]
@@ -369,7 +375,7 @@ pub(crate) struct Mount {
     /// Where to mount; an existing, empty directory
     pub(crate) dir: PathBuf,
     /// Options of the mount as mount(8) has them, with commas between them: ro, noexec, noatime,
-    /// suid, dev and their opposites, allow_other, export=NAME, secret_file=FILE, log=FILE, lanes=N,
+    /// suid, dev and their opposites, allow_other, seal, plain, export=NAME, secret_file=FILE, log=FILE, lanes=N,
     /// fuse=HOW, driver=WHICH, pin=HOW, spin_us=N
     #[arg(short = 'o', value_name = "OPTION,...")]
     pub(crate) options: Vec<String>,
@@ -379,6 +385,8 @@ pub(crate) struct Mount {
     pub(crate) export: Option<String>,
     #[command(flatten)]
     pub(crate) secret: SecretFile,
+    #[command(flatten)]
+    pub(crate) seal: SealArg,
     /// How requests of the kernel are carried
     #[arg(long, value_name = "HOW", value_enum, default_value_t = Transport::Auto)]
     pub(crate) fuse: Transport,

@@ -82,10 +82,12 @@ pub(crate) const fn code_of_library(error: &Error) -> Code {
 /// The code that a refused greeting ends with.
 pub(crate) const fn code_of_refusal(reason: Refused) -> Code {
     match reason {
-        Refused::WrongSecret | Refused::WrongExportSecret => Code::Secret,
+        Refused::WrongSecret | Refused::WrongExportSecret | Refused::Certificate => Code::Secret,
         Refused::NoSuchExport
         | Refused::OtherFileSystem
         | Refused::OtherRoot
-        | Refused::WentBack => Code::Failed,
+        | Refused::WentBack
+        | Refused::MustSeal
+        | Refused::MustNotSeal => Code::Failed,
     }
 }

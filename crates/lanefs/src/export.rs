@@ -181,6 +181,7 @@ fn connect(args: &args::Server) -> Result<(Volume, Secret)> {
         export: String::new(),
         purpose: Purpose::Administer,
         driver: library::DriverChoice::Auto,
+        sealing: args.seal.sealing(),
         // Whoever has the secret may do everything anyway.
         identity: Identity::new(0, 0, &[]),
         connect_timeout: Duration::from_secs(u64::from(args.connect_timeout)),

@@ -85,6 +85,7 @@ impl Session {
             identity: Identity::of_process(),
             connect_timeout: Duration::from_secs(u64::from(access.connect_timeout)),
             driver: DriverChoice::Auto,
+            sealing: access.seal.sealing(),
         };
         Ok(Volume::connect(&options)?)
     }

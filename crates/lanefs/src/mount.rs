@@ -90,6 +90,7 @@ fn prepare(args: &args::Mount, dir: PathBuf, mut options: Options) -> Result<Pla
         identity: Identity::of_process(),
         connect_timeout: WELCOME,
         driver: DriverChoice::Only(driver),
+        sealing: options.sealing(),
     };
     // A wrong secret or address shall be an error here, not a mount that never answers.
     let volume = Volume::connect(&connect_options)?;
@@ -213,6 +214,7 @@ fn start(plan: &Plan, device: OwnedFd, tell: &Sender<News>) -> Result<Vec<Stoppe
         };
         let Plan { server, driver, .. } = *plan;
         let Options { spin_us, pin, .. } = plan.options;
+        let sealing = plan.options.sealing();
         let core = (pin == Pin::On).then_some(*core);
         lanes::start(format!("lane {lane}"), core, tell.clone(), move || {
             let mut ring_config = ring::Config::new(lane);
@@ -220,6 +222,7 @@ fn start(plan: &Plan, device: OwnedFd, tell: &Sender<News>) -> Result<Vec<Stoppe
             ring_config.driver = DriverChoice::Only(driver);
             ring_config.spin_us = spin_us;
             ring_config.server = Some(server);
+            ring_config.sealing = sealing;
             ring_config.kernel = Some(channel);
             let fuse_config = fuse::Config { over_io_uring, lock_wait_count_max };
             Ok((ring_config, fuse::MountLane::new(fuse_config, Client::new(config))))

@@ -206,6 +206,7 @@ fn start(
         let fault = fault.clone();
         let recovered = recovered.clone();
         let core = (args.pin.pin == Pin::On).then_some(*core);
+        let sealing = args.seal.sealing();
         lanes::start(format!("lane {lane}"), core, tell.clone(), move || {
             let mut ring_config = ring::Config::new(lane);
             ring_config.post = Some(post);
@@ -214,6 +215,7 @@ fn start(
             ring_config.direct = io.io_direct == Direct::On;
             ring_config.spin_us = spin_us;
             ring_config.listener = listener;
+            ring_config.sealing = sealing;
             ring_config.log = Some(log);
             ring_config.store = Some(objects);
             ring_config.checksum_reads = checksum_reads;

@@ -54,6 +54,8 @@ pub(crate) struct Plan {
     pub(crate) mount_driver: DriverKind,
     /// How the server serves.
     pub(crate) serving: args::Serving,
+    /// Whether connections are under TLS.
+    pub(crate) seal: args::SealArg,
     /// How the mount talks to the kernel.
     pub(crate) fuse: Transport,
     /// What programs may do through the mount.
@@ -106,6 +108,7 @@ fn prepare(args: &args::Up) -> Result<Plan> {
         driver,
         mount_driver,
         serving: args.serving.clone(),
+        seal: args.seal,
         fuse: args.fuse,
         powers: args.powers,
         obstacle,

@@ -137,6 +137,7 @@ impl ClientLane {
         let mut config = ring::Config::new(LaneId(0));
         config.driver = options.driver;
         config.server = Some(options.address);
+        config.sealing = options.sealing;
         config.post = post;
         // What the client has to say about a lost connection, our errors say.
         config.say = Box::new(|_, _| {});

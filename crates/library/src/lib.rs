@@ -45,7 +45,7 @@ pub use client::{Refused, Report};
 pub use error::Error;
 pub use lane::{hex_file, random};
 pub use options::{ConnectOptions, Identity};
-pub use ring::{DriverChoice, DriverKind};
+pub use ring::{DriverChoice, DriverKind, Sealing};
 pub use session::{Export, Fit, FoundEntry, ListRead, NewExport, Removed, Search, Stride, Wanted};
 pub use types::{Dir, DirEntry, File, OpenFor, SetAttr, Special};
 pub use volume::Volume;

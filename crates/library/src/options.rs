@@ -1,6 +1,6 @@
 //! Whom to connect to, and as whom.
 
-use ring::DriverChoice;
+use ring::{DriverChoice, Sealing};
 use std::net::SocketAddr;
 use std::time::Duration;
 use wire::{Purpose, Secret};
@@ -23,6 +23,9 @@ pub struct ConnectOptions {
     /// What the volume reaches the kernel through: io_uring where this process may use it, else epoll
     /// ([`DriverChoice::Auto`]), or the one that is named.
     pub driver: DriverChoice,
+    /// Whether connections are under TLS: where the address is not loopback ([`Sealing::Auto`]), always
+    /// or never. Where the server is of another mind, the greeting is refused.
+    pub sealing: Sealing,
 }
 
 impl ConnectOptions {
@@ -35,6 +38,7 @@ impl ConnectOptions {
             export: String::new(),
             purpose: Purpose::Use,
             driver: DriverChoice::Auto,
+            sealing: Sealing::Auto,
             identity: Identity::of_process(),
             connect_timeout: Duration::from_secs(10),
         }

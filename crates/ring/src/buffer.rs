@@ -438,6 +438,35 @@ impl Pool {
         range.read(start, &mut out[before_bytes..])
     }
 
+    /// Copies the bytes of a piece, as [`Self::append`] does.
+    #[must_use]
+    pub(crate) fn copy(&self, buf: BufId, start: usize, to: &mut [u8]) -> bool {
+        let Some(range) = self.range(buf) else {
+            to.copy_from_slice(self.bytes(buf, start, to.len()));
+            return true;
+        };
+        range.read(start, to)
+    }
+
+    /// A buffer beside the limit, with one reference, into which `make` writes what it finds in others.
+    pub(crate) fn made<R>(
+        &mut self,
+        room_bytes: usize,
+        make: impl FnOnce(&mut [u8], &Self) -> R,
+    ) -> (BufId, R) {
+        let buf = self.take_uncounted(room_bytes);
+        // Out of the pool meanwhile, so that nothing else can lie in it.
+        let place = std::mem::replace(&mut self.slots[buf.0 as usize].place, Place::Vacant);
+        let at = place.memory().at;
+        assert!(room_bytes <= place.memory().capacity_bytes, "the buffer has the room");
+        // SAFETY: the memory is initialised, has the room, and is owned by `place` alone, which outlives
+        // the slice.
+        let room = unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), room_bytes) };
+        let made = make(room, self);
+        self.slots[buf.0 as usize].place = place;
+        (buf, made)
+    }
+
     /// The bytes of a piece, to be written by its only owner.
     pub(crate) fn bytes_mut(&mut self, buf: BufId, start: usize, piece_bytes: usize) -> &mut [u8] {
         assert!(self.refs_count(buf) == 1, "{buf:?} is written by its only owner");

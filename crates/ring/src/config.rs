@@ -5,7 +5,7 @@ use crate::feed::Feed;
 use crate::kernel::KernelChannel;
 use crate::mailbox::Post;
 use door::{Errno, Say};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use wire::LaneId;
@@ -79,6 +79,31 @@ impl Default for Limits {
             buffer_bytes_max: 256 << 20,
             open_object_count_max: 1024,
             segment_bytes: crate::segments::SEGMENT_BYTES,
+        }
+    }
+}
+
+/// Which connections are under TLS.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+pub enum Sealing {
+    /// Those to an address that is not loopback. Both ends of a connection see the same one, but where
+    /// something in between changes it.
+    #[default]
+    Auto,
+    /// All.
+    All,
+    /// None.
+    Nothing,
+}
+
+impl Sealing {
+    /// Whether a connection to this address of a server is.
+    #[must_use]
+    pub fn takes(self, server: IpAddr) -> bool {
+        match self {
+            Self::Auto => !server.to_canonical().is_loopback(),
+            Self::All => true,
+            Self::Nothing => false,
         }
     }
 }
@@ -166,6 +191,8 @@ pub struct Config {
     pub listener: Option<OwnedFd>,
     /// Where [`door::Action::Connect`] connects to.
     pub server: Option<SocketAddr>,
+    /// Which connections are under TLS, accepted ones and others.
+    pub sealing: Sealing,
     /// The log.
     pub log: Option<LogFile>,
     /// The directory that holds the objects.
@@ -218,6 +245,7 @@ impl Config {
             post: None,
             listener: None,
             server: None,
+            sealing: Sealing::Auto,
             log: None,
             store: None,
             names_follow_files: None,
@@ -308,4 +336,29 @@ pub struct Counters {
     pub object_under_way_max: u32,
     /// The same, of one object.
     pub object_under_way_one_max: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::Sealing;
+
+    #[test]
+    fn what_leaves_the_host_is_under_tls_unless_told_otherwise() {
+        for (address, leaves) in [
+            ("127.0.0.1", false),
+            ("127.8.9.10", false),
+            ("::1", false),
+            ("::ffff:127.0.0.1", false),
+            ("10.0.0.1", true),
+            ("169.254.1.1", true),
+            ("::ffff:10.0.0.1", true),
+            ("fe80::1", true),
+            ("2001:db8::1", true),
+        ] {
+            let address = address.parse().unwrap();
+            assert_eq!(Sealing::Auto.takes(address), leaves, "{address}");
+            assert!(Sealing::All.takes(address) && !Sealing::Nothing.takes(address));
+        }
+    }
 }

@@ -6,7 +6,7 @@
 //! one connection for ever.
 //!
 //! ```text
-//! Connecting ─▶ Open ─▶ Closing (brain: what is queued leaves, then the peer ends) ─▶ Dead ─▶ gone
+//! Connecting ─▶ (Sealing ─▶) Open ─▶ Closing (brain: what is queued leaves, then the peer ends) ─▶ Dead ─▶ gone
 //!                 ├──▶ HandingOver (a receive is being cancelled) ─▶ gone, to a sister lane
 //!                 ├──▶ the same with a relay: a sister lane has the socket, or what it says
 //!                 └──▶ Dead (ended, failed, breach: completions are awaited)
@@ -17,10 +17,12 @@ mod deadline;
 mod handover;
 mod recv;
 mod relay;
+mod sealed;
 mod sendfile;
 mod unfinished;
 
 pub(crate) use relay::{Said, Told};
+pub(crate) use sealed::Seals;
 pub(crate) use unfinished::Admission;
 
 use crate::config::Limits;
@@ -35,11 +37,12 @@ use crate::tools::Tools;
 use door::{BufId, Bulk, CloseReason, ConnId, Errno, Event, Mono, Shares, Span, Ticket};
 use relay::Relay;
 use rustix::net::{Shutdown, shutdown};
+use seal::Seal;
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use unfinished::{Charge, Unfinished};
-use wire::{Breach, Crc32c, Lengths};
+use wire::{Breach, Channel, Crc32c, Lengths};
 
 /// Bits of a [`ConnId`] that are the slot's index.
 const INDEX_BITS: u32 = 20;
@@ -51,10 +54,22 @@ const FULL: Errno = Errno(11);
 const BROKEN_PIPE: Errno = Errno(32);
 
 enum State {
-    Connecting { ticket: Ticket },
+    Connecting {
+        ticket: Ticket,
+    },
+    /// It is there, and its TLS is not yet.
+    Sealing {
+        ticket: Ticket,
+    },
     Open,
-    HandingOver { lane: usize, hello: Box<[u8]> },
-    Closing { shut: bool, peer_ended: bool },
+    HandingOver {
+        lane: usize,
+        hello: Box<[u8]>,
+    },
+    Closing {
+        shut: bool,
+        peer_ended: bool,
+    },
     Dead,
 }
 
@@ -96,6 +111,8 @@ struct Conn {
     acked_bytes: Option<u64>,
     /// It came from outside.
     accepted: bool,
+    /// Under TLS.
+    seal: Option<Box<Seal>>,
     inbox: Inbox,
     incoming: Option<Incoming>,
     /// Of a bulk that nobody gets, this is still to come.
@@ -114,6 +131,11 @@ impl Conn {
         self.recv_armed || self.send_armed || self.writable_armed || self.connect_armed
     }
 
+    /// It lives, and is not about to leave this lane or to end.
+    const fn is_open(&self) -> bool {
+        matches!(self.state, State::Open | State::Sealing { .. })
+    }
+
     fn raw(&self) -> RawFd {
         self.socket.as_ref().map_or(-1, AsRawFd::as_raw_fd)
     }
@@ -127,6 +149,7 @@ pub(crate) struct Conns {
     live_count: usize,
     limits: Limits,
     server: Option<SocketAddr>,
+    seals: Seals,
     /// Stands for all bulk, if bulk is thrown away; nothing is ever written into it.
     sink: Option<BufId>,
     /// What bulk of requests gets a MAC by.
@@ -156,9 +179,11 @@ impl Conns {
     pub(crate) fn new(
         limits: Limits,
         server: Option<SocketAddr>,
-        (sink, contents_key): (Option<BufId>, Option<[u8; 32]>),
+        (seals, sink): (Seals, Option<BufId>),
+        contents_key: Option<[u8; 32]>,
     ) -> Self {
         Self {
+            seals,
             sink,
             contents_key,
             slots: Vec::new(),
@@ -191,26 +216,38 @@ impl Conns {
             return;
         }
         tune_socket(&socket);
+        let seal = self.seals.of_accepted(&socket, tools);
         let index = self.add(Some(socket), State::Open);
+        self.put_under(index, seal);
         self.touch(index);
         self.greet_until(index, tools);
     }
 
     /// A sister lane handed a connection over.
-    pub(crate) fn adopt(&mut self, socket: OwnedFd, hello: &[u8], tools: &mut Tools) {
+    pub(crate) fn adopt(
+        &mut self,
+        (socket, seal): (OwnedFd, Option<Box<Seal>>),
+        hello: &[u8],
+        tools: &mut Tools,
+    ) {
         tools.counters.syscall_count += 1; // As above.
         if !self.make_room(tools) {
             return;
         }
         let index = self.add(Some(socket), State::Open);
-        self.announce(index, hello, tools);
+        let channel = seal.as_ref().and_then(|seal| seal.channel());
+        self.put_under(index, seal);
+        self.announce(index, channel, hello, tools);
         self.greet_until(index, tools);
     }
 
     /// Tells the brain of a connection whose Hello a sister lane has read.
-    fn announce(&mut self, index: u32, hello: &[u8], tools: &mut Tools) {
+    fn announce(&mut self, index: u32, channel: Option<Channel>, hello: &[u8], tools: &mut Tools) {
         let conn = self.conn(index);
         conn.announced = true;
+        if let Some(channel) = channel {
+            tools.events.push(Event::Sealed { conn: conn.id, channel });
+        }
         let event = Event::Adopted { conn: conn.id, hello: tools.arena.put(hello) };
         tools.events.push(event);
         self.touch(index);
@@ -243,6 +280,7 @@ impl Conns {
             watched: false,
             acked_bytes: None,
             accepted,
+            seal: None,
             inbox: Inbox::default(),
             incoming: None,
             skip_bytes: 0,
@@ -299,8 +337,15 @@ impl Conns {
             self.tell(index, Told::Closed);
             return self.bury(index, tools);
         }
+        self.begin_close(index, tools);
+    }
+
+    /// What is queued leaves, then the connection ends.
+    fn begin_close(&mut self, index: u32, tools: &mut Tools) {
         let until = tools.now.mono.after_ms(self.limits.close_ms_max);
-        self.conn(index).state = State::Closing { shut: false, peer_ended: false };
+        let conn = self.conn(index);
+        conn.state = State::Closing { shut: false, peer_ended: false };
+        let id = conn.id;
         self.closing.push_back((until, id));
         self.touch(index);
     }
@@ -417,16 +462,21 @@ impl Conns {
 
     fn arm_send(&mut self, index: u32, tools: &mut Tools) {
         let Some(conn) = self.slots[index as usize].as_mut() else { return };
-        let sends = matches!(conn.state, State::Open | State::Closing { .. });
+        let sends = conn.is_open() || matches!(conn.state, State::Closing { .. });
         if !sends || conn.send_armed || conn.writable_armed {
             return;
         }
-        if !self.send_files(index, tools) {
+        let ready = if conn.seal.is_some() {
+            self.seal(index, tools)
+        } else {
+            self.send_files(index, tools)
+        };
+        if !ready {
             return;
         }
         let conn = self.conn(index);
         // A closing connection waits for its last send, and must be woken by it.
-        let at_once = !conn.crowded && matches!(conn.state, State::Open);
+        let at_once = !conn.crowded && conn.is_open();
         if let Some(op) = conn.outbox.next(conn.raw(), at_once, &mut tools.pool) {
             conn.send_armed = true;
             tools.counters.send_count += 1;
@@ -457,7 +507,7 @@ impl Conns {
     fn arm_recv(&mut self, index: u32, tools: &mut Tools) {
         let Some(conn) = self.slots[index as usize].as_mut() else { return };
         let closing = matches!(conn.state, State::Closing { .. });
-        let open = matches!(conn.state, State::Open) && !conn.is_held();
+        let open = conn.is_open() && !conn.is_held();
         if conn.recv_armed || !(closing || open) {
             return;
         }
@@ -465,6 +515,9 @@ impl Conns {
             // Read on, or the kernel resets the connection and the peer loses what it was sent.
             conn.inbox.clear();
             let ended = matches!(conn.state, State::Closing { peer_ended: true, .. });
+            if let Some(seal) = &mut conn.seal {
+                seal.clear();
+            }
             if let Some(incoming) = conn.incoming.take() {
                 tools.pool.release(incoming.buf);
                 self.discharge(incoming.charge);
@@ -492,6 +545,7 @@ impl Conns {
         }
         let socket = conn.raw();
         let op = match conn.incoming {
+            _ if conn.seal.is_some() => conn.receive_records(),
             Some(Incoming { buf, lengths, received_bytes, .. }) => {
                 let rest_bytes = lengths.bulk_bytes as usize - received_bytes;
                 let at = tools.pool.at(buf, received_bytes, rest_bytes);
@@ -534,7 +588,10 @@ impl Conns {
             tools.counters.breach_count += 1;
         }
         let conn = self.conn(index);
-        if conn.announced {
+        if let State::Sealing { ticket } = conn.state {
+            let errno = sealed::errno_of(reason);
+            tools.events.push(Event::ConnectFailed { ticket, errno });
+        } else if conn.announced {
             tools.events.push(Event::Closed { conn: conn.id, reason });
         }
         self.part(index, reason);
@@ -610,8 +667,7 @@ impl Conns {
 
     fn open_index(&self, id: ConnId) -> Option<u32> {
         let index = self.index_of(id)?;
-        let open = |conn: &&Conn| matches!(conn.state, State::Open);
-        self.slots[index as usize].as_ref().filter(open).map(|_| index)
+        self.slots[index as usize].as_ref().filter(|conn| conn.is_open()).map(|_| index)
     }
 }
 

@@ -72,6 +72,27 @@ impl Inbox {
         }
     }
 
+    /// Puts bytes behind what is there.
+    pub(crate) fn append(&mut self, bytes: &[u8]) {
+        if self.start > 0 {
+            self.bytes.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
+            self.start = 0;
+        }
+        let end = self.end + bytes.len();
+        if end > self.bytes.len() {
+            self.bytes.resize(end.max(ROOM_BYTES_MIN), 0);
+        } else if self.bytes.len() > ROOM_BYTES_KEPT
+            && end.max(self.wanted_bytes) <= ROOM_BYTES_KEPT
+        {
+            self.bytes.truncate(ROOM_BYTES_KEPT);
+            self.bytes.shrink_to_fit();
+        }
+        self.bytes[self.end..end].copy_from_slice(bytes);
+        self.end = end;
+        self.narrow = false;
+    }
+
     /// Looks at the front.
     pub(crate) fn cut(&mut self, admitted: bool) -> Result<Cut, CloseReason> {
         let there = &self.bytes[self.start..self.end];

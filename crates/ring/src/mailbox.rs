@@ -9,6 +9,7 @@ use crate::conn::{Said, Told};
 use crate::spsc::{Consumer, Producer, queue};
 use door::{ConnId, Mail};
 use rustix::event::{EventfdFlags, eventfd};
+use seal::Seal;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -30,8 +31,8 @@ pub(crate) enum Letter {
     Mail(Mail),
     /// From brain to brain, more than fits a mail.
     Words(Box<[u8]>),
-    /// A connection, and the only frame that was read from it.
-    Socket { socket: OwnedFd, hello: Box<[u8]> },
+    /// A connection, its TLS, and the only frame that was read from it.
+    Socket { socket: OwnedFd, seal: Option<Box<Seal>>, hello: Box<[u8]> },
     /// From ring to ring: of a connection that one has and the other is asked by.
     Relayed(Relayed),
     /// From ring to ring: the kernel has been told that its queues are welcome; register yours.

@@ -387,6 +387,7 @@ impl Brain for NullFs {
             }
             Event::Kernel { slot: None, .. }
             | Event::Adopted { .. }
+            | Event::Sealed { .. }
             | Event::ConnectFailed { .. }
             | Event::Closed { .. }
             | Event::Mail { .. }

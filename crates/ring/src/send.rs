@@ -6,10 +6,13 @@
 //! ([`Outbox::next`]). Invariant: one wave is in flight at a time; its bytes do not move and its
 //! buffers, in memory or in a file, are held until the kernel has taken all of them.
 
+mod sealed;
+
 use crate::buffer::{FileRange, Pool};
 use crate::driver::Op;
 use crate::number::{u32_of, u64_of};
 use door::{BufId, Bulk};
+use sealed::Sealed;
 use std::os::fd::{AsFd as _, BorrowedFd, RawFd};
 
 /// Pieces gathered into one call; the kernel takes 1024.
@@ -86,8 +89,10 @@ pub(crate) struct Outbox {
     piece_index: usize,
     piece_sent_bytes: usize,
     message: Option<Box<Message>>,
-    /// Not taken by the kernel yet, both waves.
+    /// Not taken by the kernel yet, all waves.
     unsent_bytes: usize,
+    /// Under TLS: what becomes records.
+    sealed: Option<Box<Sealed>>,
 }
 
 impl Outbox {
@@ -132,7 +137,7 @@ impl Outbox {
             let piece = &self.flying.small[start + self.piece_sent_bytes..start + piece_bytes];
             let send_bytes = u32_of(piece.len());
             // Nobody is woken by the end of a send at once, so nothing may wait for it.
-            let at_once = at_once && self.queued.pieces.is_empty();
+            let at_once = at_once && !self.has_more();
             return Some(Op::Send { socket, at: piece.as_ptr(), send_bytes, at_once });
         }
         let piece_count = rest.len();
@@ -170,6 +175,10 @@ impl Outbox {
     /// Lets the queued wave fly when the one before has left. Returns whether there is one.
     fn begin_wave(&mut self, pool: &mut Pool) -> bool {
         if self.is_through() {
+            if self.sealed.is_some() {
+                // What is queued flies as records, by `seal`.
+                return false;
+            }
             self.flying.clear(pool);
             self.piece_index = 0;
             if self.queued.pieces.is_empty() {
@@ -236,6 +245,9 @@ impl Outbox {
     pub(crate) fn clear(&mut self, pool: &mut Pool) {
         self.flying.clear(pool);
         self.queued.clear(pool);
+        if let Some(sealed) = self.sealed.take() {
+            sealed.end(pool);
+        }
         self.piece_index = 0;
         self.piece_sent_bytes = 0;
         self.unsent_bytes = 0;

@@ -16,7 +16,7 @@ use crate::buffer::Pool;
 use crate::caller;
 use crate::clock::{Alarms, Clock};
 use crate::config::{Config, Counters, SayFn};
-use crate::conn::Conns;
+use crate::conn::{Conns, Seals};
 use crate::driver::{Completion, Driver, DriverKind, Kind, Op, Token, Wait};
 use crate::kept::Kept;
 use crate::kernel::Kernel;
@@ -105,6 +105,7 @@ impl Ring {
     /// # Errors
     /// When the driver that is wanted is not to be had; the text says what to do.
     pub fn new(config: Config) -> io::Result<Self> {
+        let seals = Seals::of(&config)?;
         let mut post = match config.post {
             Some(post) => post,
             None => lonely_post()?,
@@ -142,7 +143,7 @@ impl Ring {
         let lends = !copies && config.engine.is_driver() && !config.direct;
         let sink = config.discards_bulk.then(|| tools.pool.pin(BULK_BYTES_MAX as usize));
         let parts = Parts {
-            conns: Conns::new(config.limits, config.server, (sink, config.contents_key)),
+            conns: Conns::new(config.limits, config.server, (seals, sink), config.contents_key),
             listener: config.listener.map(Listener::new),
             log: config.log.map(|log| Log::new(log, &mut tools)),
             objects: config.store.map(|dir| {

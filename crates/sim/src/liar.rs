@@ -11,8 +11,8 @@ use door::{CloseReason, ConnId, Event};
 use std::collections::BTreeMap;
 use wire::{
     Bytes, Challenge, ClientUuid, Credential, FrameKind, Handle, HandleId, Head, Hello, InodeNo,
-    LaneId, Op, OpenFor, Proof, Purpose, Reopen, Replay, ReplayDone, Reply, Request, Resume,
-    SessionId, ShardId, Transno, Welcome, Wire, Xid, reply_flag, request_flag,
+    LaneId, Op, OpenFor, PLAIN, Proof, Proven, Purpose, Reopen, Replay, ReplayDone, Reply, Request,
+    Resume, SessionId, ShardId, Transno, Welcome, Wire, Xid, reply_flag, request_flag,
 };
 
 /// The export that it may mount.
@@ -172,7 +172,9 @@ impl World {
             match kind {
                 FrameKind::Challenge => {
                     if let Ok(challenge) = Challenge::decode_all(body) {
-                        let proof = secret.client_proof(&link.hello, &challenge.nonce);
+                        let (hello, nonce) = (&link.hello[..], &challenge.nonce);
+                        let proven = Proven { hello, nonce, channel: &PLAIN };
+                        let proof = secret.client_proof(proven);
                         let link = link.clone();
                         self.say_falsely(
                             conn,

@@ -239,6 +239,10 @@ pub enum RefusalReason {
     /// This client was away for too long and others went on without it; it may come back under a
     /// new uuid.
     Evicted = 6,
+    /// The server speaks TLS only. Said in plain text, to whoever does.
+    MustSeal = 7,
+    /// The server speaks no TLS. Said in plain text, to whoever does.
+    MustNotSeal = 8,
 }
 
 /// The server's no.
@@ -260,6 +264,8 @@ impl Wire<'_> for Refusal {
             4 => RefusalReason::Busy,
             5 => RefusalReason::Stopping,
             6 => RefusalReason::Evicted,
+            7 => RefusalReason::MustSeal,
+            8 => RefusalReason::MustNotSeal,
             _ => return Err(Flaw::Breach(Breach::Malformed)),
         };
         Ok(Self { reason })

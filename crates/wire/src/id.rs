@@ -162,6 +162,8 @@ pub enum Breach {
     Route,
     /// The secret was not proven.
     Proof,
+    /// A TLS record or message that does not fit.
+    Seal,
 }
 
 impl Breach {
@@ -179,6 +181,7 @@ impl Breach {
             Self::Sequence => "session, slot or xid out of order",
             Self::Route => "unknown shard or lane",
             Self::Proof => "the secret was not proven",
+            Self::Seal => "broken TLS",
         }
     }
 }

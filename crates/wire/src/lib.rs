@@ -60,7 +60,7 @@ pub use name::{
 };
 pub use op::{Op, OpRow, Retry, Route};
 pub use pattern::{PATTERN_BYTES_MAX, Pattern};
-pub use proof::{Nonce, Secret};
+pub use proof::{Channel, Nonce, PLAIN, Proven, Secret};
 pub use ranges::Ranges;
 pub use rules::{Rule, Rules};
 pub use stats::{GateCounts, ObjectCounts, RecoveryCounts, Stats};

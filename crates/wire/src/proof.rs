@@ -1,12 +1,14 @@
-//! Who we are to each other: HMAC-SHA256 over both nonces and the whole Hello, in both directions.
+//! Who we are to each other: HMAC-SHA256 over both nonces, the whole Hello and the channel, in both
+//! directions.
 //!
 //! ```text
 //! client -> Hello { client_nonce, ... }
-//! server -> Challenge { server_nonce, HMAC(secret, "lanefs server 1" | hello | server_nonce) }
-//! client -> Proof { HMAC(secret, "lanefs client 1" | hello | server_nonce) }
+//! server -> Challenge { server_nonce, HMAC(secret, "lanefs server 1" | hello | server_nonce | channel) }
+//! client -> Proof { HMAC(secret, "lanefs client 1" | hello | server_nonce | channel) }
 //! ```
 //! Neither side shows a proof that the other could reuse: the label names the direction and each
-//! side's own nonce is in it. It proves knowledge of the secret, it does not encrypt.
+//! side's own nonce is in it. The channel is that of a sealed connection, so that what is proven to a man
+//! in the middle is worth nothing on any other. It proves knowledge of the secret, it does not encrypt.
 
 use crate::Credential;
 use core::fmt;
@@ -15,6 +17,29 @@ use sha2::Sha256;
 
 /// 32 random bytes, used once.
 pub type Nonce = [u8; 32];
+
+/// What a connection under TLS is called at its two ends and nowhere else (RFC 9266, `tls-exporter`).
+pub type Channel = [u8; 32];
+
+/// The channel of every connection in plain text.
+pub const PLAIN: Channel = [0; 32];
+
+/// What a proof is about.
+#[derive(Clone, Copy, Debug)]
+pub struct Proven<'a> {
+    /// The body of the Hello.
+    pub hello: &'a [u8],
+    /// The server's.
+    pub nonce: &'a Nonce,
+    /// Of the connection.
+    pub channel: &'a Channel,
+}
+
+impl Proven<'_> {
+    const fn parts(&self) -> [&[u8]; 3] {
+        [self.hello, self.nonce, self.channel]
+    }
+}
 
 /// The file system's shared secret, or one that follows from it. Never printed.
 #[derive(Clone, PartialEq, Eq)]
@@ -48,28 +73,34 @@ impl Secret {
         self.credential
     }
 
-    /// What the server shows for a Hello's body bytes and its own nonce.
+    /// What the server shows.
     #[must_use]
-    pub fn server_proof(&self, hello: &[u8], server_nonce: &Nonce) -> [u8; 32] {
-        self.mac(b"lanefs server 1", &[hello, server_nonce]).finalize().into_bytes().into()
+    pub fn server_proof(&self, of: Proven<'_>) -> [u8; 32] {
+        self.mac(b"lanefs server 1", &of.parts()).finalize().into_bytes().into()
     }
 
     /// What the client shows.
     #[must_use]
-    pub fn client_proof(&self, hello: &[u8], server_nonce: &Nonce) -> [u8; 32] {
-        self.mac(b"lanefs client 1", &[hello, server_nonce]).finalize().into_bytes().into()
+    pub fn client_proof(&self, of: Proven<'_>) -> [u8; 32] {
+        self.mac(b"lanefs client 1", &of.parts()).finalize().into_bytes().into()
     }
 
     /// Whether `proof` is the client's; takes the same time however wrong it is.
     #[must_use]
-    pub fn client_proven(&self, hello: &[u8], server_nonce: &Nonce, proof: &[u8; 32]) -> bool {
-        self.mac(b"lanefs client 1", &[hello, server_nonce]).verify_slice(proof).is_ok()
+    pub fn client_proven(&self, of: Proven<'_>, proof: &[u8; 32]) -> bool {
+        self.mac(b"lanefs client 1", &of.parts()).verify_slice(proof).is_ok()
     }
 
     /// Whether `proof` is the server's.
     #[must_use]
-    pub fn server_proven(&self, hello: &[u8], server_nonce: &Nonce, proof: &[u8; 32]) -> bool {
-        self.mac(b"lanefs server 1", &[hello, server_nonce]).verify_slice(proof).is_ok()
+    pub fn server_proven(&self, of: Proven<'_>, proof: &[u8; 32]) -> bool {
+        self.mac(b"lanefs server 1", &of.parts()).verify_slice(proof).is_ok()
+    }
+
+    /// 32 bytes that nobody has seen, if this is a seed that nobody knows: each number has its own.
+    #[must_use]
+    pub fn draw(&self, number: u64) -> [u8; 32] {
+        self.mac(b"lanefs draw 1", &[&number.to_le_bytes()]).finalize().into_bytes().into()
     }
 
     /// The secret of one export, for those who may mount that and nothing else: it follows from the

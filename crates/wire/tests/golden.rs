@@ -398,8 +398,9 @@ fn frames() -> BTreeMap<String, Vec<u8>> {
         purpose: Purpose::Use,
     };
     let secret = Secret::new([9; 32]);
-    let server_proof = secret.server_proof(&hello.to_bytes(), &[8; 32]);
-    let client_proof = secret.client_proof(&hello.to_bytes(), &[8; 32]);
+    let hello_bytes = hello.to_bytes();
+    let proven = Proven { hello: &hello_bytes, nonce: &[8; 32], channel: &[0xa; 32] };
+    let (server_proof, client_proof) = (secret.server_proof(proven), secret.client_proof(proven));
     let welcome = Welcome {
         session: SessionId(0x8b1e_c69e_f01c_66a1),
         boot_id: 7,
@@ -625,15 +626,16 @@ fn lengths_beyond_the_limits_are_refused_before_memory_is_taken() {
 }
 
 #[test]
-fn proofs_hold_for_one_direction_one_nonce_and_one_secret() {
+fn proofs_hold_for_one_direction_one_nonce_one_channel_and_one_secret() {
     let secret = Secret::new([1; 32]);
-    let (hello, nonce) = (b"hello".as_slice(), [2; 32]);
-    let proof = secret.client_proof(hello, &nonce);
-    assert!(secret.client_proven(hello, &nonce, &proof));
-    assert!(!secret.server_proven(hello, &nonce, &proof));
-    assert!(!secret.client_proven(b"hellp", &nonce, &proof));
-    assert!(!secret.client_proven(hello, &[3; 32], &proof));
-    assert!(!Secret::new([2; 32]).client_proven(hello, &nonce, &proof));
+    let proven = Proven { hello: b"hello", nonce: &[2; 32], channel: &[4; 32] };
+    let proof = secret.client_proof(proven);
+    assert!(secret.client_proven(proven, &proof));
+    assert!(!secret.server_proven(proven, &proof));
+    assert!(!secret.client_proven(Proven { hello: b"hellp", ..proven }, &proof));
+    assert!(!secret.client_proven(Proven { nonce: &[3; 32], ..proven }, &proof));
+    assert!(!secret.client_proven(Proven { channel: &PLAIN, ..proven }, &proof));
+    assert!(!Secret::new([2; 32]).client_proven(proven, &proof));
     assert_eq!(format!("{secret:?}"), "Secret(..)", "a secret does not print itself");
 }
 

@@ -17,7 +17,7 @@ pub(crate) const BRAINS: [&str; 8] =
     ["wire", "disk", "door", "meta", "data", "lane", "client", "fuse"];
 
 /// Who may name whom, by folder; DESIGN.md §2 gives the reasons.
-const EDGES: [(&str, &[&str]); 17] = [
+const EDGES: [(&str, &[&str]); 18] = [
     ("wire", &[]),
     ("disk", &["wire"]),
     ("door", &["wire"]),
@@ -26,12 +26,13 @@ const EDGES: [(&str, &[&str]); 17] = [
     ("lane", &["wire", "disk", "door", "meta", "data"]),
     ("client", &["wire", "door"]),
     ("fuse", &["wire", "door", "client"]),
-    ("ring", &["wire", "door"]),
+    ("seal", &[]),
+    ("ring", &["wire", "door", "seal"]),
     ("bind-lmdb", &[]),
     ("store", &["wire", "disk", "door", "ring", "bind-lmdb"]),
     ("sim", &["wire", "disk", "door", "meta", "lane", "client"]),
     ("library", &["wire", "door", "client", "ring"]),
-    ("bench", &["wire", "disk", "door", "lane", "ring", "library"]),
+    ("bench", &["wire", "disk", "door", "lane", "ring", "library", "seal"]),
     (
         "lanefs",
         &["wire", "disk", "door", "lane", "client", "fuse", "ring", "store", "library", "bench"],

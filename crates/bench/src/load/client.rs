@@ -4,8 +4,8 @@ use anyhow::{Context as _, Result};
 use door::{Action, ConnId, Mono, Span, Turn};
 use std::collections::VecDeque;
 use wire::{
-    Bytes, Challenge, ClientUuid, FrameKind, Head, Hello, LaneId, Map, Op, Proof, Refusal,
-    RefusalReason, Request, Secret, SessionId, Welcome, Wire as _,
+    Bytes, Challenge, Channel, ClientUuid, FrameKind, Head, Hello, LaneId, Map, Op, Proof, Proven,
+    Refusal, RefusalReason, Request, Secret, SessionId, Welcome, Wire as _,
 };
 
 /// How clients present themselves.
@@ -33,7 +33,7 @@ impl Greeting {
 #[derive(Debug)]
 pub(crate) enum State {
     Connecting,
-    AwaitChallenge { hello: Vec<u8> },
+    AwaitChallenge { hello: Vec<u8>, channel: Channel },
     AwaitWelcome,
     Up { session: SessionId },
 }
@@ -107,7 +107,7 @@ impl Client {
     pub(crate) fn greet(
         &mut self,
         turn: &mut Turn<'_>,
-        conn: ConnId,
+        (conn, channel): (ConnId, Channel),
         greeting: &Greeting,
     ) -> Result<()> {
         self.conn = conn;
@@ -139,7 +139,7 @@ impl Client {
         };
         let hello = hello.to_bytes();
         say(turn, conn, FrameKind::Hello, &hello);
-        self.state = State::AwaitChallenge { hello };
+        self.state = State::AwaitChallenge { hello, channel };
         Ok(())
     }
 
@@ -162,12 +162,13 @@ impl Client {
         let decoded = Head::decode(turn.arena.get(frame)).map_err(|breach| breach.text());
         let (head, body) = decoded?;
         match (head, &self.state) {
-            (Head::Greeting(FrameKind::Challenge), State::AwaitChallenge { hello }) => {
+            (Head::Greeting(FrameKind::Challenge), State::AwaitChallenge { hello, channel }) => {
                 let challenge = Challenge::decode_all(body).map_err(|_| nonsense())?;
-                if !secret.server_proven(hello, &challenge.nonce, &challenge.proof) {
+                let proven = Proven { hello, nonce: &challenge.nonce, channel };
+                if !secret.server_proven(proven, &challenge.proof) {
                     return Err("the server does not know the secret".to_owned());
                 }
-                let proof = Proof { proof: secret.client_proof(hello, &challenge.nonce) };
+                let proof = Proof { proof: secret.client_proof(proven) };
                 say(turn, self.conn, FrameKind::Proof, &proof.to_bytes());
                 self.state = State::AwaitWelcome;
                 Ok(Heard::More)
@@ -195,6 +196,8 @@ const fn refused(reason: RefusalReason) -> &'static str {
         RefusalReason::Busy => "the server has too many connections",
         RefusalReason::Stopping => "the server is stopping",
         RefusalReason::Evicted => "the server has evicted this client",
+        RefusalReason::MustSeal => "the server speaks TLS only: --seal",
+        RefusalReason::MustNotSeal => "the server speaks plain text: --plain",
     }
 }
 

@@ -10,8 +10,8 @@ use door::{
 };
 use wire::{
     Challenge, ClientUuid, FrameKind, FsUuid, Head, Hello, LaneId, List, Map, Note, NoteRow, Op,
-    RefusalReason, Reply, Request, Resumed, Secret, SessionId, ShardId, Status, Transno, Welcome,
-    Wire, Writer,
+    PLAIN, Proven, RefusalReason, Reply, Request, Resumed, Secret, SessionId, ShardId, Status,
+    Transno, Welcome, Wire, Writer,
 };
 
 pub(super) const SECRET: [u8; 32] = [7; 32];
@@ -370,7 +370,8 @@ impl Rig {
                 self.uuids.push(hello.client);
                 self.conns.push((conn, body.to_vec(), lane));
                 let nonce = [5; 32];
-                let proof = Secret::new(self.shape.secret).server_proof(body, &nonce);
+                let proven = Proven { hello: body, nonce: &nonce, channel: &PLAIN };
+                let proof = Secret::new(self.shape.secret).server_proof(proven);
                 let challenge = Challenge { fs: self.shape.fs, nonce, proof };
                 self.greet(conn, FrameKind::Challenge, &challenge.to_bytes());
             }
@@ -379,7 +380,8 @@ impl Rig {
                     self.conns.iter().find(|(known, ..)| *known == conn).unwrap().clone();
                 let proof = wire::Proof::decode_all(body).unwrap().proof;
                 let secret = Secret::new(self.shape.secret);
-                assert!(secret.client_proven(&hello, &[5; 32], &proof), "the client proves itself");
+                let proven = Proven { hello: &hello, nonce: &[5; 32], channel: &PLAIN };
+                assert!(secret.client_proven(proven, &proof), "the client proves itself");
                 if let Some(reason) = self.shape.refuse {
                     let refusal = wire::Refusal { reason };
                     self.greet(conn, FrameKind::Refusal, &refusal.to_bytes());

@@ -10,8 +10,8 @@ use door::{
     Now, Process, Say, Ticket, Turn,
 };
 use wire::{
-    Challenge, ClientUuid, FrameKind, FsUuid, Head, Hello, InodeNo, LaneId, Map, Op, Reply,
-    Request, Secret, SessionId, Status, Transno, Welcome, Wire, Writer,
+    Challenge, ClientUuid, FrameKind, FsUuid, Head, Hello, InodeNo, LaneId, Map, Op, PLAIN, Proven,
+    Reply, Request, Secret, SessionId, Status, Transno, Welcome, Wire, Writer,
 };
 
 const SESSION: SessionId = SessionId(77);
@@ -333,7 +333,8 @@ impl Rig {
             Head::Greeting(FrameKind::Hello) => {
                 Hello::decode_all(body).unwrap();
                 let nonce = [5; 32];
-                let proof = Secret::new([7; 32]).server_proof(body, &nonce);
+                let proven = Proven { hello: body, nonce: &nonce, channel: &PLAIN };
+                let proof = Secret::new([7; 32]).server_proof(proven);
                 let challenge = Challenge { fs: FsUuid([9; 16]), nonce, proof };
                 self.greet(conn, FrameKind::Challenge, &challenge.to_bytes());
             }

@@ -13,9 +13,15 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use door::ConnId;
 use wire::{
-    Challenge, Dirent, FrameKind, InodeNo, LaneId, Listing, Op, Proof, Read, Readdir, RenameHow,
-    Reply, Request, SessionId, ShardId, Status, Welcome, Wire, Xid, reply_flag, request_flag,
+    Challenge, Dirent, FrameKind, InodeNo, LaneId, Listing, Op, PLAIN, Proof, Proven, Read,
+    Readdir, RenameHow, Reply, Request, SessionId, ShardId, Status, Welcome, Wire, Xid, reply_flag,
+    request_flag,
 };
+
+fn proof_of(toy: &Toy, who: &Who, challenge: &Challenge) -> [u8; 32] {
+    let (nonce, channel) = (&challenge.nonce, &PLAIN);
+    toy.secret.client_proof(Proven { hello: &who.hello(), nonce, channel })
+}
 
 /// A request that is owed a reply.
 #[derive(Clone, Debug)]
@@ -354,7 +360,7 @@ impl Run {
                 match kind {
                     FrameKind::Challenge => {
                         let challenge = Challenge::decode_all(&body).unwrap();
-                        let proof = self.toy.secret.client_proof(&who.hello(), &challenge.nonce);
+                        let proof = proof_of(&self.toy, &who, &challenge);
                         let proof = greeting(FrameKind::Proof, &Proof { proof }.to_bytes());
                         self.toy.send(conn, proof, None);
                         link.2 = Stage::Proof;
@@ -676,7 +682,7 @@ fn a_running_request_is_attached_to() {
     toy.send(conn, greeting(FrameKind::Hello, &who.hello()), None);
     toy.run_turns_only(0);
     let challenge = Challenge::decode_all(&greeted(&toy.take(conn)).1).unwrap();
-    let proof = Proof { proof: toy.secret.client_proof(&who.hello(), &challenge.nonce) };
+    let proof = Proof { proof: proof_of(&toy, &who, &challenge) };
     toy.send(conn, greeting(FrameKind::Proof, &proof.to_bytes()), None);
     toy.run_turns_only(0);
     toy.take(conn);

@@ -119,9 +119,10 @@ fn who_has_proven_nothing_is_not_told_which_exports_there_are() {
         let challenge = Challenge::decode_all(&body).unwrap();
         // Whoever knows the store's secret knows that of an export which is not defined.
         let secret = store.of_export(export.as_bytes(), 0);
-        let proof = secret.client_proof(&hello, &challenge.nonce);
+        let of = wire::Proven { hello: &hello, nonce: &challenge.nonce, channel: &wire::PLAIN };
+        let proof = secret.client_proof(of);
         let is_known = ["guests", "own"].contains(&export);
-        assert_eq!(secret.server_proven(&hello, &challenge.nonce, &challenge.proof), is_known);
+        assert_eq!(secret.server_proven(of, &challenge.proof), is_known);
         toy.send(conn, greeting(FrameKind::Proof, &Proof { proof }.to_bytes()), None);
         toy.run();
         let (kind, body) = greeted(&toy.take(conn));

@@ -5,7 +5,8 @@ use alloc::vec::Vec;
 use door::ConnId;
 use wire::{
     Bytes, Caller, Challenge, ClientUuid, FrameKind, Groups, Head, Hello, InodeNo, LaneId, Name,
-    Op, Proof, Refusal, Reply, Request, SessionId, ShardId, Status, Transno, Welcome, Wire, Xid,
+    Op, PLAIN, Proof, Proven, Refusal, Reply, Request, SessionId, ShardId, Status, Transno,
+    Welcome, Wire, Xid,
 };
 
 pub(crate) const ROOT: Caller<'static> = Caller { uid: 0, gid: 0, groups: Groups::Known(&[]) };
@@ -88,8 +89,10 @@ pub(crate) fn greet(toy: &mut Toy, who: &Who) -> (ConnId, Result<Welcome, Refusa
     }
     assert_eq!(kind, FrameKind::Challenge);
     let challenge = Challenge::decode_all(&body).unwrap();
-    assert!(toy.secret.server_proven(&who.hello(), &challenge.nonce, &challenge.proof));
-    let proof = Proof { proof: toy.secret.client_proof(&who.hello(), &challenge.nonce) };
+    let hello = who.hello();
+    let proven = Proven { hello: &hello, nonce: &challenge.nonce, channel: &PLAIN };
+    assert!(toy.secret.server_proven(proven, &challenge.proof));
+    let proof = Proof { proof: toy.secret.client_proof(proven) };
     toy.send(conn, greeting(FrameKind::Proof, &proof.to_bytes()), None);
     toy.run();
     let (kind, body) = greeted(&toy.take(conn));

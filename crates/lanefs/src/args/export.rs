@@ -1,6 +1,6 @@
 //! The arguments of `lanefs export`.
 
-use super::{EXIT_CODES, SecretFile, files::Json};
+use super::{EXIT_CODES, SealArg, SecretFile, files::Json};
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -45,6 +45,8 @@ pub(crate) struct Server {
     /// It must be the store's secret
     #[command(flatten)]
     pub(crate) secret: SecretFile,
+    #[command(flatten)]
+    pub(crate) seal: SealArg,
     /// Seconds to wait for the server before giving up
     #[arg(long, value_name = "SECONDS", default_value_t = 5)]
     pub(crate) connect_timeout: u32,

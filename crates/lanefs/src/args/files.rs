@@ -1,6 +1,6 @@
 //! The arguments of the commands that speak to a server without a mount.
 
-use super::{EXIT_CODES, SecretFile};
+use super::{EXIT_CODES, SealArg, SecretFile};
 use crate::files::bounds::{Age, Size};
 use clap::{Args, ValueEnum};
 use std::ffi::OsString;
@@ -17,6 +17,8 @@ fn help(examples: &str) -> String {
 pub(crate) struct Access {
     #[command(flatten)]
     pub(crate) secret: SecretFile,
+    #[command(flatten)]
+    pub(crate) seal: SealArg,
     /// Which export to use [default: the one that is called default]
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     pub(crate) export: String,

@@ -3,7 +3,7 @@
 //!
 //! Invariant: an option that is not known is refused by its name, never passed over.
 
-use crate::args::{self, Driver, Pin, SPIN_US_MAX, Transport};
+use crate::args::{self, Driver, Pin, SPIN_US_MAX, SealArg, Transport};
 use crate::background;
 use crate::exit::{Code, Exit};
 use crate::lanes::COUNT_MAX;
@@ -53,7 +53,7 @@ const SETTINGS: [&str; 8] =
 
 /// What `-o` may say, for the message about what it may not.
 const KNOWN: &str = "ro, rw, [no]suid, [no]dev, [no]exec, [no]atime, relatime, [no]diratime, \
-    allow_other, export=NAME, secret_file=FILE, log=FILE, lanes=N, fuse=HOW, driver=WHICH, pin=HOW, \
+    allow_other, seal, plain, export=NAME, secret_file=FILE, log=FILE, lanes=N, fuse=HOW, driver=WHICH, pin=HOW, \
     spin_us=N";
 
 /// All of it.
@@ -77,6 +77,8 @@ pub(crate) struct Options {
     pub(crate) pin: Pin,
     /// How long lanes look out for more work before they sleep.
     pub(crate) spin_us: u32,
+    /// Whether connections are under TLS.
+    pub(crate) seal: SealArg,
     log: Option<PathBuf>,
 }
 
@@ -100,6 +102,7 @@ impl Options {
             driver: args.driver.driver,
             pin: args.pin.pin,
             spin_us: args.spin.spin_us,
+            seal: args.seal,
             log: None,
         };
         if let Some(export) = &args.export {
@@ -121,6 +124,8 @@ impl Options {
         }
         match option.split_once('=') {
             None if option == "allow_other" => self.allow_other = true,
+            None if option == "seal" => self.seal = SealArg { seal: true, plain: false },
+            None if option == "plain" => self.seal = SealArg { seal: false, plain: true },
             Some(("export", name)) => self.choose_export(name)?,
             Some(("secret_file", file)) => self.secret_file = Some(full(option, file)?),
             Some(("log", file)) => self.log = Some(full(option, file)?),
@@ -141,6 +146,11 @@ impl Options {
         }
         export.clone_into(&mut self.export);
         Ok(())
+    }
+
+    /// Which connections are under TLS.
+    pub(crate) const fn sealing(&self) -> ring::Sealing {
+        self.seal.sealing()
     }
 
     /// Sees that nothing is asked that is root's.
@@ -172,7 +182,8 @@ pub(crate) fn known_of(options: &[String]) -> String {
     let is_known = |option: &&str| {
         let name = option.split_once('=').map_or(*option, |(name, _)| name);
         let has_value = SETTINGS.contains(&name);
-        let is_flag = FLAGS.iter().any(|(name, ..)| name == option) || *option == "allow_other";
+        let is_flag = FLAGS.iter().any(|(name, ..)| name == option)
+            || ["allow_other", "seal", "plain"].contains(option);
         is_flag || has_value || is_for_others(option)
     };
     split(options).filter(is_known).collect::<Vec<_>>().join(",")

@@ -87,7 +87,7 @@ pub(crate) fn server_command(plan: &Plan, only: Option<&str>) -> Result<Command>
     command.arg("--spin-us").arg(plan.spin_us.to_string());
     command.arg("--driver").arg(plan.driver.kind.text());
     command.arg("--pin").arg(plan.pin.text());
-    command.args(plan.serving.texts());
+    command.args(plan.serving.texts()).args(plan.seal.texts());
     if let Some(lanes) = plan.lanes {
         command.arg("--lanes").arg(lanes.to_string());
     }
@@ -113,7 +113,7 @@ pub(crate) fn mount_command(plan: &Plan, client: ClientUuid, predecessor: Client
     if let Some(lanes) = plan.lanes {
         command.arg("--lanes").arg(lanes.to_string());
     }
-    command.args(plan.powers.texts());
+    command.args(plan.powers.texts()).args(plan.seal.texts());
     command.stdin(Stdio::null());
     command.arg("--").arg(own_address(plan)).arg(&plan.dir);
     command

@@ -144,6 +144,9 @@ pub(crate) fn second_mount(plan: &Plan) -> String {
     if usual.as_deref() != Some(plan.secret_file.as_path()) {
         line.push_str(&format!(" --secret-file {}", plan.secret_file.display()));
     }
+    for text in plan.seal.texts() {
+        line.push_str(&format!(" {text}"));
+    }
     line
 }
 
@@ -159,7 +162,12 @@ fn program_text() -> String {
 
 /// Asks the server once a second what it did, on a thread of its own, for as long as somebody
 /// listens.
-pub(crate) fn watch_rates(address: &str, secret_file: &Path, news: Sender<News>) {
+pub(crate) fn watch_rates(
+    address: &str,
+    secret_file: &Path,
+    sealing: ring::Sealing,
+    news: Sender<News>,
+) {
     let Ok(address) = address::resolve(address) else { return };
     let Ok(secret) = secret::read(secret_file) else { return };
     let options = ConnectOptions {
@@ -170,6 +178,7 @@ pub(crate) fn watch_rates(address: &str, secret_file: &Path, news: Sender<News>)
         identity: Identity::of_process(),
         connect_timeout: Duration::from_secs(5),
         driver: DriverChoice::Auto,
+        sealing,
     };
     let thread = std::thread::Builder::new().name("rates".to_owned());
     // Without the thread there are no rates, and nothing else is lost.

@@ -216,7 +216,8 @@ impl Supervisor<'_> {
         self.screen.fact("driver", &driver::text(&self.plan.driver));
         if self.screen.is_live() {
             let address = child::own_address(self.plan);
-            watch_rates(&address, &self.plan.secret_file, self.tell.clone());
+            let sealing = self.plan.seal.sealing();
+            watch_rates(&address, &self.plan.secret_file, sealing, self.tell.clone());
         }
         match &self.plan.obstacle {
             Some(obstacle) => {

@@ -28,8 +28,10 @@ fn greeted(address: &str, (export, by): (&str, &Secret)) -> (Challenge, bool, Re
     let (head, body) = frame(&mut stream);
     assert_eq!(head, Head::Greeting(FrameKind::Challenge), "{export:?}");
     let challenge = Challenge::decode_all(&body).unwrap();
-    let proven = by.server_proven(&hello.to_bytes(), &challenge.nonce, &challenge.proof);
-    let proof = by.client_proof(&hello.to_bytes(), &challenge.nonce);
+    let hello = hello.to_bytes();
+    let of = Proven { hello: &hello, nonce: &challenge.nonce, channel: &PLAIN };
+    let proven = by.server_proven(of, &challenge.proof);
+    let proof = by.client_proof(of);
     greet(&mut stream, FrameKind::Proof, &Proof { proof }).unwrap();
     let (head, body) = frame(&mut stream);
     assert_eq!(head, Head::Greeting(FrameKind::Refusal), "{export:?}");
@@ -75,7 +77,9 @@ fn a_stranger_cannot_tell_an_export_that_there_is_from_one_that_there_is_not() {
     let hello = hello(Credential::Store, ("nothing", 0), client);
     greet(&mut stream, FrameKind::Hello, &hello).unwrap();
     let challenge = Challenge::decode_all(&frame(&mut stream).1).unwrap();
-    let proof = wrong.client_proof(&hello.to_bytes(), &challenge.nonce);
+    let hello = hello.to_bytes();
+    let of = Proven { hello: &hello, nonce: &challenge.nonce, channel: &PLAIN };
+    let proof = wrong.client_proof(of);
     greet(&mut stream, FrameKind::Proof, &Proof { proof }).unwrap();
     let refusal = Refusal::decode_all(&frame(&mut stream).1).unwrap();
     assert_eq!(refusal.reason, RefusalReason::WrongSecret, "before the proof it is all the same");

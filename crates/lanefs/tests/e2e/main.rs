@@ -50,6 +50,7 @@ mod raw;
 mod rights;
 mod rights_hostile;
 mod scripts;
+mod seal;
 mod setid;
 mod shards;
 mod shares;

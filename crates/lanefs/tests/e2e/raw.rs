@@ -80,8 +80,10 @@ impl Raw {
         greet(&mut raw.stream, FrameKind::Hello, hello).unwrap();
         let challenge = raw.greeted(FrameKind::Challenge)?;
         let challenge = Challenge::decode_all(&challenge).unwrap();
-        assert!(secret.server_proven(&hello.to_bytes(), &challenge.nonce, &challenge.proof));
-        let proof = secret.client_proof(&hello.to_bytes(), &challenge.nonce);
+        let hello = hello.to_bytes();
+        let proven = Proven { hello: &hello, nonce: &challenge.nonce, channel: &PLAIN };
+        assert!(secret.server_proven(proven, &challenge.proof));
+        let proof = secret.client_proof(proven);
         greet(&mut raw.stream, FrameKind::Proof, &Proof { proof }).unwrap();
         let welcome = raw.greeted(FrameKind::Welcome)?;
         let welcome = Welcome::decode_all(&welcome).unwrap();

@@ -54,6 +54,10 @@ impl Conns {
             self.bury_if_quiet(index, tools);
             return;
         };
+        if result.is_ok() && self.seals.client.is_some() {
+            return self.begin_sealing(index, ticket, tools);
+        }
+        let conn = self.conn(index);
         match result {
             Ok(_) => {
                 conn.state = State::Open;

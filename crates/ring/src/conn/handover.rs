@@ -16,6 +16,7 @@ impl Conns {
         let conn = self.conn(index);
         let untouched = conn.relay.is_none()
             && conn.inbox.is_empty()
+            && conn.seal.as_ref().is_none_or(|seal| seal.is_empty())
             && conn.incoming.is_none()
             && conn.outbox.unsent_bytes() == 0
             && !conn.send_armed;
@@ -35,8 +36,9 @@ impl Conns {
         let conn = self.conn(index);
         let state = std::mem::replace(&mut conn.state, State::Dead);
         if let (State::HandingOver { lane, hello }, Some(socket)) = (state, conn.socket.take()) {
+            let seal = conn.seal.take();
             tools.driver.forget(socket.as_raw_fd());
-            self.handed.push((lane, Letter::Socket { socket, hello }));
+            self.handed.push((lane, Letter::Socket { socket, seal, hello }));
         }
         self.bury(index, tools);
     }

@@ -26,16 +26,17 @@ const CONN_FRAMES_MIN: usize = 4;
 impl Conns {
     pub(super) fn received(&mut self, index: u32, received_bytes: usize, tools: &mut Tools) {
         let conn = self.conn(index);
-        match conn.incoming {
-            Some(_) => self.bulk_arrived(index, received_bytes, tools),
-            None => conn.inbox.arrived(received_bytes),
+        match (&mut conn.seal, conn.incoming.is_some()) {
+            (Some(_), _) => return self.records_arrived(index, received_bytes, tools),
+            (None, true) => self.bulk_arrived(index, received_bytes, tools),
+            (None, false) => conn.inbox.arrived(received_bytes),
         }
         self.cut(index, tools);
         self.touch(index);
     }
 
     /// More of a bulk is in its buffer. It is summed at once, while it is in the processor's cache.
-    fn bulk_arrived(&mut self, index: u32, arrived_bytes: usize, tools: &mut Tools) {
+    pub(super) fn bulk_arrived(&mut self, index: u32, arrived_bytes: usize, tools: &mut Tools) {
         let sums = self.sink.is_none();
         let Some(incoming) = &mut self.conn(index).incoming else { return };
         if sums && incoming.lengths.bulk_crc32c.is_some() {
@@ -58,7 +59,8 @@ impl Conns {
         let mut left_bytes = TURN_BYTES_MAX;
         while let Some(Incoming { buf, lengths, received_bytes, .. }) = self.conn(index).incoming {
             let rest_bytes = lengths.bulk_bytes as usize - received_bytes;
-            if self.sink.is_some() || rest_bytes < OWN_BYTES_MIN {
+            let sealed = self.conn(index).seal.is_some();
+            if self.sink.is_some() || rest_bytes < OWN_BYTES_MIN || sealed {
                 return true;
             }
             if left_bytes == 0 {
@@ -115,17 +117,27 @@ impl Conns {
     pub(super) fn cut(&mut self, index: u32, tools: &mut Tools) {
         let mut left_count = self.conn_frames_max;
         // It may be gone: a frame before this one was a breach.
-        while self.skip(index)
-            && let Some(conn) = self.slots[index as usize].as_mut()
-        {
+        while let Some(conn) = self.slots[index as usize].as_mut() {
             let open = matches!(conn.state, State::Open);
-            if !open || conn.paused || conn.starved || conn.incoming.is_some() || conn.is_held() {
+            if !open || conn.paused || conn.starved || conn.is_held() {
                 return;
             }
-            let lengths = match conn.inbox.cut(conn.admitted) {
+            if !self.skip(index) {
+                if self.open_record(index, tools) {
+                    continue;
+                }
+                return;
+            }
+            let Some(conn) = self.slots[index as usize].as_mut() else { return };
+            let cut = match conn.incoming {
+                Some(_) => Ok(Cut::More),
+                None => conn.inbox.cut(conn.admitted),
+            };
+            let lengths = match cut {
                 Ok(Cut::Frame(lengths)) => lengths,
+                Ok(Cut::More) if self.open_record(index, tools) => continue,
                 Ok(Cut::More) => return self.awaits(index, tools),
-                Err(reason) => return self.fail(index, reason, tools),
+                Err(reason) => return self.fail_cutting(index, reason, tools),
             };
             if conn.accepted {
                 if left_count == 0 {

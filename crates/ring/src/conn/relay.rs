@@ -18,7 +18,7 @@ use crate::number::u32_of;
 use crate::tools::Tools;
 use door::{BufId, Bulk, CloseReason, ConnId, ContentsMac, Errno, Event, Span};
 use std::collections::VecDeque;
-use wire::Breach;
+use wire::{Breach, Channel};
 
 /// From so much on that its owner's brain has not got, a front cuts no more of a connection.
 const UNDER_WAY_BYTES_MAX: usize = 1 << 20;
@@ -29,8 +29,8 @@ const IO: Errno = Errno(5);
 
 /// What a front says to an owner.
 pub(crate) enum Said {
-    /// A client said Hello.
-    Hello(Box<[u8]>),
+    /// A client said Hello, under TLS if there is a channel.
+    Hello(Box<[u8]>, Option<Channel>),
     /// A frame.
     Frame(Frame),
     /// The connection has ended.
@@ -136,7 +136,8 @@ impl Conns {
         conn.relay = Some(Relay::Front { lane, under_way_bytes: 0 });
         conn.announced = false;
         conn.paused = true;
-        self.handed.push((lane, said(id, Said::Hello(hello))));
+        let channel = conn.seal.as_ref().and_then(|seal| seal.channel());
+        self.handed.push((lane, said(id, Said::Hello(hello, channel))));
     }
 
     /// A whole frame lies at the front of the inbox; its bulk, if any, has come.
@@ -224,8 +225,8 @@ impl Conns {
 
     /// A front has said something.
     fn on_said(&mut self, from: usize, front: ConnId, said: Said, tools: &mut Tools) {
-        if let Said::Hello(hello) = said {
-            return self.begin_back((from, front), &hello, tools);
+        if let Said::Hello(hello, channel) = said {
+            return self.begin_back((from, front), (&hello, channel), tools);
         }
         // It may have been closed meanwhile.
         let Some(index) = self.backs.get(&(from, front)).copied() else { return };
@@ -241,11 +242,16 @@ impl Conns {
                 tools.events.push(event);
                 self.bury(index, tools);
             }
-            Said::Hello(_) => {}
+            Said::Hello(..) => {}
         }
     }
 
-    fn begin_back(&mut self, at: (usize, ConnId), hello: &[u8], tools: &mut Tools) {
+    fn begin_back(
+        &mut self,
+        at: (usize, ConnId),
+        (hello, channel): (&[u8], Option<Channel>),
+        tools: &mut Tools,
+    ) {
         let (lane, front) = at;
         if !self.make_room(tools) {
             self.handed.push((lane, told(front, Told::Failed)));
@@ -257,7 +263,7 @@ impl Conns {
         conn.relay = Some(Relay::Back(Box::new(back)));
         conn.paused = true;
         self.backs.insert(at, index);
-        self.announce(index, hello, tools);
+        self.announce(index, channel, hello, tools);
     }
 
     /// Gives the brain what there are buffers for.

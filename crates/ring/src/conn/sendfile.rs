@@ -78,7 +78,7 @@ impl Conns {
         }
     }
 
-    fn fail_sending(&mut self, index: u32, errno: Errno, tools: &mut Tools) {
+    pub(super) fn fail_sending(&mut self, index: u32, errno: Errno, tools: &mut Tools) {
         if matches!(self.conn(index).state, State::Closing { .. }) {
             self.kill(index, tools);
         } else {

@@ -108,10 +108,15 @@ impl Conns {
         }
     }
 
-    /// A connection waits for the rest of what lies in its inbox, if anything does.
+    /// A connection waits for the rest of what has come of a frame or a record, if anything has. A bulk
+    /// has a time of its own.
     pub(super) fn awaits(&mut self, index: u32, tools: &Tools) {
         let conn = self.conn(index);
-        if conn.inbox.is_empty() {
+        if conn.incoming.is_some() {
+            return;
+        }
+        let records = conn.seal.as_ref().is_some_and(|seal| !seal.front().is_empty());
+        if conn.inbox.is_empty() && !records {
             conn.unfinished = None;
         } else if conn.unfinished.is_none() {
             let wanted_bytes = conn.inbox.wanted_bytes();

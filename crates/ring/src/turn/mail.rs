@@ -38,7 +38,9 @@ impl Parts {
                     let body = tools.arena.put(&words);
                     tools.events.push(Event::Letter { from, body });
                 }
-                Letter::Socket { socket, hello } => conns.adopt(socket, &hello, tools),
+                Letter::Socket { socket, seal, hello } => {
+                    conns.adopt((socket, seal), &hello, tools);
+                }
                 Letter::Relayed(relayed) => unheard.push((usize::from(from.0), relayed)),
                 Letter::RegisterKernelQueues => {
                     if let Some(kernel) = kernel {

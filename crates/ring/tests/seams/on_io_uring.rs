@@ -22,6 +22,8 @@ mod lists;
 mod mesh;
 #[path = "relay.rs"]
 mod relay;
+#[path = "sealed.rs"]
+mod sealed;
 #[path = "segments.rs"]
 mod segments;
 #[path = "shares.rs"]

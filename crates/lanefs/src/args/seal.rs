@@ -1,0 +1,31 @@
+//! Whether connections are under TLS, on the command line of both ends.
+
+use clap::Args;
+use ring::Sealing;
+
+/// The default follows from the address, which both ends see alike.
+#[derive(Args, Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct SealArg {
+    /// All connections are under TLS [default: those to an address that is not loopback]
+    #[arg(long, conflicts_with = "plain")]
+    pub(crate) seal: bool,
+    /// All connections are in plain text: whoever is in between can read and change what they carry
+    #[arg(long)]
+    pub(crate) plain: bool,
+}
+
+impl SealArg {
+    pub(crate) const fn sealing(self) -> Sealing {
+        match self {
+            Self { seal: true, .. } => Sealing::All,
+            Self { plain: true, .. } => Sealing::Nothing,
+            Self { seal: false, plain: false } => Sealing::Auto,
+        }
+    }
+
+    /// The same as arguments.
+    pub(crate) fn texts(self) -> impl Iterator<Item = &'static str> {
+        let Self { seal, plain } = self;
+        [seal.then_some("--seal"), plain.then_some("--plain")].into_iter().flatten()
+    }
+}

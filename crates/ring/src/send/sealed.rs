@@ -1,0 +1,284 @@
+//! What leaves a connection under TLS: the queued wave becomes records, a part at a time.
+//!
+//! Plaintext is written into its record from where it lies, so that it is copied once; of a file that is the
+//! read itself. Invariant: what was sealed flies in the order in which it was sealed, whole, before more
+//! is; a wave's buffers are held until all of it is in records.
+
+use super::{Outbox, Piece, Wave};
+use crate::buffer::Pool;
+use door::Errno;
+use seal::{RECORD_BYTES_MAX, RECORD_MORE_BYTES, RENEWAL_BYTES_MAX, Seal};
+
+/// Plaintext sealed at a time: with its records less than a quarter of 1 MiB, which stays in a second-level
+/// cache until the kernel has copied it.
+const PART_BYTES_MAX: usize = 15 * RECORD_BYTES_MAX;
+/// Records up to here lie in memory of the connection's own.
+const SMALL_BYTES_MAX: usize = 16 * 1024;
+/// The file ended before what was promised of it.
+const IO: Errno = Errno(5);
+
+/// What is to become records.
+#[derive(Default)]
+pub(super) struct Sealed {
+    /// What a handshake says, records already.
+    said: Vec<u8>,
+    wave: Wave,
+    piece_index: usize,
+    /// How much of that piece is sealed.
+    piece_sealed_bytes: usize,
+    left_bytes: usize,
+}
+
+impl Sealed {
+    pub(super) fn end(mut self, pool: &mut Pool) {
+        self.wave.clear(pool);
+    }
+
+    /// Writes what comes next.
+    fn take(&mut self, mut to: &mut [u8], pool: &Pool) -> Result<(), Errno> {
+        self.left_bytes -= to.len();
+        while !to.is_empty() {
+            let piece = self.wave.pieces[self.piece_index];
+            let rest_bytes = piece.piece_bytes() - self.piece_sealed_bytes;
+            let (now, later) = to.split_at_mut(rest_bytes.min(to.len()));
+            let skip_bytes = self.piece_sealed_bytes;
+            let whole = match piece {
+                Piece::Small { start, .. } => {
+                    let from = start + skip_bytes;
+                    now.copy_from_slice(&self.wave.small[from..from + now.len()]);
+                    true
+                }
+                Piece::Bulk { buf, start, .. } => pool.copy(buf, start + skip_bytes, now),
+            };
+            if !whole {
+                return Err(IO);
+            }
+            self.piece_sealed_bytes += now.len();
+            if now.len() == rest_bytes {
+                self.piece_index += 1;
+                self.piece_sealed_bytes = 0;
+            }
+            to = later;
+        }
+        Ok(())
+    }
+
+    /// Seals so much; how many bytes of records that are.
+    fn seal(
+        &mut self,
+        seal: &mut Seal,
+        mut plain_bytes: usize,
+        (out, pool): (&mut [u8], &Pool),
+    ) -> Result<usize, Errno> {
+        let mut used_bytes = self.said.len();
+        out[..used_bytes].copy_from_slice(&self.said);
+        self.said = Vec::new();
+        if plain_bytes > 0 {
+            used_bytes += seal.renew(&mut out[used_bytes..]).map_err(|_| Errno::SEAL)?;
+        }
+        while plain_bytes > 0 {
+            let now_bytes = plain_bytes.min(RECORD_BYTES_MAX);
+            let out = &mut out[used_bytes..];
+            used_bytes += seal.seal(out, now_bytes, |to| self.take(to, pool))?;
+            plain_bytes -= now_bytes;
+        }
+        Ok(used_bytes)
+    }
+}
+
+impl Outbox {
+    /// From here on what is queued leaves under TLS.
+    pub(crate) fn begin_sealed(&mut self) {
+        self.sealed = Some(Box::default());
+    }
+
+    /// From here on it leaves as it is. What was to become records is forgotten, records that fly are not.
+    pub(crate) fn end_sealed(&mut self, pool: &mut Pool) {
+        if let Some(sealed) = self.sealed.take() {
+            self.unsent_bytes -= sealed.said.len() + sealed.left_bytes;
+            sealed.end(pool);
+        }
+    }
+
+    /// Queues what a handshake says.
+    pub(crate) fn push_said(&mut self, said: &[u8]) {
+        if let Some(sealed) = &mut self.sealed {
+            sealed.said.extend_from_slice(said);
+            self.unsent_bytes += said.len();
+        }
+    }
+
+    /// Whether something waits behind what flies.
+    pub(super) fn has_more(&self) -> bool {
+        let unsealed = self.sealed.as_ref().is_some_and(|sealed| sealed.left_bytes > 0);
+        unsealed || !self.queued.pieces.is_empty()
+    }
+
+    /// Makes records of what comes next, when those before have left. None may be in flight.
+    ///
+    /// # Errors
+    /// When a file lacks what was promised of it; the connection cannot go on.
+    pub(crate) fn seal(&mut self, seal: &mut Seal, pool: &mut Pool) -> Result<(), Errno> {
+        if !self.is_through() {
+            return Ok(());
+        }
+        let Some(sealed) = &mut self.sealed else { return Ok(()) };
+        for piece in self.flying.pieces.drain(..) {
+            if let Piece::Bulk { buf, .. } = piece {
+                pool.release(buf);
+            }
+        }
+        self.piece_index = 0;
+        if sealed.left_bytes == 0 && seal.is_open() {
+            sealed.wave.clear(pool);
+            std::mem::swap(&mut sealed.wave, &mut self.queued);
+            (sealed.piece_index, sealed.piece_sealed_bytes) = (0, 0);
+            sealed.left_bytes = sealed.wave.pieces.iter().map(|piece| piece.piece_bytes()).sum();
+        }
+        let plain_bytes = sealed.left_bytes.min(PART_BYTES_MAX);
+        let said_bytes = sealed.said.len();
+        if plain_bytes + said_bytes == 0 {
+            return Ok(());
+        }
+        let record_count = plain_bytes.div_ceil(RECORD_BYTES_MAX);
+        let room_bytes =
+            said_bytes + RENEWAL_BYTES_MAX + plain_bytes + record_count * RECORD_MORE_BYTES;
+        let piece_bytes = if room_bytes <= SMALL_BYTES_MAX {
+            let small = &mut self.flying.small;
+            if small.len() < room_bytes {
+                small.resize(room_bytes, 0);
+            }
+            let piece_bytes = sealed.seal(seal, plain_bytes, (small, pool))?;
+            self.flying.pieces.push(Piece::Small { start: 0, piece_bytes });
+            piece_bytes
+        } else {
+            let make = |out: &mut [u8], pool: &Pool| sealed.seal(seal, plain_bytes, (out, pool));
+            let (buf, made) = pool.made(room_bytes, make);
+            let piece_bytes = made.inspect_err(|_| pool.release(buf))?;
+            self.flying.pieces.push(Piece::Bulk { buf, start: 0, piece_bytes });
+            piece_bytes
+        };
+        if sealed.left_bytes == 0 {
+            sealed.wave.clear(pool);
+            sealed.piece_index = 0;
+        }
+        self.unsent_bytes += piece_bytes - plain_bytes - said_bytes;
+        Ok(())
+    }
+}
+
+const _: () = assert!(PART_BYTES_MAX + 16 * RECORD_MORE_BYTES <= 1 << 18, "a part fits its buffer");
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::wildcard_enum_match_arm)]
+    use super::*;
+    use crate::driver::Op;
+    use door::Bulk;
+    use seal::{Client, Content, Server, Shaken};
+
+    fn hear(seal: &mut Seal, bytes: &[u8]) {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let room = seal.room(0);
+            let count = room.len().min(rest.len());
+            room[..count].copy_from_slice(&rest[..count]);
+            seal.arrived(count);
+            rest = &rest[count..];
+        }
+    }
+
+    /// A client's end, what it says last of the handshake, and the server's end, which lacks that.
+    fn shaken() -> (Seal, Vec<u8>, Seal) {
+        let (mut said, mut answer) = (Vec::new(), Vec::new());
+        let mut client = Seal::client(&Client::of_any_key().unwrap(), &mut said).unwrap();
+        let mut server = Seal::server(&Server::of_new_key().unwrap()).unwrap();
+        hear(&mut server, &said);
+        assert_eq!(server.shake(&mut answer), Ok(Shaken::More));
+        hear(&mut client, &answer);
+        said.clear();
+        assert!(matches!(client.shake(&mut said), Ok(Shaken::Open(_))));
+        (client, said, server)
+    }
+
+    /// What the kernel would read, `bytes_max` of it.
+    fn bytes_of(op: Op, bytes_max: usize) -> Vec<u8> {
+        let (at, count) = match op {
+            Op::Send { at, send_bytes, .. } => (at, send_bytes as usize),
+            Op::SendGathered { message, .. } => {
+                // SAFETY: the outbox that made it is alive and untouched.
+                let header = unsafe { &*message };
+                assert_eq!(header.msg_iovlen, 1, "records lie in one piece");
+                // SAFETY: as above.
+                let iovec = unsafe { &*header.msg_iov };
+                (iovec.iov_base.cast::<u8>().cast_const(), iovec.iov_len)
+            }
+            other => panic!("{other:?} is no send"),
+        };
+        // SAFETY: as above.
+        unsafe { std::slice::from_raw_parts(at, count.min(bytes_max)) }.to_vec()
+    }
+
+    #[test]
+    fn what_is_queued_is_opened_whole_and_in_order_whatever_the_socket_takes() {
+        let data: Vec<u8> = (0..700_000_u32).map(|index| (index % 251).to_le_bytes()[0]).collect();
+        for step_bytes in [7_001, 100_000, usize::MAX] {
+            let (mut client, said, mut server) = shaken();
+            let mut pool = Pool::new(1 << 20);
+            let mut outbox = Outbox::default();
+            outbox.begin_sealed();
+            outbox.push_said(&said);
+            let mut expected = Vec::new();
+            let mut found = Vec::new();
+            let mut sent_count = 0;
+            let mut shaken = false;
+            for round in 0..6_usize {
+                let buf = pool.take(data.len()).unwrap();
+                pool.bytes_mut(buf, 0, data.len()).copy_from_slice(&data);
+                let bulk_bytes = u32::try_from(round * round * 27_001).unwrap();
+                let bulk = Bulk { buf, start: 3, bulk_bytes, crc32c: None };
+                outbox.push(b"frame", Some(bulk), &mut pool);
+                pool.release(buf);
+                expected.extend_from_slice(b"frame");
+                expected.extend_from_slice(&data[3..][..bulk_bytes as usize]);
+                loop {
+                    outbox.seal(&mut client, &mut pool).unwrap();
+                    let Some(op) = outbox.next(0, true, &mut pool) else { break };
+                    let bytes = bytes_of(op, step_bytes);
+                    outbox.sent(bytes.len());
+                    sent_count += bytes.len();
+                    hear(&mut server, &bytes);
+                    if !shaken {
+                        shaken = matches!(server.shake(&mut Vec::new()), Ok(Shaken::Open(_)));
+                    }
+                    while shaken && let Some(Content::Bytes(bytes)) = server.open().unwrap() {
+                        found.extend_from_slice(bytes);
+                    }
+                }
+                assert_eq!(outbox.unsent_bytes(), 0, "round {round}");
+                assert!(found == expected, "in steps of {step_bytes}, round {round}");
+            }
+            assert!(sent_count > expected.len());
+            outbox.clear(&mut pool);
+            assert_eq!(pool.used_bytes(), 0);
+        }
+    }
+
+    #[test]
+    fn nothing_leaves_before_a_handshake_is_over_but_the_handshake() {
+        let mut said = Vec::new();
+        let mut client = Seal::client(&Client::of_any_key().unwrap(), &mut said).unwrap();
+        let mut pool = Pool::new(0);
+        let mut outbox = Outbox::default();
+        outbox.begin_sealed();
+        outbox.push_said(&said);
+        outbox.push(b"frame", None, &mut pool);
+        outbox.seal(&mut client, &mut pool).unwrap();
+        let op = outbox.next(0, true, &mut pool).unwrap();
+        assert!(matches!(op, Op::Send { at_once: false, .. }), "there is more");
+        assert_eq!(bytes_of(op, usize::MAX), said);
+        outbox.sent(said.len());
+        outbox.seal(&mut client, &mut pool).unwrap();
+        assert!(outbox.next(0, true, &mut pool).is_none());
+    }
+}

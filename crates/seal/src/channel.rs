@@ -1,0 +1,66 @@
+//! What a sealed connection is called at both its ends and at no other: RFC 9266's `tls-exporter`.
+//!
+//! It follows from the whole handshake and its keys. Whoever stands in between and ends TLS on both
+//! sides has two connections, and two of these. `rustls` tells an unbuffered connection's exporter secret
+//! to its key log alone, so that is where it is taken from; the rest is RFC 8446, section 7.5.
+
+use crate::Fault;
+use crypto::hkdf::{HKDF_SHA256, Prk};
+use rustls::KeyLog;
+use std::sync::OnceLock;
+
+/// 32 bytes that both ends know, and nobody else.
+pub type Channel = [u8; 32];
+
+const LABEL: &[u8] = b"EXPORTER-Channel-Binding";
+/// SHA-256 of nothing: the hash of an empty context.
+const NOTHING: [u8; 32] = [
+    0xe3, 0xb0, 0xc4, 0x42, 0x98, 0xfc, 0x1c, 0x14, 0x9a, 0xfb, 0xf4, 0xc8, 0x99, 0x6f, 0xb9, 0x24,
+    0x27, 0xae, 0x41, 0xe4, 0x64, 0x9b, 0x93, 0x4c, 0xa4, 0x95, 0x99, 0x1b, 0x78, 0x52, 0xb8, 0x55,
+];
+
+/// Takes the exporter secret of one connection and nothing else.
+#[derive(Default)]
+pub(crate) struct Exporter(OnceLock<Channel>);
+
+impl std::fmt::Debug for Exporter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Exporter(..)")
+    }
+}
+
+impl KeyLog for Exporter {
+    fn log(&self, label: &str, _client_random: &[u8], secret: &[u8]) {
+        if self.will_log(label)
+            && let Some(channel) = channel_of(secret)
+        {
+            self.0.get_or_init(|| channel);
+        }
+    }
+
+    fn will_log(&self, label: &str) -> bool {
+        label == "EXPORTER_SECRET"
+    }
+}
+
+impl Exporter {
+    /// What was taken; it is there when the handshake is over.
+    pub(crate) fn channel(&self) -> Result<Channel, Fault> {
+        self.0.get().copied().ok_or(Fault::Broken)
+    }
+}
+
+fn channel_of(secret: &[u8]) -> Option<Channel> {
+    expand_label(&expand_label(secret, LABEL)?, b"exporter")
+}
+
+/// HKDF-Expand-Label (RFC 8446, section 7.1) of 32 bytes, with the hash of nothing as its context.
+fn expand_label(secret: &[u8], label: &[u8]) -> Option<[u8; 32]> {
+    const PREFIX: &[u8] = b"tls13 ";
+    let label_bytes = u8::try_from(PREFIX.len() + label.len()).ok()?;
+    let info: [&[u8]; 6] = [&[0, 32], &[label_bytes], PREFIX, label, &[32], &NOTHING];
+    let mut out = [0; 32];
+    let prk = Prk::new_less_safe(HKDF_SHA256, secret);
+    prk.expand(&info, HKDF_SHA256).ok()?.fill(&mut out).ok()?;
+    Some(out)
+}

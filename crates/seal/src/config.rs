@@ -1,0 +1,176 @@
+//! What the ends of sealed connections are made with.
+//!
+//! TLS 1.3 alone, no tickets, no early data. By default a server shows a raw public key (RFC 7250) that
+//! it made at its start, and a client takes any.
+
+use crypto::rand::SystemRandom;
+use crypto::signature::Ed25519KeyPair;
+use rustls::client::Resumption;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{
+    CryptoProvider, WebPkiSupportedAlgorithms, ring as suites, verify_tls13_signature_with_raw_key,
+};
+use rustls::pki_types::{
+    CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, SubjectPublicKeyInfoDer,
+    UnixTime,
+};
+use rustls::server::{AlwaysResolvesServerRawPublicKeys, NoServerSessionStorage};
+use rustls::sign::CertifiedKey;
+use rustls::{
+    ClientConfig, DigitallySignedStruct, Error, ServerConfig, SignatureScheme, version::TLS13,
+};
+use std::fmt;
+use std::sync::Arc;
+
+/// What could not be made, in words.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SetupError(String);
+
+impl fmt::Display for SetupError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for SetupError {}
+
+impl From<Error> for SetupError {
+    fn from(error: Error) -> Self {
+        Self(format!("TLS cannot be set up: {error}"))
+    }
+}
+
+/// How a server seals; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Server {
+    pub(crate) config: Arc<ServerConfig>,
+}
+
+/// How a client seals; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Client {
+    pub(crate) config: Arc<ClientConfig>,
+    pub(crate) name: ServerName<'static>,
+}
+
+impl Server {
+    /// One with a key of its own, made now and kept nowhere: whoever comes proves the secret, and has it
+    /// proven, on the very connection ([`crate::Channel`]).
+    ///
+    /// # Errors
+    /// When there are no random numbers.
+    pub fn of_new_key() -> Result<Self, SetupError> {
+        let made = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new());
+        let made = made.map_err(|_| SetupError("no random numbers for a key".to_owned()))?;
+        let provider = provider();
+        let der = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(made.as_ref().to_vec()));
+        let key = provider.key_provider.load_private_key(der)?;
+        let Some(public) = key.public_key().map(|public| public.as_ref().to_vec()) else {
+            return Err(SetupError("a new key has no public half".to_owned()));
+        };
+        let shown = Arc::new(CertifiedKey::new(vec![CertificateDer::from(public)], key));
+        let builder = ServerConfig::builder_with_provider(Arc::new(provider));
+        let config = builder.with_protocol_versions(&[&TLS13])?.with_no_client_auth();
+        Ok(Self::of(
+            config.with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(shown))),
+        ))
+    }
+
+    fn of(mut config: ServerConfig) -> Self {
+        config.enable_secret_extraction = true;
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+        Self { config: Arc::new(config) }
+    }
+}
+
+impl Client {
+    /// One that takes any server's key, as [`AnyKey`] says.
+    ///
+    /// # Errors
+    /// When the library has no TLS 1.3.
+    pub fn of_any_key() -> Result<Self, SetupError> {
+        let provider = provider();
+        let algorithms = provider.signature_verification_algorithms;
+        let builder = ClientConfig::builder_with_provider(Arc::new(provider));
+        let builder = builder.with_protocol_versions(&[&TLS13])?.dangerous();
+        let builder = builder.with_custom_certificate_verifier(Arc::new(AnyKey { algorithms }));
+        let name = ServerName::try_from("lanefs");
+        let name = name.map_err(|error| SetupError(error.to_string()))?;
+        Ok(Self::of(builder.with_no_client_auth(), name))
+    }
+
+    fn of(mut config: ClientConfig, name: ServerName<'static>) -> Self {
+        config.enable_secret_extraction = true;
+        config.enable_sni = false;
+        config.resumption = Resumption::disabled();
+        Self { config: Arc::new(config), name }
+    }
+}
+
+/// The ciphers, the faster first. Both hash with SHA-256, which [`crate::channel`] takes for granted.
+fn provider() -> CryptoProvider {
+    let aes = suites::cipher_suite::TLS13_AES_128_GCM_SHA256;
+    let chacha = suites::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256;
+    let cipher_suites = if has_aes() { vec![aes, chacha] } else { vec![chacha, aes] };
+    CryptoProvider { cipher_suites, ..suites::default_provider() }
+}
+
+/// Whether the processor has instructions for AES.
+fn has_aes() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return std::arch::is_x86_feature_detected!("aes");
+    #[cfg(target_arch = "aarch64")]
+    return std::arch::is_aarch64_feature_detected!("aes");
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    return false;
+}
+
+/// Takes every key, whoever shows it. That is sound because nothing is said behind the handshake but a
+/// greeting in which both ends prove the shared secret together with the connection's [`crate::Channel`]: a
+/// man in the middle may show a key, but what is proven to him is worth nothing on any connection but his own.
+/// That the peer has the key that it shows is checked all the same: the handshake has to be one.
+#[derive(Debug)]
+struct AnyKey {
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl ServerCertVerifier for AnyKey {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _cert: &CertificateDer<'_>,
+        _dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Err(Error::General("TLS 1.2 is not spoken".to_owned()))
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let key = SubjectPublicKeyInfoDer::from(cert.as_ref());
+        verify_tls13_signature_with_raw_key(message, &key, dss, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+
+    fn requires_raw_public_keys(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,121 @@
+//! Bytes received and not opened yet, and where records begin and end in them.
+//!
+//! Invariant: memory grows with what a record's head says, which is bounded, or with what a reader
+//! expects, never with what a stranger sends.
+
+use crate::Fault;
+use crate::record::{HEAD_BYTES, RECORD_MORE_BYTES};
+
+/// Room of a connection that has shown nothing yet.
+const ROOM_BYTES_MIN: usize = 4096;
+/// Room that a busy connection keeps.
+const ROOM_BYTES_KEPT: usize = 64 * 1024;
+/// Received at a time of much that is expected; it stays in a second-level cache.
+const ROOM_BYTES_MAX: usize = 256 * 1024;
+/// Longest payload of a record (RFC 8446, section 5.2).
+const PAYLOAD_BYTES_MAX: usize = (1 << 14) + 256;
+
+#[derive(Default)]
+pub(crate) struct Inbox {
+    bytes: Vec<u8>,
+    start: usize,
+    end: usize,
+    /// The last receive filled all the room.
+    full: bool,
+}
+
+impl Inbox {
+    /// Room for what comes next.
+    pub(crate) fn room(&mut self, wanted_bytes: usize) -> &mut [u8] {
+        if self.start > 0 {
+            self.bytes.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
+            self.start = 0;
+        }
+        let records = wanted_bytes.div_ceil(crate::RECORD_BYTES_MAX);
+        let wanted_bytes = (wanted_bytes + records * RECORD_MORE_BYTES).min(ROOM_BYTES_MAX);
+        let grown_bytes = if self.full { self.bytes.len() * 4 } else { self.bytes.len() };
+        let kept_bytes = grown_bytes.clamp(ROOM_BYTES_MIN, ROOM_BYTES_KEPT);
+        let record_bytes = self.record_bytes().unwrap_or(0);
+        let room_bytes = kept_bytes.max(wanted_bytes).max(record_bytes);
+        if room_bytes > self.bytes.len() {
+            self.bytes.resize(room_bytes, 0);
+        } else if self.bytes.len() > ROOM_BYTES_KEPT && room_bytes <= ROOM_BYTES_KEPT {
+            self.bytes.truncate(room_bytes.max(self.end));
+            self.bytes.shrink_to_fit();
+        }
+        &mut self.bytes[self.end..]
+    }
+
+    pub(crate) fn arrived(&mut self, arrived_bytes: usize) {
+        assert!(arrived_bytes <= self.bytes.len() - self.end, "more arrived than there was room");
+        self.end += arrived_bytes;
+        self.full = self.end == self.bytes.len();
+    }
+
+    pub(crate) fn there(&self) -> &[u8] {
+        &self.bytes[self.start..self.end]
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+
+    pub(crate) const fn clear(&mut self) {
+        self.start = 0;
+        self.end = 0;
+    }
+
+    /// Length of the record behind the first `skip_bytes`, if that is known yet.
+    fn record_bytes_behind(&self, skip_bytes: usize) -> Option<usize> {
+        let head = self.there().get(skip_bytes..)?.first_chunk::<HEAD_BYTES>()?;
+        Some(HEAD_BYTES + usize::from(u16::from_be_bytes([head[3], head[4]])))
+    }
+
+    fn record_bytes(&self) -> Option<usize> {
+        self.record_bytes_behind(0).filter(|bytes| *bytes <= HEAD_BYTES + PAYLOAD_BYTES_MAX)
+    }
+
+    pub(crate) fn has_record(&self) -> bool {
+        self.record_bytes().is_some_and(|bytes| bytes <= self.end - self.start)
+    }
+
+    /// Takes the next record out, whole.
+    pub(crate) fn record(&mut self) -> Result<Option<&mut [u8]>, Fault> {
+        let Some(record_bytes) = self.record_bytes_behind(0) else { return Ok(None) };
+        if record_bytes > HEAD_BYTES + PAYLOAD_BYTES_MAX {
+            return Err(Fault::Broken);
+        }
+        if record_bytes > self.end - self.start {
+            return Ok(None);
+        }
+        let start = self.start;
+        self.start += record_bytes;
+        Ok(Some(&mut self.bytes[start..start + record_bytes]))
+    }
+
+    /// Where the record ends that lies behind the first `shown_bytes`; `None` if it is not whole.
+    pub(crate) fn record_end(&self, shown_bytes: usize) -> Result<Option<usize>, Fault> {
+        let Some(first) = self.there().get(shown_bytes) else { return Ok(None) };
+        // ChangeCipherSpec, Alert, Handshake, ApplicationData.
+        if !(20..=23).contains(first) {
+            return Err(Fault::Foreign);
+        }
+        let Some(record_bytes) = self.record_bytes_behind(shown_bytes) else { return Ok(None) };
+        if record_bytes > HEAD_BYTES + PAYLOAD_BYTES_MAX {
+            return Err(Fault::Broken);
+        }
+        let end = shown_bytes + record_bytes;
+        Ok((end <= self.end - self.start).then_some(end))
+    }
+
+    /// The first bytes.
+    pub(crate) fn shown(&mut self, shown_bytes: usize) -> &mut [u8] {
+        &mut self.bytes[self.start..self.end][..shown_bytes]
+    }
+
+    pub(crate) fn consume(&mut self, front_bytes: usize) {
+        assert!(front_bytes <= self.end - self.start, "only what is there is consumed");
+        self.start += front_bytes;
+    }
+}

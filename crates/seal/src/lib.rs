@@ -1,0 +1,212 @@
+//! `seal`: TLS 1.3 around a connection, without sockets: bytes that were received go in, plaintext comes
+//! out, and plaintext becomes records.
+//!
+//! `rustls` makes the handshake and the keys; the records behind it are made here ([`record`]), because
+//! that takes one copy less, and none where the plaintext can be written into its record. No certificate is
+//! needed: a server shows a key that it made at its start, and the proof of the shared secret, which is
+//! its user's matter, is bound to the handshake by [`Channel`]. Invariants: nothing is sent or believed
+//! in plain text; an error ends the connection; whoever holds a [`Seal`] may send it to another thread.
+//!
+//! ```text
+//! Handshake ─▶ Open (keys for each direction, replaced before they are worn)
+//! ```
+#![forbid(unsafe_code)]
+
+mod channel;
+mod config;
+mod handshake;
+mod inbox;
+mod record;
+#[cfg(test)]
+mod tests;
+
+pub use channel::Channel;
+pub use config::{Client, Server, SetupError};
+pub use record::{RECORD_BYTES_MAX, RECORD_MORE_BYTES};
+
+use handshake::Handshake;
+use inbox::Inbox;
+use record::Keys;
+
+/// Why a connection cannot go on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// What came is no TLS at all; [`Seal::front`] has it.
+    Foreign,
+    /// The server's certificate is not good.
+    Certificate,
+    /// A record or message that does not fit.
+    Broken,
+}
+
+/// What a handshake has come to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Shaken {
+    /// More has to come.
+    More,
+    /// It is over: what the connection is called at both ends and nowhere else.
+    Open(Channel),
+}
+
+/// A record's contents.
+#[derive(Debug)]
+pub enum Content<'a> {
+    /// Plaintext, up to [`RECORD_BYTES_MAX`].
+    Bytes(&'a [u8]),
+    /// The peer says nothing more.
+    End,
+    /// Nothing for the user.
+    Nothing,
+}
+
+enum Phase {
+    Handshake(Box<Handshake>),
+    Open(Box<Keys>, Channel),
+    /// An error ended it.
+    Broken,
+}
+
+/// One end of a sealed connection, and what was received of it and not opened yet.
+pub struct Seal {
+    inbox: Inbox,
+    phase: Phase,
+}
+
+impl Seal {
+    /// A server's end.
+    ///
+    /// # Errors
+    /// [`Fault::Broken`] if there are no random numbers.
+    pub fn server(server: &Server) -> Result<Self, Fault> {
+        Ok(Self::new(Handshake::server(server)?))
+    }
+
+    /// A client's end, which says `out` first.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn client(client: &Client, out: &mut Vec<u8>) -> Result<Self, Fault> {
+        let mut seal = Self::new(Handshake::client(client)?);
+        seal.shake(out)?;
+        Ok(seal)
+    }
+
+    fn new(handshake: Handshake) -> Self {
+        Self { inbox: Inbox::default(), phase: Phase::Handshake(Box::new(handshake)) }
+    }
+
+    /// Whether the handshake is over.
+    #[must_use]
+    pub const fn is_open(&self) -> bool {
+        matches!(self.phase, Phase::Open(..))
+    }
+
+    /// What the connection is called, once the handshake is over.
+    #[must_use]
+    pub const fn channel(&self) -> Option<Channel> {
+        match self.phase {
+            Phase::Open(_, channel) => Some(channel),
+            Phase::Handshake(_) | Phase::Broken => None,
+        }
+    }
+
+    /// Where received bytes go; it stays where it is until [`Self::arrived`]. About `wanted_bytes` of
+    /// plaintext are expected.
+    pub fn room(&mut self, wanted_bytes: usize) -> &mut [u8] {
+        self.inbox.room(wanted_bytes)
+    }
+
+    /// So many bytes were written at the front of [`Self::room`].
+    pub fn arrived(&mut self, arrived_bytes: usize) {
+        self.inbox.arrived(arrived_bytes);
+    }
+
+    /// What was received and not opened.
+    #[must_use]
+    pub fn front(&self) -> &[u8] {
+        self.inbox.there()
+    }
+
+    /// Goes on with the handshake as far as what was received allows; what is to be sent is appended to
+    /// `out`.
+    ///
+    /// # Errors
+    /// Why it ends.
+    pub fn shake(&mut self, out: &mut Vec<u8>) -> Result<Shaken, Fault> {
+        let Phase::Handshake(handshake) = &mut self.phase else { return Err(Fault::Broken) };
+        if !handshake.go_on(&mut self.inbox, out)? {
+            return Ok(Shaken::More);
+        }
+        let Phase::Handshake(handshake) = std::mem::replace(&mut self.phase, Phase::Broken) else {
+            return Err(Fault::Broken);
+        };
+        let (keys, channel) = handshake.finish()?;
+        self.phase = Phase::Open(Box::new(keys), channel);
+        Ok(Shaken::Open(channel))
+    }
+
+    /// Opens the next record, in place; `None` when it is not whole yet.
+    ///
+    /// # Errors
+    /// When it is not the peer's, not the next one, or no record.
+    pub fn open(&mut self) -> Result<Option<Content<'_>>, Fault> {
+        let Phase::Open(keys, _) = &mut self.phase else { return Err(Fault::Broken) };
+        match self.inbox.record()? {
+            Some(record) => keys.open(record).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Whether a whole record lies there.
+    #[must_use]
+    pub fn has_record(&self) -> bool {
+        self.inbox.has_record()
+    }
+
+    /// Whether nothing that was received is still to be opened.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.inbox.is_empty()
+    }
+
+    /// Forgets what was received; nothing is opened any more.
+    pub fn clear(&mut self) {
+        self.inbox.clear();
+    }
+
+    /// Makes a record of `plain_bytes` at the front of `out`: `fill` writes the plaintext. Returns the
+    /// record's length, [`RECORD_MORE_BYTES`] more than the plaintext's.
+    ///
+    /// # Errors
+    /// What `fill` says; the record does not exist then.
+    ///
+    /// # Panics
+    /// If the handshake is not over, or `out` is too short.
+    pub fn seal<E>(
+        &mut self,
+        out: &mut [u8],
+        plain_bytes: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<usize, E> {
+        self.keys().seal(out, plain_bytes, fill)
+    }
+
+    /// Puts a record that changes our keys at the front of `out`, if those that we have were used for so
+    /// much that they must be; its length, at most [`RENEWAL_BYTES_MAX`].
+    ///
+    /// # Errors
+    /// [`Fault::Broken`] if there are none.
+    pub fn renew(&mut self, out: &mut [u8]) -> Result<usize, Fault> {
+        self.keys().renew(out)
+    }
+
+    fn keys(&mut self) -> &mut Keys {
+        let Phase::Open(keys, _) = &mut self.phase else {
+            panic!("nothing is sealed before keys exist")
+        };
+        keys
+    }
+}
+
+/// Longest record that changes keys.
+pub const RENEWAL_BYTES_MAX: usize = 5 + RECORD_MORE_BYTES;

@@ -1,0 +1,187 @@
+//! Records of application data (RFC 8446, section 5), made and opened with the keys of a handshake.
+//!
+//! ```text
+//! 1 type 23 | 2 version 0303 | 2 length | plaintext | 1 type of contents | 16 tag
+//! ```
+//! Invariants: a nonce is used once, for it is a number that rises with each record of a key; a key is
+//! replaced long before it has sealed more than its cipher allows.
+
+use crate::{Content, Fault};
+use crypto::aead::{
+    AES_128_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey,
+};
+use rustls::client::ClientConnectionData;
+use rustls::kernel::KernelConnection;
+use rustls::server::ServerConnectionData;
+use rustls::{ConnectionTrafficSecrets, Error, ExtractedSecrets};
+
+/// Most plaintext bytes of a record.
+pub const RECORD_BYTES_MAX: usize = 1 << 14;
+/// A record's head.
+pub(crate) const HEAD_BYTES: usize = 5;
+const TAG_BYTES: usize = 16;
+/// What a record is longer than its plaintext.
+pub const RECORD_MORE_BYTES: usize = HEAD_BYTES + 1 + TAG_BYTES;
+
+const ALERT: u8 = 21;
+const HANDSHAKE: u8 = 22;
+const DATA: u8 = 23;
+/// KeyUpdate, one byte long; the byte behind says whether the other key shall follow.
+const KEY_UPDATE: [u8; 4] = [24, 0, 0, 1];
+const CLOSE_NOTIFY: u8 = 0;
+
+/// A key seals so many bytes, each record counted with [`RECORD_COST_BYTES`] more: an eighth of what RFC
+/// 8446, section 5.5, lets AES-GCM seal.
+const KEY_BYTES_MAX: u64 = 1 << 35;
+const RECORD_COST_BYTES: u64 = 64;
+
+/// A key, and the number of the next record.
+struct Key {
+    key: LessSafeKey,
+    iv: [u8; NONCE_LEN],
+    record_count: u64,
+}
+
+impl Key {
+    fn new((record_count, secrets): (u64, ConnectionTrafficSecrets)) -> Result<Self, Fault> {
+        let (algorithm, key, iv): (&Algorithm, _, _) = match secrets {
+            ConnectionTrafficSecrets::Aes128Gcm { key, iv } => (&AES_128_GCM, key, iv),
+            ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } => (&CHACHA20_POLY1305, key, iv),
+            // Not offered.
+            _ => return Err(Fault::Broken),
+        };
+        let key = UnboundKey::new(algorithm, key.as_ref()).map_err(|_| Fault::Broken)?;
+        let iv = <[u8; NONCE_LEN]>::try_from(iv.as_ref()).map_err(|_| Fault::Broken)?;
+        Ok(Self { key: LessSafeKey::new(key), iv, record_count })
+    }
+
+    fn next_nonce(&mut self) -> Nonce {
+        let mut nonce = self.iv;
+        for (byte, number) in nonce[NONCE_LEN - 8..].iter_mut().zip(self.record_count.to_be_bytes())
+        {
+            *byte ^= number;
+        }
+        self.record_count += 1;
+        Nonce::assume_unique_for_key(nonce)
+    }
+}
+
+/// What makes the keys that replace those in use.
+pub(crate) enum Update {
+    Client(KernelConnection<ClientConnectionData>),
+    Server(KernelConnection<ServerConnectionData>),
+}
+
+impl Update {
+    fn sent(&mut self) -> Result<Key, Fault> {
+        Self::key(match self {
+            Self::Client(kept) => kept.update_tx_secret(),
+            Self::Server(kept) => kept.update_tx_secret(),
+        })
+    }
+
+    fn received(&mut self) -> Result<Key, Fault> {
+        Self::key(match self {
+            Self::Client(kept) => kept.update_rx_secret(),
+            Self::Server(kept) => kept.update_rx_secret(),
+        })
+    }
+
+    fn key(made: Result<(u64, ConnectionTrafficSecrets), Error>) -> Result<Key, Fault> {
+        Key::new(made.map_err(|_| Fault::Broken)?)
+    }
+}
+
+/// The keys of both directions.
+pub(crate) struct Keys {
+    ours: Key,
+    theirs: Key,
+    update: Update,
+    /// What our key may still seal.
+    left_bytes: u64,
+    /// The peer asked for another key of ours.
+    renew: bool,
+}
+
+impl Keys {
+    pub(crate) fn new(secrets: ExtractedSecrets, update: Update) -> Result<Self, Fault> {
+        let (ours, theirs) = (Key::new(secrets.tx)?, Key::new(secrets.rx)?);
+        Ok(Self { ours, theirs, update, left_bytes: KEY_BYTES_MAX, renew: false })
+    }
+
+    pub(crate) fn seal<E>(
+        &mut self,
+        out: &mut [u8],
+        plain_bytes: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<usize, E> {
+        assert!(plain_bytes <= RECORD_BYTES_MAX, "a record of {plain_bytes} bytes");
+        fill(&mut out[HEAD_BYTES..HEAD_BYTES + plain_bytes])?;
+        Ok(self.close(out, plain_bytes, DATA))
+    }
+
+    /// Makes a record of plaintext that lies in its place.
+    fn close(&mut self, out: &mut [u8], plain_bytes: usize, kind: u8) -> usize {
+        let record = &mut out[..plain_bytes + RECORD_MORE_BYTES];
+        let payload_bytes = plain_bytes + 1 + TAG_BYTES;
+        let Ok(length) = u16::try_from(payload_bytes) else { panic!("a record is short") };
+        let [high, low] = length.to_be_bytes();
+        let head = [DATA, 3, 3, high, low];
+        record[..HEAD_BYTES].copy_from_slice(&head);
+        let (inner, tag_room) = record[HEAD_BYTES..].split_at_mut(plain_bytes + 1);
+        inner[plain_bytes] = kind;
+        let nonce = self.ours.next_nonce();
+        let sealed = self.ours.key.seal_in_place_separate_tag(nonce, Aad::from(head), inner);
+        let Ok(tag) = sealed else { panic!("a record is short enough for its cipher") };
+        tag_room.copy_from_slice(tag.as_ref());
+        let cost_bytes = u64::try_from(record.len()).unwrap_or(u64::MAX) + RECORD_COST_BYTES;
+        self.left_bytes = self.left_bytes.saturating_sub(cost_bytes);
+        record.len()
+    }
+
+    pub(crate) fn renew(&mut self, out: &mut [u8]) -> Result<usize, Fault> {
+        if self.left_bytes > 0 && !self.renew {
+            return Ok(0);
+        }
+        let message = [KEY_UPDATE.as_slice(), &[0]].concat();
+        out[HEAD_BYTES..HEAD_BYTES + message.len()].copy_from_slice(&message);
+        let record_bytes = self.close(out, message.len(), HANDSHAKE);
+        self.ours = self.update.sent()?;
+        self.left_bytes = KEY_BYTES_MAX;
+        self.renew = false;
+        Ok(record_bytes)
+    }
+
+    pub(crate) fn open<'a>(&mut self, record: &'a mut [u8]) -> Result<Content<'a>, Fault> {
+        let Some((head, payload)) = record.split_first_chunk_mut::<HEAD_BYTES>() else {
+            return Err(Fault::Broken);
+        };
+        if head[..3] != [DATA, 3, 3] {
+            return Err(Fault::Broken);
+        }
+        let nonce = self.theirs.next_nonce();
+        let opened = self.theirs.key.open_in_place(nonce, Aad::from(*head), payload);
+        let inner = opened.map_err(|_| Fault::Broken)?;
+        // What is behind the contents' type is padding.
+        let kind_index = inner.iter().rposition(|byte| *byte != 0).ok_or(Fault::Broken)?;
+        let (plain, kind) = (&inner[..kind_index], inner[kind_index]);
+        match kind {
+            DATA if plain.len() <= RECORD_BYTES_MAX => Ok(Content::Bytes(plain)),
+            ALERT if plain.get(1) == Some(&CLOSE_NOTIFY) => Ok(Content::End),
+            HANDSHAKE => {
+                let asked = plain.strip_prefix(&KEY_UPDATE);
+                let Some(asked @ ([0] | [1])) = asked else { return Err(Fault::Broken) };
+                self.renew |= *asked == [1];
+                self.theirs = self.update.received()?;
+                Ok(Content::Nothing)
+            }
+            _ => Err(Fault::Broken),
+        }
+    }
+
+    /// Wears our key out.
+    #[cfg(test)]
+    pub(crate) const fn wear(&mut self) {
+        self.left_bytes = 0;
+    }
+}

@@ -1,0 +1,248 @@
+#![allow(clippy::unwrap_used)]
+use super::*;
+use std::io::Read as _;
+
+/// Both ends, with what each has said and the other has not heard.
+struct Pair {
+    client: Seal,
+    server: Seal,
+    to_server: Vec<u8>,
+    to_client: Vec<u8>,
+}
+
+fn hear(seal: &mut Seal, bytes: &[u8]) {
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let room = seal.room(0);
+        let count = room.len().min(rest.len());
+        room[..count].copy_from_slice(&rest[..count]);
+        seal.arrived(count);
+        rest = &rest[count..];
+    }
+}
+
+fn pair() -> Pair {
+    let mut to_server = Vec::new();
+    let client = Seal::client(&Client::of_any_key().unwrap(), &mut to_server).unwrap();
+    let server = Seal::server(&Server::of_new_key().unwrap()).unwrap();
+    Pair { client, server, to_server, to_client: Vec::new() }
+}
+
+/// Shakes hands, `step_bytes` at a time.
+fn shaken(step_bytes: usize) -> (Pair, Channel, Channel) {
+    let Pair { mut client, mut server, mut to_server, mut to_client } = pair();
+    let (mut at_client, mut at_server) = (None, None);
+    while at_client.is_none() || at_server.is_none() {
+        for piece in std::mem::take(&mut to_server).chunks(step_bytes) {
+            hear(&mut server, piece);
+            if let Shaken::Open(channel) = server.shake(&mut to_client).unwrap() {
+                at_server = Some(channel);
+            }
+        }
+        for piece in std::mem::take(&mut to_client).chunks(step_bytes) {
+            hear(&mut client, piece);
+            if let Shaken::Open(channel) = client.shake(&mut to_server).unwrap() {
+                at_client = Some(channel);
+            }
+        }
+    }
+    assert!(to_server.is_empty() && to_client.is_empty());
+    let pair = Pair { client, server, to_server, to_client };
+    (pair, at_client.unwrap(), at_server.unwrap())
+}
+
+fn sealed(seal: &mut Seal, plain: &[u8]) -> Vec<u8> {
+    let mut out = vec![0; plain.len() + RECORD_MORE_BYTES];
+    let fill = |room: &mut [u8]| {
+        room.copy_from_slice(plain);
+        Ok::<(), ()>(())
+    };
+    let record_bytes = seal.seal(&mut out, plain.len(), fill).unwrap();
+    assert_eq!(record_bytes, out.len());
+    out
+}
+
+fn opened(seal: &mut Seal) -> Result<Option<Vec<u8>>, Fault> {
+    Ok(seal.open()?.map(|content| match content {
+        Content::Bytes(bytes) => bytes.to_vec(),
+        Content::End => b"END".to_vec(),
+        Content::Nothing => Vec::new(),
+    }))
+}
+
+#[test]
+fn both_ends_of_a_handshake_have_one_channel_and_every_handshake_its_own() {
+    let mut seen = Vec::new();
+    for step_bytes in [1, 7, 100, usize::MAX] {
+        let (_, at_client, at_server) = shaken(step_bytes);
+        assert_eq!(at_client, at_server, "in steps of {step_bytes}");
+        assert!(!seen.contains(&at_client) && at_client != [0; 32]);
+        seen.push(at_client);
+    }
+}
+
+#[test]
+fn the_channel_is_the_exporter_of_rfc_9266() {
+    let config = Server::of_new_key().unwrap().config;
+    let mut server = rustls::ServerConnection::new(config).unwrap();
+    let mut said = Vec::new();
+    let mut client = Seal::client(&Client::of_any_key().unwrap(), &mut said).unwrap();
+    let mut shaken = Shaken::More;
+    while shaken == Shaken::More || server.is_handshaking() {
+        let mut rest = said.as_slice();
+        while !rest.is_empty() {
+            server.read_tls(&mut rest).unwrap();
+            server.process_new_packets().unwrap();
+        }
+        said.clear();
+        let mut answer = Vec::new();
+        server.write_tls(&mut answer).unwrap();
+        hear(&mut client, &answer);
+        if shaken == Shaken::More {
+            shaken = client.shake(&mut said).unwrap();
+        }
+    }
+    let exported = server.export_keying_material([0; 32], b"EXPORTER-Channel-Binding", None);
+    assert_eq!(shaken, Shaken::Open(exported.unwrap()));
+    // Its records are the library's own, those behind a change of keys too.
+    let mut plain = [0; 5];
+    let mut record = vec![0; RENEWAL_BYTES_MAX];
+    for wears in [false, true, false] {
+        if wears {
+            client.keys().wear();
+            let renewal_bytes = client.renew(&mut record).unwrap();
+            assert_eq!(server.read_tls(&mut &record[..renewal_bytes]).unwrap(), renewal_bytes);
+        }
+        server.read_tls(&mut sealed(&mut client, b"hello").as_slice()).unwrap();
+        server.process_new_packets().unwrap();
+        server.reader().read_exact(&mut plain).unwrap();
+        assert_eq!(&plain, b"hello");
+    }
+}
+
+#[test]
+fn what_is_sealed_is_opened_in_any_pieces_and_keys_change_unnoticed() {
+    let (mut pair, ..) = shaken(usize::MAX);
+    let plain: Vec<u8> =
+        (0..RECORD_BYTES_MAX).map(|index| (index % 251).to_le_bytes()[0]).collect();
+    for (round, plain_bytes) in
+        [0, 1, 100, RECORD_BYTES_MAX - 1, RECORD_BYTES_MAX].into_iter().enumerate()
+    {
+        let mut out = vec![0; RENEWAL_BYTES_MAX];
+        if round % 2 == 1 {
+            pair.server.keys().wear();
+        }
+        let renewal_bytes = pair.server.renew(&mut out).unwrap();
+        assert_eq!(renewal_bytes > 0, round % 2 == 1);
+        out.truncate(renewal_bytes);
+        out.extend(sealed(&mut pair.server, &plain[..plain_bytes]));
+        let mut found = Vec::new();
+        for piece in out.chunks(1000) {
+            hear(&mut pair.client, piece);
+            while let Some(bytes) = opened(&mut pair.client).unwrap() {
+                found.extend(bytes);
+            }
+        }
+        assert_eq!(found, plain[..plain_bytes]);
+        assert!(pair.client.is_empty());
+    }
+}
+
+#[test]
+fn the_hello_that_comes_with_the_last_message_of_a_handshake_is_kept() {
+    let Pair { mut client, mut server, to_server, mut to_client } = pair();
+    hear(&mut server, &to_server);
+    assert_eq!(server.shake(&mut to_client), Ok(Shaken::More));
+    hear(&mut client, &to_client);
+    let mut last = Vec::new();
+    assert!(matches!(client.shake(&mut last), Ok(Shaken::Open(_))));
+    last.extend(sealed(&mut client, b"hello"));
+    hear(&mut server, &last);
+    assert!(matches!(server.shake(&mut to_client), Ok(Shaken::Open(_))));
+    assert_eq!(opened(&mut server), Ok(Some(b"hello".to_vec())));
+}
+
+#[test]
+fn what_was_changed_left_out_repeated_or_sent_back_is_not_opened() {
+    let change = |change: &dyn Fn(&mut Seal, Vec<u8>, Vec<u8>) -> Vec<u8>| {
+        let (mut pair, ..) = shaken(usize::MAX);
+        let first = sealed(&mut pair.server, b"first");
+        let second = sealed(&mut pair.server, b"second");
+        let heard = change(&mut pair.client, first, second);
+        hear(&mut pair.client, &heard);
+        loop {
+            match opened(&mut pair.client) {
+                Ok(Some(_)) => {}
+                Ok(None) => return None,
+                Err(fault) => return Some(fault),
+            }
+        }
+    };
+    assert_eq!(change(&|_, first, second| [first, second].concat()), None);
+    assert_eq!(change(&|_, _, second| second), Some(Fault::Broken));
+    assert_eq!(change(&|_, first, _| [first.clone(), first].concat()), Some(Fault::Broken));
+    assert_eq!(change(&|_, first, second| [second, first].concat()), Some(Fault::Broken));
+    assert_eq!(change(&|client, _, _| sealed(client, b"mirror")), Some(Fault::Broken));
+    for index in 0..5 + 5 + 1 + 16 {
+        let flip = |_: &mut Seal, mut first: Vec<u8>, _| {
+            first[index] ^= 1;
+            first.extend([0; 512]);
+            first
+        };
+        assert_eq!(change(&flip), Some(Fault::Broken), "byte {index}");
+    }
+}
+
+#[test]
+fn plain_frames_are_foreign_and_stay_to_be_looked_at() {
+    let Pair { mut client, mut server, .. } = pair();
+    for seal in [&mut client, &mut server] {
+        hear(seal, b"LNFS\x06");
+        assert_eq!(seal.shake(&mut Vec::new()), Err(Fault::Foreign));
+        assert_eq!(seal.front(), b"LNFS\x06");
+    }
+}
+
+#[test]
+fn tls_of_before_is_not_spoken() {
+    let mut record = pair().to_server;
+    // The extension that offers versions (43), one of them: TLS 1.3 becomes 1.2.
+    let offered = [0, 43, 0, 3, 2, 3, 4];
+    let at = record.windows(offered.len()).position(|bytes| bytes == offered).unwrap();
+    record[at + 6] = 3;
+    let mut server = pair().server;
+    hear(&mut server, &record);
+    assert_eq!(server.shake(&mut Vec::new()), Err(Fault::Broken));
+}
+
+#[test]
+fn garbage_at_any_place_of_a_handshake_ends_it_and_grows_nothing() {
+    let mut number = 1_u64;
+    let mut roll = move || {
+        number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        usize::try_from(number >> 33).unwrap()
+    };
+    let mut broken_count = 0;
+    for _ in 0..2000 {
+        let Pair { mut client, mut server, to_server: mut flight, .. } = pair();
+        let mut to_client = Vec::new();
+        let ends = roll() % 2 == 0;
+        if ends {
+            // The server's flight, or the client's last one.
+            hear(&mut server, &flight);
+            server.shake(&mut to_client).unwrap();
+            flight = to_client;
+        }
+        for _ in 0..1 + roll() % 4 {
+            let index = roll() % flight.len();
+            flight[index] = roll().to_le_bytes()[0];
+        }
+        flight.truncate(1 + roll() % (2 * flight.len()));
+        let seal = if ends { &mut client } else { &mut server };
+        let mut out = Vec::new();
+        hear(seal, &flight);
+        broken_count += usize::from(seal.shake(&mut out).is_err());
+        assert!(out.len() < 4096 && seal.room(0).len() <= 64 * 1024);
+    }
+    assert!(broken_count > 500, "{broken_count}");
+}
