@@ -236,7 +236,7 @@ mod tests {
                 let buf = pool.take(data.len()).unwrap();
                 pool.bytes_mut(buf, 0, data.len()).copy_from_slice(&data);
                 let bulk_bytes = u32::try_from(round * round * 27_001).unwrap();
-                let bulk = Bulk { buf, start: 3, bulk_bytes, crc32c: None };
+                let bulk = Bulk { buf, start: 3, bulk_bytes, crc32c: None, mac: [0; 16] };
                 outbox.push(b"frame", Some(bulk), &mut pool);
                 pool.release(buf);
                 expected.extend_from_slice(b"frame");
