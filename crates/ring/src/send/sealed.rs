@@ -252,12 +252,14 @@ mod tests {
                     let bytes = bytes_of(op, step_bytes);
                     outbox.sent(bytes.len());
                     sent_count += bytes.len();
-                    hear(&mut server, &bytes);
-                    if !shaken {
-                        shaken = matches!(server.shake(&mut Vec::new()), Ok(Shaken::Open(_)));
-                    }
-                    while shaken && let Some(Content::Bytes(bytes)) = server.open().unwrap() {
-                        found.extend_from_slice(bytes);
+                    for bytes in bytes.chunks(10_000) {
+                        hear(&mut server, bytes);
+                        if !shaken {
+                            shaken = matches!(server.shake(&mut Vec::new()), Ok(Shaken::Open(_)));
+                        }
+                        while shaken && let Some(Content::Bytes(bytes)) = server.open().unwrap() {
+                            found.extend_from_slice(bytes);
+                        }
                     }
                 }
                 assert_eq!(outbox.unsent_bytes(), 0, "round {round}");
