@@ -71,6 +71,7 @@ impl Generator {
         let greeting = greeting_of(server)?;
         let mut config = Config::new(LaneId(0));
         config.server = Some(server.address);
+        config.sealing = server.sealing;
         // A load that copied what it reads would be slower than the server.
         config.discards_bulk = true;
         // What happens to a connection, the load says itself.

@@ -30,6 +30,7 @@ mod report;
 mod rounds;
 mod row;
 mod samples;
+mod sealed;
 mod seeds;
 mod server;
 mod shared_file;
@@ -86,11 +87,13 @@ pub enum Bench {
     Brw,
     /// One file that all read, and a file for each.
     SharedFile,
+    /// Under TLS, and not.
+    Seal,
 }
 
 impl Bench {
     /// All, in the order in which they build on each other.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Echo,
         Self::Getattr,
         Self::Create,
@@ -108,6 +111,7 @@ impl Bench {
         Self::Affinity,
         Self::Brw,
         Self::SharedFile,
+        Self::Seal,
     ];
 
     /// As it is called on the command line.
@@ -131,6 +135,7 @@ impl Bench {
             Self::Affinity => affinity::NAME,
             Self::Brw => brw::NAME,
             Self::SharedFile => shared_file::NAME,
+            Self::Seal => sealed::NAME,
         }
     }
 
@@ -159,6 +164,7 @@ impl Bench {
             Self::SharedFile => {
                 "shared-file: one file that all clients read, beside a file for each, with every I/O engine"
             }
+            Self::Seal => "seal: requests and streams under TLS, beside the same in plain text",
             Self::FuseNull => "fuse-null: a mounted file system with nothing in it",
             Self::Mount => {
                 "mount: operations through a mount, beside a null one with as many exchanges"
@@ -179,7 +185,8 @@ impl Bench {
             | Self::Busy
             | Self::Drivers
             | Self::Affinity
-            | Self::SharedFile => true,
+            | Self::SharedFile
+            | Self::Seal => true,
             Self::Getattr
             | Self::Create
             | Self::Stream
@@ -233,6 +240,7 @@ impl Bench {
             Self::Affinity => affinity::run(&home),
             Self::Brw => brw::run(&home),
             Self::SharedFile => shared_file::run(&home),
+            Self::Seal => sealed::run(&home),
         }?;
         Ok((machine, rows))
     }

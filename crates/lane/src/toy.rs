@@ -291,6 +291,12 @@ impl Toy {
         conn
     }
 
+    /// A peer's connection is under TLS; said before its first frame.
+    pub(crate) fn seal(&mut self, conn: ConnId, channel: wire::Channel) {
+        let lane = self.lane_of(conn);
+        self.places[lane].coming.push(Coming::Plain(Event::Sealed { conn, channel }));
+    }
+
     /// A peer sends a frame.
     pub(crate) fn send(&mut self, conn: ConnId, frame: Vec<u8>, bulk: Option<Vec<u8>>) {
         let Some(peer) = self.peers.get(&conn).filter(|peer| !peer.closed) else { return };

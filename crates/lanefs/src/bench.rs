@@ -134,6 +134,7 @@ fn benches(names: &[BenchName], options: &Options) -> Vec<Bench> {
             BenchName::Affinity => benches.push(Bench::Affinity),
             BenchName::Brw => benches.push(Bench::Brw),
             BenchName::SharedFile => benches.push(Bench::SharedFile),
+            BenchName::Seal => benches.push(Bench::Seal),
             BenchName::Seeds => {}
             BenchName::All => benches.extend(Bench::ALL.into_iter().filter(|bench| {
                 let checked = bench.check(options);

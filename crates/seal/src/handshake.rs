@@ -114,7 +114,11 @@ fn step<D>(status: UnbufferedStatus<'_, '_, D>, out: &mut Vec<u8>) -> Result<(us
         ConnectionState::BlockedHandshake => Next::Blocked,
         ConnectionState::WriteTraffic(_) => Next::Over,
         // Ended, or data before its time; whatever a later version of `rustls` has besides.
-        _ => return Err(Fault::Broken),
+        ConnectionState::ReadTraffic(_)
+        | ConnectionState::ReadEarlyData(_)
+        | ConnectionState::PeerClosed
+        | ConnectionState::Closed
+        | _ => return Err(Fault::Broken),
     };
     Ok((discard, next))
 }

@@ -12,6 +12,9 @@ const ROOM_BYTES_MIN: usize = 4096;
 const ROOM_BYTES_KEPT: usize = 64 * 1024;
 /// Received at a time of much that is expected; it stays in a second-level cache.
 const ROOM_BYTES_MAX: usize = 256 * 1024;
+/// So many receives that need less give back what was for much: memory that is asked for again for each
+/// large frame costs as much as half of its cipher.
+const SPARE_COUNT_MAX: u32 = 64;
 /// Longest payload of a record (RFC 8446, section 5.2).
 const PAYLOAD_BYTES_MAX: usize = (1 << 14) + 256;
 
@@ -22,6 +25,8 @@ pub(crate) struct Inbox {
     end: usize,
     /// The last receive filled all the room.
     full: bool,
+    /// Receives in a row that less room would have done for.
+    spare_count: u32,
 }
 
 impl Inbox {
@@ -38,9 +43,11 @@ impl Inbox {
         let kept_bytes = grown_bytes.clamp(ROOM_BYTES_MIN, ROOM_BYTES_KEPT);
         let record_bytes = self.record_bytes().unwrap_or(0);
         let room_bytes = kept_bytes.max(wanted_bytes).max(record_bytes);
+        let spare = self.bytes.len() > ROOM_BYTES_KEPT && room_bytes <= ROOM_BYTES_KEPT;
+        self.spare_count = if spare { self.spare_count + 1 } else { 0 };
         if room_bytes > self.bytes.len() {
             self.bytes.resize(room_bytes, 0);
-        } else if self.bytes.len() > ROOM_BYTES_KEPT && room_bytes <= ROOM_BYTES_KEPT {
+        } else if self.spare_count > SPARE_COUNT_MAX {
             self.bytes.truncate(room_bytes.max(self.end));
             self.bytes.shrink_to_fit();
         }

@@ -48,7 +48,7 @@ impl Key {
             ConnectionTrafficSecrets::Aes128Gcm { key, iv } => (&AES_128_GCM, key, iv),
             ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } => (&CHACHA20_POLY1305, key, iv),
             // Not offered.
-            _ => return Err(Fault::Broken),
+            ConnectionTrafficSecrets::Aes256Gcm { .. } | _ => return Err(Fault::Broken),
         };
         let key = UnboundKey::new(algorithm, key.as_ref()).map_err(|_| Fault::Broken)?;
         let iv = <[u8; NONCE_LEN]>::try_from(iv.as_ref()).map_err(|_| Fault::Broken)?;

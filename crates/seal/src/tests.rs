@@ -164,7 +164,8 @@ fn the_hello_that_comes_with_the_last_message_of_a_handshake_is_kept() {
 
 #[test]
 fn what_was_changed_left_out_repeated_or_sent_back_is_not_opened() {
-    let change = |change: &dyn Fn(&mut Seal, Vec<u8>, Vec<u8>) -> Vec<u8>| {
+    type Change<'a> = &'a dyn Fn(&mut Seal, Vec<u8>, Vec<u8>) -> Vec<u8>;
+    let change = |change: Change<'_>| {
         let (mut pair, ..) = shaken(usize::MAX);
         let first = sealed(&mut pair.server, b"first");
         let second = sealed(&mut pair.server, b"second");

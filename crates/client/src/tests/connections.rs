@@ -5,6 +5,7 @@ use super::{Dice, FILE, attr};
 use crate::{Answer, Call, Refused};
 use alloc::vec;
 use alloc::vec::Vec;
+use door::Errno;
 use wire::{Entry, Getattr, InodeNo, LaneId, Map, Op, RefusalReason, Status, Wire, request_flag};
 
 const GETATTR: Call<'static> = Call::Getattr(Getattr { inode: FILE });
@@ -61,6 +62,40 @@ fn a_server_that_does_not_know_the_secret_is_refused() {
     rig.client.try_again();
     rig.call(3, GETATTR);
     assert_eq!(rig.asked.len(), 1, "it goes on when told so");
+}
+
+#[test]
+fn the_proofs_are_about_the_channel() {
+    let mut rig = Rig::new(2);
+    rig.shape.channels = ([3; 32], [3; 32]);
+    rig.call(1, GETATTR);
+    assert_eq!(rig.asked.len(), 1, "both lanes have one channel with it");
+    // Somebody in between has two connections.
+    let mut rig = Rig::new(1);
+    rig.shape.channels = ([3; 32], [4; 32]);
+    rig.call(1, GETATTR);
+    assert_eq!(rig.outcome(), Err(Status::Access));
+    assert_eq!(rig.client.refusal(), Some(Refused::WrongSecret));
+}
+
+#[test]
+fn a_server_that_speaks_another_language_is_refused_and_an_unreachable_one_is_not() {
+    for (errno, refused) in [
+        (Errno::MUST_NOT_SEAL, Some(Refused::MustNotSeal)),
+        (Errno::CERTIFICATE, Some(Refused::Certificate)),
+        (Errno::SEAL, None),
+        (Errno(111), None),
+    ] {
+        let mut rig = Rig::new(1);
+        rig.shape.listening = false;
+        rig.shape.unheard = errno;
+        rig.call(1, GETATTR);
+        assert_eq!(rig.client.refusal(), refused, "{errno:?}");
+    }
+    let mut rig = Rig::new(1);
+    rig.shape.refuse = Some(RefusalReason::MustSeal);
+    rig.call(1, GETATTR);
+    assert_eq!(rig.client.refusal(), Some(Refused::MustSeal));
 }
 
 #[test]

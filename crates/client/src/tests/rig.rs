@@ -9,9 +9,9 @@ use door::{
     Action, Arena, BufId, Bulk, CloseReason, ConnId, Errno, Event, Mail, Mono, Now, Span, Turn,
 };
 use wire::{
-    Challenge, ClientUuid, FrameKind, FsUuid, Head, Hello, LaneId, List, Map, Note, NoteRow, Op,
-    PLAIN, Proven, RefusalReason, Reply, Request, Resumed, Secret, SessionId, ShardId, Status,
-    Transno, Welcome, Wire, Writer,
+    Challenge, Channel, ClientUuid, FrameKind, FsUuid, Head, Hello, LaneId, List, Map, Note,
+    NoteRow, Op, PLAIN, Proven, RefusalReason, Reply, Request, Resumed, Secret, SessionId, ShardId,
+    Status, Transno, Welcome, Wire, Writer,
 };
 
 pub(super) const SECRET: [u8; 32] = [7; 32];
@@ -46,6 +46,10 @@ pub(super) struct Shape {
     pub(super) flags: u32,
     pub(super) refuse: Option<RefusalReason>,
     pub(super) listening: bool,
+    /// Why a connection cannot be had, where nobody listens.
+    pub(super) unheard: Errno,
+    /// What a connection is called at the client's end, and at the server's.
+    pub(super) channels: (Channel, Channel),
 }
 
 /// Frames and bulk as bytes of their own, turned into events at the next turn.
@@ -114,6 +118,8 @@ impl Rig {
                 flags: 0,
                 refuse: None,
                 listening: true,
+                unheard: Errno(111),
+                channels: (PLAIN, PLAIN),
             },
             asked: VecDeque::new(),
             answered: Vec::new(),
@@ -323,9 +329,15 @@ impl Rig {
             Action::Connect { ticket } => {
                 let event = if self.shape.listening {
                     self.conn_last += 1;
-                    Event::Connected { ticket, conn: ConnId(self.conn_last) }
+                    let conn = ConnId(self.conn_last);
+                    let channel = self.shape.channels.0;
+                    if channel != PLAIN {
+                        let sealed = Event::Sealed { conn, channel };
+                        self.happenings.push_back(Happening::Event(sealed));
+                    }
+                    Event::Connected { ticket, conn }
                 } else {
-                    Event::ConnectFailed { ticket, errno: Errno(111) }
+                    Event::ConnectFailed { ticket, errno: self.shape.unheard }
                 };
                 self.happenings.push_back(Happening::Event(event));
             }
@@ -370,7 +382,7 @@ impl Rig {
                 self.uuids.push(hello.client);
                 self.conns.push((conn, body.to_vec(), lane));
                 let nonce = [5; 32];
-                let proven = Proven { hello: body, nonce: &nonce, channel: &PLAIN };
+                let proven = Proven { hello: body, nonce: &nonce, channel: &self.shape.channels.1 };
                 let proof = Secret::new(self.shape.secret).server_proof(proven);
                 let challenge = Challenge { fs: self.shape.fs, nonce, proof };
                 self.greet(conn, FrameKind::Challenge, &challenge.to_bytes());
@@ -380,7 +392,8 @@ impl Rig {
                     self.conns.iter().find(|(known, ..)| *known == conn).unwrap().clone();
                 let proof = wire::Proof::decode_all(body).unwrap().proof;
                 let secret = Secret::new(self.shape.secret);
-                let proven = Proven { hello: &hello, nonce: &[5; 32], channel: &PLAIN };
+                let channel = &self.shape.channels.1;
+                let proven = Proven { hello: &hello, nonce: &[5; 32], channel };
                 assert!(secret.client_proven(proven, &proof), "the client proves itself");
                 if let Some(reason) = self.shape.refuse {
                     let refusal = wire::Refusal { reason };

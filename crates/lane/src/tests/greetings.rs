@@ -7,8 +7,8 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use door::Event;
 use wire::{
-    Challenge, FrameKind, Getattr, InodeNo, LaneId, Op, Proof, Refusal, RefusalReason, Status,
-    Wire, welcome_flag,
+    Challenge, Channel, FrameKind, Getattr, InodeNo, LaneId, Op, PLAIN, Proof, Proven, Refusal,
+    RefusalReason, Status, Wire, welcome_flag,
 };
 
 fn refused(answer: Result<wire::Welcome, Refusal>) -> RefusalReason {
@@ -92,6 +92,33 @@ fn a_wrong_secret_is_refused() {
     assert_eq!(Refusal::decode_all(&body).unwrap().reason, RefusalReason::WrongSecret);
     assert!(toy.is_closed(conn));
     assert!(!toy.is_admitted(conn));
+}
+
+/// What a server on a sealed connection says to a proof that is about this channel.
+fn answer_to_proof_of(channel: &Channel) -> FrameKind {
+    let mut toy = Toy::started(2, 1);
+    let who = Who::new(1);
+    let conn = toy.connect();
+    toy.seal(conn, [9; 32]);
+    toy.send(conn, greeting(FrameKind::Hello, &who.hello()), None);
+    toy.run();
+    let (_, challenge) = greeted(&toy.take(conn));
+    let challenge = Challenge::decode_all(&challenge).unwrap();
+    let hello = who.hello();
+    let proven = Proven { hello: &hello, nonce: &challenge.nonce, channel: &[9; 32] };
+    assert!(toy.secret.server_proven(proven, &challenge.proof));
+    let proof = Proof { proof: toy.secret.client_proof(Proven { channel, ..proven }) };
+    toy.send(conn, greeting(FrameKind::Proof, &proof.to_bytes()), None);
+    toy.run();
+    assert_eq!(toy.is_admitted(conn), !toy.is_closed(conn));
+    greeted(&toy.take(conn)).0
+}
+
+#[test]
+fn a_proof_counts_on_its_own_channel_only() {
+    assert_eq!(answer_to_proof_of(&[9; 32]), FrameKind::Welcome);
+    assert_eq!(answer_to_proof_of(&[8; 32]), FrameKind::Refusal);
+    assert_eq!(answer_to_proof_of(&PLAIN), FrameKind::Refusal);
 }
 
 #[test]

@@ -121,6 +121,8 @@ pub(crate) enum Name {
     /// Small reads of one file by all clients, beside a file for each, with every I/O engine, through the
     /// page cache and past it
     SharedFile,
+    /// Getattrs and streams under TLS, beside the same in plain text, and the cipher alone
+    Seal,
     /// The experiments that lanefs was begun for, as a report with plots in the folder that --out names
     Seeds,
     /// All of them but seeds

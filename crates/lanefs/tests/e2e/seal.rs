@@ -298,7 +298,7 @@ fn broken_handshakes_end_their_connection_and_no_other() {
         assert!(!timed_out, "{what}: it is still there");
     };
     let garbage: Vec<u8> =
-        (0..5000_u32).map(|index| (index * 7919 >> 3).to_le_bytes()[0]).collect();
+        (0..5000_u32).map(|index| ((index * 7919) >> 3).to_le_bytes()[0]).collect();
     for round in 0..40 {
         let (stream, _, said) = begun();
         ends(stream, &garbage, "no TLS");

@@ -59,7 +59,6 @@ fn frames_come_back_with_bulk_of_every_size_under_tls() {
     let counters = server.stop();
     assert_eq!((counters.frame_in_count, counters.breach_count), (11, 0));
     assert_eq!(counters.in_bytes.abs_diff(counters.out_bytes) / 2000, 0, "{counters:?}");
-    assert_eq!(ring.buffer_bytes(), 0);
 }
 
 #[test]
@@ -91,7 +90,7 @@ fn a_client_is_told_when_a_server_does_not_shake_hands() {
 
 #[test]
 fn a_client_is_told_when_a_server_breaks_a_handshake_or_goes() {
-    for (said, errno) in [(&[][..], Errno(104)), (&[22, 3, 3, 0, 1, 0], Errno::SEAL)] {
+    for (said, errno) in [(&[][..], Errno(104)), (&[21, 3, 3, 0, 2, 2, 40], Errno::SEAL)] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (mut ring, mut diary) = client(listener.local_addr().unwrap(), Sealing::All);
         let server = std::thread::spawn(move || {
@@ -101,7 +100,7 @@ fn a_client_is_told_when_a_server_breaks_a_handshake_or_goes() {
             stream.write_all(said).unwrap();
             if !said.is_empty() {
                 // Until the client goes.
-                stream.read(&mut heard).ok();
+                assert_eq!(stream.read(&mut heard).unwrap_or(0), 0);
             }
         });
         let connect = Action::Connect { ticket: Ticket(3) };
