@@ -12,6 +12,7 @@
 //!                 └──▶ Dead (ended, failed, breach: completions are awaited)
 //! ```
 
+mod begin;
 mod connect;
 mod deadline;
 mod handover;
@@ -32,7 +33,6 @@ use crate::listen::Address;
 use crate::mailbox::Letter;
 use crate::number::{u32_of, u64_of};
 use crate::send::Outbox;
-use crate::socket::tune_socket;
 use crate::tools::Tools;
 use door::{BufId, Bulk, CloseReason, ConnId, Errno, Event, Mono, Shares, Span, Ticket};
 use relay::Relay;
@@ -42,7 +42,7 @@ use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use unfinished::{Charge, Unfinished};
-use wire::{Breach, Channel, Crc32c, Lengths};
+use wire::{Breach, Crc32c, Lengths};
 
 /// Bits of a [`ConnId`] that are the slot's index.
 const INDEX_BITS: u32 = 20;
@@ -205,96 +205,6 @@ impl Conns {
             backs: HashMap::new(),
             handed: Vec::new(),
         }
-    }
-
-    // --- how a connection begins -----------------------------------------------------------------
-
-    /// The listening socket gave a connection.
-    pub(crate) fn accepted(&mut self, socket: OwnedFd, tools: &mut Tools) {
-        tools.counters.syscall_count += 1; // Its delay is set, or it is closed.
-        if !self.make_room(tools) {
-            return;
-        }
-        tune_socket(&socket);
-        let seal = self.seals.of_accepted(&socket, tools);
-        let index = self.add(Some(socket), State::Open);
-        self.put_under(index, seal);
-        self.touch(index);
-        self.greet_until(index, tools);
-    }
-
-    /// A sister lane handed a connection over.
-    pub(crate) fn adopt(
-        &mut self,
-        (socket, seal): (OwnedFd, Option<Box<Seal>>),
-        hello: &[u8],
-        tools: &mut Tools,
-    ) {
-        tools.counters.syscall_count += 1; // As above.
-        if !self.make_room(tools) {
-            return;
-        }
-        let index = self.add(Some(socket), State::Open);
-        let channel = seal.as_ref().and_then(|seal| seal.channel());
-        self.put_under(index, seal);
-        self.announce(index, channel, hello, tools);
-        self.greet_until(index, tools);
-    }
-
-    /// Tells the brain of a connection whose Hello a sister lane has read.
-    fn announce(&mut self, index: u32, channel: Option<Channel>, hello: &[u8], tools: &mut Tools) {
-        let conn = self.conn(index);
-        conn.announced = true;
-        if let Some(channel) = channel {
-            tools.events.push(Event::Sealed { conn: conn.id, channel });
-        }
-        let event = Event::Adopted { conn: conn.id, hello: tools.arena.put(hello) };
-        tools.events.push(event);
-        self.touch(index);
-    }
-
-    fn add(&mut self, socket: Option<OwnedFd>, state: State) -> u32 {
-        let accepted = matches!(state, State::Open);
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(None);
-            u32_of(self.slots.len() - 1)
-        });
-        self.serial += 1;
-        self.live_count += 1;
-        self.slots[index as usize] = Some(Conn {
-            id: ConnId((self.serial << INDEX_BITS) | u64::from(index)),
-            socket,
-            state,
-            announced: false,
-            admitted: false,
-            admission: Admission::NONE,
-            paused: false,
-            starved: false,
-            touched: false,
-            recv_armed: false,
-            send_armed: false,
-            writable_armed: false,
-            nonblocking: false,
-            crowded: false,
-            connect_armed: false,
-            watched: false,
-            acked_bytes: None,
-            accepted,
-            seal: None,
-            inbox: Inbox::default(),
-            incoming: None,
-            skip_bytes: 0,
-            unfinished: None,
-            finish_watched: false,
-            outbox: Outbox::default(),
-            address: None,
-            relay: None,
-        });
-        index
-    }
-
-    fn is_full(&self) -> bool {
-        self.live_count >= self.limits.conn_count_max.min(1 << INDEX_BITS)
     }
 
     // --- what the brain asks ---------------------------------------------------------------------

@@ -1,3 +1,5 @@
+//! Two ends of one connection, without sockets.
+
 #![allow(clippy::unwrap_used)]
 use super::*;
 use std::io::Read as _;

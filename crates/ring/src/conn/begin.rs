@@ -1,0 +1,108 @@
+//! How a connection begins: accepted, or handed over by a sister lane.
+
+use super::{Admission, Conn, Conns, INDEX_BITS, State};
+use crate::framing::Inbox;
+use crate::number::u32_of;
+use crate::send::Outbox;
+use crate::socket::tune_socket;
+use crate::tools::Tools;
+use door::{ConnId, Event};
+use seal::Seal;
+use std::os::fd::OwnedFd;
+use wire::Channel;
+
+impl Conns {
+    /// The listening socket gave a connection.
+    pub(crate) fn accepted(&mut self, socket: OwnedFd, tools: &mut Tools) {
+        tools.counters.syscall_count += 1; // Its delay is set, or it is closed.
+        if !self.make_room(tools) {
+            return;
+        }
+        tune_socket(&socket);
+        let seal = self.seals.of_accepted(&socket, tools);
+        let index = self.add(Some(socket), State::Open);
+        self.put_under(index, seal);
+        self.touch(index);
+        self.greet_until(index, tools);
+    }
+
+    /// A sister lane handed a connection over.
+    pub(crate) fn adopt(
+        &mut self,
+        (socket, seal): (OwnedFd, Option<Box<Seal>>),
+        hello: &[u8],
+        tools: &mut Tools,
+    ) {
+        tools.counters.syscall_count += 1; // As above.
+        if !self.make_room(tools) {
+            return;
+        }
+        let index = self.add(Some(socket), State::Open);
+        let channel = seal.as_ref().and_then(|seal| seal.channel());
+        self.put_under(index, seal);
+        self.announce(index, channel, hello, tools);
+        self.greet_until(index, tools);
+    }
+
+    /// Tells the brain of a connection whose Hello a sister lane has read.
+    pub(super) fn announce(
+        &mut self,
+        index: u32,
+        channel: Option<Channel>,
+        hello: &[u8],
+        tools: &mut Tools,
+    ) {
+        let conn = self.conn(index);
+        conn.announced = true;
+        if let Some(channel) = channel {
+            tools.events.push(Event::Sealed { conn: conn.id, channel });
+        }
+        let event = Event::Adopted { conn: conn.id, hello: tools.arena.put(hello) };
+        tools.events.push(event);
+        self.touch(index);
+    }
+
+    pub(super) fn add(&mut self, socket: Option<OwnedFd>, state: State) -> u32 {
+        let accepted = matches!(state, State::Open);
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            u32_of(self.slots.len() - 1)
+        });
+        self.serial += 1;
+        self.live_count += 1;
+        self.slots[index as usize] = Some(Conn {
+            id: ConnId((self.serial << INDEX_BITS) | u64::from(index)),
+            socket,
+            state,
+            announced: false,
+            admitted: false,
+            admission: Admission::NONE,
+            paused: false,
+            starved: false,
+            touched: false,
+            recv_armed: false,
+            send_armed: false,
+            writable_armed: false,
+            nonblocking: false,
+            crowded: false,
+            connect_armed: false,
+            watched: false,
+            acked_bytes: None,
+            accepted,
+            seal: None,
+            inbox: Inbox::default(),
+            incoming: None,
+            skip_bytes: 0,
+            unfinished: None,
+            finish_watched: false,
+            outbox: Outbox::default(),
+            address: None,
+            relay: None,
+        });
+        index
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.live_count >= self.limits.conn_count_max.min(1 << INDEX_BITS)
+    }
+}
