@@ -112,6 +112,7 @@ fn ends_of(status: &[u8]) -> Option<bool> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
