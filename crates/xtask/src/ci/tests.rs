@@ -15,8 +15,7 @@ const INTERFACES: &str = "binary(seams) + binary(kernel) + binary(keep) + binary
     (binary(e2e) & test(/^drivers::/))";
 
 /// Modules of end-to-end tests whose clients mean harm.
-const HOSTILE: &str =
-    "binary(e2e) & test(/^(crowds|exports_hostile|fuzz|hostile|identity|shares)::/)";
+const HOSTILE: &str = "binary(e2e) & test(/^(copies_hostile|crowds|exports_hostile|exports_unseen|fuzz|hostile|identity|modes|rights_hostile|seal|shares)::/)";
 
 /// Tests that ask for io_uring.
 const ON_IO_URING: &str = "test(/^on_io_uring::/)";
@@ -101,6 +100,7 @@ pub(crate) fn left_to_long(roll: u64) -> Vec<String> {
         line("end-to-end tests with server and mount on epoll"),
         line("the long form of crash: 100 kills, 40 power cuts, every step"),
         line("nine of ten minutes of the simulator's fresh seeds"),
+        line("nine of ten minutes of sessions that say anything"),
         line("15,000 of 20,000 entries of the tree that is unpacked over two kills"),
     ]
 }
