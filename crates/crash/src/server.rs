@@ -14,8 +14,9 @@ use std::time::Duration;
 
 /// The export in which root is root.
 pub(crate) const EXPORT: &str = "up";
-/// How long a restarted server waits for clients that the run has killed.
-const RECOVERY_SOFT_MS: &str = "1500";
+/// How long a restarted server waits for clients that the run has killed. Living ones need less on the slowest
+/// disk, which is what these runs are not about.
+const RECOVERY_SOFT_MS: &str = "5000";
 /// How long a client waits for its server; longer than any run keeps it away.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(120);
 
