@@ -108,10 +108,10 @@ impl Conns {
         }
     }
 
-    /// A connection waits for the rest of what has come of a frame or a record, if anything has. A bulk
-    /// has a time of its own.
+    /// A connection waits for the rest of what has come of a frame or a record, if anything has, and if
+    /// what came has not ended it. A bulk has a time of its own.
     pub(super) fn awaits(&mut self, index: u32, tools: &Tools) {
-        let conn = self.conn(index);
+        let Some(conn) = self.slots[index as usize].as_mut() else { return };
         if conn.incoming.is_some() {
             return;
         }
