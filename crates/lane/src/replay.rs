@@ -113,23 +113,17 @@ impl Lane {
         };
         let table = self.slots.get(&(request.shard, request.session));
         let committed_before = table.map_or(Transno(0), |table| table.committed);
+        // What is durable already is no question.
+        let lost = self.recovery.phase == Phase::Replaying && request.transno > committed_before;
         let takes = self.recovery.takes((request.shard, request.session), request.transno);
-        if self.recovery.phase == Phase::Replaying && !takes && request.transno > committed_before {
-            self.stats.recovery.forged_count += 1;
-            self.met(
-                turn,
-                (Limit::Replay, arrived.open.party),
-                "a replay of what has ended was refused",
-            );
-            self.answer_replay(turn, &replay, Status::Overflow);
-            return Ok(false);
-        }
-        if self.recovery.phase == Phase::Replaying && arrived.open.binding.read_only {
-            self.met(
-                turn,
-                (Limit::Replay, arrived.open.party),
-                "a replay through a read-only export was refused",
-            );
+        if lost && (!takes || arrived.open.binding.read_only) {
+            let what = if takes {
+                "a replay through an export that is only read was refused"
+            } else {
+                self.stats.recovery.forged_count += 1;
+                "a replay of what has ended was refused"
+            };
+            self.met(turn, (Limit::Replay, arrived.open.party), what);
             self.answer_replay(turn, &replay, Status::Overflow);
             return Ok(false);
         }

@@ -6,14 +6,15 @@
 //! freeze-log:3     from the third batch on, batches are called durable and never written
 //! stall-log:3      from the third batch on, batches are neither written nor answered
 //! ```
-//! Points: [`ring::FaultPoint::ALL`]. Counted over all lanes of the process.
+//! Points: [`ring::FaultPoint::ALL`]. Counted over all lanes of the process; those of the log from when the
+//! recovery of all lanes is over, so that how much that has to write makes no difference.
 
 use crate::out;
 use door::Errno;
 use ring::{Fault, FaultPoint};
 use rustix::process::{Signal, getpid, kill_process};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
 const IO: Errno = Errno(5);
 
@@ -45,14 +46,17 @@ impl Planned {
     }
 }
 
-/// What the rings ask.
-pub(crate) fn faults(planned: &[Planned]) -> Option<Fault> {
+/// What the rings ask. `recovering`: lanes whose recovery is not over.
+pub(crate) fn faults(planned: &[Planned], recovering: Arc<AtomicU16>) -> Option<Fault> {
     if planned.is_empty() {
         return None;
     }
     let planned: Vec<(Planned, AtomicU64)> =
         planned.iter().map(|fault| (*fault, AtomicU64::new(0))).collect();
     Some(Arc::new(move |point| {
+        if is_of_log(point) && recovering.load(Ordering::Acquire) > 0 {
+            return None;
+        }
         let mut errno = None;
         for (fault, met) in planned.iter().filter(|(fault, _)| fault.point == point) {
             let met_count = met.fetch_add(1, Ordering::Relaxed) + 1;
@@ -71,6 +75,11 @@ pub(crate) fn faults(planned: &[Planned]) -> Option<Fault> {
     }))
 }
 
+const fn is_of_log(point: FaultPoint) -> bool {
+    use FaultPoint::{LogFreeze, LogStall, LogWrite, LogWritten};
+    matches!(point, LogWrite | LogWritten | LogFreeze | LogStall)
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -79,11 +88,21 @@ mod tests {
     #[test]
     fn a_fault_happens_from_its_count_on() {
         let planned = [Planned::parse("fail-object-sync:2").unwrap()];
-        let fault = faults(&planned).unwrap();
+        let fault = faults(&planned, Arc::default()).unwrap();
         assert_eq!(fault(FaultPoint::ObjectSync), None);
         assert_eq!(fault(FaultPoint::LogWrite), None);
         assert_eq!(fault(FaultPoint::ObjectSync), Some(IO));
         assert_eq!(fault(FaultPoint::ObjectSync), Some(IO));
+    }
+
+    #[test]
+    fn what_a_recovery_writes_does_not_count() {
+        let planned = [Planned::parse("fail-log-write:1").unwrap()];
+        let recovering = Arc::new(AtomicU16::new(1));
+        let fault = faults(&planned, recovering.clone()).unwrap();
+        assert_eq!(fault(FaultPoint::LogWrite), None);
+        recovering.store(0, Ordering::Release);
+        assert_eq!(fault(FaultPoint::LogWrite), Some(IO));
     }
 
     #[test]

@@ -19,6 +19,7 @@ use std::net::TcpListener;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 use store::{ColdStore, Keeper, Keeping, Pace, Shape, ShareFile, Store};
@@ -177,7 +178,8 @@ fn start(
     let stoppers = posts.iter().map(ring::Post::stopper).collect();
     let mut listener = Some(OwnedFd::from(listener));
     let spin_us = args.spin.spin_us;
-    let fault = faults::faults(&args.faults);
+    let recovering = Arc::new(AtomicU16::new(lane_count));
+    let fault = faults::faults(&args.faults, recovering.clone());
     for ((post, restored), core) in posts.into_iter().zip(restored).zip(cores) {
         let lane = post.lane();
         let config = lane::Config {
@@ -204,7 +206,7 @@ fn start(
         let checksum_reads = args.serving.checksum_reads;
         let io = args.serving.io;
         let fault = fault.clone();
-        let recovered = recovered.clone();
+        let (recovered, recovering) = (recovered.clone(), recovering.clone());
         let core = (args.pin.pin == Pin::On).then_some(*core);
         let sealing = args.seal.sealing();
         lanes::start(format!("lane {lane}"), core, tell.clone(), move || {
@@ -222,6 +224,8 @@ fn start(
             ring_config.contents_key = Some(config.redo_key.contents_key());
             ring_config.fault = fault;
             ring_config.recovered = Box::new(move || {
+                let one_less = |count: u16| count.checked_sub(1);
+                recovering.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_less).ok();
                 // Nobody listens any more when it is said for the second time.
                 let _unheard = recovered.send(());
             });
