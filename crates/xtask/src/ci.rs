@@ -112,7 +112,8 @@ fn suites_and_kills(long: bool, roll: u64) -> Result<Vec<Step>> {
         sim.args(["--seconds", "60"]);
     }
     steps.push(Step::new("crash", crash).after(&["build", "build tests"]));
-    let hostile = chore(["hostile", "--seconds", if long { "600" } else { "60" }])?;
+    let seconds = if long { "600" } else { "60" };
+    let hostile = chore(["hostile", "--only-sessions", "--seconds", seconds])?;
     steps.push(Step::new("hostile", hostile).after(&["build tests"]));
     steps.push(Step::new("simulator", tests::of_simulator(roll, long)).after(&["build simulator"]));
     steps.push(Step::new("fresh seeds", sim).after(&["build simulator"]));

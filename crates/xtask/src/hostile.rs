@@ -12,6 +12,9 @@ pub(crate) struct Args {
     /// How long sessions say anything
     #[arg(long, value_name = "N", default_value_t = 60)]
     seconds: u64,
+    /// Only these sessions, not the tests that CI runs with all others
+    #[arg(long)]
+    only_sessions: bool,
     /// What they say [default: another every time]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -20,7 +23,7 @@ pub(crate) struct Args {
 /// Runs the chore.
 pub(crate) fn run(args: Args) -> Result<()> {
     needs::check()?;
-    let mut command = tests::hostile();
+    let mut command = tests::hostile(args.only_sessions);
     command.env("LANEFS_FUZZ_SECONDS", args.seconds.to_string());
     if let Some(seed) = args.seed {
         command.env("LANEFS_FUZZ_SEED", seed.to_string());

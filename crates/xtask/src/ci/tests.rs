@@ -17,6 +17,9 @@ const INTERFACES: &str = "binary(seams) + binary(kernel) + binary(keep) + binary
 /// Modules of end-to-end tests whose clients mean harm.
 const HOSTILE: &str = "binary(e2e) & test(/^(copies_hostile|crowds|exports_hostile|exports_unseen|fuzz|hostile|identity|modes|rights_hostile|seal|shares)::/)";
 
+/// Of them, the one whose sessions say anything.
+const SESSIONS: &str = "binary(e2e) & test(/^fuzz::/)";
+
 /// Tests that ask for io_uring.
 const ON_IO_URING: &str = "test(/^on_io_uring::/)";
 
@@ -77,9 +80,10 @@ pub(crate) fn end_to_end(roll: u64, drivers: Drivers) -> Result<Command> {
 
 /// Those end-to-end tests whose clients mean harm, with what cargo built along with them: it checks for
 /// overflow, which what is shipped does not.
-pub(crate) fn hostile() -> Command {
+pub(crate) fn hostile(only_sessions: bool) -> Command {
     let mut command = nextest();
-    command.args(["--filterset", HOSTILE, "--success-output", "final"]);
+    let tests = if only_sessions { SESSIONS } else { HOSTILE };
+    command.args(["--filterset", tests, "--success-output", "final"]);
     command
 }
 
