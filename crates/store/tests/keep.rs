@@ -65,7 +65,6 @@ fn a_lane_whose_log_gets_long_does_not_wait_until_enough_is_gathered() {
     let lengths = LogLengths { log_bytes_max: 256 << 10, segment_bytes: 1 << 30 };
     let pace = Pace { lengths, collect: Duration::from_secs(1 << 20) };
     let mut writer = Writer::new(store.boot_id(), (0, 3000), |_| ());
-    writer.waits = true;
     assert_eq!(write(&store, &cold, pace, &mut writer), Vec::<String>::new());
     assert_eq!((writer.lsn, found(&cold).1), (3000, 3000));
 }

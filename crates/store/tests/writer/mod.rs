@@ -102,10 +102,8 @@ pub(crate) struct Writer<F> {
     pub(crate) tell: F,
     pub(crate) checkpointed: u64,
     pub(crate) room_bytes: u64,
-    /// It waits for room instead of ending without it.
-    pub(crate) waits: bool,
     /// It ends when its log has become so long behind the last checkpoint that no batch fits any more,
-    /// and somebody was told something.
+    /// and somebody was told something. Without it, it waits until a batch fits.
     pub(crate) fills_bytes: Option<u64>,
     pub(crate) alarms: Arc<Mutex<Vec<String>>>,
     /// It goes on only when all that it wrote is checkpointed.
@@ -146,17 +144,14 @@ impl<F: FnMut(u64)> Brain for Writer<F> {
         if self.flying {
             return;
         }
-        if self.waits && self.lsn < self.lsn_last && self.room_bytes < BATCH_BYTES_MAX {
-            return;
-        }
         // Nobody makes checkpoints before the second batch.
-        let waits = self.keeps_pace && self.batch_no >= 2 && self.lsn < self.lsn_last;
+        let is_done = self.lsn >= self.lsn_last;
+        let waits = self.keeps_pace && self.batch_no >= 2 && !is_done;
         if waits && self.checkpointed < self.lsn {
             return;
         }
-        if let Some(log_bytes_max) = self.fills_bytes
-            && self.room_bytes < BATCH_BYTES_MAX
-        {
+        if !is_done && self.room_bytes < BATCH_BYTES_MAX {
+            let Some(log_bytes_max) = self.fills_bytes else { return };
             let kept_bytes: u64 = self.kept.iter().map(|(_, bytes)| bytes).sum();
             if kept_bytes + BATCH_BYTES_MAX <= log_bytes_max {
                 // Space that is reserved ahead is still on its way, of which an event tells.
@@ -165,8 +160,9 @@ impl<F: FnMut(u64)> Brain for Writer<F> {
             if self.alarms.lock().unwrap().is_empty() {
                 return turn.act(Action::WakeAt { at: turn.now.mono.after_ms(5) });
             }
+            return turn.act(Action::Stopped);
         }
-        if self.lsn >= self.lsn_last || self.room_bytes < BATCH_BYTES_MAX {
+        if is_done {
             if self.asks && self.found.len() < 2 {
                 return self.ask(turn);
             }
@@ -202,7 +198,6 @@ impl<F> Writer<F> {
             tell,
             checkpointed: 0,
             room_bytes: u64::MAX,
-            waits: false,
             fills_bytes: None,
             alarms: Arc::default(),
             keeps_pace: false,
@@ -253,6 +248,7 @@ pub(crate) fn live_as<F: FnMut(u64)>(
     tune(&mut writer);
     assert_eq!(write(&store, &cold, pace, &mut writer), Vec::<String>::new());
     let (rows, lsn_last) = found(&cold);
+    assert_eq!(writer.lsn, lsn + record_count, "it wrote all");
     assert_eq!(lsn_last, writer.lsn, "a clean end leaves nothing to redo");
     assert_eq!(rows, lines(&expected(&store, lsn_last)));
     lsn
