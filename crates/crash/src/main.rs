@@ -65,6 +65,12 @@ struct RunArgs {
 }
 
 fn main() -> ExitCode {
+    // A panic of any thread ends the run.
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        report(info);
+        std::process::abort();
+    }));
     let done = match Cli::parse().command {
         Command::Run(args) => run(&args),
         Command::List => {

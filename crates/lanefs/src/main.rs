@@ -1,7 +1,8 @@
 //! `lanefs`: the one binary. It reads the command line, runs one command, and turns what came of
 //! it into an exit code.
 //!
-//! Invariant: whatever fails is said in one line on stderr that begins with `lanefs`.
+//! Invariant: whatever fails is said in one line on stderr that begins with `lanefs`, and a panic of
+//! any thread ends the process.
 
 mod address;
 mod args;
@@ -33,6 +34,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    abort_on_panic();
     // `up` starts its children by /proc/self/exe, which would be their name.
     // A name is for people; nothing depends on it.
     let _unnamed = rustix::thread::set_name(c"lanefs");
@@ -52,6 +54,16 @@ fn main() -> ExitCode {
             ExitCode::from(exit::code_of(&error).number())
         }
     }
+}
+
+/// A lane that panicked may leave half of a change behind: nobody may go on with that. `panic = "abort"`
+/// of the release does the same; this holds in every profile.
+fn abort_on_panic() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        report(info);
+        std::process::abort();
+    }));
 }
 
 fn run(command: Command) -> Result<()> {
