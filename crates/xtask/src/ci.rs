@@ -114,9 +114,13 @@ fn suites_and_kills(long: bool, roll: u64) -> Result<Vec<Step>> {
     steps.push(Step::new("crash", crash).after(&["build", "build tests"]));
     let seconds = if long { "600" } else { "60" };
     let hostile = chore(["hostile", "--only-sessions", "--seconds", seconds])?;
-    steps.push(Step::new("hostile", hostile).after(&["build tests"]));
-    steps.push(Step::new("simulator", tests::of_simulator(roll, long)).after(&["build simulator"]));
-    steps.push(Step::new("fresh seeds", sim).after(&["build simulator"]));
+    let simulator = tests::of_simulator(roll, long);
+    let computing = [
+        Step::new("hostile", hostile).after(&["build tests"]),
+        Step::new("simulator", simulator).after(&["build simulator"]),
+        Step::new("fresh seeds", sim).after(&["build simulator"]),
+    ];
+    steps.extend(computing.map(Step::at_low_priority));
     Ok(steps)
 }
 

@@ -59,6 +59,24 @@ impl Step {
         self
     }
 
+    /// The same with the least share of the cores. What computes all the time leaves them to what waits
+    /// for a file system: otherwise each of its waits is longer by what the other may compute at a time.
+    pub(crate) fn at_low_priority(mut self) -> Self {
+        let mut nice = Command::new("nice");
+        nice.args(["-n", "19"]).arg(self.command.get_program()).args(self.command.get_args());
+        if let Some(dir) = self.command.get_current_dir() {
+            nice.current_dir(dir);
+        }
+        for (name, value) in self.command.get_envs() {
+            match value {
+                Some(value) => nice.env(name, value),
+                None => nice.env_remove(name),
+            };
+        }
+        self.command = nice;
+        self
+    }
+
     /// One more argument for its program.
     pub(crate) fn argument(&mut self, text: &str) {
         self.command.arg(text);
