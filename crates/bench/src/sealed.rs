@@ -104,14 +104,9 @@ fn shaken() -> Option<seal::Seal> {
     let (mut said, mut answer) = (Vec::new(), Vec::new());
     let mut client = seal::Seal::client(&seal::Client::of_any_key().ok()?, &mut said).ok()?;
     let mut server = seal::Seal::server(&seal::Server::of_new_key().ok()?).ok()?;
-    let hear = |seal: &mut seal::Seal, bytes: &[u8]| {
-        let room = seal.room(bytes.len());
-        room[..bytes.len()].copy_from_slice(bytes);
-        seal.arrived(bytes.len());
-    };
-    hear(&mut server, &said);
+    server.hear(&said);
     server.shake(&mut answer).ok()?;
-    hear(&mut client, &answer);
+    client.hear(&answer);
     said.clear();
     client.shake(&mut said).ok()?;
     client.is_open().then_some(client)

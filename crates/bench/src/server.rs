@@ -66,18 +66,10 @@ impl Home {
     pub(crate) fn server(&self, name: &str) -> Result<Server> {
         match &self.options.remote {
             None => self.server_on(name, self.options.driver),
-            Some(remote) => Ok(Server {
-                child: None,
-                _output: None,
-                address: remote.address,
-                access: Some(Access {
-                    secret: remote.secret.clone(),
-                    export: remote.export.clone(),
-                }),
-                counted_lane_count: 0,
-                lane_count: None,
-                sealing: Sealing::Auto,
-            }),
+            Some(remote) => {
+                let (secret, export) = (remote.secret.clone(), remote.export.clone());
+                Ok(Server::new(remote.address, Some(Access { secret, export })))
+            }
         }
     }
 
@@ -164,19 +156,11 @@ impl Home {
             command.arg("--sync");
         }
         let (child, output, address) = self.start(command, "listening on ")?;
-        let access = Some(Access { secret: self.secret.clone(), export: EXPORT.to_owned() });
-        let (child, output) = (Some(child), Some(output));
-        let lane_count = Some(self.options.lane_count);
-        let (counted_lane_count, sealing) = (0, Sealing::Auto);
-        Ok(Server {
-            child,
-            _output: output,
-            address,
-            access,
-            counted_lane_count,
-            lane_count,
-            sealing,
-        })
+        let access = Access { secret: self.secret.clone(), export: EXPORT.to_owned() };
+        let mut server = Server::new(address, Some(access));
+        (server.child, server._output) = (Some(child), Some(output));
+        server.lane_count = Some(self.options.lane_count);
+        Ok(server)
     }
 
     /// Starts one of the limits.
@@ -187,19 +171,11 @@ impl Home {
         let mut command = Command::new(own_program()?);
         command.arg(LIMIT_COMMAND).args(limit.arguments());
         let (child, output, address) = self.start(command, limit::READY)?;
-        let counted_lane_count = limit.counted_lane_count();
-        let (child, output) = (Some(child), Some(output));
-        let lane_count = (counted_lane_count > 0).then_some(counted_lane_count);
-        let (access, sealing) = (None, Sealing::Auto);
-        Ok(Server {
-            child,
-            _output: output,
-            address,
-            access,
-            counted_lane_count,
-            lane_count,
-            sealing,
-        })
+        let mut server = Server::new(address, None);
+        (server.child, server._output) = (Some(child), Some(output));
+        server.counted_lane_count = limit.counted_lane_count();
+        server.lane_count = (server.counted_lane_count > 0).then_some(server.counted_lane_count);
+        Ok(server)
     }
 
     /// Mounts a server of ours, with lanes on its cores.
@@ -305,6 +281,19 @@ pub(crate) struct Server {
 }
 
 impl Server {
+    /// One of which nothing else is known.
+    const fn new(address: SocketAddr, access: Option<Access>) -> Self {
+        Self {
+            child: None,
+            _output: None,
+            address,
+            access,
+            counted_lane_count: 0,
+            lane_count: None,
+            sealing: Sealing::Auto,
+        }
+    }
+
     /// Its process, if it runs here.
     pub(crate) fn pid(&self) -> Option<u32> {
         self.child.as_ref().map(Child::id)

@@ -12,7 +12,7 @@ use crate::work::Job;
 use crate::{Answer, Ask, Outcome, Shards, Token};
 use alloc::vec::Vec;
 use disk::ContentsChange;
-use door::{Action, Bulk, Errno, Turn};
+use door::{Action, Bulk, Errno, NO_MAC, Turn};
 use wire::{
     Breach, ClientUuid, Flaw, InodeNo, Piece, Pieces, Revoke, Status, Transno, Wire, Writer,
     Written,
@@ -166,7 +166,7 @@ impl Shards {
             let ticket = self.ticket(Job::WritePiece { list_no });
             // Nobody has computed a checksum of a piece.
             let bulk =
-                Bulk { buf: bulk.buf, start, bulk_bytes: piece_bytes, crc32c: None, mac: [0; 16] };
+                Bulk { buf: bulk.buf, start, bulk_bytes: piece_bytes, crc32c: None, mac: NO_MAC };
             start += piece_bytes;
             turn.act(Action::ObjectWrite { ticket, object, object_offset, bulk });
         }

@@ -12,7 +12,7 @@ use super::*;
 use alloc::vec;
 use alloc::vec::Vec;
 use disk::{Change, ContentsChange};
-use door::{Action, Arena, BufId, Bulk, Errno, Mono, Now, ObjectStat, Ticket, Turn};
+use door::{Action, Arena, BufId, Bulk, Errno, Mono, NO_MAC, Now, ObjectStat, Ticket, Turn};
 use wire::{
     Breach, ClientUuid, Contents, Glimpse, InodeNo, LaneId, Map, Op, Read, ShardId, Status,
     Timestamp, Transno, Truncate, Wire, Write, Writer, Written,
@@ -90,7 +90,7 @@ impl World {
 
     fn bulk(&mut self, bulk_bytes: u32) -> Bulk {
         self.buf_count += 1;
-        Bulk { buf: BufId(self.buf_count), start: 0, bulk_bytes, crc32c: Some(77), mac: [0; 16] }
+        Bulk { buf: BufId(self.buf_count), start: 0, bulk_bytes, crc32c: Some(77), mac: NO_MAC }
     }
 
     fn write(&mut self, file_offset: u64, bulk_bytes: u32) -> Token {

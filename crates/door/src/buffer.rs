@@ -21,12 +21,21 @@ pub struct Bulk {
     /// the bytes never were in this process's memory, or came with a reply that has none. The bulk
     /// of a request always has one.
     pub crc32c: Option<u32>,
-    /// Their MAC by a key that the world was given, if it was given one; else zeros.
+    /// Their MAC by a key that the world was given, if it was given one; else [`NO_MAC`].
     pub mac: ContentsMac,
 }
 
 /// The first 16 bytes of keyed BLAKE3 over a bulk. Only who has the key can find other bytes of the same.
 pub type ContentsMac = [u8; 16];
+
+/// Of what has no MAC.
+pub const NO_MAC: ContentsMac = [0; 16];
+
+/// The MAC of contents, if there are any.
+#[must_use]
+pub fn mac_of(bulk: Option<Bulk>) -> ContentsMac {
+    bulk.map_or(NO_MAC, |bulk| bulk.mac)
+}
 
 /// One stripe of a file's contents: a file of its own under the store, made at its first write.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

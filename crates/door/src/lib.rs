@@ -26,7 +26,7 @@ mod time;
 
 pub use action::{Action, Point, Process, Say};
 pub use arena::{Arena, Span};
-pub use buffer::{BufId, Bulk, ContentsMac, Object};
+pub use buffer::{BufId, Bulk, ContentsMac, NO_MAC, Object, mac_of};
 pub use event::{
     CloseReason, ConnId, Errno, Event, KernelSlot, LogRoom, ObjectStat, StoreSpace, Ticket, Usage,
 };

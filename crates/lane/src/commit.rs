@@ -18,7 +18,7 @@ use alloc::format;
 use alloc::vec::Vec;
 use data::Seed;
 use disk::{Batch, Change, Origin, PreVersions, Record};
-use door::{Action, Bulk, ConnId, Errno, LogRoom, Mono, Say, Ticket, Turn};
+use door::{Action, Bulk, ConnId, Errno, LogRoom, Mono, NO_MAC, Say, Ticket, Turn};
 use hashbrown::HashMap;
 use meta::Woken;
 use wire::{InodeNo, Op, SessionId, ShardId, Status, Transno, Wire, Writer, Xid};
@@ -306,7 +306,7 @@ impl Lane {
             let origin =
                 Origin::Session { session, slot, xid, op, status, reply: reply_none, opened };
             let record = Record { shard, lsn, transno, pre_versions, origin, changes };
-            let signed = (reply, [0; 16]);
+            let signed = (reply, NO_MAC);
             self.seal.token(&mut self.token, signed, |out| record.encode(out));
         }
     }

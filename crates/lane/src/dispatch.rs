@@ -7,7 +7,6 @@ use crate::conn::{Conn, Open};
 use crate::file_locks::is_lock;
 use crate::gate::{Gate, Reason, Until};
 use crate::outbox::{Asked, Said, Telling};
-use crate::recovery::contents_of;
 use crate::scope::Checked;
 use crate::session::{Done, State, Target, Verdict};
 use crate::shares::was_thrown_away;
@@ -15,7 +14,7 @@ use crate::sizes::Sizing;
 use crate::waiting::Waiting;
 use alloc::vec::Vec;
 use data::Token;
-use door::{Action, Bulk, ConnId, Span, Ticket, Turn};
+use door::{Action, Bulk, ConnId, Span, Ticket, Turn, mac_of};
 use wire::{
     Breach, Flaw, HEAD_BYTES, Head, Op, Request, Retry, Route, Status, Timestamp, Wire, reply_flag,
     request_flag,
@@ -563,7 +562,7 @@ impl Lane {
         let (conn, asked) = (arrived.conn, Asked::from(arrived.request));
         let synced = arrived.request.flags & request_flag::SYNC != 0;
         let frame_bytes = arrived.frame.bytes_count();
-        let contents = contents_of(arrived.bulk);
+        let contents = mac_of(arrived.bulk);
         let waiting = Waiting { conn, asked, synced, frame_bytes, contents };
         self.pending.insert(self.token_count, waiting);
         Token(self.token_count)

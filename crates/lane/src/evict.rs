@@ -135,14 +135,7 @@ impl Lane {
     pub(crate) fn on_goodbye(&mut self, turn: &mut Turn<'_>, arrived: &Arrived<'_>) {
         let (session, client) = (arrived.request.session, arrived.open.client);
         let ready = !self.fenced;
-        for shard in self.shards() {
-            let table = self.slots.remove(&(shard, session));
-            if ready && table.is_some_and(|table| table.recorded_in.is_some()) {
-                self.record_of_lane(shard, &Change::Client(ClientChange::SessionGone { session }));
-            }
-        }
-        self.sessions.remove(&session);
-        if self.clients.drop_session(client, session) {
+        if self.drop_session(client, session, false) {
             self.drop_handles(turn, client);
         }
         self.on_outcomes(turn);

@@ -49,7 +49,8 @@ pub(crate) struct Defined {
     pub(crate) no: u64,
     pub(crate) id: u64,
     pub(crate) name: Vec<u8>,
-    root: InodeNo,
+    /// The directory that is its root.
+    pub(crate) root: InodeNo,
     path: Vec<u8>,
     pub(crate) read_only: bool,
     pub(crate) squash: Squash,
@@ -90,11 +91,6 @@ impl Defined {
             squash: self.squash,
             closed: self.closed,
         }
-    }
-
-    /// The directory that is its root.
-    pub(crate) const fn root(&self) -> InodeNo {
-        self.root
     }
 
     /// What whoever mounts it has to know, if not the store's secret.

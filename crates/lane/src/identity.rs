@@ -37,7 +37,7 @@ impl Identity {
         mac.update(&hello.credential.to_bytes());
         if let Some(export) = export {
             mac.update(&export.id.to_le_bytes());
-            mac.update(&export.root().to_bytes());
+            mac.update(&export.root.to_bytes());
             mac.update(&export.name);
         }
         let bytes: [u8; 32] = mac.finalize().into_bytes().into();

@@ -11,15 +11,16 @@
 use crate::Lane;
 use crate::dispatch::Arrived;
 use crate::identity::is_other_boot;
-use crate::merge::{Key, Queues};
+use crate::merge::Queues;
 use crate::outbox::{Asked, Said};
 use crate::reopens::Reopens;
+use crate::session::SlotTable;
 use crate::sizes::Sizing;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::format;
 use alloc::vec::Vec;
 use disk::{Change, ClientChange, SessionRow};
-use door::{Action, Bulk, ConnId, ContentsMac, Mono, Point, Say, Turn};
+use door::{Action, Bulk, ConnId, ContentsMac, Mono, Point, Say, Turn, mac_of};
 use wire::{
     Breach, ClientUuid, HEAD_BYTES, Op, ReplayDone, Rule, SessionId, ShardId, Status, Transno, Wire,
 };
@@ -64,13 +65,8 @@ pub(crate) struct Replay {
 impl Replay {
     /// What the world found of the contents that came with it.
     pub(crate) fn contents(&self) -> ContentsMac {
-        contents_of(self.bulk)
+        mac_of(self.bulk)
     }
-}
-
-/// The MAC of contents; of none, zeros.
-pub(crate) fn contents_of(bulk: Option<Bulk>) -> ContentsMac {
-    bulk.map_or([0; 16], |bulk| bulk.mac)
 }
 
 /// A request that came too early.
@@ -87,8 +83,6 @@ pub(crate) struct Early {
 pub(crate) struct Recovery {
     pub(crate) phase: Phase,
     waited: BTreeMap<ClientUuid, Waited>,
-    /// Sessions that the log knew when this boot began: only they can have anything to bring back.
-    known: BTreeSet<Key>,
     /// Up to where a recovery of an earlier boot has come to its end, by shard.
     recovered: BTreeMap<ShardId, Transno>,
     pub(crate) queues: Queues,
@@ -122,19 +116,16 @@ impl Recovery {
         mut queues: Queues,
     ) -> Self {
         let mut waited: BTreeMap<ClientUuid, Waited> = BTreeMap::new();
-        let mut keys = BTreeSet::new();
         for (shard, session, row) in known {
             let SessionRow { client, host_id, host_boot_id, .. } = *row;
             let waiting = Waited { host_id, host_boot_id, left_count: 0, doubted_at: None };
             waited.entry(client).or_insert(waiting).left_count += 1;
             queues.expect((shard, session), client);
-            keys.insert((shard, session));
         }
         let over = waited.is_empty() && failed.is_empty();
         Self {
             phase: if over { Phase::Over } else { Phase::Replaying },
             waited,
-            known: keys,
             recovered,
             queues,
             deferred: VecDeque::new(),
@@ -157,16 +148,10 @@ impl Recovery {
         self.phase == Phase::Replaying && self.waited.contains_key(&client)
     }
 
-    /// Whether the log knew a session at a shard when this boot began.
-    fn knows(&self, key: Key) -> bool {
-        self.known.contains(&key)
-    }
-
-    /// Whether a session may bring back what it did by this number at a shard: the log knows it, and no
-    /// recovery since then has ended.
-    pub(crate) fn takes(&self, key: Key, transno: Transno) -> bool {
-        let ended = self.recovered.get(&key.0).copied().unwrap_or_default();
-        self.knows(key) && transno > ended
+    /// Whether what was done by this number at a shard may be brought back: no recovery since then has
+    /// ended.
+    pub(crate) fn takes(&self, shard: ShardId, transno: Transno) -> bool {
+        transno > self.recovered.get(&shard).copied().unwrap_or_default()
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -375,7 +360,8 @@ impl Lane {
         let body = &turn.arena.get(arrived.frame)[HEAD_BYTES..];
         let done = ReplayDone::decode_all(body).map_err(|_| Breach::Malformed)?;
         let (conn, asked) = (arrived.conn, Asked::from(arrived.request));
-        if self.recovery.knows((asked.shard, asked.session)) {
+        let table = self.slots.get(&(asked.shard, asked.session));
+        if table.is_some_and(SlotTable::is_of_before) {
             self.recovery.will_reopen(&asked, arrived.open.client, done.reopen_count);
         }
         let replaying = self.recovery.phase == Phase::Replaying;

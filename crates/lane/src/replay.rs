@@ -5,11 +5,11 @@ use crate::Lane;
 use crate::dispatch::Arrived;
 use crate::limits::Limit;
 use crate::outbox::{Asked, Said};
-use crate::recovery::{Phase, Replay, contents_of};
-use crate::session::{Done, State};
+use crate::recovery::{Phase, Replay};
+use crate::session::{Done, SlotTable, State};
 use alloc::format;
 use disk::{Change, ClientChange, Origin, Record};
-use door::{Action, ContentsMac, Point, Turn};
+use door::{Action, ContentsMac, Point, Turn, mac_of};
 use wire::{
     Breach, ClientUuid, HEAD_BYTES, Op, Resume, Resumed, SessionId, ShardId, Status, Transno, Wire,
     Writer,
@@ -55,7 +55,7 @@ impl Lane {
     ) {
         let (shard, session) = (arrived.request.shard, arrived.request.session);
         let table = self.slots.get(&(shard, session));
-        let is_fact = table.is_some_and(|table| table.recorded_in == Some(0) && !table.resumed);
+        let is_fact = table.is_some_and(|table| table.is_of_before() && !table.resumed);
         if !is_fact {
             let line = format!(
                 "a client says that {shard} was durable for it up to {known}, of which nothing is \
@@ -91,7 +91,7 @@ impl Lane {
         let client = arrived.open.client;
         let body = turn.arena.get(arrived.frame)[HEAD_BYTES..].to_vec();
         let replay = wire::Replay::decode_all(&body).map_err(|_| Breach::Malformed)?;
-        let contents = contents_of(arrived.bulk);
+        let contents = mac_of(arrived.bulk);
         if self.opened(&replay, contents, request).is_none() {
             self.stats.recovery.forged_count += 1;
             self.met(
@@ -115,7 +115,8 @@ impl Lane {
         let committed_before = table.map_or(Transno(0), |table| table.committed);
         // What is durable already is no question.
         let lost = self.recovery.phase == Phase::Replaying && request.transno > committed_before;
-        let takes = self.recovery.takes((request.shard, request.session), request.transno);
+        let takes = table.is_some_and(SlotTable::is_of_before)
+            && self.recovery.takes(request.shard, request.transno);
         if lost && (!takes || arrived.open.binding.read_only) {
             let what = if takes {
                 "a replay through an export that is only read was refused"

@@ -106,6 +106,11 @@ pub(crate) struct SlotTable {
 }
 
 impl SlotTable {
+    /// Whether the log knew the session when this boot began: only then it can have anything to bring back.
+    pub(crate) fn is_of_before(&self) -> bool {
+        self.recorded_in == Some(0)
+    }
+
     /// Slot `number`, from 1; made if it was never used.
     pub(crate) fn slot(&mut self, number: u16) -> &mut Slot {
         assert!(number > 0, "slots count from 1");

@@ -90,7 +90,9 @@ impl Lane {
             self.met(turn, (Limit::Sessions, party), &line);
             return false;
         };
-        self.forget_session(oldest);
+        if let Some(client) = self.sessions.get(&oldest).map(|session| session.row.client) {
+            self.drop_session(client, oldest, true);
+        }
         true
     }
 
@@ -117,19 +119,23 @@ impl Lane {
         tables.all(|table| if abandoned { !table.is_busy() } else { !table.owes_answer() })
     }
 
-    /// A session is forgotten, for another one; durably, where it is durably known.
-    fn forget_session(&mut self, id: SessionId) {
+    /// A client's session goes; durably, where it is durably known, and, `if_room`, where the log has room
+    /// for that. Whether it was the client's last one.
+    pub(crate) fn drop_session(
+        &mut self,
+        client: ClientUuid,
+        session: SessionId,
+        if_room: bool,
+    ) -> bool {
         for shard in self.shards() {
-            let table = self.slots.remove(&(shard, id));
+            let table = self.slots.remove(&(shard, session));
             let known = table.is_some_and(|table| table.recorded_in.is_some());
-            if known && !self.fenced && self.room_for_own() {
-                let gone = ClientChange::SessionGone { session: id };
-                self.record_of_lane(shard, &Change::Client(gone));
+            if known && !self.fenced && (!if_room || self.room_for_own()) {
+                self.record_of_lane(shard, &Change::Client(ClientChange::SessionGone { session }));
             }
         }
-        if let Some(session) = self.sessions.remove(&id) {
-            self.clients.drop_session(session.row.client, id);
-        }
+        self.sessions.remove(&session);
+        self.clients.drop_session(client, session)
     }
 
     /// Whether a request would give its party more handles at a metadata shard than it may have: of what
@@ -152,8 +158,9 @@ impl Lane {
         session.map_or(Party::NONE, |session| session.party)
     }
 
-    /// What the world has to know of a connection that is admitted. Until recovery is over, a client
-    /// may have something to bring back that it wrote before its export became one that is only read.
+    /// What the world has to know of a connection that is admitted. Until recovery is over, bulk is kept
+    /// of one that only reads too: without it the MAC of a replay's contents would not fit, and an honest
+    /// client would be taken for a forger. Such a replay is refused, but nobody is evicted for it.
     pub(crate) fn admission(&self, conn: ConnId, binding: &Binding, party: Party) -> Action {
         let writes = !binding.read_only || !self.recovery.is_over();
         Action::Admit { conn, writes, party }

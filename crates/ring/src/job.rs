@@ -27,7 +27,7 @@ mod kind;
 mod look;
 mod moves;
 
-use door::{BufId, Bulk, Errno, Event};
+use door::{BufId, Bulk, Errno, Event, NO_MAC};
 pub(crate) use kind::JobKind;
 use look::{look, seek_in};
 use rustix::fs::ftruncate;
@@ -469,7 +469,7 @@ impl Job {
         }
         let lent = tools.pool.range(buf).is_some();
         let crc32c = (!lent).then(|| wire::crc32c(tools.pool.bytes(buf, 0, self.moved_bytes)));
-        Some(Bulk { buf, start: 0, bulk_bytes: u32_of(self.moved_bytes), crc32c, mac: [0; 16] })
+        Some(Bulk { buf, start: 0, bulk_bytes: u32_of(self.moved_bytes), crc32c, mac: NO_MAC })
     }
 
     /// There is no such object, which is no error for what does not make it.

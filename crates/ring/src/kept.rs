@@ -56,6 +56,7 @@ impl Kept {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use door::NO_MAC;
 
     const NAME: BufId = BufId(KEPT_BUFS);
 
@@ -63,7 +64,7 @@ mod tests {
         let buf = pool.take(bytes.len()).unwrap();
         pool.bytes_mut(buf, 0, bytes.len()).copy_from_slice(bytes);
         let bulk_bytes = u32::try_from(bytes.len()).unwrap();
-        Bulk { buf, start: 0, bulk_bytes, crc32c: Some(7), mac: [0; 16] }
+        Bulk { buf, start: 0, bulk_bytes, crc32c: Some(7), mac: NO_MAC }
     }
 
     fn named(bulk: Bulk) -> Bulk {
@@ -80,7 +81,7 @@ mod tests {
         let roomy = Bulk { start: 100, bulk_bytes: 50, ..roomy };
         let pinned = pool.pin(4096);
         pool.bytes_mut(pinned, 0, 4096).fill(7);
-        let pinned = Bulk { buf: pinned, start: 1, bulk_bytes: 4000, crc32c: None, mac: [0; 16] };
+        let pinned = Bulk { buf: pinned, start: 1, bulk_bytes: 4000, crc32c: None, mac: NO_MAC };
         for (bulk, byte) in [(full, 5), (roomy, 6), (pinned, 7)] {
             kept.keep(NAME, bulk, &mut pool);
             if byte != 7 {

@@ -11,7 +11,7 @@ use crate::driver::{Kind, Op, Token};
 use crate::kernel::{Answer, Life};
 use crate::number::u32_of;
 use crate::tools::Tools;
-use door::{BufId, Bulk, Event, KernelSlot};
+use door::{BufId, Bulk, Event, KernelSlot, NO_MAC};
 use rustix::io::Errno;
 use std::io::IoSlice;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -135,7 +135,7 @@ impl Classic {
                 start: u32_of(args_bytes),
                 bulk_bytes: u32_of(data.len()),
                 crc32c,
-                mac: [0; 16],
+                mac: NO_MAC,
             }
         });
         let request = tools.arena.put(&request[..small_bytes]);

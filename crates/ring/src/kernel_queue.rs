@@ -17,7 +17,7 @@ use crate::driver::{Kind, Op, Token};
 use crate::kernel::{Answer, Life, QUEUE_SLOT};
 use crate::number::{u32_of, usize_of};
 use crate::tools::Tools;
-use door::{BufId, Bulk, Errno, Event, KernelSlot};
+use door::{BufId, Bulk, Errno, Event, KernelSlot, NO_MAC};
 use std::os::fd::{AsRawFd, OwnedFd};
 use wire::Status;
 
@@ -150,7 +150,7 @@ impl Queues {
             start: 0,
             bulk_bytes: u32_of(payload_bytes),
             crc32c: Some(wire::crc32c(payload)),
-            mac: [0; 16],
+            mac: NO_MAC,
         });
         entry.state = EntryState::Taken { unique: in_header.unique, commit_id };
         tools.counters.kernel_request_count += 1;

@@ -6,7 +6,7 @@
 
 use crate::number::u32_of;
 use crate::tools::Tools;
-use door::{BufId, Bulk, Errno, Event, Ticket};
+use door::{BufId, Bulk, Errno, Event, NO_MAC, Ticket};
 
 /// Where a piece belongs.
 #[derive(Clone, Copy, Debug)]
@@ -115,7 +115,7 @@ impl Tools {
                     start: 0,
                     bulk_bytes: u32_of(list_bytes),
                     crc32c,
-                    mac: [0; 16],
+                    mac: NO_MAC,
                 }))
             }
             (Ok(()), None) => Ok(None),

@@ -278,6 +278,7 @@ fn empty_header() -> libc::msghdr {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::wildcard_enum_match_arm)]
     use super::*;
+    use door::NO_MAC;
 
     /// What the kernel would read.
     fn bytes_of(op: Op) -> Vec<u8> {
@@ -311,7 +312,7 @@ mod tests {
         let buf = pool.take(4096).unwrap();
         let data: Vec<u8> = (0..100).collect();
         pool.bytes_mut(buf, 10, 100).copy_from_slice(&data);
-        let bulk = Bulk { buf, start: 10, bulk_bytes: 100, crc32c: None, mac: [0; 16] };
+        let bulk = Bulk { buf, start: 10, bulk_bytes: 100, crc32c: None, mac: NO_MAC };
         let mut outbox = Outbox::default();
         outbox.push(b"first", None, &mut pool);
         outbox.push(b"second", Some(bulk), &mut pool);

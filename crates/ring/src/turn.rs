@@ -27,7 +27,7 @@ use crate::mailbox::{Mesh, Post, Relayed, Stopper};
 use crate::objects::Objects;
 use crate::spin::{Patience, Spin};
 use crate::tools::Tools;
-use door::{Action, Arena, Brain, Bulk, Event, Process, Ticket, Turn};
+use door::{Action, Arena, Brain, Bulk, Event, NO_MAC, Process, Ticket, Turn};
 use std::io;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
@@ -205,7 +205,7 @@ impl Ring {
         let buf = tools.pool.take(bytes.len())?;
         tools.pool.bytes_mut(buf, 0, bytes.len()).copy_from_slice(bytes);
         let bulk_bytes = crate::number::u32_of(bytes.len());
-        Some(Bulk { buf, start: 0, bulk_bytes, crc32c: Some(wire::crc32c(bytes)), mac: [0; 16] })
+        Some(Bulk { buf, start: 0, bulk_bytes, crc32c: Some(wire::crc32c(bytes)), mac: NO_MAC })
     }
 
     /// What it has done so far.

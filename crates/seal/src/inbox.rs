@@ -83,10 +83,6 @@ impl Inbox {
         self.record_bytes_behind(0).filter(|bytes| *bytes <= HEAD_BYTES + PAYLOAD_BYTES_MAX)
     }
 
-    pub(crate) fn has_record(&self) -> bool {
-        self.record_bytes().is_some_and(|bytes| bytes <= self.end - self.start)
-    }
-
     /// Takes the next record out, whole.
     pub(crate) fn record(&mut self) -> Result<Option<&mut [u8]>, Fault> {
         let Some(record_bytes) = self.record_bytes_behind(0) else { return Ok(None) };

@@ -121,6 +121,17 @@ impl Seal {
         self.inbox.arrived(arrived_bytes);
     }
 
+    /// Takes bytes that were received elsewhere.
+    pub fn hear(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let room = self.room(0);
+            let (now, later) = bytes.split_at(room.len().min(bytes.len()));
+            room[..now.len()].copy_from_slice(now);
+            self.arrived(now.len());
+            bytes = later;
+        }
+    }
+
     /// What was received and not opened.
     #[must_use]
     pub fn front(&self) -> &[u8] {
@@ -155,12 +166,6 @@ impl Seal {
             Some(record) => keys.open(record).map(Some),
             None => Ok(None),
         }
-    }
-
-    /// Whether a whole record lies there.
-    #[must_use]
-    pub fn has_record(&self) -> bool {
-        self.inbox.has_record()
     }
 
     /// Whether nothing that was received is still to be opened.

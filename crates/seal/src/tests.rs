@@ -12,17 +12,6 @@ struct Pair {
     to_client: Vec<u8>,
 }
 
-fn hear(seal: &mut Seal, bytes: &[u8]) {
-    let mut rest = bytes;
-    while !rest.is_empty() {
-        let room = seal.room(0);
-        let count = room.len().min(rest.len());
-        room[..count].copy_from_slice(&rest[..count]);
-        seal.arrived(count);
-        rest = &rest[count..];
-    }
-}
-
 fn pair() -> Pair {
     let mut to_server = Vec::new();
     let client = Seal::client(&Client::of_any_key().unwrap(), &mut to_server).unwrap();
@@ -36,13 +25,13 @@ fn shaken(step_bytes: usize) -> (Pair, Channel, Channel) {
     let (mut at_client, mut at_server) = (None, None);
     while at_client.is_none() || at_server.is_none() {
         for piece in std::mem::take(&mut to_server).chunks(step_bytes) {
-            hear(&mut server, piece);
+            server.hear(piece);
             if let Shaken::Open(channel) = server.shake(&mut to_client).unwrap() {
                 at_server = Some(channel);
             }
         }
         for piece in std::mem::take(&mut to_client).chunks(step_bytes) {
-            hear(&mut client, piece);
+            client.hear(piece);
             if let Shaken::Open(channel) = client.shake(&mut to_server).unwrap() {
                 at_client = Some(channel);
             }
@@ -99,7 +88,7 @@ fn the_channel_is_the_exporter_of_rfc_9266() {
         said.clear();
         let mut answer = Vec::new();
         server.write_tls(&mut answer).unwrap();
-        hear(&mut client, &answer);
+        client.hear(&answer);
         if shaken == Shaken::More {
             shaken = client.shake(&mut said).unwrap();
         }
@@ -140,7 +129,7 @@ fn what_is_sealed_is_opened_in_any_pieces_and_keys_change_unnoticed() {
         out.extend(sealed(&mut pair.server, &plain[..plain_bytes]));
         let mut found = Vec::new();
         for piece in out.chunks(1000) {
-            hear(&mut pair.client, piece);
+            pair.client.hear(piece);
             while let Some(bytes) = opened(&mut pair.client).unwrap() {
                 found.extend(bytes);
             }
@@ -153,13 +142,13 @@ fn what_is_sealed_is_opened_in_any_pieces_and_keys_change_unnoticed() {
 #[test]
 fn the_hello_that_comes_with_the_last_message_of_a_handshake_is_kept() {
     let Pair { mut client, mut server, to_server, mut to_client } = pair();
-    hear(&mut server, &to_server);
+    server.hear(&to_server);
     assert_eq!(server.shake(&mut to_client), Ok(Shaken::More));
-    hear(&mut client, &to_client);
+    client.hear(&to_client);
     let mut last = Vec::new();
     assert!(matches!(client.shake(&mut last), Ok(Shaken::Open(_))));
     last.extend(sealed(&mut client, b"hello"));
-    hear(&mut server, &last);
+    server.hear(&last);
     assert!(matches!(server.shake(&mut to_client), Ok(Shaken::Open(_))));
     assert_eq!(opened(&mut server), Ok(Some(b"hello".to_vec())));
 }
@@ -172,7 +161,7 @@ fn what_was_changed_left_out_repeated_or_sent_back_is_not_opened() {
         let first = sealed(&mut pair.server, b"first");
         let second = sealed(&mut pair.server, b"second");
         let heard = change(&mut pair.client, first, second);
-        hear(&mut pair.client, &heard);
+        pair.client.hear(&heard);
         loop {
             match opened(&mut pair.client) {
                 Ok(Some(_)) => {}
@@ -200,7 +189,7 @@ fn what_was_changed_left_out_repeated_or_sent_back_is_not_opened() {
 fn plain_frames_are_foreign_and_stay_to_be_looked_at() {
     let Pair { mut client, mut server, .. } = pair();
     for seal in [&mut client, &mut server] {
-        hear(seal, b"LNFS\x06");
+        seal.hear(b"LNFS\x06");
         assert_eq!(seal.shake(&mut Vec::new()), Err(Fault::Foreign));
         assert_eq!(seal.front(), b"LNFS\x06");
     }
@@ -214,7 +203,7 @@ fn tls_of_before_is_not_spoken() {
     let at = record.windows(offered.len()).position(|bytes| bytes == offered).unwrap();
     record[at + 6] = 3;
     let mut server = pair().server;
-    hear(&mut server, &record);
+    server.hear(&record);
     assert_eq!(server.shake(&mut Vec::new()), Err(Fault::Broken));
 }
 
@@ -232,7 +221,7 @@ fn garbage_at_any_place_of_a_handshake_ends_it_and_grows_nothing() {
         let ends = roll() % 2 == 0;
         if ends {
             // The server's flight, or the client's last one.
-            hear(&mut server, &flight);
+            server.hear(&flight);
             server.shake(&mut to_client).unwrap();
             flight = to_client;
         }
@@ -243,7 +232,7 @@ fn garbage_at_any_place_of_a_handshake_ends_it_and_grows_nothing() {
         flight.truncate(1 + roll() % (2 * flight.len()));
         let seal = if ends { &mut client } else { &mut server };
         let mut out = Vec::new();
-        hear(seal, &flight);
+        seal.hear(&flight);
         broken_count += usize::from(seal.shake(&mut out).is_err());
         assert!(out.len() < 4096 && seal.room(0).len() <= 64 * 1024);
     }

@@ -1,7 +1,7 @@
 //! What every lane has, of a server or of a client: what came for it, its buffers, its alarm.
 
 use crate::number::{narrow, narrow_u32};
-use door::{Arena, BufId, Bulk, ConnId, Errno, Event, KEPT_BUFS, Ticket};
+use door::{Arena, BufId, Bulk, ConnId, Errno, Event, KEPT_BUFS, NO_MAC, Ticket};
 use std::collections::{BTreeMap, VecDeque};
 use wire::LaneId;
 
@@ -18,7 +18,7 @@ pub(crate) enum Coming {
 
 /// What stands for a MAC in a world without hostile mathematicians: no two of its bulks have the same.
 fn mac_of(bytes: &[u8]) -> door::ContentsMac {
-    let mut mac = [0; 16];
+    let mut mac = NO_MAC;
     let sum = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
         (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
     });

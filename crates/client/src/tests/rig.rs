@@ -6,7 +6,8 @@ use alloc::collections::{BTreeMap, VecDeque};
 
 use alloc::vec::Vec;
 use door::{
-    Action, Arena, BufId, Bulk, CloseReason, ConnId, Errno, Event, Mail, Mono, Now, Span, Turn,
+    Action, Arena, BufId, Bulk, CloseReason, ConnId, Errno, Event, Mail, Mono, NO_MAC, Now, Span,
+    Turn,
 };
 use wire::{
     Challenge, Channel, ClientUuid, FrameKind, FsUuid, Head, Hello, LaneId, List, Map, Note,
@@ -461,5 +462,5 @@ pub(super) fn token_of(transno: u64) -> [u8; 12] {
 }
 
 pub(super) fn bulk(buf: u32, bulk_bytes: u32) -> Bulk {
-    Bulk { buf: BufId(buf), start: 0, bulk_bytes, crc32c: Some(0), mac: [0; 16] }
+    Bulk { buf: BufId(buf), start: 0, bulk_bytes, crc32c: Some(0), mac: NO_MAC }
 }

@@ -5,7 +5,7 @@ use super::{DIRECTORY, FILE, attr};
 use crate::abi::{Opcode, size};
 use alloc::vec;
 use alloc::vec::Vec;
-use door::{BufId, Bulk, Event, KernelSlot, Mail};
+use door::{BufId, Bulk, Event, KernelSlot, Mail, NO_MAC};
 use wire::{
     Access, Attr, Bytes, Created, Entry, FileKind, Getattr, Getxattr, Groups, HandleId, InodeNo,
     LaneId, Link, Lookup, Mkdir, Mknod, Op, OpenFor, Read, Rename, RenameHow, SetTime, Setattr,
@@ -307,13 +307,13 @@ fn files_are_opened_read_written_and_closed() {
     let asked = rig.take();
     let wanted = Read { inode: FILE, file_offset: 500, read_bytes: 1 << 20, accesses: true };
     assert_eq!(Read::decode_all(&asked.body), Ok(wanted));
-    let bulk = Bulk { buf: BufId(8), start: 3, bulk_bytes: 10, crc32c: Some(1), mac: [0; 16] };
+    let bulk = Bulk { buf: BufId(8), start: 3, bulk_bytes: 10, crc32c: Some(1), mac: NO_MAC };
     rig.send(&asked, Status::Ok, &[], Some(bulk));
     let reply = rig.reply();
     assert_eq!((reply.status, reply.bulk), (Status::Ok, Some(bulk)));
     assert_eq!(rig.released, [BufId(8)]);
 
-    let data = Bulk { buf: BufId(9), start: 0, bulk_bytes: 100, crc32c: Some(2), mac: [0; 16] };
+    let data = Bulk { buf: BufId(9), start: 0, bulk_bytes: 100, crc32c: Some(2), mac: NO_MAC };
     for (flags, write_flags, append) in [(0, 0, false), (0o2000, 0, true), (0o2000, 1, false)] {
         let args = [u64s(&[handle.0, 600]), u32s(&[100, write_flags]), u64s(&[0])].concat();
         let args = with(args, &u32s(&[flags, 0]));
@@ -378,7 +378,7 @@ fn fsync_asks_the_lane_that_opened_the_file_whether_its_holder_knows_of_a_loss()
 #[test]
 fn what_a_synchronous_file_writes_is_durable_when_answered() {
     let mut rig = Rig::new();
-    let data = Bulk { buf: BufId(9), start: 0, bulk_bytes: 100, crc32c: Some(2), mac: [0; 16] };
+    let data = Bulk { buf: BufId(9), start: 0, bulk_bytes: 100, crc32c: Some(2), mac: NO_MAC };
     // O_DSYNC, O_SYNC, and a page of a mapping.
     for (flags, write_flags, sync) in [(0o10_000, 0, 8), (0o4_010_000, 0, 8), (0o10_000, 1, 0)] {
         let args = [u64s(&[1, 600]), u32s(&[100, write_flags]), u64s(&[0])].concat();

@@ -4,7 +4,7 @@ use super::FILE;
 use super::rig::{Asked, Replied, Rig, request, u32s, u64s};
 use crate::abi::Opcode;
 use alloc::vec::Vec;
-use door::{BufId, Bulk, KernelSlot};
+use door::{BufId, Bulk, KernelSlot, NO_MAC};
 use wire::{Allocate, Allocation, InodeNo, Op, Read, Seek, Sought, Status, Wire, Write, Written};
 
 const OTHER: InodeNo = InodeNo(FILE.0 + 1);
@@ -135,7 +135,7 @@ fn copy(rig: &mut Rig, length: u64) -> Asked {
 }
 
 fn bulk(crc32c: Option<u32>) -> Bulk {
-    Bulk { buf: BufId(8), start: 0, bulk_bytes: 100, crc32c, mac: [0; 16] }
+    Bulk { buf: BufId(8), start: 0, bulk_bytes: 100, crc32c, mac: NO_MAC }
 }
 
 #[test]

@@ -89,17 +89,21 @@ fn a_session_is_never_forgotten_while_it_owes_an_answer() {
     assert_eq!(replies[0].head.status, Status::Ok, "answered, not executed again");
 }
 
+/// Six sessions of one party, away, each with an answer that is never acknowledged.
+fn fill_six(toy: &mut Toy) {
+    for number in 0..6 {
+        let mut peer = Peer::new(toy, &user(number));
+        peer.create(toy, &alloc::format!("file-{number}"));
+        leave(toy, &peer);
+    }
+}
+
 #[test]
 fn a_party_that_fills_all_sessions_leaves_a_quarter_to_others() {
     let mut toy = Toy::new(3);
     toy.limits.session_count_max = 8;
     toy.start(1);
-    for number in 0..6 {
-        let mut peer = Peer::new(&mut toy, &user(number));
-        // Its answer is never acknowledged.
-        peer.create(&mut toy, &alloc::format!("file-{number}"));
-        leave(&mut toy, &peer);
-    }
+    fill_six(&mut toy);
     assert!(refused(&mut toy, &user(6)));
     let mut others: Vec<Peer> = (0..2).map(|number| Peer::new(&mut toy, &admin(number))).collect();
     // All are in use or owe something: there is no room for anybody.
@@ -119,11 +123,7 @@ fn sessions_that_nobody_comes_back_to_make_room_for_their_own_party_one_day() {
     let mut toy = Toy::new(4);
     toy.limits.session_count_max = 8;
     toy.start(1);
-    for number in 0..6 {
-        let mut peer = Peer::new(&mut toy, &user(number));
-        peer.create(&mut toy, &alloc::format!("file-{number}"));
-        leave(&mut toy, &peer);
-    }
+    fill_six(&mut toy);
     assert!(refused(&mut toy, &user(6)));
     toy.pass_ms(3_601_000);
     toy.run();

@@ -13,7 +13,7 @@ use super::side::Meta;
 use crate::address::{Place, Url};
 use anyhow::{Context as _, Result};
 use library::{FileKind, SetAttr, SetTime, Special, Status, Timestamp, Volume};
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
@@ -38,6 +38,21 @@ pub(crate) struct Target {
 enum Ground {
     Local(PathBuf, OwnedFd),
     Remote(Url),
+}
+
+/// A directory that names are found in.
+enum Dir<'a> {
+    Ground(&'a OwnedFd),
+    Below(OwnedFd),
+}
+
+impl AsFd for Dir<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Ground(dir) => dir.as_fd(),
+            Self::Below(dir) => dir.as_fd(),
+        }
+    }
 }
 
 impl Target {
@@ -96,11 +111,7 @@ impl Target {
         match &*self.ground {
             Ground::Local(_, dir) => {
                 let (parent, name) = self.parent(dir)?;
-                Ok(rustix::fs::mkdirat(
-                    parent.as_ref().unwrap_or(dir),
-                    name,
-                    Mode::from_raw_mode(mode),
-                )?)
+                Ok(rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(mode))?)
             }
             Ground::Remote(url) => {
                 self.on_server(session, url, |volume, path| volume.mkdir(path, mode)).map(drop)
@@ -113,7 +124,7 @@ impl Target {
         match &*self.ground {
             Ground::Local(_, dir) => {
                 let (parent, name) = self.parent(dir)?;
-                Ok(rustix::fs::unlinkat(parent.as_ref().unwrap_or(dir), name, AtFlags::empty())?)
+                Ok(rustix::fs::unlinkat(parent, name, AtFlags::empty())?)
             }
             Ground::Remote(url) => self.on_server(session, url, Volume::unlink),
         }
@@ -124,7 +135,7 @@ impl Target {
         match &*self.ground {
             Ground::Local(_, dir) => {
                 let (parent, name) = self.parent(dir)?;
-                Ok(rustix::fs::symlinkat(to, parent.as_ref().unwrap_or(dir), name)?)
+                Ok(rustix::fs::symlinkat(to, parent, name)?)
             }
             Ground::Remote(url) => {
                 self.on_server(session, url, |volume, path| volume.symlink(to, path)).map(drop)
@@ -141,7 +152,7 @@ impl Target {
                 let (major, minor) = super::show::device_parts(meta.rdev);
                 let device = rustix::fs::makedev(major, minor);
                 let (parent, name) = self.parent(dir)?;
-                Ok(rustix::fs::mknodat(parent.as_ref().unwrap_or(dir), name, kind, mode, device)?)
+                Ok(rustix::fs::mknodat(parent, name, kind, mode, device)?)
             }
             Ground::Remote(url) => {
                 let special = Special { kind: meta.kind, mode: meta.mode & 0o777, rdev: meta.rdev };
@@ -156,8 +167,8 @@ impl Target {
             Ground::Local(_, dir) => {
                 preserve_local(&self.find(dir)?, meta)?;
                 let (parent, name) = self.parent(dir)?;
-                let (parent, flags) = (parent.as_ref().unwrap_or(dir), AtFlags::SYMLINK_NOFOLLOW);
-                Ok(rustix::fs::utimensat(parent, name, &times_of(meta), flags)?)
+                let (times, flags) = (times_of(meta), AtFlags::SYMLINK_NOFOLLOW);
+                Ok(rustix::fs::utimensat(parent, name, &times, flags)?)
             }
             Ground::Remote(url) => {
                 self.on_server(session, url, |volume, path| preserve_remote(volume, path, meta))
@@ -188,7 +199,6 @@ impl Target {
                 let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC;
                 let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 let mode = Mode::from_raw_mode(mode);
-                let parent = parent.as_ref().unwrap_or(dir);
                 let file = rustix::fs::openat(parent, name, flags, mode)?;
                 Ok(Dest::Local(path.join(&self.below), file.into()))
             }
@@ -221,14 +231,13 @@ impl Target {
         Ok(done?)
     }
 
-    /// The directory of the last name, `None` for the ground itself, and that name.
-    fn parent(&self, ground: &OwnedFd) -> Result<(Option<OwnedFd>, &OsStr), Errno> {
-        let mut here: Option<OwnedFd> = None;
+    /// The directory of the last name, and that name.
+    fn parent<'a>(&'a self, ground: &'a OwnedFd) -> Result<(Dir<'a>, &'a OsStr), Errno> {
+        let mut here = Dir::Ground(ground);
         let name = self.below.file_name().ok_or(Errno::INVAL)?;
         for dir in self.below.parent().into_iter().flat_map(Path::iter) {
-            let from = here.as_ref().unwrap_or(ground);
-            here =
-                Some(rustix::fs::openat(from, dir, FIND_HERE | OFlags::DIRECTORY, Mode::empty())?);
+            let flags = FIND_HERE | OFlags::DIRECTORY;
+            here = Dir::Below(rustix::fs::openat(&here, dir, flags, Mode::empty())?);
         }
         Ok((here, name))
     }
@@ -236,7 +245,7 @@ impl Target {
     /// The thing itself, to be looked at or named, not read.
     fn find(&self, ground: &OwnedFd) -> Result<OwnedFd, Errno> {
         let (parent, name) = self.parent(ground)?;
-        rustix::fs::openat(parent.as_ref().unwrap_or(ground), name, FIND_HERE, Mode::empty())
+        rustix::fs::openat(parent, name, FIND_HERE, Mode::empty())
     }
 }
 

@@ -130,17 +130,6 @@ struct End {
     seal: Arc<Mutex<Seal>>,
 }
 
-fn feed(seal: &mut Seal, bytes: &[u8]) {
-    let mut rest = bytes;
-    while !rest.is_empty() {
-        let room = seal.room(0);
-        let count = room.len().min(rest.len());
-        room[..count].copy_from_slice(&rest[..count]);
-        seal.arrived(count);
-        rest = &rest[count..];
-    }
-}
-
 /// Shakes hands, after `said`.
 fn shake(mut stream: TcpStream, mut seal: Seal, mut said: Vec<u8>) -> Option<End> {
     let mut bytes = [0; 4096];
@@ -148,7 +137,7 @@ fn shake(mut stream: TcpStream, mut seal: Seal, mut said: Vec<u8>) -> Option<End
         stream.write_all(&said).ok()?;
         said.clear();
         let count = stream.read(&mut bytes).ok().filter(|count| *count > 0)?;
-        feed(&mut seal, &bytes[..count]);
+        seal.hear(&bytes[..count]);
         if let Shaken::Open(_) = seal.shake(&mut said).ok()? {
             stream.write_all(&said).ok()?;
             return Some(End { stream, seal: Arc::new(Mutex::new(seal)) });
@@ -198,7 +187,7 @@ fn end_tls(client: TcpStream, server: TcpStream, seen: &Seen) {
                     to_stream.write_all(&record).ok();
                 }
                 let Ok(count @ 1..) = from.read(&mut bytes) else { break };
-                feed(&mut opens.lock().unwrap(), &bytes[..count]);
+                opens.lock().unwrap().hear(&bytes[..count]);
             }
             to_stream.shutdown(std::net::Shutdown::Both).ok();
         })

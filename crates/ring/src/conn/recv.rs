@@ -7,11 +7,10 @@ use super::{Conn, Conns, Incoming, State};
 use crate::framing::Cut;
 use crate::number::{errno_of, u64_of};
 use crate::tools::Tools;
-use door::{BufId, Bulk, CloseReason, ContentsMac, Event};
+use door::{BufId, Bulk, CloseReason, ContentsMac, Event, NO_MAC};
 use rustix::net::{RecvFlags, recv};
 use wire::{Breach, Crc32c, FrameKind, Lengths};
 
-const NO_MAC: ContentsMac = [0; 16];
 /// What is still to come of a bulk must be so much to be worth calls of its own.
 const OWN_BYTES_MIN: usize = 64 * 1024;
 /// Received and summed at a time; it stays in a second-level cache.
@@ -122,13 +121,12 @@ impl Conns {
             if !open || conn.paused || conn.starved || conn.is_held() {
                 return;
             }
-            if !self.skip(index) {
+            if !conn.skip() {
                 if self.open_record(index, tools) {
                     continue;
                 }
                 return;
             }
-            let Some(conn) = self.slots[index as usize].as_mut() else { return };
             let cut = match conn.incoming {
                 Some(_) => Ok(Cut::More),
                 None => conn.inbox.cut(conn.admitted),

@@ -16,7 +16,7 @@ use super::{Admission, Conn, Conns, State};
 use crate::mailbox::{Letter, Relayed, Word};
 use crate::number::u32_of;
 use crate::tools::Tools;
-use door::{BufId, Bulk, CloseReason, ConnId, ContentsMac, Errno, Event, Span};
+use door::{BufId, Bulk, CloseReason, ConnId, ContentsMac, Errno, Event, Span, mac_of};
 use std::collections::VecDeque;
 use wire::{Breach, Channel};
 
@@ -159,7 +159,7 @@ impl Conns {
             tools.pool.release(bulk.buf);
         }
         let bulk_crc32c = bulk.and_then(|bulk| bulk.crc32c);
-        let bulk_mac = bulk.map_or([0; 16], |bulk| bulk.mac);
+        let bulk_mac = mac_of(bulk);
         let frame = Frame { bytes: bytes.into_boxed_slice(), frame_bytes, bulk_crc32c, bulk_mac };
         conn.paused = !conn.admitted;
         let front = conn.id;

@@ -115,25 +115,13 @@ impl Conns {
         if conn.incoming.is_some() {
             return;
         }
-        let records = conn.seal.as_ref().is_some_and(|seal| !seal.front().is_empty());
+        let records = conn.seal.as_ref().is_some_and(|seal| !seal.is_empty());
         if conn.inbox.is_empty() && !records {
             conn.unfinished = None;
         } else if conn.unfinished.is_none() {
             let wanted_bytes = conn.inbox.wanted_bytes();
             self.began(index, wanted_bytes, tools);
         }
-    }
-
-    /// Drops bytes of a bulk that nobody gets. Whether all of it has come.
-    pub(super) fn skip(&mut self, index: u32) -> bool {
-        let Some(conn) = self.slots[index as usize].as_mut() else { return false };
-        if conn.skip_bytes > 0 {
-            conn.skip_bytes -= conn.inbox.skip(conn.skip_bytes);
-            if conn.skip_bytes == 0 {
-                conn.unfinished = None;
-            }
-        }
-        conn.skip_bytes == 0
     }
 
     /// The next look at those that have not finished. Who has costs no turn.
@@ -197,7 +185,7 @@ impl Conns {
         let received = conn.socket.as_ref().and_then(received_bytes).unwrap_or(0);
         let wanted_bytes = RATE_BYTES_MIN * look_ms / 1000;
         let before = unfinished.received_bytes.replace(received);
-        before.is_some_and(|before| received - before < wanted_bytes.max(1))
+        before.is_some_and(|before| received.saturating_sub(before) < wanted_bytes.max(1))
     }
 
     /// Connections wait for a buffer: for each of them whose party holds less than another one, the
@@ -228,6 +216,17 @@ impl Conns {
 }
 
 impl Conn {
+    /// Drops bytes of a bulk that nobody gets. Whether all of it has come.
+    pub(super) fn skip(&mut self) -> bool {
+        if self.skip_bytes > 0 {
+            self.skip_bytes -= self.inbox.skip(self.skip_bytes);
+            if self.skip_bytes == 0 {
+                self.unfinished = None;
+            }
+        }
+        self.skip_bytes == 0
+    }
+
     fn is_charged_to(&self, party: Party) -> bool {
         let charge = self.incoming.as_ref().and_then(|incoming| incoming.charge);
         charge.is_some_and(|charge| charge.party == party)

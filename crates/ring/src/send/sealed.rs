@@ -179,28 +179,17 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::wildcard_enum_match_arm)]
     use super::*;
     use crate::driver::Op;
-    use door::Bulk;
+    use door::{Bulk, NO_MAC};
     use seal::{Client, Content, Server, Shaken};
-
-    fn hear(seal: &mut Seal, bytes: &[u8]) {
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            let room = seal.room(0);
-            let count = room.len().min(rest.len());
-            room[..count].copy_from_slice(&rest[..count]);
-            seal.arrived(count);
-            rest = &rest[count..];
-        }
-    }
 
     /// A client's end, what it says last of the handshake, and the server's end, which lacks that.
     fn shaken() -> (Seal, Vec<u8>, Seal) {
         let (mut said, mut answer) = (Vec::new(), Vec::new());
         let mut client = Seal::client(&Client::of_any_key().unwrap(), &mut said).unwrap();
         let mut server = Seal::server(&Server::of_new_key().unwrap()).unwrap();
-        hear(&mut server, &said);
+        server.hear(&said);
         assert_eq!(server.shake(&mut answer), Ok(Shaken::More));
-        hear(&mut client, &answer);
+        client.hear(&answer);
         said.clear();
         assert!(matches!(client.shake(&mut said), Ok(Shaken::Open(_))));
         (client, said, server)
@@ -241,7 +230,7 @@ mod tests {
                 let buf = pool.take(data.len()).unwrap();
                 pool.bytes_mut(buf, 0, data.len()).copy_from_slice(&data);
                 let bulk_bytes = u32::try_from(round * round * 27_001).unwrap();
-                let bulk = Bulk { buf, start: 3, bulk_bytes, crc32c: None, mac: [0; 16] };
+                let bulk = Bulk { buf, start: 3, bulk_bytes, crc32c: None, mac: NO_MAC };
                 outbox.push(b"frame", Some(bulk), &mut pool);
                 pool.release(buf);
                 expected.extend_from_slice(b"frame");
@@ -253,7 +242,7 @@ mod tests {
                     outbox.sent(bytes.len());
                     sent_count += bytes.len();
                     for bytes in bytes.chunks(10_000) {
-                        hear(&mut server, bytes);
+                        server.hear(bytes);
                         if !shaken {
                             shaken = matches!(server.shake(&mut Vec::new()), Ok(Shaken::Open(_)));
                         }
