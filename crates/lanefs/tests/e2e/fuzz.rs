@@ -9,6 +9,8 @@
 use crate::hostile::Tmpfs;
 use crate::raw::{Raw, greet, hello};
 use crate::stage::{Stage, must, program};
+use rustix::process::setpriority_process;
+use rustix::thread::gettid;
 use std::fs;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
@@ -20,6 +22,10 @@ use wire::*;
 /// Sessions of each attacker, if no time is named.
 const SESSION_COUNT: u64 = 150;
 const ATTACKER_COUNT: u64 = 2;
+/// With a time, attackers rest for the second of these out of both, and what the honest client does then is
+/// what it can do alone.
+const HOSTILE_SECONDS: u64 = 9;
+const RESTING_SECONDS: u64 = 3;
 /// Of the server, however much it was told: its buffers, its tables and what attackers may hold.
 const RESIDENT_BYTES_MAX: u64 = 1 << 30;
 
@@ -236,6 +242,13 @@ fn resident_bytes(pid: u32) -> u64 {
     text.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
 }
 
+/// How long attackers rest from now on, if they do.
+fn rest_of(started: Instant) -> Option<Duration> {
+    let both = Duration::from_secs(HOSTILE_SECONDS + RESTING_SECONDS);
+    let within = Duration::from_nanos((started.elapsed().as_nanos() % both.as_nanos()) as u64);
+    (within >= Duration::from_secs(HOSTILE_SECONDS)).then(|| both - within)
+}
+
 fn number_of(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|text| text.parse().unwrap())
 }
@@ -273,8 +286,8 @@ fn whatever_is_said_the_server_lives_and_others_are_served() {
     let until = number_of("LANEFS_FUZZ_SECONDS")
         .map(|seconds| Instant::now() + Duration::from_secs(seconds));
     let (over, session_count) = (AtomicBool::new(false), AtomicU64::new(0));
-    let server = up.child("serve");
-    let mut turn_count = 0;
+    let (started, server) = (Instant::now(), up.child("serve"));
+    let mut file_counts = [0_u64; 2];
     thread::scope(|scope| {
         let attackers: Vec<_> = (0..ATTACKER_COUNT)
             .map(|attacker| {
@@ -284,6 +297,8 @@ fn whatever_is_said_the_server_lives_and_others_are_served() {
                     let mut dice = Dice(seed * ATTACKER_COUNT + attacker);
                     let map = Map { lane_count: 2, meta_shard_count: 1, data_shard_count: 1 };
                     let mut known = Knowledge { inodes: inodes.clone(), map };
+                    // What they take shall be the server's time, not the cores of others.
+                    setpriority_process(Some(gettid()), 19).unwrap();
                     for index in 0.. {
                         let goes_on = match until {
                             Some(until) => Instant::now() < until,
@@ -291,6 +306,9 @@ fn whatever_is_said_the_server_lives_and_others_are_served() {
                         };
                         if !goes_on {
                             return;
+                        }
+                        if let (Some(_), Some(rest)) = (until, rest_of(started)) {
+                            thread::sleep(rest);
                         }
                         let (secret, export) = &secrets[dice.below(secrets.len())];
                         session(address, (secret, export), &mut known, &mut dice);
@@ -301,30 +319,36 @@ fn whatever_is_said_the_server_lives_and_others_are_served() {
             .collect();
         let (dir, over) = (up.dir.join("mine"), &over);
         let honest = scope.spawn(move || {
-            let mut count = 0_u64;
+            let mut counts = [0_u64; 2];
             while !over.load(Ordering::Relaxed) {
-                let path = dir.join(format!("{}", count % 7));
-                let text = format!("{count}");
+                let path = dir.join(format!("{}", counts[0] % 7));
+                let text = format!("{counts:?}");
                 fs::write(&path, &text).unwrap();
                 assert_eq!(fs::read_to_string(&path).unwrap(), text);
-                count += 1;
+                let alone = until.is_some() && rest_of(started).is_some();
+                counts[usize::from(alone)] += 1;
             }
-            count
+            counts
         });
         attackers.into_iter().for_each(|attacker| attacker.join().unwrap());
         over.store(true, Ordering::Relaxed);
-        turn_count = honest.join().unwrap();
+        file_counts = honest.join().unwrap();
     });
     let resident = resident_bytes(server);
+    let [beside, alone] = file_counts;
     println!(
-        "seed {seed}: {} sessions; {turn_count} files written and read beside them; the server has \
-         {} MiB",
+        "seed {seed}: {} sessions; {beside} files written and read beside them; the server has {} \
+         MiB",
         session_count.into_inner(),
         resident >> 20
     );
+    if alone > 0 {
+        let ratio = (beside * RESTING_SECONDS) as f64 / (alone * HOSTILE_SECONDS) as f64;
+        println!("beside them {ratio:.2} of the files that are written and read when they rest");
+    }
     assert_eq!(up.child("serve"), server, "the server never ended");
     assert!(resident < RESIDENT_BYTES_MAX, "{resident} bytes");
-    assert!(turn_count > 0);
+    assert!(beside > 0);
     assert_eq!(fs::read_to_string(up.dir.join("mine/file")).unwrap(), "mine");
     let said = up.stop();
     assert!(!said.contains("panicked"), "{said}");
