@@ -70,10 +70,7 @@ impl Home {
                 child: None,
                 _output: None,
                 address: remote.address,
-                access: Some(Access {
-                    secret: remote.secret.clone(),
-                    export: remote.export.clone(),
-                }),
+                access: Some(Access { secret: remote.secret, export: remote.export.clone() }),
                 counted_lane_count: 0,
                 lane_count: None,
                 sealing: Sealing::Auto,
@@ -164,7 +161,7 @@ impl Home {
             command.arg("--sync");
         }
         let (child, output, address) = self.start(command, "listening on ")?;
-        let access = Some(Access { secret: self.secret.clone(), export: EXPORT.to_owned() });
+        let access = Some(Access { secret: self.secret, export: EXPORT.to_owned() });
         let (child, output) = (Some(child), Some(output));
         let lane_count = Some(self.options.lane_count);
         let (counted_lane_count, sealing) = (0, Sealing::Auto);
@@ -318,7 +315,8 @@ impl Server {
         let Some(access) = &self.access else { bail!("a limit has no files") };
         Ok(Volume::connect(&ConnectOptions {
             address: self.address,
-            secret: access.secret.clone(),
+            secret: access.secret,
+            secret_file: None,
             export: access.export.clone(),
             identity: Identity::of_process(),
             purpose: library::Purpose::Use,

@@ -127,10 +127,11 @@ impl Client {
         }
     }
 
-    /// The uuid after this one: every lane of the client finds the same.
+    /// The uuid after this one: every lane of the client finds the same, by the secret that all of them began
+    /// with.
     fn successor(&self) -> ClientUuid {
         let of = Proven { hello: &self.config.client.0, nonce: &[0xe; 32], channel: &PLAIN };
-        let mac = self.config.secret.client_proof(of);
+        let mac = self.config.secrets.current.client_proof(of);
         let mut uuid = [0; 16];
         for (to, from) in uuid.iter_mut().zip(mac) {
             *to = from;

@@ -65,7 +65,7 @@ impl World {
                     client: uuid,
                     lane: LaneId(narrow_u16(lane)),
                     lane_count: narrow_u16(lane_count),
-                    secret: self.secret.clone(),
+                    secrets: self.secret.into(),
                     export: Vec::new(),
                     purpose: wire::Purpose::Use,
                     root: None,
@@ -225,6 +225,7 @@ impl World {
             | Action::Letter { .. }
             | Action::ColdRead { .. }
             | Action::Recovered
+            | Action::SecretsWanted
             | Action::LogAppend { .. }
             | Action::ObjectRead { .. }
             | Action::ObjectReadList { .. }

@@ -10,8 +10,8 @@ use door::{
 };
 use wire::{
     Challenge, Channel, ClientUuid, FrameKind, FsUuid, Head, Hello, LaneId, List, Map, Note,
-    NoteRow, Op, PLAIN, Proven, RefusalReason, Reply, Request, Resumed, Secret, SessionId, ShardId,
-    Status, Transno, Welcome, Wire, Writer,
+    NoteRow, Op, PLAIN, Proven, RefusalReason, Reply, Request, Resumed, Secret, Secrets, SessionId,
+    ShardId, Status, Transno, Welcome, Wire, Writer,
 };
 
 pub(super) const SECRET: [u8; 32] = [7; 32];
@@ -73,6 +73,9 @@ pub(super) struct Rig {
     pub(super) mails: Vec<(LaneId, Mail)>,
     /// Sisters that hear of an eviction are evicted too.
     pub(super) sisters_follow: bool,
+    /// What is read when the secrets are wanted, and how often that was so. Without it nothing is.
+    pub(super) secrets: Option<Secrets>,
+    pub(super) wanted_count: usize,
     pub(super) wake_at: Option<Mono>,
     pub(super) now_ms: u64,
     /// Resume and ReplayDone are answered by themselves: what was said to be durable is there, and
@@ -88,7 +91,7 @@ pub(super) fn config() -> Config {
         client: ClientUuid([1; 16]),
         lane: LaneId(3),
         lane_count: 4,
-        secret: Secret::new(SECRET),
+        secrets: Secret::new(SECRET).into(),
         export: Vec::new(),
         purpose: wire::Purpose::Use,
         root: None,
@@ -130,6 +133,8 @@ impl Rig {
             kept: BTreeMap::new(),
             mails: Vec::new(),
             sisters_follow: true,
+            secrets: None,
+            wanted_count: 0,
             wake_at: None,
             now_ms: 1_000,
             answers_recovery: true,
@@ -366,6 +371,10 @@ impl Rig {
                 assert!(self.kept.remove(&buf.0).is_some(), "a copy is released once");
             }
             Action::Release { buf } => self.released.push(buf),
+            Action::SecretsWanted => {
+                self.wanted_count += 1;
+                self.happenings.push_back(Happening::Event(Event::Secrets(self.secrets)));
+            }
             Action::WakeAt { at } => self.wake_at = Some(at),
             Action::Admit { .. } => {}
             other => panic!("a client has no use for {other:?}"),
