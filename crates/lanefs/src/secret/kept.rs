@@ -69,6 +69,8 @@ pub(crate) struct Kept {
     /// With a shared lock.
     file: File,
     changes: Option<OwnedFd>,
+    /// Why the last look was for nothing.
+    fault: String,
     poke: Poke,
 }
 
@@ -82,7 +84,7 @@ impl Kept {
         let changes = watch(&path);
         let seen = Seen::of(&path);
         let (file, secrets) = read_locked(&path)?;
-        Ok(Self { path, secrets, seen, file, changes, poke })
+        Ok(Self { path, secrets, seen, file, changes, fault: String::new(), poke })
     }
 
     /// What is valid.
@@ -132,9 +134,14 @@ impl Kept {
                 self.secrets = secrets;
                 // The lock on the one before goes now.
                 self.file = file;
+                self.fault.clear();
             }
             Err(error) => {
-                out::complain(&format!("lanefs serve: {error:#}; what was valid before stays so"));
+                let fault = format!("lanefs serve: {error:#}; what was valid before stays so");
+                if fault != self.fault || asked {
+                    out::complain(&fault);
+                }
+                self.fault = fault;
             }
         }
     }
