@@ -7,12 +7,14 @@
 //!    └─ a later connection
 //! ```
 //! While the world is asked, no connection is made and nothing that waits is answered. So a server may retire
-//! a secret when the new one lies at its clients: they lose nothing.
+//! a secret when the new one lies at its clients: they lose nothing. A client that was refused has told its
+//! callers so, and comes back as a new one: what it held under its earlier name ends when the server hears
+//! the new one.
 
 use crate::client::Client;
 use crate::refused::Refused;
 use door::{Action, Mono, Turn};
-use wire::{Secret, Secrets};
+use wire::{ClientUuid, Secret, Secrets};
 
 /// Of a client that is refused, the world is asked so often at most.
 const ASK_MS_MIN: u64 = 1_000;
@@ -26,11 +28,14 @@ pub(crate) struct Held {
     /// The world has been asked what is kept.
     asked: bool,
     asked_at: Option<Mono>,
+    /// What this client was called when it was refused.
+    refused_as: ClientUuid,
 }
 
 impl Held {
     pub(crate) const fn new(secrets: Secrets) -> Self {
-        Self { secrets, uses_earlier: false, asked: false, asked_at: None }
+        let (asked_at, refused_as) = (None, ClientUuid::NONE);
+        Self { secrets, uses_earlier: false, asked: false, asked_at, refused_as }
     }
 
     /// What is proven on the next connection.
@@ -79,12 +84,26 @@ impl Client {
                 self.held.secrets = kept;
                 if self.refused.is_some_and(Refused::is_of_secret) {
                     self.refused = None;
+                    self.begin_anew(turn);
                 }
             }
             Some(_) | None => {
                 let refused = Refused::of_secret(self.held.secret().credential());
+                self.held.refused_as = self.config.client;
+                self.lose_locks();
                 self.refuse(turn, refused);
             }
+        }
+    }
+
+    /// Goes on after a refusal, under a new name if the server may remember something of the earlier one.
+    fn begin_anew(&mut self, turn: &mut Turn<'_>) {
+        let ended = self.held.refused_as;
+        // Otherwise a sister has come to the new name first.
+        let is_same = ended == self.config.client;
+        if is_same && self.sessions.iter().any(|session| session.used) {
+            self.on_evicted(turn, false);
+            self.config.predecessor = ended;
         }
     }
 

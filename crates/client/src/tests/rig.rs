@@ -66,6 +66,8 @@ pub(super) struct Rig {
     pub(super) hellos: Vec<(LaneId, u32)>,
     /// Who said each of them.
     pub(super) uuids: Vec<ClientUuid>,
+    /// Who said the last one, and whose place that one takes.
+    pub(super) last_hello: Option<(ClientUuid, ClientUuid)>,
     pub(super) closed: Vec<ConnId>,
     pub(super) released: Vec<BufId>,
     /// Copies that the client keeps, with what was copied.
@@ -128,6 +130,7 @@ impl Rig {
             answered: Vec::new(),
             hellos: Vec::new(),
             uuids: Vec::new(),
+            last_hello: None,
             closed: Vec::new(),
             released: Vec::new(),
             kept: BTreeMap::new(),
@@ -389,6 +392,7 @@ impl Rig {
                 let lane = LaneId(hello.server_lane.0 % self.shape.map.lane_count);
                 self.hellos.push((hello.server_lane, hello.conn_epoch));
                 self.uuids.push(hello.client);
+                self.last_hello = Some((hello.client, hello.predecessor));
                 self.conns.push((conn, body.to_vec(), lane));
                 let nonce = [5; 32];
                 let proven = Proven { hello: body, nonce: &nonce, channel: &self.shape.channels.1 };

@@ -1,11 +1,14 @@
 //! The secret is changed: the other one of two is tried, and what is kept is read again, before a client is
 //! refused, and after that when it is asked for something.
 
+use super::locks::{file, lock, set};
 use super::replays::entry;
 use super::rig::{Rig, SECRET, config};
 use super::{CALLER, FILE};
-use crate::{Answer, Call, Client, Config, Open, Refused};
-use wire::{Getattr, HandleId, OpenFor, RefusalReason, Secret, Secrets, Status};
+use crate::{Answer, Call, Client, Config, Open, Refused, Report};
+use wire::{
+    Getattr, HandleId, LockType, Op, OpenFor, RefusalReason, Secret, Secrets, Status, welcome_flag,
+};
 
 const OTHER: [u8; 32] = [8; 32];
 const GETATTR: Call<'static> = Call::Getattr(Getattr { inode: FILE });
@@ -94,6 +97,34 @@ fn a_client_without_another_secret_is_refused_and_asks_again_when_it_is_called()
     rig.call(4, GETATTR);
     assert_eq!((rig.asked.len(), rig.wanted_count), (1, 3), "this call is the first to be served");
     assert_eq!(rig.client.refusal(), None);
+}
+
+#[test]
+fn who_was_refused_comes_back_as_a_new_client_and_its_locks_are_lost_aloud() {
+    let mut rig = Rig::new(1);
+    open_file(&mut rig);
+    let inode = file(&rig);
+    let write = set(&rig, 1, Some(LockType::Write), (0, 10));
+    lock(&mut rig, 2, write);
+    rig.shape.secret = OTHER;
+    rig.hang_up();
+    pass(&mut rig);
+    assert_eq!(rig.client.refusal(), Some(Refused::WrongSecret));
+    assert_eq!(rig.client.take_reports(), [Report::LockLost { inode }]);
+    let old = rig.uuids[0];
+    rig.secrets = Some(secrets(OTHER, None));
+    rig.shape.flags = welcome_flag::HANDLES_UNKNOWN;
+    rig.call(3, GETATTR);
+    pass(&mut rig);
+    // Its file is open under the new name, before anything else.
+    let (hello, reopen) = (rig.last_hello.unwrap(), rig.take());
+    assert_eq!((hello.0 == old, hello.1), (false, old), "the earlier one's locks end");
+    assert_eq!(reopen.head.op, Op::Reopen);
+    rig.answer(&reopen, &[]);
+    let getattr = rig.take();
+    rig.answer(&getattr, &entry());
+    assert!(rig.outcome().is_ok());
+    assert_eq!(rig.client.open_count(), 1);
 }
 
 #[test]

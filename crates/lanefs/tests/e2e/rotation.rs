@@ -104,11 +104,14 @@ fn who_has_the_new_secret_loses_nothing_and_who_has_not_is_cut_off() {
     until("its lock is free", || !is_locked(&theirs[1]));
     assert!(is_locked(&theirs[0]), "the first one's is not");
     server.process.line_with("because their secret was retired");
-    // What it has lost is lost, but it needs no mount to come back.
-    drop(lost);
+    // It comes back without a new mount, and whoever had the lock is told that it was lost.
     give(&stage, "forgotten");
     until("the second mount is back", || second.dir.join("a").exists());
-    drop(open);
+    lost.set_len(5).unwrap();
+    assert_eq!(lost.sync_all().unwrap_err().raw_os_error(), Some(Errno::IO.raw_os_error()));
+    lost.sync_all().unwrap();
+    assert_eq!(fs::metadata(third.dir.join("g")).unwrap().len(), 5);
+    drop((open, lost));
     for mount in [second, third] {
         mount.stop();
     }
@@ -291,7 +294,7 @@ fn the_file_keeps_its_mode_owner_and_place() {
     }
 }
 
-/// A file where no change is seen is read when a signal says so; one of a terminal ends a server as before.
+/// Where no change of a file is seen, a signal has it read.
 #[test]
 fn a_signal_has_the_secret_read_again() {
     let Some(stage) = Stage::new("rotation_signal") else { return };
