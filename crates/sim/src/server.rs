@@ -94,7 +94,7 @@ impl World {
                 lane: LaneId(narrow_u16(lane)),
                 map,
                 fs: self.fs,
-                secrets: self.secret.into(),
+                secrets: self.rotation.kept,
                 redo_key: lane::RedoKey::new([7; 32]),
                 share_before,
                 rules: crate::rules::of_run(self.plan.planted),
