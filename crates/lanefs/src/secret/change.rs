@@ -58,16 +58,13 @@ impl Change {
         let path = path.canonicalize().with_context(|| format!("cannot find {shown}"))?;
         let folder = File::open(folder_of(&path))
             .with_context(|| format!("cannot open the directory of {shown}"))?;
-        match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => {
-                bail!("another `lanefs secret` is changing {shown}: try again when it has ended")
-            }
-            Err(errno) => return Err(errno).with_context(|| format!("cannot lock {shown}")),
+        if is_locked(&folder) {
+            bail!("another `lanefs secret` is changing {shown}: try again when it has ended");
         }
         let file = library::secret::open(&path)?;
         let secrets = of_store(&path, library::secret::read_open(&path, &file)?)?;
-        let served = is_served(&file)?;
+        // A server holds it.
+        let served = is_locked(&file);
         Ok(Self { path, file, secrets, served, _folder: folder })
     }
 
@@ -101,7 +98,7 @@ impl Change {
         let shown = self.path.display();
         if !self.served {
             out::tell(&format!(
-                "no server of this machine uses {shown} now; it counts when one does"
+                "no server of this machine is seen to use {shown}; one that is started goes by it"
             ));
             return Ok(());
         }
@@ -128,13 +125,10 @@ impl Change {
     }
 }
 
-/// Whether a server holds this file.
-fn is_served(file: &File) -> Result<bool> {
-    match flock(file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(false),
-        Err(Errno::WOULDBLOCK) => Ok(true),
-        Err(errno) => Err(errno).context("cannot find out whether a server uses it"),
-    }
+/// Whether somebody else has a lock on this file; taken for us if not. Some file systems have no such locks,
+/// or none of what is open for reading: there nobody is seen.
+fn is_locked(file: &File) -> bool {
+    flock(file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK)
 }
 
 fn rotate(path: &Path) -> Result<()> {
@@ -185,7 +179,7 @@ fn show(path: &Path) -> Result<()> {
         Some(_) => format!("{shown}: two secrets ({of}), the current one and the earlier one"),
     };
     out::tell(&line);
-    if is_served(&file)? {
+    if is_locked(&file) {
         out::tell("a server of this machine uses it");
     }
     Ok(())

@@ -160,9 +160,8 @@ fn give(lanes: &[Waker], secrets: Secrets) {
 
 fn read_locked(path: &Path) -> Result<(File, Secrets)> {
     let file = library::secret::open(path)?;
-    // Whoever holds it alone is about to end.
-    retry_on_intr(|| flock(&file, FlockOperation::LockShared))
-        .with_context(|| format!("cannot lock {}", path.display()))?;
+    // Whoever holds it alone is about to end. Where nothing can be locked, nobody can wait for us.
+    let _unlocked = retry_on_intr(|| flock(&file, FlockOperation::LockShared));
     let secrets = library::secret::read_open(path, &file)?;
     Ok((file, of_store(path, secrets)?))
 }
