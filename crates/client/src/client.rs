@@ -307,7 +307,7 @@ impl Client {
             Event::ConnectFailed { ticket, errno } => self.on_connect_failed(turn, ticket, errno),
             Event::Closed { conn, .. } => self.on_closed(turn, conn),
             Event::Mail { from, mail } => self.on_mail(turn, from, mail),
-            Event::Secrets(kept) => self.on_secrets(turn, kept),
+            Event::Secrets(found) => self.on_secrets(turn, found),
             Event::Letter { .. }
             | Event::ColdRows { .. }
             | Event::Checkpointed { .. }
@@ -554,7 +554,7 @@ impl Client {
     }
 
     fn next_deadline(&self) -> Option<Mono> {
-        // Who waits for sisters, or for the secrets that are kept, is woken by them.
+        // Mail of sister lanes, or the secrets that are being read, cause a turn by themselves.
         let together = self.is_with_sisters() && !self.held.is_asked();
         let links = self.links.iter().filter_map(|link| match link.state {
             LinkState::Pausing { until } => together.then_some(until),

@@ -1,5 +1,5 @@
-//! Going on as somebody new: the server has evicted this client, or went on without it, or let it in again
-//! after it had been refused.
+//! Going on under a new uuid: the server has evicted this client, or went on without it, or admits it again after
+//! it refused its secret.
 //!
 //! What was answered and is not known to be durable is given up, with a report; what is on its way
 //! fails once with EIO; what was never sent, and open files, go on under the new uuid. Sister

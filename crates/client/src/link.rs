@@ -29,7 +29,7 @@ pub(crate) struct Link {
     pub(crate) state: LinkState,
     /// Of the last connect.
     pub(crate) conn_epoch: u32,
-    /// What its Hello said that we hold.
+    /// The secret that its Hello named.
     pub(crate) proven: Option<Secret>,
     /// The server's boot at the last Welcome.
     pub(crate) boot_id: u64,

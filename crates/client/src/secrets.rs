@@ -1,34 +1,34 @@
-//! Which secret is proven, and what follows when the server knows it not: the other one of two, then what
-//! is kept in its file by now, then an end.
+//! Which secret the client proves, and what it does when the server refuses it: it tries the earlier one of two,
+//! then has the secret file read again, then stops.
 //!
 //! ```text
-//! current ─refused─▶ earlier, if there is one ─refused─▶ Asked ─other ones─▶ current
-//!    ▲                                                     └─the same─▶ Refused ─a call─▶ Asked
-//!    └─ a later connection
+//! current ─refused─▶ earlier, if there is one ─refused─▶ Reading ─other secrets─▶ current
+//!                                                           └─the same─▶ Refused ─a call─▶ Reading
 //! ```
-//! While the world is asked, no connection is made and nothing that waits is answered. So a server may retire
-//! a secret when the new one lies at its clients: they lose nothing. A client that was refused has told its
-//! callers so, and comes back as a new one: what it held under its earlier name ends when the server hears
-//! the new one.
+//! While the file is read, no connection is made and waiting calls are not answered. So a server may retire a
+//! secret as soon as its clients have the file with the new one: they lose nothing. A client that was refused has
+//! answered its callers with an error, and comes back under a new uuid; the server releases the locks and handles
+//! of the earlier uuid when the Hello names it as predecessor.
 
 use crate::client::Client;
 use crate::refused::Refused;
 use door::{Action, Mono, Turn};
 use wire::{ClientUuid, Secret, Secrets};
 
-/// Of a client that is refused, the world is asked so often at most.
+/// A refused client has the file read at most this often.
 const ASK_MS_MIN: u64 = 1_000;
 
-/// What this lane holds.
+/// The secrets of this client lane.
 #[derive(Debug)]
 pub(crate) struct Held {
     secrets: Secrets,
     /// The current one was refused.
     uses_earlier: bool,
-    /// The world has been asked what is kept.
+    /// The file is being read.
     asked: bool,
+    /// When that last began.
     asked_at: Option<Mono>,
-    /// What this client was called when it was refused.
+    /// This client's uuid when it was refused.
     refused_as: ClientUuid,
 }
 
@@ -38,7 +38,7 @@ impl Held {
         Self { secrets, uses_earlier: false, asked: false, asked_at, refused_as }
     }
 
-    /// What is proven on the next connection.
+    /// The secret for the next connection.
     pub(crate) const fn secret(&self) -> &Secret {
         match &self.secrets.earlier {
             Some(earlier) if self.uses_earlier => earlier,
@@ -46,7 +46,7 @@ impl Held {
         }
     }
 
-    /// Whether everything waits for the world's answer.
+    /// Whether the file is being read.
     pub(crate) const fn is_asked(&self) -> bool {
         self.asked
     }
@@ -61,10 +61,10 @@ impl Held {
 }
 
 impl Client {
-    /// The server does not know the secret that was proven, or did not prove that it does.
+    /// The server refused the secret, or did not prove that it has it.
     pub(crate) fn on_wrong_secret(&mut self, turn: &mut Turn<'_>, link_index: usize) {
         let proven = self.links.get(link_index).and_then(|link| link.proven);
-        // Otherwise another connection was told so first.
+        // Otherwise another connection was refused first.
         if proven == Some(*self.held.secret()) {
             if self.held.secrets.earlier.is_some() && !self.held.uses_earlier {
                 self.held.uses_earlier = true;
@@ -75,13 +75,13 @@ impl Client {
         self.drop_link(turn, link_index);
     }
 
-    /// What is kept by now; `None`: nothing that can be read.
-    pub(crate) fn on_secrets(&mut self, turn: &mut Turn<'_>, kept: Option<Secrets>) {
+    /// What the file has; `None`: it cannot be read.
+    pub(crate) fn on_secrets(&mut self, turn: &mut Turn<'_>, found: Option<Secrets>) {
         self.held.asked = false;
         self.held.uses_earlier = false;
-        match kept {
-            Some(kept) if kept != self.held.secrets => {
-                self.held.secrets = kept;
+        match found {
+            Some(found) if found != self.held.secrets => {
+                self.held.secrets = found;
                 if self.refused.is_some_and(Refused::is_of_secret) {
                     self.refused = None;
                     self.begin_anew(turn);
@@ -96,10 +96,10 @@ impl Client {
         }
     }
 
-    /// Goes on after a refusal, under a new name if the server may remember something of the earlier one.
+    /// Goes on after a refusal, under a new uuid if the server may remember a session of the earlier one.
     fn begin_anew(&mut self, turn: &mut Turn<'_>) {
         let ended = self.held.refused_as;
-        // Otherwise a sister has come to the new name first.
+        // Otherwise a sister lane has gone on to the new uuid first.
         let is_same = ended == self.config.client;
         if is_same && self.sessions.iter().any(|session| session.used) {
             self.on_evicted(turn, false);
@@ -107,7 +107,7 @@ impl Client {
         }
     }
 
-    /// A call of a client that was refused for its secret: another may be kept by now.
+    /// A call to a client whose secret was refused: the file may have another one by now.
     pub(crate) fn ask_after_refusal(&mut self, turn: &mut Turn<'_>) {
         let due = self.held.asked_at.is_none_or(|at| at.after_ms(ASK_MS_MIN) <= turn.now.mono);
         if due && self.refused.is_some_and(Refused::is_of_secret) {

@@ -17,7 +17,7 @@ pub struct Config {
     pub map: Map,
     /// Which file system.
     pub fs: FsUuid,
-    /// What a peer has to know one of, until [`door::Event::Secrets`] says otherwise.
+    /// The valid secrets at the start; [`door::Event::Secrets`] brings later ones.
     pub secrets: Secrets,
     /// What redo tokens are signed with: the same at every start, told to nobody.
     pub redo_key: RedoKey,

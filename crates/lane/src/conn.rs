@@ -30,7 +30,7 @@ pub(crate) struct Greeting {
     pub(crate) channel: Channel,
     /// What it has to prove that it knows.
     pub(crate) secret: Secret,
-    /// The store's secret that it is, or follows from.
+    /// The store's secret that it is, or is derived from.
     pub(crate) key_no: KeyNo,
     /// When patience ends.
     pub(crate) deadline: Mono,
@@ -42,7 +42,7 @@ pub(crate) struct Open {
     pub(crate) session: SessionId,
     pub(crate) client: ClientUuid,
     pub(crate) conn_epoch: u32,
-    /// With which secret of the store it has come, or with what follows from it.
+    /// The store's secret that it proved, or that the proven one is derived from.
     pub(crate) key_no: KeyNo,
     /// What it may see, and as whom.
     pub(crate) binding: Binding,

@@ -1,6 +1,6 @@
 //! Exports are defined and taken away: by who administers, at the lane of the first metadata shard,
 //! which records it and tells the others. Who is bound to one that is none any more loses his
-//! connection and what his session holds, and whoever is bound to one that changed, is bound to what it is now.
+//! connection, locks and handles, and whoever is bound to one that changed, is bound to what it is now.
 
 use crate::Lane;
 use crate::conn::Conn;
@@ -168,8 +168,8 @@ impl Lane {
         self.scope.due = true;
     }
 
-    /// Sessions of an export that is none any more, or another directory now, end: nobody can come back to
-    /// them, for a definition to come is another one.
+    /// Sessions of an export that was removed, or has another root now, end: no client can resume them, because
+    /// a later definition has another id.
     fn end_unexported(&mut self, turn: &mut Turn<'_>) {
         let is_over = |basis: &Basis| {
             let now = self.exports.numbered(basis.export_no);

@@ -35,7 +35,7 @@ enum Pass {
 pub(crate) struct Dice {
     seed: [u8; 32],
     throw_count: u64,
-    /// Nobody's: the secret of exports that there are not, and of key ids that are of none.
+    /// For key ids of no valid secret: exports that do not exist look like others.
     decoy: Secret,
 }
 

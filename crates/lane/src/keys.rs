@@ -1,11 +1,11 @@
-//! Which of the store's secrets are valid, and what becomes of those who have proven one that is not any more.
+//! Which of the store's secrets are valid, and what happens to connections and sessions of a retired one.
 //!
-//! A secret has a number here, which a connection and its session remember; the identity of a client does not
-//! depend on it, so that who comes back with another valid secret resumes its session. When a secret is
+//! A secret has a number here, which a connection and its session remember. The identity of a client does not
+//! depend on it, so a client that reconnects with another valid secret resumes its session. When a secret is
 //! retired, the connections that were proven with it, or with an export's secret that follows from it, are closed
-//! at once. Clients that do not come back lose what they hold as any client does that stays away
-//! ([`crate::Limits::lock_gone_ms`], [`crate::Limits::client_gone_ms`]); none is evicted, because one that comes
-//! later with a valid secret may still have answers to get.
+//! at once. Clients that do not reconnect lose their locks and handles as any client without a connection does
+//! ([`crate::Limits::lock_gone_ms`], [`crate::Limits::client_gone_ms`]). They are not evicted: a library client
+//! that was idle for that long may reconnect with a valid secret, and still has replies to get.
 
 use crate::Lane;
 use crate::conn::Conn;
@@ -21,11 +21,11 @@ use wire::{ClientUuid, Credential, Hello, Secret, Secrets};
 pub(crate) struct KeyNo(u64);
 
 impl KeyNo {
-    /// Of no secret: nothing was proven, or in an earlier start.
+    /// No secret was proven in this start.
     pub(crate) const NONE: Self = Self(0);
 }
 
-/// The valid ones.
+/// The secrets that are valid.
 #[derive(Debug)]
 pub(crate) struct Keys {
     rows: Vec<(KeyNo, Secret)>,
@@ -39,7 +39,7 @@ impl Keys {
         keys
     }
 
-    /// From here on these are valid; one that was before keeps its number.
+    /// These are valid from now on. A secret that was valid before keeps its number.
     fn renew(&mut self, secrets: &Secrets) {
         self.rows.retain(|(_, known)| secrets.holds(known));
         for secret in secrets.iter() {
@@ -59,21 +59,21 @@ impl Keys {
         no != KeyNo::NONE && self.valid(no).is_none()
     }
 
-    /// What a client has to prove that it knows: what it says that it holds. If that is nothing that is
-    /// valid, a secret that nobody has. As much is computed for an export that there is not.
+    /// The secret that a client has to prove: the valid one that its Hello names, else one that no client
+    /// has. It takes the same time for an export that does not exist.
     pub(crate) fn wanted(
         &self,
         hello: &Hello<'_>,
         export: Option<&Defined>,
         decoy: &Secret,
     ) -> (KeyNo, Secret) {
-        let nobodys = || decoy.of_export(hello.export.0, 0);
-        let mut wanted = (KeyNo::NONE, nobodys());
+        let unknown = || decoy.of_export(hello.export.0, 0);
+        let mut wanted = (KeyNo::NONE, unknown());
         for (no, store) in &self.rows {
             let secret = match (hello.credential, export) {
                 (Credential::Store, _) => *store,
                 (Credential::Export, Some(export)) => export.secret(store),
-                (Credential::Export, None) => nobodys(),
+                (Credential::Export, None) => unknown(),
             };
             if secret.key_id(&hello.nonce) == hello.key_id {
                 wanted = (*no, secret);
@@ -84,12 +84,12 @@ impl Keys {
 }
 
 impl Lane {
-    /// These secrets of the store are valid from here on.
+    /// These secrets of the store are valid from now on.
     pub(crate) fn on_secrets(&mut self, turn: &mut Turn<'_>, secrets: &Secrets) {
         self.keys.renew(secrets);
         let proven = |conn: &Conn| match conn {
             Conn::Open(open) => self.keys.is_retired(open.key_no),
-            // Its proof comes too late.
+            // Its proof is refused.
             Conn::Greeting(_) => false,
         };
         let over = self.conns.iter().filter(|(_, conn)| proven(conn)).map(|(conn, _)| *conn);
@@ -103,7 +103,7 @@ impl Lane {
         over.into_iter().for_each(|conn| self.close(turn, conn));
     }
 
-    /// A client has lost what it held: it is said if that is so because its secret was retired.
+    /// A client without a connection loses its handles: logged if its secret was retired.
     pub(crate) fn tell_if_retired(&mut self, turn: &mut Turn<'_>, client: ClientUuid) {
         let sessions = self.clients.sessions_of(client).iter();
         let mut sessions = sessions.filter_map(|id| self.sessions.get(id)).peekable();
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_keeps_its_number_as_long_as_it_is_valid_and_no_other_ever_has_it() {
+    fn a_valid_secret_keeps_its_number_and_numbers_are_not_reused() {
         let [a, b, c] = [1, 2, 3].map(|byte| Secret::new([byte; 32]));
         let mut keys = Keys::new(&Secrets::from(a));
         let no_of = |keys: &Keys, secret| {

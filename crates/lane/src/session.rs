@@ -12,7 +12,7 @@ use disk::SessionRow;
 use door::{ConnId, Mono, Party};
 use wire::{Breach, InodeNo, Op, Status, Transno, Xid};
 
-/// What a session rests on: without it, nobody can come back to it.
+/// The secret and the export of a session: without them it cannot be resumed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Basis {
     /// The store's secret that was proven last, or that the proven one follows from.
@@ -24,7 +24,7 @@ pub(crate) struct Basis {
 }
 
 impl Basis {
-    /// Nobody has come in this boot.
+    /// No connection in this boot yet.
     pub(crate) const UNKNOWN: Self =
         Self { key_no: KeyNo::NONE, export_no: 0, root: InodeNo::ROOT };
 }

@@ -24,12 +24,12 @@ pub(crate) enum News {
 }
 
 /// Where news are told and heard: signals from here on, lanes once they are started. A process with
-/// a parent ends with it. With `reload`, SIGHUP asks for that, unless it is a terminal's farewell.
+/// a parent ends with it. With `reload`, SIGHUP means that, unless this process has a terminal.
 pub(crate) fn listen(
     parent_pid: Option<u32>,
     reload: Option<Poke>,
 ) -> Result<(Sender<News>, Receiver<News>)> {
-    // A terminal's farewell is for the parent.
+    // A process with a parent gets no SIGHUP from a terminal.
     let reload = reload.filter(|_| parent_pid.is_some() || !signals::has_terminal());
     let (tell, news) = channel();
     let on_signal = tell.clone();

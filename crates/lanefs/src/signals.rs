@@ -11,8 +11,7 @@ pub(crate) fn endings() -> Result<Signals> {
     Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot catch signals")
 }
 
-/// Whether this process has a terminal, which says SIGHUP to it when it is closed: that asks for an end, and
-/// of a process without one it does not.
+/// Whether this process has a controlling terminal. Then SIGHUP means that the terminal was closed.
 pub(crate) fn has_terminal() -> bool {
     File::open("/dev/tty").is_ok()
 }

@@ -237,7 +237,7 @@ pub struct Config {
     pub say: SayFn,
     /// Called for [`door::Action::Recovered`]. Default: nothing.
     pub recovered: Box<dyn FnMut()>,
-    /// Called, on a thread of its own, for [`door::Action::SecretsWanted`]. Default: there is nothing to read.
+    /// Called on a separate thread for [`door::Action::SecretsWanted`]. Default: there is no secret file.
     pub read_secrets: Option<ReadSecrets>,
 }
 

@@ -56,7 +56,7 @@ pub(crate) enum Word {
     Told(Told),
 }
 
-/// Secrets on their way, and who is told when they are there.
+/// Secrets for a lane; the sender is dropped when the lane takes them.
 struct Delivery {
     secrets: Option<Secrets>,
     taken: Option<Sender<Infallible>>,
@@ -127,8 +127,8 @@ impl Waker {
         bell.wake();
     }
 
-    /// The lane's brain gets [`door::Event::Secrets`] soon; what was given before and is not taken is
-    /// forgotten. `taken` is dropped when the lane has them: what reaches it later is judged by them.
+    /// The lane's brain gets [`door::Event::Secrets`] soon, instead of earlier ones that it has not taken yet.
+    /// `taken` is dropped when the lane takes them: frames that arrive later are checked against them.
     pub fn give_secrets(&self, secrets: Option<Secrets>, taken: Option<Sender<Infallible>>) {
         let delivery = Some(Delivery { secrets, taken });
         *lock(&self.bells[self.lane].secrets) = delivery;

@@ -1,5 +1,5 @@
-//! The secret is changed while everything else happens, as whoever administers is told to: a new one beside the
-//! earlier one, then the new one to the clients, then the earlier one is retired. Nobody loses anything by that.
+//! The secret is changed during a run, in the documented order: rotate, give the new secret to the clients, retire
+//! the earlier one. No client loses anything by that.
 
 use crate::desk::Coming;
 use crate::dice::Dice;

@@ -8,7 +8,7 @@
 //! ```
 //! Neither side shows a proof that the other could reuse: the label names the direction and each
 //! side's own nonce is in it. The key id tells the server which of the secrets that are valid the client
-//! holds; it is another one on each connection, so that it names nobody. The channel is that of a sealed connection, so that what is proven to a man
+//! holds. It differs on each connection, so it identifies no client. The channel is that of a sealed connection, so that what is proven to a man
 //! in the middle is worth nothing on any other. It proves knowledge of the secret, it does not encrypt.
 
 use crate::{Credential, KeyId};

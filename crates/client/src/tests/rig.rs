@@ -66,7 +66,7 @@ pub(super) struct Rig {
     pub(super) hellos: Vec<(LaneId, u32)>,
     /// Who said each of them.
     pub(super) uuids: Vec<ClientUuid>,
-    /// Who said the last one, and whose place that one takes.
+    /// Client and predecessor of the last one.
     pub(super) last_hello: Option<(ClientUuid, ClientUuid)>,
     pub(super) closed: Vec<ConnId>,
     pub(super) released: Vec<BufId>,
@@ -75,7 +75,7 @@ pub(super) struct Rig {
     pub(super) mails: Vec<(LaneId, Mail)>,
     /// Sisters that hear of an eviction are evicted too.
     pub(super) sisters_follow: bool,
-    /// What is read when the secrets are wanted, and how often that was so. Without it nothing is.
+    /// What the secret file has, and how often it was read. `None`: it cannot be read.
     pub(super) secrets: Option<Secrets>,
     pub(super) wanted_count: usize,
     pub(super) wake_at: Option<Mono>,

@@ -1,5 +1,5 @@
-//! The secret is changed: the other one of two is tried, and what is kept is read again, before a client is
-//! refused, and after that when it is asked for something.
+//! The secret is changed: a client tries the earlier one of two and has its file read again before it stops, and
+//! again when it is called after that.
 
 use super::locks::{file, lock, set};
 use super::replays::entry;
@@ -41,7 +41,7 @@ fn the_earlier_of_two_is_tried_when_the_current_one_is_refused() {
     pass(&mut rig);
     assert_eq!((rig.asked.len(), rig.wanted_count), (1, 0));
     assert_eq!(rig.client.refusal(), None);
-    // The other lane is told at once what is known here.
+    // The next connection begins with the one that was taken.
     let hello_count = rig.hellos.len();
     rig.hang_up();
     pass(&mut rig);
@@ -49,11 +49,11 @@ fn the_earlier_of_two_is_tried_when_the_current_one_is_refused() {
 }
 
 #[test]
-fn a_new_secret_that_is_kept_already_is_taken_and_nothing_is_lost() {
+fn a_new_secret_in_the_file_is_taken_and_nothing_is_lost() {
     for refuses in [false, true] {
         let mut rig = Rig::new(2);
         open_file(&mut rig);
-        // One server proves what it knows, the other one judges first.
+        // The refusal comes from the server, or from the client's own check of the server's proof.
         rig.secrets = Some(secrets(OTHER, None));
         if refuses {
             rig.shape.refuse = Some(RefusalReason::WrongSecret);
@@ -100,7 +100,7 @@ fn a_client_without_another_secret_is_refused_and_asks_again_when_it_is_called()
 }
 
 #[test]
-fn who_was_refused_comes_back_as_a_new_client_and_its_locks_are_lost_aloud() {
+fn a_refused_client_comes_back_under_a_new_uuid_and_reports_its_locks_as_lost() {
     let mut rig = Rig::new(1);
     open_file(&mut rig);
     let inode = file(&rig);
@@ -116,7 +116,7 @@ fn who_was_refused_comes_back_as_a_new_client_and_its_locks_are_lost_aloud() {
     rig.shape.flags = welcome_flag::HANDLES_UNKNOWN;
     rig.call(3, GETATTR);
     pass(&mut rig);
-    // Its file is open under the new name, before anything else.
+    // Its file is reopened under the new uuid before other requests.
     let (hello, reopen) = (rig.last_hello.unwrap(), rig.take());
     assert_eq!((hello.0 == old, hello.1), (false, old), "the earlier one's locks end");
     assert_eq!(reopen.head.op, Op::Reopen);

@@ -491,7 +491,7 @@ fn an_export_survives_what_the_server_does_not_and_goes_for_good() {
     bound.peers.clear();
 }
 
-/// Nobody can come back to them, so nobody waits for that.
+/// No client can resume them, so their locks need not wait.
 #[test]
 fn the_sessions_of_an_export_that_is_taken_away_or_moved_end_at_once() {
     for moved in [false, true] {

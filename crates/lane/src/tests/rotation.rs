@@ -1,5 +1,4 @@
-//! Two secrets at a time: which of them a client holds, and what becomes of those that have proven one
-//! which is retired.
+//! Two secrets at a time: which of them a client holds, and what happens to the clients of a retired one.
 
 use super::peer::{Got, Peer, Who, greeted, greeting};
 use crate::toy::Toy;
@@ -54,7 +53,7 @@ fn prove(
     greeted(&toy.take(at.0))
 }
 
-/// Whether the server knows the secret that a client holds; it is told that it is wrong if not.
+/// Whether the server knows the secret that a client holds; if not, it refuses it as wrong.
 fn is_known(toy: &mut Toy, who: &Who, secret: &Secret) -> bool {
     let (conn, challenge) = challenged(toy, who, secret);
     let hello = who.hello(secret);
@@ -93,7 +92,7 @@ fn either_of_two_secrets_leads_to_the_same_session() {
 }
 
 #[test]
-fn what_is_retired_ends_its_connections_and_lets_nobody_in() {
+fn a_retired_secret_ends_its_connections_and_is_refused() {
     let mut toy = started(2, 2);
     let lanes = [0, 1, 2, 3].map(LaneId);
     let olds = lanes.map(|lane| {
@@ -148,7 +147,7 @@ fn the_session_of_a_client_that_has_only_the_retired_secret_ends() {
     toy.pass_ms(60_000);
     toy.run();
     assert_eq!(line_count(&toy, "did not come back with a valid secret in 60 s"), 1);
-    // What has ended for others may still be answered to itself.
+    // Its locks are released, its replies are kept.
     let again = Peer::new(&mut toy, &Who { conn_epoch: 2, ..Who::new(1) });
     assert_eq!(again.session, old.session);
 }
@@ -169,12 +168,12 @@ fn secrets_of_exports_are_valid_and_retired_with_the_stores() {
 }
 
 #[test]
-fn secrets_that_are_told_again_change_nothing() {
+fn the_same_secrets_again_change_nothing() {
     let mut toy = started(6, 1);
     let peer = Peer::new(&mut toy, &Who::new(1));
     renew(&mut toy, BOTH);
     assert!(!toy.is_closed(peer.conn));
-    // The order is the administrator's affair.
+    // Nor does their order.
     renew(&mut toy, Secrets { current: OLD, earlier: Some(NEW) });
     assert!(!toy.is_closed(peer.conn));
 }

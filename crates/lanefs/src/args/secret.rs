@@ -22,7 +22,7 @@ pub(crate) enum SecretCommand {
     /// Make a new secret for the store; the earlier one stays valid until it is retired
     #[command(after_help = EXIT_CODES)]
     Rotate(SecretFile),
-    /// Take the earlier secret out: who has only that is cut off, and loses locks and open files
+    /// Remove the earlier secret: clients that have only that are cut off, and lose locks and open files
     #[command(after_help = EXIT_CODES)]
     Retire(SecretFile),
     /// Say how many secrets a file has; the secrets are not shown

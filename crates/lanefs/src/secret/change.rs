@@ -31,7 +31,7 @@ pub(crate) fn run(args: &args::Secret) -> Result<()> {
     }
 }
 
-/// A secret file that nobody else changes meanwhile.
+/// A change of a secret file, one at a time.
 struct Change {
     /// Behind symbolic links.
     path: PathBuf,
@@ -125,8 +125,8 @@ impl Change {
     }
 }
 
-/// Whether somebody else has a lock on this file; taken for us if not. Some file systems have no such locks,
-/// or none of what is open for reading: there nobody is seen.
+/// Whether another process has a lock on this file; if not, this one takes it. Some file systems have no such
+/// locks, or none on files that are open for reading only: there the answer is no.
 fn is_locked(file: &File) -> bool {
     flock(file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK)
 }
@@ -136,8 +136,8 @@ fn rotate(path: &Path) -> Result<()> {
     let change = Change::begin(path)?;
     if change.secrets.earlier.is_some() {
         bail!(
-            "two secrets are valid already: `lanefs secret retire --secret-file {shown}` takes the earlier one \
-             out, which cuts off whoever has only that"
+            "two secrets are valid already: `lanefs secret retire --secret-file {shown}` removes the earlier \
+             one, which cuts off clients that have only that"
         );
     }
     let current = Secret::new(library::random()?);
@@ -146,7 +146,7 @@ fn rotate(path: &Path) -> Result<()> {
     change.tell_server()?;
     out::tell(&format!(
         "next: copy {shown} to every client, in the place of its secret file (what is mounted goes on);\n\
-         give those who mount an export its new secret: `lanefs export secret SERVER NAME`;\n\
+         give clients of an export its new secret: `lanefs export secret SERVER NAME`;\n\
          then end the earlier one: `lanefs secret retire --secret-file {shown}`"
     ));
     Ok(())
@@ -162,7 +162,7 @@ fn retire(path: &Path) -> Result<()> {
         );
     }
     change.replace(&Secrets::from(change.secrets.current))?;
-    out::tell(&format!("{shown} has one secret: the earlier one lets nobody in any more"));
+    out::tell(&format!("{shown} has one secret: the earlier one is valid no more"));
     change.tell_server()
 }
 

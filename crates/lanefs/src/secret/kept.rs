@@ -1,9 +1,9 @@
 //! The secrets of a running server: read again when their file changes, or when a signal asks for it, and given
 //! to its lanes.
 //!
-//! While lanes hold what a file says, the server holds a shared lock on that file. Whoever puts another file in
-//! its place can wait for the lock: it is let go when all lanes have what the new one says. Invariant: a file
-//! that cannot be used changes nothing, and is said.
+//! The server holds a shared lock on the file that its lanes go by. A process that replaces the file can wait for
+//! that lock: the server releases it when all lanes have the secrets of the new file. Invariant: a file that
+//! cannot be used changes nothing, and is logged.
 
 use super::{folder_of, of_store, read_or_make};
 use crate::out;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use wire::Secrets;
 
-/// Has a server read its secrets again, from any thread.
+/// Makes a server read its secrets again, from any thread.
 #[derive(Clone, Debug)]
 pub(crate) struct Poke(Arc<OwnedFd>);
 
@@ -32,7 +32,7 @@ impl Poke {
         Ok(Self(Arc::new(event.context("cannot make an eventfd")?)))
     }
 
-    /// Asks for it.
+    /// Does so.
     pub(crate) fn poke(&self) {
         // Fails only when 2^64 - 2 of them were not heard.
         let _heard_already = write(&*self.0, &1_u64.to_ne_bytes());
@@ -77,7 +77,7 @@ pub(crate) struct Kept {
 impl Kept {
     /// Reads the store's secrets in `path`; one is made first if there is none.
     pub(crate) fn open(path: &Path, poke: Poke) -> Result<Self> {
-        // Found again wherever this process goes.
+        // Independent of the working directory.
         let path = std::path::absolute(path)?;
         read_or_make(&path)?;
         // From here on nothing is missed.
@@ -160,7 +160,7 @@ fn give(lanes: &[Waker], secrets: Secrets) {
 
 fn read_locked(path: &Path) -> Result<(File, Secrets)> {
     let file = library::secret::open(path)?;
-    // Whoever holds it alone is about to end. Where nothing can be locked, nobody can wait for us.
+    // `lanefs secret` holds it exclusively for a moment at most. Without locks it does not wait for the server.
     let _unlocked = retry_on_intr(|| flock(&file, FlockOperation::LockShared));
     let secrets = library::secret::read_open(path, &file)?;
     Ok((file, of_store(path, secrets)?))

@@ -16,7 +16,7 @@ pub(crate) struct Raw {
     xid: u64,
 }
 
-/// What a client says first; which secret it holds is said by whoever greets.
+/// What a client says first; [`Raw::of`] puts in which secret it holds.
 pub(crate) fn hello<'a>(
     credential: Credential,
     (export, lane): (&'a str, u16),

@@ -1,5 +1,5 @@
-//! The secret is changed while everything runs: two are valid in between, what has the new one goes on, and
-//! what has the retired one alone is cut off.
+//! The secret is changed while server and mounts run: two are valid in between, clients with the new one go on, and
+//! clients with only the retired one are cut off.
 
 use crate::raw::{Raw, greet, hello};
 use crate::stage::{Mount, PATIENCE, Process, Server, Stage, failure, kill, must, until, wrap};
@@ -77,7 +77,7 @@ fn is_cut_off(dir: &Path) -> bool {
 }
 
 #[test]
-fn who_has_the_new_secret_loses_nothing_and_who_has_not_is_cut_off() {
+fn mounts_with_the_new_secret_lose_nothing_and_others_are_cut_off() {
     let Some(stage) = Stage::new("rotation") else { return };
     let mut server = stage.serve_with("127.0.0.1:0", &["--lanes", "2"]);
     let (given, forgotten) = (give(&stage, "given"), give(&stage, "forgotten"));
@@ -104,7 +104,7 @@ fn who_has_the_new_secret_loses_nothing_and_who_has_not_is_cut_off() {
     until("its lock is free", || !is_locked(&theirs[1]));
     assert!(is_locked(&theirs[0]), "the first one's is not");
     server.process.line_with("because their secret was retired");
-    // It comes back without a new mount, and whoever had the lock is told that it was lost.
+    // It goes on without a new mount, and fsync reports the lost lock.
     give(&stage, "forgotten");
     until("the second mount is back", || second.dir.join("a").exists());
     lost.set_len(5).unwrap();
@@ -121,7 +121,7 @@ fn who_has_the_new_secret_loses_nothing_and_who_has_not_is_cut_off() {
     assert!(!said.contains("ALARM") && !said.contains("lost"), "{said}");
 }
 
-/// Greets with a secret that is not valid, as no honest client does to its end; the reason of the refusal.
+/// Greets with a secret that is not valid, and sends a proof all the same; the reason of the refusal.
 fn refusal(address: &str, export: &str, secret: &Secret) -> RefusalReason {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -219,7 +219,7 @@ fn a_server_that_is_killed_in_between_knows_what_it_did() {
     open.sync_all().unwrap();
     assert_eq!(fs::read_to_string(mount.dir.join("f")).unwrap(), "one, two, three");
     assert!(is_locked(&File::open(mount.dir.join("f")).unwrap()));
-    // Who has not got the new one meanwhile is not waited for longer than any other.
+    // Recovery does not wait longer for a client that has only the retired secret.
     change_served(&stage, "rotate");
     again(&mut server);
     change(&stage, "retire");
@@ -268,7 +268,7 @@ fn the_file_keeps_its_mode_owner_and_place() {
     let mode = |path: &Path| fs::symlink_metadata(path).unwrap().mode();
     for umask in ["0000", "0277"] {
         drop(stage.serve("127.0.0.1:0"));
-        // It lies elsewhere, and somebody else owns it.
+        // A symbolic link to a file of another user.
         let real = stage.make_dir(&format!("real{umask}")).join("secret");
         fs::rename(kept(&stage), &real).unwrap();
         symlink(&real, kept(&stage)).unwrap();

@@ -12,7 +12,7 @@ const FIRST: Secrets = Secrets { current: Secret::new([1; 32]), earlier: None };
 const SECOND: Secrets = Secrets { current: Secret::new([2; 32]), earlier: Some(FIRST.current) };
 
 #[test]
-fn given_secrets_wake_a_lane_and_their_giver_hears_that_they_came() {
+fn given_secrets_wake_a_lane_and_the_giver_learns_that_it_has_them() {
     let mut config = ring_config(LaneId(0));
     let post = lonely_post();
     let waker = post.waker();
@@ -21,7 +21,7 @@ fn given_secrets_wake_a_lane_and_their_giver_hears_that_they_came() {
     let mut diary = Diary::default();
     let (tell, told) = channel();
     waker.give_secrets(Some(FIRST), Some(tell.clone()));
-    // What is given behind it makes it void.
+    // The second ones replace the first.
     waker.give_secrets(Some(SECOND), Some(tell));
     assert_eq!(told.recv_timeout(Duration::ZERO), Err(RecvTimeoutError::Timeout));
     turns(&mut ring, &mut diary, |diary| !diary.events.is_empty());
@@ -52,7 +52,7 @@ fn wanted_secrets_are_read_beside_the_lane() {
 }
 
 #[test]
-fn where_nothing_is_kept_a_lane_is_told_so() {
+fn without_a_file_the_answer_is_none() {
     let mut config = ring_config(LaneId(0));
     config.post = Some(lonely_post());
     let mut ring = Ring::new(config).unwrap();
