@@ -179,7 +179,7 @@ fn greeting_of(server: &Server) -> Result<Greeting> {
         return Ok(if lane { Greeting::Knock } else { Greeting::None });
     };
     let map = server.volume()?.map().context("the server told no map")?;
-    Ok(Greeting::Full { secret: access.secret.clone(), export: access.export.clone(), map })
+    Ok(Greeting::Full { secret: access.secret, export: access.export.clone(), map })
 }
 
 fn ns_of(duration: Duration) -> u64 {

@@ -67,7 +67,7 @@ impl Home {
         match &self.options.remote {
             None => self.server_on(name, self.options.driver),
             Some(remote) => {
-                let (secret, export) = (remote.secret.clone(), remote.export.clone());
+                let (secret, export) = (remote.secret, remote.export.clone());
                 Ok(Server::new(remote.address, Some(Access { secret, export })))
             }
         }
@@ -156,7 +156,7 @@ impl Home {
             command.arg("--sync");
         }
         let (child, output, address) = self.start(command, "listening on ")?;
-        let access = Access { secret: self.secret.clone(), export: EXPORT.to_owned() };
+        let access = Access { secret: self.secret, export: EXPORT.to_owned() };
         let mut server = Server::new(address, Some(access));
         (server.child, server._output) = (Some(child), Some(output));
         server.lane_count = Some(self.options.lane_count);
@@ -307,7 +307,8 @@ impl Server {
         let Some(access) = &self.access else { bail!("a limit has no files") };
         Ok(Volume::connect(&ConnectOptions {
             address: self.address,
-            secret: access.secret.clone(),
+            secret: access.secret,
+            secret_file: None,
             export: access.export.clone(),
             identity: Identity::of_process(),
             purpose: library::Purpose::Use,

@@ -55,7 +55,7 @@ pub(crate) fn generator(
     config.log = Some(log);
     let ring = Ring::new(config).context("cannot set up a ring")?;
     let secret = Secret::new(library::random()?);
-    let greeting = Greeting::Full { secret: secret.clone(), export: String::new(), map: MAP };
+    let greeting = Greeting::Full { secret, export: String::new(), map: MAP };
     let shape = Shape { client_count, depth, work, greeting, counted_lane_count: 1 };
     let wired = Wired {
         lane: new_lane(secret)?,
@@ -73,7 +73,7 @@ fn new_lane(secret: Secret) -> Result<Lane> {
         lane: LaneId(0),
         map: MAP,
         fs: FsUuid([1; 16]),
-        secret,
+        secrets: secret.into(),
         boot_id: 1,
         exports: vec![Export { name: String::new(), root_trusted: true }],
         seed: library::random()?,

@@ -11,6 +11,7 @@ use crate::plan::begin::{Begun, Target, begin};
 use crate::plan::{Ask, Close, Got, Plan};
 use crate::refused::Refused;
 use crate::report::Report;
+use crate::secrets::Held;
 use crate::session::Session;
 use crate::slab::Slab;
 use crate::{Answer, Call, CallId};
@@ -20,7 +21,7 @@ use alloc::vec::Vec;
 use door::{Action, ConnId, Event, Mail, Mono, Turn};
 use wire::{
     BODY_BYTES_MAX, Channel, ClientUuid, FsUuid, Handle, HandleId, InodeNo, LaneId, Map, Purpose,
-    RefusalReason, Reopen, Rules, Secret, SessionId, Status, Writer,
+    RefusalReason, Reopen, Rules, Secrets, SessionId, Status, Writer,
 };
 
 /// What a client is made of.
@@ -32,8 +33,8 @@ pub struct Config {
     pub lane: LaneId,
     /// How many it has.
     pub lane_count: u16,
-    /// The file system's secret, or the export's.
-    pub secret: Secret,
+    /// The file system's secret, or the export's; two while it is changed.
+    pub secrets: Secrets,
     /// The export wanted, at most 64 bytes; empty for the default one.
     pub export: Vec<u8>,
     /// What it comes for.
@@ -87,6 +88,7 @@ pub struct Counters {
 #[derive(Debug)]
 pub struct Client {
     pub(crate) config: Config,
+    pub(crate) held: Held,
     pub(crate) fs: Option<FsUuid>,
     pub(crate) map: Option<Map>,
     pub(crate) session: SessionId,
@@ -143,8 +145,10 @@ impl Client {
         let handles = Handles::new(config.lane, config.handles_max);
         let sisters = Sisters::new(config.lane_count);
         let root = config.root;
+        let held = Held::new(config.secrets);
         Self {
             config,
+            held,
             fs: None,
             map: None,
             session: SessionId(0),
@@ -303,6 +307,7 @@ impl Client {
             Event::ConnectFailed { ticket, errno } => self.on_connect_failed(turn, ticket, errno),
             Event::Closed { conn, .. } => self.on_closed(turn, conn),
             Event::Mail { from, mail } => self.on_mail(turn, from, mail),
+            Event::Secrets(found) => self.on_secrets(turn, found),
             Event::Letter { .. }
             | Event::ColdRows { .. }
             | Event::Checkpointed { .. }
@@ -367,6 +372,7 @@ impl Client {
             self.answers.push_back((id, Ok(Answer::Done)));
             return;
         }
+        self.ask_after_refusal(turn);
         if self.start_lock(turn, id, &call) {
             return;
         }
@@ -384,7 +390,7 @@ impl Client {
     }
 
     fn start(&mut self, id: CallId, call: Call<'_>) -> Result<(), Status> {
-        if let Some(refused) = self.refused {
+        if let Some(refused) = self.stopped() {
             return Err(refused.status());
         }
         if self.is_full() {
@@ -430,7 +436,7 @@ impl Client {
     /// being closed, is left alone.
     pub(crate) fn close_unasked(&mut self, handle: HandleId) {
         let Some(file) = self.handles.close(handle) else { return };
-        if self.refused.is_some() {
+        if self.stopped().is_some() {
             return self.handles.remove(handle); // There is no one to close it at.
         }
         let (plan, ask) = Close::begin(handle, file);
@@ -548,8 +554,8 @@ impl Client {
     }
 
     fn next_deadline(&self) -> Option<Mono> {
-        // Who waits for sisters is woken by their mail.
-        let together = self.is_with_sisters();
+        // Mail of sister lanes, or the secrets that are being read, cause a turn by themselves.
+        let together = self.is_with_sisters() && !self.held.is_asked();
         let links = self.links.iter().filter_map(|link| match link.state {
             LinkState::Pausing { until } => together.then_some(until),
             LinkState::AwaitChallenge { until, .. } | LinkState::AwaitWelcome { until, .. } => {

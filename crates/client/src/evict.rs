@@ -1,4 +1,5 @@
-//! Going on as somebody new: the server has evicted this client, or went on without it.
+//! Going on under a new uuid: the server has evicted this client, or went on without it, or admits it again after
+//! it refused its secret.
 //!
 //! What was answered and is not known to be durable is given up, with a report; what is on its way
 //! fails once with EIO; what was never sent, and open files, go on under the new uuid. Sister
@@ -127,10 +128,11 @@ impl Client {
         }
     }
 
-    /// The uuid after this one: every lane of the client finds the same.
+    /// The uuid after this one: every lane of the client finds the same, by the secret that all of them began
+    /// with.
     fn successor(&self) -> ClientUuid {
         let of = Proven { hello: &self.config.client.0, nonce: &[0xe; 32], channel: &PLAIN };
-        let mac = self.config.secret.client_proof(of);
+        let mac = self.config.secrets.current.client_proof(of);
         let mut uuid = [0; 16];
         for (to, from) in uuid.iter_mut().zip(mac) {
             *to = from;

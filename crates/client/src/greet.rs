@@ -38,6 +38,7 @@ impl Client {
         let channel = sealed.map_or(PLAIN, |(_, channel)| channel);
         let nonce = self.nonce();
         let boot_id_last = self.boot_last_at(link_index);
+        let secret = *self.held.secret();
         let Some(link) = self.links.get_mut(link_index) else { return };
         let hello = Hello {
             server_lane: LaneId(u16::try_from(link_index).unwrap_or(0)),
@@ -50,9 +51,11 @@ impl Client {
             boot_id_last,
             predecessor: self.config.predecessor,
             export: Bytes(&self.config.export),
-            credential: self.config.secret.credential(),
+            credential: secret.credential(),
             purpose: self.config.purpose,
+            key_id: secret.key_id(&nonce),
         };
+        link.proven = Some(secret);
         let hello = hello.to_bytes();
         greet(turn, conn, FrameKind::Hello, &hello);
         let until = turn.now.mono.after_ms(GREETING_MS_MAX);
@@ -130,13 +133,12 @@ impl Client {
             return;
         };
         let (conn, until) = (*conn, *until);
-        let secret = &self.config.secret;
         let proven = Proven { hello, nonce: &challenge.nonce, channel };
-        if !secret.server_proven(proven, &challenge.proof) {
-            let refused = Refused::of_secret(secret.credential());
-            self.refuse(turn, refused);
+        let secret = link.proven.filter(|held| held.server_proven(proven, &challenge.proof));
+        let Some(secret) = secret else {
+            self.on_wrong_secret(turn, link_index);
             return;
-        }
+        };
         if self.fs.is_some_and(|fs| fs != challenge.fs) {
             self.refuse(turn, Refused::OtherFileSystem);
             return;
@@ -151,7 +153,8 @@ impl Client {
             self.on_evicted(turn, false);
             return;
         }
-        match Refused::of(refusal.reason, self.config.secret.credential()) {
+        match Refused::of(refusal.reason, self.held.secret().credential()) {
+            Some(refused) if refused.is_of_secret() => self.on_wrong_secret(turn, link_index),
             Some(refused) => self.refuse(turn, refused),
             None => {
                 if let Some(link) = self.links.get_mut(link_index) {

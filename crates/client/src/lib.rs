@@ -37,6 +37,7 @@ mod recovery;
 mod refused;
 mod replay;
 mod report;
+mod secrets;
 mod send;
 mod session;
 mod slab;

@@ -9,7 +9,7 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use door::{ConnId, Mono, Ticket};
-use wire::{Channel, FsUuid, RefusalReason};
+use wire::{Channel, FsUuid, RefusalReason, Secret};
 
 const PAUSE_MS_MIN: u64 = 50;
 const PAUSE_MS_MAX: u64 = 1_000;
@@ -29,6 +29,8 @@ pub(crate) struct Link {
     pub(crate) state: LinkState,
     /// Of the last connect.
     pub(crate) conn_epoch: u32,
+    /// The secret that its Hello named.
+    pub(crate) proven: Option<Secret>,
     /// The server's boot at the last Welcome.
     pub(crate) boot_id: u64,
     /// Requests that may be outstanding, and those that are.
@@ -53,6 +55,7 @@ impl Link {
         Self {
             state: LinkState::Idle,
             conn_epoch: 0,
+            proven: None,
             boot_id: 0,
             credits: 1,
             outstanding: 0,

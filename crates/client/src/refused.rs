@@ -46,7 +46,7 @@ impl Refused {
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
-            Self::WrongSecret => "the server has another secret",
+            Self::WrongSecret => "the server has another secret; copy its secret file here again",
             Self::WrongExportSecret => "the server has no such export, or another secret for it",
             Self::NoSuchExport => "the server has no such export",
             Self::OtherFileSystem => "another file system answers at this address now",
@@ -59,6 +59,11 @@ impl Refused {
             }
             Self::Certificate => "the server's certificate is not good, or of another name",
         }
+    }
+
+    /// Whether another secret may help.
+    pub(crate) const fn is_of_secret(self) -> bool {
+        matches!(self, Self::WrongSecret | Self::WrongExportSecret)
     }
 
     /// Of a secret that the other end does not know.

@@ -101,7 +101,7 @@ impl Client {
     /// Sees to a link: connects it if it is wanted, sends what may be sent.
     pub(crate) fn drive(&mut self, turn: &mut Turn<'_>, link_index: usize) {
         let now = turn.now.mono;
-        let together = self.is_with_sisters();
+        let together = self.is_with_sisters() && !self.held.is_asked();
         let Some(link) = self.links.get(link_index) else { return };
         match link.state {
             LinkState::Up { conn } => self.pump(turn, link_index, conn),

@@ -12,6 +12,7 @@ mod locks;
 mod replays;
 mod replays_random;
 mod rig;
+mod secrets;
 
 use wire::{Attr, Caller, FileKind, Groups, InodeNo, Timestamp, Transno};
 

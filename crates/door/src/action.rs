@@ -286,6 +286,8 @@ pub enum Action {
         /// The process (or thread) id.
         pid: u32,
     },
+    /// Client: read again the secrets that we hold, where they are kept. Answered by `Secrets`.
+    SecretsWanted,
     /// Take a turn at this time at the latest, even if nothing happens. Holds until that turn.
     WakeAt {
         /// When.

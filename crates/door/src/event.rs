@@ -1,7 +1,7 @@
 //! What a world tells a brain.
 
 use crate::{Bulk, Mail, Span};
-use wire::{Breach, Channel, LaneId, ShardId, Status, Transno};
+use wire::{Breach, Channel, LaneId, Secrets, ShardId, Status, Transno};
 
 /// A connection of this lane. Not reused while the process lives.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -277,6 +277,9 @@ pub enum Event {
         /// It is being killed, is asked to end, or is gone.
         ends: bool,
     },
+    /// The secrets that are valid, or that we hold, are these from here on. `None`: the answer to
+    /// [`crate::Action::SecretsWanted`] where there is nothing to be read.
+    Secrets(Option<Secrets>),
     /// The time of an [`crate::Action::WakeAt`] has come, or nothing: look at your deadlines.
     Tick,
     /// The process is asked to end: finish what is begun, then say [`crate::Action::Stopped`].

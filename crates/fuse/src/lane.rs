@@ -430,6 +430,7 @@ impl Brain for MountLane {
             | Event::Letter { .. }
             | Event::ColdRows { .. }
             | Event::Checkpointed { .. }
+            | Event::Secrets(_)
             | Event::Tick => self.client.apply(turn, event),
         }
     }

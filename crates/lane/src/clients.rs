@@ -121,6 +121,7 @@ impl Lane {
         let now = turn.now.mono;
         self.end_greetings(turn);
         while let Some(client) = self.clients.gone(now) {
+            self.tell_if_retired(turn, client);
             self.on_away(turn, client);
         }
         while let Some(client) = self.clients.forsakes(now) {

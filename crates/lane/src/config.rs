@@ -6,7 +6,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 pub use disk::Share;
 use wire::Rules;
-use wire::{FsUuid, LaneId, Map, Secret};
+use wire::{FsUuid, LaneId, Map, Secrets};
 
 /// What a lane is told when it begins.
 #[derive(Clone, Debug)]
@@ -17,8 +17,8 @@ pub struct Config {
     pub map: Map,
     /// Which file system.
     pub fs: FsUuid,
-    /// What a peer has to know.
-    pub secret: Secret,
+    /// The valid secrets at the start; [`door::Event::Secrets`] brings later ones.
+    pub secrets: Secrets,
     /// What redo tokens are signed with: the same at every start, told to nobody.
     pub redo_key: RedoKey,
     /// The weakest mode that was in force since the last recovery that was completed.

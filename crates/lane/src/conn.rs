@@ -3,6 +3,7 @@
 use crate::Lane;
 use crate::config::Limits;
 use crate::export::Binding;
+use crate::keys::KeyNo;
 use crate::limits::Limit;
 use alloc::format;
 use alloc::vec::Vec;
@@ -29,6 +30,8 @@ pub(crate) struct Greeting {
     pub(crate) channel: Channel,
     /// What it has to prove that it knows.
     pub(crate) secret: Secret,
+    /// The store's secret that it is, or is derived from.
+    pub(crate) key_no: KeyNo,
     /// When patience ends.
     pub(crate) deadline: Mono,
 }
@@ -39,6 +42,8 @@ pub(crate) struct Open {
     pub(crate) session: SessionId,
     pub(crate) client: ClientUuid,
     pub(crate) conn_epoch: u32,
+    /// The store's secret that it proved, or that the proven one is derived from.
+    pub(crate) key_no: KeyNo,
     /// What it may see, and as whom.
     pub(crate) binding: Binding,
     /// Whose shares it takes from.

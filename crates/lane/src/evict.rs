@@ -175,9 +175,9 @@ impl Lane {
         }
     }
 
-    /// Another takes the place of a client whose process has ended: what it held is free, no
-    /// recovery waits for it, and what it did stays.
-    pub(crate) fn succeed(&mut self, turn: &mut Turn<'_>, ended: ClientUuid) {
+    /// A client is no more: another takes the place of its process, or its export was taken away. What it
+    /// held is free, no recovery waits for it, and what it did stays.
+    pub(crate) fn end_client(&mut self, turn: &mut Turn<'_>, ended: ClientUuid) {
         if self.recovery.waits_for(ended) {
             self.evict(turn, ended, true);
             return self.execute_replays(turn);

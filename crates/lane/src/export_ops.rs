@@ -1,19 +1,22 @@
 //! Exports are defined and taken away: by who administers, at the lane of the first metadata shard,
 //! which records it and tells the others. Who is bound to one that is none any more loses his
-//! connection, and whoever is bound to one that changed, is bound to what it is now.
+//! connection, locks and handles, and whoever is bound to one that changed, is bound to what it is now.
 
 use crate::Lane;
 use crate::conn::Conn;
 use crate::dispatch::Arrived;
 use crate::export::{Binding, Table};
 use crate::gate::{Gate, Reason};
+use crate::limits::Limit;
 use crate::outbox::{Asked, Said};
+use crate::session::Basis;
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use disk::{Change, ExportChange};
-use door::{Action, ConnId, Turn};
+use door::{Action, ConnId, Party, Turn};
 use wire::{
-    Breach, EXPORT_DEFAULT, HEAD_BYTES, LaneId, SetExport, ShardId, Squash, Status, Wire, Writer,
-    is_export_name, request_flag,
+    Breach, ClientUuid, EXPORT_DEFAULT, HEAD_BYTES, LaneId, SetExport, ShardId, Squash, Status,
+    Wire, Writer, is_export_name, request_flag,
 };
 
 /// The first byte of a letter that tells of an export; the change follows.
@@ -160,8 +163,25 @@ impl Lane {
         self.readmit(turn, changed);
         over.sort_unstable();
         over.into_iter().for_each(|conn| self.close(turn, conn));
+        self.end_unexported(turn);
         // What it asked for while it was something else is looked at anew.
         self.scope.due = true;
+    }
+
+    /// Sessions of an export that was removed, or has another root now, end: no client can resume them, because
+    /// a later definition has another id.
+    fn end_unexported(&mut self, turn: &mut Turn<'_>) {
+        let is_over = |basis: &Basis| {
+            let now = self.exports.numbered(basis.export_no);
+            basis.export_no != 0 && now.is_none_or(|now| now.binding().root() != basis.root)
+        };
+        let over = self.sessions.values().filter(|session| is_over(&session.basis));
+        let clients: BTreeSet<ClientUuid> = over.map(|session| session.row.client).collect();
+        for client in clients {
+            let line = "a client's export was taken away: its session has ended";
+            self.met(turn, (Limit::Unexported, Party::NONE), line);
+            self.end_client(turn, client);
+        }
     }
 
     /// What can be mounted.

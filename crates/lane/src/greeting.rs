@@ -7,8 +7,9 @@ use crate::config::Config;
 use crate::conn::{Conn, Greeting, Open};
 use crate::export::Binding;
 use crate::identity::Identity;
+use crate::keys::KeyNo;
 use crate::limits::Limit;
-use crate::session::Session;
+use crate::session::{Basis, Session};
 use crate::shares::party_of;
 use alloc::format;
 use alloc::vec::Vec;
@@ -34,7 +35,7 @@ enum Pass {
 pub(crate) struct Dice {
     seed: [u8; 32],
     throw_count: u64,
-    /// Nobody's: the secret of exports that there are not.
+    /// For key ids of no valid secret: exports that do not exist look like others.
     decoy: Secret,
 }
 
@@ -82,14 +83,8 @@ impl Lane {
             };
         }
         let limits = self.config.limits;
-        let secret = match hello.credential {
-            Credential::Store => self.config.secret.clone(),
-            Credential::Export => match self.exports.find(hello.export.0) {
-                Some(export) => export.secret(&self.config.secret),
-                // It looks like any other, and nobody can prove that he knows it.
-                None => self.dice.decoy.of_export(hello.export.0, 0),
-            },
-        };
+        let export = self.exports.find(hello.export.0);
+        let (key_no, secret) = self.keys.wanted(&hello, export, &self.dice.decoy);
         let hello = bytes[HEAD_BYTES..].to_vec();
         if self.greetings.len() >= limits.greeting_count_max {
             self.shed_greeting(turn);
@@ -100,8 +95,10 @@ impl Lane {
         greet(turn, conn, FrameKind::Challenge, &challenge);
         let deadline = turn.now.mono.after_ms(limits.greeting_ms_max);
         self.greetings.insert((deadline, conn));
-        self.conns
-            .insert(conn, Conn::Greeting(Greeting { hello, nonce, channel, secret, deadline }));
+        self.conns.insert(
+            conn,
+            Conn::Greeting(Greeting { hello, nonce, channel, secret, key_no, deadline }),
+        );
     }
 
     /// Where a connection goes from here; nowhere, if it is ours. Whoever accepted it says which lane
@@ -130,7 +127,7 @@ impl Lane {
         };
         let Some(Conn::Greeting(greeting)) = self.conns.get_mut(&conn) else { return };
         let hello_bytes = core::mem::take(&mut greeting.hello);
-        let (nonce, channel, secret) = (greeting.nonce, greeting.channel, greeting.secret.clone());
+        let Greeting { nonce, channel, secret, key_no, .. } = *greeting;
         let proven = Proven { hello: &hello_bytes, nonce: &nonce, channel: &channel };
         if !secret.client_proven(proven, &proof.proof) {
             self.stats.breach_count += 1;
@@ -141,6 +138,10 @@ impl Lane {
             );
             return self.refuse(turn, conn, RefusalReason::WrongSecret);
         }
+        // Since the Hello it may have been retired.
+        let Some(store) = self.keys.valid(key_no).copied() else {
+            return self.refuse(turn, conn, RefusalReason::WrongSecret);
+        };
         // It decoded when it came.
         let Ok(hello) = Hello::decode_all(&hello_bytes) else { return };
         let key = (&self.config.redo_key, self.config.rules);
@@ -148,7 +149,7 @@ impl Lane {
         match (hello.purpose, hello.credential) {
             (Purpose::Administer, Credential::Store) => {
                 let identity = Identity::new(key, &hello, None);
-                self.admit(turn, conn, (&hello, &identity), Binding::ADMINISTERS);
+                self.admit(turn, conn, (&hello, &identity), (Binding::ADMINISTERS, key_no));
             }
             (Purpose::Administer, Credential::Export) => {
                 self.refuse(turn, conn, RefusalReason::WrongSecret);
@@ -156,12 +157,11 @@ impl Lane {
             (Purpose::Use, credential) => match export {
                 // Since the Hello it may have been defined anew.
                 Some(export)
-                    if credential == Credential::Store
-                        || export.secret(&self.config.secret) == secret =>
+                    if credential == Credential::Store || export.secret(&store) == secret =>
                 {
                     let (identity, binding) =
                         (Identity::new(key, &hello, Some(export)), export.binding());
-                    self.admit(turn, conn, (&hello, &identity), binding);
+                    self.admit(turn, conn, (&hello, &identity), (binding, key_no));
                 }
                 Some(_) => self.refuse(turn, conn, RefusalReason::WrongSecret),
                 // Or taken away.
@@ -176,7 +176,7 @@ impl Lane {
         turn: &mut Turn<'_>,
         conn: ConnId,
         (hello, identity): (&Hello<'_>, &Identity),
-        binding: Binding,
+        (binding, key_no): (Binding, KeyNo),
     ) {
         let client = identity.client(hello.client);
         if self.was_evicted(client, hello.boot_id_last) {
@@ -186,7 +186,7 @@ impl Lane {
         let host_boot_id = identity.host_boot(hello.host_boot_id);
         self.host_rebooted(turn.now.mono, host_id, host_boot_id);
         if hello.predecessor != hello.client {
-            self.succeed(turn, identity.client(hello.predecessor));
+            self.end_client(turn, identity.client(hello.predecessor));
         }
         let id = identity.session(client, client_lane);
         let row = SessionRow { client, client_lane, host_id, host_boot_id };
@@ -213,13 +213,16 @@ impl Lane {
         let opened_no = self.session_count;
         let conn_epoch = hello.conn_epoch;
         let left_at = turn.now.mono;
+        let basis = Basis { key_no, export_no: binding.export_no, root: binding.root() };
         let session =
-            Session { row, party, conn: Some(conn), conn_epoch, heard, opened_no, left_at };
+            Session { row, party, basis, conn: Some(conn), conn_epoch, heard, opened_no, left_at };
         self.sessions.insert(id, session);
         if let Some(Conn::Greeting(greeting)) = self.conns.get(&conn) {
             self.greetings.remove(&(greeting.deadline, conn));
         }
-        let open = Open { session: id, client, conn_epoch, binding, party, outstanding_count: 0 };
+        let outstanding_count = 0;
+        let open =
+            Open { session: id, client, conn_epoch, key_no, binding, party, outstanding_count };
         self.conns.insert(conn, Conn::Open(open));
         self.clients.came(client);
         self.clients.add_session(client, id);

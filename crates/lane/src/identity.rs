@@ -106,6 +106,7 @@ mod tests {
             export: Bytes(b""),
             credential,
             purpose,
+            key_id: wire::KeyId(0),
         }
     }
 

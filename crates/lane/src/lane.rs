@@ -8,6 +8,7 @@ use crate::conn::Conn;
 use crate::destroy::Destroys;
 use crate::export::Table;
 use crate::greeting::Dice;
+use crate::keys::Keys;
 use crate::limits::{Limit, Met};
 use crate::merge::Queues;
 use crate::notes::Notes;
@@ -83,6 +84,8 @@ pub struct Lane {
     pub(crate) wait_last_ns: u64,
     pub(crate) txns: Txns,
     pub(crate) cold: Cold,
+    /// Which secrets of the store are valid.
+    pub(crate) keys: Keys,
     /// What can be mounted.
     pub(crate) exports: Table,
     pub(crate) scope: Scope,
@@ -170,6 +173,7 @@ impl Lane {
             wait_last_ns: 0,
             txns: Txns::new(restored.decided),
             cold: Cold::default(),
+            keys: Keys::new(&config.secrets),
             exports: Table::new(&config.exports, &restored.exports),
             scope: Scope::new(seed, config.lane),
             stats: Counters::default(),
@@ -364,11 +368,13 @@ impl Brain for Lane {
             }
             Event::StoreSpace { ticket, result } => self.on_space(turn, ticket, result),
             Event::Usage { ticket, usage } => self.on_usage(turn, ticket, &usage),
+            Event::Secrets(Some(secrets)) => self.on_secrets(turn, &secrets),
             Event::Tick => {}
             Event::Stop => self.stopping = true,
             // A client's and a mount's own: a server's world has none of these.
             Event::Connected { .. }
             | Event::ConnectFailed { .. }
+            | Event::Secrets(None)
             | Event::Kernel { .. }
             | Event::KernelGone
             | Event::CallerGroups { .. }

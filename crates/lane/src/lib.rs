@@ -41,6 +41,7 @@ mod file_locks;
 mod gate;
 mod greeting;
 mod identity;
+mod keys;
 mod lane;
 mod limits;
 mod marks;

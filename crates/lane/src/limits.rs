@@ -25,6 +25,10 @@ pub(crate) enum Limit {
     Unfinished,
     /// Who does not know the secret.
     Secret,
+    /// Clients whose secret was retired and that did not reconnect with another.
+    Retired,
+    /// Clients whose export was removed.
+    Unexported,
     /// Replays that the server never signed, or signed for what has ended since.
     Replay,
     /// What a client says of durability, and nothing here shows.

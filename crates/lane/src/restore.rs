@@ -5,7 +5,7 @@ mod rows;
 
 pub use rows::Loading;
 
-use crate::session::{Done, Session, SlotTable, State};
+use crate::session::{Basis, Done, Session, SlotTable, State};
 use crate::txns::{InDoubt, Resolved};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -221,6 +221,7 @@ impl Restore {
         let known = self.sessions.entry(session).or_insert(Session {
             row,
             party: Party::NONE,
+            basis: Basis::UNKNOWN,
             conn: None,
             conn_epoch: 0,
             heard: false,

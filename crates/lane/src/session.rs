@@ -6,10 +6,28 @@
 //!            └──────────────────┘ └─▶ Running, under a higher xid
 //! ```
 
+use crate::keys::KeyNo;
 use alloc::vec::Vec;
 use disk::SessionRow;
 use door::{ConnId, Mono, Party};
-use wire::{Breach, Op, Status, Transno, Xid};
+use wire::{Breach, InodeNo, Op, Status, Transno, Xid};
+
+/// The secret and the export of a session: without them it cannot be resumed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Basis {
+    /// The store's secret that was proven last, or that the proven one follows from.
+    pub(crate) key_no: KeyNo,
+    /// The export by its number, 0 for none,
+    pub(crate) export_no: u64,
+    /// and its root.
+    pub(crate) root: InodeNo,
+}
+
+impl Basis {
+    /// No connection in this boot yet.
+    pub(crate) const UNKNOWN: Self =
+        Self { key_no: KeyNo::NONE, export_no: 0, root: InodeNo::ROOT };
+}
 
 /// A client lane, as long as it is remembered here.
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +35,7 @@ pub(crate) struct Session {
     pub(crate) row: SessionRow,
     /// Who opened it in this boot.
     pub(crate) party: Party,
+    pub(crate) basis: Basis,
     pub(crate) conn: Option<ConnId>,
     /// Of its latest connection; an older one is refused.
     pub(crate) conn_epoch: u32,

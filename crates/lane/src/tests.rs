@@ -15,6 +15,7 @@ mod lists;
 mod merge;
 mod peer;
 mod recovery;
+mod rotation;
 mod shares;
 mod sizes;
 mod trouble;

@@ -184,7 +184,7 @@ impl Toy {
                 lane: lane_id,
                 map: self.map,
                 fs: FS,
-                secret: self.secret.clone(),
+                secrets: self.secret.into(),
                 boot_id: self.boot_id,
                 exports: vec![export("own", true), export("guests", false)],
                 seed,

@@ -144,7 +144,7 @@ impl Rig {
             lane: LaneId(0),
             map: MAP,
             fs: FsUuid([7; 16]),
-            secret: secret.clone(),
+            secrets: secret.into(),
             boot_id: 1,
             exports: vec![Export { name: String::new(), root_trusted: true }],
             seed: [5; 32],
@@ -182,6 +182,7 @@ impl Rig {
             export: Bytes(b""),
             credential: wire::Credential::Store,
             purpose: wire::Purpose::Use,
+            key_id: secret.key_id(&[1; 32]),
         };
         let challenge = self.exchange(FrameKind::Hello, &hello);
         let nonce = Challenge::decode_all(&challenge).unwrap().nonce;

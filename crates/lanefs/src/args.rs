@@ -11,6 +11,7 @@ mod files;
 mod papers;
 mod pin;
 mod seal;
+mod secret;
 
 pub(crate) use affinity::Affinity;
 pub(crate) use bench::{
@@ -25,6 +26,7 @@ pub(crate) use files::{
 pub(crate) use papers::{Completions, Man};
 pub(crate) use pin::{Pin, PinArg};
 pub(crate) use seal::SealArg;
+pub(crate) use secret::{Secret, SecretCommand};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -96,6 +98,8 @@ pub(crate) enum Command {
     Df(Df),
     /// Say what clients may mount: a directory, only reading, as whom
     Export(Export),
+    /// Change the secret: a new one beside the old one, then the new one alone
+    Secret(Secret),
     /// Measure lanefs, each number beside its limit
     #[command(after_help = EXIT_CODES)]
     Bench(Bench),

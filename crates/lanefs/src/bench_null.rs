@@ -27,7 +27,7 @@ pub(crate) fn run(args: &BenchNull) -> Result<()> {
     let Some(dir) = &args.dir else { return echo(args, driver) };
     let transport = fuse_device::transport(args.fuse, driver)?;
     // Before anything is mounted, so that no signal finds it mounted and nobody listening.
-    let (tell, news) = lanes::listen(Some(args.parent_pid))?;
+    let (tell, news) = lanes::listen(Some(args.parent_pid), None)?;
     let mut echo = None;
     let mut server = None;
     if args.exchange == Exchange::Apart {

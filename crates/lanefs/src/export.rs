@@ -170,14 +170,16 @@ fn check_name(name: &str) -> Result<()> {
 
 /// Connects to the server as who administers it.
 fn connect(args: &args::Server) -> Result<(Volume, Secret)> {
-    let secret = secret::read(&secret::path(args.secret.secret_file.as_deref())?)?;
+    let secret_file = secret::path(args.secret.secret_file.as_deref())?;
+    let secret = secret::read(&secret_file)?;
     if secret.credential() != Credential::Store {
         let line = "this is the secret of an export; exports are defined with the store's";
         bail!(Exit::new(Code::Secret, line));
     }
     let options = ConnectOptions {
         address: address::resolve(&address_of(&args.server)?)?,
-        secret: secret.clone(),
+        secret,
+        secret_file: None,
         export: String::new(),
         purpose: Purpose::Administer,
         driver: library::DriverChoice::Auto,

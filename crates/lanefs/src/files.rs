@@ -80,6 +80,7 @@ impl Session {
         let options = ConnectOptions {
             address: resolve(&url.address)?,
             secret: secret::read(&secret_file)?,
+            secret_file: Some(secret_file),
             export: access.export.clone(),
             purpose: library::Purpose::Use,
             identity: Identity::of_process(),

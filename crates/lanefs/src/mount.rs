@@ -23,9 +23,10 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
-use wire::{ClientUuid, InodeNo, Secret};
+use wire::{ClientUuid, InodeNo, Secrets};
 
 /// How long the server may take to welcome us before anything is mounted.
 const WELCOME: Duration = Duration::from_secs(10);
@@ -42,7 +43,9 @@ const HANDLE_COUNT_MAX: usize = 1 << 20;
 struct Plan {
     server: SocketAddr,
     dir: PathBuf,
-    secret: Secret,
+    secrets: Secrets,
+    /// Read again when the server refuses these; absolute.
+    secret_file: PathBuf,
     /// What is mounted.
     root: InodeNo,
     cores: Vec<u16>,
@@ -64,7 +67,7 @@ pub(crate) fn run(args: &args::Mount) -> Result<()> {
         check_dir(&dir)?;
         return background::launch(&options.log_file(&dir));
     }
-    let (tell, news) = lanes::listen(args.parent_pid)?;
+    let (tell, news) = lanes::listen(args.parent_pid, None)?;
     let plan = prepare(args, dir, options)?;
     let device = mount(&plan)?;
     let mount = Served::new(&plan.dir, &device)?;
@@ -80,11 +83,14 @@ fn prepare(args: &args::Mount, dir: PathBuf, mut options: Options) -> Result<Pla
     options.check_rights()?;
     let driver = driver::choose(options.driver)?;
     let transport = fuse_device::transport(options.fuse, driver)?;
-    let secret = secret::read(&secret::path(options.secret_file.as_deref())?)?;
+    let secret_file = secret::path(options.secret_file.as_deref())?;
+    let secret_file = std::path::absolute(secret_file)?;
+    let secrets = secret::read_all(&secret_file)?;
     let server = address::resolve(&options.address)?;
     let connect_options = ConnectOptions {
         address: server,
-        secret: secret.clone(),
+        secret: secrets.current,
+        secret_file: Some(secret_file.clone()),
         export: options.export.clone(),
         purpose: library::Purpose::Use,
         identity: Identity::of_process(),
@@ -111,7 +117,19 @@ fn prepare(args: &args::Mount, dir: PathBuf, mut options: Options) -> Result<Pla
     let cores = lanes::cores(options.lanes)?;
     let client = args.client.map_or_else(|| library::random().map(ClientUuid), Ok)?;
     let predecessor = args.predecessor.unwrap_or(ClientUuid::NONE);
-    Ok(Plan { server, dir, secret, root, cores, driver, transport, options, client, predecessor })
+    Ok(Plan {
+        server,
+        dir,
+        secrets,
+        secret_file,
+        root,
+        cores,
+        driver,
+        transport,
+        options,
+        client,
+        predecessor,
+    })
 }
 
 fn check_dir(dir: &Path) -> Result<()> {
@@ -199,7 +217,7 @@ fn start(plan: &Plan, device: OwnedFd, tell: &Sender<News>) -> Result<Vec<Stoppe
             client,
             lane,
             lane_count,
-            secret: plan.secret.clone(),
+            secrets: plan.secrets,
             export: plan.options.export.as_bytes().to_vec(),
             purpose: wire::Purpose::Use,
             root: Some(plan.root),
@@ -216,6 +234,7 @@ fn start(plan: &Plan, device: OwnedFd, tell: &Sender<News>) -> Result<Vec<Stoppe
         let Options { spin_us, pin, .. } = plan.options;
         let sealing = plan.options.sealing();
         let core = (pin == Pin::On).then_some(*core);
+        let secret_file = plan.secret_file.clone();
         lanes::start(format!("lane {lane}"), core, tell.clone(), move || {
             let mut ring_config = ring::Config::new(lane);
             ring_config.post = Some(post);
@@ -224,6 +243,7 @@ fn start(plan: &Plan, device: OwnedFd, tell: &Sender<News>) -> Result<Vec<Stoppe
             ring_config.server = Some(server);
             ring_config.sealing = sealing;
             ring_config.kernel = Some(channel);
+            ring_config.read_secrets = Some(Arc::new(move || secret::read_again(&secret_file)));
             let fuse_config = fuse::Config { over_io_uring, lock_wait_count_max };
             Ok((ring_config, fuse::MountLane::new(fuse_config, Client::new(config))))
         })?;

@@ -8,6 +8,7 @@ use crate::args::{self, Direct, Pin};
 use crate::exit::{Code, Exit};
 use crate::export::ADDRESS_FILE;
 use crate::lanes::{self, News, count_text};
+use crate::secret::{Kept, Poke};
 use crate::{driver, faults, out, secret, up};
 use anyhow::{Context as _, Result, bail};
 use disk::rows::Range;
@@ -23,16 +24,17 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 use store::{ColdStore, Keeper, Keeping, Pace, Shape, ShareFile, Store};
-use wire::{Map, Secret};
+use wire::Map;
 
 /// Runs the command.
 pub(crate) fn run(args: &args::Serve) -> Result<()> {
     // What is made here has the mode it asks for, and nobody else writes it.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
-    let (tell, news) = lanes::listen(args.parent_pid)?;
+    let poke = Poke::new()?;
+    let (tell, news) = lanes::listen(args.parent_pid, Some(poke.clone()))?;
     let driver = driver::choose(args.driver.driver)?;
     args.serving.io.io_engine.engine().check(driver)?;
-    let secret = secret::read_or_make(&secret::path(args.secret.secret_file.as_deref())?)?;
+    let kept = Kept::open(&secret::path(args.secret.secret_file.as_deref())?, poke)?;
     let listener = listener(args)?;
     let path = std::path::absolute(&args.store)?;
     let store = open(&path, args.only.as_deref())?;
@@ -42,7 +44,7 @@ pub(crate) fn run(args: &args::Serve) -> Result<()> {
     }
     let address = listener.local_addr().context("the listening socket has no address")?;
     let cores = lanes::cores(args.lanes)?;
-    let (stoppers, keeping) = start((args, driver), &store, listener, secret, &cores, &tell)?;
+    let (stoppers, keeping) = start((args, driver), &store, listener, kept, &cores, &tell)?;
     lanes::wait_until_ready(&news, stoppers.len())?;
     let address_file = path.join(ADDRESS_FILE);
     std::fs::write(&address_file, format!("{address}\n"))
@@ -146,7 +148,7 @@ fn start(
     (args, driver): (&args::Serve, DriverKind),
     store: &Store,
     listener: TcpListener,
-    secret: Secret,
+    kept: Kept,
     cores: &[u16],
     tell: &Sender<News>,
 ) -> Result<(Vec<Stopper>, Keeping)> {
@@ -176,6 +178,9 @@ fn start(
     let objects = File::open(store.objects_path()).context("cannot open the objects' folder")?;
     let posts = Mesh::posts(lane_count)?;
     let stoppers = posts.iter().map(ring::Post::stopper).collect();
+    let wakers = posts.iter().map(ring::Post::waker).collect();
+    let secrets = kept.secrets();
+    kept.keep(wakers)?;
     let mut listener = Some(OwnedFd::from(listener));
     let spin_us = args.spin.spin_us;
     let recovering = Arc::new(AtomicU16::new(lane_count));
@@ -186,7 +191,7 @@ fn start(
             lane,
             map,
             fs: superblock.fs,
-            secret: secret.clone(),
+            secrets,
             boot_id: store.boot_id(),
             exports: exports.clone(),
             seed: library::random()?,

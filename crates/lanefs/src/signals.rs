@@ -4,10 +4,16 @@ use anyhow::{Context as _, Result};
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
+use std::fs::File;
 
 /// The signals that ask this process to end. From here on they no longer kill it.
 pub(crate) fn endings() -> Result<Signals> {
     Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot catch signals")
+}
+
+/// Whether this process has a controlling terminal. Then SIGHUP means that the terminal was closed.
+pub(crate) fn has_terminal() -> bool {
+    File::open("/dev/tty").is_ok()
 }
 
 /// Calls `then` on its own thread for every signal that asks for an end.

@@ -3,13 +3,14 @@
 //! It leaves paths to [`crate::session`]. Invariant: no answer is lost, and no call is under way for
 //! longer than the connect timeout while the server is away.
 
-use crate::{ConnectOptions, Error};
+use crate::{ConnectOptions, Error, secret};
 use client::{Answer, Call, CallId, Client, Refused};
 use door::{Action, Brain, Bulk, Event, Mono, Turn};
 use futures::channel::oneshot;
 use ring::{Post, Ring};
 use std::collections::{HashMap, VecDeque};
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 use wire::{Attr, ClientUuid, Found, LaneId, Listing, RefusalReason, Status, Wire as _};
 
@@ -139,6 +140,9 @@ impl ClientLane {
         config.server = Some(options.address);
         config.sealing = options.sealing;
         config.post = post;
+        if let Some(path) = options.secret_file.clone() {
+            config.read_secrets = Some(Arc::new(move || secret::read_all(&path).ok()));
+        }
         // What the client has to say about a lost connection, our errors say.
         config.say = Box::new(|_, _| {});
         let ring = Ring::new(config).map_err(Error::Ring)?;
@@ -292,7 +296,7 @@ fn client_config(options: &ConnectOptions) -> io::Result<client::Config> {
         client: ClientUuid(random()?),
         lane: LaneId(0),
         lane_count: 1,
-        secret: options.secret.clone(),
+        secrets: options.secret.into(),
         export: options.export.as_bytes().to_vec(),
         purpose: options.purpose,
         root: None,

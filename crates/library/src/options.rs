@@ -2,6 +2,7 @@
 
 use ring::{DriverChoice, Sealing};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 use wire::{Purpose, Secret};
 
@@ -12,6 +13,9 @@ pub struct ConnectOptions {
     pub address: SocketAddr,
     /// The secret it shares with us: the store's, or the export's own.
     pub secret: Secret,
+    /// The file that it is from: read again when the server refuses what we hold, so that a new secret is
+    /// taken up when it lies there. `None`: the secret stays what it is.
+    pub secret_file: Option<PathBuf>,
     /// The export wanted; empty for the default one.
     pub export: String,
     /// What for: [`Purpose::Administer`] is for [`crate::Volume::exports`] and its sisters.
@@ -35,6 +39,7 @@ impl ConnectOptions {
         Self {
             address,
             secret,
+            secret_file: None,
             export: String::new(),
             purpose: Purpose::Use,
             driver: DriverChoice::Auto,

@@ -1,4 +1,5 @@
-//! The file system's secret on disk: where it is looked for, and when it is refused.
+//! The file system's secret on disk: where it is looked for, and when it is refused. A file has one secret, or
+//! two while it is changed: the current one first, then the earlier one.
 //!
 //! Invariant: the secret is never printed, and a file that others may read is never used.
 
@@ -7,7 +8,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use wire::{Credential, Secret};
+use wire::{Credential, Secret, Secrets};
 
 const SECRET_BYTES: usize = 32;
 const FILE_BYTES_MAX: u64 = 4096;
@@ -72,18 +73,35 @@ pub fn path(wanted: Option<&Path>) -> Result<PathBuf, SecretError> {
     Ok(folder.join("lanefs").join("secret"))
 }
 
-/// The secret in `path`, a file that its owner alone may read and that has what [`text_of`] says.
+/// The secret in `path`, a file that its owner alone may read and that has what [`text_of`] says; of two the
+/// current one.
+///
+/// # Errors
+/// As [`read_all`].
+pub fn read(path: &Path) -> Result<Secret, SecretError> {
+    Ok(read_all(path)?.current)
+}
+
+/// All secrets in such a file.
 ///
 /// # Errors
 /// With [`SecretError::kind`] `NotFound` when there is none; when it cannot be read, is no regular
 /// file, is open to others, or is no secret.
-pub fn read(path: &Path) -> Result<Secret, SecretError> {
+pub fn read_all(path: &Path) -> Result<Secrets, SecretError> {
+    read_open(path, &open(path)?)
+}
+
+/// The file of a secret, open for reading.
+///
+/// # Errors
+/// With [`SecretError::kind`] `NotFound` when there is none; when it cannot be opened.
+pub fn open(path: &Path) -> Result<File, SecretError> {
     let shown = path.display();
     // Not blocking, so that a FIFO in its place is refused below instead of waited for.
     let flags = rustix::fs::OFlags::NONBLOCK.bits();
     let file = OpenOptions::new().read(true).custom_flags(flags.cast_signed()).open(path);
     match file {
-        Ok(file) => parse(path, file),
+        Ok(file) => Ok(file),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(SecretError {
             line: format!(
                 "no secret at {shown}: copy the server's secret file there (mode 0600), or name \
@@ -95,7 +113,11 @@ pub fn read(path: &Path) -> Result<Secret, SecretError> {
     }
 }
 
-fn parse(path: &Path, file: File) -> Result<Secret, SecretError> {
+/// All secrets in a file that was opened at `path` and not read yet.
+///
+/// # Errors
+/// As [`read_all`].
+pub fn read_open(path: &Path, file: &File) -> Result<Secrets, SecretError> {
     let shown = path.display();
     let looked_at = file.metadata();
     let metadata = looked_at
@@ -112,8 +134,26 @@ fn parse(path: &Path, file: File) -> Result<Secret, SecretError> {
     let mut text = String::new();
     let read = file.take(FILE_BYTES_MAX).read_to_string(&mut text);
     read.map_err(|error| SecretError::of(&error, format_args!("cannot read the secret {shown}")))?;
-    of_text(&text)
-        .ok_or_else(|| SecretError::new(format!("the secret {shown} is not 64 hexadecimal digits")))
+    of_lines(&text).ok_or_else(|| {
+        SecretError::new(format!(
+            "the secret {shown} is not 64 hexadecimal digits, nor two different lines of them"
+        ))
+    })
+}
+
+/// One secret, or two different ones that open the same, the current one first.
+fn of_lines(text: &str) -> Option<Secrets> {
+    let mut lines = text.trim_end().lines();
+    let current = of_text(lines.next()?)?;
+    let earlier = lines.next().map(of_text);
+    match earlier {
+        None => Some(Secrets::from(current)),
+        Some(Some(earlier)) if lines.next().is_none() => {
+            let fits = earlier != current && earlier.credential() == current.credential();
+            fits.then_some(Secrets { current, earlier: Some(earlier) })
+        }
+        Some(_) => None,
+    }
 }
 
 /// What a file has that holds this secret: 64 hexadecimal digits, behind `export:` if it opens one export
@@ -125,6 +165,12 @@ pub fn text_of(secret: &Secret) -> String {
         Credential::Export => EXPORT_PREFIX,
     };
     format!("{prefix}{}\n", secret.to_hex())
+}
+
+/// What a file has that holds these.
+#[must_use]
+pub fn text_of_all(secrets: &Secrets) -> String {
+    secrets.iter().map(text_of).collect()
 }
 
 /// The secret that [`text_of`] has written.
@@ -156,7 +202,7 @@ fn from_hex(text: &str) -> Option<[u8; SECRET_BYTES]> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::from_hex;
+    use super::*;
 
     #[test]
     fn a_secret_is_64_hexadecimal_digits() {
@@ -164,5 +210,30 @@ mod tests {
         assert_eq!(from_hex(&text).unwrap()[..2], [0x0f, 0xf0]);
         assert!(from_hex(&"0g".repeat(32)).is_none());
         assert!(from_hex(&"0".repeat(63)).is_none());
+    }
+
+    #[test]
+    fn a_file_has_one_secret_or_two_that_open_the_same() {
+        let [one, two, three] = [1, 2, 3].map(|byte| Secret::new([byte; 32]));
+        let both = Secrets { current: one, earlier: Some(two) };
+        assert_eq!(of_lines(&text_of(&one)), Some(Secrets::from(one)));
+        assert_eq!(of_lines(&text_of_all(&both)), Some(both));
+        assert_eq!(of_lines(text_of_all(&both).trim_end()), Some(both), "without the last newline");
+        let exports = both.map(|secret| secret.of_export(b"a", 1));
+        assert_eq!(of_lines(&text_of_all(&exports)), Some(exports));
+        let [one, two, three] = [one, two, three].map(|secret| text_of(&secret));
+        let export = text_of(&exports.current);
+        let wrong = [
+            String::new(),
+            "\n".to_owned(),
+            format!("{one}{two}{three}"),
+            format!("{one}\n{two}"),
+            format!("{one}{one}"),
+            format!("{one}{export}"),
+            format!("{one}x"),
+        ];
+        for text in wrong {
+            assert_eq!(of_lines(&text), None, "{text:?}");
+        }
     }
 }

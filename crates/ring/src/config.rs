@@ -8,7 +8,7 @@ use door::{Errno, Say};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use wire::LaneId;
+use wire::{LaneId, Secrets};
 
 /// This lane's log file.
 #[derive(Debug)]
@@ -181,6 +181,9 @@ pub type Fault = Arc<dyn Fn(FaultPoint) -> Option<Errno> + Send + Sync>;
 /// Takes a line for people.
 pub type SayFn = Box<dyn FnMut(Say, &str)>;
 
+/// Reads the secrets that are kept; `None` where that cannot be done.
+pub type ReadSecrets = Arc<dyn Fn() -> Option<Secrets> + Send + Sync>;
+
 /// What a ring is made with.
 pub struct Config {
     /// Which lane.
@@ -234,6 +237,8 @@ pub struct Config {
     pub say: SayFn,
     /// Called for [`door::Action::Recovered`]. Default: nothing.
     pub recovered: Box<dyn FnMut()>,
+    /// Called on a separate thread for [`door::Action::SecretsWanted`]. Default: there is no secret file.
+    pub read_secrets: Option<ReadSecrets>,
 }
 
 impl Config {
@@ -262,6 +267,7 @@ impl Config {
             fault: None,
             say: Box::new(say_to_stderr),
             recovered: Box::new(|| {}),
+            read_secrets: None,
         }
     }
 }

@@ -11,11 +11,13 @@ use door::{ConnId, Mail};
 use rustix::event::{EventfdFlags, eventfd};
 use seal::Seal;
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
-use wire::LaneId;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use wire::{LaneId, Secrets};
 
 /// Letters that a queue between two lanes holds at most.
 pub(crate) const QUEUE_COUNT_MAX: usize = 1024;
@@ -54,12 +56,25 @@ pub(crate) enum Word {
     Told(Told),
 }
 
+/// Secrets for a lane; the sender is dropped when the lane takes them.
+struct Delivery {
+    secrets: Option<Secrets>,
+    taken: Option<Sender<Infallible>>,
+}
+
+/// Nothing is ever left half done in there.
+fn lock(secrets: &Mutex<Option<Delivery>>) -> MutexGuard<'_, Option<Delivery>> {
+    secrets.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// What others need to know of a lane.
 struct Bell {
     sleeping: AtomicBool,
     stop: AtomicBool,
     /// Another thread has something for this lane.
     news: AtomicBool,
+    /// Of that, the secrets that were given last.
+    secrets: Mutex<Option<Delivery>>,
     event: OwnedFd,
 }
 
@@ -112,6 +127,14 @@ impl Waker {
         bell.wake();
     }
 
+    /// The lane's brain gets [`door::Event::Secrets`] soon, instead of earlier ones that it has not taken yet.
+    /// `taken` is dropped when the lane takes them: frames that arrive later are checked against them.
+    pub fn give_secrets(&self, secrets: Option<Secrets>, taken: Option<Sender<Infallible>>) {
+        let delivery = Some(Delivery { secrets, taken });
+        *lock(&self.bells[self.lane].secrets) = delivery;
+        self.wake();
+    }
+
     pub(crate) fn lane(&self) -> LaneId {
         LaneId(u16::try_from(self.lane).unwrap_or(u16::MAX))
     }
@@ -141,6 +164,7 @@ impl Mesh {
                 sleeping: AtomicBool::new(false),
                 stop: AtomicBool::new(false),
                 news: AtomicBool::new(false),
+                secrets: Mutex::new(None),
                 event,
             });
         }
@@ -310,6 +334,13 @@ impl Post {
     pub(crate) fn take_news(&self) -> bool {
         let news = &self.bells[self.lane].news;
         news.load(Ordering::Relaxed) && news.swap(false, Ordering::SeqCst)
+    }
+
+    /// The secrets that another thread gave since the last call; `Some(None)`: it found none.
+    pub(crate) fn take_secrets(&self) -> Option<Option<Secrets>> {
+        let Delivery { secrets, taken } = lock(&self.bells[self.lane].secrets).take()?;
+        drop(taken);
+        Some(secrets)
     }
 
     /// Readable when somebody knocked; 8 bytes to be read.

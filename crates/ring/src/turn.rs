@@ -8,6 +8,7 @@ mod cold;
 mod last;
 mod mail;
 mod perform;
+mod secrets;
 
 #[cfg(test)]
 mod tests;
@@ -15,7 +16,7 @@ mod tests;
 use crate::buffer::Pool;
 use crate::caller;
 use crate::clock::{Alarms, Clock};
-use crate::config::{Config, Counters, SayFn};
+use crate::config::{Config, Counters, ReadSecrets, SayFn};
 use crate::conn::{Conns, Seals};
 use crate::driver::{Completion, Driver, DriverKind, Kind, Op, Token, Wait};
 use crate::kept::Kept;
@@ -68,6 +69,7 @@ struct Parts {
     kept: Kept,
     say: SayFn,
     recovered: Box<dyn FnMut()>,
+    read_secrets: Option<ReadSecrets>,
     life: Life,
     stop_ms_max: u64,
     tools: Tools,
@@ -165,6 +167,7 @@ impl Ring {
             kept: Kept::default(),
             say: config.say,
             recovered: config.recovered,
+            read_secrets: config.read_secrets,
             life: Life::New,
             stop_ms_max: config.limits.stop_ms_max,
             tools,
@@ -323,6 +326,7 @@ impl Parts {
         }
         if self.post.take_news() {
             self.read_news();
+            self.take_secrets();
         }
         if self.alarms.ring(self.tools.now.mono) || self.life == Life::New {
             self.tools.events.push(Event::Tick);

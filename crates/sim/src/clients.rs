@@ -65,7 +65,7 @@ impl World {
                     client: uuid,
                     lane: LaneId(narrow_u16(lane)),
                     lane_count: narrow_u16(lane_count),
-                    secret: self.secret.clone(),
+                    secrets: self.rotation.given,
                     export: Vec::new(),
                     purpose: wire::Purpose::Use,
                     root: None,
@@ -209,6 +209,7 @@ impl World {
                     self.breaks(format!("client {client}.{lane}: a buffer is released twice"));
                 }
             }
+            Action::SecretsWanted => self.read_secrets(place),
             Action::WakeAt { at } => self.ask_wake(place, at),
             Action::Say { line, .. } => {
                 let line = String::from_utf8_lossy(arena.get(line)).into_owned();

@@ -140,6 +140,7 @@ impl World {
             export: Bytes(EXPORT.as_bytes()),
             credential: Credential::Export,
             purpose: if liar.dice.one_in(8) { Purpose::Administer } else { Purpose::Use },
+            key_id: self.secret.of_export(EXPORT.as_bytes(), 0).key_id(&[1; 32]),
         };
         liar.conn_count += 1;
         let conn = ConnId(CONN_FIRST + liar.conn_count);

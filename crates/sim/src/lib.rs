@@ -2,7 +2,7 @@
 //!
 //! It stands where `ring` and `store` stand: it performs what `lane::Lane` and `client::Client` ask
 //! for, badly on purpose. Connections are cut, frames come late, disks lose what was not synced and
-//! fail, processes die at any point, clocks jump. Everything, the workload and its limits too, comes
+//! fail, processes die at any point, clocks jump, the secret is changed. Everything, the workload and its limits too, comes
 //! from one seed, on one thread, so that a run can be made again.
 //!
 //! What is checked:
@@ -43,6 +43,7 @@ mod number;
 mod order;
 mod plan;
 mod promise;
+mod rotation;
 mod rules;
 mod run;
 mod search;

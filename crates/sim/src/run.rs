@@ -59,6 +59,7 @@ fn whole(world: &mut World) -> Verdict {
     }
     world.plan_mishaps();
     world.plan_lie();
+    world.plan_rotation();
     world.begin_story();
     let end_ns = world.now_ns + world.plan.faults_ns * 2;
     world.run_until(end_ns, |_| false);

@@ -94,7 +94,7 @@ impl World {
                 lane: LaneId(narrow_u16(lane)),
                 map,
                 fs: self.fs,
-                secret: self.secret.clone(),
+                secrets: self.rotation.kept,
                 redo_key: lane::RedoKey::new([7; 32]),
                 share_before,
                 rules: crate::rules::of_run(self.plan.planted),
@@ -274,6 +274,7 @@ impl World {
             | Action::ColdRead { .. }
             | Action::Usage { .. } => self.launch(lane, action),
             Action::Connect { .. }
+            | Action::SecretsWanted
             | Action::KernelReply { .. }
             | Action::CallerGroups { .. }
             | Action::CallerSignals { .. } => {
@@ -367,6 +368,7 @@ impl World {
             | Action::Letter { .. }
             | Action::Keep { .. }
             | Action::Recovered
+            | Action::SecretsWanted
             | Action::Point(_)
             | Action::Release { .. }
             | Action::KernelReply { .. }

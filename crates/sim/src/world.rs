@@ -15,6 +15,7 @@ use crate::lies::Lies;
 use crate::net::{Conn, End};
 use crate::number::narrow;
 use crate::plan::{Plan, Planted};
+use crate::rotation::{Rotation, Step};
 use crate::server::Server;
 use crate::story::Told;
 use crate::tap::Tap;
@@ -57,6 +58,7 @@ pub(crate) enum Due {
     Apply,
     Act,
     Lie,
+    Rotation(Step),
 }
 
 /// What a run found.
@@ -100,7 +102,9 @@ pub(crate) struct World {
     /// Somebody was away for so long that the server may go on without him.
     pub(crate) absent: bool,
     pub(crate) fs: FsUuid,
+    /// The first one.
     pub(crate) secret: Secret,
+    pub(crate) rotation: Rotation,
     pub(crate) audit: Audit,
     pub(crate) told: Told,
     pub(crate) broken: Option<String>,
@@ -144,6 +148,7 @@ impl World {
             crash_count: 0,
             fs: FsUuid(dice.bytes()),
             secret,
+            rotation: Rotation::new(seed, secret),
             synced: BTreeMap::new(),
             synced_files: BTreeMap::new(),
             absent: false,
@@ -223,6 +228,7 @@ impl World {
             Due::Apply => self.advance_cold(),
             Due::Act => self.act(),
             Due::Lie => self.lie(),
+            Due::Rotation(step) => self.step_rotation(step),
         }
     }
 

@@ -2,7 +2,7 @@
 //! checks are the lane's and the client's.
 
 use crate::codec::{Bytes, Flaw, Reader, Wire, Writer};
-use crate::{Breach, ClientUuid, FsUuid, InodeNo, LaneId, Map, Nonce, SessionId};
+use crate::{Breach, ClientUuid, FsUuid, InodeNo, KeyId, LaneId, Map, Nonce, SessionId};
 
 /// The first frame of a connection, from the client. The connection is handed to the lane it names
 /// before anything else is read.
@@ -34,6 +34,8 @@ pub struct Hello<'a> {
     pub credential: Credential,
     /// What for.
     pub purpose: Purpose,
+    /// Which of the secrets that are valid.
+    pub key_id: KeyId,
 }
 
 /// Which secret a client proves that it knows.
@@ -98,6 +100,7 @@ impl<'a> Wire<'a> for Hello<'a> {
         to.write(&self.export);
         to.write(&self.credential);
         to.write(&self.purpose);
+        to.write(&self.key_id);
     }
     fn decode(from: &mut Reader<'a>) -> Result<Self, Flaw> {
         Ok(Self {
@@ -113,6 +116,7 @@ impl<'a> Wire<'a> for Hello<'a> {
             export: from.read()?,
             credential: from.read()?,
             purpose: from.read()?,
+            key_id: from.read()?,
         })
     }
 }

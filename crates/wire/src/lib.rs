@@ -27,6 +27,7 @@ mod pattern;
 mod proof;
 mod ranges;
 mod rules;
+mod secrets;
 mod stats;
 mod status;
 
@@ -63,5 +64,6 @@ pub use pattern::{PATTERN_BYTES_MAX, Pattern};
 pub use proof::{Channel, Nonce, PLAIN, Proven, Secret};
 pub use ranges::Ranges;
 pub use rules::{Rule, Rules};
+pub use secrets::{KeyId, Secrets};
 pub use stats::{GateCounts, ObjectCounts, RecoveryCounts, Stats};
 pub use status::Status;

@@ -2,15 +2,16 @@
 //! directions.
 //!
 //! ```text
-//! client -> Hello { client_nonce, ... }
+//! client -> Hello { client_nonce, ..., first 8 bytes of HMAC(secret, "lanefs key id 1" | client_nonce | credential) }
 //! server -> Challenge { server_nonce, HMAC(secret, "lanefs server 1" | hello | server_nonce | channel) }
 //! client -> Proof { HMAC(secret, "lanefs client 1" | hello | server_nonce | channel) }
 //! ```
 //! Neither side shows a proof that the other could reuse: the label names the direction and each
-//! side's own nonce is in it. The channel is that of a sealed connection, so that what is proven to a man
+//! side's own nonce is in it. The key id tells the server which of the secrets that are valid the client
+//! holds. It differs on each connection, so it identifies no client. The channel is that of a sealed connection, so that what is proven to a man
 //! in the middle is worth nothing on any other. It proves knowledge of the secret, it does not encrypt.
 
-use crate::Credential;
+use crate::{Credential, KeyId};
 use core::fmt;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
@@ -42,7 +43,7 @@ impl Proven<'_> {
 }
 
 /// The file system's shared secret, or one that follows from it. Never printed.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Secret {
     bytes: [u8; 32],
     credential: Credential,
@@ -71,6 +72,16 @@ impl Secret {
     #[must_use]
     pub const fn credential(&self) -> Credential {
         self.credential
+    }
+
+    /// Which secret a client holds, for a server that knows it; with the nonce of the client's Hello.
+    #[must_use]
+    pub fn key_id(&self, nonce: &Nonce) -> KeyId {
+        let credential = [self.credential as u8];
+        let made = self.mac(b"lanefs key id 1", &[nonce, &credential]).finalize().into_bytes();
+        let mut first = [0; 8];
+        first.copy_from_slice(&made[..8]);
+        KeyId(u64::from_le_bytes(first))
     }
 
     /// What the server shows.

@@ -383,6 +383,7 @@ fn reply_head() -> Reply {
 
 /// Every kind of frame, whole.
 fn frames() -> BTreeMap<String, Vec<u8>> {
+    let secret = Secret::new([9; 32]);
     let hello = Hello {
         server_lane: LaneId(1),
         client: ClientUuid([1; 16]),
@@ -396,8 +397,8 @@ fn frames() -> BTreeMap<String, Vec<u8>> {
         export: Bytes(b"up"),
         credential: Credential::Export,
         purpose: Purpose::Use,
+        key_id: secret.of_export(b"up", 1).key_id(&[4; 32]),
     };
-    let secret = Secret::new([9; 32]);
     let hello_bytes = hello.to_bytes();
     let proven = Proven { hello: &hello_bytes, nonce: &[8; 32], channel: &[0xa; 32] };
     let (server_proof, client_proof) = (secret.server_proof(proven), secret.client_proof(proven));

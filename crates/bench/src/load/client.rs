@@ -123,12 +123,13 @@ impl Client {
             return Ok(());
         };
         let client = library::random().context("no random bytes for a client's name")?;
+        let nonce = library::random().context("no random bytes for a nonce")?;
         let hello = Hello {
             server_lane: self.server_lane,
             client: ClientUuid(client),
             client_lane: LaneId(0),
             conn_epoch: 1,
-            nonce: library::random().context("no random bytes for a nonce")?,
+            nonce,
             host_id: [0; 16],
             host_boot_id: [0; 16],
             predecessor: ClientUuid::NONE,
@@ -136,6 +137,7 @@ impl Client {
             export: Bytes(export.as_bytes()),
             credential: secret.credential(),
             purpose: wire::Purpose::Use,
+            key_id: secret.key_id(&nonce),
         };
         let hello = hello.to_bytes();
         say(turn, conn, FrameKind::Hello, &hello);

@@ -13,12 +13,17 @@ const WRITE: Option<LockType> = Some(LockType::Write);
 const READ: Option<LockType> = Some(LockType::Read);
 
 /// A file that the rig's lane keeps.
-fn file(rig: &Rig) -> InodeNo {
+pub(super) fn file(rig: &Rig) -> InodeNo {
     let mut files = (1..).map(|count| InodeNo::new(2, count));
     files.find(|inode| rig.client.keeper_of(*inode) == rig.client.lane()).unwrap()
 }
 
-fn set(rig: &Rig, owner: u64, lock: Option<LockType>, (start, end): (u64, u64)) -> SetLock {
+pub(super) fn set(
+    rig: &Rig,
+    owner: u64,
+    lock: Option<LockType>,
+    (start, end): (u64, u64),
+) -> SetLock {
     SetLock {
         inode: file(rig),
         kind: LockKind::Posix,
@@ -45,7 +50,7 @@ fn reply(rig: &mut Rig, asked: &Asked, granted: bool) {
 }
 
 /// Takes a lock that nobody is in the way of.
-fn lock(rig: &mut Rig, id: u64, set: SetLock) {
+pub(super) fn lock(rig: &mut Rig, id: u64, set: SetLock) {
     rig.call(id, Call::SetLock(set));
     let asked = rig.take();
     reply(rig, &asked, true);

@@ -11,8 +11,8 @@ use door::{
 };
 use wire::{
     Challenge, Channel, ClientUuid, FrameKind, FsUuid, Head, Hello, LaneId, List, Map, Note,
-    NoteRow, Op, PLAIN, Proven, RefusalReason, Reply, Request, Resumed, Secret, SessionId, ShardId,
-    Status, Transno, Welcome, Wire, Writer,
+    NoteRow, Op, PLAIN, Proven, RefusalReason, Reply, Request, Resumed, Secret, Secrets, SessionId,
+    ShardId, Status, Transno, Welcome, Wire, Writer,
 };
 
 pub(super) const SECRET: [u8; 32] = [7; 32];
@@ -67,6 +67,8 @@ pub(super) struct Rig {
     pub(super) hellos: Vec<(LaneId, u32)>,
     /// Who said each of them.
     pub(super) uuids: Vec<ClientUuid>,
+    /// Client and predecessor of the last one.
+    pub(super) last_hello: Option<(ClientUuid, ClientUuid)>,
     pub(super) closed: Vec<ConnId>,
     pub(super) released: Vec<BufId>,
     /// Copies that the client keeps, with what was copied.
@@ -74,6 +76,9 @@ pub(super) struct Rig {
     pub(super) mails: Vec<(LaneId, Mail)>,
     /// Sisters that hear of an eviction are evicted too.
     pub(super) sisters_follow: bool,
+    /// What the secret file has, and how often it was read. `None`: it cannot be read.
+    pub(super) secrets: Option<Secrets>,
+    pub(super) wanted_count: usize,
     pub(super) wake_at: Option<Mono>,
     pub(super) now_ms: u64,
     /// Resume and ReplayDone are answered by themselves: what was said to be durable is there, and
@@ -89,7 +94,7 @@ pub(super) fn config() -> Config {
         client: ClientUuid([1; 16]),
         lane: LaneId(3),
         lane_count: 4,
-        secret: Secret::new(SECRET),
+        secrets: Secret::new(SECRET).into(),
         export: Vec::new(),
         purpose: wire::Purpose::Use,
         root: None,
@@ -126,11 +131,14 @@ impl Rig {
             answered: Vec::new(),
             hellos: Vec::new(),
             uuids: Vec::new(),
+            last_hello: None,
             closed: Vec::new(),
             released: Vec::new(),
             kept: BTreeMap::new(),
             mails: Vec::new(),
             sisters_follow: true,
+            secrets: None,
+            wanted_count: 0,
             wake_at: None,
             now_ms: 1_000,
             answers_recovery: true,
@@ -367,6 +375,10 @@ impl Rig {
                 assert!(self.kept.remove(&buf.0).is_some(), "a copy is released once");
             }
             Action::Release { buf } => self.released.push(buf),
+            Action::SecretsWanted => {
+                self.wanted_count += 1;
+                self.happenings.push_back(Happening::Event(Event::Secrets(self.secrets)));
+            }
             Action::WakeAt { at } => self.wake_at = Some(at),
             Action::Admit { .. } => {}
             other => panic!("a client has no use for {other:?}"),
@@ -381,6 +393,7 @@ impl Rig {
                 let lane = LaneId(hello.server_lane.0 % self.shape.map.lane_count);
                 self.hellos.push((hello.server_lane, hello.conn_epoch));
                 self.uuids.push(hello.client);
+                self.last_hello = Some((hello.client, hello.predecessor));
                 self.conns.push((conn, body.to_vec(), lane));
                 let nonce = [5; 32];
                 let proven = Proven { hello: body, nonce: &nonce, channel: &self.shape.channels.1 };

@@ -110,7 +110,7 @@ impl Rig {
             client: ClientUuid([1; 16]),
             lane: LaneId(0),
             lane_count: 3,
-            secret: Secret::new([7; 32]),
+            secrets: Secret::new([7; 32]).into(),
             export: Vec::new(),
             purpose: wire::Purpose::Use,
             root: None,

@@ -69,7 +69,7 @@ fn frames_are_checked() {
         toy.send(culprit.conn, frame, None);
     });
     breaks("a second Hello", |toy, culprit| {
-        toy.send(culprit.conn, greeting(FrameKind::Hello, &Who::new(2).hello()), None);
+        toy.send(culprit.conn, greeting(FrameKind::Hello, &Who::new(2).hello(&toy.secret)), None);
     });
     breaks("a body too long", |toy, culprit| {
         let head = culprit.head(Op::Getattr, META, 0);
@@ -139,14 +139,14 @@ fn strangers_are_cut_off_at_the_first_wrong_frame() {
     let mut bystander = Peer::new(&mut toy, &Who::new(1));
     let head = bystander.head(Op::Getattr, META, 0);
     let proof = greeting(FrameKind::Proof, &[0; 32]);
-    let hello = greeting(FrameKind::Hello, &Who::new(2).hello());
+    let hello = greeting(FrameKind::Hello, &Who::new(2).hello(&toy.secret));
     let mut dice = Dice(1);
     let noise = (0..200).map(|_| dice.throw() as u8).collect();
     let long = Who {
         export: "a name that is much longer than any export's name could ever be, sixty-four at most",
         ..Who::new(2)
     };
-    let long = greeting(FrameKind::Hello, &long.hello());
+    let long = greeting(FrameKind::Hello, &long.hello(&toy.secret));
     for (frames, bulk) in [
         (vec![request(&head, &getattr(), None)], None),
         (vec![proof.clone()], None),

@@ -20,7 +20,7 @@ use wire::{
 
 fn proof_of(toy: &Toy, who: &Who, challenge: &Challenge) -> [u8; 32] {
     let (nonce, channel) = (&challenge.nonce, &PLAIN);
-    toy.secret.client_proof(Proven { hello: &who.hello(), nonce, channel })
+    toy.secret.client_proof(Proven { hello: &who.hello(&toy.secret), nonce, channel })
 }
 
 /// A request that is owed a reply.
@@ -253,7 +253,7 @@ impl Run {
                     ..Who::new(client.number)
                 };
                 let conn = self.toy.connect();
-                self.toy.send(conn, greeting(FrameKind::Hello, &who.hello()), None);
+                self.toy.send(conn, greeting(FrameKind::Hello, &who.hello(&self.toy.secret)), None);
                 client.links.insert(lane.0, (conn, who, Stage::Hello));
                 continue;
             };
@@ -679,7 +679,7 @@ fn a_running_request_is_attached_to() {
     // The greeting, without letting the log end.
     let who = Who { conn_epoch: 2, ..Who::new(1) };
     let conn = toy.connect();
-    toy.send(conn, greeting(FrameKind::Hello, &who.hello()), None);
+    toy.send(conn, greeting(FrameKind::Hello, &who.hello(&toy.secret)), None);
     toy.run_turns_only(0);
     let challenge = Challenge::decode_all(&greeted(&toy.take(conn)).1).unwrap();
     let proof = Proof { proof: proof_of(&toy, &who, &challenge) };

@@ -449,7 +449,7 @@ fn who_is_bound_does_not_administer() {
         assert_eq!((got.head.status, got.body.len()), (Status::NotPermitted, 0));
     }
     // Nor does whoever knows the secret of one export alone; that opens this one and no other.
-    let store = toy.secret.clone();
+    let store = toy.secret;
     toy.secret = store.of_export(b"in", 77);
     let credential = Credential::Export;
     let who = |export| Who { export, credential, ..Who::new(4) };
@@ -489,4 +489,38 @@ fn an_export_survives_what_the_server_does_not_and_goes_for_good() {
     let (_, refusal) = greet(toy, &Who { export: "in", ..Who::new(8) });
     assert_eq!(refusal.unwrap_err().reason, RefusalReason::NoSuchExport);
     bound.peers.clear();
+}
+
+/// No client can resume them, so their locks need not wait.
+#[test]
+fn the_sessions_of_an_export_that_is_taken_away_or_moved_end_at_once() {
+    for moved in [false, true] {
+        let mut scene = Scene::new(12, 2);
+        let (mut bound, mut away) = (scene.bound(3), scene.bound(4));
+        let inode = scene.in_file;
+        let (kind, owner, lock, pid) = (LockKind::Posix, 1, Some(LockType::Write), 5);
+        let ask = |range| SetLock { inode, kind, owner, lock, range, pid, wait_id: 0, place: 0 };
+        let lock = |toy: &mut Toy, client: &mut Client, range| {
+            client.status(toy, Op::SetLock, inode, &ask(range)) == Status::Ok
+        };
+        let Scene { toy, owner, admin, outside, .. } = &mut scene;
+        assert!(lock(toy, &mut bound, ByteRange::new(0, 1).unwrap()));
+        assert!(lock(toy, &mut away, ByteRange::new(5, 6).unwrap()));
+        assert!(!lock(toy, owner, ByteRange::ALL));
+        away.peers.iter().for_each(|peer| toy.cut(peer.conn));
+        toy.run();
+        let gone = Export { closed: true, ..export("in", InodeNo::ROOT) };
+        let changed = if moved { export("in", *outside) } else { gone };
+        assert_eq!(admin.set_export(toy, changed, moved), Status::Ok);
+        assert!(bound.peers.iter().all(|peer| toy.is_closed(peer.conn)));
+        assert!(lock(toy, owner, ByteRange::ALL), "what they held is free");
+        assert!(toy.lines.iter().any(|line| line.contains("export was taken away")));
+        let (_, answer) = greet(toy, &Who { export: "in", conn_epoch: 2, ..Who::new(3) });
+        match answer {
+            Ok(welcome) => assert_eq!((moved, welcome.root), (true, *outside)),
+            Err(refusal) => {
+                assert_eq!((moved, refusal.reason), (false, RefusalReason::NoSuchExport))
+            }
+        }
+    }
 }

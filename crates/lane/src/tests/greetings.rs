@@ -80,7 +80,7 @@ fn a_wrong_secret_is_refused() {
     let mut toy = Toy::started(2, 1);
     let who = Who::new(1);
     let conn = toy.connect();
-    toy.send(conn, greeting(FrameKind::Hello, &who.hello()), None);
+    toy.send(conn, greeting(FrameKind::Hello, &who.hello(&toy.secret)), None);
     toy.run();
     assert!(!toy.is_admitted(conn));
     toy.take(conn);
@@ -100,11 +100,11 @@ fn answer_to_proof_of(channel: &Channel) -> FrameKind {
     let who = Who::new(1);
     let conn = toy.connect();
     toy.seal(conn, [9; 32]);
-    toy.send(conn, greeting(FrameKind::Hello, &who.hello()), None);
+    toy.send(conn, greeting(FrameKind::Hello, &who.hello(&toy.secret)), None);
     toy.run();
     let (_, challenge) = greeted(&toy.take(conn));
     let challenge = Challenge::decode_all(&challenge).unwrap();
-    let hello = who.hello();
+    let hello = who.hello(&toy.secret);
     let proven = Proven { hello: &hello, nonce: &challenge.nonce, channel: &[9; 32] };
     assert!(toy.secret.server_proven(proven, &challenge.proof));
     let proof = Proof { proof: toy.secret.client_proof(Proven { channel, ..proven }) };
@@ -134,18 +134,18 @@ fn exports_are_looked_up() {
 #[test]
 fn who_has_proven_nothing_is_not_told_which_exports_there_are() {
     let mut toy = Toy::started(3, 1);
-    let store = toy.secret.clone();
+    let store = toy.secret;
     for export in ["guests", "own", "nothing", ""] {
         let who = Who { export, credential: wire::Credential::Export, ..Who::new(1) };
         let conn = toy.connect();
-        let hello = who.hello();
+        // Whoever knows the store's secret knows that of an export which is not defined.
+        let secret = store.of_export(export.as_bytes(), 0);
+        let hello = who.hello(&secret);
         toy.send(conn, greeting(FrameKind::Hello, &hello), None);
         toy.run();
         let (kind, body) = greeted(&toy.take(conn));
         assert_eq!(kind, FrameKind::Challenge, "{export}");
         let challenge = Challenge::decode_all(&body).unwrap();
-        // Whoever knows the store's secret knows that of an export which is not defined.
-        let secret = store.of_export(export.as_bytes(), 0);
         let of = wire::Proven { hello: &hello, nonce: &challenge.nonce, channel: &wire::PLAIN };
         let proof = secret.client_proof(of);
         let is_known = ["guests", "own"].contains(&export);
@@ -187,7 +187,8 @@ fn greetings_end_in_time_and_are_few() {
     toy.limits.greeting_count_max = 2;
     toy.limits.conn_count_max = 3;
     toy.start(1);
-    let hello = || greeting(FrameKind::Hello, &Who::new(1).hello());
+    let secret = toy.secret;
+    let hello = || greeting(FrameKind::Hello, &Who::new(1).hello(&secret));
     let slow = [toy.connect(), toy.connect(), toy.connect()];
     for conn in slow {
         toy.send(conn, hello(), None);

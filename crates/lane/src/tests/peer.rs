@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use door::ConnId;
 use wire::{
     Bytes, Caller, Challenge, ClientUuid, FrameKind, Groups, Head, Hello, InodeNo, LaneId, Name,
-    Op, PLAIN, Proof, Proven, Refusal, Reply, Request, SessionId, ShardId, Status, Transno,
+    Op, PLAIN, Proof, Proven, Refusal, Reply, Request, Secret, SessionId, ShardId, Status, Transno,
     Welcome, Wire, Xid,
 };
 
@@ -46,7 +46,8 @@ impl Who {
         }
     }
 
-    pub(crate) fn hello(&self) -> Vec<u8> {
+    /// Says that it holds this secret.
+    pub(crate) fn hello(&self, secret: &Secret) -> Vec<u8> {
         let hello = Hello {
             server_lane: self.server_lane,
             client: self.client,
@@ -60,6 +61,7 @@ impl Who {
             export: Bytes(self.export.as_bytes()),
             credential: self.credential,
             purpose: self.purpose,
+            key_id: secret.key_id(&[9; 32]),
         };
         hello.to_bytes()
     }
@@ -81,7 +83,7 @@ pub(crate) fn greeted(arrived: &[Arrived]) -> (FrameKind, Vec<u8>) {
 /// Greets with the right secret; what the server says last.
 pub(crate) fn greet(toy: &mut Toy, who: &Who) -> (ConnId, Result<Welcome, Refusal>) {
     let conn = toy.connect();
-    toy.send(conn, greeting(FrameKind::Hello, &who.hello()), None);
+    toy.send(conn, greeting(FrameKind::Hello, &who.hello(&toy.secret)), None);
     toy.run();
     let (kind, body) = greeted(&toy.take(conn));
     if kind == FrameKind::Refusal {
@@ -89,7 +91,7 @@ pub(crate) fn greet(toy: &mut Toy, who: &Who) -> (ConnId, Result<Welcome, Refusa
     }
     assert_eq!(kind, FrameKind::Challenge);
     let challenge = Challenge::decode_all(&body).unwrap();
-    let hello = who.hello();
+    let hello = who.hello(&toy.secret);
     let proven = Proven { hello: &hello, nonce: &challenge.nonce, channel: &PLAIN };
     assert!(toy.secret.server_proven(proven, &challenge.proof));
     let proof = Proof { proof: toy.secret.client_proof(proven) };

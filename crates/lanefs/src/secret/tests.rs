@@ -60,7 +60,7 @@ fn what_is_no_secret_is_refused_and_not_shown() {
 fn the_secret_of_an_export_says_so_and_is_not_the_stores() {
     let folder = tempfile::tempdir().unwrap();
     let (store, export) = (folder.path().join("store"), folder.path().join("export"));
-    let of_store = read_or_make(&store).unwrap();
+    let of_store = read_or_make(&store).unwrap().current;
     let of_export = of_store.of_export(b"a", 1);
     let mut file =
         OpenOptions::new().write(true).create_new(true).mode(0o600).open(&export).unwrap();

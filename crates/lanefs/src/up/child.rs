@@ -42,6 +42,8 @@ pub(crate) enum News {
     Ended(Role, ExitStatus),
     /// We are asked to end.
     Signal,
+    /// The server is to read its secret again.
+    Reload,
     /// What the server does, once a second.
     Rates(super::screen::Rates),
 }

@@ -173,6 +173,7 @@ pub(crate) fn watch_rates(
     let options = ConnectOptions {
         address,
         secret,
+        secret_file: Some(secret_file.to_path_buf()),
         export: EXPORT.to_owned(),
         purpose: library::Purpose::Use,
         identity: Identity::of_process(),

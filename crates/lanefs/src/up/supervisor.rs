@@ -14,6 +14,7 @@ use crate::serve::hex;
 use crate::{background, driver, mounts, signals};
 use anyhow::Result;
 use rustix::process::Signal;
+use signal_hook::consts::SIGHUP;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -96,9 +97,11 @@ struct Supervisor<'p> {
 pub(crate) fn run(plan: &Plan) -> Result<()> {
     let (tell, news) = channel();
     let on_signal = tell.clone();
-    signals::on_ending(move |_| {
+    let reloads = !signals::has_terminal();
+    signals::on_ending(move |signal| {
+        let news = if signal == SIGHUP && reloads { News::Reload } else { News::Signal };
         // Nobody listens any more when everything has ended.
-        let _unheard = on_signal.send(News::Signal);
+        let _unheard = on_signal.send(news);
     })?;
     let mut supervisor = Supervisor {
         plan,
@@ -125,12 +128,20 @@ impl Supervisor<'_> {
         loop {
             match self.next()? {
                 Some(News::Signal) => return Ok(()),
+                Some(News::Reload) => self.reload(),
                 Some(News::Line(role, line)) => self.on_line(role, &line)?,
                 Some(News::Complaint(role, line)) => self.on_complaint(role, line),
                 Some(News::Ended(role, status)) => self.on_ended(role, status)?,
                 Some(News::Rates(rates)) => self.screen.rates(rates),
                 None => self.start_due()?,
             }
+        }
+    }
+
+    /// One that is started reads its secret anyway.
+    fn reload(&self) {
+        if let Some(server) = self.server.running() {
+            server.signal(Signal::HUP);
         }
     }
 
@@ -378,7 +389,7 @@ impl Supervisor<'_> {
                 }
                 Ok(News::Complaint(role, line)) => self.on_complaint(role, line),
                 Ok(News::Signal) | Err(_) => return false,
-                Ok(News::Line(..) | News::Rates(_)) => {}
+                Ok(News::Line(..) | News::Rates(_) | News::Reload) => {}
             }
         }
     }

@@ -24,6 +24,7 @@ fn greeted(address: &str, (export, by): (&str, &Secret)) -> (Challenge, bool, Re
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let client = ClientUuid(library::random().unwrap());
     let hello = hello(Credential::Export, (export, 0), client);
+    let hello = Hello { key_id: by.key_id(&hello.nonce), ..hello };
     greet(&mut stream, FrameKind::Hello, &hello).unwrap();
     let (head, body) = frame(&mut stream);
     assert_eq!(head, Head::Greeting(FrameKind::Challenge), "{export:?}");
@@ -75,6 +76,7 @@ fn a_stranger_cannot_tell_an_export_that_there_is_from_one_that_there_is_not() {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let hello = hello(Credential::Store, ("nothing", 0), client);
+    let hello = Hello { key_id: wrong.key_id(&hello.nonce), ..hello };
     greet(&mut stream, FrameKind::Hello, &hello).unwrap();
     let challenge = Challenge::decode_all(&frame(&mut stream).1).unwrap();
     let hello = hello.to_bytes();

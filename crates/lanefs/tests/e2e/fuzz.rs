@@ -183,6 +183,7 @@ fn session(
     said.client_lane = LaneId(dice.throw() as u16 % 3);
     said.predecessor = ClientUuid([dice.throw().to_le_bytes()[0]; 16]);
     said.boot_id_last = dice.number();
+    said.key_id = secret.key_id(&said.nonce);
     if dice.one_in(8) {
         return fumble(address, &said, dice);
     }

@@ -49,6 +49,7 @@ mod programs_trees;
 mod raw;
 mod rights;
 mod rights_hostile;
+mod rotation;
 mod scripts;
 mod seal;
 mod setid;

@@ -16,7 +16,7 @@ pub(crate) struct Raw {
     xid: u64,
 }
 
-/// What a client says first.
+/// What a client says first; [`Raw::of`] puts in which secret it holds.
 pub(crate) fn hello<'a>(
     credential: Credential,
     (export, lane): (&'a str, u16),
@@ -35,6 +35,7 @@ pub(crate) fn hello<'a>(
         export: Bytes(export.as_bytes()),
         credential,
         purpose: Purpose::Use,
+        key_id: KeyId(0),
     }
 }
 
@@ -71,6 +72,7 @@ impl Raw {
         secret: &Secret,
         hello: &Hello<'_>,
     ) -> std::result::Result<Self, RefusalReason> {
+        let hello = &Hello { key_id: secret.key_id(&hello.nonce), ..*hello };
         let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let map = Map { lane_count: 1, meta_shard_count: 1, data_shard_count: 1 };

@@ -45,6 +45,7 @@ impl Parts {
             Action::ColdRead { .. } => self.cold_read(action),
             Action::Point(point) => drop(tools.meet(FaultPoint::Place(point))),
             Action::Recovered => (self.recovered)(),
+            Action::SecretsWanted => self.read_secrets(),
             Action::Keep { as_buf, bulk } => self.kept.keep(as_buf, bulk, &mut tools.pool),
             Action::Release { buf } => tools.pool.release(self.kept.end(buf)),
             Action::LogAppend { ticket, batch } => self.log_append(ticket, batch),

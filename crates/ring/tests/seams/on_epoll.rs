@@ -24,6 +24,8 @@ mod mesh;
 mod relay;
 #[path = "sealed.rs"]
 mod sealed;
+#[path = "secrets.rs"]
+mod secrets;
 #[path = "segments.rs"]
 mod segments;
 #[path = "shares.rs"]

@@ -1,0 +1,188 @@
+//! The secrets of a running server: read again when their file changes, or when a signal asks for it, and given
+//! to its lanes.
+//!
+//! The server holds a shared lock on the file that its lanes go by. A process that replaces the file can wait for
+//! that lock: the server releases it when all lanes have the secrets of the new file. Invariant: a file that
+//! cannot be used changes nothing, and is logged.
+
+use super::{folder_of, of_store, read_or_make};
+use crate::out;
+use anyhow::{Context as _, Result};
+use ring::Waker;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::{read, retry_on_intr, write};
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use wire::Secrets;
+
+/// Makes a server read its secrets again, from any thread.
+#[derive(Clone, Debug)]
+pub(crate) struct Poke(Arc<OwnedFd>);
+
+impl Poke {
+    /// For one server.
+    pub(crate) fn new() -> Result<Self> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        Ok(Self(Arc::new(event.context("cannot make an eventfd")?)))
+    }
+
+    /// Does so.
+    pub(crate) fn poke(&self) {
+        // Fails only when 2^64 - 2 of them were not heard.
+        let _heard_already = write(&*self.0, &1_u64.to_ne_bytes());
+    }
+
+    fn take(&self) -> bool {
+        read(&*self.0, &mut [0; 8]).is_ok()
+    }
+}
+
+/// Which file was looked at, and how it was then.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Seen {
+    device: u64,
+    inode: u64,
+    changed_at: (i64, i64),
+}
+
+impl Seen {
+    /// `None` where nothing is, or nothing can be seen.
+    fn of(path: &Path) -> Option<Self> {
+        let metadata = std::fs::metadata(path).ok()?;
+        let changed_at = (metadata.ctime(), metadata.ctime_nsec());
+        Some(Self { device: metadata.dev(), inode: metadata.ino(), changed_at })
+    }
+}
+
+/// The secrets of a server and the file that has them.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    path: PathBuf,
+    secrets: Secrets,
+    seen: Option<Seen>,
+    /// With a shared lock.
+    file: File,
+    changes: Option<OwnedFd>,
+    /// Why the last look was for nothing.
+    fault: String,
+    poke: Poke,
+}
+
+impl Kept {
+    /// Reads the store's secrets in `path`; one is made first if there is none.
+    pub(crate) fn open(path: &Path, poke: Poke) -> Result<Self> {
+        // Independent of the working directory.
+        let path = std::path::absolute(path)?;
+        read_or_make(&path)?;
+        // From here on nothing is missed.
+        let changes = watch(&path);
+        let seen = Seen::of(&path);
+        let (file, secrets) = read_locked(&path)?;
+        Ok(Self { path, secrets, seen, file, changes, fault: String::new(), poke })
+    }
+
+    /// What is valid.
+    pub(crate) const fn secrets(&self) -> Secrets {
+        self.secrets
+    }
+
+    /// Keeps lanes up to date, on a thread of its own.
+    pub(crate) fn keep(mut self, lanes: Vec<Waker>) -> Result<()> {
+        let thread = std::thread::Builder::new().name("secret".to_owned());
+        let spawned = thread.spawn(move || {
+            loop {
+                let asked = self.wait();
+                self.look(&lanes, asked);
+            }
+        });
+        spawned.context("cannot start a thread")?;
+        Ok(())
+    }
+
+    /// Waits until something may have changed. Whether that was said by a signal.
+    fn wait(&self) -> bool {
+        let mut sources = vec![PollFd::new(&*self.poke.0, PollFlags::IN)];
+        sources.extend(self.changes.iter().map(|changes| PollFd::new(changes, PollFlags::IN)));
+        // It fails for want of memory alone, and is tried again.
+        let _woken = retry_on_intr(|| poll(&mut sources, None));
+        if let Some(changes) = &self.changes {
+            // What happened to which name does not matter.
+            while read(changes, &mut [0; 4096]).is_ok() {}
+        }
+        self.poke.take()
+    }
+
+    fn look(&mut self, lanes: &[Waker], asked: bool) {
+        let seen = Seen::of(&self.path);
+        if seen == self.seen && !asked {
+            return;
+        }
+        self.seen = seen;
+        match read_locked(&self.path) {
+            Ok((file, secrets)) => {
+                if secrets != self.secrets || asked {
+                    give(lanes, secrets);
+                    let valid = if secrets.earlier.is_some() { "two are" } else { "one is" };
+                    out::complain(&format!("lanefs serve: read the secret again: {valid} valid"));
+                }
+                self.secrets = secrets;
+                // The lock on the one before goes now.
+                self.file = file;
+                self.fault.clear();
+            }
+            Err(error) => {
+                let fault = format!("lanefs serve: {error:#}; what was valid before stays so");
+                if fault != self.fault || asked {
+                    out::complain(&fault);
+                }
+                self.fault = fault;
+            }
+        }
+    }
+}
+
+/// Lanes have these when it returns.
+fn give(lanes: &[Waker], secrets: Secrets) {
+    let (tell, told) = channel();
+    for lane in lanes {
+        lane.give_secrets(Some(secrets), Some(tell.clone()));
+    }
+    drop(tell);
+    // Nothing is ever sent: it ends when the last lane has dropped its end.
+    let _all_have = told.recv();
+}
+
+fn read_locked(path: &Path) -> Result<(File, Secrets)> {
+    let file = library::secret::open(path)?;
+    // `lanefs secret` holds it exclusively for a moment at most. Without locks it does not wait for the server.
+    let _unlocked = retry_on_intr(|| flock(&file, FlockOperation::LockShared));
+    let secrets = library::secret::read_open(path, &file)?;
+    Ok((file, of_store(path, secrets)?))
+}
+
+/// Tells of files that appear where the secret lies, and of changes of those that are there. Without it, a
+/// signal has to.
+fn watch(path: &Path) -> Option<OwnedFd> {
+    let added = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).and_then(|changes| {
+        let flags = WatchFlags::CLOSE_WRITE | WatchFlags::MOVED_TO | WatchFlags::ATTRIB;
+        inotify::add_watch(&changes, folder_of(path), flags)?;
+        // A symbolic link may lead elsewhere.
+        if let Ok(target) = path.canonicalize() {
+            inotify::add_watch(&changes, folder_of(&target), flags)?;
+        }
+        Ok(changes)
+    });
+    let complain = |error| {
+        let path = path.display();
+        out::complain(&format!(
+            "lanefs serve: cannot watch the secret {path} ({error}): after a change, send SIGHUP"
+        ));
+    };
+    added.map_err(complain).ok()
+}

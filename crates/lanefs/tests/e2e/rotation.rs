@@ -1,0 +1,346 @@
+//! The secret is changed while server and mounts run: two are valid in between, clients with the new one go on, and
+//! clients with only the retired one are cut off.
+
+use crate::raw::{Raw, greet, hello};
+use crate::stage::{Mount, PATIENCE, Process, Server, Stage, failure, kill, must, until, wrap};
+use library::{ConnectOptions, Refused, Volume};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use rustix::process::Signal;
+use std::fs::{self, File, TryLockError};
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use wire::*;
+
+/// The server's secret file.
+fn kept(stage: &Stage) -> PathBuf {
+    stage.path("config/lanefs/secret")
+}
+
+/// Puts a client's copy of it where its secret file is, or will be.
+fn give(stage: &Stage, name: &str) -> PathBuf {
+    let path = stage.path(name);
+    fs::copy(kept(stage), &path).unwrap();
+    path
+}
+
+/// `lanefs secret` must succeed, and shows no secret.
+#[track_caller]
+fn change(stage: &Stage, what: &str) -> String {
+    let before = fs::read_to_string(kept(stage)).unwrap();
+    let said = must(&mut stage.lanefs(["secret", what]));
+    let after = fs::read_to_string(kept(stage)).unwrap();
+    assert!(before.lines().chain(after.lines()).all(|secret| !said.contains(secret)));
+    said
+}
+
+/// The same, with a server that takes it up.
+#[track_caller]
+fn change_served(stage: &Stage, what: &str) {
+    let said = change(stage, what);
+    assert!(said.contains("the server has taken it up"), "{said}");
+}
+
+/// It must fail; what it says.
+#[track_caller]
+fn change_fails(stage: &Stage, what: &str) -> String {
+    let before = fs::read(kept(stage)).unwrap();
+    let (code, line) = failure(&stage.run(["secret", what]));
+    assert_eq!(code, 1, "{line}");
+    assert_eq!(before, fs::read(kept(stage)).unwrap(), "nothing is changed");
+    line
+}
+
+fn mount_with(stage: &Stage, server: &Server, name: &str, secret: &Path) -> Mount {
+    let secret = secret.to_str().unwrap();
+    stage.mount(&server.address, name, &["--export", "up", "--secret-file", secret])
+}
+
+fn locked(dir: &Path, name: &str) -> File {
+    let mut options = File::options();
+    let file = options.read(true).write(true).create(true).truncate(false).open(dir.join(name));
+    let file = file.unwrap();
+    file.try_lock().unwrap();
+    file
+}
+
+fn is_locked(file: &File) -> bool {
+    matches!(file.try_lock(), Err(TryLockError::WouldBlock))
+}
+
+fn is_cut_off(dir: &Path) -> bool {
+    fs::metadata(dir.join("nothing"))
+        .is_err_and(|error| error.raw_os_error() == Some(Errno::ACCESS.raw_os_error()))
+}
+
+#[test]
+fn mounts_with_the_new_secret_lose_nothing_and_others_are_cut_off() {
+    let Some(stage) = Stage::new("rotation") else { return };
+    let mut server = stage.serve_with("127.0.0.1:0", &["--lanes", "2"]);
+    let (given, forgotten) = (give(&stage, "given"), give(&stage, "forgotten"));
+    let mut first = mount_with(&stage, &server, "first", &given);
+    let second = mount_with(&stage, &server, "second", &forgotten);
+    let mut open = locked(&first.dir, "f");
+    let lost = locked(&second.dir, "g");
+    change_served(&stage, "rotate");
+    for (mount, name) in [(&first, "a"), (&second, "b")] {
+        fs::write(mount.dir.join(name), "with the earlier secret").unwrap();
+    }
+    assert!(change_fails(&stage, "rotate").contains("two secrets are valid already"));
+    let third = mount_with(&stage, &server, "third", &kept(&stage));
+    assert_eq!(fs::read_dir(&third.dir).unwrap().count(), 4);
+    let theirs = ["f", "g"].map(|name| File::open(third.dir.join(name)).unwrap());
+    assert!(theirs.iter().all(is_locked));
+    give(&stage, "given");
+    open.write_all(b"before").unwrap();
+    change_served(&stage, "retire");
+    open.write_all(b" and after").unwrap();
+    open.sync_all().unwrap();
+    assert_eq!(fs::read_to_string(third.dir.join("f")).unwrap(), "before and after");
+    until("the second mount is cut off", || is_cut_off(&second.dir));
+    until("its lock is free", || !is_locked(&theirs[1]));
+    assert!(is_locked(&theirs[0]), "the first one's is not");
+    server.process.line_with("because their secret was retired");
+    // It goes on without a new mount, and fsync reports the lost lock.
+    give(&stage, "forgotten");
+    until("the second mount is back", || second.dir.join("a").exists());
+    lost.set_len(5).unwrap();
+    assert_eq!(lost.sync_all().unwrap_err().raw_os_error(), Some(Errno::IO.raw_os_error()));
+    lost.sync_all().unwrap();
+    assert_eq!(fs::metadata(third.dir.join("g")).unwrap().len(), 5);
+    drop((open, lost));
+    for mount in [second, third] {
+        mount.stop();
+    }
+    first.process.signal(Signal::TERM);
+    first.process.end();
+    let said = first.process.said();
+    assert!(!said.contains("ALARM") && !said.contains("lost"), "{said}");
+}
+
+/// Greets with a secret that is not valid, and sends a proof all the same; the reason of the refusal.
+fn refusal(address: &str, export: &str, secret: &Secret) -> RefusalReason {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let client = ClientUuid(library::random().unwrap());
+    let hello = hello(secret.credential(), (export, 0), client);
+    let hello = Hello { key_id: secret.key_id(&hello.nonce), ..hello };
+    greet(&mut stream, FrameKind::Hello, &hello).unwrap();
+    let challenge = Challenge::decode_all(&greeted(&mut stream, FrameKind::Challenge)).unwrap();
+    let hello = hello.to_bytes();
+    let proven = Proven { hello: &hello, nonce: &challenge.nonce, channel: &PLAIN };
+    assert!(!secret.server_proven(proven, &challenge.proof), "the server does not know it");
+    let proof = Proof { proof: secret.client_proof(proven) };
+    greet(&mut stream, FrameKind::Proof, &proof).unwrap();
+    Refusal::decode_all(&greeted(&mut stream, FrameKind::Refusal)).unwrap().reason
+}
+
+fn greeted(stream: &mut TcpStream, wanted: FrameKind) -> Vec<u8> {
+    let mut head = [0; HEAD_BYTES];
+    stream.read_exact(&mut head).unwrap();
+    let mut frame = head.to_vec();
+    frame.resize(Lengths::peek(&head).unwrap().frame_bytes, 0);
+    stream.read_exact(&mut frame[HEAD_BYTES..]).unwrap();
+    let (head, body) = Head::decode(&frame).unwrap();
+    assert_eq!(head, Head::Greeting(wanted));
+    body.to_vec()
+}
+
+#[test]
+fn a_retired_secret_and_an_exports_that_follows_from_it_are_refused() {
+    let Some(stage) = Stage::new("rotation_refused") else { return };
+    let server = stage.serve("127.0.0.1:0");
+    let address = &server.address;
+    must(&mut stage.lanefs(["export", "add", address, "guests", "/", "--squash", "none"]));
+    let of_export = || must(&mut stage.lanefs(["export", "secret", address, "guests"]));
+    let of_store = || library::secret::read(&kept(&stage)).unwrap();
+    let of = |text: &str| library::secret::of_text(text).unwrap();
+    let (old, old_export) = (of_store(), of_export());
+    let file = stage.path("guest");
+    fs::write(&file, &old_export).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    let guests = format!("{address}/guests");
+    let guest = stage.mount(&guests, "guest-mnt", &["--secret-file", file.to_str().unwrap()]);
+    let mut open = locked(&guest.dir, "f");
+    change_served(&stage, "rotate");
+    let (new, new_export) = (of_store(), of_export());
+    assert!(old != new && old_export != new_export);
+    let came = |secret: &Secret, export| {
+        let client = ClientUuid(library::random().unwrap());
+        Raw::new(address, secret, (export, 0), client)
+    };
+    let mut olds = [came(&old, "up"), came(&of(&old_export), "guests")];
+    let mut news = [came(&new, "up"), came(&of(&new_export), "guests")];
+    fs::write(&file, &new_export).unwrap();
+    change_served(&stage, "retire");
+    for raw in &mut olds {
+        assert!(raw.take().is_err(), "its connection has ended");
+    }
+    for raw in &mut news {
+        let getattr = Getattr { inode: raw.root };
+        assert_eq!(
+            raw.answer(Op::Getattr, ShardId::meta(0), &getattr, &[]).reply.status,
+            Status::Ok
+        );
+    }
+    assert_eq!(refusal(address, "up", &old), RefusalReason::WrongSecret);
+    assert_eq!(refusal(address, "guests", &of(&old_export)), RefusalReason::WrongSecret);
+    open.write_all(b"a guest goes on").unwrap();
+    assert_eq!(fs::read_to_string(guest.dir.join("f")).unwrap(), "a guest goes on");
+    assert!(is_locked(&File::open(guest.dir.join("f")).unwrap()));
+    drop(open);
+    guest.stop();
+}
+
+#[test]
+fn a_server_that_is_killed_in_between_knows_what_it_did() {
+    let Some(stage) = Stage::new("rotation_kill") else { return };
+    let mut server = stage.serve("127.0.0.1:0");
+    let again = |server: &mut Server| {
+        kill(server.process.pid());
+        server.process.end();
+    };
+    let given = give(&stage, "given");
+    let mount = mount_with(&stage, &server, "mnt", &given);
+    let mut open = locked(&mount.dir, "f");
+    open.write_all(b"one").unwrap();
+    change_served(&stage, "rotate");
+    again(&mut server);
+    let mut server = stage.serve(&server.address);
+    open.write_all(b", two").unwrap();
+    give(&stage, "given");
+    again(&mut server);
+    assert!(change(&stage, "retire").contains("no server of this machine"));
+    let mut server = stage.serve(&server.address);
+    open.write_all(b", three").unwrap();
+    open.sync_all().unwrap();
+    assert_eq!(fs::read_to_string(mount.dir.join("f")).unwrap(), "one, two, three");
+    assert!(is_locked(&File::open(mount.dir.join("f")).unwrap()));
+    // Recovery does not wait longer for a client that has only the retired secret.
+    change_served(&stage, "rotate");
+    again(&mut server);
+    change(&stage, "retire");
+    let server = stage.serve(&server.address);
+    until("the mount is cut off", || is_cut_off(&mount.dir));
+    let other = mount_with(&stage, &server, "other", &kept(&stage));
+    let free = File::open(other.dir.join("f")).unwrap();
+    until("its lock is free", || !is_locked(&free));
+    drop((open, free));
+    other.stop();
+    mount.stop();
+}
+
+#[test]
+fn a_file_that_is_no_secret_changes_nothing_and_is_said() {
+    let Some(stage) = Stage::new("rotation_bad") else { return };
+    let mut server = stage.serve("127.0.0.1:0");
+    let good = give(&stage, "good");
+    let export = stage.path("export");
+    let of_store = library::secret::read(&good).unwrap();
+    fs::write(&export, library::secret::text_of(&of_store.of_export(b"up", 0))).unwrap();
+    let bad = |text: &[u8], mode, said: &str, server: &mut Server| {
+        fs::write(kept(&stage), text).unwrap();
+        fs::set_permissions(kept(&stage), fs::Permissions::from_mode(mode)).unwrap();
+        let line = server.process.line_with(said);
+        assert!(line.contains("what was valid before stays so"), "{line}");
+        let mount = mount_with(&stage, server, &format!("mnt{mode}{}", text.len()), &good);
+        mount.stop();
+    };
+    bad(b"hunter2", 0o600, "64 hexadecimal digits", &mut server);
+    bad(&fs::read(&export).unwrap(), 0o600, "not the store's", &mut server);
+    bad(&fs::read(&good).unwrap().repeat(3), 0o600, "64 hexadecimal digits", &mut server);
+    bad(&fs::read(&good).unwrap(), 0o644, "open to others", &mut server);
+    fs::remove_file(kept(&stage)).unwrap();
+    fs::copy(&export, kept(&stage)).unwrap();
+    fs::set_permissions(kept(&stage), fs::Permissions::from_mode(0o600)).unwrap();
+    assert!(change_fails(&stage, "rotate").contains("is the secret of an export"));
+    fs::copy(&good, kept(&stage)).unwrap();
+    assert!(change_fails(&stage, "retire").contains("there is no earlier one"));
+    change_served(&stage, "rotate");
+}
+
+#[test]
+fn the_file_keeps_its_mode_owner_and_place() {
+    let Some(stage) = Stage::new("rotation_modes") else { return };
+    let mode = |path: &Path| fs::symlink_metadata(path).unwrap().mode();
+    for umask in ["0000", "0277"] {
+        drop(stage.serve("127.0.0.1:0"));
+        // A symbolic link to a file of another user.
+        let real = stage.make_dir(&format!("real{umask}")).join("secret");
+        fs::rename(kept(&stage), &real).unwrap();
+        symlink(&real, kept(&stage)).unwrap();
+        chown(&real, Some(4711), Some(4712)).unwrap();
+        for what in ["rotate", "retire"] {
+            let script = format!("umask {umask}; exec \"$0\" \"$@\"");
+            let mut sh = Command::new("sh");
+            sh.arg("-c").arg(script);
+            must(&mut wrap(sh, stage.lanefs(["secret", what])));
+            let found = fs::metadata(&real).unwrap();
+            assert_eq!((found.uid(), found.gid(), found.mode() & 0o7777), (4711, 4712, 0o600));
+            assert_eq!(mode(&kept(&stage)) & 0o170_000, 0o120_000, "still a symbolic link");
+            let names = fs::read_dir(real.parent().unwrap()).unwrap();
+            assert_eq!(names.count(), 1, "no draft is left");
+        }
+        let said = change(&stage, "show");
+        assert!(said.contains("one secret") && !said.contains("uses it"), "{said}");
+        let folder = File::open(real.parent().unwrap()).unwrap();
+        flock(&folder, FlockOperation::LockExclusive).unwrap();
+        assert!(change_fails(&stage, "rotate").contains("another `lanefs secret`"));
+        drop(folder);
+        fs::remove_file(kept(&stage)).unwrap();
+    }
+}
+
+/// Where no change of a file is seen, a signal has it read.
+#[test]
+fn a_signal_has_the_secret_read_again() {
+    let Some(stage) = Stage::new("rotation_signal") else { return };
+    let mut setsid = Command::new("setsid");
+    setsid.stdin(Stdio::null());
+    let mut up = stage.lanefs(["up", "--listen", "127.0.0.1:0"]);
+    up.arg(stage.path("mnt"));
+    let mut up = Process::start(&mut wrap(setsid, up));
+    up.line_with("stop ");
+    up.signal(Signal::HUP);
+    up.line_with("read the secret again: one is valid");
+    change_served(&stage, "rotate");
+    up.line_with("read the secret again: two are valid");
+    fs::write(stage.path("mnt/f"), "x").unwrap();
+    change_served(&stage, "retire");
+    fs::write(stage.path("mnt/f"), "its own mount reads the same file").unwrap();
+    up.signal(Signal::TERM);
+    assert!(up.end().success(), "{}", up.said());
+}
+
+#[test]
+fn a_volume_reads_its_file_again_if_it_has_one() {
+    let Some(stage) = Stage::new("rotation_volume") else { return };
+    let server = stage.serve("127.0.0.1:0");
+    let given = give(&stage, "given");
+    let address = server.address.parse().unwrap();
+    let options = ConnectOptions {
+        export: "up".to_owned(),
+        connect_timeout: PATIENCE,
+        ..ConnectOptions::new(address, library::secret::read(&given).unwrap())
+    };
+    let mut with_value = Volume::connect(&options).unwrap();
+    let of_file = ConnectOptions { secret_file: Some(given), ..options };
+    let mut with_file = Volume::connect(&of_file).unwrap();
+    let file = with_file.create("/f".as_ref(), 0o644, false).unwrap();
+    change_served(&stage, "rotate");
+    with_file.write_at(&file, 0, b"before").unwrap();
+    give(&stage, "given");
+    change_served(&stage, "retire");
+    with_file.write_at(&file, 6, b" and after").unwrap();
+    with_file.close(file).unwrap();
+    with_file.leave().unwrap();
+    let refused = with_value.stat("/f".as_ref()).unwrap_err();
+    let library::Error::Refused { reason, .. } = refused else { panic!("{refused}") };
+    assert_eq!(reason, Refused::WrongSecret);
+    let found =
+        must(&mut stage.lanefs(["cat", "--export", "up", &format!("lanefs://{address}/f")]));
+    assert_eq!(found, "before and after");
+}

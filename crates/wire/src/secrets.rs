@@ -1,0 +1,98 @@
+//! The secrets that are valid at a time: one, or two while the secret is changed.
+
+use crate::codec::{Flaw, Reader, Wire, Writer};
+use crate::{Nonce, Secret};
+
+/// Which of the valid secrets a client holds ([`Secret::key_id`]). One number, so that comparing takes
+/// the same time however wrong it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KeyId(pub u64);
+
+impl Wire<'_> for KeyId {
+    fn encode(&self, to: &mut Writer<'_>) {
+        to.write(&self.0);
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+        Ok(Self(from.read()?))
+    }
+}
+
+/// The secrets of one credential that are valid.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Secrets {
+    /// What clients are given.
+    pub current: Secret,
+    /// What they were given before, as long as it has not been retired.
+    pub earlier: Option<Secret>,
+}
+
+impl Secrets {
+    /// All of them, the current one first.
+    pub fn iter(&self) -> impl Iterator<Item = &Secret> {
+        core::iter::once(&self.current).chain(&self.earlier)
+    }
+
+    /// Whether this one is valid.
+    #[must_use]
+    pub fn holds(&self, secret: &Secret) -> bool {
+        self.iter().any(|valid| valid == secret)
+    }
+
+    /// The one that a client holds, as its Hello says.
+    #[must_use]
+    pub fn find(&self, key_id: KeyId, nonce: &Nonce) -> Option<&Secret> {
+        self.iter().find(|valid| valid.key_id(nonce) == key_id)
+    }
+
+    /// What follows from each of them.
+    #[must_use]
+    pub fn map(&self, follow: impl Fn(&Secret) -> Secret) -> Self {
+        Self { current: follow(&self.current), earlier: self.earlier.as_ref().map(&follow) }
+    }
+}
+
+impl From<Secret> for Secrets {
+    fn from(current: Secret) -> Self {
+        Self { current, earlier: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_key_id_tells_which_of_two_secrets_a_client_holds() {
+        let (current, earlier) = (Secret::new([1; 32]), Secret::new([2; 32]));
+        let secrets = Secrets { current, earlier: Some(earlier) };
+        let nonce = [3; 32];
+        assert_eq!(secrets.find(current.key_id(&nonce), &nonce), Some(&current));
+        assert_eq!(secrets.find(earlier.key_id(&nonce), &nonce), Some(&earlier));
+        assert_eq!(secrets.find(Secret::new([4; 32]).key_id(&nonce), &nonce), None);
+        assert_eq!(secrets.find(current.key_id(&[5; 32]), &nonce), None, "of another Hello");
+        assert_eq!(Secrets::from(current).find(earlier.key_id(&nonce), &nonce), None);
+    }
+
+    #[test]
+    fn a_key_id_is_of_one_nonce_and_one_credential() {
+        // Fixed bytes: both ends have to come to the same.
+        let secret = Secret::new([9; 32]);
+        assert_eq!(secret.key_id(&[4; 32]), KeyId(0xc437_2a24_d74d_79a4));
+        assert_ne!(secret.key_id(&[4; 32]), secret.key_id(&[5; 32]));
+        assert_ne!(secret.key_id(&[4; 32]), Secret::of_one_export([9; 32]).key_id(&[4; 32]));
+        assert_eq!(KeyId::decode_all(&KeyId(7).to_bytes()).unwrap(), KeyId(7));
+    }
+
+    #[test]
+    fn what_follows_from_two_secrets_are_two() {
+        let (current, earlier) = (Secret::new([1; 32]), Secret::new([2; 32]));
+        let of_export = |secret: &Secret| secret.of_export(b"a", 1);
+        let both = Secrets { current, earlier: Some(earlier) }.map(of_export);
+        assert_eq!(
+            both.iter().copied().collect::<alloc::vec::Vec<_>>(),
+            [current.of_export(b"a", 1), earlier.of_export(b"a", 1)]
+        );
+        assert!(both.holds(&of_export(&earlier)) && !both.holds(&earlier));
+    }
+}
