@@ -1,6 +1,6 @@
 //! Connections: from accept or connect to the last byte.
 //!
-//! They receive, cut frames, check the bulk's checksum, send one wave a turn and close in order.
+//! They receive, cut frames, check checksums where there are any, send one wave a turn and close in order.
 //! What a frame means is the brain's. Invariants: a connection has at most one receive and one
 //! send (or wait for room) in flight; its slot is used again only when none is; a [`ConnId`] names
 //! one connection for ever.
@@ -79,8 +79,8 @@ struct Incoming {
     lengths: Lengths,
     received_bytes: usize,
     charge: Option<Charge>,
-    /// Of what was received.
-    sum: Crc32c,
+    /// Of what was received, if anybody wants it.
+    sum: Option<Crc32c>,
 }
 
 struct Conn {
@@ -225,7 +225,13 @@ impl Conns {
         }
         tools.meet_send(frame);
         let conn = self.conn(index);
-        conn.outbox.push(tools.arena.get(frame), bulk, &mut tools.pool);
+        if conn.seal.is_some() {
+            conn.outbox.push(tools.arena.get(frame), bulk, &mut tools.pool);
+        } else {
+            let crc32c = bulk.and_then(|bulk| tools.sum_of(bulk, !conn.accepted));
+            let frame = tools.arena.get(frame);
+            conn.outbox.push_summed(frame, (bulk, crc32c), &mut tools.pool);
+        }
         self.queued(index, tools);
     }
 

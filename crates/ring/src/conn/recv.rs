@@ -1,7 +1,7 @@
 //! From received bytes to frames for the brain.
 //!
 //! A bulk is received straight into its buffer, behind what had already come with its head.
-//! Invariant: what the brain gets is whole and its bulk's checksum fits.
+//! Invariant: what the brain gets is whole, and in plain text its checksums fit.
 
 use super::{Conn, Conns, Incoming, State};
 use crate::framing::Cut;
@@ -9,7 +9,7 @@ use crate::number::{errno_of, u64_of};
 use crate::tools::Tools;
 use door::{BufId, Bulk, CloseReason, ContentsMac, Event, NO_MAC};
 use rustix::net::{RecvFlags, recv};
-use wire::{Breach, Crc32c, FrameKind, Lengths};
+use wire::{Breach, Crc32c, FrameKind, Head, Lengths};
 
 /// What is still to come of a bulk must be so much to be worth calls of its own.
 const OWN_BYTES_MIN: usize = 64 * 1024;
@@ -36,18 +36,18 @@ impl Conns {
 
     /// More of a bulk is in its buffer. It is summed at once, while it is in the processor's cache.
     pub(super) fn bulk_arrived(&mut self, index: u32, arrived_bytes: usize, tools: &mut Tools) {
-        let sums = self.sink.is_none();
         let Some(incoming) = &mut self.conn(index).incoming else { return };
-        if sums && incoming.lengths.bulk_crc32c.is_some() {
-            let Incoming { buf, received_bytes, .. } = *incoming;
-            incoming.sum.update(tools.pool.bytes(buf, received_bytes, arrived_bytes));
+        let Incoming { buf, received_bytes, sum, .. } = incoming;
+        if let Some(sum) = sum {
+            sum.update(tools.pool.bytes(*buf, *received_bytes, arrived_bytes));
         }
         incoming.received_bytes += arrived_bytes;
         if incoming.received_bytes == incoming.lengths.bulk_bytes as usize
             && let Some(whole) = self.conn(index).incoming.take()
         {
             self.discharge(whole.charge);
-            self.deliver(index, whole.lengths, Some((whole.buf, whole.sum.sum())), tools);
+            let crc32c = whole.sum.map(|sum| sum.sum());
+            self.deliver(index, whole.lengths, Some((whole.buf, crc32c)), tools);
         }
     }
 
@@ -174,7 +174,9 @@ impl Conns {
                 let to = tools.pool.bytes_mut(buf, 0, bulk_bytes);
                 conn.inbox.take_behind(lengths.frame_bytes, to)
             };
-            let (sum, received_bytes) = (Crc32c::new(), 0);
+            // The log wants that of a request's; of a reply's the wire alone.
+            let sums = !discards && (conn.accepted || conn.sum_of(&lengths).is_some());
+            let (sum, received_bytes) = (sums.then(Crc32c::new), 0);
             conn.incoming = Some(Incoming { buf, lengths, received_bytes, charge, sum });
             self.began(index, bulk_bytes, tools);
             self.bulk_arrived(index, there_bytes, tools);
@@ -185,23 +187,28 @@ impl Conns {
         &mut self,
         index: u32,
         lengths: Lengths,
-        mut summed: Option<(BufId, u32)>,
+        mut summed: Option<(BufId, Option<u32>)>,
         tools: &mut Tools,
     ) {
         if let Some((sink, _)) = summed.take_if(|_| self.sink.is_some()) {
             tools.pool.release(sink);
         }
         self.conn(index).unfinished = None;
-        let bulk = summed.map(|(buf, sum)| {
-            // A reply whose bulk never was in the server's memory has no checksum.
-            let crc32c = lengths.bulk_crc32c.map(|_| sum);
+        let conn = self.conn(index);
+        let frame = conn.inbox.front(lengths.frame_bytes);
+        let head_fits = conn.seal.is_some() || Head::check_sum(frame).is_ok();
+        let sent = conn.sum_of(&lengths);
+        let bulk_fits = summed.is_none_or(|(_, crc32c)| sent.is_none() || sent == crc32c);
+        if !(head_fits && bulk_fits) {
+            if let Some((buf, _)) = summed {
+                tools.pool.release(buf);
+            }
+            return self.fail(index, CloseReason::Breach(Breach::Checksum), tools);
+        }
+        let bulk = summed.map(|(buf, crc32c)| {
             let mac = self.mac_of(buf, &lengths, tools);
             Bulk { buf, start: 0, bulk_bytes: lengths.bulk_bytes, crc32c, mac }
         });
-        if let Some(bulk) = bulk.filter(|bulk| bulk.crc32c != lengths.bulk_crc32c) {
-            tools.pool.release(bulk.buf);
-            return self.fail(index, CloseReason::Breach(Breach::Checksum), tools);
-        }
         let conn = self.conn(index);
         tools.counters.frame_in_count += 1;
         if conn.relay.is_some() {
@@ -225,5 +232,12 @@ impl Conns {
             }
             Some(_) | None => NO_MAC,
         }
+    }
+}
+
+impl Conn {
+    /// The checksum that a bulk must have to be taken, if it came with one: under TLS it does not.
+    fn sum_of(&self, lengths: &Lengths) -> Option<u32> {
+        lengths.bulk_crc32c.filter(|_| self.seal.is_none())
     }
 }

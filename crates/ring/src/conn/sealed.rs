@@ -165,7 +165,7 @@ impl Conns {
         let conn = self.conn(index);
         conn.seal = None;
         conn.outbox.end_sealed(&mut tools.pool);
-        conn.outbox.push(&frame, None, &mut tools.pool);
+        conn.outbox.push_summed(&frame, (None, None), &mut tools.pool);
         self.begin_close(index, tools);
     }
 
