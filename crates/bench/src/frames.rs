@@ -67,6 +67,7 @@ fn request_bytes(op: Op, body: impl FnOnce(&mut Writer<'_>)) -> usize {
 fn reply(op: Op, bulk: Option<(u32, Option<u32>)>, body: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
     let mut out = Vec::new();
     Head::Reply(reply_head(op)).encode(&mut out, bulk, body);
+    Head::put_sums(&mut out, None);
     out
 }
 

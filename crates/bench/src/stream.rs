@@ -10,6 +10,7 @@ use crate::row::Row;
 use crate::samples::Compare;
 use crate::server::{Home, Server};
 use anyhow::{Context as _, Result};
+use door::Bulk;
 use std::fs::File;
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -78,6 +79,8 @@ pub(crate) fn write_of(
     bytes: &[u8],
 ) -> Result<Work> {
     let bulk = ring.bulk_of(bytes).context("no memory for the bytes to write")?;
+    // Computed once for all that is sent.
+    let bulk = Bulk { crc32c: Some(wire::crc32c(bytes)), ..bulk };
     Ok(Work::Write { files, pieces, bulk })
 }
 

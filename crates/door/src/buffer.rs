@@ -17,9 +17,8 @@ pub struct Bulk {
     pub start: u32,
     /// How many bytes.
     pub bulk_bytes: u32,
-    /// Their CRC-32C, computed by the world when they came in. `None`: nobody computed one, because
-    /// the bytes never were in this process's memory, or came with a reply that has none. The bulk
-    /// of a request always has one.
+    /// Their CRC-32C, if the world computed one when they came in. The bulk of a request always has one,
+    /// for the log wants it. Of a frame that is sent, who sends it in plain text computes it then.
     pub crc32c: Option<u32>,
     /// Their MAC by a key that the world was given, if it was given one; else [`NO_MAC`].
     pub mac: ContentsMac,

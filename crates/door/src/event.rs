@@ -127,8 +127,7 @@ pub enum Event {
         channel: Channel,
     },
     /// Server: a connection of a listening lane sent its first frame, always a Hello.
-    /// Every other frame too. The checksum of the bulk is already checked, that of head and body
-    /// is not.
+    /// Every other frame too. Where they have checksums, these are already checked.
     Frame {
         /// Where from.
         conn: ConnId,

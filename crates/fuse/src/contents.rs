@@ -8,11 +8,10 @@ use crate::out::put_written;
 use crate::pending::Then;
 use client::{Call, CallId, Write};
 use door::{Action, Bulk, Span, Turn};
-use wire::{Allocation, InodeNo, Revoke, Status};
+use wire::{Allocation, BULK_BYTES_MAX, InodeNo, Revoke, Status};
 
-/// Bytes that one COPY_FILE_RANGE copies: what comes with a checksum, which a write needs, and a
-/// read of more may come without. Programs go on where a copy ended.
-const COPY_BYTES_MAX: u32 = 60 * 1024;
+/// Bytes that one COPY_FILE_RANGE copies. Programs go on where a copy ended.
+const COPY_BYTES_MAX: u32 = BULK_BYTES_MAX;
 
 impl<'a> Beginning<'a> {
     /// Whether the caller of what is no WRITE may keep set-id bits. The kernel does not say: root may.
@@ -133,12 +132,12 @@ impl MountLane {
             return self.reply(turn, pending_id, Status::Ok, payload, None);
         };
         let given_up = match self.pendings.get_mut(pending_id) {
-            Some(pending) if bulk.crc32c.is_some() => {
+            Some(pending) => {
                 pending.then = Then::CopyWritten { buf: bulk.buf };
                 pending.given_up
             }
             // The kernel then copies by itself.
-            Some(_) | None => {
+            None => {
                 turn.act(Action::Release { buf: bulk.buf });
                 return self.reply(turn, pending_id, Status::NotSupported, Span::default(), None);
             }

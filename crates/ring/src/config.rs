@@ -207,6 +207,9 @@ pub struct Config {
     /// ones are sent from the page cache as they lie there and have none, unless the ring answers a
     /// kernel.
     pub checksum_reads: bool,
+    /// Large replies whose bulk is in memory have a checksum. Without, they leave as those that are sent
+    /// from the page cache: for a null server that stands beside one.
+    pub checksum_kept: bool,
     /// Bulk that is received is thrown away by the kernel, neither kept nor checked: for a load that
     /// measures its server. Frames come without it; their heads tell how much there was.
     pub discards_bulk: bool,
@@ -255,6 +258,7 @@ impl Config {
             store: None,
             names_follow_files: None,
             checksum_reads: false,
+            checksum_kept: true,
             discards_bulk: false,
             contents_key: None,
             driver: DriverChoice::Auto,

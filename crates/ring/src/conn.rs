@@ -1,6 +1,6 @@
 //! Connections: from accept or connect to the last byte.
 //!
-//! They receive, cut frames, check the bulk's checksum, send one wave a turn and close in order.
+//! They receive, cut frames, check checksums where there are any, send one wave a turn and close in order.
 //! What a frame means is the brain's. Invariants: a connection has at most one receive and one
 //! send (or wait for room) in flight; its slot is used again only when none is; a [`ConnId`] names
 //! one connection for ever.
@@ -16,10 +16,12 @@ mod begin;
 mod connect;
 mod deadline;
 mod handover;
+mod landing;
 mod recv;
 mod relay;
 mod sealed;
 mod sendfile;
+mod sums;
 mod unfinished;
 
 pub(crate) use relay::{Said, Told};
@@ -35,14 +37,16 @@ use crate::number::{u32_of, u64_of};
 use crate::send::Outbox;
 use crate::tools::Tools;
 use door::{BufId, Bulk, CloseReason, ConnId, Errno, Event, Mono, Shares, Span, Ticket};
+use landing::Landed;
 use relay::Relay;
 use rustix::net::{Shutdown, shutdown};
 use seal::Seal;
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use sums::Sums;
 use unfinished::{Charge, Unfinished};
-use wire::{Breach, Crc32c, Lengths};
+use wire::{Breach, Lengths};
 
 /// Bits of a [`ConnId`] that are the slot's index.
 const INDEX_BITS: u32 = 20;
@@ -79,8 +83,9 @@ struct Incoming {
     lengths: Lengths,
     received_bytes: usize,
     charge: Option<Charge>,
-    /// Of what was received.
-    sum: Crc32c,
+    sums: Sums,
+    /// Under TLS: what was received of it and not opened.
+    landed: Landed,
 }
 
 struct Conn {
@@ -225,7 +230,13 @@ impl Conns {
         }
         tools.meet_send(frame);
         let conn = self.conn(index);
-        conn.outbox.push(tools.arena.get(frame), bulk, &mut tools.pool);
+        if conn.seal.is_some() {
+            conn.outbox.push(tools.arena.get(frame), bulk, &mut tools.pool);
+        } else {
+            let crc32c = bulk.and_then(|bulk| tools.sum_of(bulk, !conn.accepted));
+            let frame = tools.arena.get(frame);
+            conn.outbox.push_summed(frame, (bulk, crc32c), &mut tools.pool);
+        }
         self.queued(index, tools);
     }
 
@@ -455,7 +466,7 @@ impl Conns {
         }
         let socket = conn.raw();
         let op = match conn.incoming {
-            _ if conn.seal.is_some() => conn.receive_records(),
+            _ if conn.seal.is_some() => conn.receive_records(discard, &mut tools.pool),
             Some(Incoming { buf, lengths, received_bytes, .. }) => {
                 let rest_bytes = lengths.bulk_bytes as usize - received_bytes;
                 let at = tools.pool.at(buf, received_bytes, rest_bytes);

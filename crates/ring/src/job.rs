@@ -467,9 +467,8 @@ impl Job {
             tools.pool.release(buf);
             return None;
         }
-        let lent = tools.pool.range(buf).is_some();
-        let crc32c = (!lent).then(|| wire::crc32c(tools.pool.bytes(buf, 0, self.moved_bytes)));
-        Some(Bulk { buf, start: 0, bulk_bytes: u32_of(self.moved_bytes), crc32c, mac: NO_MAC })
+        let bulk_bytes = u32_of(self.moved_bytes);
+        Some(Bulk { buf, start: 0, bulk_bytes, crc32c: None, mac: NO_MAC })
     }
 
     /// There is no such object, which is no error for what does not make it.

@@ -129,14 +129,8 @@ impl Classic {
         let small_bytes = if has_data { args_bytes } else { request_bytes };
         let bulk = has_data.then(|| {
             let data = &request[args_bytes..];
-            let crc32c = Some(wire::crc32c(data));
-            Bulk {
-                buf,
-                start: u32_of(args_bytes),
-                bulk_bytes: u32_of(data.len()),
-                crc32c,
-                mac: NO_MAC,
-            }
+            let (start, bulk_bytes) = (u32_of(args_bytes), u32_of(data.len()));
+            Bulk { buf, start, bulk_bytes, crc32c: None, mac: NO_MAC }
         });
         let request = tools.arena.put(&request[..small_bytes]);
         let kept = if has_data { self.buf.take() } else { None };

@@ -149,7 +149,7 @@ impl Queues {
             buf: entry.payload,
             start: 0,
             bulk_bytes: u32_of(payload_bytes),
-            crc32c: Some(wire::crc32c(payload)),
+            crc32c: None,
             mac: NO_MAC,
         });
         entry.state = EntryState::Taken { unique: in_header.unique, commit_id };

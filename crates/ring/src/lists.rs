@@ -109,14 +109,8 @@ impl Tools {
         self.lists.free.push(index);
         let result = match (outcome, buf) {
             (Ok(()), Some(buf)) => {
-                let crc32c = Some(wire::crc32c(self.pool.bytes(buf, 0, list_bytes)));
-                Ok(Some(Bulk {
-                    buf,
-                    start: 0,
-                    bulk_bytes: u32_of(list_bytes),
-                    crc32c,
-                    mac: NO_MAC,
-                }))
+                let bulk_bytes = u32_of(list_bytes);
+                Ok(Some(Bulk { buf, start: 0, bulk_bytes, crc32c: None, mac: NO_MAC }))
             }
             (Ok(()), None) => Ok(None),
             (Err(errno), buf) => {

@@ -7,8 +7,6 @@
 //! object, if the ring has a store; reads of some lengths may be answered from memory, whatever
 //! their offset. Files that are made have a name, but no size.
 
-use crate::job::LEND_BYTES_MIN;
-use crate::number::u32_of;
 use door::{Action, Brain, Bulk, ConnId, Event, KernelSlot, Object, Span, Ticket, Turn};
 use std::collections::{HashMap, VecDeque};
 use wire::{
@@ -255,9 +253,6 @@ impl NullFs {
             turn.act(Action::Send { conn, frame, bulk: None });
             return;
         };
-        // As a server does: what it would send from the page cache has no checksum.
-        let crc32c = bulk.crc32c.filter(|_| bulk.bulk_bytes < u32_of(LEND_BYTES_MIN));
-        let bulk = Bulk { crc32c, ..bulk };
         let frame = turn.arena.put(&answer_frame(bulk));
         turn.act(Action::Send { conn, frame, bulk: Some(bulk) });
     }

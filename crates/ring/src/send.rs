@@ -14,6 +14,7 @@ use crate::number::{u32_of, u64_of};
 use door::{BufId, Bulk};
 use sealed::Sealed;
 use std::os::fd::{AsFd as _, BorrowedFd, RawFd};
+use wire::Head;
 
 /// Pieces gathered into one call; the kernel takes 1024.
 const IOVEC_COUNT_MAX: usize = 512;
@@ -113,6 +114,18 @@ impl Outbox {
             self.unsent_bytes += piece_bytes;
             self.queued.pieces.push(Piece::Bulk { buf: bulk.buf, start, piece_bytes });
         }
+    }
+
+    /// Queues a frame that leaves in plain text, and its bulk.
+    pub(crate) fn push_summed(
+        &mut self,
+        frame: &[u8],
+        (bulk, bulk_crc32c): (Option<Bulk>, Option<u32>),
+        pool: &mut Pool,
+    ) {
+        self.push(frame, bulk, pool);
+        let start = self.queued.small.len() - frame.len();
+        Head::put_sums(&mut self.queued.small[start..], bulk_crc32c);
     }
 
     /// Bytes that the kernel has not taken yet.

@@ -3,6 +3,7 @@
 use crate::buffer::Pool;
 use crate::config::{Counters, Fault, FaultPoint};
 use crate::driver::{Driver, Op, Token};
+use crate::job::LEND_BYTES_MIN;
 use crate::lists::Lists;
 use door::{Arena, Bulk, Errno, Event, Now, Span};
 use wire::FrameKind;
@@ -24,6 +25,8 @@ pub(crate) struct Tools {
     pub(crate) fault: Option<Fault>,
     /// Replies that take effect once are on their way; told only where there is a fault to meet.
     pub(crate) replying: bool,
+    /// As [`crate::Config::checksum_kept`].
+    pub(crate) sums_kept: bool,
 }
 
 impl Tools {
@@ -68,5 +71,16 @@ impl Tools {
     /// The bytes of a bulk.
     pub(crate) fn bulk_bytes(&self, bulk: Bulk) -> &[u8] {
         self.pool.bytes(bulk.buf, bulk.start as usize, bulk.bulk_bytes as usize)
+    }
+
+    /// The checksum of a bulk that leaves in plain text, if it gets one: what is in a file does not.
+    pub(crate) fn sum_of(&self, bulk: Bulk, asked_by_us: bool) -> Option<u32> {
+        let small = (bulk.bulk_bytes as usize) < LEND_BYTES_MIN;
+        let sums = asked_by_us || small || self.sums_kept;
+        let sum = || {
+            let in_memory = self.pool.range(bulk.buf).is_none();
+            (sums && in_memory).then(|| wire::crc32c(self.bulk_bytes(bulk)))
+        };
+        bulk.crc32c.or_else(sum)
     }
 }

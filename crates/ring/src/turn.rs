@@ -127,6 +127,7 @@ impl Ring {
             now: clock.read(),
             fault: config.fault,
             replying: false,
+            sums_kept: config.checksum_kept,
         };
         work_on(&mut tools.driver, config.worker_cores)?;
         tools.driver.take_engine(config.engine)?;
@@ -193,8 +194,8 @@ impl Ring {
         talk(&mut Turn { now: tools.now, arena: &mut tools.arena, actions })
     }
 
-    /// The bytes of a bulk whose buffer somebody holds. They must be in memory: a bulk without
-    /// checksum that was read from an object is not.
+    /// The bytes of a bulk whose buffer somebody holds. They must be in memory: a large bulk that was read
+    /// from an object may be in its file.
     #[must_use]
     pub fn bulk_bytes(&self, bulk: Bulk) -> &[u8] {
         self.parts.tools.bulk_bytes(bulk)
@@ -208,7 +209,7 @@ impl Ring {
         let buf = tools.pool.take(bytes.len())?;
         tools.pool.bytes_mut(buf, 0, bytes.len()).copy_from_slice(bytes);
         let bulk_bytes = crate::number::u32_of(bytes.len());
-        Some(Bulk { buf, start: 0, bulk_bytes, crc32c: Some(wire::crc32c(bytes)), mac: NO_MAC })
+        Some(Bulk { buf, start: 0, bulk_bytes, crc32c: None, mac: NO_MAC })
     }
 
     /// What it has done so far.

@@ -11,12 +11,12 @@ use ring::{
     unmount, usable_cores,
 };
 use std::fs::{self, File, OpenOptions};
-use std::io::{ErrorKind, Read};
+use std::io::ErrorKind;
 use std::net::TcpListener;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use support::{Dir, Lane, noise, start};
-use wire::{InodeNo, LaneId, Status};
+use support::{Dir, Lane, noise, read_frame, start};
+use wire::{Head, InodeNo, LaneId, Lengths, Op, Request, Status};
 
 /// Of rings whose test does not choose.
 const DRIVER: DriverKind = DriverKind::Epoll;
@@ -114,7 +114,9 @@ impl Brain for Forward {
     fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
         match (event, self.conn) {
             (Event::Kernel { slot: Some(slot), bulk: Some(bulk), .. }, Some(conn)) => {
-                let frame = turn.arena.put(&bulk.bulk_bytes.to_le_bytes());
+                let (head, sizes) =
+                    (Head::Request(Request::of(Op::Write)), (bulk.bulk_bytes, None));
+                let frame = turn.arena.write(|out| head.encode(out, Some(sizes), |_| {}));
                 turn.act(Action::Send { conn, frame, bulk: Some(bulk) });
                 let payload = turn.arena.put(&[bulk.bulk_bytes.to_le_bytes(), [0; 4]].concat());
                 turn.act(Action::KernelReply { slot, status: Status::Ok, payload, bulk: None });
@@ -157,11 +159,12 @@ fn forward(way @ (driver, transport): Way) {
         // The kernel cuts what spans more than 256 pages.
         let mut bytes = Vec::new();
         while bytes.len() < 1 << 20 {
-            let mut count = [0; 4];
-            peer.read_exact(&mut count).unwrap();
-            let start = bytes.len();
-            bytes.resize(start + u32::from_le_bytes(count) as usize, 0);
-            peer.read_exact(&mut bytes[start..]).unwrap();
+            let frame = read_frame(&mut peer).unwrap();
+            let (head, bulk) = frame.split_first_chunk().unwrap();
+            assert_eq!(Head::check_sum(head), Ok(()));
+            let found = Lengths::peek(head).unwrap().bulk_crc32c;
+            assert_eq!(found, Some(wire::crc32c(bulk)), "who sends it has summed it");
+            bytes.extend_from_slice(bulk);
         }
         assert!(bytes == noise(round, 1 << 20), "write {round} arrived as it was");
     }

@@ -30,13 +30,28 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    /// Room for what comes next.
-    pub(crate) fn room(&mut self, wanted_bytes: usize) -> &mut [u8] {
+    /// Puts bytes behind what is there.
+    pub(crate) fn append(&mut self, bytes: &[u8]) {
+        self.begin_at_front();
+        let end = self.end + bytes.len();
+        if end > self.bytes.len() {
+            self.bytes.resize(end, 0);
+        }
+        self.bytes[self.end..end].copy_from_slice(bytes);
+        self.end = end;
+    }
+
+    fn begin_at_front(&mut self) {
         if self.start > 0 {
             self.bytes.copy_within(self.start..self.end, 0);
             self.end -= self.start;
             self.start = 0;
         }
+    }
+
+    /// Room for what comes next.
+    pub(crate) fn room(&mut self, wanted_bytes: usize) -> &mut [u8] {
+        self.begin_at_front();
         let records = wanted_bytes.div_ceil(crate::RECORD_BYTES_MAX);
         let wanted_bytes = (wanted_bytes + records * RECORD_MORE_BYTES).min(ROOM_BYTES_MAX);
         let grown_bytes = if self.full { self.bytes.len() * 4 } else { self.bytes.len() };
@@ -73,22 +88,14 @@ impl Inbox {
         self.end = 0;
     }
 
-    /// Length of the record behind the first `skip_bytes`, if that is known yet.
-    fn record_bytes_behind(&self, skip_bytes: usize) -> Option<usize> {
-        let head = self.there().get(skip_bytes..)?.first_chunk::<HEAD_BYTES>()?;
-        Some(HEAD_BYTES + usize::from(u16::from_be_bytes([head[3], head[4]])))
-    }
-
+    /// Length of the record at the front, as far as room is taken for it.
     fn record_bytes(&self) -> Option<usize> {
-        self.record_bytes_behind(0).filter(|bytes| *bytes <= HEAD_BYTES + PAYLOAD_BYTES_MAX)
+        record_bytes(self.there()).ok().flatten()
     }
 
     /// Takes the next record out, whole.
     pub(crate) fn record(&mut self) -> Result<Option<&mut [u8]>, Fault> {
-        let Some(record_bytes) = self.record_bytes_behind(0) else { return Ok(None) };
-        if record_bytes > HEAD_BYTES + PAYLOAD_BYTES_MAX {
-            return Err(Fault::Broken);
-        }
+        let Some(record_bytes) = record_bytes(self.there())? else { return Ok(None) };
         if record_bytes > self.end - self.start {
             return Ok(None);
         }
@@ -104,10 +111,9 @@ impl Inbox {
         if !(20..=23).contains(first) {
             return Err(Fault::Foreign);
         }
-        let Some(record_bytes) = self.record_bytes_behind(shown_bytes) else { return Ok(None) };
-        if record_bytes > HEAD_BYTES + PAYLOAD_BYTES_MAX {
-            return Err(Fault::Broken);
-        }
+        let Some(record_bytes) = record_bytes(&self.there()[shown_bytes..])? else {
+            return Ok(None);
+        };
         let end = shown_bytes + record_bytes;
         Ok((end <= self.end - self.start).then_some(end))
     }
@@ -121,4 +127,12 @@ impl Inbox {
         assert!(front_bytes <= self.end - self.start, "only what is there is consumed");
         self.start += front_bytes;
     }
+}
+
+/// Length of the record that begins here, if that is known yet.
+pub(crate) fn record_bytes(bytes: &[u8]) -> Result<Option<usize>, Fault> {
+    let Some(head) = bytes.first_chunk::<HEAD_BYTES>() else { return Ok(None) };
+    let payload_bytes = usize::from(u16::from_be_bytes([head[3], head[4]]));
+    let broken = payload_bytes > PAYLOAD_BYTES_MAX;
+    if broken { Err(Fault::Broken) } else { Ok(Some(HEAD_BYTES + payload_bytes)) }
 }

@@ -122,14 +122,8 @@ impl Seal {
     }
 
     /// Takes bytes that were received elsewhere.
-    pub fn hear(&mut self, mut bytes: &[u8]) {
-        while !bytes.is_empty() {
-            let room = self.room(0);
-            let (now, later) = bytes.split_at(room.len().min(bytes.len()));
-            room[..now.len()].copy_from_slice(now);
-            self.arrived(now.len());
-            bytes = later;
-        }
+    pub fn hear(&mut self, bytes: &[u8]) {
+        self.inbox.append(bytes);
     }
 
     /// What was received and not opened.
@@ -166,6 +160,24 @@ impl Seal {
             Some(record) => keys.open(record).map(Some),
             None => Ok(None),
         }
+    }
+
+    /// Opens a record that was received elsewhere: it begins at `start` of `bytes`, and what is in it goes to
+    /// their front, over whatever is there. Returns the record's length as well; `None` when it is not whole
+    /// yet. Nothing may wait here to be opened.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_to<'a>(
+        &mut self,
+        bytes: &'a mut [u8],
+        start: usize,
+    ) -> Result<Option<(usize, Content<'a>)>, Fault> {
+        assert!(self.inbox.is_empty(), "records are opened in their order");
+        let Phase::Open(keys, _) = &mut self.phase else { return Err(Fault::Broken) };
+        let Some(record_bytes) = inbox::record_bytes(&bytes[start..])? else { return Ok(None) };
+        let Some(bytes) = bytes.get_mut(..start + record_bytes) else { return Ok(None) };
+        keys.open_to(bytes, start).map(|content| Some((record_bytes, content)))
     }
 
     /// Whether nothing that was received is still to be opened.

@@ -161,7 +161,29 @@ impl Keys {
         }
         let nonce = self.theirs.next_nonce();
         let opened = self.theirs.key.open_in_place(nonce, Aad::from(*head), payload);
-        let inner = opened.map_err(|_| Fault::Broken)?;
+        self.content(opened.map_err(|_| Fault::Broken)?)
+    }
+
+    /// Opens the record at the end of `bytes`, which begins at `start`; what is in it goes to their front.
+    pub(crate) fn open_to<'a>(
+        &mut self,
+        bytes: &'a mut [u8],
+        start: usize,
+    ) -> Result<Content<'a>, Fault> {
+        let Some(head) = bytes[start..].first_chunk::<HEAD_BYTES>().copied() else {
+            return Err(Fault::Broken);
+        };
+        if head[..3] != [DATA, 3, 3] {
+            return Err(Fault::Broken);
+        }
+        let nonce = self.theirs.next_nonce();
+        let from = start + HEAD_BYTES..;
+        let opened = self.theirs.key.open_within(nonce, Aad::from(head), bytes, from);
+        self.content(opened.map_err(|_| Fault::Broken)?)
+    }
+
+    /// What was in a record.
+    fn content<'a>(&mut self, inner: &'a [u8]) -> Result<Content<'a>, Fault> {
         // What is behind the contents' type is padding.
         let kind_index = inner.iter().rposition(|byte| *byte != 0).ok_or(Fault::Broken)?;
         let (plain, kind) = (&inner[..kind_index], inner[kind_index]);

@@ -238,3 +238,32 @@ fn garbage_at_any_place_of_a_handshake_ends_it_and_grows_nothing() {
     }
     assert!(broken_count > 500, "{broken_count}");
 }
+
+#[test]
+fn records_that_were_received_elsewhere_are_opened_over_what_they_have_more() {
+    let mut pair = shaken(usize::MAX).0;
+    let mut records = Vec::new();
+    let mut plain = Vec::new();
+    for (number, plain_bytes) in (0..).zip([100, 0, RECORD_BYTES_MAX, 1]) {
+        let bytes = vec![number; plain_bytes];
+        records.extend(sealed(&mut pair.client, &bytes));
+        plain.extend(bytes);
+        if plain_bytes == 100 {
+            pair.client.keys().wear();
+        }
+    }
+    let (mut at, mut start) = (0, 0);
+    for end in [3, 50, 200, 9000, records.len()] {
+        let there = &mut records[..end];
+        while let Some((record_bytes, content)) =
+            pair.server.open_to(&mut there[at..], start - at).unwrap()
+        {
+            start += record_bytes;
+            if let Content::Bytes(bytes) = content {
+                at += bytes.len();
+            }
+        }
+    }
+    assert_eq!(start, records.len());
+    assert!(records[..at] == plain);
+}

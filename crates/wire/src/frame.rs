@@ -8,8 +8,9 @@
 //!      6     2 op
 //!      8     4 body_bytes
 //!     12     4 bulk_bytes
-//!     16     4 head_crc32c      over head (this field as 0) and body
+//!     16     4 head_crc32c      over head (this field as 0) and body; 0 under TLS
 //!     20     4 bulk_crc32c      over the bulk; 0 without     the same; 0 if BULK_UNCHECKED
+//!                               one and under TLS
 //!     24     2 lane_hint        the lane it is for           the lane that should have been asked
 //!     26     2 shard
 //!     28     2 slot             0: changes nothing           as asked
@@ -26,6 +27,9 @@
 //! ```
 //! Hello, Challenge, Proof, Welcome, Refusal, Note and Grant use the same head with everything from `op` on but
 //! the lengths and checksums zero. Field meanings: PROTOCOL.md §3.
+//!
+//! Checksums guard frames that travel in plain text: who sends one there puts them in ([`Head::put_sums`]), who
+//! receives it checks them ([`Head::check_sum`]). Under TLS, whose records are proven, nobody looks at them.
 
 use crate::checksum::{crc32c, crc32c_of_two};
 use crate::codec::{Flaw, Reader, Wire, Writer};
@@ -52,6 +56,8 @@ pub const BULK_BYTES_MAX: u32 = 1 << 20;
 const MAGIC: [u8; 4] = *b"LNFS";
 const VERSION: u8 = 7;
 const HEAD_CRC_OFFSET: usize = 16;
+const BULK_CRC_OFFSET: usize = 20;
+const FLAGS_OFFSET: usize = 30;
 /// Most frames without their bulk are smaller.
 const SMALL_FRAME_BYTES: usize = 256;
 
@@ -73,8 +79,9 @@ pub mod reply_flag {
     pub const GATED: u16 = 1;
     /// Answered from the slot: the request had been executed before.
     pub const FROM_SLOT: u16 = 2;
-    /// The bulk behind it carries no checksum: it left without passing through the server's memory.
-    /// Only on a reply with bulk. [`super::Head::encode`] sets and clears it.
+    /// The bulk behind it carries no checksum: it left without passing through the server's memory, or
+    /// under TLS. Only on a reply with bulk. [`super::Head::encode`] sets and clears it, and
+    /// [`super::Head::put_sums`] clears it.
     pub const BULK_UNCHECKED: u16 = 4;
     /// What was changed is not durable yet: behind the reply message stands a redo token, which the
     /// client keeps until `committed` reaches `transno`. See [`super::Head::split_token`].
@@ -131,7 +138,7 @@ pub struct Lengths {
     pub frame_bytes: usize,
     /// Bulk bytes that follow.
     pub bulk_bytes: u32,
-    /// Checksum the bulk must have. `None` only for a reply that says
+    /// Checksum the bulk must have in plain text. `None` only for a reply that says
     /// [`reply_flag::BULK_UNCHECKED`]; 0 without bulk.
     pub bulk_crc32c: Option<u32>,
 }
@@ -303,7 +310,8 @@ impl Head {
         to.write(&u32::try_from(token.len()).unwrap_or(u32::MAX));
     }
 
-    /// Decodes a whole frame without its bulk: checks the checksum, returns head and body.
+    /// Decodes a whole frame without its bulk: returns head and body. The checksum was checked where the
+    /// frame came in.
     ///
     /// # Errors
     /// [`Breach`] when anything is not as it must be.
@@ -312,10 +320,6 @@ impl Head {
         let lengths = Lengths::peek(head)?;
         if lengths.frame_bytes != frame.len() {
             return Err(Breach::Malformed);
-        }
-        let found = u32::from_le_bytes([head[16], head[17], head[18], head[19]]);
-        if found != frame_crc32c(frame) {
-            return Err(Breach::Checksum);
         }
         let decoded = match lengths.kind {
             FrameKind::Request => Self::request(head),
@@ -378,9 +382,9 @@ impl Head {
         }))
     }
 
-    /// Appends a whole frame without its bulk to `out`: head, then what `body` writes. The bulk's
-    /// length and checksum are named by the caller, who sends the bulk right behind. Only a reply's
-    /// bulk may lack the checksum; [`reply_flag::BULK_UNCHECKED`] then says so.
+    /// Appends a whole frame without its bulk to `out`: head, then what `body` writes. The bulk's length
+    /// and, if it is known, checksum are named by the caller, who sends the bulk right behind. Of a reply
+    /// [`reply_flag::BULK_UNCHECKED`] says that it is not known. See [`Head::put_sums`].
     pub fn encode(
         &self,
         out: &mut Vec<u8>,
@@ -391,7 +395,6 @@ impl Head {
         out.reserve(SMALL_FRAME_BYTES);
         let (bulk_bytes, bulk_crc32c) = bulk.unwrap_or((0, Some(0)));
         let unchecked = bulk_bytes > 0 && bulk_crc32c.is_none();
-        assert!(!unchecked || matches!(self, Self::Reply(_)), "only a reply's bulk is unchecked");
         let mut to = Writer::new(out);
         to.put(&MAGIC);
         to.write(&VERSION);
@@ -419,7 +422,7 @@ impl Head {
         }
         to.write(&0_u32); // body_bytes, known below
         to.write(&bulk_bytes);
-        to.write(&0_u32); // head_crc32c, known below
+        to.write(&0_u32); // head_crc32c
         to.write(&bulk_crc32c.unwrap_or(0));
         match self {
             Self::Greeting(_) | Self::Note | Self::Grant => to.put(&[0; HEAD_BYTES - 24]),
@@ -427,17 +430,34 @@ impl Head {
             Self::Reply(reply) => reply.put(&mut to, unchecked),
         }
         body(&mut to);
-        seal(&mut out[start..]);
+        let frame = &mut out[start..];
+        let body_bytes = u32::try_from(frame.len() - HEAD_BYTES).unwrap_or(u32::MAX);
+        assert!(body_bytes <= BODY_BYTES_MAX, "a body of {body_bytes} bytes was built");
+        frame[8..12].copy_from_slice(&body_bytes.to_le_bytes());
     }
-}
 
-/// Fills in a frame's body length and checksum.
-fn seal(frame: &mut [u8]) {
-    let body_bytes = u32::try_from(frame.len() - HEAD_BYTES).unwrap_or(u32::MAX);
-    assert!(body_bytes <= BODY_BYTES_MAX, "a body of {body_bytes} bytes was built");
-    frame[8..12].copy_from_slice(&body_bytes.to_le_bytes());
-    let crc = crc32c(frame);
-    frame[HEAD_CRC_OFFSET..HEAD_CRC_OFFSET + 4].copy_from_slice(&crc.to_le_bytes());
+    /// Puts checksums into a frame that [`Head::encode`] made and that leaves in plain text: that of its bulk,
+    /// if the caller knows it, and then that of head and body.
+    pub fn put_sums(frame: &mut [u8], bulk_crc32c: Option<u32>) {
+        if let Some(bulk_crc32c) = bulk_crc32c {
+            frame[BULK_CRC_OFFSET..BULK_CRC_OFFSET + 4].copy_from_slice(&bulk_crc32c.to_le_bytes());
+            // A request never says it.
+            frame[FLAGS_OFFSET] &= !reply_flag::BULK_UNCHECKED.to_le_bytes()[0];
+        }
+        frame[HEAD_CRC_OFFSET..HEAD_CRC_OFFSET + 4].fill(0);
+        let crc = crc32c(frame);
+        frame[HEAD_CRC_OFFSET..HEAD_CRC_OFFSET + 4].copy_from_slice(&crc.to_le_bytes());
+    }
+
+    /// Checks the checksum of a frame that came in plain text, without its bulk.
+    ///
+    /// # Errors
+    /// [`Breach::Checksum`] when it does not fit.
+    pub fn check_sum(frame: &[u8]) -> Result<(), Breach> {
+        let (head, _) = frame.split_first_chunk::<HEAD_BYTES>().ok_or(Breach::Malformed)?;
+        let found = u32::from_le_bytes([head[16], head[17], head[18], head[19]]);
+        if found == frame_crc32c(frame) { Ok(()) } else { Err(Breach::Checksum) }
+    }
 }
 
 /// The sum over a frame with its own field as 0.

@@ -419,6 +419,7 @@ fn frames() -> BTreeMap<String, Vec<u8>> {
     let mut frame = |what: &str, head: Head, bulk, body: &[u8]| {
         let mut bytes = Vec::new();
         head.encode(&mut bytes, bulk, |to| to.put(body));
+        Head::put_sums(&mut bytes, None);
         all.insert(format!("frame {what}"), bytes);
     };
     frame("hello", Head::Greeting(FrameKind::Hello), None, &hello.to_bytes());
@@ -496,6 +497,9 @@ fn only_a_reply_with_bulk_may_be_unchecked() {
     decoded.encode(&mut again, Some((9, Some(7))), |_| {});
     let found = Lengths::peek(again.first_chunk().unwrap()).unwrap();
     assert_eq!(found.bulk_crc32c, Some(7), "the flag follows the bulk that is there");
+    let mut summed = frames["frame reply with unchecked bulk"].clone();
+    Head::put_sums(&mut summed, Some(crc32c(b"123456789")));
+    assert_eq!(summed, frames["frame reply with bulk"], "whoever sends it may know better");
     for what in [
         "frame hello",
         "frame request",
@@ -604,8 +608,9 @@ fn any_single_changed_byte_of_a_frame_is_noticed() {
         for at in 0..frame.len() {
             let mut changed = frame.clone();
             changed[at] ^= 0x20;
-            assert!(Head::decode(&changed).is_err(), "{what}: byte {at}");
+            assert_eq!(Head::check_sum(&changed), Err(Breach::Checksum), "{what}: byte {at}");
         }
+        assert_eq!(Head::check_sum(&frame), Ok(()));
         assert!(Head::decode(&frame[..frame.len() - 1]).is_err());
     }
 }

@@ -192,12 +192,13 @@ fn a_broken_frame_closes_the_connection_and_the_request_goes_again() {
     assert_eq!(rig.outcome(), Ok(Answer::Entry(attr(FILE, 0))));
 }
 
+/// Checksums and TLS are the world's matter: what gets here may be anything that a server says.
 #[test]
-fn changed_frames_never_panic_and_the_call_survives() {
+fn changed_frames_never_panic_and_a_call_ends_once_or_goes_on() {
     let mut dice = Dice(0x1234_5678_9abc_def1);
-    let mut rig = Rig::new(1);
-    rig.call(1, GETATTR);
     for _ in 0..400 {
+        let mut rig = Rig::new(1);
+        rig.call(1, GETATTR);
         let asked = rig.take();
         let mut frame = Vec::new();
         let reply = rig.reply(&asked);
@@ -210,10 +211,10 @@ fn changed_frames_never_panic_and_the_call_survives() {
             frame.truncate(at);
         }
         rig.frame(asked.conn, frame, None);
-        assert!(rig.answers().is_empty(), "byte {at} matters");
         rig.wait_ms(1_000);
+        let answers = rig.answers();
+        assert!(answers.len() < 2, "byte {at}: {answers:?}");
     }
-    assert_eq!(rig.asked.len(), 1, "it is still being asked");
 }
 
 #[test]

@@ -128,7 +128,7 @@ fn places_are_looked_for() {
 fn copy(rig: &mut Rig, length: u64) -> Asked {
     ask(rig, Opcode::CopyFileRange, &u64s(&[9, 50, OTHER.0, 10, 70, length, 0]));
     let asked = rig.take();
-    let read_bytes = u32::try_from(length.min(60 * 1024)).unwrap();
+    let read_bytes = u32::try_from(length.min(1 << 20)).unwrap();
     let wanted = Read { inode: FILE, file_offset: 50, read_bytes, accesses: true };
     assert_eq!((asked.head.op, Read::decode_all(&asked.body)), (Op::Read, Ok(wanted)));
     asked
@@ -167,8 +167,7 @@ fn a_copy_that_fails_gives_its_bytes_back() {
     let mut rig = Rig::new();
     let read = copy(&mut rig, 100);
     rig.send(&read, Status::Ok, &[], Some(bulk(None)));
-    assert_eq!(rig.status(), Status::NotSupported, "the kernel copies by itself");
-    assert_eq!(rig.released, [BufId(8)]);
+    assert_eq!(rig.take().head.op, Op::Write, "who sends it sums it");
 
     let mut rig = Rig::new();
     let read = copy(&mut rig, 100);

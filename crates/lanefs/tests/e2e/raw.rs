@@ -47,6 +47,7 @@ pub(crate) fn greet<'a>(
 ) -> Result<()> {
     let mut frame = Vec::new();
     Head::Greeting(kind).encode(&mut frame, None, |to| to.write(message));
+    Head::put_sums(&mut frame, None);
     stream.write_all(&frame)
 }
 
@@ -119,6 +120,7 @@ impl Raw {
         self.stream.read_exact(&mut frame[HEAD_BYTES..])?;
         let mut bulk = vec![0; usize::try_from(lengths.bulk_bytes).unwrap()];
         self.stream.read_exact(&mut bulk)?;
+        assert_eq!(Head::check_sum(&frame), Ok(()));
         let (head, body) = Head::decode(&frame).unwrap();
         Ok((head, body.to_vec(), bulk))
     }
@@ -160,6 +162,7 @@ impl Raw {
         let mut frame = Vec::new();
         let summed = (u32::try_from(bulk.len()).unwrap(), Some(crc32c(bulk)));
         Head::Request(request).encode(&mut frame, (!bulk.is_empty()).then_some(summed), encode);
+        Head::put_sums(&mut frame, None);
         frame.extend_from_slice(bulk);
         self.stream.write_all(&frame)
     }

@@ -25,6 +25,7 @@ fn write_to(raw: &mut Raw, inode: InodeNo, bulk: &[u8]) -> (Request, Write, Vec<
     let mut frame = Vec::new();
     let summed = (u32::try_from(bulk.len()).unwrap(), Some(crc32c(bulk)));
     Head::Request(request).encode(&mut frame, Some(summed), |to| write.encode(to));
+    Head::put_sums(&mut frame, None);
     frame.extend_from_slice(bulk);
     (request, write, frame)
 }

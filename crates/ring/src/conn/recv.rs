@@ -1,20 +1,22 @@
 //! From received bytes to frames for the brain.
 //!
 //! A bulk is received straight into its buffer, behind what had already come with its head.
-//! Invariant: what the brain gets is whole and its bulk's checksum fits.
+//! Invariant: what the brain gets is whole, and in plain text its checksums fit.
 
+use super::landing::Landed;
+use super::sums::{Summed, Sums};
 use super::{Conn, Conns, Incoming, State};
 use crate::framing::Cut;
 use crate::number::{errno_of, u64_of};
 use crate::tools::Tools;
-use door::{BufId, Bulk, CloseReason, ContentsMac, Event, NO_MAC};
+use door::{BufId, Bulk, CloseReason, Event};
 use rustix::net::{RecvFlags, recv};
-use wire::{Breach, Crc32c, FrameKind, Lengths};
+use wire::{Breach, FrameKind, Head, Lengths};
 
 /// What is still to come of a bulk must be so much to be worth calls of its own.
-const OWN_BYTES_MIN: usize = 64 * 1024;
+pub(super) const OWN_BYTES_MIN: usize = 64 * 1024;
 /// Received and summed at a time; it stays in a second-level cache.
-const PIECE_BYTES_MAX: usize = 256 * 1024;
+pub(super) const PIECE_BYTES_MAX: usize = 256 * 1024;
 /// What one connection may bring in a turn before the others have theirs.
 const TURN_BYTES_MAX: usize = 1 << 20;
 /// Frames that all clients together may bring in a turn, because each waits for what is done about all
@@ -36,18 +38,18 @@ impl Conns {
 
     /// More of a bulk is in its buffer. It is summed at once, while it is in the processor's cache.
     pub(super) fn bulk_arrived(&mut self, index: u32, arrived_bytes: usize, tools: &mut Tools) {
-        let sums = self.sink.is_none();
         let Some(incoming) = &mut self.conn(index).incoming else { return };
-        if sums && incoming.lengths.bulk_crc32c.is_some() {
-            let Incoming { buf, received_bytes, .. } = *incoming;
-            incoming.sum.update(tools.pool.bytes(buf, received_bytes, arrived_bytes));
-        }
         incoming.received_bytes += arrived_bytes;
-        if incoming.received_bytes == incoming.lengths.bulk_bytes as usize
-            && let Some(whole) = self.conn(index).incoming.take()
-        {
+        let Incoming { buf, received_bytes, .. } = *incoming;
+        let whole = received_bytes == incoming.lengths.bulk_bytes as usize;
+        if !whole {
+            if incoming.sums.is_wanted() {
+                incoming.sums.go_on(tools.pool.bytes(buf, 0, received_bytes));
+            }
+        } else if let Some(whole) = self.conn(index).incoming.take() {
             self.discharge(whole.charge);
-            self.deliver(index, whole.lengths, Some((whole.buf, whole.sum.sum())), tools);
+            let summed = whole.sums.end(tools.pool.bytes(buf, 0, received_bytes));
+            self.deliver(index, whole.lengths, Some((buf, summed)), tools);
         }
     }
 
@@ -56,19 +58,26 @@ impl Conns {
     /// ring shall receive what comes.
     pub(super) fn receive_bulk(&mut self, index: u32, tools: &mut Tools) -> bool {
         let mut left_bytes = TURN_BYTES_MAX;
-        while let Some(Incoming { buf, lengths, received_bytes, .. }) = self.conn(index).incoming {
-            let rest_bytes = lengths.bulk_bytes as usize - received_bytes;
-            let sealed = self.conn(index).seal.is_some();
-            if self.sink.is_some() || rest_bytes < OWN_BYTES_MIN || sealed {
+        let discards = self.sink.is_some();
+        while let Some(incoming) = &self.conn(index).incoming {
+            let Incoming { buf, lengths, received_bytes, .. } = *incoming;
+            if discards || !incoming.lands() {
                 return true;
             }
             if left_bytes == 0 {
                 self.touch(index);
                 return false;
             }
-            let piece_bytes = rest_bytes.min(PIECE_BYTES_MAX).min(left_bytes);
-            let piece = tools.pool.bytes_mut(buf, received_bytes, piece_bytes);
-            let Some(socket) = &self.conn(index).socket else { return false };
+            let conn = self.conn(index);
+            let sealed = conn.seal.is_some();
+            let room = if sealed {
+                conn.land(&mut tools.pool)
+            } else {
+                received_bytes..lengths.bulk_bytes as usize
+            };
+            let piece_bytes = room.len().min(PIECE_BYTES_MAX).min(left_bytes);
+            let piece = tools.pool.bytes_mut(buf, room.start, piece_bytes);
+            let Some(socket) = &conn.socket else { return false };
             tools.counters.syscall_count += 1;
             tools.counters.recv_count += 1;
             let mut short = false;
@@ -81,7 +90,17 @@ impl Conns {
                     left_bytes -= arrived_bytes;
                     short = arrived_bytes < piece_bytes;
                     tools.counters.in_bytes += u64_of(arrived_bytes);
-                    self.bulk_arrived(index, arrived_bytes, tools);
+                    if sealed {
+                        self.conn(index).take_landed(arrived_bytes);
+                        self.cut(index, tools);
+                        let conn = self.slots[index as usize].as_ref();
+                        if conn.is_some_and(|conn| conn.paused || conn.starved) {
+                            self.touch(index);
+                            return false;
+                        }
+                    } else {
+                        self.bulk_arrived(index, arrived_bytes, tools);
+                    }
                 }
                 Err(rustix::io::Errno::INTR) => {}
                 Err(rustix::io::Errno::AGAIN) => return true,
@@ -160,7 +179,7 @@ impl Conns {
                 Some(sink) => Some((tools.pool.held(sink), None)),
                 None => self.take_for(index, bulk_bytes, tools),
             };
-            let discards = self.sink.is_some();
+            let (discards, mac_key) = (self.sink.is_some(), self.contents_key);
             let conn = self.conn(index);
             let Some((buf, charge)) = taken else {
                 conn.starved = true;
@@ -174,8 +193,12 @@ impl Conns {
                 let to = tools.pool.bytes_mut(buf, 0, bulk_bytes);
                 conn.inbox.take_behind(lengths.frame_bytes, to)
             };
-            let (sum, received_bytes) = (Crc32c::new(), 0);
-            conn.incoming = Some(Incoming { buf, lengths, received_bytes, charge, sum });
+            // The log wants that of a request's; of a reply's the wire alone.
+            let crc32c = !discards && (conn.accepted || conn.sum_of(&lengths).is_some());
+            let key = mac_key.filter(|_| !discards && lengths.kind == FrameKind::Request);
+            let (sums, landed) = (Sums::new(crc32c, key), Landed::default());
+            let received_bytes = 0;
+            conn.incoming = Some(Incoming { buf, lengths, received_bytes, charge, sums, landed });
             self.began(index, bulk_bytes, tools);
             self.bulk_arrived(index, there_bytes, tools);
         }
@@ -185,23 +208,33 @@ impl Conns {
         &mut self,
         index: u32,
         lengths: Lengths,
-        mut summed: Option<(BufId, u32)>,
+        mut summed: Option<(BufId, Summed)>,
         tools: &mut Tools,
     ) {
         if let Some((sink, _)) = summed.take_if(|_| self.sink.is_some()) {
             tools.pool.release(sink);
         }
         self.conn(index).unfinished = None;
-        let bulk = summed.map(|(buf, sum)| {
-            // A reply whose bulk never was in the server's memory has no checksum.
-            let crc32c = lengths.bulk_crc32c.map(|_| sum);
-            let mac = self.mac_of(buf, &lengths, tools);
-            Bulk { buf, start: 0, bulk_bytes: lengths.bulk_bytes, crc32c, mac }
-        });
-        if let Some(bulk) = bulk.filter(|bulk| bulk.crc32c != lengths.bulk_crc32c) {
-            tools.pool.release(bulk.buf);
+        let conn = self.conn(index);
+        let frame = conn.inbox.front(lengths.frame_bytes);
+        let head_fits = conn.seal.is_some() || Head::check_sum(frame).is_ok();
+        let sent = conn.sum_of(&lengths);
+        let fits = |(_, summed): &(BufId, Summed)| sent.is_none() || sent == summed.crc32c;
+        let bulk_fits = summed.as_ref().is_none_or(fits);
+        if !(head_fits && bulk_fits) {
+            if let Some((buf, _)) = summed {
+                tools.pool.release(buf);
+            }
             return self.fail(index, CloseReason::Breach(Breach::Checksum), tools);
         }
+        let bulk_bytes = lengths.bulk_bytes;
+        let bulk = summed.map(|(buf, Summed { crc32c, mac })| Bulk {
+            buf,
+            start: 0,
+            bulk_bytes,
+            crc32c,
+            mac,
+        });
         let conn = self.conn(index);
         tools.counters.frame_in_count += 1;
         if conn.relay.is_some() {
@@ -213,17 +246,11 @@ impl Conns {
         conn.paused = !conn.admitted;
         tools.events.push(Event::Frame { conn: conn.id, frame, bulk });
     }
+}
 
-    /// What the contents that came with a request can be known by again.
-    fn mac_of(&self, buf: BufId, lengths: &Lengths, tools: &Tools) -> ContentsMac {
-        match &self.contents_key {
-            Some(key) if lengths.kind == FrameKind::Request => {
-                let bytes = tools.pool.bytes(buf, 0, lengths.bulk_bytes as usize);
-                let mut mac = NO_MAC;
-                mac.copy_from_slice(&blake3::keyed_hash(key, bytes).as_bytes()[..NO_MAC.len()]);
-                mac
-            }
-            Some(_) | None => NO_MAC,
-        }
+impl Conn {
+    /// The checksum that a bulk must have to be taken, if it came with one: under TLS it does not.
+    fn sum_of(&self, lengths: &Lengths) -> Option<u32> {
+        lengths.bulk_crc32c.filter(|_| self.seal.is_none())
     }
 }

@@ -1,6 +1,6 @@
 //! A connection whose socket one lane has, the front, and whose requests are a sister's, the owner.
 //!
-//! The front receives, cuts, checks the bulk's checksum and sends; of the ring's deadlines, those of the
+//! The front receives, cuts, checks the checksums and sends; of the ring's deadlines, those of the
 //! greeting and of who reads nothing, it keeps both and the owner none. To the owner's brain it is a
 //! connection like any other. Both ends copy: buffers belong to lanes. Invariants: what is said arrives in order, because letters between two
 //! lanes do; of one connection about [`UNDER_WAY_BYTES_MAX`] are with the owner and not yet with its
@@ -18,7 +18,7 @@ use crate::number::u32_of;
 use crate::tools::Tools;
 use door::{BufId, Bulk, CloseReason, ConnId, ContentsMac, Errno, Event, Span, mac_of};
 use std::collections::VecDeque;
-use wire::{Breach, Channel};
+use wire::{Breach, Channel, Head};
 
 /// From so much on that its owner's brain has not got, a front cuts no more of a connection.
 const UNDER_WAY_BYTES_MAX: usize = 1 << 20;
@@ -45,7 +45,7 @@ pub(crate) enum Told {
     Admitted(Admission),
     /// The brain got frames of so many bytes, as [`Frame::weight_bytes`] has it.
     Taken(usize),
-    /// A frame to be sent, and its bulk behind it.
+    /// A frame to be sent, with its checksums, and its bulk behind it.
     Reply(Box<[u8]>),
     /// To be closed when what was queued has left.
     Closed,
@@ -53,7 +53,7 @@ pub(crate) enum Told {
     Failed,
 }
 
-/// A frame and its bulk, whose checksum was checked.
+/// A frame and its bulk, whose checksums were checked.
 pub(crate) struct Frame {
     bytes: Box<[u8]>,
     /// Head and body; what is behind them is bulk.
@@ -93,6 +93,8 @@ pub(super) struct Back {
     pub(super) front: ConnId,
     /// Frames that wait for a buffer.
     waiting: VecDeque<Frame>,
+    /// It is under TLS.
+    sealed: bool,
     /// What the brain got and the front was not told of.
     untold_bytes: usize,
 }
@@ -258,7 +260,8 @@ impl Conns {
             return;
         }
         let index = self.add(None, State::Open);
-        let back = Back { lane, front, waiting: VecDeque::new(), untold_bytes: 0 };
+        let (waiting, sealed) = (VecDeque::new(), channel.is_some());
+        let back = Back { lane, front, waiting, sealed, untold_bytes: 0 };
         let conn = self.conn(index);
         conn.relay = Some(Relay::Back(Box::new(back)));
         conn.paused = true;
@@ -317,6 +320,10 @@ impl Conns {
         let bulk_bytes = bulk.map_or(0, |bulk| bulk.bulk_bytes as usize);
         let mut bytes = Vec::with_capacity(frame.len() + bulk_bytes);
         bytes.extend_from_slice(frame);
+        let relay = &self.conn(index).relay;
+        if matches!(relay, Some(Relay::Back(back)) if !back.sealed) {
+            Head::put_sums(&mut bytes, bulk.and_then(|bulk| tools.sum_of(bulk, false)));
+        }
         if bulk.is_none_or(|bulk| tools.pool.append(bulk, &mut bytes)) {
             self.tell(index, Told::Reply(bytes.into_boxed_slice()));
         } else {

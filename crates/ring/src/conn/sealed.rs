@@ -8,8 +8,6 @@
 
 use super::{Conn, Conns, Incoming, State};
 use crate::config::{Config, Sealing};
-use crate::driver::Op;
-use crate::number::u32_of;
 use crate::tools::Tools;
 use door::{CloseReason, Errno, Event, Ticket};
 use rustix::net::getsockname;
@@ -65,20 +63,6 @@ impl Seals {
     }
 }
 
-impl Conn {
-    /// The next receive of a connection under TLS.
-    pub(super) fn receive_records(&mut self) -> Op {
-        let wanted =
-            |incoming: &Incoming| incoming.lengths.bulk_bytes as usize - incoming.received_bytes;
-        let wanted_bytes = self.incoming.as_ref().map_or(0, wanted);
-        let socket = self.raw();
-        let Some(seal) = &mut self.seal else { panic!("it is not under TLS") };
-        let room = seal.room(wanted_bytes);
-        let (at, room_bytes) = (room.as_mut_ptr(), u32_of(room.len()));
-        Op::Recv { socket, at, room_bytes, whole: false, discard: false }
-    }
-}
-
 impl Conns {
     pub(super) fn put_under(&mut self, index: u32, seal: Option<Box<Seal>>) {
         let conn = self.conn(index);
@@ -107,8 +91,8 @@ impl Conns {
     /// Bytes were received.
     pub(super) fn records_arrived(&mut self, index: u32, arrived_bytes: usize, tools: &mut Tools) {
         let conn = self.conn(index);
+        conn.take_records(arrived_bytes);
         let Some(seal) = &mut conn.seal else { return };
-        seal.arrived(arrived_bytes);
         if !seal.is_open() {
             let mut said = Vec::new();
             let shaken = seal.shake(&mut said);
@@ -165,13 +149,25 @@ impl Conns {
         let conn = self.conn(index);
         conn.seal = None;
         conn.outbox.end_sealed(&mut tools.pool);
-        conn.outbox.push(&frame, None, &mut tools.pool);
+        conn.outbox.push_summed(&frame, (None, None), &mut tools.pool);
         self.begin_close(index, tools);
     }
 
     /// Opens the next record, if it is whole, and puts what is in it where it belongs. Whether there is
     /// something to go on with.
     pub(super) fn open_record(&mut self, index: u32, tools: &mut Tools) -> bool {
+        match self.open_landed(index, tools) {
+            Ok(None) => {}
+            Ok(Some(0)) => return true,
+            Ok(Some(bulk_bytes)) => {
+                self.bulk_arrived(index, bulk_bytes, tools);
+                return true;
+            }
+            Err(_) => {
+                self.fail(index, CloseReason::Breach(Breach::Seal), tools);
+                return false;
+            }
+        }
         let discards = self.sink.is_some();
         let Conn { seal: Some(seal), inbox, incoming, .. } = self.conn(index) else { return false };
         let (bulk_bytes, reason) = match seal.open() {

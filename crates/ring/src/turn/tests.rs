@@ -107,6 +107,7 @@ fn on_both(test: &str, lane_count: u16, run: impl Fn(&mut [Lane], SocketAddr)) {
 fn hello() -> Vec<u8> {
     let mut frame = Vec::new();
     Head::Greeting(FrameKind::Hello).encode(&mut frame, None, |to| wire::Bytes(b"hi").encode(to));
+    Head::put_sums(&mut frame, None);
     frame
 }
 

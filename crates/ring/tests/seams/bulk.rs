@@ -235,6 +235,7 @@ fn request(op: Op, xid: u64, body: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
     let head = Head::Request(Request { session, shard, xid: Xid(xid), conn_epoch: 1, ..plain });
     let mut out = Vec::new();
     head.encode(&mut out, None, body);
+    Head::put_sums(&mut out, None);
     out
 }
 

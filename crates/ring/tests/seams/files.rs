@@ -209,7 +209,6 @@ fn an_object_is_written_read_truncated_synced_and_removed() {
 
     let bulk = read(&mut ring, &mut diary, (object, 5000), 1 << 20).unwrap();
     assert_eq!(ring.bulk_bytes(bulk), bytes);
-    assert_eq!(bulk.crc32c, Some(wire::crc32c(&bytes)));
     ring.with(|turn| turn.act(Action::Release { buf: bulk.buf }));
     let short = read(&mut ring, &mut diary, (object, 5000 + (1 << 20) - 3), 100).unwrap();
     assert_eq!(ring.bulk_bytes(short), &bytes[bytes.len() - 3..]);

@@ -69,7 +69,6 @@ impl World {
         assert_eq!(found, ticket);
         let bulk = result.unwrap().unwrap();
         let bytes = self.ring.bulk_bytes(bulk).to_vec();
-        assert_eq!(bulk.crc32c, Some(wire::crc32c(&bytes)));
         self.ring.with(|turn| turn.act(Action::Release { buf: bulk.buf }));
         bytes
     }

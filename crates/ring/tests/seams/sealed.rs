@@ -3,11 +3,12 @@
 use super::support::{
     Diary, ask, echo_server, frame, hello, noise, read_frame, ring_config, turns,
 };
-use door::{Action, Errno, Event, Ticket};
+use door::{Action, CloseReason, Errno, Event, Ticket};
 use ring::{Ring, Sealing};
+use seal::{Content, Seal};
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use wire::{FrameKind, Head, LaneId, Refusal, RefusalReason, Wire as _};
+use wire::{Breach, FrameKind, Head, LaneId, Refusal, RefusalReason, Wire as _};
 
 fn client(server: SocketAddr, sealing: Sealing) -> (Ring, Diary) {
     let mut config = ring_config(LaneId(0));
@@ -52,13 +53,99 @@ fn frames_come_back_with_bulk_of_every_size_under_tls() {
     let sizes = [0, 1, 4095, 16_000, 16_384, 16_385, 70_000, 245_000, 300_000, 1 << 20];
     for (xid, bulk_bytes) in (1..).zip(sizes) {
         let bulk = noise(xid, bulk_bytes);
-        let whole = frame(xid, &bulk);
+        let mut whole = frame(xid, &bulk);
+        // Under TLS nobody puts in checksums or looks at them.
+        whole[16..24].fill(7);
         let sent = &whole[..whole.len() - bulk_bytes];
         assert!(exchange(&mut ring, &mut diary, sent, &bulk) == bulk, "{bulk_bytes} bytes");
     }
     let counters = server.stop();
     assert_eq!((counters.frame_in_count, counters.breach_count), (11, 0));
     assert_eq!(counters.in_bytes.abs_diff(counters.out_bytes) / 2000, 0, "{counters:?}");
+}
+
+/// A client's end by hand, with its handshake behind it.
+fn shaken(address: SocketAddr) -> (TcpStream, Seal) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let mut said = Vec::new();
+    let mut seal = Seal::client(&seal::Client::of_any_key().unwrap(), &mut said).unwrap();
+    while !seal.is_open() {
+        stream.write_all(&said).unwrap();
+        said.clear();
+        let mut heard = [0; 4096];
+        let count = stream.read(&mut heard).unwrap();
+        assert!(count > 0, "the server goes on");
+        seal.hear(&heard[..count]);
+        seal.shake(&mut said).unwrap();
+    }
+    stream.write_all(&said).unwrap();
+    (stream, seal)
+}
+
+#[test]
+fn bulk_is_whole_however_its_peer_cuts_records_and_where_it_stops() {
+    let (server, address, _) = echo_server(|config| config.sealing = Sealing::All);
+    for (round, lengths) in (0..).zip([&[97][..], &[16_384], &[5000, 1, 16_384], &[12_345, 0]]) {
+        let (mut stream, mut seal) = shaken(address);
+        let mut plain = hello(b"hi");
+        for (xid, bulk_bytes) in [(1, 1 << 20), (2, 1 << 19), (3, 0), (4, 200_001), (5, 1 << 20)] {
+            plain.extend(frame(xid, &noise(round * 10 + xid, bulk_bytes)));
+        }
+        let mut records = Vec::new();
+        let (mut rest, mut lengths) = (&plain[..], lengths.iter().cycle());
+        while !rest.is_empty() {
+            let (now, later) = rest.split_at(rest.len().min(*lengths.next().unwrap()));
+            let start = records.len();
+            records.resize(start + now.len() + seal::RECORD_MORE_BYTES, 0);
+            let fill = |to: &mut [u8]| -> Result<(), ()> {
+                to.copy_from_slice(now);
+                Ok(())
+            };
+            seal.seal(&mut records[start..], now.len(), fill).unwrap();
+            rest = later;
+        }
+        let mut writer = stream.try_clone().unwrap();
+        let writing = std::thread::spawn(move || {
+            // Where it stops, records are parted.
+            records.chunks(300_007).for_each(|piece| writer.write_all(piece).unwrap());
+        });
+        let (mut found, mut heard) = (Vec::new(), vec![0; 1 << 16]);
+        while found.len() < plain.len() {
+            let count = stream.read(&mut heard).unwrap();
+            assert!(count > 0, "{} of {} bytes came back", found.len(), plain.len());
+            seal.hear(&heard[..count]);
+            while let Some(Content::Bytes(bytes)) = seal.open().unwrap() {
+                found.extend_from_slice(bytes);
+            }
+        }
+        writing.join().unwrap();
+        assert!(found == plain, "round {round}");
+    }
+    assert_eq!(server.stop().breach_count, 0);
+}
+
+#[test]
+fn a_record_of_a_bulk_that_was_changed_is_a_breach() {
+    let (server, address, ended) = echo_server(|config| config.sealing = Sealing::All);
+    let (mut stream, mut seal) = shaken(address);
+    let plain = [hello(b"hi"), frame(1, &noise(1, 1 << 20))].concat();
+    let mut records = Vec::new();
+    for bytes in plain.chunks(seal::RECORD_BYTES_MAX) {
+        let start = records.len();
+        records.resize(start + bytes.len() + seal::RECORD_MORE_BYTES, 0);
+        let fill = |to: &mut [u8]| -> Result<(), ()> {
+            to.copy_from_slice(bytes);
+            Ok(())
+        };
+        seal.seal(&mut records[start..], bytes.len(), fill).unwrap();
+    }
+    records[500_000] ^= 1;
+    // It may be closed before all is written.
+    stream.write_all(&records).ok();
+    let event = ended.recv().unwrap();
+    let seals = matches!(event, Event::Closed { reason: CloseReason::Breach(Breach::Seal), .. });
+    assert!(seals, "{event:?}");
+    assert_eq!(server.stop().breach_count, 1);
 }
 
 #[test]
@@ -122,6 +209,7 @@ fn whoever_speaks_another_language_is_told_so_and_nothing_else() {
         let mut stream = TcpStream::connect(address).unwrap();
         stream.write_all(&said).unwrap();
         let answer = read_frame(&mut stream).unwrap();
+        assert_eq!(Head::check_sum(&answer), Ok(()));
         let (head, body) = Head::decode(&answer).unwrap();
         assert_eq!(head, Head::Greeting(FrameKind::Refusal));
         assert_eq!(Refusal::decode_all(body).unwrap().reason, reason);

@@ -51,7 +51,6 @@ impl World {
             Event::ObjectRead { result, .. } => {
                 let Some(bulk) = result.unwrap() else { return Vec::new() };
                 let bytes = self.ring.bulk_bytes(bulk).to_vec();
-                assert_eq!(bulk.crc32c, Some(wire::crc32c(&bytes)));
                 self.ring.with(|turn| turn.act(Action::Release { buf: bulk.buf }));
                 bytes
             }
@@ -72,7 +71,6 @@ impl World {
             Event::ObjectRead { ticket: TICKET, result } => {
                 let bulk = result.unwrap().unwrap();
                 let bytes = self.ring.bulk_bytes(bulk).to_vec();
-                assert_eq!(bulk.crc32c, Some(wire::crc32c(&bytes)));
                 self.ring.with(|turn| turn.act(Action::Release { buf: bulk.buf }));
                 bytes
             }

@@ -183,19 +183,24 @@ fn garbage_closes_that_connection_and_no_other() {
 }
 
 #[test]
-fn a_wrong_checksum_of_the_bulk_is_a_breach() {
+fn a_wrong_checksum_of_a_frame_or_its_bulk_is_a_breach() {
     let (server, address, ended) = echo_server(|_| {});
-    let mut stream = greet(address);
-    let mut sent = frame(1, &noise(1, 100_000));
-    let last = sent.len() - 1;
-    sent[last] ^= 1;
-    stream.write_all(&sent).unwrap();
-    let event = ended.recv().unwrap();
-    assert!(
-        matches!(event, Event::Closed { reason: CloseReason::Breach(Breach::Checksum), .. }),
-        "{event:?}"
-    );
-    assert_eq!(server.stop().breach_count, 1);
+    let without = frame(1, b"").len();
+    let with = frame(1, &noise(1, 100_000)).len();
+    for (bulk, at) in
+        [(vec![], without - 1), (noise(1, 100_000), 90), (noise(1, 100_000), with - 1)]
+    {
+        let mut stream = greet(address);
+        let mut sent = frame(1, &bulk);
+        sent[at] ^= 1;
+        stream.write_all(&sent).unwrap();
+        let event = ended.recv().unwrap();
+        assert!(
+            matches!(event, Event::Closed { reason: CloseReason::Breach(Breach::Checksum), .. }),
+            "{event:?}"
+        );
+    }
+    assert_eq!(server.stop().breach_count, 3);
 }
 
 #[test]

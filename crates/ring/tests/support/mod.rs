@@ -199,6 +199,7 @@ pub fn frame(xid: u64, bulk: &[u8]) -> Vec<u8> {
     let lengths = if bulk.is_empty() { None } else { Some(lengths) };
     let body = Getattr { inode: InodeNo(xid) };
     Head::Request(request).encode(&mut frame, lengths, |to| body.encode(to));
+    Head::put_sums(&mut frame, None);
     frame.extend_from_slice(bulk);
     frame
 }
@@ -207,6 +208,7 @@ pub fn frame(xid: u64, bulk: &[u8]) -> Vec<u8> {
 pub fn hello(body: &[u8]) -> Vec<u8> {
     let mut frame = Vec::new();
     Head::Greeting(FrameKind::Hello).encode(&mut frame, None, |to| wire::Bytes(body).encode(to));
+    Head::put_sums(&mut frame, None);
     frame
 }
 

@@ -1,0 +1,158 @@
+//! Large bulk under TLS: its records are received into its buffer, behind the plaintext that is there, and
+//! each is opened to where its plaintext belongs, over what records have more than their plaintext.
+//!
+//! ```text
+//! buffer: plaintext so far | gap | records opened next, the last one maybe a part | room
+//! ```
+//! Invariants: what was received of records lies here or in the [`seal::Seal`], never in both; nothing is
+//! waited for that does not come before the bulk is whole, however long the peer's records are.
+
+use super::recv::{OWN_BYTES_MIN, PIECE_BYTES_MAX};
+use super::{Conn, Conns, Incoming};
+use crate::buffer::Pool;
+use crate::driver::Op;
+use crate::number::u32_of;
+use crate::tools::Tools;
+use seal::{Content, Fault, RECORD_BYTES_MAX, RECORD_MORE_BYTES, Seal};
+use std::ops::Range;
+
+/// What was received of records into a bulk's buffer.
+#[derive(Default)]
+pub(super) struct Landed {
+    /// Where it lies in the buffer.
+    range: Range<usize>,
+    /// The ring receives behind it.
+    receiving: bool,
+}
+
+impl Incoming {
+    fn rest_bytes(&self) -> usize {
+        self.lengths.bulk_bytes as usize - self.received_bytes
+    }
+
+    /// Whether what comes next is received into the buffer.
+    pub(super) fn lands(&self) -> bool {
+        self.rest_bytes() >= OWN_BYTES_MIN
+    }
+
+    /// Where in the buffer the next bytes of records go, and at most how many: not more than must come.
+    /// What the seal has of a record goes before them.
+    fn land(&mut self, seal: &mut Seal, pool: &mut Pool) -> Range<usize> {
+        let (at, range) = (self.received_bytes, self.landed.range.clone());
+        let part_bytes = if range.is_empty() {
+            let part = seal.front();
+            pool.bytes_mut(self.buf, at, part.len()).copy_from_slice(part);
+            part.len()
+        } else {
+            assert!(seal.is_empty(), "a record has one place");
+            pool.bytes_mut(self.buf, at, range.end - at).copy_within(range.start - at.., 0);
+            range.len()
+        };
+        seal.clear();
+        self.landed.range = at..at + part_bytes;
+        let (rest_bytes, end) = (self.rest_bytes(), at + part_bytes);
+        let record_count = rest_bytes.div_ceil(RECORD_BYTES_MAX);
+        let more_bytes = rest_bytes + record_count * RECORD_MORE_BYTES - part_bytes;
+        let room_bytes = Pool::room_bytes(self.lengths.bulk_bytes as usize) - end;
+        end..end + more_bytes.min(room_bytes).min(PIECE_BYTES_MAX)
+    }
+
+    /// Gives the seal back what lies here of records.
+    fn lift(&mut self, seal: &mut Seal, pool: &Pool) {
+        let range = std::mem::take(&mut self.landed.range);
+        if !range.is_empty() {
+            seal.hear(pool.bytes(self.buf, range.start, range.len()));
+        }
+    }
+}
+
+impl Conn {
+    /// Where the lane itself receives the next records of a large bulk.
+    pub(super) fn land(&mut self, pool: &mut Pool) -> Range<usize> {
+        let (Some(seal), Some(incoming)) = (&mut self.seal, &mut self.incoming) else {
+            panic!("no bulk comes under TLS")
+        };
+        incoming.land(seal, pool)
+    }
+
+    /// The next receive of a connection under TLS.
+    pub(super) fn receive_records(&mut self, discards: bool, pool: &mut Pool) -> Op {
+        let socket = self.raw();
+        let Some(seal) = &mut self.seal else { panic!("it is not under TLS") };
+        let wanted_bytes = match &mut self.incoming {
+            Some(incoming) if incoming.lands() && !discards => {
+                let room = incoming.land(seal, pool);
+                incoming.landed.receiving = true;
+                let at = pool.at(incoming.buf, room.start, room.len());
+                let room_bytes = u32_of(room.len());
+                return Op::Recv { socket, at, room_bytes, whole: true, discard: false };
+            }
+            Some(incoming) => {
+                incoming.lift(seal, pool);
+                incoming.rest_bytes()
+            }
+            None => 0,
+        };
+        let room = seal.room(wanted_bytes);
+        let (at, room_bytes) = (room.as_mut_ptr(), u32_of(room.len()));
+        Op::Recv { socket, at, room_bytes, whole: false, discard: false }
+    }
+
+    /// So many bytes of records were received where [`Self::receive_records`] said.
+    pub(super) fn take_records(&mut self, arrived_bytes: usize) {
+        match (&mut self.incoming, &mut self.seal) {
+            (Some(incoming), _) if incoming.landed.receiving => {
+                incoming.landed.receiving = false;
+                incoming.landed.range.end += arrived_bytes;
+            }
+            (_, Some(seal)) => seal.arrived(arrived_bytes),
+            (_, None) => {}
+        }
+    }
+
+    /// The same where [`Self::land`] said.
+    pub(super) fn take_landed(&mut self, arrived_bytes: usize) {
+        if let Some(incoming) = &mut self.incoming {
+            incoming.landed.range.end += arrived_bytes;
+        }
+    }
+}
+
+impl Conns {
+    /// Opens the next record of those in a bulk's buffer: how much of the bulk that is. `None` when there is
+    /// none, or not a whole one.
+    pub(super) fn open_landed(
+        &mut self,
+        index: u32,
+        tools: &mut Tools,
+    ) -> Result<Option<usize>, Fault> {
+        let conn = self.conn(index);
+        let (Some(seal), Some(incoming)) = (&mut conn.seal, &mut conn.incoming) else {
+            return Ok(None);
+        };
+        let (at, range) = (incoming.received_bytes, incoming.landed.range.clone());
+        if range.is_empty() {
+            return Ok(None);
+        }
+        let rest_bytes = incoming.rest_bytes();
+        let bytes = tools.pool.bytes_mut(incoming.buf, at, range.end - at);
+        let Some((record_bytes, content)) = seal.open_to(bytes, range.start - at)? else {
+            return Ok(None);
+        };
+        let bulk_bytes = match content {
+            Content::Bytes(plain) => {
+                let (bulk, behind) = plain.split_at(rest_bytes.min(plain.len()));
+                conn.inbox.append(behind);
+                bulk.len()
+            }
+            Content::Nothing => 0,
+            // A peer that ends within a bulk has broken off.
+            Content::End => return Err(Fault::Broken),
+        };
+        incoming.landed.range.start += record_bytes;
+        if bulk_bytes == rest_bytes {
+            incoming.lift(seal, &tools.pool);
+        }
+        Ok(Some(bulk_bytes))
+    }
+}

@@ -1,0 +1,99 @@
+//! What is computed of a bulk on its way in: the checksum that it came with or that the log wants, and the
+//! MAC that a replay is known by. Both are computed step by step, while the bytes are in the processor's cache.
+
+use blake3::Hasher;
+use door::{ContentsMac, NO_MAC};
+use wire::Crc32c;
+
+/// Computed at a time. The MAC is computed of many pieces at once where they begin at a multiple of their
+/// length, and of few otherwise.
+const STEP_BYTES: usize = 128 * 1024;
+
+/// What is wanted of a bulk, and how far it is.
+pub(super) struct Sums {
+    crc32c: Option<Crc32c>,
+    mac_key: Option<[u8; 32]>,
+    /// Of a bulk that is longer than a step.
+    hasher: Option<Box<Hasher>>,
+    summed_bytes: usize,
+}
+
+/// What there is of a bulk that is whole.
+pub(super) struct Summed {
+    pub(super) crc32c: Option<u32>,
+    pub(super) mac: ContentsMac,
+}
+
+impl Sums {
+    pub(super) fn new(crc32c: bool, mac_key: Option<[u8; 32]>) -> Self {
+        let crc32c = crc32c.then(Crc32c::new);
+        Self { crc32c, mac_key, hasher: None, summed_bytes: 0 }
+    }
+
+    /// Whether the bytes are looked at.
+    pub(super) const fn is_wanted(&self) -> bool {
+        self.crc32c.is_some() || self.mac_key.is_some()
+    }
+
+    /// More has come: `bytes` is all that is there, from the bulk's beginning on.
+    pub(super) fn go_on(&mut self, bytes: &[u8]) {
+        let new = &bytes[self.summed_bytes..];
+        for step in new.chunks_exact(STEP_BYTES) {
+            self.summed_bytes += STEP_BYTES;
+            if let Some(crc32c) = &mut self.crc32c {
+                crc32c.update(step);
+            }
+            if let Some(key) = &self.mac_key {
+                let hasher = self.hasher.get_or_insert_with(|| Box::new(Hasher::new_keyed(key)));
+                hasher.update(step);
+            }
+        }
+    }
+
+    /// All of it, `bytes`, is there.
+    pub(super) fn end(mut self, bytes: &[u8]) -> Summed {
+        self.go_on(bytes);
+        let rest = &bytes[self.summed_bytes..];
+        let crc32c = self.crc32c.map(|mut crc32c| {
+            crc32c.update(rest);
+            crc32c.sum()
+        });
+        let hash = match (self.hasher, self.mac_key) {
+            (Some(mut hasher), _) => Some(hasher.update(rest).finalize()),
+            (None, Some(key)) => Some(blake3::keyed_hash(&key, rest)),
+            (None, None) => None,
+        };
+        let mut mac = NO_MAC;
+        if let Some(hash) = hash {
+            mac.copy_from_slice(&hash.as_bytes()[..NO_MAC.len()]);
+        }
+        Summed { crc32c, mac }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn in_whatever_pieces_a_bulk_comes_its_sums_are_those_of_the_whole() {
+        let bytes: Vec<u8> = (0..400_000_u32).map(|index| (index % 253).to_le_bytes()[0]).collect();
+        let key = [7; 32];
+        for bulk_bytes in [0, 1, STEP_BYTES - 1, STEP_BYTES, STEP_BYTES + 1, bytes.len()] {
+            let bulk = &bytes[..bulk_bytes];
+            for piece_bytes in [1000, 16_384, 200_000, 1 << 20] {
+                let mut sums = Sums::new(true, Some(key));
+                let mut there_bytes = 0;
+                while there_bytes < bulk_bytes {
+                    there_bytes = (there_bytes + piece_bytes).min(bulk_bytes);
+                    sums.go_on(&bulk[..there_bytes]);
+                }
+                let found = sums.end(bulk);
+                assert_eq!(found.crc32c, Some(wire::crc32c(bulk)));
+                assert_eq!(found.mac, blake3::keyed_hash(&key, bulk).as_bytes()[..16]);
+            }
+        }
+        let found = Sums::new(false, None).end(&bytes);
+        assert_eq!((found.crc32c, found.mac), (None, NO_MAC));
+    }
+}
