@@ -63,7 +63,8 @@ impl Lane {
         frame: Span,
         adopted: bool,
     ) {
-        let channel = self.channels.remove(&conn).unwrap_or(PLAIN);
+        let sealed = self.sealed.remove(&conn);
+        let channel = sealed.as_ref().map_or(PLAIN, |sealed| sealed.channel);
         if self.stopping {
             return self.refuse(turn, conn, RefusalReason::Stopping);
         }
@@ -82,7 +83,15 @@ impl Lane {
             };
         }
         let limits = self.config.limits;
+        let certified = hello.credential == Credential::Certificate;
+        let holder = sealed.filter(|_| certified).and_then(|sealed| sealed.holder_for(&hello));
+        if certified && holder.is_none() {
+            let what = "a client was refused: its certificate does not open what it asked for";
+            self.met(turn, (Limit::NotCertified, Party::NONE), what);
+            return self.refuse(turn, conn, RefusalReason::NotCertified);
+        }
         let secret = match hello.credential {
+            Credential::Certificate => Secret::of_channel(&channel),
             Credential::Store => self.config.secret.clone(),
             Credential::Export => match self.exports.find(hello.export.0) {
                 Some(export) => export.secret(&self.config.secret),
@@ -100,8 +109,8 @@ impl Lane {
         greet(turn, conn, FrameKind::Challenge, &challenge);
         let deadline = turn.now.mono.after_ms(limits.greeting_ms_max);
         self.greetings.insert((deadline, conn));
-        self.conns
-            .insert(conn, Conn::Greeting(Greeting { hello, nonce, channel, secret, deadline }));
+        let greeting = Greeting { hello, nonce, channel, secret, holder, deadline };
+        self.conns.insert(conn, Conn::Greeting(greeting));
     }
 
     /// Where a connection goes from here; nowhere, if it is ours. Whoever accepted it says which lane
@@ -131,6 +140,7 @@ impl Lane {
         let Some(Conn::Greeting(greeting)) = self.conns.get_mut(&conn) else { return };
         let hello_bytes = core::mem::take(&mut greeting.hello);
         let (nonce, channel, secret) = (greeting.nonce, greeting.channel, greeting.secret.clone());
+        let holder = greeting.holder;
         let proven = Proven { hello: &hello_bytes, nonce: &nonce, channel: &channel };
         if !secret.client_proven(proven, &proof.proof) {
             self.stats.breach_count += 1;
@@ -146,8 +156,8 @@ impl Lane {
         let key = (&self.config.redo_key, self.config.rules);
         let export = self.exports.find(hello.export.0);
         match (hello.purpose, hello.credential) {
-            (Purpose::Administer, Credential::Store) => {
-                let identity = Identity::new(key, &hello, None);
+            (Purpose::Administer, Credential::Store | Credential::Certificate) => {
+                let identity = Identity::new(key, &hello, None).held_by(holder.as_ref());
                 self.admit(turn, conn, (&hello, &identity), Binding::ADMINISTERS);
             }
             (Purpose::Administer, Credential::Export) => {
@@ -156,11 +166,12 @@ impl Lane {
             (Purpose::Use, credential) => match export {
                 // Since the Hello it may have been defined anew.
                 Some(export)
-                    if credential == Credential::Store
+                    if credential != Credential::Export
                         || export.secret(&self.config.secret) == secret =>
                 {
                     let (identity, binding) =
                         (Identity::new(key, &hello, Some(export)), export.binding());
+                    let identity = identity.held_by(holder.as_ref());
                     self.admit(turn, conn, (&hello, &identity), binding);
                 }
                 Some(_) => self.refuse(turn, conn, RefusalReason::WrongSecret),
@@ -190,7 +201,11 @@ impl Lane {
         }
         let id = identity.session(client, client_lane);
         let row = SessionRow { client, client_lane, host_id, host_boot_id };
-        let party = party_of(hello.credential, &binding);
+        let holder = match self.conns.get(&conn) {
+            Some(Conn::Greeting(greeting)) => greeting.holder,
+            Some(Conn::Open(_)) | None => None,
+        };
+        let party = party_of((hello.credential, holder.as_ref()), &binding);
         let known = self.sessions.get(&id);
         let replaced = known.and_then(|session| session.conn);
         if let Some(session) = known {

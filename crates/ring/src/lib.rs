@@ -55,7 +55,9 @@ mod turn;
 mod usage;
 
 pub use abi::KERNEL_DATA_BYTES_MAX;
-pub use config::{Config, Counters, Fault, FaultPoint, Limits, LogFile, SayFn, Sealing};
+pub use config::{
+    ClientSeals, Config, Counters, Fault, FaultPoint, Limits, LogFile, SayFn, Sealing, ServerSeals,
+};
 pub use direct::check_direct;
 pub use driver::{DriverChoice, DriverFound, DriverKind, IoEngine};
 pub use kernel::{KernelChannel, Transport};
