@@ -16,6 +16,7 @@ mod files;
 mod fuse_device;
 mod holders;
 mod lanes;
+mod login;
 mod mount;
 mod mounts;
 mod out;

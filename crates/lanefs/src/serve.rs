@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, bail};
 use disk::rows::Range;
 use lane::{Export, Lane, Loading, Restore, Restored};
 use ring::feed::LogLengths;
-use ring::{DriverChoice, DriverKind, LogFile, Mesh, Stopper};
+use ring::{DriverChoice, DriverKind, LogFile, Mesh, Sealing, ServerSeals, Stopper};
 use std::fs::File;
 use std::net::TcpListener;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -32,7 +32,7 @@ pub(crate) fn run(args: &args::Serve) -> Result<()> {
     let (tell, news) = lanes::listen(args.parent_pid)?;
     let driver = driver::choose(args.driver.driver)?;
     args.serving.io.io_engine.engine().check(driver)?;
-    let secret = secret::read_or_make(&secret::path(args.secret.secret_file.as_deref())?)?;
+    let (secret, server_seals) = credentials(args)?;
     let listener = listener(args)?;
     let path = std::path::absolute(&args.store)?;
     let store = open(&path, args.only.as_deref())?;
@@ -42,7 +42,8 @@ pub(crate) fn run(args: &args::Serve) -> Result<()> {
     }
     let address = listener.local_addr().context("the listening socket has no address")?;
     let cores = lanes::cores(args.lanes)?;
-    let (stoppers, keeping) = start((args, driver), &store, listener, secret, &cores, &tell)?;
+    let taken = (secret, server_seals);
+    let (stoppers, keeping) = start((args, driver), &store, listener, taken, &cores, &tell)?;
     lanes::wait_until_ready(&news, stoppers.len())?;
     let address_file = path.join(ADDRESS_FILE);
     std::fs::write(&address_file, format!("{address}\n"))
@@ -54,6 +55,23 @@ pub(crate) fn run(args: &args::Serve) -> Result<()> {
     let _stays = std::fs::remove_file(address_file);
     keeping.stop();
     Ok(())
+}
+
+/// What clients have to prove or to show. With certificates the secret opens something only where it was
+/// said which one.
+fn credentials(args: &args::Serve) -> Result<(Secret, Option<ServerSeals>)> {
+    let secret_file = args.secret.secret_file.as_deref();
+    let Some(files) = args.certificates.files(args.seal)? else {
+        return Ok((secret::read_or_make(&secret::path(secret_file)?)?, None));
+    };
+    let secret = match secret_file {
+        Some(file) => secret::read_or_make(file)?,
+        // Nobody knows it.
+        None => Secret::new(library::random()?),
+    };
+    let warn = Arc::new(|line: &str| out::complain(&format!("lanefs serve: {line}")));
+    let seals = library::certificates::server(files, secret_file.is_some(), warn)?;
+    Ok((secret, Some(seals)))
 }
 
 /// The store; made if there is none and no certain one is wanted.
@@ -146,7 +164,7 @@ fn start(
     (args, driver): (&args::Serve, DriverKind),
     store: &Store,
     listener: TcpListener,
-    secret: Secret,
+    (secret, server_seals): (Secret, Option<ServerSeals>),
     cores: &[u16],
     tell: &Sender<News>,
 ) -> Result<(Vec<Stopper>, Keeping)> {
@@ -208,7 +226,9 @@ fn start(
         let fault = fault.clone();
         let (recovered, recovering) = (recovered.clone(), recovering.clone());
         let core = (args.pin.pin == Pin::On).then_some(*core);
-        let sealing = args.seal.sealing();
+        let certified = server_seals.is_some();
+        let sealing = if certified { Sealing::All } else { args.seal.sealing() };
+        let server_seals = server_seals.clone();
         lanes::start(format!("lane {lane}"), core, tell.clone(), move || {
             let mut ring_config = ring::Config::new(lane);
             ring_config.post = Some(post);
@@ -218,6 +238,7 @@ fn start(
             ring_config.spin_us = spin_us;
             ring_config.listener = listener;
             ring_config.sealing = sealing;
+            ring_config.server_seals = server_seals;
             ring_config.log = Some(log);
             ring_config.store = Some(objects);
             ring_config.checksum_reads = checksum_reads;

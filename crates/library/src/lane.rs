@@ -138,6 +138,10 @@ impl ClientLane {
         config.driver = options.driver;
         config.server = Some(options.address);
         config.sealing = options.sealing;
+        if let Some(certificates) = &options.certificates {
+            config.sealing = ring::Sealing::All;
+            config.client_seals = Some(certificates.seals());
+        }
         config.post = post;
         // What the client has to say about a lost connection, our errors say.
         config.say = Box::new(|_, _| {});
@@ -292,7 +296,10 @@ fn client_config(options: &ConnectOptions) -> io::Result<client::Config> {
         client: ClientUuid(random()?),
         lane: LaneId(0),
         lane_count: 1,
-        secret: options.secret.clone(),
+        secret: match options.certificates {
+            Some(_) => wire::Secret::certified(),
+            None => options.secret.clone(),
+        },
         export: options.export.as_bytes().to_vec(),
         purpose: options.purpose,
         root: None,
