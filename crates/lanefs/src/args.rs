@@ -4,6 +4,7 @@
 
 mod affinity;
 mod bench;
+mod cert;
 mod certificates;
 mod driver;
 mod engine;
@@ -17,6 +18,7 @@ pub(crate) use affinity::Affinity;
 pub(crate) use bench::{
     Bench, BenchLimit, BenchNull, Dirs as BenchDirs, Exchange, Name as BenchName,
 };
+pub(crate) use cert::{Cert, CertCa, CertClient, CertCommand, CertServer, Days};
 pub(crate) use certificates::{CertArg, texts as certificate_texts};
 pub(crate) use driver::{Driver, DriverArg, MountDriverArg};
 pub(crate) use engine::{Direct, Io};
@@ -98,6 +100,8 @@ pub(crate) enum Command {
     Df(Df),
     /// Say what clients may mount: a directory, only reading, as whom
     Export(Export),
+    /// Make certificates for a server and its clients, to be used instead of the secret
+    Cert(Cert),
     /// Measure lanefs, each number beside its limit
     #[command(after_help = EXIT_CODES)]
     Bench(Bench),

@@ -8,6 +8,7 @@ mod args;
 mod background;
 mod bench;
 mod bench_null;
+mod cert;
 mod driver;
 mod exit;
 mod export;
@@ -77,6 +78,7 @@ fn run(command: Command) -> Result<()> {
         Command::Sync(args) => files::sync::run(&args),
         Command::Df(args) => files::df::run(&args),
         Command::Export(args) => export::run(&args),
+        Command::Cert(args) => cert::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Completions(args) => papers::completions(&args),
         Command::Man(args) => papers::man(&args),
@@ -107,6 +109,7 @@ const fn name_of(command: &Command) -> &'static str {
         Command::Sync(_) => "sync",
         Command::Df(_) => "df",
         Command::Export(_) => "export",
+        Command::Cert(_) => "cert",
         Command::Bench(_) => "bench",
         Command::Completions(_) => "completions",
         Command::Man(_) => "man",
