@@ -17,7 +17,7 @@ use crate::samples::number;
 use crate::usage::LaneUsage;
 use anyhow::{Result, anyhow, bail};
 use client::{Client, Heard, State};
-use door::{Action, Brain, ConnId, Event, Mono, Span, Ticket, Turn};
+use door::{Action, Brain, CloseReason, ConnId, Event, Mono, Span, Ticket, Turn};
 use hashbrown::HashMap;
 use hdrhistogram::Histogram;
 use wire::{Channel, FrameKind, Head, LaneId, Lengths, Reply, Stats, Status, Wire as _};
@@ -394,7 +394,7 @@ impl Brain for Load {
                     self.on_frame(turn, index, frame);
                 }
             }
-            Event::Sealed { conn, channel } => self.sealed = Some((conn, channel)),
+            Event::Sealed { conn, channel, .. } => self.sealed = Some((conn, channel)),
             Event::Connected { ticket, conn } => {
                 let sealed = self.sealed.take().filter(|(sealed, _)| *sealed == conn);
                 let channel = sealed.map_or(wire::PLAIN, |(_, channel)| channel);
@@ -407,9 +407,12 @@ impl Brain for Load {
                     Err(error) => self.fail(format!("{error:#}")),
                 }
             }
-            Event::ConnectFailed { errno, .. } => {
+            Event::ConnectFailed { reason: CloseReason::Failed(errno), .. } => {
                 let error = std::io::Error::from_raw_os_error(i32::from(errno.0));
                 self.fail(format!("cannot connect to the server: {error}"));
+            }
+            Event::ConnectFailed { reason, .. } => {
+                self.fail(format!("cannot connect to the server: {reason:?}"));
             }
             Event::Closed { reason, .. } => {
                 self.fail(format!("the server closed a connection: {reason:?}"));

@@ -103,7 +103,7 @@ fn cipher() -> Result<Row> {
 fn shaken() -> Option<seal::Seal> {
     let (mut said, mut answer) = (Vec::new(), Vec::new());
     let mut client = seal::Seal::client(&seal::Client::of_any_key().ok()?, &mut said).ok()?;
-    let mut server = seal::Seal::server(&seal::Server::of_new_key().ok()?).ok()?;
+    let mut server = seal::Seal::server(&seal::Server::of_new_key().ok()?);
     server.hear(&said);
     server.shake(&mut answer).ok()?;
     client.hear(&answer);

@@ -315,6 +315,7 @@ impl Server {
             connect_timeout: CONNECT_TIMEOUT,
             driver: DriverChoice::Auto,
             sealing: self.sealing,
+            certificates: None,
         })?)
     }
 

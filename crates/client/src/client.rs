@@ -124,6 +124,8 @@ pub struct Client {
     pub(crate) answers: VecDeque<Outcome>,
     pub(crate) spare_bodies: Vec<Vec<u8>>,
     pub(crate) refused: Option<Refused>,
+    /// What was said of why there is no connection.
+    pub(crate) waits: Option<Refused>,
     pub(crate) waiting_since: Option<Mono>,
     pub(crate) counters: Counters,
     /// What the replay lists hold, and what requests under way will add to them.
@@ -177,6 +179,7 @@ impl Client {
             answers: VecDeque::new(),
             spare_bodies: Vec::new(),
             refused: None,
+            waits: None,
             waiting_since: None,
             counters: Counters::default(),
             replay_bytes: 0,
@@ -302,10 +305,10 @@ impl Client {
     pub fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
         match event {
             Event::Frame { conn, frame, bulk } => self.on_frame(turn, conn, frame, bulk),
-            Event::Sealed { conn, channel } => self.sealed = Some((conn, channel)),
+            Event::Sealed { conn, channel, .. } => self.sealed = Some((conn, channel)),
             Event::Connected { ticket, conn } => self.on_connected(turn, ticket, conn),
-            Event::ConnectFailed { ticket, errno } => self.on_connect_failed(turn, ticket, errno),
-            Event::Closed { conn, .. } => self.on_closed(turn, conn),
+            Event::ConnectFailed { ticket, reason } => self.on_connect_failed(turn, ticket, reason),
+            Event::Closed { conn, reason } => self.on_closed(turn, conn, reason),
             Event::Mail { from, mail } => self.on_mail(turn, from, mail),
             Event::Secrets(found) => self.on_secrets(turn, found),
             Event::Letter { .. }
@@ -313,6 +316,7 @@ impl Client {
             | Event::Checkpointed { .. }
             | Event::Tick
             | Event::Adopted { .. }
+            | Event::Uncertified { .. }
             | Event::Logged { .. }
             | Event::LogRoom(_)
             | Event::ObjectRead { .. }

@@ -7,8 +7,9 @@
 use crate::client::Client;
 use crate::link::LinkState;
 use crate::refused::Refused;
+use crate::report::Report;
 use alloc::vec::Vec;
-use door::{Action, ConnId, Errno, Mono, Ticket, Turn};
+use door::{Action, CloseReason, ConnId, Errno, Mono, Ticket, Turn};
 use wire::{
     Bytes, Challenge, FrameKind, FsUuid, Head, Hello, LaneId, Nonce, PLAIN, Proof, Proven, Refusal,
     RefusalReason, Rule, Secret, Welcome, Wire, welcome_flag,
@@ -71,18 +72,41 @@ impl Client {
         used.map(|session| session.boot_id).min().unwrap_or(0)
     }
 
-    pub(crate) fn on_connect_failed(&mut self, turn: &mut Turn<'_>, ticket: Ticket, errno: Errno) {
+    pub(crate) fn on_connect_failed(
+        &mut self,
+        turn: &mut Turn<'_>,
+        ticket: Ticket,
+        reason: CloseReason,
+    ) {
         let Some(link_index) = self.link_connecting(ticket) else { return };
-        match errno {
-            Errno::MUST_NOT_SEAL => self.refuse(turn, Refused::MustNotSeal),
-            Errno::CERTIFICATE => self.refuse(turn, Refused::Certificate),
-            _ => self.on_link_down(turn, link_index),
+        if reason == CloseReason::Failed(Errno::MUST_NOT_SEAL) {
+            self.refuse(turn, Refused::MustNotSeal);
+        } else {
+            self.on_lost(turn, link_index, reason);
         }
     }
 
-    pub(crate) fn on_closed(&mut self, turn: &mut Turn<'_>, conn: ConnId) {
+    pub(crate) fn on_closed(&mut self, turn: &mut Turn<'_>, conn: ConnId, reason: CloseReason) {
         if let Some(link_index) = self.link_of(conn) {
-            self.on_link_down(turn, link_index);
+            self.on_lost(turn, link_index, reason);
+        }
+    }
+
+    /// Where a certificate is the reason and the server has never welcomed us, that is final. Who was
+    /// welcomed before waits until certificates were renewed, as for a server that is away.
+    fn on_lost(&mut self, turn: &mut Turn<'_>, link_index: usize, reason: CloseReason) {
+        match Refused::of_certificates(reason) {
+            Some(refused) if self.fs.is_none() => return self.refuse(turn, refused),
+            Some(refused) => self.waits_for(refused),
+            None => {}
+        }
+        self.on_link_down(turn, link_index);
+    }
+
+    /// Says once why there is no connection.
+    fn waits_for(&mut self, refused: Refused) {
+        if self.waits.replace(refused) != Some(refused) {
+            self.reports.push(Report::Waits { refused });
         }
     }
 
@@ -134,7 +158,8 @@ impl Client {
         };
         let (conn, until) = (*conn, *until);
         let proven = Proven { hello, nonce: &challenge.nonce, channel };
-        let secret = link.proven.filter(|held| held.server_proven(proven, &challenge.proof));
+        let secret = link.proven.map(|held| held.on(channel));
+        let secret = secret.filter(|secret| secret.server_proven(proven, &challenge.proof));
         let Some(secret) = secret else {
             self.on_wrong_secret(turn, link_index);
             return;
@@ -209,6 +234,7 @@ impl Client {
         turn.act(Action::admit(conn));
         self.begin_recovery(link_index);
         self.counters.connect_count += 1;
+        self.waits = None;
         let all_up = self.links.iter().all(|link| link.is_up() || !link.is_wanted());
         if all_up {
             self.waiting_since = None;

@@ -1,5 +1,6 @@
 //! Why a client does not go on: what the server said, or what of it cannot be.
 
+use door::{BadCertificate, CertificateFlaw, CloseReason};
 use wire::{Credential, RefusalReason, Status};
 
 /// Why the client does not go on until told to ([`crate::Client::try_again`]).
@@ -23,7 +24,11 @@ pub enum Refused {
     /// The server speaks no TLS.
     MustNotSeal,
     /// The server's certificate is not good.
-    Certificate,
+    ServerCertificate(CertificateFlaw),
+    /// Ours is not, says the server.
+    OwnCertificate(CertificateFlaw),
+    /// Ours is good, and does not open what we asked for.
+    NotCertified,
 }
 
 impl Refused {
@@ -31,9 +36,12 @@ impl Refused {
     #[must_use]
     pub const fn status(self) -> Status {
         match self {
-            Self::WrongSecret | Self::MustSeal | Self::MustNotSeal | Self::Certificate => {
-                Status::Access
-            }
+            Self::WrongSecret
+            | Self::MustSeal
+            | Self::MustNotSeal
+            | Self::ServerCertificate(_)
+            | Self::OwnCertificate(_)
+            | Self::NotCertified => Status::Access,
             Self::WrongExportSecret
             | Self::NoSuchExport
             | Self::OtherFileSystem
@@ -57,7 +65,29 @@ impl Refused {
                 "the server speaks plain text, which is not taken for TLS: pass --plain where nobody \
                  in between can read or change it, or start the server with --seal"
             }
-            Self::Certificate => "the server's certificate is not good, or of another name",
+            Self::ServerCertificate(flaw) => of_server(flaw),
+            Self::OwnCertificate(flaw) => of_ours(flaw),
+            Self::NotCertified => {
+                "the certificate does not open that: an export needs lanefs:export/NAME or \
+                 lanefs:store among its names, `lanefs export` needs lanefs:store"
+            }
+        }
+    }
+
+    /// Whether it is about certificates, which can be renewed while a mount waits.
+    pub(crate) const fn of_certificates(reason: CloseReason) -> Option<Self> {
+        match reason {
+            CloseReason::Certificate(BadCertificate { ours: true, flaw }) => {
+                Some(Self::OwnCertificate(flaw))
+            }
+            CloseReason::Certificate(BadCertificate { ours: false, flaw }) => {
+                Some(Self::ServerCertificate(flaw))
+            }
+            CloseReason::Ended
+            | CloseReason::Failed(_)
+            | CloseReason::Breach(_)
+            | CloseReason::TooSlow
+            | CloseReason::Unfinished => None,
         }
     }
 
@@ -71,6 +101,7 @@ impl Refused {
         match credential {
             Credential::Store => Self::WrongSecret,
             Credential::Export => Self::WrongExportSecret,
+            Credential::Certificate => Self::NotCertified,
         }
     }
 
@@ -80,10 +111,63 @@ impl Refused {
             RefusalReason::NoSuchExport => Some(Self::NoSuchExport),
             RefusalReason::MustSeal => Some(Self::MustSeal),
             RefusalReason::MustNotSeal => Some(Self::MustNotSeal),
+            RefusalReason::NotCertified => Some(Self::NotCertified),
             RefusalReason::Evicted
             | RefusalReason::OldEpoch
             | RefusalReason::Busy
             | RefusalReason::Stopping => None,
+        }
+    }
+}
+
+/// What is wrong with the server's certificate, and what to do.
+const fn of_server(flaw: CertificateFlaw) -> &'static str {
+    match flaw {
+        CertificateFlaw::Expired => {
+            "the server's certificate has expired: make it a new one there (`lanefs cert server \
+             --renew`)"
+        }
+        CertificateFlaw::NotYetValid => {
+            "the server's certificate is not valid yet: compare the clocks of both machines"
+        }
+        CertificateFlaw::OtherIssuer => {
+            "the server's certificate is not of the CA that --ca names: pass the server's CA, or \
+             find out who answers at this address"
+        }
+        CertificateFlaw::OtherName => {
+            "the server's certificate is not for the name in this address: use a name that it has, \
+             or make one with this name (`lanefs cert server`)"
+        }
+        CertificateFlaw::OtherUse => {
+            "the server shows a certificate that is not for servers: make it one by `lanefs cert \
+             server`"
+        }
+        CertificateFlaw::Missing => {
+            "the server has no certificate: leave --cert, --key and --ca away, or start it with them"
+        }
+        CertificateFlaw::Unfit => "the server's certificate cannot be read or checked",
+    }
+}
+
+/// What is wrong with our own one, in the server's eyes, and what to do.
+const fn of_ours(flaw: CertificateFlaw) -> &'static str {
+    match flaw {
+        CertificateFlaw::Expired | CertificateFlaw::NotYetValid => {
+            "the server refused our certificate: it has expired (`lanefs cert client --renew` makes a \
+             new one), or is not valid yet by the server's clock"
+        }
+        CertificateFlaw::OtherIssuer => {
+            "the server refused our certificate: it is not of the CA that the server takes (its --ca)"
+        }
+        CertificateFlaw::OtherUse => {
+            "the server refused our certificate: it is not for clients; make one by `lanefs cert \
+             client`"
+        }
+        CertificateFlaw::Missing => {
+            "the server takes certificates only: pass --cert, --key and --ca"
+        }
+        CertificateFlaw::OtherName | CertificateFlaw::Unfit => {
+            "the server refused our certificate: it cannot read or check it"
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What people must be told: promises that could not be kept, and by whom.
 
+use crate::refused::Refused;
 use alloc::vec::Vec;
 use core::fmt;
 use wire::{InodeNo, Op, ShardId, Status, Transno};
@@ -30,6 +31,11 @@ pub enum Report {
     LockLost {
         /// Which file.
         inode: InodeNo,
+    },
+    /// There is no connection for this reason, and who waits goes on waiting.
+    Waits {
+        /// Why.
+        refused: Refused,
     },
     /// The server has forgotten what it said was durable.
     WentBack {
@@ -72,6 +78,9 @@ impl fmt::Display for Report {
                     "a lock on inode {:#x} is lost: its holder hears of it by fsync",
                     inode.0
                 )
+            }
+            Self::Waits { refused } => {
+                write!(to, "no connection to the server, which is waited for: {}", refused.text())
             }
             Self::WentBack { shard, known, found } => write!(
                 to,

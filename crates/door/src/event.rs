@@ -22,8 +22,6 @@ pub struct Errno(pub u16);
 impl Errno {
     /// EPROTONOSUPPORT: TLS was begun, and the server speaks in plain text.
     pub const MUST_NOT_SEAL: Self = Self(93);
-    /// EKEYREJECTED: the server's certificate is not good.
-    pub const CERTIFICATE: Self = Self(129);
     /// EPROTO: the peer's TLS is broken.
     pub const SEAL: Self = Self(71);
 
@@ -32,6 +30,34 @@ impl Errno {
     pub fn status(self) -> Status {
         Status::from_number(self.0).filter(|status| *status != Status::Ok).unwrap_or(Status::Io)
     }
+}
+
+/// What is wrong with a certificate.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum CertificateFlaw {
+    /// Its time is over; said by a peer, it may also not have begun.
+    Expired,
+    /// Its time has not begun.
+    NotYetValid,
+    /// It is of another CA.
+    OtherIssuer,
+    /// It is for other names; said by a peer, it may also be damaged.
+    OtherName,
+    /// It is for the other end of connections.
+    OtherUse,
+    /// There is none.
+    Missing,
+    /// It cannot be read or checked.
+    Unfit,
+}
+
+/// A certificate that one end of a connection refused.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct BadCertificate {
+    /// Ours, as the peer says; otherwise the peer's, as we found.
+    pub ours: bool,
+    /// Why.
+    pub flaw: CertificateFlaw,
 }
 
 /// Why a connection ended.
@@ -47,6 +73,8 @@ pub enum CloseReason {
     TooSlow,
     /// It does not send what it has begun to send.
     Unfinished,
+    /// One end refused the other's certificate.
+    Certificate(BadCertificate),
 }
 
 /// How much the lane's log can still take for sure: reserved on the medium beforehand.
@@ -125,6 +153,16 @@ pub enum Event {
         conn: ConnId,
         /// What both its ends call it, for the proofs.
         channel: Channel,
+        /// Server: a [`wire::Holder`], if the client has shown a certificate, which is good.
+        holder: Option<Span>,
+    },
+    /// Server: a connection did not get under TLS, because one end refused the other's certificate.
+    /// Nothing else is said of it.
+    Uncertified {
+        /// Which certificate, and why.
+        bad: BadCertificate,
+        /// The client's address, as text.
+        client: Span,
     },
     /// Server: a connection of a listening lane sent its first frame, always a Hello.
     /// Every other frame too. Where they have checksums, these are already checked.
@@ -150,13 +188,13 @@ pub enum Event {
         /// The connection.
         conn: ConnId,
     },
-    /// Client: a connection that was asked for could not be had. [`Errno::MUST_NOT_SEAL`] and
-    /// [`Errno::CERTIFICATE`] are about its seal.
+    /// Client: a connection that was asked for could not be had. [`CloseReason::Certificate`] and
+    /// [`Errno::MUST_NOT_SEAL`] are about its seal.
     ConnectFailed {
         /// Of [`crate::Action::Connect`].
         ticket: Ticket,
         /// Why.
-        errno: Errno,
+        reason: CloseReason,
     },
     /// A connection ended without the brain's asking. Nothing more comes from it.
     Closed {

@@ -28,7 +28,8 @@ pub use action::{Action, Point, Process, Say};
 pub use arena::{Arena, Span};
 pub use buffer::{BufId, Bulk, ContentsMac, NO_MAC, Object, mac_of};
 pub use event::{
-    CloseReason, ConnId, Errno, Event, KernelSlot, LogRoom, ObjectStat, StoreSpace, Ticket, Usage,
+    BadCertificate, CertificateFlaw, CloseReason, ConnId, Errno, Event, KernelSlot, LogRoom,
+    ObjectStat, StoreSpace, Ticket, Usage,
 };
 pub use mail::{LockAsk, Mail};
 pub use scope::{ScopeMail, ScopeQuestion, Use};

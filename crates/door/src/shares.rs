@@ -6,7 +6,7 @@
 
 use alloc::collections::BTreeMap;
 
-/// Those who have proven the same credential for the same export.
+/// Those who have proven the same credential for the same export; of certificates each is one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct Party(pub u64);
 
@@ -17,6 +17,14 @@ impl Party {
     pub const STORE: Self = Self(1);
     /// Holders of the store's secret who administer.
     pub const ADMINISTERS: Self = Self(2);
+
+    /// The holder of a certificate with this key.
+    #[must_use]
+    pub const fn of_certificate(key: &[u8; 32]) -> Self {
+        let [a, b, c, d, e, f, g, h, ..] = *key;
+        // Half of all numbers is for certificates.
+        Self(u64::from_le_bytes([a, b, c, d, e, f, g, h]) | 1 << 63)
+    }
 
     /// Holders of an export's own secret.
     #[must_use]
@@ -160,7 +168,9 @@ mod tests {
 
     #[test]
     fn parties_do_not_meet() {
+        let certified = [[0; 32], [0x7f; 32]].map(|key| Party::of_certificate(&key));
         let parties = [Party::NONE, A, Party::ADMINISTERS, Party::of_export(0), B, C];
+        let parties = [&parties[..], &certified].concat();
         for (index, party) in parties.iter().enumerate() {
             assert!(!parties[index + 1..].contains(party), "{party:?}");
         }

@@ -8,7 +8,27 @@ use crate::limits::Limit;
 use alloc::format;
 use alloc::vec::Vec;
 use door::{Action, ConnId, Mono, Party, Say, Turn};
-use wire::{Breach, Channel, ClientUuid, Map, Nonce, Request, Retry, Route, Secret, SessionId};
+use wire::{
+    Breach, Channel, ClientUuid, Hello, Holder, Map, Nonce, Request, Retry, Route, Secret,
+    SessionId, Wire as _,
+};
+
+/// What is known of a connection under TLS before its Hello.
+#[derive(Debug)]
+pub(crate) struct Sealed {
+    /// What both its ends call it.
+    pub(crate) channel: Channel,
+    /// A [`wire::Holder`], if its client has shown a certificate.
+    pub(crate) holder: Option<Vec<u8>>,
+}
+
+impl Sealed {
+    /// The key of the client's certificate, if that opens what its Hello asks for.
+    pub(crate) fn holder_for(&self, hello: &Hello<'_>) -> Option<[u8; 32]> {
+        let holder = self.holder.as_deref().map(Holder::decode_all)?.ok()?;
+        holder.opens(hello).then_some(holder.key)
+    }
+}
 
 /// A connection.
 #[derive(Debug)]
@@ -30,8 +50,10 @@ pub(crate) struct Greeting {
     pub(crate) channel: Channel,
     /// What it has to prove that it knows.
     pub(crate) secret: Secret,
-    /// The store's secret that it is, or is derived from.
+    /// The store's secret that it is, or is derived from; none of them, if it is that of a certificate.
     pub(crate) key_no: KeyNo,
+    /// The key of the certificate that opens what it asks for, if that is its credential.
+    pub(crate) holder: Option<[u8; 32]>,
     /// When patience ends.
     pub(crate) deadline: Mono,
 }
@@ -105,7 +127,7 @@ impl Lane {
             self.drop_deferred_of(turn, conn);
         }
         self.drop_scoped_of(turn, conn);
-        self.channels.remove(&conn);
+        self.sealed.remove(&conn);
         match self.conns.remove(&conn) {
             Some(Conn::Greeting(greeting)) => {
                 self.greetings.remove(&(greeting.deadline, conn));

@@ -64,7 +64,8 @@ impl Lane {
         frame: Span,
         adopted: bool,
     ) {
-        let channel = self.channels.remove(&conn).unwrap_or(PLAIN);
+        let sealed = self.sealed.remove(&conn);
+        let channel = sealed.as_ref().map_or(PLAIN, |sealed| sealed.channel);
         if self.stopping {
             return self.refuse(turn, conn, RefusalReason::Stopping);
         }
@@ -83,8 +84,19 @@ impl Lane {
             };
         }
         let limits = self.config.limits;
-        let export = self.exports.find(hello.export.0);
-        let (key_no, secret) = self.keys.wanted(&hello, export, &self.dice.decoy);
+        let certified = hello.credential == Credential::Certificate;
+        let holder = sealed.filter(|_| certified).and_then(|sealed| sealed.holder_for(&hello));
+        if certified && holder.is_none() {
+            let what = "a client was refused: its certificate does not open what it asked for";
+            self.met(turn, (Limit::NotCertified, Party::NONE), what);
+            return self.refuse(turn, conn, RefusalReason::NotCertified);
+        }
+        let (key_no, secret) = if certified {
+            (KeyNo::NONE, Secret::of_channel(&channel))
+        } else {
+            let export = self.exports.find(hello.export.0);
+            self.keys.wanted(&hello, export, &self.dice.decoy)
+        };
         let hello = bytes[HEAD_BYTES..].to_vec();
         if self.greetings.len() >= limits.greeting_count_max {
             self.shed_greeting(turn);
@@ -95,10 +107,8 @@ impl Lane {
         greet(turn, conn, FrameKind::Challenge, &challenge);
         let deadline = turn.now.mono.after_ms(limits.greeting_ms_max);
         self.greetings.insert((deadline, conn));
-        self.conns.insert(
-            conn,
-            Conn::Greeting(Greeting { hello, nonce, channel, secret, key_no, deadline }),
-        );
+        let greeting = Greeting { hello, nonce, channel, secret, key_no, holder, deadline };
+        self.conns.insert(conn, Conn::Greeting(greeting));
     }
 
     /// Where a connection goes from here; nowhere, if it is ours. Whoever accepted it says which lane
@@ -127,7 +137,7 @@ impl Lane {
         };
         let Some(Conn::Greeting(greeting)) = self.conns.get_mut(&conn) else { return };
         let hello_bytes = core::mem::take(&mut greeting.hello);
-        let Greeting { nonce, channel, secret, key_no, .. } = *greeting;
+        let Greeting { nonce, channel, secret, key_no, holder, .. } = *greeting;
         let proven = Proven { hello: &hello_bytes, nonce: &nonce, channel: &channel };
         if !secret.client_proven(proven, &proof.proof) {
             self.stats.breach_count += 1;
@@ -138,17 +148,18 @@ impl Lane {
             );
             return self.refuse(turn, conn, RefusalReason::WrongSecret);
         }
+        let store = self.keys.valid(key_no).copied();
         // Since the Hello it may have been retired.
-        let Some(store) = self.keys.valid(key_no).copied() else {
+        if store.is_none() && holder.is_none() {
             return self.refuse(turn, conn, RefusalReason::WrongSecret);
-        };
+        }
         // It decoded when it came.
         let Ok(hello) = Hello::decode_all(&hello_bytes) else { return };
         let key = (&self.config.redo_key, self.config.rules);
         let export = self.exports.find(hello.export.0);
         match (hello.purpose, hello.credential) {
-            (Purpose::Administer, Credential::Store) => {
-                let identity = Identity::new(key, &hello, None);
+            (Purpose::Administer, Credential::Store | Credential::Certificate) => {
+                let identity = Identity::new(key, &hello, None).held_by(holder.as_ref());
                 self.admit(turn, conn, (&hello, &identity), (Binding::ADMINISTERS, key_no));
             }
             (Purpose::Administer, Credential::Export) => {
@@ -157,10 +168,12 @@ impl Lane {
             (Purpose::Use, credential) => match export {
                 // Since the Hello it may have been defined anew.
                 Some(export)
-                    if credential == Credential::Store || export.secret(&store) == secret =>
+                    if credential != Credential::Export
+                        || store.is_some_and(|store| export.secret(&store) == secret) =>
                 {
                     let (identity, binding) =
                         (Identity::new(key, &hello, Some(export)), export.binding());
+                    let identity = identity.held_by(holder.as_ref());
                     self.admit(turn, conn, (&hello, &identity), (binding, key_no));
                 }
                 Some(_) => self.refuse(turn, conn, RefusalReason::WrongSecret),
@@ -190,7 +203,11 @@ impl Lane {
         }
         let id = identity.session(client, client_lane);
         let row = SessionRow { client, client_lane, host_id, host_boot_id };
-        let party = party_of(hello.credential, &binding);
+        let holder = match self.conns.get(&conn) {
+            Some(Conn::Greeting(greeting)) => greeting.holder,
+            Some(Conn::Open(_)) | None => None,
+        };
+        let party = party_of((hello.credential, holder.as_ref()), &binding);
         let known = self.sessions.get(&id);
         let replaced = known.and_then(|session| session.conn);
         if let Some(session) = known {

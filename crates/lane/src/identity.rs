@@ -8,6 +8,7 @@
 //!
 //! ```text
 //! party   = HMAC-SHA256(redo key, "lanefs party 1" | purpose | credential | export's name, id, root)
+//!           of a holder of a certificate HMAC-SHA256(that, "certificate" | SHA-256 of its key)
 //! client  = first 16 bytes of HMAC-SHA256(party, "client" | uuid)
 //! session = first  8 bytes of HMAC-SHA256(party, "session" | client | client lane)
 //! ```
@@ -41,6 +42,14 @@ impl Identity {
             mac.update(&export.name);
         }
         let bytes: [u8; 32] = mac.finalize().into_bytes().into();
+        Self(RedoKey::new(bytes).mac(b""))
+    }
+
+    /// The same, of the holder of a certificate with this key: each is a party of its own, which those
+    /// who share a secret are not.
+    pub(crate) fn held_by(self, key: Option<&[u8; 32]>) -> Self {
+        let Some(key) = key else { return self };
+        let bytes: [u8; 32] = self.first(b"certificate", &[key]);
         Self(RedoKey::new(bytes).mac(b""))
     }
 

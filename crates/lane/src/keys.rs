@@ -73,7 +73,7 @@ impl Keys {
             let secret = match (hello.credential, export) {
                 (Credential::Store, _) => *store,
                 (Credential::Export, Some(export)) => export.secret(store),
-                (Credential::Export, None) => unknown(),
+                (Credential::Export, None) | (Credential::Certificate, _) => unknown(),
             };
             if secret.key_id(&hello.nonce) == hello.key_id {
                 wanted = (*no, secret);

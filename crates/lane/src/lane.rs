@@ -4,7 +4,7 @@ use crate::clients::Clients;
 use crate::cold::Cold;
 use crate::commit::Commit;
 use crate::config::Config;
-use crate::conn::Conn;
+use crate::conn::{Conn, Sealed};
 use crate::destroy::Destroys;
 use crate::export::Table;
 use crate::greeting::Dice;
@@ -27,9 +27,7 @@ use alloc::vec::Vec;
 use data::Seed;
 use door::{Action, Brain, Bulk, CloseReason, ConnId, Event, Mail, Mono, Span, Turn};
 use hashbrown::HashMap;
-use wire::{
-    Breach, Channel, ClientUuid, InodeNo, LaneId, SLOT_COUNT_MIN, SessionId, ShardId, Transno,
-};
+use wire::{Breach, ClientUuid, InodeNo, LaneId, SLOT_COUNT_MIN, SessionId, ShardId, Transno};
 
 /// The bits of a ticket that say whose it is.
 pub(crate) const TICKET_TAG: u64 = 0xff << 56;
@@ -48,8 +46,8 @@ pub struct Lane {
     pub(crate) config: Config,
     pub(crate) dice: Dice,
     pub(crate) conns: HashMap<ConnId, Conn, Seed>,
-    /// Of connections under TLS that have not said Hello.
-    pub(crate) channels: HashMap<ConnId, Channel, Seed>,
+    /// Connections under TLS that have not said Hello.
+    pub(crate) sealed: HashMap<ConnId, Sealed, Seed>,
     /// Connections that have not proven anything, by the end of patience.
     pub(crate) greetings: BTreeSet<(Mono, ConnId)>,
     pub(crate) sessions: HashMap<SessionId, Session, Seed>,
@@ -149,7 +147,7 @@ impl Lane {
         let mut lane = Self {
             dice: Dice::new(config.seed),
             conns: HashMap::with_hasher(seed),
-            channels: HashMap::with_hasher(seed),
+            sealed: HashMap::with_hasher(seed),
             greetings: BTreeSet::new(),
             sessions,
             session_count: session_count.unwrap_or(0),
@@ -238,7 +236,9 @@ impl Lane {
                 self.met(turn, (Limit::Unfinished, party), line);
                 self.forget(turn, conn);
             }
-            CloseReason::Ended | CloseReason::Failed(_) => self.forget(turn, conn),
+            CloseReason::Ended | CloseReason::Failed(_) | CloseReason::Certificate(_) => {
+                self.forget(turn, conn);
+            }
         }
     }
 
@@ -344,7 +344,11 @@ impl Brain for Lane {
     fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
         match event {
             Event::Frame { conn, frame, bulk } => self.on_frame(turn, conn, frame, bulk),
-            Event::Sealed { conn, channel } => drop(self.channels.insert(conn, channel)),
+            Event::Sealed { conn, channel, holder } => {
+                let holder = holder.map(|holder| turn.arena.get(holder).to_vec());
+                self.sealed.insert(conn, Sealed { channel, holder });
+            }
+            Event::Uncertified { bad, client } => self.on_uncertified(turn, bad, client),
             Event::Adopted { conn, hello } => self.on_hello(turn, conn, hello, true),
             Event::Closed { conn, reason } => self.on_closed(turn, conn, reason),
             Event::Mail { mail, .. } => self.on_mail(turn, mail),

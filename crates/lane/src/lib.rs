@@ -25,6 +25,7 @@ extern crate std;
 
 mod access;
 mod affinity;
+mod certificate;
 mod clients;
 mod cold;
 mod commit;

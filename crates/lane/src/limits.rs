@@ -4,7 +4,7 @@
 use crate::Lane;
 use alloc::collections::BTreeMap;
 use alloc::format;
-use door::{Mono, Party, Say, Turn};
+use door::{BadCertificate, Mono, Party, Say, Turn};
 
 /// A limit that somebody may run against.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -29,6 +29,10 @@ pub(crate) enum Limit {
     Retired,
     /// Clients whose export was removed.
     Unexported,
+    /// Whose certificate is not good, or who says so of ours, each for its reason.
+    Certificate(BadCertificate),
+    /// Whose certificate does not open what he asks for.
+    NotCertified,
     /// Replays that the server never signed, or signed for what has ended since.
     Replay,
     /// What a client says of durability, and nothing here shows.

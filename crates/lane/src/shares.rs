@@ -21,12 +21,18 @@ use wire::{ClientUuid, Credential, Lengths, Op, SessionId};
 /// its own party is worth more.
 const ABANDONED_MS: u64 = 3_600_000;
 
-/// Whose a connection is that has proven this.
-pub(crate) const fn party_of(credential: Credential, binding: &Binding) -> Party {
-    match credential {
-        Credential::Export => Party::of_export(binding.export_no),
-        Credential::Store if binding.administers => Party::ADMINISTERS,
-        Credential::Store => Party::STORE,
+/// Whose a connection is that has proven this; `holder`: by which certificate, if by one.
+pub(crate) const fn party_of(
+    (credential, holder): (Credential, Option<&[u8; 32]>),
+    binding: &Binding,
+) -> Party {
+    match (credential, holder) {
+        (_, Some(key)) => Party::of_certificate(key),
+        (Credential::Export, None) => Party::of_export(binding.export_no),
+        (Credential::Store, None) if binding.administers => Party::ADMINISTERS,
+        (Credential::Store, None) => Party::STORE,
+        // It is never taken without one.
+        (Credential::Certificate, None) => Party::NONE,
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod across;
 mod breaches;
+mod certificates;
 mod cold;
 mod evictions;
 mod exactly_once;

@@ -36,6 +36,7 @@ enum Coming {
     Read { ticket: Ticket, bytes: Vec<u8> },
     Rows { ticket: Ticket, rows: Vec<u8> },
     Letter { from: LaneId, body: Vec<u8> },
+    Sealed { conn: ConnId, channel: wire::Channel, holder: Option<Vec<u8>> },
     Plain(Event),
 }
 
@@ -291,12 +292,6 @@ impl Toy {
         conn
     }
 
-    /// A peer's connection is under TLS; said before its first frame.
-    pub(crate) fn seal(&mut self, conn: ConnId, channel: wire::Channel) {
-        let lane = self.lane_of(conn);
-        self.places[lane].coming.push(Coming::Plain(Event::Sealed { conn, channel }));
-    }
-
     /// A peer sends a frame.
     pub(crate) fn send(&mut self, conn: ConnId, frame: Vec<u8>, bulk: Option<Vec<u8>>) {
         let Some(peer) = self.peers.get(&conn).filter(|peer| !peer.closed) else { return };
@@ -423,8 +418,10 @@ impl Toy {
         };
         for coming in now {
             events.push(match coming {
-                Coming::Plain(Event::Closed { conn, reason }) => Event::Closed { conn, reason },
                 Coming::Plain(event) => event,
+                Coming::Sealed { conn, channel, holder } => {
+                    Event::Sealed { conn, channel, holder: holder.map(|bytes| arena.put(&bytes)) }
+                }
                 Coming::Adopted { conn, hello } => {
                     Event::Adopted { conn, hello: arena.put(&hello) }
                 }

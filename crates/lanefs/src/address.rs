@@ -5,7 +5,7 @@
 use crate::exit::{Code, Exit};
 use anyhow::Result;
 use std::ffi::{OsStr, OsString};
-use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::PathBuf;
 
@@ -28,6 +28,16 @@ pub(crate) fn with_port(text: &str) -> String {
     if bare_v6 { format!("[{text}]:{PORT_DEFAULT}") } else { format!("{text}:{PORT_DEFAULT}") }
 }
 
+/// The name or address in `text`, without port and brackets.
+pub(crate) fn host(text: &str) -> &str {
+    let bracketed = text.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+    match bracketed {
+        Some((host, _)) => host,
+        None if text.matches(':').count() == 1 => text.split(':').next().unwrap_or(text),
+        None => text,
+    }
+}
+
 /// The socket address of `text`.
 pub(crate) fn resolve(text: &str) -> Result<SocketAddr> {
     let full = with_port(text);
@@ -39,6 +49,17 @@ pub(crate) fn resolve(text: &str) -> Result<SocketAddr> {
     found.sort_by_key(SocketAddr::is_ipv6);
     let first = found.first().copied();
     Ok(first.ok_or_else(|| Exit::new(Code::Unreachable, format!("{text} has no address")))?)
+}
+
+/// Where this machine reaches a server that listens there: a wildcard is reached over loopback.
+pub(crate) fn reached_here(mut listens: SocketAddr) -> SocketAddr {
+    if listens.ip().is_unspecified() {
+        listens.set_ip(match listens {
+            SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+            SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+        });
+    }
+    listens
 }
 
 /// Where a file is: here, or on a server.
@@ -117,6 +138,17 @@ mod tests {
         assert_eq!(with_port("[::1]"), "[::1]:7117");
         assert_eq!(with_port("[::1]:2"), "[::1]:2");
         assert_eq!(with_port("::1"), "[::1]:7117");
+    }
+
+    #[test]
+    fn a_host_is_what_stands_before_the_port() {
+        for text in ["host", "host:1"] {
+            assert_eq!(host(text), "host");
+        }
+        for text in ["[::1]", "[::1]:2", "::1"] {
+            assert_eq!(host(text), "::1");
+        }
+        assert_eq!(host("127.0.0.1:7117"), "127.0.0.1");
     }
 
     #[test]

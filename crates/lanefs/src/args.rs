@@ -4,6 +4,8 @@
 
 mod affinity;
 mod bench;
+mod cert;
+mod certificates;
 mod driver;
 mod engine;
 mod export;
@@ -17,6 +19,8 @@ pub(crate) use affinity::Affinity;
 pub(crate) use bench::{
     Bench, BenchLimit, BenchNull, Dirs as BenchDirs, Exchange, Name as BenchName,
 };
+pub(crate) use cert::{Cert, CertCa, CertClient, CertCommand, CertServer, Days};
+pub(crate) use certificates::{CertArg, texts as certificate_texts};
 pub(crate) use driver::{Driver, DriverArg, MountDriverArg};
 pub(crate) use engine::{Direct, Io};
 pub(crate) use export::{Export, ExportAdd, ExportCommand, ExportList, ExportName, Server, Squash};
@@ -38,7 +42,7 @@ Exit codes:
   1  failed, or failed for some of the files; stderr says why
   2  the command line makes no sense
   3  the server is not reachable
-  4  the secret was refused, or the server does not know it
+  4  the secret or a certificate was refused, by the server or of the server
   5  this machine or user cannot mount";
 
 /// lanefs: files of many machines in one place, without a kernel module.
@@ -100,6 +104,8 @@ pub(crate) enum Command {
     Export(Export),
     /// Change the secret: a new one beside the old one, then the new one alone
     Secret(Secret),
+    /// Make certificates for a server and its clients, to be used instead of the secret
+    Cert(Cert),
     /// Measure lanefs, each number beside its limit
     #[command(after_help = EXIT_CODES)]
     Bench(Bench),
@@ -327,6 +333,8 @@ pub(crate) struct Up {
     #[command(flatten)]
     pub(crate) seal: SealArg,
     #[command(flatten)]
+    pub(crate) certificates: CertArg,
+    #[command(flatten)]
     pub(crate) secret: SecretFile,
     /// This is the process in the background: say READY, then write to this file.
     #[arg(long, hide = true, value_name = "LOG")]
@@ -355,6 +363,8 @@ pub(crate) struct Serve {
     #[command(flatten)]
     pub(crate) seal: SealArg,
     #[command(flatten)]
+    pub(crate) certificates: CertArg,
+    #[command(flatten)]
     pub(crate) serving: Serving,
     /// Lets something go wrong, for tests of crashes.
     #[arg(long = "fault", hide = true, value_name = "NAME:COUNT")]
@@ -379,8 +389,8 @@ pub(crate) struct Mount {
     /// Where to mount; an existing, empty directory
     pub(crate) dir: PathBuf,
     /// Options of the mount as mount(8) has them, with commas between them: ro, noexec, noatime,
-    /// suid, dev and their opposites, allow_other, seal, plain, export=NAME, secret_file=FILE, log=FILE, lanes=N,
-    /// fuse=HOW, driver=WHICH, pin=HOW, spin_us=N
+    /// suid, dev and their opposites, allow_other, seal, plain, export=NAME, secret_file=FILE, cert=FILE,
+    /// key=FILE, ca=FILE, log=FILE, lanes=N, fuse=HOW, driver=WHICH, pin=HOW, spin_us=N
     #[arg(short = 'o', value_name = "OPTION,...")]
     pub(crate) options: Vec<String>,
     /// Which export to mount [default: the one that is called default; unless `lanefs export` made it
@@ -391,6 +401,8 @@ pub(crate) struct Mount {
     pub(crate) secret: SecretFile,
     #[command(flatten)]
     pub(crate) seal: SealArg,
+    #[command(flatten)]
+    pub(crate) certificates: CertArg,
     /// How requests of the kernel are carried
     #[arg(long, value_name = "HOW", value_enum, default_value_t = Transport::Auto)]
     pub(crate) fuse: Transport,

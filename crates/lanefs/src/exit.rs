@@ -15,7 +15,7 @@ pub(crate) enum Code {
     Usage = 2,
     /// The server is not reachable.
     Unreachable = 3,
-    /// The server did not take the secret, or did not know it.
+    /// The server did not take the secret or certificate, or did not know it, or showed a bad one.
     Secret = 4,
     /// This machine or user cannot mount.
     CannotMount = 5,
@@ -82,7 +82,11 @@ pub(crate) const fn code_of_library(error: &Error) -> Code {
 /// The code that a refused greeting ends with.
 pub(crate) const fn code_of_refusal(reason: Refused) -> Code {
     match reason {
-        Refused::WrongSecret | Refused::WrongExportSecret | Refused::Certificate => Code::Secret,
+        Refused::WrongSecret
+        | Refused::WrongExportSecret
+        | Refused::ServerCertificate(_)
+        | Refused::OwnCertificate(_)
+        | Refused::NotCertified => Code::Secret,
         Refused::NoSuchExport
         | Refused::OtherFileSystem
         | Refused::OtherRoot

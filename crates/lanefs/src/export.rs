@@ -4,12 +4,14 @@
 use crate::args::{self, ExportCommand, Squash};
 use crate::exit::{Code, Exit};
 use crate::files::json;
+use crate::login::Login;
 use crate::{address, out, secret};
 use anyhow::{Context as _, Result, bail};
 use library::{
     ConnectOptions, Error, Export, Identity, NewExport, Purpose, Removed, Squashed, Status, Volume,
 };
 use serde::Serialize;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 use wire::{Credential, EXPORT_DEFAULT, Secret, is_export_name};
@@ -149,6 +151,12 @@ fn remove(args: &args::ExportName) -> Result<()> {
 }
 
 fn print_secret(args: &args::ExportName) -> Result<()> {
+    if args.server.certificates.cert.is_some() {
+        let line = "an export's secret follows from the store's, which a certificate does not tell: \
+                    pass --secret-file, or make a certificate by `lanefs cert client DIR NAME \
+                    --export EXPORT`";
+        bail!(Exit::new(Code::Usage, line));
+    }
     let (mut volume, store) = connect(&args.server)?;
     let exports = volume.exports()?;
     let export = exports.iter().find(|export| export.name == args.name);
@@ -170,20 +178,24 @@ fn check_name(name: &str) -> Result<()> {
 
 /// Connects to the server as who administers it.
 fn connect(args: &args::Server) -> Result<(Volume, Secret)> {
-    let secret_file = secret::path(args.secret.secret_file.as_deref())?;
-    let secret = secret::read(&secret_file)?;
-    if secret.credential() != Credential::Store {
+    let address = address_of(&args.server)?;
+    let secret_file = args.secret.secret_file.as_deref();
+    let Login { secrets, certificates, sealing, .. } =
+        Login::read(&address, secret_file, (args.seal, &args.certificates))?;
+    let secret = secrets.current;
+    if secret.credential() == Credential::Export {
         let line = "this is the secret of an export; exports are defined with the store's";
         bail!(Exit::new(Code::Secret, line));
     }
     let options = ConnectOptions {
-        address: address::resolve(&address_of(&args.server)?)?,
+        address: address::resolve(&address)?,
         secret,
         secret_file: None,
         export: String::new(),
         purpose: Purpose::Administer,
         driver: library::DriverChoice::Auto,
-        sealing: args.seal.sealing(),
+        sealing,
+        certificates,
         // Whoever has the secret may do everything anyway.
         identity: Identity::new(0, 0, &[]),
         connect_timeout: Duration::from_secs(u64::from(args.connect_timeout)),
@@ -203,7 +215,12 @@ fn address_of(server: &str) -> Result<String> {
         let line = format!("{server} is a store that nobody serves: start its server first");
         Exit::new(Code::Unreachable, line)
     })?;
-    Ok(address.trim_end().to_owned())
+    // A server on all addresses is reached over loopback here, and certificates have that name.
+    let address = address.trim_end();
+    Ok(match address.parse::<SocketAddr>() {
+        Ok(at) => address::reached_here(at).to_string(),
+        Err(_) => address.to_owned(),
+    })
 }
 
 /// Who is meant where no export is named.

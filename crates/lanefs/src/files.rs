@@ -27,7 +27,8 @@ pub(crate) mod tree;
 
 use crate::address::{Place, Url, resolve};
 use crate::exit::{Code, Exit, code_of};
-use crate::{args, out, secret};
+use crate::login::Login;
+use crate::{args, out};
 use anyhow::Result;
 use library::{Attr, ConnectOptions, DirEntry, DriverChoice, FileKind, Identity, Volume};
 use std::collections::HashMap;
@@ -76,17 +77,21 @@ impl Session {
             Some((address, access)) if *address == url.address => access,
             Some(_) | None => &self.access,
         };
-        let secret_file = secret::path(access.secret.secret_file.as_deref())?;
+        let secret_file = access.secret.secret_file.as_deref();
+        let shown = (access.seal, &access.certificates);
+        let Login { secrets, secret_file, certificates, sealing } =
+            Login::read(&url.address, secret_file, shown)?;
         let options = ConnectOptions {
             address: resolve(&url.address)?,
-            secret: secret::read(&secret_file)?,
-            secret_file: Some(secret_file),
+            secret: secrets.current,
+            secret_file,
+            certificates,
             export: access.export.clone(),
             purpose: library::Purpose::Use,
             identity: Identity::of_process(),
             connect_timeout: Duration::from_secs(u64::from(access.connect_timeout)),
             driver: DriverChoice::Auto,
-            sealing: access.seal.sealing(),
+            sealing,
         };
         Ok(Volume::connect(&options)?)
     }

@@ -9,6 +9,7 @@ mod args;
 mod background;
 mod bench;
 mod bench_null;
+mod cert;
 mod driver;
 mod exit;
 mod export;
@@ -17,6 +18,7 @@ mod files;
 mod fuse_device;
 mod holders;
 mod lanes;
+mod login;
 mod mount;
 mod mounts;
 mod out;
@@ -89,6 +91,7 @@ fn run(command: Command) -> Result<()> {
         Command::Df(args) => files::df::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Secret(args) => secret::run(&args),
+        Command::Cert(args) => cert::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Completions(args) => papers::completions(&args),
         Command::Man(args) => papers::man(&args),
@@ -120,6 +123,7 @@ const fn name_of(command: &Command) -> &'static str {
         Command::Df(_) => "df",
         Command::Export(_) => "export",
         Command::Secret(_) => "secret",
+        Command::Cert(_) => "cert",
         Command::Bench(_) => "bench",
         Command::Completions(_) => "completions",
         Command::Man(_) => "man",

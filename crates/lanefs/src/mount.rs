@@ -11,11 +11,12 @@ pub(crate) use by_type::{is_by_type, run as run_by_type};
 use crate::args::{self, Pin};
 use crate::exit::{Code, Exit};
 use crate::lanes::{self, News, count_text};
+use crate::login::Login;
 use crate::mounts::{Served, TakenAway};
 use crate::{address, background, driver, fuse_device, mounts, out, secret, umount};
 use anyhow::{Context as _, Result, bail};
 use client::Client;
-use library::{ConnectOptions, Identity, Volume};
+use library::{Certificates, ConnectOptions, Identity, Sealing, Volume};
 use options::Options;
 use ring::{DriverChoice, DriverKind, KernelChannel, Mesh, MountOptions, Stopper};
 use rustix::mount::MountFlags;
@@ -44,8 +45,10 @@ struct Plan {
     server: SocketAddr,
     dir: PathBuf,
     secrets: Secrets,
-    /// Read again when the server refuses these; absolute.
-    secret_file: PathBuf,
+    /// Read again when the server refuses these; absolute. None with a certificate.
+    secret_file: Option<PathBuf>,
+    certificates: Option<Certificates>,
+    sealing: Sealing,
     /// What is mounted.
     root: InodeNo,
     cores: Vec<u16>,
@@ -83,20 +86,21 @@ fn prepare(args: &args::Mount, dir: PathBuf, mut options: Options) -> Result<Pla
     options.check_rights()?;
     let driver = driver::choose(options.driver)?;
     let transport = fuse_device::transport(options.fuse, driver)?;
-    let secret_file = secret::path(options.secret_file.as_deref())?;
-    let secret_file = std::path::absolute(secret_file)?;
-    let secrets = secret::read_all(&secret_file)?;
+    let shown = (options.seal, &options.certificates);
+    let Login { secrets, secret_file, certificates, sealing } =
+        Login::read(&options.address, options.secret_file.as_deref(), shown)?;
     let server = address::resolve(&options.address)?;
     let connect_options = ConnectOptions {
         address: server,
         secret: secrets.current,
-        secret_file: Some(secret_file.clone()),
+        secret_file: secret_file.clone(),
+        certificates: certificates.clone(),
         export: options.export.clone(),
         purpose: library::Purpose::Use,
         identity: Identity::of_process(),
         connect_timeout: WELCOME,
         driver: DriverChoice::Only(driver),
-        sealing: options.sealing(),
+        sealing,
     };
     // A wrong secret or address shall be an error here, not a mount that never answers.
     let volume = Volume::connect(&connect_options)?;
@@ -122,6 +126,8 @@ fn prepare(args: &args::Mount, dir: PathBuf, mut options: Options) -> Result<Pla
         dir,
         secrets,
         secret_file,
+        certificates,
+        sealing,
         root,
         cores,
         driver,
@@ -230,9 +236,9 @@ fn start(plan: &Plan, device: OwnedFd, tell: &Sender<News>) -> Result<Vec<Stoppe
             replay_bytes_max: client::REPLAY_BYTES_MAX,
             rules: wire::Rules::default(),
         };
-        let Plan { server, driver, .. } = *plan;
+        let Plan { server, driver, sealing, .. } = *plan;
         let Options { spin_us, pin, .. } = plan.options;
-        let sealing = plan.options.sealing();
+        let client_seals = plan.certificates.as_ref().map(Certificates::seals);
         let core = (pin == Pin::On).then_some(*core);
         let secret_file = plan.secret_file.clone();
         lanes::start(format!("lane {lane}"), core, tell.clone(), move || {
@@ -242,8 +248,11 @@ fn start(plan: &Plan, device: OwnedFd, tell: &Sender<News>) -> Result<Vec<Stoppe
             ring_config.spin_us = spin_us;
             ring_config.server = Some(server);
             ring_config.sealing = sealing;
+            ring_config.client_seals = client_seals;
             ring_config.kernel = Some(channel);
-            ring_config.read_secrets = Some(Arc::new(move || secret::read_again(&secret_file)));
+            if let Some(secret_file) = secret_file {
+                ring_config.read_secrets = Some(Arc::new(move || secret::read_again(&secret_file)));
+            }
             let fuse_config = fuse::Config { over_io_uring, lock_wait_count_max };
             Ok((ring_config, fuse::MountLane::new(fuse_config, Client::new(config))))
         })?;

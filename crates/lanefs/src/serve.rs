@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result, bail};
 use disk::rows::Range;
 use lane::{Export, Lane, Loading, Restore, Restored};
 use ring::feed::LogLengths;
-use ring::{DriverChoice, DriverKind, LogFile, Mesh, Stopper};
+use ring::{DriverChoice, DriverKind, LogFile, Mesh, Sealing, ServerSeals, Stopper};
 use std::fs::File;
 use std::net::TcpListener;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 use store::{ColdStore, Keeper, Keeping, Pace, Shape, ShareFile, Store};
-use wire::Map;
+use wire::{Map, Secret, Secrets};
 
 /// Runs the command.
 pub(crate) fn run(args: &args::Serve) -> Result<()> {
@@ -34,7 +34,7 @@ pub(crate) fn run(args: &args::Serve) -> Result<()> {
     let (tell, news) = lanes::listen(args.parent_pid, Some(poke.clone()))?;
     let driver = driver::choose(args.driver.driver)?;
     args.serving.io.io_engine.engine().check(driver)?;
-    let kept = Kept::open(&secret::path(args.secret.secret_file.as_deref())?, poke)?;
+    let credentials = credentials(args, poke)?;
     let listener = listener(args)?;
     let path = std::path::absolute(&args.store)?;
     let store = open(&path, args.only.as_deref())?;
@@ -44,7 +44,7 @@ pub(crate) fn run(args: &args::Serve) -> Result<()> {
     }
     let address = listener.local_addr().context("the listening socket has no address")?;
     let cores = lanes::cores(args.lanes)?;
-    let (stoppers, keeping) = start((args, driver), &store, listener, kept, &cores, &tell)?;
+    let (stoppers, keeping) = start((args, driver), &store, listener, credentials, &cores, &tell)?;
     lanes::wait_until_ready(&news, stoppers.len())?;
     let address_file = path.join(ADDRESS_FILE);
     std::fs::write(&address_file, format!("{address}\n"))
@@ -56,6 +56,33 @@ pub(crate) fn run(args: &args::Serve) -> Result<()> {
     let _stays = std::fs::remove_file(address_file);
     keeping.stop();
     Ok(())
+}
+
+/// What clients have to prove, or to show.
+struct Credentials {
+    secrets: Secrets,
+    /// The file that has the secrets, if one counts.
+    kept: Option<Kept>,
+    /// With certificates.
+    seals: Option<ServerSeals>,
+}
+
+/// What the command line says of it. With certificates the secret opens something only where a file was named.
+fn credentials(args: &args::Serve, poke: Poke) -> Result<Credentials> {
+    let secret_file = args.secret.secret_file.as_deref();
+    let Some(files) = args.certificates.files(args.seal)? else {
+        let kept = Kept::open(&secret::path(secret_file)?, poke)?;
+        return Ok(Credentials { secrets: kept.secrets(), kept: Some(kept), seals: None });
+    };
+    let kept = secret_file.map(|file| Kept::open(file, poke)).transpose()?;
+    let secrets = match &kept {
+        Some(kept) => kept.secrets(),
+        // Nobody knows it.
+        None => Secret::new(library::random()?).into(),
+    };
+    let warn = Arc::new(|line: &str| out::complain(&format!("lanefs serve: {line}")));
+    let seals = Some(library::certificates::server(files, kept.is_some(), warn)?);
+    Ok(Credentials { secrets, kept, seals })
 }
 
 /// The store; made if there is none and no certain one is wanted.
@@ -148,7 +175,7 @@ fn start(
     (args, driver): (&args::Serve, DriverKind),
     store: &Store,
     listener: TcpListener,
-    kept: Kept,
+    Credentials { secrets, kept, seals }: Credentials,
     cores: &[u16],
     tell: &Sender<News>,
 ) -> Result<(Vec<Stopper>, Keeping)> {
@@ -178,9 +205,9 @@ fn start(
     let objects = File::open(store.objects_path()).context("cannot open the objects' folder")?;
     let posts = Mesh::posts(lane_count)?;
     let stoppers = posts.iter().map(ring::Post::stopper).collect();
-    let wakers = posts.iter().map(ring::Post::waker).collect();
-    let secrets = kept.secrets();
-    kept.keep(wakers)?;
+    if let Some(kept) = kept {
+        kept.keep(posts.iter().map(ring::Post::waker).collect())?;
+    }
     let mut listener = Some(OwnedFd::from(listener));
     let spin_us = args.spin.spin_us;
     let recovering = Arc::new(AtomicU16::new(lane_count));
@@ -213,7 +240,8 @@ fn start(
         let fault = fault.clone();
         let (recovered, recovering) = (recovered.clone(), recovering.clone());
         let core = (args.pin.pin == Pin::On).then_some(*core);
-        let sealing = args.seal.sealing();
+        let sealing = if seals.is_some() { Sealing::All } else { args.seal.sealing() };
+        let seals = seals.clone();
         lanes::start(format!("lane {lane}"), core, tell.clone(), move || {
             let mut ring_config = ring::Config::new(lane);
             ring_config.post = Some(post);
@@ -223,6 +251,7 @@ fn start(
             ring_config.spin_us = spin_us;
             ring_config.listener = listener;
             ring_config.sealing = sealing;
+            ring_config.server_seals = seals;
             ring_config.log = Some(log);
             ring_config.store = Some(objects);
             ring_config.checksum_reads = checksum_reads;

@@ -7,15 +7,17 @@ mod child;
 mod screen;
 mod supervisor;
 
-use crate::args::{self, Pin, Transport};
+use crate::args::{self, Pin, SealArg, Transport};
 use crate::exit::{Code, Exit};
 use crate::{address, background, driver, fuse_device, mounts, out, secret};
 use anyhow::{Context as _, Result, bail};
+use library::certificates::Files;
 use ring::{DriverFound, DriverKind};
 use rustix::io::Errno;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Ports tried after the default one.
@@ -56,6 +58,8 @@ pub(crate) struct Plan {
     pub(crate) serving: args::Serving,
     /// Whether connections are under TLS.
     pub(crate) seal: args::SealArg,
+    /// What others may show instead of the secret, which our own mount proves.
+    pub(crate) certificates: Option<Files>,
     /// How the mount talks to the kernel.
     pub(crate) fuse: Transport,
     /// What programs may do through the mount.
@@ -88,6 +92,12 @@ fn prepare(args: &args::Up) -> Result<Plan> {
     prepare_dir(&dir)?;
     let secret_file = std::path::absolute(secret::path(args.secret.secret_file.as_deref())?)?;
     secret::read_or_make(&secret_file)?;
+    let certificates = args.certificates.files(args.seal)?;
+    // Found out here, before a server fails to start again and again.
+    if let Some(files) = &certificates {
+        library::certificates::server(files.clone(), true, Arc::new(|_| {}))?;
+    }
+    let seal = if certificates.is_some() { SealArg::ALL } else { args.seal };
     let listener = listen(args.listen.as_deref())?;
     let address = listener.local_addr()?;
     let driver = driver::choice(args.driver.driver).find()?;
@@ -108,7 +118,8 @@ fn prepare(args: &args::Up) -> Result<Plan> {
         driver,
         mount_driver,
         serving: args.serving.clone(),
-        seal: args.seal,
+        seal,
+        certificates,
         fuse: args.fuse,
         powers: args.powers,
         obstacle,

@@ -139,6 +139,10 @@ impl ClientLane {
         config.driver = options.driver;
         config.server = Some(options.address);
         config.sealing = options.sealing;
+        if let Some(certificates) = &options.certificates {
+            config.sealing = ring::Sealing::All;
+            config.client_seals = Some(certificates.seals());
+        }
         config.post = post;
         if let Some(path) = options.secret_file.clone() {
             config.read_secrets = Some(Arc::new(move || secret::read_all(&path).ok()));
@@ -296,7 +300,11 @@ fn client_config(options: &ConnectOptions) -> io::Result<client::Config> {
         client: ClientUuid(random()?),
         lane: LaneId(0),
         lane_count: 1,
-        secrets: options.secret.into(),
+        secrets: match options.certificates {
+            Some(_) => wire::Secret::certified(),
+            None => options.secret,
+        }
+        .into(),
         export: options.export.as_bytes().to_vec(),
         purpose: options.purpose,
         root: None,

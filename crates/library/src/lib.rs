@@ -31,6 +31,7 @@
 //! crash while the volume lives, and is durable once [`Volume::sync`] or [`Volume::leave`] returned.
 #![forbid(unsafe_code)]
 
+pub mod certificates;
 mod error;
 mod lane;
 pub mod nonblocking;
@@ -41,6 +42,7 @@ mod session;
 mod types;
 mod volume;
 
+pub use certificates::Certificates;
 pub use client::{Refused, Report};
 pub use error::Error;
 pub use lane::{hex_file, random};

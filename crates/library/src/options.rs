@@ -1,5 +1,6 @@
 //! Whom to connect to, and as whom.
 
+use crate::Certificates;
 use ring::{DriverChoice, Sealing};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -30,9 +31,19 @@ pub struct ConnectOptions {
     /// Whether connections are under TLS: where the address is not loopback ([`Sealing::Auto`]), always
     /// or never. Where the server is of another mind, the greeting is refused.
     pub sealing: Sealing,
+    /// Certificates instead of the secret, which is not looked at then; all connections are under TLS.
+    pub certificates: Option<Certificates>,
 }
 
 impl ConnectOptions {
+    /// The same by certificate, without a secret.
+    #[must_use]
+    pub fn certified(address: SocketAddr, certificates: Certificates) -> Self {
+        let sealing = Sealing::All;
+        let certificates = Some(certificates);
+        Self { sealing, certificates, ..Self::new(address, Secret::certified()) }
+    }
+
     /// The default export of a server, as this process's user, with ten seconds of patience.
     #[must_use]
     pub fn new(address: SocketAddr, secret: Secret) -> Self {
@@ -44,6 +55,7 @@ impl ConnectOptions {
             purpose: Purpose::Use,
             driver: DriverChoice::Auto,
             sealing: Sealing::Auto,
+            certificates: None,
             identity: Identity::of_process(),
             connect_timeout: Duration::from_secs(10),
         }

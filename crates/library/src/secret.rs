@@ -4,7 +4,7 @@
 //! Invariant: the secret is never printed, and a file that others may read is never used.
 
 use std::fmt;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
@@ -122,14 +122,8 @@ pub fn read_open(path: &Path, file: &File) -> Result<Secrets, SecretError> {
     let looked_at = file.metadata();
     let metadata = looked_at
         .map_err(|error| SecretError::of(&error, format_args!("cannot look at {shown}")))?;
-    if !metadata.is_file() {
-        return Err(SecretError::new(format!("the secret {shown} is not a regular file")));
-    }
-    if metadata.mode() & 0o077 != 0 {
-        let mode = metadata.mode() & 0o7777;
-        return Err(SecretError::new(format!(
-            "the secret {shown} is open to others (mode {mode:04o}): chmod 600 {shown}"
-        )));
+    if let Some(line) = why_not_private(&metadata, "secret", path) {
+        return Err(SecretError::new(line));
     }
     let mut text = String::new();
     let read = file.take(FILE_BYTES_MAX).read_to_string(&mut text);
@@ -156,6 +150,17 @@ fn of_lines(text: &str) -> Option<Secrets> {
     }
 }
 
+/// Why something that nobody else may know is not read from a file.
+pub(crate) fn why_not_private(metadata: &Metadata, what: &str, path: &Path) -> Option<String> {
+    let shown = path.display();
+    if !metadata.is_file() {
+        return Some(format!("the {what} {shown} is not a regular file"));
+    }
+    let mode = metadata.mode() & 0o7777;
+    let line = format!("the {what} {shown} is open to others (mode {mode:04o}): chmod 600 {shown}");
+    (mode & 0o077 != 0).then_some(line)
+}
+
 /// What a file has that holds this secret: 64 hexadecimal digits, behind `export:` if it opens one export
 /// and nothing else.
 #[must_use]
@@ -163,6 +168,8 @@ pub fn text_of(secret: &Secret) -> String {
     let prefix = match secret.credential() {
         Credential::Store => "",
         Credential::Export => EXPORT_PREFIX,
+        // Whoever has a certificate keeps no secret.
+        Credential::Certificate => return String::new(),
     };
     format!("{prefix}{}\n", secret.to_hex())
 }

@@ -108,6 +108,12 @@ impl Sealing {
     }
 }
 
+/// Asked at each handshake with a connection that was accepted what it is put under TLS with, so that
+/// renewed certificates are shown from then on.
+pub type ServerSeals = Arc<dyn Fn() -> seal::Server + Send + Sync>;
+/// The same for a connection that is asked for.
+pub type ClientSeals = Arc<dyn Fn() -> seal::Client + Send + Sync>;
+
 /// Where a test may let the medium fail, or end the process.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum FaultPoint {
@@ -196,6 +202,11 @@ pub struct Config {
     pub server: Option<SocketAddr>,
     /// Which connections are under TLS, accepted ones and others.
     pub sealing: Sealing,
+    /// Certificates for accepted connections. Default: a key that is made now, for clients that have a
+    /// secret.
+    pub server_seals: Option<ServerSeals>,
+    /// Certificates for other connections. Default: none, and any key of the server's.
+    pub client_seals: Option<ClientSeals>,
     /// The log.
     pub log: Option<LogFile>,
     /// The directory that holds the objects.
@@ -254,6 +265,8 @@ impl Config {
             listener: None,
             server: None,
             sealing: Sealing::Auto,
+            server_seals: None,
+            client_seals: None,
             log: None,
             store: None,
             names_follow_files: None,

@@ -510,8 +510,8 @@ impl Conns {
         }
         let conn = self.conn(index);
         if let State::Sealing { ticket } = conn.state {
-            let errno = sealed::errno_of(reason);
-            tools.events.push(Event::ConnectFailed { ticket, errno });
+            let reason = sealed::failed_of(reason);
+            tools.events.push(Event::ConnectFailed { ticket, reason });
         } else if conn.announced {
             tools.events.push(Event::Closed { conn: conn.id, reason });
         }

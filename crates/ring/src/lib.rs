@@ -56,7 +56,8 @@ mod usage;
 
 pub use abi::KERNEL_DATA_BYTES_MAX;
 pub use config::{
-    Config, Counters, Fault, FaultPoint, Limits, LogFile, ReadSecrets, SayFn, Sealing,
+    ClientSeals, Config, Counters, Fault, FaultPoint, Limits, LogFile, ReadSecrets, SayFn, Sealing,
+    ServerSeals,
 };
 pub use direct::check_direct;
 pub use driver::{DriverChoice, DriverFound, DriverKind, IoEngine};

@@ -1,12 +1,16 @@
 //! What the ends of sealed connections are made with.
 //!
 //! TLS 1.3 alone, no tickets, no early data. By default a server shows a raw public key (RFC 7250) that
-//! it made at its start, and a client takes any.
+//! it made at its start, and a client takes any; with certificates both show one and check the other's.
 
+use crate::certificates::Certificates;
+use crate::clients::Clients;
+use crate::hello::Takes;
+use crate::{Fault, Flaw};
 use crypto::rand::SystemRandom;
 use crypto::signature::Ed25519KeyPair;
-use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::{
     CryptoProvider, WebPkiSupportedAlgorithms, ring as suites, verify_tls13_signature_with_raw_key,
 };
@@ -14,7 +18,9 @@ use rustls::pki_types::{
     CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, SubjectPublicKeyInfoDer,
     UnixTime,
 };
-use rustls::server::{AlwaysResolvesServerRawPublicKeys, NoServerSessionStorage};
+use rustls::server::{
+    AlwaysResolvesServerRawPublicKeys, NoServerSessionStorage, WebPkiClientVerifier,
+};
 use rustls::sign::CertifiedKey;
 use rustls::{
     ClientConfig, DigitallySignedStruct, Error, ServerConfig, SignatureScheme, version::TLS13,
@@ -34,16 +40,25 @@ impl fmt::Display for SetupError {
 
 impl std::error::Error for SetupError {}
 
+impl SetupError {
+    pub(crate) const fn new(line: String) -> Self {
+        Self(line)
+    }
+}
+
 impl From<Error> for SetupError {
     fn from(error: Error) -> Self {
         Self(format!("TLS cannot be set up: {error}"))
     }
 }
 
-/// How a server seals; cheap to clone.
+/// How a server seals, for clients that have a secret, a certificate, or either; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Server {
-    pub(crate) config: Arc<ServerConfig>,
+    /// For clients with a secret.
+    pub(crate) raw_key: Option<Arc<ServerConfig>>,
+    /// For clients with a certificate.
+    pub(crate) certified: Option<Arc<ServerConfig>>,
 }
 
 /// How a client seals; cheap to clone.
@@ -51,6 +66,8 @@ pub struct Server {
 pub struct Client {
     pub(crate) config: Arc<ClientConfig>,
     pub(crate) name: ServerName<'static>,
+    /// It shows a certificate, and wants one.
+    pub(crate) certified: bool,
 }
 
 impl Server {
@@ -71,16 +88,58 @@ impl Server {
         let shown = Arc::new(CertifiedKey::new(vec![CertificateDer::from(public)], key));
         let builder = ServerConfig::builder_with_provider(Arc::new(provider));
         let config = builder.with_protocol_versions(&[&TLS13])?.with_no_client_auth();
-        Ok(Self::of(
-            config.with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(shown))),
-        ))
+        let resolver = Arc::new(AlwaysResolvesServerRawPublicKeys::new(shown));
+        let config = Self::config(config.with_cert_resolver(resolver));
+        Ok(Self { raw_key: Some(config), certified: None })
     }
 
-    fn of(mut config: ServerConfig) -> Self {
+    /// One with a certificate, which wants one of each client: no secret is needed then.
+    ///
+    /// # Errors
+    /// When the key is not the certificate's, or of no kind that is known.
+    pub fn of_certificates(certificates: &Certificates) -> Result<Self, SetupError> {
+        let provider = Arc::new(provider());
+        let roots = Arc::clone(&certificates.roots);
+        let clients = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider));
+        // Strangers need not know them, and they could be many.
+        let clients = clients.clear_root_hint_subjects().build();
+        let clients = clients.map_err(|error| SetupError(error.to_string()))?;
+        let builder = ServerConfig::builder_with_provider(provider);
+        let builder = builder.with_protocol_versions(&[&TLS13])?;
+        let builder = builder.with_client_cert_verifier(Arc::new(Clients(clients)));
+        let (chain, key) = (certificates.chain.clone(), certificates.key.clone_key());
+        let config = Self::config(builder.with_single_cert(chain, key)?);
+        Ok(Self { raw_key: None, certified: Some(config) })
+    }
+
+    /// The same, which also serves clients that have a secret, with a key as [`Self::of_new_key`] makes it.
+    ///
+    /// # Errors
+    /// When there are no random numbers.
+    pub fn and_new_key(self) -> Result<Self, SetupError> {
+        Ok(Self { raw_key: Self::of_new_key()?.raw_key, ..self })
+    }
+
+    fn config(mut config: ServerConfig) -> Arc<ServerConfig> {
         config.enable_secret_extraction = true;
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
-        Self { config: Arc::new(config) }
+        Arc::new(config)
+    }
+
+    /// With what a client is served whose first record is this.
+    pub(crate) fn config_for(&self, record: &[u8]) -> Result<Arc<ServerConfig>, Fault> {
+        let takes = Takes::of(record);
+        let any = Takes { certificate: true, raw_key: true };
+        let Takes { certificate, raw_key } = takes.unwrap_or(any);
+        let certified = self.certified.as_ref().filter(|_| certificate);
+        let config = certified.or_else(|| self.raw_key.as_ref().filter(|_| raw_key));
+        let missing = if certificate {
+            Fault::OwnCertificate(Flaw::Missing)
+        } else {
+            Fault::Certificate(Flaw::Missing)
+        };
+        config.cloned().ok_or(missing)
     }
 }
 
@@ -97,14 +156,31 @@ impl Client {
         let builder = builder.with_custom_certificate_verifier(Arc::new(AnyKey { algorithms }));
         let name = ServerName::try_from("lanefs");
         let name = name.map_err(|error| SetupError(error.to_string()))?;
-        Ok(Self::of(builder.with_no_client_auth(), name))
+        Ok(Self { certified: false, ..Self::of(builder.with_no_client_auth(), name) })
+    }
+
+    /// One that shows a certificate, and wants one of the server that is for this name or address.
+    ///
+    /// # Errors
+    /// When the key is not the certificate's, or of no kind that is known, or the name is none.
+    pub fn of_certificates(certificates: &Certificates, server: &str) -> Result<Self, SetupError> {
+        let name = ServerName::try_from(server.to_owned());
+        let name = name.map_err(|_| SetupError(format!("\"{server}\" is no name or address")))?;
+        let provider = Arc::new(provider());
+        let roots = Arc::clone(&certificates.roots);
+        let servers = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider));
+        let servers = servers.build().map_err(|error| SetupError(error.to_string()))?;
+        let builder = ClientConfig::builder_with_provider(provider);
+        let builder = builder.with_protocol_versions(&[&TLS13])?.with_webpki_verifier(servers);
+        let (chain, key) = (certificates.chain.clone(), certificates.key.clone_key());
+        Ok(Self::of(builder.with_client_auth_cert(chain, key)?, name))
     }
 
     fn of(mut config: ClientConfig, name: ServerName<'static>) -> Self {
         config.enable_secret_extraction = true;
         config.enable_sni = false;
         config.resumption = Resumption::disabled();
-        Self { config: Arc::new(config), name }
+        Self { config: Arc::new(config), name, certified: true }
     }
 }
 

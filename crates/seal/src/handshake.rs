@@ -3,21 +3,29 @@
 //! It is shown one record after the other, so that what a client says right behind its last message is not
 //! opened here. Invariant: what it keeps of a stranger's is bounded.
 
-use crate::Fault;
-use crate::channel::{Channel, Exporter};
+use crate::certificates::{CHAIN_BYTES_MAX, Peer};
+use crate::channel::Exporter;
 use crate::config::{Client, Server};
+use crate::flaw::fault_of;
 use crate::inbox::Inbox;
 use crate::record::{Keys, Update};
+use crate::{Fault, Flaw, Made};
 use rustls::Error;
 use rustls::client::UnbufferedClientConnection;
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, UnbufferedStatus};
 use std::sync::Arc;
 
-/// Longest flight of a handshake.
-const FLIGHT_BYTES_MAX: usize = 64 * 1024;
+/// Longest flight of a handshake: a chain, and all else.
+const FLIGHT_BYTES_MAX: usize = CHAIN_BYTES_MAX + 8 * 1024;
+
+/// Alerts of a server to whom no configuration of its own fits.
+const HANDSHAKE_FAILURE: u8 = 40;
+const CERTIFICATE_REQUIRED: u8 = 116;
 
 enum Tls {
+    /// A server that has not seen the first record.
+    Asked(Server),
     Client(UnbufferedClientConnection),
     Server(UnbufferedServerConnection),
 }
@@ -27,6 +35,8 @@ pub(crate) struct Handshake {
     exporter: Arc<Exporter>,
     /// What `rustls` was shown of the inbox and has not done with.
     shown_bytes: usize,
+    /// We show a certificate.
+    certified: bool,
 }
 
 /// What it says next.
@@ -36,16 +46,19 @@ enum Next {
     /// It needs more.
     Blocked,
     Over,
+    Failed(Error),
+    /// Something that has no place in it.
+    Broken,
 }
 
 impl Handshake {
-    pub(crate) fn server(server: &Server) -> Result<Self, Fault> {
-        let exporter = Arc::new(Exporter::default());
-        let mut config = (*server.config).clone();
-        config.key_log = exporter.clone();
-        let tls =
-            UnbufferedServerConnection::new(Arc::new(config)).map_err(|error| fault_of(&error))?;
-        Ok(Self { tls: Tls::Server(tls), exporter, shown_bytes: 0 })
+    pub(crate) fn server(server: &Server) -> Self {
+        Self {
+            tls: Tls::Asked(server.clone()),
+            exporter: Arc::default(),
+            shown_bytes: 0,
+            certified: server.certified.is_some(),
+        }
     }
 
     pub(crate) fn client(client: &Client) -> Result<Self, Fault> {
@@ -53,23 +66,37 @@ impl Handshake {
         let mut config = (*client.config).clone();
         config.key_log = exporter.clone();
         let tls = UnbufferedClientConnection::new(Arc::new(config), client.name.clone());
-        let tls = tls.map_err(|error| fault_of(&error))?;
-        Ok(Self { tls: Tls::Client(tls), exporter, shown_bytes: 0 })
+        let tls = Tls::Client(tls.map_err(|_| Fault::Broken)?);
+        Ok(Self { tls, exporter, shown_bytes: 0, certified: client.certified })
     }
 
     /// Takes what was received; whether it is over.
     pub(crate) fn go_on(&mut self, inbox: &mut Inbox, out: &mut Vec<u8>) -> Result<bool, Fault> {
         loop {
+            if let Tls::Asked(server) = &self.tls {
+                let Some(end) = inbox.record_end(0)? else { return Ok(false) };
+                self.tls = begin(server, (inbox.shown(end), &self.exporter), out)?;
+            }
             let shown = inbox.shown(self.shown_bytes);
-            let (done_bytes, next) = match &mut self.tls {
-                Tls::Client(tls) => step(tls.process_tls_records(shown), out)?,
-                Tls::Server(tls) => step(tls.process_tls_records(shown), out)?,
+            let stepped = match &mut self.tls {
+                Tls::Asked(_) => return Err(Fault::Broken),
+                Tls::Client(tls) => step(tls.process_tls_records(shown), out),
+                Tls::Server(tls) => step(tls.process_tls_records(shown), out),
             };
+            let (done_bytes, next) = stepped;
             inbox.consume(done_bytes);
             self.shown_bytes -= done_bytes;
             match next {
                 Next::Go => {}
                 Next::Over => return Ok(true),
+                Next::Broken => return Err(Fault::Broken),
+                Next::Failed(error) => {
+                    let fault = fault_of(&error, self.certified);
+                    if matches!(fault, Fault::Certificate(_)) {
+                        self.say_why(inbox, out);
+                    }
+                    return Err(fault);
+                }
                 Next::Blocked => match inbox.record_end(self.shown_bytes)? {
                     Some(end) if end > FLIGHT_BYTES_MAX => return Err(Fault::Broken),
                     Some(end) => self.shown_bytes = end,
@@ -79,64 +106,97 @@ impl Handshake {
         }
     }
 
-    /// The keys for what comes behind.
-    pub(crate) fn finish(self) -> Result<(Keys, Channel), Fault> {
+    /// The alert that `rustls` has for the peer. It is asked once: it has that first of all, and shall
+    /// look at nothing behind what has failed.
+    fn say_why(&mut self, inbox: &mut Inbox, out: &mut Vec<u8>) {
+        let shown = inbox.shown(self.shown_bytes);
+        match &mut self.tls {
+            Tls::Asked(_) => {}
+            Tls::Client(tls) => drop(step(tls.process_tls_records(shown), out)),
+            Tls::Server(tls) => drop(step(tls.process_tls_records(shown), out)),
+        }
+    }
+
+    /// What it leaves.
+    pub(crate) fn finish(self) -> Result<Made, Fault> {
         if self.shown_bytes > 0 {
             return Err(Fault::Broken);
         }
         let channel = self.exporter.channel()?;
-        let broken = |error: Error| fault_of(&error);
+        let mut peer = None;
         let (secrets, update) = match self.tls {
+            Tls::Asked(_) => return Err(Fault::Broken),
             Tls::Client(tls) => {
-                let (secrets, kept) = tls.dangerous_into_kernel_connection().map_err(broken)?;
+                let kept = tls.dangerous_into_kernel_connection();
+                let (secrets, kept) = kept.map_err(|_| Fault::Broken)?;
                 (secrets, Update::Client(kept))
             }
             Tls::Server(tls) => {
-                let (secrets, kept) = tls.dangerous_into_kernel_connection().map_err(broken)?;
+                // There is none where none was asked for, and one that was checked where it was.
+                if let Some(shown) = tls.peer_certificates().and_then(<[_]>::first) {
+                    peer = Some(Peer::of(shown).ok_or(Fault::Certificate(Flaw::Unfit))?);
+                }
+                let kept = tls.dangerous_into_kernel_connection();
+                let (secrets, kept) = kept.map_err(|_| Fault::Broken)?;
                 (secrets, Update::Server(kept))
             }
         };
-        Ok((Keys::new(secrets, update)?, channel))
+        let keys = Keys::new(secrets, update)?;
+        Ok(Made { keys, channel, peer, certified: self.certified })
     }
 }
 
-fn step<D>(status: UnbufferedStatus<'_, '_, D>, out: &mut Vec<u8>) -> Result<(usize, Next), Fault> {
+/// Begins with a client whose first record is this, as its kind wants it; says why not, if nothing is
+/// there for it.
+fn begin(
+    server: &Server,
+    (record, exporter): (&[u8], &Arc<Exporter>),
+    out: &mut Vec<u8>,
+) -> Result<Tls, Fault> {
+    let config = server.config_for(record).inspect_err(|fault| {
+        let why = match fault {
+            Fault::Certificate(_) => CERTIFICATE_REQUIRED,
+            Fault::OwnCertificate(_) | Fault::Foreign | Fault::Broken => HANDSHAKE_FAILURE,
+        };
+        // A record of two bytes, a fatal alert.
+        out.extend_from_slice(&[21, 3, 3, 0, 2, 2, why]);
+    })?;
+    let mut config = (*config).clone();
+    config.key_log = exporter.clone();
+    let tls = UnbufferedServerConnection::new(Arc::new(config));
+    tls.map(Tls::Server).map_err(|_| Fault::Broken)
+}
+
+/// What `rustls` says next, and how much of what it was shown it has done with.
+fn step<D>(status: UnbufferedStatus<'_, '_, D>, out: &mut Vec<u8>) -> (usize, Next) {
     let UnbufferedStatus { discard, state } = status;
-    let next = match state.map_err(|error| fault_of(&error))? {
-        ConnectionState::EncodeTlsData(mut message) => {
-            encode(&mut message, out)?;
-            Next::Go
-        }
-        ConnectionState::TransmitTlsData(said) => {
+    let next = match state {
+        Err(error) => Next::Failed(error),
+        Ok(ConnectionState::EncodeTlsData(mut message)) => encode(&mut message, out),
+        Ok(ConnectionState::TransmitTlsData(said)) => {
             said.done();
             Next::Go
         }
-        ConnectionState::BlockedHandshake => Next::Blocked,
-        ConnectionState::WriteTraffic(_) => Next::Over,
+        Ok(ConnectionState::BlockedHandshake) => Next::Blocked,
+        Ok(ConnectionState::WriteTraffic(_)) => Next::Over,
         // Ended, or data before its time; whatever a later version of `rustls` has besides.
-        ConnectionState::ReadTraffic(_)
-        | ConnectionState::ReadEarlyData(_)
-        | ConnectionState::PeerClosed
-        | ConnectionState::Closed
-        | _ => return Err(Fault::Broken),
+        Ok(
+            ConnectionState::ReadTraffic(_)
+            | ConnectionState::ReadEarlyData(_)
+            | ConnectionState::PeerClosed
+            | ConnectionState::Closed
+            | _,
+        ) => Next::Broken,
     };
-    Ok((discard, next))
+    (discard, next)
 }
 
-fn encode<D>(message: &mut EncodeTlsData<'_, D>, out: &mut Vec<u8>) -> Result<(), Fault> {
+fn encode<D>(message: &mut EncodeTlsData<'_, D>, out: &mut Vec<u8>) -> Next {
     let start = out.len();
     match message.encode(&mut []) {
-        Ok(_) => return Ok(()),
+        Ok(_) => return Next::Go,
         Err(EncodeError::InsufficientSize(size)) => out.resize(start + size.required_size, 0),
-        Err(EncodeError::AlreadyEncoded) => return Err(Fault::Broken),
+        Err(EncodeError::AlreadyEncoded) => return Next::Broken,
     }
-    message.encode(&mut out[start..]).map(drop).map_err(|_| Fault::Broken)
-}
-
-fn fault_of(error: &Error) -> Fault {
-    #[expect(clippy::wildcard_enum_match_arm, reason = "one fault of many is told apart")]
-    match error {
-        Error::InvalidCertificate(_) => Fault::Certificate,
-        _ => Fault::Broken,
-    }
+    message.encode(&mut out[start..]).map_or(Next::Broken, |_| Next::Go)
 }

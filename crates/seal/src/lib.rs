@@ -4,7 +4,8 @@
 //! `rustls` makes the handshake and the keys; the records behind it are made here ([`record`]), because
 //! that takes one copy less, and none where the plaintext can be written into its record. No certificate is
 //! needed: a server shows a key that it made at its start, and the proof of the shared secret, which is
-//! its user's matter, is bound to the handshake by [`Channel`]. Invariants: nothing is sent or believed
+//! its user's matter, is bound to the handshake by [`Channel`]. With [`Certificates`] each end shows one and
+//! checks the other's. Invariants: nothing is sent or believed
 //! in plain text; an error ends the connection; whoever holds a [`Seal`] may send it to another thread.
 //!
 //! ```text
@@ -12,16 +13,24 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod certificates;
 mod channel;
+mod clients;
 mod config;
+mod flaw;
 mod handshake;
+mod hello;
 mod inbox;
 mod record;
 #[cfg(test)]
 mod tests;
 
+pub use certificates::{
+    CHAIN_BYTES_MAX, CHAIN_COUNT_MAX, Certificates, Part, Peer, Pem, certificate_der, key_der,
+};
 pub use channel::Channel;
 pub use config::{Client, Server, SetupError};
+pub use flaw::Flaw;
 pub use record::{RECORD_BYTES_MAX, RECORD_MORE_BYTES};
 
 use handshake::Handshake;
@@ -33,8 +42,10 @@ use record::Keys;
 pub enum Fault {
     /// What came is no TLS at all; [`Seal::front`] has it.
     Foreign,
-    /// The server's certificate is not good.
-    Certificate,
+    /// The peer's certificate is not good.
+    Certificate(Flaw),
+    /// Ours is not, says the peer.
+    OwnCertificate(Flaw),
     /// A record or message that does not fit.
     Broken,
 }
@@ -59,9 +70,18 @@ pub enum Content<'a> {
     Nothing,
 }
 
+/// What a handshake leaves.
+struct Made {
+    keys: Keys,
+    channel: Channel,
+    peer: Option<Peer>,
+    /// The peer may not have judged our certificate yet.
+    certified: bool,
+}
+
 enum Phase {
     Handshake(Box<Handshake>),
-    Open(Box<Keys>, Channel),
+    Open(Box<Made>),
     /// An error ended it.
     Broken,
 }
@@ -74,17 +94,15 @@ pub struct Seal {
 
 impl Seal {
     /// A server's end.
-    ///
-    /// # Errors
-    /// [`Fault::Broken`] if there are no random numbers.
-    pub fn server(server: &Server) -> Result<Self, Fault> {
-        Ok(Self::new(Handshake::server(server)?))
+    #[must_use]
+    pub fn server(server: &Server) -> Self {
+        Self::new(Handshake::server(server))
     }
 
     /// A client's end, which says `out` first.
     ///
     /// # Errors
-    /// As above.
+    /// [`Fault::Broken`] if there are no random numbers.
     pub fn client(client: &Client, out: &mut Vec<u8>) -> Result<Self, Fault> {
         let mut seal = Self::new(Handshake::client(client)?);
         seal.shake(out)?;
@@ -104,8 +122,17 @@ impl Seal {
     /// What the connection is called, once the handshake is over.
     #[must_use]
     pub const fn channel(&self) -> Option<Channel> {
-        match self.phase {
-            Phase::Open(_, channel) => Some(channel),
+        match &self.phase {
+            Phase::Open(made) => Some(made.channel),
+            Phase::Handshake(_) | Phase::Broken => None,
+        }
+    }
+
+    /// Server: who has shown a certificate, once the handshake is over.
+    #[must_use]
+    pub fn peer(&self) -> Option<&Peer> {
+        match &self.phase {
+            Phase::Open(made) => made.peer.as_ref(),
             Phase::Handshake(_) | Phase::Broken => None,
         }
     }
@@ -133,7 +160,7 @@ impl Seal {
     }
 
     /// Goes on with the handshake as far as what was received allows; what is to be sent is appended to
-    /// `out`.
+    /// `out`, also where a certificate ends it: the peer shall hear why.
     ///
     /// # Errors
     /// Why it ends.
@@ -145,8 +172,9 @@ impl Seal {
         let Phase::Handshake(handshake) = std::mem::replace(&mut self.phase, Phase::Broken) else {
             return Err(Fault::Broken);
         };
-        let (keys, channel) = handshake.finish()?;
-        self.phase = Phase::Open(Box::new(keys), channel);
+        let made = handshake.finish()?;
+        let channel = made.channel;
+        self.phase = Phase::Open(Box::new(made));
         Ok(Shaken::Open(channel))
     }
 
@@ -155,9 +183,9 @@ impl Seal {
     /// # Errors
     /// When it is not the peer's, not the next one, or no record.
     pub fn open(&mut self) -> Result<Option<Content<'_>>, Fault> {
-        let Phase::Open(keys, _) = &mut self.phase else { return Err(Fault::Broken) };
+        let Phase::Open(made) = &mut self.phase else { return Err(Fault::Broken) };
         match self.inbox.record()? {
-            Some(record) => keys.open(record).map(Some),
+            Some(record) => made.keys.open(record, made.certified).map(Some),
             None => Ok(None),
         }
     }
@@ -174,10 +202,11 @@ impl Seal {
         start: usize,
     ) -> Result<Option<(usize, Content<'a>)>, Fault> {
         assert!(self.inbox.is_empty(), "records are opened in their order");
-        let Phase::Open(keys, _) = &mut self.phase else { return Err(Fault::Broken) };
+        let Phase::Open(made) = &mut self.phase else { return Err(Fault::Broken) };
         let Some(record_bytes) = inbox::record_bytes(&bytes[start..])? else { return Ok(None) };
         let Some(bytes) = bytes.get_mut(..start + record_bytes) else { return Ok(None) };
-        keys.open_to(bytes, start).map(|content| Some((record_bytes, content)))
+        let content = made.keys.open_to(bytes, start, made.certified)?;
+        Ok(Some((record_bytes, content)))
     }
 
     /// Whether nothing that was received is still to be opened.
@@ -218,10 +247,10 @@ impl Seal {
     }
 
     fn keys(&mut self) -> &mut Keys {
-        let Phase::Open(keys, _) = &mut self.phase else {
+        let Phase::Open(made) = &mut self.phase else {
             panic!("nothing is sealed before keys exist")
         };
-        keys
+        &mut made.keys
     }
 }
 

@@ -6,14 +6,14 @@
 //! Invariants: a nonce is used once, for it is a number that rises with each record of a key; a key is
 //! replaced long before it has sealed more than its cipher allows.
 
-use crate::{Content, Fault};
+use crate::{Content, Fault, Flaw};
 use crypto::aead::{
     AES_128_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey,
 };
 use rustls::client::ClientConnectionData;
 use rustls::kernel::KernelConnection;
 use rustls::server::ServerConnectionData;
-use rustls::{ConnectionTrafficSecrets, Error, ExtractedSecrets};
+use rustls::{AlertDescription, ConnectionTrafficSecrets, Error, ExtractedSecrets};
 
 /// Most plaintext bytes of a record.
 pub const RECORD_BYTES_MAX: usize = 1 << 14;
@@ -152,7 +152,12 @@ impl Keys {
         Ok(record_bytes)
     }
 
-    pub(crate) fn open<'a>(&mut self, record: &'a mut [u8]) -> Result<Content<'a>, Fault> {
+    /// Opens a record. `certified`: an alert may be about our certificate.
+    pub(crate) fn open<'a>(
+        &mut self,
+        record: &'a mut [u8],
+        certified: bool,
+    ) -> Result<Content<'a>, Fault> {
         let Some((head, payload)) = record.split_first_chunk_mut::<HEAD_BYTES>() else {
             return Err(Fault::Broken);
         };
@@ -161,7 +166,7 @@ impl Keys {
         }
         let nonce = self.theirs.next_nonce();
         let opened = self.theirs.key.open_in_place(nonce, Aad::from(*head), payload);
-        self.content(opened.map_err(|_| Fault::Broken)?)
+        self.content(opened.map_err(|_| Fault::Broken)?, certified)
     }
 
     /// Opens the record at the end of `bytes`, which begins at `start`; what is in it goes to their front.
@@ -169,6 +174,7 @@ impl Keys {
         &mut self,
         bytes: &'a mut [u8],
         start: usize,
+        certified: bool,
     ) -> Result<Content<'a>, Fault> {
         let Some(head) = bytes[start..].first_chunk::<HEAD_BYTES>().copied() else {
             return Err(Fault::Broken);
@@ -179,17 +185,22 @@ impl Keys {
         let nonce = self.theirs.next_nonce();
         let from = start + HEAD_BYTES..;
         let opened = self.theirs.key.open_within(nonce, Aad::from(head), bytes, from);
-        self.content(opened.map_err(|_| Fault::Broken)?)
+        self.content(opened.map_err(|_| Fault::Broken)?, certified)
     }
 
     /// What was in a record.
-    fn content<'a>(&mut self, inner: &'a [u8]) -> Result<Content<'a>, Fault> {
+    fn content<'a>(&mut self, inner: &'a [u8], certified: bool) -> Result<Content<'a>, Fault> {
         // What is behind the contents' type is padding.
         let kind_index = inner.iter().rposition(|byte| *byte != 0).ok_or(Fault::Broken)?;
         let (plain, kind) = (&inner[..kind_index], inner[kind_index]);
         match kind {
             DATA if plain.len() <= RECORD_BYTES_MAX => Ok(Content::Bytes(plain)),
             ALERT if plain.get(1) == Some(&CLOSE_NOTIFY) => Ok(Content::End),
+            ALERT if certified => {
+                let alert = plain.get(1).copied().map(AlertDescription::from);
+                let flaw = alert.and_then(Flaw::of_alert);
+                Err(flaw.map_or(Fault::Broken, Fault::OwnCertificate))
+            }
             HANDSHAKE => {
                 let asked = plain.strip_prefix(&KEY_UPDATE);
                 let Some(asked @ ([0] | [1])) = asked else { return Err(Fault::Broken) };

@@ -1,6 +1,8 @@
 //! Two ends of one connection, without sockets.
 
 #![allow(clippy::unwrap_used)]
+mod certificates;
+
 use super::*;
 use std::io::Read as _;
 
@@ -15,7 +17,7 @@ struct Pair {
 fn pair() -> Pair {
     let mut to_server = Vec::new();
     let client = Seal::client(&Client::of_any_key().unwrap(), &mut to_server).unwrap();
-    let server = Seal::server(&Server::of_new_key().unwrap()).unwrap();
+    let server = Seal::server(&Server::of_new_key().unwrap());
     Pair { client, server, to_server, to_client: Vec::new() }
 }
 
@@ -74,7 +76,7 @@ fn both_ends_of_a_handshake_have_one_channel_and_every_handshake_its_own() {
 
 #[test]
 fn the_channel_is_the_exporter_of_rfc_9266() {
-    let config = Server::of_new_key().unwrap().config;
+    let config = Server::of_new_key().unwrap().raw_key.unwrap();
     let mut server = rustls::ServerConnection::new(config).unwrap();
     let mut said = Vec::new();
     let mut client = Seal::client(&Client::of_any_key().unwrap(), &mut said).unwrap();

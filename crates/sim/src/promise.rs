@@ -84,6 +84,8 @@ impl World {
                     self.breaks(format!("a false alarm at client {seat:?}: {report}"));
                 }
             }
+            // Nothing is under TLS here.
+            Report::Waits { .. } => self.breaks(format!("client {client}: {report}")),
             Report::Evicted { .. } | Report::ReplayRefused { .. } | Report::LockLost { .. } => {
                 self.mounts[client].evicted_ns = Some(self.now_ns);
                 if !excused {

@@ -18,7 +18,7 @@ impl World {
         let parted = self.mounts[client].parted_until_ns > self.now_ns;
         if parted || !self.server.up {
             let errno = if parted { TIMED_OUT } else { REFUSED };
-            let event = Event::ConnectFailed { ticket, errno };
+            let event = Event::ConnectFailed { ticket, reason: CloseReason::Failed(errno) };
             return self.bring(place, Coming::Plain(event));
         }
         self.conn_count += 1;

@@ -47,6 +47,8 @@ pub enum Credential {
     Store = 0,
     /// That of the export alone ([`crate::Secret::of_export`]).
     Export = 1,
+    /// None: the connection's client has shown a certificate ([`crate::Secret::of_channel`]).
+    Certificate = 2,
 }
 
 /// What a client comes for.
@@ -68,6 +70,7 @@ impl Wire<'_> for Credential {
         match u8::decode(from)? {
             0 => Ok(Self::Store),
             1 => Ok(Self::Export),
+            2 => Ok(Self::Certificate),
             _ => Err(Flaw::Breach(Breach::Malformed)),
         }
     }
@@ -247,6 +250,8 @@ pub enum RefusalReason {
     MustSeal = 7,
     /// The server speaks no TLS. Said in plain text, to whoever does.
     MustNotSeal = 8,
+    /// The client's certificate does not open what it asks for, or it has shown none.
+    NotCertified = 9,
 }
 
 /// The server's no.
@@ -270,6 +275,7 @@ impl Wire<'_> for Refusal {
             6 => RefusalReason::Evicted,
             7 => RefusalReason::MustSeal,
             8 => RefusalReason::MustNotSeal,
+            9 => RefusalReason::NotCertified,
             _ => return Err(Flaw::Breach(Breach::Malformed)),
         };
         Ok(Self { reason })

@@ -17,6 +17,7 @@ mod file_lock;
 mod find;
 mod frame;
 mod greeting;
+mod holder;
 mod id;
 mod list;
 mod map;
@@ -49,6 +50,7 @@ pub use greeting::{
     Challenge, Credential, Hello, Proof, Purpose, Refusal, RefusalReason, SLOT_COUNT_MIN, Welcome,
     welcome_flag,
 };
+pub use holder::{Holder, OPENS_EXPORT, OPENS_STORE};
 pub use id::{
     Breach, ClientUuid, FsUuid, HandleId, InodeNo, LaneId, SessionId, ShardId, Transno, Xid,
 };

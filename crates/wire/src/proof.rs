@@ -68,6 +68,30 @@ impl Secret {
         Self { bytes, credential: Credential::Export }
     }
 
+    /// What the holder of a certificate has instead of a secret: [`Self::on`] makes one of it.
+    #[must_use]
+    pub const fn certified() -> Self {
+        Self { bytes: [0; 32], credential: Credential::Certificate }
+    }
+
+    /// The secret of a connection whose two ends have shown certificates: whoever stands in between
+    /// has another channel.
+    #[must_use]
+    pub fn of_channel(channel: &Channel) -> Self {
+        let mac = Self::new(*channel).mac(b"lanefs certificate 1", &[]);
+        let bytes = mac.finalize().into_bytes().into();
+        Self { bytes, credential: Credential::Certificate }
+    }
+
+    /// What is proven on this connection: the secret, or what stands for a certificate there.
+    #[must_use]
+    pub fn on(&self, channel: &Channel) -> Self {
+        match self.credential {
+            Credential::Store | Credential::Export => *self,
+            Credential::Certificate => Self::of_channel(channel),
+        }
+    }
+
     /// What it opens.
     #[must_use]
     pub const fn credential(&self) -> Credential {

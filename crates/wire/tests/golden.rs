@@ -426,6 +426,9 @@ fn frames() -> BTreeMap<String, Vec<u8>> {
     frame("challenge", Head::Greeting(FrameKind::Challenge), None, &challenge.to_bytes());
     let proof = Proof { proof: client_proof };
     frame("proof", Head::Greeting(FrameKind::Proof), None, &proof.to_bytes());
+    let certified = Secret::certified().on(proven.channel);
+    let proof = Proof { proof: certified.client_proof(proven) };
+    frame("proof of a certificate", Head::Greeting(FrameKind::Proof), None, &proof.to_bytes());
     frame("welcome", Head::Greeting(FrameKind::Welcome), None, &welcome.to_bytes());
     let row = NoteRow { shard: ShardId::meta(3), committed: Transno(0x1_0000_0003) }.to_bytes();
     frame("note", Head::Note, None, &Note { rows: List::new(1, &row) }.to_bytes());
@@ -437,6 +440,9 @@ fn frames() -> BTreeMap<String, Vec<u8>> {
     frame("replay", Head::Request(replayed), None, &replay.to_bytes());
     let refusal = Refusal { reason: RefusalReason::WrongSecret };
     frame("refusal", Head::Greeting(FrameKind::Refusal), None, &refusal.to_bytes());
+    let refusal = Refusal { reason: RefusalReason::NotCertified };
+    let head = Head::Greeting(FrameKind::Refusal);
+    frame("refusal of a certificate", head, None, &refusal.to_bytes());
     frame("request", Head::Request(request_head()), None, &getattr);
     let bulk = Some((9, Some(crc32c(b"123456789"))));
     frame("request with bulk", Head::Request(request_head()), bulk, &getattr);

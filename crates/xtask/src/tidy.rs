@@ -31,7 +31,7 @@ const EDGES: [(&str, &[&str]); 18] = [
     ("bind-lmdb", &[]),
     ("store", &["wire", "disk", "door", "ring", "bind-lmdb"]),
     ("sim", &["wire", "disk", "door", "meta", "lane", "client"]),
-    ("library", &["wire", "door", "client", "ring"]),
+    ("library", &["wire", "door", "client", "ring", "seal"]),
     ("bench", &["wire", "disk", "door", "lane", "ring", "library", "seal"]),
     (
         "lanefs",

@@ -200,6 +200,7 @@ const fn refused(reason: RefusalReason) -> &'static str {
         RefusalReason::Evicted => "the server has evicted this client",
         RefusalReason::MustSeal => "the server speaks TLS only: --seal",
         RefusalReason::MustNotSeal => "the server speaks plain text: --plain",
+        RefusalReason::NotCertified => "the server wants a certificate for that",
     }
 }
 

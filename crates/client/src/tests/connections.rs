@@ -2,10 +2,10 @@
 
 use super::rig::Rig;
 use super::{Dice, FILE, attr};
-use crate::{Answer, Call, Refused};
+use crate::{Answer, Call, Refused, Report};
 use alloc::vec;
 use alloc::vec::Vec;
-use door::Errno;
+use door::{BadCertificate, CertificateFlaw, CloseReason, Errno};
 use wire::{Entry, Getattr, InodeNo, LaneId, Map, Op, RefusalReason, Status, Wire, request_flag};
 
 const GETATTR: Call<'static> = Call::Getattr(Getattr { inode: FILE });
@@ -80,22 +80,44 @@ fn the_proofs_are_about_the_channel() {
 
 #[test]
 fn a_server_that_speaks_another_language_is_refused_and_an_unreachable_one_is_not() {
-    for (errno, refused) in [
-        (Errno::MUST_NOT_SEAL, Some(Refused::MustNotSeal)),
-        (Errno::CERTIFICATE, Some(Refused::Certificate)),
-        (Errno::SEAL, None),
-        (Errno(111), None),
+    let flaw = CertificateFlaw::Expired;
+    let bad = |ours| CloseReason::Certificate(BadCertificate { ours, flaw });
+    for (reason, refused) in [
+        (CloseReason::Failed(Errno::MUST_NOT_SEAL), Some(Refused::MustNotSeal)),
+        (bad(false), Some(Refused::ServerCertificate(flaw))),
+        (bad(true), Some(Refused::OwnCertificate(flaw))),
+        (CloseReason::Failed(Errno::SEAL), None),
+        (CloseReason::Failed(Errno(111)), None),
     ] {
         let mut rig = Rig::new(1);
         rig.shape.listening = false;
-        rig.shape.unheard = errno;
+        rig.shape.unheard = reason;
         rig.call(1, GETATTR);
-        assert_eq!(rig.client.refusal(), refused, "{errno:?}");
+        assert_eq!(rig.client.refusal(), refused, "{reason:?}");
     }
     let mut rig = Rig::new(1);
     rig.shape.refuse = Some(RefusalReason::MustSeal);
     rig.call(1, GETATTR);
     assert_eq!(rig.client.refusal(), Some(Refused::MustSeal));
+}
+
+#[test]
+fn who_was_welcomed_waits_until_certificates_are_renewed() {
+    let refused = Refused::ServerCertificate(CertificateFlaw::Expired);
+    let bad = BadCertificate { ours: false, flaw: CertificateFlaw::Expired };
+    let mut rig = Rig::new(1);
+    rig.call(1, GETATTR);
+    rig.shape.listening = false;
+    rig.shape.unheard = CloseReason::Certificate(bad);
+    rig.hang_up();
+    for _ in 0..20 {
+        rig.wait_ms(1_000);
+    }
+    assert_eq!(rig.client.take_reports(), [Report::Waits { refused }], "it is said once");
+    assert_eq!((rig.client.refusal(), rig.answers().len()), (None, 0));
+    rig.shape.listening = true;
+    rig.wait_ms(1_000);
+    assert_eq!(rig.asked.len(), 1, "what waited is asked again");
 }
 
 #[test]

@@ -48,7 +48,7 @@ pub(super) struct Shape {
     pub(super) refuse: Option<RefusalReason>,
     pub(super) listening: bool,
     /// Why a connection cannot be had, where nobody listens.
-    pub(super) unheard: Errno,
+    pub(super) unheard: CloseReason,
     /// What a connection is called at the client's end, and at the server's.
     pub(super) channels: (Channel, Channel),
 }
@@ -124,7 +124,7 @@ impl Rig {
                 flags: 0,
                 refuse: None,
                 listening: true,
-                unheard: Errno(111),
+                unheard: CloseReason::Failed(Errno(111)),
                 channels: (PLAIN, PLAIN),
             },
             asked: VecDeque::new(),
@@ -341,12 +341,12 @@ impl Rig {
                     let conn = ConnId(self.conn_last);
                     let channel = self.shape.channels.0;
                     if channel != PLAIN {
-                        let sealed = Event::Sealed { conn, channel };
+                        let sealed = Event::Sealed { conn, channel, holder: None };
                         self.happenings.push_back(Happening::Event(sealed));
                     }
                     Event::Connected { ticket, conn }
                 } else {
-                    Event::ConnectFailed { ticket, errno: self.shape.unheard }
+                    Event::ConnectFailed { ticket, reason: self.shape.unheard }
                 };
                 self.happenings.push_back(Happening::Event(event));
             }

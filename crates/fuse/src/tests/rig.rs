@@ -278,7 +278,7 @@ impl Rig {
                     self.conns.push(conn);
                     Event::Connected { ticket, conn }
                 } else {
-                    Event::ConnectFailed { ticket, errno: Errno(111) }
+                    Event::ConnectFailed { ticket, reason: CloseReason::Failed(Errno(111)) }
                 };
                 self.happenings.push_back(Happening::Event(event));
             }

@@ -1,6 +1,6 @@
 //! The arguments of `lanefs export`.
 
-use super::{EXIT_CODES, SealArg, SecretFile, files::Json};
+use super::{CertArg, EXIT_CODES, SealArg, SecretFile, files::Json};
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -42,11 +42,13 @@ pub(crate) struct Server {
     /// HOST or HOST:PORT, or the directory of the store
     #[arg(value_name = "SERVER")]
     pub(crate) server: String,
-    /// It must be the store's secret
+    /// It must be the store's secret, or a certificate with lanefs:store
     #[command(flatten)]
     pub(crate) secret: SecretFile,
     #[command(flatten)]
     pub(crate) seal: SealArg,
+    #[command(flatten)]
+    pub(crate) certificates: CertArg,
     /// Seconds to wait for the server before giving up
     #[arg(long, value_name = "SECONDS", default_value_t = 5)]
     pub(crate) connect_timeout: u32,

@@ -1,6 +1,6 @@
 //! The arguments of the commands that speak to a server without a mount.
 
-use super::{EXIT_CODES, SealArg, SecretFile};
+use super::{CertArg, EXIT_CODES, SealArg, SecretFile};
 use crate::files::bounds::{Age, Size};
 use clap::{Args, ValueEnum};
 use std::ffi::OsString;
@@ -19,6 +19,8 @@ pub(crate) struct Access {
     pub(crate) secret: SecretFile,
     #[command(flatten)]
     pub(crate) seal: SealArg,
+    #[command(flatten)]
+    pub(crate) certificates: CertArg,
     /// Which export to use [default: the one that is called default]
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     pub(crate) export: String,

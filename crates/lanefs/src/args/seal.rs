@@ -15,6 +15,9 @@ pub(crate) struct SealArg {
 }
 
 impl SealArg {
+    /// `--seal`.
+    pub(crate) const ALL: Self = Self { seal: true, plain: false };
+
     pub(crate) const fn sealing(self) -> Sealing {
         match self {
             Self { seal: true, .. } => Sealing::All,

@@ -70,6 +70,7 @@ fn access_to(args: &args::Cp, dest: &Place, sources: &[Place]) -> Result<Option<
     }
     if let Some(file) = &args.to_secret_file {
         access.secret.secret_file = Some(file.clone());
+        access.certificates = args::CertArg::default();
     }
     Ok(Some(access))
 }

@@ -3,7 +3,7 @@
 //!
 //! Invariant: an option that is not known is refused by its name, never passed over.
 
-use crate::args::{self, Driver, Pin, SPIN_US_MAX, SealArg, Transport};
+use crate::args::{self, CertArg, Driver, Pin, SPIN_US_MAX, SealArg, Transport};
 use crate::background;
 use crate::exit::{Code, Exit};
 use crate::lanes::COUNT_MAX;
@@ -48,13 +48,24 @@ const FOR_OTHERS: [&str; 13] = [
 const FOR_OTHERS_BEGIN: [&str; 4] = ["x-", "X-", "comment=", "user="];
 
 /// Options with a value.
-const SETTINGS: [&str; 8] =
-    ["export", "secret_file", "log", "lanes", "fuse", "driver", "pin", "spin_us"];
+const SETTINGS: [&str; 11] = [
+    "export",
+    "secret_file",
+    "cert",
+    "key",
+    "ca",
+    "log",
+    "lanes",
+    "fuse",
+    "driver",
+    "pin",
+    "spin_us",
+];
 
 /// What `-o` may say, for the message about what it may not.
 const KNOWN: &str = "ro, rw, [no]suid, [no]dev, [no]exec, [no]atime, relatime, [no]diratime, \
-    allow_other, seal, plain, export=NAME, secret_file=FILE, log=FILE, lanes=N, fuse=HOW, driver=WHICH, pin=HOW, \
-    spin_us=N";
+    allow_other, seal, plain, export=NAME, secret_file=FILE, cert=FILE, key=FILE, ca=FILE, log=FILE, \
+    lanes=N, fuse=HOW, driver=WHICH, pin=HOW, spin_us=N";
 
 /// All of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -79,6 +90,8 @@ pub(crate) struct Options {
     pub(crate) spin_us: u32,
     /// Whether connections are under TLS.
     pub(crate) seal: SealArg,
+    /// What is shown instead of a secret.
+    pub(crate) certificates: CertArg,
     log: Option<PathBuf>,
 }
 
@@ -103,6 +116,7 @@ impl Options {
             pin: args.pin.pin,
             spin_us: args.spin.spin_us,
             seal: args.seal,
+            certificates: args.certificates.clone(),
             log: None,
         };
         if let Some(export) = &args.export {
@@ -124,10 +138,13 @@ impl Options {
         }
         match option.split_once('=') {
             None if option == "allow_other" => self.allow_other = true,
-            None if option == "seal" => self.seal = SealArg { seal: true, plain: false },
+            None if option == "seal" => self.seal = SealArg::ALL,
             None if option == "plain" => self.seal = SealArg { seal: false, plain: true },
             Some(("export", name)) => self.choose_export(name)?,
             Some(("secret_file", file)) => self.secret_file = Some(full(option, file)?),
+            Some(("cert", file)) => self.certificates.cert = Some(full(option, file)?),
+            Some(("key", file)) => self.certificates.key = Some(full(option, file)?),
+            Some(("ca", file)) => self.certificates.ca = Some(full(option, file)?),
             Some(("log", file)) => self.log = Some(full(option, file)?),
             Some(("lanes", count)) => self.lanes = Some(number(option, count, 1, COUNT_MAX)?),
             Some(("fuse", how)) => self.fuse = one_of(option, how)?,
@@ -146,11 +163,6 @@ impl Options {
         }
         export.clone_into(&mut self.export);
         Ok(())
-    }
-
-    /// Which connections are under TLS.
-    pub(crate) const fn sealing(&self) -> ring::Sealing {
-        self.seal.sealing()
     }
 
     /// Sees that nothing is asked that is root's.

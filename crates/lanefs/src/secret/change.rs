@@ -172,7 +172,7 @@ fn show(path: &Path) -> Result<()> {
     let secrets = library::secret::read_open(path, &file)?;
     let of = match secrets.current.credential() {
         Credential::Store => "the store's",
-        Credential::Export => "an export's",
+        Credential::Export | Credential::Certificate => "an export's",
     };
     let line = match secrets.earlier {
         None => format!("{shown}: one secret ({of})"),

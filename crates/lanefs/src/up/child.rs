@@ -1,6 +1,8 @@
 //! One child process of `up`: how it is started, heard and told to end.
 
 use super::{EXPORT, Plan};
+use crate::address;
+use crate::args::certificate_texts;
 use crate::background::myself;
 use anyhow::{Context as _, Result};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -90,6 +92,7 @@ pub(crate) fn server_command(plan: &Plan, only: Option<&str>) -> Result<Command>
     command.arg("--driver").arg(plan.driver.kind.text());
     command.arg("--pin").arg(plan.pin.text());
     command.args(plan.serving.texts()).args(plan.seal.texts());
+    command.args(plan.certificates.iter().flat_map(certificate_texts));
     if let Some(lanes) = plan.lanes {
         command.arg("--lanes").arg(lanes.to_string());
     }
@@ -121,16 +124,9 @@ pub(crate) fn mount_command(plan: &Plan, client: ClientUuid, predecessor: Client
     command
 }
 
-/// Where this machine reaches the server: a wildcard is reached over loopback.
+/// Where this machine reaches the server.
 pub(crate) fn own_address(plan: &Plan) -> String {
-    let mut address = plan.address;
-    if address.ip().is_unspecified() {
-        address.set_ip(match address {
-            std::net::SocketAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
-            std::net::SocketAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
-        });
-    }
-    address.to_string()
+    address::reached_here(plan.address).to_string()
 }
 
 /// Two threads that read what the child writes; when both streams have ended, its end is waited

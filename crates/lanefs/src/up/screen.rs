@@ -180,6 +180,7 @@ pub(crate) fn watch_rates(
         connect_timeout: Duration::from_secs(5),
         driver: DriverChoice::Auto,
         sealing,
+        certificates: None,
     };
     let thread = std::thread::Builder::new().name("rates".to_owned());
     // Without the thread there are no rates, and nothing else is lost.

@@ -8,6 +8,8 @@ mod away;
 mod bench;
 mod beside;
 mod between;
+mod certificates;
+mod certificates_hostile;
 mod coherence;
 mod contents;
 mod copies_hostile;

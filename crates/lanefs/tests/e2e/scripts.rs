@@ -93,7 +93,15 @@ fn commands() -> Vec<String> {
 
 #[test]
 fn every_command_has_a_page_and_examples() {
-    let below = ["export-add", "export-list", "export-remove", "export-secret"];
+    let below = [
+        "cert-ca",
+        "cert-server",
+        "cert-client",
+        "export-add",
+        "export-list",
+        "export-remove",
+        "export-secret",
+    ];
     let folder = tempfile::tempdir().unwrap();
     must(Command::new(binary()).arg("man").arg("--dir").arg(folder.path()));
     let without_examples = ["up", "serve", "mount", "umount", "bench"];

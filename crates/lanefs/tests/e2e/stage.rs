@@ -271,7 +271,7 @@ impl Drop for Stage {
 }
 
 /// A port of an address of loopback that no other test uses.
-fn own_address() -> String {
+pub(crate) fn own_address() -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let number = std::process::id().wrapping_mul(4) + COUNT.fetch_add(1, Ordering::Relaxed);
     let [_, a, b, c] = number.to_be_bytes();

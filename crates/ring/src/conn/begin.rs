@@ -1,5 +1,6 @@
 //! How a connection begins: accepted, or handed over by a sister lane.
 
+use super::sealed::Sealed;
 use super::{Admission, Conn, Conns, INDEX_BITS, State};
 use crate::framing::Inbox;
 use crate::number::u32_of;
@@ -9,7 +10,6 @@ use crate::tools::Tools;
 use door::{ConnId, Event};
 use seal::Seal;
 use std::os::fd::OwnedFd;
-use wire::Channel;
 
 impl Conns {
     /// The listening socket gave a connection.
@@ -38,9 +38,9 @@ impl Conns {
             return;
         }
         let index = self.add(Some(socket), State::Open);
-        let channel = seal.as_ref().and_then(|seal| seal.channel());
+        let shaken = seal.as_deref().and_then(Sealed::of);
         self.put_under(index, seal);
-        self.announce(index, channel, hello, tools);
+        self.announce(index, shaken.as_ref(), hello, tools);
         self.greet_until(index, tools);
     }
 
@@ -48,14 +48,15 @@ impl Conns {
     pub(super) fn announce(
         &mut self,
         index: u32,
-        channel: Option<Channel>,
+        sealed: Option<&Sealed>,
         hello: &[u8],
         tools: &mut Tools,
     ) {
         let conn = self.conn(index);
         conn.announced = true;
-        if let Some(channel) = channel {
-            tools.events.push(Event::Sealed { conn: conn.id, channel });
+        if let Some(Sealed { channel, holder }) = sealed {
+            let holder = holder.as_ref().map(|holder| tools.arena.put(holder));
+            tools.events.push(Event::Sealed { conn: conn.id, channel: *channel, holder });
         }
         let event = Event::Adopted { conn: conn.id, hello: tools.arena.put(hello) };
         tools.events.push(event);

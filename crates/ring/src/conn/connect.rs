@@ -8,7 +8,7 @@ use crate::listen::Address;
 use crate::number::errno_of;
 use crate::socket::tune_before_connect;
 use crate::tools::Tools;
-use door::{Errno, Event, Ticket};
+use door::{CloseReason, Errno, Event, Ticket};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::os::fd::OwnedFd;
 
@@ -19,7 +19,8 @@ impl Conns {
         let (socket, address) = match opened {
             Ok(opened) => opened,
             Err(errno) => {
-                tools.events.push(Event::ConnectFailed { ticket, errno });
+                let reason = CloseReason::Failed(errno);
+                tools.events.push(Event::ConnectFailed { ticket, reason });
                 return;
             }
         };
@@ -67,7 +68,8 @@ impl Conns {
                 self.touch(index);
             }
             Err(errno) => {
-                tools.events.push(Event::ConnectFailed { ticket, errno });
+                let reason = CloseReason::Failed(errno);
+                tools.events.push(Event::ConnectFailed { ticket, reason });
                 self.bury(index, tools);
             }
         }

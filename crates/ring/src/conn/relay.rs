@@ -12,13 +12,14 @@
 //! client ◀─ front: outbox      ◀─Told─ owner: Send, Admit, Close ◀─ brain
 //! ```
 
+use super::sealed::Sealed;
 use super::{Admission, Conn, Conns, State};
 use crate::mailbox::{Letter, Relayed, Word};
 use crate::number::u32_of;
 use crate::tools::Tools;
 use door::{BufId, Bulk, CloseReason, ConnId, ContentsMac, Errno, Event, Span, mac_of};
 use std::collections::VecDeque;
-use wire::{Breach, Channel, Head};
+use wire::{Breach, Head};
 
 /// From so much on that its owner's brain has not got, a front cuts no more of a connection.
 const UNDER_WAY_BYTES_MAX: usize = 1 << 20;
@@ -29,8 +30,8 @@ const IO: Errno = Errno(5);
 
 /// What a front says to an owner.
 pub(crate) enum Said {
-    /// A client said Hello, under TLS if there is a channel.
-    Hello(Box<[u8]>, Option<Channel>),
+    /// A client said Hello, and this is known of its TLS, if it is under it.
+    Hello(Box<[u8]>, Option<Sealed>),
     /// A frame.
     Frame(Frame),
     /// The connection has ended.
@@ -138,8 +139,8 @@ impl Conns {
         conn.relay = Some(Relay::Front { lane, under_way_bytes: 0 });
         conn.announced = false;
         conn.paused = true;
-        let channel = conn.seal.as_ref().and_then(|seal| seal.channel());
-        self.handed.push((lane, said(id, Said::Hello(hello, channel))));
+        let sealed = conn.seal.as_deref().and_then(Sealed::of);
+        self.handed.push((lane, said(id, Said::Hello(hello, sealed))));
     }
 
     /// A whole frame lies at the front of the inbox; its bulk, if any, has come.
@@ -227,8 +228,8 @@ impl Conns {
 
     /// A front has said something.
     fn on_said(&mut self, from: usize, front: ConnId, said: Said, tools: &mut Tools) {
-        if let Said::Hello(hello, channel) = said {
-            return self.begin_back((from, front), (&hello, channel), tools);
+        if let Said::Hello(hello, sealed) = said {
+            return self.begin_back((from, front), (&hello, sealed.as_ref()), tools);
         }
         // It may have been closed meanwhile.
         let Some(index) = self.backs.get(&(from, front)).copied() else { return };
@@ -251,7 +252,7 @@ impl Conns {
     fn begin_back(
         &mut self,
         at: (usize, ConnId),
-        (hello, channel): (&[u8], Option<Channel>),
+        (hello, sealed): (&[u8], Option<&Sealed>),
         tools: &mut Tools,
     ) {
         let (lane, front) = at;
@@ -260,13 +261,18 @@ impl Conns {
             return;
         }
         let index = self.add(None, State::Open);
-        let (waiting, sealed) = (VecDeque::new(), channel.is_some());
-        let back = Back { lane, front, waiting, sealed, untold_bytes: 0 };
+        let back = Back {
+            lane,
+            front,
+            waiting: VecDeque::new(),
+            sealed: sealed.is_some(),
+            untold_bytes: 0,
+        };
         let conn = self.conn(index);
         conn.relay = Some(Relay::Back(Box::new(back)));
         conn.paused = true;
         self.backs.insert(at, index);
-        self.announce(index, channel, hello, tools);
+        self.announce(index, sealed, hello, tools);
     }
 
     /// Gives the brain what there are buffers for.

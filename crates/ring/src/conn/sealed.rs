@@ -7,15 +7,16 @@
 //! record is opened only when what was in those before has been cut.
 
 use super::{Conn, Conns, Incoming, State};
-use crate::config::{Config, Sealing};
+use crate::config::{ClientSeals, Config, Sealing, ServerSeals};
 use crate::tools::Tools;
-use door::{CloseReason, Errno, Event, Ticket};
-use rustix::net::getsockname;
-use seal::{Content, Fault, Seal, Shaken};
+use door::{BadCertificate, CertificateFlaw, CloseReason, Errno, Event, Ticket};
+use rustix::net::{getpeername, getsockname};
+use seal::{Content, Fault, Flaw, Seal, SetupError, Shaken};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use wire::{Breach, FrameKind, Head, Refusal, RefusalReason};
+use std::sync::Arc;
+use wire::{Breach, Bytes, Channel, FrameKind, Head, Holder, Refusal, RefusalReason, Wire as _};
 
 /// What a record of a handshake begins with.
 const HANDSHAKE: u8 = 22;
@@ -28,9 +29,9 @@ const TIMED_OUT: Errno = Errno(110);
 pub(crate) struct Seals {
     sealing: Sealing,
     /// For those that are accepted.
-    server: Option<seal::Server>,
+    server: Option<ServerSeals>,
     /// For those that are asked for, if they are.
-    pub(super) client: Option<seal::Client>,
+    pub(super) client: Option<ClientSeals>,
 }
 
 impl Seals {
@@ -38,8 +39,8 @@ impl Seals {
         let sealing = config.sealing;
         let accepts = config.listener.is_some() && sealing != Sealing::Nothing;
         let asks = config.server.is_some_and(|server| sealing.takes(server.ip()));
-        let server = accepts.then(seal::Server::of_new_key).transpose();
-        let client = asks.then(seal::Client::of_any_key).transpose();
+        let server = accepts.then(|| server_seals(config)).transpose();
+        let client = asks.then(|| client_seals(config)).transpose();
         Ok(Self {
             sealing,
             server: server.map_err(io::Error::other)?,
@@ -57,10 +58,24 @@ impl Seals {
         if !sealed {
             return None;
         }
-        let seal = Seal::server(server);
-        let Ok(seal) = seal else { panic!("what a server seals with was made at its start") };
-        Some(Box::new(seal))
+        Some(Box::new(Seal::server(&server())))
     }
+}
+
+fn server_seals(config: &Config) -> Result<ServerSeals, SetupError> {
+    if let Some(seals) = &config.server_seals {
+        return Ok(Arc::clone(seals));
+    }
+    let server = seal::Server::of_new_key()?;
+    Ok(Arc::new(move || server.clone()))
+}
+
+fn client_seals(config: &Config) -> Result<ClientSeals, SetupError> {
+    if let Some(seals) = &config.client_seals {
+        return Ok(Arc::clone(seals));
+    }
+    let client = seal::Client::of_any_key()?;
+    Ok(Arc::new(move || client.clone()))
 }
 
 impl Conns {
@@ -75,7 +90,7 @@ impl Conns {
     /// A connection that was asked for is there, and is to be under TLS.
     pub(super) fn begin_sealing(&mut self, index: u32, ticket: Ticket, tools: &mut Tools) {
         let mut said = Vec::new();
-        let seal = self.seals.client.as_ref().map(|client| Seal::client(client, &mut said));
+        let seal = self.seals.client.as_ref().map(|client| Seal::client(&client(), &mut said));
         let conn = self.conn(index);
         conn.state = State::Sealing { ticket };
         conn.address = None;
@@ -101,7 +116,10 @@ impl Conns {
                 Ok(Shaken::More) => return self.touch(index),
                 Ok(Shaken::Open(channel)) => {
                     conn.announced = true;
-                    tools.events.push(Event::Sealed { conn: conn.id, channel });
+                    let sealed = conn.seal.as_deref().and_then(Sealed::of);
+                    let holder = sealed.and_then(|sealed| sealed.holder);
+                    let holder = holder.map(|holder| tools.arena.put(&holder));
+                    tools.events.push(Event::Sealed { conn: conn.id, channel, holder });
                     if let State::Sealing { ticket } = conn.state {
                         conn.state = State::Open;
                         tools.events.push(Event::Connected { ticket, conn: conn.id });
@@ -121,12 +139,30 @@ impl Conns {
         if plain && conn.accepted {
             return self.refuse_plainly(index, RefusalReason::MustSeal, tools);
         }
-        let reason = match fault {
-            Fault::Certificate => CloseReason::Failed(Errno::CERTIFICATE),
-            Fault::Foreign if plain => CloseReason::Failed(Errno::MUST_NOT_SEAL),
-            Fault::Foreign | Fault::Broken => CloseReason::Breach(Breach::Seal),
-        };
-        self.fail(index, reason, tools);
+        let reason = reason_of(fault);
+        if let CloseReason::Certificate(bad) = reason {
+            return self.fail_certified(index, bad, tools);
+        }
+        let foreign = CloseReason::Failed(Errno::MUST_NOT_SEAL);
+        self.fail(index, if plain { foreign } else { reason }, tools);
+    }
+
+    /// One end refused the other's certificate: the peer hears why, if we did, and people do.
+    fn fail_certified(&mut self, index: u32, bad: BadCertificate, tools: &mut Tools) {
+        let conn = self.conn(index);
+        if let State::Sealing { ticket } = conn.state {
+            let reason = CloseReason::Certificate(bad);
+            tools.events.push(Event::ConnectFailed { ticket, reason });
+        } else {
+            tools.counters.refused_count += 1;
+            tools.counters.syscall_count += 1;
+            let address = conn.socket.as_ref().and_then(|socket| getpeername(socket).ok());
+            let address = address.flatten().and_then(|address| SocketAddr::try_from(address).ok());
+            let address = address.map_or_else(|| "of this host".to_owned(), |at| at.to_string());
+            let client = tools.arena.put(address.as_bytes());
+            tools.events.push(Event::Uncertified { bad, client });
+        }
+        self.begin_close(index, tools);
     }
 
     /// What came is no frame.
@@ -190,7 +226,7 @@ impl Conns {
                 }
             },
             Ok(Some(Content::End)) => (0, Some(CloseReason::Ended)),
-            Err(_) => (0, Some(CloseReason::Breach(Breach::Seal))),
+            Err(fault) => (0, Some(reason_of(fault))),
         };
         if let Some(reason) = reason {
             self.fail(index, reason, tools);
@@ -211,12 +247,55 @@ impl Conns {
     }
 }
 
-/// Why a connection is not there.
-pub(super) const fn errno_of(reason: CloseReason) -> Errno {
-    match reason {
-        CloseReason::Failed(errno) => errno,
+/// What a brain is told of a connection under TLS.
+pub(crate) struct Sealed {
+    pub(super) channel: Channel,
+    /// A [`Holder`], if the peer has shown a certificate.
+    pub(super) holder: Option<Vec<u8>>,
+}
+
+impl Sealed {
+    /// Nothing before the handshake is over.
+    pub(super) fn of(seal: &Seal) -> Option<Self> {
+        let holder = seal.peer().map(|peer| {
+            let opens = Holder::lines(peer.uris.iter().map(String::as_str));
+            Holder { key: peer.key, opens: Bytes(&opens) }.to_bytes()
+        });
+        Some(Self { channel: seal.channel()?, holder })
+    }
+}
+
+const fn reason_of(fault: Fault) -> CloseReason {
+    match fault {
+        Fault::Certificate(flaw) => {
+            CloseReason::Certificate(BadCertificate { ours: false, flaw: flaw_of(flaw) })
+        }
+        Fault::OwnCertificate(flaw) => {
+            CloseReason::Certificate(BadCertificate { ours: true, flaw: flaw_of(flaw) })
+        }
+        Fault::Foreign | Fault::Broken => CloseReason::Breach(Breach::Seal),
+    }
+}
+
+const fn flaw_of(flaw: Flaw) -> CertificateFlaw {
+    match flaw {
+        Flaw::Expired => CertificateFlaw::Expired,
+        Flaw::NotYetValid => CertificateFlaw::NotYetValid,
+        Flaw::OtherIssuer => CertificateFlaw::OtherIssuer,
+        Flaw::OtherName => CertificateFlaw::OtherName,
+        Flaw::OtherUse => CertificateFlaw::OtherUse,
+        Flaw::Missing => CertificateFlaw::Missing,
+        Flaw::Unfit => CertificateFlaw::Unfit,
+    }
+}
+
+/// Why a connection that was asked for is not there.
+pub(super) const fn failed_of(reason: CloseReason) -> CloseReason {
+    let errno = match reason {
+        CloseReason::Failed(_) | CloseReason::Certificate(_) => return reason,
         CloseReason::Ended => RESET,
         CloseReason::Breach(_) => Errno::SEAL,
         CloseReason::TooSlow | CloseReason::Unfinished => TIMED_OUT,
-    }
+    };
+    CloseReason::Failed(errno)
 }

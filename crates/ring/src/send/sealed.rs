@@ -186,7 +186,7 @@ mod tests {
     fn shaken() -> (Seal, Vec<u8>, Seal) {
         let (mut said, mut answer) = (Vec::new(), Vec::new());
         let mut client = Seal::client(&Client::of_any_key().unwrap(), &mut said).unwrap();
-        let mut server = Seal::server(&Server::of_new_key().unwrap()).unwrap();
+        let mut server = Seal::server(&Server::of_new_key().unwrap());
         server.hear(&said);
         assert_eq!(server.shake(&mut answer), Ok(Shaken::More));
         client.hear(&answer);

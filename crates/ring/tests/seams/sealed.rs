@@ -46,7 +46,9 @@ fn frames_come_back_with_bulk_of_every_size_under_tls() {
     let (mut ring, mut diary) = client(address, Sealing::All);
     ring.with(|turn| turn.act(Action::Connect { ticket: Ticket(1) }));
     turns(&mut ring, &mut diary, |diary| diary.events.len() == 2);
-    let Event::Sealed { conn, channel } = diary.events[0] else { panic!("{diary:?}") };
+    let Event::Sealed { conn, channel, holder: None } = diary.events[0] else {
+        panic!("{diary:?}")
+    };
     assert_ne!(channel, wire::PLAIN);
     assert_eq!(diary.events[1], Event::Connected { ticket: Ticket(1), conn });
     exchange(&mut ring, &mut diary, &hello(b"hi"), &[]);
@@ -171,7 +173,8 @@ fn a_client_is_told_when_a_server_does_not_shake_hands() {
     config.limits.greeting_ms_max = 20;
     let (mut ring, mut diary) = (Ring::new(config).unwrap(), Diary::default());
     let connect = Action::Connect { ticket: Ticket(2) };
-    let timed_out = Event::ConnectFailed { ticket: Ticket(2), errno: Errno(110) };
+    let timed_out =
+        Event::ConnectFailed { ticket: Ticket(2), reason: CloseReason::Failed(Errno(110)) };
     assert_eq!(ask(&mut ring, &mut diary, connect), timed_out);
 }
 
@@ -191,7 +194,7 @@ fn a_client_is_told_when_a_server_breaks_a_handshake_or_goes() {
             }
         });
         let connect = Action::Connect { ticket: Ticket(3) };
-        let failed = Event::ConnectFailed { ticket: Ticket(3), errno };
+        let failed = Event::ConnectFailed { ticket: Ticket(3), reason: CloseReason::Failed(errno) };
         assert_eq!(ask(&mut ring, &mut diary, connect), failed);
         assert_eq!(ring.conn_count(), 0);
         server.join().unwrap();
@@ -220,6 +223,12 @@ fn whoever_speaks_another_language_is_told_so_and_nothing_else() {
     let (server, address, _) = echo_server(|config| config.sealing = Sealing::Nothing);
     let (mut ring, mut diary) = client(address, Sealing::All);
     let event = ask(&mut ring, &mut diary, Action::Connect { ticket: Ticket(4) });
-    assert_eq!(event, Event::ConnectFailed { ticket: Ticket(4), errno: Errno::MUST_NOT_SEAL });
+    assert_eq!(
+        event,
+        Event::ConnectFailed {
+            ticket: Ticket(4),
+            reason: CloseReason::Failed(Errno::MUST_NOT_SEAL)
+        }
+    );
     server.stop();
 }

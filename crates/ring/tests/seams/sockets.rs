@@ -439,7 +439,10 @@ fn connecting_works_and_a_refusal_is_told() {
     config.server = Some(address);
     let (mut ring, mut diary) = (Ring::new(config).unwrap(), Diary::default());
     let event = ask(&mut ring, &mut diary, Action::Connect { ticket: Ticket(6) });
-    assert_eq!(event, Event::ConnectFailed { ticket: Ticket(6), errno: Errno(111) });
+    assert_eq!(
+        event,
+        Event::ConnectFailed { ticket: Ticket(6), reason: CloseReason::Failed(Errno(111)) }
+    );
     assert_eq!(ring.conn_count(), 0);
 }
 

@@ -15,7 +15,7 @@ const INTERFACES: &str = "binary(seams) + binary(kernel) + binary(keep) + binary
     (binary(e2e) & test(/^drivers::/))";
 
 /// Modules of end-to-end tests whose clients mean harm.
-const HOSTILE: &str = "binary(e2e) & test(/^(copies_hostile|crowds|exports_hostile|exports_unseen|fuzz|hostile|identity|modes|rights_hostile|seal|shares)::/)";
+const HOSTILE: &str = "binary(e2e) & test(/^(certificates_hostile|copies_hostile|crowds|exports_hostile|exports_unseen|fuzz|hostile|identity|modes|rights_hostile|seal|shares)::/)";
 
 /// Of them, the one whose sessions say anything.
 const SESSIONS: &str = "binary(e2e) & test(/^fuzz::/)";

@@ -1,0 +1,272 @@
+//! Two ends with certificates.
+
+use super::*;
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    SanType, date_time_ymd,
+};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+
+const CLIENT: ExtendedKeyUsagePurpose = ExtendedKeyUsagePurpose::ClientAuth;
+const SERVER: ExtendedKeyUsagePurpose = ExtendedKeyUsagePurpose::ServerAuth;
+
+/// A CA, and what leads to it.
+struct Ca {
+    pem: String,
+    issuer: Issuer<'static, KeyPair>,
+    /// What stands between what it signs and a root.
+    between: String,
+}
+
+fn ca_params(name: &str, comment_bytes: usize) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::CommonName, name);
+    // Makes it longer, and nothing else.
+    let comment = "x".repeat(comment_bytes);
+    params.subject_alt_names = vec![SanType::URI(comment.try_into().unwrap())];
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params
+}
+
+impl Ca {
+    fn new(name: &str) -> Self {
+        let key = KeyPair::generate().unwrap();
+        let params = ca_params(name, 0);
+        let pem = params.self_signed(&key).unwrap().pem();
+        Self { pem, issuer: Issuer::new(params, key), between: String::new() }
+    }
+
+    /// One that this one has signed.
+    fn below(&self, name: &str, comment_bytes: usize) -> Self {
+        let key = KeyPair::generate().unwrap();
+        let params = ca_params(name, comment_bytes);
+        let signed = params.signed_by(&key, &self.issuer).unwrap().pem();
+        let between = signed + &self.between;
+        Self { pem: self.pem.clone(), issuer: Issuer::new(params, key), between }
+    }
+
+    /// A certificate by this CA; takes those of `roots`.
+    fn sign(
+        &self,
+        purpose: ExtendedKeyUsagePurpose,
+        roots: &Self,
+        change: impl FnOnce(&mut CertificateParams),
+    ) -> Certificates {
+        let mut params = CertificateParams::default();
+        params.extended_key_usages = vec![purpose];
+        params.subject_alt_names = vec![
+            SanType::DnsName("server".try_into().unwrap()),
+            SanType::URI("lanefs:store".try_into().unwrap()),
+        ];
+        change(&mut params);
+        let key = KeyPair::generate().unwrap();
+        let chain = params.signed_by(&key, &self.issuer).unwrap().pem() + &self.between;
+        let key = key.serialize_pem();
+        let (chain, key) = (chain.as_bytes(), key.as_bytes());
+        Certificates::of_pem(Pem { chain, key, roots: roots.pem.as_bytes() }).unwrap()
+    }
+}
+
+fn same(_: &mut CertificateParams) {}
+
+fn expired(params: &mut CertificateParams) {
+    params.not_after = date_time_ymd(2021, 1, 1);
+}
+
+fn early(params: &mut CertificateParams) {
+    params.not_before = date_time_ymd(2999, 1, 1);
+}
+
+/// An end, and what it came to.
+type Ended = (Seal, Result<(), Fault>);
+
+fn take<'a>(
+    seal: &mut Seal,
+    end: &mut Result<(), Fault>,
+    pieces: impl Iterator<Item = &'a [u8]>,
+    out: &mut Vec<u8>,
+) {
+    for piece in pieces {
+        if end.is_ok() {
+            seal.hear(piece);
+            *end = if seal.is_open() { seal.open().map(drop) } else { seal.shake(out).map(drop) };
+        }
+    }
+}
+
+/// Shakes hands, `step_bytes` at a time, until nothing more is said; both ends, and what they came to.
+fn shake(client: &Client, server: &Server, step_bytes: usize) -> (Ended, Ended) {
+    let (mut to_server, mut to_client) = (Vec::new(), Vec::new());
+    let mut client = Seal::client(client, &mut to_server).unwrap();
+    let mut server = Seal::server(server);
+    let (mut at_client, mut at_server) = (Ok(()), Ok(()));
+    while !to_server.is_empty() || !to_client.is_empty() {
+        let said = std::mem::take(&mut to_server);
+        take(&mut server, &mut at_server, said.chunks(step_bytes), &mut to_client);
+        let said = std::mem::take(&mut to_client);
+        take(&mut client, &mut at_client, said.chunks(step_bytes), &mut to_server);
+    }
+    ((client, at_client), (server, at_server))
+}
+
+fn ends(client: &Certificates, server: &Certificates) -> (Client, Server) {
+    let client = Client::of_certificates(client, "server").unwrap();
+    (client, Server::of_certificates(server).unwrap())
+}
+
+#[test]
+fn both_show_certificates_and_the_server_knows_whose() {
+    let ca = Ca::new("root");
+    let (alice, server) = (ca.sign(CLIENT, &ca, same), ca.sign(SERVER, &ca, same));
+    let mut keys = Vec::new();
+    for step_bytes in [1, 100, usize::MAX] {
+        let (client, server) = ends(&alice, &server);
+        let ((client, at_client), (server, at_server)) = shake(&client, &server, step_bytes);
+        assert_eq!((at_client, at_server), (Ok(()), Ok(())));
+        assert!(client.channel().is_some() && client.channel() == server.channel());
+        assert_eq!(client.peer(), None);
+        let peer = server.peer().unwrap();
+        assert_eq!(peer.uris, ["lanefs:store"]);
+        keys.push(peer.key);
+    }
+    assert!(keys.windows(2).all(|two| two[0] == two[1]), "one key, one holder");
+    let (client, server) = ends(&ca.sign(CLIENT, &ca, same), &server);
+    let (_, (server, _)) = shake(&client, &server, usize::MAX);
+    assert_ne!(server.peer().unwrap().key, keys[0]);
+}
+
+#[test]
+fn chains_as_long_as_they_may_be_fit_in_flights_and_longer_ones_are_refused() {
+    let root = Ca::new("root");
+    let below = |comment_bytes| {
+        let mut ca = root.below("1", comment_bytes);
+        for name in ["2", "3", "4"] {
+            ca = ca.below(name, comment_bytes);
+        }
+        ca
+    };
+    // Five certificates, of more than one record.
+    let ca = below(3500);
+    assert!(ca.between.len() > RECORD_BYTES_MAX);
+    let (client, server) = (ca.sign(CLIENT, &root, same), ca.sign(SERVER, &root, same));
+    let (client, server) = ends(&client, &server);
+    let ((_, at_client), (_, at_server)) = shake(&client, &server, 1000);
+    assert_eq!((at_client, at_server), (Ok(()), Ok(())));
+    for ca in [below(0).below("5", 0), below(4500)] {
+        let key = KeyPair::generate().unwrap();
+        let chain = CertificateParams::default().signed_by(&key, &ca.issuer).unwrap().pem();
+        let (chain, key) = (chain + &ca.between, key.serialize_pem());
+        let (chain, key) = (chain.as_bytes(), key.as_bytes());
+        let (part, error) =
+            Certificates::of_pem(Pem { chain, key, roots: root.pem.as_bytes() }).unwrap_err();
+        assert_eq!(part, Part::Chain);
+        assert!(error.to_string().contains("at most 5"), "{error}");
+        // Somebody else may send it all the same.
+        let mut long = root.sign(CLIENT, &root, same);
+        long.chain.extend(CertificateDer::pem_slice_iter(chain).skip(1).map(Result::unwrap));
+        let (client, server) = ends(&long, &root.sign(SERVER, &root, same));
+        let ((_, at_client), (server, at_server)) = shake(&client, &server, usize::MAX);
+        assert!(at_server.is_err() && !server.is_open(), "{at_client:?}");
+    }
+}
+
+#[test]
+fn certificates_that_are_no_good_are_refused_and_both_ends_know_why() {
+    let (ca, other, twin) = (Ca::new("root"), Ca::new("other"), Ca::new("root"));
+    let good = |purpose| ca.sign(purpose, &ca, same);
+    let named = |params: &mut CertificateParams| {
+        params.subject_alt_names = vec![SanType::DnsName("elsewhere".try_into().unwrap())];
+    };
+    for (bad, flaw, heard) in [
+        (other.sign(CLIENT, &ca, same), Flaw::OtherIssuer, Flaw::OtherIssuer),
+        (twin.sign(CLIENT, &ca, same), Flaw::OtherIssuer, Flaw::OtherIssuer),
+        (ca.sign(CLIENT, &ca, expired), Flaw::Expired, Flaw::Expired),
+        (ca.sign(CLIENT, &ca, early), Flaw::NotYetValid, Flaw::Expired),
+        (ca.sign(SERVER, &ca, same), Flaw::OtherUse, Flaw::OtherUse),
+    ] {
+        let (client, server) = ends(&bad, &good(SERVER));
+        let ((_, at_client), (server, at_server)) = shake(&client, &server, usize::MAX);
+        assert_eq!(at_server, Err(Fault::Certificate(flaw)));
+        assert_eq!(at_client, Err(Fault::OwnCertificate(heard)));
+        assert!(server.peer().is_none() && server.channel().is_none());
+    }
+    for (bad, flaw, heard) in [
+        (other.sign(SERVER, &ca, same), Flaw::OtherIssuer, Flaw::OtherIssuer),
+        (twin.sign(SERVER, &ca, same), Flaw::OtherIssuer, Flaw::OtherIssuer),
+        (ca.sign(SERVER, &ca, expired), Flaw::Expired, Flaw::Expired),
+        (ca.sign(SERVER, &ca, early), Flaw::NotYetValid, Flaw::Expired),
+        (ca.sign(SERVER, &ca, named), Flaw::OtherName, Flaw::OtherName),
+        (ca.sign(CLIENT, &ca, same), Flaw::OtherUse, Flaw::OtherUse),
+    ] {
+        let (client, server) = ends(&good(CLIENT), &bad);
+        let ((client, at_client), (_, at_server)) = shake(&client, &server, usize::MAX);
+        assert_eq!(at_client, Err(Fault::Certificate(flaw)));
+        assert_eq!(at_server, Err(Fault::OwnCertificate(heard)));
+        assert!(client.channel().is_none());
+    }
+}
+
+#[test]
+fn each_client_is_served_as_it_can_be_and_told_where_it_cannot() {
+    let ca = Ca::new("root");
+    let certificates = ca.sign(SERVER, &ca, same);
+    let (certified, of_certificates) = ends(&ca.sign(CLIENT, &ca, same), &certificates);
+    let secret = Client::of_any_key().unwrap();
+    let both = of_certificates.clone().and_new_key().unwrap();
+    let of_key = Server::of_new_key().unwrap();
+    for (client, server, known) in
+        [(&certified, &both, true), (&secret, &both, false), (&certified, &of_certificates, true)]
+    {
+        let ((_, at_client), (server, at_server)) = shake(client, server, 7);
+        assert_eq!((at_client, at_server), (Ok(()), Ok(())));
+        assert_eq!(server.peer().is_some(), known);
+    }
+    let missing = Flaw::Missing;
+    let ((_, at_client), (_, at_server)) = shake(&secret, &of_certificates, 7);
+    assert_eq!(at_server, Err(Fault::Certificate(missing)));
+    assert_eq!(at_client, Err(Fault::OwnCertificate(missing)));
+    let ((_, at_client), (_, at_server)) = shake(&certified, &of_key, 7);
+    assert_eq!(at_server, Err(Fault::OwnCertificate(missing)));
+    assert_eq!(at_client, Err(Fault::Certificate(missing)));
+}
+
+#[test]
+fn garbage_at_any_place_of_a_handshake_with_certificates_ends_it_and_opens_nothing() {
+    let ca = Ca::new("root");
+    let (client, server) = ends(&ca.sign(CLIENT, &ca, same), &ca.sign(SERVER, &ca, same));
+    let mut number = 7_u64;
+    let mut roll = move || {
+        number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        usize::try_from(number >> 33).unwrap()
+    };
+    for round in 0..600 {
+        let mut first = Vec::new();
+        let mut client = Seal::client(&client, &mut first).unwrap();
+        let mut server = Seal::server(&server);
+        let mut flight = first;
+        let mut seal = &mut server;
+        // What is changed: the client's hello, the server's flight, the client's last one.
+        for step in 0..round % 3 {
+            let mut answer = Vec::new();
+            seal.hear(&flight);
+            seal.shake(&mut answer).unwrap();
+            flight = answer;
+            seal = if step == 0 { &mut client } else { &mut server };
+        }
+        let whole = flight.clone();
+        for _ in 0..1 + roll() % 4 {
+            let index = roll() % flight.len();
+            flight[index] = roll().to_le_bytes()[0];
+        }
+        flight.truncate(1 + roll() % (2 * flight.len()));
+        let mut out = Vec::new();
+        seal.hear(&flight);
+        let shaken = seal.shake(&mut out);
+        let is_open = matches!(shaken, Ok(Shaken::Open(_)));
+        // A head's version is for old software to look at, and changes nothing.
+        let heads_only = whole.iter().zip(&flight).filter(|(one, other)| one != other).count() < 3;
+        assert!(!is_open || flight.starts_with(&whole) || heads_only, "round {round}");
+        assert!(out.len() < 8192 && seal.room(0).len() <= 64 * 1024);
+    }
+}
