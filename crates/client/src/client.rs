@@ -231,6 +231,12 @@ impl Client {
         self.links.iter().find_map(|link| link.turned_away)
     }
 
+    /// Which certificate keeps us from the server, if one does; the client tries again.
+    #[must_use]
+    pub const fn waits_for(&self) -> Option<Refused> {
+        self.waits
+    }
+
     /// Why the client does not go on, if so; all calls are answered with its status.
     #[must_use]
     pub const fn refusal(&self) -> Option<Refused> {

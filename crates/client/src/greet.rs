@@ -97,14 +97,14 @@ impl Client {
     fn on_lost(&mut self, turn: &mut Turn<'_>, link_index: usize, reason: CloseReason) {
         match Refused::of_certificates(reason) {
             Some(refused) if self.fs.is_none() => return self.refuse(turn, refused),
-            Some(refused) => self.waits_for(refused),
+            Some(refused) => self.tell_waiting(refused),
             None => {}
         }
         self.on_link_down(turn, link_index);
     }
 
     /// Says once why there is no connection.
-    fn waits_for(&mut self, refused: Refused) {
+    fn tell_waiting(&mut self, refused: Refused) {
         if self.waits.replace(refused) != Some(refused) {
             self.reports.push(Report::Waits { refused });
         }

@@ -215,8 +215,11 @@ impl ClientLane {
             return true;
         }
         if !self.calls.is_empty() && self.is_away() {
-            let busy = self.face.client.turned_away() == Some(RefusalReason::Busy);
-            self.fail(&Failure::Away { busy });
+            let client = &self.face.client;
+            let busy = client.turned_away() == Some(RefusalReason::Busy);
+            let away = Failure::Away { busy };
+            let failure = client.waits_for().map_or(away, Failure::Refused);
+            self.fail(&failure);
             return true;
         }
         match self.ring.turn(&mut self.face) {

@@ -10,6 +10,8 @@ pub const DIRECT: bool = false;
 
 #[path = "bulk.rs"]
 mod bulk;
+#[path = "certified.rs"]
+mod certified;
 #[path = "counts.rs"]
 mod counts;
 #[path = "engines.rs"]

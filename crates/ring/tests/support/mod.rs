@@ -156,7 +156,8 @@ pub fn lonely_post() -> Post {
     Mesh::posts(1).unwrap().pop().unwrap()
 }
 
-/// Echoes frames with their bulk, admits everybody, reports how connections ended.
+/// Echoes frames with their bulk, admits everybody, reports how connections ended, and who has shown a
+/// certificate.
 pub fn echo(ended: Sender<Event>) -> Closure<impl FnMut(&mut Turn<'_>, Event)> {
     Closure(move |turn: &mut Turn<'_>, event| match event {
         Event::Frame { conn, frame, bulk } => {
@@ -167,7 +168,9 @@ pub fn echo(ended: Sender<Event>) -> Closure<impl FnMut(&mut Turn<'_>, Event)> {
             }
         }
         Event::Stop => turn.act(Action::Stopped),
-        Event::Closed { .. } => {
+        Event::Closed { .. }
+        | Event::Uncertified { .. }
+        | Event::Sealed { holder: Some(_), .. } => {
             // Not every test listens.
             ended.send(event).ok();
         }
