@@ -104,6 +104,8 @@ struct Conn {
     touched: bool,
     recv_armed: bool,
     send_armed: bool,
+    /// That send leaves at once, and its end wakes nobody.
+    sends_at_once: bool,
     /// It waits for the socket to have room.
     writable_armed: bool,
     /// Calls on the socket do not wait. Sends and receives of the ring do not care.
@@ -229,14 +231,7 @@ impl Conns {
             return self.send_back(index, frame, bulk, tools);
         }
         tools.meet_send(frame);
-        let conn = self.conn(index);
-        if conn.seal.is_some() {
-            conn.outbox.push(tools.arena.get(frame), bulk, &mut tools.pool);
-        } else {
-            let crc32c = bulk.and_then(|bulk| tools.sum_of(bulk, !conn.accepted));
-            let frame = tools.arena.get(frame);
-            conn.outbox.push_summed(frame, (bulk, crc32c), &mut tools.pool);
-        }
+        self.conn(index).push(frame, bulk, tools);
         self.queued(index, tools);
     }
 
@@ -384,6 +379,11 @@ impl Conns {
     fn arm_send(&mut self, index: u32, tools: &mut Tools) {
         let Some(conn) = self.slots[index as usize].as_mut() else { return };
         let sends = conn.is_open() || matches!(conn.state, State::Closing { .. });
+        let more = conn.outbox.has_more() || !conn.is_open();
+        if sends && conn.send_armed && conn.sends_at_once && more {
+            // What is to happen behind it happens in the next turn, which waits for nothing.
+            return self.touch(index);
+        }
         if !sends || conn.send_armed || conn.writable_armed {
             return;
         }
@@ -400,12 +400,13 @@ impl Conns {
         let at_once = !conn.crowded && conn.is_open();
         if let Some(op) = conn.outbox.next(conn.raw(), at_once, &mut tools.pool) {
             conn.send_armed = true;
+            conn.sends_at_once = matches!(op, Op::Send { at_once: true, .. });
             tools.counters.send_count += 1;
             // SAFETY: the outbox keeps bytes, buffers and message in place until `sent`, the
             // connection keeps socket and outbox until nothing is armed.
             unsafe { tools.driver.queue(Token::new(Kind::Send, index), op) };
             // What is sent at once has no time to find no room.
-            if !matches!(op, Op::Send { at_once: true, .. }) {
+            if !conn.sends_at_once {
                 self.watch(index, tools.now.mono);
             }
             return;

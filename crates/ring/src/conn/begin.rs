@@ -83,6 +83,7 @@ impl Conns {
             touched: false,
             recv_armed: false,
             send_armed: false,
+            sends_at_once: false,
             writable_armed: false,
             nonblocking: false,
             crowded: false,

@@ -1,8 +1,11 @@
 //! What is computed of a bulk on its way in: the checksum that it came with or that the log wants, and the
 //! MAC that a replay is known by. Both are computed step by step, while the bytes are in the processor's cache.
+//! And what is sent: in plain text it gets checksums, under TLS none.
 
+use super::Conn;
+use crate::tools::Tools;
 use blake3::Hasher;
-use door::{ContentsMac, NO_MAC};
+use door::{Bulk, ContentsMac, NO_MAC, Span};
 use wire::Crc32c;
 
 /// Computed at a time. The MAC is computed of many pieces at once where they begin at a multiple of their
@@ -68,6 +71,18 @@ impl Sums {
             mac.copy_from_slice(&hash.as_bytes()[..NO_MAC.len()]);
         }
         Summed { crc32c, mac }
+    }
+}
+
+impl Conn {
+    /// Queues a frame and its bulk.
+    pub(super) fn push(&mut self, frame: Span, bulk: Option<Bulk>, tools: &mut Tools) {
+        if self.seal.is_some() {
+            return self.outbox.push(tools.arena.get(frame), bulk, &mut tools.pool);
+        }
+        let crc32c = bulk.and_then(|bulk| tools.sum_of(bulk, !self.accepted));
+        let frame = tools.arena.get(frame);
+        self.outbox.push_summed(frame, (bulk, crc32c), &mut tools.pool);
     }
 }
 

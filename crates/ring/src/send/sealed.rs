@@ -112,7 +112,7 @@ impl Outbox {
 
     /// Whether something waits behind what flies, or will: a handshake's last message has no answer, and
     /// what comes behind it may be queued before it has left.
-    pub(super) fn has_more(&self) -> bool {
+    pub(crate) fn has_more(&self) -> bool {
         let sealed = self.sealed.as_ref();
         let more = sealed.is_some_and(|sealed| sealed.left_bytes > 0 || sealed.shakes);
         more || !self.queued.pieces.is_empty()

@@ -405,6 +405,50 @@ fn bound() -> (OwnedFd, SocketAddr) {
     (socket, SocketAddr::try_from(address).unwrap())
 }
 
+/// The end of a small send wakes nobody: what is queued before it was submitted must not wait for that.
+#[test]
+fn a_frame_queued_behind_a_send_that_is_not_submitted_waits_for_nothing() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut config = ring_config(LaneId(0));
+    config.server = Some(listener.local_addr().unwrap());
+    let mut ring = Ring::new(config).unwrap();
+    let mut diary = Diary::default();
+    let event = ask(&mut ring, &mut diary, Action::Connect { ticket: Ticket(5) });
+    let Event::Connected { conn, .. } = event else { panic!("{event:?}") };
+    ring.with(|turn| turn.act(Action::admit(conn)));
+    let (mut peer, _) = listener.accept().unwrap();
+    peer.set_read_timeout(Some(PATIENCE)).unwrap();
+    let peer = std::thread::spawn(move || {
+        peer.write_all(&frame(1, b"")).unwrap();
+        // Says nothing more before it has both.
+        for xid in [1, 2] {
+            assert_eq!(read_frame(&mut peer).unwrap(), frame(xid, b""));
+        }
+        peer.write_all(&frame(3, b"")).unwrap();
+        peer
+    });
+    let heard_count = std::cell::Cell::new(0);
+    let mut echo = Closure(|turn: &mut Turn<'_>, event: Event| match event {
+        Event::Frame { conn, frame, .. } => {
+            heard_count.set(heard_count.get() + 1);
+            turn.act(Action::Send { conn, frame, bulk: None });
+        }
+        Event::Closed { .. } => panic!("the peer has waited in vain"),
+        _ => {}
+    });
+    while heard_count.get() < 1 {
+        ring.turn(&mut echo).unwrap();
+    }
+    ring.with(|turn| {
+        let frame = turn.arena.put(&frame(2, b""));
+        turn.act(Action::Send { conn, frame, bulk: None });
+    });
+    while heard_count.get() < 2 {
+        ring.turn(&mut echo).unwrap();
+    }
+    peer.join().unwrap();
+}
+
 #[test]
 fn connecting_works_and_a_refusal_is_told() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
