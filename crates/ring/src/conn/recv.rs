@@ -172,7 +172,9 @@ impl Conns {
             if conn.accepted && !conn.admission.writes {
                 conn.skip_bytes = bulk_bytes;
                 self.deliver(index, lengths, None, tools);
-                self.began(index, bulk_bytes, tools);
+                if self.slots[index as usize].as_ref().is_some_and(Conn::is_open) {
+                    self.began(index, bulk_bytes, tools);
+                }
                 continue;
             }
             let taken = match self.sink {

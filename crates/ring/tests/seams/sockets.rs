@@ -204,6 +204,36 @@ fn a_wrong_checksum_of_a_frame_or_its_bulk_is_a_breach() {
 }
 
 #[test]
+fn a_wrong_checksum_before_bulk_that_is_thrown_away_is_a_breach() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (sender, ended) = channel();
+    let lane = start(lonely_post(), move |config| {
+        config.listener = Some(listener.into());
+        Closure(move |turn: &mut Turn<'_>, event: Event| match event {
+            Event::Frame { conn, frame, .. } => {
+                turn.act(Action::Admit { conn, writes: false, party: door::Party::STORE });
+                turn.act(Action::Send { conn, frame, bulk: None });
+            }
+            Event::Closed { .. } => sender.send(event).unwrap(),
+            Event::Stop => turn.act(Action::Stopped),
+            _ => {}
+        })
+    });
+    let mut stream = greet(address);
+    // By then the lane knows that its answer has left.
+    let _other = greet(address);
+    let mut sent = frame(1, &noise(1, 100_000));
+    sent[90] ^= 1;
+    // It may be closed before all is written.
+    stream.write_all(&sent).ok();
+    let event = ended.recv().unwrap();
+    let sums = matches!(event, Event::Closed { reason: CloseReason::Breach(Breach::Checksum), .. });
+    assert!(sums, "{event:?}");
+    assert_eq!(lane.stop().breach_count, 1);
+}
+
+#[test]
 fn bulk_that_nobody_wants_is_thrown_away_and_the_frames_stay_in_step() {
     let (lane, address, _ended) = echo_server(|config| config.discards_bulk = true);
     let mut stream = greet(address);
