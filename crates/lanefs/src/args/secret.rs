@@ -4,12 +4,13 @@ use super::{EXIT_CODES, SecretFile};
 use clap::{Args, Subcommand};
 
 #[derive(Args, Clone, Debug)]
-#[command(after_help = format!("The secret is changed where the server runs, in two steps:
+#[command(after_help = format!("Examples:
   lanefs secret rotate       a new secret; the earlier one stays valid
                              then copy the file to every client, in the place of its own
   lanefs secret retire       the earlier one is valid no more
+  lanefs secret show --secret-file /var/lib/lanefs/main/secret
 
-A running server takes each step up at once, and what is mounted goes on.
+Call them where the server runs. A running server takes each step up at once, and what is mounted goes on.
 
 {EXIT_CODES}"))]
 pub(crate) struct Secret {

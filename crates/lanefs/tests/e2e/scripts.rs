@@ -101,6 +101,9 @@ fn every_command_has_a_page_and_examples() {
         "export-list",
         "export-remove",
         "export-secret",
+        "secret-retire",
+        "secret-rotate",
+        "secret-show",
     ];
     let folder = tempfile::tempdir().unwrap();
     must(Command::new(binary()).arg("man").arg("--dir").arg(folder.path()));
