@@ -15,7 +15,7 @@ use std::fs;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 use wire::*;
 
@@ -333,8 +333,10 @@ fn whatever_is_said_the_server_lives_and_others_are_served() {
             }
             counts
         });
-        attackers.into_iter().for_each(|attacker| attacker.join().unwrap());
+        // Also when one of them failed, the honest one ends.
+        let ended: Vec<_> = attackers.into_iter().map(ScopedJoinHandle::join).collect();
         over.store(true, Ordering::Relaxed);
+        ended.into_iter().for_each(|ended| ended.unwrap());
         file_counts = honest.join().unwrap();
     });
     let resident = resident_bytes(server);
