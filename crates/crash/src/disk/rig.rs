@@ -103,6 +103,16 @@ impl Rig {
         self.ask("now")
     }
 
+    /// Turns the power off at the write that completes `bytes_min` bytes that are not durable.
+    pub(crate) fn cut_when_filled(
+        &mut self,
+        tear: Tear,
+        seed: u64,
+        bytes_min: usize,
+    ) -> Result<()> {
+        self.ask(&format!("fill {seed} {} {bytes_min}", tear_text(tear))).map(drop)
+    }
+
     /// From here on a flush takes so long.
     pub(crate) fn slow(&mut self, flush_ms: u64) -> Result<()> {
         self.ask(&format!("slow {flush_ms}")).map(drop)

@@ -5,6 +5,7 @@
 //! arm SEED TEAR BYTES PID  the same as soon as a flush comes with so many bytes to make durable:
 //!                      they are under way, and nobody has been told of them. The process whose
 //!                      machine loses its power is killed first, so that it never hears of it
+//! fill SEED TEAR BYTES the same as soon as so many bytes are written and not durable; nobody is killed
 //! now                  what a cut was armed for happens now, unless it has happened
 //! heal                 power on
 //! lost                 print what the last cut took: START-END, with + if it was contents
@@ -56,7 +57,16 @@ struct Armed {
     tear: Tear,
     seed: u64,
     bytes_min: usize,
-    victim: Pid,
+    trigger: Trigger,
+}
+
+/// What brings an armed cut, once enough bytes are not durable.
+#[derive(Clone, Copy)]
+enum Trigger {
+    /// A flush that would make them durable; this process is killed first.
+    Flush(Pid),
+    /// The write that completes them.
+    Write,
 }
 
 impl Power {
@@ -67,18 +77,24 @@ impl Power {
         self.held.drain(..).for_each(|reply| reply.error(Errno::EIO));
     }
 
-    /// The moment for which a cut was armed may have come.
-    fn cut_if_due(&mut self) {
+    /// Cuts the power if a cut was armed for this moment.
+    fn cut_if_due(&mut self, is_flush: bool) {
         let unflushed_bytes = self.image.unflushed_bytes();
-        if self.armed.is_some_and(|armed| unflushed_bytes >= armed.bytes_min) {
+        let is_due = |armed: Armed| {
+            let waits_for_flush = matches!(armed.trigger, Trigger::Flush(_));
+            waits_for_flush == is_flush && unflushed_bytes >= armed.bytes_min
+        };
+        if self.armed.is_some_and(is_due) {
             self.cut_armed();
         }
     }
 
     fn cut_armed(&mut self) {
-        if let Some(Armed { tear, seed, victim, .. }) = self.armed.take() {
-            // It may have ended by itself.
-            kill_process(victim, Signal::KILL).ok();
+        if let Some(Armed { tear, seed, trigger, .. }) = self.armed.take() {
+            if let Trigger::Flush(victim) = trigger {
+                // It may have ended by itself.
+                kill_process(victim, Signal::KILL).ok();
+            }
             self.cut(tear, seed);
         }
     }
@@ -140,7 +156,13 @@ fn obey(line: &str, power: &mut Power) -> Result<String> {
         ["arm", seed, tear, bytes_min, victim] => {
             let (seed, bytes_min) = (seed.parse()?, bytes_min.parse()?);
             let victim = Pid::from_raw(victim.parse()?).context("no process")?;
-            power.armed = Some(Armed { tear: parse_tear(tear)?, seed, bytes_min, victim });
+            let trigger = Trigger::Flush(victim);
+            power.armed = Some(Armed { tear: parse_tear(tear)?, seed, bytes_min, trigger });
+        }
+        ["fill", seed, tear, bytes_min] => {
+            let (seed, bytes_min) = (seed.parse()?, bytes_min.parse()?);
+            let trigger = Trigger::Write;
+            power.armed = Some(Armed { tear: parse_tear(tear)?, seed, bytes_min, trigger });
         }
         ["now"] => power.cut_armed(),
         ["heal"] => power.on = true,
@@ -256,6 +278,7 @@ impl Filesystem for Disk {
     ) {
         let mut power = lock(&self.power);
         let written = power.on && power.image.write(place(offset), data);
+        power.cut_if_due(false);
         match u32::try_from(data.len()) {
             Ok(written_bytes) if written => reply.written(written_bytes),
             Ok(_) | Err(_) => reply.error(Errno::EIO),
@@ -273,7 +296,7 @@ impl Filesystem for Disk {
         let flush_time = lock(&self.power).flush_time;
         std::thread::sleep(flush_time);
         let mut power = lock(&self.power);
-        power.cut_if_due();
+        power.cut_if_due(true);
         if !power.on {
             return reply.error(Errno::EIO);
         }

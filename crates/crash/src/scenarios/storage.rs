@@ -21,7 +21,7 @@ pub(super) fn disk(setup: &Setup, _: Length) -> Result<String> {
     let mut rig = Rig::new(&setup.folder)?;
     let at = |rig: &Rig, name: &str| rig.dir.join(name);
     fs::write(at(&rig, "synced"), "one")?;
-    fs::write(at(&rig, "stale"), "old")?;
+    fs::write(at(&rig, "stale"), vec![OLD; STALE_PIECE_COUNT * PIECE_OF_STALE_BYTES])?;
     for name in ["synced", "stale"] {
         fs::File::open(at(&rig, name))?.sync_all()?;
     }
@@ -35,38 +35,57 @@ pub(super) fn disk(setup: &Setup, _: Length) -> Result<String> {
     if flushed.flush_count == before.flush_count || flushed.write_count == before.write_count {
         bail!("an fdatasync did not reach the disk: {before:?} {flushed:?}");
     }
-    fs::OpenOptions::new().write(true).open(at(&rig, "stale"))?.write_all_at(b"new", 0)?;
     let counts = lose_unsynced(&mut rig, setup.seed)?;
-    let read = |name: &str| fs::read_to_string(at(&rig, name)).unwrap_or_default();
-    let found = (read("synced"), read("stale"));
-    if found != ("one two".to_owned(), "old".to_owned()) {
-        bail!("what was synced and what was not: {found:?}");
+    let found = fs::read_to_string(at(&rig, "synced")).unwrap_or_default();
+    if found != "one two" {
+        bail!("what was synced: {found:?}");
     }
     drop(rig);
     Ok(counts)
 }
 
-const LOST_BYTES: usize = 1 << 20;
+/// At least so much is not durable when the power goes.
+const UNSYNCED_BYTES: usize = 256 << 10;
+/// What is written at a time.
+const PIECE_OF_STALE_BYTES: usize = 128 << 10;
+/// By then the power must have gone.
+const STALE_PIECE_COUNT: usize = 256;
+const OLD: u8 = b'o';
+const NEW: u8 = b'n';
 
-/// Hands the disk what nobody synced, and cuts the power.
+/// Overwrites what is durable, and syncs nothing, until the power goes. The cut is armed beforehand
+/// and comes with a write, because sync(2) of any process on the machine flushes this disk too.
 fn lose_unsynced(rig: &mut Rig, seed: u64) -> Result<String> {
-    let path = rig.dir.join("lost");
+    let path = rig.dir.join("stale");
     let flags = rustix::fs::OFlags::DIRECT.bits().cast_signed();
-    let mut options = fs::OpenOptions::new();
-    let file = options.create(true).write(true).custom_flags(flags).open(&path)?;
-    let buffer = vec![7; 2 * LOST_BYTES];
+    let file = fs::OpenOptions::new().write(true).custom_flags(flags).open(&path)?;
+    let buffer = vec![NEW; 2 * PIECE_OF_STALE_BYTES];
     // Direct writes begin at a page, and go to the disk at once, which asks for no flush.
     let start = buffer.as_ptr().align_offset(4096);
-    file.write_all_at(&buffer[start..start + LOST_BYTES], 0)?;
-    let counts = rig.cut(Tear::DropAll, seed)?;
+    let piece = &buffer[start..start + PIECE_OF_STALE_BYTES];
+    rig.cut_when_filled(Tear::DropAll, seed, UNSYNCED_BYTES)?;
+    let mut piece_no = 0;
+    let counts = loop {
+        let written = file.write_all_at(piece, (piece_no * PIECE_OF_STALE_BYTES) as u64);
+        let counts = rig.counts()?;
+        if !counts.is_on {
+            break counts;
+        }
+        written.context("a write to a disk whose power is on")?;
+        piece_no += 1;
+        if piece_no == STALE_PIECE_COUNT {
+            bail!("the power stays on: {counts:?}");
+        }
+    };
     drop(file);
     rig.reboot()?;
-    let bytes = fs::read(&path).unwrap_or_default();
-    if counts.unflushed_count == 0 || counts.lost_bytes < LOST_BYTES as u64 {
-        bail!("the disk lost too little: {counts:?}");
+    if counts.unflushed_count == 0 || counts.lost_bytes == 0 {
+        bail!("the disk lost nothing: {counts:?}");
     }
-    if bytes.contains(&7) {
-        bail!("bytes survived that nobody synced");
+    let bytes = fs::read(&path)?;
+    let last = piece_no * PIECE_OF_STALE_BYTES..(piece_no + 1) * PIECE_OF_STALE_BYTES;
+    if bytes.get(last).is_none_or(|last| last.iter().any(|byte| *byte != OLD)) {
+        bail!("bytes survived that nobody synced, or durable ones are gone: {counts:?}");
     }
     Ok(format!("{} unsynced writes lost, {} bytes", counts.unflushed_count, counts.lost_bytes))
 }
