@@ -110,7 +110,7 @@ impl Place {
         let host = std::str::from_utf8(host).ok().filter(|host| !host.is_empty());
         let host = host.ok_or_else(|| {
             let line = format!("{} names no host: lanefs://HOST:PORT/path", argument.display());
-            Exit::new(Code::Usage, line)
+            Exit::usage(line)
         })?;
         let path = if path.is_empty() { b"/" } else { path };
         let path = PathBuf::from(OsString::from_vec(path.to_vec()));

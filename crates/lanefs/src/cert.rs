@@ -7,7 +7,7 @@
 mod files;
 
 use crate::args::{self, CertCommand};
-use crate::exit::{Code, Exit};
+use crate::exit::Exit;
 use crate::out;
 use anyhow::{Context as _, Result, bail};
 use files::{Paths, Secrecy};
@@ -92,7 +92,7 @@ fn client(args: &args::CertClient) -> Result<()> {
     } else {
         let wrong = args.exports.iter().find(|export| !is_export_name(export.as_bytes()));
         if let Some(wrong) = wrong {
-            bail!(usage(format!("--export {wrong}: no export can be called this")));
+            bail!(Exit::usage(format!("--export {wrong}: no export can be called this")));
         }
         args.exports.iter().map(|export| format!("{OPENS_EXPORT}{export}")).collect()
     };
@@ -237,7 +237,7 @@ fn server_name(name: &str) -> Result<SanType> {
     }
     check_file_name(name)?;
     if name.contains('_') {
-        bail!(usage(format!("\"{name}\" is no host name: those have no underscores")));
+        bail!(Exit::usage(format!("\"{name}\" is no host name: those have no underscores")));
     }
     Ok(SanType::DnsName(name.try_into()?))
 }
@@ -251,13 +251,9 @@ fn check_file_name(name: &str) -> Result<()> {
         "\"{name}\" cannot be a certificate's name: letters, digits, dots, dashes and underscores, a \
          letter or digit first"
     );
-    Err(usage(line).into())
+    Err(Exit::usage(line).into())
 }
 
 fn is_label(label: &str) -> bool {
     is_export_name(label.as_bytes())
-}
-
-fn usage(line: String) -> Exit {
-    Exit::new(Code::Usage, line)
 }

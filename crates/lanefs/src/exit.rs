@@ -43,6 +43,11 @@ impl Exit {
         Self { code, line: line.into() }
     }
 
+    /// A command line that makes no sense.
+    pub(crate) fn usage(line: impl Into<String>) -> Self {
+        Self::new(Code::Usage, line)
+    }
+
     /// Everything was said already.
     pub(crate) const fn said(code: Code) -> Self {
         Self { code, line: String::new() }

@@ -50,7 +50,7 @@ fn add(args: &args::ExportAdd) -> Result<()> {
     check_name(name)?;
     if !path.is_absolute() {
         let line = format!("{} is no path of the file system: it begins with /", path.display());
-        bail!(Exit::new(Code::Usage, line));
+        bail!(Exit::usage(line));
     }
     let who = match args.squash {
         Squash::None => Squashed::Nobody,
@@ -155,7 +155,7 @@ fn print_secret(args: &args::ExportName) -> Result<()> {
         let line = "an export's secret follows from the store's, which a certificate does not tell: \
                     pass --secret-file, or make a certificate by `lanefs cert client DIR NAME \
                     --export EXPORT`";
-        bail!(Exit::new(Code::Usage, line));
+        bail!(Exit::usage(line));
     }
     let (mut volume, store) = connect(&args.server)?;
     let exports = volume.exports()?;
@@ -173,7 +173,7 @@ fn check_name(name: &str) -> Result<()> {
         "\"{name}\" cannot be an export's name: letters, digits, dots, dashes and underscores, at most \
          64, a letter or digit first"
     );
-    Err(Exit::new(Code::Usage, line).into())
+    Err(Exit::usage(line).into())
 }
 
 /// Connects to the server as who administers it.

@@ -199,7 +199,7 @@ fn url(path: &OsString) -> Result<Url> {
         Place::Remote(url) => Ok(url),
         Place::Local(path) => {
             let line = format!("{} is no lanefs://HOST:PORT/path", path.display());
-            Err(Exit::new(Code::Usage, line).into())
+            Err(Exit::usage(line).into())
         }
     }
 }

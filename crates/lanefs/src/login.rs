@@ -1,7 +1,7 @@
 //! How a command gets in at a server: by certificate if it names one, else by the secret.
 
 use crate::args::{CertArg, SealArg};
-use crate::exit::{Code, Exit};
+use crate::exit::Exit;
 use crate::{address, out, secret};
 use anyhow::{Result, bail};
 use library::{Certificates, Sealing, Secret};
@@ -36,7 +36,7 @@ impl Login {
         };
         if secret_file.is_some() {
             let line = "a certificate stands for the secret: name one of them, not both";
-            bail!(Exit::new(Code::Usage, line));
+            bail!(Exit::usage(line));
         }
         let warn = Arc::new(|line: &str| out::complain(&format!("lanefs: {line}")));
         let certificates = Certificates::read(files, address::host(address), warn)?;

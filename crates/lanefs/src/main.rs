@@ -10,6 +10,7 @@ mod background;
 mod bench;
 mod bench_null;
 mod cert;
+mod drafts;
 mod driver;
 mod exit;
 mod export;

@@ -2,7 +2,7 @@
 //! arguments, so that it says what `--help` says.
 
 use crate::args::{Cli, Completions, Man};
-use crate::exit::{Code, Exit};
+use crate::exit::Exit;
 use crate::out;
 use anyhow::{Context as _, Result};
 use clap::CommandFactory as _;
@@ -44,7 +44,7 @@ pub(crate) fn man(args: &Man) -> Result<()> {
             // `export-add` is that of `lanefs export add`.
             let file = format!("lanefs-{wanted}.1");
             let found = all_of(&cli).into_iter().find(|one| page_of(one).get_filename() == file);
-            let unknown = || Exit::new(Code::Usage, format!("there is no command '{wanted}'"));
+            let unknown = || Exit::usage(format!("there is no command '{wanted}'"));
             found.ok_or_else(unknown)?
         }
     };

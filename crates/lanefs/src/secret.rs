@@ -9,15 +9,19 @@ mod kept;
 pub(crate) use change::run;
 pub(crate) use kept::{Kept, Poke};
 
+use crate::drafts::Draft;
 use crate::out;
 use anyhow::{Context as _, Result, bail};
-use std::fs::{DirBuilder, File, OpenOptions, Permissions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
-use std::path::{Path, PathBuf};
+use std::fs::{DirBuilder, File};
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::Path;
 use wire::{Credential, Secret, Secrets};
 
 pub(crate) use library::secret::{path, read, read_all, text_of};
+
+/// Nobody but its owner reads it.
+const MODE: u32 = 0o600;
 
 /// The store's secrets in `path`, one made first if there is none.
 pub(crate) fn read_or_make(path: &Path) -> Result<Secrets> {
@@ -50,36 +54,18 @@ fn folder_of(path: &Path) -> &Path {
     folder.unwrap_or(Path::new("."))
 }
 
-/// A name beside `path` for what is about to become it.
-fn draft_of(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(format!(".{}", std::process::id()));
-    PathBuf::from(name)
-}
-
 /// Writes a new secret beside `path` and links it there: whoever comes second finds the first's.
 fn make(path: &Path) -> Result<()> {
     let folder = folder_of(path);
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    let draft = draft_of(path);
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
-    let random = library::random();
-    let written = random.and_then(|random| write(&mut file, &text_of(&Secret::new(random))));
-    let linked = written.and_then(|()| match std::fs::hard_link(&draft, path) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        linked => linked,
-    });
-    std::fs::remove_file(&draft)?;
-    linked?;
+    let mut draft = Draft::beside(path, MODE)?;
+    draft.write(&text_of(&Secret::new(library::random()?)))?;
+    match draft.link(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        linked => linked?,
+    }
     File::open(folder)?.sync_all()?;
     Ok(())
-}
-
-fn write(file: &mut File, text: &str) -> io::Result<()> {
-    // A umask may have taken more away, and nothing may be left to others.
-    file.set_permissions(Permissions::from_mode(0o600))?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()
 }
 
 #[cfg(test)]

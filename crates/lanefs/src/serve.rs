@@ -5,7 +5,7 @@
 //! turns, and a clean end has everything answered on disk.
 
 use crate::args::{self, Direct, Pin};
-use crate::exit::{Code, Exit};
+use crate::exit::Exit;
 use crate::export::ADDRESS_FILE;
 use crate::lanes::{self, News, count_text};
 use crate::secret::{Kept, Poke};
@@ -329,7 +329,7 @@ fn exports(named: &[String]) -> Result<Vec<Export>> {
             "no-root-squash" => true,
             _ => {
                 let line = format!("--export {text}: after `=` only no-root-squash is known");
-                return Err(Exit::new(Code::Usage, line).into());
+                return Err(Exit::usage(line).into());
             }
         };
         if !wire::is_export_name(name.as_bytes())
@@ -338,7 +338,7 @@ fn exports(named: &[String]) -> Result<Vec<Export>> {
             let line = format!(
                 "--export {text}: a name of its own; letters, digits, dots, dashes and underscores"
             );
-            return Err(Exit::new(Code::Usage, line).into());
+            return Err(Exit::usage(line).into());
         }
         exports.push(Export { name: name.to_owned(), root_trusted });
     }

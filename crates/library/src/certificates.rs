@@ -3,13 +3,12 @@
 //! Invariants: no key is printed, and none that others may read is used; files that are no good any more
 //! change nothing, for what was read before stays in use.
 
+use crate::on_disk::{self, Stamp};
 use crate::secret::why_not_private;
 use ring::{ClientSeals, ServerSeals};
 use seal::{Part, Pem, SetupError};
 use std::fmt;
-use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -104,27 +103,6 @@ pub fn read_key(path: &Path) -> Result<Vec<u8>, CertificateError> {
     seal::key_der(&text).map_err(|error| CertificateError(of_no_use(path, &error)))
 }
 
-/// What is told of a file without reading it; another one where it was renewed.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Stamp {
-    file: (u64, u64),
-    size_bytes: u64,
-    modified: (i64, i64),
-    changed: (i64, i64),
-}
-
-impl Stamp {
-    fn of(path: &Path) -> Option<Self> {
-        let found = std::fs::metadata(path).ok()?;
-        Some(Self {
-            file: (found.dev(), found.ino()),
-            size_bytes: found.size(),
-            modified: (found.mtime(), found.mtime_nsec()),
-            changed: (found.ctime(), found.ctime_nsec()),
-        })
-    }
-}
-
 impl Files {
     fn stamps(&self) -> [Option<Stamp>; 3] {
         [&self.cert, &self.key, &self.ca].map(|path| Stamp::of(path))
@@ -187,10 +165,7 @@ fn read(path: &Path, what: &str, private: bool) -> Result<Vec<u8>, CertificateEr
     let shown = path.display();
     let failed =
         |error: io::Error| CertificateError(format!("cannot read the {what} {shown}: {error}"));
-    // Not blocking, so that a FIFO in its place is not waited for.
-    let flags = rustix::fs::OFlags::NONBLOCK.bits();
-    let opened = OpenOptions::new().read(true).custom_flags(flags.cast_signed()).open(path);
-    let file: File = opened.map_err(failed)?;
+    let file = on_disk::open(path).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;
     if private && let Some(line) = why_not_private(&metadata, what, path) {
         return Err(CertificateError(line));

@@ -3,10 +3,11 @@
 //!
 //! Invariant: the secret is never printed, and a file that others may read is never used.
 
+use crate::on_disk;
 use std::fmt;
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{File, Metadata};
 use std::io::{self, Read as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use wire::{Credential, Secret, Secrets};
 
@@ -97,10 +98,7 @@ pub fn read_all(path: &Path) -> Result<Secrets, SecretError> {
 /// With [`SecretError::kind`] `NotFound` when there is none; when it cannot be opened.
 pub fn open(path: &Path) -> Result<File, SecretError> {
     let shown = path.display();
-    // Not blocking, so that a FIFO in its place is refused below instead of waited for.
-    let flags = rustix::fs::OFlags::NONBLOCK.bits();
-    let file = OpenOptions::new().read(true).custom_flags(flags.cast_signed()).open(path);
-    match file {
+    match on_disk::open(path) {
         Ok(file) => Ok(file),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(SecretError {
             line: format!(
@@ -226,7 +224,8 @@ mod tests {
         assert_eq!(of_lines(&text_of(&one)), Some(Secrets::from(one)));
         assert_eq!(of_lines(&text_of_all(&both)), Some(both));
         assert_eq!(of_lines(text_of_all(&both).trim_end()), Some(both), "without the last newline");
-        let exports = both.map(|secret| secret.of_export(b"a", 1));
+        let [current, earlier] = [one, two].map(|secret| secret.of_export(b"a", 1));
+        let exports = Secrets { current, earlier: Some(earlier) };
         assert_eq!(of_lines(&text_of_all(&exports)), Some(exports));
         let [one, two, three] = [one, two, three].map(|secret| text_of(&secret));
         let export = text_of(&exports.current);

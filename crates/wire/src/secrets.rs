@@ -1,7 +1,7 @@
 //! The secrets that are valid at a time: one, or two while the secret is changed.
 
+use crate::Secret;
 use crate::codec::{Flaw, Reader, Wire, Writer};
-use crate::{Nonce, Secret};
 
 /// Which of the valid secrets a client holds ([`Secret::key_id`]). One number, so that comparing takes
 /// the same time however wrong it is.
@@ -37,18 +37,6 @@ impl Secrets {
     pub fn holds(&self, secret: &Secret) -> bool {
         self.iter().any(|valid| valid == secret)
     }
-
-    /// The one that a client holds, as its Hello says.
-    #[must_use]
-    pub fn find(&self, key_id: KeyId, nonce: &Nonce) -> Option<&Secret> {
-        self.iter().find(|valid| valid.key_id(nonce) == key_id)
-    }
-
-    /// What follows from each of them.
-    #[must_use]
-    pub fn map(&self, follow: impl Fn(&Secret) -> Secret) -> Self {
-        Self { current: follow(&self.current), earlier: self.earlier.as_ref().map(&follow) }
-    }
 }
 
 impl From<Secret> for Secrets {
@@ -67,11 +55,12 @@ mod tests {
         let (current, earlier) = (Secret::new([1; 32]), Secret::new([2; 32]));
         let secrets = Secrets { current, earlier: Some(earlier) };
         let nonce = [3; 32];
-        assert_eq!(secrets.find(current.key_id(&nonce), &nonce), Some(&current));
-        assert_eq!(secrets.find(earlier.key_id(&nonce), &nonce), Some(&earlier));
-        assert_eq!(secrets.find(Secret::new([4; 32]).key_id(&nonce), &nonce), None);
-        assert_eq!(secrets.find(current.key_id(&[5; 32]), &nonce), None, "of another Hello");
-        assert_eq!(Secrets::from(current).find(earlier.key_id(&nonce), &nonce), None);
+        let held = |of: Secrets, key_id| of.iter().copied().find(|s| s.key_id(&nonce) == key_id);
+        assert_eq!(held(secrets, current.key_id(&nonce)), Some(current));
+        assert_eq!(held(secrets, earlier.key_id(&nonce)), Some(earlier));
+        assert_eq!(held(secrets, Secret::new([4; 32]).key_id(&nonce)), None);
+        assert_eq!(held(secrets, current.key_id(&[5; 32])), None, "of another Hello");
+        assert_eq!(held(Secrets::from(current), earlier.key_id(&nonce)), None);
     }
 
     #[test]
@@ -88,7 +77,7 @@ mod tests {
     fn what_follows_from_two_secrets_are_two() {
         let (current, earlier) = (Secret::new([1; 32]), Secret::new([2; 32]));
         let of_export = |secret: &Secret| secret.of_export(b"a", 1);
-        let both = Secrets { current, earlier: Some(earlier) }.map(of_export);
+        let both = Secrets { current: of_export(&current), earlier: Some(of_export(&earlier)) };
         assert_eq!(
             both.iter().copied().collect::<alloc::vec::Vec<_>>(),
             [current.of_export(b"a", 1), earlier.of_export(b"a", 1)]

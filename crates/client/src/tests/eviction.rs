@@ -261,7 +261,7 @@ fn sister_lanes_become_the_same_new_client() {
 }
 
 /// The client has [`FILE`] open.
-fn open_file(rig: &mut Rig) -> HandleId {
+pub(super) fn open_file(rig: &mut Rig) -> HandleId {
     let open = Open { caller: CALLER, inode: FILE, open_for: OpenFor::ReadWrite, sizes: false };
     rig.call(1, Call::Open(open));
     let asked = rig.take();

@@ -1,14 +1,13 @@
 //! The secret is changed: a client tries the earlier one of two and has its file read again before it stops, and
 //! again when it is called after that.
 
+use super::FILE;
+use super::eviction::open_file;
 use super::locks::{file, lock, set};
 use super::replays::entry;
 use super::rig::{Rig, SECRET, config};
-use super::{CALLER, FILE};
-use crate::{Answer, Call, Client, Config, Open, Refused, Report};
-use wire::{
-    Getattr, HandleId, LockType, Op, OpenFor, RefusalReason, Secret, Secrets, Status, welcome_flag,
-};
+use crate::{Call, Client, Config, Refused, Report};
+use wire::{Getattr, LockType, Op, RefusalReason, Secret, Secrets, Status, welcome_flag};
 
 const OTHER: [u8; 32] = [8; 32];
 const GETATTR: Call<'static> = Call::Getattr(Getattr { inode: FILE });
@@ -22,15 +21,6 @@ fn pass(rig: &mut Rig) {
     for _ in 0..4 {
         rig.wait_ms(1_000);
     }
-}
-
-fn open_file(rig: &mut Rig) -> HandleId {
-    let open = Open { caller: CALLER, inode: FILE, open_for: OpenFor::ReadWrite, sizes: false };
-    rig.call(1, Call::Open(open));
-    let asked = rig.take();
-    rig.answer(&asked, &entry());
-    let Ok(Answer::Opened { handle, .. }) = rig.outcome() else { panic!("not opened") };
-    handle
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Certificates instead of the secret, on the command line of both ends.
 
-use crate::exit::{Code, Exit};
+use crate::exit::Exit;
 use anyhow::{Result, bail};
 use clap::Args;
 use library::certificates::Files;
@@ -29,20 +29,16 @@ impl CertArg {
         match self {
             Self { cert: None, key: None, ca: None } => Ok(None),
             Self { cert: Some(_), key: Some(_), ca: Some(_) } if seal.plain => {
-                bail!(usage("certificates need TLS: leave plain away"))
+                bail!(Exit::usage("certificates need TLS: leave plain away"))
             }
             Self { cert: Some(cert), key: Some(key), ca: Some(ca) } => {
                 // A process in the background is elsewhere.
                 let full = |path: &PathBuf| std::path::absolute(path);
                 Ok(Some(Files { cert: full(cert)?, key: full(key)?, ca: full(ca)? }))
             }
-            Self { .. } => bail!(usage("cert, key and ca are needed together")),
+            Self { .. } => bail!(Exit::usage("cert, key and ca are needed together")),
         }
     }
-}
-
-fn usage(line: &str) -> Exit {
-    Exit::new(Code::Usage, line)
 }
 
 /// Such files as arguments.

@@ -1,9 +1,9 @@
 //! PEM files, and the modes that they are made with.
 
+use crate::drafts::{self, Draft};
 use anyhow::{Context as _, Result};
-use std::fs::{DirBuilder, File, OpenOptions, Permissions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 /// Columns of a PEM text.
@@ -48,27 +48,17 @@ pub(super) fn make_dir(dir: &Path) -> Result<()> {
 
 /// Makes a file that is not there.
 pub(super) fn create(path: &Path, text: &str, secrecy: Secrecy) -> Result<()> {
-    let mut options = OpenOptions::new();
-    let file = options.write(true).create_new(true).mode(secrecy.mode()).open(path);
-    let written = file.and_then(|file| fill(file, text, secrecy));
-    written.with_context(|| format!("cannot make {}", path.display()))
+    let made = drafts::create(path, text, secrecy.mode());
+    made.with_context(|| format!("cannot make {}", path.display()))
 }
 
 /// Puts a certificate in the place of one that is there: whoever looks finds the old or the new one.
 pub(super) fn replace(path: &Path, text: &str) -> Result<()> {
-    let mut draft = path.as_os_str().to_owned();
-    draft.push(format!(".{}", std::process::id()));
-    let draft = PathBuf::from(draft);
-    create(&draft, text, Secrecy::Public)?;
-    let renamed = std::fs::rename(&draft, path);
-    renamed.with_context(|| format!("cannot replace {}", path.display()))
-}
-
-fn fill(mut file: File, text: &str, secrecy: Secrecy) -> io::Result<()> {
-    // Whatever the umask took away.
-    file.set_permissions(Permissions::from_mode(secrecy.mode()))?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()
+    let replaced = Draft::beside(path, Secrecy::Public.mode()).and_then(|mut draft| {
+        draft.write(text)?;
+        draft.replace(path)
+    });
+    replaced.with_context(|| format!("cannot replace {}", path.display()))
 }
 
 /// RFC 7468.

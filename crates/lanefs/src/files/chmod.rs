@@ -4,13 +4,13 @@ use super::mode::Mode;
 use super::{Session, side, urls};
 use crate::address::Url;
 use crate::args;
-use crate::exit::{Code, Exit};
+use crate::exit::Exit;
 use anyhow::Result;
 use library::{Attr, FileKind, SetAttr};
 
 /// Runs the command.
 pub(crate) fn run(args: &args::Chmod) -> Result<()> {
-    let mode = Mode::parse(&args.mode).map_err(|line| Exit::new(Code::Usage, line))?;
+    let mode = Mode::parse(&args.mode).map_err(Exit::usage)?;
     let umask = side::umask();
     let mut session = Session::new("chmod", &args.access);
     for url in urls(&args.paths)? {

@@ -4,13 +4,13 @@ use super::show::Names;
 use super::{Session, urls};
 use crate::address::Url;
 use crate::args;
-use crate::exit::{Code, Exit};
+use crate::exit::Exit;
 use anyhow::Result;
 use library::{Attr, SetAttr};
 
 /// Runs the command.
 pub(crate) fn run(args: &args::Chown) -> Result<()> {
-    let set = owner(&args.owner).map_err(|line| Exit::new(Code::Usage, line))?;
+    let set = owner(&args.owner).map_err(Exit::usage)?;
     let mut session = Session::new("chown", &args.access);
     for url in urls(&args.paths)? {
         let volume = session.volume(&url)?;

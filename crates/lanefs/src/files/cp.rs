@@ -29,7 +29,7 @@ pub(crate) fn run(args: &args::Cp) -> Result<()> {
     let remote = |place: &Place| matches!(place, Place::Remote(_));
     if !remote(&dest) && !sources.iter().any(remote) {
         let line = "no lanefs://HOST:PORT/path among them: for local files there is cp";
-        return Err(Exit::new(Code::Usage, line).into());
+        return Err(Exit::usage(line).into());
     }
     let mut session = Session::new("cp", &args.access);
     if let Some(access) = access_to(args, &dest, &sources)?
@@ -57,7 +57,7 @@ fn access_to(args: &args::Cp, dest: &Place, sources: &[Place]) -> Result<Option<
     if args.to_export.is_none() && args.to_secret_file.is_none() {
         return Ok(None);
     }
-    let usage = |line| Err(Exit::new(Code::Usage, line).into());
+    let usage = |line| Err(Exit::usage(line).into());
     let Place::Remote(_) = dest else {
         return usage("--to-export and --to-secret-file are for a DEST on a server");
     };

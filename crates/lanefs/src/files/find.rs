@@ -58,7 +58,7 @@ fn predicate<'a>(session: &mut Session, args: &'a args::Find) -> Result<Predicat
     if let Some(pattern) = &args.name {
         let wrong = |status: Status| {
             let line = format!("--name '{}': {}", pattern.display(), pattern_text(status));
-            Exit::new(Code::Usage, line)
+            Exit::usage(line)
         };
         predicate.name = Some(Pattern::new(pattern.as_bytes()).map_err(wrong)?);
     }

@@ -3,7 +3,7 @@
 use super::{Session, url};
 use crate::address::{Place, Url};
 use crate::args;
-use crate::exit::{Code, Exit};
+use crate::exit::Exit;
 use anyhow::Result;
 use library::FileKind;
 
@@ -15,17 +15,17 @@ pub(crate) fn run(args: &args::Ln) -> Result<()> {
         (Place::Remote(target), false) if target.address == link.address => target.path.file_name(),
         (Place::Remote(_), false) => {
             let line = "a hard link is on the server of its file: copy it with `lanefs cp`";
-            return Err(Exit::new(Code::Usage, line).into());
+            return Err(Exit::usage(line).into());
         }
         (Place::Local(path), false) => {
             let line =
                 format!("{} is no lanefs://HOST:PORT/path; -s would take it", path.display());
-            return Err(Exit::new(Code::Usage, line).into());
+            return Err(Exit::usage(line).into());
         }
         (Place::Local(path), true) => path.file_name(),
         (Place::Remote(_), true) => {
             let line = "a symbolic link has a path, not a URL: give it as it is seen from the link";
-            return Err(Exit::new(Code::Usage, line).into());
+            return Err(Exit::usage(line).into());
         }
     };
     let mut session = Session::new("ln", &args.access);

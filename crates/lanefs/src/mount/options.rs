@@ -124,7 +124,7 @@ impl Options {
         }
         for option in split(&args.options) {
             if !options.take(option)? {
-                bail!(usage(format!("unknown mount option \"{option}\"; there are {KNOWN}")));
+                bail!(Exit::usage(format!("unknown mount option \"{option}\"; there are {KNOWN}")));
             }
         }
         Ok(options)
@@ -159,7 +159,7 @@ impl Options {
     fn choose_export(&mut self, export: &str) -> Result<()> {
         if !self.export.is_empty() && self.export != export {
             let line = format!("two exports are named: \"{}\" and \"{export}\"", self.export);
-            bail!(usage(line));
+            bail!(Exit::usage(line));
         }
         export.clone_into(&mut self.export);
         Ok(())
@@ -218,7 +218,7 @@ fn split_source(source: &str) -> (&str, Option<&str>) {
 /// A path that is the same from everywhere: a mount in the background is elsewhere.
 fn full(option: &str, file: &str) -> Result<PathBuf> {
     if file.is_empty() {
-        bail!(usage(format!("the mount option \"{option}\" names no file")));
+        bail!(Exit::usage(format!("the mount option \"{option}\" names no file")));
     }
     Ok(std::path::absolute(file)?)
 }
@@ -229,7 +229,7 @@ where
 {
     let fits = |count: &N| (&least..=&most).contains(&count);
     count.parse().ok().filter(fits).ok_or_else(|| {
-        usage(format!("the mount option \"{option}\" is not a number from {least} to {most}"))
+        Exit::usage(format!("the mount option \"{option}\" is not a number from {least} to {most}"))
             .into()
     })
 }
@@ -239,12 +239,8 @@ fn one_of<T: ValueEnum>(option: &str, word: &str) -> Result<T> {
     T::from_str(word, false).map_err(|_| {
         let words = T::value_variants().iter().filter_map(ValueEnum::to_possible_value);
         let words: Vec<String> = words.map(|word| word.get_name().to_owned()).collect();
-        usage(format!("the mount option \"{option}\" is none of {}", words.join(", "))).into()
+        Exit::usage(format!("the mount option \"{option}\" is none of {}", words.join(", "))).into()
     })
-}
-
-fn usage(line: String) -> Exit {
-    Exit::new(Code::Usage, line)
 }
 
 #[cfg(test)]

@@ -5,15 +5,16 @@
 //! ```
 //! Invariant: the file is replaced as a whole, has mode 0600 and the owner that it had.
 
-use super::{draft_of, folder_of, of_store, path, write};
+use super::{MODE, folder_of, of_store, path};
 use crate::args::{self, SecretCommand};
+use crate::drafts::Draft;
 use crate::out;
 use anyhow::{Context as _, Result, bail};
 use rustix::fs::{FlockOperation, fchown, flock};
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::fs::File;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -70,25 +71,19 @@ impl Change {
 
     /// Puts a file with these secrets in the place of the one there is.
     fn replace(&self, secrets: &Secrets) -> Result<()> {
-        let draft = draft_of(&self.path);
-        let replaced = self.write(&draft, secrets);
-        if replaced.is_err() {
-            // It may not be there, and says nothing that has to be kept.
-            let _left = std::fs::remove_file(&draft);
-        }
-        replaced.with_context(|| format!("cannot replace {}", self.path.display()))
+        self.try_replace(secrets).with_context(|| format!("cannot replace {}", self.path.display()))
     }
 
-    fn write(&self, draft: &Path, secrets: &Secrets) -> Result<()> {
+    fn try_replace(&self, secrets: &Secrets) -> Result<()> {
         let before = self.file.metadata()?;
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(draft)?;
-        let made = file.metadata()?;
+        let mut draft = Draft::beside(&self.path, MODE)?;
+        let made = draft.file().metadata()?;
         if (made.uid(), made.gid()) != (before.uid(), before.gid()) {
             let owner = (Uid::from_raw(before.uid()), Gid::from_raw(before.gid()));
-            fchown(&file, Some(owner.0), Some(owner.1)).context("cannot keep its owner")?;
+            fchown(draft.file(), Some(owner.0), Some(owner.1)).context("cannot keep its owner")?;
         }
-        write(&mut file, &library::secret::text_of_all(secrets))?;
-        std::fs::rename(draft, &self.path)?;
+        draft.write(&library::secret::text_of_all(secrets))?;
+        draft.replace(&self.path)?;
         File::open(folder_of(&self.path))?.sync_all()?;
         Ok(())
     }

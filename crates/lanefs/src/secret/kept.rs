@@ -8,6 +8,7 @@
 use super::{folder_of, of_store, read_or_make};
 use crate::out;
 use anyhow::{Context as _, Result};
+use library::Stamp;
 use ring::Waker;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
@@ -15,7 +16,6 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::{read, retry_on_intr, write};
 use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -43,29 +43,13 @@ impl Poke {
     }
 }
 
-/// Which file was looked at, and how it was then.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Seen {
-    device: u64,
-    inode: u64,
-    changed_at: (i64, i64),
-}
-
-impl Seen {
-    /// `None` where nothing is, or nothing can be seen.
-    fn of(path: &Path) -> Option<Self> {
-        let metadata = std::fs::metadata(path).ok()?;
-        let changed_at = (metadata.ctime(), metadata.ctime_nsec());
-        Some(Self { device: metadata.dev(), inode: metadata.ino(), changed_at })
-    }
-}
-
 /// The secrets of a server and the file that has them.
 #[derive(Debug)]
 pub(crate) struct Kept {
     path: PathBuf,
     secrets: Secrets,
-    seen: Option<Seen>,
+    /// Of the file, when it was last looked at.
+    stamp: Option<Stamp>,
     /// With a shared lock.
     file: File,
     changes: Option<OwnedFd>,
@@ -82,9 +66,9 @@ impl Kept {
         read_or_make(&path)?;
         // From here on nothing is missed.
         let changes = watch(&path);
-        let seen = Seen::of(&path);
+        let stamp = Stamp::of(&path);
         let (file, secrets) = read_locked(&path)?;
-        Ok(Self { path, secrets, seen, file, changes, fault: String::new(), poke })
+        Ok(Self { path, secrets, stamp, file, changes, fault: String::new(), poke })
     }
 
     /// What is valid.
@@ -119,11 +103,11 @@ impl Kept {
     }
 
     fn look(&mut self, lanes: &[Waker], asked: bool) {
-        let seen = Seen::of(&self.path);
-        if seen == self.seen && !asked {
+        let stamp = Stamp::of(&self.path);
+        if stamp == self.stamp && !asked {
             return;
         }
-        self.seen = seen;
+        self.stamp = stamp;
         match read_locked(&self.path) {
             Ok((file, secrets)) => {
                 if secrets != self.secrets || asked {

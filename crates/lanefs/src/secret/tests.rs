@@ -2,7 +2,8 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use std::os::unix::fs::MetadataExt as _;
+use crate::drafts;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
 #[test]
 fn a_secret_is_made_once_with_mode_0600() {
@@ -49,8 +50,7 @@ fn a_missing_secret_is_not_made_by_a_mount() {
 fn what_is_no_secret_is_refused_and_not_shown() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("secret");
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).unwrap();
-    file.write_all(b"hunter2").unwrap();
+    drafts::create(&path, "hunter2", MODE).unwrap();
     let line = format!("{:#}", read(&path).unwrap_err());
     assert!(line.contains("64 hexadecimal digits"), "{line}");
     assert!(!line.contains("hunter2"), "{line}");
@@ -62,9 +62,7 @@ fn the_secret_of_an_export_says_so_and_is_not_the_stores() {
     let (store, export) = (folder.path().join("store"), folder.path().join("export"));
     let of_store = read_or_make(&store).unwrap().current;
     let of_export = of_store.of_export(b"a", 1);
-    let mut file =
-        OpenOptions::new().write(true).create_new(true).mode(0o600).open(&export).unwrap();
-    file.write_all(text_of(&of_export).as_bytes()).unwrap();
+    drafts::create(&export, &text_of(&of_export), MODE).unwrap();
     assert!(read(&export).unwrap() == of_export && of_export != of_store.of_export(b"a", 2));
     assert_eq!(std::fs::read_to_string(&store).unwrap(), text_of(&of_store));
     let line = read_or_make(&export).unwrap_err().to_string();

@@ -1,42 +1,14 @@
 //! What strangers are told of exports: nothing, whatever they ask for.
 
-use crate::raw::{Raw, greet, hello};
-use crate::stage::{PATIENCE, Stage, must};
+use crate::raw::{Raw, Refused, hello, refused};
+use crate::stage::{Stage, must};
 use std::fs;
-use std::io::Read as _;
-use std::net::TcpStream;
 use wire::*;
 
-/// The next frame: its head and body.
-fn frame(stream: &mut TcpStream) -> (Head, Vec<u8>) {
-    let mut head = [0; HEAD_BYTES];
-    stream.read_exact(&mut head).unwrap();
-    let mut frame = head.to_vec();
-    frame.resize(Lengths::peek(&head).unwrap().frame_bytes, 0);
-    stream.read_exact(&mut frame[HEAD_BYTES..]).unwrap();
-    let (head, body) = Head::decode(&frame).unwrap();
-    (head, body.to_vec())
-}
-
-/// Greets for an export, with a proof by this secret. What the Challenge said, and the refusal.
-fn greeted(address: &str, (export, by): (&str, &Secret)) -> (Challenge, bool, RefusalReason) {
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+/// Greets for an export, with a proof by this secret.
+fn greeted(address: &str, (export, by): (&str, &Secret)) -> Refused {
     let client = ClientUuid(library::random().unwrap());
-    let hello = hello(Credential::Export, (export, 0), client);
-    let hello = Hello { key_id: by.key_id(&hello.nonce), ..hello };
-    greet(&mut stream, FrameKind::Hello, &hello).unwrap();
-    let (head, body) = frame(&mut stream);
-    assert_eq!(head, Head::Greeting(FrameKind::Challenge), "{export:?}");
-    let challenge = Challenge::decode_all(&body).unwrap();
-    let hello = hello.to_bytes();
-    let of = Proven { hello: &hello, nonce: &challenge.nonce, channel: &PLAIN };
-    let proven = by.server_proven(of, &challenge.proof);
-    let proof = by.client_proof(of);
-    greet(&mut stream, FrameKind::Proof, &Proof { proof }).unwrap();
-    let (head, body) = frame(&mut stream);
-    assert_eq!(head, Head::Greeting(FrameKind::Refusal), "{export:?}");
-    (challenge, proven, Refusal::decode_all(&body).unwrap().reason)
+    refused(address, by, &hello(Credential::Export, (export, 0), client))
 }
 
 #[test]
@@ -54,8 +26,8 @@ fn a_stranger_cannot_tell_an_export_that_there_is_from_one_that_there_is_not() {
     for by in [&guess, &zeros] {
         let mut nonces = Vec::new();
         for export in ["known", "nothing", "up", "", "default", "known "] {
-            let (challenge, proven, reason) = greeted(address, (export, by));
-            assert!(!proven, "{export:?}");
+            let Refused { challenge, server_proven, reason } = greeted(address, (export, by));
+            assert!(!server_proven, "{export:?}");
             assert_eq!(reason, RefusalReason::WrongSecret, "{export:?}");
             assert!(!nonces.contains(&challenge.nonce), "each is new");
             nonces.extend([challenge.nonce, challenge.proof]);
@@ -63,8 +35,8 @@ fn a_stranger_cannot_tell_an_export_that_there_is_from_one_that_there_is_not() {
     }
     // Nor does the secret of one export say which others there are.
     for export in ["nothing", "up", ""] {
-        let (_, proven, reason) = greeted(address, (export, &of_known));
-        assert!(!proven && reason == RefusalReason::WrongSecret, "{export:?}");
+        let Refused { server_proven, reason, .. } = greeted(address, (export, &of_known));
+        assert!(!server_proven && reason == RefusalReason::WrongSecret, "{export:?}");
     }
     // Who has the store's secret is told, when he has proven it.
     let secret = library::secret::read(&stage.path("config/lanefs/secret")).unwrap();
@@ -73,18 +45,8 @@ fn a_stranger_cannot_tell_an_export_that_there_is_from_one_that_there_is_not() {
     assert_eq!(with("nothing").err(), Some(RefusalReason::NoSuchExport));
     assert!(with("known").is_ok());
     let wrong = Secret::new([7; 32]);
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let hello = hello(Credential::Store, ("nothing", 0), client);
-    let hello = Hello { key_id: wrong.key_id(&hello.nonce), ..hello };
-    greet(&mut stream, FrameKind::Hello, &hello).unwrap();
-    let challenge = Challenge::decode_all(&frame(&mut stream).1).unwrap();
-    let hello = hello.to_bytes();
-    let of = Proven { hello: &hello, nonce: &challenge.nonce, channel: &PLAIN };
-    let proof = wrong.client_proof(of);
-    greet(&mut stream, FrameKind::Proof, &Proof { proof }).unwrap();
-    let refusal = Refusal::decode_all(&frame(&mut stream).1).unwrap();
-    assert_eq!(refusal.reason, RefusalReason::WrongSecret, "before the proof it is all the same");
+    let refused = refused(address, &wrong, &hello(Credential::Store, ("nothing", 0), client));
+    assert_eq!(refused.reason, RefusalReason::WrongSecret, "before the proof it is all the same");
     // A mount says what it can know.
     let file = stage.path("known.secret");
     fs::write(&file, library::secret::text_of(&of_known)).unwrap();

@@ -51,6 +51,54 @@ pub(crate) fn greet<'a>(
     stream.write_all(&frame)
 }
 
+/// The next frame: its head, body and bulk. An error when the connection has ended.
+pub(crate) fn take(stream: &mut TcpStream) -> Result<(Head, Vec<u8>, Vec<u8>)> {
+    let mut head = [0; HEAD_BYTES];
+    stream.read_exact(&mut head)?;
+    let lengths = Lengths::peek(&head).unwrap();
+    let mut frame = head.to_vec();
+    frame.resize(lengths.frame_bytes, 0);
+    stream.read_exact(&mut frame[HEAD_BYTES..])?;
+    let mut bulk = vec![0; usize::try_from(lengths.bulk_bytes).unwrap()];
+    stream.read_exact(&mut bulk)?;
+    assert_eq!(Head::check_sum(&frame), Ok(()));
+    let (head, body) = Head::decode(&frame).unwrap();
+    Ok((head, body.to_vec(), bulk))
+}
+
+/// What a server says to a client whose secret is not valid.
+pub(crate) struct Refused {
+    pub(crate) challenge: Challenge,
+    /// By its proof the server knows that secret.
+    pub(crate) server_proven: bool,
+    pub(crate) reason: RefusalReason,
+}
+
+/// Greets with this Hello, and sends a proof by this secret whatever the server's Challenge proves.
+pub(crate) fn refused(address: &str, secret: &Secret, hello: &Hello<'_>) -> Refused {
+    let hello = Hello { key_id: secret.key_id(&hello.nonce), ..*hello };
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    greet(&mut stream, FrameKind::Hello, &hello).unwrap();
+    let challenge = greeting(&mut stream, FrameKind::Challenge);
+    let challenge = Challenge::decode_all(&challenge).unwrap();
+    let hello = hello.to_bytes();
+    let proven = Proven { hello: &hello, nonce: &challenge.nonce, channel: &PLAIN };
+    let server_proven = secret.server_proven(proven, &challenge.proof);
+    let proof = Proof { proof: secret.client_proof(proven) };
+    greet(&mut stream, FrameKind::Proof, &proof).unwrap();
+    let refusal = greeting(&mut stream, FrameKind::Refusal);
+    let reason = Refusal::decode_all(&refusal).unwrap().reason;
+    Refused { challenge, server_proven, reason }
+}
+
+/// The body of the next frame, which is of this kind.
+fn greeting(stream: &mut TcpStream, wanted: FrameKind) -> Vec<u8> {
+    let (head, body, _) = take(stream).unwrap();
+    assert_eq!(head, Head::Greeting(wanted));
+    body
+}
+
 /// An answer.
 #[derive(Debug)]
 pub(crate) struct Answer {
@@ -112,17 +160,7 @@ impl Raw {
 
     /// The next frame: its head, body and bulk. An error when the connection has ended.
     pub(crate) fn take(&mut self) -> Result<(Head, Vec<u8>, Vec<u8>)> {
-        let mut head = [0; HEAD_BYTES];
-        self.stream.read_exact(&mut head)?;
-        let lengths = Lengths::peek(&head).unwrap();
-        let mut frame = head.to_vec();
-        frame.resize(lengths.frame_bytes, 0);
-        self.stream.read_exact(&mut frame[HEAD_BYTES..])?;
-        let mut bulk = vec![0; usize::try_from(lengths.bulk_bytes).unwrap()];
-        self.stream.read_exact(&mut bulk)?;
-        assert_eq!(Head::check_sum(&frame), Ok(()));
-        let (head, body) = Head::decode(&frame).unwrap();
-        Ok((head, body.to_vec(), bulk))
+        take(&mut self.stream)
     }
 
     /// A request as it should be: the next number of its session, in slot 1 if it needs one.

@@ -1,15 +1,14 @@
 //! The secret is changed while server and mounts run: two are valid in between, clients with the new one go on, and
 //! clients with only the retired one are cut off.
 
-use crate::raw::{Raw, greet, hello};
+use crate::raw::{Raw, hello, refused};
 use crate::stage::{Mount, PATIENCE, Process, Server, Stage, failure, kill, must, until, wrap};
 use library::{ConnectOptions, Refused, Volume};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::process::Signal;
 use std::fs::{self, File, TryLockError};
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -123,30 +122,10 @@ fn mounts_with_the_new_secret_lose_nothing_and_others_are_cut_off() {
 
 /// Greets with a secret that is not valid, and sends a proof all the same; the reason of the refusal.
 fn refusal(address: &str, export: &str, secret: &Secret) -> RefusalReason {
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let client = ClientUuid(library::random().unwrap());
-    let hello = hello(secret.credential(), (export, 0), client);
-    let hello = Hello { key_id: secret.key_id(&hello.nonce), ..hello };
-    greet(&mut stream, FrameKind::Hello, &hello).unwrap();
-    let challenge = Challenge::decode_all(&greeted(&mut stream, FrameKind::Challenge)).unwrap();
-    let hello = hello.to_bytes();
-    let proven = Proven { hello: &hello, nonce: &challenge.nonce, channel: &PLAIN };
-    assert!(!secret.server_proven(proven, &challenge.proof), "the server does not know it");
-    let proof = Proof { proof: secret.client_proof(proven) };
-    greet(&mut stream, FrameKind::Proof, &proof).unwrap();
-    Refusal::decode_all(&greeted(&mut stream, FrameKind::Refusal)).unwrap().reason
-}
-
-fn greeted(stream: &mut TcpStream, wanted: FrameKind) -> Vec<u8> {
-    let mut head = [0; HEAD_BYTES];
-    stream.read_exact(&mut head).unwrap();
-    let mut frame = head.to_vec();
-    frame.resize(Lengths::peek(&head).unwrap().frame_bytes, 0);
-    stream.read_exact(&mut frame[HEAD_BYTES..]).unwrap();
-    let (head, body) = Head::decode(&frame).unwrap();
-    assert_eq!(head, Head::Greeting(wanted));
-    body.to_vec()
+    let refused = refused(address, secret, &hello(secret.credential(), (export, 0), client));
+    assert!(!refused.server_proven, "the server does not know it");
+    refused.reason
 }
 
 #[test]
