@@ -122,9 +122,9 @@ impl Home {
         // However long the log gets meanwhile, nobody hurries.
         const LOG_BYTES_MAX: u64 = 1 << 36;
         let arguments = [
-            format!("--collect-ms={collect_ms}"),
-            format!("--log-bytes-max={LOG_BYTES_MAX}"),
-            format!("--segment-bytes={LOG_BYTES_MAX}"),
+            format!("--collect={collect_ms}ms"),
+            format!("--log-max={LOG_BYTES_MAX}"),
+            format!("--segment={LOG_BYTES_MAX}"),
         ];
         self.start_lanefs(name, self.options.driver, &arguments)
     }
@@ -149,7 +149,7 @@ impl Home {
         command.arg("--parent-pid").arg(std::process::id().to_string());
         command.args(["--driver", driver.text()]).args(arguments);
         if let Some(spin_us) = self.options.spin_us {
-            command.arg("--spin-us").arg(spin_us.to_string());
+            command.arg("--spin").arg(format!("{spin_us}us"));
         }
         command.args(["--pin", self.pin()]);
         if self.options.sync {
@@ -199,7 +199,7 @@ impl Home {
         });
         command.args(["--driver", driver.text(), "--pin", self.pin()]);
         if let Some(spin_us) = self.options.spin_us {
-            command.arg("--spin-us").arg(spin_us.to_string());
+            command.arg("--spin").arg(format!("{spin_us}us"));
         }
         let (child, output, _) = self.start_until(command, "mounted ")?;
         Ok((child, output))

@@ -16,7 +16,7 @@ use std::time::Duration;
 pub(crate) const EXPORT: &str = "up";
 /// How long a restarted server waits for clients that the run has killed. Living ones need less on the slowest
 /// disk, which is what these runs are not about.
-const RECOVERY_SOFT_MS: &str = "5000";
+const RECOVERY_SOFT: &str = "5s";
 /// How long a client waits for its server; longer than any run keeps it away.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -74,7 +74,7 @@ impl Server {
         let mut command = tied(&self.setup.lanefs);
         command.args(["serve", "--listen", &listen]).arg("--store").arg(&self.store);
         command.args(["--export", &format!("{EXPORT}=no-root-squash")]);
-        command.args(["--recovery-soft-ms", RECOVERY_SOFT_MS]);
+        command.args(["--recovery-soft", RECOVERY_SOFT]);
         command.arg("--secret-file").arg(secret_file(&self.setup));
         command.args(&self.arguments).args(more).stdin(Stdio::null());
         let log = self.setup.folder.join("server.log");

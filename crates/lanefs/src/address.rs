@@ -2,6 +2,7 @@
 //!
 //! Paths are bytes, exactly as given: nothing is percent-decoded.
 
+use crate::args::units;
 use crate::exit::{Code, Exit};
 use anyhow::Result;
 use std::ffi::{OsStr, OsString};
@@ -12,43 +13,84 @@ use std::path::PathBuf;
 /// The port when none is named.
 pub(crate) const PORT_DEFAULT: u16 = 7117;
 
-const SCHEME: &[u8] = b"lanefs://";
+/// What a URL begins with.
+pub(crate) const SCHEME: &str = "lanefs://";
 
-/// `text` with the default port if it names none.
-pub(crate) fn with_port(text: &str) -> String {
-    let bracketed_end = text.rfind(']');
-    let has_port = match bracketed_end {
-        Some(end) => text[end..].contains(':'),
-        None => text.matches(':').count() == 1,
+/// `text`, an address in any of the ways people write it, as `HOST:PORT` or `[V6]:PORT`. Whether there is
+/// such a host is another matter.
+///
+/// # Errors
+/// What is wrong with it, and what to write.
+pub(crate) fn read(text: &str) -> Result<String, String> {
+    let bare =
+        text.strip_prefix(SCHEME).map_or(text, |rest| rest.strip_suffix('/').unwrap_or(rest));
+    let (host, port) = split(bare).ok_or_else(|| {
+        format!("\"{text}\" is no address: HOST, HOST:PORT, [V6] or [V6]:PORT, as 10.0.0.5:{PORT_DEFAULT}")
+    })?;
+    let port = match port {
+        None => PORT_DEFAULT,
+        Some(port) => {
+            let number = units::digits(port).and_then(|number| u16::try_from(number).ok());
+            number.ok_or_else(|| {
+                format!("\"{text}\" has a port that is no number from 0 to 65535: HOST:PORT")
+            })?
+        }
     };
-    if has_port {
-        return text.to_owned();
+    if host.is_empty() || units::digits(host).is_some() {
+        let port = if host.is_empty() { port.to_string() } else { host.to_owned() };
+        return Err(format!(
+            "\"{text}\" names no host: HOST:{port}, as 127.0.0.1:{port} for this machine; to listen on all \
+             its addresses, 0.0.0.0:{port} or [::]:{port}"
+        ));
     }
-    let bare_v6 = bracketed_end.is_none() && text.contains(':');
-    if bare_v6 { format!("[{text}]:{PORT_DEFAULT}") } else { format!("{text}:{PORT_DEFAULT}") }
+    Ok(if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") })
 }
 
-/// The name or address in `text`, without port and brackets.
-pub(crate) fn host(text: &str) -> &str {
-    let bracketed = text.strip_prefix('[').and_then(|rest| rest.split_once(']'));
-    match bracketed {
-        Some((host, _)) => host,
-        None if text.matches(':').count() == 1 => text.split(':').next().unwrap_or(text),
-        None => text,
+/// Host without brackets, and port. `None` where they cannot be told apart, or the host can be none.
+fn split(text: &str) -> Option<(&str, Option<&str>)> {
+    let is_v6 = |host: &&str| {
+        let (address, _zone) = host.split_once('%').unwrap_or((host, ""));
+        address.parse::<Ipv6Addr>().is_ok()
+    };
+    if let Some(rest) = text.strip_prefix('[') {
+        let (host, rest) = rest.split_once(']')?;
+        let port = rest.strip_prefix(':');
+        let ends = rest.is_empty() || port.is_some();
+        return Some(host).filter(is_v6).filter(|_| ends).map(|host| (host, port));
     }
+    if text.matches(':').count() > 1 {
+        return Some(text).filter(is_v6).map(|host| (host, None));
+    }
+    let (host, port) = match text.split_once(':') {
+        Some((host, port)) => (host, Some(port)),
+        None => (text, None),
+    };
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
+    (text.len() > port.map_or(0, str::len) && host.bytes().all(fits)).then_some((host, port))
 }
 
-/// The socket address of `text`.
-pub(crate) fn resolve(text: &str) -> Result<SocketAddr> {
-    let full = with_port(text);
-    let found = full.to_socket_addrs().map_err(|error| {
-        Exit::new(Code::Unreachable, format!("cannot find the address of {text}: {error}"))
+/// As [`read`], for what is not checked by the table of arguments.
+pub(crate) fn full(text: &str) -> Result<String> {
+    Ok(read(text).map_err(Exit::usage)?)
+}
+
+/// The name or address in `HOST:PORT`, without brackets.
+pub(crate) fn host(full: &str) -> &str {
+    let host = full.rsplit_once(':').map_or(full, |(host, _)| host);
+    host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
+}
+
+/// The socket address of `HOST:PORT`, as [`read`] gives it.
+pub(crate) fn resolve(full: &str) -> Result<SocketAddr> {
+    let port = full.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+    let found = (host(full), port.unwrap_or(PORT_DEFAULT)).to_socket_addrs().map_err(|error| {
+        Exit::new(Code::Unreachable, format!("cannot find the address of {full}: {error}"))
     })?;
     let mut found: Vec<SocketAddr> = found.collect();
     // The server listens on an IPv4 address unless told otherwise, so try those first.
     found.sort_by_key(SocketAddr::is_ipv6);
     let first = found.first().copied();
-    Ok(first.ok_or_else(|| Exit::new(Code::Unreachable, format!("{text} has no address")))?)
+    Ok(first.ok_or_else(|| Exit::new(Code::Unreachable, format!("{full} has no address")))?)
 }
 
 /// Where this machine reaches a server that listens there: a wildcard is reached over loopback.
@@ -102,19 +144,20 @@ impl Url {
 impl Place {
     /// Reads an argument.
     pub(crate) fn parse(argument: &OsStr) -> Result<Self> {
-        let Some(rest) = argument.as_bytes().strip_prefix(SCHEME) else {
+        let Some(rest) = argument.as_bytes().strip_prefix(SCHEME.as_bytes()) else {
             return Ok(Self::Local(PathBuf::from(argument)));
         };
         let slash = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
         let (host, path) = rest.split_at(slash);
+        let shown = argument.display();
         let host = std::str::from_utf8(host).ok().filter(|host| !host.is_empty());
         let host = host.ok_or_else(|| {
-            let line = format!("{} names no host: lanefs://HOST:PORT/path", argument.display());
-            Exit::usage(line)
+            Exit::usage(format!("{shown} names no host: lanefs://HOST:PORT/path"))
         })?;
+        let address = read(host).map_err(|why| Exit::usage(format!("{shown}: {why}")))?;
         let path = if path.is_empty() { b"/" } else { path };
         let path = PathBuf::from(OsString::from_vec(path.to_vec()));
-        Ok(Self::Remote(Url { address: with_port(host), path }))
+        Ok(Self::Remote(Url { address, path }))
     }
 
     /// As people write it, for messages.
@@ -133,22 +176,63 @@ mod tests {
 
     #[test]
     fn the_port_is_added_only_where_none_is() {
-        assert_eq!(with_port("host"), "host:7117");
-        assert_eq!(with_port("host:1"), "host:1");
-        assert_eq!(with_port("[::1]"), "[::1]:7117");
-        assert_eq!(with_port("[::1]:2"), "[::1]:2");
-        assert_eq!(with_port("::1"), "[::1]:7117");
+        for (text, full) in [
+            ("host", "host:7117"),
+            ("host:1", "host:1"),
+            ("a-b.c_d:1", "a-b.c_d:1"),
+            ("[::1]", "[::1]:7117"),
+            ("[::1]:2", "[::1]:2"),
+            ("[fe80::1%eth0]:2", "[fe80::1%eth0]:2"),
+            ("::1", "[::1]:7117"),
+            ("127.0.0.1:0", "127.0.0.1:0"),
+            ("lanefs://host", "host:7117"),
+            ("lanefs://[::1]:2/", "[::1]:2"),
+        ] {
+            assert_eq!(read(text).as_deref(), Ok(full));
+        }
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused_with_what_to_write() {
+        for (text, says) in [
+            ("80", "names no host: HOST:80, as 127.0.0.1:80"),
+            (":7998", "names no host: HOST:7998, as 127.0.0.1:7998"),
+            ("80:81", "names no host"),
+            ("", "is no address: HOST, HOST:PORT"),
+            (":", "no number from 0 to 65535"),
+            ("host:", "no number from 0 to 65535"),
+            ("host:http", "no number from 0 to 65535"),
+            ("host:65536", "no number from 0 to 65535"),
+            ("host:+1", "no number from 0 to 65535"),
+            ("[::1", "is no address"),
+            ("[::1]2", "is no address"),
+            ("[host]:1", "is no address"),
+            ("a:b:c", "is no address"),
+            ("host name", "is no address"),
+            ("host/path:1", "is no address"),
+            ("lanefs://", "is no address"),
+            ("lanefs://host/path", "is no address"),
+            ("http://host", "no number from 0 to 65535"),
+        ] {
+            let line = read(text).unwrap_err();
+            assert!(line.contains(says) && line.contains(&format!("\"{text}\"")), "{text}: {line}");
+        }
     }
 
     #[test]
     fn a_host_is_what_stands_before_the_port() {
-        for text in ["host", "host:1"] {
-            assert_eq!(host(text), "host");
+        for (text, name) in
+            [("host:1", "host"), ("[::1]:2", "::1"), ("127.0.0.1:7117", "127.0.0.1")]
+        {
+            assert_eq!(host(text), name);
         }
-        for text in ["[::1]", "[::1]:2", "::1"] {
-            assert_eq!(host(text), "::1");
+    }
+
+    #[test]
+    fn addresses_are_found_with_and_without_brackets() {
+        for text in ["127.0.0.1:5", "[::1]:5"] {
+            assert_eq!(resolve(text).unwrap().to_string(), text);
         }
-        assert_eq!(host("127.0.0.1:7117"), "127.0.0.1");
     }
 
     #[test]
@@ -167,7 +251,9 @@ mod tests {
 
     #[test]
     fn a_url_without_host_is_refused() {
-        assert!(Place::parse(OsStr::new("lanefs:///x")).is_err());
+        for wrong in ["lanefs:///x", "lanefs://:7998/x", "lanefs://80/x", "lanefs://h:x/x"] {
+            assert!(Place::parse(OsStr::new(wrong)).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -10,16 +10,18 @@ mod driver;
 mod engine;
 mod export;
 mod files;
+mod line;
 mod papers;
 mod pin;
 mod seal;
 mod secret;
+pub(crate) mod units;
 
 pub(crate) use affinity::Affinity;
 pub(crate) use bench::{
     Bench, BenchLimit, BenchNull, Dirs as BenchDirs, Exchange, Name as BenchName,
 };
-pub(crate) use cert::{Cert, CertCa, CertClient, CertCommand, CertServer, Days};
+pub(crate) use cert::{Cert, CertCa, CertClient, CertCommand, CertServer, Validity};
 pub(crate) use certificates::{CertArg, texts as certificate_texts};
 pub(crate) use driver::{Driver, DriverArg, MountDriverArg};
 pub(crate) use engine::{Direct, Io};
@@ -27,13 +29,17 @@ pub(crate) use export::{Export, ExportAdd, ExportCommand, ExportList, ExportName
 pub(crate) use files::{
     Access, Cat, Chmod, Chown, Cp, Df, Du, Find, FindKind, Ln, Ls, Mkdir, Mv, Rm, Stat, Sync, Tree,
 };
+pub(crate) use line::parse;
 pub(crate) use papers::{Completions, Man};
 pub(crate) use pin::{Pin, PinArg};
 pub(crate) use seal::SealArg;
 pub(crate) use secret::{Secret, SecretCommand};
 
+use crate::address;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
+use std::time::Duration;
+use units::{UNITS, size, size_in, size_text, time, time_in, time_text};
 
 /// What every `--help` ends with.
 pub(crate) const EXIT_CODES: &str = "\
@@ -44,6 +50,11 @@ Exit codes:
   3  the server is not reachable
   4  the secret or a certificate was refused, by the server or of the server
   5  this machine or user cannot mount";
+
+/// What the `--help` of those ends with that take sizes and times.
+fn units_and_codes() -> String {
+    format!("{UNITS}\n\n{EXIT_CODES}")
+}
 
 /// lanefs: files of many machines in one place, without a kernel module.
 ///
@@ -59,13 +70,13 @@ pub(crate) struct Cli {
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
     /// Make a store if there is none, serve it and mount it on DIR, all in one
-    #[command(after_help = EXIT_CODES)]
+    #[command(after_help = units_and_codes())]
     Up(Up),
     /// Serve a store to the network, without mounting it
-    #[command(after_help = EXIT_CODES)]
+    #[command(after_help = units_and_codes())]
     Serve(Serve),
     /// Mount the file system of a server on DIR
-    #[command(after_help = EXIT_CODES)]
+    #[command(after_help = units_and_codes())]
     Mount(Mount),
     /// Unmount DIR
     #[command(after_help = EXIT_CODES)]
@@ -107,7 +118,7 @@ pub(crate) enum Command {
     /// Make certificates for a server and its clients, to be used instead of the secret
     Cert(Cert),
     /// Measure lanefs, each number beside its limit
-    #[command(after_help = EXIT_CODES)]
+    #[command(after_help = units_and_codes())]
     Bench(Bench),
     /// Print a script that completes lanefs's command line in a shell
     Completions(Completions),
@@ -171,16 +182,27 @@ pub(crate) struct SecretFile {
     pub(crate) secret_file: Option<PathBuf>,
 }
 
-/// Longest that a lane looks out, in microseconds.
-pub(crate) const SPIN_US_MAX: u32 = 1000;
+/// Longest that a lane looks out.
+pub(crate) const SPIN_MAX: Duration = Duration::from_millis(1);
 
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct Spin {
-    /// Microseconds that a lane looks out for more work before it sleeps, up to 1000: shorter
-    /// answers for processor time
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    #[arg(value_parser = clap::value_parser!(u32).range(0..=SPIN_US_MAX as i64))]
-    pub(crate) spin_us: u32,
+    /// How long a lane looks out for more work before it sleeps, as 50us, up to 1ms: shorter answers
+    /// for processor time
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = time_in(Duration::ZERO..=SPIN_MAX))]
+    pub(crate) spin: Duration,
+}
+
+impl Spin {
+    /// The same in microseconds.
+    pub(crate) fn us(self) -> u32 {
+        spin_us(self.spin)
+    }
+}
+
+/// At most [`SPIN_MAX`] in microseconds.
+pub(crate) fn spin_us(spin: Duration) -> u32 {
+    u32::try_from(spin.min(SPIN_MAX).as_micros()).unwrap_or(0)
 }
 
 /// Which answers wait for the disk.
@@ -219,32 +241,33 @@ pub(crate) struct Promises {
     /// Every change is on disk before it is answered
     #[arg(long)]
     pub(crate) sync: bool,
-    /// After a restart, milliseconds that known clients have for coming back, longer while they
-    /// replay
-    #[arg(long, value_name = "N", default_value_t = 10_000)]
-    pub(crate) recovery_soft_ms: u64,
+    /// After a restart, how long known clients have for coming back, longer while they replay
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
+    pub(crate) recovery_soft: Duration,
     /// The same, whatever happens
-    #[arg(long, value_name = "N", default_value_t = 60_000)]
-    pub(crate) recovery_hard_ms: u64,
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time)]
+    pub(crate) recovery_hard: Duration,
 }
+
+/// How much log may wait.
+const LOG_BYTES: std::ops::RangeInclusive<u64> = 1 << 24..=1 << 40;
 
 /// How much the server keeps where.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct Room {
-    /// Bytes of log that may wait until they are applied to the rows; then changes that take space
-    /// are refused until there are less
-    #[arg(long, value_name = "BYTES", default_value_t = 1 << 30)]
-    #[arg(value_parser = clap::value_parser!(u64).range(1 << 24..=1 << 40))]
+    /// How much of the log may wait until it is applied to the rows, from 16MiB to 1TiB; changes that
+    /// would make it more wait until it is less
+    #[arg(long = "log-max", value_name = "SIZE", default_value = "1GiB", value_parser = size_in(LOG_BYTES))]
     pub(crate) log_bytes_max: u64,
-    /// Bytes of a log file before the next one is begun.
-    #[arg(long, hide = true, value_name = "BYTES", default_value_t = 64 << 20)]
+    /// How long a log file gets before the next one is begun.
+    #[arg(long = "segment", hide = true, value_name = "SIZE", default_value = "64MiB", value_parser = size)]
     pub(crate) segment_bytes: u64,
-    /// Milliseconds that records gather before they are applied to the rows.
-    #[arg(long, hide = true, value_name = "N", default_value_t = 1000)]
-    pub(crate) collect_ms: u64,
-    /// Bytes of memory that names may take, about; the rest is read when it is needed. Any number
-    /// works, 0 too. Without it all names are in memory
-    #[arg(long, value_name = "BYTES")]
+    /// How long records gather before they are applied to the rows.
+    #[arg(long, hide = true, value_name = "TIME", default_value = "1s", value_parser = time)]
+    pub(crate) collect: Duration,
+    /// How much memory names may take, about; the rest is read when it is needed. Any size works, 0
+    /// too. Without it all names are in memory
+    #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) meta_memory: Option<u64>,
 }
 
@@ -279,20 +302,20 @@ impl Serving {
     pub(crate) fn texts(&self) -> Vec<String> {
         // Without `..`: what is added is handed on.
         let Self { exports, checksum_reads, spread_depth, affinity, promises, room, io } = self;
-        let Promises { share, sync, recovery_soft_ms, recovery_hard_ms } = promises;
-        let Room { log_bytes_max, segment_bytes, collect_ms, meta_memory } = room;
+        let Promises { share, sync, recovery_soft, recovery_hard } = promises;
+        let Room { log_bytes_max, segment_bytes, collect, meta_memory } = room;
         let mut texts: Vec<String> =
             exports.iter().map(|export| format!("--export={export}")).collect();
         texts.push(format!("--spread-depth={spread_depth}"));
         texts.push(format!("--affinity={}", affinity.text()));
         texts.push(format!("--share={}", share.text()));
-        texts.push(format!("--recovery-soft-ms={recovery_soft_ms}"));
-        texts.push(format!("--recovery-hard-ms={recovery_hard_ms}"));
-        texts.push(format!("--log-bytes-max={log_bytes_max}"));
-        texts.push(format!("--collect-ms={collect_ms}"));
-        texts.push(format!("--segment-bytes={segment_bytes}"));
+        texts.push(format!("--recovery-soft={}", time_text(*recovery_soft)));
+        texts.push(format!("--recovery-hard={}", time_text(*recovery_hard)));
+        texts.push(format!("--log-max={}", size_text(*log_bytes_max)));
+        texts.push(format!("--collect={}", time_text(*collect)));
+        texts.push(format!("--segment={}", size_text(*segment_bytes)));
         texts.extend(io.texts());
-        texts.extend(meta_memory.map(|bytes| format!("--meta-memory={bytes}")));
+        texts.extend(meta_memory.map(|bytes| format!("--meta-memory={}", size_text(bytes))));
         texts.extend(checksum_reads.then(|| "--checksum-reads".to_owned()));
         texts.extend(sync.then(|| "--sync".to_owned()));
         texts
@@ -307,7 +330,7 @@ pub(crate) struct Up {
     #[arg(long, value_name = "PATH")]
     pub(crate) store: Option<PathBuf>,
     /// Address to serve on [default: 127.0.0.1:7117, or the next free port]
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "HOST:PORT", value_parser = address::read)]
     pub(crate) listen: Option<String>,
     /// Lanes (threads) of the server and of the mount [default: one per core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(crate::lanes::COUNT_MAX)))]
@@ -347,7 +370,8 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "PATH")]
     pub(crate) store: PathBuf,
     /// Address to serve on
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7117")]
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7117")]
+    #[arg(value_parser = address::read)]
     pub(crate) listen: String,
     /// Lanes (threads) [default: one per core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(crate::lanes::COUNT_MAX)))]
@@ -390,7 +414,7 @@ pub(crate) struct Mount {
     pub(crate) dir: PathBuf,
     /// Options of the mount as mount(8) has them, with commas between them: ro, noexec, noatime,
     /// suid, dev and their opposites, allow_other, seal, plain, export=NAME, secret_file=FILE, cert=FILE,
-    /// key=FILE, ca=FILE, log=FILE, lanes=N, fuse=HOW, driver=WHICH, pin=HOW, spin_us=N
+    /// key=FILE, ca=FILE, log=FILE, lanes=N, fuse=HOW, driver=WHICH, pin=HOW, spin=TIME
     #[arg(short = 'o', value_name = "OPTION,...")]
     pub(crate) options: Vec<String>,
     /// Which export to mount [default: the one that is called default; unless `lanefs export` made it
@@ -468,14 +492,14 @@ mod tests {
             "--spread-depth=1",
             "--affinity=client",
             "--share=strict",
-            "--recovery-soft-ms=1",
-            "--recovery-hard-ms=2",
-            "--log-bytes-max=16777216",
-            "--collect-ms=3",
-            "--segment-bytes=4",
+            "--recovery-soft=1500ms",
+            "--recovery-hard=2s",
+            "--log-max=16MiB",
+            "--collect=3ms",
+            "--segment=4",
             "--io-engine=pool",
             "--io-direct=on",
-            "--meta-memory=5",
+            "--meta-memory=5KiB",
             "--checksum-reads",
             "--sync",
         ];

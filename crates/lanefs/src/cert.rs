@@ -22,7 +22,6 @@ use wire::{OPENS_EXPORT, OPENS_STORE, is_export_name};
 
 /// How long ago a new certificate's time begins: clocks differ.
 const BACK: Duration = Duration::from_secs(3600);
-const DAY_S: u64 = 24 * 3600;
 /// The name of a CA's files.
 const CA: &str = "ca";
 
@@ -40,7 +39,7 @@ fn ca(args: &args::CertCa) -> Result<()> {
     let paths = Paths::new(&args.dir, CA);
     let key = key_for(&paths, args.renew)?;
     let mut params = ca_params(&key);
-    let until = set_time(&mut params, args.days)?;
+    let until = set_time(&mut params, args.valid)?;
     let certificate = params.self_signed(&key).context("cannot sign")?;
     write(&paths, (certificate.der(), &key), args.renew)?;
     let (cert, key, dir) = (paths.cert.display(), paths.key.display(), args.dir.display());
@@ -68,7 +67,7 @@ fn server(args: &args::CertServer) -> Result<()> {
     names.extend(own.map(|(_, name)| name));
     let paths = Paths::new(&args.dir, &args.names[0]);
     let usage = ExtendedKeyUsagePurpose::ServerAuth;
-    let until = make(&args.dir, &paths, (names, usage), args.days)?;
+    let until = make(&args.dir, &paths, (names, usage), args.validity)?;
     let (cert, key) = (paths.cert.display(), paths.key.display());
     let ca = Paths::new(&args.dir, CA).cert;
     let (ca, dir) = (ca.display(), args.dir.display());
@@ -102,7 +101,7 @@ fn client(args: &args::CertClient) -> Result<()> {
     }
     let paths = Paths::new(&args.dir, &args.name);
     let usage = ExtendedKeyUsagePurpose::ClientAuth;
-    let until = make(&args.dir, &paths, (names, usage), args.days)?;
+    let until = make(&args.dir, &paths, (names, usage), args.validity)?;
     let (cert, key) = (paths.cert.display(), paths.key.display());
     let ca = Paths::new(&args.dir, CA).cert;
     let ca = ca.display();
@@ -126,7 +125,7 @@ fn make(
     dir: &Path,
     paths: &Paths,
     (names, purpose): (Vec<SanType>, ExtendedKeyUsagePurpose),
-    args::Days { days, renew }: args::Days,
+    args::Validity { valid, renew }: args::Validity,
 ) -> Result<String> {
     let issuer = issuer(dir)?;
     let key = key_for(paths, renew)?;
@@ -137,7 +136,7 @@ fn make(
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![purpose];
     params.use_authority_key_identifier_extension = true;
-    let until = set_time(&mut params, days)?;
+    let until = set_time(&mut params, valid)?;
     let certificate = params.signed_by(&key, &issuer).context("cannot sign")?;
     write(paths, (certificate.der(), &key), renew)?;
     Ok(until)
@@ -206,9 +205,9 @@ fn read_key(paths: &Paths) -> Result<KeyPair> {
 }
 
 /// Sets from when until when it is valid, and its number; until when, for people.
-fn set_time(params: &mut CertificateParams, days: u32) -> Result<String> {
+fn set_time(params: &mut CertificateParams, valid: Duration) -> Result<String> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).context("the clock is before 1970")?;
-    let until = Duration::from_secs(now.as_secs() + u64::from(days) * DAY_S);
+    let until = Duration::from_secs((now + valid).as_secs());
     let epoch = rcgen::date_time_ymd(1970, 1, 1);
     params.not_before = epoch + Duration::from_secs(now.saturating_sub(BACK).as_secs());
     params.not_after = epoch + until;

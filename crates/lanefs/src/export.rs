@@ -13,7 +13,6 @@ use library::{
 use serde::Serialize;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::time::Duration;
 use wire::{Credential, EXPORT_DEFAULT, Secret, is_export_name};
 
 /// The file of a store that says where its server listens.
@@ -198,17 +197,16 @@ fn connect(args: &args::Server) -> Result<(Volume, Secret)> {
         certificates,
         // Whoever has the secret may do everything anyway.
         identity: Identity::new(0, 0, &[]),
-        connect_timeout: Duration::from_secs(u64::from(args.connect_timeout)),
+        connect_timeout: args.connect_timeout,
     };
     Ok((Volume::connect(&options)?, secret))
 }
 
 /// Where the server is: as it was said, or as its store says.
 fn address_of(server: &str) -> Result<String> {
-    let server = server.strip_prefix("lanefs://").unwrap_or(server);
     let store = Path::new(server);
     if !store.join("superblock").exists() {
-        return Ok(server.trim_end_matches('/').to_owned());
+        return address::full(server);
     }
     let address = std::fs::read_to_string(store.join(ADDRESS_FILE));
     let address = address.map_err(|_| {

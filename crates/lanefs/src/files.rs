@@ -33,7 +33,6 @@ use anyhow::Result;
 use library::{Attr, ConnectOptions, DirEntry, DriverChoice, FileKind, Identity, Volume};
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::time::Duration;
 
 /// The connections of one command, and whether anything failed.
 pub(crate) struct Session {
@@ -89,7 +88,7 @@ impl Session {
             export: access.export.clone(),
             purpose: library::Purpose::Use,
             identity: Identity::of_process(),
-            connect_timeout: Duration::from_secs(u64::from(access.connect_timeout)),
+            connect_timeout: access.connect_timeout,
             driver: DriverChoice::Auto,
             sealing,
         };

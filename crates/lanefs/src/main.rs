@@ -31,8 +31,7 @@ mod umount;
 mod up;
 
 use anyhow::Result;
-use args::{Cli, Command};
-use clap::Parser as _;
+use args::Command;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -45,7 +44,7 @@ fn main() -> ExitCode {
     if mount::is_by_type(&line) {
         return mount::run_by_type(line.into_iter().skip(1));
     }
-    let cli = Cli::parse_from(line);
+    let cli = args::parse(line).unwrap_or_else(|error| error.exit());
     let name = name_of(&cli.command);
     match run(cli.command) {
         Ok(()) => ExitCode::SUCCESS,

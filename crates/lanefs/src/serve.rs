@@ -193,7 +193,7 @@ fn start(
         log_bytes_max: args.serving.room.log_bytes_max / u64::from(lane_count),
         segment_bytes: args.serving.room.segment_bytes,
     };
-    let collect = Duration::from_millis(args.serving.room.collect_ms);
+    let collect = args.serving.room.collect;
     let mut keeper = Keeper::new(cold, Pace { lengths, collect });
     // The weakest counts until a recovery is completed.
     let share = args.serving.promises.share.mode();
@@ -209,7 +209,7 @@ fn start(
         kept.keep(posts.iter().map(ring::Post::waker).collect())?;
     }
     let mut listener = Some(OwnedFd::from(listener));
-    let spin_us = args.spin.spin_us;
+    let spin_us = args.spin.us();
     let recovering = Arc::new(AtomicU16::new(lane_count));
     let fault = faults::faults(&args.faults, recovering.clone());
     for ((post, restored), core) in posts.into_iter().zip(restored).zip(cores) {
@@ -300,10 +300,14 @@ fn limits(serving: &args::Serving) -> lane::Limits {
         share: promises.share.mode(),
         sync: promises.sync,
         log_ms: LOG_MS,
-        recovery_soft_ms: promises.recovery_soft_ms,
-        recovery_hard_ms: promises.recovery_hard_ms,
+        recovery_soft_ms: ms(promises.recovery_soft),
+        recovery_hard_ms: ms(promises.recovery_hard),
         ..lane::Limits::default()
     }
+}
+
+fn ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// What the store says can be mounted is not said otherwise by the command line.

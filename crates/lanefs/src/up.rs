@@ -47,7 +47,7 @@ pub(crate) struct Plan {
     /// Lanes asked for.
     pub(crate) lanes: Option<u16>,
     /// How long lanes look out for more work before they sleep.
-    pub(crate) spin_us: u32,
+    pub(crate) spin: Duration,
     /// Whether lanes stay on their cores.
     pub(crate) pin: Pin,
     /// What the server reaches the kernel through.
@@ -113,7 +113,7 @@ fn prepare(args: &args::Up) -> Result<Plan> {
         listener,
         address,
         lanes: args.lanes,
-        spin_us: args.spin.spin_us,
+        spin: args.spin.spin,
         pin: args.pin.pin,
         driver,
         mount_driver,

@@ -1,8 +1,16 @@
 //! The command line of `lanefs bench`.
 
-use super::{DriverArg, SecretFile, Transport};
+use super::units::{size_in, time_in};
+use super::{DriverArg, SPIN_MAX, SecretFile, Transport};
 use clap::{Args, ValueEnum};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::time::Duration;
+
+/// How long a repetition may be measured.
+const MEASURED: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_hours(1);
+/// How much one read or write of a stream may be of.
+const PIECE_BYTES: RangeInclusive<u64> = 4 << 10..=1 << 20;
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Bench {
@@ -18,10 +26,10 @@ pub(crate) struct Bench {
     /// seeds: the folder of its report, made if it is not there
     #[arg(long, value_name = "DIR", default_value = "lanefs-seeds")]
     pub(crate) out: PathBuf,
-    /// Measured seconds of one repetition; a quarter of it is added to warm up. Below 1, to try a
+    /// How long one repetition is measured; a quarter of it is added to warm up. Below 1s, to try a
     /// benchmark out, its files are smaller
-    #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = seconds)]
-    pub(crate) seconds: f64,
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time_in(MEASURED))]
+    pub(crate) time: Duration,
     /// Repetitions; who is compared takes turns in each
     #[arg(long, value_name = "N", default_value_t = 5,
           value_parser = clap::value_parser!(u16).range(1..=1000))]
@@ -39,8 +47,8 @@ pub(crate) struct Bench {
           value_parser = clap::value_parser!(u16).range(1..=i64::from(crate::lanes::COUNT_MAX)))]
     pub(crate) lanes: Option<u16>,
     /// How long the servers' lanes poll before they sleep [default: as `serve` does]
-    #[arg(long, value_name = "US", value_parser = clap::value_parser!(u32).range(0..=1000))]
-    pub(crate) spin_us: Option<u32>,
+    #[arg(long, value_name = "TIME", value_parser = time_in(Duration::ZERO..=SPIN_MAX))]
+    pub(crate) spin: Option<Duration>,
     #[command(flatten)]
     pub(crate) driver: DriverArg,
     /// echo: also through a server with a thread for each layer, where a request is handed on so many
@@ -58,29 +66,21 @@ pub(crate) struct Bench {
     /// create: where the files go [default: both, one after the other]
     #[arg(long, value_enum)]
     pub(crate) dirs: Option<Dirs>,
-    /// stream: KiB of one read or write
-    #[arg(long, value_name = "KIB", default_value_t = 1024,
-          value_parser = clap::value_parser!(u32).range(4..=1024))]
-    pub(crate) piece_kib: u32,
+    /// stream: how much one read or write is of, from 4KiB to 1MiB
+    #[arg(long = "piece", value_name = "SIZE", default_value = "1MiB", value_parser = size_in(PIECE_BYTES))]
+    pub(crate) piece_bytes: u64,
     /// Where the servers' stores are made, and removed again: the disk to measure
     #[arg(long, value_name = "DIR", default_value_os_t = std::env::temp_dir())]
     pub(crate) dir: PathBuf,
     /// Measure this server, HOST or HOST:PORT, instead of starting one here. Files that are made
     /// there stay in /lanefs-bench-PID
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = crate::address::read)]
     pub(crate) server: Option<String>,
     /// With --server: the export to use
     #[arg(long, value_name = "NAME", default_value = "", requires = "server")]
     pub(crate) export: String,
     #[command(flatten)]
     pub(crate) secret: SecretFile,
-}
-
-fn seconds(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(seconds) if (0.01..=3600.0).contains(&seconds) => Ok(seconds),
-        Ok(_) | Err(_) => Err("a number of seconds from 0.01 to 3600".to_owned()),
-    }
 }
 
 /// A benchmark.

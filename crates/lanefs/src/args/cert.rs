@@ -1,8 +1,15 @@
 //! The arguments of `lanefs cert`.
 
 use super::EXIT_CODES;
+use super::units::{UNITS, time_in};
 use clap::{Args, Subcommand};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::time::Duration;
+
+const DAY: Duration = Duration::from_hours(24);
+/// How long a certificate may be valid.
+const VALID: RangeInclusive<Duration> = DAY..=DAY.saturating_mul(36_500);
 
 #[derive(Args, Clone, Debug)]
 #[command(after_help = format!("Examples:
@@ -11,6 +18,8 @@ use std::path::PathBuf;
   lanefs cert client certs alice                  opens all that the store's secret opens
   lanefs cert client certs bob --export projects  opens that export and nothing else
   lanefs cert client certs bob --export projects --renew   before it expires, for the same key
+
+{UNITS}
 
 {EXIT_CODES}"))]
 pub(crate) struct Cert {
@@ -36,10 +45,9 @@ pub(crate) struct CertCa {
     /// Where ca.crt and ca.key are made; made if missing
     #[arg(value_name = "DIR")]
     pub(crate) dir: PathBuf,
-    /// For how many days it is valid
-    #[arg(long, value_name = "N", default_value_t = 3650)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=36_500))]
-    pub(crate) days: u32,
+    /// For how long it is valid, from 1d to 36500d
+    #[arg(long, value_name = "TIME", default_value = "3650d", value_parser = time_in(VALID))]
+    pub(crate) valid: Duration,
     /// Replace the certificate by one for the same key: what it has signed stays valid
     #[arg(long)]
     pub(crate) renew: bool,
@@ -47,11 +55,10 @@ pub(crate) struct CertCa {
 
 /// For how long a certificate is made, and over what.
 #[derive(Args, Clone, Copy, Debug)]
-pub(crate) struct Days {
-    /// For how many days it is valid
-    #[arg(long, value_name = "N", default_value_t = 365)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=36_500))]
-    pub(crate) days: u32,
+pub(crate) struct Validity {
+    /// For how long it is valid, from 1d to 36500d
+    #[arg(long, value_name = "TIME", default_value = "365d", value_parser = time_in(VALID))]
+    pub(crate) valid: Duration,
     /// Replace a certificate by one for the same key, with the names that are given now. Who uses it shows
     /// the new one from his next connection on
     #[arg(long)]
@@ -68,7 +75,7 @@ pub(crate) struct CertServer {
     #[arg(value_name = "NAME_OR_IP", required = true)]
     pub(crate) names: Vec<String>,
     #[command(flatten)]
-    pub(crate) days: Days,
+    pub(crate) validity: Validity,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -84,5 +91,5 @@ pub(crate) struct CertClient {
     #[arg(long = "export", value_name = "NAME")]
     pub(crate) exports: Vec<String>,
     #[command(flatten)]
-    pub(crate) days: Days,
+    pub(crate) validity: Validity,
 }

@@ -1,8 +1,13 @@
 //! The arguments of `lanefs export`.
 
-use super::{CertArg, EXIT_CODES, SealArg, SecretFile, files::Json};
+use super::{
+    CertArg, EXIT_CODES, SealArg, SecretFile,
+    files::Json,
+    units::{self, UNITS},
+};
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
+use std::time::Duration;
 
 #[derive(Args, Clone, Debug)]
 #[command(after_help = format!("Examples:
@@ -13,6 +18,8 @@ use std::path::PathBuf;
   lanefs export remove host default                  then an export has to be named
 
 SERVER is HOST or HOST:PORT, or the store's directory on the machine that serves it.
+
+{UNITS}
 
 {EXIT_CODES}"))]
 pub(crate) struct Export {
@@ -49,9 +56,9 @@ pub(crate) struct Server {
     pub(crate) seal: SealArg,
     #[command(flatten)]
     pub(crate) certificates: CertArg,
-    /// Seconds to wait for the server before giving up
-    #[arg(long, value_name = "SECONDS", default_value_t = 5)]
-    pub(crate) connect_timeout: u32,
+    /// How long to wait for the server before giving up
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = units::time)]
+    pub(crate) connect_timeout: Duration,
 }
 
 /// Whose ids are not taken from a client.

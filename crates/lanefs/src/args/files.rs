@@ -1,15 +1,19 @@
 //! The arguments of the commands that speak to a server without a mount.
 
-use super::{CertArg, EXIT_CODES, SealArg, SecretFile};
+use super::{
+    CertArg, EXIT_CODES, SealArg, SecretFile,
+    units::{self, UNITS},
+};
 use crate::files::bounds::{Age, Size};
 use clap::{Args, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// What a command's `--help` ends with.
 fn help(examples: &str) -> String {
     // The compiler takes the first line's indent away.
-    format!("Examples:\n  {examples}\n\n{EXIT_CODES}")
+    format!("Examples:\n  {examples}\n\n{UNITS}\n\n{EXIT_CODES}")
 }
 
 /// As whom and where to.
@@ -24,9 +28,9 @@ pub(crate) struct Access {
     /// Which export to use [default: the one that is called default]
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     pub(crate) export: String,
-    /// Seconds to wait for the server before giving up
-    #[arg(long, value_name = "SECONDS", default_value_t = 5)]
-    pub(crate) connect_timeout: u32,
+    /// How long to wait for the server before giving up
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = units::time)]
+    pub(crate) connect_timeout: Duration,
 }
 
 /// For scripts.

@@ -3,16 +3,17 @@
 //!
 //! Invariant: an option that is not known is refused by its name, never passed over.
 
-use crate::args::{self, CertArg, Driver, Pin, SPIN_US_MAX, SealArg, Transport};
-use crate::background;
+use crate::args::{self, CertArg, Driver, Pin, SPIN_MAX, SealArg, Transport, spin_us, units};
 use crate::exit::{Code, Exit};
 use crate::lanes::COUNT_MAX;
+use crate::{address, background};
 use anyhow::{Result, bail};
 use clap::ValueEnum;
 use rustix::mount::MountFlags;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::Duration;
 
 /// What becomes of a flag.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -48,29 +49,18 @@ const FOR_OTHERS: [&str; 13] = [
 const FOR_OTHERS_BEGIN: [&str; 4] = ["x-", "X-", "comment=", "user="];
 
 /// Options with a value.
-const SETTINGS: [&str; 11] = [
-    "export",
-    "secret_file",
-    "cert",
-    "key",
-    "ca",
-    "log",
-    "lanes",
-    "fuse",
-    "driver",
-    "pin",
-    "spin_us",
-];
+const SETTINGS: [&str; 11] =
+    ["export", "secret_file", "cert", "key", "ca", "log", "lanes", "fuse", "driver", "pin", "spin"];
 
 /// What `-o` may say, for the message about what it may not.
 const KNOWN: &str = "ro, rw, [no]suid, [no]dev, [no]exec, [no]atime, relatime, [no]diratime, \
     allow_other, seal, plain, export=NAME, secret_file=FILE, cert=FILE, key=FILE, ca=FILE, log=FILE, \
-    lanes=N, fuse=HOW, driver=WHICH, pin=HOW, spin_us=N";
+    lanes=N, fuse=HOW, driver=WHICH, pin=HOW, spin=TIME";
 
 /// All of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Options {
-    /// `HOST` or `HOST:PORT`.
+    /// `HOST:PORT`.
     pub(crate) address: String,
     /// Empty: the nameless one.
     pub(crate) export: String,
@@ -104,7 +94,7 @@ impl Options {
         flags.set(MountFlags::NOSUID, !args.powers.suid);
         flags.set(MountFlags::NODEV, !args.powers.dev);
         let mut options = Self {
-            address: address.to_owned(),
+            address: address::full(address)?,
             export: export.unwrap_or_default().to_owned(),
             flags,
             // Only root may let others in without a line in /etc/fuse.conf.
@@ -114,7 +104,7 @@ impl Options {
             fuse: args.fuse,
             driver: args.driver.driver,
             pin: args.pin.pin,
-            spin_us: args.spin.spin_us,
+            spin_us: args.spin.us(),
             seal: args.seal,
             certificates: args.certificates.clone(),
             log: None,
@@ -124,6 +114,11 @@ impl Options {
         }
         for option in split(&args.options) {
             if !options.take(option)? {
+                if option.starts_with("spin_us=") {
+                    bail!(Exit::usage(
+                        "there is no mount option spin_us: it is spin=TIME, as spin=50us"
+                    ));
+                }
                 bail!(Exit::usage(format!("unknown mount option \"{option}\"; there are {KNOWN}")));
             }
         }
@@ -150,7 +145,7 @@ impl Options {
             Some(("fuse", how)) => self.fuse = one_of(option, how)?,
             Some(("driver", which)) => self.driver = one_of(option, which)?,
             Some(("pin", how)) => self.pin = one_of(option, how)?,
-            Some(("spin_us", count)) => self.spin_us = number(option, count, 0, SPIN_US_MAX)?,
+            Some(("spin", time)) => self.spin_us = spin_us(spin(option, time)?),
             Some(_) | None => return Ok(is_for_others(option)),
         }
         Ok(true)
@@ -208,7 +203,7 @@ fn is_for_others(option: &str) -> bool {
 
 /// `HOST:PORT/EXPORT`, with `lanefs://` before it or not: address and export.
 fn split_source(source: &str) -> (&str, Option<&str>) {
-    let rest = source.strip_prefix("lanefs://").unwrap_or(source);
+    let rest = source.strip_prefix(address::SCHEME).unwrap_or(source);
     match rest.split_once('/') {
         Some((address, export)) => (address, Some(export)),
         None => (rest, None),
@@ -232,6 +227,11 @@ where
         Exit::usage(format!("the mount option \"{option}\" is not a number from {least} to {most}"))
             .into()
     })
+}
+
+fn spin(option: &str, time: &str) -> Result<Duration> {
+    let read = units::time_in(Duration::ZERO..=SPIN_MAX)(time);
+    Ok(read.map_err(|why| Exit::usage(format!("the mount option \"{option}\": {why}")))?)
 }
 
 /// A choice, in the words of the flag of that name.
@@ -268,7 +268,7 @@ mod tests {
         let plain = options(&[]).unwrap();
         assert_eq!(options(&["-o", all]).unwrap(), plain);
         assert_eq!(plain.flags, MountFlags::NOSUID | MountFlags::NODEV);
-        assert_eq!((plain.address.as_str(), plain.export.as_str()), ("host", "data"));
+        assert_eq!((plain.address.as_str(), plain.export.as_str()), ("host:7117", "data"));
     }
 
     #[test]
@@ -285,9 +285,15 @@ mod tests {
         let found = options(&["-o", "lanes=3,secret_file=/s,log=/l,export=data"]).unwrap();
         assert_eq!((found.lanes, found.secret_file.as_deref()), (Some(3), Some(Path::new("/s"))));
         assert_eq!(found.log_file(Path::new("/d")), Path::new("/l"));
-        for bad in
-            ["lanes=0", "lanes=65", "lanes=x", "secret_file=", "export=other", "spin_us=1001"]
-        {
+        for bad in [
+            "lanes=0",
+            "lanes=65",
+            "lanes=x",
+            "secret_file=",
+            "export=other",
+            "spin=2ms",
+            "spin=50",
+        ] {
             assert!(options(&["-o", bad]).is_err(), "{bad}");
         }
         assert!(options(&["--export", "other"]).is_err());
@@ -300,10 +306,10 @@ mod tests {
             (fuse, driver, pin, spin_us)
         };
         let all = (Transport::Classic, Driver::Epoll, Pin::Off, 50);
-        let flags = ["--fuse", "classic", "--driver", "epoll", "--pin", "off", "--spin-us", "50"];
-        assert_eq!(of(&["-o", "fuse=classic,driver=epoll,pin=off,spin_us=50"]), all);
+        let flags = ["--fuse", "classic", "--driver", "epoll", "--pin", "off", "--spin", "50us"];
+        assert_eq!(of(&["-o", "fuse=classic,driver=epoll,pin=off,spin=50us"]), all);
         assert_eq!(of(&flags), all);
-        let usual = "fuse=auto,driver=auto,pin=on,spin_us=0";
+        let usual = "fuse=auto,driver=auto,pin=on,spin=0";
         assert_eq!(of(&[&flags[..], &["-o", usual]].concat()), of(&["-o", usual]));
         let line = options(&["-o", "driver=mio"]).unwrap_err().to_string();
         assert!(line.contains("\"driver=mio\" is none of auto, io-uring, epoll"), "{line}");

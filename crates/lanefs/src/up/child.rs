@@ -3,6 +3,7 @@
 use super::{EXPORT, Plan};
 use crate::address;
 use crate::args::certificate_texts;
+use crate::args::units::time_text;
 use crate::background::myself;
 use anyhow::{Context as _, Result};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -88,7 +89,7 @@ pub(crate) fn server_command(plan: &Plan, only: Option<&str>) -> Result<Command>
     command.arg("--secret-file").arg(&plan.secret_file);
     command.arg("--export").arg(format!("{EXPORT}=no-root-squash"));
     command.arg("--listen").arg(plan.address.to_string()).arg("--listen-on-stdin");
-    command.arg("--spin-us").arg(plan.spin_us.to_string());
+    command.arg("--spin").arg(time_text(plan.spin));
     command.arg("--driver").arg(plan.driver.kind.text());
     command.arg("--pin").arg(plan.pin.text());
     command.args(plan.serving.texts()).args(plan.seal.texts());
@@ -112,7 +113,7 @@ pub(crate) fn mount_command(plan: &Plan, client: ClientUuid, predecessor: Client
     command.env("LANEFS_MOUNT_PREDECESSOR", predecessor.to_string());
     command.arg("--export").arg(EXPORT);
     command.arg("--secret-file").arg(&plan.secret_file).arg("--fuse").arg(plan.fuse.text());
-    command.arg("--spin-us").arg(plan.spin_us.to_string());
+    command.arg("--spin").arg(time_text(plan.spin));
     command.arg("--driver").arg(plan.mount_driver.text());
     command.arg("--pin").arg(plan.pin.text());
     if let Some(lanes) = plan.lanes {

@@ -15,8 +15,8 @@ use std::path::Path;
 /// Runs a benchmark for a moment; its rows.
 fn rows(stage: &Stage, arguments: &[&str]) -> Vec<Value> {
     let mut command = stage.lanefs(["bench", "--json"]);
-    if !arguments.contains(&"--seconds") {
-        command.args(["--seconds", "0.05", "--rounds", "1"]);
+    if !arguments.contains(&"--time") {
+        command.args(["--time", "50ms", "--rounds", "1"]);
     }
     command.args(arguments).arg("--dir").arg(stage.path(""));
     let lines = must(&mut command);
@@ -223,7 +223,7 @@ fn bench_says_what_is_wrong_with_its_arguments() {
     };
     let cases = [
         (&["nothing"][..], 2, "nothing"),
-        (&["echo", "--seconds", "0"], 2, "0.01"),
+        (&["echo", "--time", "0"], 2, "0 is not from 10ms to 3600s"),
         (&["echo", "--clients", "0"], 2, "--clients"),
         (&["create", "--clients", "1", "--depth", "17"], 1, "at most 16"),
         (&["echo", "--server", "127.0.0.1:1"], 1, "--server"),
@@ -248,7 +248,7 @@ fn bench_says_what_is_wrong_with_its_arguments() {
 #[test]
 fn bench_that_is_interrupted_leaves_no_process_and_no_file() {
     let Some(stage) = Stage::new("bench_interrupted") else { return };
-    let mut command = stage.lanefs(["bench", "getattr", "--seconds", "60", "--dir"]);
+    let mut command = stage.lanefs(["bench", "getattr", "--time", "60s", "--dir"]);
     let mut process = Process::start(command.arg(stage.path("")));
     let serving = || crate::stage::child_of(process.pid(), "serve");
     until("its server runs", || serving().is_some());
@@ -350,7 +350,7 @@ fn bench_of_busy_cores_has_all_sides_and_leaves_nothing() {
 fn bench_of_the_seeds_writes_a_report_with_plots() {
     let Some(stage) = Stage::new("bench_seeds") else { return };
     let out = stage.path("report");
-    let mut command = stage.lanefs(["bench", "seeds", "--seconds", "0.05", "--rounds", "1"]);
+    let mut command = stage.lanefs(["bench", "seeds", "--time", "50ms", "--rounds", "1"]);
     command.arg("--out").arg(&out).arg("--dir").arg(stage.path(""));
     let said = must(&mut command);
     let report = out.join("seeds.md");

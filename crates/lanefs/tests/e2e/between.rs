@@ -43,7 +43,7 @@ fn a_tree_goes_from_server_to_server_unchanged() {
     two.stop();
     // With one of them gone nothing hangs, and it is said which.
     let url = "lanefs://127.0.0.1:1/x";
-    let gone = stage.run(["cp", "--export", "up", "--connect-timeout", "1", "-r", &from, url]);
+    let gone = stage.run(["cp", "--export", "up", "--connect-timeout", "1s", "-r", &from, url]);
     let (code, stderr) = failure(&gone);
     assert_eq!((code, stderr.contains("127.0.0.1:1")), (3, true), "{stderr}");
     one.stop();

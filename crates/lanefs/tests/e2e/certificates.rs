@@ -91,7 +91,7 @@ fn certificates_are_made_for_their_owner_alone_and_never_overwritten() {
     assert!(said.contains("next: lanefs cert server"), "{said}");
     let said = made("077", &format!("server {} files.example 10.1.2.3", dir.display()));
     assert!(said.contains("lanefs serve") && said.contains("10.1.2.3"), "{said}");
-    let said = made("000", &format!("client {} bob --export projects --days 7", dir.display()));
+    let said = made("000", &format!("client {} bob --export projects --valid 7d", dir.display()));
     assert!(said.contains("lanefs mount SERVER/projects"), "{said}");
     assert_eq!(fs::metadata(&dir).unwrap().permissions().mode() & 0o777, 0o700);
     for name in ["ca", "files.example", "bob"] {

@@ -15,7 +15,7 @@ const PART_BYTES: usize = 20 * 4096;
 const OWN_BYTES: usize = 300_001;
 
 /// Nobody of before comes back.
-const SHORT: [&str; 6] = ["--lanes", "2", "--recovery-soft-ms", "1", "--recovery-hard-ms", "1000"];
+const SHORT: [&str; 6] = ["--lanes", "2", "--recovery-soft", "1ms", "--recovery-hard", "1s"];
 
 /// Every engine that is to be had here, with what says whether it goes past the page cache.
 fn ways(stage: &Stage, test: &str) -> Vec<(IoEngine, &'static str)> {

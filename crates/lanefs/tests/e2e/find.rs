@@ -200,8 +200,8 @@ fn what_find_cannot_read_it_says() {
         (vec!["find", &format!("{url}none")], 1, "no such file or directory"),
         (vec!["tree", &format!("{url}none")], 1, "no such file or directory"),
         (vec!["du", &format!("{url}none")], 1, "no such file or directory"),
-        (vec!["find", "lanefs://127.0.0.1:1", "--connect-timeout", "1"], 3, "no lanefs server"),
-        (vec!["tree", "lanefs://127.0.0.1:1", "--connect-timeout", "1"], 3, "no lanefs server"),
+        (vec!["find", "lanefs://127.0.0.1:1", "--connect-timeout", "1s"], 3, "no lanefs server"),
+        (vec!["tree", "lanefs://127.0.0.1:1", "--connect-timeout", "1s"], 3, "no lanefs server"),
     ] {
         let (found, stderr) = failure(&stage.run(&wrong));
         assert_eq!(found, code, "{wrong:?}: {stderr}");

@@ -75,7 +75,7 @@ fn an_idle_server_sleeps() {
 
 #[test]
 fn an_idle_server_that_may_look_out_sleeps_as_well() {
-    idle("idle_spin", &["--spin-us", "50"]);
+    idle("idle_spin", &["--spin", "50us"]);
 }
 
 #[test]
@@ -119,11 +119,11 @@ fn a_question_to_the_right_lane_makes_no_hop_and_reads_the_clock_once_a_turn() {
 #[test]
 fn up_lets_server_and_mount_look_out() {
     let Some(stage) = Stage::new("up_spin") else { return };
-    let up = stage.up(&["--spin-us", "20"]);
+    let up = stage.up(&["--spin", "20us"]);
     for child in ["serve", "mount"] {
         let line = fs::read(format!("/proc/{}/cmdline", up.child(child))).unwrap();
         let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
-        assert!(words.windows(2).any(|pair| pair == [&b"--spin-us"[..], b"20"]), "{child}");
+        assert!(words.windows(2).any(|pair| pair == [&b"--spin"[..], b"20us"]), "{child}");
     }
     fs::write(up.dir.join("file"), "as ever").unwrap();
     assert_eq!(fs::read_to_string(up.dir.join("file")).unwrap(), "as ever");

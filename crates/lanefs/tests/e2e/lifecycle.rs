@@ -134,7 +134,7 @@ fn an_unreachable_server_is_an_error_of_its_own() {
     stage.up(&[]).stop();
     // A port that no other test can come to serve on.
     let url = "lanefs://127.0.0.1:1/";
-    let (code, stderr) = failure(&stage.run(["ls", "--connect-timeout", "1", url]));
+    let (code, stderr) = failure(&stage.run(["ls", "--connect-timeout", "1s", url]));
     assert_eq!(code, 3, "{stderr}");
     assert!(stderr.contains("127.0.0.1:1"), "{stderr}");
 }

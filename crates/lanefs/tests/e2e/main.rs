@@ -65,4 +65,5 @@ mod twins;
 mod two_mounts;
 mod two_mounts_programs;
 mod unprivileged;
+mod usage;
 mod xattrs;

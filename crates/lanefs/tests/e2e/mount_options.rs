@@ -102,7 +102,7 @@ fn export_secret_lanes_and_log_are_named_by_options() {
     mount.process.end();
     assert!(mount.process.said().contains(", 3 lanes"), "{}", mount.process.said());
     let log = stage.path("a-log");
-    let lanes = "lanes=1,driver=epoll,fuse=classic,pin=off,spin_us=20";
+    let lanes = "lanes=1,driver=epoll,fuse=classic,pin=off,spin=20us";
     let options = format!("secret_file={},log={},{lanes}", moved.display(), log.display());
     let source = format!("lanefs://{}/up", up.address);
     must(stage.lanefs(["mount", "-d", &source]).arg(&dir).args(["-o", &options]));

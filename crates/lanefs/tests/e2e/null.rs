@@ -15,7 +15,7 @@ fn mounts_of(stage: &Stage) -> Vec<String> {
 
 /// A run that would take minutes, with all its mounts mounted.
 fn long_run(stage: &Stage) -> Process {
-    let mut command = stage.lanefs(["bench", "fuse-null", "--seconds", "60", "--dir"]);
+    let mut command = stage.lanefs(["bench", "fuse-null", "--time", "60s", "--dir"]);
     let process = Process::start(command.arg(stage.path("")));
     until("it mounts plainly and with exchanges", || mounts_of(stage).len() >= 2);
     // Before, who has mounted asks his own mount whether it answers, and a kill would leave him waiting
@@ -39,7 +39,7 @@ fn left_behind(stage: &Stage) -> Vec<String> {
 fn bench_of_a_null_mount_has_sane_rows_and_leaves_nothing() {
     let Some(stage) = Stage::new("bench_of_a_null_mount") else { return };
     let mut command =
-        stage.lanefs(["bench", "fuse-null", "--json", "--seconds", "0.02", "--rounds", "1"]);
+        stage.lanefs(["bench", "fuse-null", "--json", "--time", "20ms", "--rounds", "1"]);
     let lines = must(command.arg("--dir").arg(stage.path("")));
     let rows: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let uring = no_fuse_over_io_uring(stage.drivers.server).is_none();
@@ -71,7 +71,7 @@ fn bench_of_a_null_mount_has_sane_rows_and_leaves_nothing() {
 #[test]
 fn bench_of_a_mount_counts_exchanges_and_leaves_nothing() {
     let Some(stage) = Stage::new("bench_of_a_mount") else { return };
-    let mut command = stage.lanefs(["bench", "mount", "--json", "--seconds", "0.02"]);
+    let mut command = stage.lanefs(["bench", "mount", "--json", "--time", "20ms"]);
     let lines = must(command.args(["--rounds", "1", "--dir"]).arg(stage.path("")));
     let rows: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let of = |name: &str, clients: u64| {

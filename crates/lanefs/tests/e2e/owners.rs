@@ -150,7 +150,7 @@ fn what_was_synced_survives_everybody() {
     kill(mount.process.pid());
     kill(server.process.pid());
     drop((mount, server));
-    let server = stage.serve_with("127.0.0.1:0", &["--recovery-soft-ms", "100"]);
+    let server = stage.serve_with("127.0.0.1:0", &["--recovery-soft", "100ms"]);
     let url = format!("lanefs://{}/", server.address);
     let names = must(&mut stage.lanefs(["ls", "--export", "up", &url]));
     assert_eq!(names.lines().count(), 200);

@@ -190,7 +190,7 @@ fn ctrl_c_ends_a_command_whose_server_says_nothing() {
     let server = stage.serve("127.0.0.1:0");
     let url = format!("lanefs://{}/", server.address);
     server.process.signal(Signal::STOP);
-    let mut find = stage.lanefs(["find", "--connect-timeout", "3600", &url]);
+    let mut find = stage.lanefs(["find", "--connect-timeout", "1h", &url]);
     let mut find = Process::start(find.stdin(Stdio::null()));
     find.signal(Signal::INT);
     assert_eq!(find.end().signal(), Some(Signal::INT.as_raw()));

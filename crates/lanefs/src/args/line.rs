@@ -1,0 +1,97 @@
+//! From the words of a command line to what they ask for.
+
+use super::{Cli, units};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory as _, Parser as _};
+use std::ffi::OsString;
+
+/// Reads a command line, the program's name first.
+///
+/// # Errors
+/// What is wrong with it, or what `--help` and `--version` print.
+pub(crate) fn parse(line: Vec<OsString>) -> Result<Cli, clap::Error> {
+    Cli::try_parse_from(line).map_err(explained)
+}
+
+/// An option that is called otherwise now is told its name.
+fn explained(error: clap::Error) -> clap::Error {
+    let unknown = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(unknown)) if error.kind() == ErrorKind::UnknownArgument => {
+            unknown
+        }
+        _ => return error,
+    };
+    match units::renamed(unknown) {
+        Some(line) => Cli::command().error(ErrorKind::UnknownArgument, line),
+        None => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(words: &[&str]) -> String {
+        let line = std::iter::once("lanefs").chain(words.iter().copied()).map(OsString::from);
+        parse(line.collect()).err().map(|error| error.to_string()).unwrap_or_default()
+    }
+
+    #[test]
+    fn options_that_are_called_otherwise_now_are_told_their_names() {
+        for (words, says) in [
+            (
+                "serve --store s --recovery-soft-ms 5",
+                "there is no --recovery-soft-ms: it is --recovery-soft TIME",
+            ),
+            ("serve --store s --recovery-hard-ms=5", "it is --recovery-hard TIME"),
+            ("serve --store s --log-bytes-max 5", "it is --log-max SIZE"),
+            ("serve --store s --collect-ms 5", "it is --collect TIME"),
+            ("serve --store s --segment-bytes 5", "it is --segment SIZE"),
+            ("up d --spin-us 5", "it is --spin TIME"),
+            ("bench echo --seconds 5", "it is --time TIME"),
+            ("bench echo --piece-kib 5", "it is --piece SIZE"),
+            ("cert ca d --days 5", "it is --valid TIME"),
+        ] {
+            let words: Vec<&str> = words.split(' ').collect();
+            let line = said(&words);
+            assert!(line.contains(says), "{words:?}: {line}");
+        }
+        assert!(said(&["serve", "--store", "s", "--frob"]).contains("--frob"));
+    }
+
+    #[test]
+    fn sizes_and_times_need_what_they_need() {
+        for (words, says) in [
+            ("serve --store s --recovery-soft 5", "'5' has no unit"),
+            ("mount h d --spin 50", "'50' has no unit"),
+            ("ls lanefs://h --connect-timeout 5", "'5' has no unit"),
+            ("export list h --connect-timeout 5", "'5' has no unit"),
+            ("bench echo --time 0.5", "'0.5' is no time"),
+            ("cert client d n --valid 7", "'7' has no unit"),
+            ("mount h d --spin 2ms", "2ms is not from 0s to 1ms"),
+            ("serve --store s --log-max 1M", "1M is not from 16MiB to 1TiB"),
+            ("serve --store s --meta-memory 1.5M", "'1.5M' is no size"),
+            ("serve --store s --listen 80", "names no host"),
+            ("up d --listen :7998", "names no host"),
+            ("bench echo --server 80", "names no host"),
+        ] {
+            let words: Vec<&str> = words.split(' ').collect();
+            let line = said(&words);
+            assert!(line.contains(says), "{words:?}: {line}");
+        }
+    }
+
+    /// Whatever is added: a number whose unit is in its option's name has no unit in its value.
+    #[test]
+    fn no_option_is_named_after_a_unit() {
+        let units = ["ns", "us", "ms", "s", "seconds", "days", "bytes", "kib", "mib"];
+        let mut commands = vec![Cli::command()];
+        while let Some(command) = commands.pop() {
+            for option in command.get_arguments().filter_map(clap::Arg::get_long) {
+                let named = option.rsplit('-').next().is_some_and(|last| units.contains(&last));
+                assert!(!named, "{} --{option}", command.get_name());
+            }
+            commands.extend(command.get_subcommands().cloned());
+        }
+    }
+}
