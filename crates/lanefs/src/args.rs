@@ -12,6 +12,7 @@ mod export;
 mod files;
 mod papers;
 mod pin;
+mod root_dir;
 mod seal;
 mod secret;
 
@@ -29,6 +30,7 @@ pub(crate) use files::{
 };
 pub(crate) use papers::{Completions, Man};
 pub(crate) use pin::{Pin, PinArg};
+pub(crate) use root_dir::RootDirArg;
 pub(crate) use seal::SealArg;
 pub(crate) use secret::{Secret, SecretCommand};
 
@@ -272,13 +274,16 @@ pub(crate) struct Serving {
     pub(crate) room: Room,
     #[command(flatten)]
     pub(crate) io: Io,
+    #[command(flatten)]
+    pub(crate) root_dir: RootDirArg,
 }
 
 impl Serving {
     /// The same as arguments.
     pub(crate) fn texts(&self) -> Vec<String> {
         // Without `..`: what is added is handed on.
-        let Self { exports, checksum_reads, spread_depth, affinity, promises, room, io } = self;
+        let Self { exports, checksum_reads, spread_depth, affinity, promises, room, io, root_dir } =
+            self;
         let Promises { share, sync, recovery_soft_ms, recovery_hard_ms } = promises;
         let Room { log_bytes_max, segment_bytes, collect_ms, meta_memory } = room;
         let mut texts: Vec<String> =
@@ -292,6 +297,7 @@ impl Serving {
         texts.push(format!("--collect-ms={collect_ms}"));
         texts.push(format!("--segment-bytes={segment_bytes}"));
         texts.extend(io.texts());
+        texts.extend(root_dir.texts());
         texts.extend(meta_memory.map(|bytes| format!("--meta-memory={bytes}")));
         texts.extend(checksum_reads.then(|| "--checksum-reads".to_owned()));
         texts.extend(sync.then(|| "--sync".to_owned()));
@@ -475,6 +481,8 @@ mod tests {
             "--segment-bytes=4",
             "--io-engine=pool",
             "--io-direct=on",
+            "--root-owner=7:8",
+            "--root-mode=0750",
             "--meta-memory=5",
             "--checksum-reads",
             "--sync",
