@@ -168,7 +168,7 @@ impl Powers {
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SecretFile {
     /// File with the secret [default: $LANEFS_SECRET_FILE, else lanefs/secret in the user's
-    /// configuration folder]
+    /// configuration folder, else /etc/lanefs/secret]
     #[arg(long, value_name = "FILE")]
     pub(crate) secret_file: Option<PathBuf>,
 }

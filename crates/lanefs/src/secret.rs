@@ -17,7 +17,7 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt 
 use std::path::{Path, PathBuf};
 use wire::{Credential, Secret, Secrets};
 
-pub(crate) use library::secret::{path, read, read_all, text_of};
+pub(crate) use library::secret::{path, path_or_new, read, read_all, text_of};
 
 /// The store's secrets in `path`, one made first if there is none.
 pub(crate) fn read_or_make(path: &Path) -> Result<Secrets> {

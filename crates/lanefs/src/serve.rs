@@ -72,7 +72,7 @@ struct Credentials {
 fn credentials(args: &args::Serve, poke: Poke) -> Result<Credentials> {
     let secret_file = args.secret.secret_file.as_deref();
     let Some(files) = args.certificates.files(args.seal)? else {
-        let kept = Kept::open(&secret::path(secret_file)?, poke)?;
+        let kept = Kept::open(&secret::path_or_new(secret_file), poke)?;
         return Ok(Credentials { secrets: kept.secrets(), kept: Some(kept), seals: None });
     };
     let kept = secret_file.map(|file| Kept::open(file, poke)).transpose()?;
