@@ -115,8 +115,9 @@ fn prepare(args: &args::Mount, dir: PathBuf, mut options: Options) -> Result<Pla
         let export = crate::export::or_default(&options.export);
         // Not on stdout: whoever reads that waits for `mounted`.
         out::complain(&format!(
-            "root is nobody on the export {export}: it may do what others may; `lanefs export add \
-             SERVER NAME PATH --squash none` defines one where it is root"
+            "root is nobody on the export {export}: it may do what others may; it is root on the default \
+             export where the server runs (over loopback, with the store's secret), and on an export of \
+             `lanefs export add SERVER NAME PATH --squash none`"
         ));
     }
     let root = volume.root();
