@@ -322,6 +322,7 @@ impl Client {
             | Event::Checkpointed { .. }
             | Event::Tick
             | Event::Adopted { .. }
+            | Event::FromThisHost { .. }
             | Event::Uncertified { .. }
             | Event::Logged { .. }
             | Event::LogRoom(_)

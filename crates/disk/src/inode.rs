@@ -127,7 +127,7 @@ impl InodeRow {
             parent: InodeNo::ROOT,
             uid: made.uid,
             gid: made.gid,
-            ..Self::new(InodeNo::ROOT, FileKind::Directory, 0o755, made_at)
+            ..Self::new(InodeNo::ROOT, FileKind::Directory, made.mode, made_at)
         }
     }
 

@@ -3,7 +3,7 @@
 //! ```text
 //! offset bytes field
 //!      0     8 magic "LANEFSSB"
-//!      8     4 format version 5
+//!      8     4 format version 6
 //!     12     4 crc32c over all 4096 bytes, this field as 0
 //!     16    16 fs, the file system's uuid
 //!     32     2 meta_shard_count
@@ -12,7 +12,8 @@
 //!     40     8 made.at_ns since 1970
 //!     48     4 made.uid
 //!     52     4 made.gid
-//!     56  4040 zeros
+//!     56     4 made.mode
+//!     60  4036 zeros
 //! ```
 
 use crate::{Fault, crc32c_without, field, u32_at};
@@ -23,6 +24,7 @@ pub const SUPERBLOCK_BYTES: usize = 4096;
 
 const MAGIC: [u8; 8] = *b"LANEFSSB";
 const CRC_OFFSET: usize = 12;
+const MODE_MAX: u32 = 0o7777;
 
 /// What a store is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,7 +39,7 @@ pub struct Superblock {
     pub made: Made,
 }
 
-/// The making of a store. Its root directory is of that time and that owner.
+/// The making of a store: when, and what its root directory was then.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Made {
     /// Nanoseconds since 1970.
@@ -46,11 +48,13 @@ pub struct Made {
     pub uid: u32,
     /// Its group.
     pub gid: u32,
+    /// Its permission bits.
+    pub mode: u32,
 }
 
 impl Superblock {
     /// The format this build reads and writes.
-    pub const FORMAT_VERSION: u32 = 5;
+    pub const FORMAT_VERSION: u32 = 6;
     /// Shards of either kind, unless told otherwise.
     pub const SHARD_COUNT: u16 = 64;
     const SHARD_COUNT_MAX: u16 = 0x7fff;
@@ -69,6 +73,8 @@ impl Superblock {
         bytes[40..48].copy_from_slice(&self.made.at_ns.to_le_bytes());
         bytes[48..52].copy_from_slice(&self.made.uid.to_le_bytes());
         bytes[52..56].copy_from_slice(&self.made.gid.to_le_bytes());
+        assert!(self.made.mode <= MODE_MAX, "a mode has permission bits alone");
+        bytes[56..60].copy_from_slice(&self.made.mode.to_le_bytes());
         let crc = wire::crc32c(&bytes);
         bytes[CRC_OFFSET..CRC_OFFSET + 4].copy_from_slice(&crc.to_le_bytes());
         bytes
@@ -108,13 +114,17 @@ impl Superblock {
         let at_ns = field(&mut from, what, 40)?;
         let uid = field(&mut from, what, 48)?;
         let gid = field(&mut from, what, 52)?;
+        let mode = field(&mut from, what, 56)?;
+        if mode > MODE_MAX {
+            return Err(Fault::new("an impossible mode", 56).numbers(MODE_MAX, mode));
+        }
         for (count, offset) in [(meta_shard_count, 32), (data_shard_count, 34)] {
             if !in_range(count) {
                 return Err(Fault::new("an impossible number of shards", offset)
                     .numbers(Self::SHARD_COUNT, count));
             }
         }
-        Ok(Self { fs, meta_shard_count, data_shard_count, made: Made { at_ns, uid, gid } })
+        Ok(Self { fs, meta_shard_count, data_shard_count, made: Made { at_ns, uid, gid, mode } })
     }
 }
 

@@ -156,6 +156,12 @@ pub enum Event {
         /// Server: a [`wire::Holder`], if the client has shown a certificate, which is good.
         holder: Option<Span>,
     },
+    /// Server: the client of a connection has a loopback address, so it runs on this host. Said once,
+    /// before the connection's first frame.
+    FromThisHost {
+        /// Which.
+        conn: ConnId,
+    },
     /// Server: a connection did not get under TLS, because one end refused the other's certificate.
     /// Nothing else is said of it.
     Uncertified {

@@ -415,6 +415,7 @@ impl Brain for MountLane {
             Event::Mail { mail, .. } => self.on_mail(turn, event, mail),
             Event::Frame { .. }
             | Event::Sealed { .. }
+            | Event::FromThisHost { .. }
             | Event::Uncertified { .. }
             | Event::Adopted { .. }
             | Event::Connected { .. }

@@ -28,6 +28,12 @@ impl Sealed {
         let holder = self.holder.as_deref().map(Holder::decode_all)?.ok()?;
         holder.opens(hello).then_some(holder.key)
     }
+
+    /// Whether the client's certificate opens what the store's secret opens.
+    pub(crate) fn opens_store(&self) -> bool {
+        let holder = self.holder.as_deref().map(Holder::decode_all);
+        holder.is_some_and(|holder| holder.is_ok_and(|holder| holder.opens_store()))
+    }
 }
 
 /// A connection.
@@ -54,6 +60,8 @@ pub(crate) struct Greeting {
     pub(crate) key_no: KeyNo,
     /// The key of the certificate that opens what it asks for, if that is its credential.
     pub(crate) holder: Option<[u8; 32]>,
+    /// It comes from this host, with a credential that opens the whole store.
+    pub(crate) own_host: bool,
     /// When patience ends.
     pub(crate) deadline: Mono,
 }
@@ -128,6 +136,7 @@ impl Lane {
         }
         self.drop_scoped_of(turn, conn);
         self.sealed.remove(&conn);
+        self.from_this_host.remove(&conn);
         match self.conns.remove(&conn) {
             Some(Conn::Greeting(greeting)) => {
                 self.greetings.remove(&(greeting.deadline, conn));

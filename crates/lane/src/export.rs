@@ -15,11 +15,19 @@ pub(crate) struct Binding {
     pub(crate) read_only: bool,
     /// It may define exports.
     pub(crate) administers: bool,
+    /// It comes from the server's host, with a credential that opens the whole store.
+    pub(crate) own_host: bool,
 }
 
 impl Binding {
-    pub(crate) const ADMINISTERS: Self =
-        Self { export_no: 0, top: None, squash: Squash::NONE, read_only: false, administers: true };
+    pub(crate) const ADMINISTERS: Self = Self {
+        export_no: 0,
+        top: None,
+        squash: Squash::NONE,
+        read_only: false,
+        administers: true,
+        own_host: false,
+    };
 
     pub(crate) fn root(&self) -> InodeNo {
         self.top.unwrap_or(InodeNo::ROOT)
@@ -98,14 +106,19 @@ impl Defined {
         store.of_export(&self.name, self.id)
     }
 
-    pub(crate) fn binding(&self) -> Binding {
+    /// What a connection to it may see, and as whom. `own_host`: see [`Binding`].
+    pub(crate) fn binding(&self, own_host: bool) -> Binding {
+        // The default export as nobody has defined it. Such a client could define it otherwise anyway
+        // (docs/decisions/first-path.md).
+        let undefined = !self.stored && self.name == EXPORT_DEFAULT.as_bytes();
         Binding {
             export_no: self.no,
             // What somebody has defined is enforced in all of it.
             top: self.stored.then_some(self.root),
-            squash: self.squash,
+            squash: if own_host && undefined { Squash::NONE } else { self.squash },
             read_only: self.read_only,
             administers: false,
+            own_host,
         }
     }
 }

@@ -148,7 +148,8 @@ impl Lane {
             if open.binding.export_no == 0 {
                 continue;
             }
-            let now = self.exports.numbered(open.binding.export_no).map(|known| known.binding());
+            let Binding { export_no, own_host, .. } = open.binding;
+            let now = self.exports.numbered(export_no).map(|known| known.binding(own_host));
             match now {
                 Some(now) if now.root() == open.binding.root() => {
                     if now.read_only != open.binding.read_only {
@@ -173,7 +174,7 @@ impl Lane {
     fn end_unexported(&mut self, turn: &mut Turn<'_>) {
         let is_over = |basis: &Basis| {
             let now = self.exports.numbered(basis.export_no);
-            basis.export_no != 0 && now.is_none_or(|now| now.binding().root() != basis.root)
+            basis.export_no != 0 && now.is_none_or(|now| now.binding(false).root() != basis.root)
         };
         let over = self.sessions.values().filter(|session| is_over(&session.basis));
         let clients: BTreeSet<ClientUuid> = over.map(|session| session.row.client).collect();

@@ -4,7 +4,7 @@
 use crate::Lane;
 use crate::affinity::Affinity;
 use crate::config::Config;
-use crate::conn::{Conn, Greeting, Open};
+use crate::conn::{Conn, Greeting, Open, Sealed};
 use crate::export::Binding;
 use crate::identity::Identity;
 use crate::keys::KeyNo;
@@ -65,6 +65,7 @@ impl Lane {
         adopted: bool,
     ) {
         let sealed = self.sealed.remove(&conn);
+        let from_this_host = self.from_this_host.remove(&conn);
         let channel = sealed.as_ref().map_or(PLAIN, |sealed| sealed.channel);
         if self.stopping {
             return self.refuse(turn, conn, RefusalReason::Stopping);
@@ -85,7 +86,14 @@ impl Lane {
         }
         let limits = self.config.limits;
         let certified = hello.credential == Credential::Certificate;
-        let holder = sealed.filter(|_| certified).and_then(|sealed| sealed.holder_for(&hello));
+        let shown = sealed.filter(|_| certified);
+        let opens_store = match hello.credential {
+            Credential::Store => true,
+            Credential::Certificate => shown.as_ref().is_some_and(Sealed::opens_store),
+            Credential::Export => false,
+        };
+        let own_host = from_this_host && opens_store;
+        let holder = shown.and_then(|sealed| sealed.holder_for(&hello));
         if certified && holder.is_none() {
             let what = "a client was refused: its certificate does not open what it asked for";
             self.met(turn, (Limit::NotCertified, Party::NONE), what);
@@ -107,7 +115,8 @@ impl Lane {
         greet(turn, conn, FrameKind::Challenge, &challenge);
         let deadline = turn.now.mono.after_ms(limits.greeting_ms_max);
         self.greetings.insert((deadline, conn));
-        let greeting = Greeting { hello, nonce, channel, secret, key_no, holder, deadline };
+        let greeting =
+            Greeting { hello, nonce, channel, secret, key_no, holder, own_host, deadline };
         self.conns.insert(conn, Conn::Greeting(greeting));
     }
 
@@ -137,7 +146,7 @@ impl Lane {
         };
         let Some(Conn::Greeting(greeting)) = self.conns.get_mut(&conn) else { return };
         let hello_bytes = core::mem::take(&mut greeting.hello);
-        let Greeting { nonce, channel, secret, key_no, holder, .. } = *greeting;
+        let Greeting { nonce, channel, secret, key_no, holder, own_host, .. } = *greeting;
         let proven = Proven { hello: &hello_bytes, nonce: &nonce, channel: &channel };
         if !secret.client_proven(proven, &proof.proof) {
             self.stats.breach_count += 1;
@@ -172,7 +181,7 @@ impl Lane {
                         || store.is_some_and(|store| export.secret(&store) == secret) =>
                 {
                     let (identity, binding) =
-                        (Identity::new(key, &hello, Some(export)), export.binding());
+                        (Identity::new(key, &hello, Some(export)), export.binding(own_host));
                     let identity = identity.held_by(holder.as_ref());
                     self.admit(turn, conn, (&hello, &identity), (binding, key_no));
                 }

@@ -26,7 +26,7 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use data::Seed;
 use door::{Action, Brain, Bulk, CloseReason, ConnId, Event, Mail, Mono, Span, Turn};
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use wire::{Breach, ClientUuid, InodeNo, LaneId, SLOT_COUNT_MIN, SessionId, ShardId, Transno};
 
 /// The bits of a ticket that say whose it is.
@@ -48,6 +48,8 @@ pub struct Lane {
     pub(crate) conns: HashMap<ConnId, Conn, Seed>,
     /// Connections under TLS that have not said Hello.
     pub(crate) sealed: HashMap<ConnId, Sealed, Seed>,
+    /// Those of clients on this host, until their Hello.
+    pub(crate) from_this_host: HashSet<ConnId, Seed>,
     /// Connections that have not proven anything, by the end of patience.
     pub(crate) greetings: BTreeSet<(Mono, ConnId)>,
     pub(crate) sessions: HashMap<SessionId, Session, Seed>,
@@ -148,6 +150,7 @@ impl Lane {
             dice: Dice::new(config.seed),
             conns: HashMap::with_hasher(seed),
             sealed: HashMap::with_hasher(seed),
+            from_this_host: HashSet::with_hasher(seed),
             greetings: BTreeSet::new(),
             sessions,
             session_count: session_count.unwrap_or(0),
@@ -347,6 +350,9 @@ impl Brain for Lane {
             Event::Sealed { conn, channel, holder } => {
                 let holder = holder.map(|holder| turn.arena.get(holder).to_vec());
                 self.sealed.insert(conn, Sealed { channel, holder });
+            }
+            Event::FromThisHost { conn } => {
+                self.from_this_host.insert(conn);
             }
             Event::Uncertified { bad, client } => self.on_uncertified(turn, bad, client),
             Event::Adopted { conn, hello } => self.on_hello(turn, conn, hello, true),

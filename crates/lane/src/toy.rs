@@ -20,7 +20,7 @@ use flights::{File, Flight, allocate, write};
 pub(crate) use flights::{Kind, USAGE};
 use wire::{FsUuid, LaneId, Map, Rules, Secret, Wire as _};
 
-const MADE: Made = Made { at_ns: 1_600_000_000_000_000_000, uid: 0, gid: 0 };
+const MADE: Made = Made { at_ns: 1_600_000_000_000_000_000, uid: 0, gid: 0, mode: 0o755 };
 
 mod clock;
 mod cold;

@@ -21,7 +21,7 @@ use wire::{
 
 const MAP: Map = Map { lane_count: 1, meta_shard_count: 1, data_shard_count: 1 };
 const MADE_NS: u64 = 1_600_000_000_000_000_000;
-const MADE: disk::Made = disk::Made { at_ns: MADE_NS, uid: 0, gid: 0 };
+const MADE: disk::Made = disk::Made { at_ns: MADE_NS, uid: 0, gid: 0, mode: 0o755 };
 const CONN: ConnId = ConnId(1);
 const REPETITION_COUNT: usize = 15;
 const REQUEST_COUNT: u64 = 400_000;

@@ -13,6 +13,7 @@ mod files;
 mod line;
 mod papers;
 mod pin;
+mod root_dir;
 mod seal;
 mod secret;
 pub(crate) mod units;
@@ -32,6 +33,7 @@ pub(crate) use files::{
 pub(crate) use line::parse;
 pub(crate) use papers::{Completions, Man};
 pub(crate) use pin::{Pin, PinArg};
+pub(crate) use root_dir::RootDirArg;
 pub(crate) use seal::SealArg;
 pub(crate) use secret::{Secret, SecretCommand};
 
@@ -177,7 +179,7 @@ impl Powers {
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SecretFile {
     /// File with the secret [default: $LANEFS_SECRET_FILE, else lanefs/secret in the user's
-    /// configuration folder]
+    /// configuration folder, else /etc/lanefs/secret]
     #[arg(long, value_name = "FILE")]
     pub(crate) secret_file: Option<PathBuf>,
 }
@@ -295,13 +297,16 @@ pub(crate) struct Serving {
     pub(crate) room: Room,
     #[command(flatten)]
     pub(crate) io: Io,
+    #[command(flatten)]
+    pub(crate) root_dir: RootDirArg,
 }
 
 impl Serving {
     /// The same as arguments.
     pub(crate) fn texts(&self) -> Vec<String> {
         // Without `..`: what is added is handed on.
-        let Self { exports, checksum_reads, spread_depth, affinity, promises, room, io } = self;
+        let Self { exports, checksum_reads, spread_depth, affinity, promises, room, io, root_dir } =
+            self;
         let Promises { share, sync, recovery_soft, recovery_hard } = promises;
         let Room { log_bytes_max, segment_bytes, collect, meta_memory } = room;
         let mut texts: Vec<String> =
@@ -315,6 +320,7 @@ impl Serving {
         texts.push(format!("--collect={}", time_text(*collect)));
         texts.push(format!("--segment={}", size_text(*segment_bytes)));
         texts.extend(io.texts());
+        texts.extend(root_dir.texts());
         texts.extend(meta_memory.map(|bytes| format!("--meta-memory={}", size_text(bytes))));
         texts.extend(checksum_reads.then(|| "--checksum-reads".to_owned()));
         texts.extend(sync.then(|| "--sync".to_owned()));
@@ -499,6 +505,8 @@ mod tests {
             "--segment=4",
             "--io-engine=pool",
             "--io-direct=on",
+            "--root-owner=7:8",
+            "--root-mode=0750",
             "--meta-memory=5KiB",
             "--checksum-reads",
             "--sync",

@@ -3,7 +3,7 @@
 
 use crate::args::{self, ExportCommand, Squash};
 use crate::exit::{Code, Exit};
-use crate::files::json;
+use crate::files::{json, mkdir};
 use crate::login::Login;
 use crate::{address, out, secret};
 use anyhow::{Context as _, Result, bail};
@@ -59,6 +59,10 @@ fn add(args: &args::ExportAdd) -> Result<()> {
     let (anon_uid, anon_gid) = (args.anon_uid, args.anon_gid);
     let squash = library::Squash { who, anon_uid, anon_gid };
     let (mut volume, _) = connect(&args.server)?;
+    if args.create {
+        let made = mkdir::make_all(&mut volume, path);
+        made.with_context(|| format!("cannot create directory '{}'", path.display()))?;
+    }
     let (read_only, replace) = (args.read_only, args.replace);
     let added = volume.add_export(&NewExport { name, path, read_only, squash, replace });
     added.map_err(|error| why_not(error, name))?;
@@ -75,6 +79,9 @@ fn why_not(error: Error, name: &str) -> anyhow::Error {
             "the server was started with --export {name}; what the store shall say needs another name"
         ),
         Some(Status::NoSpace) => anyhow::anyhow!("there is no room for more exports"),
+        Some(Status::NotFound) => anyhow::anyhow!(
+            "{error}; an export is a directory of the file system: --create makes it, or `lanefs mkdir -p`"
+        ),
         Some(_) | None => error.into(),
     }
 }
@@ -195,11 +202,17 @@ fn connect(args: &args::Server) -> Result<(Volume, Secret)> {
         driver: library::DriverChoice::Auto,
         sealing,
         certificates,
-        // Whoever has the secret may do everything anyway.
-        identity: Identity::new(0, 0, &[]),
+        identity: root(),
         connect_timeout: args.connect_timeout,
     };
     Ok((Volume::connect(&options)?, secret))
+}
+
+/// Whoever has the secret may do everything anyway. What `--create` makes has mode 0755.
+fn root() -> Identity {
+    let mut root = Identity::new(0, 0, &[]);
+    root.umask = 0o022;
+    root
 }
 
 /// Where the server is: as it was said, or as its store says.

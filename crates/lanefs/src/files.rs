@@ -8,6 +8,7 @@ pub(crate) mod cat;
 pub(crate) mod chmod;
 pub(crate) mod chown;
 pub(crate) mod cp;
+mod denied;
 pub(crate) mod df;
 pub(crate) mod du;
 pub(crate) mod find;
@@ -42,6 +43,8 @@ pub(crate) struct Session {
     access_to: Option<(String, args::Access)>,
     volumes: HashMap<String, Volume>,
     failed: bool,
+    /// A refusal for want of rights was explained.
+    explained: bool,
 }
 
 impl Session {
@@ -52,6 +55,7 @@ impl Session {
             access_to: None,
             volumes: HashMap::new(),
             failed: false,
+            explained: false,
         }
     }
 
@@ -102,11 +106,29 @@ impl Session {
             Err(error) => match code_of(&error) {
                 Code::Unreachable | Code::Secret => Err(error),
                 Code::Failed | Code::Usage | Code::CannotMount => {
-                    self.complain(&format!("{what}: {}", reason(&error)));
+                    let why = self.why_denied(&error).unwrap_or_default();
+                    self.complain(&format!("{what}: {}{why}", reason(&error)));
                     Ok(None)
                 }
             },
         }
+    }
+
+    /// What is said of the first refusal for want of rights, where there is one server.
+    fn why_denied(&mut self, error: &anyhow::Error) -> Option<String> {
+        let error = error.downcast_ref::<library::Error>()?;
+        let mut volumes = self.volumes.iter_mut();
+        let (Some((address, volume)), None) = (volumes.next(), volumes.next()) else { return None };
+        let export = match &self.access_to {
+            Some((to, access)) if to == address => &access.export,
+            Some(_) | None => &self.access.export,
+        };
+        if self.explained {
+            return None;
+        }
+        let why = denied::explain(volume, error, export)?;
+        self.explained = true;
+        Some(format!(": {why}"))
     }
 
     /// Says one line; the command ends with 1.

@@ -4,7 +4,9 @@
 //! before the server has welcomed us, and nothing stays mounted when the process ends.
 
 mod by_type;
+mod independent;
 mod options;
+mod remount;
 
 pub(crate) use by_type::{is_by_type, run as run_by_type};
 
@@ -42,6 +44,8 @@ const QUEUE_PLACES_LEFT: usize = 3;
 const HANDLE_COUNT_MAX: usize = 1 << 20;
 
 struct Plan {
+    /// As it was written, which is what the mount table shows: mount(8) compares it with fstab.
+    source: String,
     server: SocketAddr,
     dir: PathBuf,
     secrets: Secrets,
@@ -63,6 +67,9 @@ struct Plan {
 pub(crate) fn run(args: &args::Mount) -> Result<()> {
     let dir = mounts::absolute(&args.dir)?;
     let options = Options::of(args)?;
+    if options.remount {
+        return remount::run(&dir, &options);
+    }
     if args.in_background.is_some() {
         background::begin()?;
     } else if args.detach {
@@ -108,8 +115,9 @@ fn prepare(args: &args::Mount, dir: PathBuf, mut options: Options) -> Result<Pla
         let export = crate::export::or_default(&options.export);
         // Not on stdout: whoever reads that waits for `mounted`.
         out::complain(&format!(
-            "root is nobody on the export {export}: it may do what others may; `lanefs export add \
-             SERVER NAME PATH --squash none` defines one where it is root"
+            "root is nobody on the export {export}: it may do what others may; it is root on the default \
+             export where the server runs (over loopback, with the store's secret), and on an export of \
+             `lanefs export add SERVER NAME PATH --squash none`"
         ));
     }
     let root = volume.root();
@@ -122,6 +130,7 @@ fn prepare(args: &args::Mount, dir: PathBuf, mut options: Options) -> Result<Pla
     let client = args.client.map_or_else(|| library::random().map(ClientUuid), Ok)?;
     let predecessor = args.predecessor.unwrap_or(ClientUuid::NONE);
     Ok(Plan {
+        source: args.source.clone(),
         server,
         dir,
         secrets,
@@ -153,7 +162,7 @@ fn check_dir(dir: &Path) -> Result<()> {
 
 fn mount(plan: &Plan) -> Result<OwnedFd> {
     let options = MountOptions {
-        source: format!("lanefs://{}", plan.server),
+        source: plan.source.clone(),
         allow_other: plan.options.allow_other,
         flags: plan.options.flags,
     };

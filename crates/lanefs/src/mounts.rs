@@ -21,12 +21,19 @@ pub(crate) struct Mounted {
     pub(crate) device: String,
     /// Its type.
     pub(crate) fs_type: String,
+    /// Its options, and those of its file system.
+    pub(crate) options: String,
 }
 
 impl Mounted {
     /// Whether it is one of ours.
     pub(crate) fn is_lanefs(&self) -> bool {
         self.fs_type == TYPE
+    }
+
+    /// Whether it is the same mount. Its options may be others now.
+    fn is_same(&self, other: &Self) -> bool {
+        (&self.point, &self.device, &self.fs_type) == (&other.point, &other.device, &other.fs_type)
     }
 }
 
@@ -55,11 +62,16 @@ fn parse(line: &[u8]) -> Option<Mounted> {
     let mut fields = line.split(|byte| *byte == b' ');
     let device = fields.nth(2)?;
     let point = fields.nth(1)?;
-    let fs_type = fields.skip_while(|field| *field != b"-").nth(1)?;
+    let of_mount = fields.next()?;
+    let mut behind = fields.skip_while(|field| *field != b"-");
+    let fs_type = behind.nth(1)?;
+    let of_fs = behind.nth(1)?;
+    let text = |field| String::from_utf8_lossy(field);
     Some(Mounted {
         point: PathBuf::from(OsString::from_vec(unescape(point))),
-        device: String::from_utf8_lossy(device).into_owned(),
-        fs_type: String::from_utf8_lossy(fs_type).into_owned(),
+        device: text(device).into_owned(),
+        fs_type: text(fs_type).into_owned(),
+        options: [text(of_mount), text(of_fs)].join(","),
     })
 }
 
@@ -121,7 +133,8 @@ impl Served {
     pub(crate) fn is_there(&self) -> Result<bool> {
         // A number is given again when its mount is no more.
         let exists = ring::is_connected(&self.device).context("cannot ask the mount's device")?;
-        Ok(exists && self.mounted.is_some() && at(&self.dir)? == self.mounted)
+        let Some(ours) = &self.mounted else { return Ok(false) };
+        Ok(exists && at(&self.dir)?.is_some_and(|there| there.is_same(ours)))
     }
 
     /// Takes away what may be left of it after a failure.
@@ -168,6 +181,7 @@ mod tests {
         assert_eq!(mounted.point, Path::new(r"/a b\c"));
         assert_eq!(mounted.device, "0:98");
         assert!(mounted.is_lanefs());
+        assert_eq!(mounted.options, "rw,nosuid,rw");
     }
 
     #[test]

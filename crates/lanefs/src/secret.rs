@@ -18,7 +18,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 use wire::{Credential, Secret, Secrets};
 
-pub(crate) use library::secret::{path, read, read_all, text_of};
+pub(crate) use library::secret::{path, path_or_new, read, read_all, text_of};
 
 /// Nobody but its owner reads it.
 const MODE: u32 = 0o600;

@@ -11,6 +11,7 @@ use crate::lanes::{self, News, count_text};
 use crate::secret::{Kept, Poke};
 use crate::{driver, faults, out, secret, up};
 use anyhow::{Context as _, Result, bail};
+use disk::Made;
 use disk::rows::Range;
 use lane::{Export, Lane, Loading, Restore, Restored};
 use ring::feed::LogLengths;
@@ -23,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
-use store::{ColdStore, Keeper, Keeping, Pace, Shape, ShareFile, Store};
+use store::{ColdStore, Keeper, Keeping, Pace, RootDir, Shape, ShareFile, Store};
 use wire::{Map, Secret, Secrets};
 
 /// Runs the command.
@@ -37,7 +38,7 @@ pub(crate) fn run(args: &args::Serve) -> Result<()> {
     let credentials = credentials(args, poke)?;
     let listener = listener(args)?;
     let path = std::path::absolute(&args.store)?;
-    let store = open(&path, args.only.as_deref())?;
+    let store = open(&path, args)?;
     if args.serving.io.io_direct == Direct::On {
         let objects = File::open(store.objects_path());
         ring::check_direct(objects.context("cannot open the objects' folder")?)?;
@@ -71,7 +72,7 @@ struct Credentials {
 fn credentials(args: &args::Serve, poke: Poke) -> Result<Credentials> {
     let secret_file = args.secret.secret_file.as_deref();
     let Some(files) = args.certificates.files(args.seal)? else {
-        let kept = Kept::open(&secret::path(secret_file)?, poke)?;
+        let kept = Kept::open(&secret::path_or_new(secret_file), poke)?;
         return Ok(Credentials { secrets: kept.secrets(), kept: Some(kept), seals: None });
     };
     let kept = secret_file.map(|file| Kept::open(file, poke)).transpose()?;
@@ -86,14 +87,25 @@ fn credentials(args: &args::Serve, poke: Poke) -> Result<Credentials> {
 }
 
 /// The store; made if there is none and no certain one is wanted.
-fn open(path: &Path, only: Option<&str>) -> Result<Store> {
-    let Some(only) = only else {
-        return Ok(store::open_or_create(path, &Shape::default())?);
+fn open(path: &Path, args: &args::Serve) -> Result<Store> {
+    let Some(only) = &args.only else {
+        let root_dir = args.serving.root_dir;
+        let root = root_dir.over(RootDir::of_process());
+        let store = store::open_or_create(path, &Shape { root, ..Shape::default() })?;
+        let Made { at_ns: _, uid, gid, mode } = store.superblock().made;
+        if root_dir.differs_from(&RootDir { uid, gid, mode }) {
+            out::complain(&format!(
+                "lanefs serve: --root-owner and --root-mode are for a store that is made; {} was \
+                 made before and keeps its root directory: `lanefs chown` and `lanefs chmod` change it",
+                path.display()
+            ));
+        }
+        return Ok(store);
     };
     let before = || format!("{} was the store of file system {only}", path.display());
     let store = store::open(path).with_context(before)?;
     let found = hex(&store.superblock().fs.0);
-    if found != only {
+    if found != *only {
         bail!("{} and is now that of {found}", before());
     }
     Ok(store)

@@ -90,7 +90,7 @@ fn prepare(args: &args::Up) -> Result<Plan> {
         bail!("the store {} cannot lie below the mount point {}", store.display(), dir.display());
     }
     prepare_dir(&dir)?;
-    let secret_file = std::path::absolute(secret::path(args.secret.secret_file.as_deref())?)?;
+    let secret_file = std::path::absolute(secret::path_or_new(args.secret.secret_file.as_deref()))?;
     secret::read_or_make(&secret_file)?;
     let certificates = args.certificates.files(args.seal)?;
     // Found out here, before a server fails to start again and again.

@@ -47,31 +47,80 @@ impl fmt::Display for SecretError {
 
 impl std::error::Error for SecretError {}
 
-/// Where the secret is: `wanted`, else `$LANEFS_SECRET_FILE`, else `lanefs/secret` in the user's
-/// configuration folder (`$XDG_CONFIG_HOME`, else `~/.config`).
+/// Where a host's secret is, for what its root mounts and runs.
+const OF_HOST: &str = "/etc/lanefs/secret";
+
+/// Where a secret is looked for.
+struct Places {
+    /// In this order; at least one.
+    paths: Vec<PathBuf>,
+    /// Somebody said which one it is.
+    named: bool,
+}
+
+impl Places {
+    fn of(wanted: Option<&Path>) -> Self {
+        let from = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        let named = wanted.map(Path::to_path_buf);
+        if let Some(path) = named.or_else(|| from("LANEFS_SECRET_FILE").map(PathBuf::from)) {
+            return Self { paths: vec![path], named: true };
+        }
+        // Without $HOME the password database knows it.
+        let home = || std::env::home_dir().filter(|home| !home.as_os_str().is_empty());
+        let folder = from("XDG_CONFIG_HOME").map(PathBuf::from);
+        let folder = folder.or_else(|| Some(home()?.join(".config")));
+        let of_user = folder.map(|folder| folder.join("lanefs").join("secret"));
+        let paths = of_user.into_iter().chain([PathBuf::from(OF_HOST)]).collect();
+        Self { paths, named: false }
+    }
+
+    /// The first one where something is that this user may open.
+    fn find(&self) -> Option<PathBuf> {
+        let found = self.paths.iter().find(|path| match path.symlink_metadata() {
+            Ok(_) if *path == Path::new(OF_HOST) => on_disk::open(path).is_ok(),
+            found => found.is_ok(),
+        });
+        found.cloned()
+    }
+
+    /// What is said where there is none.
+    fn none(&self) -> SecretError {
+        let shown = |path: &PathBuf| {
+            let opened = on_disk::open(path);
+            let closed = opened.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied);
+            let note = if closed { " (which this user cannot read)" } else { "" };
+            format!("{}{note}", path.display())
+        };
+        let shown: Vec<String> = self.paths.iter().map(shown).collect();
+        let line = format!(
+            "no secret at {}: copy the server's secret file there (mode 0600), or name one with \
+             --secret-file, -o secret_file= of a mount, or $LANEFS_SECRET_FILE",
+            shown.join(", nor at ")
+        );
+        SecretError { line, kind: io::ErrorKind::NotFound }
+    }
+}
+
+/// Where the secret is: `wanted`, else `$LANEFS_SECRET_FILE`, else the first that is there of `lanefs/secret` in
+/// the user's configuration folder (`$XDG_CONFIG_HOME`, else `.config` in `$HOME`, else in the home
+/// directory that the password database has) and `/etc/lanefs/secret`. One that was named is not looked at.
 ///
 /// # Errors
-/// When none of these says where.
+/// With [`SecretError::kind`] `NotFound` when nothing is at any of these; it names them.
 pub fn path(wanted: Option<&Path>) -> Result<PathBuf, SecretError> {
-    if let Some(path) = wanted {
-        return Ok(path.to_path_buf());
+    let mut places = Places::of(wanted);
+    if places.named {
+        return Ok(places.paths.remove(0));
     }
-    let from = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-    if let Some(path) = from("LANEFS_SECRET_FILE") {
-        return Ok(PathBuf::from(path));
-    }
-    let folder = match (from("XDG_CONFIG_HOME"), from("HOME")) {
-        (Some(folder), _) => PathBuf::from(folder),
-        (None, Some(home)) => PathBuf::from(home).join(".config"),
-        (None, None) => {
-            return Err(SecretError::new(
-                "no place for the secret: name one with --secret-file, or -o secret_file= of a \
-                 mount (HOME is not set)"
-                    .to_owned(),
-            ));
-        }
-    };
-    Ok(folder.join("lanefs").join("secret"))
+    places.find().ok_or_else(|| places.none())
+}
+
+/// The same for a server: where there is none, the first of these places, for one to be made.
+#[must_use]
+pub fn path_or_new(wanted: Option<&Path>) -> PathBuf {
+    let mut places = Places::of(wanted);
+    let found = if places.named { None } else { places.find() };
+    found.unwrap_or_else(|| places.paths.remove(0))
 }
 
 /// The secret in `path`, a file that its owner alone may read and that has what [`text_of`] says; of two the
@@ -97,17 +146,15 @@ pub fn read_all(path: &Path) -> Result<Secrets, SecretError> {
 /// # Errors
 /// With [`SecretError::kind`] `NotFound` when there is none; when it cannot be opened.
 pub fn open(path: &Path) -> Result<File, SecretError> {
-    let shown = path.display();
     match on_disk::open(path) {
         Ok(file) => Ok(file),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(SecretError {
-            line: format!(
-                "no secret at {shown}: copy the server's secret file there (mode 0600), or name \
-                 one with --secret-file"
-            ),
-            kind: io::ErrorKind::NotFound,
-        }),
-        Err(error) => Err(SecretError::of(&error, format_args!("cannot read the secret {shown}"))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(Places { paths: vec![path.to_path_buf()], named: true }.none())
+        }
+        Err(error) => {
+            let shown = path.display();
+            Err(SecretError::of(&error, format_args!("cannot read the secret {shown}")))
+        }
     }
 }
 

@@ -63,7 +63,7 @@ pub use direct::check_direct;
 pub use driver::{DriverChoice, DriverFound, DriverKind, IoEngine};
 pub use kernel::{KernelChannel, Transport};
 pub use mailbox::{Mesh, Post, Stopper, Waker};
-pub use mount::{MountOptions, is_connected, mount, unmount};
+pub use mount::{MountOptions, is_connected, mount, remount, unmount};
 pub use mount_tool::mount_tool_obstacle;
 pub use pin::{core_count, pin_to_core, raise_fd_limit, usable_cores};
 pub use socket::{tune_listener, tune_socket};

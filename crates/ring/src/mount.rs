@@ -68,6 +68,14 @@ pub fn mount(dir: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
     }
 }
 
+/// Gives what is mounted on `dir` other flags, all of them.
+///
+/// # Errors
+/// `EBUSY` when it becomes one for reading and files are open for writing; others as the system says.
+pub fn remount(dir: &Path, flags: MountFlags) -> io::Result<()> {
+    Ok(rustix::mount::mount_remount(dir, flags, c"")?)
+}
+
 /// Whether the mount of this device still exists, in sight or not.
 ///
 /// # Errors

@@ -383,6 +383,7 @@ impl Brain for NullFs {
             Event::Kernel { slot: None, .. }
             | Event::Adopted { .. }
             | Event::Sealed { .. }
+            | Event::FromThisHost { .. }
             | Event::Uncertified { .. }
             | Event::ConnectFailed { .. }
             | Event::Closed { .. }

@@ -5,7 +5,7 @@
 //! bytes. A connection once paced stays paced, so the choice is made before it is there: connections
 //! to a loopback address, and those of a listener on one, get a plain congestion control.
 
-use rustix::net::{getsockname, sockopt};
+use rustix::net::{getpeername, getsockname, sockopt};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::time::Duration;
@@ -61,6 +61,13 @@ fn choose_congestion_control(socket: impl AsFd, address: IpAddr) {
         // None may be allowed to this user; then the system's own stays, which works as well.
         let _plain = PLAIN.iter().any(|name| sockopt::set_tcp_congestion(&socket, name).is_ok());
     }
+}
+
+/// Whether a connection's peer has a loopback address: no other host has one.
+pub(crate) fn is_from_this_host(socket: &OwnedFd) -> bool {
+    let peer = getpeername(socket).ok().flatten();
+    let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
+    peer.is_some_and(|peer| peer.ip().to_canonical().is_loopback())
 }
 
 /// Bytes that a TCP connection's peer has acknowledged, so that it had room for them.

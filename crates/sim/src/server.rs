@@ -17,7 +17,7 @@ use lane::{Affinity, Config, Export, Lane, Limits, Restore, Share};
 use std::collections::BTreeMap;
 use wire::{LaneId, Map, Pieces, Wire as _};
 
-const MADE: Made = Made { at_ns: 1_600_000_000_000_000_000, uid: 0, gid: 0 };
+const MADE: Made = Made { at_ns: 1_600_000_000_000_000_000, uid: 0, gid: 0, mode: 0o755 };
 const EIO: Errno = Errno(5);
 
 /// An action in flight.

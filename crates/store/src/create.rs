@@ -19,6 +19,42 @@ pub struct Shape {
     pub meta_shard_count: u16,
     /// Data shards, 1 ..= 32,767.
     pub data_shard_count: u16,
+    /// The root directory, until somebody changes it.
+    pub root: RootDir,
+}
+
+/// Owner and mode of a root directory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RootDir {
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Permission bits, with the sticky bit and those that set ids.
+    pub mode: u32,
+}
+
+impl RootDir {
+    /// Users below it are root and the system's own: Debian's FIRST_UID.
+    const ORDINARY_UID_MIN: u32 = 1000;
+
+    /// That of a store which this user makes. Where no person makes it, it is for all, as /tmp is
+    /// (docs/decisions/first-path.md).
+    #[must_use]
+    pub const fn made_by(uid: u32, gid: u32) -> Self {
+        if uid < Self::ORDINARY_UID_MIN {
+            Self { uid: 0, gid: 0, mode: 0o1777 }
+        } else {
+            Self { uid, gid, mode: 0o755 }
+        }
+    }
+
+    /// That of a store which this process makes.
+    #[must_use]
+    pub fn of_process() -> Self {
+        let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+        Self::made_by(uid.as_raw(), gid.as_raw())
+    }
 }
 
 impl Default for Shape {
@@ -26,6 +62,7 @@ impl Default for Shape {
         Self {
             meta_shard_count: Superblock::SHARD_COUNT,
             data_shard_count: Superblock::SHARD_COUNT,
+            root: RootDir::of_process(),
         }
     }
 }
@@ -92,8 +129,9 @@ pub(crate) fn finish(path: &Path, shape: &Shape) -> Result<(), StoreError> {
         data_shard_count: shape.data_shard_count,
         made: Made {
             at_ns: u64::try_from(since.as_nanos()).unwrap_or(u64::MAX),
-            uid: rustix::process::geteuid().as_raw(),
-            gid: rustix::process::getegid().as_raw(),
+            uid: shape.root.uid,
+            gid: shape.root.gid,
+            mode: shape.root.mode,
         },
     };
     files::place(&path.join(SUPERBLOCK), &superblock.encode())?;

@@ -35,7 +35,7 @@ mod rows;
 mod tail;
 
 pub use applier::Alarm;
-pub use create::{Shape, create};
+pub use create::{RootDir, Shape, create};
 pub use error::{StoreError, StoreFault};
 pub use keep::ShareFile;
 pub use keeper::{Keeper, Keeping, Pace};

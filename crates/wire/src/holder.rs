@@ -41,15 +41,23 @@ impl Holder<'_> {
         lines
     }
 
+    /// Whether the certificate opens what the store's secret opens.
+    #[must_use]
+    pub fn opens_store(&self) -> bool {
+        self.opens.0.split(|byte| *byte == b'\n').any(|line| line == OPENS_STORE.as_bytes())
+    }
+
     /// Whether the certificate opens what its holder asks for.
     #[must_use]
     pub fn opens(&self, hello: &Hello<'_>) -> bool {
         let name =
             if hello.export.0.is_empty() { EXPORT_DEFAULT.as_bytes() } else { hello.export.0 };
-        self.opens.0.split(|byte| *byte == b'\n').any(|line| {
-            let is_export = line.strip_prefix(OPENS_EXPORT.as_bytes()) == Some(name);
-            line == OPENS_STORE.as_bytes() || (hello.purpose == Purpose::Use && is_export)
-        })
+        let opens_export = self
+            .opens
+            .0
+            .split(|byte| *byte == b'\n')
+            .any(|line| line.strip_prefix(OPENS_EXPORT.as_bytes()) == Some(name));
+        self.opens_store() || (hello.purpose == Purpose::Use && opens_export)
     }
 }
 

@@ -16,7 +16,7 @@ fn hex(bytes: &[u8]) -> String {
 
 fn superblock() -> Superblock {
     let fs = FsUuid([0xF5; 16]);
-    let made = Made { at_ns: 0x0102_0304, uid: 1000, gid: 100 };
+    let made = Made { at_ns: 0x0102_0304, uid: 1000, gid: 100, mode: 0o1777 };
     Superblock { fs, meta_shard_count: 64, data_shard_count: 32, made }
 }
 
@@ -28,11 +28,11 @@ fn log_head() -> LogHead {
 fn superblock_bytes() {
     let bytes = superblock().encode();
     assert_eq!(
-        hex(&bytes[..56]),
-        "4c414e454653534205000000aac41faef5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5400020000000\
-         00000403020100000000e803000064000000"
+        hex(&bytes[..60]),
+        "4c414e4546535342060000002e2be5bbf5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5400020000000\
+         00000403020100000000e803000064000000ff030000"
     );
-    assert!(bytes[56..].iter().all(|byte| *byte == 0));
+    assert!(bytes[60..].iter().all(|byte| *byte == 0));
     assert_eq!(Superblock::decode(&bytes), Ok(superblock()));
 }
 
@@ -41,10 +41,10 @@ fn a_superblock_of_another_version_names_both() {
     let mut bytes = superblock().encode();
     bytes[8] = 9;
     let fault = Superblock::decode(&bytes).unwrap_err().on("store/superblock");
-    assert_eq!((fault.expected, fault.found, fault.offset), (5, 9, 8));
+    assert_eq!((fault.expected, fault.found, fault.offset), (6, 9, 8));
     assert_eq!(
         fault.to_string(),
-        "store/superblock: a store of an unknown format version at byte 8 (expected 5, found 9)"
+        "store/superblock: a store of an unknown format version at byte 8 (expected 6, found 9)"
     );
 }
 
@@ -75,7 +75,7 @@ fn log_head_bytes() {
     let bytes = log_head().encode();
     assert_eq!(
         hex(&bytes),
-        "4c414e4546534c470500000000a92d89f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5030000000000\
+        "4c414e4546534c4706000000f9b91e2ef5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5030000000000\
          0000010002000700000000000000000000000000000000000000"
     );
     assert_eq!(LogHead::decode(&bytes), Ok(log_head()));

@@ -171,8 +171,8 @@ fn a_shard_remembers_which_recovery_was_its_last() {
 #[test]
 fn keys_and_values_are_what_they_were() {
     let mut table = Table::default();
-    assert_eq!(begin(Made { at_ns: 5, uid: 1, gid: 2 }, &mut table.rows), Ok(true));
-    assert_eq!(begin(Made { at_ns: 6, uid: 3, gid: 4 }, &mut table.rows), Ok(false));
+    assert_eq!(begin(Made { at_ns: 5, uid: 1, gid: 2, mode: 0o755 }, &mut table.rows), Ok(true));
+    assert_eq!(begin(Made { at_ns: 6, uid: 3, gid: 4, mode: 0o755 }, &mut table.rows), Ok(false));
     let keys: Vec<&[u8]> = table.rows.keys().map(Vec::as_slice).collect();
     assert_eq!(keys, [&[1, 0, 0, 0, 0, 0, 0, 0, 1, 0][..], &[7, 0, 0]]);
     let name = wire::Name::new(b"ab").unwrap();
@@ -188,7 +188,7 @@ fn keys_and_values_are_what_they_were() {
 #[test]
 fn what_is_no_row_is_a_fault() {
     let mut table = Table::default();
-    begin(Made { at_ns: 5, uid: 1, gid: 2 }, &mut table.rows).unwrap();
+    begin(Made { at_ns: 5, uid: 1, gid: 2, mode: 0o755 }, &mut table.rows).unwrap();
     table.apply(&session_record(1, &[])).unwrap();
     for (key, value) in &table.rows {
         assert!(Row::decode(key, value).is_ok());

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 #[derive(Args, Clone, Debug)]
 #[command(after_help = format!("Examples:
+  lanefs export add host projects /srv/projects --create
   lanefs export add host alice /home/alice --squash all --anon-uid 1000 --anon-gid 1000
   lanefs export secret host alice > alice.secret     for those who may mount that and nothing else
   lanefs mount host/alice /mnt -o secret_file=alice.secret
@@ -93,6 +94,9 @@ pub(crate) struct ExportAdd {
     /// The directory, as a path of the file system
     #[arg(value_name = "PATH")]
     pub(crate) path: PathBuf,
+    /// Make the directory, and those above it, if it is missing; they are root's, with mode 0755
+    #[arg(long)]
+    pub(crate) create: bool,
     /// Nothing is changed through it
     #[arg(long)]
     pub(crate) read_only: bool,

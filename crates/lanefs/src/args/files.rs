@@ -248,7 +248,8 @@ pub(crate) struct Find {
 
 #[derive(Args, Clone, Debug)]
 #[command(after_help = help("\
-  lanefs mkdir -p lanefs://host/a/b/c"))]
+  lanefs mkdir -p lanefs://host/a/b/c
+  lanefs mkdir -m 1777 lanefs://host/scratch   for everybody, as /tmp is"))]
 pub(crate) struct Mkdir {
     /// lanefs://HOST:PORT/path
     #[arg(required = true, value_name = "URL")]
@@ -256,6 +257,9 @@ pub(crate) struct Mkdir {
     /// Parents too, and no error if it exists
     #[arg(short, long)]
     pub(crate) parents: bool,
+    /// Mode of what is made, octal or symbolic as of chmod, whatever the umask; parents have the usual one
+    #[arg(short, long, value_name = "MODE")]
+    pub(crate) mode: Option<String>,
     #[command(flatten)]
     pub(crate) access: Access,
 }

@@ -5,7 +5,7 @@
 //! It checks the command line, has `lanefs mount` begin in the background, and ends when that has
 //! mounted. Invariant: its exit codes are those of mount(8), and nothing is on stdout.
 
-use super::options;
+use super::{options, remount};
 use crate::args::{Cli, Command};
 use crate::exit::{Code, Exit};
 use crate::{background, mounts, out};
@@ -109,10 +109,13 @@ fn mount(arguments: Arguments) -> Result<()> {
     let checked = Cli::try_parse_from(std::iter::once("lanefs".into()).chain(line.clone()))?;
     let Command::Mount(args) = checked.command else { panic!("it is the command mount") };
     let asked = options::Options::of(&args)?;
+    let failed = |error: anyhow::Error| Exit::new(Code::Failed, format!("{error:#}"));
+    let dir = mounts::absolute(&dir).map_err(failed)?;
+    if asked.remount {
+        return if fake { Ok(()) } else { remount::run(&dir, &asked) };
+    }
     // Before a log is begun beside it.
-    let dir = mounts::absolute(&dir)
-        .and_then(|dir| super::check_dir(&dir).map(|()| dir))
-        .map_err(|error| Exit::new(Code::Failed, format!("{error:#}")))?;
+    super::check_dir(&dir).map_err(failed)?;
     if fake {
         return Ok(());
     }

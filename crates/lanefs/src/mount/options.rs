@@ -3,6 +3,7 @@
 //!
 //! Invariant: an option that is not known is refused by its name, never passed over.
 
+use super::independent::{Independent, flags_of, is_of_fuse, look_up};
 use crate::args::{self, CertArg, Driver, Pin, SPIN_MAX, SealArg, Transport, spin_us, units};
 use crate::exit::{Code, Exit};
 use crate::lanes::COUNT_MAX;
@@ -15,47 +16,13 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-/// What becomes of a flag.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Turn {
-    On,
-    Off,
-}
-
-/// Options that the kernel sees to.
-const FLAGS: [(&str, MountFlags, Turn); 14] = [
-    ("ro", MountFlags::RDONLY, Turn::On),
-    ("rw", MountFlags::RDONLY, Turn::Off),
-    ("nosuid", MountFlags::NOSUID, Turn::On),
-    ("suid", MountFlags::NOSUID, Turn::Off),
-    ("nodev", MountFlags::NODEV, Turn::On),
-    ("dev", MountFlags::NODEV, Turn::Off),
-    ("noexec", MountFlags::NOEXEC, Turn::On),
-    ("exec", MountFlags::NOEXEC, Turn::Off),
-    ("noatime", MountFlags::NOATIME, Turn::On),
-    ("atime", MountFlags::NOATIME, Turn::Off),
-    // What the kernel does without noatime.
-    ("relatime", MountFlags::NOATIME, Turn::Off),
-    ("nodiratime", MountFlags::NODIRATIME, Turn::On),
-    ("diratime", MountFlags::NODIRATIME, Turn::Off),
-    ("async", MountFlags::SYNCHRONOUS, Turn::Off),
-];
-
-/// Options that are for mount(8), systemd and people.
-const FOR_OTHERS: [&str; 13] = [
-    "defaults", "auto", "noauto", "nofail", "_netdev", "user", "nouser", "users", "nousers",
-    "owner", "noowner", "group", "nogroup",
-];
-const FOR_OTHERS_BEGIN: [&str; 4] = ["x-", "X-", "comment=", "user="];
-
 /// Options with a value.
 const SETTINGS: [&str; 11] =
     ["export", "secret_file", "cert", "key", "ca", "log", "lanes", "fuse", "driver", "pin", "spin"];
 
 /// What `-o` may say, for the message about what it may not.
-const KNOWN: &str = "ro, rw, [no]suid, [no]dev, [no]exec, [no]atime, relatime, [no]diratime, \
-    allow_other, seal, plain, export=NAME, secret_file=FILE, cert=FILE, key=FILE, ca=FILE, log=FILE, \
-    lanes=N, fuse=HOW, driver=WHICH, pin=HOW, spin=TIME";
+const KNOWN: &str = "those of mount(8) that every file system has, remount, allow_other, seal, plain, export=NAME, \
+    secret_file=FILE, cert=FILE, key=FILE, ca=FILE, log=FILE, lanes=N, fuse=HOW, driver=WHICH, pin=HOW, spin=TIME";
 
 /// All of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -66,6 +33,10 @@ pub(crate) struct Options {
     pub(crate) export: String,
     /// What the kernel itself sees to.
     pub(crate) flags: MountFlags,
+    /// Of that, what was named by `-o`, set or not.
+    named: MountFlags,
+    /// What is mounted there already gets other flags.
+    pub(crate) remount: bool,
     /// Other users than the one who mounts may use it.
     pub(crate) allow_other: bool,
     /// Where the secret is, if that was said.
@@ -97,6 +68,8 @@ impl Options {
             address: address::full(address)?,
             export: export.unwrap_or_default().to_owned(),
             flags,
+            named: MountFlags::empty(),
+            remount: split(&args.options).any(|option| option == "remount"),
             // Only root may let others in without a line in /etc/fuse.conf.
             allow_other: rustix::process::geteuid().is_root(),
             secret_file: args.secret.secret_file.clone(),
@@ -127,11 +100,20 @@ impl Options {
 
     /// Takes one option; one that is not known is not taken.
     fn take(&mut self, option: &str) -> Result<bool> {
-        if let Some((_, flag, turn)) = FLAGS.iter().find(|(name, ..)| *name == option) {
-            self.flags.set(*flag, *turn == Turn::On);
-            return Ok(true);
+        match look_up(option) {
+            Independent::Flag(set, clear) => {
+                self.flags = self.flags.difference(clear).union(set);
+                self.named |= set | clear;
+                return Ok(true);
+            }
+            Independent::ForOthers => return Ok(true),
+            Independent::Impossible(why) => {
+                bail!(Exit::usage(format!("the mount option \"{option}\" cannot be had: {why}")));
+            }
+            Independent::Other => {}
         }
         match option.split_once('=') {
+            None if option == "remount" => {}
             None if option == "allow_other" => self.allow_other = true,
             None if option == "seal" => self.seal = SealArg::ALL,
             None if option == "plain" => self.seal = SealArg { seal: false, plain: true },
@@ -146,7 +128,7 @@ impl Options {
             Some(("driver", which)) => self.driver = one_of(option, which)?,
             Some(("pin", how)) => self.pin = one_of(option, how)?,
             Some(("spin", time)) => self.spin_us = spin_us(spin(option, time)?),
-            Some(_) | None => return Ok(is_for_others(option)),
+            Some(_) | None => return Ok(self.remount && is_of_fuse(option)),
         }
         Ok(true)
     }
@@ -160,10 +142,18 @@ impl Options {
         Ok(())
     }
 
+    /// The flags of a mount that has these options in the mount table, once it is mounted anew.
+    pub(crate) fn flags_over(&self, shown: &str) -> MountFlags {
+        flags_of(shown).difference(self.named).union(self.flags.intersection(self.named))
+    }
+
     /// Sees that nothing is asked that is root's.
     pub(crate) fn check_rights(&self) -> Result<()> {
-        let asked = [(MountFlags::NOSUID, "suid"), (MountFlags::NODEV, "dev")];
-        let asked = asked.iter().find(|(flag, _)| !self.flags.contains(*flag));
+        let powers = [(MountFlags::NOSUID, "suid"), (MountFlags::NODEV, "dev")];
+        let power = powers.iter().find(|(flag, _)| !self.flags.contains(*flag));
+        // fusermount3 does not know it, and it is there to protect.
+        let follows = (MountFlags::NOSYMFOLLOW, "nosymfollow");
+        let asked = power.or_else(|| Some(&follows).filter(|(flag, _)| self.flags.contains(*flag)));
         match asked {
             Some((_, power)) if !rustix::process::geteuid().is_root() => {
                 let line = format!("the mount option {power} is for root alone");
@@ -189,16 +179,10 @@ pub(crate) fn known_of(options: &[String]) -> String {
     let is_known = |option: &&str| {
         let name = option.split_once('=').map_or(*option, |(name, _)| name);
         let has_value = SETTINGS.contains(&name);
-        let is_flag = FLAGS.iter().any(|(name, ..)| name == option)
-            || ["allow_other", "seal", "plain"].contains(option);
-        is_flag || has_value || is_for_others(option)
+        let is_flag = ["remount", "allow_other", "seal", "plain"].contains(option);
+        is_flag || has_value || look_up(option) != Independent::Other
     };
     split(options).filter(is_known).collect::<Vec<_>>().join(",")
-}
-
-fn is_for_others(option: &str) -> bool {
-    FOR_OTHERS.contains(&option)
-        || FOR_OTHERS_BEGIN.iter().any(|beginning| option.starts_with(beginning))
 }
 
 /// `HOST:PORT/EXPORT`, with `lanefs://` before it or not: address and export.
@@ -273,11 +257,24 @@ mod tests {
 
     #[test]
     fn what_is_not_known_is_named_and_sloppily_left_out() {
-        for unknown in ["frob", "frob=1", "remount", "ro=1", "export", "lanes"] {
+        for unknown in ["frob", "frob=1", "user_id=0", "ro=1", "export", "lanes"] {
             let line = options(&["-o", &format!("ro,{unknown}")]).unwrap_err().to_string();
             assert!(line.contains(&format!("\"{unknown}\"")), "{line}");
         }
         assert_eq!(known_of(&["ro,frob".into(), "lanes=2,x-y,z=1".into()]), "ro,lanes=2,x-y");
+    }
+
+    #[test]
+    fn a_remount_changes_what_is_named_and_takes_what_the_mount_table_shows() {
+        let shown = "rw,nosuid,nodev,noatime,rw,user_id=0,group_id=0,allow_other,max_read=1048576";
+        let found = options(&["-o", &format!("{shown},remount,ro,relatime")]).unwrap();
+        assert!(found.remount);
+        let common = MountFlags::NOSUID | MountFlags::NODEV;
+        assert_eq!(found.flags_over(shown), common | MountFlags::RDONLY | MountFlags::RELATIME);
+        let found = options(&["-o", "remount,rw"]).unwrap();
+        assert_eq!(found.flags_over("ro,noexec,strictatime,ro"), {
+            MountFlags::NOEXEC | MountFlags::STRICTATIME
+        });
     }
 
     #[test]

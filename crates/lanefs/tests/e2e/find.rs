@@ -159,7 +159,9 @@ fn find_asks_for_the_permissions_of_every_directory() {
         fs::write(dir.join("below/file"), "x").unwrap();
         fs::set_permissions(&dir, fs::Permissions::from_mode(mode)).unwrap();
     }
-    // Root is nobody on the nameless export.
+    // Root is nobody on an export that somebody has defined.
+    let default = stage.run(["export", "add", &up.address, "default", "/"]);
+    assert!(default.status.success(), "{:?}", texts(&default));
     let found = stage.run(["find", &up.url("/"), "--name", "file"]);
     let (stdout, stderr) = texts(&found);
     let lines: BTreeSet<String> =

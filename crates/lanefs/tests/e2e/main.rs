@@ -24,6 +24,7 @@ mod exports_hostile;
 mod exports_unseen;
 mod files;
 mod find;
+mod first_path;
 mod fuzz;
 mod hostile;
 mod identity;

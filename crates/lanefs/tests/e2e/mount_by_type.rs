@@ -104,6 +104,106 @@ fn a_line_of_fstab_is_mounted() {
 }
 
 #[test]
+fn mounting_all_again_mounts_nothing() {
+    let Some(stage) = Stage::new("by_type_all") else { return };
+    let up = stage.up(&[]);
+    let place = place(&stage, "");
+    let (dir, url) = (stage.make_dir("m"), stage.make_dir("u"));
+    let options = with_secret(&stage, "defaults,_netdev,nofail,x-systemd.automount");
+    let address = &up.address;
+    let lines = format!(
+        "{address}/up {} lanefs {options} 0 0\nlanefs://{address} {} fuse.lanefs {options},export=up 0 0\n",
+        dir.display(),
+        url.display()
+    );
+    let fstab = stage.path("fstab");
+    fs::write(&fstab, lines).unwrap();
+    let all = format!("mount -T {} -a -v", fstab.display());
+    let count = "grep -c \" $1 \" /proc/self/mounts";
+    done(place.shell(&all, &dir));
+    let said = done(place.shell(&format!("{all}; {count}"), &dir));
+    assert_eq!(said.matches("already mounted").count(), 2, "{said}");
+    assert!(said.ends_with("\n1\n"), "{said}");
+    let shown = done(place.shell("findmnt -n -o SOURCE,FSTYPE \"$1\"", &dir));
+    let shown: Vec<&str> = shown.split_whitespace().collect();
+    assert_eq!(shown, [&format!("{address}/up"), "fuse.lanefs"]);
+    use_and_end(&place, &up, &url);
+    use_and_end(&place, &up, &dir);
+    up.stop();
+}
+
+#[test]
+fn mount_8_remounts_with_and_without_a_line_of_fstab() {
+    let Some(stage) = Stage::new("by_type_remount") else { return };
+    let up = stage.up(&[]);
+    let fstab = stage.path("fstab");
+    fs::write(&fstab, "").unwrap();
+    let place = place(&stage, &format!("mount --bind {} /etc/fstab", fstab.display()));
+    let dir = stage.make_dir("m");
+    let options = with_secret(&stage, "noexec,_netdev,nofail");
+    let address = &up.address;
+    let line = format!("{address}/up {} lanefs {options},ro 0 0\n", dir.display());
+    let has = |option: &str| place.mounted(&dir).unwrap().split(',').any(|shown| shown == option);
+    for (line, mount) in [
+        (line.as_str(), "mount \"$1\"".to_owned()),
+        ("", format!("mount -t lanefs -o {options},ro {address}/up \"$1\"")),
+    ] {
+        // Over the file that is bound, not in its place.
+        fs::write(&fstab, line).unwrap();
+        done(place.shell(&mount, &dir));
+        assert!(has("ro") && has("noexec"));
+        for (how, wanted) in [("remount,rw", "rw"), ("remount,ro", "ro"), ("rw,remount", "rw")] {
+            done(place.shell(&format!("mount -o {how} \"$1\""), &dir));
+            assert!(
+                has(wanted) && has("noexec") && has("nosuid"),
+                "{how}: {:?}",
+                place.mounted(&dir)
+            );
+        }
+        use_and_end(&place, &up, &dir);
+    }
+    up.stop();
+}
+
+/// `/etc` with changes of one's own; root's home is `home`, which `$HOME` does not say.
+const ETC: &str = "mkdir upper work; mount -t overlay -o lowerdir=/etc,upperdir=upper,workdir=work none /etc
+    sed -i \"s,^\\(root:[^:]*:0:0:[^:]*\\):[^:]*,\\1:$MADE_HOME,\" /etc/passwd; rm -rf /etc/lanefs; mkdir /etc/lanefs";
+
+#[test]
+fn without_home_the_secret_is_found_by_the_password_database_or_in_etc() {
+    let Some(stage) = Stage::new("by_type_home") else { return };
+    let up = stage.up(&[]);
+    let home = stage.make_dir("home");
+    let more = format!("MADE_HOME={}\n{ETC}", home.display());
+    let place = place(&stage, &more);
+    let dir = stage.make_dir("m");
+    let bare = "env -u HOME -u XDG_CONFIG_HOME -u LANEFS_SECRET_FILE";
+    let mount = format!("{bare} mount -t lanefs {}/up \"$1\"", up.address);
+    let of_home = home.join(".config/lanefs/secret");
+    let list = format!("{bare} lanefs ls lanefs://{}/", up.address);
+    for command in [&mount, &list] {
+        let (_, said) = failure(&run(&mut place.shell(command, &dir)));
+        let looked_at = format!("no secret at {}, nor at /etc/lanefs/secret: ", of_home.display());
+        assert!(said.contains(&looked_at), "{command}: {said}");
+    }
+    let secret = secret_file(&stage);
+    fs::create_dir_all(of_home.parent().unwrap()).unwrap();
+    let copy = |to: &str| done(place.shell(&format!("cp \"$1\" {to}"), &secret));
+    for place_of_secret in [of_home.to_str().unwrap(), "/etc/lanefs/secret"] {
+        copy(place_of_secret);
+        done(place.shell(&list, &dir));
+        done(place.shell(&mount, &dir));
+        use_and_end(&place, &up, &dir);
+        done(place.shell("rm \"$1\"", Path::new(place_of_secret)));
+    }
+    // What belongs to root is not looked at by others.
+    copy("/etc/lanefs/secret");
+    let (_, said) = failure(&run(&mut place.shell_as_user(&list, &dir)));
+    assert!(said.contains("/etc/lanefs/secret (which this user cannot read)"), "{said}");
+    up.stop();
+}
+
+#[test]
 fn an_ordinary_user_mounts_a_line_of_fstab_that_allows_it() {
     let Some(stage) = Stage::new("by_type_users") else { return };
     prepare_for_user(&stage);

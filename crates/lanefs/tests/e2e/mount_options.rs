@@ -1,7 +1,7 @@
 //! `-o` of `lanefs mount`: each option does what it says, and what is not known is refused.
 
 use crate::private::{Private, User, done, prepare_for_user, users_dir};
-use crate::stage::{Mount, Stage, failure, must, program, run};
+use crate::stage::{Mount, Stage, failure, must, program, run, until};
 use rustix::io::Errno;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -114,13 +114,71 @@ fn export_secret_lanes_and_log_are_named_by_options() {
 }
 
 #[test]
+fn options_that_every_file_system_has_are_taken() {
+    let Some(stage) = Stage::new("option_common") else { return };
+    let up = stage.up(&[]);
+    let on = |options: &str| stage.mount(&up.address, "m", &["--export", "up", "-o", options]);
+    let passed_over = "defaults,auto,noauto,nofail,_netdev,user,nouser,users,owner,group,silent,loud,\
+        iversion,noiversion,nomand,async,x-a.b=c,X-mount.mkdir,comment=text,user=me";
+    on(passed_over).stop();
+    let mount = on("strictatime,lazytime,nodiratime,nosymfollow");
+    for option in ["lazytime", "nodiratime", "nosymfollow"] {
+        assert!(shows(&mount, option), "{option}: {:?}", shown(&mount.dir));
+    }
+    assert!(!shows(&mount, "relatime"), "{:?}", shown(&mount.dir));
+    std::os::unix::fs::symlink("a", up.dir.join("link")).unwrap();
+    let error = fs::read(mount.dir.join("link")).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(Errno::LOOP.raw_os_error()), "nosymfollow");
+    mount.stop();
+    let mount =
+        on("strictatime,nostrictatime,lazytime,nolazytime,nosymfollow,symfollow,norelatime");
+    assert!(shows(&mount, "relatime") && !shows(&mount, "lazytime"), "{:?}", shown(&mount.dir));
+    mount.stop();
+    up.stop();
+}
+
+#[test]
+fn a_remount_changes_the_flags_that_it_names() {
+    let Some(stage) = Stage::new("option_remount") else { return };
+    let up = stage.up(&[]);
+    let mount = stage.mount(&up.address, "m", &["--export", "up", "-o", "noexec"]);
+    let address = up.address.as_str();
+    let remount =
+        |options: &str, dir: &Path| run(stage.lanefs(["mount", address, "-o", options]).arg(dir));
+    let path = mount.dir.join("a");
+    let file = fs::File::create(&path).unwrap();
+    let (code, said) = failure(&remount("remount,ro", &mount.dir));
+    assert!(code == 1 && said.contains("open for writing"), "{code}: {said}");
+    drop(file);
+    // The kernel closes it a moment after the program has.
+    until("it is remounted", || remount("remount,ro", &mount.dir).status.success());
+    assert!(shows(&mount, "ro") && shows(&mount, "noexec"), "{:?}", shown(&mount.dir));
+    let error = fs::write(&path, "x").unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(Errno::ROFS.raw_os_error()));
+    let remounted = remount("remount,rw,exec", &mount.dir);
+    assert!(remounted.status.success(), "{:?}", failure(&remounted));
+    assert!(!shows(&mount, "noexec") && !shows(&mount, "ro"), "{:?}", shown(&mount.dir));
+    assert!(shows(&mount, "nosuid") && shows(&mount, "nodev"), "{:?}", shown(&mount.dir));
+    fs::write(&path, "x").unwrap();
+    let dir = mount.dir.clone();
+    // It still knows its mount.
+    mount.stop();
+    let (code, said) = failure(&remount("remount,ro", &dir));
+    assert!(code == 1 && said.contains("nothing is mounted there"), "{code}: {said}");
+    up.stop();
+}
+
+#[test]
 fn options_that_make_no_sense_are_named() {
     let Some(stage) = Stage::new("option_unknown") else { return };
     let dir = stage.make_dir("m");
     for (options, part) in [
         ("ro,frob,rw", "\"frob\""),
         ("frob=1", "\"frob=1\""),
-        ("remount,ro", "\"remount\""),
+        ("sync", "`lanefs serve --sync`"),
+        ("rw,bind", "mount(8) does that by itself"),
+        ("context=a", "SELinux"),
+        ("user_id=0", "\"user_id=0\""),
         ("lanes=0", "\"lanes=0\""),
         ("secret_file=", "\"secret_file=\""),
         ("export=a,export=b", "two exports"),

@@ -29,7 +29,7 @@ fn mode(path: &Path, bits: u32) {
 }
 
 #[test]
-fn root_is_nobody_on_the_default_export_and_root_on_up_s() {
+fn root_is_nobody_on_a_default_export_that_was_defined_and_root_on_up_s() {
     let Some(stage) = Stage::new("squash") else { return };
     let up = stage.up(&[]);
     fs::create_dir(up.dir.join("open")).unwrap();
@@ -37,6 +37,9 @@ fn root_is_nobody_on_the_default_export_and_root_on_up_s() {
     fs::write(up.dir.join("private"), "root's").unwrap();
     mode(&up.dir.join("private"), 0o600);
     assert_eq!(fs::metadata(up.dir.join("private")).unwrap().uid(), 0);
+    mode(&up.dir, 0o755);
+    let default = stage.run(["export", "add", &up.address, "default", "/"]);
+    assert!(default.status.success(), "{:?}", failure(&default));
     let squashed = stage.mount(&up.address, "squashed", &[]);
     let denied = fs::read(squashed.dir.join("private")).unwrap_err();
     assert_eq!(denied.kind(), std::io::ErrorKind::PermissionDenied);

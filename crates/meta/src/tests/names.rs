@@ -326,7 +326,7 @@ fn a_set_group_directory_hands_its_group_down() {
 
 #[test]
 fn the_root_directory_belongs_to_whoever_made_the_store() {
-    let made = disk::Made { uid: 1000, gid: 100, ..super::MADE };
+    let made = disk::Made { uid: 1000, gid: 100, mode: 0o1750, ..super::MADE };
     let mut shard = crate::Shard::new(wire::ShardId::meta(0), made);
     let body = wire::Getattr { inode: ROOT }.to_bytes();
     let ask = crate::Ask {
@@ -341,5 +341,5 @@ fn the_root_directory_belongs_to_whoever_made_the_store() {
     let (mut reply, mut changes) = (alloc::vec![], alloc::vec![]);
     shard.execute(&ask, &mut reply, &mut changes).unwrap();
     let attr = wire::Entry::decode_all(&reply).unwrap().attr;
-    assert_eq!((attr.uid, attr.gid, attr.ctime), (1000, 100, ask.now));
+    assert_eq!((attr.uid, attr.gid, attr.mode, attr.ctime), (1000, 100, 0o1750, ask.now));
 }

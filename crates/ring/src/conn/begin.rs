@@ -5,7 +5,7 @@ use super::{Admission, Conn, Conns, INDEX_BITS, State};
 use crate::framing::Inbox;
 use crate::number::u32_of;
 use crate::send::Outbox;
-use crate::socket::tune_socket;
+use crate::socket::{is_from_this_host, tune_socket};
 use crate::tools::Tools;
 use door::{ConnId, Event};
 use seal::Seal;
@@ -40,8 +40,18 @@ impl Conns {
         let index = self.add(Some(socket), State::Open);
         let shaken = seal.as_deref().and_then(Sealed::of);
         self.put_under(index, seal);
+        self.say_where_from(index, tools);
         self.announce(index, shaken.as_ref(), hello, tools);
         self.greet_until(index, tools);
+    }
+
+    /// Tells the brain of a client on this host.
+    pub(super) fn say_where_from(&mut self, index: u32, tools: &mut Tools) {
+        tools.counters.syscall_count += 1;
+        let conn = self.conn(index);
+        if conn.socket.as_ref().is_some_and(is_from_this_host) {
+            tools.events.push(Event::FromThisHost { conn: conn.id });
+        }
     }
 
     /// Tells the brain of a connection whose Hello a sister lane has read.

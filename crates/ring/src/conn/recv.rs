@@ -242,6 +242,10 @@ impl Conns {
         if conn.relay.is_some() {
             return self.pass_on(index, lengths.frame_bytes, bulk, tools);
         }
+        if conn.accepted && !conn.announced {
+            self.say_where_from(index, tools);
+        }
+        let conn = self.conn(index);
         let frame = tools.arena.put(conn.inbox.front(lengths.frame_bytes));
         conn.inbox.consume(lengths.frame_bytes);
         conn.announced = true;

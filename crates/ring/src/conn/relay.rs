@@ -16,6 +16,7 @@ use super::sealed::Sealed;
 use super::{Admission, Conn, Conns, State};
 use crate::mailbox::{Letter, Relayed, Word};
 use crate::number::u32_of;
+use crate::socket::is_from_this_host;
 use crate::tools::Tools;
 use door::{BufId, Bulk, CloseReason, ConnId, ContentsMac, Errno, Event, Span, mac_of};
 use std::collections::VecDeque;
@@ -30,12 +31,21 @@ const IO: Errno = Errno(5);
 
 /// What a front says to an owner.
 pub(crate) enum Said {
-    /// A client said Hello, and this is known of its TLS, if it is under it.
-    Hello(Box<[u8]>, Option<Sealed>),
+    /// A client said Hello.
+    Hello(Greeted),
     /// A frame.
     Frame(Frame),
     /// The connection has ended.
     Ended(CloseReason),
+}
+
+/// What a front knows of a client that said Hello.
+pub(crate) struct Greeted {
+    /// The frame.
+    hello: Box<[u8]>,
+    /// Of its TLS, if it is under it.
+    sealed: Option<Sealed>,
+    from_this_host: bool,
 }
 
 /// What an owner tells a front.
@@ -140,7 +150,10 @@ impl Conns {
         conn.announced = false;
         conn.paused = true;
         let sealed = conn.seal.as_deref().and_then(Sealed::of);
-        self.handed.push((lane, said(id, Said::Hello(hello, sealed))));
+        let from_this_host = conn.socket.as_ref().is_some_and(is_from_this_host);
+        tools.counters.syscall_count += 1;
+        let greeted = Greeted { hello, sealed, from_this_host };
+        self.handed.push((lane, said(id, Said::Hello(greeted))));
     }
 
     /// A whole frame lies at the front of the inbox; its bulk, if any, has come.
@@ -228,8 +241,8 @@ impl Conns {
 
     /// A front has said something.
     fn on_said(&mut self, from: usize, front: ConnId, said: Said, tools: &mut Tools) {
-        if let Said::Hello(hello, sealed) = said {
-            return self.begin_back((from, front), (&hello, sealed.as_ref()), tools);
+        if let Said::Hello(greeted) = said {
+            return self.begin_back((from, front), &greeted, tools);
         }
         // It may have been closed meanwhile.
         let Some(index) = self.backs.get(&(from, front)).copied() else { return };
@@ -245,16 +258,11 @@ impl Conns {
                 tools.events.push(event);
                 self.bury(index, tools);
             }
-            Said::Hello(..) => {}
+            Said::Hello(_) => {}
         }
     }
 
-    fn begin_back(
-        &mut self,
-        at: (usize, ConnId),
-        (hello, sealed): (&[u8], Option<&Sealed>),
-        tools: &mut Tools,
-    ) {
+    fn begin_back(&mut self, at: (usize, ConnId), greeted: &Greeted, tools: &mut Tools) {
         let (lane, front) = at;
         if !self.make_room(tools) {
             self.handed.push((lane, told(front, Told::Failed)));
@@ -265,14 +273,17 @@ impl Conns {
             lane,
             front,
             waiting: VecDeque::new(),
-            sealed: sealed.is_some(),
+            sealed: greeted.sealed.is_some(),
             untold_bytes: 0,
         };
         let conn = self.conn(index);
         conn.relay = Some(Relay::Back(Box::new(back)));
         conn.paused = true;
+        if greeted.from_this_host {
+            tools.events.push(Event::FromThisHost { conn: conn.id });
+        }
         self.backs.insert(at, index);
-        self.announce(index, sealed, hello, tools);
+        self.announce(index, greeted.sealed.as_ref(), &greeted.hello, tools);
     }
 
     /// Gives the brain what there are buffers for.

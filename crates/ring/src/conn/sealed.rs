@@ -120,6 +120,10 @@ impl Conns {
                     let holder = sealed.and_then(|sealed| sealed.holder);
                     let holder = holder.map(|holder| tools.arena.put(&holder));
                     tools.events.push(Event::Sealed { conn: conn.id, channel, holder });
+                    if conn.accepted {
+                        self.say_where_from(index, tools);
+                    }
+                    let conn = self.conn(index);
                     if let State::Sealing { ticket } = conn.state {
                         conn.state = State::Open;
                         tools.events.push(Event::Connected { ticket, conn: conn.id });

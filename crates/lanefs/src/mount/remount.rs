@@ -1,0 +1,34 @@
+//! `-o remount`: what is mounted gets other flags of the kernel; the process that serves it goes on as it is.
+
+use super::options::Options;
+use crate::exit::{Code, Exit};
+use crate::mounts;
+use anyhow::{Result, bail};
+use std::io;
+use std::path::Path;
+
+/// Gives the mount at `dir` the flags that were named; it keeps the others.
+pub(super) fn run(dir: &Path, options: &Options) -> Result<()> {
+    let shown = dir.display();
+    let failed = |line| Exit::new(Code::Failed, line);
+    let Some(mounted) = mounts::at(dir)? else {
+        bail!(failed(format!("{shown} cannot be remounted: nothing is mounted there")));
+    };
+    if !mounted.is_lanefs() {
+        let fs_type = mounted.fs_type;
+        bail!(failed(format!("{shown} cannot be remounted: it is no lanefs mount but {fs_type}")));
+    }
+    ring::remount(dir, options.flags_over(&mounted.options)).map_err(|error| {
+        let line = match error.kind() {
+            io::ErrorKind::PermissionDenied => {
+                format!("{shown} cannot be remounted: that is for root alone")
+            }
+            io::ErrorKind::ResourceBusy => format!(
+                "{shown} cannot be remounted: files on it are open for writing (`fuser -m {shown}` \
+                 says by whom)"
+            ),
+            _ => format!("{shown} cannot be remounted: {error}"),
+        };
+        failed(line).into()
+    })
+}
