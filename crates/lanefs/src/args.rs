@@ -10,8 +10,10 @@ mod driver;
 mod engine;
 mod export;
 mod files;
+mod log;
 mod papers;
 mod pin;
+mod running;
 mod seal;
 mod secret;
 
@@ -27,13 +29,18 @@ pub(crate) use export::{Export, ExportAdd, ExportCommand, ExportList, ExportName
 pub(crate) use files::{
     Access, Cat, Chmod, Chown, Cp, Df, Du, Find, FindKind, Ln, Ls, Mkdir, Mv, Rm, Stat, Sync, Tree,
 };
+pub(crate) use log::LogArg;
 pub(crate) use papers::{Completions, Man};
 pub(crate) use pin::{Pin, PinArg};
+pub(crate) use running::{Down, Status};
 pub(crate) use seal::SealArg;
 pub(crate) use secret::{Secret, SecretCommand};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
+
+/// The version, and the commit where that is known (`build.rs`).
+pub(crate) const VERSION: &str = env!("LANEFS_VERSION");
 
 /// What every `--help` ends with.
 pub(crate) const EXIT_CODES: &str = "\
@@ -41,7 +48,7 @@ Exit codes:
   0  done
   1  failed, or failed for some of the files; stderr says why
   2  the command line makes no sense
-  3  the server is not reachable
+  3  the server is not reachable; of `up`: it serves, and is mounted nowhere
   4  the secret or a certificate was refused, by the server or of the server
   5  this machine or user cannot mount";
 
@@ -50,7 +57,7 @@ Exit codes:
 /// Start with `lanefs up ./mnt`: it makes a store beside ./mnt, serves it, mounts it on ./mnt and
 /// stays until Ctrl-C. Files put into ./mnt are kept in ./mnt.lanefs.
 #[derive(Parser, Debug)]
-#[command(name = "lanefs", version, after_help = EXIT_CODES, max_term_width = 100)]
+#[command(name = "lanefs", version = VERSION, after_help = EXIT_CODES, max_term_width = 100)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -70,6 +77,11 @@ pub(crate) enum Command {
     /// Unmount DIR
     #[command(after_help = EXIT_CODES)]
     Umount(Umount),
+    /// End what `up`, `serve` or `mount` keeps running
+    #[command(after_help = EXIT_CODES)]
+    Down(Down),
+    /// Name the servers and mounts of this machine
+    Status(Status),
     /// List directories of a server, without a mount
     Ls(Ls),
     /// Print files of a server, without a mount
@@ -336,6 +348,8 @@ pub(crate) struct Up {
     pub(crate) certificates: CertArg,
     #[command(flatten)]
     pub(crate) secret: SecretFile,
+    #[command(flatten)]
+    pub(crate) log: LogArg,
     /// This is the process in the background: say READY, then write to this file.
     #[arg(long, hide = true, value_name = "LOG")]
     pub(crate) in_background: Option<PathBuf>,
@@ -366,6 +380,12 @@ pub(crate) struct Serve {
     pub(crate) certificates: CertArg,
     #[command(flatten)]
     pub(crate) serving: Serving,
+    #[command(flatten)]
+    pub(crate) log: LogArg,
+    /// Reads options from this file, under the same names; the command line wins [default:
+    /// /etc/lanefs/serve.toml, if it exists]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
     /// Lets something go wrong, for tests of crashes.
     #[arg(long = "fault", hide = true, value_name = "NAME:COUNT")]
     #[arg(value_parser = crate::faults::Planned::parse)]
@@ -417,6 +437,12 @@ pub(crate) struct Mount {
     pub(crate) driver: DriverArg,
     #[command(flatten)]
     pub(crate) pin: PinArg,
+    #[command(flatten)]
+    pub(crate) log: LogArg,
+    /// Reads options from this file, under the same names; the command line wins [default:
+    /// /etc/lanefs/mount.toml, if it exists]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
     /// Go to the background once mounted
     #[arg(short = 'd', long)]
     pub(crate) detach: bool,
