@@ -119,6 +119,7 @@ impl Client {
         // After a restart others may wait for what we have to say.
         let known = self.is_known_at(link_index);
         let Some(link) = self.links.get_mut(link_index) else { return };
+        link.left = false;
         let now = turn.now.mono;
         // With open files or locks the server shall know them again soon, even if nobody asks for anything.
         if !link.is_wanted() && !kept && !unrouted && !known {

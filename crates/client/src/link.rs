@@ -42,6 +42,8 @@ pub(crate) struct Link {
     pub(crate) turned_away: Option<RefusalReason>,
     /// The server is not yet told all that a recovery has to tell; nothing else is sent.
     pub(crate) recovering: bool,
+    /// The goodbye was sent on this connection: the server takes anything after it for a breach.
+    pub(crate) left: bool,
     /// What goes before everything: registering handles again.
     pub(crate) first: VecDeque<usize>,
     /// What was sent before, in the order of xids.
@@ -62,6 +64,7 @@ impl Link {
             failure_count: 0,
             turned_away: None,
             recovering: false,
+            left: false,
             first: VecDeque::new(),
             again: VecDeque::new(),
             fresh: VecDeque::new(),

@@ -134,7 +134,7 @@ impl Client {
         loop {
             let reopening = self.reopening_count > 0;
             let Some(link) = self.links.get_mut(link_index) else { return };
-            if link.recovering || !link.has_credit() {
+            if link.recovering || link.left || !link.has_credit() {
                 return;
             }
             let mut next = link.first.pop_front();
@@ -193,6 +193,7 @@ impl Client {
         self.counters.request_count += 1;
         let acks = session.acks();
         let leaves = (exchange.op == Op::Goodbye).then_some(exchange.link_index);
+        link.left |= leaves.is_some();
         let head = Head::Request(Request {
             op: exchange.op,
             lane_hint: LaneId(u16::try_from(exchange.link_index).unwrap_or(u16::MAX)),

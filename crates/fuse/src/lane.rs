@@ -154,7 +154,13 @@ impl MountLane {
             }
             return;
         };
+        let needs_server = header.is_ok_and(|header| needs_server(header.opcode));
         let pending_id = self.pendings.insert((slot, turn.now.mono), unique, pid, bytes, bulk);
+        if needs_server && self.life != Life::Serving {
+            // Users of a detached mount may go on for ever, and all that was acknowledged is to be durable.
+            self.reply(turn, pending_id, Status::NotConnected, Span::default(), None);
+            return;
+        }
         self.begin(turn, pending_id);
         if self.interrupts.take(unique) {
             self.on_interrupt(turn, unique, false);
@@ -475,6 +481,20 @@ impl Brain for MountLane {
         }
         self.look_at_end(turn);
     }
+}
+
+/// Whether a request is more than bookkeeping between the kernel and this lane.
+fn needs_server(opcode: u32) -> bool {
+    !matches!(
+        Opcode::from_number(opcode),
+        None | Some(
+            Opcode::Init
+                | Opcode::Destroy
+                | Opcode::Forget
+                | Opcode::BatchForget
+                | Opcode::Interrupt
+        )
+    )
 }
 
 fn say(turn: &mut Turn<'_>, say: Say, line: &str) {

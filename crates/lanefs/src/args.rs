@@ -11,9 +11,11 @@ mod engine;
 mod export;
 mod files;
 mod line;
+mod log;
 mod papers;
 mod pin;
 mod root_dir;
+mod running;
 mod seal;
 mod secret;
 pub(crate) mod units;
@@ -31,9 +33,11 @@ pub(crate) use files::{
     Access, Cat, Chmod, Chown, Cp, Df, Du, Find, FindKind, Ln, Ls, Mkdir, Mv, Rm, Stat, Sync, Tree,
 };
 pub(crate) use line::parse;
+pub(crate) use log::LogArg;
 pub(crate) use papers::{Completions, Man};
 pub(crate) use pin::{Pin, PinArg};
 pub(crate) use root_dir::RootDirArg;
+pub(crate) use running::{Down, Status};
 pub(crate) use seal::SealArg;
 pub(crate) use secret::{Secret, SecretCommand};
 
@@ -43,13 +47,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 use units::{UNITS, size, size_in, size_text, time, time_in, time_text};
 
+/// The version, and the commit where that is known (`build.rs`).
+pub(crate) const VERSION: &str = env!("LANEFS_VERSION");
+
 /// What every `--help` ends with.
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   0  done
   1  failed, or failed for some of the files; stderr says why
   2  the command line makes no sense
-  3  the server is not reachable
+  3  the server is not reachable; of `up`: it serves, and is mounted nowhere
   4  the secret or a certificate was refused, by the server or of the server
   5  this machine or user cannot mount";
 
@@ -63,7 +70,7 @@ fn units_and_codes() -> String {
 /// Start with `lanefs up ./mnt`: it makes a store beside ./mnt, serves it, mounts it on ./mnt and
 /// stays until Ctrl-C. Files put into ./mnt are kept in ./mnt.lanefs.
 #[derive(Parser, Debug)]
-#[command(name = "lanefs", version, after_help = EXIT_CODES, max_term_width = 100)]
+#[command(name = "lanefs", version = VERSION, after_help = EXIT_CODES, max_term_width = 100)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -83,6 +90,11 @@ pub(crate) enum Command {
     /// Unmount DIR
     #[command(after_help = EXIT_CODES)]
     Umount(Umount),
+    /// End what `up`, `serve` or `mount` keeps running
+    #[command(after_help = EXIT_CODES)]
+    Down(Down),
+    /// Name the servers and mounts of this machine
+    Status(Status),
     /// List directories of a server, without a mount
     Ls(Ls),
     /// Print files of a server, without a mount
@@ -365,6 +377,8 @@ pub(crate) struct Up {
     pub(crate) certificates: CertArg,
     #[command(flatten)]
     pub(crate) secret: SecretFile,
+    #[command(flatten)]
+    pub(crate) log: LogArg,
     /// This is the process in the background: say READY, then write to this file.
     #[arg(long, hide = true, value_name = "LOG")]
     pub(crate) in_background: Option<PathBuf>,
@@ -396,6 +410,12 @@ pub(crate) struct Serve {
     pub(crate) certificates: CertArg,
     #[command(flatten)]
     pub(crate) serving: Serving,
+    #[command(flatten)]
+    pub(crate) log: LogArg,
+    /// Reads options from this file, under the same names; the command line wins [default:
+    /// /etc/lanefs/serve.toml, if it exists]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
     /// Lets something go wrong, for tests of crashes.
     #[arg(long = "fault", hide = true, value_name = "NAME:COUNT")]
     #[arg(value_parser = crate::faults::Planned::parse)]
@@ -447,6 +467,12 @@ pub(crate) struct Mount {
     pub(crate) driver: DriverArg,
     #[command(flatten)]
     pub(crate) pin: PinArg,
+    #[command(flatten)]
+    pub(crate) log: LogArg,
+    /// Reads options from this file, under the same names; the command line wins [default:
+    /// /etc/lanefs/mount.toml, if it exists]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
     /// Go to the background once mounted
     #[arg(short = 'd', long)]
     pub(crate) detach: bool,

@@ -4,11 +4,11 @@
 //! ```text
 //! foreground ── starts ──▶ background (--in-background LOG), its output in a pipe
 //!     ◀── lines, copied to the terminal and to LOG ──
-//!     ◀── READY ──          from here on the background writes to LOG itself
+//!     ◀── READY ──          from here on the background writes to LOG itself (READY CODE: with that exit code)
 //! ```
 
 use crate::exit::{Code, Exit};
-use crate::{out, signals};
+use crate::{notify, out, signals};
 use anyhow::{Context as _, Result};
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
@@ -18,7 +18,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// The line that says that everything runs.
+/// The line that says that everything runs. What stands behind it is what the command ends with.
 const READY: &str = "READY";
 
 /// A program that is this one, even when its file was replaced meanwhile.
@@ -46,12 +46,12 @@ pub(crate) fn launch_with(arguments: &[OsString], log: &Path, talkative: bool) -
         // It may have ended by itself already.
         let _gone = kill_process(pid, Signal::TERM);
     })?;
-    let mut ready = false;
+    let mut ready = None;
     for line in BufReader::new(from_child).split(b'\n') {
         let line = line.context("cannot hear the background process")?;
         let line = String::from_utf8_lossy(&line);
-        if line == READY {
-            ready = true;
+        if let Some(code) = line.strip_prefix(READY) {
+            ready = Some(code_of(code.trim().parse().ok()));
             break;
         }
         writeln!(log_file, "{line}").with_context(|| format!("cannot write {}", log.display()))?;
@@ -60,22 +60,28 @@ pub(crate) fn launch_with(arguments: &[OsString], log: &Path, talkative: bool) -
         }
     }
     guard.close();
-    if ready && !talkative {
-        return Ok(());
-    }
-    if ready {
-        out::tell(&format!("background process {}, log {}", child.id(), log.display()));
-        return Ok(());
+    if let Some(code) = ready {
+        notify::ready_in_background(child.id());
+        if talkative {
+            out::tell(&format!("background process {}, log {}", child.id(), log.display()));
+        }
+        return code.map_or(Ok(()), |code| Err(Exit::said(code).into()));
     }
     let status = child.wait()?;
-    let code = match status.code() {
-        Some(3) => Code::Unreachable,
-        Some(4) => Code::Secret,
-        Some(5) => Code::CannotMount,
-        Some(_) | None => Code::Failed,
-    };
+    let code = code_of(status.code()).unwrap_or(Code::Failed);
     let line = if talkative { "the background process did not start" } else { "" };
     Err(Exit::new(code, line).into())
+}
+
+/// The code of ours that a number means; none is that of what worked.
+const fn code_of(number: Option<i32>) -> Option<Code> {
+    match number {
+        None | Some(0) => None,
+        Some(3) => Some(Code::Unreachable),
+        Some(4) => Some(Code::Secret),
+        Some(5) => Some(Code::CannotMount),
+        Some(_) => Some(Code::Failed),
+    }
 }
 
 fn spawn(
@@ -101,10 +107,16 @@ pub(crate) fn begin() -> Result<()> {
     Ok(())
 }
 
-/// In the background process: everything runs; from here on all output goes to `log`.
-pub(crate) fn ready(log: &Path) -> Result<()> {
+/// In the background process: everything runs, and the command that began it ends with `code`, if that is not 0;
+/// from here on all output goes to `log`.
+pub(crate) fn ready(log: &Path, code: Option<Code>) -> Result<()> {
     let file = open_log(log)?;
-    out::tell(READY);
+    crate::log::flush();
+    match code {
+        None => out::tell(READY),
+        Some(code) => out::tell(&format!("{READY} {}", code.number())),
+    }
+    crate::log::to_background();
     rustix::stdio::dup2_stdout(&file)?;
     rustix::stdio::dup2_stderr(&file)?;
     Ok(())

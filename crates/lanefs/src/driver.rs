@@ -1,7 +1,7 @@
 //! Which driver the lanes of this process are on: found out once, said to people.
 
 use crate::args::Driver;
-use crate::out;
+use crate::log;
 use anyhow::Result;
 use ring::{DriverChoice, DriverFound, DriverKind};
 
@@ -21,7 +21,7 @@ pub(crate) const fn choice(asked: Driver) -> DriverChoice {
 pub(crate) fn choose(asked: Driver) -> Result<DriverKind> {
     let found = choice(asked).find()?;
     if found.why.is_some() {
-        out::complain(&format!("driver {}", text(&found)));
+        log::complain(&format!("driver {}", text(&found)));
     }
     Ok(found.kind)
 }

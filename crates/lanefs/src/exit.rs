@@ -13,7 +13,7 @@ pub(crate) enum Code {
     Failed = 1,
     /// The command line makes no sense.
     Usage = 2,
-    /// The server is not reachable.
+    /// The server is not reachable. Of `up -d`: it serves, and is mounted nowhere.
     Unreachable = 3,
     /// The server did not take the secret or certificate, or did not know it, or showed a bad one.
     Secret = 4,

@@ -9,7 +9,7 @@
 //! Points: [`ring::FaultPoint::ALL`]. Counted over all lanes of the process; those of the log from when the
 //! recovery of all lanes is over, so that how much that has to write makes no difference.
 
-use crate::out;
+use crate::log;
 use door::Errno;
 use ring::{Fault, FaultPoint};
 use rustix::process::{Signal, getpid, kill_process};
@@ -66,7 +66,7 @@ pub(crate) fn faults(planned: &[Planned], recovering: Arc<AtomicU16>) -> Option<
             }
             if !fault.kills && met_count >= fault.count {
                 if met_count == fault.count {
-                    out::complain("a planned fault has begun");
+                    log::complain("a planned fault has begun");
                 }
                 errno = Some(IO);
             }

@@ -3,8 +3,8 @@
 //! It knows nothing of what the brains do. Invariant: every lane that was started is reported
 //! once, as ended.
 
-use crate::secret::Poke;
-use crate::signals;
+use crate::reload::Reload;
+use crate::{notify, signals};
 use anyhow::{Context as _, Result, bail};
 use door::Brain;
 use ring::{Config, Ring, Stopper};
@@ -24,21 +24,23 @@ pub(crate) enum News {
 }
 
 /// Where news are told and heard: signals from here on, lanes once they are started. A process with
-/// a parent ends with it. With `reload`, SIGHUP means that, unless this process has a terminal.
+/// a parent ends with it. SIGHUP means `reload`, unless there is none or this process has a terminal.
 pub(crate) fn listen(
     parent_pid: Option<u32>,
-    reload: Option<Poke>,
+    reload: Option<Reload>,
 ) -> Result<(Sender<News>, Receiver<News>)> {
     // A process with a parent gets no SIGHUP from a terminal.
-    let reload = reload.filter(|_| parent_pid.is_some() || !signals::has_terminal());
+    let mut reload = reload.filter(|_| parent_pid.is_some() || !signals::has_terminal());
     let (tell, news) = channel();
     let on_signal = tell.clone();
-    signals::on_ending(move |signal| match &reload {
-        Some(reload) if signal == SIGHUP => reload.poke(),
-        Some(_) | None => {
-            // Nobody listens any more when the process is about to end.
-            let _unheard = on_signal.send(News::Signal);
+    signals::on_ending(move |signal| {
+        if let Some(reload) = reload.as_mut().filter(|_| signal == SIGHUP) {
+            reload.run();
+            return;
         }
+        notify::stopping();
+        // Nobody listens any more when the process is about to end.
+        let _unheard = on_signal.send(News::Signal);
     })?;
     if let Some(parent_pid) = parent_pid
         && !signals::tie_to_parent(parent_pid)?

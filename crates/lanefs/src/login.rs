@@ -2,7 +2,7 @@
 
 use crate::args::{CertArg, SealArg};
 use crate::exit::Exit;
-use crate::{address, out, secret};
+use crate::{address, log, secret};
 use anyhow::{Result, bail};
 use library::{Certificates, Sealing, Secret};
 use std::path::{Path, PathBuf};
@@ -38,7 +38,7 @@ impl Login {
             let line = "a certificate stands for the secret: name one of them, not both";
             bail!(Exit::usage(line));
         }
-        let warn = Arc::new(|line: &str| out::complain(&format!("lanefs: {line}")));
+        let warn = Arc::new(|line: &str| log::complain(line));
         let certificates = Certificates::read(files, address::host(address), warn)?;
         Ok(Self {
             secrets: Secret::certified().into(),

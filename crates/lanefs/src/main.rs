@@ -10,6 +10,8 @@ mod background;
 mod bench;
 mod bench_null;
 mod cert;
+mod config;
+mod down;
 mod drafts;
 mod driver;
 mod exit;
@@ -19,14 +21,19 @@ mod files;
 mod fuse_device;
 mod holders;
 mod lanes;
+mod log;
 mod login;
 mod mount;
 mod mounts;
+mod notify;
 mod out;
 mod papers;
+mod reload;
+mod running;
 mod secret;
 mod serve;
 mod signals;
+mod status;
 mod umount;
 mod up;
 
@@ -44,18 +51,25 @@ fn main() -> ExitCode {
     if mount::is_by_type(&line) {
         return mount::run_by_type(line.into_iter().skip(1));
     }
+    let named = line.get(1).map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let line = match config::apply(line) {
+        Ok(line) => line,
+        Err(error) => return fail(&named, &error),
+    };
     let cli = args::parse(line).unwrap_or_else(|error| error.exit());
     let name = name_of(&cli.command);
-    match run(cli.command) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            let line = format!("{error:#}");
-            if !line.is_empty() {
-                out::complain(&format!("lanefs {name}: {line}"));
-            }
-            ExitCode::from(exit::code_of(&error).number())
-        }
+    let code = run(cli.command).map_or_else(|error| fail(name, &error), |()| ExitCode::SUCCESS);
+    log::flush();
+    code
+}
+
+/// Says what went wrong with a command; its code.
+fn fail(name: &str, error: &anyhow::Error) -> ExitCode {
+    let line = format!("{error:#}");
+    if !line.is_empty() {
+        log::complain_at_end(&format!("lanefs {name}: {line}"));
     }
+    ExitCode::from(exit::code_of(error).number())
 }
 
 /// A lane that panicked may leave half of a change behind: nobody may go on with that. `panic = "abort"`
@@ -74,6 +88,8 @@ fn run(command: Command) -> Result<()> {
         Command::Serve(args) => serve::run(&args),
         Command::Mount(args) => mount::run(&args),
         Command::Umount(args) => umount::run(&args),
+        Command::Down(args) => down::run(&args),
+        Command::Status(args) => status::run(&args),
         Command::Ls(args) => files::ls::run(&args),
         Command::Cat(args) => files::cat::run(&args),
         Command::Cp(args) => files::cp::run(&args),
@@ -106,6 +122,8 @@ const fn name_of(command: &Command) -> &'static str {
         Command::Serve(_) => "serve",
         Command::Mount(_) => "mount",
         Command::Umount(_) => "umount",
+        Command::Down(_) => "down",
+        Command::Status(_) => "status",
         Command::Ls(_) => "ls",
         Command::Cat(_) => "cat",
         Command::Cp(_) => "cp",

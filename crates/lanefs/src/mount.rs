@@ -15,7 +15,9 @@ use crate::exit::{Code, Exit};
 use crate::lanes::{self, News, count_text};
 use crate::login::Login;
 use crate::mounts::{Served, TakenAway};
-use crate::{address, background, driver, fuse_device, mounts, out, secret, umount};
+use crate::reload::Reload;
+use crate::running::{self, Entry, Kind, Running};
+use crate::{address, background, driver, fuse_device, log, mounts, notify, out, secret, umount};
 use anyhow::{Context as _, Result, bail};
 use client::Client;
 use library::{Certificates, ConnectOptions, Identity, Sealing, Volume};
@@ -29,6 +31,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
+use tracing::{info, warn};
 use wire::{ClientUuid, InodeNo, Secrets};
 
 /// How long the server may take to welcome us before anything is mounted.
@@ -77,12 +80,30 @@ pub(crate) fn run(args: &args::Mount) -> Result<()> {
         check_dir(&dir)?;
         return background::launch(&options.log_file(&dir));
     }
-    let (tell, news) = lanes::listen(args.parent_pid, None)?;
+    log::begin(args.log.log_level, args.parent_pid.is_some());
+    let (tell, news) = lanes::listen(args.parent_pid, Some(reload(&options)?))?;
     let plan = prepare(args, dir, options)?;
     let device = mount(&plan)?;
     let mount = Served::new(&plan.dir, &device)?;
-    let served = serve(&plan, (device, &mount), &tell, &news, args.in_background.as_deref());
+    let served = serve(&plan, (device, &mount), &tell, &news, args);
     served.and(mount.clear())
+}
+
+/// What SIGHUP has read again. Lanes read both by themselves when they need them; this says what they will find.
+fn reload(options: &Options) -> Result<Reload> {
+    let address = options.address.clone();
+    let secret_file = options.secret_file.as_ref().map(std::path::absolute).transpose()?;
+    let shown = (options.seal, options.certificates.clone());
+    Reload::new(move || match Login::read(&address, secret_file.as_deref(), (shown.0, &shown.1)) {
+        Ok(Login { secret_file: Some(file), .. }) => {
+            info!(
+                "the secret {} can be read: shown when the server refuses the one in use",
+                file.display()
+            );
+        }
+        Ok(_) => info!("the certificates can be read: shown at the next connection"),
+        Err(error) => warn!("{error:#}; what was read before stays in use"),
+    })
 }
 
 fn prepare(args: &args::Mount, dir: PathBuf, mut options: Options) -> Result<Plan> {
@@ -114,11 +135,11 @@ fn prepare(args: &args::Mount, dir: PathBuf, mut options: Options) -> Result<Pla
     if rustix::process::geteuid().is_root() && !volume.is_root_trusted() {
         let export = crate::export::or_default(&options.export);
         // Not on stdout: whoever reads that waits for `mounted`.
-        out::complain(&format!(
+        info!(
             "root is nobody on the export {export}: it may do what others may; it is root on the default \
              export where the server runs (over loopback, with the store's secret), and on an export of \
              `lanefs export add SERVER NAME PATH --squash none`"
-        ));
+        );
     }
     let root = volume.root();
     if volume.is_read_only() {
@@ -180,7 +201,7 @@ fn serve(
     (device, mount): (OwnedFd, &Served),
     tell: &Sender<News>,
     news: &Receiver<News>,
-    log: Option<&Path>,
+    args: &args::Mount,
 ) -> Result<()> {
     let stoppers = start(plan, device, tell)?;
     let mut running_count = stoppers.len();
@@ -196,9 +217,22 @@ fn serve(
     };
     let lanes = count_text(running_count);
     let driver = plan.driver.name();
-    out::tell(&format!("mounted {} over {how}, driver {driver}, {lanes}", plan.dir.display()));
+    let log = args.in_background.as_deref();
+    let _running = Running::begin(Entry {
+        address: Some(plan.server.to_string()),
+        dir: Some(running::text_of(&plan.dir)),
+        mounted: true,
+        driver: Some(driver.to_owned()),
+        fuse: Some(how.to_owned()),
+        lane_count: Some(running_count),
+        log: log.map(running::text_of),
+        ..Entry::of(Kind::Mount, args.parent_pid)
+    });
+    let dir = plan.dir.display();
+    out::tell(&format!("mounted {dir} over {how}, driver {driver}, {lanes}"));
+    notify::ready(&format!("{} on {dir} over {how}, {lanes}", plan.server));
     if let Some(log) = log {
-        background::ready(log)?;
+        background::ready(log, None)?;
         std::env::set_current_dir("/")?;
     }
     while running_count > 0 {
@@ -252,6 +286,7 @@ fn start(plan: &Plan, device: OwnedFd, tell: &Sender<News>) -> Result<Vec<Stoppe
         let secret_file = plan.secret_file.clone();
         lanes::start(format!("lane {lane}"), core, tell.clone(), move || {
             let mut ring_config = ring::Config::new(lane);
+            ring_config.say = Box::new(log::say);
             ring_config.post = Some(post);
             ring_config.driver = DriverChoice::Only(driver);
             ring_config.spin_us = spin_us;
@@ -279,7 +314,7 @@ fn end(
     let dir = mount.dir();
     if mount.is_there()? && mounts::take_away(dir)? == TakenAway::Busy {
         umount::complain_of_holders("mount", dir);
-        out::complain("lanefs mount: detached; its users will see it disconnected");
+        warn!("lanefs mount: detached; its users will see it disconnected");
         mounts::detach(dir)?;
     }
     lanes::stop(stoppers);

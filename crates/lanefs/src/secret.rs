@@ -10,7 +10,7 @@ pub(crate) use change::run;
 pub(crate) use kept::{Kept, Poke};
 
 use crate::drafts::Draft;
-use crate::out;
+use crate::log;
 use anyhow::{Context as _, Result, bail};
 use std::fs::{DirBuilder, File};
 use std::io;
@@ -45,7 +45,7 @@ fn of_store(path: &Path, secrets: Secrets) -> Result<Secrets> {
 /// What is in a file that was read before; the server refused what was in it then.
 pub(crate) fn read_again(path: &Path) -> Option<Secrets> {
     let read = read_all(path);
-    read.map_err(|error| out::complain(&error.to_string())).ok()
+    read.map_err(|error| log::complain(&error.to_string())).ok()
 }
 
 /// The directory of a file.

@@ -8,8 +8,10 @@ use crate::args::{self, Direct, Pin};
 use crate::exit::Exit;
 use crate::export::ADDRESS_FILE;
 use crate::lanes::{self, News, count_text};
+use crate::reload::Reload;
+use crate::running::{self, Entry, Kind, Running};
 use crate::secret::{Kept, Poke};
-use crate::{driver, faults, out, secret, up};
+use crate::{driver, faults, log, notify, out, secret, up};
 use anyhow::{Context as _, Result, bail};
 use disk::Made;
 use disk::rows::Range;
@@ -25,14 +27,16 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 use store::{ColdStore, Keeper, Keeping, Pace, RootDir, Shape, ShareFile, Store};
+use tracing::{info, warn};
 use wire::{Map, Secret, Secrets};
 
 /// Runs the command.
 pub(crate) fn run(args: &args::Serve) -> Result<()> {
     // What is made here has the mode it asks for, and nobody else writes it.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    log::begin(args.log.log_level, args.parent_pid.is_some());
     let poke = Poke::new()?;
-    let (tell, news) = lanes::listen(args.parent_pid, Some(poke.clone()))?;
+    let (tell, news) = lanes::listen(args.parent_pid, Some(reload(args, poke.clone())?))?;
     let driver = driver::choose(args.driver.driver)?;
     args.serving.io.io_engine.engine().check(driver)?;
     let credentials = credentials(args, poke)?;
@@ -51,12 +55,37 @@ pub(crate) fn run(args: &args::Serve) -> Result<()> {
     std::fs::write(&address_file, format!("{address}\n"))
         .with_context(|| format!("cannot write {}", address_file.display()))?;
     let lanes = count_text(stoppers.len());
+    let _running = Running::begin(Entry {
+        address: Some(address.to_string()),
+        store: Some(running::text_of(&path)),
+        driver: Some(driver.name().to_owned()),
+        lane_count: Some(stoppers.len()),
+        ..Entry::of(Kind::Serve, args.parent_pid)
+    });
     out::tell(&format!("listening on {address}, driver {}, {lanes}", driver.name()));
+    notify::ready(&format!("serving {} on {address}, {lanes}", path.display()));
     wait_for_end(&news, &stoppers)?;
     // Whoever reads it while nobody serves finds nobody there.
     let _stays = std::fs::remove_file(address_file);
     keeping.stop();
     Ok(())
+}
+
+/// What SIGHUP has read again.
+fn reload(args: &args::Serve, poke: Poke) -> Result<Reload> {
+    let has_secret = args.certificates.cert.is_none() || args.secret.secret_file.is_some();
+    let files = args.certificates.files(args.seal)?;
+    Reload::new(move || {
+        if has_secret {
+            poke.poke();
+        }
+        if let Some(files) = &files {
+            match library::certificates::server(files.clone(), has_secret, Arc::new(|_| {})) {
+                Ok(_) => info!("the certificates can be read: in use from the next connection on"),
+                Err(error) => warn!("{error}; the certificates that were read before stay in use"),
+            }
+        }
+    })
 }
 
 /// What clients have to prove, or to show.
@@ -81,7 +110,7 @@ fn credentials(args: &args::Serve, poke: Poke) -> Result<Credentials> {
         // Nobody knows it.
         None => Secret::new(library::random()?).into(),
     };
-    let warn = Arc::new(|line: &str| out::complain(&format!("lanefs serve: {line}")));
+    let warn = Arc::new(|line: &str| warn!("{line}"));
     let seals = Some(library::certificates::server(files, kept.is_some(), warn)?);
     Ok(Credentials { secrets, kept, seals })
 }
@@ -94,11 +123,11 @@ fn open(path: &Path, args: &args::Serve) -> Result<Store> {
         let store = store::open_or_create(path, &Shape { root, ..Shape::default() })?;
         let Made { at_ns: _, uid, gid, mode } = store.superblock().made;
         if root_dir.differs_from(&RootDir { uid, gid, mode }) {
-            out::complain(&format!(
-                "lanefs serve: --root-owner and --root-mode are for a store that is made; {} was \
-                 made before and keeps its root directory: `lanefs chown` and `lanefs chmod` change it",
+            warn!(
+                "--root-owner and --root-mode are for a store that is made; {} was made before and \
+                 keeps its root directory: `lanefs chown` and `lanefs chmod` change it",
                 path.display()
-            ));
+            );
         }
         return Ok(store);
     };
@@ -159,10 +188,10 @@ fn restore(
 ) -> Result<Vec<Restored>> {
     let replayed = store.redo(cold)?;
     if replayed.torn_count > 0 {
-        out::complain(&format!(
+        warn!(
             "{} log(s) ended in a batch that was never acknowledged; it was cut off",
             replayed.torn_count
-        ));
+        );
     }
     let mut restore = Restore::new(map, store.superblock().made);
     if let Some(bytes_max) = meta_bytes_max {
@@ -256,6 +285,7 @@ fn start(
         let seals = seals.clone();
         lanes::start(format!("lane {lane}"), core, tell.clone(), move || {
             let mut ring_config = ring::Config::new(lane);
+            ring_config.say = Box::new(log::say);
             ring_config.post = Some(post);
             ring_config.driver = DriverChoice::Only(driver);
             ring_config.engine = io.io_engine.engine();
@@ -280,7 +310,7 @@ fn start(
     }
     // Every record of theirs is in the rows, and the new logs say which boot this is.
     store.remove_earlier_logs()?;
-    let keeping = keeper.start(store, Arc::new(|line: &str| out::complain(line)))?;
+    let keeping = keeper.start(store, Arc::new(|line: &str| warn!("{line}")))?;
     Ok((stoppers, keeping))
 }
 
@@ -294,7 +324,7 @@ fn when_recovered(lane_count: u16, file: ShareFile, share: lane::Share) -> Resul
             return;
         }
         if let Err(error) = file.set(share) {
-            out::complain(&format!("{error}: the next recovery waits as the weaker mode does"));
+            warn!("{error}: the next recovery waits as the weaker mode does");
         }
     });
     spawned.context("cannot start a thread")?;

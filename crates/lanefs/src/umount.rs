@@ -2,7 +2,7 @@
 
 use crate::exit::{Code, Exit};
 use crate::mounts::{self, TakenAway};
-use crate::{args, holders, out};
+use crate::{args, holders, log};
 use anyhow::{Result, bail};
 use std::path::Path;
 
@@ -27,12 +27,14 @@ pub(crate) fn run(args: &args::Umount) -> Result<()> {
 
 /// Says who keeps `point` busy.
 pub(crate) fn complain_of_holders(command: &str, point: &Path) {
-    out::complain(&format!("lanefs {command}: {} is in use", point.display()));
+    log::complain(&format!("lanefs {command}: {} is in use", point.display()));
     let holders = holders::of(point);
     for holder in &holders {
-        out::complain(&format!("  held by {holder}"));
+        log::complain(&format!("  held by {holder}"));
     }
     if holders.is_empty() {
-        out::complain("  by whom cannot be seen from here (another container, or a mount below)");
+        log::complain(
+            "  by whom cannot be seen: files that are open for moments, another container, or a mount below",
+        );
     }
 }

@@ -9,7 +9,8 @@ mod supervisor;
 
 use crate::args::{self, Pin, SealArg, Transport};
 use crate::exit::{Code, Exit};
-use crate::{address, background, driver, fuse_device, mounts, out, secret};
+use crate::running::{self, Entry, Kind};
+use crate::{address, background, driver, fuse_device, log, mounts, out, secret};
 use anyhow::{Context as _, Result, bail};
 use library::certificates::Files;
 use ring::{DriverFound, DriverKind};
@@ -19,6 +20,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tracing::warn;
 
 /// Ports tried after the default one.
 const PORT_COUNT_MAX: u16 = 100;
@@ -66,6 +68,8 @@ pub(crate) struct Plan {
     pub(crate) powers: args::Powers,
     /// Why there is no mount.
     pub(crate) obstacle: Option<String>,
+    /// What the log has.
+    pub(crate) log_level: args::LogArg,
     /// In the background: where output goes once everything runs.
     pub(crate) log: Option<PathBuf>,
 }
@@ -74,13 +78,53 @@ pub(crate) struct Plan {
 pub(crate) fn run(args: &args::Up) -> Result<()> {
     if args.in_background.is_some() {
         background::begin()?;
-    } else if args.detach {
+    } else {
         let dir = mounts::absolute(&args.dir)?;
-        let store = store_path(args, &dir)?;
-        return background::launch(&background::beside(&store, ".log"));
+        if let Some(first) = earlier(&dir) {
+            return show(args, &first);
+        }
+        if args.detach {
+            let store = store_path(args, &dir)?;
+            return background::launch(&background::beside(&store, ".log"));
+        }
     }
+    log::begin(args.log.log_level, false);
     let plan = prepare(args)?;
     supervisor::run(&plan)
+}
+
+/// The `up` that this directory has already.
+fn earlier(dir: &Path) -> Option<Entry> {
+    // Where nothing can be read, nothing is known.
+    let all = running::all().ok()?;
+    let dir = Some(running::text_of(dir));
+    let found = all.into_iter().map(|found| found.entry);
+    found.into_iter().find(|entry| entry.kind == Kind::Up && entry.dir == dir)
+}
+
+/// Says what runs already, and whether it is what was asked for.
+fn show(args: &args::Up, first: &Entry) -> Result<()> {
+    let Entry { pid, address, store, log, mounted, .. } = first;
+    let store = store.clone().unwrap_or_default();
+    let dir = mounts::absolute(&args.dir)?;
+    if args.store.is_some() && running::text_of(&store_path(args, &dir)?) != store {
+        let shown = dir.display();
+        bail!(
+            "{shown} is kept up by process {pid} with the store {store}; `lanefs down {shown}` ends it"
+        );
+    }
+    for (name, value) in [("address", address.as_deref()), ("store", Some(store.as_str()))] {
+        out::tell(&format!("{name} {}", value.unwrap_or("unknown")));
+    }
+    let log = log.as_ref().map_or_else(String::new, |log| format!(", log {log}"));
+    out::tell(&format!("up already: process {pid}{log}"));
+    let there = mounts::at(&dir)?.is_some_and(|mounted| mounted.is_lanefs());
+    if *mounted && there {
+        out::tell(&format!("mounted {}", dir.display()));
+        return Ok(());
+    }
+    let line = format!("it serves, and {} is not mounted; its log says why", dir.display());
+    Err(Exit::new(Code::Unreachable, line).into())
 }
 
 fn prepare(args: &args::Up) -> Result<Plan> {
@@ -123,6 +167,7 @@ fn prepare(args: &args::Up) -> Result<Plan> {
         fuse: args.fuse,
         powers: args.powers,
         obstacle,
+        log_level: args.log,
         log: args.in_background.clone(),
     })
 }
@@ -154,7 +199,7 @@ fn prepare_dir(dir: &Path) -> Result<()> {
             bail!("{shown}: lanefs is mounted there already; `lanefs umount {shown}` ends it");
         }
         mounts::detach(dir)?;
-        out::complain(&format!("lanefs up: cleared a mount on {shown} whose process had ended"));
+        warn!("cleared a mount on {shown} whose process had ended");
     }
     match std::fs::create_dir(dir) {
         Ok(()) => return Ok(()),

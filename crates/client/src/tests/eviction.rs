@@ -339,6 +339,21 @@ fn who_was_leaving_misses_nothing() {
     assert_eq!(rig.outcome(), Ok(crate::Answer::Done));
 }
 
+/// A server takes a request behind the goodbye for a breach of the protocol.
+#[test]
+fn nothing_is_sent_behind_the_goodbye() {
+    let mut rig = Rig::new(1);
+    changed(&mut rig, 1, 5);
+    rig.call(2, Call::Goodbye);
+    rig.call(3, chmod(FILE));
+    let goodbye = rig.take();
+    assert_eq!(goodbye.head.op, Op::Goodbye);
+    assert!(rig.asked.is_empty());
+    rig.answer(&goodbye, &[]);
+    assert_eq!(rig.outcome(), Ok(crate::Answer::Done));
+    assert!(rig.asked.is_empty());
+}
+
 #[test]
 fn a_store_that_went_back_stops_everything() {
     let mut rig = Rig::new(1);

@@ -316,6 +316,26 @@ fn stop_does_not_wait_for_ever() {
     assert_eq!(rig.stopped_count, 1);
 }
 
+/// Users of a detached mount keep asking.
+#[test]
+fn a_new_request_after_stop_is_refused_and_the_old_ones_are_answered() {
+    let mut rig = Rig::new();
+    rig.ask(Opcode::Unlink, 7, DIRECTORY, b"a\0");
+    rig.event(Event::Stop);
+    rig.ask(Opcode::Unlink, 8, DIRECTORY, b"b\0");
+    assert_eq!(rig.status(), Status::NotConnected);
+    let asked = rig.take();
+    rig.token(&asked, 5, &[]);
+    assert_eq!(rig.reply().status, Status::Ok);
+    let asked = rig.take();
+    assert_eq!(asked.head.op, Op::Sync, "the refused request never reached the server");
+    rig.ask(Opcode::Unlink, 9, DIRECTORY, b"c\0");
+    assert_eq!(rig.status(), Status::NotConnected);
+    rig.answer(&asked, &[]);
+    assert_eq!((rig.stopped_count, rig.goodbye_count), (1, 1));
+    assert!(rig.said.is_empty());
+}
+
 #[test]
 fn when_the_kernel_goes_all_lanes_end_and_nothing_is_answered() {
     let mut rig = Rig::new();

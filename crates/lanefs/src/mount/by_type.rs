@@ -6,7 +6,7 @@
 //! mounted. Invariant: its exit codes are those of mount(8), and nothing is on stdout.
 
 use super::{options, remount};
-use crate::args::{Cli, Command};
+use crate::args::{Cli, Command, VERSION};
 use crate::exit::{Code, Exit};
 use crate::{background, mounts, out};
 use anyhow::Result;
@@ -26,7 +26,7 @@ const FAILURE: u8 = 32;
 
 /// Mounts the file system of a lanefs server, for mount(8).
 #[derive(Parser, Debug)]
-#[command(name = "mount.lanefs", version, max_term_width = 100)]
+#[command(name = "mount.lanefs", version = VERSION, max_term_width = 100)]
 struct Arguments {
     /// The server: HOST or HOST:PORT, and /EXPORT behind it for an export
     source: String,

@@ -6,7 +6,6 @@
 //! cannot be used changes nothing, and is logged.
 
 use super::{folder_of, of_store, read_or_make};
-use crate::out;
 use anyhow::{Context as _, Result};
 use library::Stamp;
 use ring::Waker;
@@ -19,6 +18,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
+use tracing::{info, warn};
 use wire::Secrets;
 
 /// Makes a server read its secrets again, from any thread.
@@ -113,7 +113,7 @@ impl Kept {
                 if secrets != self.secrets || asked {
                     give(lanes, secrets);
                     let valid = if secrets.earlier.is_some() { "two are" } else { "one is" };
-                    out::complain(&format!("lanefs serve: read the secret again: {valid} valid"));
+                    info!("read the secret again: {valid} valid");
                 }
                 self.secrets = secrets;
                 // The lock on the one before goes now.
@@ -121,9 +121,9 @@ impl Kept {
                 self.fault.clear();
             }
             Err(error) => {
-                let fault = format!("lanefs serve: {error:#}; what was valid before stays so");
+                let fault = format!("{error:#}; what was valid before stays so");
                 if fault != self.fault || asked {
-                    out::complain(&fault);
+                    warn!("{fault}");
                 }
                 self.fault = fault;
             }
@@ -164,9 +164,7 @@ fn watch(path: &Path) -> Option<OwnedFd> {
     });
     let complain = |error| {
         let path = path.display();
-        out::complain(&format!(
-            "lanefs serve: cannot watch the secret {path} ({error}): after a change, send SIGHUP"
-        ));
+        warn!("cannot watch the secret {path} ({error}): after a change, send SIGHUP");
     };
     added.map_err(complain).ok()
 }

@@ -5,6 +5,7 @@ use crate::address;
 use crate::args::certificate_texts;
 use crate::args::units::time_text;
 use crate::background::myself;
+use crate::notify;
 use anyhow::{Context as _, Result};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::io::{BufRead as _, BufReader, Read};
@@ -45,7 +46,7 @@ pub(crate) enum News {
     Ended(Role, ExitStatus),
     /// We are asked to end.
     Signal,
-    /// The server is to read its secret again.
+    /// The server is to read its secret and certificates again.
     Reload,
     /// What the server does, once a second.
     Rates(super::screen::Rates),
@@ -65,6 +66,8 @@ impl Child {
     /// Starts a child. Its lines and its end come as news.
     pub(crate) fn start(role: Role, mut command: Command, news: &Sender<News>) -> Result<Self> {
         // A group of its own: Ctrl-C is for us, who end our children in the right order.
+        // The service manager is told by us alone.
+        command.env_remove(notify::SOCKET);
         command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped());
         let started = Instant::now();
         let spawned = command.spawn();
@@ -92,7 +95,7 @@ pub(crate) fn server_command(plan: &Plan, only: Option<&str>) -> Result<Command>
     command.arg("--spin").arg(time_text(plan.spin));
     command.arg("--driver").arg(plan.driver.kind.text());
     command.arg("--pin").arg(plan.pin.text());
-    command.args(plan.serving.texts()).args(plan.seal.texts());
+    command.args(plan.serving.texts()).args(plan.seal.texts()).args(plan.log_level.texts());
     command.args(plan.certificates.iter().flat_map(certificate_texts));
     if let Some(lanes) = plan.lanes {
         command.arg("--lanes").arg(lanes.to_string());
@@ -119,7 +122,7 @@ pub(crate) fn mount_command(plan: &Plan, client: ClientUuid, predecessor: Client
     if let Some(lanes) = plan.lanes {
         command.arg("--lanes").arg(lanes.to_string());
     }
-    command.args(plan.powers.texts()).args(plan.seal.texts());
+    command.args(plan.powers.texts()).args(plan.seal.texts()).args(plan.log_level.texts());
     command.stdin(Stdio::null());
     command.arg("--").arg(own_address(plan)).arg(&plan.dir);
     command

@@ -2,13 +2,14 @@
 
 use super::child::{News, own_address};
 use super::{EXPORT, Plan};
-use crate::{address, out, secret};
+use crate::{address, log, out, secret};
 use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use library::{ConnectOptions, DriverChoice, Identity, Stats, Volume};
-use std::io::IsTerminal as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::path::Path;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
+use tracing::info;
 use wire::{GateCounts, ObjectCounts, RecoveryCounts};
 
 /// What the server did within a second.
@@ -34,6 +35,8 @@ pub(crate) struct Rates {
 pub(crate) struct Screen {
     /// On a terminal, the part that stays in place.
     live: Option<Live>,
+    /// What happens goes to the log.
+    in_background: bool,
 }
 
 struct Live {
@@ -45,14 +48,20 @@ struct Live {
 impl Screen {
     /// A live one on a terminal, unless we run in the background.
     pub(crate) fn new(plan: &Plan) -> Self {
-        if plan.log.is_some() || !std::io::stdout().is_terminal() {
-            return Self { live: None };
+        let in_background = plan.log.is_some();
+        if in_background || !std::io::stdout().is_terminal() {
+            return Self { live: None, in_background };
         }
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stdout());
         if let Ok(style) = ProgressStyle::with_template("{msg}") {
             bar.set_style(style);
         }
-        Self { live: Some(Live { bar, facts: Vec::new(), rates: None }) }
+        let above = bar.clone();
+        log::write_through(move |line| {
+            // There is no place left to say that stderr is closed.
+            let _unread = above.suspend(|| std::io::stderr().lock().write_all(line));
+        });
+        Self { live: Some(Live { bar, facts: Vec::new(), rates: None }), in_background }
     }
 
     /// Whether rates are shown.
@@ -78,15 +87,8 @@ impl Screen {
     pub(crate) fn say(&self, line: &str) {
         match &self.live {
             Some(live) => live.bar.suspend(|| out::tell(line)),
+            None if self.in_background => info!("{line}"),
             None => out::tell(line),
-        }
-    }
-
-    /// Something that somebody should look at.
-    pub(crate) fn complain(&self, line: &str) {
-        match &self.live {
-            Some(live) => live.bar.suspend(|| out::complain(line)),
-            None => out::complain(line),
         }
     }
 
@@ -110,13 +112,34 @@ impl Live {
     fn draw(&self) {
         let width = self.facts.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
         let mut lines: Vec<String> = Vec::with_capacity(self.facts.len() + 1);
-        lines.extend(self.facts.iter().map(|(name, value)| format!("{name:width$}  {value}")));
+        let head = |name: &str| format!("{name:width$}  ");
+        lines.extend(self.facts.iter().map(|(name, value)| folded(&head(name), value, " ")));
         if let Some(rates) = &self.rates {
-            lines.push(format!("{:width$}  {}", "now", rates_text(rates)));
+            lines.push(folded(&head("now"), &rates_text(rates), ", "));
         }
         self.bar.set_message(lines.join("\n"));
         self.bar.tick();
     }
+}
+
+/// Columns of a line on the screen, at most where a word fits there.
+const COLUMN_COUNT_MAX: usize = 80;
+
+/// `head` and `value`, which goes on below itself, behind a `separator`, where the line is full.
+fn folded(head: &str, value: &str, separator: &str) -> String {
+    let mut text = head.to_owned();
+    let mut column_count = head.chars().count();
+    for word in value.split_inclusive(separator) {
+        let word_count = word.trim_end().chars().count();
+        if column_count + word_count > COLUMN_COUNT_MAX && column_count > head.chars().count() {
+            text.truncate(text.trim_end().len());
+            text.push_str(&format!("\n{:1$}", "", head.chars().count()));
+            column_count = head.chars().count();
+        }
+        text.push_str(word);
+        column_count += word.chars().count();
+    }
+    text
 }
 
 fn rates_text(rates: &Rates) -> String {
@@ -311,5 +334,37 @@ fn recovery(lanes: &[Stats]) -> RecoveryCounts {
         forged_count: sum(|lane| lane.forged_count),
         went_back_count: sum(|lane| lane.went_back_count),
         recovery_ms: each().map(|lane| lane.recovery_ms).max().unwrap_or(0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_server_does_fits_eighty_columns() {
+        let rates = Rates {
+            lane_count: 64,
+            requests_per_s: 12_345_678.0,
+            changes_per_s: 12_345_678.0,
+            read_bytes_per_s: 1e12,
+            written_bytes_per_s: 1e12,
+            inode_count: u64::MAX,
+            cpu_percent: 6400.0,
+        };
+        for head in ["now  ", "now            "] {
+            let text = folded(head, &rates_text(&rates), ", ");
+            assert!(text.lines().all(|line| line.chars().count() <= COLUMN_COUNT_MAX), "{text}");
+            assert!(text.lines().all(|line| line == line.trim_end()), "{text}");
+            assert!(text.contains("12345678 ops/s") && text.ends_with("of a core"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_path_that_is_longer_is_shown_whole() {
+        let path = format!("/{}", "long".repeat(30));
+        assert_eq!(folded("store  ", &path, " "), format!("store  {path}"));
+        let text = folded("mounted  ", &format!("{path} over /dev/fuse"), " ");
+        assert_eq!(text, format!("mounted  {path}\n         over /dev/fuse"));
     }
 }

@@ -10,8 +10,9 @@ use super::Plan;
 use super::child::{self, Child, News, Role};
 use super::screen::{Screen, second_mount, watch_rates};
 use crate::exit::{Code, Exit};
+use crate::running::{self, Entry, Kind, Running};
 use crate::serve::hex;
-use crate::{background, driver, mounts, signals};
+use crate::{background, driver, log, mounts, notify, signals};
 use anyhow::Result;
 use rustix::process::Signal;
 use signal_hook::consts::SIGHUP;
@@ -19,6 +20,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
+use tracing::{error, info, warn};
 use wire::ClientUuid;
 
 /// Starts in a row that came to nothing, that are too many.
@@ -91,6 +93,12 @@ struct Supervisor<'p> {
     fs: Option<String>,
     /// So was all the rest.
     all_told: bool,
+    /// What others find.
+    running: Option<Running>,
+    /// The mount was unmounted: nothing is left to be kept up.
+    unmounted: bool,
+    /// Signals that came while it was ending.
+    extra_signal_count: u32,
 }
 
 /// Runs until a signal asks for the end or nothing can be kept running.
@@ -115,8 +123,12 @@ pub(crate) fn run(plan: &Plan) -> Result<()> {
         announced: false,
         fs: None,
         all_told: false,
+        running: None,
+        unmounted: false,
+        extra_signal_count: 0,
     };
     let outcome = supervisor.keep_running();
+    notify::stopping();
     supervisor.end();
     supervisor.screen.end();
     outcome
@@ -125,24 +137,28 @@ pub(crate) fn run(plan: &Plan) -> Result<()> {
 impl Supervisor<'_> {
     fn keep_running(&mut self) -> Result<()> {
         self.start(Role::Server)?;
-        loop {
+        while !self.unmounted {
             match self.next()? {
                 Some(News::Signal) => return Ok(()),
                 Some(News::Reload) => self.reload(),
                 Some(News::Line(role, line)) => self.on_line(role, &line)?,
-                Some(News::Complaint(role, line)) => self.on_complaint(role, line),
+                Some(News::Complaint(role, line)) => self.on_complaint(role, &line),
                 Some(News::Ended(role, status)) => self.on_ended(role, status)?,
                 Some(News::Rates(rates)) => self.screen.rates(rates),
                 None => self.start_due()?,
             }
         }
+        Ok(())
     }
 
     /// One that is started reads its secret anyway.
     fn reload(&self) {
+        notify::reloading();
         if let Some(server) = self.server.running() {
+            info!("the server is asked to read its secret and certificates again");
             server.signal(Signal::HUP);
         }
+        notify::ready_again();
     }
 
     /// The next news, or `None` when a child is due.
@@ -215,7 +231,7 @@ impl Supervisor<'_> {
 
     fn on_server_ready(&mut self, line: &str) -> Result<()> {
         if self.announced {
-            self.screen.say(&format!("server running again: {line}"));
+            self.say_again("server", line);
             return Ok(());
         }
         self.announced = true;
@@ -239,10 +255,17 @@ impl Supervisor<'_> {
         }
     }
 
+    fn say_again(&self, who: &str, line: &str) {
+        let line = format!("{who} running again: {line}");
+        self.screen.say(&line);
+        notify::status(&line);
+    }
+
     fn on_mounted(&mut self, line: &str) -> Result<()> {
         self.predecessor = self.client;
+        self.change_mounted(true);
         if self.all_told {
-            self.screen.say(&format!("mount running again: {line}"));
+            self.say_again("mount", line);
             return Ok(());
         }
         let where_and_how = line.strip_prefix("mounted ").unwrap_or(line);
@@ -263,20 +286,44 @@ impl Supervisor<'_> {
             return Ok(());
         }
         self.all_told = true;
+        let is_mounted = matches!(self.mount.state, State::Running(_));
         self.screen.fact("second mount:", &second_mount(self.plan));
-        let stop = format!("with Ctrl-C or `kill {}`", std::process::id());
-        self.screen.fact("stop", &stop);
+        let pid = std::process::id();
+        let dir = self.plan.dir.display();
         if let Some(log) = &self.plan.log {
-            background::ready(log)?;
+            self.screen.fact("log", &log.display().to_string());
+            self.screen.fact("stop", &format!("with `lanefs down {dir}` or `kill {pid}`"));
+        } else {
+            self.screen.fact("stop", &format!("with Ctrl-C or `kill {pid}`"));
+        }
+        self.running = Some(Running::begin(Entry {
+            address: Some(self.plan.address.to_string()),
+            store: Some(running::text_of(&self.plan.store)),
+            dir: Some(running::text_of(&self.plan.dir)),
+            mounted: is_mounted,
+            log: self.plan.log.as_deref().map(running::text_of),
+            ..Entry::of(Kind::Up, None)
+        }));
+        let mounted = if is_mounted { format!(", mounted on {dir}") } else { String::new() };
+        notify::ready(&format!("serving on {}{mounted}", self.plan.address));
+        if let Some(log) = &self.plan.log {
+            background::ready(log, (!is_mounted).then_some(Code::Unreachable))?;
             // A background process must not keep a folder busy.
             std::env::set_current_dir("/")?;
         }
         Ok(())
     }
 
-    fn on_complaint(&mut self, role: Role, line: String) {
-        self.screen.complain(&format!("{}: {line}", role.text()));
-        self.post(role).last_words = line;
+    /// Others are told whether there is a mount.
+    fn change_mounted(&mut self, mounted: bool) {
+        if let Some(running) = &mut self.running {
+            running.update(|entry| entry.mounted = mounted);
+        }
+    }
+
+    fn on_complaint(&mut self, role: Role, line: &str) {
+        log::say_again(role.text(), line);
+        log::parse(line).1.clone_into(&mut self.post(role).last_words);
     }
 
     fn on_ended(&mut self, role: Role, status: ExitStatus) -> Result<()> {
@@ -294,9 +341,15 @@ impl Supervisor<'_> {
         }
         if role == Role::Mount && code == Some(0) {
             post.state = State::Over;
-            self.screen.fact("mounted", "nowhere: it was unmounted; the server goes on");
+            self.unmounted = true;
+            self.change_mounted(false);
+            self.screen.fact("mounted", "nowhere: it was unmounted; the server ends");
             return Ok(());
         }
+        if role == Role::Mount {
+            self.change_mounted(false);
+        }
+        let post = self.post(role);
         // A refusal at the very first start (store in use, unknown version) will not mend itself.
         let refused = !was_ready && failure_count == 1 && code.is_some() && role == Role::Server;
         if refused || failure_count >= FAILURE_COUNT_MAX {
@@ -307,7 +360,9 @@ impl Supervisor<'_> {
         let pause = PAUSE.saturating_mul(2_u32.saturating_pow(short_count)).min(PAUSE_MAX);
         let pause = if at_once { Duration::ZERO } else { pause };
         post.state = State::Due(Instant::now() + pause);
-        self.screen.complain(&format!("{} {}; starting it again", role.text(), end_text(status)));
+        let line = format!("{} {}; starting it again", role.text(), end_text(status));
+        warn!("{line}");
+        notify::status(&line);
         Ok(())
     }
 
@@ -331,26 +386,26 @@ impl Supervisor<'_> {
             self.start_for_mount();
         }
         if !self.end_child(Role::Mount, MOUNT_END) {
-            self.screen.complain("the mount did not end in time: killed, and detached");
+            error!("the mount did not end in time: killed, and detached");
         }
         if let Err(error) = self.clear_stale_mount() {
-            self.screen.complain(&format!("{error:#}"));
+            error!("{error:#}");
         }
         if !self.end_child(Role::Server, SERVER_END) {
-            self.screen.complain("the server did not end in time: killed; its log is replayed");
+            error!("the server did not end in time: killed; its log is replayed at the next start");
         }
     }
 
     fn start_for_mount(&mut self) {
-        self.screen.complain("the server had ended; starting it again for the end of the mount");
+        warn!("the server had ended; starting it again for the end of the mount");
         if let Err(error) = self.start(Role::Server) {
-            self.screen.complain(&format!("{error:#}"));
+            error!("{error:#}");
         }
     }
 
     /// Returns whether the child ended without being killed: it is asked; after `patience` a mount
-    /// is asked to give up, for which it says what that means; then it is killed. A signal to us
-    /// ends each of these waits.
+    /// is asked to give up, for which it says what that means; then it is killed. The second further
+    /// signal to us, and each after it, ends one of these waits.
     fn end_child(&mut self, role: Role, patience: Duration) -> bool {
         let asked = (Signal::TERM, patience);
         let steps: &[_] = match role {
@@ -387,8 +442,19 @@ impl Supervisor<'_> {
                         self.start_for_mount();
                     }
                 }
-                Ok(News::Complaint(role, line)) => self.on_complaint(role, line),
-                Ok(News::Signal) | Err(_) => return false,
+                Ok(News::Complaint(role, line)) => self.on_complaint(role, &line),
+                Ok(News::Signal) => {
+                    // A terminal, a shell and a service manager may each send theirs for one wish.
+                    self.extra_signal_count += 1;
+                    if self.extra_signal_count > 1 {
+                        return false;
+                    }
+                    let what = role.text();
+                    info!(
+                        "ending: the {what} makes durable what was answered; a further signal gives that up"
+                    );
+                }
+                Err(_) => return false,
                 Ok(News::Line(..) | News::Rates(_) | News::Reload) => {}
             }
         }

@@ -1,7 +1,7 @@
 //! Starting, stopping, refusing.
 
 use crate::stage::{
-    Process, Stage, binary, failure, is_alive, is_mounted, kill, must, program, run, texts, until,
+    Process, Stage, failure, is_alive, is_mounted, kill, must, program, run, texts, until,
 };
 use rustix::process::Signal;
 use std::fs;
@@ -32,9 +32,7 @@ fn up_serves_and_mounts_and_leaves_nothing_behind() {
 #[test]
 fn up_makes_no_new_store_for_one_that_was_moved_away() {
     let Some(stage) = Stage::new("moved_store") else { return };
-    let mut up = stage.up(&[]);
-    must(stage.lanefs(["umount"]).arg(&up.dir));
-    up.process.line_with("it was unmounted");
+    let mut up = stage.up_without_mount();
     let (store, elsewhere) = (stage.path("mnt.lanefs"), stage.path("elsewhere"));
     fs::rename(&store, elsewhere).unwrap();
     kill(up.child("serve"));
@@ -192,12 +190,13 @@ fn a_directory_that_is_not_empty_is_refused() {
 #[test]
 fn a_mounted_directory_is_refused() {
     let Some(stage) = Stage::new("mounted_already") else { return };
-    let up = stage.up(&[]);
-    let (code, stderr) = failure(&run(stage.lanefs(["up"]).arg(&up.dir)));
+    let server = stage.serve("127.0.0.1:0");
+    let mount = stage.mount(&server.address, "mnt", &["--export", "up"]);
+    let (code, stderr) = failure(&run(stage.lanefs(["up"]).arg(&mount.dir)));
     assert_eq!(code, 1);
     assert!(stderr.contains("mounted there already"), "{stderr}");
-    fs::write(up.dir.join("still"), "works").unwrap();
-    up.stop();
+    fs::write(mount.dir.join("still"), "works").unwrap();
+    mount.stop();
 }
 
 #[test]
@@ -228,17 +227,17 @@ fn a_busy_mount_is_detached_and_its_holder_named() {
 }
 
 #[test]
-fn umount_ends_the_mount_and_the_server_goes_on() {
+fn umount_of_its_mount_ends_up_and_the_server() {
     let Some(stage) = Stage::new("umount") else { return };
     let mut up = stage.up(&[]);
+    let server = up.child("serve");
     fs::write(up.dir.join("kept"), "x").unwrap();
     must(stage.lanefs(["umount"]).arg(&up.dir));
-    up.process.line_with("it was unmounted");
-    assert!(!is_mounted(&up.dir));
-    assert_eq!(texts(&stage.run(["ls", &up.url("/")])).0, "kept\n");
+    assert_eq!(up.process.end().code(), Some(0), "{}", up.process.said());
+    assert!(up.process.said().contains("it was unmounted"), "{}", up.process.said());
+    assert!(!is_mounted(&up.dir) && !is_alive(server));
     let (code, stderr) = failure(&run(stage.lanefs(["umount"]).arg(&up.dir)));
     assert_eq!((code, stderr.contains("nothing is mounted")), (1, true), "{stderr}");
-    up.stop();
 }
 
 /// A mount's process waits for its server after the end of the mount. What it finds then is none of
@@ -321,20 +320,12 @@ fn a_dead_mount_in_the_way_is_cleared() {
 #[test]
 fn without_the_right_to_mount_it_serves_and_says_the_remedy() {
     let Some(stage) = Stage::new("no_right") else { return };
-    let mut command = program("setpriv");
-    command.args(["--bounding-set=-sys_admin", "--inh-caps=-sys_admin"]);
-    command.arg(binary());
-    command.args(["up", "--listen", "127.0.0.1:0"]).arg(stage.path("mnt"));
-    command.env("XDG_CONFIG_HOME", stage.path("config")).env_remove("LANEFS_SECRET_FILE");
-    let mut process = crate::stage::Process::start(&mut command);
-    let address = process.line_with("address ").replace("address ", "");
-    let line = process.line_with("mounted nowhere");
-    assert!(line.contains("SYS_ADMIN"), "{line}");
-    process.line_with("stop ");
-    let listed = stage.run(["ls", &format!("lanefs://{address}/")]);
+    let up = stage.up_without_mount();
+    let listed = stage.run(["ls", &up.url("/")]);
     assert!(listed.status.success(), "{:?}", failure(&listed));
-    process.signal(Signal::TERM);
-    assert_eq!(process.end().code(), Some(0), "{}", process.said());
+    let said = up.stop();
+    let line = said.lines().find(|line| line.starts_with("mounted nowhere")).unwrap();
+    assert!(line.contains("SYS_ADMIN"), "{line}");
 }
 
 #[test]

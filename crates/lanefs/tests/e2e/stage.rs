@@ -120,6 +120,13 @@ pub(crate) fn wrap(mut outer: Command, command: Command) -> Command {
     outer
 }
 
+/// Runs what is behind it without the right to mount.
+pub(crate) fn without_right_to_mount() -> Command {
+    let mut setpriv = program("setpriv");
+    setpriv.args(["--bounding-set=-sys_admin", "--inh-caps=-sys_admin"]);
+    setpriv
+}
+
 /// Where this process is.
 struct Everywhere;
 
@@ -180,6 +187,10 @@ impl Stage {
         let mut command = Command::new(binary());
         command.args(arguments).stdin(Stdio::null());
         command.env("XDG_CONFIG_HOME", self.path("config")).env_remove("LANEFS_SECRET_FILE");
+        command.env("LANEFS_RUN_DIR", self.path("run"));
+        for foreign in ["RUST_LOG", "NOTIFY_SOCKET", "JOURNAL_STREAM"] {
+            command.env_remove(foreign);
+        }
         let Drivers { server, mount } = self.drivers;
         let is_mount = command.get_args().next().is_some_and(|name| name == "mount");
         command.env("LANEFS_DRIVER", if is_mount { mount } else { server }.text());
@@ -206,6 +217,17 @@ impl Stage {
         let mut command = self.lanefs(["up"]);
         command.arg(&dir).args(more);
         let mut process = Process::start(&mut place.inside(command));
+        let address = process.line_with("address ").replace("address ", "");
+        process.line_with("stop ");
+        Up { process, address, dir }
+    }
+
+    /// `lanefs up` on `mnt` without the right to mount, serving.
+    pub(crate) fn up_without_mount(&self) -> Up {
+        let dir = self.path("mnt");
+        let mut command = self.lanefs(["up", "--listen", "127.0.0.1:0"]);
+        command.arg(&dir);
+        let mut process = Process::start(&mut wrap(without_right_to_mount(), command));
         let address = process.line_with("address ").replace("address ", "");
         process.line_with("stop ");
         Up { process, address, dir }

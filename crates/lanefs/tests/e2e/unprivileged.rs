@@ -73,7 +73,7 @@ fn an_ordinary_user_ends_his_mount_by_signals_and_by_umount() {
     let place = Private::new(&stage, "");
     let up = stage.up_in(&User(&place), "mnt", &LOCAL);
     let dir = users_dir(&stage, "other");
-    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+    for signal in [Signal::INT, Signal::TERM] {
         let mut mount = stage.mount_in(&User(&place), &up.address, "other", &["--export", "up"]);
         assert!(place.mounted(&dir).is_some());
         mount.process.signal(signal);

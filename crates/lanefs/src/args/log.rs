@@ -1,0 +1,19 @@
+//! What is logged, on the command line of whatever works for long.
+
+use crate::log::LogLevel;
+use clap::Args;
+
+/// The same as an argument.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct LogArg {
+    /// What is logged on stderr [default: what RUST_LOG says, else info]
+    #[arg(long, value_name = "LEVEL", value_enum)]
+    pub(crate) log_level: Option<LogLevel>,
+}
+
+impl LogArg {
+    /// The same as arguments.
+    pub(crate) fn texts(self) -> impl Iterator<Item = String> {
+        self.log_level.map(|level| format!("--log-level={}", level.text())).into_iter()
+    }
+}

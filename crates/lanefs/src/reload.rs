@@ -1,0 +1,75 @@
+//! SIGHUP to a server or mount without a terminal: what can be read again is read again, and said.
+//!
+//! The secret and the certificates are each command's own; of the configuration it is the log level, and what else
+//! changed there is named as coming with the next start. Invariant: what cannot be used changes nothing.
+
+use crate::config::{Pair, Source};
+use crate::log::{self, LogLevel};
+use crate::notify;
+use anyhow::Result;
+use clap::ValueEnum as _;
+use std::ffi::OsString;
+use tracing::{info, warn};
+
+/// The option that is in effect at once.
+const LEVEL: &str = "log-level";
+
+/// What a process reads again.
+pub(crate) struct Reload {
+    configuration: Option<(Source, Vec<Pair>)>,
+    own: Box<dyn FnMut() + Send>,
+}
+
+impl Reload {
+    /// The configuration of this process's command line, and what `own` reads and says.
+    pub(crate) fn new(own: impl FnMut() + Send + 'static) -> Result<Self> {
+        let line: Vec<OsString> = std::env::args_os().collect();
+        let source = Source::of(&line)?;
+        let configuration = source.map(|source| source.read().map(|pairs| (source, pairs)));
+        Ok(Self { configuration: configuration.transpose()?, own: Box::new(own) })
+    }
+
+    /// Does so.
+    pub(crate) fn run(&mut self) {
+        notify::reloading();
+        if let Some((source, pairs)) = &mut self.configuration {
+            let path = source.path().display();
+            match source.read() {
+                Ok(found) => {
+                    let changed = changed(pairs, &found);
+                    if changed.contains(&LEVEL.to_owned()) {
+                        set_level(&found);
+                    }
+                    let later: Vec<&str> =
+                        changed.iter().map(String::as_str).filter(|name| *name != LEVEL).collect();
+                    if later.is_empty() {
+                        info!("read {path} again");
+                    } else {
+                        warn!("read {path} again; from the next start on: {}", later.join(", "));
+                    }
+                    *pairs = found;
+                }
+                Err(error) => warn!("{error:#}; what was read before stays"),
+            }
+        }
+        (self.own)();
+        notify::ready_again();
+    }
+}
+
+/// Names whose values are others, in the order of the files.
+fn changed(before: &[Pair], now: &[Pair]) -> Vec<String> {
+    let new = now.iter().filter(|pair| !before.iter().any(|it| it.says_the_same(pair)));
+    let gone = before.iter().filter(|pair| !now.iter().any(|it| it.name == pair.name));
+    new.chain(gone).map(|pair| pair.name.clone()).collect()
+}
+
+fn set_level(pairs: &[Pair]) {
+    let text = pairs.iter().find(|pair| pair.name == LEVEL).and_then(Pair::value);
+    let level = text.and_then(|text| LogLevel::from_str(text, false).ok());
+    log::set_level(level);
+    match level {
+        Some(level) => info!("logging {} and above from here on", level.text()),
+        None => info!("logging the usual from here on"),
+    }
+}

@@ -1,0 +1,260 @@
+//! What runs on this machine: each server, mount and `up` keeps a file that says what it is, under a lock, for as
+//! long as it lives.
+//!
+//! The files lie in `$LANEFS_RUN_DIR`, else where systemd says, else in `/run/lanefs` for root and in
+//! `$XDG_RUNTIME_DIR/lanefs` or `/tmp/lanefs-UID` for others. Nothing but `status`, `down` and a second `up` reads
+//! them: where none can be written, all else works. Invariant: a file whose lock is free is of a process that has
+//! ended, and means nothing.
+
+use anyhow::{Context as _, Result, bail};
+use rustix::fs::{FlockOperation, flock};
+use rustix::process::{Pid, PidfdFlags, geteuid, pidfd_open};
+use serde::{Deserialize, Serialize};
+use std::fs::{DirBuilder, File};
+use std::io::{Read as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+use tracing::debug;
+
+/// Which command it is.
+#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Kind {
+    /// `lanefs up`: a supervisor.
+    Up,
+    /// `lanefs serve`.
+    Serve,
+    /// `lanefs mount`.
+    Mount,
+}
+
+impl Kind {
+    /// The command's name.
+    pub(crate) const fn text(self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::Serve => "serve",
+            Self::Mount => "mount",
+        }
+    }
+}
+
+/// What a process says of itself. Paths that are not UTF-8 are shown as well as can be.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Entry {
+    /// What it is.
+    pub(crate) kind: Kind,
+    /// Which process.
+    pub(crate) pid: u32,
+    /// Its `up`, if it has one.
+    pub(crate) parent_pid: Option<u32>,
+    /// Where it serves, or which server it has mounted.
+    pub(crate) address: Option<String>,
+    /// Where its data lies.
+    pub(crate) store: Option<String>,
+    /// Where it is mounted, or would be.
+    pub(crate) dir: Option<String>,
+    /// It is mounted there.
+    pub(crate) mounted: bool,
+    /// What its lanes reach the kernel through.
+    pub(crate) driver: Option<String>,
+    /// How requests of the kernel reach it.
+    pub(crate) fuse: Option<String>,
+    /// How many lanes it has.
+    pub(crate) lane_count: Option<usize>,
+    /// Where it logs, if that is a file.
+    pub(crate) log: Option<String>,
+}
+
+impl Entry {
+    /// Of this process.
+    pub(crate) fn of(kind: Kind, parent_pid: Option<u32>) -> Self {
+        Self {
+            kind,
+            pid: std::process::id(),
+            parent_pid,
+            address: None,
+            store: None,
+            dir: None,
+            mounted: false,
+            driver: None,
+            fuse: None,
+            lane_count: None,
+            log: None,
+        }
+    }
+}
+
+/// A path as it stands in an [`Entry`].
+pub(crate) fn text_of(path: &Path) -> String {
+    path.display().to_string()
+}
+
+/// The file of this process, which goes with it.
+#[derive(Debug)]
+pub(crate) struct Running {
+    entry: Entry,
+    /// With its lock, if it could be written.
+    kept: Option<(PathBuf, File)>,
+}
+
+impl Running {
+    /// From here on others find `entry`.
+    pub(crate) fn begin(entry: Entry) -> Self {
+        let mut running = Self { entry, kept: None };
+        running.write();
+        running
+    }
+
+    /// Says what is otherwise by now.
+    pub(crate) fn update(&mut self, change: impl FnOnce(&mut Entry)) {
+        change(&mut self.entry);
+        self.write();
+    }
+
+    fn write(&mut self) {
+        match folder().and_then(|folder| write(&folder, &self.entry)) {
+            Ok(kept) => self.kept = Some(kept),
+            Err(error) => debug!("`lanefs status` will not know this process: {error:#}"),
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some((path, _)) = &self.kept {
+            // One that stays is taken away by the next that reads it: its lock is free.
+            let _stays = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Where the files of the calling user lie; made if missing.
+fn folder() -> Result<PathBuf> {
+    let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let user_id = geteuid();
+    let folder = if let Some(folder) = named("LANEFS_RUN_DIR") {
+        PathBuf::from(folder)
+    } else if let Some(folders) = named("RUNTIME_DIRECTORY") {
+        std::env::split_paths(&folders).next().unwrap_or_default()
+    } else if user_id.is_root() {
+        PathBuf::from("/run/lanefs")
+    } else if let Some(folder) = named("XDG_RUNTIME_DIR") {
+        Path::new(&folder).join("lanefs")
+    } else {
+        PathBuf::from(format!("/tmp/lanefs-{}", user_id.as_raw()))
+    };
+    let mode = if user_id.is_root() { 0o755 } else { 0o700 };
+    let made = DirBuilder::new().recursive(true).mode(mode).create(&folder);
+    made.with_context(|| format!("cannot make {}", folder.display()))?;
+    let metadata = std::fs::symlink_metadata(&folder)?;
+    if !metadata.is_dir() || metadata.uid() != user_id.as_raw() || metadata.mode() & 0o022 != 0 {
+        bail!("{} is not this user's alone", folder.display());
+    }
+    Ok(folder)
+}
+
+/// Written beside its place and locked before it is there: nobody finds it without its lock.
+fn write(folder: &Path, entry: &Entry) -> Result<(PathBuf, File)> {
+    let path = folder.join(format!("{}.json", entry.pid));
+    let draft = folder.join(format!("{}.draft", entry.pid));
+    let shown = || format!("cannot write {}", draft.display());
+    let mut file = File::create(&draft).with_context(shown)?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive).with_context(shown)?;
+    file.write_all(serde_json::to_string(entry)?.as_bytes()).with_context(shown)?;
+    std::fs::rename(&draft, &path).with_context(shown)?;
+    Ok((path, file))
+}
+
+/// A process that was found.
+#[derive(Debug)]
+pub(crate) struct Found {
+    /// What it says of itself.
+    pub(crate) entry: Entry,
+    path: PathBuf,
+}
+
+/// All that run, ordered by command and process; of root also those that systemd runs as other users.
+pub(crate) fn all() -> Result<Vec<Found>> {
+    let folder = folder()?;
+    let mut found = in_folder(&folder);
+    for below in std::fs::read_dir(&folder)?.flatten() {
+        if below.file_type().is_ok_and(|kind| kind.is_dir()) {
+            found.extend(in_folder(&below.path()));
+        }
+    }
+    found.sort_by_key(|found| (found.entry.kind, found.entry.pid));
+    Ok(found)
+}
+
+fn in_folder(folder: &Path) -> Vec<Found> {
+    let Ok(files) = std::fs::read_dir(folder) else { return Vec::new() };
+    let paths = files.flatten().map(|file| file.path());
+    let paths = paths.filter(|path| path.extension().is_some_and(|extension| extension == "json"));
+    paths.filter_map(|path| read(&path).map(|entry| Found { entry, path })).collect()
+}
+
+/// What a file says whose process lives. Others are taken away.
+fn read(path: &Path) -> Option<Entry> {
+    let mut file = File::open(path).ok()?;
+    if flock(&file, FlockOperation::NonBlockingLockShared).is_ok() {
+        if std::fs::metadata(path).ok()?.ino() != file.metadata().ok()?.ino() {
+            // Replaced by its process, which holds the lock of the new one.
+            return read(path);
+        }
+        // Whoever may not remove it leaves it to its owner.
+        let _stays = std::fs::remove_file(path);
+        return None;
+    }
+    let mut text = String::new();
+    file.read_to_string(&mut text).ok()?;
+    let entry: Entry = serde_json::from_str(&text).ok()?;
+    // It could name anybody's process otherwise.
+    let owner = std::fs::metadata(format!("/proc/{}", entry.pid)).ok()?.uid();
+    (owner == file.metadata().ok()?.uid()).then_some(entry)
+}
+
+impl Found {
+    /// Its process, which no other takes the number of any more.
+    pub(crate) fn process(&self) -> Result<OwnedFd> {
+        let number = i32::try_from(self.entry.pid).ok().and_then(Pid::from_raw);
+        let number = number.context("no process has such a number")?;
+        let process = pidfd_open(number, PidfdFlags::empty());
+        let process = process.with_context(|| format!("process {}", self.entry.pid))?;
+        // Looked at again: it may have ended before it was opened.
+        if read(&self.path).is_none_or(|entry| entry.pid != self.entry.pid) {
+            bail!("process {} has ended meanwhile", self.entry.pid);
+        }
+        Ok(process)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_file_means_something_as_long_as_its_lock_is_held() {
+        let folder = tempfile::tempdir().unwrap();
+        let entry = Entry { dir: Some("/a".to_owned()), ..Entry::of(Kind::Mount, None) };
+        let (path, lock) = write(folder.path(), &entry).unwrap();
+        assert_eq!(read(&path).as_ref(), Some(&entry));
+        let changed = Entry { mounted: true, ..entry };
+        let (path, next) = write(folder.path(), &changed).unwrap();
+        drop(lock);
+        assert_eq!(in_folder(folder.path()).pop().unwrap().entry, changed);
+        drop(next);
+        assert!(in_folder(folder.path()).is_empty());
+        assert!(!path.exists(), "it was taken away");
+    }
+
+    #[test]
+    fn a_file_that_is_no_entry_is_passed_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = File::create(folder.path().join("1.json")).unwrap();
+        flock(&file, FlockOperation::LockExclusive).unwrap();
+        assert!(in_folder(folder.path()).is_empty());
+    }
+}

@@ -1,0 +1,134 @@
+//! `lanefs status`: names the servers and mounts of this machine, as their processes say it ([`running`]).
+
+use crate::exit::{Code, Exit};
+use crate::running::{self, Entry, Found, Kind, text_of};
+use crate::{address, args, mounts, out};
+use anyhow::Result;
+use std::fmt::Write as _;
+use std::net::ToSocketAddrs as _;
+use std::path::Path;
+
+/// Runs the command.
+pub(crate) fn run(args: &args::Status) -> Result<()> {
+    let all = running::all()?;
+    let entries: Vec<&Entry> = match &args.target {
+        None => all.iter().map(|found| &found.entry).collect(),
+        Some(target) => family_of(&all, target),
+    };
+    if let (Some(target), true) = (&args.target, entries.is_empty()) {
+        return Err(nothing_runs(target).into());
+    }
+    let mut text = String::new();
+    if args.json {
+        for entry in entries {
+            writeln!(text, "{}", serde_json::to_string(entry)?)?;
+        }
+    } else {
+        for entry in &entries {
+            // Children stand below their `up`.
+            if !entries.iter().any(|it| Some(it.pid) == entry.parent_pid) {
+                describe(&mut text, entry, "")?;
+                for child in entries.iter().filter(|it| it.parent_pid == Some(entry.pid)) {
+                    describe(&mut text, child, "  ")?;
+                }
+            }
+        }
+    }
+    out::put(text.as_bytes())
+}
+
+/// Says that nothing was found.
+pub(crate) fn nothing_runs(target: &str) -> Exit {
+    let line = format!(
+        "nothing of lanefs runs here for {target}, as far as this user can see; `lanefs status` names all that does"
+    );
+    Exit::new(Code::Failed, line)
+}
+
+/// What `target` means, with its `up` and all that belongs to that.
+fn family_of<'a>(all: &'a [Found], target: &str) -> Vec<&'a Entry> {
+    let wanted = Wanted::of(target);
+    let meant: Vec<u32> = all
+        .iter()
+        .filter(|found| wanted.means(&found.entry))
+        .map(|found| found.entry.parent_pid.unwrap_or(found.entry.pid))
+        .collect();
+    let belongs = |entry: &Entry| meant.contains(&entry.parent_pid.unwrap_or(entry.pid));
+    all.iter().map(|found| &found.entry).filter(|entry| belongs(entry)).collect()
+}
+
+/// A directory or an address, as somebody wrote it.
+pub(crate) struct Wanted {
+    dir: Option<String>,
+    addresses: Vec<String>,
+}
+
+impl Wanted {
+    /// Whatever it may be; nothing is asked of what is mounted there.
+    pub(crate) fn of(target: &str) -> Self {
+        let dir = mounts::absolute(Path::new(target)).ok().map(|dir| text_of(&dir));
+        // A path is no host.
+        let host = Some(target).filter(|target| !target.contains('/'));
+        let full = host.and_then(|host| address::read(host).ok());
+        let found = full.and_then(|full| full.to_socket_addrs().ok());
+        let addresses = found.into_iter().flatten().map(|address| address.to_string()).collect();
+        Self { dir, addresses }
+    }
+
+    /// Whether a process has to do with it.
+    pub(crate) fn means(&self, entry: &Entry) -> bool {
+        let at = |dir: &Option<String>| self.dir.is_some() && *dir == self.dir;
+        let reached = entry.address.as_ref().is_some_and(|address| {
+            let listens = address.parse().ok().map(address::reached_here);
+            let here = listens.map(|listens| listens.to_string());
+            self.addresses.iter().any(|it| it == address || Some(it) == here.as_ref())
+        });
+        at(&entry.dir) || at(&entry.store) || reached
+    }
+}
+
+fn describe(to: &mut String, entry: &Entry, indent: &str) -> Result<()> {
+    let Entry { kind, pid, address, store, dir, mounted, driver, fuse, lane_count, log, .. } =
+        entry;
+    writeln!(to, "{indent}{} process {pid}", kind.text())?;
+    let is_child = !indent.is_empty();
+    let mounted = match kind {
+        Kind::Serve => None,
+        Kind::Up | Kind::Mount if *mounted => Some("mounted"),
+        Kind::Up | Kind::Mount => Some("not mounted"),
+    };
+    // A child's are those of its `up`.
+    let paths = [("address", address), ("store", store), ("dir", dir), ("log", log)];
+    let lanes = lane_count.map(|count| count.to_string());
+    let own = [("driver", driver), ("fuse", fuse), ("lanes", &lanes)];
+    let shown = paths.into_iter().filter(|_| !is_child).chain(own);
+    for (name, value) in shown.filter_map(|(name, value)| Some((name, value.as_ref()?))) {
+        let note = mounted.filter(|_| name == "dir").map(|it| format!(" ({it})"));
+        writeln!(to, "{indent}  {name:8} {value}{}", note.unwrap_or_default())?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_means_a_server_that_listens_on_all() {
+        let address = Some("0.0.0.0:7117".to_owned());
+        let entry = Entry { address, ..Entry::of(Kind::Serve, None) };
+        assert!(Wanted::of("127.0.0.1").means(&entry));
+        assert!(Wanted::of("127.0.0.1:7117").means(&entry));
+        assert!(!Wanted::of("127.0.0.1:7118").means(&entry));
+    }
+
+    #[test]
+    fn a_directory_means_its_mount_or_its_store() {
+        let store = Some("/srv/store".to_owned());
+        let entry = Entry { store, ..Entry::of(Kind::Serve, None) };
+        assert!(Wanted::of("/srv/store").means(&entry));
+        assert!(Wanted::of("/srv/../srv/store").means(&entry) == Path::new("/srv").exists());
+        assert!(!Wanted::of("/srv").means(&entry));
+        assert!(!Wanted::of("/other").means(&Entry::of(Kind::Serve, None)));
+    }
+}
