@@ -9,7 +9,9 @@ mod certificates;
 mod driver;
 mod engine;
 mod export;
+mod expression;
 mod files;
+mod find;
 mod line;
 mod papers;
 mod pin;
@@ -26,9 +28,11 @@ pub(crate) use certificates::{CertArg, texts as certificate_texts};
 pub(crate) use driver::{Driver, DriverArg, MountDriverArg};
 pub(crate) use engine::{Direct, Io};
 pub(crate) use export::{Export, ExportAdd, ExportCommand, ExportList, ExportName, Server, Squash};
+pub(crate) use expression::{Test, What};
 pub(crate) use files::{
-    Access, Cat, Chmod, Chown, Cp, Df, Du, Find, FindKind, Ln, Ls, Mkdir, Mv, Rm, Stat, Sync, Tree,
+    Access, Cat, Chmod, Chown, Cp, Df, Du, Ln, Ls, Mkdir, Mv, Rm, Stat, Sync, Tree,
 };
+pub(crate) use find::{Find, FindKind};
 pub(crate) use line::parse;
 pub(crate) use papers::{Completions, Man};
 pub(crate) use pin::{Pin, PinArg};

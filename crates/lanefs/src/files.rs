@@ -7,6 +7,7 @@ pub(crate) mod bounds;
 pub(crate) mod cat;
 pub(crate) mod chmod;
 pub(crate) mod chown;
+mod conditions;
 pub(crate) mod cp;
 pub(crate) mod df;
 pub(crate) mod du;

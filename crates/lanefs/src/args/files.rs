@@ -4,14 +4,13 @@ use super::{
     CertArg, EXIT_CODES, SealArg, SecretFile,
     units::{self, UNITS},
 };
-use crate::files::bounds::{Age, Size};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// What a command's `--help` ends with.
-fn help(examples: &str) -> String {
+pub(super) fn help(examples: &str) -> String {
     // The compiler takes the first line's indent away.
     format!("Examples:\n  {examples}\n\n{UNITS}\n\n{EXIT_CODES}")
 }
@@ -171,77 +170,6 @@ pub(crate) struct Du {
     /// Print help (-h is taken)
     #[arg(long, action = clap::ArgAction::Help)]
     pub(crate) help: Option<bool>,
-    #[command(flatten)]
-    pub(crate) access: Access,
-}
-
-/// What `find --type` knows.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum FindKind {
-    /// Regular file
-    F,
-    /// Directory
-    D,
-    /// Symbolic link
-    L,
-    /// Fifo
-    P,
-    /// Socket
-    S,
-    /// Character device
-    C,
-    /// Block device
-    B,
-}
-
-#[derive(Args, Clone, Debug)]
-#[command(after_help = help("\
-  lanefs find lanefs://host/src --name '*.rs' --type f
-  lanefs find lanefs://host/ --size +100M --mtime +30d    large, and not changed for 30 days
-  lanefs find lanefs://host/ --newer 2026-01-31T12:00     changed since then, local time
-  lanefs find lanefs://host/log --name '*.old' -0 | xargs -0 -r lanefs rm
-
-All that is asked for must hold. Where a directory may not be read, that is said, and the rest is
-found all the same."))]
-pub(crate) struct Find {
-    /// Where to look: lanefs://HOST:PORT/path, itself and what is below it
-    #[arg(required = true, value_name = "URL")]
-    pub(crate) paths: Vec<OsString>,
-    /// The last name fits this pattern, all of it: * ? [a-z] [!a-z] [[:digit:]] and \ before
-    /// what shall be itself; up to 255 bytes. Quote it
-    #[arg(long, value_name = "PATTERN")]
-    pub(crate) name: Option<OsString>,
-    /// It is a file (f), directory (d), symbolic link (l), fifo (p), socket (s), character (c) or
-    /// block device (b); several with commas
-    #[arg(
-        long = "type",
-        value_name = "KIND",
-        value_enum,
-        value_delimiter = ',',
-        hide_possible_values = true
-    )]
-    pub(crate) kinds: Vec<FindKind>,
-    /// Larger (+) or smaller (-) than so many bytes, or exactly so many; k, M, G and T are powers
-    /// of 1024, nothing is rounded. Twice for a range
-    #[arg(long, value_name = "[+-]N[kMGT]", allow_hyphen_values = true, value_parser = Size::parse)]
-    pub(crate) size: Vec<Size>,
-    /// Contents changed longer (+) or less long (-) ago than so many seconds (s), minutes (m),
-    /// hours (h), days (d) or weeks (w) by this machine's clock, days without a letter. Twice for
-    /// a range
-    #[arg(long, value_name = "+-N[smhdw]", allow_hyphen_values = true, value_parser = Age::parse)]
-    pub(crate) mtime: Vec<Age>,
-    /// Contents changed after this time (2026-01-31, 2026-01-31T12:00, 2026-01-31T12:00Z, or @
-    /// and seconds since 1970), or after those of this file, here or at a lanefs:// URL
-    #[arg(long, value_name = "TIME|FILE|URL")]
-    pub(crate) newer: Option<OsString>,
-    /// How many levels to go down; 0 looks at each URL alone
-    #[arg(long, value_name = "N")]
-    pub(crate) maxdepth: Option<u32>,
-    /// End each path with NUL instead of a newline
-    #[arg(short = '0', long = "print0", conflicts_with = "json")]
-    pub(crate) print0: bool,
-    #[command(flatten)]
-    pub(crate) json: Json,
     #[command(flatten)]
     pub(crate) access: Access,
 }

@@ -1,6 +1,6 @@
 //! From the words of a command line to what they ask for.
 
-use super::{Cli, units};
+use super::{Cli, Command, expression, units};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory as _, Parser as _};
 use std::ffi::OsString;
@@ -10,7 +10,18 @@ use std::ffi::OsString;
 /// # Errors
 /// What is wrong with it, or what `--help` and `--version` print.
 pub(crate) fn parse(line: Vec<OsString>) -> Result<Cli, clap::Error> {
-    Cli::try_parse_from(line).map_err(explained)
+    let is_find = line.get(1).is_some_and(|command| command == "find");
+    if !is_find {
+        return Cli::try_parse_from(line).map_err(explained);
+    }
+    let (start, words) = line.split_at(2);
+    let (left, tests) = expression::take(words.to_vec())
+        .map_err(|why| Cli::command().error(ErrorKind::InvalidValue, why))?;
+    let mut cli = Cli::try_parse_from(start.iter().chain(&left)).map_err(explained)?;
+    if let Command::Find(find) = &mut cli.command {
+        find.tests = tests;
+    }
+    Ok(cli)
 }
 
 /// An option that is called otherwise now is told its name.

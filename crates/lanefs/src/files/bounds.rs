@@ -1,5 +1,6 @@
 //! Bounds as `find` reads them on a command line: `+10M`, `-7d`, `2026-01-31`.
 
+use crate::args::units;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use library::Timestamp;
@@ -12,19 +13,11 @@ pub(crate) struct Size {
 }
 
 impl Size {
-    /// Reads `[+-]N[kMGT]`.
+    /// Reads a size behind `+`, `-` or nothing. Nothing is rounded.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let wrong = || format!("'{text}' is no size: [+-]N[kMGT], as +10M, -4k or 0");
+        let wrong = || format!("'{text}' is no bound of sizes: [+-]SIZE, as +10M, -4k or 0");
         let (sign, number) = signed(text);
-        let (number, shift) = match number.as_bytes().last() {
-            Some(b'k' | b'K') => (&number[..number.len() - 1], 10),
-            Some(b'M') => (&number[..number.len() - 1], 20),
-            Some(b'G') => (&number[..number.len() - 1], 30),
-            Some(b'T') => (&number[..number.len() - 1], 40),
-            _ => (number, 0),
-        };
-        let bytes = digits(number).and_then(|number| number.checked_mul(1 << shift));
-        let bytes = bytes.ok_or_else(wrong)?;
+        let bytes = units::size(number).map_err(|_| wrong())?;
         match sign {
             Some('+') => {
                 let min = bytes.checked_add(1).ok_or_else(wrong)?;
@@ -38,37 +31,81 @@ impl Size {
             None => Ok(Self { bytes_min: Some(bytes), bytes_max: Some(bytes) }),
         }
     }
+
+    /// Reads `[+-]N[cwbkMG]` as find(1) does: files have as many units as they begin, and a unit is 512
+    /// bytes where none is named.
+    pub(crate) fn of_find(text: &str) -> Result<Self, String> {
+        let wrong = || format!("'{text}' is no size of find(1): [+-]N with c, w, b, k, M or G");
+        let (sign, number) = signed(text);
+        let units =
+            [("c", 1), ("w", 2), ("b", 512), ("k", 1 << 10), ("M", 1 << 20), ("G", 1 << 30)];
+        let unit =
+            units.iter().find_map(|(name, bytes)| Some((number.strip_suffix(name)?, *bytes)));
+        let (number, unit_bytes) = unit.unwrap_or((number, 512));
+        let count = units::digits(number).ok_or_else(wrong)?;
+        let bytes = |count: u64| count.checked_mul(unit_bytes).ok_or_else(wrong);
+        let (above, upto) = match (sign, count.checked_sub(1)) {
+            (Some('+'), _) => (Some(bytes(count)?), None),
+            (Some(_), Some(before)) => (None, Some(bytes(before)?)),
+            (None, Some(before)) => (Some(bytes(before)?), Some(bytes(count)?)),
+            (None, None) => (None, Some(0)),
+            // Nothing has fewer than none.
+            (Some(_), None) => (Some(u64::MAX - 1), Some(0)),
+        };
+        let bytes_min = above.map(|bytes| bytes.saturating_add(1));
+        Ok(Self { bytes_min, bytes_max: upto })
+    }
 }
 
 /// How long ago contents were changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Age {
+pub(crate) struct Age {
     /// Longer than so many seconds.
-    Older(i64),
+    pub(crate) older_secs: Option<i64>,
     /// Less long.
-    Younger(i64),
+    pub(crate) younger_secs: Option<i64>,
 }
 
 impl Age {
-    /// Reads `+N[smhdw]` or `-N[smhdw]`.
+    /// In seconds.
+    pub(crate) const DAY: i64 = 86_400;
+    /// In seconds.
+    pub(crate) const MINUTE: i64 = 60;
+
+    /// Reads a time, or a number of days, behind `+` or `-`.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let wrong =
-            || format!("'{text}' is no age: +N or -N with s, m, h, d or w, as +30d or -12h");
+            || format!("'{text}' is no age: +TIME or -TIME, days without a unit, as +30d or -12h");
         let (sign, number) = signed(text);
-        let (number, unit_secs) = match number.as_bytes().last() {
-            Some(b's') => (&number[..number.len() - 1], 1),
-            Some(b'm') => (&number[..number.len() - 1], 60),
-            Some(b'h') => (&number[..number.len() - 1], 3600),
-            Some(b'd') => (&number[..number.len() - 1], 86_400),
-            Some(b'w') => (&number[..number.len() - 1], 7 * 86_400),
-            _ => (number, 86_400),
+        let secs = match units::digits(number) {
+            Some(days) => i64::try_from(days).ok().and_then(|days| days.checked_mul(Self::DAY)),
+            None => units::time(number).ok().and_then(|time| i64::try_from(time.as_secs()).ok()),
         };
-        let secs = digits(number).and_then(|number| i64::try_from(number).ok());
-        let secs = secs.and_then(|number| number.checked_mul(unit_secs)).ok_or_else(wrong)?;
+        let secs = secs.ok_or_else(wrong)?;
         match sign {
-            Some('+') => Ok(Self::Older(secs)),
-            Some(_) => Ok(Self::Younger(secs)),
+            Some('+') => Ok(Self { older_secs: Some(secs), younger_secs: None }),
+            Some(_) => Ok(Self { older_secs: None, younger_secs: Some(secs) }),
             None => Err(wrong()),
+        }
+    }
+
+    /// Reads `[+-]N` units as find(1) does: of days the part that is not whole is not counted, of minutes it
+    /// counts as one.
+    pub(crate) fn of_find(text: &str, unit_secs: i64) -> Result<Self, String> {
+        let wrong = || format!("'{text}' is no number of find(1): N, +N or -N");
+        let (sign, number) = signed(text);
+        let count = units::digits(number).and_then(|count| i64::try_from(count).ok());
+        let count = count.ok_or_else(wrong)?;
+        let secs = |count: i64| count.checked_mul(unit_secs).ok_or_else(wrong);
+        let (from, upto) = if unit_secs == Self::DAY {
+            (secs(count)?, secs(count.saturating_add(1))?)
+        } else {
+            (secs(count.saturating_sub(1))?, secs(count)?)
+        };
+        match sign {
+            Some('+') => Ok(Self { older_secs: Some(upto), younger_secs: None }),
+            Some(_) => Ok(Self { older_secs: None, younger_secs: Some(secs(count)?) }),
+            None => Ok(Self { older_secs: Some(from), younger_secs: Some(upto) }),
         }
     }
 }
@@ -79,11 +116,6 @@ fn signed(text: &str) -> (Option<char>, &str) {
         Some(b'-') => (Some('-'), &text[1..]),
         _ => (None, text),
     }
-}
-
-/// Digits and nothing else: `parse` alone would take a second sign.
-fn digits(text: &str) -> Option<u64> {
-    if text.bytes().all(|byte| byte.is_ascii_digit()) { text.parse().ok() } else { None }
 }
 
 /// A time as people write it, local where it names no zone; `None`: it is none.
@@ -114,6 +146,7 @@ mod tests {
         assert_eq!(Size::parse("-1k"), size(None, Some(1023)));
         assert_eq!(Size::parse("2M"), size(Some(2 << 20), Some(2 << 20)));
         assert_eq!(Size::parse("0"), size(Some(0), Some(0)));
+        assert_eq!(Size::parse("5KB"), size(Some(5000), Some(5000)));
         for wrong in ["", "+", "k", "+-5", "-0", "1x", "1.5k", "+18446744073709551615", "99999999T"]
         {
             assert!(Size::parse(wrong).is_err(), "{wrong}");
@@ -121,13 +154,42 @@ mod tests {
     }
 
     #[test]
+    fn sizes_of_find_are_rounded_up() {
+        let size = |bytes_min, bytes_max| Ok(Size { bytes_min, bytes_max });
+        assert_eq!(Size::of_find("+10c"), size(Some(11), None));
+        assert_eq!(Size::of_find("+1M"), size(Some((1 << 20) + 1), None));
+        assert_eq!(Size::of_find("-1M"), size(None, Some(0)));
+        assert_eq!(Size::of_find("2k"), size(Some(1025), Some(2048)));
+        assert_eq!(Size::of_find("1"), size(Some(1), Some(512)));
+        assert_eq!(Size::of_find("0"), size(None, Some(0)));
+        for wrong in ["", "+", "k", "1K", "1.5M", "1kb", "+18446744073709551615"] {
+            assert!(Size::of_find(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
     fn ages_have_units_and_a_direction() {
-        assert_eq!(Age::parse("+7"), Ok(Age::Older(7 * 86_400)));
-        assert_eq!(Age::parse("-90s"), Ok(Age::Younger(90)));
-        assert_eq!(Age::parse("-2w"), Ok(Age::Younger(14 * 86_400)));
+        let older = |secs| Ok(Age { older_secs: Some(secs), younger_secs: None });
+        let younger = |secs| Ok(Age { older_secs: None, younger_secs: Some(secs) });
+        assert_eq!(Age::parse("+7"), older(7 * 86_400));
+        assert_eq!(Age::parse("-90s"), younger(90));
+        assert_eq!(Age::parse("-5min"), younger(300));
+        assert_eq!(Age::parse("-2w"), younger(14 * 86_400));
         for wrong in ["", "7", "+", "+d", "--1", "+1y", "+9223372036854775807w"] {
             assert!(Age::parse(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn ages_of_find_are_whole_days_and_begun_minutes() {
+        let of = |older_secs, younger_secs| Ok(Age { older_secs, younger_secs });
+        assert_eq!(Age::of_find("-7", Age::DAY), of(None, Some(7 * 86_400)));
+        assert_eq!(Age::of_find("+7", Age::DAY), of(Some(8 * 86_400), None));
+        assert_eq!(Age::of_find("7", Age::DAY), of(Some(7 * 86_400), Some(8 * 86_400)));
+        assert_eq!(Age::of_find("+5", Age::MINUTE), of(Some(300), None));
+        assert_eq!(Age::of_find("-5", Age::MINUTE), of(None, Some(300)));
+        assert_eq!(Age::of_find("5", Age::MINUTE), of(Some(240), Some(300)));
+        assert!(Age::of_find("1h", Age::DAY).is_err());
     }
 
     #[test]

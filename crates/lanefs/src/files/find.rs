@@ -4,27 +4,23 @@
 //! directories lie on many shards. Invariant: what is remembered is one piece of a listing for each
 //! level, however large the directories are.
 
-use super::bounds::{self, Age};
+use super::conditions::{self, Conditions, Entry};
 use super::json::{self, FileRow};
 use super::show::shown;
 use super::{Session, urls};
-use crate::address::{Place, Url};
-use crate::args::{self, FindKind};
-use crate::exit::{Code, Exit};
+use crate::address::Url;
+use crate::args;
 use crate::out;
 use anyhow::Result;
-use library::{
-    Attr, FileKind, Fit, FoundEntry, Kinds, Pattern, Predicate, Search, Status, Timestamp, Wanted,
-};
+use library::{Attr, FileKind, Fit, FoundEntry, Search, Status, Wanted};
 use std::collections::VecDeque;
 use std::io::IsTerminal as _;
 use std::os::unix::ffi::OsStrExt as _;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 struct Finder<'a> {
     session: Session,
     args: &'a args::Find,
-    predicate: Predicate<'a>,
+    asked: Conditions<'a>,
     terminal: bool,
     /// What is to be printed.
     text: Vec<u8>,
@@ -41,9 +37,9 @@ struct Level {
 pub(crate) fn run(args: &args::Find) -> Result<()> {
     let urls = urls(&args.paths)?;
     let mut session = Session::new("find", &args.access);
-    let predicate = predicate(&mut session, args)?;
+    let asked = Conditions::new(&mut session, args)?;
     let terminal = std::io::stdout().is_terminal();
-    let mut finder = Finder { session, args, predicate, terminal, text: Vec::new() };
+    let mut finder = Finder { session, args, asked, terminal, text: Vec::new() };
     for url in urls {
         let looked = finder.below(url);
         // What was found before a server went away was found.
@@ -51,85 +47,6 @@ pub(crate) fn run(args: &args::Find) -> Result<()> {
         looked?;
     }
     finder.session.end()
-}
-
-fn predicate<'a>(session: &mut Session, args: &'a args::Find) -> Result<Predicate<'a>> {
-    let mut predicate = Predicate::ANY;
-    if let Some(pattern) = &args.name {
-        let wrong = |status: Status| {
-            let line = format!("--name '{}': {}", pattern.display(), pattern_text(status));
-            Exit::usage(line)
-        };
-        predicate.name = Some(Pattern::new(pattern.as_bytes()).map_err(wrong)?);
-    }
-    if !args.kinds.is_empty() {
-        let kinds = args.kinds.iter().map(|kind| file_kind(*kind));
-        predicate.kinds = Some(kinds.fold(Kinds::default(), Kinds::with));
-    }
-    for size in &args.size {
-        predicate.size_bytes_min = predicate.size_bytes_min.max(size.bytes_min);
-        predicate.size_bytes_max = least(predicate.size_bytes_max, size.bytes_max);
-    }
-    let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
-    let now_secs = i64::try_from(now.as_secs())?;
-    for age in &args.mtime {
-        let ago =
-            |secs| Timestamp { secs: now_secs.saturating_sub(secs), nanos: now.subsec_nanos() };
-        match age {
-            Age::Older(secs) => {
-                predicate.mtime_before = least(predicate.mtime_before, Some(ago(*secs)));
-            }
-            Age::Younger(secs) => {
-                predicate.mtime_after = predicate.mtime_after.max(Some(ago(*secs)));
-            }
-        }
-    }
-    if let Some(newer) = &args.newer {
-        predicate.mtime_after = predicate.mtime_after.max(Some(newer_than(session, newer)?));
-    }
-    Ok(predicate)
-}
-
-fn pattern_text(status: Status) -> &'static str {
-    if status == Status::NameTooLong {
-        "a pattern has 255 bytes at most"
-    } else {
-        "a pattern has a byte at least"
-    }
-}
-
-const fn file_kind(kind: FindKind) -> FileKind {
-    match kind {
-        FindKind::F => FileKind::File,
-        FindKind::D => FileKind::Directory,
-        FindKind::L => FileKind::Symlink,
-        FindKind::P => FileKind::Fifo,
-        FindKind::S => FileKind::Socket,
-        FindKind::C => FileKind::CharDevice,
-        FindKind::B => FileKind::BlockDevice,
-    }
-}
-
-/// The lower of two bounds, where there is one.
-fn least<T: Ord>(one: Option<T>, two: Option<T>) -> Option<T> {
-    match (one, two) {
-        (Some(one), Some(two)) => Some(one.min(two)),
-        (one, two) => one.or(two),
-    }
-}
-
-fn newer_than(session: &mut Session, newer: &std::ffi::OsStr) -> Result<Timestamp> {
-    let place = Place::parse(newer)?;
-    let time = newer.to_str().and_then(bounds::time);
-    if let (Place::Local(_), Some(time)) = (&place, time) {
-        return Ok(time);
-    }
-    let found = super::side::look(session, &place, true)?;
-    let none = || {
-        let line = format!("--newer {}: neither a time nor a file that exists", place.text());
-        Exit::new(Code::Failed, line)
-    };
-    Ok(found.ok_or_else(none)?.mtime)
 }
 
 impl Finder<'_> {
@@ -140,8 +57,9 @@ impl Finder<'_> {
         let Some(attr) = self.session.note(&what, found.map_err(Into::into))? else {
             return Ok(());
         };
-        if self.fits(&url, &attr) {
-            self.print(&url, Some(&attr))?;
+        let entry = Entry { url: &url, kind: attr.kind, inode: attr.inode, attr: Some(&attr) };
+        if conditions::fits(&self.asked.predicate, &entry) {
+            self.found(&entry, 0)?;
         }
         let mut levels = Vec::new();
         if attr.kind == FileKind::Directory && self.args.maxdepth != Some(0) {
@@ -158,7 +76,12 @@ impl Finder<'_> {
             let may_descend = level.search.may_descend;
             levels.push(level);
             match entry.fit {
-                Fit::Yes => self.print(&url, entry.attr.as_ref())?,
+                Fit::Yes => {
+                    let FoundEntry { kind, inode, attr, .. } = &entry;
+                    let entry =
+                        Entry { url: &url, kind: *kind, inode: *inode, attr: attr.as_ref() };
+                    self.found(&entry, levels.len())?;
+                }
                 Fit::No => {}
                 Fit::Denied => {
                     self.session.complain(&format!("'{}': {}", url.text(), Status::Access.text()));
@@ -185,8 +108,8 @@ impl Finder<'_> {
     /// Asks for the next piece; false: the level is at its end.
     fn more(&mut self, level: &mut Level, depth: usize) -> Result<bool> {
         let wanted = Wanted {
-            predicate: self.predicate,
-            attrs: self.args.json.json,
+            predicate: self.asked.predicate,
+            attrs: self.args.json.json || self.asked.asks_attrs(),
             directories: self.goes_below(depth + 1),
         };
         self.flush()?;
@@ -203,13 +126,13 @@ impl Finder<'_> {
         Ok(true)
     }
 
-    fn fits(&self, url: &Url, attr: &Attr) -> bool {
-        let mut step_count = 0;
-        match self.predicate.judge(url.name(), attr.kind, &mut step_count) {
-            library::Verdict::No => false,
-            library::Verdict::Yes => true,
-            library::Verdict::Open => self.predicate.fits_attr(attr),
+    /// What fits the server's part, so many levels down.
+    fn found(&mut self, entry: &Entry<'_>, depth: usize) -> Result<()> {
+        let deep = usize::try_from(self.args.mindepth).is_ok_and(|min| depth >= min);
+        if deep && self.asked.fits_here(&mut self.session, entry)? {
+            self.print(entry.url, entry.attr)?;
         }
+        Ok(())
     }
 
     fn print(&mut self, url: &Url, attr: Option<&Attr>) -> Result<()> {

@@ -11,7 +11,7 @@ use std::path::Path;
 
 /// Directories on several shards, names of all sorts, sizes and ages.
 fn furnish(root: &Path) {
-    for dir in ["a", "b", "a/deep", "a/deep/er", "b/.hidden", "b/[set]"] {
+    for dir in ["a", "b", "a/deep", "a/deep/er", "b/.hidden", "b/[set]", "b/void"] {
         fs::create_dir_all(root.join(dir)).unwrap();
     }
     for (name, size_bytes) in [
@@ -118,6 +118,75 @@ fn find_finds_what_find_finds() {
     }
 }
 
+/// The same words have the same meaning.
+#[test]
+fn words_of_find_find_what_find_finds() {
+    let Some(stage) = Stage::new("find_words") else { return };
+    let up = stage.up(&["--lanes", "2"]);
+    furnish(&up.dir);
+    let mut open = fs::File::create(up.dir.join("a/open")).unwrap();
+    open.write_all(&[b'y'; 3000]).unwrap();
+    // Half a minute from where -mmin cuts, so that no slow run changes the answer.
+    must(program("touch").args(["-d", "90 seconds ago"]).arg(up.dir.join("a/two.h")));
+    must(program("touch").args(["-d", "36 hours ago"]).arg(up.dir.join("a/deep/three.c")));
+    for words in [
+        "-name *.c",
+        "-type f,l",
+        "-type d -a -not -name *e*",
+        "-type f -size +1k",
+        "-type f -size -1k",
+        "-type f -size -2",
+        "-type f -size 1k",
+        "-type f -size 2",
+        "-type f -size +1024c",
+        "-type f -size 3w",
+        "-type f -size 0",
+        "-type f ! -size +1k",
+        "-mtime +3650",
+        "-type f -mtime -1",
+        "-type f -mtime 1",
+        "-type f -mmin +1000",
+        "-newer b/five.c",
+        "-type f ! -newer b/five.c",
+        "-newermt 2005-01-01",
+        "-empty",
+        "! -empty",
+        "-empty -type d",
+        "-empty -name *.c",
+        "-name a* -name *.c",
+        "! ! -type d",
+        "! -type d ! -name *.c",
+        "-mindepth 1",
+        "-mindepth 2 -name *.c",
+        "-mindepth 1 -maxdepth 2 -type d",
+        "-maxdepth 0 -empty",
+    ] {
+        let words: Vec<&str> = words.split_whitespace().collect();
+        let path = up.dir.join("b/five.c");
+        let here = |word: &&str| word.replace("b/five.c", path.to_str().unwrap());
+        let asked: Vec<String> = words.iter().map(here).collect();
+        let asked: Vec<&str> = asked.iter().map(String::as_str).collect();
+        assert_eq!(ours(&stage, &up, &asked), gnu(&up, &words), "{words:?}");
+    }
+    // Both spellings in one line; ours does not round.
+    assert_eq!(
+        ours(&stage, &up, &["--size", "+1k", "-type", "f"]),
+        gnu(&up, &["-type", "f", "-size", "+1024c"])
+    );
+    assert_eq!(
+        ours(&stage, &up, &["--empty", "--mindepth", "1"]),
+        gnu(&up, &["-mindepth", "1", "-empty"])
+    );
+    assert_eq!(
+        ours(&stage, &up, &["-newer", &up.url("/b/five.c")]),
+        gnu(&up, &["-newer", "b/five.c"])
+    );
+    let lines = stage.run(["find", "--export", "up", &up.url("/"), "-name", "*.c", "-print"]);
+    assert_eq!(texts(&lines).0.lines().count(), gnu(&up, &["-name", "*.c"]).len());
+    drop(open);
+    up.stop();
+}
+
 #[test]
 fn find_goes_through_directories_of_any_size() {
     let Some(stage) = Stage::new("find_many") else { return };
@@ -197,6 +266,12 @@ fn what_find_cannot_read_it_says() {
         (vec!["find", &url, "--type", "x"], 2, "--type"),
         (vec!["find", &url, "--name", ""], 2, "a pattern has a byte at least"),
         (vec!["find", &url, "--newer", "yesterday"], 1, "neither a time nor a file"),
+        (vec!["find", &url, "-perm", "644"], 2, "there is no -perm here; of find(1)'s words"),
+        (vec!["find", &url, "-name", "a", "-o", "-name", "b"], 2, "there is no -o here"),
+        (vec!["find", &url, "-name", ""], 2, "a pattern has a byte at least"),
+        (vec!["find", &url, "-size", "1.5M"], 2, "'1.5M' is no size of find(1)"),
+        (vec!["find", &url, "-newermt", "yesterday"], 2, "no time, as 2026-01-31"),
+        (vec!["find", &url, "-newer", "nothing here"], 1, "no such file"),
         (vec!["find", &format!("{url}none")], 1, "no such file or directory"),
         (vec!["tree", &format!("{url}none")], 1, "no such file or directory"),
         (vec!["du", &format!("{url}none")], 1, "no such file or directory"),
