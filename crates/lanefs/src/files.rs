@@ -18,6 +18,7 @@ pub(crate) mod ls;
 pub(crate) mod mkdir;
 mod mode;
 pub(crate) mod mv;
+mod pipes;
 pub(crate) mod rm;
 mod show;
 mod side;

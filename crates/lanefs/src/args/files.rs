@@ -96,9 +96,11 @@ pub(crate) struct Stat {
   lanefs cp -r photos lanefs://host/            from here into a server's root
   lanefs cp -rp lanefs://host/photos .          and back, with modes, owners and times
   lanefs cp -rp lanefs://one/a lanefs://two/b   from server to server, through this machine's memory
-  lanefs cp --to-export up -rp lanefs://one/a lanefs://two/b   where the second serves another export"))]
+  lanefs cp --to-export up -rp lanefs://one/a lanefs://two/b   where the second serves another export
+  tar -c src | lanefs cp - lanefs://host/src.tar   what comes through a pipe, or goes into one:
+  lanefs cp lanefs://host/src.tar - | tar -x       - is standard input or output"))]
 pub(crate) struct Cp {
-    /// What to copy, then where to: paths or lanefs://HOST:PORT/path
+    /// What to copy, then where to: paths or lanefs://HOST:PORT/path; one of two may be -
     #[arg(required = true, num_args = 2.., value_name = "SOURCE... DEST")]
     pub(crate) paths: Vec<OsString>,
     /// Directories with all that is in them

@@ -17,7 +17,8 @@ pub(crate) fn run(args: &args::Cat) -> Result<()> {
     session.end()
 }
 
-fn print(session: &mut Session, url: &Url) -> Result<()> {
+/// Prints one file.
+pub(super) fn print(session: &mut Session, url: &Url) -> Result<()> {
     let volume = session.volume(url)?;
     let file = volume.open(&url.path, OpenFor::Read)?;
     let piece_bytes = u64::from(BULK_BYTES_MAX);

@@ -1,12 +1,12 @@
-//! `lanefs cp [-r] [-p]`: to, from and within servers.
+//! `lanefs cp [-r] [-p]`: to, from and within servers. Between a file and a pipe it is [`super::pipes`]'.
 //!
 //! It leaves the verbs of either side to [`super::side`] and [`super::target`]. Pieces of zeros are not
 //! written: holes stay holes. Symbolic links that it finds where it writes are never written through.
 
-use super::Session;
 use super::show::kind_text;
 use super::side::{self, Meta, Names, READ_AHEAD_COUNT, Source};
 use super::target::{Dest, Target};
+use super::{Session, pipes};
 use crate::address::Place;
 use crate::args;
 use crate::exit::{Code, Exit};
@@ -23,6 +23,9 @@ struct Copy<'a> {
 
 /// Runs the command.
 pub(crate) fn run(args: &args::Cp) -> Result<()> {
+    if pipes::run(args)? {
+        return Ok(());
+    }
     let parse = |path| Place::parse(path);
     let mut sources = args.paths.iter().map(|path| parse(path)).collect::<Result<Vec<_>>>()?;
     let Some(dest) = sources.pop() else { return Ok(()) };
@@ -76,7 +79,7 @@ fn access_to(args: &args::Cp, dest: &Place, sources: &[Place]) -> Result<Option<
 }
 
 /// Where a source goes.
-fn target_of(dest: &Place, into: bool, source: &Place) -> Result<Target> {
+pub(super) fn target_of(dest: &Place, into: bool, source: &Place) -> Result<Target> {
     if into {
         return Target::new(dest, &side::name_of(source)?);
     }
@@ -84,8 +87,8 @@ fn target_of(dest: &Place, into: bool, source: &Place) -> Result<Target> {
     Target::new(&side::above(dest), &name)
 }
 
-/// A bar on stderr if that is a terminal, else nothing.
-fn progress() -> ProgressBar {
+/// A line on stderr if that is a terminal, else nothing.
+pub(super) fn progress() -> ProgressBar {
     let progress = ProgressBar::new(0);
     let template = "{bytes}/{total_bytes} {bytes_per_sec} {wide_msg}";
     if let Ok(style) = ProgressStyle::with_template(template) {

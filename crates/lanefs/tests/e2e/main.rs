@@ -42,6 +42,7 @@ mod networks;
 mod null;
 mod owners;
 mod pinning;
+mod pipes;
 mod private;
 mod programs;
 mod programs_postgres;
