@@ -19,6 +19,8 @@ mod files;
 mod fuse_device;
 mod holders;
 mod lanes;
+#[cfg(test)]
+mod limits;
 mod login;
 mod mount;
 mod mounts;
