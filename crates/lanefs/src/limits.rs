@@ -1,11 +1,12 @@
-//! The manual's limits (docs/operations.md) are those of the program: each row stands here with what it is taken
-//! from.
+//! The manual (docs/operations.md) says what the program does: each limit stands here with what it is taken from,
+//! options and what they are without being said are those of the command line.
 
 #![allow(clippy::unwrap_used)]
 
 use crate::args::{Cli, Command, LOG_BYTES, SPIN_MAX};
 use crate::{lanes, mount};
-use clap::Parser as _;
+use clap::{CommandFactory as _, Parser as _};
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 const MANUAL: &str = include_str!("../../../docs/operations.md");
@@ -168,4 +169,59 @@ fn numbers_are_read_with_their_units() {
     assert_eq!(numbers("1 GiB (16 KiB, 1,024 bytes)"), [1 << 30, 16 << 10, 1024]);
     assert_eq!(numbers("60 s; its locks for 5 ms, if"), [60_000_000_000, 5_000_000]);
     assert_eq!(numbers("2^63 − 1 bytes"), [i64::MAX.unsigned_abs()]);
+}
+
+/// Options of all commands, and their defaults.
+fn options() -> BTreeMap<String, Vec<String>> {
+    let mut options = BTreeMap::new();
+    let mut commands = vec![Cli::command()];
+    while let Some(command) = commands.pop() {
+        for option in command.get_arguments() {
+            let defaults = option.get_default_values().iter().filter_map(|value| value.to_str());
+            let known: &mut Vec<String> =
+                options.entry(option.get_long().unwrap_or_default().to_owned()).or_default();
+            known.extend(defaults.map(str::to_owned));
+        }
+        commands.extend(command.get_subcommands().cloned());
+    }
+    options
+}
+
+#[test]
+fn options_of_the_manual_are_those_of_the_command_line() {
+    /// Of cargo and systemctl.
+    const OTHERS: [&str; 5] = ["release", "path", "profile", "example", "now"];
+    let options = options();
+    let readme = include_str!("../../../README.md");
+    let recovery = include_str!("../../../docs/recovery.md");
+    let chores = recovery.find("cargo xtask").unwrap_or(recovery.len());
+    for text in [MANUAL, readme, &recovery[..chores]] {
+        let is_of_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        for after in text.split("--").skip(1) {
+            let name = after.split(|c| !is_of_name(c)).next().unwrap();
+            let begins = name.starts_with(|c: char| c.is_ascii_lowercase());
+            let known = options.contains_key(name) || OTHERS.contains(&name);
+            assert!(!begins || known, "--{name} of the manual is no option");
+        }
+    }
+}
+
+#[test]
+fn defaults_of_the_manual_are_those_of_the_command_line() {
+    let options = options();
+    // As in `--recovery-soft` (10s).
+    let mut count = 0;
+    for after in MANUAL.replace('\n', " ").split("`--").skip(1) {
+        let Some((name, rest)) = after.split_once("` (") else { continue };
+        let value = rest.split([')', ',', ' ']).next().unwrap();
+        let is_value = value.starts_with(|c: char| c.is_ascii_digit());
+        if let (Some(defaults), true) = (options.get(name), is_value) {
+            assert!(
+                defaults.iter().any(|default| default == value),
+                "--{name} ({value}): {defaults:?}"
+            );
+            count += 1;
+        }
+    }
+    assert!(count >= 3, "the manual names some");
 }
