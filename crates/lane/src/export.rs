@@ -123,6 +123,9 @@ impl Defined {
     }
 }
 
+/// Most bytes of all definitions together: they travel in one frame.
+pub const EXPORTS_BYTES_MAX: usize = 256 * 1024;
+
 /// All definitions; the same at every lane, but for their numbers.
 #[derive(Debug)]
 pub(crate) struct Table {
@@ -131,9 +134,6 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// Most bytes of all definitions together: they travel in one frame.
-    pub(crate) const BYTES_MAX: usize = 256 * 1024;
-
     pub(crate) fn new(started_with: &[Export], stored: &[Vec<u8>]) -> Self {
         let mut table = Self { rows: Vec::new(), no_last: 0 };
         if let Some(first) = started_with.first() {

@@ -5,7 +5,7 @@
 use crate::Lane;
 use crate::conn::Conn;
 use crate::dispatch::Arrived;
-use crate::export::{Binding, Table};
+use crate::export::{Binding, EXPORTS_BYTES_MAX};
 use crate::gate::{Gate, Reason};
 use crate::limits::Limit;
 use crate::outbox::{Asked, Said};
@@ -106,7 +106,7 @@ impl Lane {
     ) -> Result<Option<ExportChange<'a>>, Status> {
         let mut all = Vec::new();
         self.exports.encode(&mut all);
-        let fits = all.len() + export.to_bytes().len() < Table::BYTES_MAX;
+        let fits = all.len() + export.to_bytes().len() < EXPORTS_BYTES_MAX;
         if fits { Ok(Some(ExportChange::Put(export))) } else { Err(Status::NoSpace) }
     }
 

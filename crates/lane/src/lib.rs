@@ -68,6 +68,7 @@ mod waiting;
 
 pub use affinity::Affinity;
 pub use config::{Config, Export, Limits, Share};
+pub use export::EXPORTS_BYTES_MAX;
 pub use lane::Lane;
 pub use restore::{Loading, Restore, Restored};
 pub use token::RedoKey;

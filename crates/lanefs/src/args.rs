@@ -268,7 +268,7 @@ pub(crate) struct Promises {
 }
 
 /// How much log may wait.
-const LOG_BYTES: std::ops::RangeInclusive<u64> = 1 << 24..=1 << 40;
+pub(crate) const LOG_BYTES: std::ops::RangeInclusive<u64> = 1 << 24..=1 << 40;
 
 /// How much the server keeps where.
 #[derive(Args, Clone, Copy, Debug)]

@@ -21,6 +21,8 @@ mod files;
 mod fuse_device;
 mod holders;
 mod lanes;
+#[cfg(test)]
+mod limits;
 mod log;
 mod login;
 mod mount;

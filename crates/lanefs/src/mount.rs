@@ -44,7 +44,7 @@ const CALL_COUNT_MAX: usize = 4096;
 /// Places of the kernel's queue that no process waiting for a lock may take.
 const QUEUE_PLACES_LEFT: usize = 3;
 /// Files that a lane may have open together.
-const HANDLE_COUNT_MAX: usize = 1 << 20;
+pub(crate) const HANDLE_COUNT_MAX: usize = 1 << 20;
 
 struct Plan {
     /// As it was written, which is what the mount table shows: mount(8) compares it with fstab.

@@ -23,7 +23,9 @@ pub(crate) const DEFAULT: &[u8] = b"system.posix_acl_default";
 const VERSION: [u8; 4] = 2_u32.to_le_bytes();
 const ENTRY_BYTES: usize = 8;
 /// Linux asks a file system for as many bytes as a page has.
-const BYTES_MAX: usize = 4096;
+pub const BYTES_MAX: usize = 4096;
+/// Most entries of a list, so.
+pub const ENTRY_COUNT_MAX: usize = (BYTES_MAX - VERSION.len()) / ENTRY_BYTES;
 const PERMISSIONS: u32 = 0o777;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

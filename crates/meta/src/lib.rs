@@ -41,12 +41,15 @@ mod uses;
 mod who;
 mod xattr;
 
+pub use acl::{BYTES_MAX as ACL_BYTES_MAX, ENTRY_COUNT_MAX as ACL_ENTRY_COUNT_MAX};
 pub use across::{Plan, View, Want};
 pub use export::{Above, Rights};
 pub use file_locks::{FileLocks, LockAsker, LockOwner, LockWait, Woken};
+pub use ops::LINK_COUNT_MAX;
 pub use residency::Unit;
 pub use shard::{Access, Ask, Effect, Shard, Spread};
 pub use uses::{How, Key, Use};
+pub use xattr::{LIST_BYTES_MAX as XATTR_LIST_BYTES_MAX, TOTAL_BYTES_MAX as XATTR_TOTAL_BYTES_MAX};
 
 #[cfg(test)]
 mod tests;

@@ -15,9 +15,9 @@ use crate::who::{STICKY, Want, Who};
 use wire::{FileKind, Status, XATTR_NAME_BYTES_MAX};
 
 /// Most bytes of names and values of one inode. Two of the longest values fit.
-pub(crate) const TOTAL_BYTES_MAX: usize = 144 * 1024;
+pub const TOTAL_BYTES_MAX: usize = 144 * 1024;
 /// Most bytes of a list of names, each ended by NUL, as on Linux.
-pub(crate) const LIST_BYTES_MAX: usize = 65_536;
+pub const LIST_BYTES_MAX: usize = 65_536;
 
 /// What a program may do beyond its user, by the file it is.
 pub(crate) const CAPABILITY: &[u8] = b"security.capability";

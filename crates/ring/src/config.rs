@@ -63,6 +63,17 @@ pub struct Limits {
     pub segment_bytes: u64,
 }
 
+impl Limits {
+    /// What one connection may bring, or take from files, in a turn before the others have theirs.
+    pub const TURN_BYTES_MAX: usize = 1 << 20;
+    /// What must come in a second at the least of what was begun: of a line of 64 KiB/s, what one of eight
+    /// connections has.
+    pub const RATE_BYTES_MIN: u64 = 8 * 1024;
+    /// Connections that the kernel holds for a listener until they are accepted, as far as the system
+    /// allows so many. Whoever finds no room is not told, and tries again after a second.
+    pub const BACKLOG_COUNT: i32 = 4096;
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self {

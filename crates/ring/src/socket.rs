@@ -5,6 +5,7 @@
 //! bytes. A connection once paced stays paced, so the choice is made before it is there: connections
 //! to a loopback address, and those of a listener on one, get a plain congestion control.
 
+use crate::config::Limits;
 use rustix::net::{getpeername, getsockname, sockopt};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
@@ -13,14 +14,10 @@ use std::time::Duration;
 /// Plain congestion control, the better first; every kernel has the last.
 const PLAIN: [&str; 2] = ["cubic", "reno"];
 
-/// Connections that the kernel holds for a listener until they are accepted, as far as the system
-/// allows so many. Whoever finds no room is not told, and tries again after a second.
-const BACKLOG_COUNT: i32 = 4096;
-
 /// Sets a listening socket up; its connections inherit it.
 pub fn tune_listener(listener: impl AsFd) {
     // It listens already; that it holds more is no condition of its working.
-    rustix::net::listen(&listener, BACKLOG_COUNT).ok();
+    rustix::net::listen(&listener, Limits::BACKLOG_COUNT).ok();
     let own = getsockname(&listener).ok();
     let own = own.and_then(|address| SocketAddr::try_from(address).ok());
     if let Some(own) = own {

@@ -33,22 +33,39 @@ fn table(rows: &[(String, Space)], human_sizes: bool) -> String {
         false => bytes.div_ceil(1024).to_string(),
     };
     let title = if human_sizes { "Size" } else { "1K-blocks" };
-    let mut text = format!(
-        "{:<32} {title:>12} {:>12} {:>12} {:>4} {:>12}\n",
-        "Filesystem", "Used", "Available", "Use%", "Inodes"
-    );
+    let mut lines =
+        vec![["Filesystem", title, "Used", "Available", "Use%", "Inodes"].map(str::to_owned)];
     for (name, space) in rows {
         let used_bytes = space.total_bytes.saturating_sub(space.free_bytes);
         // As df has it: of what is there for everybody, how much is used, rounded up.
         let usable_bytes = used_bytes.saturating_add(space.available_bytes).max(1);
         let percent = (u128::from(used_bytes) * 100).div_ceil(u128::from(usable_bytes));
-        text.push_str(&format!(
-            "{name:<32} {:>12} {:>12} {:>12} {percent:>3}% {:>12}\n",
+        lines.push([
+            name.clone(),
             size(space.total_bytes),
             size(used_bytes),
             size(space.available_bytes),
-            space.inode_count,
-        ));
+            format!("{percent}%"),
+            space.inode_count.to_string(),
+        ]);
+    }
+    aligned(&lines)
+}
+
+/// Columns as wide as they have to be, the first one to the left.
+fn aligned<const COUNT: usize>(lines: &[[String; COUNT]]) -> String {
+    let widths: [usize; COUNT] = std::array::from_fn(|column| {
+        lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0)
+    });
+    let mut text = String::new();
+    for line in lines {
+        for (column, (field, width)) in line.iter().zip(widths).enumerate() {
+            match column {
+                0 => text.push_str(&format!("{field:<width$}")),
+                _ => text.push_str(&format!(" {field:>width$}")),
+            }
+        }
+        text.push('\n');
     }
     text
 }
@@ -71,5 +88,21 @@ mod tests {
         let row = text.lines().last().unwrap_or_default();
         let fields: Vec<&str> = row.split_whitespace().collect();
         assert_eq!(fields, ["lanefs://h:1", "1000", "1", "900", "1%", "7"]);
+    }
+
+    #[test]
+    fn a_store_of_64_tib_fits_80_columns() {
+        let space = Space {
+            total_bytes: 1 << 46,
+            free_bytes: 1 << 45,
+            available_bytes: 1 << 45,
+            inode_count: 100_000_000,
+            inode_free_count: 0,
+            lane_count: 64,
+        };
+        for human_sizes in [false, true] {
+            let text = table(&[("lanefs://192.168.100.100:7117".to_owned(), space)], human_sizes);
+            assert!(text.lines().all(|line| line.len() <= 80), "{text}");
+        }
     }
 }

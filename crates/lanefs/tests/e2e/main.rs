@@ -31,6 +31,7 @@ mod identity;
 mod idle;
 mod library_api;
 mod lifecycle;
+mod lines;
 mod listings;
 mod lists;
 mod locks;

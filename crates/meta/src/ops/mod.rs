@@ -25,4 +25,4 @@ pub(crate) mod tmpfile;
 pub(crate) mod unlink;
 
 /// Most links of an inode.
-pub(crate) const LINK_COUNT_MAX: u32 = u32::MAX - 1;
+pub const LINK_COUNT_MAX: u32 = u32::MAX - 1;

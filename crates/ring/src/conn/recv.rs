@@ -6,6 +6,7 @@
 use super::landing::Landed;
 use super::sums::{Summed, Sums};
 use super::{Conn, Conns, Incoming, State};
+use crate::config::Limits;
 use crate::framing::Cut;
 use crate::number::{errno_of, u64_of};
 use crate::tools::Tools;
@@ -17,8 +18,6 @@ use wire::{Breach, FrameKind, Head, Lengths};
 pub(super) const OWN_BYTES_MIN: usize = 64 * 1024;
 /// Received and summed at a time; it stays in a second-level cache.
 pub(super) const PIECE_BYTES_MAX: usize = 256 * 1024;
-/// What one connection may bring in a turn before the others have theirs.
-const TURN_BYTES_MAX: usize = 1 << 20;
 /// Frames that all clients together may bring in a turn, because each waits for what is done about all
 /// of them; but each may bring [`CONN_FRAMES_MIN`].
 const TURN_FRAMES: usize = 64;
@@ -57,7 +56,7 @@ impl Conns {
     /// so that each is summed before the next one displaces it from the cache. Returns whether the
     /// ring shall receive what comes.
     pub(super) fn receive_bulk(&mut self, index: u32, tools: &mut Tools) -> bool {
-        let mut left_bytes = TURN_BYTES_MAX;
+        let mut left_bytes = Limits::TURN_BYTES_MAX;
         let discards = self.sink.is_some();
         while let Some(incoming) = &self.conn(index).incoming {
             let Incoming { buf, lengths, received_bytes, .. } = *incoming;

@@ -2,11 +2,11 @@
 //!
 //! The lane's own thread calls sendfile, on a socket that does not wait; what the socket has no
 //! room for leaves when the ring says that it has some. Invariants: a connection sends about
-//! [`TURN_BYTES_MAX`] a turn this way, so that no reader holds the others up; a file that has become
+//! [`Limits::TURN_BYTES_MAX`] a turn this way, so that no reader holds the others up; a file that has become
 //! shorter than what was promised of it ends the connection, for no byte is ever made up.
 
 use super::{Conn, Conns, State};
-use crate::config::Counters;
+use crate::config::{Counters, Limits};
 use crate::driver::{Kind, Op, Token};
 use crate::number::{errno_of, u64_of, usize_of};
 use crate::send::Own;
@@ -15,8 +15,6 @@ use door::{CloseReason, Errno};
 use rustix::io::{Errno as Failure, ioctl_fionbio};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 
-/// What one connection may send in a turn before the others have theirs.
-const TURN_BYTES_MAX: usize = 1 << 20;
 /// The file ended before what was promised of it.
 const IO: Errno = Errno(5);
 
@@ -24,7 +22,7 @@ impl Conns {
     /// Sends what is in files, and what is in memory before it. Returns whether all of that has
     /// left, so that what is behind it may leave through the ring.
     pub(super) fn send_files(&mut self, index: u32, tools: &mut Tools) -> bool {
-        let mut left_bytes = TURN_BYTES_MAX;
+        let mut left_bytes = Limits::TURN_BYTES_MAX;
         loop {
             let Conn { outbox, socket, nonblocking, .. } = self.conn(index);
             let Some(own) = outbox.next_own(left_bytes, &mut tools.pool) else { return true };

@@ -9,13 +9,11 @@
 
 use super::{Conn, Conns};
 use crate::buffer::Pool;
+use crate::config::Limits;
 use crate::number::u64_of;
 use crate::socket::received_bytes;
 use crate::tools::Tools;
 use door::{BufId, CloseReason, ConnId, Mono, Party};
-
-/// What must come in a second at the least: of a line of 64 KiB/s, what one of eight connections has.
-const RATE_BYTES_MIN: u64 = 8 * 1024;
 
 /// What the brain said of a connection that it admitted.
 #[derive(Clone, Copy, Debug)]
@@ -99,7 +97,7 @@ impl Conns {
         if !conn.accepted {
             return;
         }
-        let ms = frame_ms_max + u64_of(missing_bytes) * 1000 / RATE_BYTES_MIN;
+        let ms = frame_ms_max + u64_of(missing_bytes) * 1000 / Limits::RATE_BYTES_MIN;
         conn.unfinished =
             Some(Unfinished { since: now, until: now.after_ms(ms), received_bytes: None });
         if !std::mem::replace(&mut conn.finish_watched, true) {
@@ -183,7 +181,7 @@ impl Conns {
         tools.counters.syscall_count += 1;
         // The kernel does not tell it of a socket that is no TCP connection.
         let received = conn.socket.as_ref().and_then(received_bytes).unwrap_or(0);
-        let wanted_bytes = RATE_BYTES_MIN * look_ms / 1000;
+        let wanted_bytes = Limits::RATE_BYTES_MIN * look_ms / 1000;
         let before = unfinished.received_bytes.replace(received);
         before.is_some_and(|before| received.saturating_sub(before) < wanted_bytes.max(1))
     }
