@@ -189,6 +189,7 @@ impl Client {
                 | Body::Written(_)
                 | Body::Contents(_)
                 | Body::Sought(_)
+                | Body::Renamed(_)
                 | Body::LockSet(_)
                 | Body::LockFound(_)
                 | Body::LockCancelled(_)

@@ -39,6 +39,7 @@ mod memory;
 mod modes;
 mod mount_by_type;
 mod mount_options;
+mod moves;
 mod names;
 mod networks;
 mod null;
