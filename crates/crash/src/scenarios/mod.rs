@@ -9,6 +9,7 @@ mod clients;
 mod resend;
 mod restart;
 mod storage;
+mod torn;
 mod torture;
 
 use crate::stage::Setup;
@@ -91,6 +92,8 @@ pub(crate) const TABLE: &[Scenario] = &[
     here("sync", "the same, and the server answers only what is durable", torture::kills_sync),
     long("strict", "the same, and it shows only what is durable", torture::kills_strict),
     here("power", "power cuts below the store: unsynced sectors lost or torn", torture::power)
+        .loud(&[FENCED]),
+    here("torn", "server and client die in a write: no page is mixed, no record torn", torn::torn)
         .loud(&[FENCED]),
     here("disk", "control: the disk loses what was not synced, keeps what was", storage::disk),
     here("lying-disk", "control: a disk that lies about flushes is noticed", torture::lying_disk)

@@ -67,6 +67,7 @@ mod shares;
 mod special;
 mod stage;
 mod times;
+mod torn;
 mod transports;
 mod twins;
 mod two_mounts;
