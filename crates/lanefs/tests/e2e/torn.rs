@@ -17,7 +17,7 @@ const RECORD_BYTES: usize = 100_000;
 fn what_server_and_mount_lose_together_mixes_no_page_and_tears_no_append() {
     let Some(stage) = Stage::new("torn") else { return };
     // Nobody comes back, so nobody is waited for.
-    let more = ["--recovery-soft-ms", "1"];
+    let more = ["--recovery-soft", "1ms"];
     let mut server = stage.serve_with("127.0.0.1:0", &more);
     let listen = server.address.clone();
     for round in 0..3 {
