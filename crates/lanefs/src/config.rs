@@ -325,6 +325,16 @@ mod tests {
         assert_eq!(pairs[0].arguments, ["-oro,noexec"]);
     }
 
+    /// Its options are comments without a space.
+    #[test]
+    fn the_example_that_is_installed_is_right() {
+        let text = include_str!("../dist/serve.toml.example");
+        let option = |line: &str| line.starts_with('#') && !line.starts_with("# ");
+        let lines = text.lines().map(|line| if option(line) { &line[1..] } else { line });
+        let text: String = lines.map(|line| format!("{line}\n")).collect();
+        assert_eq!(parse(&text, &command("serve")).unwrap().len(), 4);
+    }
+
     #[test]
     fn a_name_that_is_unknown_is_named_with_its_line_and_the_nearest() {
         let (line_no, text) = fault("serve", "lanes = 2\n\nspin_us = 5\n");
