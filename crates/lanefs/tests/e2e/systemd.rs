@@ -243,7 +243,7 @@ fn options_come_from_a_file_and_the_command_line_wins() {
 fn a_file_with_a_mistake_is_refused_with_its_line_and_what_is_right() {
     let Some(stage) = Stage::new("config_mistakes") else { return };
     for (text, parts) in [
-        ("lanes = 2\nspin_us = 5\n", &["serve.toml:2: ", "spin_us", "spin-us"][..]),
+        ("lanes = 2\nlog_level = 5\n", &["serve.toml:2: ", "log_level", "log-level"][..]),
         ("\n\nlanes = 99\n", &["serve.toml:3: ", "99", "1..=64"]),
         ("driver = \"epol\"\n", &["serve.toml:1: ", "epoll", "io-uring"]),
         ("lanes 2\n", &["serve.toml:1: "]),
