@@ -323,6 +323,10 @@ impl MountLane {
         if self.life == Life::Serving {
             let until = turn.now.mono.after_ms(END_MS_MAX);
             self.life = Life::Ending { until };
+            // Others may never unlock.
+            for pending_id in self.pendings.lock_waits().collect::<Vec<_>>() {
+                self.give_up(turn, pending_id);
+            }
         }
     }
 

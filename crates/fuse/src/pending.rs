@@ -175,10 +175,15 @@ impl Pendings {
 
     /// How many wait for a lock.
     pub(crate) fn lock_wait_count(&self) -> usize {
-        let waits = |place: &&Option<Pending>| {
+        self.lock_waits().count()
+    }
+
+    /// The numbers of those that wait for a lock.
+    pub(crate) fn lock_waits(&self) -> impl Iterator<Item = usize> {
+        let waits = |place: &Option<Pending>| {
             place.as_ref().is_some_and(|pending| pending.then == Then::LockWait)
         };
-        self.places.iter().filter(waits).count()
+        self.places.iter().enumerate().filter(move |(_, it)| waits(it)).map(|(index, _)| index)
     }
 
     pub(crate) fn count(&self) -> usize {

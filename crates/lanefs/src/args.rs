@@ -95,7 +95,6 @@ pub(crate) enum Command {
     #[command(after_help = EXIT_CODES)]
     Umount(Umount),
     /// End what `up`, `serve` or `mount` keeps running
-    #[command(after_help = EXIT_CODES)]
     Down(Down),
     /// Name the servers and mounts of this machine
     Status(Status),
