@@ -1,11 +1,13 @@
 //! `bind-lmdb`: LMDB, through `heed`, as one ordered table of bytes.
 //!
-//! It owns the two unsafe steps, mapping the file and writing through a cursor, and says LMDB's errors as [`io::Error`]s. It
+//! It owns the unsafe steps, mapping the file, writing through a cursor and taking the signals of a map
+//! that breaks, and says LMDB's errors as [`io::Error`]s. It
 //! leaves what keys and values mean to others. Invariants: a write is there as a whole, durably, when
 //! it returns, or not at all; a snapshot stays what it was when it was taken; a value that is read is
 //! the one that was written to its key; a file is mapped only after it was looked through.
 
 mod damage;
+mod guard;
 mod pages;
 mod seal;
 
@@ -79,6 +81,18 @@ impl Table {
         let rows = env.create_database(&mut txn, None).map_err(error_of)?;
         txn.commit().map_err(error_of)?;
         Ok(Self { env, rows })
+    }
+
+    /// Ends the process with a message that names the file, instead of a signal, when what is mapped
+    /// is not there any more. For one table of a process.
+    ///
+    /// # Errors
+    /// When signals cannot be taken, or the table has no row yet.
+    pub fn guard(&self) -> io::Result<()> {
+        let txn = self.env.read_txn().map_err(error_of)?;
+        let row = self.rows.get(&txn, &WRITE_NO_KEY).map_err(error_of)?;
+        let row = row.ok_or(io::ErrorKind::NotFound)?;
+        guard::guard(&self.env.path().join(FILE), row.as_ptr())
     }
 
     /// All rows as they are now.

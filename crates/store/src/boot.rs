@@ -22,6 +22,12 @@ pub(crate) fn set(path: &Path, boot_id: u64) -> Result<(), StoreError> {
     files::place(&path.join(BOOT), format!("{number} {sum:08x}\n").as_bytes()).map(drop)
 }
 
+/// What is said when a counter was written anew.
+pub(crate) fn repaired(path: &Path) -> String {
+    let file = path.join(BOOT);
+    format!("{} was missing, damaged or an older copy; it was written anew", file.display())
+}
+
 /// The number of the last boot; `None` when there is no whole counter.
 pub(crate) fn last(path: &Path) -> Result<Option<u64>, StoreError> {
     let file = path.join(BOOT);

@@ -63,6 +63,7 @@ pub struct Store {
     superblock: Superblock,
     boot_id: u64,
     redo_key: [u8; 32],
+    repairs: Vec<String>,
     _lock: Lock,
 }
 
@@ -117,7 +118,11 @@ fn open_locked(path: &Path, lock: Lock) -> Result<Store, StoreError> {
     let (counted, logged) = (boot::last(path)?, logs::boot_id_max(path)?);
     let boot_id = counted.unwrap_or(0).max(logged).saturating_add(1);
     boot::set(path, boot_id)?;
-    Ok(Store { path: path.to_owned(), superblock, boot_id, redo_key, _lock: lock })
+    let mut repairs = Vec::new();
+    if counted.is_none_or(|counted| counted < logged) {
+        repairs.push(boot::repaired(path));
+    }
+    Ok(Store { path: path.to_owned(), superblock, boot_id, redo_key, repairs, _lock: lock })
 }
 
 fn read_superblock(path: &Path) -> Result<Superblock, StoreError> {
@@ -160,6 +165,12 @@ impl Store {
     #[must_use]
     pub const fn redo_key(&self) -> &[u8; 32] {
         &self.redo_key
+    }
+
+    /// What was damaged and has been mended, in words for people.
+    #[must_use]
+    pub fn repairs(&self) -> &[String] {
+        &self.repairs
     }
 
     /// The folder of the objects.

@@ -63,6 +63,7 @@ impl Store {
         }
         let table =
             Table::open(&folder, rows_bytes_max).map_err(|error| error_of("open", &path, error))?;
+        table.guard().map_err(|error| error_of("guard", &path, error))?;
         let cold = ColdStore { table, path };
         let row = cold.store_row()?;
         if row.fs != self.superblock.fs {
@@ -76,6 +77,7 @@ impl Store {
             // The counter is an older copy, or was lost.
             self.boot_id = row.boot_id + 1;
             boot::set(&self.path, self.boot_id)?;
+            self.repairs = vec![boot::repaired(&self.path)];
         }
         cold.put(&[(Key::store(), StoreRow { boot_id: self.boot_id, ..row }.to_bytes())])?;
         Ok(cold)
