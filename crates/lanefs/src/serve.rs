@@ -230,7 +230,7 @@ fn start(
         data_shard_count: superblock.data_shard_count,
     };
     let cold = store.open_rows(ColdStore::ROWS_BYTES_MAX)?;
-    store.repairs().iter().for_each(|line| out::complain(&format!("lanefs serve: {line}")));
+    store.repairs().iter().for_each(|line| warn!("{line}"));
     let restored = restore(store, &cold, map, args.serving.room.meta_memory)?;
     let lengths = LogLengths {
         log_bytes_max: args.serving.room.log_bytes_max / u64::from(lane_count),
