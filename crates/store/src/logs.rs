@@ -9,7 +9,7 @@ use crate::{LOG, Store, StoreError, StoreFault, files, reserve};
 use disk::{Fault, LOG_HEAD_BYTES, LogHead, LogReader, Record};
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
-use wire::LaneId;
+use wire::{FsUuid, LaneId};
 
 /// What a start found in the logs.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -64,6 +64,9 @@ fn list(path: &Path) -> Result<Vec<LogName>, StoreError> {
     let folder = path.join(LOG);
     let mut logs = Vec::new();
     for name in files::names(&folder)? {
+        if is_unfinished(&name) {
+            continue;
+        }
         let Some(log) = LogName::parse(&name) else {
             return Err(StoreError::new(&folder, StoreFault::Foreign { name }));
         };
@@ -77,11 +80,16 @@ fn list(path: &Path) -> Result<Vec<LogName>, StoreError> {
 pub(crate) fn remove_unfinished(path: &Path) -> Result<(), StoreError> {
     let folder = path.join(LOG);
     for name in files::names(&folder)? {
-        if name.strip_suffix(".tmp").is_some_and(|name| LogName::parse(name).is_some()) {
+        if is_unfinished(&name) {
             files::remove(&folder.join(name))?;
         }
     }
     Ok(())
+}
+
+/// Whether a name in the folder is that of a log that was being made: no batch was written to it.
+fn is_unfinished(name: &str) -> bool {
+    name.strip_suffix(".tmp").is_some_and(|name| LogName::parse(name).is_some())
 }
 
 /// The highest boot that left a log, 0 without any.
@@ -98,21 +106,34 @@ struct Reading {
     end_offset: u64,
 }
 
-impl Store {
-    /// Reads every record of every earlier boot, in the order of boots and lanes. A torn tail is cut
-    /// off its file.
-    ///
-    /// # Errors
-    /// [`StoreError`] when a log is damaged, naming file and offset, when `feed` finds fault with a
-    /// record, or when the file system refuses. Files read until then may have been cut; no record
-    /// is.
-    pub fn replay(
+/// What is done about the incomplete last batch of a log.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Torn {
+    /// It is cut off its file.
+    Cut,
+    /// It stays; its file is not changed.
+    Leave,
+}
+
+/// The logs of a store.
+#[derive(Clone, Copy)]
+pub(crate) struct Logs<'a> {
+    /// The store.
+    pub(crate) path: &'a Path,
+    pub(crate) fs: FsUuid,
+    pub(crate) torn: Torn,
+}
+
+impl Logs<'_> {
+    /// Reads every record of every boot before `boot_id`, in the order of boots and lanes.
+    pub(crate) fn replay(
         &self,
+        boot_id: u64,
         mut feed: impl FnMut(&Record<'_>) -> Result<(), Fault>,
     ) -> Result<Replayed, StoreError> {
         let mut replayed = Replayed::default();
         let mut reading = Reading::default();
-        for log in self.earlier_logs()? {
+        for log in self.before(boot_id)? {
             let same = |before: &LogName| (before.boot_id, before.lane) == (log.boot_id, log.lane);
             if !reading.log.as_ref().is_some_and(same) {
                 reading = Reading::default();
@@ -122,22 +143,9 @@ impl Store {
         Ok(replayed)
     }
 
-    /// Removes the logs of earlier boots, whose every record is elsewhere, durably.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the file system refuses.
-    pub fn remove_earlier_logs(&self) -> Result<(), StoreError> {
-        for log in self.earlier_logs()? {
-            files::remove(&log.path(&self.path))?;
-        }
-        files::sync_folder(&self.path.join(LOG))?;
-        reserve::fill(&self.path);
-        Ok(())
-    }
-
-    fn earlier_logs(&self) -> Result<Vec<LogName>, StoreError> {
-        let mut logs = list(&self.path)?;
-        logs.retain(|log| log.boot_id < self.boot_id);
+    fn before(&self, boot_id: u64) -> Result<Vec<LogName>, StoreError> {
+        let mut logs = list(self.path)?;
+        logs.retain(|log| log.boot_id < boot_id);
         Ok(logs)
     }
 
@@ -148,11 +156,11 @@ impl Store {
         feed: &mut impl FnMut(&Record<'_>) -> Result<(), Fault>,
         replayed: &mut Replayed,
     ) -> Result<(), StoreError> {
-        let path = log.path(&self.path);
+        let path = log.path(self.path);
         let damage = |fault| StoreError::new(&path, StoreFault::Damage(fault));
         let bytes = files::read(&path)?;
         let (head, mut reader) = LogReader::new(&bytes).map_err(damage)?;
-        let named = (self.superblock.fs, log.boot_id, log.lane, log.segment_no);
+        let named = (self.fs, log.boot_id, log.lane, log.segment_no);
         if (head.fs, head.boot_id, head.lane, head.segment_no) != named {
             return Err(damage(Fault::new("the log of another store, boot or lane", 16)));
         }
@@ -175,7 +183,7 @@ impl Store {
         let batch_no = reader.batch_no().max(reading.batch_no);
         *reading = Reading { log: Some(log), batch_no, end_offset: reader.valid_bytes() };
         let file_bytes = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-        if reader.valid_bytes() == file_bytes {
+        if reader.valid_bytes() == file_bytes || self.torn == Torn::Leave {
             return Ok(());
         }
         cut(&path, reader.valid_bytes())
@@ -196,7 +204,40 @@ impl Store {
         }
         let fault = Fault::new("a damaged batch in front of a later file", before.end_offset);
         let damage = StoreFault::Damage(fault.numbers(next_no, batch_no));
-        Err(StoreError::new(&last.path(&self.path), damage))
+        Err(StoreError::new(&last.path(self.path), damage))
+    }
+}
+
+impl Store {
+    /// Reads every record of every earlier boot, in the order of boots and lanes. A torn tail is cut
+    /// off its file.
+    ///
+    /// # Errors
+    /// [`StoreError`] when a log is damaged, naming file and offset, when `feed` finds fault with a
+    /// record, or when the file system refuses. Files read until then may have been cut; no record
+    /// is.
+    pub fn replay(
+        &self,
+        feed: impl FnMut(&Record<'_>) -> Result<(), Fault>,
+    ) -> Result<Replayed, StoreError> {
+        self.logs().replay(self.boot_id, feed)
+    }
+
+    /// Removes the logs of earlier boots, whose every record is elsewhere, durably.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the file system refuses.
+    pub fn remove_earlier_logs(&self) -> Result<(), StoreError> {
+        for log in self.logs().before(self.boot_id)? {
+            files::remove(&log.path(&self.path))?;
+        }
+        files::sync_folder(&self.path.join(LOG))?;
+        reserve::fill(&self.path);
+        Ok(())
+    }
+
+    fn logs(&self) -> Logs<'_> {
+        Logs { path: &self.path, fs: self.superblock.fs, torn: Torn::Cut }
     }
 
     /// Makes a log file of a lane of this boot, durably. It is open for reading and writing; batches

@@ -24,7 +24,7 @@ const GATHERED_BYTES_MAX: usize = 16 << 20;
 #[derive(Clone, Debug)]
 pub struct ColdStore {
     pub(crate) table: Table,
-    path: PathBuf,
+    pub(crate) path: PathBuf,
 }
 
 impl Store {
@@ -115,6 +115,16 @@ impl ColdStore {
         Ok(())
     }
 
+    /// Puts rows (`None`: takes one away), all of them or none, durably.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the medium is full or fails; nothing was changed then.
+    pub fn write(&self, rows: &BTreeMap<Vec<u8>, Option<Vec<u8>>>) -> Result<(), StoreError> {
+        let rows = rows.iter().map(|(key, value)| (key.as_slice(), value.as_deref()));
+        let written = self.table.write(rows);
+        written.map_err(|error| StoreError::io("write the rows in", &self.path, error))
+    }
+
     /// Begins to gather records, in memory that was used before.
     pub(crate) fn gather(&self, rows: Gathered) -> io::Result<Gathering<'_>> {
         assert!(rows.is_empty(), "what was gathered before was written");
@@ -132,7 +142,7 @@ impl ColdStore {
         StoreError::new(&self.path, StoreFault::Damage(fault))
     }
 
-    fn went_back(&self, rows: u64, log: u64, what: &'static str) -> StoreError {
+    pub(crate) fn went_back(&self, rows: u64, log: u64, what: &'static str) -> StoreError {
         StoreError::new(&self.path, StoreFault::WentBack { rows, log, what })
     }
 }
@@ -169,7 +179,7 @@ impl Gathering<'_> {
         }
     }
 
-    fn store_row(&self) -> Result<StoreRow, Fault> {
+    pub(crate) fn store_row(&self) -> Result<StoreRow, Fault> {
         let key = Key::store();
         let value = Rows::get(self, key.bytes())?;
         let row = value.as_deref().map(|value| Row::decode(key.bytes(), value)).transpose()?;
@@ -202,6 +212,17 @@ impl Gathering<'_> {
         }
         rows.clear();
         Ok(rows)
+    }
+}
+
+impl Gathering<'_> {
+    /// What was gathered, as rows that lie over the snapshot; `None`: taken away.
+    pub(crate) fn into_rows(mut self) -> BTreeMap<Vec<u8>, Option<Vec<u8>>> {
+        for (shard, row) in &std::mem::take(&mut self.shards) {
+            self.put(Key::shard(*shard).bytes(), &row.to_bytes());
+        }
+        let owned = |(key, value): (&[u8], Option<&[u8]>)| (key.to_vec(), value.map(<[u8]>::to_vec));
+        self.rows.iter().map(owned).collect()
     }
 }
 
