@@ -10,12 +10,11 @@ use crate::logs::{self, Logs, Torn};
 use crate::{ColdStore, OBJECTS, ROWS, SUPERBLOCK, Store, StoreError, StoreFault, owner};
 use bind_lmdb::{Snapshot, Table};
 use disk::rows::{Key, Range, begin};
-use disk::{Fault, Superblock};
+use disk::Superblock;
 use std::collections::BTreeMap;
 use std::iter::Peekable;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
-use wire::InodeNo;
 
 /// LMDB's file in the folder of the rows.
 const TABLE_FILE: &str = "data.mdb";
@@ -183,11 +182,19 @@ impl Reader<'_> {
     /// # Errors
     /// [`StoreError`] when the medium fails.
     pub fn get(&self, key: &Key) -> Result<Option<&[u8]>, StoreError> {
-        if let Some(value) = self.view.above.get(key.bytes()) {
+        self.get_bytes(key.bytes())
+    }
+
+    /// The value of a key, as the medium has both.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the medium fails.
+    pub fn get_bytes(&self, key: &[u8]) -> Result<Option<&[u8]>, StoreError> {
+        if let Some(value) = self.view.above.get(key) {
             return Ok(value.as_deref());
         }
         let Some(snapshot) = &self.snapshot else { return Ok(None) };
-        snapshot.get(key.bytes()).map_err(|error| self.view.io(error))
+        snapshot.get(key).map_err(|error| self.view.io(error))
     }
 
     /// Tells of every row in a range, in the order of keys, until there are no more or `feed` says so.
@@ -226,20 +233,6 @@ impl Reader<'_> {
             }
         }
         Ok(())
-    }
-
-    /// An error about the store's rows.
-    #[must_use]
-    pub fn damage(&self, fault: Fault) -> StoreError {
-        StoreError::new(&self.view.path, StoreFault::Damage(fault))
-    }
-
-    /// Whether there is an inode of this number.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the medium fails.
-    pub fn has_inode(&self, inode: InodeNo) -> Result<bool, StoreError> {
-        self.get(&Key::inode(inode)).map(|value| value.is_some())
     }
 }
 
