@@ -56,6 +56,9 @@ impl Walk<'_> {
             }
             return Ok(()); // Its file is looked at below.
         }
+        if self.inode(inode)?.is_some_and(|row| row.nlink == 0) {
+            return Ok(()); // Its object is removed before it is.
+        }
         match file {
             None if row.size_bytes > 0 => {
                 let what = format!("{} bytes are recorded, and there is no file", row.size_bytes);

@@ -110,7 +110,8 @@ impl Walk<'_> {
         tally.next_count = Some(row.next_count);
         let tally = *tally;
         let is_root = shard == InodeNo::ROOT.shard() && !self.tallies.contains_key(&InodeNo::ROOT);
-        let fits = row.next_count > tally.count_max && row.inode_count == tally.inode_count;
+        let is_free = tally.count_max == 0 || row.next_count > tally.count_max;
+        let fits = is_free && row.inode_count == tally.inode_count;
         if fits || is_root {
             return;
         }

@@ -201,7 +201,8 @@ impl MountLane {
                 | Answer::Sought(_)
                 | Answer::LockFound(_)
                 | Answer::Stats(_)
-                | Answer::Exports(_),
+                | Answer::Exports(_)
+                | Answer::Frozen(_),
             )
             | Err(_) => {}
         }

@@ -99,6 +99,7 @@ fn small_of(answer: &Answer, turn: &Turn<'_>) -> Vec<u8> {
         | Answer::Written(_)
         | Answer::Sought(_)
         | Answer::LockFound(_)
+        | Answer::Frozen(_)
         | Answer::Stats(_) => Vec::new(),
     }
 }

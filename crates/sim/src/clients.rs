@@ -439,7 +439,8 @@ fn carried(result: &Result<Answer, Status>, turn: &Turn<'_>, desk: &mut Desk) ->
             | Answer::Sought(_)
             | Answer::LockFound(_)
             | Answer::Stats(_)
-            | Answer::Exports(_),
+            | Answer::Exports(_)
+            | Answer::Frozen(_),
         )
         | Err(_) => Carried::default(),
     }
@@ -478,7 +479,8 @@ fn brought(answer: &Answer) -> Brought {
         | Answer::Sought(_)
         | Answer::LockFound(_)
         | Answer::Stats(_)
-        | Answer::Exports(_) => none,
+        | Answer::Exports(_)
+        | Answer::Frozen(_) => none,
     }
 }
 
