@@ -1,11 +1,11 @@
 //! `bind-lmdb`: LMDB, through `heed`, as one ordered table of bytes.
 //!
-//! It owns the two unsafe steps, mapping the file and writing through a cursor, and says LMDB's errors as [`io::Error`]s. It
+//! It owns the unsafe steps, mapping the file and writing through a cursor, and says LMDB's errors as [`io::Error`]s. It
 //! leaves what keys and values mean to others. Invariants: a write is there as a whole, durably, when
 //! it returns, or not at all; a snapshot stays what it was when it was taken.
 
 use heed::types::Bytes;
-use heed::{Database, Env, EnvOpenOptions, PutFlags, RoTxn, WithoutTls};
+use heed::{Database, Env, EnvFlags, EnvOpenOptions, PutFlags, RoTxn, WithoutTls};
 use std::io;
 use std::ops::Bound;
 use std::path::Path;
@@ -34,10 +34,42 @@ impl Table {
         // SAFETY: the file is in a store that this process has locked for itself, so nobody else
         // changes it, and heed keeps this process from mapping it twice.
         let env = unsafe { options.open(folder) }.map_err(error_of)?;
+        // Of processes that were killed while they had a snapshot.
+        env.clear_stale_readers().map_err(error_of)?;
         let mut txn = env.write_txn().map_err(error_of)?;
         let rows = env.create_database(&mut txn, None).map_err(error_of)?;
         txn.commit().map_err(error_of)?;
         Ok(Self { env, rows })
+    }
+
+    /// Opens a table that another process may have open and may write to. Nothing is changed, and the
+    /// table cannot be written to through this.
+    ///
+    /// # Errors
+    /// When there is no such table.
+    pub fn open_reading(folder: &Path, bytes_max: usize) -> io::Result<Self> {
+        let mut options = EnvOpenOptions::new().read_txn_without_tls();
+        options.map_size(bytes_max).max_readers(SNAPSHOT_COUNT_MAX);
+        // SAFETY: READ_ONLY takes no guarantee away, unlike the flags that let LMDB write without order.
+        unsafe { options.flags(EnvFlags::READ_ONLY) };
+        // SAFETY: who writes to the file does so through LMDB, which keeps readers of other processes
+        // apart from writers by the lock file beside it.
+        let env = unsafe { options.open(folder) }.map_err(error_of)?;
+        env.clear_stale_readers().map_err(error_of)?;
+        let txn = env.read_txn().map_err(error_of)?;
+        let rows = env.open_database(&txn, None).map_err(error_of)?;
+        txn.commit().map_err(error_of)?;
+        let missing = || io::Error::new(io::ErrorKind::NotFound, "there is no table");
+        Ok(Self { env, rows: rows.ok_or_else(missing)? })
+    }
+
+    /// All rows as they are now, also when the table is closed.
+    ///
+    /// # Errors
+    /// When there are too many snapshots.
+    pub fn lasting_snapshot(&self) -> io::Result<Snapshot<'static>> {
+        let txn = self.env.clone().static_read_txn().map_err(error_of)?;
+        Ok(Snapshot { txn, rows: self.rows })
     }
 
     /// All rows as they are now.

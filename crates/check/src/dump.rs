@@ -41,7 +41,7 @@ pub fn dump(view: &View, to: &mut impl Write) -> Result<u64, DumpError> {
         made_uid: superblock.made.uid,
         made_gid: superblock.made.gid,
     })?;
-    view.reader()?.scan(&Range::all(), |key, value| {
+    view.reader().scan(&Range::all(), |key, value| {
         let line = match Row::decode(key, value) {
             Ok(row) => Line::of_row(&row),
             Err(_) => {

@@ -28,7 +28,7 @@ pub(crate) struct Edits<'v> {
 
 impl<'v> Edits<'v> {
     pub(crate) fn new(view: &'v View) -> Result<Self, StoreError> {
-        Ok(Self { view, reader: view.reader()?, rows: Rows::new() })
+        Ok(Self { view, reader: view.reader(), rows: Rows::new() })
     }
 
     /// What stands under a key before all changes.

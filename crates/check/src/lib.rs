@@ -6,6 +6,7 @@
 //! the next one goes on from a whole store.
 #![forbid(unsafe_code)]
 
+mod backup;
 mod dump;
 mod edits;
 mod finding;
@@ -21,8 +22,10 @@ mod restore;
 mod walk;
 
 pub use dump::{DUMP_VERSION, DumpError, dump};
+pub use backup::{Backup, BackupError, Round};
 pub use finding::{Finding, Kind, Remedy, Severity};
 pub use json::text_and_hex;
+pub use objects::{is_about_objects, recheck_objects};
 pub use repair::{Repaired, Step, repair};
 pub use restore::{Contents, RestoreError, Restored, restore};
 pub use walk::{FINDING_COUNT_MAX, Outcome, Watch, check};

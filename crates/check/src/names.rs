@@ -244,7 +244,8 @@ impl Walk<'_> {
             let what = format!("inode {}", number(inode));
             self.find(Kind::SymlinkWithoutTarget, inode, (what, Mend::Leave));
         }
-        if row.kind == FileKind::File && row.size_bytes > 0 && !row.size_at_data {
+        let is_settled = row.size_bytes > 0 && !row.size_at_data;
+        if row.kind == FileKind::File && row.nlink > 0 && is_settled {
             self.check_size(row)?;
         }
         Ok(())

@@ -3,14 +3,18 @@
 //! Bytes become durable before their record, so a file that is longer than recorded is well, and one that is
 //! shorter has lost something.
 
-use crate::finding::Kind;
+use crate::finding::{Finding, Kind};
 use crate::mend::Mend;
 use crate::names::number;
-use crate::walk::Walk;
-use disk::rows::{ObjectRow, Range, Row};
+use crate::walk::{Outcome, Walk};
+use disk::InodeRow;
+use disk::rows::{Key, ObjectRow, Range, Row};
 use std::path::{Path, PathBuf};
-use store::{ObjectFile, ObjectFiles, ObjectName, StoreError};
-use wire::{FileKind, InodeNo, ShardId};
+use store::{ObjectFile, ObjectFiles, ObjectName, StoreError, View};
+use wire::{FileKind, InodeNo, ShardId, Wire};
+
+/// The folder of the objects, in the store.
+const OBJECTS: &str = "objects";
 
 impl Walk<'_> {
     /// Every recorded object, then every file of one.
@@ -109,6 +113,58 @@ impl Walk<'_> {
     }
 }
 
+/// Looks again at what was found about objects while a server changed them, in a later view of the store while
+/// nothing changes them. What is well is no finding any more.
+///
+/// # Errors
+/// [`StoreError`] when the medium fails.
+pub fn recheck_objects(view: &View, outcome: Outcome) -> Result<Outcome, StoreError> {
+    let files = ObjectFiles::new(view.objects_path());
+    let mut kept = Outcome { findings: Vec::new(), mends: Vec::new(), ..outcome };
+    for (finding, mend) in outcome.findings.into_iter().zip(outcome.mends) {
+        if is_still_wrong((view, &files), &finding)? {
+            kept.findings.push(finding);
+            kept.mends.push(mend);
+        }
+    }
+    Ok(kept)
+}
+
+/// Whether some of what was found is about objects' files.
+#[must_use]
+pub fn is_about_objects(outcome: &Outcome) -> bool {
+    outcome.findings.iter().any(|finding| object_of(finding).is_some())
+}
+
+fn object_of(finding: &Finding) -> Option<ObjectName> {
+    let path = finding.file.as_ref()?.strip_prefix(OBJECTS).ok()?;
+    ObjectName::of_path(path)
+}
+
+fn is_still_wrong(
+    (view, files): (&View, &ObjectFiles),
+    finding: &Finding,
+) -> Result<bool, StoreError> {
+    let Some(name) = object_of(finding) else { return Ok(true) };
+    let reader = view.reader();
+    let inode = reader.get(&Key::inode(name.inode))?;
+    let inode = inode.and_then(|value| InodeRow::decode_all(value).ok());
+    let row = reader.get(&Key::object(ShardId::data(name.shard_index), name.inode))?;
+    let row = row.and_then(|value| ObjectRow::decode_all(value).ok());
+    let file = files.find(name)?;
+    let is_file = inode.is_some_and(|inode| inode.kind == FileKind::File);
+    let size_bytes = row.map_or(0, |row| row.size_bytes);
+    Ok(match finding.kind {
+        Kind::ObjectMissing | Kind::ObjectShort => {
+            let is_named = inode.is_some_and(|inode| inode.nlink > 0);
+            let found = file.map(|file| file.size_bytes);
+            is_named && size_bytes > 0 && found.is_none_or(|found| found < size_bytes)
+        }
+        Kind::ObjectRowLeft => !is_file && row.is_some() && file.is_none(),
+        _ => !is_file && file.is_some(),
+    })
+}
+
 fn in_store(path: &Path) -> PathBuf {
-    Path::new("objects").join(path)
+    Path::new(OBJECTS).join(path)
 }

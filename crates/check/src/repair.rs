@@ -60,7 +60,7 @@ pub fn repair(
     let mut report = Report::new(&store);
     let mut mended = Vec::new();
     for _ in 0..ROUND_COUNT_MAX {
-        let view = store.view(&cold);
+        let view = store.view(&cold)?;
         let outcome = check(&view, watch)?;
         let chosen = choose(&outcome);
         if chosen.is_empty() {
@@ -90,7 +90,7 @@ pub fn repair(
         observe(Step::Written).map_err(io)?;
         mended.extend(chosen.iter().map(|index| outcome.findings[*index].clone()));
     }
-    let left = check(&store.view(&cold), watch)?;
+    let left = check(&store.view(&cold)?, watch)?;
     Ok(Repaired { mended, left, report: report.path() })
 }
 

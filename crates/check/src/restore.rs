@@ -103,7 +103,6 @@ fn fill(
 ) -> Result<Restored, RestoreError> {
     let cold = store.open_rows(ColdStore::ROWS_BYTES_MAX)?;
     let (mut restored, mut rows) = (Restored::default(), std::collections::BTreeMap::new());
-    let mut folders = std::collections::BTreeSet::new();
     loop {
         let line = lines.next()?;
         match &line {
@@ -121,7 +120,7 @@ fn fill(
                 if size_bytes > &0 {
                     restored.object_count += 1;
                     let to = store.objects_path();
-                    let copied = put_object((&to, contents), (name, &row), &mut folders)?;
+                    let copied = put_object((&to, contents), (name, &row))?;
                     restored.copied_bytes += copied;
                 }
             }
@@ -135,11 +134,8 @@ fn fill(
         }
     }
     cold.write(&rows)?;
-    // Parents behind what is in them.
-    for folder in folders.iter().rev() {
-        let synced = File::open(folder).and_then(|folder| folder.sync_all());
-        synced.map_err(|error| RestoreError::Io(folder.clone(), error))?;
-    }
+    let objects = store.objects_path();
+    sync_all(&objects).map_err(|error| RestoreError::Io(objects, error))?;
     Ok(restored)
 }
 
@@ -147,7 +143,6 @@ fn fill(
 fn put_object(
     (to, contents): (&Path, Contents<'_>),
     (name, row): (ObjectName, &ObjectRow),
-    folders: &mut std::collections::BTreeSet<PathBuf>,
 ) -> Result<u64, RestoreError> {
     let place = to.join(name.path());
     let io = |place: &Path| {
@@ -157,12 +152,11 @@ fn put_object(
     if let Some(folder) = place.parent() {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
         made.map_err(io(folder))?;
-        folders.extend(folder.ancestors().take_while(|at| at.starts_with(to)).map(Path::to_owned));
     }
     let Contents::Objects(from) = contents else {
         let file = create(&place).map_err(io(&place))?;
         let first_bytes = row.size_bytes.min(SEGMENT_BYTES);
-        file.set_len(first_bytes).and_then(|()| file.sync_all()).map_err(io(&place))?;
+        file.set_len(first_bytes).map_err(io(&place))?;
         if row.size_bytes > SEGMENT_BYTES {
             put_last_segment(&place, row.size_bytes).map_err(io(&place))?;
         }
@@ -183,7 +177,6 @@ fn put_object(
             let to = folder.join(entry.file_name());
             copied_bytes += copy_sparse(&entry.path(), &to).map_err(io(&to))?;
         }
-        folders.insert(folder);
     }
     Ok(copied_bytes)
 }
@@ -197,16 +190,19 @@ fn put_last_segment(place: &Path, size_bytes: u64) -> io::Result<()> {
     DirBuilder::new().mode(0o700).create(&folder)?;
     let segment_no = (size_bytes - 1) / SEGMENT_BYTES;
     let file = create(&folder.join(format!("{segment_no:x}")))?;
-    file.set_len(size_bytes - segment_no * SEGMENT_BYTES)?;
-    file.sync_all()?;
-    File::open(&folder)?.sync_all()
+    file.set_len(size_bytes - segment_no * SEGMENT_BYTES)
+}
+
+/// Makes all of the file system that a folder is on durable.
+pub(crate) fn sync_all(folder: &Path) -> io::Result<()> {
+    Ok(rustix::fs::syncfs(File::open(folder)?)?)
 }
 
 fn create(place: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(place)
 }
 
-/// Copies a file without its holes, durably; how many bytes were copied.
+/// Copies a file without its holes; how many bytes were copied.
 pub(crate) fn copy_sparse(from: &Path, to: &Path) -> io::Result<u64> {
     let (mut source, mut target) = (File::open(from)?, create(to)?);
     let source_bytes = source.metadata()?.len();
@@ -221,7 +217,6 @@ pub(crate) fn copy_sparse(from: &Path, to: &Path) -> io::Result<u64> {
         at = end;
     }
     target.flush()?;
-    target.sync_all()?;
     Ok(copied_bytes)
 }
 

@@ -115,7 +115,7 @@ pub fn check(view: &View, watch: &mut dyn Watch) -> Result<Outcome, StoreError> 
     };
     let mut walk = Walk {
         view,
-        reader: view.reader()?,
+        reader: view.reader(),
         map,
         tallies: HashMap::new(),
         shards: HashMap::new(),
@@ -205,7 +205,7 @@ impl Walk<'_> {
         mut feed: impl FnMut(&mut Self, &Row<'_>, &[u8]) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
         let view = self.view;
-        let reader = view.reader()?;
+        let reader = view.reader();
         reader.scan(range, |key, value| {
             self.looked();
             match Row::decode(key, value) {
@@ -220,7 +220,7 @@ impl Walk<'_> {
     fn find_in_flux(&mut self) -> Result<(), StoreError> {
         self.pass("transactions");
         let view = self.view;
-        let reader = view.reader()?;
+        let reader = view.reader();
         let mut in_flux = HashSet::new();
         reader.scan(&Range::start(), |key, value| {
             if let Ok(Row::Prepared { part, .. }) = Row::decode(key, value) {

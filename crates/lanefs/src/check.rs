@@ -5,6 +5,7 @@
 use crate::args;
 use crate::exit::{Code, Exit};
 use crate::export::ADDRESS_FILE;
+use crate::online::Hold;
 use crate::out;
 use anyhow::{Result, bail};
 use check::{Finding, Outcome, Remedy, Severity, Watch};
@@ -20,35 +21,67 @@ pub(crate) fn run(args: &args::Check) -> Result<()> {
     if args.repair {
         return repair(args, &mut progress);
     }
-    let view = open(&args.store)?;
-    let outcome = check::check(&view, &mut progress)?;
+    let (view, is_served) = open(&args.store, &args.serving)?;
+    let mut outcome = check::check(&view, &mut progress)?;
+    if is_served && check::is_about_objects(&outcome) {
+        // Objects went on changing; what was found is looked at while they do not.
+        drop(view);
+        let hold = Hold::begin(&args.serving.of(&args.store))?;
+        let view = View::open_served(&args.store)?;
+        outcome = check::recheck_objects(&view, outcome)?;
+        end(hold)?;
+    }
     progress.end();
     tell(&outcome, args.json)?;
     sum_up(&outcome, &[], args.json)?;
     end_with(&outcome)
 }
 
-/// The store, as it is; nobody serves it.
-pub(crate) fn open(store: &Path) -> Result<View> {
-    View::open(store).map_err(|error| why_not(store, error))
+/// The store as it is at one moment, and whether a server has it open.
+pub(crate) fn open(store: &Path, serving: &args::ServedBy) -> Result<(View, bool)> {
+    match View::open(store) {
+        Ok(view) => Ok((view, false)),
+        Err(error) if is_served(store, &error) => {
+            let hold = Hold::begin(&serving.of(store))?;
+            let view = View::open_served(store)?;
+            end(hold)?;
+            Ok((view, true))
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
-/// Who has the store open says where it is reached.
-fn why_not(store: &Path, error: StoreError) -> anyhow::Error {
-    let address = std::fs::read_to_string(store.join(ADDRESS_FILE));
-    match (error.fault(), address) {
-        (StoreFault::Locked { .. }, Ok(address)) => anyhow::anyhow!(
-            "{} is served at {}: stop that server first",
-            store.display(),
-            address.trim()
-        ),
-        _ => error.into(),
+/// Ends a hold that must have been one moment.
+pub(crate) fn end(hold: Hold) -> Result<()> {
+    if !hold.end()? {
+        bail!("the server was started again, or did not hear from this command: try again");
     }
+    Ok(())
+}
+
+/// Whether a server that can be asked has the store open.
+pub(crate) fn is_served(store: &Path, error: &StoreError) -> bool {
+    matches!(error.fault(), StoreFault::Locked { .. }) && store.join(ADDRESS_FILE).exists()
+}
+
+/// A repair needs the store alone.
+fn open_alone(store: &Path) -> Result<View> {
+    View::open(store).map_err(|error| {
+        let address = std::fs::read_to_string(store.join(ADDRESS_FILE));
+        match (error.fault(), address) {
+            (StoreFault::Locked { .. }, Ok(address)) => anyhow::anyhow!(
+                "{} is served at {}: stop that server first",
+                store.display(),
+                address.trim()
+            ),
+            _ => error.into(),
+        }
+    })
 }
 
 fn repair(args: &args::Check, progress: &mut Progress) -> Result<()> {
     // What a server would refuse or cut is looked at before anything is touched.
-    let view = open(&args.store)?;
+    let view = open_alone(&args.store)?;
     if let Some(fault) = view.fault() {
         bail!("{fault}. A log that is damaged cannot be repaired, and nothing was changed");
     }

@@ -1,14 +1,15 @@
 //! `lanefs dump` and `lanefs restore`: all metadata of a store as lines of JSON, and a store of them.
 
+use crate::exit::{Code, Exit};
 use crate::{args, check as checking, out};
 use anyhow::{Context as _, Result};
-use check::{Contents, DumpError};
+use check::{Backup, Contents, DumpError};
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Write as _};
 
 /// Runs `lanefs dump`.
 pub(crate) fn run(args: &args::Dump) -> Result<()> {
-    let view = checking::open(&args.store)?;
+    let (view, _) = checking::open(&args.store, &args.serving)?;
     let mut to = BufWriter::new(io::stdout().lock());
     let written = check::dump(&view, &mut to).and_then(|_| Ok(to.flush()?));
     match written {
@@ -23,10 +24,24 @@ pub(crate) fn run(args: &args::Dump) -> Result<()> {
 
 /// Runs `lanefs restore`.
 pub(crate) fn restore(args: &args::Restore) -> Result<()> {
-    let dump = File::open(&args.dump);
-    let dump = dump.with_context(|| format!("cannot open {}", args.dump.display()))?;
-    let contents = args.contents.as_deref().map_or(Contents::Zeros, Contents::Objects);
-    let restored = check::restore(&mut BufReader::new(dump), &args.store, contents)?;
+    let mut dump = args.dump.clone();
+    let mut contents = args.contents.clone();
+    if dump.is_dir() {
+        let objects;
+        (dump, objects) = Backup::parts(&args.dump)?;
+        contents = contents.or(Some(objects));
+    }
+    let contents = match &contents {
+        _ if args.zeros => Contents::Zeros,
+        Some(objects) => Contents::Objects(objects),
+        None => {
+            let line = "this is no folder of a backup: where its contents are says --contents DIR; \
+                        --zeros does without";
+            return Err(Exit::new(Code::Usage, line).into());
+        }
+    };
+    let lines = File::open(&dump).with_context(|| format!("cannot open {}", dump.display()))?;
+    let restored = check::restore(&mut BufReader::new(lines), &args.store, contents)?;
     out::tell(&format!(
         "{} inodes, {} objects, {} bytes copied",
         restored.inode_count, restored.object_count, restored.copied_bytes

@@ -7,6 +7,7 @@
 mod address;
 mod args;
 mod background;
+mod backup;
 mod bench;
 mod bench_null;
 mod cert;
@@ -30,6 +31,7 @@ mod login;
 mod mount;
 mod mounts;
 mod notify;
+mod online;
 mod out;
 mod papers;
 mod reload;
@@ -115,6 +117,7 @@ fn run(command: Command) -> Result<()> {
         Command::Check(args) => check::run(&args),
         Command::Dump(args) => dump::run(&args),
         Command::Restore(args) => dump::restore(&args),
+        Command::Backup(args) => backup::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Completions(args) => papers::completions(&args),
         Command::Man(args) => papers::man(&args),
@@ -152,6 +155,7 @@ const fn name_of(command: &Command) -> &'static str {
         Command::Check(_) => "check",
         Command::Dump(_) => "dump",
         Command::Restore(_) => "restore",
+        Command::Backup(_) => "backup",
         Command::Bench(_) => "bench",
         Command::Completions(_) => "completions",
         Command::Man(_) => "man",

@@ -14,7 +14,7 @@ const SEGMENT_BYTES: u64 = 1 << 41;
 const STAT_BLOCK_BYTES: u64 = 512;
 
 /// Which object.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ObjectName {
     /// Index of its data shard.
     pub shard_index: u16,
@@ -52,8 +52,10 @@ impl ObjectName {
     }
 
     /// What a path in the folder of the objects names; `None` where no object lies.
-    fn parse(shard: &str, name: &str, path: &Path) -> Option<Self> {
-        let (inode, stripe) = name.split_once('.')?;
+    #[must_use]
+    pub fn of_path(path: &Path) -> Option<Self> {
+        let shard = path.components().next()?.as_os_str().to_str()?;
+        let (inode, stripe) = path.file_name()?.to_str()?.split_once('.')?;
         let parsed = Self {
             shard_index: u16::from_str_radix(shard, 16).ok()?,
             inode: InodeNo(u64::from_str_radix(inode, 16).ok()?),
@@ -108,7 +110,7 @@ impl ObjectFiles {
                     let text = entry.file_name().to_string_lossy().into_owned();
                     let path = below.join(&text);
                     let first = text.strip_suffix(".d").unwrap_or(&text);
-                    let name = ObjectName::parse(&shard_text, first, &below.join(first));
+                    let name = ObjectName::of_path(&below.join(first));
                     match name {
                         // Further files of an object that is told of by its first one.
                         Some(_) if first != text => {}

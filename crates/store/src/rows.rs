@@ -128,7 +128,7 @@ impl ColdStore {
     /// Begins to gather records, in memory that was used before.
     pub(crate) fn gather(&self, rows: Gathered) -> io::Result<Gathering<'_>> {
         assert!(rows.is_empty(), "what was gathered before was written");
-        let snapshot = self.table.snapshot()?;
+        let snapshot = Under::Own(self.table.snapshot()?);
         Ok(Gathering { snapshot, rows, shards: BTreeMap::new() })
     }
 
@@ -149,9 +149,32 @@ impl ColdStore {
 
 /// Records over a snapshot of the rows, not written yet.
 pub(crate) struct Gathering<'t> {
-    snapshot: Snapshot<'t>,
+    snapshot: Under<'t>,
     rows: Gathered,
     shards: BTreeMap<ShardId, ShardRow>,
+}
+
+/// What lies under what is gathered.
+enum Under<'t> {
+    Own(Snapshot<'t>),
+    Lent(&'t Snapshot<'static>),
+}
+
+impl Under<'_> {
+    fn get(&self, key: &[u8]) -> io::Result<Option<&[u8]>> {
+        match self {
+            Self::Own(snapshot) => snapshot.get(key),
+            Self::Lent(snapshot) => snapshot.get(key),
+        }
+    }
+}
+
+impl<'t> Gathering<'t> {
+    /// Begins over a snapshot that stays.
+    pub(crate) fn over(snapshot: &'t Snapshot<'static>) -> Self {
+        let rows = Gathered::default();
+        Self { snapshot: Under::Lent(snapshot), rows, shards: BTreeMap::new() }
+    }
 }
 
 impl Gathering<'_> {
@@ -256,8 +279,18 @@ impl Rows for Gathering<'_> {
     fn delete_range(&mut self, range: &Range) -> Result<(), Fault> {
         let fault = |error: io::Error| fault_of(&error);
         let Self { snapshot, rows, .. } = self;
-        for row in snapshot.range(range.from.bytes(), range.until.bytes()).map_err(fault)? {
-            rows.set(row.map_err(fault)?.0, None);
+        let (from, until) = (range.from.bytes(), range.until.bytes());
+        match snapshot {
+            Under::Own(snapshot) => {
+                for row in snapshot.range(from, until).map_err(fault)? {
+                    rows.set(row.map_err(fault)?.0, None);
+                }
+            }
+            Under::Lent(snapshot) => {
+                for row in snapshot.range(from, until).map_err(fault)? {
+                    rows.set(row.map_err(fault)?.0, None);
+                }
+            }
         }
         rows.delete_range(range);
         Ok(())

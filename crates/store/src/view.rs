@@ -2,11 +2,11 @@
 //!
 //! It owns the reading; what rows should say is others'. Records that are not in the rows yet lie in memory
 //! over a snapshot of the rows, so it takes as much memory as the logs have news, at most their length.
-//! Invariant: no file of the store is changed while it lives, by this process or by a server.
+//! Invariant: it stays what it was when it was made, and changes no file of the store.
 
-use crate::gathered::Gathered;
 use crate::lock::Lock;
 use crate::logs::{self, Logs, Torn};
+use crate::rows::Gathering;
 use crate::{ColdStore, OBJECTS, ROWS, SUPERBLOCK, Store, StoreError, StoreFault, owner};
 use bind_lmdb::{Snapshot, Table};
 use disk::rows::{Key, Range, begin};
@@ -23,11 +23,10 @@ const TABLE_FILE: &str = "data.mdb";
 type Above = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
 /// A store's rows at one moment.
-#[derive(Debug)]
 pub struct View {
     path: PathBuf,
     superblock: Superblock,
-    table: Option<Table>,
+    snapshot: Option<Snapshot<'static>>,
     above: Above,
     fault: Option<StoreError>,
     _lock: Option<Lock>,
@@ -50,14 +49,16 @@ impl View {
         let mut view = Self {
             path: path.to_owned(),
             superblock,
-            table: None,
+            snapshot: None,
             above: Above::new(),
             fault: None,
             _lock: Some(lock),
         };
         // LMDB makes what is not there.
         if rows.join(TABLE_FILE).exists() {
-            view.redo()?;
+            let table = Table::open_reading(&rows, ColdStore::ROWS_BYTES_MAX)
+                .map_err(|error| StoreError::io("open the rows in", &rows, error))?;
+            view.redo(&table)?;
         } else if logs::boot_id_max(path)? == 0 {
             view.begin()?;
         } else {
@@ -66,31 +67,47 @@ impl View {
         Ok(view)
     }
 
-    /// Rows that were received, in a folder of their own, of a store of this kind.
+    /// Of a store that a server has open, as it is at this moment. If the server lets no changes in meanwhile
+    /// (`Op::Freeze`) and all are durable, it is the state of that moment, whatever changes
+    /// later; otherwise what one shard says may be newer than what another one says.
     ///
     /// # Errors
-    /// [`StoreError`] when they cannot be opened.
-    pub fn of_rows(folder: &Path, superblock: Superblock) -> Result<Self, StoreError> {
-        let table = Table::open(folder, ColdStore::ROWS_BYTES_MAX)
-            .map_err(|error| StoreError::io("open the rows in", folder, error))?;
-        Ok(Self {
-            path: folder.to_owned(),
+    /// As of [`View::open`].
+    pub fn open_served(path: &Path) -> Result<Self, StoreError> {
+        // Log files go when their records are in the rows, which may be between the looks at both.
+        const LOOK_COUNT: usize = 20;
+        if !path.join(SUPERBLOCK).exists() {
+            return Err(StoreError::new(path, StoreFault::NoStore));
+        }
+        let superblock = crate::read_superblock(path)?;
+        let mut view = Self {
+            path: path.to_owned(),
             superblock,
-            table: Some(table),
+            snapshot: None,
             above: Above::new(),
             fault: None,
             _lock: None,
-        })
+        };
+        let rows = path.join(ROWS);
+        let table = Table::open_reading(&rows, ColdStore::ROWS_BYTES_MAX)
+            .map_err(|error| StoreError::io("open the rows in", &rows, error))?;
+        for _ in 0..LOOK_COUNT {
+            view.redo(&table)?;
+            if view.fault.is_none() {
+                break;
+            }
+        }
+        Ok(view)
     }
 
     /// Lays what the logs have beyond the rows over them.
-    fn redo(&mut self) -> Result<(), StoreError> {
+    fn redo(&mut self, table: &Table) -> Result<(), StoreError> {
         let rows = self.path.join(ROWS);
         let io = |error| StoreError::io("read the rows in", &rows, error);
-        let table = Table::open(&rows, ColdStore::ROWS_BYTES_MAX).map_err(io)?;
         let cold = ColdStore { table: table.clone(), path: rows.clone() };
+        let snapshot = table.lasting_snapshot().map_err(io)?;
         let damage = |fault| StoreError::new(&rows, StoreFault::Damage(fault));
-        let mut gathering = cold.gather(Gathered::default()).map_err(io)?;
+        let mut gathering = Gathering::over(&snapshot);
         let rows_boot_id = gathering.store_row().map_err(damage)?.boot_id;
         let log_boot_id = logs::boot_id_max(&self.path)?;
         begin(self.superblock.made, &mut gathering).map_err(damage)?;
@@ -103,7 +120,7 @@ impl View {
             replayed => replayed.err(),
         };
         self.above = gathering.into_rows();
-        self.table = Some(table);
+        self.snapshot = Some(snapshot);
         Ok(())
     }
 
@@ -141,13 +158,9 @@ impl View {
     }
 
     /// Reads its rows.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the medium fails.
-    pub fn reader(&self) -> Result<Reader<'_>, StoreError> {
-        let snapshot = self.table.as_ref().map(Table::snapshot).transpose();
-        let snapshot = snapshot.map_err(|error| self.io(error))?;
-        Ok(Reader { view: self, snapshot })
+    #[must_use]
+    pub const fn reader(&self) -> Reader<'_> {
+        Reader { view: self }
     }
 
     fn io(&self, error: std::io::Error) -> StoreError {
@@ -157,31 +170,34 @@ impl View {
 
 impl Store {
     /// The rows of this store as they are now. The caller sees to it that nothing lies behind them in a log.
-    #[must_use]
-    pub fn view(&self, cold: &ColdStore) -> View {
-        View {
+    ///
+    /// # Errors
+    /// [`StoreError`] when the rows cannot be read.
+    pub fn view(&self, cold: &ColdStore) -> Result<View, StoreError> {
+        let io = |error| StoreError::io("read the rows in", &cold.path, error);
+        Ok(View {
             path: self.path.clone(),
             superblock: self.superblock,
-            table: Some(cold.table.clone()),
+            snapshot: Some(cold.table.lasting_snapshot().map_err(io)?),
             above: Above::new(),
             fault: None,
             _lock: None,
-        }
+        })
     }
 }
 
 /// Rows of a [`View`].
+#[derive(Clone, Copy)]
 pub struct Reader<'v> {
     view: &'v View,
-    snapshot: Option<Snapshot<'v>>,
 }
 
-impl Reader<'_> {
+impl<'v> Reader<'v> {
     /// The value of a key.
     ///
     /// # Errors
     /// [`StoreError`] when the medium fails.
-    pub fn get(&self, key: &Key) -> Result<Option<&[u8]>, StoreError> {
+    pub fn get(&self, key: &Key) -> Result<Option<&'v [u8]>, StoreError> {
         self.get_bytes(key.bytes())
     }
 
@@ -189,11 +205,11 @@ impl Reader<'_> {
     ///
     /// # Errors
     /// [`StoreError`] when the medium fails.
-    pub fn get_bytes(&self, key: &[u8]) -> Result<Option<&[u8]>, StoreError> {
+    pub fn get_bytes(&self, key: &[u8]) -> Result<Option<&'v [u8]>, StoreError> {
         if let Some(value) = self.view.above.get(key) {
             return Ok(value.as_deref());
         }
-        let Some(snapshot) = &self.snapshot else { return Ok(None) };
+        let Some(snapshot) = &self.view.snapshot else { return Ok(None) };
         snapshot.get(key).map_err(|error| self.view.io(error))
     }
 
@@ -210,7 +226,7 @@ impl Reader<'_> {
         let bounds = (Bound::Included(from), Bound::Excluded(until));
         let above = self.view.above.range::<[u8], _>(bounds);
         let mut above = above.map(|(key, value)| (key.as_slice(), value.as_deref())).peekable();
-        if let Some(snapshot) = &self.snapshot {
+        if let Some(snapshot) = &self.view.snapshot {
             for row in snapshot.range(from, until).map_err(|error| self.view.io(error))? {
                 let (key, value) = row.map_err(|error| self.view.io(error))?;
                 if let Going::Stop = feed_before(&mut above, key, &mut feed)? {

@@ -1,8 +1,8 @@
-//! The arguments of `lanefs check`, `dump` and `restore`.
+//! The arguments of `lanefs check`, `backup`, `dump` and `restore`.
 
-use super::EXIT_CODES;
+use super::{CertArg, EXIT_CODES, SealArg, SecretFile, Server};
 use clap::Args;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// What `check` ends with besides.
 const CHECK_CODES: &str = "
@@ -10,17 +10,43 @@ const CHECK_CODES: &str = "
   7  something is wrong that --repair mends
   8  something is wrong that a person has to mend";
 
+/// How the server of a store is reached, if one has it open.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ServedBy {
+    /// It must be the store's secret, or a certificate with lanefs:store
+    #[command(flatten)]
+    pub(crate) secret: SecretFile,
+    #[command(flatten)]
+    pub(crate) seal: SealArg,
+    #[command(flatten)]
+    pub(crate) certificates: CertArg,
+    /// Seconds to wait for the server before giving up
+    #[arg(long, value_name = "SECONDS", default_value_t = 5)]
+    pub(crate) connect_timeout: u32,
+}
+
+impl ServedBy {
+    /// The server that has a store open.
+    pub(crate) fn of(&self, store: &Path) -> Server {
+        let Self { secret, seal, certificates, connect_timeout } = self.clone();
+        let server = store.to_string_lossy().into_owned();
+        Server { server, secret, seal, certificates, connect_timeout }
+    }
+}
+
 #[derive(Args, Clone, Debug)]
 #[command(after_help = format!("Examples:
-  lanefs check /srv/store              nobody serves it: logs, names, links, objects
-  lanefs check /srv/store --repair     the same, and mend what can be mended; a report is written
+  lanefs check /srv/store              logs, names, links, objects, also while it is served
+  lanefs check /srv/store --repair     the same, and mend what can be mended: nobody serves it then
   lanefs check /srv/store --json | jq -r 'select(.severity == \"damage\") | .paths[]'
 
 {EXIT_CODES}{CHECK_CODES}"))]
 pub(crate) struct Check {
-    /// The directory of a store that nobody serves
+    /// The directory of the store, on the machine that serves it, if it is served
     #[arg(value_name = "STORE")]
     pub(crate) store: PathBuf,
+    #[command(flatten)]
+    pub(crate) serving: ServedBy,
     /// Mend what can be mended; what is changed is written to STORE.repair-N.jsonl first
     #[arg(long)]
     pub(crate) repair: bool,
@@ -34,18 +60,46 @@ pub(crate) struct Check {
 
 #[derive(Args, Clone, Debug)]
 #[command(after_help = format!("Examples:
-  lanefs dump /srv/store > store.jsonl
+  lanefs dump /srv/store > store.jsonl     also while it is served
   lanefs dump /srv/store | jq -c 'select(.type == \"entry\")'
 
 {EXIT_CODES}"))]
 pub(crate) struct Dump {
-    /// The directory of a store that nobody serves
+    /// The directory of the store, on the machine that serves it, if it is served
     #[arg(value_name = "STORE")]
     pub(crate) store: PathBuf,
+    #[command(flatten)]
+    pub(crate) serving: ServedBy,
 }
 
 #[derive(Args, Clone, Debug)]
 #[command(after_help = format!("Examples:
+  lanefs backup /srv/store /backup/monday
+  lanefs restore /backup/monday /srv/new
+
+All is copied while clients go on, then what changed meanwhile is copied again while their changes wait.
+What is in the copy is the state of that one moment. One that was interrupted is gone on with by the
+same command.
+
+{EXIT_CODES}"))]
+pub(crate) struct Backup {
+    /// The directory of the store, on the machine that serves it, if it is served
+    #[arg(value_name = "STORE")]
+    pub(crate) store: PathBuf,
+    /// A new folder for the copy
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    #[command(flatten)]
+    pub(crate) serving: ServedBy,
+    /// Seconds for which changes of clients may wait at a time
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=3600))]
+    pub(crate) freeze_max: u32,
+}
+
+#[derive(Args, Clone, Debug)]
+#[command(after_help = format!("Examples:
+  lanefs restore /backup/monday /srv/new          what `lanefs backup` made
   lanefs restore store.jsonl /srv/new --contents /srv/store/objects
   lanefs restore store.jsonl /srv/new --zeros     names and attributes; files read as zeros
 
@@ -53,14 +107,14 @@ The store is a new file system: mounts of the old one are made anew.
 
 {EXIT_CODES}"))]
 pub(crate) struct Restore {
-    /// What `lanefs dump` printed
+    /// The folder of a backup, or what `lanefs dump` printed
     #[arg(value_name = "DUMP")]
     pub(crate) dump: PathBuf,
     /// The store to make
     #[arg(value_name = "STORE")]
     pub(crate) store: PathBuf,
     /// The folder of objects to copy contents from: that of the store that the dump is of
-    #[arg(long, value_name = "DIR", required_unless_present = "zeros", conflicts_with = "zeros")]
+    #[arg(long, value_name = "DIR", conflicts_with = "zeros")]
     pub(crate) contents: Option<PathBuf>,
     /// No contents: files have their sizes and read as zeros
     #[arg(long)]

@@ -5,6 +5,7 @@
 mod acl;
 mod affinity;
 mod away;
+mod backup;
 mod bench;
 mod beside;
 mod between;
