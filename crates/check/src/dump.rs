@@ -2,10 +2,12 @@
 
 use crate::json::hex;
 use crate::line::Line;
-use disk::rows::{Range, Row};
+use disk::InodeRow;
+use disk::rows::{Key, Range, Row};
 use std::fmt;
 use std::io::{self, Write};
-use store::{Going, StoreError, View};
+use store::{Going, Reader, StoreError, View};
+use wire::{InodeNo, Wire};
 
 /// The version of what a dump's lines mean.
 pub const DUMP_VERSION: u32 = 1;
@@ -41,8 +43,11 @@ pub fn dump(view: &View, to: &mut impl Write) -> Result<u64, DumpError> {
         made_uid: superblock.made.uid,
         made_gid: superblock.made.gid,
     })?;
-    view.reader().scan(&Range::all(), |key, value| {
+    let reader = view.reader();
+    reader.scan(&Range::all(), |key, value| {
         let line = match Row::decode(key, value) {
+            // What is recorded of an object goes after its inode, the object itself before it.
+            Ok(Row::Object { inode, .. }) if !is_named(&reader, inode)? => None,
             Ok(row) => Line::of_row(&row),
             Err(_) => {
                 failed = Some(DumpError::Row(format!("the row with key {}", hex(key))));
@@ -64,6 +69,13 @@ pub fn dump(view: &View, to: &mut impl Write) -> Result<u64, DumpError> {
     }
     put(to, &Line::End { line_count })?;
     Ok(line_count)
+}
+
+/// Whether an inode has links: all others, and what hangs on them, are about to be removed.
+fn is_named(reader: &Reader<'_>, inode: InodeNo) -> Result<bool, StoreError> {
+    let row = reader.get(&Key::inode(inode))?;
+    let row = row.and_then(|value| InodeRow::decode_all(value).ok());
+    Ok(row.is_some_and(|row| row.nlink > 0))
 }
 
 fn put(to: &mut impl Write, line: &Line) -> io::Result<()> {
