@@ -275,7 +275,8 @@ fn stamp(stat: &fs::Metadata) -> Stamp {
 
 /// Whether a file changed so shortly before that it may change again at the same time, as its times go.
 fn is_racy(stat: &fs::Metadata, now: SystemTime) -> bool {
-    let changed = SystemTime::UNIX_EPOCH + Duration::from_secs(stat.ctime().try_into().unwrap_or(0));
+    let changed =
+        SystemTime::UNIX_EPOCH + Duration::from_secs(stat.ctime().try_into().unwrap_or(0));
     now.duration_since(changed).is_ok_and(|since| since < RACY) || changed > now
 }
 

@@ -34,15 +34,18 @@ pub fn dump(view: &View, to: &mut impl Write) -> Result<u64, DumpError> {
     let superblock = view.superblock();
     let mut line_count = 1;
     let mut failed = None;
-    put(to, &Line::Dump {
-        version: DUMP_VERSION,
-        fs: hex(&superblock.fs.0),
-        meta_shard_count: superblock.meta_shard_count,
-        data_shard_count: superblock.data_shard_count,
-        made_at_ns: superblock.made.at_ns,
-        made_uid: superblock.made.uid,
-        made_gid: superblock.made.gid,
-    })?;
+    put(
+        to,
+        &Line::Dump {
+            version: DUMP_VERSION,
+            fs: hex(&superblock.fs.0),
+            meta_shard_count: superblock.meta_shard_count,
+            data_shard_count: superblock.data_shard_count,
+            made_at_ns: superblock.made.at_ns,
+            made_uid: superblock.made.uid,
+            made_gid: superblock.made.gid,
+        },
+    )?;
     let reader = view.reader();
     reader.scan(&Range::all(), |key, value| {
         let line = match Row::decode(key, value) {

@@ -144,10 +144,13 @@ impl<'v> Edits<'v> {
     fn lost_and_found(&mut self) -> Result<InodeNo, StoreError> {
         let mut no = 0;
         let place = loop {
-            let name = if no == 0 { LOST_AND_FOUND.to_owned() } else { format!("{LOST_AND_FOUND}.{no}") };
+            let name =
+                if no == 0 { LOST_AND_FOUND.to_owned() } else { format!("{LOST_AND_FOUND}.{no}") };
             let place = Place { dir: InodeNo::ROOT, name: name.into_bytes() };
             match self.entry(&place)? {
-                Some(row) if row.kind == FileKind::Directory && self.inode(row.inode)?.is_some() => {
+                Some(row)
+                    if row.kind == FileKind::Directory && self.inode(row.inode)?.is_some() =>
+                {
                     return Ok(row.inode);
                 }
                 Some(_) => no += 1,
@@ -249,7 +252,10 @@ impl<'v> Edits<'v> {
 }
 
 fn name_of(place: &Place) -> Name<'_> {
-    #[expect(clippy::expect_used, reason = "a place has a name that was checked when its row was read")]
+    #[expect(
+        clippy::expect_used,
+        reason = "a place has a name that was checked when its row was read"
+    )]
     Name::new(&place.name).expect("a name")
 }
 

@@ -101,7 +101,6 @@ pub enum Remedy {
 impl Kind {
     /// Identifier, severity and remedy.
     #[must_use]
-    #[expect(clippy::too_many_lines, reason = "a table")]
     pub const fn row(self) -> (&'static str, Severity, Remedy) {
         use Remedy::{Nothing, Person, Repair};
         use Severity::{Damage, Info, Warning};
@@ -135,18 +134,22 @@ impl Kind {
                 ("listing-without-name", Damage, remedy)
             }
             Self::CookieReused => ("cookie-reused", Damage, Repair("raise the next place")),
-            Self::DirectoryNamedTwice => {
-                ("directory-named-twice", Damage, Repair("remove the name that its parent disagrees with"))
-            }
+            Self::DirectoryNamedTwice => (
+                "directory-named-twice",
+                Damage,
+                Repair("remove the name that its parent disagrees with"),
+            ),
             Self::DirectoryCycle => {
                 ("directory-cycle", Damage, Repair("move the directory to /lost+found"))
             }
             Self::InodeWithoutName => {
                 ("inode-without-name", Damage, Repair("give it a name in /lost+found"))
             }
-            Self::OrphanUnmarked => {
-                ("orphan-unmarked", Warning, Repair("mark it; the next start of a server removes it"))
-            }
+            Self::OrphanUnmarked => (
+                "orphan-unmarked",
+                Warning,
+                Repair("mark it; the next start of a server removes it"),
+            ),
             Self::OrphanNamed => {
                 ("orphan-named", Damage, Repair("take the mark away, so that no start removes it"))
             }
@@ -219,12 +222,11 @@ impl Finding {
     #[must_use]
     pub const fn remedy(&self) -> Remedy {
         let (_, severity, remedy) = self.kind.row();
-        match (self.severity, severity) {
-            (Severity::Info, Severity::Warning | Severity::Damage) => {
-                Remedy::Nothing("a change over several shards is in the middle")
-            }
-            _ => remedy,
+        let is_explained = matches!(self.severity, Severity::Info);
+        if is_explained && !matches!(severity, Severity::Info) {
+            return Remedy::Nothing("a change over several shards is in the middle");
         }
+        remedy
     }
 
     /// Whether `--repair` mends it.

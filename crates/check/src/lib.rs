@@ -21,8 +21,8 @@ mod rest;
 mod restore;
 mod walk;
 
-pub use dump::{DUMP_VERSION, DumpError, dump};
 pub use backup::{Backup, BackupError, Round};
+pub use dump::{DUMP_VERSION, DumpError, dump};
 pub use finding::{Finding, Kind, Remedy, Severity};
 pub use json::text_and_hex;
 pub use objects::{is_about_objects, recheck_objects};

@@ -215,7 +215,15 @@ impl Line {
                 Self::Shard { shard: shard.0, lsn, transno: transno.0, next_count, inode_count }
             }
             Row::Export(export) => Self::of_export(&export),
-            _ => Self::of_client(row)?,
+            Row::Session { .. }
+            | Row::Slot { .. }
+            | Row::Evicted { .. }
+            | Row::EvictedLast { .. }
+            | Row::Recovered { .. }
+            | Row::VbrFailed { .. }
+            | Row::Store(_)
+            | Row::Prepared { .. }
+            | Row::Decided { .. } => Self::of_client(row)?,
         })
     }
 
@@ -258,7 +266,15 @@ impl Line {
                 number: txn.number,
                 shards: shards.iter().map(|shard| shard.0).collect(),
             },
-            _ => return None,
+            Row::Inode(_)
+            | Row::Target { .. }
+            | Row::Xattr { .. }
+            | Row::Dirent { .. }
+            | Row::Listing { .. }
+            | Row::Orphan { .. }
+            | Row::Shard { .. }
+            | Row::Object { .. }
+            | Row::Export(_) => return None,
         })
     }
 

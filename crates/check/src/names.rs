@@ -81,7 +81,8 @@ impl Walk<'_> {
     }
 
     fn end_entries(&mut self, entries: Option<Entries>) {
-        let Some(Entries { dir, row: Some(row), count, subdir_count, next_cookie }) = entries else {
+        let Some(Entries { dir, row: Some(row), count, subdir_count, next_cookie }) = entries
+        else {
             return;
         };
         if let Some(tally) = self.tallies.get_mut(&dir) {
@@ -215,18 +216,17 @@ impl Walk<'_> {
     pub(crate) fn check_inodes(&mut self) -> Result<(), StoreError> {
         self.pass("link counts");
         self.each_row(&Range::inodes(), |walk, row, key| {
-            match *row {
-                Row::Inode(row) => walk.check_inode(&row),
-                Row::Target { inode, .. } | Row::Xattr { inode, .. } => {
-                    if !walk.tallies.contains_key(&inode) {
-                        let what = format!("of inode {}", number(inode));
-                        let mend = Mend::DropRow(key.to_vec());
-                        walk.find(Kind::AttributeWithoutInode, inode, (what, mend));
-                    }
-                    Ok(())
-                }
-                _ => Ok(()),
+            if let Row::Inode(row) = row {
+                return walk.check_inode(row);
             }
+            if let Row::Target { inode, .. } | Row::Xattr { inode, .. } = *row
+                && !walk.tallies.contains_key(&inode)
+            {
+                let what = format!("of inode {}", number(inode));
+                let mend = Mend::DropRow(key.to_vec());
+                walk.find(Kind::AttributeWithoutInode, inode, (what, mend));
+            }
+            Ok(())
         })
     }
 
@@ -234,7 +234,8 @@ impl Walk<'_> {
         let Some(&tally) = self.tallies.get(&row.inode) else { return Ok(()) };
         let inode = row.inode;
         if row.kind == FileKind::Directory && tally.entry_count != row.entry_count {
-            let what = format!("it has {} entries and counts {}", tally.entry_count, row.entry_count);
+            let what =
+                format!("it has {} entries and counts {}", tally.entry_count, row.entry_count);
             let mend = Mend::SetEntries { dir: inode, entry_count: tally.entry_count };
             self.find(Kind::EntryCount, inode, (what, mend));
         }
@@ -267,10 +268,9 @@ impl Walk<'_> {
             self.find(Kind::InodeWithoutName, inode, (what, mend));
             return Ok(());
         }
-        let links = match row.kind {
-            FileKind::Directory => tally.subdir_count.saturating_add(2),
-            _ => tally.name_count,
-        };
+        let is_directory = row.kind == FileKind::Directory;
+        let links =
+            if is_directory { tally.subdir_count.saturating_add(2) } else { tally.name_count };
         if row.nlink != links {
             let what = format!("it has {links} links and counts {}", row.nlink);
             let mend = Mend::SetLinks { inode, nlink: links };
@@ -315,7 +315,8 @@ impl Walk<'_> {
         self.pass("directories");
         let mut reached: HashSet<InodeNo> = HashSet::new();
         let mut cycles = Vec::new();
-        let directories = self.tallies.iter().filter(|(_, tally)| tally.kind == FileKind::Directory);
+        let directories =
+            self.tallies.iter().filter(|(_, tally)| tally.kind == FileKind::Directory);
         for (&dir, _) in directories {
             let (mut way, mut at) = (Vec::new(), dir);
             let mut on_way = HashSet::new();
@@ -334,7 +335,8 @@ impl Walk<'_> {
             }
             reached.extend(way);
         }
-        let names = Paths::new(&self.reader, &self.tallies).names_of(&cycles.iter().copied().collect())?;
+        let names =
+            Paths::new(&self.reader, &self.tallies).names_of(&cycles.iter().copied().collect())?;
         for inode in cycles {
             let from = names.get(&inode).cloned().unwrap_or_default();
             let what = format!("directory {} lies in itself", number(inode));

@@ -38,7 +38,11 @@ impl Walk<'_> {
         };
         files.each(feed, |path| foreign.push(path.to_owned()))?;
         for path in foreign {
-            self.find_file(Kind::ObjectForeign, &in_store(&path), "no object has this name".to_owned());
+            self.find_file(
+                Kind::ObjectForeign,
+                &in_store(&path),
+                "no object has this name".to_owned(),
+            );
         }
         Ok(())
     }
@@ -82,8 +86,8 @@ impl Walk<'_> {
 
     fn check_file(&mut self, file: &ObjectFile) -> Result<(), StoreError> {
         let name = file.name;
-        let is_place = self.map.data_shard(name.inode, name.stripe_index)
-            == ShardId::data(name.shard_index);
+        let is_place =
+            self.map.data_shard(name.inode, name.stripe_index) == ShardId::data(name.shard_index);
         if is_place && self.is_file(name.inode) {
             return Ok(());
         }
@@ -154,15 +158,16 @@ fn is_still_wrong(
     let file = files.find(name)?;
     let is_file = inode.is_some_and(|inode| inode.kind == FileKind::File);
     let size_bytes = row.map_or(0, |row| row.size_bytes);
-    Ok(match finding.kind {
-        Kind::ObjectMissing | Kind::ObjectShort => {
-            let is_named = inode.is_some_and(|inode| inode.nlink > 0);
-            let found = file.map(|file| file.size_bytes);
-            is_named && size_bytes > 0 && found.is_none_or(|found| found < size_bytes)
-        }
-        Kind::ObjectRowLeft => !is_file && row.is_some() && file.is_none(),
-        _ => !is_file && file.is_some(),
-    })
+    if matches!(finding.kind, Kind::ObjectMissing | Kind::ObjectShort) {
+        let is_named = inode.is_some_and(|inode| inode.nlink > 0);
+        let found = file.map(|file| file.size_bytes);
+        return Ok(is_named && size_bytes > 0 && found.is_none_or(|found| found < size_bytes));
+    }
+    if finding.kind == Kind::ObjectRowLeft {
+        return Ok(!is_file && row.is_some() && file.is_none());
+    }
+    // Files of objects without an inode.
+    Ok(!is_file && file.is_some())
 }
 
 fn in_store(path: &Path) -> PathBuf {

@@ -76,13 +76,13 @@ impl<'a> Paths<'a> {
         }
         let mut found = b"?".to_vec();
         self.reader.scan(&Range::dirents(dir), |key, value| {
-            match Row::decode(key, value) {
-                Ok(Row::Dirent { name, row, .. }) if row.inode == inode => {
-                    found = name.bytes().to_vec();
-                    Ok(Going::Stop)
-                }
-                _ => Ok(Going::On),
+            if let Ok(Row::Dirent { name, row, .. }) = Row::decode(key, value)
+                && row.inode == inode
+            {
+                found = name.bytes().to_vec();
+                return Ok(Going::Stop);
             }
+            Ok(Going::On)
         })?;
         self.known.insert(inode, found.clone());
         Ok(found)

@@ -97,11 +97,16 @@ pub fn repair(
 /// What this round mends: what changes names and rows as long as there is any of that, then the rest.
 fn choose(outcome: &Outcome) -> Vec<usize> {
     let all = outcome.findings.iter().zip(&outcome.mends).enumerate();
-    let mendable = all.filter(|(_, (finding, mend))| finding.is_mendable() && **mend != Mend::Leave);
+    let mendable =
+        all.filter(|(_, (finding, mend))| finding.is_mendable() && **mend != Mend::Leave);
     let mendable: Vec<(usize, &Mend)> = mendable.map(|(index, (_, mend))| (index, mend)).collect();
     let structural: Vec<usize> =
         mendable.iter().filter(|(_, mend)| mend.is_structural()).map(|(index, _)| *index).collect();
-    if structural.is_empty() { mendable.iter().map(|(index, _)| *index).collect() } else { structural }
+    if structural.is_empty() {
+        mendable.iter().map(|(index, _)| *index).collect()
+    } else {
+        structural
+    }
 }
 
 /// Moves an object's files to the quarantine. One that a killed repair moved stays where it is.
@@ -110,10 +115,9 @@ fn set_aside(store: &Store, object: ObjectName) -> io::Result<()> {
     let to = store.path().join(QUARANTINE).join(object.path());
     let folder = to.parent().unwrap_or(store.path());
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    for (from, to) in [
-        (from.with_added_extension("d"), to.with_added_extension("d")),
-        (from.clone(), to.clone()),
-    ] {
+    for (from, to) in
+        [(from.with_added_extension("d"), to.with_added_extension("d")), (from.clone(), to.clone())]
+    {
         match fs::rename(&from, &to) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             renamed => renamed?,
@@ -186,7 +190,8 @@ impl Report {
         let file = match &mut self.file {
             Some(file) => file,
             None => {
-                let made = OpenOptions::new().append(true).create(true).mode(0o600).open(&self.place)?;
+                let made =
+                    OpenOptions::new().append(true).create(true).mode(0o600).open(&self.place)?;
                 let folder = self.place.parent().filter(|folder| !folder.as_os_str().is_empty());
                 File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
                 self.file.insert(made)

@@ -74,13 +74,14 @@ pub fn restore(
         }
     }
     let mut lines = Lines { lines, line_no: 0, text: String::new() };
-    let shape = match lines.next()? {
-        Line::Dump { version: DUMP_VERSION, meta_shard_count, data_shard_count, .. } => {
-            Shape { meta_shard_count, data_shard_count }
-        }
-        Line::Dump { version, .. } => return Err(RestoreError::Version(version)),
-        _ => return Err(lines.wrong("a dump begins with a line of type dump")),
+    let first = lines.next()?;
+    let Line::Dump { version, meta_shard_count, data_shard_count, .. } = first else {
+        return Err(lines.wrong("a dump begins with a line of type dump"));
     };
+    if version != DUMP_VERSION {
+        return Err(RestoreError::Version(version));
+    }
+    let shape = Shape { meta_shard_count, data_shard_count, ..Shape::default() };
     let in_range = |count: u16| (1..=0x7fff).contains(&count);
     if !in_range(shape.meta_shard_count) || !in_range(shape.data_shard_count) {
         return Err(lines.wrong("a store has 1 to 32767 shards of either kind"));
@@ -105,27 +106,27 @@ fn fill(
     let (mut restored, mut rows) = (Restored::default(), std::collections::BTreeMap::new());
     loop {
         let line = lines.next()?;
-        match &line {
-            Line::End { line_count } if *line_count == lines.line_no - 1 => break,
-            Line::End { line_count } => {
-                let why = format!("the dump had {line_count} lines before this one");
-                return Err(lines.wrong(&why));
+        if let Line::End { line_count } = line {
+            if line_count == lines.line_no - 1 {
+                break;
             }
-            Line::Prepared { .. } => return Err(RestoreError::Pending),
-            Line::Inode(_) => restored.inode_count += 1,
-            Line::Object { shard, inode, size_bytes, write_time_ns } => {
-                let row = ObjectRow { size_bytes: *size_bytes, write_time_ns: *write_time_ns };
-                let shard_index = ShardId(*shard).index();
-                let name = ObjectName { shard_index, inode: InodeNo(*inode), stripe_index: 0 };
-                if size_bytes > &0 {
-                    restored.object_count += 1;
-                    let to = store.objects_path();
-                    let copied = put_object((&to, contents), (name, &row))?;
-                    restored.copied_bytes += copied;
-                }
-            }
-            _ => {}
+            let why = format!("the dump had {line_count} lines before this one");
+            return Err(lines.wrong(&why));
         }
+        if let Line::Prepared { .. } = line {
+            return Err(RestoreError::Pending);
+        }
+        if let Line::Object { shard, inode, size_bytes, write_time_ns } = line
+            && size_bytes > 0
+        {
+            let row = ObjectRow { size_bytes, write_time_ns };
+            let shard_index = ShardId(shard).index();
+            let name = ObjectName { shard_index, inode: InodeNo(inode), stripe_index: 0 };
+            restored.object_count += 1;
+            let to = store.objects_path();
+            restored.copied_bytes += put_object((&to, contents), (name, &row))?;
+        }
+        restored.inode_count += u64::from(matches!(line, Line::Inode(_)));
         if line.put_rows(&mut rows).is_none() {
             return Err(lines.wrong("a value is out of its range"));
         }

@@ -195,7 +195,12 @@ impl Walk<'_> {
     /// A row that does not decode.
     pub(crate) fn find_row(&mut self, key: &[u8], value: &[u8]) {
         let what = format!("key {}, {} bytes", crate::json::hex(key), value.len());
-        self.suspect(Kind::RowDamage, (None, None), Some(Path::new("rows")), (what, Mend::DropRow(key.to_vec())));
+        self.suspect(
+            Kind::RowDamage,
+            (None, None),
+            Some(Path::new("rows")),
+            (what, Mend::DropRow(key.to_vec())),
+        );
     }
 
     /// Looks at every row of a range; those that do not decode are findings.

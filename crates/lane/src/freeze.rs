@@ -13,9 +13,7 @@ use crate::recovery::Early;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use door::{Action, ConnId, Mono, Say, Turn};
-use wire::{
-    Breach, FREEZE_MS_MAX, Freeze, Frozen, HEAD_BYTES, Op, Request, Retry, Status, Wire,
-};
+use wire::{Breach, FREEZE_MS_MAX, Freeze, Frozen, HEAD_BYTES, Op, Request, Retry, Status, Wire};
 
 /// Whether changes wait, and which.
 #[derive(Default, Debug)]

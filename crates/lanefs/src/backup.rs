@@ -6,7 +6,7 @@ use crate::online::Hold;
 use crate::{args, check as checking, out};
 use anyhow::{Result, bail};
 use check::{Backup, Round};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use store::View;
 
 /// A round that copies less is followed by the last one.
@@ -41,7 +41,7 @@ pub(crate) fn run(args: &args::Backup) -> Result<()> {
         }
     }
     bail!(
-        "clients change more than can be copied in {} s: pass a larger --freeze-max, or try again when \
+        "clients change more than can be copied in {:?}: pass a larger --freeze-max, or try again when \
          they do less; what was copied is used then",
         args.freeze_max
     )
@@ -49,10 +49,9 @@ pub(crate) fn run(args: &args::Backup) -> Result<()> {
 
 /// Copies what is left while changes wait; the metadata of that moment, unless it takes too long.
 fn copy_rest(backup: &mut Backup, args: &args::Backup) -> Result<Option<View>> {
-    let most = Duration::from_secs(args.freeze_max.into());
     let hold = Hold::begin(&args.serving.of(&args.store))?;
     let began_at = Instant::now();
-    let copied = backup.round(|| began_at.elapsed() > most);
+    let copied = backup.round(|| began_at.elapsed() > args.freeze_max);
     let view = copied.map(|round| (round, View::open_served(&args.store)));
     let frozen = began_at.elapsed();
     checking::end(hold)?;

@@ -68,14 +68,10 @@ pub(crate) fn is_served(store: &Path, error: &StoreError) -> bool {
 fn open_alone(store: &Path) -> Result<View> {
     View::open(store).map_err(|error| {
         let address = std::fs::read_to_string(store.join(ADDRESS_FILE));
-        match (error.fault(), address) {
-            (StoreFault::Locked { .. }, Ok(address)) => anyhow::anyhow!(
-                "{} is served at {}: stop that server first",
-                store.display(),
-                address.trim()
-            ),
-            _ => error.into(),
-        }
+        let is_locked = matches!(error.fault(), StoreFault::Locked { .. });
+        let Some(address) = address.ok().filter(|_| is_locked) else { return error.into() };
+        let (store, address) = (store.display(), address.trim());
+        anyhow::anyhow!("{store} is served at {address}: stop that server first")
     })
 }
 
@@ -227,7 +223,8 @@ fn sum_up(outcome: &Outcome, mended: &[Finding], json: bool) -> Result<()> {
         return crate::files::json::put(&sum);
     }
     let Sum { inode_count, name_count, object_count, damage_count, warning_count, .. } = sum;
-    let mended = if mended.is_empty() { String::new() } else { format!(", {} mended", mended.len()) };
+    let mended =
+        if mended.is_empty() { String::new() } else { format!(", {} mended", mended.len()) };
     let untold = match outcome.untold_count {
         0 => String::new(),
         count => format!(", {count} more findings that are not listed"),

@@ -18,9 +18,9 @@
 mod runner;
 
 use crate::{
-    Attr, ConnectOptions, Dir, DirEntry, Error, Export, File, FoundEntry, InodeNo, ListRead,
-    Frozen, NewExport, OpenFor, Piece, Removed, Report, Search, SetAttr, Space, Special, Stats, Stride,
-    Wanted,
+    Attr, ConnectOptions, Dir, DirEntry, Error, Export, File, FoundEntry, Frozen, InodeNo,
+    ListRead, NewExport, OpenFor, Piece, Removed, Report, Search, SetAttr, Space, Special, Stats,
+    Stride, Wanted,
 };
 use runner::Runner;
 use std::ffi::{OsStr, OsString};

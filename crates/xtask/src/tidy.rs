@@ -36,7 +36,10 @@ const EDGES: [(&str, &[&str]); 19] = [
     ("bench", &["wire", "disk", "door", "lane", "ring", "library", "seal"]),
     (
         "lanefs",
-        &["wire", "disk", "door", "lane", "client", "fuse", "ring", "store", "check", "library", "bench"],
+        &[
+            "wire", "disk", "door", "lane", "client", "fuse", "ring", "store", "check", "library",
+            "bench",
+        ],
     ),
     ("crash", &["wire", "disk", "library"]),
     ("xtask", &["ring"]),

@@ -1,8 +1,9 @@
 //! The arguments of `lanefs check`, `backup`, `dump` and `restore`.
 
-use super::{CertArg, EXIT_CODES, SealArg, SecretFile, Server};
+use super::{CertArg, EXIT_CODES, SealArg, SecretFile, Server, units};
 use clap::Args;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// What `check` ends with besides.
 const CHECK_CODES: &str = "
@@ -20,9 +21,9 @@ pub(crate) struct ServedBy {
     pub(crate) seal: SealArg,
     #[command(flatten)]
     pub(crate) certificates: CertArg,
-    /// Seconds to wait for the server before giving up
-    #[arg(long, value_name = "SECONDS", default_value_t = 5)]
-    pub(crate) connect_timeout: u32,
+    /// How long to wait for the server before giving up
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = units::time)]
+    pub(crate) connect_timeout: Duration,
 }
 
 impl ServedBy {
@@ -91,10 +92,9 @@ pub(crate) struct Backup {
     pub(crate) dir: PathBuf,
     #[command(flatten)]
     pub(crate) serving: ServedBy,
-    /// Seconds for which changes of clients may wait at a time
-    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=3600))]
-    pub(crate) freeze_max: u32,
+    /// How long changes of clients may wait at a time
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = units::time)]
+    pub(crate) freeze_max: Duration,
 }
 
 #[derive(Args, Clone, Debug)]

@@ -13,7 +13,8 @@ fn restored(stage: &Stage, backup: &Path, name: &str) -> (Server, Mount) {
     let place = stage.path(name);
     must(stage.lanefs(["restore"]).arg(backup).arg(&place));
     must(stage.lanefs(["check"]).arg(&place));
-    let mut command = stage.lanefs(["serve", "--export", "up=no-root-squash", "--listen", "127.0.0.1:0"]);
+    let mut command =
+        stage.lanefs(["serve", "--export", "up=no-root-squash", "--listen", "127.0.0.1:0"]);
     let mut process = Process::start(command.arg("--store").arg(&place));
     let line = process.line_with("listening on ");
     let address = line.trim_start_matches("listening on ").split(',').next().unwrap().to_owned();
@@ -68,9 +69,8 @@ fn a_backup_beside_writers_is_of_one_moment() {
             })
         })
         .collect();
-    let all_at_least = |count: u64| {
-        written.iter().all(|written| written.load(Ordering::SeqCst) >= count)
-    };
+    let all_at_least =
+        |count: u64| written.iter().all(|written| written.load(Ordering::SeqCst) >= count);
     for no in 0..2 {
         let before = written.iter().map(|written| written.load(Ordering::SeqCst)).max().unwrap();
         until("all writers go on", || all_at_least(before + 2));

@@ -39,7 +39,11 @@ fn a_store_comes_back_with_contents_and_all_attributes() {
     sparse.set_len(1 << 30).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&sparse, b"far", 900 << 20).unwrap();
     drop(sparse);
-    must(stage.lanefs(["export", "add", &server.address, "part", "/a", "--read-only"]).args([] as [&str; 0]));
+    must(
+        stage
+            .lanefs(["export", "add", &server.address, "part", "/a", "--read-only"])
+            .args([] as [&str; 0]),
+    );
     let before = tree(dir);
     mount.stop();
     server.process.signal(Signal::TERM);
@@ -52,12 +56,21 @@ fn a_store_comes_back_with_contents_and_all_attributes() {
     fs::write(&file, &lines).unwrap();
     fs::rename(stage.path("store"), stage.path("old")).unwrap();
     let mut restore = stage.lanefs(["restore"]);
-    must(restore.arg(&file).arg(stage.path("store")).arg("--contents").arg(stage.path("old/objects")));
+    must(
+        restore
+            .arg(&file)
+            .arg(stage.path("store"))
+            .arg("--contents")
+            .arg(stage.path("old/objects")),
+    );
     must(stage.lanefs(["check"]).arg(stage.path("store")));
     // The same but for who the store is and which sessions there were.
     let kept = |lines: &str| {
-        let gone = ["dump", "session", "slot", "store", "recovered", "end", "evicted", "evicted_last"];
-        let is_kept = |line: &&str| !gone.iter().any(|gone| line.starts_with(&format!("{{\"type\":\"{gone}\"")));
+        let gone =
+            ["dump", "session", "slot", "store", "recovered", "end", "evicted", "evicted_last"];
+        let is_kept = |line: &&str| {
+            !gone.iter().any(|gone| line.starts_with(&format!("{{\"type\":\"{gone}\"")))
+        };
         lines.lines().filter(is_kept).map(str::to_owned).collect::<Vec<_>>()
     };
     assert_eq!(kept(&dump(&stage, &stage.path("store"))), kept(&lines));
@@ -66,7 +79,11 @@ fn a_store_comes_back_with_contents_and_all_attributes() {
     let mount = stage.mount(&server.address, "again", &["--export", "up"]);
     assert_eq!(tree(&mount.dir), before);
     assert_eq!(fs::read(mount.dir.join("a/b/other")).unwrap(), vec![3; 70_000]);
-    let far = must(program("getfattr").args(["--only-values", "-n", "user.colour"]).arg(mount.dir.join("a/file")));
+    let far = must(
+        program("getfattr")
+            .args(["--only-values", "-n", "user.colour"])
+            .arg(mount.dir.join("a/file")),
+    );
     assert_eq!(far, "blue");
     assert!(fs::metadata(mount.dir.join("sparse")).unwrap().blocks() < 10_000, "holes stay holes");
     let exports = must(&mut stage.lanefs(["export", "list", &server.address]));
