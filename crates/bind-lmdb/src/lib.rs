@@ -1,17 +1,36 @@
 //! `bind-lmdb`: LMDB, through `heed`, as one ordered table of bytes.
 //!
-//! It owns the unsafe steps, mapping the file and writing through a cursor, and says LMDB's errors as [`io::Error`]s. It
+//! It owns the unsafe steps, mapping the file, writing through a cursor and taking the signals of a map
+//! that breaks, and says LMDB's errors as [`io::Error`]s. It
 //! leaves what keys and values mean to others. Invariants: a write is there as a whole, durably, when
-//! it returns, or not at all; a snapshot stays what it was when it was taken.
+//! it returns, or not at all; a snapshot stays what it was when it was taken; a value that is read is
+//! the one that was written to its key; a file is mapped only after it was looked through.
+
+mod damage;
+mod guard;
+mod pages;
+mod seal;
+
+pub use damage::Damage;
+pub use pages::{Checked, check};
 
 use heed::types::Bytes;
 use heed::{Database, Env, EnvFlags, EnvOpenOptions, PutFlags, RoTxn, WithoutTls};
+use std::fs::File;
 use std::io;
 use std::ops::Bound;
 use std::path::Path;
 
 type Rows = Database<Bytes, Bytes>;
 
+/// Name of a table's file in its folder.
+pub const FILE: &str = "data.mdb";
+/// Name of the file beside it in which LMDB notes who reads.
+pub const LOCK_FILE: &str = "lock.mdb";
+/// Before all other keys: how many writes there were. The two meta pages are told apart by it.
+const WRITE_NO_KEY: [u8; 1] = [0];
+/// What the first rows of a table may take.
+const CREATED_BYTES_MAX: usize = 1 << 20;
 /// Snapshots at a time.
 const SNAPSHOT_COUNT_MAX: u32 = 64;
 
@@ -23,27 +42,49 @@ pub struct Table {
 }
 
 impl Table {
-    /// Opens the table in a folder that exists, making it if it is empty. The file grows as rows
-    /// come, to `bytes_max` at most; only address space is taken for that beforehand.
+    /// Makes a table of these rows in a folder, durably but for its name.
     ///
     /// # Errors
-    /// When the file cannot be mapped or is no such table.
+    /// When there is one already, or it cannot be made.
+    pub fn create<'a>(
+        folder: &Path,
+        rows: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)> + Clone,
+    ) -> io::Result<()> {
+        if folder.join(FILE).exists() {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        Self::map(folder, CREATED_BYTES_MAX)?.write(rows)
+    }
+
+    /// Opens the table in a folder, after looking through its file. The file grows as rows come, to
+    /// `bytes_max` at most; only address space is taken for that beforehand.
+    ///
+    /// # Errors
+    /// When there is none, it is damaged ([`Damage::of`] says how) or cannot be mapped.
     pub fn open(folder: &Path, bytes_max: usize) -> io::Result<Self> {
+        check(&File::open(folder.join(FILE))?)?;
+        Self::map(folder, bytes_max)
+    }
+
+    fn map(folder: &Path, bytes_max: usize) -> io::Result<Self> {
+        // It says who reads now: nobody, because the caller has the folder for itself.
+        match std::fs::remove_file(folder.join(LOCK_FILE)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
         let mut options = EnvOpenOptions::new().read_txn_without_tls();
         options.map_size(bytes_max).max_readers(SNAPSHOT_COUNT_MAX);
         // SAFETY: the file is in a store that this process has locked for itself, so nobody else
         // changes it, and heed keeps this process from mapping it twice.
         let env = unsafe { options.open(folder) }.map_err(error_of)?;
-        // Of processes that were killed while they had a snapshot.
-        env.clear_stale_readers().map_err(error_of)?;
         let mut txn = env.write_txn().map_err(error_of)?;
         let rows = env.create_database(&mut txn, None).map_err(error_of)?;
         txn.commit().map_err(error_of)?;
         Ok(Self { env, rows })
     }
 
-    /// Opens a table that another process may have open and may write to. Nothing is changed, and the
-    /// table cannot be written to through this.
+    /// Opens a table for reading that another process may have open and may write to. Nothing is changed. The
+    /// file is not looked through: who opened it for writing has done that.
     ///
     /// # Errors
     /// When there is no such table.
@@ -55,6 +96,7 @@ impl Table {
         // SAFETY: who writes to the file does so through LMDB, which keeps readers of other processes
         // apart from writers by the lock file beside it.
         let env = unsafe { options.open(folder) }.map_err(error_of)?;
+        // Of processes that were killed while they had a snapshot.
         env.clear_stale_readers().map_err(error_of)?;
         let txn = env.read_txn().map_err(error_of)?;
         let rows = env.open_database(&txn, None).map_err(error_of)?;
@@ -72,6 +114,18 @@ impl Table {
         Ok(Snapshot { txn, rows: self.rows })
     }
 
+    /// Ends the process with a message that names the file, instead of a signal, when what is mapped
+    /// is not there any more. For one table of a process.
+    ///
+    /// # Errors
+    /// When signals cannot be taken, or the table has no row yet.
+    pub fn guard(&self) -> io::Result<()> {
+        let txn = self.env.read_txn().map_err(error_of)?;
+        let row = self.rows.get(&txn, &WRITE_NO_KEY).map_err(error_of)?;
+        let row = row.ok_or(io::ErrorKind::NotFound)?;
+        guard::guard(&self.env.path().join(FILE), row.as_ptr())
+    }
+
     /// All rows as they are now.
     ///
     /// # Errors
@@ -82,7 +136,7 @@ impl Table {
     }
 
     /// Puts rows (`None`: takes one away), all of them or none; durable when it returns. Quickest in
-    /// the order of their keys.
+    /// the order of their keys. The key of one zero is the table's own.
     ///
     /// # Errors
     /// When the medium is full or fails; nothing was changed then.
@@ -94,10 +148,18 @@ impl Table {
         for (key, _) in rows.clone().filter(|(_, value)| value.is_none()) {
             self.rows.delete(&mut txn, key).map_err(error_of)?;
         }
+        let mut sealed = Vec::new();
+        let write_no = match self.rows.get(&txn, &WRITE_NO_KEY).map_err(error_of)? {
+            Some(sealed) => pages::number(seal::open(&WRITE_NO_KEY, sealed)?) + 1,
+            None => 1,
+        };
+        let value = seal::seal(&WRITE_NO_KEY, &write_no.to_le_bytes(), &mut sealed);
+        self.rows.put(&mut txn, &WRITE_NO_KEY, value).map_err(error_of)?;
         // One cursor for all: from one key to the next it seldom has far to go.
         let mut cursor = self.rows.iter_mut(&mut txn).map_err(error_of)?;
         for (key, value) in rows {
             let Some(value) = value else { continue };
+            let value = seal::seal(key, value, &mut sealed);
             // SAFETY: keys and values are the caller's; nothing that was read through this
             // transaction is borrowed.
             let put =
@@ -127,23 +189,28 @@ impl Snapshot<'_> {
     /// The value of a key.
     ///
     /// # Errors
-    /// When the medium fails.
+    /// When the medium fails, or has another value than was written.
     pub fn get(&self, key: &[u8]) -> io::Result<Option<&[u8]>> {
-        self.rows.get(&self.txn, key).map_err(error_of)
+        let sealed = self.rows.get(&self.txn, key).map_err(error_of)?;
+        Ok(sealed.map(|sealed| seal::open(key, sealed)).transpose()?)
     }
 
     /// The rows from a key on, up to another, which is not among them.
     ///
     /// # Errors
-    /// When the medium fails.
+    /// When the medium fails; a row, when it is not the one that was written.
     pub fn range<'s>(
         &'s self,
         from: &[u8],
         until: &[u8],
     ) -> io::Result<impl Iterator<Item = io::Result<(&'s [u8], &'s [u8])>> + use<'s>> {
-        let bounds = (Bound::Included(from), Bound::Excluded(until));
+        let first = (from <= &WRITE_NO_KEY).then_some(Bound::Excluded(&WRITE_NO_KEY[..]));
+        let bounds = (first.unwrap_or(Bound::Included(from)), Bound::Excluded(until));
         let rows = self.rows.range(&self.txn, &bounds).map_err(error_of)?;
-        Ok(rows.map(|row| row.map_err(error_of)))
+        Ok(rows.map(|row| {
+            let (key, sealed) = row.map_err(error_of)?;
+            Ok((key, seal::open(key, sealed)?))
+        }))
     }
 }
 
@@ -167,6 +234,13 @@ mod tests {
 
     const BYTES_MAX: usize = 1 << 30;
 
+    fn new(folder: &Path, bytes_max: usize) -> Table {
+        Table::create(folder, [(&[254][..], Some(&b"made"[..]))].into_iter()).unwrap();
+        let table = Table::open(folder, bytes_max).unwrap();
+        table.write([(&[254][..], None)].into_iter()).unwrap();
+        table
+    }
+
     fn all(table: &Table) -> Vec<(Vec<u8>, Vec<u8>)> {
         let snapshot = table.snapshot().unwrap();
         let rows = snapshot.range(&[0], &[255]).unwrap();
@@ -176,7 +250,7 @@ mod tests {
     #[test]
     fn rows_stay_in_order_and_a_snapshot_as_it_was() {
         let folder = tempfile::tempdir().unwrap();
-        let table = Table::open(folder.path(), BYTES_MAX).unwrap();
+        let table = new(folder.path(), BYTES_MAX);
         let rows = [(&[2][..], Some(&b"two"[..])), (&[1], Some(b"one")), (&[3], Some(b""))];
         table.write(rows.into_iter()).unwrap();
         let before = table.snapshot().unwrap();
@@ -192,7 +266,7 @@ mod tests {
     #[test]
     fn a_full_table_takes_nothing_of_a_write() {
         let folder = tempfile::tempdir().unwrap();
-        let table = Table::open(folder.path(), 1 << 16).unwrap();
+        let table = new(folder.path(), 1 << 16);
         table.write([(&[1][..], Some(&b"one"[..]))].into_iter()).unwrap();
         let big = vec![7; 1 << 16];
         let rows = [(&[2][..], Some(&b"two"[..])), (&[3], Some(&big))];

@@ -53,7 +53,7 @@ pub fn repair(
     watch: &mut dyn Watch,
     mut observe: impl FnMut(Step) -> io::Result<()>,
 ) -> Result<Repaired, StoreError> {
-    let store = store::open(path)?;
+    let mut store = store::open(path)?;
     let cold = store.open_rows(ColdStore::ROWS_BYTES_MAX)?;
     store.redo(&cold)?;
     store.remove_earlier_logs()?;
@@ -85,7 +85,7 @@ pub fn repair(
         let rows: Rows = std::mem::take(&mut edits.rows);
         drop(edits);
         if !rows.is_empty() {
-            cold.write(&rows)?;
+            cold.put_all(&rows)?;
         }
         observe(Step::Written).map_err(io)?;
         mended.extend(chosen.iter().map(|index| outcome.findings[*index].clone()));

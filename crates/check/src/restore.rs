@@ -86,8 +86,8 @@ pub fn restore(
     if !in_range(shape.meta_shard_count) || !in_range(shape.data_shard_count) {
         return Err(lines.wrong("a store has 1 to 32767 shards of either kind"));
     }
-    let store = store::open_or_create(&unfinished, &shape)?;
-    let restored = fill(&mut lines, &store, contents)?;
+    let mut store = store::open_or_create(&unfinished, &shape)?;
+    let restored = fill(&mut lines, &mut store, contents)?;
     drop(store);
     let io = |error| RestoreError::Io(path.to_owned(), error);
     fs::rename(&unfinished, path).map_err(io)?;
@@ -99,7 +99,7 @@ pub fn restore(
 /// Writes rows and contents.
 fn fill(
     lines: &mut Lines<'_, impl BufRead>,
-    store: &Store,
+    store: &mut Store,
     contents: Contents<'_>,
 ) -> Result<Restored, RestoreError> {
     let cold = store.open_rows(ColdStore::ROWS_BYTES_MAX)?;
@@ -131,10 +131,10 @@ fn fill(
             return Err(lines.wrong("a value is out of its range"));
         }
         if rows.len() >= ROW_COUNT_MAX {
-            cold.write(&std::mem::take(&mut rows))?;
+            cold.put_all(&std::mem::take(&mut rows))?;
         }
     }
-    cold.write(&rows)?;
+    cold.put_all(&rows)?;
     let objects = store.objects_path();
     sync_all(&objects).map_err(|error| RestoreError::Io(objects, error))?;
     Ok(restored)

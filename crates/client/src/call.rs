@@ -178,7 +178,7 @@ pub enum Call<'a> {
     Unlink(wire::Unlink<'a>),
     /// [`Answer::Done`].
     Rmdir(wire::Rmdir<'a>),
-    /// [`Answer::Done`].
+    /// [`Answer::Renamed`].
     Rename(wire::Rename<'a>),
     /// [`Answer::Target`].
     Readlink(wire::Readlink),
@@ -350,6 +350,8 @@ pub enum Answer {
     },
     /// Where the bytes went.
     Written(Written),
+    /// Of [`Call::Rename`].
+    Renamed(wire::Renamed),
     /// Where in a file it is.
     Sought(u64),
     /// The first lock in the way.

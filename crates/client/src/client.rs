@@ -51,7 +51,7 @@ pub struct Config {
     pub seed: [u8; 32],
     /// Unanswered calls at most; further ones are answered `Again`.
     pub calls_max: usize,
-    /// Open handles at most; further opens are answered `NoMemory`.
+    /// Open handles at most; further opens are answered `TooManyFiles`.
     pub handles_max: usize,
     /// Bytes remembered for replays at most. From half of it on the server is asked to make things
     /// durable; at it, changes wait. Default: [`REPLAY_BYTES_MAX`].
@@ -138,6 +138,8 @@ pub struct Client {
     /// Something was lost that nobody who asked for everything was told of.
     pub(crate) lost_untold: bool,
     pub(crate) reports: Vec<Report>,
+    /// It was reported that no more files can be open.
+    told_files: bool,
 }
 
 impl Client {
@@ -189,6 +191,7 @@ impl Client {
             questions: Vec::new(),
             lost_untold: false,
             reports: Vec::new(),
+            told_files: false,
         }
     }
 
@@ -427,6 +430,11 @@ impl Client {
                 Ok(())
             }
             Err(status) => {
+                if status == Status::TooManyFiles && !core::mem::replace(&mut self.told_files, true)
+                {
+                    let count_max = self.config.handles_max;
+                    self.reports.push(Report::TooManyFiles { count_max });
+                }
                 self.spare(body);
                 Err(status)
             }

@@ -44,6 +44,8 @@ pub(crate) struct Exchange {
     /// Given at the first sending, with the slot (0 for ops that change nothing).
     pub(crate) xid: Option<Xid>,
     pub(crate) slot: u16,
+    /// It was sent more than once under its xid.
+    pub(crate) resent: bool,
     /// What it will cost to remember its reply, from the first sending on.
     pub(crate) promised_bytes: usize,
     pub(crate) wrong_lane_count: u8,

@@ -183,7 +183,8 @@ impl Client {
             | Mail::Gives { .. }
             | Mail::Scope(_)
             | Mail::Interrupt { .. }
-            | Mail::Unmounted => {}
+            | Mail::Unmounted
+            | Mail::Moved { .. } => {}
         }
     }
 

@@ -126,6 +126,11 @@ impl Client {
         if reply.op.row().route != Route::Lane {
             self.told_committed(session_index, reply.committed);
         }
+        if reply.status == Status::RetryLater {
+            let at = turn.now.mono.after_ms(u64::from(reply.retry_after_ms.max(1)));
+            self.postpone(exchange_id, at);
+            return Ok(());
+        }
         self.release_xid(exchange_id);
         let from_slot = reply.flags & reply_flag::FROM_SLOT != 0;
         match (reply.status, body) {
@@ -133,10 +138,6 @@ impl Client {
                 self.advance(exchange_id, Got { outcome: Ok(body), from_slot })
             }
             (Status::WrongLane, _) => self.on_wrong_lane(exchange_id, reply),
-            (Status::RetryLater, _) => {
-                let at = turn.now.mono.after_ms(u64::from(reply.retry_after_ms.max(1)));
-                self.postpone(exchange_id, at);
-            }
             (status, _) => self.advance(exchange_id, Got { outcome: Err(status), from_slot }),
         }
         Ok(())
@@ -189,6 +190,7 @@ impl Client {
                 | Body::Written(_)
                 | Body::Contents(_)
                 | Body::Sought(_)
+                | Body::Renamed(_)
                 | Body::LockSet(_)
                 | Body::LockFound(_)
                 | Body::LockCancelled(_)
@@ -268,6 +270,7 @@ impl Client {
     pub(crate) fn release_xid(&mut self, exchange_id: usize) {
         let Some(exchange) = self.exchanges.get_mut(exchange_id) else { return };
         let Some(session) = self.sessions.get_mut(exchange.session_index) else { return };
+        exchange.resent = false;
         if let Some(xid) = exchange.xid.take() {
             session.end(xid);
         }

@@ -37,6 +37,11 @@ pub enum Report {
         /// Why.
         refused: Refused,
     },
+    /// This client may have no more files open: further opens are refused.
+    TooManyFiles {
+        /// How many it may have.
+        count_max: usize,
+    },
     /// The server has forgotten what it said was durable.
     WentBack {
         /// Which of its shards.
@@ -81,6 +86,9 @@ impl fmt::Display for Report {
             }
             Self::Waits { refused } => {
                 write!(to, "no connection to the server, which is waited for: {}", refused.text())
+            }
+            Self::TooManyFiles { count_max } => {
+                write!(to, "{count_max} files are open, and no more can be: opens fail with ENFILE")
             }
             Self::WentBack { shard, known, found } => write!(
                 to,

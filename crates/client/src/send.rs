@@ -37,6 +37,7 @@ impl Client {
             link_index: 0,
             xid: None,
             slot: 0,
+            resent: false,
             promised_bytes: 0,
             wrong_lane_count: 0,
             born: self.born_last,
@@ -160,6 +161,7 @@ impl Client {
             Some(xid) => {
                 flags |= request_flag::RESENT;
                 self.counters.resend_count += 1;
+                exchange.resent = true;
                 xid
             }
             None => {
@@ -339,7 +341,13 @@ impl Client {
         }
     }
 
+    /// The server has not touched the request's slot and wants it later. It goes under another xid, but for
+    /// one that was sent more than once: a copy of that may still be on its way, and the slot tells copies
+    /// apart by their xid.
     pub(crate) fn postpone(&mut self, exchange_id: usize, at: Mono) {
+        if self.exchanges.get(exchange_id).is_some_and(|exchange| !exchange.resent) {
+            self.release_xid(exchange_id);
+        }
         if let Some(exchange) = self.exchanges.get_mut(exchange_id) {
             exchange.place = Place::Later;
             self.later.push((at, exchange_id));

@@ -1,6 +1,6 @@
 //! The real binary, as a server and as mounts.
 
-use crate::child::{Process, tied};
+use crate::child::{Process, tied, until};
 use crate::stage::Setup;
 use anyhow::{Context as _, Result, bail};
 use library::{ConnectOptions, Volume};
@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 /// The export in which root is root.
@@ -19,6 +19,14 @@ pub(crate) const EXPORT: &str = "up";
 const RECOVERY_SOFT: &str = "5s";
 /// How long a client waits for its server; longer than any run keeps it away.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// What came of a start.
+pub(crate) enum Started {
+    /// It serves; what it said until then.
+    Serves { said: String },
+    /// It has ended by itself.
+    Ended { status: ExitStatus, said: String },
+}
 
 /// A store and whoever serves it.
 #[derive(Debug)]
@@ -80,6 +88,26 @@ impl Server {
         let log = self.setup.folder.join("server.log");
         self.process = Some(Process::start(&mut command, log)?);
         Ok(())
+    }
+
+    /// Waits until it serves or has ended.
+    pub(crate) fn started(&mut self) -> Result<Started> {
+        let process = self.running()?;
+        let mut ended = false;
+        until("the server serves or ends", || {
+            ended = process.has_ended()?;
+            Ok(ended || process.said().contains("listening on "))
+        })?;
+        let said = process.said();
+        if said.contains("listening on ") {
+            let line = process.line_with("listening on ")?;
+            let listening = line.split("listening on ").nth(1).unwrap_or_default();
+            let address = listening.split(',').next().unwrap_or_default();
+            self.address = Some(address.parse().with_context(|| line.clone())?);
+            return Ok(Started::Serves { said });
+        }
+        let mut process = self.process.take().context("the server does not run")?;
+        Ok(Started::Ended { status: process.end()?, said: process.said() })
     }
 
     /// The running process.

@@ -11,7 +11,8 @@
 //!     36     4 head_crc32c over the 36 bytes before
 //!     40       payload: records, then zeros up to a multiple of 8
 //! ```
-//! A batch is written only after the one before it is durable.
+//! A batch is written only after the one before it is durable; a server's are followed by a
+//! [`Trailer`](crate::Trailer).
 
 use crate::{Record, to_u32, u32_at, u64_at};
 use alloc::vec::Vec;

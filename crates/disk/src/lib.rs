@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! store:    superblock | log files per (boot, lane) | rows | objects
-//! log file: LogHead | batch | batch | ... | zeros (reserved beforehand)
+//! log file: LogHead | batch | trailer | batch | trailer | ... | zeros (reserved beforehand)
 //! batch:    BatchHead | record | record | ... | zeros up to a multiple of 8 bytes
 //! record:   shard, lsn, transno | pre-versions | origin and reply record | changes
 //! ```
@@ -28,6 +28,7 @@ mod record;
 pub mod rows;
 mod share;
 mod superblock;
+mod trailer;
 mod txn;
 
 pub use batch::{BATCH_HEAD_BYTES, Batch, BatchHead};
@@ -39,6 +40,7 @@ pub use reader::{LogReader, Records, SealedBatch};
 pub use record::{Origin, PreVersions, REPLY_BYTES_MAX, Record, SessionRow};
 pub use share::Share;
 pub use superblock::{Made, SUPERBLOCK_BYTES, Superblock};
+pub use trailer::{LogPlace, Trailer, zero_piece_count};
 pub use txn::TxnId;
 
 use wire::Reader;

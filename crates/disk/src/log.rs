@@ -4,14 +4,16 @@
 //! ```text
 //! offset bytes field
 //!      0     8 magic "LANEFSLG"
-//!      8     4 format version 3
+//!      8     4 format version 6
 //!     12     4 crc32c over these 64 bytes, this field as 0
 //!     16    16 fs
 //!     32     8 boot_id
 //!     40     2 lane
 //!     42     2 lane_count
 //!     44     4 segment_no, from 1
-//!     48    16 zeros
+//!     48     8 file_bytes: the file is at least so long
+//!     56     1 is_first: no record was ever made before this boot
+//!     57     7 zeros
 //! ```
 
 use crate::{Fault, Superblock, crc32c_without, field, to_u64, u32_at};
@@ -36,6 +38,10 @@ pub struct LogHead {
     pub lane_count: u16,
     /// Which of the lane's files in that boot, from 1.
     pub segment_no: u32,
+    /// The file was at least so long when it was put in place, in bytes; a shorter one was truncated.
+    pub file_bytes: u64,
+    /// No boot before this one has made a record: the logs of this boot say all that the rows do.
+    pub is_first: bool,
 }
 
 impl LogHead {
@@ -50,6 +56,8 @@ impl LogHead {
         bytes[40..42].copy_from_slice(&self.lane.0.to_le_bytes());
         bytes[42..44].copy_from_slice(&self.lane_count.to_le_bytes());
         bytes[44..48].copy_from_slice(&self.segment_no.to_le_bytes());
+        bytes[48..56].copy_from_slice(&self.file_bytes.to_le_bytes());
+        bytes[56] = u8::from(self.is_first);
         let crc = wire::crc32c(&bytes);
         bytes[CRC_OFFSET..CRC_OFFSET + 4].copy_from_slice(&crc.to_le_bytes());
         bytes
@@ -86,6 +94,8 @@ impl LogHead {
             lane: field(&mut from, what, 40)?,
             lane_count: field(&mut from, what, 42)?,
             segment_no: field(&mut from, what, 44)?,
+            file_bytes: field(&mut from, what, 48)?,
+            is_first: field(&mut from, what, 56)?,
         })
     }
 }

@@ -3,12 +3,14 @@
 //! ```text
 //! next batch valid and next in number ─▶ its records
 //! otherwise ─▶ is there a later batch of this boot anywhere behind?  yes ─▶ Fault (damage)
-//!                                                                    no  ─▶ the end (torn or zeros)
+//!                    or a trailer that says that all of it was written?  no  ─▶ the end (torn or zeros)
 //! ```
 //! A batch is written only after the one before it is durable. So an incomplete batch with nothing
-//! behind it was never acknowledged and is cut; one with a later batch behind it had been durable.
+//! behind it was never acknowledged and is left out; one with a later batch behind it had been
+//! durable, and one whose trailer counts as many zeros as there are was written as a whole.
 
 use crate::batch::BATCH_ALIGN_BYTES;
+use crate::trailer::{Trailer, zero_piece_count};
 use crate::{BATCH_HEAD_BYTES, BatchHead, Fault, LOG_HEAD_BYTES, LogHead, Record, to_u64};
 
 /// Reads one log file.
@@ -20,6 +22,9 @@ pub struct LogReader<'a> {
     batch_no: u64,
     /// The first batch may have any number: the lane's earlier files have those before it.
     follows: bool,
+    /// These are the bytes from the front of the file on.
+    is_whole: bool,
+    trailer: Option<Trailer>,
     ended: bool,
 }
 
@@ -83,6 +88,8 @@ impl<'a> LogReader<'a> {
             offset: LOG_HEAD_BYTES,
             batch_no: 0,
             follows: head.segment_no > 1,
+            is_whole: true,
+            trailer: None,
             ended: false,
         };
         Ok((head, reader))
@@ -92,7 +99,16 @@ impl<'a> LogReader<'a> {
     /// the first one of a file. Offsets count from the front of the piece.
     #[must_use]
     pub const fn piece(piece: &'a [u8], boot_id: u64, batch_no: u64) -> Self {
-        Self { file: piece, boot_id, offset: 0, batch_no, follows: batch_no == 0, ended: false }
+        let follows = batch_no == 0;
+        let (is_whole, trailer, ended) = (false, None, false);
+        Self { file: piece, boot_id, offset: 0, batch_no, follows, is_whole, trailer, ended }
+    }
+
+    /// The last trailer that was read: what it says must be there is more than what those before it
+    /// say.
+    #[must_use]
+    pub const fn trailer(&self) -> Option<&Trailer> {
+        self.trailer.as_ref()
     }
 
     /// Bytes from the front of the file that are valid as far as was read; after the last batch,
@@ -124,6 +140,7 @@ impl<'a> LogReader<'a> {
         if self.ended {
             return Ok(None);
         }
+        self.take_trailer();
         let Some((head, payload)) = self.sealed() else {
             self.ended = true;
             return self.expect_end().map(|()| None);
@@ -136,7 +153,20 @@ impl<'a> LogReader<'a> {
         self.offset += BATCH_HEAD_BYTES + payload.len();
         self.batch_no = head.batch_no;
         self.follows = false;
+        self.take_trailer();
         Ok(Some(SealedBatch { head, offset, payload }))
+    }
+
+    /// Reads the trailer of the last batch, if it stands here.
+    fn take_trailer(&mut self) {
+        let found = Trailer::decode(&self.file[self.offset..]);
+        let of_it = |trailer: &Trailer| {
+            (trailer.boot_id, trailer.batch_no) == (self.boot_id, self.batch_no)
+        };
+        if let Some(trailer) = found.filter(of_it) {
+            self.offset += Trailer::bytes_count(trailer.places.len());
+            self.trailer = Some(trailer);
+        }
     }
 
     const fn is_next(&self, head: &BatchHead) -> bool {
@@ -156,6 +186,27 @@ impl<'a> LogReader<'a> {
         let intact = batch_bytes.is_multiple_of(BATCH_ALIGN_BYTES)
             && wire::crc32c(payload) == head.payload_crc32c;
         intact.then_some((head, payload))
+    }
+
+    /// `batch` is no batch. If the trailer of the one that should stand there follows it, sectors of
+    /// it must be missing.
+    fn expect_torn(&self, batch: &[u8], behind: &[u8]) -> Result<(), Fault> {
+        let own = |trailer: &Trailer| {
+            let next = trailer.batch_no == self.batch_no + 1 || self.follows;
+            next && trailer.boot_id == self.boot_id
+                && usize::try_from(trailer.batch_bytes) == Ok(batch.len())
+        };
+        let trailer = Trailer::decode(behind).filter(|trailer| self.is_whole && own(trailer));
+        let whole = |trailer: &Trailer| {
+            zero_piece_count(to_u64(self.offset), batch) <= trailer.zero_piece_count
+        };
+        match trailer.filter(whole) {
+            Some(trailer) => {
+                let fault = Fault::new("a durable batch is damaged", to_u64(self.offset));
+                Err(fault.numbers(trailer.batch_no, self.batch_no))
+            }
+            None => Ok(()),
+        }
     }
 
     /// The bytes at the present offset are no batch: nothing written later may stand behind them.
@@ -180,6 +231,7 @@ impl<'a> LogReader<'a> {
                 )
                 .numbers(self.batch_no + 1, head.batch_no));
             }
+            self.expect_torn(&rest[..offset], bytes)?;
             offset += BATCH_ALIGN_BYTES;
         }
         Ok(())

@@ -25,6 +25,7 @@
 //! 13 coordinator number            a decision that is not forgotten    shards with a part
 //! 14 name                          what can be mounted                 Export
 //! 15 shard                         nothing lost comes back up to this  transno
+//! 16 lane                          what there must be of its log       LogRow
 //! ```
 //! All that hangs on an inode, and all entries of a directory, lie side by side.
 
@@ -34,12 +35,27 @@ mod row;
 
 pub use apply::{apply, begin};
 pub use key::{Key, Range};
-pub use row::{DirentRow, ObjectRow, Row, ShardRow, SlotRow, StoreRow};
+pub use row::{DirentRow, LogRow, ObjectRow, Row, ShardRow, SlotRow, StoreRow};
 
 use crate::Fault;
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
 use core::ops::Bound;
+
+/// What is said of a row whose checksum does not fit, by the first byte of its key.
+#[must_use]
+pub const fn row_damage(table: u8) -> &'static str {
+    match table {
+        key::table::INODE => "the checksum of an inode's row does not fit",
+        key::table::DIRENT => "the checksum of an entry's row does not fit",
+        key::table::LISTING => "the checksum of a row of a listing does not fit",
+        key::table::SESSION | key::table::SLOT => "the checksum of a session's row does not fit",
+        key::table::OBJECT => "the checksum of an object's row does not fit",
+        key::table::STORE => "the checksum of the store's own row does not fit",
+        key::table::LOG => "the checksum of a log's row does not fit",
+        _ => "the checksum of a row does not fit",
+    }
+}
 
 /// Where rows are kept.
 pub trait Rows {

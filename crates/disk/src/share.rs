@@ -27,9 +27,19 @@ impl Share {
         }
     }
 
-    /// The mode of a text.
+    /// As a row has it, from 1.
     #[must_use]
-    pub fn from_text(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|share| share.text() == text)
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::Off => 1,
+            Self::Write => 2,
+            Self::Strict => 3,
+        }
+    }
+
+    /// The mode of such a number.
+    #[must_use]
+    pub fn from_number(number: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|share| share.number() == number)
     }
 }

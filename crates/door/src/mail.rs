@@ -84,6 +84,13 @@ pub enum Mail {
         /// The handle.
         handle: HandleId,
     },
+    /// Mount: the kernel has moved a directory below another parent; both by their node ids.
+    Moved {
+        /// The directory.
+        node: u64,
+        /// Its parent now.
+        parent: u64,
+    },
     /// Mount: the kernel connection is gone (unmounted); end.
     Unmounted,
     /// Client: something of this file was answered and is lost.

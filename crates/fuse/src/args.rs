@@ -2,6 +2,7 @@
 //! order. A short request is answered EINVAL; none can make this overrun.
 
 use crate::abi::size;
+use crate::node::Node;
 use wire::{InodeNo, Name, Status};
 
 /// `fuse_in_header`.
@@ -10,7 +11,9 @@ pub(crate) struct Header {
     pub(crate) opcode: u32,
     /// The kernel's number of the request.
     pub(crate) unique: u64,
-    pub(crate) node: InodeNo,
+    /// The inode that it is about, and by which node id the kernel names it.
+    pub(crate) inode: InodeNo,
+    pub(crate) node: Node,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
     pub(crate) pid: u32,
@@ -27,10 +30,12 @@ pub(crate) fn split(request: &[u8]) -> Result<(Header, Args<'_>), Status> {
     let (header, rest) = request.split_at_checked(size::IN_HEADER).ok_or(Status::Invalid)?;
     let mut from = Args { rest: header };
     let _bytes_count = from.u32()?;
+    let (opcode, unique, node) = (from.u32()?, from.u64()?, Node(from.u64()?));
     let header = Header {
-        opcode: from.u32()?,
-        unique: from.u64()?,
-        node: InodeNo(from.u64()?),
+        opcode,
+        unique,
+        inode: node.inode(),
+        node,
         uid: from.u32()?,
         gid: from.u32()?,
         pid: from.u32()?,

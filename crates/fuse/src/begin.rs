@@ -8,6 +8,7 @@ use crate::abi::{
 use crate::args::{Args, Header};
 use crate::handle::FileHandle;
 use crate::listing::{END_POSITION, cookie_before};
+use crate::node::Node;
 use crate::pending::Then;
 use client::{Call, Create, Open, Resize, SetLock, Sync, Tmpfile, Write};
 use door::Bulk;
@@ -59,7 +60,7 @@ pub(crate) struct Beginning<'a> {
 
 impl<'a> Beginning<'a> {
     pub(crate) fn begin(self, opcode: Opcode) -> Result<Begin<'a>, Status> {
-        let inode = self.header.node;
+        let inode = self.header.inode;
         match opcode {
             Opcode::Lookup => self.lookup(),
             Opcode::Forget | Opcode::BatchForget => Ok(Begin::Silent),
@@ -114,12 +115,12 @@ impl<'a> Beginning<'a> {
 
     fn lookup(mut self) -> Result<Begin<'a>, Status> {
         let name = self.args.name()?;
-        let ask = wire::Lookup { caller: self.caller(), parent: self.header.node, name };
+        let ask = wire::Lookup { caller: self.caller(), parent: self.header.inode, name };
         Ok(Begin::Call(Call::Lookup(ask), Then::Entry))
     }
 
     const fn getattr(self, then: Then) -> Begin<'a> {
-        Begin::Call(Call::Getattr(wire::Getattr { inode: self.header.node }), then)
+        Begin::Call(Call::Getattr(wire::Getattr { inode: self.header.inode }), then)
     }
 
     /// `fuse_setattr_in`. A size goes first, by the data shard; the rest after it.
@@ -133,7 +134,7 @@ impl<'a> Beginning<'a> {
         let size_bytes = args.u64()?;
         let resize = Resize {
             caller: self.caller(),
-            inode: self.header.node,
+            inode: self.header.inode,
             size_bytes,
             // ftruncate and O_TRUNC: only a handle open for writing gets here.
             open_for_write: valid & setattr_flag::FH != 0,
@@ -174,7 +175,7 @@ impl<'a> Beginning<'a> {
         };
         let ask = wire::Setattr {
             caller: self.caller(),
-            inode: self.header.node,
+            inode: self.header.inode,
             mode: chosen(setattr_flag::MODE, mode & MODE_BITS),
             uid: chosen(setattr_flag::UID, uid),
             gid: chosen(setattr_flag::GID, gid),
@@ -197,7 +198,7 @@ impl<'a> Beginning<'a> {
     fn symlink(mut self) -> Result<Begin<'a>, Status> {
         let name = self.args.name()?;
         let target = Bytes(self.args.text()?);
-        let ask = wire::Symlink { caller: self.caller(), parent: self.header.node, name, target };
+        let ask = wire::Symlink { caller: self.caller(), parent: self.header.inode, name, target };
         Ok(Begin::Call(Call::Symlink(ask), Then::Entry))
     }
 
@@ -210,13 +211,13 @@ impl<'a> Beginning<'a> {
         let name = self.args.name()?;
         let kind = FileKind::from_mode(mode).ok_or(Status::Invalid)?;
         if kind != FileKind::File {
-            let (caller, parent, mode) = (self.caller(), self.header.node, mode & MODE_BITS);
+            let (caller, parent, mode) = (self.caller(), self.header.inode, mode & MODE_BITS);
             let ask = wire::Mknod { caller, parent, name, kind, mode, umask, rdev };
             return Ok(Begin::Call(Call::Mknod(ask), Then::Entry));
         }
         let ask = Create {
             caller: self.caller(),
-            parent: self.header.node,
+            parent: self.header.inode,
             name,
             mode: mode & MODE_BITS,
             umask,
@@ -230,57 +231,58 @@ impl<'a> Beginning<'a> {
     fn mkdir(mut self) -> Result<Begin<'a>, Status> {
         let mode = self.args.u32()? & MODE_BITS;
         let umask = self.args.u32()? & MODE_BITS;
-        let (name, parent) = (self.args.name()?, self.header.node);
+        let (name, parent) = (self.args.name()?, self.header.inode);
         let ask = wire::Mkdir { caller: self.caller(), parent, name, mode, umask };
         Ok(Begin::Call(Call::Mkdir(ask), Then::Entry))
     }
 
     fn unlink(mut self) -> Result<Begin<'a>, Status> {
         let name = self.args.name()?;
-        let ask = wire::Unlink { caller: self.caller(), parent: self.header.node, name };
+        let ask = wire::Unlink { caller: self.caller(), parent: self.header.inode, name };
         Ok(Begin::Call(Call::Unlink(ask), Then::Done))
     }
 
     fn rmdir(mut self) -> Result<Begin<'a>, Status> {
         let name = self.args.name()?;
-        let ask = wire::Rmdir { caller: self.caller(), parent: self.header.node, name };
+        let ask = wire::Rmdir { caller: self.caller(), parent: self.header.inode, name };
         Ok(Begin::Call(Call::Rmdir(ask), Then::Done))
     }
 
     fn rename(mut self) -> Result<Begin<'a>, Status> {
-        let new_parent = InodeNo(self.args.u64()?);
+        let new_parent = Node(self.args.u64()?);
         self.rename_to(new_parent, RenameHow::Replace)
     }
 
     /// `fuse_rename2_in`.
     fn rename2(mut self) -> Result<Begin<'a>, Status> {
-        let new_parent = InodeNo(self.args.u64()?);
+        let new_parent = Node(self.args.u64()?);
         let flags = self.args.u32()?;
         self.args.skip(4)?; // padding
         self.rename_to(new_parent, RenameHow::from_flags(flags)?)
     }
 
-    fn rename_to(mut self, new_parent: InodeNo, how: RenameHow) -> Result<Begin<'a>, Status> {
+    fn rename_to(mut self, to: Node, how: RenameHow) -> Result<Begin<'a>, Status> {
         let name = self.args.name()?;
         let new_name = self.args.name()?;
         let caller = self.caller();
-        let parent = self.header.node;
+        let (parent, new_parent) = (self.header.inode, to.inode());
         let ask = wire::Rename { caller, parent, name, new_parent, new_name, how };
-        Ok(Begin::Call(Call::Rename(ask), Then::Done))
+        let from = self.header.node;
+        Ok(Begin::Call(Call::Rename(ask), Then::Renamed { from, to }))
     }
 
     /// The node is the directory of the new name, the argument the file.
     fn link(mut self) -> Result<Begin<'a>, Status> {
         let inode = InodeNo(self.args.u64()?);
         let name = self.args.name()?;
-        let ask = wire::Link { caller: self.caller(), inode, parent: self.header.node, name };
+        let ask = wire::Link { caller: self.caller(), inode, parent: self.header.inode, name };
         Ok(Begin::Call(Call::Link(ask), Then::Entry))
     }
 
     /// `fuse_open_in`. Truncation comes as a SETATTR of its own.
     fn open(mut self) -> Result<Begin<'a>, Status> {
         let open_for = open_for(self.args.u32()?);
-        let ask = Open { caller: self.caller(), inode: self.header.node, open_for, sizes: false };
+        let ask = Open { caller: self.caller(), inode: self.header.inode, open_for, sizes: false };
         Ok(Begin::Call(Call::Open(ask), Then::Open))
     }
 
@@ -293,7 +295,7 @@ impl<'a> Beginning<'a> {
         let name = self.args.name()?;
         let ask = Create {
             caller: self.caller(),
-            parent: self.header.node,
+            parent: self.header.inode,
             name,
             mode,
             umask,
@@ -311,7 +313,7 @@ impl<'a> Beginning<'a> {
         let umask = self.args.u32()? & MODE_BITS;
         let ask = Tmpfile {
             caller: self.caller(),
-            parent: self.header.node,
+            parent: self.header.inode,
             mode,
             umask,
             linkable: flags & open_flag::EXCLUSIVE == 0,
@@ -331,7 +333,7 @@ impl<'a> Beginning<'a> {
         }
         self.args.skip(12)?; // read_flags, lock_owner
         let accesses = self.args.u32()? & open_flag::NO_ACCESS_TIME == 0;
-        let ask = wire::Read { inode: self.header.node, file_offset, read_bytes, accesses };
+        let ask = wire::Read { inode: self.header.inode, file_offset, read_bytes, accesses };
         Ok(Begin::Call(Call::Read(ask), Then::Bytes))
     }
 
@@ -349,7 +351,7 @@ impl<'a> Beginning<'a> {
         if revoke == Revoke::Nothing {
             return self.write_bytes(taken_by(keeps_set_id));
         }
-        let ask = revoking(self.caller(), self.header.node, revoke);
+        let ask = revoking(self.caller(), self.header.inode, revoke);
         Ok(Begin::Call(Call::Setattr(ask), Then::Revoked))
     }
 
@@ -371,13 +373,13 @@ impl<'a> Beginning<'a> {
             return Err(Status::TooLarge);
         }
         let sync = flags & open_flag::DATA_SYNC != 0 && !mapped;
-        let inode = self.header.node;
+        let inode = self.header.inode;
         let ask = Write { inode, file_offset, append, bulk: self.bulk, sync, takes };
         Ok(Begin::Call(Call::Write(ask), Then::Written))
     }
 
     fn release(mut self) -> Result<Begin<'a>, Status> {
-        let inode = self.header.node;
+        let inode = self.header.inode;
         self.args.u64().map(|handle| Begin::Release(inode, FileHandle(handle).id()))
     }
 
@@ -386,7 +388,7 @@ impl<'a> Beginning<'a> {
     fn flush(mut self) -> Result<Begin<'a>, Status> {
         self.args.skip(16)?; // fh, unused, padding
         let owner = self.args.u64()?;
-        Ok(Begin::Call(Call::Flush { inode: self.header.node, owner }, Then::Done))
+        Ok(Begin::Call(Call::Flush { inode: self.header.inode, owner }, Then::Done))
     }
 
     /// `fuse_lk_in`.
@@ -411,14 +413,14 @@ impl<'a> Beginning<'a> {
     fn getlk(mut self) -> Result<Begin<'a>, Status> {
         let LockIn { owner, range, lock, kind, .. } = self.lock()?;
         let lock = lock.ok_or(Status::Invalid)?;
-        let ask = wire::GetLock { inode: self.header.node, kind, owner, lock, range };
+        let ask = wire::GetLock { inode: self.header.inode, kind, owner, lock, range };
         Ok(Begin::Call(Call::GetLock(ask), Then::LockFound))
     }
 
     fn setlk(mut self, wait: bool) -> Result<Begin<'a>, Status> {
         let LockIn { handle, owner, range, lock, pid, kind } = self.lock()?;
         let wait = wait && lock.is_some();
-        let inode = self.header.node;
+        let inode = self.header.inode;
         let ask = SetLock { inode, kind, owner, lock, range, pid, wait, handle };
         let then = if wait { Then::LockWait } else { Then::Done };
         Ok(Begin::Call(Call::SetLock(ask), then))
@@ -429,7 +431,7 @@ impl<'a> Beginning<'a> {
         let handle = self.args.u64()?;
         // A directory needs no handle, so it has none.
         let handle = contents.then_some(FileHandle(handle).id());
-        let sync = Sync { inode: self.header.node, contents, handle };
+        let sync = Sync { inode: self.header.inode, contents, handle };
         Ok(Begin::Call(Call::Sync(sync), Then::Done))
     }
 
@@ -440,7 +442,7 @@ impl<'a> Beginning<'a> {
         let name = Bytes(self.args.text()?);
         let value = Bytes(self.args.bytes(value_bytes)?);
         let caller = self.caller();
-        let ask = wire::Setxattr { caller, inode: self.header.node, name, value, flags };
+        let ask = wire::Setxattr { caller, inode: self.header.inode, name, value, flags };
         Ok(Begin::Call(Call::Setxattr(ask), Then::Done))
     }
 
@@ -448,25 +450,25 @@ impl<'a> Beginning<'a> {
         let buffer_bytes = self.args.u32()?;
         self.args.skip(4)?; // padding
         let name = Bytes(self.args.text()?);
-        let ask = wire::Getxattr { caller: self.caller(), inode: self.header.node, name };
+        let ask = wire::Getxattr { caller: self.caller(), inode: self.header.inode, name };
         Ok(Begin::Call(Call::Getxattr(ask), Then::Value { buffer_bytes }))
     }
 
     fn listxattr(mut self) -> Result<Begin<'a>, Status> {
         let buffer_bytes = self.args.u32()?;
-        let ask = wire::Listxattr { caller: self.caller(), inode: self.header.node };
+        let ask = wire::Listxattr { caller: self.caller(), inode: self.header.inode };
         Ok(Begin::Call(Call::Listxattr(ask), Then::Value { buffer_bytes }))
     }
 
     fn removexattr(mut self) -> Result<Begin<'a>, Status> {
         let name = Bytes(self.args.text()?);
-        let ask = wire::Removexattr { caller: self.caller(), inode: self.header.node, name };
+        let ask = wire::Removexattr { caller: self.caller(), inode: self.header.inode, name };
         Ok(Begin::Call(Call::Removexattr(ask), Then::Done))
     }
 
     /// The handle keeps a directory that is removed until it is closed.
     const fn opendir(self) -> Begin<'a> {
-        let (caller, inode) = (self.caller(), self.header.node);
+        let (caller, inode) = (self.caller(), self.header.inode);
         let ask = Open { caller, inode, open_for: OpenFor::Read, sizes: false };
         Begin::Call(Call::Open(ask), Then::Opendir)
     }
@@ -481,7 +483,7 @@ impl<'a> Beginning<'a> {
         let buffer_bytes = self.args.u32()?;
         let ask = wire::Readdir {
             caller: self.caller(),
-            inode: self.header.node,
+            inode: self.header.inode,
             cookie: cookie_before(position),
             // An entry takes more room in the kernel's format than in ours.
             listing_bytes_max: buffer_bytes.clamp(LISTING_BYTES_MIN, LISTING_BYTES_MAX),
@@ -496,7 +498,7 @@ impl<'a> Beginning<'a> {
         if mask & !ACCESS_BITS != 0 {
             return Err(Status::Invalid);
         }
-        let ask = wire::Access { caller: self.caller(), inode: self.header.node, mask };
+        let ask = wire::Access { caller: self.caller(), inode: self.header.inode, mask };
         Ok(Begin::Call(Call::Access(ask), Then::Done))
     }
 

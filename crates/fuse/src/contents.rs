@@ -24,12 +24,12 @@ impl<'a> Beginning<'a> {
         let mut args = self.args;
         let (inode, keeps_set_id) = if opcode == Opcode::Write {
             args.skip(20)?; // fh, offset, size
-            (self.header.node, args.u32()? & WRITE_KILL_SET_ID == 0)
+            (self.header.inode, args.u32()? & WRITE_KILL_SET_ID == 0)
         } else if opcode == Opcode::CopyFileRange {
             args.skip(16)?; // fh_in, off_in
             (InodeNo(args.u64()?), self.keeps_set_id())
         } else {
-            (self.header.node, self.keeps_set_id())
+            (self.header.inode, self.keeps_set_id())
         };
         let ask = revoking(self.caller(), inode, taken_by(keeps_set_id));
         Ok(Begin::Call(Call::Setattr(ask), Then::Revoked))
@@ -43,7 +43,7 @@ impl<'a> Beginning<'a> {
         if revoke == Revoke::Nothing {
             return self.allocate(taken_by(keeps_set_id));
         }
-        let ask = revoking(self.caller(), self.header.node, revoke);
+        let ask = revoking(self.caller(), self.header.inode, revoke);
         Ok(Begin::Call(Call::Setattr(ask), Then::Revoked))
     }
 
@@ -60,7 +60,7 @@ impl<'a> Beginning<'a> {
             fallocate_flag::ZERO_RANGE => Allocation::Zero,
             _ => return Err(Status::NotSupported),
         };
-        let inode = self.header.node;
+        let inode = self.header.inode;
         let ask = wire::Allocate { inode, file_offset, range_bytes, allocation, keep_size, takes };
         Ok(Begin::Call(Call::Allocate(ask), Then::Done))
     }
@@ -77,7 +77,7 @@ impl<'a> Beginning<'a> {
         if i64::try_from(file_offset).is_err() {
             return Err(Status::NoDevice);
         }
-        let ask = wire::Seek { inode: self.header.node, file_offset, hole };
+        let ask = wire::Seek { inode: self.header.inode, file_offset, hole };
         Ok(Begin::Call(Call::Seek(ask), Then::Sought))
     }
 
@@ -112,7 +112,7 @@ impl<'a> Beginning<'a> {
         if end.is_none_or(|end| i64::try_from(end).is_err()) {
             return Err(Status::TooLarge);
         }
-        let inode = self.header.node;
+        let inode = self.header.inode;
         let ask = wire::Read { inode, file_offset, read_bytes, accesses: true };
         Ok(Begin::Call(Call::Read(ask), Then::CopyRead { to, file_offset: offset_there, takes }))
     }

@@ -5,14 +5,15 @@ use crate::args::split;
 use crate::begin::revoking;
 use crate::lane::MountLane;
 use crate::listing::{Buffer, put_listing};
+use crate::node::Node;
 use crate::out::{
     put_attr_out, put_created, put_entry, put_lock, put_open, put_opendir, put_statfs,
     put_statx_out, put_u64, put_value_size, put_written,
 };
 use crate::pending::{Behind, Then};
 use client::{Answer, Call, CallId, Resize};
-use door::{Action, Span, Turn};
-use wire::{Caller, Groups, InodeNo, Listing, Revoke, Status, Wire};
+use door::{Action, Mail, Span, Turn};
+use wire::{Caller, Groups, InodeNo, Listing, Renamed, Revoke, Status, Wire};
 
 /// Not looked at: the handle's open was the permission.
 const NOBODY: Caller<'_> = Caller { uid: 65_534, gid: 65_534, groups: Groups::Known(&[]) };
@@ -41,8 +42,13 @@ impl MountLane {
             (Then::Opendir, Answer::Opened { handle, .. }) => {
                 self.encode(turn, pending_id, |out| put_opendir(out, handle));
             }
+            (Then::Renamed { from, to }, Answer::Renamed(renamed)) => {
+                self.move_nodes(turn, (from, to), renamed);
+                self.reply(turn, pending_id, Status::Ok, Span::default(), None);
+            }
             (Then::Entry, Answer::Entry(attr) | Answer::Created { attr, .. }) => {
-                self.encode(turn, pending_id, |out| put_entry(out, &attr));
+                let node = self.moves.node(self.node(pending_id), &attr);
+                self.encode(turn, pending_id, |out| put_entry(out, node, &attr));
             }
             (Then::Attr, Answer::Entry(attr)) => {
                 self.encode(turn, pending_id, |out| put_attr_out(out, &attr));
@@ -177,6 +183,28 @@ impl MountLane {
         )
     }
 
+    /// The node that a request is about.
+    fn node(&self, pending_id: usize) -> Node {
+        let pending = self.pendings.get(pending_id);
+        let header = pending.and_then(|pending| split(&pending.request).ok());
+        header.map_or(Node::plain(InodeNo(0)), |(header, _)| header.node)
+    }
+
+    /// Directories that the kernel renamed lie below other nodes, with the node ids that they had. The
+    /// sister lanes hear of it before the kernel has the answer.
+    fn move_nodes(&mut self, turn: &mut Turn<'_>, (from, to): (Node, Node), renamed: Renamed) {
+        if from == to {
+            return;
+        }
+        let Renamed { moved, exchanged } = renamed;
+        let moved = moved.map(|inode| (self.moves.directory(from, inode), to));
+        let exchanged = exchanged.map(|inode| (self.moves.directory(to, inode), from));
+        for (node, parent) in [moved, exchanged].into_iter().flatten() {
+            self.moves.put(node, parent);
+            self.tell_sisters(turn, Mail::Moved { node: node.0, parent: parent.0 });
+        }
+    }
+
     /// Gives back what an answer holds that nobody will use.
     fn discard(&mut self, turn: &mut Turn<'_>, result: Result<Answer, Status>) {
         match result {
@@ -199,6 +227,7 @@ impl MountLane {
                 | Answer::List { bulk: None, .. }
                 | Answer::Written(_)
                 | Answer::Sought(_)
+                | Answer::Renamed(_)
                 | Answer::LockFound(_)
                 | Answer::Stats(_)
                 | Answer::Exports(_)
@@ -256,18 +285,14 @@ impl MountLane {
         (position, buffer_bytes, plus): (u64, u32, bool),
         listing: Span,
     ) {
-        let directory = self
-            .pendings
-            .get(pending_id)
-            .and_then(|pending| split(&pending.request).ok())
-            .map_or(InodeNo(0), |(header, _)| header.node);
+        let node = self.node(pending_id);
         let mut records = core::mem::take(&mut self.records);
         records.clear();
         let end = usize::try_from(buffer_bytes).unwrap_or(usize::MAX);
-        let mut buffer = Buffer { out: &mut records, end, plus };
+        let mut buffer = Buffer { out: &mut records, end, plus, node, moves: &self.moves };
         let outcome = Listing::decode_all(turn.arena.get(listing))
             .map_err(|_| Status::Io)
-            .and_then(|listing| put_listing(&mut buffer, directory, position, &listing));
+            .and_then(|listing| put_listing(&mut buffer, position, &listing));
         match outcome {
             Ok(()) => {
                 let payload = turn.arena.put(&records);

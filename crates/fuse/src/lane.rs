@@ -9,6 +9,7 @@ use crate::args::split;
 use crate::begin::{Begin, Beginning};
 use crate::init::{agree, put_init};
 use crate::interrupts::Interrupts;
+use crate::node::{Moves, Node};
 use crate::pending::{Behind, Pendings, Then, Wait};
 use alloc::format;
 use alloc::vec::Vec;
@@ -75,6 +76,7 @@ pub struct MountLane {
     pub(crate) client: Client,
     pub(crate) pendings: Pendings,
     pub(crate) interrupts: Interrupts,
+    pub(crate) moves: Moves,
     life: Life,
     kernel_gone: bool,
     /// Requests given up whose next call was just begun.
@@ -93,6 +95,7 @@ impl MountLane {
             client,
             pendings: Pendings::default(),
             interrupts: Interrupts::default(),
+            moves: Moves::default(),
             life: Life::Serving,
             kernel_gone: false,
             give_up_again: Vec::new(),
@@ -111,6 +114,7 @@ impl MountLane {
         match mail {
             Mail::Interrupt { unique } => self.on_interrupt(turn, unique, false),
             Mail::Unmounted => self.on_kernel_gone(turn, false),
+            Mail::Moved { node, parent } => self.moves.put(Node(node), Node(parent)),
             Mail::Release { .. }
             | Mail::Lost { .. }
             | Mail::Evicted { .. }
@@ -319,6 +323,10 @@ impl MountLane {
         if self.life == Life::Serving {
             let until = turn.now.mono.after_ms(END_MS_MAX);
             self.life = Life::Ending { until };
+            // Others may never unlock.
+            for pending_id in self.pendings.lock_waits().collect::<Vec<_>>() {
+                self.give_up(turn, pending_id);
+            }
         }
     }
 

@@ -8,8 +8,9 @@
 //! ```text
 //! Event::Kernel ─▶ begin: decode ─▶ Client::call ─▶ finish: encode ─▶ Action::KernelReply
 //! ```
-//! A node id is the inode number, a file handle the [`wire::HandleId`], and all time-outs are 0:
-//! the kernel keeps no names and attributes, so FORGET needs no bookkeeping.
+//! A node id is the inode number, of a directory with a tag (`node`), a file handle the
+//! [`wire::HandleId`], and all time-outs are 0: the kernel keeps no names and attributes, so FORGET needs
+//! no bookkeeping.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -25,6 +26,7 @@ mod init;
 mod interrupts;
 mod lane;
 mod listing;
+mod node;
 mod out;
 mod pending;
 #[cfg(test)]

@@ -7,6 +7,7 @@
 //! this is the end, and the server is not asked for it.
 
 use crate::abi::size;
+use crate::node::{Moves, Node};
 use crate::out::{put_entry, put_u32, put_u64};
 use alloc::vec::Vec;
 use wire::{Attr, FileKind, InodeNo, Listing, Status, attr_flag};
@@ -45,17 +46,19 @@ pub(crate) struct Buffer<'v> {
     pub(crate) end: usize,
     /// `fuse_direntplus` instead of `fuse_dirent`.
     pub(crate) plus: bool,
+    /// The directory, and where others were moved.
+    pub(crate) node: Node,
+    pub(crate) moves: &'v Moves,
 }
 
 /// Fills `buffer` from `position` on with as many entries as fit.
 pub(crate) fn put_listing(
     buffer: &mut Buffer<'_>,
-    directory: InodeNo,
     position: u64,
     listing: &Listing<'_>,
 ) -> Result<(), Status> {
     let start = buffer.out.len();
-    let dots: [(&[u8], InodeNo); 2] = [(b".", directory), (b"..", listing.parent)];
+    let dots: [(&[u8], InodeNo); 2] = [(b".", buffer.node.inode()), (b"..", listing.parent)];
     let dots = (1..).zip(dots).map(|(position, (name, inode))| Entry {
         inode,
         kind: FileKind::Directory,
@@ -104,7 +107,7 @@ impl Buffer<'_> {
         if self.plus {
             match entry.attr {
                 Some(attr) if attr.flags & attr_flag::SIZE_AT_DATA == 0 => {
-                    put_entry(self.out, &attr);
+                    put_entry(self.out, self.moves.node(self.node, &attr), &attr);
                 }
                 // Node 0: the kernel takes the name and asks for the rest itself. So for dots, and
                 // for files whose size is elsewhere.

@@ -2,6 +2,7 @@
 
 use crate::abi::{FOPEN_DIRECT_IO, FOPEN_PARALLEL_DIRECT_WRITES, lock_type, statx_mask};
 use crate::handle::FileHandle;
+use crate::node::Node;
 use alloc::vec::Vec;
 use wire::{Attr, ByteRange, HandleId, LockRow, LockType, NAME_BYTES_MAX, Space, Timestamp};
 
@@ -46,8 +47,8 @@ fn put_attr(out: &mut Vec<u8>, attr: &Attr) {
 }
 
 /// `fuse_entry_out`, valid for no time.
-pub(crate) fn put_entry(out: &mut Vec<u8>, attr: &Attr) {
-    put_u64(out, attr.inode.0);
+pub(crate) fn put_entry(out: &mut Vec<u8>, node: Node, attr: &Attr) {
+    put_u64(out, node.0);
     put_u64(out, 0); // generation: inode numbers are never reused
     put_u64(out, 0); // entry_valid
     put_u64(out, 0); // attr_valid
@@ -101,7 +102,7 @@ pub(crate) fn put_open(out: &mut Vec<u8>, attr: &Attr, handle: HandleId) {
 
 /// `fuse_entry_out` and `fuse_open_out` of a file.
 pub(crate) fn put_created(out: &mut Vec<u8>, attr: &Attr, handle: HandleId) {
-    put_entry(out, attr);
+    put_entry(out, Node::plain(attr.inode), attr);
     put_open(out, attr, handle);
 }
 

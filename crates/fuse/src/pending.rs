@@ -1,6 +1,7 @@
 //! The kernel's requests that are not answered yet, by a small number that is also the call's.
 
 use crate::args::split;
+use crate::node::Node;
 use alloc::vec::Vec;
 use door::{Bulk, KernelSlot, Mono, Process};
 use wire::{HandleId, Revoke};
@@ -12,6 +13,8 @@ pub(crate) enum Then {
     Done,
     /// The same, of what may wait for ever.
     LockWait,
+    /// No payload; directories among what was renamed are below other nodes now.
+    Renamed { from: Node, to: Node },
     /// `fuse_entry_out`.
     Entry,
     /// `fuse_attr_out`.
@@ -172,10 +175,15 @@ impl Pendings {
 
     /// How many wait for a lock.
     pub(crate) fn lock_wait_count(&self) -> usize {
-        let waits = |place: &&Option<Pending>| {
+        self.lock_waits().count()
+    }
+
+    /// The numbers of those that wait for a lock.
+    pub(crate) fn lock_waits(&self) -> impl Iterator<Item = usize> {
+        let waits = |place: &Option<Pending>| {
             place.as_ref().is_some_and(|pending| pending.then == Then::LockWait)
         };
-        self.places.iter().filter(waits).count()
+        self.places.iter().enumerate().filter(move |(_, it)| waits(it)).map(|(index, _)| index)
     }
 
     pub(crate) fn count(&self) -> usize {

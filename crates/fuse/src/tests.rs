@@ -14,6 +14,7 @@ mod header;
 mod life;
 mod listings;
 mod locks;
+mod moves;
 mod rig;
 
 use wire::{Attr, FileKind, InodeNo, Timestamp, Transno};

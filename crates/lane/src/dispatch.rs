@@ -238,6 +238,7 @@ impl Lane {
             return Ok(false);
         }
         self.tell_found(turn, effect.found);
+        self.tell_open_files(turn, arrived, effect.status);
         self.on_access_of(turn, arrived, effect.access);
         let body = core::mem::take(&mut self.reply);
         let strict = self.config.limits.share == Share::Strict;
@@ -272,7 +273,7 @@ impl Lane {
         self.reply.clear();
         self.changes.clear();
         if self.has_its_handles(arrived) {
-            return Ok(meta::Effect::unchanged(Status::NoMemory));
+            return Ok(meta::Effect::unchanged(Status::TooManyFiles));
         }
         let index = self.meta_index(request.shard);
         if request.op == Op::Mkdir {
@@ -337,6 +338,7 @@ impl Lane {
             self.begin_across(turn, arrived);
             return Ok(());
         }
+        self.tell_open_files(turn, arrived, effect.status);
         self.on_made(arrived.request.op);
         self.remember_opener(arrived, &mut effect);
         if let Some((inode, gives)) = effect.gives {
@@ -378,7 +380,7 @@ impl Lane {
         arrived: &Arrived<'_>,
         status: Status,
     ) {
-        if self.comes_again(arrived.request, status) {
+        if self.comes_again(status) {
             // The slot is as it was.
             let said = Said::plain(Status::RetryLater, &[]);
             return self.send(turn, arrived.conn, &Asked::from(arrived.request), &said);

@@ -197,3 +197,27 @@ impl Table {
         Writer::new(reply).write(&wire::Exports { rows: List::new(count, &rows) });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use alloc::string::String;
+
+    #[test]
+    fn root_of_the_server_s_host_is_root_on_the_default_export_that_nobody_defined() {
+        let started_with =
+            ["", "named"].map(|name| Export { name: String::from(name), root_trusted: false });
+        let mut table = Table::new(&started_with, &[]);
+        let squash = |table: &Table, name: &[u8], own_host| {
+            table.find(name).unwrap().binding(own_host).squash
+        };
+        assert_eq!(squash(&table, b"", true), Squash::NONE);
+        assert_eq!(squash(&table, b"", false), Squash::ROOT);
+        assert_eq!(squash(&table, b"named", true), Squash::ROOT);
+        let mut defined = table.find(b"").unwrap().clone();
+        defined.id = 1;
+        table.put(&defined.export());
+        assert_eq!(squash(&table, b"", true), Squash::ROOT);
+    }
+}

@@ -280,6 +280,7 @@ impl Lane {
             Mail::Interrupt { .. }
             | Mail::Release { .. }
             | Mail::Unmounted
+            | Mail::Moved { .. }
             | Mail::Lost { .. }
             | Mail::Evicted { .. }
             | Mail::IsLost { .. }

@@ -19,6 +19,8 @@ pub(crate) enum Limit {
     GreetingTime,
     /// Sessions of a lane.
     Sessions,
+    /// Open files of a metadata shard.
+    OpenFiles,
     /// Who does not read what he asked for.
     Slow,
     /// The time for sending what was begun.

@@ -4,7 +4,7 @@
 //! executed. Changes that take space end first; those that give space back go on into a reserve.
 
 use crate::Lane;
-use wire::{Op, Request, Status, request_flag};
+use wire::{Op, Status};
 
 /// What an op does to the space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -87,11 +87,9 @@ impl Lane {
     }
 
     /// Whether a request that finds no room shall come again soon: the medium has room, and the log
-    /// will have it when what it says is kept elsewhere. One that was sent before may have been
-    /// executed before, so it is not told to come under another number.
-    pub(crate) fn comes_again(&self, request: &Request, refusal: Status) -> bool {
-        let is_new = request.flags & request_flag::RESENT == 0;
-        refusal == Status::NoSpace && self.commit.is_behind() && is_new
+    /// will have it when its records are applied to the rows.
+    pub(crate) fn comes_again(&self, refusal: Status) -> bool {
+        refusal == Status::NoSpace && self.commit.is_behind()
     }
 
     /// Whether the server may record something of its own.

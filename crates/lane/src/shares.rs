@@ -15,7 +15,7 @@ use alloc::format;
 use alloc::vec::Vec;
 use disk::{Change, ClientChange};
 use door::{Action, Bulk, ConnId, Mono, Party, Shares, Turn};
-use wire::{ClientUuid, Credential, Lengths, Op, SessionId};
+use wire::{ClientUuid, Credential, Lengths, Op, SessionId, Status};
 
 /// A client that has not come back for so long has no answer to expect, in milliseconds: then room for
 /// its own party is worth more.
@@ -156,6 +156,23 @@ impl Lane {
         }
         let total_max = u64::try_from(self.config.limits.handle_count_max).unwrap_or(u64::MAX);
         !shares.fits(arrived.open.party, 1, total_max)
+    }
+
+    /// Says that an open was refused because too many files are open already, if so.
+    pub(crate) fn tell_open_files(
+        &mut self,
+        turn: &mut Turn<'_>,
+        arrived: &Arrived<'_>,
+        status: Status,
+    ) {
+        if status == Status::TooManyFiles {
+            let count_max = self.config.limits.handle_count_max;
+            let line = format!(
+                "an open was refused (ENFILE): a metadata shard has at most {count_max} open files, a client \
+                 a quarter of them, those who hold one credential three quarters"
+            );
+            self.met(turn, (Limit::OpenFiles, arrived.open.party), &line);
+        }
     }
 
     fn party_of_client(&self, client: ClientUuid) -> Party {

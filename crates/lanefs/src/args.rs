@@ -97,7 +97,6 @@ pub(crate) enum Command {
     #[command(after_help = EXIT_CODES)]
     Umount(Umount),
     /// End what `up`, `serve` or `mount` keeps running
-    #[command(after_help = EXIT_CODES)]
     Down(Down),
     /// Name the servers and mounts of this machine
     Status(Status),
@@ -452,8 +451,9 @@ pub(crate) struct Mount {
     pub(crate) source: String,
     /// Where to mount; an existing, empty directory
     pub(crate) dir: PathBuf,
-    /// Options of the mount as mount(8) has them, with commas between them: ro, noexec, noatime,
-    /// suid, dev and their opposites, allow_other, seal, plain, export=NAME, secret_file=FILE, cert=FILE,
+    /// Options of the mount as mount(8) has them, with commas between them: those that every file system has
+    /// (ro, noexec, nosymfollow, noatime, suid, dev, ... and their opposites), remount for other flags of what is
+    /// mounted already, allow_other, seal, plain, export=NAME, secret_file=FILE, cert=FILE,
     /// key=FILE, ca=FILE, log=FILE, lanes=N, fuse=HOW, driver=WHICH, pin=HOW, spin=TIME
     #[arg(short = 'o', value_name = "OPTION,...")]
     pub(crate) options: Vec<String>,

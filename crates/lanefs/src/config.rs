@@ -11,6 +11,7 @@
 //! whose variable is set. Invariant: what is not understood is an error with file, line and the nearest name.
 
 use crate::args::Cli;
+use crate::args::units::renamed;
 use crate::exit::{Code, Exit};
 use anyhow::Result;
 use clap::builder::Resettable;
@@ -224,6 +225,9 @@ fn find<'c>(command: &'c Command, name: &str) -> Option<&'c Arg> {
 
 /// Says what could be meant.
 fn unknown(command: &Command, name: &str) -> String {
+    if let Some(line) = renamed(&format!("--{name}")) {
+        return line;
+    }
     let tried = command.clone().no_binary_name(true).try_get_matches_from([format!("--{name}")]);
     let suggested = tried.err().and_then(|error| match error.get(ContextKind::SuggestedArg) {
         Some(ContextValue::String(name)) => Some(name.trim_start_matches('-').to_owned()),
@@ -325,11 +329,22 @@ mod tests {
         assert_eq!(pairs[0].arguments, ["-oro,noexec"]);
     }
 
+    /// Its options are comments without a space.
+    #[test]
+    fn the_example_that_is_installed_is_right() {
+        let text = include_str!("../dist/serve.toml.example");
+        let option = |line: &str| line.starts_with('#') && !line.starts_with("# ");
+        let lines = text.lines().map(|line| if option(line) { &line[1..] } else { line });
+        let text: String = lines.map(|line| format!("{line}\n")).collect();
+        assert_eq!(parse(&text, &command("serve")).unwrap().len(), 4);
+    }
+
     #[test]
     fn a_name_that_is_unknown_is_named_with_its_line_and_the_nearest() {
-        let (line_no, text) = fault("serve", "lanes = 2\n\nspin_us = 5\n");
+        let (line_no, text) = fault("serve", "lanes = 2\n\nlog_level = \"info\"\n");
         assert_eq!(line_no, 3);
-        assert!(text.contains("no option spin_us") && text.contains("spin-us"), "{text}");
+        assert!(text.contains("no option log_level") && text.contains("log-level is"), "{text}");
+        assert!(fault("serve", "spin-us = 5").1.contains("--spin TIME"));
         for hidden in
             ["fault = \"x\"", "parent-pid = 1", "config = \"x\"", "help = true", "[a]\nb=1"]
         {

@@ -50,7 +50,7 @@ fn to_end<'a>(all: &'a [Found], wanted: &Wanted) -> Vec<&'a Found> {
 fn end(found: &Found) -> Result<()> {
     let Entry { kind, pid, log, .. } = &found.entry;
     let what = format!("{} process {pid}", kind.text());
-    let process = found.process()?;
+    let process = found.open_process()?;
     let asked = pidfd_send_signal(&process, Signal::TERM);
     asked.with_context(|| format!("cannot end {what}"))?;
     let mut ended = [PollFd::new(&process, PollFlags::IN)];

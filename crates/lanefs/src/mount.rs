@@ -313,8 +313,8 @@ fn end(
 ) -> Result<()> {
     let dir = mount.dir();
     if mount.is_there()? && mounts::take_away(dir)? == TakenAway::Busy {
-        umount::complain_of_holders("mount", dir);
-        warn!("lanefs mount: detached; its users will see it disconnected");
+        umount::complain_of_holders("", dir);
+        warn!("detached; its users will see it disconnected");
         mounts::detach(dir)?;
     }
     lanes::stop(stoppers);

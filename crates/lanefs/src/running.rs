@@ -217,7 +217,7 @@ fn read(path: &Path) -> Option<Entry> {
 
 impl Found {
     /// Its process, which no other takes the number of any more.
-    pub(crate) fn process(&self) -> Result<OwnedFd> {
+    pub(crate) fn open_process(&self) -> Result<OwnedFd> {
         let number = i32::try_from(self.entry.pid).ok().and_then(Pid::from_raw);
         let number = number.context("no process has such a number")?;
         let process = pidfd_open(number, PidfdFlags::empty());

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
-use store::{ColdStore, Keeper, Keeping, Pace, RootDir, Shape, ShareFile, Store};
+use store::{ColdStore, Keeper, Keeping, Pace, RootDir, Shape, Store};
 use tracing::{info, warn};
 use wire::{Map, Secret, Secrets};
 
@@ -42,14 +42,15 @@ pub(crate) fn run(args: &args::Serve) -> Result<()> {
     let credentials = credentials(args, poke)?;
     let listener = listener(args)?;
     let path = std::path::absolute(&args.store)?;
-    let store = open(&path, args)?;
+    let mut store = open(&path, args)?;
     if args.serving.io.io_direct == Direct::On {
         let objects = File::open(store.objects_path());
         ring::check_direct(objects.context("cannot open the objects' folder")?)?;
     }
     let address = listener.local_addr().context("the listening socket has no address")?;
     let cores = lanes::cores(args.lanes)?;
-    let (stoppers, keeping) = start((args, driver), &store, listener, credentials, &cores, &tell)?;
+    let (stoppers, keeping) =
+        start((args, driver), &mut store, listener, credentials, &cores, &tell)?;
     lanes::wait_until_ready(&news, stoppers.len())?;
     let address_file = path.join(ADDRESS_FILE);
     std::fs::write(&address_file, format!("{address}\n"))
@@ -189,7 +190,7 @@ fn restore(
     let replayed = store.redo(cold)?;
     if replayed.torn_count > 0 {
         warn!(
-            "{} log(s) ended in a batch that was never acknowledged; it was cut off",
+            "{} log(s) ended in a batch that was never acknowledged; it was left out",
             replayed.torn_count
         );
     }
@@ -214,7 +215,7 @@ fn restore(
 /// Restores the store's state and starts a lane on each core.
 fn start(
     (args, driver): (&args::Serve, DriverKind),
-    store: &Store,
+    store: &mut Store,
     listener: TcpListener,
     Credentials { secrets, kept, seals }: Credentials,
     cores: &[u16],
@@ -222,25 +223,28 @@ fn start(
 ) -> Result<(Vec<Stopper>, Keeping)> {
     ring::raise_fd_limit().context("cannot raise the limit of open files")?;
     let lane_count = u16::try_from(cores.len())?;
-    let superblock = store.superblock();
+    let superblock = *store.superblock();
     let map = Map {
         lane_count,
         meta_shard_count: superblock.meta_shard_count,
         data_shard_count: superblock.data_shard_count,
     };
     let cold = store.open_rows(ColdStore::ROWS_BYTES_MAX)?;
+    store.repairs().iter().for_each(|line| out::complain(&format!("lanefs serve: {line}")));
     let restored = restore(store, &cold, map, args.serving.room.meta_memory)?;
     let lengths = LogLengths {
         log_bytes_max: args.serving.room.log_bytes_max / u64::from(lane_count),
         segment_bytes: args.serving.room.segment_bytes,
     };
     let collect = args.serving.room.collect;
-    let mut keeper = Keeper::new(cold, Pace { lengths, collect });
+    let reserve_bytes = LogFile::RESERVE_BYTES.min(args.serving.room.segment_bytes / 4);
+    let logs = store.new_logs(&cold, lane_count, reserve_bytes)?;
+    let mut keeper = Keeper::new(cold.clone(), Pace { lengths, collect }, lane_count);
     // The weakest counts until a recovery is completed.
     let share = args.serving.promises.share.mode();
-    let share_before = store.share_before().map_or(share, |before| before.min(share));
-    store.share_file().set(share_before)?;
-    let recovered = when_recovered(lane_count, store.share_file(), share)?;
+    let share_before = cold.share_before()?.map_or(share, |before| before.min(share));
+    cold.set_share(share_before)?;
+    let recovered = when_recovered(lane_count, cold, share)?;
     let exports = exports(&args.serving.exports)?;
     check_stored(&exports, &restored)?;
     let objects = File::open(store.objects_path()).context("cannot open the objects' folder")?;
@@ -253,7 +257,8 @@ fn start(
     let spin_us = args.spin.us();
     let recovering = Arc::new(AtomicU16::new(lane_count));
     let fault = faults::faults(&args.faults, recovering.clone());
-    for ((post, restored), core) in posts.into_iter().zip(restored).zip(cores) {
+    let lanes = posts.into_iter().zip(restored).zip(logs).zip(cores);
+    for (((post, restored), (log, start_offset)), core) in lanes {
         let lane = post.lane();
         let config = lane::Config {
             lane,
@@ -269,8 +274,6 @@ fn start(
             rules: wire::Rules::default(),
             affinity: args.serving.affinity.mode(),
         };
-        let (log, start_offset) = store.new_log(lane, lane_count)?;
-        let reserve_bytes = LogFile::RESERVE_BYTES.min(args.serving.room.segment_bytes / 4);
         let feed = Some(keeper.feed(post.waker(), start_offset));
         let log = LogFile { file: log.into(), start_offset, reserve_bytes, feed };
         let objects = OwnedFd::from(objects.try_clone()?);
@@ -316,14 +319,14 @@ fn start(
 
 /// Remembers the sharing mode once every lane has got back what its clients brought: nothing is left
 /// of the modes before. Writing takes its time, so it is done on no lane.
-fn when_recovered(lane_count: u16, file: ShareFile, share: lane::Share) -> Result<Sender<()>> {
+fn when_recovered(lane_count: u16, cold: ColdStore, share: lane::Share) -> Result<Sender<()>> {
     let (tell, told) = channel();
     let thread = std::thread::Builder::new().name("recovered".to_owned());
     let spawned = thread.spawn(move || {
         if told.iter().take(usize::from(lane_count)).count() < usize::from(lane_count) {
             return;
         }
-        if let Err(error) = file.set(share) {
+        if let Err(error) = cold.set_share(share) {
             warn!("{error}: the next recovery waits as the weaker mode does");
         }
     });

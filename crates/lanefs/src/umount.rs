@@ -19,15 +19,15 @@ pub(crate) fn run(args: &args::Umount) -> Result<()> {
         TakenAway::Gone => Ok(()),
         TakenAway::Busy if args.lazy => mounts::detach(&point),
         TakenAway::Busy => {
-            complain_of_holders("umount", &point);
+            complain_of_holders("lanefs umount: ", &point);
             Err(Exit::said(Code::Failed).into())
         }
     }
 }
 
-/// Says who keeps `point` busy.
-pub(crate) fn complain_of_holders(command: &str, point: &Path) {
-    log::complain(&format!("lanefs {command}: {} is in use", point.display()));
+/// Says who keeps `point` busy, with `before` in front.
+pub(crate) fn complain_of_holders(before: &str, point: &Path) {
+    log::complain(&format!("{before}{} is in use", point.display()));
     let holders = holders::of(point);
     for holder in &holders {
         log::complain(&format!("  held by {holder}"));

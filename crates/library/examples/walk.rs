@@ -3,8 +3,7 @@
 //! ```text
 //! cargo run --example walk -- 127.0.0.1:7117 /some/directory
 //! ```
-//! The secret is found as the command line finds it (`$LANEFS_SECRET_FILE`, or the user's
-//! configuration folder).
+//! The secret is found as the command line finds it (`library::secret::path` says where).
 
 use library::{ConnectOptions, FileKind, Volume, secret};
 use std::error::Error;

@@ -98,6 +98,7 @@ fn small_of(answer: &Answer, turn: &Turn<'_>) -> Vec<u8> {
         | Answer::List { .. }
         | Answer::Written(_)
         | Answer::Sought(_)
+        | Answer::Renamed(_)
         | Answer::LockFound(_)
         | Answer::Frozen(_)
         | Answer::Stats(_) => Vec::new(),

@@ -110,7 +110,7 @@ impl Volume {
     /// Opens an existing file.
     ///
     /// # Errors
-    /// Those of a path; `IsDirectory`, `Access`, `ReadOnly`, and `NoMemory` when this volume has 4096
+    /// Those of a path; `IsDirectory`, `Access`, `ReadOnly`, and `TooManyFiles` when this volume has 4096
     /// files open.
     pub fn open(&mut self, path: &Path, open_for: OpenFor) -> Result<File, Error> {
         self.wait(self.session.open(path, open_for))

@@ -295,6 +295,7 @@ impl State {
             | Row::Recovered { .. }
             | Row::VbrFailed { .. }
             | Row::Store(_)
+            | Row::Log { .. }
             | Row::Prepared { .. }
             | Row::Decided { .. }
             | Row::Export(_) => {}

@@ -277,7 +277,7 @@ impl<'s> Txn<'s> {
 
     /// Whether another handle may be registered.
     pub(crate) fn permit_handle(&self) -> Result<(), Status> {
-        if self.handles.is_full(self.client) { Err(Status::NoMemory) } else { Ok(()) }
+        if self.handles.is_full(self.client) { Err(Status::TooManyFiles) } else { Ok(()) }
     }
 
     // What is to be.

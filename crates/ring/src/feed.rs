@@ -11,6 +11,7 @@
 //! ```
 
 use crate::mailbox::Waker;
+use disk::Trailer;
 use door::{Errno, Ticket};
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -19,28 +20,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::Thread;
 use wire::{LaneId, ShardId, Transno};
 
-const OFFSET_BITS: u32 = 40;
-
-/// A place in a lane's log.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct LogPlace {
-    /// Which of its files, from 1.
-    pub segment_no: u32,
-    /// Where in it, in bytes.
-    pub offset: u64,
-}
-
-impl LogPlace {
-    fn packed(self) -> u64 {
-        assert!(self.offset >> OFFSET_BITS == 0, "a log file stays below a terabyte");
-        u64::from(self.segment_no) << OFFSET_BITS | self.offset
-    }
-
-    fn unpacked(packed: u64) -> Self {
-        let segment_no = u32::try_from(packed >> OFFSET_BITS).unwrap_or(u32::MAX);
-        Self { segment_no, offset: packed & ((1 << OFFSET_BITS) - 1) }
-    }
-}
+pub use disk::LogPlace;
 
 /// A log file to go on in: its head is written, space behind it is reserved, all durable.
 #[derive(Debug)]
@@ -106,15 +86,39 @@ pub enum ColdNews {
     },
 }
 
-/// The thread that applies logs: whether it sleeps, and how it is woken.
-#[derive(Debug, Default)]
+/// The thread that applies logs: whether it sleeps, and how it is woken; and how far each lane's log
+/// is durable.
+#[derive(Debug)]
 pub struct Applier {
     thread: OnceLock<Thread>,
+    /// Packed places, by lane.
+    durable: Box<[AtomicU64]>,
     idle: AtomicBool,
     urgent: AtomicBool,
 }
 
 impl Applier {
+    /// For the logs of so many lanes.
+    #[must_use]
+    pub fn new(lane_count: u16) -> Self {
+        Self {
+            thread: OnceLock::new(),
+            durable: (0..lane_count).map(|_| AtomicU64::new(0)).collect(),
+            idle: AtomicBool::new(false),
+            urgent: AtomicBool::new(false),
+        }
+    }
+
+    /// Where each lane's log is durable.
+    fn places(&self) -> Vec<LogPlace> {
+        let place = |place: &AtomicU64| LogPlace::unpacked(place.load(Ordering::Acquire));
+        self.durable.iter().map(place).collect()
+    }
+
+    fn durable(&self, lane: LaneId) -> &AtomicU64 {
+        &self.durable[usize::from(lane.0)]
+    }
+
     /// Says which thread it is: the calling one.
     pub fn begin(&self) {
         // Only the first call counts; there is one thread.
@@ -204,7 +208,6 @@ impl ColdAsks {
 #[derive(Debug)]
 struct Shared {
     lane: LaneId,
-    durable: AtomicU64,
     /// Bytes of log that were written and are not needed any more.
     freed_bytes: AtomicU64,
     lengths: LogLengths,
@@ -235,9 +238,9 @@ impl Feed {
         applier: Arc<Applier>,
         asks: Arc<ColdAsks>,
     ) -> Self {
+        applier.durable(waker.lane()).store(start.packed(), Ordering::Release);
         let shared = Shared {
             lane: waker.lane(),
-            durable: AtomicU64::new(start.packed()),
             freed_bytes: AtomicU64::new(0),
             lengths,
             next: Mutex::new(None),
@@ -269,7 +272,7 @@ impl Feed {
     /// Everything before this place is durable.
     #[must_use]
     pub fn durable(&self) -> LogPlace {
-        LogPlace::unpacked(self.shared.durable.load(Ordering::Acquire))
+        LogPlace::unpacked(self.shared.applier.durable(self.shared.lane).load(Ordering::Acquire))
     }
 
     /// Whether the lane will need a file soon and has none to go on in.
@@ -313,8 +316,18 @@ impl Feed {
 
     /// Says how far the log is durable. Whether a thread was woken, which is a system call.
     pub(crate) fn announce(&self, place: LogPlace) -> bool {
-        self.shared.durable.store(place.packed(), Ordering::Release);
+        self.shared.applier.durable(self.shared.lane).store(place.packed(), Ordering::Release);
         self.shared.applier.announce()
+    }
+
+    /// Where each lane's log is durable.
+    pub(crate) fn places(&self) -> Vec<LogPlace> {
+        self.shared.applier.places()
+    }
+
+    /// Bytes of a trailer that says so.
+    pub(crate) fn trailer_bytes(&self) -> usize {
+        Trailer::bytes_count(self.shared.applier.durable.len())
     }
 
     /// Asks the applier not to wait, when half of what the log may hold is still to be applied.

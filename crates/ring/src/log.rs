@@ -1,7 +1,8 @@
 //! The lane's log: batches become durable in order, space is reserved ahead, and when a file is long
 //! the log goes on in another one, which is made elsewhere.
 //!
-//! What is in a batch is the brain's. A file is left only for one that is ready; while there is
+//! What is in a batch is the brain's; behind it goes a trailer, which says what must be there of all
+//! lanes' logs. A file is left only for one that is ready; while there is
 //! none, the log stays and its file gets longer. Invariants: one batch is in flight at a time; after a failed
 //! write nothing is written any more; space behind the end is zeros, up to the reserve; zeros and a
 //! batch are never written to the same place at a time.
@@ -19,6 +20,7 @@ use crate::driver::{Kind, Op, Token};
 use crate::feed::{Feed, LogPlace};
 use crate::number::{u32_of, u64_of};
 use crate::tools::Tools;
+use disk::{BatchHead, Trailer, zero_piece_count};
 use door::{Errno, Event, LogRoom, Mono, Ticket};
 use std::cell::Cell;
 use std::os::fd::AsRawFd;
@@ -51,7 +53,7 @@ pub(crate) struct Log {
     zeroed_offset: u64,
     zeroing: Zeroing,
     appending: Option<Appending>,
-    /// Reused by every batch.
+    /// Reused by every batch; its trailer is behind it.
     batch: Vec<u8>,
     /// From this offset on, so many bytes are asked for.
     reserving: Option<(u64, u64)>,
@@ -130,6 +132,7 @@ impl Log {
             let taken_bytes = feed.room_bytes(self.written_bytes);
             self.is_behind.set(taken_bytes < room_bytes);
             room_bytes = room_bytes.min(taken_bytes);
+            room_bytes = room_bytes.saturating_sub(u64_of(feed.trailer_bytes()));
         }
         // What the medium has not refused will come.
         LogRoom { room_bytes, is_behind: self.is_behind() || self.refused_at.is_none() }
@@ -189,6 +192,9 @@ impl Log {
         }
         self.batch.clear();
         self.batch.extend_from_slice(batch);
+        if let Some(feed) = &self.config.feed {
+            self.batch.resize(batch.len() + feed.trailer_bytes(), 0);
+        }
         self.appending = Some(Appending { ticket, written_bytes: 0, held_up: false });
         None
     }
@@ -202,6 +208,9 @@ impl Log {
         }
         if waits {
             return;
+        }
+        if written_bytes == 0 {
+            self.put_trailer();
         }
         let rest = &self.batch[written_bytes..];
         let token = Token::new(Kind::LogWrite, 0);
@@ -219,6 +228,25 @@ impl Log {
         };
         // SAFETY: the batch is not touched until the append is over; the log outlives it.
         unsafe { tools.queue_or_fail(FaultPoint::LogWrite, token, op) };
+    }
+
+    /// Fills in the trailer, now that it is known where the batch goes.
+    fn put_trailer(&mut self) {
+        let Some(feed) = &self.config.feed else { return };
+        let batch_bytes = self.batch.len() - feed.trailer_bytes();
+        let batch = &self.batch[..batch_bytes];
+        #[expect(clippy::expect_used, reason = "a log with a feed is a server's")]
+        let head = BatchHead::decode(batch).expect("a lane appends whole batches");
+        let trailer = Trailer {
+            boot_id: head.boot_id,
+            batch_no: head.batch_no,
+            batch_bytes: head.batch_bytes,
+            zero_piece_count: zero_piece_count(self.end_offset, batch),
+            file_bytes: self.reserved_offset.max(self.batch_end_offset()),
+            places: feed.places(),
+        };
+        self.batch.truncate(batch_bytes);
+        trailer.encode(&mut self.batch);
     }
 
     /// The kernel has written, durably.

@@ -17,7 +17,7 @@ use std::path::Path;
 /// What a mount is like.
 #[derive(Clone, Debug)]
 pub struct MountOptions {
-    /// Shown as the device, such as `lanefs://127.0.0.1:7411`.
+    /// Shown as the device, such as `server:7117/data`.
     pub source: String,
     /// Other users than the one who mounts may use it.
     pub allow_other: bool,

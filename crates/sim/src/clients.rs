@@ -437,6 +437,7 @@ fn carried(result: &Result<Answer, Status>, turn: &Turn<'_>, desk: &mut Desk) ->
             | Answer::Bytes(None)
             | Answer::Written(_)
             | Answer::Sought(_)
+            | Answer::Renamed(_)
             | Answer::LockFound(_)
             | Answer::Stats(_)
             | Answer::Exports(_)
@@ -477,6 +478,7 @@ fn brought(answer: &Answer) -> Brought {
         | Answer::Bytes(_)
         | Answer::List { .. }
         | Answer::Sought(_)
+        | Answer::Renamed(_)
         | Answer::LockFound(_)
         | Answer::Stats(_)
         | Answer::Exports(_)

@@ -76,8 +76,12 @@ impl World {
         self.tell(|| format!("client {client} reports: {report}"));
         let others_lost = self.server_ever_off() && self.mounts.iter().any(|mount| !mount.alive);
         let excused = self.absent || others_lost || self.lies.is_any();
-        self.lies.alarm(seat);
+        if !matches!(report, Report::TooManyFiles { .. }) {
+            self.lies.alarm(seat);
+        }
         match report {
+            // It breaks no promise.
+            Report::TooManyFiles { .. } => {}
             Report::WentBack { shard, .. } => {
                 self.lies.stop(seat);
                 if !self.lies.is_lost(seat, *shard) {

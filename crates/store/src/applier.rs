@@ -11,23 +11,20 @@
 //! ```
 
 use crate::gathered::Gathered;
-use crate::logs::{self, LogName};
+use crate::logs::{self, LogName, RESERVED_BYTES_MIN};
 use crate::reserve;
 use crate::rows::{ColdStore, Gathering};
 use crate::tail::{Tail, TailError};
 use disk::LogHead;
-use disk::rows::ShardRow;
+use disk::rows::{Key, LogRow, Rows as _, ShardRow};
 use ring::feed::{Applier, ColdNews, Feed, LogPlace, Segment};
-use rustix::fs::FallocateFlags;
-use rustix::io::Errno;
-use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use wire::{FsUuid, LaneId, ShardId};
+use wire::{FsUuid, LaneId, ShardId, Wire as _};
 
 /// How long to wait after the medium failed, until it is tried again.
 const RETRY: Duration = Duration::from_secs(5);
@@ -35,8 +32,6 @@ const RETRY: Duration = Duration::from_secs(5);
 const ROUND_BYTES_MAX: u64 = 8 << 20;
 /// How far it stands back behind the lanes for a core.
 const NICE: i32 = 5;
-/// Less space than this in a file to go on in is of no use.
-const SEGMENT_BYTES_MIN: u64 = 256 << 10;
 
 /// Takes a line for people.
 pub type Alarm = Arc<dyn Fn(&str) + Send + Sync>;
@@ -46,6 +41,8 @@ pub(crate) struct Work {
     pub(crate) path: PathBuf,
     pub(crate) fs: FsUuid,
     pub(crate) boot_id: u64,
+    /// No boot before this one has made a record.
+    pub(crate) is_first: bool,
     pub(crate) cold: ColdStore,
     pub(crate) applier: Arc<Applier>,
     pub(crate) lanes: Vec<Lane>,
@@ -100,7 +97,8 @@ impl Work {
             match round {
                 Round::More => continue,
                 Round::Over => return self.wait_for_end(),
-                Round::Done | Round::Failed if stopping => return,
+                Round::Done if stopping => return self.end(),
+                Round::Failed if stopping => return,
                 Round::Failed => self.rest(RETRY),
                 Round::Done => {
                     reserve::fill(&self.path);
@@ -108,6 +106,31 @@ impl Work {
                     self.rest(self.collect);
                 }
             }
+        }
+    }
+
+    /// The lanes have ended, and all they made durable is in the rows: no log is needed any more.
+    fn end(&self) {
+        let row = |lane: &Lane| LogRow { is_over: true, ..self.log_row(lane, &lane.tail) };
+        let rows: Vec<_> = self
+            .lanes
+            .iter()
+            .map(|lane| (Key::log(lane.feed.lane()), row(lane).to_bytes()))
+            .collect();
+        if let Err(error) = self.cold.put(&rows) {
+            (self.alarm)(&format!("{error}: the next start reads the logs again"));
+        }
+    }
+
+    /// What there must be of a lane's log that was applied up to the end of `tail`.
+    fn log_row(&self, lane: &Lane, tail: &Tail) -> LogRow {
+        LogRow {
+            boot_id: self.boot_id,
+            lane_count: u16::try_from(self.lanes.len()).unwrap_or(u16::MAX),
+            segment_no_last: lane.segment_no,
+            place: tail.place(),
+            batch_no: tail.batch_no(),
+            is_over: false,
         }
     }
 
@@ -201,6 +224,10 @@ impl Work {
         if round_bytes == 0 {
             return Ok(None);
         }
+        for (tail, lane) in tails.iter().zip(&self.lanes) {
+            let key = Key::log(lane.feed.lane());
+            gathering.put(key.bytes(), &self.log_row(lane, tail).to_bytes());
+        }
         let spare = gathering.write(&self.cold)?;
         Ok(Some((shards, spare)))
     }
@@ -247,20 +274,17 @@ impl Work {
         }
     }
 
-    /// Makes files to go on in for lanes that will need one.
+    /// Makes files to go on in for lanes that will need one. The rows know of each before its lane
+    /// does.
     fn give_segments(&mut self) {
-        let lane_count = u16::try_from(self.lanes.len()).unwrap_or(u16::MAX);
-        for lane in self.lanes.iter_mut().filter(|lane| lane.feed.wants_segment()) {
-            let head = LogHead {
-                fs: self.fs,
-                boot_id: self.boot_id,
-                lane: lane.feed.lane(),
-                lane_count,
-                segment_no: lane.segment_no + 1,
-            };
-            match make_segment(&self.path, &head, lane.feed.file_bytes()) {
+        for index in 0..self.lanes.len() {
+            if !self.lanes[index].feed.wants_segment() {
+                continue;
+            }
+            let made = self.make_segment(index);
+            let lane = &mut self.lanes[index];
+            match made {
                 Ok(Some(segment)) => {
-                    lane.segment_no += 1;
                     lane.segment_refused = false;
                     lane.feed.give_segment(segment);
                 }
@@ -274,41 +298,46 @@ impl Work {
             }
         }
     }
+
+    /// A file for a lane to go on in, with as much space as there is; `None` without any.
+    fn make_segment(&mut self, index: usize) -> Result<Option<Segment>, crate::StoreError> {
+        let lane_count = u16::try_from(self.lanes.len()).unwrap_or(u16::MAX);
+        let lane = &mut self.lanes[index];
+        let head = LogHead {
+            fs: self.fs,
+            boot_id: self.boot_id,
+            lane: lane.feed.lane(),
+            lane_count,
+            segment_no: lane.segment_no + 1,
+            file_bytes: 0,
+            is_first: self.is_first,
+        };
+        let start_bytes = u64::try_from(disk::LOG_HEAD_BYTES).unwrap_or(u64::MAX);
+        let wanted_bytes = lane.feed.file_bytes().saturating_sub(start_bytes);
+        let made = logs::make(&self.path, &head, wanted_bytes.max(RESERVED_BYTES_MIN))?;
+        let segment_no = head.segment_no;
+        let name = LogName { boot_id: head.boot_id, lane: head.lane, segment_no };
+        if made.reserved_bytes == 0 {
+            crate::files::remove(&name.path(&self.path))?;
+            return Ok(None);
+        }
+        lane.segment_no = segment_no;
+        let lane = &self.lanes[index];
+        let row = self.log_row(lane, &lane.tail);
+        if self.cold.put(&[(Key::log(head.lane), row.to_bytes())]).is_err() {
+            // The next round says why the rows cannot be written.
+            self.lanes[index].segment_no -= 1;
+            crate::files::remove(&name.path(&self.path))?;
+            return Ok(None);
+        }
+        let logs::Made { file, start_offset, reserved_bytes } = made;
+        Ok(Some(Segment { file: OwnedFd::from(file), segment_no, start_offset, reserved_bytes }))
+    }
 }
 
 fn rows_of(gathering: &Gathering<'_>, touched: &[ShardId]) -> Result<Reached, TailError> {
     let row = |shard: &ShardId| gathering.shard(*shard).map(|row| (*shard, row));
     touched.iter().map(row).collect::<Result<_, _>>().map_err(TailError::Damage)
-}
-
-/// A file to go on in, with as much space as there is; `None` without any.
-fn make_segment(
-    path: &std::path::Path,
-    head: &LogHead,
-    segment_bytes: u64,
-) -> Result<Option<Segment>, crate::StoreError> {
-    let (file, start_offset) = logs::make(path, head)?;
-    let mut reserved_bytes = segment_bytes.saturating_sub(start_offset).max(SEGMENT_BYTES_MIN);
-    while !reserve(&file, start_offset, reserved_bytes) {
-        reserved_bytes /= 2;
-        if reserved_bytes < SEGMENT_BYTES_MIN {
-            let name =
-                LogName { boot_id: head.boot_id, lane: head.lane, segment_no: head.segment_no };
-            crate::files::remove(&name.path(path))?;
-            return Ok(None);
-        }
-    }
-    let segment_no = head.segment_no;
-    Ok(Some(Segment { file: OwnedFd::from(file), segment_no, start_offset, reserved_bytes }))
-}
-
-fn reserve(file: &File, offset: u64, reserved_bytes: u64) -> bool {
-    loop {
-        match rustix::fs::fallocate(file, FallocateFlags::empty(), offset, reserved_bytes) {
-            Err(Errno::INTR) => {}
-            outcome => return outcome.is_ok() && file.sync_all().is_ok(),
-        }
-    }
 }
 
 impl Lane {

@@ -1,8 +1,10 @@
 //! The boot counter: raised durably at every opening, before anything else is written. It names the
 //! logs of a boot, so a number is never used twice.
+//!
+//! The rows and the logs say which boots there were as well. So a counter that is missing, damaged or
+//! an older copy is written anew.
 
-use crate::{StoreError, StoreFault, files};
-use disk::Fault;
+use crate::{StoreError, files};
 use std::path::Path;
 
 /// Name of the counter's file.
@@ -10,25 +12,34 @@ pub(crate) const BOOT: &str = "boot";
 
 /// Writes the counter of a store that is being made: never opened yet.
 pub(crate) fn begin(path: &Path) -> Result<(), StoreError> {
-    files::place(&path.join(BOOT), b"0\n").map(drop)
+    set(path, 0)
 }
 
-/// The next boot's number, durable. It lies above `logged`, the highest boot that left a log, even
-/// if an older counter was brought back from a copy.
-pub(crate) fn raise(path: &Path, logged: u64) -> Result<u64, StoreError> {
+/// Writes the counter, durably.
+pub(crate) fn set(path: &Path, boot_id: u64) -> Result<(), StoreError> {
+    let number = format!("{boot_id}");
+    let sum = wire::crc32c(number.as_bytes());
+    files::place(&path.join(BOOT), format!("{number} {sum:08x}\n").as_bytes()).map(drop)
+}
+
+/// What is said when a counter was written anew.
+pub(crate) fn repaired(path: &Path) -> String {
+    let file = path.join(BOOT);
+    format!("{} was missing, damaged or an older copy; it was written anew", file.display())
+}
+
+/// The number of the last boot; `None` when there is no whole counter.
+pub(crate) fn last(path: &Path) -> Result<Option<u64>, StoreError> {
     let file = path.join(BOOT);
     if !file.exists() {
-        return Err(StoreError::new(&file, StoreFault::Missing));
+        return Ok(None);
     }
     let bytes = files::read(&file)?;
-    let last: u64 = std::str::from_utf8(&bytes)
-        .ok()
-        .and_then(|text| text.trim().parse().ok())
-        .ok_or_else(|| {
-            let fault = Fault::new("the boot counter is no number", 0);
-            StoreError::new(&file, StoreFault::Damage(fault))
-        })?;
-    let boot_id = last.max(logged).saturating_add(1);
-    files::place(&file, format!("{boot_id}\n").as_bytes())?;
-    Ok(boot_id)
+    let read = || {
+        let text = std::str::from_utf8(&bytes).ok()?.strip_suffix('\n')?;
+        let (number, sum) = text.split_once(' ')?;
+        let fits = sum == format!("{:08x}", wire::crc32c(number.as_bytes()));
+        fits.then(|| number.parse().ok()).flatten()
+    };
+    Ok(read())
 }

@@ -4,6 +4,7 @@
 use crate::boot::{self, BOOT};
 use crate::keep::{self, REDO_KEY};
 use crate::lock::{LOCK, Lock};
+use crate::rows;
 use crate::{LOG, OBJECTS, ROWS, SUPERBLOCK, StoreError, StoreFault, files, owner};
 use disk::{Made, Superblock};
 use std::fs::DirBuilder;
@@ -84,13 +85,26 @@ pub fn create(path: &Path, shape: &Shape) -> Result<(), StoreError> {
 pub(crate) fn begin(path: &Path) -> Result<Lock, StoreError> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
     made.map_err(|error| StoreError::io("make", path, error))?;
-    if !path.join(SUPERBLOCK).exists()
-        && let Some(name) = foreign(path)?
-    {
-        return Err(StoreError::new(path, StoreFault::Foreign { name }));
+    if !path.join(SUPERBLOCK).exists() {
+        if was_used(path)? {
+            return Err(StoreError::new(&path.join(SUPERBLOCK), StoreFault::Missing));
+        }
+        if let Some(name) = foreign(path)? {
+            return Err(StoreError::new(path, StoreFault::Foreign { name }));
+        }
     }
     owner::check(path)?;
     Lock::take(path)
+}
+
+/// Whether a server has had this directory open, superblock or not. What a creation that was
+/// interrupted leaves behind has no boot and no log.
+fn was_used(path: &Path) -> Result<bool, StoreError> {
+    if !path.join(LOCK).is_file() || !path.join(ROWS).is_dir() {
+        return Ok(false);
+    }
+    let has_log = path.join(LOG).is_dir() && !files::names(&path.join(LOG))?.is_empty();
+    Ok(has_log || boot::last(path)?.is_some_and(|boot_id| boot_id > 0))
 }
 
 /// A name that no creation leaves behind.
@@ -106,8 +120,9 @@ fn foreign(path: &Path) -> Result<Option<String>, StoreError> {
     for folder in
         [LOG, ROWS, OBJECTS].into_iter().filter(|folder| names.iter().any(|name| name == folder))
     {
-        let inside =
+        let mut inside =
             if path.join(folder).is_dir() { files::names(&path.join(folder))? } else { Vec::new() };
+        inside.retain(|name| folder != ROWS || !rows::FILES.contains(&name.as_str()));
         if !locked || !path.join(folder).is_dir() || !inside.is_empty() {
             return Ok(Some(folder.to_owned()));
         }
@@ -121,7 +136,6 @@ pub(crate) fn finish(path: &Path, shape: &Shape) -> Result<(), StoreError> {
     files::make_folder(&path.join(ROWS))?;
     files::make_folder(&path.join(OBJECTS))?;
     boot::begin(path)?;
-    keep::redo_key(path)?;
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let superblock = Superblock {
         fs: random_uuid(path)?,
@@ -134,6 +148,8 @@ pub(crate) fn finish(path: &Path, shape: &Shape) -> Result<(), StoreError> {
             mode: shape.root.mode,
         },
     };
+    keep::make_redo_key(path, superblock.fs)?;
+    rows::create(path, &superblock)?;
     files::place(&path.join(SUPERBLOCK), &superblock.encode())?;
     // The directory's own name too, as far as it was made here.
     match path.canonicalize().ok().as_deref().and_then(Path::parent) {

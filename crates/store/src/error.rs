@@ -1,7 +1,7 @@
 //! `StoreError`: what is wrong with a store directory, in words for the person who started the
 //! server: what, which path, why, and what to do about it.
 
-use disk::Fault;
+use disk::{Fault, LogPlace};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -47,6 +47,20 @@ pub enum StoreFault {
         log: u64,
         /// What is counted.
         what: &'static str,
+    },
+    /// A log file that was made is not there.
+    LogMissing {
+        /// The file that says that it was made.
+        by: PathBuf,
+    },
+    /// A log ends before what was durable in it.
+    LogShort {
+        /// Where it ends.
+        end: LogPlace,
+        /// Up to where it was durable.
+        durable: LogPlace,
+        /// The file that says so.
+        by: PathBuf,
     },
     /// A part that every store has is not there.
     Missing,
@@ -137,6 +151,22 @@ impl fmt::Display for StoreError {
                 f,
                 "{path} went back: it ends with {what} {rows}, the log goes on with {what} {log}. \
                  Either it was brought back from an older copy or log files are missing. Bring back {path} and the log together, as they were at one time"
+            ),
+            StoreFault::LogMissing { by } => write!(
+                f,
+                "{path} is missing: {} says that it was made, and what was acknowledged as durable may be in it. \
+                 Bring it back, or all of the store as it was at one time; nothing was changed",
+                by.display()
+            ),
+            StoreFault::LogShort { end, durable, by } => write!(
+                f,
+                "{path} is damaged: its log ends at byte {} of file {}, and was durable up to byte {} of file {}, \
+                 as {} says. Bring it back, or all of the store as it was at one time; nothing was changed",
+                end.offset,
+                end.segment_no,
+                durable.offset,
+                durable.segment_no,
+                by.display()
             ),
             StoreFault::Missing => write!(
                 f,

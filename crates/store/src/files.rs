@@ -14,6 +14,15 @@ pub(crate) fn unfinished(path: &Path) -> PathBuf {
 /// A file with these bytes, whatever stood there; durable, name and all, when it returns. The file
 /// is open for reading and writing, at its end.
 pub(crate) fn place(path: &Path, bytes: &[u8]) -> Result<File, StoreError> {
+    place_made(path, |_| bytes)
+}
+
+/// The same with bytes that are known only when the file is there; what `make` does to the file
+/// before is durable with it.
+pub(crate) fn place_made<B: AsRef<[u8]>>(
+    path: &Path,
+    make: impl FnOnce(&File) -> B,
+) -> Result<File, StoreError> {
     let tmp = unfinished(path);
     let file = OpenOptions::new()
         .read(true)
@@ -24,7 +33,9 @@ pub(crate) fn place(path: &Path, bytes: &[u8]) -> Result<File, StoreError> {
         .open(&tmp)
         .map_err(|error| StoreError::io("make", &tmp, error))?;
     let own = owner::set_mode(&file, 0o600);
-    let written = own.and_then(|()| (&file).write_all(bytes)).and_then(|()| file.sync_all());
+    let bytes = make(&file);
+    let written =
+        own.and_then(|()| (&file).write_all(bytes.as_ref())).and_then(|()| file.sync_all());
     written.map_err(|error| StoreError::io("write", &tmp, error))?;
     fs::rename(&tmp, path).map_err(|error| StoreError::io("put in place", path, error))?;
     sync_folder(path.parent().unwrap_or(Path::new("/")))?;

@@ -1,62 +1,78 @@
-//! Two small files a server reads at every start: the key its redo tokens are signed with, and the
-//! weakest sharing mode since the last recovery that was completed.
+//! The key that redo tokens are signed with.
+//!
+//! ```text
+//! offset bytes field
+//!      0     8 magic "LANEFSRK"
+//!      8     4 zeros
+//!     12     4 crc32c over these 64 bytes, this field as 0
+//!     16    16 fs
+//!     32    32 the key
+//! ```
+//! With another key no client could bring back what a crash took; so it says whose it is.
 
 use crate::{StoreError, StoreFault, files};
-use disk::{Fault, Share};
-use std::path::{Path, PathBuf};
+use disk::Fault;
+use std::path::Path;
+use wire::FsUuid;
 
 /// Name of the key's file.
 pub(crate) const REDO_KEY: &str = "redo-key";
-/// Name of the mode's file.
-pub(crate) const SHARE: &str = "share";
 
-/// The key; made if there is none.
-pub(crate) fn redo_key(path: &Path) -> Result<[u8; 32], StoreError> {
+const FILE_BYTES: usize = 64;
+const MAGIC: &[u8; 8] = b"LANEFSRK";
+
+/// Makes the key of a new store.
+pub(crate) fn make_redo_key(path: &Path, fs: FsUuid) -> Result<(), StoreError> {
+    let file = path.join(REDO_KEY);
+    let mut key = [0; 32];
+    random(path, &mut key)?;
+    files::place(&file, &encode(fs, &key)).map(drop)
+}
+
+/// The key.
+pub(crate) fn redo_key(path: &Path, fs: FsUuid) -> Result<[u8; 32], StoreError> {
     let file = path.join(REDO_KEY);
     if !file.exists() {
-        let mut key = [0; 32];
-        random(path, &mut key)?;
-        files::place(&file, &key)?;
-        return Ok(key);
-    }
-    files::read(&file)?.try_into().map_err(|found: Vec<u8>| {
-        let fault = Fault::new("the redo key is not 32 bytes", 0);
-        let found_bytes = u64::try_from(found.len()).unwrap_or(u64::MAX);
-        StoreError::new(&file, StoreFault::Damage(fault.numbers(32_u64, found_bytes)))
-    })
-}
-
-/// The weakest mode; none in a store where no recovery was completed yet.
-pub(crate) fn share(path: &Path) -> Result<Option<Share>, StoreError> {
-    let file = path.join(SHARE);
-    if !file.exists() {
-        return Ok(None);
+        return Err(StoreError::new(&file, StoreFault::Missing));
     }
     let bytes = files::read(&file)?;
-    let share = std::str::from_utf8(&bytes).ok().and_then(|text| Share::from_text(text.trim()));
-    let damage = || {
-        let fault = Fault::new("the sharing mode is none that exists", 0);
-        StoreError::new(&file, StoreFault::Damage(fault))
-    };
-    share.map(Some).ok_or_else(damage)
+    decode(fs, &bytes).map_err(|fault| StoreError::new(&file, StoreFault::Damage(fault)))
 }
 
-/// Where a store remembers the weakest sharing mode there may be changes of.
-#[derive(Clone, Debug)]
-pub struct ShareFile(PathBuf);
+fn encode(fs: FsUuid, key: &[u8; 32]) -> [u8; FILE_BYTES] {
+    let mut bytes = [0; FILE_BYTES];
+    bytes[..8].copy_from_slice(MAGIC);
+    bytes[16..32].copy_from_slice(&fs.0);
+    bytes[32..].copy_from_slice(key);
+    let sum = wire::crc32c(&bytes);
+    bytes[12..16].copy_from_slice(&sum.to_le_bytes());
+    bytes
+}
 
-impl ShareFile {
-    pub(crate) fn new(path: &Path) -> Self {
-        Self(path.join(SHARE))
+fn decode(fs: FsUuid, bytes: &[u8]) -> Result<[u8; 32], Fault> {
+    let length = || {
+        let found_bytes = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+        Fault::new("a redo key of the wrong length", 0).numbers(64_u64, found_bytes)
+    };
+    let bytes: &[u8; FILE_BYTES] = bytes.try_into().map_err(|_| length())?;
+    let mut key = [0; 32];
+    key.copy_from_slice(&bytes[32..]);
+    if &bytes[..8] != MAGIC {
+        return Err(Fault::new("not a redo key", 0));
     }
+    if bytes[16..32] != fs.0 && encode(FsUuid(fs_of(bytes)), &key) == *bytes {
+        return Err(Fault::new("the redo key of another store", 16));
+    }
+    if encode(fs, &key) != *bytes {
+        return Err(Fault::new("the checksum of the redo key does not fit", 12));
+    }
+    Ok(key)
+}
 
-    /// Writes the mode, durably.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the file cannot be written.
-    pub fn set(&self, share: Share) -> Result<(), StoreError> {
-        files::place(&self.0, format!("{}\n", share.text()).as_bytes()).map(drop)
-    }
+fn fs_of(bytes: &[u8; FILE_BYTES]) -> [u8; 16] {
+    let mut fs = [0; 16];
+    fs.copy_from_slice(&bytes[16..32]);
+    fs
 }
 
 /// Random bytes for something in the store.

@@ -54,10 +54,10 @@ pub struct Keeping {
 }
 
 impl Keeper {
-    /// For lanes that are still to come.
+    /// For so many lanes, which are still to come.
     #[must_use]
-    pub fn new(cold: ColdStore, pace: Pace) -> Self {
-        let (applier, asks) = (Arc::default(), Arc::default());
+    pub fn new(cold: ColdStore, pace: Pace, lane_count: u16) -> Self {
+        let (applier, asks) = (Arc::new(Applier::new(lane_count)), Arc::default());
         Self { applier, asks, cold, feeds: Vec::new(), pace }
     }
 
@@ -81,6 +81,7 @@ impl Keeper {
             path: store.path().to_owned(),
             fs: store.superblock().fs,
             boot_id: store.boot_id(),
+            is_first: self.cold.store_row()?.first_boot_id == store.boot_id(),
             cold: self.cold.clone(),
             applier: Arc::clone(&self.applier),
             lanes: self.feeds.iter().map(|feed| Lane::new(feed.clone(), place.clone())).collect(),

@@ -9,9 +9,8 @@
 //! ```text
 //! DIR/superblock          what the store is; renamed into place last, so it marks a whole store
 //!     lock                flock'ed by the server that has the store open; holds its process id
-//!     boot                how often the store was opened, decimal
+//!     boot                how often the store was opened, decimal, and the number's CRC-32C
 //!     redo-key            32 random bytes, made with the store: signs redo tokens
-//!     share               the weakest sharing mode since the last completed recovery
 //!     log/BOOT-LANE-NO.log   16, 4 and 8 hexadecimal digits; a lane's files of a boot from 1 on
 //!     rows/               the cold store: an LMDB table
 //!     reserve             space for a start on a full disk
@@ -29,6 +28,7 @@ mod keep;
 mod keeper;
 mod lock;
 mod logs;
+mod needed;
 mod objects;
 mod owner;
 mod reserve;
@@ -39,14 +39,14 @@ mod view;
 pub use applier::Alarm;
 pub use create::{RootDir, Shape, create};
 pub use error::{StoreError, StoreFault};
-pub use keep::ShareFile;
 pub use keeper::{Keeper, Keeping, Pace};
 pub use logs::Replayed;
+pub use needed::Needed;
 pub use objects::{ObjectFile, ObjectFiles, ObjectName};
 pub use rows::ColdStore;
 pub use view::{Going, Reader, View};
 
-use disk::{Share, Superblock};
+use disk::Superblock;
 use lock::Lock;
 use std::path::{Path, PathBuf};
 use wire::FsUuid;
@@ -67,7 +67,7 @@ pub struct Store {
     superblock: Superblock,
     boot_id: u64,
     redo_key: [u8; 32],
-    share_before: Option<Share>,
+    repairs: Vec<String>,
     _lock: Lock,
 }
 
@@ -117,10 +117,16 @@ fn open_locked(path: &Path, lock: Lock) -> Result<Store, StoreError> {
     }
     reserve::give_when_full(path);
     logs::remove_unfinished(path)?;
-    let boot_id = boot::raise(path, logs::boot_id_max(path)?)?;
-    let (redo_key, share_before) = (keep::redo_key(path)?, keep::share(path)?);
-    let path = path.to_owned();
-    Ok(Store { path, superblock, boot_id, redo_key, share_before, _lock: lock })
+    let redo_key = keep::redo_key(path, superblock.fs)?;
+    // Above every log, and above what the rows say (`Store::open_rows`), whatever the counter says.
+    let (counted, logged) = (boot::last(path)?, logs::boot_id_max(path)?);
+    let boot_id = counted.unwrap_or(0).max(logged).saturating_add(1);
+    boot::set(path, boot_id)?;
+    let mut repairs = Vec::new();
+    if counted.is_none_or(|counted| counted < logged) {
+        repairs.push(boot::repaired(path));
+    }
+    Ok(Store { path: path.to_owned(), superblock, boot_id, redo_key, repairs, _lock: lock })
 }
 
 fn read_superblock(path: &Path) -> Result<Superblock, StoreError> {
@@ -165,17 +171,10 @@ impl Store {
         &self.redo_key
     }
 
-    /// The weakest sharing mode that was in force, before this opening, since a recovery was
-    /// completed last.
+    /// What was damaged and has been mended, in words for people.
     #[must_use]
-    pub const fn share_before(&self) -> Option<Share> {
-        self.share_before
-    }
-
-    /// Where that mode is remembered.
-    #[must_use]
-    pub fn share_file(&self) -> ShareFile {
-        ShareFile::new(&self.path)
+    pub fn repairs(&self) -> &[String] {
+        &self.repairs
     }
 
     /// The folder of the objects.

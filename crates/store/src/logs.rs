@@ -1,15 +1,20 @@
 //! The log files: which there are, what stands in them, and new ones for a lane.
 //!
 //! A file's name carries its boot, its lane and which of the lane's files it is; its head says them
-//! again. Files of earlier boots are read once, at a start, in the order of boots; a batch that was
-//! being written when the server died is cut off. Invariant: only the very last batch of a lane's
-//! log may be incomplete; whatever else is missing or wrong in it is damage.
+//! again. Files of earlier boots are read at a start, in the order of boots, and left as they are; a
+//! batch that was being written when the server died is left out. Invariant: only the very last batch
+//! of a lane's log may be incomplete; whatever else is missing or wrong in it is damage.
 
+use crate::needed::{Found, Needed};
+use crate::rows::ColdStore;
 use crate::{LOG, Store, StoreError, StoreFault, files, reserve};
-use disk::{Fault, LOG_HEAD_BYTES, LogHead, LogReader, Record};
-use std::fs::{File, OpenOptions};
+use disk::rows::{Key, LogRow, StoreRow};
+use disk::{Fault, LOG_HEAD_BYTES, LogHead, LogPlace, LogReader, Record};
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+use std::fs::File;
 use std::path::{Path, PathBuf};
-use wire::{FsUuid, LaneId};
+use wire::{FsUuid, LaneId, Wire as _};
 
 /// What a start found in the logs.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -24,7 +29,7 @@ pub struct Replayed {
     pub new_count: u64,
     /// Bytes of all batches.
     pub log_bytes: u64,
-    /// Files whose last batch was being written when the server died; it was cut off.
+    /// Files whose last batch was being written when the server died; it was left out.
     pub torn_count: u64,
 }
 
@@ -103,49 +108,81 @@ struct Reading {
     log: Option<LogName>,
     /// Its last batch, 0 before the first.
     batch_no: u64,
+    /// Behind that batch.
     end_offset: u64,
+    /// The file of that batch.
+    last: Option<LogName>,
+    /// Where all lanes' logs were durable, as its last trailer says.
+    places: Vec<LogPlace>,
 }
 
-/// What is done about the incomplete last batch of a log.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Torn {
-    /// It is cut off its file.
-    Cut,
-    /// It stays; its file is not changed.
-    Leave,
-}
-
-/// The logs of a store.
+/// The logs of a store, of boots before one.
 #[derive(Clone, Copy)]
 pub(crate) struct Logs<'a> {
     /// The store.
     pub(crate) path: &'a Path,
     pub(crate) fs: FsUuid,
-    pub(crate) torn: Torn,
+    /// Behind the last boot that is looked at.
+    pub(crate) boot_id_end: u64,
 }
 
 impl Logs<'_> {
-    /// Reads every record of every boot before `boot_id`, in the order of boots and lanes.
+    /// Reads every record that the rows may lack, of boots from this one on, in the
+    /// order of boots and lanes. A torn end of the last file of a log is left out.
+    ///
+    /// # Errors
+    /// [`StoreError`] when a log is damaged, naming file and offset, when `feed` finds fault with a
+    /// record, or when the file system refuses.
     pub(crate) fn replay(
         &self,
-        boot_id: u64,
+        first_boot_id: u64,
         mut feed: impl FnMut(&Record<'_>) -> Result<(), Fault>,
+    ) -> Result<Replayed, StoreError> {
+        self.read_logs(first_boot_id, &mut feed, |_| ())
+    }
+
+    /// Holds the logs against what must be there. Changes nothing.
+    ///
+    /// # Errors
+    /// [`StoreError`] when one is damaged, missing, or cut short.
+    pub(crate) fn check(&self, needed: &Needed) -> Result<(), StoreError> {
+        needed.check_files(self.path, &self.all()?)?;
+        let mut found = Found::new(needed);
+        self.read_logs(needed.first_boot_id(), &mut |_| Ok(()), |reading| {
+            if let Some(LogName { boot_id, lane, segment_no }) = reading.last {
+                let end = LogPlace { segment_no, offset: reading.end_offset };
+                let name = LogName { boot_id, lane, segment_no };
+                found.end((boot_id, lane), end, &name.path(self.path), &reading.places);
+            }
+        })?;
+        found.check(self.path)
+    }
+
+    /// Reads all logs from a boot on; `ended` is told of each log of a boot and lane with a batch.
+    fn read_logs(
+        &self,
+        first_boot_id: u64,
+        feed: &mut impl FnMut(&Record<'_>) -> Result<(), Fault>,
+        mut ended: impl FnMut(&Reading),
     ) -> Result<Replayed, StoreError> {
         let mut replayed = Replayed::default();
         let mut reading = Reading::default();
-        for log in self.before(boot_id)? {
+        let mut logs = self.all()?;
+        logs.retain(|log| log.boot_id >= first_boot_id);
+        for log in logs {
             let same = |before: &LogName| (before.boot_id, before.lane) == (log.boot_id, log.lane);
             if !reading.log.as_ref().is_some_and(same) {
-                reading = Reading::default();
+                ended(&std::mem::take(&mut reading));
             }
-            self.replay_file(log, &mut reading, &mut feed, &mut replayed)?;
+            self.replay_file(log, &mut reading, feed, &mut replayed)?;
         }
+        ended(&reading);
         Ok(replayed)
     }
 
-    fn before(&self, boot_id: u64) -> Result<Vec<LogName>, StoreError> {
+    fn all(&self) -> Result<Vec<LogName>, StoreError> {
         let mut logs = list(self.path)?;
-        logs.retain(|log| log.boot_id < boot_id);
+        logs.retain(|log| log.boot_id < self.boot_id_end);
         Ok(logs)
     }
 
@@ -164,6 +201,7 @@ impl Logs<'_> {
         if (head.fs, head.boot_id, head.lane, head.segment_no) != named {
             return Err(damage(Fault::new("the log of another store, boot or lane", 16)));
         }
+        let file_bytes = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
         let mut batch_count = 0;
         while let Some(batch) = reader.next_batch().map_err(damage)? {
             if batch_count == 0 {
@@ -175,18 +213,26 @@ impl Logs<'_> {
             }
             batch_count += 1;
         }
+        let wanted = reader.trailer().map_or(0, |trailer| trailer.file_bytes).max(head.file_bytes);
+        if file_bytes < wanted {
+            let fault = Fault::new("the file was cut short", file_bytes);
+            return Err(damage(fault.numbers(wanted, file_bytes)));
+        }
         let head_bytes = u64::try_from(LOG_HEAD_BYTES).unwrap_or(u64::MAX);
         replayed.torn_count += u64::from(reader.is_torn());
         replayed.batch_count += batch_count;
         replayed.file_count += u64::from(batch_count > 0);
         replayed.log_bytes += reader.valid_bytes().saturating_sub(head_bytes);
-        let batch_no = reader.batch_no().max(reading.batch_no);
-        *reading = Reading { log: Some(log), batch_no, end_offset: reader.valid_bytes() };
-        let file_bytes = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-        if reader.valid_bytes() == file_bytes || self.torn == Torn::Leave {
-            return Ok(());
+        if batch_count > 0 {
+            reading.batch_no = reader.batch_no();
+            reading.end_offset = reader.valid_bytes();
+            reading.last = Some(log.clone());
         }
-        cut(&path, reader.valid_bytes())
+        if let Some(trailer) = reader.trailer() {
+            reading.places.clone_from(&trailer.places);
+        }
+        reading.log = Some(log);
+        Ok(())
     }
 
     /// A file's first batch follows the last one of the file before: that one was durable before the
@@ -202,6 +248,12 @@ impl Logs<'_> {
         if last.segment_no + 1 == log.segment_no && next_no == batch_no {
             return Ok(());
         }
+        if last.segment_no + 1 < log.segment_no {
+            let missing = LogName { segment_no: last.segment_no + 1, ..log.clone() };
+            let by = log.path(self.path);
+            let fault = StoreFault::LogMissing { by };
+            return Err(StoreError::new(&missing.path(self.path), fault));
+        }
         let fault = Fault::new("a damaged batch in front of a later file", before.end_offset);
         let damage = StoreFault::Damage(fault.numbers(next_no, batch_no));
         Err(StoreError::new(&last.path(self.path), damage))
@@ -209,18 +261,31 @@ impl Logs<'_> {
 }
 
 impl Store {
-    /// Reads every record of every earlier boot, in the order of boots and lanes. A torn tail is cut
-    /// off its file.
+    /// Reads every record that the rows may lack, of boots from this one on before the present, in the
+    /// order of boots and lanes. A torn end of the last file of a log is left out.
     ///
     /// # Errors
     /// [`StoreError`] when a log is damaged, naming file and offset, when `feed` finds fault with a
-    /// record, or when the file system refuses. Files read until then may have been cut; no record
-    /// is.
+    /// record, or when the file system refuses.
     pub fn replay(
         &self,
+        first_boot_id: u64,
         feed: impl FnMut(&Record<'_>) -> Result<(), Fault>,
     ) -> Result<Replayed, StoreError> {
-        self.logs().replay(self.boot_id, feed)
+        self.logs().replay(first_boot_id, feed)
+    }
+
+    /// Holds the logs of earlier boots against what must be there. Changes nothing.
+    ///
+    /// # Errors
+    /// [`StoreError`] when one is damaged, missing, or cut short.
+    pub fn check_logs(&self, needed: &Needed) -> Result<(), StoreError> {
+        self.logs().check(needed)
+    }
+
+    fn logs(&self) -> Logs<'_> {
+        let Self { path, superblock, boot_id, .. } = self;
+        Logs { path, fs: superblock.fs, boot_id_end: *boot_id }
     }
 
     /// Removes the logs of earlier boots, whose every record is elsewhere, durably.
@@ -228,7 +293,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the file system refuses.
     pub fn remove_earlier_logs(&self) -> Result<(), StoreError> {
-        for log in self.logs().before(self.boot_id)? {
+        for log in self.logs().all()? {
             files::remove(&log.path(&self.path))?;
         }
         files::sync_folder(&self.path.join(LOG))?;
@@ -236,40 +301,75 @@ impl Store {
         Ok(())
     }
 
-    fn logs(&self) -> Logs<'_> {
-        Logs { path: &self.path, fs: self.superblock.fs, torn: Torn::Cut }
-    }
-
-    /// Makes a log file of a lane of this boot, durably. It is open for reading and writing; batches
-    /// follow from the offset on, in bytes.
+    /// Makes the first log file of each lane of this boot, with so much space behind its head if there
+    /// is, and has the rows say that they must be there; all durably. They are open for reading and
+    /// writing; batches follow from the offset on, in bytes.
     ///
     /// # Errors
     /// [`StoreError`] when the file system refuses.
-    pub fn new_log(&self, lane: LaneId, lane_count: u16) -> Result<(File, u64), StoreError> {
-        let head = LogHead {
-            fs: self.superblock.fs,
-            boot_id: self.boot_id,
-            lane,
-            lane_count,
-            segment_no: 1,
-        };
-        make(&self.path, &head)
+    pub fn new_logs(
+        &self,
+        cold: &ColdStore,
+        lane_count: u16,
+        reserve_bytes: u64,
+    ) -> Result<Vec<(File, u64)>, StoreError> {
+        let store_row = cold.store_row()?;
+        let is_first = store_row.first_boot_id == 0;
+        let boot_id = self.boot_id;
+        let (mut logs, mut rows) = (Vec::new(), Vec::new());
+        for lane in (0..lane_count).map(LaneId) {
+            let (fs, file_bytes) = (self.superblock.fs, 0);
+            let head =
+                LogHead { fs, boot_id, lane, lane_count, segment_no: 1, file_bytes, is_first };
+            let made = make(&self.path, &head, reserve_bytes)?;
+            let place = LogPlace { segment_no: 1, offset: made.start_offset };
+            let (segment_no_last, batch_no, is_over) = (1, 0, false);
+            let row = LogRow { boot_id, lane_count, segment_no_last, place, batch_no, is_over };
+            rows.push((Key::log(lane), row.to_bytes()));
+            logs.push((made.file, made.start_offset));
+        }
+        if is_first {
+            let row = StoreRow { first_boot_id: boot_id, ..store_row };
+            rows.push((Key::store(), row.to_bytes()));
+        }
+        cold.put(&rows)?;
+        Ok(logs)
     }
 }
 
-/// Makes a log file, durably.
-pub(crate) fn make(path: &Path, head: &LogHead) -> Result<(File, u64), StoreError> {
-    let LogHead { boot_id, lane, segment_no, .. } = *head;
-    let bytes = head.encode();
-    let file = files::place(&LogName { boot_id, lane, segment_no }.path(path), &bytes)?;
-    Ok((file, u64::try_from(bytes.len()).unwrap_or(u64::MAX)))
+/// A log file that was made.
+pub(crate) struct Made {
+    pub(crate) file: File,
+    /// Where its first batch goes.
+    pub(crate) start_offset: u64,
+    /// Space behind that, which it has for sure.
+    pub(crate) reserved_bytes: u64,
 }
 
-/// Ends a file after its last whole batch, durably.
-fn cut(path: &Path, valid_bytes: u64) -> Result<(), StoreError> {
-    let cut = OpenOptions::new()
-        .write(true)
-        .open(path)
-        .and_then(|file| file.set_len(valid_bytes).and_then(|()| file.sync_all()));
-    cut.map_err(|error| StoreError::io("cut the torn end off", path, error))
+/// Less space than this in a new file is of no use.
+pub(crate) const RESERVED_BYTES_MIN: u64 = 256 << 10;
+
+/// Makes a log file, durably. Its head says how long it was made.
+pub(crate) fn make(path: &Path, head: &LogHead, reserve_bytes: u64) -> Result<Made, StoreError> {
+    let LogHead { boot_id, lane, segment_no, .. } = *head;
+    let start_offset = u64::try_from(LOG_HEAD_BYTES).unwrap_or(u64::MAX);
+    let mut reserved_bytes = 0;
+    let name = LogName { boot_id, lane, segment_no };
+    let file = files::place_made(&name.path(path), |file| {
+        reserved_bytes = reserve(file, start_offset, reserve_bytes);
+        LogHead { file_bytes: start_offset + reserved_bytes, ..*head }.encode()
+    })?;
+    Ok(Made { file, start_offset, reserved_bytes })
+}
+
+/// Takes so much space, or as much as there is; how much that was.
+fn reserve(file: &File, offset: u64, mut reserve_bytes: u64) -> u64 {
+    while reserve_bytes >= RESERVED_BYTES_MIN {
+        match rustix::fs::fallocate(file, FallocateFlags::empty(), offset, reserve_bytes) {
+            Ok(()) => return reserve_bytes,
+            Err(Errno::INTR) => {}
+            Err(_) => reserve_bytes /= 2,
+        }
+    }
+    0
 }

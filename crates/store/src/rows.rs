@@ -6,17 +6,20 @@
 //! shard and says which.
 
 use crate::gathered::Gathered;
-use crate::{ROWS, Store, StoreError, StoreFault, reserve};
-use bind_lmdb::{Snapshot, Table};
-use disk::rows::{Key, Range, Row, Rows, ShardRow, StoreRow, apply, begin};
-use disk::{Fault, Record};
+use crate::needed::Needed;
+use crate::{ROWS, Store, StoreError, StoreFault, boot, files, reserve};
+use bind_lmdb::{Damage, Snapshot, Table};
+use disk::rows::{Key, LogRow, Range, Row, Rows, ShardRow, StoreRow, apply, begin};
+use disk::{Fault, Record, Share, Superblock};
 use rustix::io::Errno;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use wire::{ShardId, Wire};
+use wire::{LaneId, ShardId, Wire};
 
+/// What there may be in the folder of the rows.
+pub(crate) const FILES: [&str; 2] = [bind_lmdb::FILE, bind_lmdb::LOCK_FILE];
 /// Rows gathered before they are written, in bytes.
 const GATHERED_BYTES_MAX: usize = 16 << 20;
 
@@ -24,45 +27,75 @@ const GATHERED_BYTES_MAX: usize = 16 << 20;
 #[derive(Clone, Debug)]
 pub struct ColdStore {
     pub(crate) table: Table,
+    /// The table's file.
     pub(crate) path: PathBuf,
+}
+
+/// Makes the rows of a new store: its root directory, and whose they are.
+pub(crate) fn create(path: &Path, superblock: &Superblock) -> Result<(), StoreError> {
+    let folder = path.join(ROWS);
+    for name in FILES.iter().filter(|name| folder.join(name).exists()) {
+        files::remove(&folder.join(name))?;
+    }
+    let file = folder.join(bind_lmdb::FILE);
+    let mut rows: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
+    begin(superblock.made, &mut rows)
+        .map_err(|fault| StoreError::new(&file, StoreFault::Damage(fault)))?;
+    let row = StoreRow { fs: superblock.fs, boot_id: 0, first_boot_id: 0, share: None };
+    rows.insert(Key::store().bytes().to_vec(), row.to_bytes());
+    let made = rows.iter().map(|(key, value)| (key.as_slice(), Some(value.as_slice())));
+    Table::create(&folder, made).map_err(|error| StoreError::io("make the rows", &file, error))?;
+    files::sync_folder(&folder)
 }
 
 impl Store {
     /// Opens the rows, after the lock was had and before any log of this boot is made. They take
-    /// `rows_bytes_max` bytes at most, of which only address space is taken beforehand.
+    /// `rows_bytes_max` bytes at most, of which only address space is taken beforehand. The whole
+    /// file is read once.
     ///
     /// # Errors
-    /// [`StoreError`] when they cannot be read, or are older than the logs.
-    pub fn open_rows(&self, rows_bytes_max: usize) -> Result<ColdStore, StoreError> {
-        let path = self.path.join(ROWS);
-        if !path.is_dir() {
+    /// [`StoreError`] when they are missing or damaged, cannot be read, or are older than the logs.
+    pub fn open_rows(&mut self, rows_bytes_max: usize) -> Result<ColdStore, StoreError> {
+        let folder = self.path.join(ROWS);
+        let path = folder.join(bind_lmdb::FILE);
+        if !path.is_file() {
             return Err(StoreError::new(&path, StoreFault::Missing));
         }
-        let io = |error| StoreError::io("open the rows in", &path, error);
-        let table = Table::open(&path, rows_bytes_max).map_err(io)?;
-        let cold = ColdStore { table, path: path.clone() };
-        let mut gathering = cold.gather(Gathered::default()).map_err(io)?;
-        let known = gathering.store_row().map_err(|fault| cold.damage(fault))?;
-        let (rows_boot_id, log_boot_id) = (known.boot_id, crate::logs::boot_id_max(&self.path)?);
-        if log_boot_id > rows_boot_id {
-            return Err(cold.went_back(rows_boot_id, log_boot_id, "boot"));
+        let table =
+            Table::open(&folder, rows_bytes_max).map_err(|error| error_of("open", &path, error))?;
+        table.guard().map_err(|error| error_of("guard", &path, error))?;
+        let cold = ColdStore { table, path };
+        let row = cold.store_row()?;
+        if row.fs != self.superblock.fs {
+            return Err(cold.damage(Fault::new("the rows of another store", 0)));
         }
-        begin(self.superblock.made, &mut gathering).map_err(|fault| cold.damage(fault))?;
-        gathering.put(Key::store().bytes(), &self.boot_id.to_bytes());
-        gathering.write(&cold).map_err(io)?;
-        drop(gathering);
+        let log_boot_id = crate::logs::boot_id_max(&self.path)?;
+        if log_boot_id > row.boot_id {
+            return Err(cold.went_back(row.boot_id, log_boot_id, "boot"));
+        }
+        if self.boot_id <= row.boot_id {
+            // The counter is an older copy, or was lost.
+            self.boot_id = row.boot_id + 1;
+            boot::set(&self.path, self.boot_id)?;
+            self.repairs = vec![boot::repaired(&self.path)];
+        }
+        cold.put(&[(Key::store(), StoreRow { boot_id: self.boot_id, ..row }.to_bytes())])?;
         Ok(cold)
     }
 
-    /// Applies what the logs of earlier boots have beyond the rows.
+    /// Applies what the logs of earlier boots have beyond the rows. Before anything is written, all
+    /// logs are read and held against what must be there.
     ///
     /// # Errors
-    /// [`StoreError`] when a log is damaged or goes on behind the rows' end, or when the medium fails.
+    /// [`StoreError`] when a log is damaged, missing or cut short, when one goes on behind the rows'
+    /// end, or when the medium fails.
     pub fn redo(&self, cold: &ColdStore) -> Result<crate::Replayed, StoreError> {
-        let io = |error| StoreError::io("write the rows in", &cold.path, error);
+        let needed = cold.needed()?;
+        self.check_logs(&needed)?;
+        let io = |error| error_of("write", &cold.path, error);
         let mut gathering = cold.gather(Gathered::default()).map_err(io)?;
         let (mut went_back, mut failed, mut new_count) = (None, None, 0);
-        let replayed = self.replay(|record| {
+        let replayed = self.replay(needed.first_boot_id(), |record| {
             let row = gathering.shard(record.shard)?;
             if record.lsn > row.lsn + 1 {
                 went_back = Some((row.lsn, record.lsn));
@@ -87,6 +120,10 @@ impl Store {
             return Err(cold.went_back(rows_lsn, log_lsn, "record"));
         }
         let replayed = replayed?;
+        // From here on none of these logs is needed.
+        for (lane, row) in needed.over() {
+            gathering.put(Key::log(lane).bytes(), &row.to_bytes());
+        }
         gathering.write(cold).map_err(io)?;
         Ok(crate::Replayed { new_count, ..replayed })
     }
@@ -105,7 +142,7 @@ impl ColdStore {
         range: &Range,
         mut feed: impl FnMut(&Row<'_>) -> Result<(), Fault>,
     ) -> Result<(), StoreError> {
-        let io = |error| StoreError::io("read the rows in", &self.path, error);
+        let io = |error| error_of("read", &self.path, error);
         let snapshot = self.table.snapshot().map_err(io)?;
         for row in snapshot.range(range.from.bytes(), range.until.bytes()).map_err(io)? {
             let (key, value) = row.map_err(io)?;
@@ -115,21 +152,89 @@ impl ColdStore {
         Ok(())
     }
 
-    /// Puts rows (`None`: takes one away), all of them or none, durably.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the medium is full or fails; nothing was changed then.
-    pub fn write(&self, rows: &BTreeMap<Vec<u8>, Option<Vec<u8>>>) -> Result<(), StoreError> {
-        let rows = rows.iter().map(|(key, value)| (key.as_slice(), value.as_deref()));
-        let written = self.table.write(rows);
-        written.map_err(|error| StoreError::io("write the rows in", &self.path, error))
-    }
-
     /// Begins to gather records, in memory that was used before.
     pub(crate) fn gather(&self, rows: Gathered) -> io::Result<Gathering<'_>> {
         assert!(rows.is_empty(), "what was gathered before was written");
         let snapshot = Under::Own(self.table.snapshot()?);
         Ok(Gathering { snapshot, rows, shards: BTreeMap::new() })
+    }
+
+    /// What there must be of the logs of the last boot that made some.
+    ///
+    /// # Errors
+    /// [`StoreError`] as of [`Self::read`].
+    pub fn needed(&self) -> Result<Needed, StoreError> {
+        let io = |error| error_of("read", &self.path, error);
+        needed(&self.table.snapshot().map_err(io)?, &self.path)
+    }
+
+    /// The weakest sharing mode that was in force since a recovery was completed last.
+    ///
+    /// # Errors
+    /// [`StoreError`] as of [`Self::read`].
+    pub fn share_before(&self) -> Result<Option<Share>, StoreError> {
+        Ok(self.store_row()?.share)
+    }
+
+    /// Remembers that mode, durably.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the rows cannot be read or written.
+    pub fn set_share(&self, share: Share) -> Result<(), StoreError> {
+        let row = StoreRow { share: Some(share), ..self.store_row()? };
+        self.put(&[(Key::store(), row.to_bytes())])
+    }
+
+    /// The row of the whole store.
+    pub(crate) fn store_row(&self) -> Result<StoreRow, StoreError> {
+        let mut found = None;
+        let key = Key::store();
+        let gathering = self.gather(Gathered::default());
+        let gathering = gathering.map_err(|error| error_of("read", &self.path, error))?;
+        if let Some(value) = gathering.get(key.bytes()).map_err(|fault| self.damage(fault))?
+            && let Ok(Row::Store(row)) = Row::decode(key.bytes(), &value)
+        {
+            found = Some(row);
+        }
+        found.ok_or_else(|| self.damage(Fault::new("rows that do not say whose they are", 0)))
+    }
+
+    /// Puts rows (`None`: takes one away), all of them or none, durably.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the medium is full or fails; nothing was changed then.
+    pub fn put_all(&self, rows: &BTreeMap<Vec<u8>, Option<Vec<u8>>>) -> Result<(), StoreError> {
+        let mut gathered = Gathered::default();
+        for (key, value) in rows {
+            gathered.set(key, value.as_deref());
+        }
+        self.write(&mut gathered).map_err(|error| error_of("write", &self.path, error))
+    }
+
+    /// Puts a few rows, durably.
+    pub(crate) fn put(&self, rows: &[(Key, Vec<u8>)]) -> Result<(), StoreError> {
+        let mut gathered = Gathered::default();
+        for (key, value) in rows {
+            gathered.set(key.bytes(), Some(value));
+        }
+        self.write(&mut gathered).map_err(|error| error_of("write", &self.path, error))
+    }
+
+    /// Writes what was gathered, durably; with the reserve's space if there is no other.
+    fn write(&self, rows: &mut Gathered) -> io::Result<()> {
+        rows.sort();
+        match self.table.write(rows.iter()) {
+            Err(error) if is_full(&error) && self.store_path().is_some_and(reserve::give) => {
+                self.table.write(rows.iter())?;
+            }
+            written => written?,
+        }
+        rows.clear();
+        Ok(())
+    }
+
+    fn store_path(&self) -> Option<&Path> {
+        self.path.parent()?.parent()
     }
 
     /// Where it lies.
@@ -142,7 +247,7 @@ impl ColdStore {
         StoreError::new(&self.path, StoreFault::Damage(fault))
     }
 
-    pub(crate) fn went_back(&self, rows: u64, log: u64, what: &'static str) -> StoreError {
+    fn went_back(&self, rows: u64, log: u64, what: &'static str) -> StoreError {
         StoreError::new(&self.path, StoreFault::WentBack { rows, log, what })
     }
 }
@@ -178,6 +283,15 @@ impl<'t> Gathering<'t> {
 }
 
 impl Gathering<'_> {
+    /// What was gathered, as rows that lie over the snapshot; `None`: taken away.
+    pub(crate) fn into_rows(mut self) -> BTreeMap<Vec<u8>, Option<Vec<u8>>> {
+        for (shard, row) in &std::mem::take(&mut self.shards) {
+            self.put(Key::shard(*shard).bytes(), &row.to_bytes());
+        }
+        let owned = |(key, value): (&[u8], Option<&[u8]>)| (key.to_vec(), value.map(<[u8]>::to_vec));
+        self.rows.iter().map(owned).collect()
+    }
+
     /// Applies a record, unless the rows have it; says whether they had not.
     pub(crate) fn apply(&mut self, record: &Record<'_>) -> Result<bool, Fault> {
         let mut row = self.shard(record.shard)?;
@@ -202,16 +316,6 @@ impl Gathering<'_> {
         }
     }
 
-    pub(crate) fn store_row(&self) -> Result<StoreRow, Fault> {
-        let key = Key::store();
-        let value = Rows::get(self, key.bytes())?;
-        let row = value.as_deref().map(|value| Row::decode(key.bytes(), value)).transpose()?;
-        match row {
-            Some(Row::Store(row)) => Ok(row),
-            Some(_) | None => Ok(StoreRow { boot_id: 0 }),
-        }
-    }
-
     /// Whether it should be written before more is gathered.
     pub(crate) const fn is_full(&self) -> bool {
         self.rows.bytes_count() >= GATHERED_BYTES_MAX
@@ -226,28 +330,25 @@ impl Gathering<'_> {
         if rows.is_empty() {
             return Ok(rows);
         }
-        rows.sort();
-        match cold.table.write(rows.iter()) {
-            Err(error) if is_full(&error) && cold.path.parent().is_some_and(reserve::give) => {
-                cold.table.write(rows.iter())?;
-            }
-            written => written?,
-        }
-        rows.clear();
+        cold.write(&mut rows)?;
         Ok(rows)
     }
 }
 
-impl Gathering<'_> {
-    /// What was gathered, as rows that lie over the snapshot; `None`: taken away.
-    pub(crate) fn into_rows(mut self) -> BTreeMap<Vec<u8>, Option<Vec<u8>>> {
-        for (shard, row) in &std::mem::take(&mut self.shards) {
-            self.put(Key::shard(*shard).bytes(), &row.to_bytes());
+/// What there must be of the logs, as the rows of a snapshot of this file say.
+pub(crate) fn needed(snapshot: &Snapshot<'_>, path: &Path) -> Result<Needed, StoreError> {
+    let io = |error| error_of("read", path, error);
+    let range = Range::logs();
+    let mut rows: BTreeMap<LaneId, LogRow> = BTreeMap::new();
+    for row in snapshot.range(range.from.bytes(), range.until.bytes()).map_err(io)? {
+        let (key, value) = row.map_err(io)?;
+        let row = Row::decode(key, value);
+        let row = row.map_err(|fault| StoreError::new(path, StoreFault::Damage(fault)))?;
+        if let Row::Log { lane, row } = row {
+            rows.insert(lane, row);
         }
-        let owned =
-            |(key, value): (&[u8], Option<&[u8]>)| (key.to_vec(), value.map(<[u8]>::to_vec));
-        self.rows.iter().map(owned).collect()
     }
+    Ok(Needed::new(path.to_owned(), rows))
 }
 
 /// Whether the disk is full; a table that has reached its greatest size is not helped by space.
@@ -255,7 +356,23 @@ fn is_full(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::NOSPC.raw_os_error())
 }
 
+/// What an error of the table is to people.
+pub(crate) fn error_of(what: &'static str, path: &Path, error: io::Error) -> StoreError {
+    match Damage::of(&error) {
+        Some(damage) => StoreError::new(path, StoreFault::Damage(damaged(damage))),
+        None => StoreError::io(what, path, error),
+    }
+}
+
+fn damaged(damage: &Damage) -> Fault {
+    let what = damage.table.map_or(damage.what, disk::rows::row_damage);
+    Fault::new(what, damage.offset).numbers(damage.expected, damage.found)
+}
+
 fn fault_of(error: &io::Error) -> Fault {
+    if let Some(damage) = Damage::of(error) {
+        return damaged(damage);
+    }
     let errno = u64::from(error.raw_os_error().unwrap_or(0).unsigned_abs());
     Fault::new("the rows cannot be read", 0).numbers(0_u64, errno)
 }

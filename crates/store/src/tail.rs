@@ -46,6 +46,11 @@ impl Tail {
         self.place
     }
 
+    /// The last batch that was read.
+    pub(crate) const fn batch_no(&self) -> u64 {
+        self.batch_no
+    }
+
     /// Bytes of all batches that were read.
     pub(crate) const fn read_bytes(&self) -> u64 {
         self.read_bytes

@@ -2,22 +2,20 @@
 //!
 //! It owns the reading; what rows should say is others'. Records that are not in the rows yet lie in memory
 //! over a snapshot of the rows, so it takes as much memory as the logs have news, at most their length.
-//! Invariant: it stays what it was when it was made, and changes no file of the store.
+//! Invariant: it stays what it was when it was made, and changes nothing that the store says.
 
 use crate::lock::Lock;
-use crate::logs::{self, Logs, Torn};
-use crate::rows::Gathering;
-use crate::{ColdStore, OBJECTS, ROWS, SUPERBLOCK, Store, StoreError, StoreFault, owner};
+use crate::logs::Logs;
+use crate::rows::{Gathering, error_of, needed};
+use crate::{ColdStore, OBJECTS, ROWS, SUPERBLOCK, Store, StoreError, StoreFault, boot, owner};
 use bind_lmdb::{Snapshot, Table};
 use disk::Superblock;
-use disk::rows::{Key, Range, begin};
+use disk::rows::{Key, Range};
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::iter::Peekable;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
-
-/// LMDB's file in the folder of the rows.
-const TABLE_FILE: &str = "data.mdb";
 
 /// Rows that lie over others; `None`: taken away.
 type Above = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
@@ -26,9 +24,11 @@ type Above = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 pub struct View {
     path: PathBuf,
     superblock: Superblock,
-    snapshot: Option<Snapshot<'static>>,
+    snapshot: Snapshot<'static>,
     above: Above,
     fault: Option<StoreError>,
+    /// Of a store that is served: its boot.
+    boot_id: Option<u64>,
     _lock: Option<Lock>,
 }
 
@@ -37,33 +37,22 @@ impl View {
     ///
     /// # Errors
     /// [`StoreError`] when there is no store, somebody has it open, or its superblock or rows cannot be
-    /// read at all. Damage in the logs is no error: [`View::fault`].
+    /// read. Damage in the logs is no error: [`View::fault`].
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         if !path.join(SUPERBLOCK).exists() {
             return Err(StoreError::new(path, StoreFault::NoStore));
         }
         owner::check(path)?;
         let lock = Lock::take(path)?;
-        let superblock = crate::read_superblock(path)?;
-        let rows = path.join(ROWS);
-        let mut view = Self {
-            path: path.to_owned(),
-            superblock,
-            snapshot: None,
-            above: Above::new(),
-            fault: None,
-            _lock: Some(lock),
-        };
-        // LMDB makes what is not there.
-        if rows.join(TABLE_FILE).exists() {
-            let table = Table::open_reading(&rows, ColdStore::ROWS_BYTES_MAX)
-                .map_err(|error| StoreError::io("open the rows in", &rows, error))?;
-            view.redo(&table)?;
-        } else if logs::boot_id_max(path)? == 0 {
-            view.begin()?;
-        } else {
-            return Err(StoreError::new(&rows.join(TABLE_FILE), StoreFault::Missing));
+        let file = path.join(ROWS).join(bind_lmdb::FILE);
+        if !file.is_file() {
+            return Err(StoreError::new(&file, StoreFault::Missing));
         }
+        let looked = File::open(&file).and_then(|file| bind_lmdb::check(&file));
+        looked.map_err(|error| error_of("read", &file, error))?;
+        let mut view = Self::of_snapshot(path)?;
+        view._lock = Some(lock);
+        view.redo(true)?;
         Ok(view)
     }
 
@@ -79,57 +68,55 @@ impl View {
         if !path.join(SUPERBLOCK).exists() {
             return Err(StoreError::new(path, StoreFault::NoStore));
         }
-        let superblock = crate::read_superblock(path)?;
-        let mut view = Self {
-            path: path.to_owned(),
-            superblock,
-            snapshot: None,
-            above: Above::new(),
-            fault: None,
-            _lock: None,
-        };
-        let rows = path.join(ROWS);
-        let table = Table::open_reading(&rows, ColdStore::ROWS_BYTES_MAX)
-            .map_err(|error| StoreError::io("open the rows in", &rows, error))?;
+        let boot_id = boot::last(path)?;
+        let mut view = Self::of_snapshot(path)?;
         for _ in 0..LOOK_COUNT {
-            view.redo(&table)?;
+            view.redo(false)?;
             if view.fault.is_none() {
                 break;
             }
+            view = Self::of_snapshot(path)?;
         }
+        view.boot_id = boot_id;
         Ok(view)
     }
 
-    /// Lays what the logs have beyond the rows over them.
-    fn redo(&mut self, table: &Table) -> Result<(), StoreError> {
-        let rows = self.path.join(ROWS);
-        let io = |error| StoreError::io("read the rows in", &rows, error);
-        let cold = ColdStore { table: table.clone(), path: rows.clone() };
-        let snapshot = table.lasting_snapshot().map_err(io)?;
-        let damage = |fault| StoreError::new(&rows, StoreFault::Damage(fault));
-        let mut gathering = Gathering::over(&snapshot);
-        let rows_boot_id = gathering.store_row().map_err(damage)?.boot_id;
-        let log_boot_id = logs::boot_id_max(&self.path)?;
-        begin(self.superblock.made, &mut gathering).map_err(damage)?;
-        let logs = Logs { path: &self.path, fs: self.superblock.fs, torn: Torn::Leave };
-        let replayed = logs.replay(u64::MAX, |record| gathering.apply(record).map(drop));
-        self.fault = match replayed {
-            _ if log_boot_id > rows_boot_id => {
-                Some(cold.went_back(rows_boot_id, log_boot_id, "boot"))
-            }
-            replayed => replayed.err(),
-        };
-        self.above = gathering.into_rows();
-        self.snapshot = Some(snapshot);
-        Ok(())
+    /// Whether the server that had the store open is the one that has it open now. Another one may have
+    /// overwritten rows of this view, because it does not know who reads.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the boot counter cannot be read.
+    pub fn is_of_same_boot(&self) -> Result<bool, StoreError> {
+        Ok(self.boot_id.is_none() || boot::last(&self.path)? == self.boot_id)
     }
 
-    /// A store that was never opened has the root directory alone.
-    fn begin(&mut self) -> Result<(), StoreError> {
-        let mut rows = BTreeMap::<Vec<u8>, Vec<u8>>::new();
-        let begun = begin(self.superblock.made, &mut rows);
-        begun.map_err(|fault| StoreError::new(&self.path, StoreFault::Damage(fault)))?;
-        self.above = rows.into_iter().map(|(key, value)| (key, Some(value))).collect();
+    fn of_snapshot(path: &Path) -> Result<Self, StoreError> {
+        let superblock = crate::read_superblock(path)?;
+        let folder = path.join(ROWS);
+        let io = |error| error_of("open", &folder, error);
+        let table = Table::open_reading(&folder, ColdStore::ROWS_BYTES_MAX).map_err(io)?;
+        Ok(Self {
+            path: path.to_owned(),
+            superblock,
+            snapshot: table.lasting_snapshot().map_err(io)?,
+            above: Above::new(),
+            fault: None,
+            boot_id: None,
+            _lock: None,
+        })
+    }
+
+    /// Lays what the logs have beyond the rows over them; `whole`: holds them first against what must be there.
+    fn redo(&mut self, whole: bool) -> Result<(), StoreError> {
+        let file = self.path.join(ROWS).join(bind_lmdb::FILE);
+        let needed = needed(&self.snapshot, &file)?;
+        let logs = Logs { path: &self.path, fs: self.superblock.fs, boot_id_end: u64::MAX };
+        let mut gathering = Gathering::over(&self.snapshot);
+        let checked = if whole { logs.check(&needed) } else { Ok(()) };
+        let read = |record: &disk::Record<'_>| gathering.apply(record).map(drop);
+        let replayed = checked.and_then(|()| logs.replay(needed.first_boot_id(), read));
+        self.fault = replayed.err();
+        self.above = gathering.into_rows();
         Ok(())
     }
 
@@ -164,7 +151,7 @@ impl View {
     }
 
     fn io(&self, error: std::io::Error) -> StoreError {
-        StoreError::io("read the rows in", &self.path, error)
+        error_of("read", &self.path.join(ROWS).join(bind_lmdb::FILE), error)
     }
 }
 
@@ -174,13 +161,14 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the rows cannot be read.
     pub fn view(&self, cold: &ColdStore) -> Result<View, StoreError> {
-        let io = |error| StoreError::io("read the rows in", &cold.path, error);
+        let io = |error| error_of("read", &cold.path, error);
         Ok(View {
             path: self.path.clone(),
             superblock: self.superblock,
-            snapshot: Some(cold.table.lasting_snapshot().map_err(io)?),
+            snapshot: cold.table.lasting_snapshot().map_err(io)?,
             above: Above::new(),
             fault: None,
+            boot_id: None,
             _lock: None,
         })
     }
@@ -209,8 +197,7 @@ impl<'v> Reader<'v> {
         if let Some(value) = self.view.above.get(key) {
             return Ok(value.as_deref());
         }
-        let Some(snapshot) = &self.view.snapshot else { return Ok(None) };
-        snapshot.get(key).map_err(|error| self.view.io(error))
+        self.view.snapshot.get(key).map_err(|error| self.view.io(error))
     }
 
     /// Tells of every row in a range, in the order of keys, until there are no more or `feed` says so.
@@ -226,19 +213,18 @@ impl<'v> Reader<'v> {
         let bounds = (Bound::Included(from), Bound::Excluded(until));
         let above = self.view.above.range::<[u8], _>(bounds);
         let mut above = above.map(|(key, value)| (key.as_slice(), value.as_deref())).peekable();
-        if let Some(snapshot) = &self.view.snapshot {
-            for row in snapshot.range(from, until).map_err(|error| self.view.io(error))? {
-                let (key, value) = row.map_err(|error| self.view.io(error))?;
-                if let Going::Stop = feed_before(&mut above, key, &mut feed)? {
-                    return Ok(());
-                }
-                let covered = above.next_if(|(over, _)| *over == key);
-                let value = covered.map_or(Some(value), |(_, over)| over);
-                if let Some(value) = value
-                    && let Going::Stop = feed(key, value)?
-                {
-                    return Ok(());
-                }
+        let rows = self.view.snapshot.range(from, until);
+        for row in rows.map_err(|error| self.view.io(error))? {
+            let (key, value) = row.map_err(|error| self.view.io(error))?;
+            if let Going::Stop = feed_before(&mut above, key, &mut feed)? {
+                return Ok(());
+            }
+            let covered = above.next_if(|(over, _)| *over == key);
+            let value = covered.map_or(Some(value), |(_, over)| over);
+            if let Some(value) = value
+                && let Going::Stop = feed(key, value)?
+            {
+                return Ok(());
             }
         }
         for (key, value) in above {

@@ -8,7 +8,6 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use store::{ColdStore, Keeper, Pace};
-use wire::LaneId;
 
 /// A small disk; gone when dropped.
 struct Disk {
@@ -51,12 +50,12 @@ impl Drop for Disk {
 
 /// Opens everything that a server opens, and ends.
 fn start(path: &Path) -> Result<(), store::StoreError> {
-    let store = store::open(path)?;
+    let mut store = store::open(path)?;
     let cold = store.open_rows(ColdStore::ROWS_BYTES_MAX)?;
     store.redo(&cold)?;
-    let mut keeper = Keeper::new(cold, Pace::default());
+    let (_file, start_offset) = store.new_logs(&cold, 1, 256 << 10)?.remove(0);
+    let mut keeper = Keeper::new(cold, Pace::default(), 1);
     let post = Mesh::posts(1).unwrap().pop().unwrap();
-    let (_file, start_offset) = store.new_log(LaneId(0), 1)?;
     drop(keeper.feed(post.waker(), start_offset));
     store.remove_earlier_logs()?;
     keeper.start(&store, Arc::new(|line: &str| panic!("{line}")))?.stop();

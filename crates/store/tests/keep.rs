@@ -37,7 +37,7 @@ fn a_log_goes_on_in_new_files_and_old_ones_are_removed() {
 #[test]
 fn a_lane_gets_the_rows_it_asks_for() {
     let (_folder, path) = new_store();
-    let store = store::open(&path).unwrap();
+    let mut store = store::open(&path).unwrap();
     let cold = store.open_rows(ColdStore::ROWS_BYTES_MAX).unwrap();
     let pace = Pace { lengths: LENGTHS, collect: Duration::ZERO };
     let mut writer = Writer::new(store.boot_id(), (0, 100), |_| ());
@@ -60,7 +60,7 @@ fn a_lane_gets_the_rows_it_asks_for() {
 #[test]
 fn a_lane_whose_log_gets_long_does_not_wait_until_enough_is_gathered() {
     let (_folder, path) = new_store();
-    let store = store::open(&path).unwrap();
+    let mut store = store::open(&path).unwrap();
     let cold = store.open_rows(ColdStore::ROWS_BYTES_MAX).unwrap();
     let lengths = LogLengths { log_bytes_max: 256 << 10, segment_bytes: 1 << 30 };
     let pace = Pace { lengths, collect: Duration::from_secs(1 << 20) };
@@ -72,7 +72,7 @@ fn a_lane_whose_log_gets_long_does_not_wait_until_enough_is_gathered() {
 #[test]
 fn when_the_rows_are_full_the_server_goes_on_until_its_log_is() {
     let (_folder, path) = new_store();
-    let store = store::open(&path).unwrap();
+    let mut store = store::open(&path).unwrap();
     let cold = store.open_rows(256 << 10).unwrap();
     let lengths = LogLengths { log_bytes_max: 2 << 20, segment_bytes: 300 << 10 };
     let pace = Pace { lengths, collect: Duration::ZERO };
@@ -100,18 +100,18 @@ fn rows_of_an_older_copy_are_refused() {
     copy_rows(&path.join("rows"), &copy);
     live(&path, 200, |_| ());
     copy_rows(&copy, &path.join("rows"));
-    let store = store::open(&path).unwrap();
+    let mut store = store::open(&path).unwrap();
     let refused = store.open_rows(ColdStore::ROWS_BYTES_MAX).unwrap_err();
     assert!(matches!(refused.fault(), StoreFault::WentBack { .. }), "{refused}");
-    assert!(refused.to_string().contains("rows went back"), "{refused}");
+    assert!(refused.to_string().contains("rows/data.mdb went back"), "{refused}");
 }
 
 #[test]
-fn a_missing_record_between_rows_and_log_is_refused() {
+fn a_log_of_a_boot_that_the_rows_do_not_know_is_refused() {
     let (folder, path) = new_store();
     live(&path, 200, |_| ());
     // The rows as they were at the beginning of this boot, with the log of its end.
-    let store = store::open(&path).unwrap();
+    let mut store = store::open(&path).unwrap();
     drop(store.open_rows(ColdStore::ROWS_BYTES_MAX).unwrap());
     let boot_id = store.boot_id();
     drop(store);
@@ -126,6 +126,8 @@ fn a_missing_record_between_rows_and_log_is_refused() {
         lane: LaneId(0),
         lane_count: 1,
         segment_no: 4,
+        file_bytes: 64,
+        is_first: false,
     };
     let mut bytes = head.encode().to_vec();
     batch.seal(boot_id, 15, &mut bytes);
@@ -133,11 +135,13 @@ fn a_missing_record_between_rows_and_log_is_refused() {
         fs::remove_file(file).unwrap();
     }
     fs::write(path.join(format!("log/{boot_id:016x}-0000-00000004.log")), bytes).unwrap();
-    let store = store::open(&path).unwrap();
+    let mut store = store::open(&path).unwrap();
     let cold = store.open_rows(ColdStore::ROWS_BYTES_MAX).unwrap();
     let refused = store.redo(&cold).unwrap_err();
     assert!(
-        refused.to_string().contains("it ends with record 200, the log goes on with record 300"),
+        refused
+            .to_string()
+            .contains(&format!("it ends with boot 1, the log goes on with boot {boot_id}")),
         "{refused}"
     );
 }

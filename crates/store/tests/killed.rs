@@ -47,7 +47,7 @@ fn killed_at_any_moment_nothing_durable_is_missing() {
         assert!(*first > durable, "round {round}: {durable} was durable, the child said {told:?}");
         durable = *last;
     }
-    let store = store::open(&path).unwrap();
+    let mut store = store::open(&path).unwrap();
     let cold = store.open_rows(ColdStore::ROWS_BYTES_MAX).unwrap();
     store.redo(&cold).unwrap();
     let (rows, lsn) = found(&cold);

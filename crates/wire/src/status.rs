@@ -72,6 +72,8 @@ statuses! {
     IsDirectory = 21, "is a directory";
     /// EINVAL.
     Invalid = 22, "invalid argument";
+    /// ENFILE.
+    TooManyFiles = 23, "too many open files";
     /// EFBIG.
     TooLarge = 27, "file too large";
     /// ENOSPC.
@@ -111,7 +113,8 @@ statuses! {
     /// The shard lives at another lane: the reply's lane hint says which. The request was not
     /// looked at; send it there under a new xid.
     WrongLane = 1001, "wrong lane";
-    /// Too busy: the slot was not touched, try again under a new xid.
+    /// Too busy: the slot was not touched, try again under a new xid; what was sent more than once
+    /// under its xid, under the same.
     RetryLater = 1002, "busy, retry later";
     /// The answer depends on the caller's supplementary groups, which the request did not name.
     /// Nothing was done; send it again with the groups, under a new xid.

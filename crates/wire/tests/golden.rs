@@ -236,6 +236,8 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
     reply("entry", Entry { attr: ATTR }.to_bytes());
     reply("created", Created { attr: ATTR, made: true }.to_bytes());
     reply("target", Target { target: Bytes(b"../x") }.to_bytes());
+    let renamed = Renamed { moved: Some(inode), exchanged: None };
+    reply("renamed", renamed.to_bytes());
     reply("value", Value { value: Bytes(b"v") }.to_bytes());
     let listing = Listing { parent, end: true, entries: List::new(1, &entries) };
     reply("listing", listing.to_bytes());
@@ -550,7 +552,7 @@ fn again(what: &str, body: &[u8]) -> Result<Vec<u8>, Flaw> {
         "request truncate" => Truncate, "request glimpse" => Glimpse,
         "request allocate" => Allocate, "request seek" => Seek, "reply sought" => Sought,
         "reply entry" => Entry, "reply created" => Created, "reply target" => Target,
-        "reply value" => Value, "reply listing" => Listing, "reply written" => Written,
+        "reply renamed" => Renamed, "reply value" => Value, "reply listing" => Listing, "reply written" => Written,
         "reply glimpsed" => Glimpsed, "reply space" => Space, "reply stats" => Stats,
         "request set_export" => SetExport, "reply exports" => Exports,
         "request freeze" => Freeze, "reply frozen" => Frozen,

@@ -151,7 +151,7 @@ impl Beginning<'_> {
     }
 
     fn handle(&mut self, inode: InodeNo, open_for: OpenFor) -> Result<Handle, Status> {
-        self.handles.begin(inode, open_for).ok_or(Status::NoMemory)
+        self.handles.begin(inode, open_for).ok_or(Status::TooManyFiles)
     }
 
     fn create(&mut self, ask: &crate::Create<'_>) -> Result<Begun, Status> {

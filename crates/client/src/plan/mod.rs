@@ -25,7 +25,7 @@ use crate::{Answer, Sync};
 use door::{Bulk, Span};
 use wire::{
     Attr, Breach, ByteRange, Contents, Created, Flaw, HandleId, InodeNo, ListRead, LockRow,
-    LockSet, Op, Sought, Space, Stats, Status, Wire, Writer, Written,
+    LockSet, Op, Renamed, Sought, Space, Stats, Status, Wire, Writer, Written,
 };
 
 /// A call under way, waiting for a reply.
@@ -95,6 +95,7 @@ pub(crate) enum Body {
     Written(Written),
     Contents(Contents),
     Sought(Sought),
+    Renamed(Renamed),
     LockSet(LockSet),
     LockFound(Option<LockRow>),
     LockCancelled(bool),
@@ -206,6 +207,7 @@ impl Body {
             Self::Bytes(bulk) => Answer::Bytes(bulk),
             Self::List(bulk, ListRead { size_bytes }) => Answer::List { bulk, size_bytes },
             Self::Written(written) => Answer::Written(written),
+            Self::Renamed(renamed) => Answer::Renamed(renamed),
             Self::Sought(sought) => Answer::Sought(sought.file_offset),
             Self::Stats(stats) => Answer::Stats(stats),
             Self::Exports(exports) => Answer::Exports(exports),
@@ -256,6 +258,7 @@ impl Body {
             Op::Glimpse => {
                 wire::Glimpsed::decode_all(bytes).map(|found| Self::Contents(found.contents))
             }
+            Op::Rename => wire::Renamed::decode_all(bytes).map(Self::Renamed),
             Op::Seek => wire::Sought::decode_all(bytes).map(Self::Sought),
             Op::SetLock => LockSet::decode_all(bytes).map(Self::LockSet),
             Op::GetLock => {
@@ -271,7 +274,6 @@ impl Body {
             Op::Read => empty(bytes).map(|()| Self::Bytes(None)),
             Op::Unlink
             | Op::Rmdir
-            | Op::Rename
             | Op::Close
             | Op::Reopen
             | Op::Relock

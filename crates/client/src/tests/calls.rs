@@ -116,6 +116,25 @@ fn a_failed_open_leaves_no_handle() {
 }
 
 #[test]
+fn more_open_files_than_there_may_be_are_refused_and_reported_once() {
+    let mut rig = Rig::new(1);
+    let handles: Vec<HandleId> = (0..100).map(|_| open(&mut rig, false)).collect();
+    assert_eq!(rig.client.take_reports(), []);
+    for _ in 0..3 {
+        let open = Open { caller: CALLER, inode: FILE, open_for: OpenFor::Read, sizes: false };
+        rig.call(1, Call::Open(open));
+        assert_eq!(rig.outcome(), Err(Status::TooManyFiles));
+        assert_eq!(Status::TooManyFiles.number(), 23, "ENFILE");
+    }
+    assert_eq!(rig.client.take_reports(), [crate::Report::TooManyFiles { count_max: 100 }]);
+    rig.call(2, Call::Close(handles[0]));
+    let close = rig.take();
+    rig.answer(&close, &[]);
+    assert_eq!(rig.outcome(), Ok(Answer::Done));
+    open(&mut rig, false);
+}
+
+#[test]
 fn a_close_is_one_exchange() {
     for write in [false, true] {
         let mut rig = Rig::new(1);

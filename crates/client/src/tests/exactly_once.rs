@@ -135,6 +135,34 @@ fn retry_later_comes_again_under_a_new_number() {
     assert_eq!(second.head.ack_xid, first.head.xid);
 }
 
+/// A copy may still be on its way over the connection before: under two numbers both could be executed.
+#[test]
+fn what_was_sent_twice_is_told_to_come_later_and_keeps_its_xid_and_slot() {
+    let mut rig = Rig::new(1);
+    rig.call(1, chmod(0o600));
+    let first = rig.take();
+    rig.hang_up();
+    rig.wait_ms(1_000);
+    let mut again = rig.take();
+    for _ in 0..3 {
+        assert_eq!((again.head.xid, again.head.slot), (first.head.xid, first.head.slot));
+        assert_eq!(again.head.flags, wire::request_flag::RESENT);
+        let reply = Reply { status: Status::RetryLater, retry_after_ms: 30, ..rig.reply(&again) };
+        rig.send(again.conn, reply, &[], None);
+        assert!(rig.asked.is_empty());
+        rig.wait_ms(30);
+        again = rig.take();
+    }
+    // Another call takes another slot meanwhile.
+    rig.call(2, chmod(0o700));
+    let other = rig.take();
+    assert_ne!(other.head.slot, first.head.slot);
+    rig.hang_up();
+    rig.wait_ms(1_000);
+    let both = [rig.take(), rig.take()];
+    assert_eq!(both.map(|asked| asked.head.xid), [first.head.xid, other.head.xid]);
+}
+
 #[test]
 fn wrong_lane_goes_where_the_hint_says() {
     let mut rig = Rig::new(4);

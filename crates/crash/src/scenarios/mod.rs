@@ -6,9 +6,11 @@
 
 mod cases;
 mod clients;
+mod damage;
 mod resend;
 mod restart;
 mod storage;
+mod torn;
 mod torture;
 
 use crate::stage::Setup;
@@ -81,6 +83,9 @@ const FENCED: &str = "This lane changes nothing more";
 /// What a client was told is not so any more.
 const TOLD: &str = "a client was told that";
 
+/// What is said of damage.
+const DAMAGE: &[&str] = &["damaged", "went back"];
+
 const fn not(name: &'static str, what: &'static str, why: &'static str) -> Scenario {
     Scenario { name, what, short: true, loud: &[], shown: Shown::Not(why) }
 }
@@ -92,6 +97,8 @@ pub(crate) const TABLE: &[Scenario] = &[
     long("strict", "the same, and it shows only what is durable", torture::kills_strict),
     here("power", "power cuts below the store: unsynced sectors lost or torn", torture::power)
         .loud(&[FENCED]),
+    here("torn", "server and client die in a write: no page is mixed, no record torn", torn::torn)
+        .loud(&[FENCED]),
     here("disk", "control: the disk loses what was not synced, keeps what was", storage::disk),
     here("lying-disk", "control: a disk that lies about flushes is noticed", torture::lying_disk)
         .loud(&[FENCED, TOLD]),
@@ -101,6 +108,16 @@ pub(crate) const TABLE: &[Scenario] = &[
         storage::planted,
     )
     .loud(&[TOLD]),
+    here("damage-rows", "rows damaged at rest: refused by name, or all is there", damage::rows)
+        .loud(DAMAGE),
+    here("damage-log", "logs damaged at rest: refused by name, or all is there", damage::logs)
+        .loud(DAMAGE),
+    here(
+        "damage-others",
+        "other files of a store damaged at rest: refused by name, or all is there",
+        damage::others,
+    )
+    .loud(DAMAGE),
     here("S1", "server killed, all clients live: all acknowledged is there", restart::s1),
     here("S2", "server and a client killed: the others lose nothing", restart::s2),
     here(

@@ -222,7 +222,7 @@ pub(super) fn s22(setup: &Setup, _: Length) -> Result<String> {
     }
     server.restart()?;
     let said = server.running()?.said();
-    if !said.contains("cut off") {
+    if !said.contains("left out") {
         bail!("it says nothing of a torn tail: {said}");
     }
     let findings = crew.check(&server)?;

@@ -1,7 +1,7 @@
 //! The keys of rows, and ranges of them.
 
 use crate::TxnId;
-use wire::{ClientUuid, InodeNo, SessionId, ShardId, XATTR_NAME_BYTES_MAX};
+use wire::{ClientUuid, InodeNo, LaneId, SessionId, ShardId, XATTR_NAME_BYTES_MAX};
 
 /// First bytes of keys. The numbers stay; new tables come behind.
 pub(super) mod table {
@@ -20,7 +20,8 @@ pub(super) mod table {
     pub(crate) const DECIDED: u8 = 13;
     pub(crate) const EXPORT: u8 = 14;
     pub(crate) const RECOVERED: u8 = 15;
-    pub(crate) const BEHIND: u8 = 16;
+    pub(crate) const LOG: u8 = 16;
+    pub(crate) const BEHIND: u8 = 17;
 }
 
 /// Parts of an inode.
@@ -165,6 +166,12 @@ impl Key {
         Self::new(table::STORE)
     }
 
+    /// What there must be of a lane's log.
+    #[must_use]
+    pub fn log(lane: LaneId) -> Self {
+        Self::of(table::LOG, &[&lane.0.to_be_bytes()])
+    }
+
     /// A part that a shard has prepared.
     #[must_use]
     pub fn prepared(shard: ShardId, txn: TxnId) -> Self {
@@ -266,6 +273,12 @@ impl Range {
     #[must_use]
     pub const fn all_listings() -> Self {
         Self { from: Key::new(table::LISTING), until: Key::new(table::ORPHAN) }
+    }
+
+    /// What there must be of the logs.
+    #[must_use]
+    pub const fn logs() -> Self {
+        Self { from: Key::new(table::LOG), until: Key::new(table::LOG + 1) }
     }
 
     /// What a start needs: everything but inodes and entries.

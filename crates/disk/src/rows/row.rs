@@ -1,11 +1,11 @@
 //! What rows say: keys and values as typed facts.
 
 use super::key::{part, table};
-use crate::{ContentsChange, Fault, InodeRow, REPLY_BYTES_MAX, SessionRow, TxnId};
+use crate::{ContentsChange, Fault, InodeRow, LogPlace, REPLY_BYTES_MAX, SessionRow, Share, TxnId};
 use alloc::vec::Vec;
 use wire::{
-    Attr, Bytes, ClientUuid, Export, FileKind, Flaw, InodeNo, List, Name, Op, Reader, SessionId,
-    ShardId, Status, Transno, Wire, Writer, Xid,
+    Attr, Breach, Bytes, ClientUuid, Export, FileKind, Flaw, FsUuid, InodeNo, LaneId, List, Name,
+    Op, Reader, SessionId, ShardId, Status, Transno, Wire, Writer, Xid,
 };
 
 /// How far a shard's log was applied, and what its next numbers follow from.
@@ -83,9 +83,32 @@ pub struct SlotRow<'a> {
 /// Of the whole store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StoreRow {
+    /// Which file system.
+    pub fs: FsUuid,
     /// The last boot that used these rows. Every log is of this boot or an earlier one; otherwise
     /// the rows are an old copy.
     pub boot_id: u64,
+    /// The boot that made the first logs, 0 if none has: no record is older.
+    pub first_boot_id: u64,
+    /// The weakest sharing mode since a recovery was completed last; none before the first one.
+    pub share: Option<Share>,
+}
+
+/// What there must be of a lane's log: of the last boot that made logs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LogRow {
+    /// Which boot.
+    pub boot_id: u64,
+    /// How many lanes it had.
+    pub lane_count: u16,
+    /// The last of the lane's files that was made: it and those from `place` on must be there.
+    pub segment_no_last: u32,
+    /// Up to here the rows have it. It was durable up to here at least.
+    pub place: LogPlace,
+    /// The last batch before that place, 0 before the first.
+    pub batch_no: u64,
+    /// The server stopped, and the rows have all of it: none of it is needed any more.
+    pub is_over: bool,
 }
 
 /// One row.
@@ -122,6 +145,8 @@ pub enum Row<'a> {
     VbrFailed { client: ClientUuid },
     /// The store's own.
     Store(StoreRow),
+    /// What there must be of a lane's log.
+    Log { lane: LaneId, row: LogRow },
     /// A part of a change over several shards, prepared by this transaction.
     Prepared { shard: ShardId, txn: TxnId, transno: Transno, part: &'a [u8] },
     /// A change over several shards that was decided and is not forgotten.
@@ -214,7 +239,8 @@ fn read<'a>(key: &mut Number<'a>, value: &'a [u8]) -> Option<Row<'a>> {
         table::EVICTED => Row::Evicted { client: ClientUuid(key.array()?), boot_id: whole(value)? },
         table::RECOVERED => Row::Recovered { shard: key.shard()?, transno: whole(value)? },
         table::VBR_FAILED => Row::VbrFailed { client: ClientUuid(key.array()?) },
-        table::STORE => Row::Store(StoreRow { boot_id: whole(value)? }),
+        table::STORE => Row::Store(whole(value)?),
+        table::LOG => Row::Log { lane: LaneId(key.u16()?), row: whole(value)? },
         table::PREPARED => {
             let (shard, txn) = (key.shard()?, key.txn()?);
             let mut from = Reader::new(value);
@@ -321,6 +347,47 @@ impl Wire<'_> for ShardRow {
             transno: from.read()?,
             next_count: from.read()?,
             inode_count: from.read()?,
+        })
+    }
+}
+
+impl Wire<'_> for StoreRow {
+    fn encode(&self, to: &mut Writer<'_>) {
+        to.write(&self.fs);
+        to.write(&self.boot_id);
+        to.write(&self.first_boot_id);
+        to.write(&self.share.map_or(0, Share::number));
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+        let (fs, boot_id, first_boot_id) = (from.read()?, from.read()?, from.read()?);
+        let share = match from.read()? {
+            0_u8 => None,
+            number => Some(Share::from_number(number).ok_or(Flaw::Breach(Breach::Malformed))?),
+        };
+        Ok(Self { fs, boot_id, first_boot_id, share })
+    }
+}
+
+impl Wire<'_> for LogRow {
+    fn encode(&self, to: &mut Writer<'_>) {
+        to.write(&self.boot_id);
+        to.write(&self.lane_count);
+        to.write(&self.segment_no_last);
+        to.write(&self.place.segment_no);
+        to.write(&self.place.offset);
+        to.write(&self.batch_no);
+        to.write(&self.is_over);
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+        Ok(Self {
+            boot_id: from.read()?,
+            lane_count: from.read()?,
+            segment_no_last: from.read()?,
+            place: LogPlace { segment_no: from.read()?, offset: from.read()? },
+            batch_no: from.read()?,
+            is_over: from.read()?,
         })
     }
 }

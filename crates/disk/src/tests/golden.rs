@@ -1,7 +1,10 @@
 //! The bytes on the medium are what they were when the format was fixed.
 
 use super::{changes, session_record};
-use crate::{Batch, BatchHead, Fault, LogHead, Made, Origin, PreVersions, Record, Superblock};
+use crate::{
+    Batch, BatchHead, Fault, LogHead, LogPlace, Made, Origin, PreVersions, Record, Superblock,
+    Trailer,
+};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt::Write;
@@ -21,7 +24,15 @@ fn superblock() -> Superblock {
 }
 
 fn log_head() -> LogHead {
-    LogHead { fs: FsUuid([0xF5; 16]), boot_id: 3, lane: LaneId(1), lane_count: 2, segment_no: 7 }
+    LogHead {
+        fs: FsUuid([0xF5; 16]),
+        boot_id: 3,
+        lane: LaneId(1),
+        lane_count: 2,
+        segment_no: 7,
+        file_bytes: 0x0400_0000,
+        is_first: true,
+    }
 }
 
 #[test]
@@ -75,8 +86,8 @@ fn log_head_bytes() {
     let bytes = log_head().encode();
     assert_eq!(
         hex(&bytes),
-        "4c414e4546534c4706000000f9b91e2ef5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5030000000000\
-         0000010002000700000000000000000000000000000000000000"
+        "4c414e4546534c47060000004a256aa4f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5030000000000\
+         0000010002000700000000000004000000000100000000000000"
     );
     assert_eq!(LogHead::decode(&bytes), Ok(log_head()));
     for index in 0..bytes.len() {
@@ -107,6 +118,34 @@ fn batch_head_bytes() {
         let mut damaged = bytes;
         damaged[index] ^= 1;
         assert_eq!(BatchHead::decode(&damaged), None, "byte {index}");
+    }
+}
+
+#[test]
+fn trailer_bytes() {
+    let trailer = Trailer {
+        boot_id: 3,
+        batch_no: 7,
+        batch_bytes: 0x0128,
+        zero_piece_count: 2,
+        file_bytes: 0x0400_0000,
+        places: [(1, 64), (9, 0x0102_0304)]
+            .map(|(segment_no, offset)| LogPlace { segment_no, offset })
+            .to_vec(),
+    };
+    let mut bytes = Vec::new();
+    trailer.encode(&mut bytes);
+    assert_eq!(
+        hex(&bytes),
+        "4c414e4546534245030000000000000007000000000000002801000002000000000000040000\
+         000002000000ea120d5340000000000100000403020100090000"
+    );
+    assert_eq!(bytes.len(), Trailer::bytes_count(2));
+    assert_eq!(Trailer::decode(&bytes), Some(trailer));
+    for index in 0..bytes.len() {
+        let mut damaged = bytes.clone();
+        damaged[index] ^= 1;
+        assert_eq!(Trailer::decode(&damaged), None, "byte {index}");
     }
 }
 

@@ -1,7 +1,10 @@
 //! A log file: where it ends, and what is damage.
 
 use super::{Dice, changes, session_record};
-use crate::{BATCH_HEAD_BYTES, Batch, Changes, Fault, LOG_HEAD_BYTES, LogHead, LogReader};
+use crate::{
+    BATCH_HEAD_BYTES, Batch, BatchHead, Changes, Fault, LOG_HEAD_BYTES, LogHead, LogPlace,
+    LogReader, Trailer, zero_piece_count,
+};
 use alloc::vec::Vec;
 use wire::{FsUuid, LaneId, Wire};
 
@@ -15,6 +18,8 @@ fn log(record_counts: &[u64]) -> (Vec<u8>, Vec<usize>) {
         lane: LaneId(0),
         lane_count: 1,
         segment_no: 1,
+        file_bytes: 64,
+        is_first: false,
     };
     let mut file = Vec::from(head.encode());
     let mut ends = Vec::new();
@@ -27,6 +32,30 @@ fn log(record_counts: &[u64]) -> (Vec<u8>, Vec<usize>) {
         batch_no += 1;
         batch.seal(BOOT_ID, batch_no, &mut file);
         ends.push(file.len());
+    }
+    (file, ends)
+}
+
+/// The same as a server writes it, with a trailer behind each batch.
+fn log_with_trailers(record_counts: &[u64]) -> (Vec<u8>, Vec<usize>) {
+    let (bare, _) = log(record_counts);
+    let mut file = Vec::from(&bare[..LOG_HEAD_BYTES]);
+    let (mut rest, mut ends) = (&bare[LOG_HEAD_BYTES..], Vec::new());
+    while let Some(head) = BatchHead::decode(rest) {
+        let (batch, behind) = rest.split_at(usize::try_from(head.batch_bytes).unwrap());
+        let offset = bytes_count(file.len());
+        file.extend_from_slice(batch);
+        Trailer {
+            boot_id: BOOT_ID,
+            batch_no: head.batch_no,
+            batch_bytes: head.batch_bytes,
+            zero_piece_count: zero_piece_count(offset, batch),
+            file_bytes: 1 << 20,
+            places: [LogPlace { segment_no: 1, offset }].to_vec(),
+        }
+        .encode(&mut file);
+        ends.push(file.len());
+        rest = behind;
     }
     (file, ends)
 }
@@ -121,6 +150,50 @@ fn a_flipped_bit_in_the_last_batch_cuts_it() {
         damaged[index] ^= 4;
         assert_eq!(read(&damaged), ((1..=3).collect(), bytes_count(ends[1]), None), "{index}");
     }
+}
+
+#[test]
+fn a_flipped_bit_in_the_last_batch_with_a_trailer_is_a_fault() {
+    let (file, ends) = log_with_trailers(&[2, 1, 9]);
+    let batch_end = ends[2] - Trailer::bytes_count(1);
+    for index in ends[1]..batch_end {
+        let mut damaged = file.clone();
+        damaged[index] ^= 4;
+        let (lsns, valid_bytes, fault) = read(&damaged);
+        assert_eq!((lsns.len(), valid_bytes), (3, bytes_count(ends[1])), "byte {index}");
+        let fault = fault.unwrap();
+        assert_eq!((fault.what, fault.offset), ("a durable batch is damaged", valid_bytes));
+    }
+    for index in batch_end..ends[2] {
+        let mut damaged = file.clone();
+        damaged[index] ^= 4;
+        assert_eq!(read(&damaged), ((1..=12).collect(), bytes_count(batch_end), None), "{index}");
+    }
+}
+
+#[test]
+fn a_last_batch_that_lacks_sectors_is_left_out_trailer_or_not() {
+    let (file, ends) = log_with_trailers(&[1, 40]);
+    let start = ends[0].next_multiple_of(512);
+    for sector in (start..ends[1] - Trailer::bytes_count(1)).step_by(512) {
+        let mut torn = file.clone();
+        let end = torn.len().min(sector + 512);
+        torn[sector..end].fill(0);
+        assert_eq!(read(&torn), (alloc::vec![1], bytes_count(ends[0]), None), "{sector}");
+    }
+}
+
+#[test]
+fn the_last_trailer_says_how_long_the_file_was() {
+    let (file, ends) = log_with_trailers(&[1, 1]);
+    let (_, mut reader) = LogReader::new(&file).unwrap();
+    while reader.next_batch().unwrap().is_some() {}
+    let trailer = reader.trailer().unwrap();
+    assert_eq!((trailer.batch_no, trailer.file_bytes), (2, 1 << 20));
+    assert_eq!(trailer.places[0].offset, bytes_count(ends[0]));
+    // In pieces, as a log is read while it is written.
+    let mut piece = LogReader::piece(&file[ends[0] - Trailer::bytes_count(1)..], BOOT_ID, 1);
+    assert_eq!(piece.next_batch().unwrap().unwrap().head().batch_no, 2);
 }
 
 #[test]

@@ -59,8 +59,15 @@ fn mutated_layouts() {
     }
     let mut record = Vec::new();
     session_record(7, &encoded_changes).encode(&mut record);
-    let head =
-        LogHead { fs: FsUuid([1; 16]), boot_id: 3, lane: LaneId(0), lane_count: 1, segment_no: 1 };
+    let head = LogHead {
+        fs: FsUuid([1; 16]),
+        boot_id: 3,
+        lane: LaneId(0),
+        lane_count: 1,
+        segment_no: 1,
+        file_bytes: 64,
+        is_first: false,
+    };
     let mut log = Vec::from(head.encode());
     let mut batch = Batch::new();
     for batch_no in 1..4 {
@@ -111,6 +118,8 @@ fn a_mutated_record_in_a_good_batch_is_a_fault_or_a_record() {
             lane: LaneId(0),
             lane_count: 1,
             segment_no: 1,
+            file_bytes: 64,
+            is_first: false,
         };
         let mut file = Vec::from(head.encode());
         let batch_head = crate::BatchHead {

@@ -8,8 +8,9 @@ use alloc::vec::Vec;
 use door::{BufId, Bulk, Event, KernelSlot, Mail, NO_MAC};
 use wire::{
     Access, Attr, Bytes, Created, Entry, FileKind, Getattr, Getxattr, Groups, HandleId, InodeNo,
-    LaneId, Link, Lookup, Mkdir, Mknod, Op, OpenFor, Read, Rename, RenameHow, SetTime, Setattr,
-    Setxattr, Space, Status, Symlink, Target, Timestamp, Truncate, Value, Wire, Write, Written,
+    LaneId, Link, Lookup, Mkdir, Mknod, Op, OpenFor, Read, Rename, RenameHow, Renamed, SetTime,
+    Setattr, Setxattr, Space, Status, Symlink, Target, Timestamp, Truncate, Value, Wire, Write,
+    Written,
 };
 
 /// `fuse_attr` of [`attr`].
@@ -165,13 +166,14 @@ fn names_go_and_move() {
         new_name: name(b"new"),
         how: RenameHow::Replace,
     };
+    let body = Renamed { moved: None, exchanged: None }.to_bytes();
     let args = with(u64s(&[1]), b"old\0new\0");
-    let reply = exchange(Opcode::Rename, &args, Op::Rename, &rename.to_bytes(), &[]);
+    let reply = exchange(Opcode::Rename, &args, Op::Rename, &rename.to_bytes(), &body);
     assert_eq!(reply, ok(7, vec![]));
     for (flags, how) in [(1, RenameHow::NoReplace), (2, RenameHow::Exchange)] {
         rename.how = how;
         let args = with(u64s(&[1, flags]), b"old\0new\0");
-        let reply = exchange(Opcode::Rename2, &args, Op::Rename, &rename.to_bytes(), &[]);
+        let reply = exchange(Opcode::Rename2, &args, Op::Rename, &rename.to_bytes(), &body);
         assert_eq!(reply, ok(7, vec![]));
     }
 }

@@ -422,6 +422,11 @@ fn plausible(op: Op, dice: &mut Dice) -> Vec<u8> {
         .to_bytes(),
         Op::Write => Written { file_offset: 0, written_bytes: 0 }.to_bytes(),
         Op::Glimpse => Glimpsed { contents }.to_bytes(),
+        Op::Rename => {
+            let directory =
+                |dice: &mut Dice| (dice.roll(2) == 0).then_some(InodeNo(1 + dice.roll(3)));
+            wire::Renamed { moved: directory(dice), exchanged: directory(dice) }.to_bytes()
+        }
         Op::Seek => wire::Sought { file_offset: 1 }.to_bytes(),
         // Who waits would wait for ever.
         Op::SetLock => wire::LockSet { granted: true, place: 0 }.to_bytes(),

@@ -93,6 +93,21 @@ fn a_wait_ends_with_its_grant_or_its_interrupt() {
 }
 
 #[test]
+fn the_end_of_a_mount_ends_its_waits() {
+    let mut rig = Rig::new();
+    let file = file_of(&rig, true);
+    rig.ask(Opcode::Setlkw, 3, file, &lk_in((0, 5), WRITE, 0));
+    let asked = rig.take();
+    rig.answer(&asked, &granted(false));
+    rig.event(door::Event::Stop);
+    let cancel = rig.take();
+    assert_eq!(cancel.head.op, Op::CancelLock);
+    rig.answer(&cancel, &wire::LockCancelled { waited: true }.to_bytes());
+    assert_eq!(rig.status(), Status::Interrupted);
+    assert_eq!(rig.stopped_count, 1);
+}
+
+#[test]
 fn who_is_in_the_way_is_answered_as_the_kernel_reads_it() {
     let mut rig = Rig::new();
     let rows = [

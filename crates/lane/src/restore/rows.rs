@@ -91,7 +91,7 @@ impl Loading {
                 let put = ExportChange::Put(export);
                 self.note(ShardId::meta(0), &Change::Export(put))
             }
-            Row::Store(_) => Ok(()),
+            Row::Store(_) | Row::Log { .. } => Ok(()),
         }
     }
 

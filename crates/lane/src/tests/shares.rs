@@ -146,10 +146,15 @@ fn a_party_has_at_most_three_quarters_of_the_handles() {
     let mut opened_count = 0;
     for number in 0..8 {
         let mut peer = Peer::new(&mut toy, &user(number));
-        while open(&mut toy, &mut peer) == Status::Ok {
-            opened_count += 1;
+        loop {
+            match open(&mut toy, &mut peer) {
+                Status::Ok => opened_count += 1,
+                refused => break assert_eq!(refused, Status::TooManyFiles),
+            }
         }
     }
+    let told = toy.lines.iter().filter(|line| line.contains("at most 16 open files"));
+    assert_eq!(told.count(), 1, "however many opens were refused: {:?}", toy.lines);
     assert_eq!(opened_count, 12);
     assert_eq!([(); 4].map(|()| open(&mut toy, &mut admin)), [Status::Ok; 4]);
 }

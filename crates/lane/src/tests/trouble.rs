@@ -191,6 +191,47 @@ fn a_log_that_is_only_too_long_asks_to_come_again_and_leaves_the_slot() {
     assert_eq!(peer.ask(&mut toy, Op::Create, 1, &create("b")).head.status, Status::Ok);
 }
 
+/// It was ENOSPC, with all of the disk free: a request that a client sends again after a restart met a log
+/// that was only too long.
+#[test]
+fn what_is_sent_again_to_a_log_that_is_only_too_long_is_done_once_when_there_is_room() {
+    let mut toy = Toy::started(25, 1);
+    let mut peer = Peer::new(&mut toy, &Who::new(1));
+    let inode = peer.create(&mut toy, "a");
+    let made = peer.head(Op::Create, InodeNo::ROOT.shard(), 1);
+    let written = peer.head(Op::Write, toy.map.data_shard(inode, 0), 2);
+    let body =
+        Write { inode, file_offset: 0, append: true, takes: wire::Revoke::Nothing }.to_bytes();
+    let body = body.as_slice();
+    let again = Peer::new(&mut toy, &Who { conn_epoch: 2, ..Who::new(1) });
+    let resent = [made, written].map(|head| wire::Request {
+        flags: wire::request_flag::RESENT,
+        conn_epoch: 2,
+        ..head
+    });
+    toy.is_behind = true;
+    toy.set_room(1000);
+    toy.run();
+    for (round, status) in
+        [Status::RetryLater, Status::RetryLater, Status::Ok, Status::Ok].into_iter().enumerate()
+    {
+        if round == 2 {
+            toy.set_room(1 << 30);
+            toy.run();
+        }
+        again.send(&mut toy, &resent[0], &create("b").to_bytes(), None);
+        again.send(&mut toy, &resent[1], body, Some(b"bytes"));
+        toy.run();
+        let replies = again.replies(&mut toy);
+        assert_eq!(replies.len(), 2);
+        for got in replies {
+            assert_eq!(got.head.status, status);
+            let from_slot = got.head.flags & wire::reply_flag::FROM_SLOT != 0;
+            assert_eq!(from_slot, round == 3, "once it was executed, it is only answered");
+        }
+    }
+}
+
 #[test]
 fn a_growing_log_never_exceeds_its_reserve() {
     // The toy asserts it; here the reserve is used up by many at a time.

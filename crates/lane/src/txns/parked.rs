@@ -128,7 +128,7 @@ impl Lane {
                 // Many may have waited for names, and taken the room or broken the log.
                 let refused = if waited { self.refused(turn, &arrived) } else { None };
                 if let Some(status) = refused {
-                    if self.comes_again(&request, status) {
+                    if self.comes_again(status) {
                         self.unrun(&arrived);
                     }
                     return self.end_refused(turn, &arrived, status);
@@ -149,6 +149,7 @@ impl Lane {
             return self.park(turn, arrived);
         }
         self.tell_found(turn, effect.found);
+        self.tell_open_files(turn, arrived, effect.status);
         self.on_access_of(turn, arrived, effect.access);
         let (conn, asked) = (arrived.conn, Asked::from(arrived.request));
         let strict = self.config.limits.share == Share::Strict;

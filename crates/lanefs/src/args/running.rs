@@ -1,12 +1,15 @@
 //! The arguments of `lanefs down` and `lanefs status`.
 
+use super::EXIT_CODES;
 use clap::Args;
 
 #[derive(Args, Clone, Debug)]
-#[command(after_help = "Examples:
+#[command(after_help = format!("Examples:
   lanefs status                   all that you run here
   lanefs status ./mnt
-  lanefs status 127.0.0.1:7117 --json")]
+  lanefs status 127.0.0.1:7117 --json
+
+{EXIT_CODES}"))]
 pub(crate) struct Status {
     /// The directory of a mount or a store, or the address of a server [default: all that the calling user
     /// runs on this machine]
@@ -18,6 +21,11 @@ pub(crate) struct Status {
 }
 
 #[derive(Args, Clone, Debug)]
+#[command(after_help = format!("Examples:
+  lanefs down ./mnt               what `lanefs up ./mnt` keeps running
+  lanefs down 127.0.0.1:7117
+
+{EXIT_CODES}"))]
 pub(crate) struct Down {
     /// The directory of a mount or a store, or the address of a server
     #[arg(value_name = "DIR|ADDR")]

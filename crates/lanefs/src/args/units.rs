@@ -33,6 +33,9 @@ const SIZES: [(&str, u64); 12] = [
 /// Units that times are written in, largest first.
 const TIMES: [(&str, u128); 4] = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1000), ("ns", 1)];
 
+/// A hundred years: as nanoseconds it can be added to whatever a clock says.
+const TIME_MAX: Duration = Duration::from_hours(24 * 36_525);
+
 /// Options that have other names now: what they were called, and what they are.
 const RENAMED: [(&str, &str); 9] = [
     ("--recovery-soft-ms", "--recovery-soft TIME"),
@@ -119,7 +122,9 @@ pub(crate) fn time(text: &str) -> Result<Duration, String> {
         return Err(format!("'{text}': years and months have no fixed length; say it in d or w"));
     }
     let time = span.to_duration(SpanRelativeTo::days_are_24_hours()).map_err(|_| wrong())?;
-    Duration::try_from(time).map_err(|_| wrong())
+    let time = Duration::try_from(time).map_err(|_| wrong())?;
+    let long = || format!("{text} is longer than {}d", TIME_MAX.as_secs() / 86_400);
+    (time <= TIME_MAX).then_some(time).ok_or_else(long)
 }
 
 /// Reads a time within bounds.
@@ -191,6 +196,8 @@ mod tests {
         assert_eq!(time("20us"), Ok(Duration::from_micros(20)));
         let line = time("30").unwrap_err();
         assert!(line.contains("has no unit: 30s"), "{line}");
+        assert!(time("36525d").is_ok());
+        assert!(time("36526d").unwrap_err().contains("longer than 36525d"));
         for wrong in ["", "s", "-5s", "5 s ago", "5x", "1y", "2mo", "1e3s", "99999999999999999w"] {
             assert!(time(wrong).is_err(), "{wrong}");
         }

@@ -229,7 +229,8 @@ fn least<T: Ord>(one: Option<T>, two: Option<T>) -> Option<T> {
 /// When a file's contents were changed, here or on a server.
 fn changed_at(session: &mut Session, file: &OsStr, option: &str) -> Result<Timestamp> {
     let place = Place::parse(file)?;
-    let found = side::look(session, &place, true)?;
+    // find(1) looks at a symbolic link itself.
+    let found = side::look(session, &place, option == "--newer")?;
     let none = || {
         let of = if option == "--newer" {
             "neither a time nor a file that exists"

@@ -2,6 +2,8 @@
 //! same.
 
 use crate::stage::{Stage, program, run, texts};
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 /// What every script has: another user with groups, and saying how a command went.
@@ -27,6 +29,8 @@ pub(crate) fn same(stage: &Stage, mounted: &Path, script: &str) {
         format!("{stdout}{stderr}")
     };
     let local = stage.make_dir("local");
+    // A new store's root directory is for all, where root makes it.
+    fs::set_permissions(mounted, fs::Permissions::from_mode(0o755)).unwrap();
     let (here, there) = (said(&local), said(mounted));
     assert!(here.lines().count() > 3, "it says something: {here}");
     if here != there {

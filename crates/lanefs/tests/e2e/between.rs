@@ -64,6 +64,8 @@ fn servers_may_have_secrets_and_exports_of_their_own() {
     assert_eq!(failure(&copy(&[])).0, 4, "two has another secret");
     assert!(copy(&["--to-secret-file", secret]).status.success());
     assert_eq!(fs::read_to_string(two.dir.join("file")).unwrap(), "kept");
+    let add = ["export", "add", &two.address, "default", "/", "--secret-file", secret];
+    assert!(stage.run(add).status.success());
     let nameless = copy(&["--to-secret-file", secret, "--to-export", ""]);
     let (code, stderr) = failure(&nameless);
     assert_eq!((code, stderr.contains("permission denied")), (1, true), "{stderr}");

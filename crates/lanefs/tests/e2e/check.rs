@@ -99,7 +99,7 @@ impl Planting {
 }
 
 fn plant(store: &Path, plant: impl FnOnce(&mut Planting)) {
-    let store = store::open(store).unwrap();
+    let mut store = store::open(store).unwrap();
     let cold = store.open_rows(ColdStore::ROWS_BYTES_MAX).unwrap();
     store.redo(&cold).unwrap();
     store.remove_earlier_logs().unwrap();
@@ -114,7 +114,7 @@ fn plant(store: &Path, plant: impl FnOnce(&mut Planting)) {
         .unwrap();
     let mut planting = Planting { rows, changed: BTreeMap::new() };
     plant(&mut planting);
-    cold.write(&planting.changed).unwrap();
+    cold.put_all(&planting.changed).unwrap();
 }
 
 fn copy(from: &Path, to: &Path) {

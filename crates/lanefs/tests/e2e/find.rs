@@ -181,6 +181,10 @@ fn words_of_find_find_what_find_finds() {
         ours(&stage, &up, &["-newer", &up.url("/b/five.c")]),
         gnu(&up, &["-newer", "b/five.c"])
     );
+    // A symbolic link itself, not what it leads to.
+    let of_link = gnu(&up, &["-newer", "b/link.c"]);
+    assert_eq!(ours(&stage, &up, &["-newer", &up.url("/b/link.c")]), of_link);
+    assert_eq!(ours(&stage, &up, &["-newer", up.dir.join("b/link.c").to_str().unwrap()]), of_link);
     let lines = stage.run(["find", "--export", "up", &up.url("/"), "-name", "*.c", "-print"]);
     assert_eq!(texts(&lines).0.lines().count(), gnu(&up, &["-name", "*.c"]).len());
     drop(open);

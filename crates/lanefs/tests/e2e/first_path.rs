@@ -1,13 +1,14 @@
 //! What README's first ten minutes say, command by command, and who may do what on a store that was
 //! just made.
 
+use crate::certificates::{Authority, shown};
 use crate::networks::Networks;
 use crate::private::{Private, User};
 use crate::stage::{
     Place, Process, Server, Stage, binary, failure, must, program, run, texts, wrap,
 };
 use std::fs;
-use std::os::unix::fs::{MetadataExt as _, chown, symlink};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
 use std::path::Path;
 use std::process::Command;
 
@@ -153,6 +154,14 @@ fn a_store_that_root_makes_is_for_all_and_root_of_its_host_administers() {
     let mount = stage.mount(&server.address, "m", &[]);
     chown(mount.dir.join("his"), Some(0), Some(0)).unwrap();
     mount.stop();
+    // A secret that opens the export alone makes nobody root.
+    let of_default = stage.path("secret-default");
+    fs::write(&of_default, root(&["export", "secret", &server.address, "default"])).unwrap();
+    fs::set_permissions(&of_default, fs::Permissions::from_mode(0o600)).unwrap();
+    let with = ["--secret-file", of_default.to_str().unwrap()];
+    let made = ["mkdir", with[0], with[1], &url("/srv/no")];
+    let (code, said) = failure(&run(&mut here(&stage, 0, &made)));
+    assert!(code == 1 && said.contains("root is nobody on the export default"), "{said}");
     // What somebody has defined counts here as well.
     root(&["export", "add", &server.address, "default", "/"]);
     let (code, said) = failure(&run(&mut here(&stage, 0, &["mkdir", &url("/srv/no")])));
@@ -263,5 +272,23 @@ fn an_export_of_a_directory_that_is_missing_says_what_to_do() {
     must(stage.lanefs(["cp"]).arg(&source).arg(&file));
     let not = ["export", "add", &server.address, "file", "/file", "--create"];
     assert!(failure(&stage.run(not)).1.contains("cannot create directory '/file'"));
+    stop(server);
+}
+
+#[test]
+fn a_certificate_for_the_store_makes_root_root_here_as_the_secret_does() {
+    let Some(stage) = Stage::new("first_certified") else { return };
+    let authority = Authority::new(&stage, "certs");
+    authority.make(&stage, &["client"], &["alice"]);
+    authority.make(&stage, &["client"], &["bob", "--export", "default"]);
+    let server = authority.serve(&stage, &[]);
+    let url = |path: &str| format!("lanefs://{}{path}", server.address);
+    let by =
+        |name: &str, arguments: &[&str]| run(&mut shown(&stage, &authority.show(name), arguments));
+    assert!(by("alice", &["mkdir", &url("/roots")]).status.success());
+    let owned = by("alice", &["chown", "5002", &url("/roots")]);
+    assert!(owned.status.success(), "{:?}", failure(&owned));
+    let (code, said) = failure(&by("bob", &["mkdir", &url("/roots/no")]));
+    assert!(code == 1 && said.contains("root is nobody on the export default"), "{said}");
     stop(server);
 }

@@ -16,7 +16,7 @@ fn up_detached(stage: &Stage, dir: &Path) -> Command {
 }
 
 /// The number behind `process ` in what a command has said.
-fn process_in(said: &str) -> u32 {
+fn pid_in(said: &str) -> u32 {
     let behind = said.split_once("process ").unwrap_or_else(|| panic!("{said}")).1;
     let digits = behind.split(|letter: char| !letter.is_ascii_digit()).next().unwrap();
     digits.parse().unwrap_or_else(|_| panic!("{said}"))
@@ -33,7 +33,7 @@ fn up_in_the_background_is_found_by_a_second_up_and_ended_by_down() {
     let Some(stage) = Stage::new("up_down") else { return };
     let dir = stage.path("mnt");
     let said = must(&mut up_detached(&stage, &dir));
-    let pid = process_in(&said);
+    let pid = pid_in(&said);
     let log = stage.path("mnt.lanefs.log");
     assert!(said.contains(&format!("log {}", log.display())), "{said}");
     let stop = format!("stop with `lanefs down {}` or `kill {pid}`", dir.display());
@@ -44,7 +44,7 @@ fn up_in_the_background_is_found_by_a_second_up_and_ended_by_down() {
     for more in [&[][..], &["-d"]] {
         let second = must(stage.lanefs(["up"]).args(more).arg(&dir));
         assert_eq!(second.lines().next(), Some(address), "{second}");
-        assert_eq!(process_in(&second), pid);
+        assert_eq!(pid_in(&second), pid);
         assert!(second.contains(&log.display().to_string()), "{second}");
     }
     let other = stage.path("other-store");
@@ -52,7 +52,7 @@ fn up_in_the_background_is_found_by_a_second_up_and_ended_by_down() {
     let (code, stderr) = failure(&output);
     assert!(code == 1 && stderr.contains("lanefs down"), "{code} {stderr}");
     let said = must(stage.lanefs(["down"]).arg(&dir));
-    assert_eq!(process_in(&said), pid);
+    assert_eq!(pid_in(&said), pid);
     assert!(!is_alive(pid) && !is_mounted(&dir));
     let (code, stderr) = failure(&run(stage.lanefs(["down"]).arg(&dir)));
     assert!(code == 1 && stderr.contains("lanefs status"), "{code} {stderr}");
@@ -75,7 +75,7 @@ fn up_that_cannot_mount_serves_and_ends_its_command_with_code_3() {
     let second = run(stage.lanefs(["up"]).arg(&dir));
     assert_eq!(second.status.code(), Some(3), "{:?}", texts(&second));
     must(&mut stage.lanefs(["down", &address]));
-    assert!(!is_alive(process_in(&said)));
+    assert!(!is_alive(pid_in(&said)));
 }
 
 #[test]

@@ -125,6 +125,7 @@ fn devices_are_root_s_to_make_and_nobody_s_to_open() {
     let refused = as_other(&["mknod", "device", "b", "7", "0"]);
     assert_eq!(failure(&refused).0, 1, "{:?}", texts(&refused));
     assert!(as_other(&["mkfifo", "fifo"]).status.success(), "a fifo is anybody's");
+    assert!(stage.run(["export", "add", &up.address, "default", "/"]).status.success());
     let squashed = stage.mount(&up.address, "squashed", &[]);
     let refused = mknodat(
         CWD,

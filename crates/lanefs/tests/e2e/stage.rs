@@ -139,6 +139,8 @@ impl Place for Everywhere {
 /// The folders of one test.
 pub(crate) struct Stage {
     folder: TempDir,
+    /// Where processes say what they are.
+    running: TempDir,
     pub(crate) drivers: Drivers,
 }
 
@@ -158,7 +160,8 @@ impl Stage {
         // Other users shall be able to reach the mounts below.
         let open = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o755);
         fs::set_permissions(folder.path(), open).unwrap();
-        Some(Self { folder, drivers: Drivers::of(test) })
+        let running = tempfile::Builder::new().prefix("running").tempdir_in(place).unwrap();
+        Some(Self { folder, running, drivers: Drivers::of(test) })
     }
 
     /// The same with mounts on io_uring, if servers or mounts are.
@@ -187,7 +190,7 @@ impl Stage {
         let mut command = Command::new(binary());
         command.args(arguments).stdin(Stdio::null());
         command.env("XDG_CONFIG_HOME", self.path("config")).env_remove("LANEFS_SECRET_FILE");
-        command.env("LANEFS_RUN_DIR", self.path("run"));
+        command.env("LANEFS_RUN_DIR", self.running.path());
         for foreign in ["RUST_LOG", "NOTIFY_SOCKET", "JOURNAL_STREAM"] {
             command.env_remove(foreign);
         }

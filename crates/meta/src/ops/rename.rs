@@ -10,11 +10,11 @@ use crate::directory::Target;
 use crate::mode::NewMode;
 use crate::needs::Needs;
 use crate::ops::LINK_COUNT_MAX;
-use crate::txn::{Came, Done, Txn};
+use crate::txn::{Came, Txn};
 use crate::uses::{How, Key};
 use crate::who::{Want, Who};
 use disk::InodeRow;
-use wire::{FileKind, InodeNo, Rename, RenameHow, Status};
+use wire::{FileKind, InodeNo, Rename, RenameHow, Renamed, Status};
 
 pub(crate) fn needs<'a>(args: &Rename<'a>, needs: &mut Needs<'a>) {
     needs.inode(args.parent);
@@ -23,7 +23,7 @@ pub(crate) fn needs<'a>(args: &Rename<'a>, needs: &mut Needs<'a>) {
     needs.entry(args.new_parent, args.new_name);
 }
 
-pub(crate) fn execute(args: &Rename<'_>, txn: &mut Txn<'_>) -> Result<Done, Status> {
+pub(crate) fn execute(args: &Rename<'_>, txn: &mut Txn<'_>) -> Result<Renamed, Status> {
     let who = txn.who(args.caller);
     let source = txn.search(args.parent, args.name, &who)?.ok_or(Status::NotFound)?;
     txn.reach_entry(args.parent, args.name);
@@ -39,7 +39,8 @@ pub(crate) fn execute(args: &Rename<'_>, txn: &mut Txn<'_>) -> Result<Done, Stat
         return Err(Status::Exists);
     }
     if target.is_some_and(|target| target.inode == source.inode) {
-        return Ok(Done); // Two names of one inode: POSIX leaves both.
+        // Two names of one inode: POSIX leaves both. Directories have one name.
+        return Ok(Renamed { moved: None, exchanged: None });
     }
     if let Some(target) = target {
         txn.reach(target.inode);
@@ -141,7 +142,7 @@ fn apply(
     victim: Option<Target>,
     who: &Who<'_>,
     txn: &mut Txn<'_>,
-) -> Result<Done, Status> {
+) -> Result<Renamed, Status> {
     let row = txn.row(source.inode)?;
     let victim_row = victim.map(|victim| txn.row(victim.inode)).transpose()?;
     let whiteout = args.how.leaves_whiteout().then(|| whiteout(args, who, txn)).transpose()?;
@@ -175,7 +176,7 @@ fn apply(
         Some(victim) => txn.unname(victim, args.new_parent),
         None => {}
     }
-    Ok(Done)
+    Ok(Renamed { moved: directory(source), exchanged: None })
 }
 
 fn exchange(
@@ -183,15 +184,16 @@ fn exchange(
     source: Target,
     target: Target,
     txn: &mut Txn<'_>,
-) -> Result<Done, Status> {
+) -> Result<Renamed, Status> {
     let (source_row, target_row) = (txn.row(source.inode)?, txn.row(target.inode)?);
     let source_row = put_moved(source_row, (args.parent, args.new_parent), txn);
     let target_row = put_moved(target_row, (args.new_parent, args.parent), txn);
     txn.put_entry(args.parent, args.name, &target_row, Some(source));
     txn.put_entry(args.new_parent, args.new_name, &source_row, Some(target));
+    let renamed = Renamed { moved: directory(source), exchanged: directory(target) };
     if args.parent == args.new_parent {
         txn.touch(args.parent, Came::NOTHING);
-        return Ok(Done);
+        return Ok(renamed);
     }
     if [source.kind, target.kind].contains(&FileKind::Directory) {
         txn.uses(Key::Topology, How::Change);
@@ -199,7 +201,11 @@ fn exchange(
     let came = Came::of(source.kind) + -Came::of(target.kind);
     txn.touch(args.parent, -came);
     txn.touch(args.new_parent, came);
-    Ok(Done)
+    Ok(renamed)
+}
+
+fn directory(target: Target) -> Option<InodeNo> {
+    (target.kind == FileKind::Directory).then_some(target.inode)
 }
 
 /// What moves is changed, and a directory's `..` with it.

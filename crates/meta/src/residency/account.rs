@@ -114,6 +114,7 @@ impl State {
             | Row::Recovered { .. }
             | Row::VbrFailed { .. }
             | Row::Store(_)
+            | Row::Log { .. }
             | Row::Prepared { .. }
             | Row::Decided { .. }
             | Row::Export(_) => true,
@@ -147,6 +148,7 @@ impl State {
             | Row::Recovered { .. }
             | Row::VbrFailed { .. }
             | Row::Store(_)
+            | Row::Log { .. }
             | Row::Prepared { .. }
             | Row::Decided { .. }
             | Row::Export(_) => {}

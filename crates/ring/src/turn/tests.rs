@@ -119,10 +119,12 @@ fn greeted(lanes: &mut [Lane], address: SocketAddr) -> (TcpStream, ConnId) {
     let mut stream = TcpStream::from(socket);
     stream.write_all(&hello()).unwrap();
     let known_count = lanes[0].events.0.len();
-    until(lanes, |lanes| lanes[0].events.0.len() > known_count);
-    match lanes[0].events.0[known_count] {
-        Event::Frame { conn, .. } => (stream, conn),
-        other => panic!("{other:?}"),
+    until(lanes, |lanes| lanes[0].events.0.len() > known_count + 1);
+    match lanes[0].events.0[known_count..] {
+        [Event::FromThisHost { conn }, Event::Frame { conn: of_frame, .. }] if conn == of_frame => {
+            (stream, conn)
+        }
+        ref other => panic!("{other:?}"),
     }
 }
 
@@ -157,10 +159,13 @@ fn who_is_relayed_and_not_admitted_in_time_is_closed_at_both_ends() {
             let hello = turn.arena.put(&hello());
             turn.act(Action::Relay { conn, lane: LaneId(1), hello });
         });
-        until(lanes, |lanes| !lanes[1].events.0.is_empty());
-        let Event::Adopted { conn, .. } = lanes[1].events.0[0] else {
+        until(lanes, |lanes| lanes[1].events.0.len() == 2);
+        let [Event::FromThisHost { conn }, Event::Adopted { conn: of_hello, .. }] =
+            lanes[1].events.0[..]
+        else {
             panic!("{:?}", lanes[1].events.0)
         };
+        assert_eq!(conn, of_hello);
         lanes[0].expire_later();
         until(lanes, |lanes| !lanes[1].closed().is_empty());
         assert_eq!(lanes[1].closed(), [(conn, TIMED_OUT)]);

@@ -129,7 +129,7 @@ impl Brain for Library {
                 self.ended.send(event).ok();
             }
             Event::Stop => turn.act(Action::Stopped),
-            Event::Tick => {}
+            Event::Tick | Event::FromThisHost { .. } => {}
             other => panic!("{other:?}"),
         }
     }

@@ -143,7 +143,7 @@ impl Wire<'_> for RenameHow {
 }
 
 message! {
-    /// [`crate::Op::Rename`]. No reply body. Routed by `parent`.
+    /// [`crate::Op::Rename`]. Reply: [`Renamed`]. Routed by `parent`.
     Rename<'a> {
         /// Who asks.
         caller: Caller<'a>,
@@ -157,5 +157,14 @@ message! {
         new_name: Name<'a>,
         /// What becomes of both names.
         how: RenameHow,
+    }
+}
+message! {
+    /// Reply of [`Rename`]: which directories it moved. A mount's kernel keeps where directories lie.
+    Renamed {
+        /// The inode under the new name, if it is a directory.
+        moved: Option<InodeNo>,
+        /// The inode under the old name after an exchange, if it is a directory.
+        exchanged: Option<InodeNo>,
     }
 }

@@ -1,4 +1,4 @@
-//! Being a service: what the service manager is told, SIGHUP, the log, and configuration files.
+//! Being a service: what systemd is told, SIGHUP, the log, and configuration files.
 
 use crate::stage::{Process, Stage, failure, must, program, run, wrap};
 use rustix::process::Signal;
@@ -9,13 +9,13 @@ use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What a service manager hears.
-struct Manager {
+/// What systemd hears.
+struct Systemd {
     socket: UnixDatagram,
     path: PathBuf,
 }
 
-impl Manager {
+impl Systemd {
     fn new(stage: &Stage, name: &str) -> Self {
         let path = stage.path(name);
         Self { socket: UnixDatagram::bind(&path).unwrap(), path }
@@ -47,36 +47,36 @@ fn serve(stage: &Stage, more: &[&str]) -> Command {
 }
 
 #[test]
-fn the_service_manager_is_told_when_a_server_serves_reloads_and_ends() {
+fn systemd_is_told_when_a_server_serves_reloads_and_ends() {
     let Some(stage) = Stage::new("notify_serve") else { return };
-    let manager = Manager::new(&stage, "socket");
-    let mut server = manager.starts(serve(&stage, &[]));
-    let status = manager.message_with("READY=1");
+    let systemd = Systemd::new(&stage, "socket");
+    let mut server = systemd.starts(serve(&stage, &[]));
+    let status = systemd.message_with("READY=1");
     let address = server.line_with("listening on ");
     let address = address.trim_start_matches("listening on ").split(',').next().unwrap();
     assert!(status.contains("STATUS=") && status.contains(address), "{status}");
     server.signal(Signal::HUP);
-    let reloading = manager.message_with("RELOADING=1");
+    let reloading = systemd.message_with("RELOADING=1");
     assert!(reloading.contains("MONOTONIC_USEC="), "{reloading}");
-    manager.message_with("READY=1");
+    systemd.message_with("READY=1");
     server.line_with("read the secret again");
     server.signal(Signal::TERM);
-    manager.message_with("STOPPING=1");
+    systemd.message_with("STOPPING=1");
     assert!(server.end().success(), "{}", server.said());
 }
 
 #[test]
-fn the_service_manager_is_told_of_up_and_of_mounts() {
+fn systemd_is_told_of_up_and_of_mounts() {
     let Some(stage) = Stage::new("notify_up") else { return };
-    let manager = Manager::new(&stage, "socket");
+    let systemd = Systemd::new(&stage, "socket");
     let dir = stage.path("mnt");
     let mut up = stage.lanefs(["up", "--listen", "127.0.0.1:0"]);
     up.arg(&dir);
-    let mut up = manager.starts(up);
+    let mut up = systemd.starts(up);
     let address = up.line_with("address ").replace("address ", "");
-    let status = manager.message_with("READY=1");
+    let status = systemd.message_with("READY=1");
     assert!(status.contains(&format!("mounted on {}", dir.display())), "{status}");
-    let second = Manager::new(&stage, "second-socket");
+    let second = Systemd::new(&stage, "second-socket");
     let other = stage.make_dir("other");
     let mut mount = stage.lanefs(["mount", "--export", "up", &address]);
     mount.arg(&other);
@@ -99,7 +99,7 @@ fn the_service_manager_is_told_of_up_and_of_mounts() {
     assert!(told.contains("MAINPID="), "{told}");
     must(stage.lanefs(["umount"]).arg(&other));
     up.signal(Signal::TERM);
-    manager.message_with("STOPPING=1");
+    systemd.message_with("STOPPING=1");
     assert!(up.end().success(), "{}", up.said());
 }
 
@@ -243,7 +243,7 @@ fn options_come_from_a_file_and_the_command_line_wins() {
 fn a_file_with_a_mistake_is_refused_with_its_line_and_what_is_right() {
     let Some(stage) = Stage::new("config_mistakes") else { return };
     for (text, parts) in [
-        ("lanes = 2\nspin_us = 5\n", &["serve.toml:2: ", "spin_us", "spin-us"][..]),
+        ("lanes = 2\nlog_level = 5\n", &["serve.toml:2: ", "log_level", "log-level"][..]),
         ("\n\nlanes = 99\n", &["serve.toml:3: ", "99", "1..=64"]),
         ("driver = \"epol\"\n", &["serve.toml:1: ", "epoll", "io-uring"]),
         ("lanes 2\n", &["serve.toml:1: "]),

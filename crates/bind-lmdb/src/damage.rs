@@ -1,0 +1,60 @@
+//! `Damage`: what is wrong with the file of a table, as an [`io::Error`] carries it.
+
+use std::fmt;
+use std::io;
+
+/// Bytes of the file are not what was written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Damage {
+    /// What is wrong, in words.
+    pub what: &'static str,
+    /// Byte offset in the file; 0 when it is about the whole file or a row.
+    pub offset: u64,
+    /// The first byte of the key of a row whose checksum does not fit.
+    pub table: Option<u8>,
+    /// The number that should stand there, where there is one.
+    pub expected: u64,
+    /// The number that stands there.
+    pub found: u64,
+}
+
+impl Damage {
+    pub(crate) const fn file(what: &'static str, offset: u64) -> Self {
+        Self { what, offset, table: None, expected: 0, found: 0 }
+    }
+
+    pub(crate) const fn page(what: &'static str, page_no: u64) -> Self {
+        Self::file(what, page_no.saturating_mul(4096))
+    }
+
+    pub(crate) const fn row(table: u8, expected: u32, found: u32) -> Self {
+        let what = "the checksum of a row does not fit";
+        Self { what, offset: 0, table: Some(table), expected: expected as u64, found: found as u64 }
+    }
+
+    pub(crate) const fn numbers(mut self, expected: u64, found: u64) -> Self {
+        self.expected = expected;
+        self.found = found;
+        self
+    }
+
+    /// The damage that an error is about.
+    #[must_use]
+    pub fn of(error: &io::Error) -> Option<&Self> {
+        error.get_ref()?.downcast_ref()
+    }
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at byte {}", self.what, self.offset)
+    }
+}
+
+impl std::error::Error for Damage {}
+
+impl From<Damage> for io::Error {
+    fn from(damage: Damage) -> Self {
+        Self::new(io::ErrorKind::InvalidData, damage)
+    }
+}

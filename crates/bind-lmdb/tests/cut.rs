@@ -1,0 +1,46 @@
+//! A file that is cut short while it is mapped ends its process with a message, not with a signal.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use bind_lmdb::{FILE, Table};
+use std::fs::OpenOptions;
+use std::path::Path;
+use std::process::Command;
+
+const FOLDER: &str = "LANEFS_TEST_CUT";
+const BYTES_MAX: usize = 1 << 30;
+
+/// In the child: opens the table, has its file cut short, and reads on.
+fn read_what_was_cut(folder: &Path) {
+    let table = Table::open(folder, BYTES_MAX).unwrap();
+    table.guard().unwrap();
+    let file = OpenOptions::new().write(true).open(folder.join(FILE)).unwrap();
+    file.set_len(4096).unwrap();
+    let count = table.snapshot().unwrap().range(&[1], &[255]).unwrap().count();
+    panic!("{count} rows were read that are not there");
+}
+
+#[test]
+fn a_file_that_is_cut_short_under_a_reader_is_named() {
+    if let Some(folder) = std::env::var_os(FOLDER) {
+        return read_what_was_cut(Path::new(&folder));
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let keys: Vec<[u8; 9]> = (0..5000_u64)
+        .map(|number| {
+            let mut key = [1; 9];
+            key[1..].copy_from_slice(&number.to_be_bytes());
+            key
+        })
+        .collect();
+    let rows = keys.iter().map(|key| (&key[..], Some(&[7_u8; 50][..])));
+    Table::create(folder.path(), rows).unwrap();
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "a_file_that_is_cut_short_under_a_reader_is_named", "--nocapture"])
+        .env(FOLDER, folder.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let file = folder.path().join(FILE);
+    assert!(said.contains(&format!("{} was damaged", file.display())), "{said}");
+}

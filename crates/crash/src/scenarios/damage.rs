@@ -1,0 +1,306 @@
+//! Damage at rest: each file of a store is taken away, emptied, cut short, flipped in a bit and
+//! replaced by an older copy, while nobody serves. A start refuses it and names the file, or
+//! everything that was durable is there.
+//!
+//! Places of cuts and flips come from the seed.
+
+use super::Length;
+use crate::child::must;
+use crate::dice::Dice;
+use crate::server::{Server, Started};
+use crate::stage::Setup;
+use anyhow::{Context as _, Result, bail};
+use library::{OpenFor, Piece, Volume};
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fmt;
+use std::fs;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Names that are made while the store is served for the first time, and twice as many later.
+const NAME_COUNT: usize = 60;
+/// Targets so long have pages of their own in the rows.
+const TARGET_BYTES: usize = 3000;
+const CUT_COUNT: usize = 4;
+const FLIP_COUNT: usize = 20;
+/// In the short form.
+const FEW: usize = 3;
+const PAGE_BYTES: u64 = 4096;
+const SECTOR_BYTES: u64 = 512;
+
+/// What is done to a file.
+#[derive(Clone, Copy, Debug)]
+enum Damage {
+    Missing,
+    Empty,
+    Cut { file_bytes: u64 },
+    Flipped { offset: u64, bit: u8 },
+    Older,
+}
+
+/// A store with known contents, and older copies of its files.
+struct Stores {
+    /// A server was killed over it.
+    killed: PathBuf,
+    /// A server ended in order.
+    stopped: PathBuf,
+    older: PathBuf,
+}
+
+/// What came of the cases of a file.
+#[derive(Default)]
+struct Outcomes {
+    refused_count: u32,
+    repaired_count: u32,
+    harmless_count: u32,
+}
+
+pub(super) fn rows(setup: &Setup, length: Length) -> Result<String> {
+    run(setup, length, |_| Ok(vec!["rows/data.mdb".into(), "rows/lock.mdb".into()]))
+}
+
+pub(super) fn logs(setup: &Setup, length: Length) -> Result<String> {
+    run(setup, length, |store| {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(store.join("log"))? {
+            names.push(Path::new("log").join(entry?.file_name()));
+        }
+        names.sort();
+        Ok(names)
+    })
+}
+
+pub(super) fn others(setup: &Setup, length: Length) -> Result<String> {
+    let names = ["superblock", "boot", "redo-key", "lock", "reserve", "address"];
+    run(setup, length, move |_| Ok(names.map(PathBuf::from).to_vec()))
+}
+
+fn run(
+    setup: &Setup,
+    length: Length,
+    names: impl Fn(&Path) -> Result<Vec<PathBuf>>,
+) -> Result<String> {
+    let store = setup.folder.join("store");
+    let mut server = Server::start(setup, store.clone(), &[])?;
+    let stores = make(setup, &mut server)?;
+    let mut dice = Dice::new(setup.seed);
+    let mut seen: BTreeMap<String, Outcomes> = BTreeMap::new();
+    for good in [&stores.killed, &stores.stopped] {
+        for name in names(good)? {
+            for damage in damages(&good.join(&name), &mut dice, length)? {
+                if !apply(good, &stores.older, &store, &name, damage)? {
+                    continue;
+                }
+                let case =
+                    format!("{} of a store that was {}: {damage:?}", name.display(), kind(good));
+                let outcomes = seen.entry(shown(&name)).or_default();
+                judge(&mut server, &name, outcomes).context(case)?;
+            }
+        }
+    }
+    let all: Vec<String> = seen.iter().map(|(name, found)| format!("{name} {found}")).collect();
+    Ok(all.join(", "))
+}
+
+fn kind(good: &Path) -> String {
+    good.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// Logs have many names.
+fn shown(name: &Path) -> String {
+    if name.starts_with("log") { "log/*".to_owned() } else { name.display().to_string() }
+}
+
+impl fmt::Display for Outcomes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { refused_count, repaired_count, harmless_count } = self;
+        write!(f, "{refused_count} refused {repaired_count} repaired {harmless_count} harmless")
+    }
+}
+
+// --- the store -------------------------------------------------------------------------------------
+
+fn make(setup: &Setup, server: &mut Server) -> Result<Stores> {
+    let at = |name: &str| setup.folder.join(name);
+    let stores = Stores { killed: at("killed"), stopped: at("stopped"), older: at("older") };
+    work(&mut server.volume()?, 0)?;
+    server.stop()?;
+    copy(server.store(), &stores.older)?;
+    server.restart()?;
+    work(&mut server.volume()?, 1)?;
+    // A log as it was some batches ago.
+    copy(&server.store().join("log"), &stores.older.join("log"))?;
+    work(&mut server.volume()?, 2)?;
+    server.kill()?;
+    copy(server.store(), &stores.killed)?;
+    server.restart()?;
+    server.stop()?;
+    copy(server.store(), &stores.stopped)?;
+    Ok(stores)
+}
+
+fn path(index: usize) -> PathBuf {
+    PathBuf::from(format!("/d{}/f{index}", index % 3))
+}
+
+fn target(index: usize) -> String {
+    format!("{index}/").repeat(TARGET_BYTES / 4)
+}
+
+/// Makes names of one part, all durable.
+fn work(volume: &mut Volume, part: usize) -> Result<()> {
+    if part == 0 {
+        for dir in 0..3 {
+            volume.mkdir(Path::new(&format!("/d{dir}")), 0o755)?;
+        }
+    }
+    for index in part * NAME_COUNT..(part + 1) * NAME_COUNT {
+        if index % 20 == 0 {
+            volume.symlink(OsStr::new(&target(index)), &path(index))?;
+            continue;
+        }
+        let file = volume.create(&path(index), 0o644, true)?;
+        volume.write_at(&file, 0, index.to_string().as_bytes())?;
+        volume.close(file)?;
+        if index % 7 == 0 {
+            volume.sync()?;
+        }
+    }
+    volume.sync()?;
+    Ok(())
+}
+
+/// Says what is not as it was made.
+fn check(volume: &mut Volume) -> Result<()> {
+    for index in 0..3 * NAME_COUNT {
+        if index % 20 == 0 {
+            if volume.readlink(&path(index))?.to_string_lossy() != target(index) {
+                bail!("a symbolic link points elsewhere: {}", path(index).display());
+            }
+            continue;
+        }
+        let file = volume.open(&path(index), OpenFor::Read)?;
+        let wanted = index.to_string();
+        let found = volume.read_at(&file, Piece { file_offset: 0, piece_bytes: 16 })?;
+        volume.close(file)?;
+        if found != wanted.as_bytes() {
+            bail!("{} has other contents", path(index).display());
+        }
+    }
+    // What is there can be added to.
+    volume.mkdir(Path::new("/more"), 0o755)?;
+    volume.sync()?;
+    Ok(())
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    if to.exists() && to.is_dir() {
+        fs::remove_dir_all(to)?;
+    }
+    must(Command::new("cp").args(["-a", "--sparse=always"]).arg(from).arg(to)).map(drop)
+}
+
+// --- damage ----------------------------------------------------------------------------------------
+
+/// All that is done to a file.
+fn damages(path: &Path, dice: &mut Dice, length: Length) -> Result<Vec<Damage>> {
+    let count = |count: usize| if length.every_step { count } else { FEW };
+    let file_bytes = fs::metadata(path).map_or(0, |found| found.len());
+    let mut damages = vec![Damage::Missing, Damage::Empty, Damage::Older];
+    if file_bytes < 2 {
+        return Ok(damages);
+    }
+    let bytes = fs::read(path)?;
+    // Behind the last of it that is not zero there is only space.
+    let used_bytes =
+        bytes.iter().rposition(|byte| *byte != 0).map_or(file_bytes, |at| at as u64 + 1);
+    let edges = edges(&bytes);
+    for index in 0..count(CUT_COUNT) {
+        let cut_bytes = match index {
+            0 => file_bytes - 1,
+            1 if !edges.is_empty() => edges[dice.index(edges.len())],
+            _ => dice.below(used_bytes),
+        };
+        damages.push(Damage::Cut { file_bytes: cut_bytes });
+    }
+    for index in 0..count(FLIP_COUNT) {
+        let bit = u8::try_from(dice.below(8)).unwrap_or(0);
+        let offset = match index % 4 {
+            // The head of a page, or of a file.
+            0 => dice.below(used_bytes.div_ceil(PAGE_BYTES)) * PAGE_BYTES + dice.below(24),
+            1 => dice.below(SECTOR_BYTES),
+            _ => dice.below(used_bytes),
+        };
+        damages.push(Damage::Flipped { offset: offset % used_bytes, bit });
+    }
+    Ok(damages)
+}
+
+/// Where the batches of a log end.
+fn edges(bytes: &[u8]) -> Vec<u64> {
+    let Ok((_, mut reader)) = disk::LogReader::new(bytes) else { return Vec::new() };
+    let mut edges = vec![reader.valid_bytes()];
+    while let Ok(Some(_)) = reader.next_batch() {
+        edges.push(reader.valid_bytes());
+    }
+    edges
+}
+
+/// Puts the good store in place and damages a file of it; `false`: there is nothing to be done.
+fn apply(good: &Path, older: &Path, store: &Path, name: &Path, damage: Damage) -> Result<bool> {
+    copy(good, store)?;
+    let path = store.join(name);
+    if !path.exists() {
+        return Ok(false);
+    }
+    match damage {
+        Damage::Missing => fs::remove_file(&path)?,
+        Damage::Empty => fs::File::options().write(true).open(&path)?.set_len(0)?,
+        Damage::Cut { file_bytes } => {
+            fs::File::options().write(true).open(&path)?.set_len(file_bytes)?;
+        }
+        Damage::Flipped { offset, bit } => {
+            let file = fs::File::options().read(true).write(true).open(&path)?;
+            let mut byte = [0];
+            file.read_exact_at(&mut byte, offset)?;
+            file.write_all_at(&[byte[0] ^ (1 << bit)], offset)?;
+        }
+        Damage::Older => {
+            if !older.join(name).exists() {
+                return Ok(false);
+            }
+            fs::copy(older.join(name), &path)?;
+        }
+    }
+    Ok(true)
+}
+
+/// Starts a server over it: it refuses by name, or has everything.
+fn judge(server: &mut Server, name: &Path, outcomes: &mut Outcomes) -> Result<()> {
+    server.launch(&[])?;
+    match server.started()? {
+        Started::Ended { status, said } => {
+            if status.code().is_none() {
+                bail!("a signal ended it ({status}): {said}");
+            }
+            if !said.contains(&*name.to_string_lossy()) {
+                bail!("it does not name the file: {said}");
+            }
+            outcomes.refused_count += 1;
+        }
+        Started::Serves { said } => {
+            let mut volume = server.volume()?;
+            check(&mut volume)?;
+            drop(volume);
+            server.kill()?;
+            if said.contains(&*name.to_string_lossy()) {
+                outcomes.repaired_count += 1;
+            } else {
+                outcomes.harmless_count += 1;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,213 @@
+//! Node ids: the numbers by which the kernel names inodes.
+//!
+//! The kernel keeps one dentry for each directory's node id. A LOOKUP that finds a node id below another
+//! parent than its dentry's makes the kernel move that dentry (`d_splice_alias`), for which it only tries
+//! the locks of a rename: while anything is created or renamed there, the program gets ESTALE. Therefore a
+//! directory has a node id of its own below each parent, and there is nothing to move when
+//! another mount has moved it. A tag in the node id, made of the parent's, tells them apart.
+//!
+//! ```text
+//! bit 63: 0   an inode number as it is: the root, what is no directory, and numbers beyond the fields below
+//! bit 63: 1   62 .. 44 tag      43 .. 36 metadata shard      35 .. 0 count of the inode
+//! ```
+//! What this kernel renames keeps its node id, because the kernel moves that dentry itself: [`Moves`].
+//! Invariant: a directory's node id below a parent stays the same for as long as the kernel has it there.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use wire::{Attr, FileKind, InodeNo};
+
+const TAGGED: u64 = 1 << 63;
+const TAG_SHIFT: u32 = 44;
+const TAG_MASK: u64 = (1 << 19) - 1;
+const SHARD_SHIFT: u32 = 36;
+const SHARD_COUNT_MAX: u64 = 1 << 8;
+const COUNT_MAX: u64 = 1 << 36;
+
+/// Directories that this kernel moved, of which a lane knows at most. Beyond, the ones with the smallest
+/// numbers are forgotten: they get another node id, and who stands in them stands in a removed directory
+/// as far as `getcwd` knows.
+const MOVED_COUNT_MAX: usize = 65_536;
+
+/// A node id.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Node(pub(crate) u64);
+
+impl Node {
+    /// No node has it: for what stands nowhere that is known.
+    const NOWHERE: Self = Self(0);
+
+    /// For what is no directory.
+    pub(crate) const fn plain(inode: InodeNo) -> Self {
+        Self(inode.0)
+    }
+
+    /// The inode that it names.
+    pub(crate) fn inode(self) -> InodeNo {
+        if self.0 & TAGGED == 0 {
+            return InodeNo(self.0);
+        }
+        let shard = u16::try_from((self.0 >> SHARD_SHIFT) % SHARD_COUNT_MAX).unwrap_or(0);
+        let count = self.0 % COUNT_MAX;
+        // Only a broken kernel invents one with count 0; no inode has the number 0.
+        if count == 0 { InodeNo(0) } else { InodeNo::new(shard, count) }
+    }
+
+    /// The one that a directory gets below `parent`, if `skip_count` others are taken.
+    fn below(parent: Self, directory: InodeNo, skip_count: u64) -> Self {
+        let shard = u64::from(directory.shard().index());
+        if directory == InodeNo::ROOT || shard >= SHARD_COUNT_MAX || directory.count() >= COUNT_MAX
+        {
+            return Self(directory.0);
+        }
+        // Fibonacci hashing: parents with numbers in sequence have different tags.
+        let hash = parent.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> TAG_SHIFT;
+        let tag = hash.wrapping_add(skip_count) & TAG_MASK;
+        Self(TAGGED | tag << TAG_SHIFT | shard << SHARD_SHIFT | directory.count())
+    }
+}
+
+/// Where directories lie that this kernel has moved below other parents.
+#[derive(Debug, Default)]
+pub(crate) struct Moves {
+    /// The parent of each node id.
+    parents: BTreeMap<(InodeNo, Node), Node>,
+}
+
+impl Moves {
+    /// The node id of what a request below `parent` found.
+    pub(crate) fn node(&self, parent: Node, attr: &Attr) -> Node {
+        if attr.kind == FileKind::Directory {
+            self.directory(parent, attr.inode)
+        } else {
+            Node::plain(attr.inode)
+        }
+    }
+
+    /// The node id of a directory below `parent`.
+    pub(crate) fn directory(&self, parent: Node, directory: InodeNo) -> Node {
+        if let Some(node) = self.of(directory).find(|(_, at)| *at == parent).map(|(node, _)| node) {
+            return node;
+        }
+        let mut skip_count = 0;
+        loop {
+            let node = Node::below(parent, directory, skip_count);
+            let taken = self.parents.contains_key(&(directory, node));
+            if !taken || node == Node::plain(directory) {
+                return node;
+            }
+            skip_count += 1;
+        }
+    }
+
+    fn of(&self, directory: InodeNo) -> impl Iterator<Item = (Node, Node)> {
+        let range = (directory, Node(0))..=(directory, Node(u64::MAX));
+        self.parents.range(range).map(|((_, node), parent)| (*node, *parent))
+    }
+
+    /// The kernel has moved this node below `parent`.
+    pub(crate) fn put(&mut self, node: Node, parent: Node) {
+        let directory = node.inode();
+        // What else lay there is gone, or the kernel would not have let it come.
+        let gone: Vec<Node> =
+            self.of(directory).filter(|(_, at)| *at == parent).map(|(node, _)| node).collect();
+        for node in gone {
+            self.parents.insert((directory, node), Node::NOWHERE);
+        }
+        self.parents.remove(&(directory, node));
+        if self.directory(parent, directory) != node {
+            self.parents.insert((directory, node), parent);
+        }
+        if self.parents.len() > MOVED_COUNT_MAX {
+            self.parents.pop_first();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROOT: Node = Node(1);
+
+    fn inode(count: u64) -> InodeNo {
+        InodeNo::new(3, count)
+    }
+
+    #[test]
+    fn a_node_names_its_inode_below_any_parent() {
+        for inode in [
+            InodeNo::ROOT,
+            InodeNo::new(0, 2),
+            InodeNo::new(255, COUNT_MAX - 1),
+            InodeNo::new(256, 1),
+            InodeNo::new(0, COUNT_MAX),
+            InodeNo::new(0x7fff, (1 << 48) - 1),
+        ] {
+            for parent in [ROOT, Node(u64::MAX), Node::below(ROOT, InodeNo::new(7, 7), 0)] {
+                assert_eq!(Node::below(parent, inode, 0).inode(), inode);
+                assert_eq!(Node::below(parent, inode, TAG_MASK).inode(), inode);
+            }
+            assert_eq!(Node::plain(inode).inode(), inode);
+        }
+        assert_eq!(Node(TAGGED).inode(), InodeNo(0), "of a kernel that invents numbers");
+    }
+
+    #[test]
+    fn parents_in_sequence_give_different_nodes() {
+        let moves = Moves::default();
+        let mut nodes: Vec<Node> =
+            (2..10_002).map(|parent| moves.directory(Node(parent), inode(9))).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        assert_eq!(nodes.len(), 10_000);
+        let below_both = nodes.iter().map(|parent| moves.directory(*parent, inode(10)));
+        let mut below_both: Vec<Node> = below_both.collect();
+        below_both.sort_unstable();
+        below_both.dedup();
+        assert!(below_both.len() > 9_800, "what lies below both nodes of a directory has two, too");
+    }
+
+    #[test]
+    fn what_the_kernel_moved_keeps_its_node() {
+        let mut moves = Moves::default();
+        let [a, b, c] = [2, 3, 4].map(Node);
+        let node = moves.directory(a, inode(9));
+        moves.put(node, b);
+        assert_eq!(moves.directory(b, inode(9)), node);
+        // Another mount brings it back to `a`, where its node would be the one that lies at `b`.
+        let second = moves.directory(a, inode(9));
+        assert_ne!(second, node);
+        assert_eq!(second.inode(), inode(9));
+        // This kernel moves that one to `b` as well: the first is gone from there.
+        moves.put(second, b);
+        assert_eq!(moves.directory(b, inode(9)), second);
+        assert!(![node, second].contains(&moves.directory(a, inode(9))));
+        moves.put(second, c);
+        assert_eq!(moves.directory(c, inode(9)), second);
+        assert!(![node, second].contains(&moves.directory(b, inode(9))));
+        assert_eq!(moves.directory(a, inode(10)).inode(), inode(10), "others are as they were");
+    }
+
+    #[test]
+    fn what_is_back_where_it_came_from_takes_no_memory() {
+        let mut moves = Moves::default();
+        let [a, b] = [2, 3].map(Node);
+        let node = moves.directory(a, inode(9));
+        moves.put(node, b);
+        assert_eq!(moves.parents.len(), 1);
+        moves.put(node, a);
+        assert!(moves.parents.is_empty());
+        assert_eq!(moves.directory(a, inode(9)), node);
+    }
+
+    #[test]
+    fn what_is_remembered_has_a_limit() {
+        let mut moves = Moves::default();
+        for count in 1..=MOVED_COUNT_MAX as u64 + 10 {
+            let node = moves.directory(Node(2), inode(count));
+            moves.put(node, Node(3));
+        }
+        assert_eq!(moves.parents.len(), MOVED_COUNT_MAX);
+    }
+}
