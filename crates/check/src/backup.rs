@@ -61,6 +61,8 @@ pub struct Round {
 pub enum BackupError {
     /// The folder has something else, or a whole backup.
     Exists(PathBuf),
+    /// The server was started again meanwhile.
+    OtherBoot,
     /// It is no whole backup.
     Unfinished(PathBuf),
     /// The store cannot be read.
@@ -193,6 +195,9 @@ impl Backup {
         let io = |error| BackupError::Io(place.clone(), error);
         let mut file = BufWriter::new(create(&unfinished).map_err(io)?);
         let line_count = dump(view, &mut file).map_err(BackupError::Dump)?;
+        if !view.is_of_same_boot()? {
+            return Err(BackupError::OtherBoot);
+        }
         file.flush().and_then(|()| file.get_ref().sync_all()).map_err(io)?;
         sync_all(&self.folder).map_err(io)?;
         fs::rename(&unfinished, &place).map_err(io)?;
@@ -296,6 +301,9 @@ impl fmt::Display for BackupError {
                 f,
                 "{} is no whole backup: go on with it by `lanefs backup`, or remove it",
                 path.display()
+            ),
+            Self::OtherBoot => f.write_str(
+                "the server was started again meanwhile: try again; what was copied is used then",
             ),
             Self::Store(error) => error.fmt(f),
             Self::Dump(error) => error.fmt(f),

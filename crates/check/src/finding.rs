@@ -21,6 +21,8 @@ pub enum Severity {
 /// What is wrong.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Kind {
+    /// The superblock, the rows or something else that every store has is missing or damaged.
+    StoreDamage,
     /// A log file cannot be read to its end, or does not follow from the rows.
     LogDamage,
     /// A row does not decode.
@@ -106,6 +108,11 @@ impl Kind {
         use Severity::{Damage, Info, Warning};
         const START: &str = "the next start of a server finishes it";
         match self {
+            Self::StoreDamage => (
+                "store-damage",
+                Damage,
+                Person("bring the store back from a copy or a backup; nothing else was looked at"),
+            ),
             Self::LogDamage => (
                 "log-damage",
                 Damage,

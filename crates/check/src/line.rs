@@ -186,7 +186,8 @@ pub(crate) enum Who {
 }
 
 impl Line {
-    /// A row as a line; `None` for a place in listings, which follows from an entry.
+    /// A row as a line; `None` for a place in listings, which follows from an
+    /// entry, and for what there must be of logs, which are no metadata.
     pub(crate) fn of_row(row: &Row<'_>) -> Option<Self> {
         Some(match *row {
             Row::Inode(row) => Self::Inode(Box::new(Inode::of_row(&row))),
@@ -204,7 +205,7 @@ impl Line {
                 let (kind, version) = (Kind::of(kind), version.0);
                 Self::Entry { dir: dir.0, name, name_hex, inode: inode.0, kind, cookie, version }
             }
-            Row::Listing { .. } => return None,
+            Row::Listing { .. } | Row::Log { .. } => return None,
             Row::Orphan { inode } => Self::Nameless { inode: inode.0 },
             Row::Object { shard, inode, row } => {
                 let ObjectRow { size_bytes, write_time_ns } = row;
@@ -274,6 +275,7 @@ impl Line {
             | Row::Orphan { .. }
             | Row::Shard { .. }
             | Row::Object { .. }
+            | Row::Log { .. }
             | Row::Export(_) => return None,
         })
     }

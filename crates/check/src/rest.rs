@@ -49,6 +49,7 @@ impl Walk<'_> {
                 | Row::EvictedLast { .. }
                 | Row::VbrFailed { .. }
                 | Row::Store(_)
+                | Row::Log { .. }
                 | Row::Inode(_)
                 | Row::Target { .. }
                 | Row::Xattr { .. }

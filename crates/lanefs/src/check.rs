@@ -8,7 +8,7 @@ use crate::export::ADDRESS_FILE;
 use crate::online::Hold;
 use crate::out;
 use anyhow::{Result, bail};
-use check::{Finding, Outcome, Remedy, Severity, Watch};
+use check::{Finding, Kind, Outcome, Remedy, Severity, Watch};
 use indicatif::{ProgressBar, ProgressStyle};
 use rustix::process::{Signal, getpid, kill_process};
 use serde::Serialize;
@@ -21,8 +21,19 @@ pub(crate) fn run(args: &args::Check) -> Result<()> {
     if args.repair {
         return repair(args, &mut progress);
     }
+    let looked = look(args, &mut progress);
+    progress.end();
+    let outcome = looked.or_else(|error| as_finding(error, &args.store))?;
+    tell(&outcome, args.json)?;
+    sum_up(&outcome, &[], args.json)?;
+    end_with(&outcome)
+}
+
+/// What is wrong.
+fn look(args: &args::Check, progress: &mut Progress) -> Result<Outcome> {
     let (view, is_served) = open(&args.store, &args.serving)?;
-    let mut outcome = check::check(&view, &mut progress)?;
+    let mut outcome = check::check(&view, progress)?;
+    still_current(&view)?;
     if is_served && check::is_about_objects(&outcome) {
         // Objects went on changing; what was found is looked at while they do not.
         drop(view);
@@ -31,10 +42,47 @@ pub(crate) fn run(args: &args::Check) -> Result<()> {
         outcome = check::recheck_objects(&view, outcome)?;
         end(hold)?;
     }
-    progress.end();
-    tell(&outcome, args.json)?;
-    sum_up(&outcome, &[], args.json)?;
-    end_with(&outcome)
+    Ok(outcome)
+}
+
+/// What a store cannot be opened for is a finding, where it is the store's.
+fn as_finding(error: anyhow::Error, store: &Path) -> Result<Outcome> {
+    let Some(found) = error.downcast_ref::<StoreError>() else { return Err(error) };
+    match found.fault() {
+        StoreFault::Damage(_)
+        | StoreFault::Missing
+        | StoreFault::LogMissing { .. }
+        | StoreFault::LogShort { .. }
+        | StoreFault::WentBack { .. } => {}
+        StoreFault::NoStore
+        | StoreFault::Exists
+        | StoreFault::Foreign { .. }
+        | StoreFault::Locked { .. }
+        | StoreFault::Version { .. }
+        | StoreFault::NoFile
+        | StoreFault::OtherOwner { .. }
+        | StoreFault::OpenToOthers { .. }
+        | StoreFault::Io { .. } => return Err(error),
+    }
+    let mut outcome = Outcome::default();
+    let file = found.path().strip_prefix(store).unwrap_or(found.path()).to_owned();
+    outcome.findings.push(Finding {
+        kind: Kind::StoreDamage,
+        severity: Severity::Damage,
+        paths: Vec::new(),
+        inode: None,
+        file: Some(file),
+        what: found.to_string(),
+    });
+    Ok(outcome)
+}
+
+/// What was read of a served store is what its server had.
+pub(crate) fn still_current(view: &View) -> Result<()> {
+    if !view.is_of_same_boot()? {
+        bail!("the server was started again meanwhile: try again");
+    }
+    Ok(())
 }
 
 /// The store as it is at one moment, and whether a server has it open.

@@ -12,6 +12,7 @@ pub(crate) fn run(args: &args::Dump) -> Result<()> {
     let (view, _) = checking::open(&args.store, &args.serving)?;
     let mut to = BufWriter::new(io::stdout().lock());
     let written = check::dump(&view, &mut to).and_then(|_| Ok(to.flush()?));
+    checking::still_current(&view)?;
     match written {
         // A reader that went away ends the process by SIGPIPE, as it ends `cat`.
         Err(DumpError::Io(error)) if error.kind() == io::ErrorKind::BrokenPipe => {

@@ -288,7 +288,8 @@ impl Gathering<'_> {
         for (shard, row) in &std::mem::take(&mut self.shards) {
             self.put(Key::shard(*shard).bytes(), &row.to_bytes());
         }
-        let owned = |(key, value): (&[u8], Option<&[u8]>)| (key.to_vec(), value.map(<[u8]>::to_vec));
+        let owned =
+            |(key, value): (&[u8], Option<&[u8]>)| (key.to_vec(), value.map(<[u8]>::to_vec));
         self.rows.iter().map(owned).collect()
     }
 
