@@ -15,7 +15,7 @@ pub use damage::Damage;
 pub use pages::{Checked, check};
 
 use heed::types::Bytes;
-use heed::{Database, Env, EnvOpenOptions, PutFlags, RoTxn, WithoutTls};
+use heed::{Database, Env, EnvFlags, EnvOpenOptions, PutFlags, RoTxn, WithoutTls};
 use std::fs::File;
 use std::io;
 use std::ops::Bound;
@@ -81,6 +81,37 @@ impl Table {
         let rows = env.create_database(&mut txn, None).map_err(error_of)?;
         txn.commit().map_err(error_of)?;
         Ok(Self { env, rows })
+    }
+
+    /// Opens a table for reading that another process may have open and may write to. Nothing is changed. The
+    /// file is not looked through: who opened it for writing has done that.
+    ///
+    /// # Errors
+    /// When there is no such table.
+    pub fn open_reading(folder: &Path, bytes_max: usize) -> io::Result<Self> {
+        let mut options = EnvOpenOptions::new().read_txn_without_tls();
+        options.map_size(bytes_max).max_readers(SNAPSHOT_COUNT_MAX);
+        // SAFETY: READ_ONLY takes no guarantee away, unlike the flags that let LMDB write without order.
+        unsafe { options.flags(EnvFlags::READ_ONLY) };
+        // SAFETY: who writes to the file does so through LMDB, which keeps readers of other processes
+        // apart from writers by the lock file beside it.
+        let env = unsafe { options.open(folder) }.map_err(error_of)?;
+        // Of processes that were killed while they had a snapshot.
+        env.clear_stale_readers().map_err(error_of)?;
+        let txn = env.read_txn().map_err(error_of)?;
+        let rows = env.open_database(&txn, None).map_err(error_of)?;
+        txn.commit().map_err(error_of)?;
+        let missing = || io::Error::new(io::ErrorKind::NotFound, "there is no table");
+        Ok(Self { env, rows: rows.ok_or_else(missing)? })
+    }
+
+    /// All rows as they are now, also when the table is closed.
+    ///
+    /// # Errors
+    /// When there are too many snapshots.
+    pub fn lasting_snapshot(&self) -> io::Result<Snapshot<'static>> {
+        let txn = self.env.clone().static_read_txn().map_err(error_of)?;
+        Ok(Snapshot { txn, rows: self.rows })
     }
 
     /// Ends the process with a message that names the file, instead of a signal, when what is mapped

@@ -245,6 +245,8 @@ pub enum Call<'a> {
     SetExport(wire::SetExport<'a>),
     /// [`Answer::Exports`].
     Exports,
+    /// [`Answer::Frozen`] of this server lane.
+    Freeze(LaneId, wire::Freeze),
 }
 
 impl Call<'_> {
@@ -291,7 +293,8 @@ impl Call<'_> {
             | Self::Stats(_)
             | Self::Ping(_)
             | Self::SetExport(_)
-            | Self::Exports => (None, None),
+            | Self::Exports
+            | Self::Freeze(..) => (None, None),
         };
         for inode in [first, second].into_iter().flatten() {
             if *inode == InodeNo::ROOT {
@@ -357,4 +360,6 @@ pub enum Answer {
     Stats(Stats),
     /// An encoded [`wire::Exports`], valid: decode it with `Exports::decode_all`.
     Exports(Span),
+    /// Whether a lane's changes wait.
+    Frozen(wire::Frozen),
 }

@@ -195,7 +195,8 @@ impl Client {
                 | Body::LockFound(_)
                 | Body::LockCancelled(_)
                 | Body::Stats(_)
-                | Body::Exports(_),
+                | Body::Exports(_)
+                | Body::Frozen(_),
             )
             | None => None,
         };

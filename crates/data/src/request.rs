@@ -156,6 +156,7 @@ pub(crate) fn decode(ask: &Ask<'_>, map: &Map) -> Result<Decoded, Flaw> {
         | Op::ReplayDone
         | Op::SetExport
         | Op::Exports
+        | Op::Freeze
         | Op::Goodbye
         | Op::Ping => return Err(Flaw::Breach(Breach::Route)),
     };

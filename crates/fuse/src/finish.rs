@@ -230,7 +230,8 @@ impl MountLane {
                 | Answer::Renamed(_)
                 | Answer::LockFound(_)
                 | Answer::Stats(_)
-                | Answer::Exports(_),
+                | Answer::Exports(_)
+                | Answer::Frozen(_),
             )
             | Err(_) => {}
         }

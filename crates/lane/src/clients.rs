@@ -153,7 +153,11 @@ impl Lane {
         let leaving = self.clients.leaving.first().map(|(until, _)| *until);
         let forsaking = self.clients.forsaking.first().map(|(until, _)| *until);
         let due = [self.notes.due, self.txns.deadline(), self.data.deadline(), self.append_at()];
-        let retries = due.into_iter().chain([self.removals_retry_at(), self.cold.again_at]);
+        let retries = due.into_iter().chain([
+            self.removals_retry_at(),
+            self.cold.again_at,
+            self.freeze.until,
+        ]);
         let retry = retries.flatten().min();
         [recovery, greeting, leaving, forsaking, retry].into_iter().flatten().min()
     }

@@ -57,6 +57,11 @@ pub(crate) struct Cold {
 }
 
 impl Cold {
+    /// Whether somebody waits for what is read.
+    pub(crate) fn has_waiting(&self) -> bool {
+        self.waiting.values().any(|wait| !wait.parked.is_empty())
+    }
+
     /// Whether the time has come to try again.
     pub(crate) fn tries_again(&mut self, now: Mono) -> bool {
         self.again_at.take_if(|at| *at <= now).is_some()

@@ -135,6 +135,7 @@ impl Lane {
             self.drop_deferred_of(turn, conn);
         }
         self.drop_scoped_of(turn, conn);
+        self.drop_frozen_of(turn, conn);
         self.sealed.remove(&conn);
         self.from_this_host.remove(&conn);
         match self.conns.remove(&conn) {

@@ -44,7 +44,7 @@ impl Lane {
     /// Begins what may begin.
     pub(crate) fn destroy(&mut self, turn: &mut Turn<'_>) {
         let count_max = self.config.limits.destroy_count_max;
-        let may = !self.stopping && !self.fenced;
+        let may = !self.stopping && !self.fenced && !self.freeze.is_on();
         while self.destroys.running_count < count_max && self.room_for_own() && may {
             let Some(inode) = self.destroys.queue.pop_front() else { return };
             match self.metas[self.meta_index(inode.shard())].is_orphan(inode) {
@@ -119,6 +119,11 @@ impl Lane {
             }
             self.on_outcomes(turn);
         }
+    }
+
+    /// Of those that are being destroyed.
+    pub(crate) const fn destroying_count(&self) -> usize {
+        self.destroys.running_count
     }
 
     pub(crate) const fn removals_retry_at(&self) -> Option<Mono> {

@@ -5,6 +5,7 @@ use crate::commit::{Asking, Held, HeldSaid};
 use crate::config::Share;
 use crate::conn::{Conn, Open};
 use crate::file_locks::is_lock;
+use crate::freeze::changes;
 use crate::gate::{Gate, Reason, Until};
 use crate::outbox::{Asked, Said, Telling};
 use crate::scope::Checked;
@@ -112,6 +113,10 @@ impl Lane {
             self.await_recovery(turn, &arrived);
             return Ok(true);
         }
+        if self.freeze.is_on() && changes(&request) {
+            self.await_thaw(turn, &arrived);
+            return Ok(true);
+        }
         let denied = match self.check_scope(turn, &arrived) {
             Checked::Passes if was_thrown_away(turn.arena.get(frame), bulk) => {
                 Some(Status::ReadOnly)
@@ -151,6 +156,9 @@ impl Lane {
         if request.op == Op::SetExport {
             return self.on_set_export(turn, arrived);
         }
+        if request.op == Op::Freeze {
+            return self.on_freeze(turn, arrived);
+        }
         if turn.arena.get(arrived.frame).len() != HEAD_BYTES {
             return Err(Breach::Malformed);
         }
@@ -181,13 +189,18 @@ impl Lane {
 
     /// A request that is no recovery waits until that is over; it is outstanding meanwhile.
     fn await_recovery(&mut self, turn: &Turn<'_>, arrived: &Arrived<'_>) {
+        self.count_outstanding(arrived);
+        let frame = turn.arena.get(arrived.frame);
+        self.defer(frame, (arrived.conn, arrived.request.op), arrived.bulk);
+    }
+
+    /// What waits is outstanding, also if it is mostly answered at once.
+    pub(crate) fn count_outstanding(&mut self, arrived: &Arrived<'_>) {
         if let Some(Conn::Open(open)) = self.conns.get_mut(&arrived.conn)
             && is_answered_at_once(arrived.request)
         {
             open.outstanding_count += 1;
         }
-        let frame = turn.arena.get(arrived.frame);
-        self.defer(frame, (arrived.conn, arrived.request.op), arrived.bulk);
     }
 
     /// A reply without a slot waits; until then its request is outstanding.
@@ -197,11 +210,7 @@ impl Lane {
         (status, body): (Status, Vec<u8>),
         gate: Gate,
     ) {
-        if let Some(Conn::Open(open)) = self.conns.get_mut(&arrived.conn)
-            && is_answered_at_once(arrived.request)
-        {
-            open.outstanding_count += 1;
-        }
+        self.count_outstanding(arrived);
         let asked = Asked::from(arrived.request);
         self.hold_said(HeldSaid { conn: arrived.conn, asked, status, body, bulk: None }, gate);
     }

@@ -7,6 +7,7 @@ use crate::config::Config;
 use crate::conn::{Conn, Sealed};
 use crate::destroy::Destroys;
 use crate::export::Table;
+use crate::freeze::Freezing;
 use crate::greeting::Dice;
 use crate::keys::Keys;
 use crate::limits::{Limit, Met};
@@ -89,6 +90,7 @@ pub struct Lane {
     /// What can be mounted.
     pub(crate) exports: Table,
     pub(crate) scope: Scope,
+    pub(crate) freeze: Freezing,
     pub(crate) stats: Counters,
     /// Limits that were run against.
     pub(crate) met: Met,
@@ -177,6 +179,7 @@ impl Lane {
             keys: Keys::new(&config.secrets),
             exports: Table::new(&config.exports, &restored.exports),
             scope: Scope::new(seed, config.lane),
+            freeze: Freezing::default(),
             stats: Counters::default(),
             met: Met::default(),
             wake_at: None,
@@ -400,6 +403,7 @@ impl Brain for Lane {
         self.on_time(turn);
         self.settle_txns(turn);
         self.settle_scope(turn);
+        self.settle_freeze(turn);
         if self.stopping || self.recovery.is_flushing() {
             self.data.urge(None);
         }

@@ -39,6 +39,7 @@ mod evict;
 mod export;
 mod export_ops;
 mod file_locks;
+mod freeze;
 mod gate;
 mod greeting;
 mod identity;

@@ -73,8 +73,8 @@ impl Replay {
 #[derive(Debug)]
 pub(crate) struct Early {
     pub(crate) conn: ConnId,
-    frame: Vec<u8>,
-    bulk: Option<Bulk>,
+    pub(crate) frame: Vec<u8>,
+    pub(crate) bulk: Option<Bulk>,
     pub(crate) reopens: bool,
 }
 

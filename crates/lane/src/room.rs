@@ -61,6 +61,7 @@ const fn appetite(op: Op) -> Appetite {
         | Op::ReplayDone
         | Op::SetExport
         | Op::Exports
+        | Op::Freeze
         | Op::Goodbye
         | Op::Ping => Appetite::None,
     }

@@ -91,7 +91,8 @@ pub(crate) fn named(op: Op, body: &[u8]) -> [Option<Named>; 2] {
         | Op::ReplayDone
         | Op::Goodbye
         | Op::SetExport
-        | Op::Exports => Names::default(),
+        | Op::Exports
+        | Op::Freeze => Names::default(),
     };
     names.0
 }
@@ -143,7 +144,8 @@ pub(crate) fn changes(op: Op, body: &[u8]) -> bool {
         | Op::Resume
         | Op::ReplayDone
         | Op::Goodbye
-        | Op::Exports => false,
+        | Op::Exports
+        | Op::Freeze => false,
     }
 }
 

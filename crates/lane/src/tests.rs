@@ -10,6 +10,7 @@ mod evictions;
 mod exactly_once;
 mod exports;
 mod file_locks;
+mod freeze;
 mod gates;
 mod greetings;
 mod lists;

@@ -146,7 +146,6 @@ impl Txns {
     }
 
     /// Nothing is left at all.
-    #[cfg(test)]
     pub(crate) fn is_at_rest(&self) -> bool {
         let waits = self.parked.is_empty() && self.due.is_empty() && self.pauses.is_empty();
         self.is_idle() && self.running.is_empty() && self.decided.is_empty() && waits

@@ -5,7 +5,7 @@ use crate::outbox::Asked;
 use data::Seed;
 use door::{ConnId, ContentsMac};
 use hashbrown::HashMap;
-use wire::Op;
+use wire::{Op, Retry};
 
 /// A request that waits for the world.
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +57,12 @@ impl Pending {
 
     pub(crate) fn get(&self, number: u64) -> Option<&Waiting> {
         self.waiting.get(&number)
+    }
+
+    /// How many of them change something.
+    pub(crate) fn change_count(&self) -> usize {
+        let changes = |waiting: &&Waiting| waiting.asked.op.row().retry == Retry::Once;
+        self.waiting.values().filter(changes).count()
     }
 
     pub(crate) fn is_empty(&self) -> bool {

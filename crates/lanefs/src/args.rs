@@ -6,6 +6,7 @@ mod affinity;
 mod bench;
 mod cert;
 mod certificates;
+mod check;
 mod driver;
 mod engine;
 mod export;
@@ -28,6 +29,7 @@ pub(crate) use bench::{
 };
 pub(crate) use cert::{Cert, CertCa, CertClient, CertCommand, CertServer, Validity};
 pub(crate) use certificates::{CertArg, texts as certificate_texts};
+pub(crate) use check::{Backup, Check, Dump, Restore, ServedBy};
 pub(crate) use driver::{Driver, DriverArg, MountDriverArg};
 pub(crate) use engine::{Direct, Io};
 pub(crate) use export::{Export, ExportAdd, ExportCommand, ExportList, ExportName, Server, Squash};
@@ -134,6 +136,14 @@ pub(crate) enum Command {
     Secret(Secret),
     /// Make certificates for a server and its clients, to be used instead of the secret
     Cert(Cert),
+    /// Look for what is wrong in a store, and mend it
+    Check(Check),
+    /// Copy a store while a server has it open
+    Backup(Backup),
+    /// Print all metadata of a store as lines of JSON
+    Dump(Dump),
+    /// Make a store of a backup, or of what `dump` printed
+    Restore(Restore),
     /// Measure lanefs, each number beside its limit
     #[command(after_help = units_and_codes())]
     Bench(Bench),

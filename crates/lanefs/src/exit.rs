@@ -1,6 +1,6 @@
 //! How the process ends: every way out that a script may want to tell apart has its own code.
 //!
-//! Invariant: the numbers here are the ones `--help` prints ([`crate::args::EXIT_CODES`]).
+//! Invariant: the numbers here are the ones `--help` prints ([`crate::args::EXIT_CODES`]), and `check`'s own those of its help.
 
 use library::{Error, Refused};
 use std::fmt;
@@ -19,6 +19,12 @@ pub(crate) enum Code {
     Secret = 4,
     /// This machine or user cannot mount.
     CannotMount = 5,
+    /// `check --repair` has mended all that it found.
+    Repaired = 6,
+    /// `check` found what `check --repair` mends.
+    Mendable = 7,
+    /// `check` found what a person has to mend.
+    Damaged = 8,
 }
 
 impl Code {

@@ -183,7 +183,7 @@ fn check_name(name: &str) -> Result<()> {
 }
 
 /// Connects to the server as who administers it.
-fn connect(args: &args::Server) -> Result<(Volume, Secret)> {
+pub(crate) fn connect(args: &args::Server) -> Result<(Volume, Secret)> {
     let address = address_of(&args.server)?;
     let secret_file = args.secret.secret_file.as_deref();
     let Login { secrets, certificates, sealing, .. } =

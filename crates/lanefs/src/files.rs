@@ -107,7 +107,12 @@ impl Session {
             Ok(value) => Ok(Some(value)),
             Err(error) => match code_of(&error) {
                 Code::Unreachable | Code::Secret => Err(error),
-                Code::Failed | Code::Usage | Code::CannotMount => {
+                Code::Failed
+                | Code::Usage
+                | Code::CannotMount
+                | Code::Repaired
+                | Code::Mendable
+                | Code::Damaged => {
                     let why = self.why_denied(&error).unwrap_or_default();
                     self.complain(&format!("{what}: {}{why}", reason(&error)));
                     Ok(None)

@@ -7,13 +7,16 @@
 mod address;
 mod args;
 mod background;
+mod backup;
 mod bench;
 mod bench_null;
 mod cert;
+mod check;
 mod config;
 mod down;
 mod drafts;
 mod driver;
+mod dump;
 mod exit;
 mod export;
 mod faults;
@@ -28,6 +31,7 @@ mod login;
 mod mount;
 mod mounts;
 mod notify;
+mod online;
 mod out;
 mod papers;
 mod reload;
@@ -110,6 +114,10 @@ fn run(command: Command) -> Result<()> {
         Command::Export(args) => export::run(&args),
         Command::Secret(args) => secret::run(&args),
         Command::Cert(args) => cert::run(&args),
+        Command::Check(args) => check::run(&args),
+        Command::Dump(args) => dump::run(&args),
+        Command::Restore(args) => dump::restore(&args),
+        Command::Backup(args) => backup::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Completions(args) => papers::completions(&args),
         Command::Man(args) => papers::man(&args),
@@ -144,6 +152,10 @@ const fn name_of(command: &Command) -> &'static str {
         Command::Export(_) => "export",
         Command::Secret(_) => "secret",
         Command::Cert(_) => "cert",
+        Command::Check(_) => "check",
+        Command::Dump(_) => "dump",
+        Command::Restore(_) => "restore",
+        Command::Backup(_) => "backup",
         Command::Bench(_) => "bench",
         Command::Completions(_) => "completions",
         Command::Man(_) => "man",

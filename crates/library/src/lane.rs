@@ -100,6 +100,7 @@ fn small_of(answer: &Answer, turn: &Turn<'_>) -> Vec<u8> {
         | Answer::Sought(_)
         | Answer::Renamed(_)
         | Answer::LockFound(_)
+        | Answer::Frozen(_)
         | Answer::Stats(_) => Vec::new(),
     }
 }

@@ -18,9 +18,9 @@
 mod runner;
 
 use crate::{
-    Attr, ConnectOptions, Dir, DirEntry, Error, Export, File, FoundEntry, InodeNo, ListRead,
-    NewExport, OpenFor, Piece, Removed, Report, Search, SetAttr, Space, Special, Stats, Stride,
-    Wanted,
+    Attr, ConnectOptions, Dir, DirEntry, Error, Export, File, FoundEntry, Frozen, InodeNo,
+    ListRead, NewExport, OpenFor, Piece, Removed, Report, Search, SetAttr, Space, Special, Stats,
+    Stride, Wanted,
 };
 use runner::Runner;
 use std::ffi::{OsStr, OsString};
@@ -426,6 +426,14 @@ impl Volume {
     /// As [`crate::Volume::exports`].
     pub async fn exports(&self) -> Result<Vec<Export>, Error> {
         self.runner.run(|session| async move { session.exports().await }).await
+    }
+
+    /// Lets changes of all clients wait, as [`crate::Volume::freeze`].
+    ///
+    /// # Errors
+    /// As [`crate::Volume::freeze`].
+    pub async fn freeze(&self, lease_ms: u32) -> Result<Frozen, Error> {
+        self.runner.run(move |session| async move { session.freeze(lease_ms).await }).await
     }
 
     /// Defines an export; it is durable, and every lane of the server knows it.

@@ -5,9 +5,9 @@
 
 use crate::session::Session;
 use crate::{
-    Attr, ConnectOptions, Dir, DirEntry, Error, Export, File, FoundEntry, InodeNo, ListRead,
-    NewExport, OpenFor, Piece, Removed, Report, Search, SetAttr, Space, Special, Stats, Stride,
-    Wanted,
+    Attr, ConnectOptions, Dir, DirEntry, Error, Export, File, FoundEntry, Frozen, InodeNo,
+    ListRead, NewExport, OpenFor, Piece, Removed, Report, Search, SetAttr, Space, Special, Stats,
+    Stride, Wanted,
 };
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -356,6 +356,15 @@ impl Volume {
     /// `NotPermitted` when this volume does not administer.
     pub fn exports(&mut self) -> Result<Vec<Export>, Error> {
         self.wait(self.session.exports())
+    }
+
+    /// Lets changes of all clients wait for so many milliseconds, unless it is called again before that; 0: they
+    /// wait no longer. Reads are answered.
+    ///
+    /// # Errors
+    /// `NotPermitted` when this volume does not administer.
+    pub fn freeze(&mut self, lease_ms: u32) -> Result<Frozen, Error> {
+        self.wait(self.session.freeze(lease_ms))
     }
 
     /// Defines an export; it is durable, and every lane of the server knows it.

@@ -335,6 +335,7 @@ impl Shard {
             | Op::ReplayDone
             | Op::SetExport
             | Op::Exports
+            | Op::Freeze
             | Op::Goodbye => Ok(Status::NotImplemented),
         }
     }

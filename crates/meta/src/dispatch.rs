@@ -95,6 +95,7 @@ impl Shard {
             | Op::ReplayDone
             | Op::SetExport
             | Op::Exports
+            | Op::Freeze
             | Op::Goodbye => Ok(Effect::unchanged(Status::NotImplemented)),
             Op::Read
             | Op::Write

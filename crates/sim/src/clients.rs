@@ -440,7 +440,8 @@ fn carried(result: &Result<Answer, Status>, turn: &Turn<'_>, desk: &mut Desk) ->
             | Answer::Renamed(_)
             | Answer::LockFound(_)
             | Answer::Stats(_)
-            | Answer::Exports(_),
+            | Answer::Exports(_)
+            | Answer::Frozen(_),
         )
         | Err(_) => Carried::default(),
     }
@@ -480,7 +481,8 @@ fn brought(answer: &Answer) -> Brought {
         | Answer::Renamed(_)
         | Answer::LockFound(_)
         | Answer::Stats(_)
-        | Answer::Exports(_) => none,
+        | Answer::Exports(_)
+        | Answer::Frozen(_) => none,
     }
 }
 

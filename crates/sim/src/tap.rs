@@ -319,6 +319,7 @@ fn tag_of(op: Op, body: &[u8]) -> Option<Tag> {
         | Op::ReplayDone
         | Op::SetExport
         | Op::Exports
+        | Op::Freeze
         | Op::Goodbye
         | Op::Ping => None,
     }

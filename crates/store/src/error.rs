@@ -94,7 +94,9 @@ impl StoreError {
         Self { path: path.to_owned(), fault }
     }
 
-    pub(crate) fn io(what: &'static str, path: &Path, error: impl Into<io::Error>) -> Self {
+    /// The file system under it refused `what`, as in "cannot …".
+    #[must_use]
+    pub fn io(what: &'static str, path: &Path, error: impl Into<io::Error>) -> Self {
         Self::new(path, StoreFault::Io { what, error: error.into() })
     }
 

@@ -29,10 +29,12 @@ mod keeper;
 mod lock;
 mod logs;
 mod needed;
+mod objects;
 mod owner;
 mod reserve;
 mod rows;
 mod tail;
+mod view;
 
 pub use applier::Alarm;
 pub use create::{RootDir, Shape, create};
@@ -40,7 +42,9 @@ pub use error::{StoreError, StoreFault};
 pub use keeper::{Keeper, Keeping, Pace};
 pub use logs::Replayed;
 pub use needed::Needed;
+pub use objects::{ObjectFile, ObjectFiles, ObjectName};
 pub use rows::ColdStore;
+pub use view::{Going, Reader, View};
 
 use disk::Superblock;
 use lock::Lock;

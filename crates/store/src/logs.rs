@@ -14,7 +14,7 @@ use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use wire::{LaneId, Wire as _};
+use wire::{FsUuid, LaneId, Wire as _};
 
 /// What a start found in the logs.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -69,6 +69,9 @@ fn list(path: &Path) -> Result<Vec<LogName>, StoreError> {
     let folder = path.join(LOG);
     let mut logs = Vec::new();
     for name in files::names(&folder)? {
+        if is_unfinished(&name) {
+            continue;
+        }
         let Some(log) = LogName::parse(&name) else {
             return Err(StoreError::new(&folder, StoreFault::Foreign { name }));
         };
@@ -82,11 +85,16 @@ fn list(path: &Path) -> Result<Vec<LogName>, StoreError> {
 pub(crate) fn remove_unfinished(path: &Path) -> Result<(), StoreError> {
     let folder = path.join(LOG);
     for name in files::names(&folder)? {
-        if name.strip_suffix(".tmp").is_some_and(|name| LogName::parse(name).is_some()) {
+        if is_unfinished(&name) {
             files::remove(&folder.join(name))?;
         }
     }
     Ok(())
+}
+
+/// Whether a name in the folder is that of a log that was being made: no batch was written to it.
+fn is_unfinished(name: &str) -> bool {
+    name.strip_suffix(".tmp").is_some_and(|name| LogName::parse(name).is_some())
 }
 
 /// The highest boot that left a log, 0 without any.
@@ -108,14 +116,24 @@ struct Reading {
     places: Vec<LogPlace>,
 }
 
-impl Store {
-    /// Reads every record that the rows may lack, of boots from this one on before the present, in the
+/// The logs of a store, of boots before one.
+#[derive(Clone, Copy)]
+pub(crate) struct Logs<'a> {
+    /// The store.
+    pub(crate) path: &'a Path,
+    pub(crate) fs: FsUuid,
+    /// Behind the last boot that is looked at.
+    pub(crate) boot_id_end: u64,
+}
+
+impl Logs<'_> {
+    /// Reads every record that the rows may lack, of boots from this one on, in the
     /// order of boots and lanes. A torn end of the last file of a log is left out.
     ///
     /// # Errors
     /// [`StoreError`] when a log is damaged, naming file and offset, when `feed` finds fault with a
     /// record, or when the file system refuses.
-    pub fn replay(
+    pub(crate) fn replay(
         &self,
         first_boot_id: u64,
         mut feed: impl FnMut(&Record<'_>) -> Result<(), Fault>,
@@ -123,21 +141,21 @@ impl Store {
         self.read_logs(first_boot_id, &mut feed, |_| ())
     }
 
-    /// Holds the logs of earlier boots against what must be there. Changes nothing.
+    /// Holds the logs against what must be there. Changes nothing.
     ///
     /// # Errors
     /// [`StoreError`] when one is damaged, missing, or cut short.
-    pub fn check_logs(&self, needed: &Needed) -> Result<(), StoreError> {
-        needed.check_files(&self.path, &self.earlier_logs()?)?;
+    pub(crate) fn check(&self, needed: &Needed) -> Result<(), StoreError> {
+        needed.check_files(self.path, &self.all()?)?;
         let mut found = Found::new(needed);
         self.read_logs(needed.first_boot_id(), &mut |_| Ok(()), |reading| {
             if let Some(LogName { boot_id, lane, segment_no }) = reading.last {
                 let end = LogPlace { segment_no, offset: reading.end_offset };
                 let name = LogName { boot_id, lane, segment_no };
-                found.end((boot_id, lane), end, &name.path(&self.path), &reading.places);
+                found.end((boot_id, lane), end, &name.path(self.path), &reading.places);
             }
         })?;
-        found.check(&self.path)
+        found.check(self.path)
     }
 
     /// Reads all logs from a boot on; `ended` is told of each log of a boot and lane with a batch.
@@ -149,7 +167,7 @@ impl Store {
     ) -> Result<Replayed, StoreError> {
         let mut replayed = Replayed::default();
         let mut reading = Reading::default();
-        let mut logs = self.earlier_logs()?;
+        let mut logs = self.all()?;
         logs.retain(|log| log.boot_id >= first_boot_id);
         for log in logs {
             let same = |before: &LogName| (before.boot_id, before.lane) == (log.boot_id, log.lane);
@@ -162,22 +180,9 @@ impl Store {
         Ok(replayed)
     }
 
-    /// Removes the logs of earlier boots, whose every record is elsewhere, durably.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the file system refuses.
-    pub fn remove_earlier_logs(&self) -> Result<(), StoreError> {
-        for log in self.earlier_logs()? {
-            files::remove(&log.path(&self.path))?;
-        }
-        files::sync_folder(&self.path.join(LOG))?;
-        reserve::fill(&self.path);
-        Ok(())
-    }
-
-    fn earlier_logs(&self) -> Result<Vec<LogName>, StoreError> {
-        let mut logs = list(&self.path)?;
-        logs.retain(|log| log.boot_id < self.boot_id);
+    fn all(&self) -> Result<Vec<LogName>, StoreError> {
+        let mut logs = list(self.path)?;
+        logs.retain(|log| log.boot_id < self.boot_id_end);
         Ok(logs)
     }
 
@@ -188,11 +193,11 @@ impl Store {
         feed: &mut impl FnMut(&Record<'_>) -> Result<(), Fault>,
         replayed: &mut Replayed,
     ) -> Result<(), StoreError> {
-        let path = log.path(&self.path);
+        let path = log.path(self.path);
         let damage = |fault| StoreError::new(&path, StoreFault::Damage(fault));
         let bytes = files::read(&path)?;
         let (head, mut reader) = LogReader::new(&bytes).map_err(damage)?;
-        let named = (self.superblock.fs, log.boot_id, log.lane, log.segment_no);
+        let named = (self.fs, log.boot_id, log.lane, log.segment_no);
         if (head.fs, head.boot_id, head.lane, head.segment_no) != named {
             return Err(damage(Fault::new("the log of another store, boot or lane", 16)));
         }
@@ -245,13 +250,55 @@ impl Store {
         }
         if last.segment_no + 1 < log.segment_no {
             let missing = LogName { segment_no: last.segment_no + 1, ..log.clone() };
-            let by = log.path(&self.path);
+            let by = log.path(self.path);
             let fault = StoreFault::LogMissing { by };
-            return Err(StoreError::new(&missing.path(&self.path), fault));
+            return Err(StoreError::new(&missing.path(self.path), fault));
         }
         let fault = Fault::new("a damaged batch in front of a later file", before.end_offset);
         let damage = StoreFault::Damage(fault.numbers(next_no, batch_no));
-        Err(StoreError::new(&last.path(&self.path), damage))
+        Err(StoreError::new(&last.path(self.path), damage))
+    }
+}
+
+impl Store {
+    /// Reads every record that the rows may lack, of boots from this one on before the present, in the
+    /// order of boots and lanes. A torn end of the last file of a log is left out.
+    ///
+    /// # Errors
+    /// [`StoreError`] when a log is damaged, naming file and offset, when `feed` finds fault with a
+    /// record, or when the file system refuses.
+    pub fn replay(
+        &self,
+        first_boot_id: u64,
+        feed: impl FnMut(&Record<'_>) -> Result<(), Fault>,
+    ) -> Result<Replayed, StoreError> {
+        self.logs().replay(first_boot_id, feed)
+    }
+
+    /// Holds the logs of earlier boots against what must be there. Changes nothing.
+    ///
+    /// # Errors
+    /// [`StoreError`] when one is damaged, missing, or cut short.
+    pub fn check_logs(&self, needed: &Needed) -> Result<(), StoreError> {
+        self.logs().check(needed)
+    }
+
+    fn logs(&self) -> Logs<'_> {
+        let Self { path, superblock, boot_id, .. } = self;
+        Logs { path, fs: superblock.fs, boot_id_end: *boot_id }
+    }
+
+    /// Removes the logs of earlier boots, whose every record is elsewhere, durably.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the file system refuses.
+    pub fn remove_earlier_logs(&self) -> Result<(), StoreError> {
+        for log in self.logs().all()? {
+            files::remove(&log.path(&self.path))?;
+        }
+        files::sync_folder(&self.path.join(LOG))?;
+        reserve::fill(&self.path);
+        Ok(())
     }
 
     /// Makes the first log file of each lane of this boot, with so much space behind its head if there

@@ -28,7 +28,7 @@ const GATHERED_BYTES_MAX: usize = 16 << 20;
 pub struct ColdStore {
     pub(crate) table: Table,
     /// The table's file.
-    path: PathBuf,
+    pub(crate) path: PathBuf,
 }
 
 /// Makes the rows of a new store: its root directory, and whose they are.
@@ -155,7 +155,7 @@ impl ColdStore {
     /// Begins to gather records, in memory that was used before.
     pub(crate) fn gather(&self, rows: Gathered) -> io::Result<Gathering<'_>> {
         assert!(rows.is_empty(), "what was gathered before was written");
-        let snapshot = self.table.snapshot()?;
+        let snapshot = Under::Own(self.table.snapshot()?);
         Ok(Gathering { snapshot, rows, shards: BTreeMap::new() })
     }
 
@@ -164,14 +164,8 @@ impl ColdStore {
     /// # Errors
     /// [`StoreError`] as of [`Self::read`].
     pub fn needed(&self) -> Result<Needed, StoreError> {
-        let mut rows: BTreeMap<LaneId, LogRow> = BTreeMap::new();
-        self.read(&Range::logs(), |row| {
-            if let Row::Log { lane, row } = row {
-                rows.insert(*lane, *row);
-            }
-            Ok(())
-        })?;
-        Ok(Needed::new(self.path.clone(), rows))
+        let io = |error| error_of("read", &self.path, error);
+        needed(&self.table.snapshot().map_err(io)?, &self.path)
     }
 
     /// The weakest sharing mode that was in force since a recovery was completed last.
@@ -203,6 +197,18 @@ impl ColdStore {
             found = Some(row);
         }
         found.ok_or_else(|| self.damage(Fault::new("rows that do not say whose they are", 0)))
+    }
+
+    /// Puts rows (`None`: takes one away), all of them or none, durably.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the medium is full or fails; nothing was changed then.
+    pub fn put_all(&self, rows: &BTreeMap<Vec<u8>, Option<Vec<u8>>>) -> Result<(), StoreError> {
+        let mut gathered = Gathered::default();
+        for (key, value) in rows {
+            gathered.set(key, value.as_deref());
+        }
+        self.write(&mut gathered).map_err(|error| error_of("write", &self.path, error))
     }
 
     /// Puts a few rows, durably.
@@ -248,12 +254,45 @@ impl ColdStore {
 
 /// Records over a snapshot of the rows, not written yet.
 pub(crate) struct Gathering<'t> {
-    snapshot: Snapshot<'t>,
+    snapshot: Under<'t>,
     rows: Gathered,
     shards: BTreeMap<ShardId, ShardRow>,
 }
 
+/// What lies under what is gathered.
+enum Under<'t> {
+    Own(Snapshot<'t>),
+    Lent(&'t Snapshot<'static>),
+}
+
+impl Under<'_> {
+    fn get(&self, key: &[u8]) -> io::Result<Option<&[u8]>> {
+        match self {
+            Self::Own(snapshot) => snapshot.get(key),
+            Self::Lent(snapshot) => snapshot.get(key),
+        }
+    }
+}
+
+impl<'t> Gathering<'t> {
+    /// Begins over a snapshot that stays.
+    pub(crate) fn over(snapshot: &'t Snapshot<'static>) -> Self {
+        let rows = Gathered::default();
+        Self { snapshot: Under::Lent(snapshot), rows, shards: BTreeMap::new() }
+    }
+}
+
 impl Gathering<'_> {
+    /// What was gathered, as rows that lie over the snapshot; `None`: taken away.
+    pub(crate) fn into_rows(mut self) -> BTreeMap<Vec<u8>, Option<Vec<u8>>> {
+        for (shard, row) in &std::mem::take(&mut self.shards) {
+            self.put(Key::shard(*shard).bytes(), &row.to_bytes());
+        }
+        let owned =
+            |(key, value): (&[u8], Option<&[u8]>)| (key.to_vec(), value.map(<[u8]>::to_vec));
+        self.rows.iter().map(owned).collect()
+    }
+
     /// Applies a record, unless the rows have it; says whether they had not.
     pub(crate) fn apply(&mut self, record: &Record<'_>) -> Result<bool, Fault> {
         let mut row = self.shard(record.shard)?;
@@ -297,13 +336,29 @@ impl Gathering<'_> {
     }
 }
 
+/// What there must be of the logs, as the rows of a snapshot of this file say.
+pub(crate) fn needed(snapshot: &Snapshot<'_>, path: &Path) -> Result<Needed, StoreError> {
+    let io = |error| error_of("read", path, error);
+    let range = Range::logs();
+    let mut rows: BTreeMap<LaneId, LogRow> = BTreeMap::new();
+    for row in snapshot.range(range.from.bytes(), range.until.bytes()).map_err(io)? {
+        let (key, value) = row.map_err(io)?;
+        let row = Row::decode(key, value);
+        let row = row.map_err(|fault| StoreError::new(path, StoreFault::Damage(fault)))?;
+        if let Row::Log { lane, row } = row {
+            rows.insert(lane, row);
+        }
+    }
+    Ok(Needed::new(path.to_owned(), rows))
+}
+
 /// Whether the disk is full; a table that has reached its greatest size is not helped by space.
 fn is_full(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::NOSPC.raw_os_error())
 }
 
 /// What an error of the table is to people.
-fn error_of(what: &'static str, path: &Path, error: io::Error) -> StoreError {
+pub(crate) fn error_of(what: &'static str, path: &Path, error: io::Error) -> StoreError {
     match Damage::of(&error) {
         Some(damage) => StoreError::new(path, StoreFault::Damage(damaged(damage))),
         None => StoreError::io(what, path, error),
@@ -343,8 +398,18 @@ impl Rows for Gathering<'_> {
     fn delete_range(&mut self, range: &Range) -> Result<(), Fault> {
         let fault = |error: io::Error| fault_of(&error);
         let Self { snapshot, rows, .. } = self;
-        for row in snapshot.range(range.from.bytes(), range.until.bytes()).map_err(fault)? {
-            rows.set(row.map_err(fault)?.0, None);
+        let (from, until) = (range.from.bytes(), range.until.bytes());
+        match snapshot {
+            Under::Own(snapshot) => {
+                for row in snapshot.range(from, until).map_err(fault)? {
+                    rows.set(row.map_err(fault)?.0, None);
+                }
+            }
+            Under::Lent(snapshot) => {
+                for row in snapshot.range(from, until).map_err(fault)? {
+                    rows.set(row.map_err(fault)?.0, None);
+                }
+            }
         }
         rows.delete_range(range);
         Ok(())

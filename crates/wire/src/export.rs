@@ -133,6 +133,26 @@ message! {
         replace: bool,
     }
 }
+/// Longest time for which one [`Freeze`] lets changes wait, in milliseconds.
+pub const FREEZE_MS_MAX: u32 = 30_000;
+
+message! {
+    /// [`crate::Op::Freeze`]: changes that come from now on wait for so long, unless it is asked again
+    /// before that. Reads are answered.
+    Freeze {
+        /// In milliseconds, [`FREEZE_MS_MAX`] at most; 0: they wait no longer.
+        lease_ms: u32,
+    }
+}
+message! {
+    /// Reply of [`crate::Op::Freeze`].
+    Frozen {
+        /// Changes waited before this was asked already, without a break.
+        held_on: bool,
+        /// Changes that had begun before and have not ended.
+        change_count: u64,
+    }
+}
 message! {
     /// Reply of [`crate::Op::Exports`].
     Exports<'a> {

@@ -174,4 +174,6 @@ ops! {
     SetExport = 54, "set_export", Repeat, 0, 0, Shard;
     /// What can be mounted. For who administers.
     Exports = 55, "exports", Repeat, 0, 0, Lane;
+    /// Let changes wait for a while, at the lane that is asked. For who administers.
+    Freeze = 56, "freeze", Repeat, 0, 0, Lane;
 }

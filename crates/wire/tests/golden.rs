@@ -225,6 +225,7 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
             }
             Op::ReplayDone => ReplayDone { reopen_count: 3 }.to_bytes(),
             Op::SetExport => SetExport { export: export(), replace: true }.to_bytes(),
+            Op::Freeze => Freeze { lease_ms: 30_000 }.to_bytes(),
             Op::Stats | Op::Ping | Op::Sync | Op::Goodbye | Op::Exports => Vec::new(),
         };
         all.insert(format!("request {}", op.row().name), body);
@@ -323,6 +324,7 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
         .to_bytes()
     });
     let row = ExportRow { export: export(), stored: true }.to_bytes();
+    reply("frozen", Frozen { held_on: true, change_count: 91 }.to_bytes());
     reply("exports", Exports { rows: List::new(1, &row) }.to_bytes());
     all
 }
@@ -553,6 +555,7 @@ fn again(what: &str, body: &[u8]) -> Result<Vec<u8>, Flaw> {
         "reply renamed" => Renamed, "reply value" => Value, "reply listing" => Listing, "reply written" => Written,
         "reply glimpsed" => Glimpsed, "reply space" => Space, "reply stats" => Stats,
         "request set_export" => SetExport, "reply exports" => Exports,
+        "request freeze" => Freeze, "reply frozen" => Frozen,
         "request set_lock" => SetLock, "request get_lock" => GetLock,
         "request cancel_lock" => CancelLock, "request relock" => Relock,
         "reply lock_set" => LockSet, "reply lock_found" => LockFound,

@@ -17,7 +17,7 @@ pub(crate) const BRAINS: [&str; 8] =
     ["wire", "disk", "door", "meta", "data", "lane", "client", "fuse"];
 
 /// Who may name whom, by folder; DESIGN.md §2 gives the reasons.
-const EDGES: [(&str, &[&str]); 18] = [
+const EDGES: [(&str, &[&str]); 19] = [
     ("wire", &[]),
     ("disk", &["wire"]),
     ("door", &["wire"]),
@@ -30,12 +30,16 @@ const EDGES: [(&str, &[&str]); 18] = [
     ("ring", &["wire", "disk", "door", "seal"]),
     ("bind-lmdb", &["wire"]),
     ("store", &["wire", "disk", "door", "ring", "bind-lmdb"]),
+    ("check", &["wire", "disk", "store"]),
     ("sim", &["wire", "disk", "door", "meta", "lane", "client"]),
     ("library", &["wire", "door", "client", "ring", "seal"]),
     ("bench", &["wire", "disk", "door", "lane", "ring", "library", "seal"]),
     (
         "lanefs",
-        &["wire", "disk", "door", "lane", "client", "fuse", "ring", "store", "library", "bench"],
+        &[
+            "wire", "disk", "door", "lane", "client", "fuse", "ring", "store", "check", "library",
+            "bench",
+        ],
     ),
     ("crash", &["wire", "disk", "library"]),
     ("xtask", &["ring"]),

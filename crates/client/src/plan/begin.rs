@@ -108,6 +108,10 @@ pub(crate) fn begin(
             Ok(Begun::new(Plan::Direct, Op::SetExport, target))
         }
         Call::Exports => Ok(Begun::new(Plan::Direct, Op::Exports, Target::Lane(LaneId(0)))),
+        Call::Freeze(lane, ask) => {
+            to.put(&ask);
+            Ok(Begun::new(Plan::Direct, Op::Freeze, Target::Lane(lane)))
+        }
         Call::Ping(lane) => Ok(Begun::new(Plan::Direct, Op::Ping, Target::Lane(lane))),
     }
 }

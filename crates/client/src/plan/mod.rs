@@ -101,6 +101,7 @@ pub(crate) enum Body {
     LockCancelled(bool),
     Stats(Stats),
     Exports(Span),
+    Frozen(wire::Frozen),
 }
 
 /// What came back for a plan's request.
@@ -210,6 +211,7 @@ impl Body {
             Self::Sought(sought) => Answer::Sought(sought.file_offset),
             Self::Stats(stats) => Answer::Stats(stats),
             Self::Exports(exports) => Answer::Exports(exports),
+            Self::Frozen(frozen) => Answer::Frozen(frozen),
         }
     }
 
@@ -268,6 +270,7 @@ impl Body {
             }
             Op::Stats => Stats::decode_all(bytes).map(Self::Stats),
             Op::Exports => wire::Exports::decode_all(bytes).map(|_| Self::Exports(body)),
+            Op::Freeze => wire::Frozen::decode_all(bytes).map(Self::Frozen),
             Op::Read => empty(bytes).map(|()| Self::Bytes(None)),
             Op::Unlink
             | Op::Rmdir

@@ -263,6 +263,18 @@ impl Range {
         Self { from: Key::slot(shard, session, 0), until: Key::slot(shard, session, u16::MAX) }
     }
 
+    /// All entries by name, directory by directory.
+    #[must_use]
+    pub const fn all_dirents() -> Self {
+        Self { from: Key::new(table::DIRENT), until: Key::new(table::LISTING) }
+    }
+
+    /// All entries by their places, directory by directory.
+    #[must_use]
+    pub const fn all_listings() -> Self {
+        Self { from: Key::new(table::LISTING), until: Key::new(table::ORPHAN) }
+    }
+
     /// What there must be of the logs.
     #[must_use]
     pub const fn logs() -> Self {

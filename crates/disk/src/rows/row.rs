@@ -295,7 +295,7 @@ impl DirentRow {
     }
 
     /// The value under its place.
-    pub(super) fn encode_listing(&self, name: Name<'_>, out: &mut Vec<u8>) {
+    pub fn encode_listing(&self, name: Name<'_>, out: &mut Vec<u8>) {
         let mut to = Writer::new(out);
         to.write(&self.inode);
         to.write(&self.kind);

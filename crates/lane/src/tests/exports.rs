@@ -288,7 +288,8 @@ fn forged(op: Op, dir: InodeNo, file: InodeNo, own: InodeNo) -> Option<(InodeNo,
         | Op::ReplayDone
         | Op::Goodbye
         | Op::SetExport
-        | Op::Exports => None,
+        | Op::Exports
+        | Op::Freeze => None,
     }
 }
 

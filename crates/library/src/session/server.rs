@@ -4,7 +4,7 @@ use super::{Session, broken};
 use crate::Error;
 use client::{Answer, Call};
 use std::path::Path;
-use wire::{LaneId, Space, Stats};
+use wire::{Freeze, Frozen, LaneId, Space, Stats};
 
 impl Session {
     /// Waits until all that anybody was answered, at any shard, is durable.
@@ -31,6 +31,20 @@ impl Session {
             lanes.push(stats);
         }
         Ok(lanes)
+    }
+
+    /// Lets changes at all lanes wait for so long.
+    pub(crate) async fn freeze(&self, lease_ms: u32) -> Result<Frozen, Error> {
+        let root = Path::new("/");
+        let mut all = Frozen { held_on: true, change_count: 0 };
+        for lane in 0..self.server_lane_count() {
+            let call = Call::Freeze(LaneId(lane), Freeze { lease_ms });
+            let reply = self.ask("freeze", root, &call).await?;
+            let Answer::Frozen(frozen) = reply.answer else { return Err(broken("freeze", root)) };
+            all.held_on &= frozen.held_on;
+            all.change_count += frozen.change_count;
+        }
+        Ok(all)
     }
 
     /// How many lanes the server has.

@@ -1,0 +1,321 @@
+//! A backup of a store that a server has open: objects in rounds, while they change, and all metadata at the end.
+//!
+//! ```text
+//! round, round, … ─▶ little is left ─▶ [ changes wait: round, view ] ─▶ metadata ─▶ whole
+//! ```
+//! Invariants: a file that changed behind a copy of it is copied again in the next round; the folder has
+//! its metadata when it is whole, not before, and until then a mark.
+
+use crate::dump::{DumpError, dump};
+use crate::restore::{copy_sparse, sync_all};
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::fs::{self, DirBuilder, File, FileTimes, OpenOptions};
+use std::io::{self, BufWriter, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+use store::{ObjectFiles, ObjectName, StoreError, View};
+
+/// The mark of a folder that is not whole.
+const UNFINISHED: &str = "unfinished";
+/// All metadata.
+const METADATA: &str = "metadata.jsonl";
+/// The objects, laid out as in a store.
+const OBJECTS: &str = "objects";
+/// Times of files are as exact as this, at worst: what changed so shortly before it was copied may have
+/// changed behind the copy without another time.
+const RACY: Duration = Duration::from_secs(2);
+
+/// What a file was when its copy began.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    size_bytes: u64,
+    mtime: (i64, i64),
+    ctime: (i64, i64),
+}
+
+/// A backup under way.
+pub struct Backup {
+    from: PathBuf,
+    folder: PathBuf,
+    /// Copies that are known to be as their files are, unless these have changed.
+    copied: HashMap<ObjectName, Stamp>,
+    /// Objects that the last round has seen.
+    seen: HashSet<ObjectName>,
+}
+
+/// What a round came to.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Round {
+    /// Bytes that were copied, holes left out.
+    pub copied_bytes: u64,
+    /// Files that were copied.
+    pub copied_count: u64,
+    /// It was ended before it had seen everything.
+    pub ended_early: bool,
+}
+
+/// Why there is no backup.
+#[derive(Debug)]
+pub enum BackupError {
+    /// The folder has something else, or a whole backup.
+    Exists(PathBuf),
+    /// The server was started again meanwhile.
+    OtherBoot,
+    /// It is no whole backup.
+    Unfinished(PathBuf),
+    /// The store cannot be read.
+    Store(StoreError),
+    /// Its metadata cannot be read or written.
+    Dump(DumpError),
+    /// The file system said no.
+    Io(PathBuf, io::Error),
+}
+
+impl Backup {
+    /// Begins a backup of the objects in a folder, or goes on with one that was interrupted.
+    ///
+    /// # Errors
+    /// [`BackupError`] when the folder has something else, or cannot be made.
+    pub fn begin(objects: &Path, folder: &Path) -> Result<Self, BackupError> {
+        let io = |error| BackupError::Io(folder.to_owned(), error);
+        let is_empty = match fs::read_dir(folder) {
+            Ok(mut entries) => entries.next().is_none(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => true,
+            Err(error) => return Err(io(error)),
+        };
+        let mark = folder.join(UNFINISHED);
+        if !is_empty && !mark.exists() {
+            return Err(BackupError::Exists(folder.to_owned()));
+        }
+        let mut made = DirBuilder::new();
+        let made = made.recursive(true).mode(0o700);
+        made.create(folder).map_err(io)?;
+        create(&mark).map_err(io)?;
+        made.create(folder.join(OBJECTS)).map_err(io)?;
+        let mut backup = Self {
+            from: objects.to_owned(),
+            folder: folder.to_owned(),
+            copied: HashMap::new(),
+            seen: HashSet::new(),
+        };
+        backup.find_copied()?;
+        Ok(backup)
+    }
+
+    /// Copies of an earlier run have the times of their files.
+    fn find_copied(&mut self) -> Result<(), BackupError> {
+        let Self { from, folder, copied, .. } = self;
+        let copies = folder.join(OBJECTS);
+        let feed = |file: store::ObjectFile| {
+            let path = file.name.path();
+            let stat = |at: &Path| fs::symlink_metadata(at.join(&path)).ok();
+            if let (Some(copy), Some(source)) = (stat(&copies), stat(from)) {
+                let same = copy.len() == source.len()
+                    && (copy.mtime(), copy.mtime_nsec()) == (source.mtime(), source.mtime_nsec());
+                if same && !is_racy(&source, SystemTime::now()) {
+                    copied.insert(file.name, stamp(&source));
+                }
+            }
+            Ok(())
+        };
+        ObjectFiles::new(copies.clone()).each(feed, |_| {})?;
+        Ok(())
+    }
+
+    /// Copies what has changed. `ends` says, after each file, whether to end early.
+    ///
+    /// # Errors
+    /// [`BackupError`] when something cannot be read or written.
+    pub fn round(&mut self, mut ends: impl FnMut() -> bool) -> Result<Round, BackupError> {
+        let mut round = Round::default();
+        let mut failed = None;
+        self.seen.clear();
+        let files = ObjectFiles::new(self.from.clone());
+        let feed = |file: store::ObjectFile| {
+            if failed.is_some() || round.ended_early {
+                return Ok(());
+            }
+            self.seen.insert(file.name);
+            match self.copy(file.name) {
+                Ok(None) => {}
+                Ok(Some(copied_bytes)) => {
+                    round.copied_bytes += copied_bytes;
+                    round.copied_count += 1;
+                }
+                Err(error) => failed = Some(error),
+            }
+            round.ended_early = ends();
+            Ok(())
+        };
+        files.each(feed, |_| {})?;
+        failed.map_or(Ok(round), Err)
+    }
+
+    /// Copies an object unless its copy is as it is; how many bytes, if it was copied.
+    fn copy(&mut self, name: ObjectName) -> Result<Option<u64>, BackupError> {
+        let source = self.from.join(name.path());
+        let stat = match fs::symlink_metadata(&source) {
+            Ok(stat) => stat,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(BackupError::Io(source, error)),
+        };
+        let segments = source.with_added_extension("d");
+        let is_single = !segments.exists();
+        let now = stamp(&stat);
+        if is_single && self.copied.get(&name) == Some(&now) {
+            return Ok(None);
+        }
+        let began_at = SystemTime::now();
+        let place = self.folder.join(OBJECTS).join(name.path());
+        let copied = copy_object((&source, &stat), &place, &segments);
+        match copied {
+            Ok(copied_bytes) => {
+                self.copied.remove(&name);
+                if is_single && !is_racy(&stat, began_at) {
+                    self.copied.insert(name, now);
+                }
+                Ok(Some(copied_bytes))
+            }
+            // It was removed meanwhile.
+            Err(_) if !source.exists() => Ok(None),
+            Err(error) => Err(BackupError::Io(place, error)),
+        }
+    }
+
+    /// Writes the metadata and takes the mark away. The last round and `view` are of one moment.
+    ///
+    /// # Errors
+    /// [`BackupError`] when something cannot be read or written.
+    pub fn finish(self, view: &View) -> Result<u64, BackupError> {
+        self.remove_others()?;
+        let place = self.folder.join(METADATA);
+        let unfinished = place.with_added_extension("tmp");
+        let io = |error| BackupError::Io(place.clone(), error);
+        let mut file = BufWriter::new(create(&unfinished).map_err(io)?);
+        let line_count = dump(view, &mut file).map_err(BackupError::Dump)?;
+        if !view.is_of_same_boot()? {
+            return Err(BackupError::OtherBoot);
+        }
+        file.flush().and_then(|()| file.get_ref().sync_all()).map_err(io)?;
+        sync_all(&self.folder).map_err(io)?;
+        fs::rename(&unfinished, &place).map_err(io)?;
+        File::open(&self.folder).and_then(|folder| folder.sync_all()).map_err(io)?;
+        fs::remove_file(self.folder.join(UNFINISHED)).map_err(io)?;
+        File::open(&self.folder).and_then(|folder| folder.sync_all()).map_err(io)?;
+        Ok(line_count)
+    }
+
+    /// Removes copies of objects that are gone.
+    fn remove_others(&self) -> Result<(), BackupError> {
+        let copies = self.folder.join(OBJECTS);
+        let mut gone = Vec::new();
+        let feed = |file: store::ObjectFile| {
+            if !self.seen.contains(&file.name) {
+                gone.push(copies.join(file.name.path()));
+            }
+            Ok(())
+        };
+        ObjectFiles::new(copies.clone()).each(feed, |_| {})?;
+        for path in gone {
+            let segments = path.with_added_extension("d");
+            if segments.exists() {
+                let removed = fs::remove_dir_all(&segments);
+                removed.map_err(|error| BackupError::Io(segments, error))?;
+            }
+            let removed = fs::remove_file(&path);
+            removed.map_err(|error| BackupError::Io(path, error))?;
+        }
+        Ok(())
+    }
+
+    /// The metadata and the objects of a whole backup.
+    ///
+    /// # Errors
+    /// [`BackupError::Unfinished`] if it is none.
+    pub fn parts(folder: &Path) -> Result<(PathBuf, PathBuf), BackupError> {
+        let (metadata, objects) = (folder.join(METADATA), folder.join(OBJECTS));
+        if folder.join(UNFINISHED).exists() || !metadata.exists() || !objects.is_dir() {
+            return Err(BackupError::Unfinished(folder.to_owned()));
+        }
+        Ok((metadata, objects))
+    }
+}
+
+fn copy_object(
+    (source, stat): (&Path, &fs::Metadata),
+    place: &Path,
+    segments: &Path,
+) -> io::Result<u64> {
+    let mut folders = DirBuilder::new();
+    let folders = folders.recursive(true).mode(0o700);
+    folders.create(place.parent().unwrap_or(place))?;
+    let unfinished = place.with_added_extension("tmp");
+    let mut copied_bytes = copy_sparse(source, &unfinished)?;
+    let to = place.with_added_extension("d");
+    if to.exists() {
+        fs::remove_dir_all(&to)?;
+    }
+    if segments.exists() {
+        folders.create(&to)?;
+        for entry in fs::read_dir(segments)? {
+            let entry = entry?;
+            copied_bytes += copy_sparse(&entry.path(), &to.join(entry.file_name()))?;
+        }
+    }
+    let times = FileTimes::new().set_modified(stat.modified()?);
+    File::options().write(true).open(&unfinished)?.set_times(times)?;
+    fs::rename(&unfinished, place)?;
+    Ok(copied_bytes)
+}
+
+fn stamp(stat: &fs::Metadata) -> Stamp {
+    Stamp {
+        size_bytes: stat.len(),
+        mtime: (stat.mtime(), stat.mtime_nsec()),
+        ctime: (stat.ctime(), stat.ctime_nsec()),
+    }
+}
+
+/// Whether a file changed so shortly before that it may change again at the same time, as its times go.
+fn is_racy(stat: &fs::Metadata, now: SystemTime) -> bool {
+    let changed =
+        SystemTime::UNIX_EPOCH + Duration::from_secs(stat.ctime().try_into().unwrap_or(0));
+    now.duration_since(changed).is_ok_and(|since| since < RACY) || changed > now
+}
+
+fn create(place: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(place)
+}
+
+impl fmt::Display for BackupError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exists(path) => write!(
+                f,
+                "{} is neither empty nor a backup that was interrupted: name a new folder",
+                path.display()
+            ),
+            Self::Unfinished(path) => write!(
+                f,
+                "{} is no whole backup: go on with it by `lanefs backup`, or remove it",
+                path.display()
+            ),
+            Self::OtherBoot => f.write_str(
+                "the server was started again meanwhile: try again; what was copied is used then",
+            ),
+            Self::Store(error) => error.fmt(f),
+            Self::Dump(error) => error.fmt(f),
+            Self::Io(path, error) => write!(f, "cannot write {}: {error}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for BackupError {}
+
+impl From<StoreError> for BackupError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}

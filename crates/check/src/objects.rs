@@ -1,0 +1,175 @@
+//! Objects: what is recorded of them, their files, and whose they are.
+//!
+//! Bytes become durable before their record, so a file that is longer than recorded is well, and one that is
+//! shorter has lost something.
+
+use crate::finding::{Finding, Kind};
+use crate::mend::Mend;
+use crate::names::number;
+use crate::walk::{Outcome, Walk};
+use disk::InodeRow;
+use disk::rows::{Key, ObjectRow, Range, Row};
+use std::path::{Path, PathBuf};
+use store::{ObjectFile, ObjectFiles, ObjectName, StoreError, View};
+use wire::{FileKind, InodeNo, ShardId, Wire};
+
+/// The folder of the objects, in the store.
+const OBJECTS: &str = "objects";
+
+impl Walk<'_> {
+    /// Every recorded object, then every file of one.
+    pub(crate) fn check_objects(&mut self) -> Result<(), StoreError> {
+        self.pass("objects");
+        let files = ObjectFiles::new(self.view.objects_path());
+        self.each_row(&Range::start(), |walk, row, key| {
+            if let Row::Object { shard, inode, row } = row
+                && walk.map.has(*shard)
+            {
+                walk.check_recorded(&files, (*shard, *inode), (row, key))?;
+            }
+            Ok(())
+        })?;
+        self.pass("objects' files");
+        let mut foreign = Vec::new();
+        let feed = |file: ObjectFile| {
+            self.looked();
+            self.outcome.object_count += 1;
+            self.check_file(&file)
+        };
+        files.each(feed, |path| foreign.push(path.to_owned()))?;
+        for path in foreign {
+            self.find_file(
+                Kind::ObjectForeign,
+                &in_store(&path),
+                "no object has this name".to_owned(),
+            );
+        }
+        Ok(())
+    }
+
+    fn check_recorded(
+        &mut self,
+        files: &ObjectFiles,
+        (shard, inode): (ShardId, InodeNo),
+        (row, key): (&ObjectRow, &[u8]),
+    ) -> Result<(), StoreError> {
+        let name = ObjectName { shard_index: shard.index(), inode, stripe_index: 0 };
+        let file = files.find(name)?;
+        let path = in_store(&name.path());
+        if !self.is_file(inode) {
+            if file.is_none() && !self.is_ahead(inode)? {
+                let what = format!("{} bytes are recorded", row.size_bytes);
+                let found = (what, Mend::DropRow(key.to_vec()));
+                self.suspect(Kind::ObjectRowLeft, (Some(inode), None), Some(&path), found);
+            }
+            return Ok(()); // Its file is looked at below.
+        }
+        if self.inode(inode)?.is_some_and(|row| row.nlink == 0) {
+            return Ok(()); // Its object is removed before it is.
+        }
+        match file {
+            None if row.size_bytes > 0 => {
+                let what = format!("{} bytes are recorded, and there is no file", row.size_bytes);
+                let found = (what, Mend::Leave);
+                self.suspect(Kind::ObjectMissing, (Some(inode), None), Some(&path), found);
+            }
+            Some(file) if file.size_bytes < row.size_bytes => {
+                let (size, recorded) = (file.size_bytes, row.size_bytes);
+                let what = format!("{recorded} bytes are recorded, the file has {size}");
+                let found = (what, Mend::Leave);
+                self.suspect(Kind::ObjectShort, (Some(inode), None), Some(&path), found);
+            }
+            Some(_) | None => {}
+        }
+        Ok(())
+    }
+
+    fn check_file(&mut self, file: &ObjectFile) -> Result<(), StoreError> {
+        let name = file.name;
+        let is_place =
+            self.map.data_shard(name.inode, name.stripe_index) == ShardId::data(name.shard_index);
+        if is_place && self.is_file(name.inode) {
+            return Ok(());
+        }
+        let path = in_store(&name.path());
+        let inode = Some(name.inode);
+        if is_place && self.is_ahead(name.inode)? {
+            let what = format!("inode {} was not made durably", number(name.inode));
+            self.suspect(Kind::ObjectAhead, (inode, None), Some(&path), (what, Mend::Leave));
+            return Ok(());
+        }
+        let what = match is_place {
+            true => format!("{} bytes of inode {}", file.size_bytes, number(name.inode)),
+            false => format!("{} bytes at a shard that is not theirs", file.size_bytes),
+        };
+        let found = (what, Mend::Quarantine(name));
+        self.suspect(Kind::ObjectWithoutInode, (inode, None), Some(&path), found);
+        Ok(())
+    }
+
+    fn is_file(&self, inode: InodeNo) -> bool {
+        self.tallies.get(&inode).is_some_and(|tally| tally.kind == FileKind::File)
+    }
+
+    /// Whether an inode's number was not given yet, as far as it is durable.
+    fn is_ahead(&self, inode: InodeNo) -> Result<bool, StoreError> {
+        Ok(self.map.has(inode.shard()) && inode.count() >= self.next_count(inode.shard())?)
+    }
+}
+
+/// Looks again at what was found about objects while a server changed them, in a later view of the store while
+/// nothing changes them. What is well is no finding any more.
+///
+/// # Errors
+/// [`StoreError`] when the medium fails.
+pub fn recheck_objects(view: &View, outcome: Outcome) -> Result<Outcome, StoreError> {
+    let files = ObjectFiles::new(view.objects_path());
+    let mut kept = Outcome { findings: Vec::new(), mends: Vec::new(), ..outcome };
+    for (finding, mend) in outcome.findings.into_iter().zip(outcome.mends) {
+        if is_still_wrong((view, &files), &finding)? {
+            kept.findings.push(finding);
+            kept.mends.push(mend);
+        }
+    }
+    Ok(kept)
+}
+
+/// Whether some of what was found is about objects' files.
+#[must_use]
+pub fn is_about_objects(outcome: &Outcome) -> bool {
+    outcome.findings.iter().any(|finding| object_of(finding).is_some())
+}
+
+fn object_of(finding: &Finding) -> Option<ObjectName> {
+    let path = finding.file.as_ref()?.strip_prefix(OBJECTS).ok()?;
+    ObjectName::of_path(path)
+}
+
+fn is_still_wrong(
+    (view, files): (&View, &ObjectFiles),
+    finding: &Finding,
+) -> Result<bool, StoreError> {
+    let Some(name) = object_of(finding) else { return Ok(true) };
+    let reader = view.reader();
+    let inode = reader.get(&Key::inode(name.inode))?;
+    let inode = inode.and_then(|value| InodeRow::decode_all(value).ok());
+    let row = reader.get(&Key::object(ShardId::data(name.shard_index), name.inode))?;
+    let row = row.and_then(|value| ObjectRow::decode_all(value).ok());
+    let file = files.find(name)?;
+    let is_file = inode.is_some_and(|inode| inode.kind == FileKind::File);
+    let size_bytes = row.map_or(0, |row| row.size_bytes);
+    if matches!(finding.kind, Kind::ObjectMissing | Kind::ObjectShort) {
+        let is_named = inode.is_some_and(|inode| inode.nlink > 0);
+        let found = file.map(|file| file.size_bytes);
+        return Ok(is_named && size_bytes > 0 && found.is_none_or(|found| found < size_bytes));
+    }
+    if finding.kind == Kind::ObjectRowLeft {
+        return Ok(!is_file && row.is_some() && file.is_none());
+    }
+    // Files of objects without an inode.
+    Ok(!is_file && file.is_some())
+}
+
+fn in_store(path: &Path) -> PathBuf {
+    Path::new(OBJECTS).join(path)
+}

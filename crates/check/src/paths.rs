@@ -1,0 +1,90 @@
+//! Paths of inodes, looked up for what was found alone.
+
+use crate::mend::Place;
+use crate::walk::Tally;
+use disk::rows::{Range, Row};
+use hashbrown::{HashMap, HashSet};
+use store::{Going, Reader, StoreError};
+use wire::InodeNo;
+
+/// Most names of one inode that are told.
+const NAME_COUNT_MAX: usize = 16;
+/// A path has no more names than this: directories that lie in themselves have no end.
+const DEPTH_MAX: usize = 4096;
+
+/// Looks up.
+pub(crate) struct Paths<'a> {
+    reader: &'a Reader<'a>,
+    tallies: &'a HashMap<InodeNo, Tally>,
+    /// Names of directories that were looked up.
+    known: HashMap<InodeNo, Vec<u8>>,
+}
+
+impl<'a> Paths<'a> {
+    pub(crate) fn new(reader: &'a Reader<'a>, tallies: &'a HashMap<InodeNo, Tally>) -> Self {
+        Self { reader, tallies, known: HashMap::new() }
+    }
+
+    /// The names of some inodes, by one look at all entries.
+    pub(crate) fn names_of(
+        &self,
+        inodes: &HashSet<InodeNo>,
+    ) -> Result<HashMap<InodeNo, Vec<Place>>, StoreError> {
+        let mut names: HashMap<InodeNo, Vec<Place>> = HashMap::new();
+        if inodes.is_empty() {
+            return Ok(names);
+        }
+        self.reader.scan(&Range::all_dirents(), |key, value| {
+            if let Ok(Row::Dirent { dir, name, row }) = Row::decode(key, value)
+                && inodes.contains(&row.inode)
+            {
+                let places = names.entry(row.inode).or_default();
+                if places.len() < NAME_COUNT_MAX {
+                    places.push(Place { dir, name: name.bytes().to_vec() });
+                }
+            }
+            Ok(Going::On)
+        })?;
+        Ok(names)
+    }
+
+    /// The path of a name. What does not lie below the root begins with its topmost inode: `#NUMBER`.
+    pub(crate) fn path(&mut self, place: &Place) -> Result<Vec<u8>, StoreError> {
+        let mut names = vec![place.name.clone()];
+        let mut at = place.dir;
+        let top = loop {
+            if at == InodeNo::ROOT {
+                break None;
+            }
+            let within = self.tallies.get(&at).and_then(|tally| tally.within);
+            let Some(within) = within.filter(|_| names.len() < DEPTH_MAX) else { break Some(at) };
+            names.push(self.name_in(within, at)?);
+            at = within;
+        };
+        let mut path = top.map_or_else(Vec::new, |top| format!("#{:016x}", top.0).into_bytes());
+        for name in names.iter().rev() {
+            path.push(b'/');
+            path.extend_from_slice(name);
+        }
+        Ok(path)
+    }
+
+    /// What a directory calls another one.
+    fn name_in(&mut self, dir: InodeNo, inode: InodeNo) -> Result<Vec<u8>, StoreError> {
+        if let Some(name) = self.known.get(&inode) {
+            return Ok(name.clone());
+        }
+        let mut found = b"?".to_vec();
+        self.reader.scan(&Range::dirents(dir), |key, value| {
+            if let Ok(Row::Dirent { name, row, .. }) = Row::decode(key, value)
+                && row.inode == inode
+            {
+                found = name.bytes().to_vec();
+                return Ok(Going::Stop);
+            }
+            Ok(Going::On)
+        })?;
+        self.known.insert(inode, found.clone());
+        Ok(found)
+    }
+}

@@ -1,0 +1,122 @@
+//! The arguments of `lanefs check`, `backup`, `dump` and `restore`.
+
+use super::{CertArg, EXIT_CODES, SealArg, SecretFile, Server, units};
+use clap::Args;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What `check` ends with besides.
+const CHECK_CODES: &str = "
+  6  --repair has mended all that was found
+  7  something is wrong that --repair mends
+  8  something is wrong that a person has to mend";
+
+/// How the server of a store is reached, if one has it open.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ServedBy {
+    /// It must be the store's secret, or a certificate with lanefs:store
+    #[command(flatten)]
+    pub(crate) secret: SecretFile,
+    #[command(flatten)]
+    pub(crate) seal: SealArg,
+    #[command(flatten)]
+    pub(crate) certificates: CertArg,
+    /// How long to wait for the server before giving up
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = units::time)]
+    pub(crate) connect_timeout: Duration,
+}
+
+impl ServedBy {
+    /// The server that has a store open.
+    pub(crate) fn of(&self, store: &Path) -> Server {
+        let Self { secret, seal, certificates, connect_timeout } = self.clone();
+        let server = store.to_string_lossy().into_owned();
+        Server { server, secret, seal, certificates, connect_timeout }
+    }
+}
+
+#[derive(Args, Clone, Debug)]
+#[command(after_help = format!("Examples:
+  lanefs check /srv/store              logs, names, links, objects, also while it is served
+  lanefs check /srv/store --repair     the same, and mend what can be mended: nobody serves it then
+  lanefs check /srv/store --json | jq -r 'select(.severity == \"damage\") | .paths[]'
+
+{EXIT_CODES}{CHECK_CODES}"))]
+pub(crate) struct Check {
+    /// The directory of the store, on the machine that serves it, if it is served
+    #[arg(value_name = "STORE")]
+    pub(crate) store: PathBuf,
+    #[command(flatten)]
+    pub(crate) serving: ServedBy,
+    /// Mend what can be mended; what is changed is written to STORE.repair-N.jsonl first
+    #[arg(long)]
+    pub(crate) repair: bool,
+    /// One JSON object a finding and line; the last one sums up
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The repair kills itself with -9 after this step, for tests of crashes
+    #[arg(long, value_name = "COUNT", hide = true, requires = "repair")]
+    pub(crate) kill_after: Option<u64>,
+}
+
+#[derive(Args, Clone, Debug)]
+#[command(after_help = format!("Examples:
+  lanefs dump /srv/store > store.jsonl     also while it is served
+  lanefs dump /srv/store | jq -c 'select(.type == \"entry\")'
+
+{EXIT_CODES}"))]
+pub(crate) struct Dump {
+    /// The directory of the store, on the machine that serves it, if it is served
+    #[arg(value_name = "STORE")]
+    pub(crate) store: PathBuf,
+    #[command(flatten)]
+    pub(crate) serving: ServedBy,
+}
+
+#[derive(Args, Clone, Debug)]
+#[command(after_help = format!("Examples:
+  lanefs backup /srv/store /backup/monday
+  lanefs restore /backup/monday /srv/new
+
+All is copied while clients go on, then what changed meanwhile is copied again while their changes wait.
+What is in the copy is the state of that one moment. One that was interrupted is gone on with by the
+same command.
+
+{EXIT_CODES}"))]
+pub(crate) struct Backup {
+    /// The directory of the store, on the machine that serves it, if it is served
+    #[arg(value_name = "STORE")]
+    pub(crate) store: PathBuf,
+    /// A new folder for the copy
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    #[command(flatten)]
+    pub(crate) serving: ServedBy,
+    /// How long changes of clients may wait at a time
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = units::time)]
+    pub(crate) freeze_max: Duration,
+}
+
+#[derive(Args, Clone, Debug)]
+#[command(after_help = format!("Examples:
+  lanefs restore /backup/monday /srv/new          what `lanefs backup` made
+  lanefs restore store.jsonl /srv/new --contents /srv/store/objects
+  lanefs restore store.jsonl /srv/new --zeros     names and attributes; files read as zeros
+
+The store is a new file system: mounts of the old one are made anew.
+
+{EXIT_CODES}"))]
+pub(crate) struct Restore {
+    /// The folder of a backup, or what `lanefs dump` printed
+    #[arg(value_name = "DUMP")]
+    pub(crate) dump: PathBuf,
+    /// The store to make
+    #[arg(value_name = "STORE")]
+    pub(crate) store: PathBuf,
+    /// The folder of objects to copy contents from: that of the store that the dump is of
+    #[arg(long, value_name = "DIR", conflicts_with = "zeros")]
+    pub(crate) contents: Option<PathBuf>,
+    /// No contents: files have their sizes and read as zeros
+    #[arg(long)]
+    pub(crate) zeros: bool,
+}

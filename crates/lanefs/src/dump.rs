@@ -1,0 +1,51 @@
+//! `lanefs dump` and `lanefs restore`: all metadata of a store as lines of JSON, and a store of them.
+
+use crate::exit::{Code, Exit};
+use crate::{args, check as checking, out};
+use anyhow::{Context as _, Result};
+use check::{Backup, Contents, DumpError};
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Write as _};
+
+/// Runs `lanefs dump`.
+pub(crate) fn run(args: &args::Dump) -> Result<()> {
+    let (view, _) = checking::open(&args.store, &args.serving)?;
+    let mut to = BufWriter::new(io::stdout().lock());
+    let written = check::dump(&view, &mut to).and_then(|_| Ok(to.flush()?));
+    checking::still_current(&view)?;
+    match written {
+        // A reader that went away ends the process by SIGPIPE, as it ends `cat`.
+        Err(DumpError::Io(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+            signal_hook::low_level::emulate_default_handler(signal_hook::consts::SIGPIPE)?;
+            Err(error.into())
+        }
+        written => Ok(written?),
+    }
+}
+
+/// Runs `lanefs restore`.
+pub(crate) fn restore(args: &args::Restore) -> Result<()> {
+    let mut dump = args.dump.clone();
+    let mut contents = args.contents.clone();
+    if dump.is_dir() {
+        let objects;
+        (dump, objects) = Backup::parts(&args.dump)?;
+        contents = contents.or(Some(objects));
+    }
+    let contents = match &contents {
+        _ if args.zeros => Contents::Zeros,
+        Some(objects) => Contents::Objects(objects),
+        None => {
+            let line = "this is no folder of a backup: where its contents are says --contents DIR; \
+                        --zeros does without";
+            return Err(Exit::new(Code::Usage, line).into());
+        }
+    };
+    let lines = File::open(&dump).with_context(|| format!("cannot open {}", dump.display()))?;
+    let restored = check::restore(&mut BufReader::new(lines), &args.store, contents)?;
+    out::tell(&format!(
+        "{} inodes, {} objects, {} bytes copied",
+        restored.inode_count, restored.object_count, restored.copied_bytes
+    ));
+    Ok(())
+}

@@ -1,0 +1,191 @@
+//! `lanefs backup`: what clients write meanwhile is in the copy as of one moment, and a copy comes back as a store.
+
+use crate::stage::{Mount, Process, Server, Stage, failure, must, program, run, texts, until};
+use rustix::process::Signal;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Serves what a backup comes back as, and mounts it.
+fn restored(stage: &Stage, backup: &Path, name: &str) -> (Server, Mount) {
+    let place = stage.path(name);
+    must(stage.lanefs(["restore"]).arg(backup).arg(&place));
+    must(stage.lanefs(["check"]).arg(&place));
+    let mut command =
+        stage.lanefs(["serve", "--export", "up=no-root-squash", "--listen", "127.0.0.1:0"]);
+    let mut process = Process::start(command.arg("--store").arg(&place));
+    let line = process.line_with("listening on ");
+    let address = line.trim_start_matches("listening on ").split(',').next().unwrap().to_owned();
+    let server = Server { address, process };
+    let mount = stage.mount(&server.address, &format!("{name}.mnt"), &["--export", "up"]);
+    (server, mount)
+}
+
+fn backup(stage: &Stage, dir: &Path) -> String {
+    let output = run(stage.lanefs(["backup"]).arg(stage.path("store")).arg(dir));
+    let (stdout, stderr) = texts(&output);
+    assert!(output.status.success(), "{stdout}{stderr}");
+    stdout + &stderr
+}
+
+fn number(path: &Path) -> u64 {
+    let bytes = fs::read(path).unwrap();
+    bytes.first_chunk().map_or(0, |number| u64::from_le_bytes(*number))
+}
+
+#[test]
+fn a_backup_beside_writers_is_of_one_moment() {
+    let Some(stage) = Stage::new("backup_moment") else { return };
+    let server = stage.serve_with("127.0.0.1:0", &["--lanes", "2"]);
+    let mount = stage.mount(&server.address, "mnt", &["--export", "up"]);
+    const PAIR_COUNT: usize = 3;
+    for pair in 0..PAIR_COUNT {
+        fs::create_dir(mount.dir.join(format!("{pair}"))).unwrap();
+    }
+    let over = Arc::new(AtomicBool::new(false));
+    let written: Arc<[AtomicU64; PAIR_COUNT]> = Arc::default();
+    let writers: Vec<_> = (0..PAIR_COUNT)
+        .map(|pair| {
+            let (dir, over) = (mount.dir.join(format!("{pair}")), Arc::clone(&over));
+            let written = Arc::clone(&written);
+            std::thread::spawn(move || {
+                let first = File::create(dir.join("first")).unwrap();
+                let second = File::create(dir.join("second")).unwrap();
+                for number in 1_u64.. {
+                    if over.load(Ordering::SeqCst) {
+                        return;
+                    }
+                    first.write_all_at(&number.to_le_bytes(), 0).unwrap();
+                    first.sync_all().unwrap();
+                    second.write_all_at(&number.to_le_bytes(), 0).unwrap();
+                    second.sync_all().unwrap();
+                    // The same with names: the earlier one goes behind the later one's coming.
+                    fs::write(dir.join(format!("name{number}")), b"x").unwrap();
+                    drop(fs::remove_file(dir.join(format!("name{}", number - 1))));
+                    written[pair].store(number, Ordering::SeqCst);
+                }
+            })
+        })
+        .collect();
+    let all_at_least =
+        |count: u64| written.iter().all(|written| written.load(Ordering::SeqCst) >= count);
+    for no in 0..2 {
+        let before = written.iter().map(|written| written.load(Ordering::SeqCst)).max().unwrap();
+        until("all writers go on", || all_at_least(before + 2));
+        let least: Vec<u64> =
+            written.iter().map(|written| written.load(Ordering::SeqCst)).collect();
+        let dir = stage.path(&format!("backup{no}"));
+        backup(&stage, &dir);
+        let (mut again, copy) = restored(&stage, &dir, &format!("again{no}"));
+        for (pair, least) in least.iter().enumerate() {
+            let place = copy.dir.join(format!("{pair}"));
+            let (first, second) = (number(&place.join("first")), number(&place.join("second")));
+            assert!(first == second || first == second + 1, "{first} {second}");
+            assert!(second >= *least, "what was written before is there");
+            let names = fs::read_dir(&place).unwrap().count();
+            assert!(names == 3 || names == 4, "{names}");
+        }
+        copy.stop();
+        again.process.signal(Signal::TERM);
+        again.process.end();
+    }
+    let before = written.iter().map(|written| written.load(Ordering::SeqCst)).max().unwrap();
+    until("all writers go on", || all_at_least(before + 2));
+    over.store(true, Ordering::SeqCst);
+    writers.into_iter().for_each(|writer| writer.join().unwrap());
+    mount.stop();
+}
+
+#[test]
+fn a_backup_of_what_rests_is_the_same_tree() {
+    let Some(stage) = Stage::new("backup_same") else { return };
+    let server = stage.serve("127.0.0.1:0");
+    let mount = stage.mount(&server.address, "mnt", &["--export", "up"]);
+    must(program("cp").arg("-a").arg(concat!(env!("CARGO_MANIFEST_DIR"), "/src")).arg(&mount.dir));
+    fs::hard_link(mount.dir.join("src/main.rs"), mount.dir.join("again.rs")).unwrap();
+    std::os::unix::fs::symlink("again.rs", mount.dir.join("link")).unwrap();
+    let dir = stage.path("backup");
+    backup(&stage, &dir);
+    let (code, said) = failure(&run(stage.lanefs(["backup"]).arg(stage.path("store")).arg(&dir)));
+    assert_eq!(code, 1);
+    assert!(said.contains("name a new folder"), "{said}");
+    let (_again, copy) = restored(&stage, &dir, "again");
+    must(program("diff").arg("-r").arg(&mount.dir).arg(&copy.dir));
+    copy.stop();
+    mount.stop();
+}
+
+#[test]
+fn an_interrupted_backup_is_recognised_and_gone_on_with() {
+    let Some(stage) = Stage::new("backup_interrupted") else { return };
+    let server = stage.serve("127.0.0.1:0");
+    let mount = stage.mount(&server.address, "mnt", &["--export", "up"]);
+    fs::write(mount.dir.join("file"), vec![5; 300_000]).unwrap();
+    let dir = stage.path("backup");
+    // As one that was killed after its first copies leaves it.
+    fs::create_dir_all(dir.join("objects")).unwrap();
+    fs::write(dir.join("unfinished"), b"").unwrap();
+    let store = stage.path("store");
+    must(program("cp").arg("-r").arg(store.join("objects")).arg(&dir));
+    let (code, said) = failure(&run(stage.lanefs(["restore"]).arg(&dir).arg(stage.path("new"))));
+    assert_eq!(code, 1);
+    assert!(said.contains("no whole backup"), "{said}");
+    fs::write(mount.dir.join("file"), vec![6; 300_000]).unwrap();
+    backup(&stage, &dir);
+    let (_again, copy) = restored(&stage, &dir, "again");
+    assert_eq!(fs::read(copy.dir.join("file")).unwrap(), vec![6; 300_000]);
+    copy.stop();
+    mount.stop();
+}
+
+#[test]
+fn a_store_is_checked_and_dumped_while_it_is_used() {
+    let Some(stage) = Stage::new("check_online") else { return };
+    let server = stage.serve_with("127.0.0.1:0", &["--lanes", "2"]);
+    let mount = stage.mount(&server.address, "mnt", &["--export", "up"]);
+    let over = Arc::new(AtomicBool::new(false));
+    let round_count = Arc::new(AtomicU64::new(0));
+    let writer = {
+        let (dir, over) = (mount.dir.clone(), Arc::clone(&over));
+        let round_count = Arc::clone(&round_count);
+        std::thread::spawn(move || {
+            while !over.load(Ordering::SeqCst) {
+                // Over several shards, and objects come and go.
+                for no in 0..8 {
+                    fs::create_dir(dir.join(format!("d{no}"))).unwrap();
+                    fs::write(dir.join(format!("d{no}/file")), vec![1; 5000]).unwrap();
+                }
+                for no in 0..8 {
+                    let (from, to) = (format!("d{no}/file"), format!("d{}/moved", (no + 3) % 8));
+                    fs::rename(dir.join(from), dir.join(to)).unwrap();
+                }
+                for no in 0..8 {
+                    fs::remove_dir_all(dir.join(format!("d{no}"))).unwrap();
+                }
+                round_count.fetch_add(1, Ordering::SeqCst);
+            }
+        })
+    };
+    let store = stage.path("store");
+    for _ in 0..5 {
+        let before = round_count.load(Ordering::SeqCst);
+        until("the writer goes on", || round_count.load(Ordering::SeqCst) > before);
+        let output = run(stage.lanefs(["check"]).arg(&store));
+        let (stdout, stderr) = texts(&output);
+        assert_eq!(output.status.code(), Some(0), "{stdout}{stderr}");
+    }
+    let lines = must(stage.lanefs(["dump"]).arg(&store));
+    assert!(lines.lines().last().unwrap().starts_with("{\"type\":\"end\""));
+    over.store(true, Ordering::SeqCst);
+    writer.join().unwrap();
+    // It needs the store's secret, not to read the files, but to let changes wait.
+    let other = stage.path("other-secret");
+    must(stage.lanefs(["secret", "show"]).args([] as [&str; 0]));
+    fs::write(&other, format!("{}\n", "ab".repeat(32))).unwrap();
+    must(program("chmod").arg("600").arg(&other));
+    let output = run(stage.lanefs(["check"]).arg(&store).arg("--secret-file").arg(&other));
+    assert_eq!(failure(&output).0, 4);
+    mount.stop();
+}

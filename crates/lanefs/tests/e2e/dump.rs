@@ -1,0 +1,140 @@
+//! `lanefs dump` and `lanefs restore`: a store goes into lines and comes back as it was.
+
+use crate::stage::{Stage, failure, must, program, run};
+use rustix::process::Signal;
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::Path;
+
+fn dump(stage: &Stage, store: &Path) -> String {
+    must(stage.lanefs(["dump"]).arg(store))
+}
+
+/// What can be told of a tree without its contents; times are left out where looking changes them.
+fn tree(dir: &Path) -> String {
+    let format = "%P %y %m %U %G %n %s %T@ %l\\n";
+    let mut find = program("find");
+    let listed = must(find.arg(dir).args(["-printf", format]));
+    let mut lines: Vec<&str> = listed.lines().collect();
+    lines.sort_unstable();
+    lines.join("\n")
+}
+
+#[test]
+fn a_store_comes_back_with_contents_and_all_attributes() {
+    let Some(stage) = Stage::new("dump_restores") else { return };
+    let mut server = stage.serve("127.0.0.1:0");
+    let mount = stage.mount(&server.address, "mnt", &["--export", "up"]);
+    let dir = &mount.dir;
+    fs::create_dir_all(dir.join("a/b")).unwrap();
+    fs::write(dir.join("a/file"), vec![3; 70_000]).unwrap();
+    fs::hard_link(dir.join("a/file"), dir.join("a/b/other")).unwrap();
+    fs::write(dir.join(std::ffi::OsStr::from_bytes(b"a/no\xfftext")), b"x").unwrap();
+    std::os::unix::fs::symlink("../nowhere", dir.join("a/link")).unwrap();
+    fs::set_permissions(dir.join("a/file"), fs::Permissions::from_mode(0o4751)).unwrap();
+    std::os::unix::fs::chown(dir.join("a/b"), Some(1234), Some(5678)).unwrap();
+    must(program("setfattr").args(["-n", "user.colour", "-v", "blue"]).arg(dir.join("a/file")));
+    let sparse = fs::File::create(dir.join("sparse")).unwrap();
+    sparse.set_len(1 << 30).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&sparse, b"far", 900 << 20).unwrap();
+    drop(sparse);
+    must(
+        stage
+            .lanefs(["export", "add", &server.address, "part", "/a", "--read-only"])
+            .args([] as [&str; 0]),
+    );
+    let before = tree(dir);
+    mount.stop();
+    server.process.signal(Signal::TERM);
+    assert_eq!(server.process.end().code(), Some(0));
+
+    let lines = dump(&stage, &stage.path("store"));
+    assert!(lines.starts_with("{\"type\":\"dump\",\"version\":1,"), "{lines}");
+    assert!(lines.contains("\"name_hex\":\"6e6fff74657874\""), "a name that is no text");
+    let file = stage.path("store.jsonl");
+    fs::write(&file, &lines).unwrap();
+    fs::rename(stage.path("store"), stage.path("old")).unwrap();
+    let mut restore = stage.lanefs(["restore"]);
+    must(
+        restore
+            .arg(&file)
+            .arg(stage.path("store"))
+            .arg("--contents")
+            .arg(stage.path("old/objects")),
+    );
+    must(stage.lanefs(["check"]).arg(stage.path("store")));
+    // The same but for who the store is and which sessions there were.
+    let kept = |lines: &str| {
+        let gone =
+            ["dump", "session", "slot", "store", "recovered", "end", "evicted", "evicted_last"];
+        let is_kept = |line: &&str| {
+            !gone.iter().any(|gone| line.starts_with(&format!("{{\"type\":\"{gone}\"")))
+        };
+        lines.lines().filter(is_kept).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(kept(&dump(&stage, &stage.path("store"))), kept(&lines));
+
+    let server = stage.serve("127.0.0.1:0");
+    let mount = stage.mount(&server.address, "again", &["--export", "up"]);
+    assert_eq!(tree(&mount.dir), before);
+    assert_eq!(fs::read(mount.dir.join("a/b/other")).unwrap(), vec![3; 70_000]);
+    let far = must(
+        program("getfattr")
+            .args(["--only-values", "-n", "user.colour"])
+            .arg(mount.dir.join("a/file")),
+    );
+    assert_eq!(far, "blue");
+    assert!(fs::metadata(mount.dir.join("sparse")).unwrap().blocks() < 10_000, "holes stay holes");
+    let exports = must(&mut stage.lanefs(["export", "list", &server.address]));
+    assert!(exports.contains("part"), "{exports}");
+    fs::write(mount.dir.join("a/new"), b"goes on").unwrap();
+    mount.stop();
+}
+
+#[test]
+fn without_contents_files_have_their_sizes() {
+    let Some(stage) = Stage::new("dump_zeros") else { return };
+    let mut server = stage.serve("127.0.0.1:0");
+    let mount = stage.mount(&server.address, "mnt", &["--export", "up"]);
+    fs::write(mount.dir.join("file"), vec![3; 70_000]).unwrap();
+    mount.stop();
+    server.process.signal(Signal::TERM);
+    assert_eq!(server.process.end().code(), Some(0));
+    let file = stage.path("store.jsonl");
+    fs::write(&file, dump(&stage, &stage.path("store"))).unwrap();
+    fs::rename(stage.path("store"), stage.path("old")).unwrap();
+    must(stage.lanefs(["restore"]).arg(&file).arg(stage.path("store")).arg("--zeros"));
+    must(stage.lanefs(["check"]).arg(stage.path("store")));
+    let server = stage.serve("127.0.0.1:0");
+    let mount = stage.mount(&server.address, "again", &["--export", "up"]);
+    assert_eq!(fs::read(mount.dir.join("file")).unwrap(), vec![0; 70_000]);
+    mount.stop();
+}
+
+#[test]
+fn what_is_no_whole_dump_makes_no_store() {
+    let Some(stage) = Stage::new("dump_broken") else { return };
+    let mut server = stage.serve("127.0.0.1:0");
+    server.process.signal(Signal::TERM);
+    assert_eq!(server.process.end().code(), Some(0));
+    let lines = dump(&stage, &stage.path("store"));
+    let cut: String = lines.split_inclusive('\n').take(2).collect();
+    let other = lines.replace("\"version\":1,", "\"version\":99,");
+    let cases = [
+        (cut, "ends before its last line"),
+        (other, "version 99"),
+        (lines.replace("\"inode\":1,", "\"inode\":\"one\","), "line 2"),
+    ];
+    for (lines, why) in cases {
+        let file = stage.path("dump.jsonl");
+        fs::write(&file, lines).unwrap();
+        let new = stage.path("new");
+        drop(fs::remove_dir_all(stage.path("new.unfinished")));
+        let output = run(stage.lanefs(["restore", "--zeros"]).arg(&file).arg(&new));
+        let (code, said) = failure(&output);
+        assert_eq!(code, 1, "{said}");
+        assert!(said.contains(why), "{said}");
+        assert!(!new.exists(), "there is no store");
+    }
+}

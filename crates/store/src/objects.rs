@@ -1,0 +1,195 @@
+//! The files of objects, looked at from outside a lane: which there are, and how long they are.
+//!
+//! The ring lays them out (`docs/formats.md`). What is here never changes one.
+
+use crate::StoreError;
+use std::fs::{self, DirEntry, Metadata};
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use wire::InodeNo;
+
+/// Length of a segment; a longer object has further files.
+const SEGMENT_BYTES: u64 = 1 << 41;
+const STAT_BLOCK_BYTES: u64 = 512;
+
+/// Which object.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ObjectName {
+    /// Index of its data shard.
+    pub shard_index: u16,
+    /// Whose contents.
+    pub inode: InodeNo,
+    /// Which stripe of them.
+    pub stripe_index: u32,
+}
+
+/// An object's file, and what further files it has.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ObjectFile {
+    /// Which object.
+    pub name: ObjectName,
+    /// Where the object ends.
+    pub size_bytes: u64,
+    /// What it takes on the disk.
+    pub allocated_bytes: u64,
+}
+
+/// The folder of a store's objects.
+#[derive(Clone, Debug)]
+pub struct ObjectFiles {
+    folder: PathBuf,
+}
+
+impl ObjectName {
+    /// Where it lies in the folder of the objects.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        const INODES_SHIFT: u32 = 14;
+        let [.., folder] = (self.inode.0 >> INODES_SHIFT).to_be_bytes();
+        let Self { shard_index, inode, stripe_index } = *self;
+        format!("{shard_index:02x}/{folder:02x}/{:016x}.{stripe_index:x}", inode.0).into()
+    }
+
+    /// What a path in the folder of the objects names; `None` where no object lies.
+    #[must_use]
+    pub fn of_path(path: &Path) -> Option<Self> {
+        let shard = path.components().next()?.as_os_str().to_str()?;
+        let (inode, stripe) = path.file_name()?.to_str()?.split_once('.')?;
+        let parsed = Self {
+            shard_index: u16::from_str_radix(shard, 16).ok()?,
+            inode: InodeNo(u64::from_str_radix(inode, 16).ok()?),
+            stripe_index: u32::from_str_radix(stripe, 16).ok()?,
+        };
+        (parsed.path() == path).then_some(parsed)
+    }
+}
+
+impl ObjectFiles {
+    /// Of a store's folder of objects.
+    #[must_use]
+    pub const fn new(folder: PathBuf) -> Self {
+        Self { folder }
+    }
+
+    /// The file of one object, if there is one.
+    ///
+    /// # Errors
+    /// [`StoreError`] when it cannot be looked at.
+    pub fn find(&self, name: ObjectName) -> Result<Option<ObjectFile>, StoreError> {
+        let path = self.folder.join(name.path());
+        match fs::symlink_metadata(&path) {
+            Ok(stat) => self.measure(name, &stat).map(Some),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(StoreError::io("look at", &path, error)),
+        }
+    }
+
+    /// Tells of every object's file, shard by shard; `foreign` of every name that is none.
+    ///
+    /// # Errors
+    /// [`StoreError`] when a folder cannot be read, and what is failed with.
+    pub fn each(
+        &self,
+        mut feed: impl FnMut(ObjectFile) -> Result<(), StoreError>,
+        mut foreign: impl FnMut(&Path),
+    ) -> Result<(), StoreError> {
+        for shard in entries(&self.folder)? {
+            let shard_text = shard.file_name().to_string_lossy().into_owned();
+            if !is_folder(&shard)? {
+                foreign(Path::new(&shard_text));
+                continue;
+            }
+            for folder in entries(&shard.path())? {
+                let below = Path::new(&shard_text).join(folder.file_name());
+                if !is_folder(&folder)? {
+                    foreign(&below);
+                    continue;
+                }
+                for entry in entries(&folder.path())? {
+                    let text = entry.file_name().to_string_lossy().into_owned();
+                    let path = below.join(&text);
+                    let first = text.strip_suffix(".d").unwrap_or(&text);
+                    let name = ObjectName::of_path(&below.join(first));
+                    match name {
+                        // Further files of an object that is told of by its first one.
+                        Some(_) if first != text => {}
+                        Some(name) => {
+                            if let Some(file) = self.find(name)? {
+                                feed(file)?;
+                            }
+                        }
+                        None => foreign(&path),
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn measure(&self, name: ObjectName, stat: &Metadata) -> Result<ObjectFile, StoreError> {
+        let mut file = ObjectFile {
+            name,
+            size_bytes: stat.size(),
+            allocated_bytes: stat.blocks() * STAT_BLOCK_BYTES,
+        };
+        if file.size_bytes < SEGMENT_BYTES {
+            return Ok(file);
+        }
+        let folder = self.folder.join(name.path()).with_added_extension("d");
+        if !folder.exists() {
+            return Ok(file);
+        }
+        for entry in entries(&folder)? {
+            let text = entry.file_name().to_string_lossy().into_owned();
+            let Ok(segment_no) = u64::from_str_radix(&text, 16) else { continue };
+            let stat = entry.metadata();
+            let stat = stat.map_err(|error| StoreError::io("look at", &entry.path(), error))?;
+            let end = segment_no.saturating_mul(SEGMENT_BYTES).saturating_add(stat.size());
+            file.size_bytes = file.size_bytes.max(end);
+            file.allocated_bytes += stat.blocks() * STAT_BLOCK_BYTES;
+        }
+        Ok(file)
+    }
+}
+
+/// What is in a folder, in the order of names.
+fn entries(folder: &Path) -> Result<Vec<DirEntry>, StoreError> {
+    let listed = || fs::read_dir(folder)?.collect::<io::Result<Vec<_>>>();
+    let mut entries = listed().map_err(|error| StoreError::io("list", folder, error))?;
+    entries.sort_unstable_by_key(DirEntry::file_name);
+    Ok(entries)
+}
+
+fn is_folder(entry: &DirEntry) -> Result<bool, StoreError> {
+    let kind = entry.file_type();
+    kind.map(|kind| kind.is_dir()).map_err(|error| StoreError::io("look at", &entry.path(), error))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn files_are_found_where_the_ring_lays_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let inode = InodeNo(0x0003_0000_0004_8234);
+        let name = ObjectName { shard_index: 5, inode, stripe_index: 0xa };
+        assert_eq!(name.path(), Path::new("05/12/0003000000048234.a"));
+        let path = folder.path().join(name.path());
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, b"contents").unwrap();
+        fs::write(folder.path().join("05/12/notes"), b"").unwrap();
+        let files = ObjectFiles::new(folder.path().to_owned());
+        let (mut found, mut foreign) = (Vec::new(), Vec::new());
+        let feed = |file: ObjectFile| {
+            found.push((file.name, file.size_bytes));
+            Ok(())
+        };
+        files.each(feed, |path| foreign.push(path.to_owned())).unwrap();
+        assert_eq!((found, foreign), (vec![(name, 8)], vec![PathBuf::from("05/12/notes")]));
+        let other = ObjectName { stripe_index: 0, ..name };
+        assert_eq!(files.find(other).unwrap(), None);
+    }
+}
