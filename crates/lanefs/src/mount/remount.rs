@@ -19,16 +19,13 @@ pub(super) fn run(dir: &Path, options: &Options) -> Result<()> {
         bail!(failed(format!("{shown} cannot be remounted: it is no lanefs mount but {fs_type}")));
     }
     ring::remount(dir, options.flags_over(&mounted.options)).map_err(|error| {
-        let line = match error.kind() {
-            io::ErrorKind::PermissionDenied => {
-                format!("{shown} cannot be remounted: that is for root alone")
-            }
-            io::ErrorKind::ResourceBusy => format!(
-                "{shown} cannot be remounted: files on it are open for writing (`fuser -m {shown}` \
-                 says by whom)"
-            ),
-            _ => format!("{shown} cannot be remounted: {error}"),
+        let why = if error.kind() == io::ErrorKind::PermissionDenied {
+            "that is for root alone".to_owned()
+        } else if error.kind() == io::ErrorKind::ResourceBusy {
+            format!("files on it are open for writing (`fuser -m {shown}` says by whom)")
+        } else {
+            error.to_string()
         };
-        failed(line).into()
+        failed(format!("{shown} cannot be remounted: {why}")).into()
     })
 }
