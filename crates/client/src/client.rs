@@ -138,8 +138,6 @@ pub struct Client {
     /// Something was lost that nobody who asked for everything was told of.
     pub(crate) lost_untold: bool,
     pub(crate) reports: Vec<Report>,
-    /// It was reported that no more files can be open.
-    told_files: bool,
 }
 
 impl Client {
@@ -191,7 +189,6 @@ impl Client {
             questions: Vec::new(),
             lost_untold: false,
             reports: Vec::new(),
-            told_files: false,
         }
     }
 
@@ -430,11 +427,7 @@ impl Client {
                 Ok(())
             }
             Err(status) => {
-                if status == Status::TooManyFiles && !core::mem::replace(&mut self.told_files, true)
-                {
-                    let count_max = self.config.handles_max;
-                    self.reports.push(Report::TooManyFiles { count_max });
-                }
+                self.reports.extend(self.handles.report(status));
                 self.spare(body);
                 Err(status)
             }

@@ -2,9 +2,10 @@
 //! forgotten it. A handle's number names its client lane in the upper 16 bits.
 
 use crate::losses::Losses;
+use crate::report::Report;
 use alloc::vec::Vec;
 use hashbrown::HashMap;
-use wire::{Handle, HandleId, InodeNo, LaneId, OpenFor};
+use wire::{Handle, HandleId, InodeNo, LaneId, OpenFor, Status};
 
 const LANE_SHIFT: u32 = 48;
 
@@ -33,6 +34,8 @@ pub(crate) struct Handles {
     lane: LaneId,
     count_last: u64,
     count_max: usize,
+    /// It was reported that there may be no more.
+    reported: bool,
     files: HashMap<HandleId, OpenFile>,
     /// What of files was lost.
     pub(crate) losses: Losses,
@@ -40,7 +43,8 @@ pub(crate) struct Handles {
 
 impl Handles {
     pub(crate) fn new(lane: LaneId, count_max: usize) -> Self {
-        Self { lane, count_last: 0, count_max, files: HashMap::new(), losses: Losses::default() }
+        let (files, losses) = (HashMap::new(), Losses::default());
+        Self { lane, count_last: 0, count_max, reported: false, files, losses }
     }
 
     /// A fresh handle that is about to be opened; `None` when there are too many.
@@ -55,6 +59,13 @@ impl Handles {
         let file = OpenFile { inode, open_for, open, closing, reopening, losses_seen };
         self.files.insert(id, file);
         Some(Handle { id, open_for })
+    }
+
+    /// What people are told of a call that ended so: the first time that there were too many.
+    pub(crate) fn report(&mut self, status: Status) -> Option<Report> {
+        let is_first =
+            status == Status::TooManyFiles && !core::mem::replace(&mut self.reported, true);
+        is_first.then_some(Report::TooManyFiles { count_max: self.count_max })
     }
 
     /// The server has opened it, on this inode.
