@@ -6,12 +6,13 @@ use crate::keep::{self, REDO_KEY};
 use crate::lock::{LOCK, Lock};
 use crate::rows;
 use crate::{LOG, OBJECTS, ROWS, SUPERBLOCK, StoreError, StoreFault, files, owner};
+use disk::rows::{Key, StoreRow};
 use disk::{Made, Superblock};
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
-use wire::FsUuid;
+use wire::{FsUuid, Wire as _};
 
 /// What cannot be changed once a store is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -149,7 +150,9 @@ pub(crate) fn finish(path: &Path, shape: &Shape) -> Result<(), StoreError> {
         },
     };
     keep::make_redo_key(path, superblock.fs)?;
-    rows::create(path, &superblock)?;
+    let row = StoreRow { fs: superblock.fs, boot_id: 0, first_boot_id: 0, share: None };
+    let begun = [(Key::store().bytes().to_vec(), row.to_bytes())].into();
+    rows::create(path, &superblock, begun)?;
     files::place(&path.join(SUPERBLOCK), &superblock.encode())?;
     // The directory's own name too, as far as it was made here.
     match path.canonicalize().ok().as_deref().and_then(Path::parent) {

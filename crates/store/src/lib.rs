@@ -31,6 +31,7 @@ mod logs;
 mod needed;
 mod objects;
 mod owner;
+mod rebuild;
 mod reserve;
 mod rows;
 mod tail;

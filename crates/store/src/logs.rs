@@ -180,7 +180,7 @@ impl Logs<'_> {
         Ok(replayed)
     }
 
-    fn all(&self) -> Result<Vec<LogName>, StoreError> {
+    pub(crate) fn all(&self) -> Result<Vec<LogName>, StoreError> {
         let mut logs = list(self.path)?;
         logs.retain(|log| log.boot_id < self.boot_id_end);
         Ok(logs)

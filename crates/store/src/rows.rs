@@ -31,18 +31,22 @@ pub struct ColdStore {
     pub(crate) path: PathBuf,
 }
 
-/// Makes the rows of a new store: its root directory, and whose they are.
-pub(crate) fn create(path: &Path, superblock: &Superblock) -> Result<(), StoreError> {
+/// The first rows of a table.
+pub(crate) type Begun = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Makes the rows of a new store: its root directory, and what is said of the store.
+pub(crate) fn create(
+    path: &Path,
+    superblock: &Superblock,
+    mut rows: Begun,
+) -> Result<(), StoreError> {
     let folder = path.join(ROWS);
     for name in FILES.iter().filter(|name| folder.join(name).exists()) {
         files::remove(&folder.join(name))?;
     }
     let file = folder.join(bind_lmdb::FILE);
-    let mut rows: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
     begin(superblock.made, &mut rows)
         .map_err(|fault| StoreError::new(&file, StoreFault::Damage(fault)))?;
-    let row = StoreRow { fs: superblock.fs, boot_id: 0, first_boot_id: 0, share: None };
-    rows.insert(Key::store().bytes().to_vec(), row.to_bytes());
     let made = rows.iter().map(|(key, value)| (key.as_slice(), Some(value.as_slice())));
     Table::create(&folder, made).map_err(|error| StoreError::io("make the rows", &file, error))?;
     files::sync_folder(&folder)
@@ -51,18 +55,21 @@ pub(crate) fn create(path: &Path, superblock: &Superblock) -> Result<(), StoreEr
 impl Store {
     /// Opens the rows, after the lock was had and before any log of this boot is made. They take
     /// `rows_bytes_max` bytes at most, of which only address space is taken beforehand. The whole
-    /// file is read once.
+    /// file is read once. If it is damaged or missing, and the logs still have all since the store was
+    /// made, the rows are made anew.
     ///
     /// # Errors
     /// [`StoreError`] when they are missing or damaged, cannot be read, or are older than the logs.
     pub fn open_rows(&mut self, rows_bytes_max: usize) -> Result<ColdStore, StoreError> {
-        let folder = self.path.join(ROWS);
-        let path = folder.join(bind_lmdb::FILE);
-        if !path.is_file() {
-            return Err(StoreError::new(&path, StoreFault::Missing));
-        }
-        let table =
-            Table::open(&folder, rows_bytes_max).map_err(|error| error_of("open", &path, error))?;
+        let path = self.path.join(ROWS).join(bind_lmdb::FILE);
+        let table = match open_table(&path, rows_bytes_max) {
+            Err(error) if matches!(error.fault(), StoreFault::Damage(_) | StoreFault::Missing) => {
+                let Some(line) = self.rebuild_rows(&error)? else { return Err(error) };
+                self.repairs.push(line);
+                open_table(&path, rows_bytes_max)?
+            }
+            opened => opened?,
+        };
         table.guard().map_err(|error| error_of("guard", &path, error))?;
         let cold = ColdStore { table, path };
         let row = cold.store_row()?;
@@ -77,7 +84,10 @@ impl Store {
             // The counter is an older copy, or was lost.
             self.boot_id = row.boot_id + 1;
             boot::set(&self.path, self.boot_id)?;
-            self.repairs = vec![boot::repaired(&self.path)];
+            let line = boot::repaired(&self.path);
+            if !self.repairs.contains(&line) {
+                self.repairs.push(line);
+            }
         }
         cold.put(&[(Key::store(), StoreRow { boot_id: self.boot_id, ..row }.to_bytes())])?;
         Ok(cold)
@@ -355,6 +365,14 @@ pub(crate) fn needed(snapshot: &Snapshot<'_>, path: &Path) -> Result<Needed, Sto
 /// Whether the disk is full; a table that has reached its greatest size is not helped by space.
 fn is_full(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::NOSPC.raw_os_error())
+}
+
+fn open_table(path: &Path, rows_bytes_max: usize) -> Result<Table, StoreError> {
+    if !path.is_file() {
+        return Err(StoreError::new(path, StoreFault::Missing));
+    }
+    let folder = path.parent().unwrap_or(path);
+    Table::open(folder, rows_bytes_max).map_err(|error| error_of("open", path, error))
 }
 
 /// What an error of the table is to people.

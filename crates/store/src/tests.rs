@@ -2,10 +2,10 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use super::*;
-use disk::{Batch, Origin, PreVersions, Record};
+use disk::{Batch, LogPlace, Origin, PreVersions, Record};
 use std::fs;
 use std::io::{Seek, SeekFrom, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::sync::atomic::{AtomicU32, Ordering};
 use wire::{LaneId, ShardId, Transno};
 
@@ -274,6 +274,207 @@ fn logs_of_another_store_are_refused() {
     fs::write(other.store().join(LOG).join("notes.txt"), b"").unwrap();
     let refused = open(&other.store()).unwrap_err();
     assert!(refused.to_string().contains("notes.txt"), "{refused}");
+}
+
+// --- what must be there ----------------------------------------------------------------------------
+
+/// Two lanes' logs of a server that was killed: lane 0 has two batches, then lane 1 has one, whose
+/// trailer says how far lane 0 was.
+fn two_lanes(folder: &Folder) -> [PathBuf; 2] {
+    let mut store = open_new(folder);
+    let cold = store.open_rows(ColdStore::ROWS_BYTES_MAX).unwrap();
+    store.redo(&cold).unwrap();
+    let logs = store.new_logs(&cold, 2, 256 << 10).unwrap();
+    let boot_id = store.boot_id();
+    let mut places = [LogPlace { segment_no: 1, offset: 64 }; 2];
+    for (lane, batch_no, lsn) in [(0, 1, 1), (0, 2, 2), (1, 1, 1)] {
+        let mut bytes = Vec::new();
+        let mut batch = Batch::new();
+        let (transno, pre_versions) = (Transno(lsn), PreVersions::new());
+        let (shard, origin, changes) = (ShardId::meta(lane), Origin::Internal, &[][..]);
+        batch.push(&Record { shard, lsn, transno, pre_versions, origin, changes });
+        batch.seal(boot_id, batch_no, &mut bytes);
+        let place = &mut places[usize::from(lane)];
+        let start_offset = place.offset;
+        let batch_bytes = u32::try_from(bytes.len()).unwrap();
+        let zero_piece_count = disk::zero_piece_count(start_offset, &bytes);
+        let file_bytes = 64 + (256 << 10);
+        let places_before = places.to_vec();
+        let trailer = disk::Trailer {
+            boot_id,
+            batch_no,
+            batch_bytes,
+            zero_piece_count,
+            file_bytes,
+            places: places_before,
+        };
+        trailer.encode(&mut bytes);
+        logs[usize::from(lane)].0.write_all_at(&bytes, start_offset).unwrap();
+        places[usize::from(lane)].offset += bytes.len() as u64;
+    }
+    let name = |lane: u16| logs::LogName { boot_id, lane: LaneId(lane), segment_no: 1 };
+    [0, 1].map(|lane| name(lane).path(&folder.store()))
+}
+
+/// What a start comes to: how many records were new, and what was mended.
+fn start(folder: &Folder) -> Result<(u64, Vec<String>), StoreError> {
+    let mut store = open(&folder.store())?;
+    let cold = store.open_rows(ColdStore::ROWS_BYTES_MAX)?;
+    let replayed = store.redo(&cold)?;
+    Ok((replayed.new_count, store.repairs().to_vec()))
+}
+
+#[test]
+fn logs_that_are_whole_are_redone_once() {
+    let folder = Folder::new();
+    two_lanes(&folder);
+    assert_eq!(start(&folder).unwrap(), (3, Vec::new()));
+    assert_eq!(start(&folder).unwrap(), (0, Vec::new()));
+}
+
+#[test]
+fn a_log_that_is_missing_is_named() {
+    let folder = Folder::new();
+    for lane in [0, 1] {
+        let logs = two_lanes(&folder);
+        let aside = folder.0.join("aside");
+        fs::rename(&logs[lane], &aside).unwrap();
+        let refused = start(&folder).unwrap_err();
+        assert!(matches!(refused.fault(), StoreFault::LogMissing { .. }), "{refused}");
+        assert_eq!(refused.path(), logs[lane]);
+        fs::rename(&aside, &logs[lane]).unwrap();
+        start(&folder).unwrap();
+        // The rows have all of it now.
+        fs::remove_file(&logs[lane]).unwrap();
+        start(&folder).unwrap();
+    }
+}
+
+#[test]
+fn a_log_that_was_cut_short_is_named_wherever_it_was_cut() {
+    let folder = Folder::new();
+    let logs = two_lanes(&folder);
+    for log in &logs {
+        let good = fs::read(log).unwrap();
+        let (_, mut reader) = disk::LogReader::new(&good).unwrap();
+        let mut edges = vec![0, 1, reader.valid_bytes(), good.len() as u64 - 1];
+        while reader.next_batch().unwrap().is_some() {
+            edges.extend([reader.valid_bytes() - 60, reader.valid_bytes()]);
+        }
+        for edge in edges {
+            let cut = usize::try_from(edge).unwrap();
+            fs::write(log, &good[..cut]).unwrap();
+            let refused = start(&folder).unwrap_err();
+            assert_eq!(refused.path(), log, "cut at {edge}: {refused}");
+        }
+        fs::write(log, good).unwrap();
+    }
+    assert_eq!(start(&folder).unwrap().0, 3);
+}
+
+#[test]
+fn an_end_that_was_overwritten_is_known_to_the_other_lane() {
+    let folder = Folder::new();
+    let logs = two_lanes(&folder);
+    let good = fs::read(&logs[0]).unwrap();
+    let (_, mut reader) = disk::LogReader::new(&good).unwrap();
+    reader.next_batch().unwrap();
+    let edge = usize::try_from(reader.valid_bytes()).unwrap();
+    let mut bad = good;
+    bad[edge..].fill(0);
+    fs::write(&logs[0], bad).unwrap();
+    let refused = start(&folder).unwrap_err();
+    assert!(matches!(refused.fault(), StoreFault::LogShort { .. }), "{refused}");
+    assert_eq!(refused.path(), logs[0]);
+    assert!(refused.to_string().contains(&*logs[1].to_string_lossy()), "{refused}");
+}
+
+#[test]
+fn damaged_rows_are_made_anew_while_the_logs_have_everything() {
+    let folder = Folder::new();
+    two_lanes(&folder);
+    let rows = folder.store().join("rows/data.mdb");
+    let good = fs::read(&rows).unwrap();
+    let mut bad = good;
+    bad[16] ^= 1;
+    fs::write(&rows, &bad).unwrap();
+    let (new_count, repairs) = start(&folder).unwrap();
+    assert_eq!((new_count, repairs.len()), (3, 1), "{repairs:?}");
+    assert!(repairs[0].contains("rows/data.mdb is made anew"), "{repairs:?}");
+    assert_eq!(fs::read(rows.with_file_name("data.mdb.damaged")).unwrap(), bad);
+    assert_eq!(start(&folder).unwrap(), (0, Vec::new()));
+    // Later boots' logs are not all there is.
+    two_lanes(&folder);
+    for damage in [&[][..], &bad[..8192], &bad] {
+        fs::write(&rows, damage).unwrap();
+        let refused = start(&folder).unwrap_err();
+        assert_eq!(refused.path(), rows, "{refused}");
+        assert_eq!(fs::read(&rows).unwrap(), damage, "nothing was changed");
+    }
+}
+
+#[test]
+fn a_boot_counter_that_was_lost_is_written_anew() {
+    let folder = Folder::new();
+    two_lanes(&folder);
+    start(&folder).unwrap();
+    let boot = folder.store().join("boot");
+    let good = fs::read(&boot).unwrap();
+    for damage in [&b""[..], b"x", b"1 f16177d2\n", &good[..3]] {
+        fs::write(&boot, damage).unwrap();
+        let mut store = open(&folder.store()).unwrap();
+        drop(store.open_rows(ColdStore::ROWS_BYTES_MAX).unwrap());
+        assert!(store.boot_id() > 2, "{}", store.boot_id());
+        assert!(store.repairs()[0].contains("boot was missing"), "{:?}", store.repairs());
+    }
+    fs::remove_file(&boot).unwrap();
+    assert_eq!(start(&folder).unwrap().1.len(), 1);
+    assert_eq!(start(&folder).unwrap().1.len(), 0);
+}
+
+#[test]
+fn a_redo_key_that_is_not_the_stores_is_refused() {
+    let (folder, other) = (Folder::new(), Folder::new());
+    drop((open_new(&folder), open_new(&other)));
+    let key = folder.store().join("redo-key");
+    let good = fs::read(&key).unwrap();
+    let theirs = fs::read(other.store().join("redo-key")).unwrap();
+    let refused = |bytes: &[u8]| {
+        fs::write(&key, bytes).unwrap();
+        let refused = open(&folder.store()).unwrap_err();
+        assert_eq!(refused.path(), key, "{refused}");
+        refused.to_string()
+    };
+    assert!(refused(&theirs).contains("another store"));
+    assert!(refused(&good[..63]).contains("wrong length"));
+    for index in 0..good.len() {
+        let mut bad = good.clone();
+        bad[index] ^= 4;
+        refused(&bad);
+    }
+    fs::remove_file(&key).unwrap();
+    assert!(matches!(open(&folder.store()).unwrap_err().fault(), StoreFault::Missing));
+}
+
+#[test]
+fn rows_of_another_store_are_refused() {
+    let (folder, other) = (Folder::new(), Folder::new());
+    drop((open_new(&folder), open_new(&other)));
+    let rows = folder.store().join("rows/data.mdb");
+    fs::copy(other.store().join("rows/data.mdb"), &rows).unwrap();
+    let refused = start(&folder).unwrap_err();
+    assert_eq!(refused.path(), rows);
+    assert!(refused.to_string().contains("another store"), "{refused}");
+}
+
+#[test]
+fn a_superblock_that_is_missing_is_named() {
+    let folder = Folder::new();
+    two_lanes(&folder);
+    fs::remove_file(folder.store().join(SUPERBLOCK)).unwrap();
+    let refused = open_or_create(&folder.store(), &Shape::default()).unwrap_err();
+    assert!(matches!(refused.fault(), StoreFault::Missing), "{refused}");
+    assert_eq!(refused.path(), folder.store().join(SUPERBLOCK));
 }
 
 // --- whose it is ---------------------------------------------------------------------------------
