@@ -77,15 +77,16 @@ fn mapping(inside: usize) -> io::Result<(usize, usize)> {
 
 extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     let Some(guarded) = GUARDED.get() else { return };
-    // SAFETY: the kernel gives a handler of this kind a filled-in siginfo.
-    let at = unsafe { (*info).si_addr() } as usize;
+    // SAFETY: the kernel gives a handler of this kind a siginfo, which lives until it returns.
+    let info = unsafe { &*info };
+    // SAFETY: of these signals the kernel fills in the address.
+    let at = unsafe { info.si_addr() } as usize;
     if (guarded.start..guarded.end).contains(&at) {
         let message = &guarded.message;
-        // SAFETY: write and _exit may be called in a handler; the message lives as long as the process.
-        unsafe {
-            libc::write(libc::STDERR_FILENO, message.as_ptr().cast(), message.len());
-            libc::_exit(EXIT_CODE);
-        }
+        // SAFETY: it may be called in a handler, and the message lives as long as the process.
+        unsafe { libc::write(libc::STDERR_FILENO, message.as_ptr().cast(), message.len()) };
+        // SAFETY: it may be called in a handler.
+        unsafe { libc::_exit(EXIT_CODE) };
     }
     let before = &guarded.before[usize::from(signal != SIGNALS[0])];
     // SAFETY: it is what the kernel said was there before. The fault comes again when this returns, and

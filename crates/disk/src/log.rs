@@ -45,6 +45,13 @@ pub struct LogHead {
 }
 
 impl LogHead {
+    /// Of a lane's first file in a boot, with no space behind it.
+    #[must_use]
+    pub fn first(fs: FsUuid, boot_id: u64, lane: LaneId, lane_count: u16) -> Self {
+        let (segment_no, file_bytes, is_first) = (1, to_u64(LOG_HEAD_BYTES), false);
+        Self { fs, boot_id, lane, lane_count, segment_no, file_bytes, is_first }
+    }
+
     /// The bytes at the front of the file.
     #[must_use]
     pub fn encode(&self) -> [u8; LOG_HEAD_BYTES] {

@@ -195,15 +195,7 @@ impl Toy {
                 rules: self.rules,
                 affinity: self.affinity,
             };
-            let head = LogHead {
-                fs: FS,
-                boot_id: self.boot_id,
-                lane: lane_id,
-                lane_count,
-                segment_no: 1,
-                file_bytes: 64,
-                is_first: false,
-            };
+            let head = LogHead::first(FS, self.boot_id, lane_id, lane_count);
             self.places.push(Place {
                 lane: Lane::new(config, restored),
                 arena: Arena::new(),

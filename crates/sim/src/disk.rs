@@ -174,16 +174,7 @@ impl Disk {
 
     /// A new log file of this boot.
     pub(crate) fn new_log(&mut self, fs: FsUuid, boot_id: u64, lane: u16, lane_count: u16) {
-        let segment_no = 1;
-        let head = LogHead {
-            fs,
-            boot_id,
-            lane: LaneId(lane),
-            lane_count,
-            segment_no,
-            file_bytes: 64,
-            is_first: false,
-        };
+        let head = LogHead::first(fs, boot_id, LaneId(lane), lane_count);
         self.logs.push(Log { boot_id, lane, bytes: head.encode().to_vec() });
     }
 

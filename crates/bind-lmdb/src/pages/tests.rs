@@ -1,5 +1,5 @@
 //! Files as LMDB leaves them are sound; files that are damaged are found to be, or harmless.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
 
 use super::*;
 use crate::{FILE, Table};
