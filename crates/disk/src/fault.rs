@@ -41,6 +41,13 @@ impl Fault {
         self
     }
 
+    /// The same fault in a piece of a file that begins at `start` of it, unless it is about another
+    /// file, which it names.
+    #[must_use]
+    pub fn in_file(self, device: &str, start: u64) -> Self {
+        if self.device.is_empty() { self.behind(start).on(device) } else { self }
+    }
+
     /// The same fault in a piece that itself begins at `start`.
     #[must_use]
     pub const fn behind(mut self, start: u64) -> Self {

@@ -94,6 +94,12 @@ impl StoreError {
         Self { path: path.to_owned(), fault }
     }
 
+    /// Of the file that a fault names.
+    pub(crate) fn damage(fault: Fault) -> Self {
+        let path = PathBuf::from(&fault.device);
+        Self { path, fault: StoreFault::Damage(fault.on("")) }
+    }
+
     /// The file system under it refused `what`, as in "cannot …".
     #[must_use]
     pub fn io(what: &'static str, path: &Path, error: impl Into<io::Error>) -> Self {

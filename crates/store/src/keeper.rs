@@ -86,7 +86,7 @@ impl Keeper {
             applier: Arc::clone(&self.applier),
             lanes: self.feeds.iter().map(|feed| Lane::new(feed.clone(), place.clone())).collect(),
             stop: Arc::clone(&stop),
-            alarm,
+            alarm: Arc::clone(&alarm),
             collect: self.pace.collect,
             spare: Gathered::default(),
             complained: false,
@@ -96,12 +96,17 @@ impl Keeper {
         let mut threads = vec![named("applier").spawn(move || work.run()).map_err(io)?];
         let feeds: BTreeMap<LaneId, Feed> =
             self.feeds.into_iter().map(|feed| (feed.lane(), feed)).collect();
+        // What is damaged is said once.
+        let said = Arc::new(AtomicBool::new(false));
         for _ in 0..READER_COUNT {
-            let (asks, table) = (Arc::clone(&self.asks), self.cold.table.clone());
-            let feeds = feeds.clone();
+            let (asks, cold) = (Arc::clone(&self.asks), self.cold.clone());
+            let (feeds, alarm, said) = (feeds.clone(), Arc::clone(&alarm), Arc::clone(&said));
             let reader = named("reader").spawn(move || {
                 while let Some(ask) = asks.next() {
-                    answer(&table, &feeds, &ask);
+                    let Some(error) = answer(&cold.table, &feeds, &ask) else { continue };
+                    if !said.swap(true, Ordering::Relaxed) {
+                        alarm(&format!("{}: EIO for what needs it", cold.error_of_read(error)));
+                    }
                 }
             });
             threads.push(reader.map_err(io)?);
@@ -123,12 +128,18 @@ impl Keeping {
     }
 }
 
-fn answer(table: &Table, feeds: &BTreeMap<LaneId, Feed>, ask: &ColdAsk) {
-    let Some(feed) = feeds.get(&ask.lane) else { return };
-    let result = read(table, ask).map_err(|error| {
-        error.raw_os_error().and_then(|errno| u16::try_from(errno).ok()).map_or(IO, Errno)
-    });
+/// Answers a question; why it could not, if so.
+fn answer(table: &Table, feeds: &BTreeMap<LaneId, Feed>, ask: &ColdAsk) -> Option<io::Error> {
+    let feed = feeds.get(&ask.lane)?;
+    let (result, failed) = match read(table, ask) {
+        Ok(rows) => (Ok(rows), None),
+        Err(error) => {
+            let errno = error.raw_os_error().and_then(|errno| u16::try_from(errno).ok());
+            (Err(errno.map_or(IO, Errno)), Some(error))
+        }
+    };
     feed.tell([ColdNews::Rows { ticket: ask.ticket, result }]);
+    failed
 }
 
 fn read(table: &Table, ask: &ColdAsk) -> io::Result<Box<[u8]>> {

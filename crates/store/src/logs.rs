@@ -208,7 +208,10 @@ impl Logs<'_> {
                 self.check_follows(&log, reading, batch.head().batch_no)?;
             }
             for record in batch.records() {
-                feed(&record).map_err(|fault| damage(fault.behind(batch.offset())))?;
+                feed(&record).map_err(|fault| {
+                    let fault = fault.in_file(&path.display().to_string(), batch.offset());
+                    StoreError::damage(fault)
+                })?;
                 replayed.record_count += 1;
             }
             batch_count += 1;
@@ -283,7 +286,7 @@ impl Store {
         self.logs().check(needed)
     }
 
-    fn logs(&self) -> Logs<'_> {
+    pub(crate) fn logs(&self) -> Logs<'_> {
         let Self { path, superblock, boot_id, .. } = self;
         Logs { path, fs: superblock.fs, boot_id_end: *boot_id }
     }
@@ -315,6 +318,10 @@ impl Store {
     ) -> Result<Vec<(File, u64)>, StoreError> {
         let store_row = cold.store_row()?;
         let is_first = store_row.first_boot_id == 0;
+        // Where space is short, all heads come before anybody's reserve, which the lanes ask for.
+        let all_bytes = reserve_bytes.saturating_mul(u64::from(lane_count));
+        let is_roomy = reserve::free_bytes(&self.path) / 2 > all_bytes;
+        let reserve_bytes = if is_roomy { reserve_bytes } else { 0 };
         let boot_id = self.boot_id;
         let (mut logs, mut rows) = (Vec::new(), Vec::new());
         for lane in (0..lane_count).map(LaneId) {

@@ -56,6 +56,11 @@ pub(crate) fn give(path: &Path) -> bool {
     given && files::remove(&file).is_ok() && files::sync_folder(path).is_ok()
 }
 
+/// What is free on the disk of this path.
+pub(crate) fn free_bytes(path: &Path) -> u64 {
+    statvfs(path).map_or(0, |found| found.f_bavail.saturating_mul(found.f_frsize))
+}
+
 /// How large a reserve should be on this disk, and what is free on it; `None` on a small one.
 fn space(path: &Path) -> Option<(u64, u64)> {
     let StatVfs { f_frsize, f_blocks, f_bavail, .. } = statvfs(path).ok()?;

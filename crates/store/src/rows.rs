@@ -166,7 +166,7 @@ impl ColdStore {
     pub(crate) fn gather(&self, rows: Gathered) -> io::Result<Gathering<'_>> {
         assert!(rows.is_empty(), "what was gathered before was written");
         let snapshot = Under::Own(self.table.snapshot()?);
-        Ok(Gathering { snapshot, rows, shards: BTreeMap::new() })
+        Ok(Gathering { snapshot, rows, shards: BTreeMap::new(), path: &self.path })
     }
 
     /// What there must be of the logs of the last boot that made some.
@@ -201,7 +201,7 @@ impl ColdStore {
         let key = Key::store();
         let gathering = self.gather(Gathered::default());
         let gathering = gathering.map_err(|error| error_of("read", &self.path, error))?;
-        if let Some(value) = gathering.get(key.bytes()).map_err(|fault| self.damage(fault))?
+        if let Some(value) = gathering.get(key.bytes()).map_err(StoreError::damage)?
             && let Ok(Row::Store(row)) = Row::decode(key.bytes(), &value)
         {
             found = Some(row);
@@ -253,8 +253,13 @@ impl ColdStore {
         &self.path
     }
 
+    /// What a read of the table met, in words for people.
+    pub(crate) fn error_of_read(&self, error: io::Error) -> StoreError {
+        error_of("read", &self.path, error)
+    }
+
     fn damage(&self, fault: Fault) -> StoreError {
-        StoreError::new(&self.path, StoreFault::Damage(fault))
+        StoreError::damage(fault.in_file(&self.path.display().to_string(), 0))
     }
 
     fn went_back(&self, rows: u64, log: u64, what: &'static str) -> StoreError {
@@ -267,6 +272,8 @@ pub(crate) struct Gathering<'t> {
     snapshot: Under<'t>,
     rows: Gathered,
     shards: BTreeMap<ShardId, ShardRow>,
+    /// The table's file.
+    path: &'t Path,
 }
 
 /// What lies under what is gathered.
@@ -285,10 +292,10 @@ impl Under<'_> {
 }
 
 impl<'t> Gathering<'t> {
-    /// Begins over a snapshot that stays.
-    pub(crate) fn over(snapshot: &'t Snapshot<'static>) -> Self {
+    /// Begins over a snapshot that stays, of the table in this file.
+    pub(crate) fn over(snapshot: &'t Snapshot<'static>, path: &'t Path) -> Self {
         let rows = Gathered::default();
-        Self { snapshot: Under::Lent(snapshot), rows, shards: BTreeMap::new() }
+        Self { snapshot: Under::Lent(snapshot), rows, shards: BTreeMap::new(), path }
     }
 }
 
@@ -388,12 +395,13 @@ fn damaged(damage: &Damage) -> Fault {
     Fault::new(what, damage.offset).numbers(damage.expected, damage.found)
 }
 
-fn fault_of(error: &io::Error) -> Fault {
+fn fault_of(path: &Path, error: &io::Error) -> Fault {
+    let path = path.display().to_string();
     if let Some(damage) = Damage::of(error) {
-        return damaged(damage);
+        return damaged(damage).on(&path);
     }
     let errno = u64::from(error.raw_os_error().unwrap_or(0).unsigned_abs());
-    Fault::new("the rows cannot be read", 0).numbers(0_u64, errno)
+    Fault::new("the rows cannot be read", 0).numbers(0_u64, errno).on(&path)
 }
 
 impl Rows for Gathering<'_> {
@@ -401,7 +409,7 @@ impl Rows for Gathering<'_> {
         if let Some(value) = self.rows.get(key) {
             return Ok(value.map(Cow::Borrowed));
         }
-        let value = self.snapshot.get(key).map_err(|error| fault_of(&error))?;
+        let value = self.snapshot.get(key).map_err(|error| fault_of(self.path, &error))?;
         Ok(value.map(Cow::Borrowed))
     }
 
@@ -414,8 +422,8 @@ impl Rows for Gathering<'_> {
     }
 
     fn delete_range(&mut self, range: &Range) -> Result<(), Fault> {
-        let fault = |error: io::Error| fault_of(&error);
-        let Self { snapshot, rows, .. } = self;
+        let Self { snapshot, rows, path, .. } = self;
+        let fault = |error: io::Error| fault_of(path, &error);
         let (from, until) = (range.from.bytes(), range.until.bytes());
         match snapshot {
             Under::Own(snapshot) => {

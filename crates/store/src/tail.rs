@@ -80,8 +80,7 @@ impl Tail {
         let mut reader = LogReader::piece(piece, self.boot_id, self.batch_no);
         let start_offset = self.place.offset;
         let damage = |fault: Fault| {
-            let fault = fault.behind(start_offset);
-            TailError::Damage(fault.on(&self.name().display().to_string()))
+            TailError::Damage(fault.in_file(&self.name().display().to_string(), start_offset))
         };
         let mut batch_no = self.batch_no;
         while let Some(batch) = reader.next_batch().map_err(damage)? {
@@ -92,7 +91,9 @@ impl Tail {
                 return Err(damage(fault.numbers(batch_no + 1, head.batch_no)));
             }
             for record in batch.records() {
-                feed(&record).map_err(|fault| damage(fault.behind(batch.offset())))?;
+                let name = || self.name().display().to_string();
+                let at = start_offset + batch.offset();
+                feed(&record).map_err(|fault| TailError::Damage(fault.in_file(&name(), at)))?;
             }
             batch_no = head.batch_no;
         }

@@ -261,6 +261,9 @@ fn a_record_that_cannot_be_redone_names_the_file() {
     let refused = store.replay(0, |_| Err(disk::Fault::new("no such inode", 5))).unwrap_err();
     assert_eq!(refused.path(), log);
     assert!(refused.to_string().contains("no such inode"), "{refused}");
+    let of_rows = disk::Fault::new("a row", 0).on("rows/data.mdb");
+    let refused = store.replay(0, |_| Err(of_rows.clone())).unwrap_err();
+    assert_eq!(refused.path(), Path::new("rows/data.mdb"), "the log is not blamed");
 }
 
 #[test]

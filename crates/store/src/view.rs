@@ -111,7 +111,7 @@ impl View {
         let file = self.path.join(ROWS).join(bind_lmdb::FILE);
         let needed = needed(&self.snapshot, &file)?;
         let logs = Logs { path: &self.path, fs: self.superblock.fs, boot_id_end: u64::MAX };
-        let mut gathering = Gathering::over(&self.snapshot);
+        let mut gathering = Gathering::over(&self.snapshot, &file);
         let checked = if whole { logs.check(&needed) } else { Ok(()) };
         let read = |record: &disk::Record<'_>| gathering.apply(record).map(drop);
         let replayed = checked.and_then(|()| logs.replay(needed.first_boot_id(), read));
