@@ -112,7 +112,7 @@ pub(crate) const TABLE: &[Scenario] = &[
         .loud(DAMAGE),
     here("damage-log", "logs damaged at rest: refused by name, or all is there", damage::logs)
         .loud(DAMAGE),
-    here(
+    long(
         "damage-others",
         "other files of a store damaged at rest: refused by name, or all is there",
         damage::others,
