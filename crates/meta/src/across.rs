@@ -340,10 +340,9 @@ impl Shard {
         }
     }
 
-    /// Locks what a coordinator wants for `txn` and appends to `seen` what there is. `Busy` when
-    /// another has locked any of it; then nothing more is locked, but what was stays. The same,
-    /// named `txn` itself, when any of it is [`Shard::missing`]. What it tells of is in
-    /// [`Shard::uses`].
+    /// Locks what a coordinator wants for `txn` and appends to `seen` what there is. `Busy` when another has
+    /// locked any of it; then nothing more is locked, but what was stays. The same, named `txn` itself, when any
+    /// of it is [`Shard::missing`]. What it tells of is in [`Shard::uses`].
     ///
     /// # Errors
     /// [`Flaw`] when `wants` is not what a coordinator sends.

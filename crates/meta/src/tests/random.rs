@@ -143,7 +143,7 @@ fn random_bodies() {
         let body = dice.bytes(count);
         breach_count += usize::from(world.execute_bytes(op, &body).is_err());
     }
-    assert!(breach_count > 10_000);
+    assert!(breach_count > 9_000, "{breach_count}");
     world.check_redo();
 }
 
