@@ -19,8 +19,10 @@ extern crate alloc;
 
 mod access;
 mod allocate;
+mod blocks;
 mod glimpse;
 mod hash;
+mod integrity;
 mod list;
 mod object;
 mod order;
@@ -28,13 +30,14 @@ mod outcome;
 mod recorded;
 mod request;
 mod shards;
+mod sums;
 mod unstable;
 mod work;
 
 pub use hash::{Mix, Seed};
-pub use outcome::{Answer, Ask, Lost, Outcome, Token};
+pub use outcome::{Answer, Ask, Damage, Lost, Outcome, Token};
 pub use recorded::Recorded;
-pub use shards::{Shape, Shards};
+pub use shards::{Closes, Shape, Shards};
 pub use unstable::Depends;
 
 #[cfg(test)]

@@ -1,21 +1,25 @@
 //! What is in flight for an object: how each kind of action begins and what its end means.
 
 use crate::Lost;
-use crate::list::changed_places;
-use crate::object::Effect;
+use crate::blocks::Blocks;
+use crate::integrity::{Closing, Verifying, decoded};
+use crate::list::{ReadingList, changed_places};
+use crate::object::{Effect, Object};
 use crate::request::{Glimpsing, Pending, SIZE_BYTES_MAX, bulk_bytes, write_change};
 use crate::shards::{Proven, release};
 use crate::unstable::Touch;
-use crate::{Answer, Outcome, Shards, Token};
+use crate::{Answer, Damage, Outcome, Shards, Token};
+use alloc::vec::Vec;
+use core::ops::Range;
 use disk::{Change, ContentsChange};
-use door::{Action, Bulk, Errno, ObjectStat, Ticket, Turn};
+use door::{Action, Bulk, Errno, ObjectStat, Span, Ticket, Turn};
 use wire::{ClientUuid, InodeNo, Status, Transno, Written};
 
 /// An action in flight.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Job {
     /// Bytes for an answer.
-    Read { inode: InodeNo, token: Token, shown: Transno },
+    Read { inode: InodeNo, token: Token, shown: Transno, object_offset: u64, read_bytes: u32 },
     /// Bytes of several places for an answer.
     ReadList { inode: InodeNo, token: Token, shown: Transno, size_bytes: u64, list_bytes: u32 },
     /// A piece of a list.
@@ -36,6 +40,10 @@ pub(crate) enum Job {
     Sync { inode: InodeNo },
     /// Taking the object away.
     Remove { inode: InodeNo },
+    /// Checksums, before a read.
+    Verify(Verifying),
+    /// Checksums, to be recorded.
+    Close(Closing),
 }
 
 impl Shards {
@@ -50,13 +58,17 @@ impl Shards {
                 turn.act(Action::ObjectStat { ticket, object });
                 return;
             }
-            let Some(pending) = object.next() else { return };
+            self.open_front(turn, inode);
+            let Some(pending) = self.objects.get_mut(&inode).and_then(Object::next) else { return };
             self.begin(turn, inode, pending);
         }
     }
 
-    fn begin(&mut self, turn: &mut Turn<'_>, inode: InodeNo, pending: Pending) {
+    pub(crate) fn begin(&mut self, turn: &mut Turn<'_>, inode: InodeNo, pending: Pending) {
         match pending {
+            Pending::Read { token, .. } if self.must_verify(turn, inode, (token, &pending)) => {}
+            Pending::ReadList(ReadingList { token, .. })
+                if self.must_verify(turn, inode, (token, &pending)) => {}
             Pending::Read { token, object_offset, read_bytes, client, accesses } => {
                 if accesses {
                     self.access(inode, turn.now.wall_ns);
@@ -118,7 +130,7 @@ impl Shards {
         }
         object.running_count += 1;
         let object = object.name;
-        let ticket = self.ticket(Job::Read { inode, token, shown });
+        let ticket = self.ticket(Job::Read { inode, token, shown, object_offset, read_bytes });
         turn.act(Action::ObjectRead { ticket, object, object_offset, read_bytes });
     }
 
@@ -141,38 +153,55 @@ impl Shards {
             return self.answer(token, if fits { Ok(written) } else { Err(Status::TooLarge) });
         };
         let exclusive = offset.is_none();
+        self.begin_places(turn, inode, &[(object_offset, end)]);
+        let block_bytes = self.asked_block_bytes(object_offset..end);
+        let Some(object) = self.objects.get_mut(&inode) else { return release(turn, Some(bulk)) };
         if exclusive {
             object.exclusive = true;
         } else {
             object.running_count += 1;
         }
         let change = write_change(inode, object_offset, Some(bulk), 0);
-        let (transno, place_no) = (Transno(0), 0);
-        let effect = Effect { token, change, answer: written, client, transno, place_no };
+        let (transno, place_no, change_no) = (Transno(0), 0, 0);
+        let answer = written;
+        let effect = Effect { token, change, answer, client, transno, place_no, change_no };
         let object = object.name;
         let ticket = self.ticket(Job::Write { inode, effect, end, exclusive });
-        turn.act(Action::ObjectWrite { ticket, object, object_offset, bulk });
+        turn.act(Action::ObjectWrite { ticket, object, object_offset, bulk, block_bytes });
         turn.act(Action::Release { buf: bulk.buf });
+    }
+
+    /// The size of the blocks that a write of this range is summed by; 0: it lies in one block, and
+    /// its sum is known.
+    fn asked_block_bytes(&self, bytes: Range<u64>) -> u32 {
+        let block_bytes = self.block_bytes();
+        let one = bytes.start / block_bytes == bytes.end.saturating_sub(1) / block_bytes;
+        if one { 0 } else { self.shape.block_bytes }
     }
 
     /// A write that was lost goes where it went, alone, because those after it may overlap it.
     fn begin_replay(&mut self, turn: &mut Turn<'_>, lost: Lost, place_no: u64) {
         let Lost { token, transno, change, bulk, client } = lost;
         let inode = change.inode();
-        let effect = Effect { token, change, answer: Answer::Empty, client, transno, place_no };
+        let (answer, change_no) = (Answer::Empty, 0);
+        let effect = Effect { token, change, answer, client, transno, place_no, change_no };
         let object_offset = match &effect.change {
             ContentsChange::Write { object_offset, .. } => *object_offset,
             ContentsChange::WriteList { .. } => return self.write_list(turn, inode, effect, bulk),
             ContentsChange::Truncate { .. }
             | ContentsChange::Allocate { .. }
-            | ContentsChange::ObjectGone { .. } => panic!("{:?} is no write", effect.change),
+            | ContentsChange::ObjectGone { .. }
+            | ContentsChange::Sums { .. }
+            | ContentsChange::SumsGone { .. } => panic!("{:?} is no write", effect.change),
         };
+        let end = effect.end();
+        self.begin_places(turn, inode, &[(object_offset, end)]);
         let Some(object) = self.objects.get_mut(&inode) else { return release(turn, Some(bulk)) };
         object.exclusive = true;
-        let end = effect.end();
         let object = object.name;
         let ticket = self.ticket(Job::Write { inode, effect, end, exclusive: true });
-        turn.act(Action::ObjectWrite { ticket, object, object_offset, bulk });
+        let block_bytes = 0;
+        turn.act(Action::ObjectWrite { ticket, object, object_offset, bulk, block_bytes });
         turn.act(Action::Release { buf: bulk.buf });
     }
 
@@ -183,14 +212,15 @@ impl Shards {
         (token, client): (Token, ClientUuid),
         size_bytes: u64,
     ) {
+        self.cut(turn, inode, &(size_bytes..u64::MAX));
         let Some(object) = self.objects.get_mut(&inode) else { return };
         object.exclusive = true;
         object.fence_count += 1;
         let object = object.name;
         let write_time_ns = 0;
         let change = ContentsChange::Truncate { inode, size_bytes, write_time_ns };
-        let (answer, transno, place_no) = (Answer::Empty, Transno(0), 0);
-        let effect = Effect { token, change, answer, client, transno, place_no };
+        let (answer, transno, place_no, change_no) = (Answer::Empty, Transno(0), 0, 0);
+        let effect = Effect { token, change, answer, client, transno, place_no, change_no };
         let ticket = self.ticket(Job::Reshape { inode, effect, size_bytes });
         turn.act(Action::ObjectTruncate { ticket, object, size_bytes });
     }
@@ -220,8 +250,17 @@ impl Shards {
             self.read_bytes += u64::from(bulk_bytes(bulk));
         }
         match self.jobs.remove(&ticket.0) {
-            Some(Job::Read { inode, token, shown }) => {
+            Some(Job::Read { inode, token, shown, object_offset, read_bytes }) => {
                 let result = result.map(Answer::Bytes).map_err(Errno::status);
+                let result = match result {
+                    Ok(Answer::Bytes(bulk)) if bulk_bytes(bulk) < read_bytes => {
+                        release(turn, bulk);
+                        let at = object_offset.saturating_add(u64::from(bulk_bytes(bulk)));
+                        self.damaged(turn, inode, (at, Damage::Missing));
+                        Err(Status::Io)
+                    }
+                    other => other,
+                };
                 self.outcomes.push_back(Outcome::Answered { token, result, shown });
                 self.ran(turn, inode);
             }
@@ -238,7 +277,9 @@ impl Shards {
                 | Job::Seek { .. }
                 | Job::Trim { .. }
                 | Job::Sync { .. }
-                | Job::Remove { .. },
+                | Job::Remove { .. }
+                | Job::Verify(_)
+                | Job::Close(_),
             )
             | None => release(turn, result.ok().flatten()),
         }
@@ -266,7 +307,9 @@ impl Shards {
                 | Job::Reshape { .. }
                 | Job::Trim { .. }
                 | Job::Sync { .. }
-                | Job::Remove { .. },
+                | Job::Remove { .. }
+                | Job::Verify(_)
+                | Job::Close(_),
             )
             | None => {}
         }
@@ -277,12 +320,9 @@ impl Shards {
         let result = result.map_err(Errno::status);
         match self.jobs.remove(&ticket.0) {
             Some(Job::Write { inode, effect, end, exclusive }) => {
-                self.on_written(turn, inode, effect, result.map(|()| end));
-                if exclusive {
-                    self.ran_alone(turn, inode);
-                } else {
-                    self.ran(turn, inode);
-                }
+                let sum = one_sum(&effect.change);
+                let done = (result.map(|()| end), Some(&[sum][..]));
+                self.on_write_ended(turn, (inode, exclusive), effect, done);
             }
             Some(Job::WritePiece { list_no }) => self.on_piece_written(turn, list_no, result),
             Some(Job::Reshape { inode, effect, size_bytes }) => {
@@ -297,9 +337,42 @@ impl Shards {
                 | Job::ReadList { .. }
                 | Job::Seek { .. }
                 | Job::Stat { .. }
-                | Job::Glimpse { .. },
+                | Job::Glimpse { .. }
+                | Job::Verify(_)
+                | Job::Close(_),
             )
             | None => {}
+        }
+    }
+
+    /// The outcome of a write whose sums were asked for, block by block.
+    pub fn on_object_written(
+        &mut self,
+        turn: &mut Turn<'_>,
+        ticket: Ticket,
+        result: Result<Span, Errno>,
+    ) {
+        let sums = result.map(|span| decoded(turn.arena.get(span))).map_err(Errno::status);
+        let Some(Job::Write { inode, effect, end, exclusive }) = self.jobs.remove(&ticket.0) else {
+            return;
+        };
+        let pieces = sums.map(|sums| sums.iter().map(|sum| sum.crc32c).collect::<Vec<u32>>());
+        let done = (pieces.as_ref().map(|_| end).map_err(|status| *status), pieces.as_deref().ok());
+        self.on_write_ended(turn, (inode, exclusive), effect, done);
+    }
+
+    fn on_write_ended(
+        &mut self,
+        turn: &mut Turn<'_>,
+        (inode, exclusive): (InodeNo, bool),
+        effect: Effect,
+        done: (Result<u64, Status>, Option<&[u32]>),
+    ) {
+        self.on_written(turn, inode, effect, done);
+        if exclusive {
+            self.ran_alone(turn, inode);
+        } else {
+            self.ran(turn, inode);
         }
     }
 
@@ -312,13 +385,14 @@ impl Shards {
         result: Result<Option<ObjectStat>, Errno>,
     ) {
         let Some(object) = self.objects.get_mut(&inode) else { return };
-        let found = match result {
-            Ok(found) => found.unwrap_or(NOTHING),
+        let looked = match result {
+            Ok(found) => found,
             Err(errno) => {
                 object.asking = false;
                 return self.fail_waiting(turn, inode, errno.status());
             }
         };
+        let mut found = looked.unwrap_or(NOTHING);
         let proven = self.proven.get(&inode).map_or(Some(0), |proven| proven.size_bytes);
         let known = object.stat.map_or(proven, |stat| Some(stat.size_bytes));
         if let Some(size_bytes) = known.filter(|known| found.size_bytes > *known) {
@@ -332,6 +406,11 @@ impl Shards {
             turn.act(Action::ObjectTruncate { ticket, object, size_bytes });
             return;
         }
+        if let Some(size_bytes) = self.shortened(turn, inode, (known, looked)) {
+            // It keeps the size that it has to have, and what is missing of it cannot be read.
+            found.size_bytes = size_bytes;
+        }
+        let Some(object) = self.objects.get_mut(&inode) else { return };
         let shorter = known.is_some_and(|known| found.size_bytes < known);
         (object.asking, object.doubtful) = (false, false);
         object.stat = Some(found);
@@ -369,15 +448,21 @@ impl Shards {
         turn: &mut Turn<'_>,
         inode: InodeNo,
         mut effect: Effect,
-        result: Result<u64, Status>,
+        (result, pieces): (Result<u64, Status>, Option<&[u32]>),
     ) {
-        let fenced = self.fenced && effect.transno == Transno(0);
+        let is_replay = effect.transno > Transno(0);
+        let fenced = self.fenced && !is_replay;
+        // A replay is recorded as it was then.
+        let pieces = pieces.filter(|_| result.is_ok() && !fenced && !is_replay);
+        let places = written_places(&effect.change);
         let Some(object) = self.objects.get_mut(&inode) else { return };
         match result.and_then(|end| if fenced { Err(Status::Io) } else { Ok(end) }) {
             Ok(end) => {
                 let size_bytes = object.size_bytes();
                 let time_ns = effect.time_ns(object.next_time_ns(turn.now.wall_ns));
                 object.changed(|size| size.max(end), time_ns);
+                effect.change_no = object.change_no;
+                self.end_places(turn, inode, &places, pieces);
                 if let Answer::Written(written) = effect.answer {
                     self.written_bytes += u64::from(written.written_bytes);
                 }
@@ -385,6 +470,7 @@ impl Shards {
             }
             Err(status) => {
                 object.doubtful = true;
+                self.end_places(turn, inode, &places, None);
                 if effect.transno > Transno(0) {
                     return self.fail_replay(turn, inode, (effect.token, status));
                 }
@@ -414,7 +500,9 @@ impl Shards {
                     ContentsChange::Truncate { .. }
                     | ContentsChange::Write { .. }
                     | ContentsChange::WriteList { .. }
-                    | ContentsChange::ObjectGone { .. } => u64::MAX,
+                    | ContentsChange::ObjectGone { .. }
+                    | ContentsChange::Sums { .. }
+                    | ContentsChange::SumsGone { .. } => u64::MAX,
                 };
                 self.put_in_order(turn, inode, effect, (until, longer));
             }
@@ -454,6 +542,8 @@ impl Shards {
         object.stat = None;
         if result.is_ok() {
             object.write_time_ns = 0;
+            object.blocks = Blocks::new();
+            self.sums.remove(&inode);
         }
         if result.is_ok() && self.proven.remove(&inode).is_some() {
             self.note(inode, Change::Contents(ContentsChange::ObjectGone { inode }));
@@ -488,7 +578,9 @@ impl Shards {
             // Of each of its places its own.
             ContentsChange::WriteList { .. } => (0, false),
             ContentsChange::Allocate { object_offset, .. } => (object_offset, false),
-            ContentsChange::ObjectGone { .. } => (0, true),
+            ContentsChange::ObjectGone { .. }
+            | ContentsChange::Sums { .. }
+            | ContentsChange::SumsGone { .. } => (0, true),
         };
         let extends = extends || at_end;
         let touch = Touch { client: effect.client, from, until, extends, at_end };
@@ -525,10 +617,10 @@ impl Shards {
 
     fn changed(&mut self, inode: InodeNo, effect: Effect) {
         let shard = self.shard(inode);
-        let Effect { token, change, answer, transno, place_no, .. } = effect;
-        let change = Change::Contents(change);
-        let outcome = Outcome::Changed { token, shard, transno, change, answer };
-        self.order(shard).ready(place_no, outcome);
+        let Effect { token, change, answer, transno, place_no, change_no, .. } = effect;
+        let (change, sums) = (Change::Contents(change), None);
+        let outcome = Outcome::Changed { token, shard, transno, change, answer, sums };
+        self.order(shard).ready(place_no, (outcome, change_no));
     }
 
     /// Records what size an object was found to have; before a replay that waits for just that. Until
@@ -585,3 +677,30 @@ impl Shards {
 
 /// What an object that does not exist has.
 pub(crate) const NOTHING: ObjectStat = ObjectStat { size_bytes: 0, allocated_bytes: 0 };
+
+/// The sum of all bytes of a write.
+const fn one_sum(change: &ContentsChange) -> u32 {
+    match change {
+        ContentsChange::Write { crc32c, .. } | ContentsChange::WriteList { crc32c, .. } => *crc32c,
+        ContentsChange::Truncate { .. }
+        | ContentsChange::Allocate { .. }
+        | ContentsChange::ObjectGone { .. }
+        | ContentsChange::Sums { .. }
+        | ContentsChange::SumsGone { .. } => 0,
+    }
+}
+
+/// Where a write wrote.
+fn written_places(change: &ContentsChange) -> Vec<(u64, u64)> {
+    match change {
+        ContentsChange::Write { object_offset, write_bytes, .. } => {
+            Vec::from([(*object_offset, object_offset.saturating_add(u64::from(*write_bytes)))])
+        }
+        ContentsChange::WriteList { .. }
+        | ContentsChange::Truncate { .. }
+        | ContentsChange::Allocate { .. }
+        | ContentsChange::ObjectGone { .. }
+        | ContentsChange::Sums { .. }
+        | ContentsChange::SumsGone { .. } => changed_places(change),
+    }
+}

@@ -35,6 +35,8 @@ enum Coming {
     Adopted { conn: ConnId, hello: Vec<u8> },
     Read { ticket: Ticket, bytes: Vec<u8> },
     Rows { ticket: Ticket, rows: Vec<u8> },
+    Sums { ticket: Ticket, sums: Vec<u8> },
+    Written { ticket: Ticket, result: Result<Vec<u8>, Errno> },
     Letter { from: LaneId, body: Vec<u8> },
     Sealed { conn: ConnId, channel: wire::Channel, holder: Option<Vec<u8>> },
     Plain(Event),
@@ -255,6 +257,7 @@ impl Toy {
                         files.remove(&object);
                     }
                     Flight::Read { .. }
+                    | Flight::Sums { .. }
                     | Flight::ReadList { .. }
                     | Flight::Write { .. }
                     | Flight::Truncate { .. }
@@ -434,6 +437,12 @@ impl Toy {
                 Coming::Rows { ticket, rows } => {
                     Event::ColdRows { ticket, result: Ok(arena.put(&rows)) }
                 }
+                Coming::Sums { ticket, sums } => {
+                    Event::ObjectSums { ticket, result: Ok(arena.put(&sums)) }
+                }
+                Coming::Written { ticket, result } => {
+                    Event::ObjectWritten { ticket, result: result.map(|sums| arena.put(&sums)) }
+                }
                 Coming::Read { ticket, bytes } => {
                     let bulk = (!bytes.is_empty()).then(|| buffer(bytes));
                     Event::ObjectRead { ticket, result: Ok(bulk) }
@@ -540,11 +549,17 @@ impl Toy {
                 let pieces = wire::Pieces::decode_all(place.arena.get(pieces)).unwrap();
                 Flight::ReadList { ticket, object, pieces }
             }
-            Action::ObjectWrite { ticket, object, object_offset, bulk } => {
+            Action::ObjectSums { ticket, object, ranges } => {
+                let mut from = wire::Reader::new(place.arena.get(ranges));
+                let ranges = core::iter::from_fn(|| from.read().ok()).collect();
+                Flight::Sums { ticket, object, ranges }
+            }
+            Action::ObjectWrite { ticket, object, object_offset, bulk, block_bytes } => {
                 let bytes = bulk_of(place, bulk);
                 // Of a piece of a list nobody has one.
                 assert!(bulk.crc32c.is_none_or(|crc32c| crc32c == wire::crc32c(&bytes)));
-                Flight::Write { ticket, object, from: object_offset as usize, bytes }
+                let (from, block_bytes) = (object_offset as usize, block_bytes as usize);
+                Flight::Write { ticket, object, from, bytes, block_bytes }
             }
             Action::ObjectTruncate { ticket, object, size_bytes } => {
                 Flight::Truncate { ticket, object, size: size_bytes as usize }

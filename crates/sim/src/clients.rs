@@ -235,6 +235,7 @@ impl World {
             | Action::ObjectAllocate { .. }
             | Action::ObjectSeek { .. }
             | Action::ObjectStat { .. }
+            | Action::ObjectSums { .. }
             | Action::ObjectRemove { .. }
             | Action::StoreSpace { .. }
             | Action::Usage { .. }

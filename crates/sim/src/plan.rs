@@ -162,6 +162,9 @@ pub(crate) struct Plan {
     pub(crate) applies: bool,
     /// What names may take of each server's memory, if that is limited; 0 lets go whatever it can.
     pub(crate) meta_memory_bytes: Option<u64>,
+    /// Bytes of a block that has a checksum, and after which time a quiet object gets its checksums.
+    pub(crate) block_bytes: u32,
+    pub(crate) quiet_ms: u64,
     /// What happens besides, in this order.
     pub(crate) story: &'static [Act],
     pub(crate) planted: Option<Planted>,
@@ -229,6 +232,8 @@ impl Plan {
             log_ms: dice.clone().pick(&[0, 0, 1, 5, 40]).unwrap_or(0),
             applies: planted != Some(Planted::LostBatch) && dice.one_in(2),
             meta_memory_bytes: dice.pick(&[None, None, None, Some(0), Some(8 << 10)]).flatten(),
+            block_bytes: dice.clone().pick(&[16, 16, 512, disk::BLOCK_BYTES]).unwrap_or(16),
+            quiet_ms: dice.clone().pick(&[0, 1, 20, 3_000]).unwrap_or(0),
             story: &[],
             planted,
         }

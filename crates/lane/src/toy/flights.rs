@@ -37,7 +37,8 @@ pub(super) enum Flight {
     Log { ticket: Ticket, bytes: Vec<u8> },
     Read { ticket: Ticket, object: Object, from: usize, count: usize },
     ReadList { ticket: Ticket, object: Object, pieces: wire::Pieces },
-    Write { ticket: Ticket, object: Object, from: usize, bytes: Vec<u8> },
+    Write { ticket: Ticket, object: Object, from: usize, bytes: Vec<u8>, block_bytes: usize },
+    Sums { ticket: Ticket, object: Object, ranges: Vec<door::SumRange> },
     Truncate { ticket: Ticket, object: Object, size: usize },
     Allocate { ticket: Ticket, action: Action },
     Seek { ticket: Ticket, object: Object, from: usize, hole: bool },
@@ -98,6 +99,7 @@ impl Toy {
             Flight::Truncate { .. }
             | Flight::Allocate { .. }
             | Flight::Seek { .. }
+            | Flight::Sums { .. }
             | Flight::Stat { .. }
             | Flight::Space { .. }
             | Flight::Cold { .. }
@@ -138,11 +140,26 @@ impl Toy {
                 place.coming.push(Coming::Read { ticket, bytes: all.map(byte).collect() });
                 return;
             }
-            Flight::Write { ticket, object, from, bytes } => {
+            Flight::Write { ticket, object, from, bytes, block_bytes } => {
                 if failed.is_none() {
                     write(files.entry(object).or_default(), from, &bytes);
                 }
+                if block_bytes > 0 {
+                    let sums = written_sums(from, &bytes, block_bytes);
+                    let result = failed.map_or(Ok(sums), Err);
+                    return place.coming.push(Coming::Written { ticket, result });
+                }
                 done(ticket)
+            }
+            Flight::Sums { ticket, object, ranges } => {
+                let seen = files.get(&object).map_or(&[][..], |file| &file.seen);
+                let mut sums = Vec::new();
+                for range in ranges {
+                    let from = (range.object_offset as usize).min(seen.len());
+                    let end = (from + range.range_bytes as usize).min(seen.len());
+                    put_sum(&mut sums, &seen[from..end]);
+                }
+                return place.coming.push(Coming::Sums { ticket, sums });
             }
             Flight::Truncate { ticket, object, size } => {
                 files.entry(object).or_default().seen.resize(size, 0);
@@ -196,6 +213,20 @@ impl Toy {
         };
         place.coming.push(Coming::Plain(event));
     }
+}
+
+fn put_sum(sums: &mut Vec<u8>, bytes: &[u8]) {
+    sums.extend_from_slice(&wire::crc32c(bytes).to_le_bytes());
+    sums.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+}
+
+/// The checksums of what was written, by blocks.
+fn written_sums(from: usize, bytes: &[u8], block_bytes: usize) -> Vec<u8> {
+    let mut sums = Vec::new();
+    let (first, more) = bytes.split_at((block_bytes - from % block_bytes).min(bytes.len()));
+    put_sum(&mut sums, first);
+    more.chunks(block_bytes).for_each(|piece| put_sum(&mut sums, piece));
+    sums
 }
 
 /// Performs an `ObjectAllocate`.

@@ -69,7 +69,13 @@ impl Stand {
         let known_count = self.diary.events.len();
         let object_offset = object_offset as u64;
         self.ring.with(|turn| {
-            turn.act(Action::ObjectWrite { ticket: Ticket(1), object, object_offset, bulk });
+            turn.act(Action::ObjectWrite {
+                ticket: Ticket(1),
+                object,
+                object_offset,
+                bulk,
+                block_bytes: 0,
+            });
             turn.act(Action::Release { buf: bulk.buf });
         });
         turns(&mut self.ring, &mut self.diary, |diary| diary.events.len() > known_count);
@@ -282,7 +288,13 @@ fn a_ring_that_ends_waits_for_what_its_engine_has() {
             stand.ring.with(|turn| {
                 for index in 0..64 {
                     let (ticket, object_offset) = (Ticket(1), index * PAGE as u64);
-                    turn.act(Action::ObjectWrite { ticket, object, object_offset, bulk });
+                    turn.act(Action::ObjectWrite {
+                        ticket,
+                        object,
+                        object_offset,
+                        bulk,
+                        block_bytes: 0,
+                    });
                     turn.act(read(object, 2, usize::try_from(index).unwrap() * PAGE, PAGE));
                 }
                 turn.act(Action::Release { buf: bulk.buf });
@@ -315,8 +327,13 @@ fn threads_of_engines_stay_on_the_cores_they_were_given_and_the_lane_on_its_own(
         config.store = Some(File::open(&dir.0).unwrap().into());
         let (mut ring, mut diary) = (Ring::new(config).unwrap(), Diary::default());
         let bulk = ring.bulk_of(&noise(1, PAGE)).unwrap();
-        let action =
-            Action::ObjectWrite { ticket: Ticket(1), object: object(1), object_offset: 0, bulk };
+        let action = Action::ObjectWrite {
+            ticket: Ticket(1),
+            object: object(1),
+            object_offset: 0,
+            bulk,
+            block_bytes: 0,
+        };
         assert_eq!(ask(&mut ring, &mut diary, action), done(Ok(())));
         assert_eq!(ring::usable_cores().unwrap(), cores, "the lane is back where it was");
         if engine == IoEngine::Pool {

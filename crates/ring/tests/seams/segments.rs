@@ -37,7 +37,13 @@ impl World {
         let bulk = self.ring.bulk_of(bytes).unwrap();
         let known_count = self.diary.events.len();
         self.ring.with(|turn| {
-            turn.act(Action::ObjectWrite { ticket: TICKET, object: OBJECT, object_offset, bulk });
+            turn.act(Action::ObjectWrite {
+                ticket: TICKET,
+                object: OBJECT,
+                object_offset,
+                bulk,
+                block_bytes: 0,
+            });
             turn.act(Action::Release { buf: bulk.buf });
         });
         turns(&mut self.ring, &mut self.diary, |diary| diary.events.len() > known_count);

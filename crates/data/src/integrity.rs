@@ -1,0 +1,536 @@
+//! Checksums of blocks at rest: opened before they are overwritten, compared before a block is read
+//! for the first time, and recorded again when the object is quiet.
+
+use crate::Shards;
+use crate::list::places_of;
+use crate::object::Object;
+use crate::request::{Pending, bulk_bytes};
+use crate::sums::{Entry, Sums};
+use crate::work::Job;
+use crate::{Closes, Damage, Lost, Outcome, Token};
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::ops::Range;
+use disk::{BlockSum, Change, ContentsChange, REGION_BLOCK_COUNT};
+use door::{Action, Errno, Object as ObjectName, ObjectStat, Span, SumRange, Ticket, Turn};
+use wire::{Allocation, InodeNo, Rule, Status, Transno, Wire, Writer};
+
+/// A damaged block is reported once in this time.
+const REPORT_MS: u64 = 60_000;
+/// Damaged blocks whose reports are remembered.
+const REPORT_COUNT_MAX: usize = 1_024;
+/// Regions that are closed at a time.
+const CLOSING_COUNT_MAX: usize = 4;
+
+/// Blocks that a read waits for, with what they must have.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Verifying {
+    pub(crate) inode: InodeNo,
+    pending: Pending,
+    blocks: Vec<(u64, BlockSum)>,
+}
+
+/// A region whose touched blocks are summed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Closing {
+    pub(crate) inode: InodeNo,
+    region: u64,
+    stamp: u64,
+    /// Each with its bytes.
+    blocks: Vec<(u64, u32)>,
+}
+
+impl Shards {
+    pub(crate) fn block_bytes(&self) -> u64 {
+        u64::from(self.shape.block_bytes)
+    }
+
+    /// Lets the checksums be taken away that the first of those that wait is about to break. Until
+    /// that is durable no change begins.
+    pub(crate) fn open_front(&mut self, turn: &Turn<'_>, inode: InodeNo) {
+        let block_bytes = self.block_bytes();
+        let intends = self.shape.rules.hold(Rule::OverwriteIntent);
+        let Some(sums) = self.sums.get_mut(&inode) else { return };
+        let Some(object) = self.objects.get_mut(&inode).filter(|object| may_open(object)) else {
+            return;
+        };
+        let mut gone: Vec<Range<u64>> = Vec::new();
+        for bytes in object.queue.front().map(|front| written_by(front, object)).unwrap_or_default()
+        {
+            for region in object.blocks.must_open(sums, &bytes, block_bytes) {
+                object.blocks.intend(region, turn.now.mono);
+                gone.push(region * REGION_BLOCK_COUNT..(region + 1) * REGION_BLOCK_COUNT);
+            }
+        }
+        if let Some(bytes) = object.queue.front().and_then(|front| cut_by(front, object))
+            && sums.covering(bytes.clone(), block_bytes).next().is_some()
+        {
+            object.blocks.cut(sums, &bytes, (block_bytes, turn.now.mono));
+            gone.push(bytes.start / block_bytes..bytes.end.div_ceil(block_bytes));
+        }
+        gone.retain(|_| intends);
+        self.unbound.extend((!object.blocks.open.is_empty()).then_some(inode));
+        object.fence_count += u32::try_from(gone.len()).unwrap_or(u32::MAX);
+        let shard = self.shard(inode);
+        for Range { start: from_block, end: until_block } in gone {
+            let change = ContentsChange::SumsGone { inode, from_block, until_block };
+            // It has no place in the shard's order: what it announces was not done.
+            let (transno, change) = (Transno(0), Change::Contents(change));
+            self.outcomes.push_back(Outcome::Noted { shard, transno, change });
+        }
+    }
+
+    /// Bytes are about to be written to these places of an object.
+    pub(crate) fn begin_places(&mut self, turn: &Turn<'_>, inode: InodeNo, places: &[(u64, u64)]) {
+        let grid = (self.block_bytes(), turn.now.mono);
+        let sums = self.sums.entry(inode).or_default();
+        let Some(object) = self.objects.get_mut(&inode) else { return };
+        for (from, until) in places {
+            object.blocks.begin(sums, &(*from..*until), grid);
+        }
+        self.unbound.extend((!object.blocks.open.is_empty()).then_some(inode));
+    }
+
+    /// They are written, or not. `pieces`: the checksums of the blocks' parts, where they are known.
+    pub(crate) fn end_places(
+        &mut self,
+        turn: &Turn<'_>,
+        inode: InodeNo,
+        places: &[(u64, u64)],
+        pieces: Option<&[u32]>,
+    ) {
+        let (block_bytes, now) = (self.block_bytes(), turn.now.mono);
+        let sums = self.sums.entry(inode).or_default();
+        let Some(object) = self.objects.get_mut(&inode) else { return };
+        let change_no = object.change_no;
+        for (from, until) in places {
+            object.blocks.end(sums, &(*from..*until), pieces, (block_bytes, change_no, now));
+        }
+        self.unbound.extend((!object.blocks.open.is_empty()).then_some(inode));
+    }
+
+    /// A range is about to be cut off or to become zeros.
+    pub(crate) fn cut(&mut self, turn: &Turn<'_>, inode: InodeNo, bytes: &Range<u64>) {
+        let grid = (self.block_bytes(), turn.now.mono);
+        let sums = self.sums.entry(inode).or_default();
+        let Some(object) = self.objects.get_mut(&inode) else { return };
+        object.blocks.cut(sums, bytes, grid);
+        self.unbound.extend((!object.blocks.open.is_empty()).then_some(inode));
+    }
+
+    /// The checksums that are recorded with a write that is synced.
+    pub(crate) fn bind(
+        &mut self,
+        change: &ContentsChange,
+        change_no: u64,
+    ) -> Option<ContentsChange> {
+        let ContentsChange::Write { inode, object_offset, write_bytes, .. } = *change else {
+            return None;
+        };
+        let bytes = object_offset..object_offset.saturating_add(u64::from(write_bytes));
+        let grid = (self.block_bytes(), change_no);
+        let object = self.objects.get_mut(&inode)?;
+        let (first_block, sums) =
+            object.blocks.bind(self.sums.entry(inode).or_default(), bytes, grid)?;
+        Some(ContentsChange::Sums { inode, first_block, sums })
+    }
+
+    // --- reading ---------------------------------------------------------------------------------
+
+    /// Whether a read has to wait until blocks are compared with their checksums, or fails at once.
+    pub(crate) fn must_verify(
+        &mut self,
+        turn: &mut Turn<'_>,
+        inode: InodeNo,
+        (token, pending): (Token, &Pending),
+    ) -> bool {
+        if !self.shape.rules.hold(Rule::VerifyContents) {
+            return false;
+        }
+        let block_bytes = self.block_bytes();
+        let Some(object) = self.objects.get_mut(&inode) else { return false };
+        let places = read_by(pending, object.size_bytes());
+        let sums = self.sums.get(&inode);
+        if let Some(at) = lacks(object, sums, &places, block_bytes) {
+            let found_bytes = object.blocks.short_bytes.unwrap_or(0);
+            self.damaged(turn, inode, (at, Damage::Short { found_bytes }));
+            self.answer(token, Err(Status::Io));
+            return true;
+        }
+        let Some(sums) = sums else { return false };
+        let mut blocks: Vec<(u64, BlockSum)> = Vec::new();
+        for (from, until) in places {
+            let covering = sums.covering(from..until, block_bytes);
+            for (block, entry) in covering.filter(|(_, entry)| !entry.is_verified()) {
+                if blocks.last().is_none_or(|(last, _)| *last < block) {
+                    blocks.push((block, entry.sum()));
+                }
+            }
+        }
+        if blocks.is_empty() {
+            return false;
+        }
+        object.running_count += 1;
+        let name = object.name;
+        let ranges: Vec<(u64, u32)> =
+            blocks.iter().map(|(block, sum)| (*block, sum.covered_bytes)).collect();
+        let pending = pending.clone();
+        let ticket = self.ticket(Job::Verify(Verifying { inode, pending, blocks }));
+        ask_sums(turn, (ticket, name), &ranges, block_bytes);
+        true
+    }
+
+    /// Checksums that were asked for.
+    pub fn on_sums(&mut self, turn: &mut Turn<'_>, ticket: Ticket, result: Result<Span, Errno>) {
+        let found = result.map(|span| decoded(turn.arena.get(span)));
+        match self.jobs.remove(&ticket.0) {
+            Some(Job::Verify(verifying)) => self.on_verified(turn, verifying, found),
+            Some(Job::Close(closing)) => self.on_closed(turn, &closing, found),
+            Some(
+                Job::Read { .. }
+                | Job::ReadList { .. }
+                | Job::Stat { .. }
+                | Job::Glimpse { .. }
+                | Job::Write { .. }
+                | Job::WritePiece { .. }
+                | Job::Reshape { .. }
+                | Job::Seek { .. }
+                | Job::Trim { .. }
+                | Job::Sync { .. }
+                | Job::Remove { .. },
+            )
+            | None => {}
+        }
+    }
+
+    fn on_verified(
+        &mut self,
+        turn: &mut Turn<'_>,
+        Verifying { inode, pending, blocks }: Verifying,
+        found: Result<Vec<BlockSum>, Errno>,
+    ) {
+        let block_bytes = self.block_bytes();
+        let mut damage = Vec::new();
+        let result = match found {
+            Ok(found) => {
+                let Some(sums) = self.sums.get_mut(&inode) else {
+                    return self.read_on(turn, inode, pending);
+                };
+                for (index, (block, expected)) in blocks.iter().enumerate() {
+                    // What was overwritten meanwhile has another checksum, or none.
+                    let same = sums.get(*block).is_some_and(|entry| entry.sum() == *expected);
+                    let found = found.get(index).copied().unwrap_or(BlockSum::NONE);
+                    if same && found == *expected {
+                        sums.put(*block, Entry::new(*expected, true));
+                    } else if same {
+                        damage.push((block * block_bytes, damage_of(*expected, found)));
+                    }
+                }
+                if damage.is_empty() { Ok(()) } else { Err(Status::Io) }
+            }
+            Err(errno) => Err(errno.status()),
+        };
+        for found in damage {
+            self.damaged(turn, inode, found);
+        }
+        match result {
+            Ok(()) => self.read_on(turn, inode, pending),
+            Err(status) => {
+                self.fail_all(turn, inode, VecDeque::from([pending]), status);
+                self.ran(turn, inode);
+            }
+        }
+    }
+
+    /// A read that waited for checksums begins.
+    fn read_on(&mut self, turn: &mut Turn<'_>, inode: InodeNo, pending: Pending) {
+        self.begin(turn, inode, pending);
+        self.ran(turn, inode);
+    }
+
+    /// Something recorded is not there as it was.
+    pub(crate) fn damaged(
+        &mut self,
+        turn: &Turn<'_>,
+        inode: InodeNo,
+        (object_offset, damage): (u64, Damage),
+    ) {
+        let now = turn.now.mono;
+        self.reports.retain(|_, at| at.after_ms(REPORT_MS) > now);
+        if self.reports.len() >= REPORT_COUNT_MAX {
+            self.reports.clear();
+        }
+        let is_new = !self.reports.contains_key(&(inode, object_offset));
+        if is_new {
+            self.reports.insert((inode, object_offset), now);
+        }
+        let Some(object) = self.objects.get(&inode) else { return };
+        let object = object.name;
+        self.outcomes.push_back(Outcome::Damaged { object, object_offset, damage, is_new });
+    }
+
+    /// The size that an object has to have whose file was found to be shorter than what its checksums
+    /// cover.
+    pub(crate) fn shortened(
+        &mut self,
+        turn: &Turn<'_>,
+        inode: InodeNo,
+        (known_bytes, found): (Option<u64>, Option<ObjectStat>),
+    ) -> Option<u64> {
+        let found_bytes = found.map_or(0, |found| found.size_bytes);
+        let block_bytes = self.block_bytes();
+        let missing = self.sums.get(&inode)?.covering(found_bytes..u64::MAX, block_bytes);
+        let end = |(block, entry): (u64, Entry)| {
+            block * block_bytes + u64::from(entry.sum().covered_bytes)
+        };
+        let covered_bytes = missing.map(end).max()?;
+        let damage = match found {
+            None => Damage::Missing,
+            Some(_) => Damage::Short { found_bytes },
+        };
+        self.objects.get_mut(&inode)?.blocks.short_bytes = Some(found_bytes);
+        self.damaged(turn, inode, (found_bytes, damage));
+        Some(known_bytes.unwrap_or(0).max(covered_bytes))
+    }
+
+    // --- closing ---------------------------------------------------------------------------------
+
+    /// Sums the touched blocks of objects that are quiet, so that they get their checksums.
+    pub(crate) fn close_quiet(&mut self, turn: &mut Turn<'_>, closes: Closes) {
+        let now = turn.now.mono;
+        if self.unbound.is_empty() || self.fenced || closes == Closes::GiveUp {
+            self.unbound.clear();
+            self.close_at = None;
+            return;
+        }
+        let hurried = closes == Closes::All;
+        let due = *self.close_at.get_or_insert(now.after_ms(self.shape.quiet_ms));
+        if !hurried && due > now {
+            return;
+        }
+        self.close_at = Some(now.after_ms(self.shape.quiet_ms));
+        let mut left_count = if closes == Closes::Later { 0 } else { CLOSING_COUNT_MAX };
+        for inode in self.unbound.clone() {
+            let durable = self.durable(self.shard(inode));
+            let Some(object) = self.objects.get_mut(&inode) else {
+                self.unbound.remove(&inode);
+                continue;
+            };
+            if object.blocks.open.is_empty() {
+                self.unbound.remove(&inode);
+                continue;
+            }
+            object.unstable.settle(durable);
+            left_count = left_count.saturating_sub(usize::from(object.blocks.closing));
+            let is_due = hurried || object.blocks.touched_at.after_ms(self.shape.quiet_ms) <= now;
+            if is_due && may_close(object) {
+                if left_count == 0 {
+                    return;
+                }
+                left_count -= 1;
+                self.close_first(turn, inode);
+            }
+        }
+    }
+
+    fn close_first(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
+        let block_bytes = self.block_bytes();
+        let Some(object) = self.objects.get_mut(&inode) else { return };
+        let Some((region, stamp)) =
+            object.blocks.open.first_key_value().map(|(number, region)| (*number, region.stamp))
+        else {
+            return;
+        };
+        let size_bytes = object.size_bytes();
+        let touched = object.blocks.touched(region).map(|block| {
+            let left_bytes = size_bytes.saturating_sub(block * block_bytes).min(block_bytes);
+            (block, u32::try_from(left_bytes).unwrap_or(u32::MAX))
+        });
+        let blocks: Vec<(u64, u32)> = touched.filter(|(_, bytes)| *bytes > 0).collect();
+        object.blocks.closing = true;
+        let name = object.name;
+        let closing = Closing { inode, region, stamp, blocks };
+        if closing.blocks.is_empty() {
+            return self.on_closed(turn, &closing, Ok(Vec::new()));
+        }
+        let ranges = closing.blocks.clone();
+        let ticket = self.ticket(Job::Close(closing));
+        ask_sums(turn, (ticket, name), &ranges, block_bytes);
+    }
+
+    fn on_closed(
+        &mut self,
+        turn: &mut Turn<'_>,
+        closing: &Closing,
+        found: Result<Vec<BlockSum>, Errno>,
+    ) {
+        let Closing { inode, region, stamp, ref blocks } = *closing;
+        let Some(object) = self.objects.get_mut(&inode) else { return };
+        object.blocks.closing = false;
+        self.close_at = Some(turn.now.mono);
+        let known = object.blocks.open.get(&region).map(|region| region.stamp);
+        if known != Some(stamp) || !may_close(object) {
+            return;
+        }
+        let intended = object.blocks.open.remove(&region).is_some_and(|region| region.intended);
+        // What cannot be read stays without a checksum.
+        let found = found.unwrap_or_default();
+        let sums = self.sums.entry(inode).or_default();
+        for ((block, block_bytes), sum) in blocks.iter().zip(found) {
+            if sum.covered_bytes == *block_bytes {
+                sums.put(*block, Entry::new(sum, true));
+            }
+        }
+        let first = region * REGION_BLOCK_COUNT;
+        let whole = first..first + REGION_BLOCK_COUNT;
+        let touched = blocks.first().zip(blocks.last());
+        let span = match touched {
+            Some(((from, _), (last, _))) if !intended => *from..last + 1,
+            Some(_) | None => whole,
+        };
+        if let Some((first_block, sums)) = sums.run(span) {
+            let shard = self.shard(inode);
+            let change = Change::Contents(ContentsChange::Sums { inode, first_block, sums });
+            self.outcomes.push_back(Outcome::Noted { shard, transno: Transno(0), change });
+        }
+    }
+}
+
+/// Whether what waits at the front of an object may change it when its checksums are gone.
+fn may_open(object: &Object) -> bool {
+    let known = object.stat.is_some() && !object.doubtful && !object.asking;
+    known && object.fence_count == 0 && !object.exclusive
+}
+
+/// Whether the touched blocks of an object can be summed: all of it is durable and recorded.
+fn may_close(object: &Object) -> bool {
+    let quiet = object.queue.is_empty() && object.running_count == 0 && !object.exclusive;
+    let durable = object.written.is_empty() && !object.sync_running && object.fence_count == 0;
+    let known = object.stat.is_some() && !object.asking && !object.doubtful && !object.lost;
+    quiet && durable && known && object.unstable.is_empty() && object.blocks.is_quiet()
+}
+
+/// The bytes that something will write.
+fn written_by(pending: &Pending, object: &Object) -> Vec<Range<u64>> {
+    let one = |from: u64, bytes: u32| Vec::from([from..from.saturating_add(u64::from(bytes))]);
+    let all = |places: Vec<(u64, u64)>| places.into_iter().map(|(from, until)| from..until);
+    match pending {
+        Pending::Write { object_offset, bulk, .. } => one(*object_offset, bulk_bytes(*bulk)),
+        Pending::Append { bulk, .. } => one(object.size_bytes(), bulk_bytes(*bulk)),
+        Pending::WriteList(writing) => all(places_of(&writing.pieces)).collect(),
+        Pending::Replay { lost: Lost { change, bulk, .. }, .. } => match change {
+            ContentsChange::Write { object_offset, .. } => one(*object_offset, bulk.bulk_bytes),
+            ContentsChange::WriteList { pieces, .. } => all(places_of(pieces)).collect(),
+            ContentsChange::Truncate { .. }
+            | ContentsChange::Allocate { .. }
+            | ContentsChange::ObjectGone { .. }
+            | ContentsChange::Sums { .. }
+            | ContentsChange::SumsGone { .. } => Vec::new(),
+        },
+        Pending::Read { .. }
+        | Pending::ReadList(_)
+        | Pending::Glimpse(_)
+        | Pending::Seek(_)
+        | Pending::Truncate { .. }
+        | Pending::Allocate(_)
+        | Pending::Remove => Vec::new(),
+    }
+}
+
+/// The bytes that something will cut off or make zeros.
+pub(crate) fn cut_by(pending: &Pending, object: &Object) -> Option<Range<u64>> {
+    match pending {
+        Pending::Truncate { size_bytes, .. } => {
+            (*size_bytes < object.size_bytes()).then_some(*size_bytes..u64::MAX)
+        }
+        Pending::Allocate(allocating) => {
+            (allocating.allocation != Allocation::Reserve).then(|| {
+                let from = allocating.object_offset;
+                from..from.saturating_add(allocating.range_bytes)
+            })
+        }
+        Pending::Read { .. }
+        | Pending::ReadList(_)
+        | Pending::Glimpse(_)
+        | Pending::Seek(_)
+        | Pending::Write { .. }
+        | Pending::WriteList(_)
+        | Pending::Append { .. }
+        | Pending::Replay { .. }
+        | Pending::Remove => None,
+    }
+}
+
+/// The places that something will read of an object of this size.
+fn read_by(pending: &Pending, size_bytes: u64) -> Vec<(u64, u64)> {
+    match pending {
+        Pending::Read { object_offset, read_bytes, .. } => {
+            let until = object_offset.saturating_add(u64::from(*read_bytes)).min(size_bytes);
+            if *object_offset < until { Vec::from([(*object_offset, until)]) } else { Vec::new() }
+        }
+        Pending::ReadList(reading) => places_of(&reading.pieces.within(size_bytes)),
+        Pending::Glimpse(_)
+        | Pending::Seek(_)
+        | Pending::Write { .. }
+        | Pending::WriteList(_)
+        | Pending::Append { .. }
+        | Pending::Truncate { .. }
+        | Pending::Allocate(_)
+        | Pending::Replay { .. }
+        | Pending::Remove => Vec::new(),
+    }
+}
+
+/// The first byte of these places that an object was found not to have, if nothing was written there
+/// since and no checksum tells.
+fn lacks(
+    object: &Object,
+    sums: Option<&Sums>,
+    places: &[(u64, u64)],
+    block_bytes: u64,
+) -> Option<u64> {
+    let short_bytes = object.blocks.short_bytes?;
+    let missing = places.iter().filter(|(_, until)| *until > short_bytes);
+    let mut blocks = missing.flat_map(|(from, until)| {
+        (*from).max(short_bytes) / block_bytes..until.div_ceil(block_bytes)
+    });
+    let lacking = |block: &u64| {
+        let is_known = sums.is_some_and(|sums| sums.get(*block).is_some());
+        !is_known && !object.blocks.is_moving(*block)
+    };
+    blocks.find(lacking).map(|block| block * block_bytes)
+}
+
+fn damage_of(expected: BlockSum, found: BlockSum) -> Damage {
+    if found.covered_bytes < expected.covered_bytes {
+        return Damage::Missing;
+    }
+    Damage::Changed { expected: expected.crc32c, found: found.crc32c }
+}
+
+/// Asks for the checksums of blocks' first bytes.
+fn ask_sums(
+    turn: &mut Turn<'_>,
+    (ticket, object): (Ticket, ObjectName),
+    blocks: &[(u64, u32)],
+    block_bytes: u64,
+) {
+    let ranges = turn.arena.write(|out| {
+        let mut to = Writer::new(out);
+        for (block, range_bytes) in blocks {
+            let object_offset = block * block_bytes;
+            to.write(&SumRange { object_offset, range_bytes: *range_bytes });
+        }
+    });
+    turn.act(Action::ObjectSums { ticket, object, ranges });
+}
+
+/// Checksums as [`door::Event::ObjectSums`] has them.
+pub(crate) fn decoded(bytes: &[u8]) -> Vec<BlockSum> {
+    let mut from = wire::Reader::new(bytes);
+    let mut sums = Vec::new();
+    while let Ok(sum) = BlockSum::decode(&mut from) {
+        sums.push(sum);
+    }
+    sums
+}
