@@ -22,11 +22,12 @@ const REPORT_COUNT_MAX: usize = 1_024;
 /// Regions that are closed at a time.
 const CLOSING_COUNT_MAX: usize = 4;
 
-/// Blocks that a read waits for, with what they must have.
+/// Blocks that a read, or a change of a part of them, waits for, with what they must have.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Verifying {
     pub(crate) inode: InodeNo,
-    pending: Pending,
+    /// The read; a change waits at the front of its object.
+    read: Option<Pending>,
     blocks: Vec<(u64, BlockSum)>,
 }
 
@@ -47,7 +48,10 @@ impl Shards {
 
     /// Lets the checksums be taken away that the first of those that wait is about to break. Until
     /// that is durable no change begins.
-    pub(crate) fn open_front(&mut self, turn: &Turn<'_>, inode: InodeNo) {
+    pub(crate) fn open_front(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
+        if self.must_verify_front(turn, inode) {
+            return;
+        }
         let block_bytes = self.block_bytes();
         let intends = self.shape.rules.hold(Rule::OverwriteIntent);
         let Some(sums) = self.sums.get_mut(&inode) else { return };
@@ -78,6 +82,51 @@ impl Shards {
             let (transno, change) = (Transno(0), Change::Contents(change));
             self.outcomes.push_back(Outcome::Noted { shard, transno, change });
         }
+    }
+
+    /// Whether the first of those that wait changes a part of a block that was not compared with its
+    /// checksum: what it leaves of the block would get a checksum whatever it is. A write that was lost
+    /// and is brought back does not wait for that.
+    fn must_verify_front(&mut self, turn: &mut Turn<'_>, inode: InodeNo) -> bool {
+        let block_bytes = self.block_bytes();
+        if !self.shape.rules.hold(Rule::VerifyContents) {
+            return false;
+        }
+        let Some(sums) = self.sums.get(&inode) else { return false };
+        let Some(object) = self.objects.get_mut(&inode).filter(|object| may_open(object)) else {
+            return false;
+        };
+        let Some(front) = object.queue.front() else { return false };
+        if matches!(front, Pending::Replay { .. }) {
+            return false;
+        }
+        let mut blocks: Vec<(u64, BlockSum)> = Vec::new();
+        for bytes in written_by(front, object).into_iter().chain(cut_by(front, object)) {
+            for (block, entry) in sums.covering(bytes.clone(), block_bytes) {
+                let start = block * block_bytes;
+                let end = start + u64::from(entry.sum().covered_bytes);
+                let leaves = start < bytes.start || bytes.end < end;
+                let is_new = blocks.last().is_none_or(|(last, _)| *last < block);
+                if leaves && is_new && !entry.is_verified() {
+                    blocks.push((block, entry.sum()));
+                }
+            }
+        }
+        if blocks.is_empty() {
+            return false;
+        }
+        object.asking = true;
+        let name = object.name;
+        self.verify(turn, name, Verifying { inode, read: None, blocks });
+        true
+    }
+
+    fn verify(&mut self, turn: &mut Turn<'_>, object: ObjectName, verifying: Verifying) {
+        let blocks = verifying.blocks.iter();
+        let ranges: Vec<(u64, u32)> =
+            blocks.map(|(block, sum)| (*block, sum.covered_bytes)).collect();
+        let ticket = self.ticket(Job::Verify(verifying));
+        ask_sums(turn, (ticket, object), &ranges, self.block_bytes());
     }
 
     /// Bytes are about to be written to these places of an object.
@@ -172,11 +221,8 @@ impl Shards {
         }
         object.running_count += 1;
         let name = object.name;
-        let ranges: Vec<(u64, u32)> =
-            blocks.iter().map(|(block, sum)| (*block, sum.covered_bytes)).collect();
-        let pending = pending.clone();
-        let ticket = self.ticket(Job::Verify(Verifying { inode, pending, blocks }));
-        ask_sums(turn, (ticket, name), &ranges, block_bytes);
+        let read = Some(pending.clone());
+        self.verify(turn, name, Verifying { inode, read, blocks });
         true
     }
 
@@ -206,16 +252,14 @@ impl Shards {
     fn on_verified(
         &mut self,
         turn: &mut Turn<'_>,
-        Verifying { inode, pending, blocks }: Verifying,
+        Verifying { inode, read, blocks }: Verifying,
         found: Result<Vec<BlockSum>, Errno>,
     ) {
         let block_bytes = self.block_bytes();
         let mut damage = Vec::new();
         let result = match found {
             Ok(found) => {
-                let Some(sums) = self.sums.get_mut(&inode) else {
-                    return self.read_on(turn, inode, pending);
-                };
+                let sums = self.sums.entry(inode).or_default();
                 for (index, (block, expected)) in blocks.iter().enumerate() {
                     // What was overwritten meanwhile has another checksum, or none.
                     let same = sums.get(*block).is_some_and(|entry| entry.sum() == *expected);
@@ -233,19 +277,28 @@ impl Shards {
         for found in damage {
             self.damaged(turn, inode, found);
         }
+        let Some(read) = read else { return self.on_front_verified(turn, inode, result) };
         match result {
-            Ok(()) => self.read_on(turn, inode, pending),
-            Err(status) => {
-                self.fail_all(turn, inode, VecDeque::from([pending]), status);
-                self.ran(turn, inode);
-            }
+            Ok(()) => self.begin(turn, inode, read),
+            Err(status) => self.fail_all(turn, inode, VecDeque::from([read]), status),
         }
+        self.ran(turn, inode);
     }
 
-    /// A read that waited for checksums begins.
-    fn read_on(&mut self, turn: &mut Turn<'_>, inode: InodeNo, pending: Pending) {
-        self.begin(turn, inode, pending);
-        self.ran(turn, inode);
+    /// The blocks that the first of those that wait changes were compared.
+    fn on_front_verified(
+        &mut self,
+        turn: &mut Turn<'_>,
+        inode: InodeNo,
+        result: Result<(), Status>,
+    ) {
+        let Some(object) = self.objects.get_mut(&inode) else { return };
+        object.asking = false;
+        let front = if result.is_err() { object.queue.pop_front() } else { None };
+        if let (Some(front), Err(status)) = (front, result) {
+            self.fail_all(turn, inode, VecDeque::from([front]), status);
+        }
+        self.advance(turn, inode);
     }
 
     /// Something recorded is not there as it was.

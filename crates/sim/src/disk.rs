@@ -167,6 +167,17 @@ impl Disk {
         self.files.remove(&object);
     }
 
+    /// One bit of an object becomes another one.
+    pub(crate) fn rot(&mut self, object: Object, at: usize, dice: &mut Dice) {
+        let bit = 1 << dice.below(8);
+        let Some(file) = self.files.get_mut(&object) else { return };
+        for bytes in [Some(&mut file.seen), file.base.as_mut()].into_iter().flatten() {
+            if let Some(byte) = bytes.get_mut(at) {
+                *byte ^= bit;
+            }
+        }
+    }
+
     pub(crate) fn crash_objects(&mut self, dice: &mut Dice) {
         for file in self.files.values_mut() {
             for (_, patch) in std::mem::take(&mut file.unsynced) {

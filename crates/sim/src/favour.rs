@@ -151,6 +151,8 @@ impl Plan {
                 self.meet(&REWRITES);
                 (self.block_bytes, self.quiet_ms) = (16, 1);
                 self.faults.server_crash_count = 3;
+                self.rots = rule == Rule::VerifyContents;
+                self.sync = self.rots;
             }
             Rule::SettleAsked => {
                 // It ends while a file is open that was closed and is written again; no crash makes

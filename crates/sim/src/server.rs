@@ -146,7 +146,7 @@ impl World {
         }
         let wrong = self.cold.sums().into_iter().find_map(|(object, block, sum)| {
             let from = narrow(block * u64::from(self.plan.block_bytes));
-            let exists = self.disk.size(object).is_some();
+            let exists = self.disk.size(object).is_some() && !self.rotten.contains(&object);
             let bytes = self.disk.read(object, from, narrow(u64::from(sum.covered_bytes)));
             let same = wide(bytes.len()) == u64::from(sum.covered_bytes)
                 && wire::crc32c(&bytes) == sum.crc32c;
@@ -155,6 +155,22 @@ impl World {
         if let Some(wrong) = wrong {
             self.breaks(format!("boot {}: {wrong}", self.server.boot_id));
         }
+        if self.plan.rots && self.plan.faults.disk == DiskMood::Honest {
+            self.rot();
+        }
+    }
+
+    /// The medium has another bit than was written to it, in a block that has a checksum.
+    fn rot(&mut self) {
+        let sums = self.cold.sums();
+        let kept = sums.into_iter().filter(|(object, ..)| self.disk.size(*object).is_some());
+        let kept: Vec<_> = kept.collect();
+        let Some((object, block, sum)) = self.dice.pick(&kept) else { return };
+        let at = block * u64::from(self.plan.block_bytes)
+            + self.dice.throw() % u64::from(sum.covered_bytes);
+        self.tell(|| format!("the disk rots: byte {at} of {object}"));
+        self.rotten.insert(object);
+        self.disk.rot(object, narrow(at), &mut self.dice);
     }
 
     /// The applier takes the next batch behind the lanes.
@@ -269,7 +285,8 @@ impl World {
                 let line = String::from_utf8_lossy(seat.desk.arena.get(line)).into_owned();
                 self.tell(|| format!("server says {say:?}: {line}"));
                 let lies = self.plan.faults.disk == DiskMood::Lying;
-                if line.starts_with("contents are damaged") && !lies {
+                let rotten = self.rotten.iter().any(|object| line.contains(&object.to_string()));
+                if line.starts_with("contents are damaged") && !lies && !rotten {
                     self.breaks(format!("server lane {lane}: {line}"));
                 }
             }

@@ -21,7 +21,7 @@ use crate::story::Told;
 use crate::tap::Tap;
 use crate::work::Asked;
 use door::{ConnId, Event, Mono, Now, Ticket};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use wire::{FileKind, FsUuid, InodeNo, Secret, ShardId};
 
 /// Whose desk.
@@ -92,6 +92,8 @@ pub(crate) struct World {
     /// From here on no disk fails any more.
     pub(crate) mended: bool,
     pub(crate) lies: Lies,
+    /// Objects with a bit that nobody wrote.
+    pub(crate) rotten: BTreeSet<door::Object>,
     /// In some runs.
     pub(crate) liar: Option<Liar>,
     pub(crate) crash_count: u64,
@@ -144,6 +146,7 @@ impl World {
             calm: false,
             mended: false,
             lies: Lies::default(),
+            rotten: BTreeSet::new(),
             liar: Liar::of_seed(seed),
             crash_count: 0,
             fs: FsUuid(dice.bytes()),

@@ -2,8 +2,8 @@
 
 use super::key::{part, table};
 use crate::{
-    BlockSum, BlockSums, ContentsChange, Fault, InodeRow, LogPlace, REPLY_BYTES_MAX, SessionRow, Share,
-    TxnId,
+    BlockSum, BlockSums, ContentsChange, Fault, InodeRow, LogPlace, REPLY_BYTES_MAX, SessionRow,
+    Share, TxnId,
 };
 use alloc::vec::Vec;
 use wire::{
