@@ -369,7 +369,9 @@ impl Shards {
                 self.unbound.remove(&inode);
                 continue;
             };
-            if object.blocks.open.is_empty() {
+            // What is not known of it is looked at before it is used again, and it comes back then.
+            let is_known = object.stat.is_some() && !object.doubtful && !object.lost;
+            if object.blocks.open.is_empty() || !is_known {
                 self.unbound.remove(&inode);
                 continue;
             }

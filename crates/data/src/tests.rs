@@ -6,6 +6,7 @@ mod allocate;
 mod gives;
 mod lists;
 mod sizes;
+mod sums;
 mod times;
 
 use super::*;

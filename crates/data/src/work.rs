@@ -415,6 +415,7 @@ impl Shards {
         (object.asking, object.doubtful) = (false, false);
         object.stat = Some(found);
         object.allocated_change_no = object.change_no;
+        self.unbound.extend((!object.blocks.open.is_empty()).then_some(inode));
         let write_time_ns = object.write_time_ns;
         self.proven.insert(inode, Proven { size_bytes: None, write_time_ns });
         if shorter && !self.fenced {
@@ -437,6 +438,7 @@ impl Shards {
         }
         object.doubtful = false;
         object.stat = Some(stat);
+        self.unbound.extend((!object.blocks.open.is_empty()).then_some(inode));
         object.change_no += 1; // The allocated bytes are those from before the cut.
         let write_time_ns = object.write_time_ns;
         self.proven.insert(inode, Proven { size_bytes: None, write_time_ns });

@@ -54,7 +54,7 @@ impl World {
                 return self.audit_on(); // A part of what it belongs to may be gone.
             }
             if let Wish::Read { inode, .. } = asked.wish
-                && self.rotten.iter().any(|object| object.inode == inode)
+                && self.rotten.keys().any(|object| object.inode == inode)
             {
                 return self.audit_on();
             }
@@ -247,7 +247,7 @@ impl World {
             return differs("extended attributes");
         }
         let size_bytes = self.audit.sizes.get(&inode).copied();
-        let rotten = self.rotten.iter().any(|object| object.inode == inode);
+        let rotten = self.rotten.keys().any(|object| object.inode == inode);
         let unread = rotten && size_bytes.is_none();
         if node.kind == FileKind::File && size_bytes != Some(attr.size_bytes) && !unread {
             return differs(&format!("{size_bytes:?} bytes can be read"));

@@ -238,7 +238,7 @@ impl Plan {
             meta_memory_bytes: dice.pick(&[None, None, None, Some(0), Some(8 << 10)]).flatten(),
             block_bytes: dice.clone().pick(&[16, 16, 512, disk::BLOCK_BYTES]).unwrap_or(16),
             rots,
-            quiet_ms: dice.clone().pick(&[0, 1, 20, 3_000]).unwrap_or(0),
+            quiet_ms: dice.clone().pick(&[1, 1, 20, 3_000]).unwrap_or(1),
             story: &[],
             planted,
         }

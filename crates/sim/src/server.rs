@@ -146,7 +146,7 @@ impl World {
         }
         let wrong = self.cold.sums().into_iter().find_map(|(object, block, sum)| {
             let from = narrow(block * u64::from(self.plan.block_bytes));
-            let exists = self.disk.size(object).is_some() && !self.rotten.contains(&object);
+            let exists = self.disk.size(object).is_some() && !self.rotten.contains_key(&object);
             let bytes = self.disk.read(object, from, narrow(u64::from(sum.covered_bytes)));
             let same = wide(bytes.len()) == u64::from(sum.covered_bytes)
                 && wire::crc32c(&bytes) == sum.crc32c;
@@ -165,11 +165,18 @@ impl World {
         let sums = self.cold.sums();
         let kept = sums.into_iter().filter(|(object, ..)| self.disk.size(*object).is_some());
         let kept: Vec<_> = kept.collect();
+        // Of an open region nothing is known, and an object rots once.
+        let gone = self.rotten.iter().filter(|(object, block)| {
+            !kept.iter().any(|(other, known, _)| (other, known) == (*object, *block))
+        });
+        self.unprotected.extend(gone.map(|(object, _)| object.inode));
+        let kept: Vec<_> =
+            kept.into_iter().filter(|(object, ..)| !self.rotten.contains_key(object)).collect();
         let Some((object, block, sum)) = self.dice.pick(&kept) else { return };
         let at = block * u64::from(self.plan.block_bytes)
             + self.dice.throw() % u64::from(sum.covered_bytes);
         self.tell(|| format!("the disk rots: byte {at} of {object}"));
-        self.rotten.insert(object);
+        self.rotten.insert(object, block);
         self.disk.rot(object, narrow(at), &mut self.dice);
     }
 
@@ -285,7 +292,7 @@ impl World {
                 let line = String::from_utf8_lossy(seat.desk.arena.get(line)).into_owned();
                 self.tell(|| format!("server says {say:?}: {line}"));
                 let lies = self.plan.faults.disk == DiskMood::Lying;
-                let rotten = self.rotten.iter().any(|object| line.contains(&object.to_string()));
+                let rotten = self.rotten.keys().any(|object| line.contains(&object.to_string()));
                 if line.starts_with("contents are damaged") && !lies && !rotten {
                     self.breaks(format!("server lane {lane}: {line}"));
                 }

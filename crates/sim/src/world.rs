@@ -93,7 +93,9 @@ pub(crate) struct World {
     pub(crate) mended: bool,
     pub(crate) lies: Lies,
     /// Objects with a bit that nobody wrote.
-    pub(crate) rotten: BTreeSet<door::Object>,
+    pub(crate) rotten: BTreeMap<door::Object, u64>,
+    /// Of them, those whose checksums a crash took: nobody can tell.
+    pub(crate) unprotected: BTreeSet<wire::InodeNo>,
     /// In some runs.
     pub(crate) liar: Option<Liar>,
     pub(crate) crash_count: u64,
@@ -146,7 +148,8 @@ impl World {
             calm: false,
             mended: false,
             lies: Lies::default(),
-            rotten: BTreeSet::new(),
+            rotten: BTreeMap::new(),
+            unprotected: BTreeSet::new(),
             liar: Liar::of_seed(seed),
             crash_count: 0,
             fs: FsUuid(dice.bytes()),

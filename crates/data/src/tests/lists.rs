@@ -56,7 +56,7 @@ impl World {
         Pieces::decode_all(self.arena.get(*pieces)).unwrap()
     }
 
-    fn on_read(&mut self, action: &Action, bulk: Option<Bulk>) {
+    pub(super) fn on_read(&mut self, action: &Action, bulk: Option<Bulk>) {
         let ticket = ticket(action);
         self.with(|shards, turn| shards.on_read(turn, ticket, Ok(bulk)));
     }
