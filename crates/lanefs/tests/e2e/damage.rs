@@ -1,6 +1,6 @@
 //! Contents that are not any more as they were written: changed, cut and removed files of a store.
 
-use crate::idle::connect;
+use crate::engines::connect;
 use crate::stage::{Server, Stage, kill};
 use library::{OpenFor, Piece, Volume};
 use rustix::process::Signal;
