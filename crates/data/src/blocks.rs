@@ -22,6 +22,8 @@ use door::Mono;
 #[derive(Clone, Copy, Debug)]
 struct Pending {
     sum: BlockSum,
+    /// All that it covers was written or compared in this boot.
+    verified: bool,
     /// That write's number at the object.
     change_no: u64,
 }
@@ -159,19 +161,21 @@ impl Blocks {
             let piece = pieces.and_then(|pieces| pieces.get(index).copied());
             let piece = piece.filter(|_| !intended && !self.is_touched(part.block));
             match piece.and_then(|crc32c| self.joined(sums, part, crc32c)) {
-                Some(sum) => {
-                    self.pending.insert(part.block, Pending { sum, change_no });
+                Some((sum, verified)) => {
+                    let pending = Pending { sum, verified, change_no };
+                    self.pending.insert(part.block, pending);
                 }
                 None => self.touch(part.block, now),
             }
         }
     }
 
-    /// The checksum of a block up to the end of a part that was written behind what it covers.
-    fn joined(&self, sums: &Sums, part: Part, crc32c: u32) -> Option<BlockSum> {
-        let pending = self.pending.get(&part.block).map(|pending| pending.sum);
-        let known = pending.or_else(|| sums.get(part.block).map(Entry::sum));
-        let known = known.unwrap_or(BlockSum::NONE);
+    /// The checksum of a block up to the end of a part that was written behind what it covers, and
+    /// whether all of that was written or compared in this boot.
+    fn joined(&self, sums: &Sums, part: Part, crc32c: u32) -> Option<(BlockSum, bool)> {
+        let pending = self.pending.get(&part.block).map(|pending| (pending.sum, pending.verified));
+        let recorded = || sums.get(part.block).map(|entry| (entry.sum(), entry.is_verified()));
+        let (known, verified) = pending.or_else(recorded).unwrap_or((BlockSum::NONE, true));
         if known.covered_bytes != part.from {
             return None;
         }
@@ -180,7 +184,7 @@ impl Blocks {
             0 => crc32c,
             _ => wire::crc32c_combined(known.crc32c, crc32c, part_bytes),
         };
-        Some(BlockSum { crc32c, covered_bytes: part.until })
+        Some((BlockSum { crc32c, covered_bytes: part.until }, verified))
     }
 
     /// What is behind a place is cut off, or a range is made zeros: what covers any of it is gone.
@@ -224,14 +228,12 @@ impl Blocks {
         let mut run = disk::BlockSums::default();
         for part in parts(bytes, block_bytes) {
             let mine = |pending: &&Pending| pending.change_no == change_no;
-            let Some(Pending { sum, .. }) = self.pending.get(&part.block).filter(mine).copied()
-            else {
-                continue;
-            };
+            let pending = self.pending.get(&part.block).filter(mine).copied();
+            let Some(Pending { sum, verified, .. }) = pending else { continue };
             self.pending.remove(&part.block);
             let first = *first_block.get_or_insert(part.block);
             run.put(usize::try_from(part.block - first).unwrap_or(usize::MAX), sum);
-            sums.put(part.block, Entry::new(sum, true));
+            sums.put(part.block, Entry::new(sum, verified));
         }
         first_block.map(|first_block| (first_block, run))
     }

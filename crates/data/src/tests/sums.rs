@@ -148,6 +148,19 @@ fn an_append_takes_no_checksum_away() {
     assert_eq!(world.bound(), Some(sums(1, &[longer])));
 }
 
+/// The block's beginning was not compared, only continued.
+#[test]
+fn a_block_that_was_appended_to_is_compared_before_it_is_read() {
+    let mut world = World::with_sums();
+    world.append(5);
+    world.stat(Some(BLOCK + 100));
+    world.bound();
+    world.read(BLOCK, 20);
+    let longer = sum(wire::crc32c_combined(2, 77, 5), 105);
+    assert_eq!(world.summed(&[longer]), [(BLOCK, 105)]);
+    assert!(matches!(world.one(), Action::ObjectRead { .. }));
+}
+
 #[test]
 fn a_block_of_which_a_part_is_overwritten_is_compared_first() {
     let found = BLOCK + 100;
