@@ -39,6 +39,8 @@ pub(crate) struct Closing {
     stamp: u64,
     /// Each with its bytes.
     blocks: Vec<(u64, u32)>,
+    /// Of them, those whose first bytes still have a checksum that they were not compared with.
+    checks: Vec<(u64, BlockSum)>,
 }
 
 impl Shards {
@@ -404,11 +406,18 @@ impl Shards {
         let blocks: Vec<(u64, u32)> = touched.filter(|(_, bytes)| *bytes > 0).collect();
         object.blocks.closing = true;
         let name = object.name;
-        let closing = Closing { inode, region, stamp, blocks };
+        let sums = self.sums.entry(inode).or_default();
+        let unverified = |block: u64| sums.get(block).filter(|entry| !entry.is_verified());
+        let checks: Vec<(u64, BlockSum)> = blocks
+            .iter()
+            .filter_map(|(block, _)| unverified(*block).map(|entry| (*block, entry.sum())))
+            .collect();
+        let closing = Closing { inode, region, stamp, blocks, checks };
         if closing.blocks.is_empty() {
             return self.on_closed(turn, &closing, Ok(Vec::new()));
         }
-        let ranges = closing.blocks.clone();
+        let mut ranges = closing.blocks.clone();
+        ranges.extend(closing.checks.iter().map(|(block, sum)| (*block, sum.covered_bytes)));
         let ticket = self.ticket(Job::Close(closing));
         ask_sums(turn, (ticket, name), &ranges, block_bytes);
     }
@@ -419,7 +428,7 @@ impl Shards {
         closing: &Closing,
         found: Result<Vec<BlockSum>, Errno>,
     ) {
-        let Closing { inode, region, stamp, ref blocks } = *closing;
+        let Closing { inode, region, stamp, ref blocks, ref checks } = *closing;
         let Some(object) = self.objects.get_mut(&inode) else { return };
         object.blocks.closing = false;
         self.close_at = Some(turn.now.mono);
@@ -430,10 +439,19 @@ impl Shards {
         let intended = object.blocks.open.remove(&region).is_some_and(|region| region.intended);
         // What cannot be read stays without a checksum.
         let found = found.unwrap_or_default();
+        let compared = found.get(blocks.len()..).unwrap_or_default();
+        let differs = |((block, expected), found): (&(u64, BlockSum), &BlockSum)| {
+            (expected != found).then(|| (*block, damage_of(*expected, *found)))
+        };
+        let damaged: Vec<(u64, Damage)> = checks.iter().zip(compared).filter_map(differs).collect();
+        for (block, damage) in &damaged {
+            self.damaged(turn, inode, (block * self.block_bytes(), *damage));
+        }
         let sums = self.sums.entry(inode).or_default();
-        for ((block, block_bytes), sum) in blocks.iter().zip(found) {
-            if sum.covered_bytes == *block_bytes {
-                sums.put(*block, Entry::new(sum, true));
+        for ((block, block_bytes), sum) in blocks.iter().zip(&found) {
+            let is_damaged = damaged.iter().any(|(other, _)| other == block);
+            if sum.covered_bytes == *block_bytes && !is_damaged {
+                sums.put(*block, Entry::new(*sum, true));
             }
         }
         let first = region * REGION_BLOCK_COUNT;

@@ -201,7 +201,7 @@ pub enum Action {
         ticket: Ticket,
         /// Which.
         object: Object,
-        /// Encoded [`crate::SumRange`]s, at least one, in rising order.
+        /// Encoded [`crate::SumRange`]s, at least one; those that follow each other are read at once.
         ranges: Span,
     },
     /// Set an object's size, making it if need be. Answered by `ObjectDone`; not durable yet.

@@ -217,6 +217,34 @@ fn touched_blocks_get_checksums_when_the_object_is_quiet() {
     assert!(world.take().is_empty() && world.shards.is_idle());
 }
 
+/// Only bytes behind the first ones were written, out of order.
+#[test]
+fn what_a_block_had_is_compared_before_it_gets_another_checksum() {
+    for is_same in [true, false] {
+        let mut world = World::with_sums();
+        world.write(BLOCK + 110, 10);
+        world.stat(Some(BLOCK + 100));
+        world.finish();
+        let shard = MAP.data_shard(FILE, 0);
+        let last = world.shards.transno_last(shard);
+        world.shards.on_durable(shard, last);
+        world.settle();
+        world.now.mono = world.now.mono.after_ms(7_000);
+        world.settle();
+        let had = sum(if is_same { 2 } else { 3 }, 100);
+        let ranges = world.summed(&[sum(8, 120), had]);
+        assert_eq!(ranges, [(BLOCK, 120), (BLOCK, 100)]);
+        let outcomes = world.outcomes();
+        let damaged = outcomes.iter().any(|outcome| matches!(outcome, Outcome::Damaged { .. }));
+        assert_eq!(damaged, !is_same, "{outcomes:?}");
+        let renewed = Change::Contents(sums(1, &[sum(8, 120)]));
+        let recorded = outcomes
+            .iter()
+            .any(|outcome| matches!(outcome, Outcome::Noted { change, .. } if *change == renewed));
+        assert_eq!(recorded, is_same, "{outcomes:?}");
+    }
+}
+
 #[test]
 fn what_is_written_while_it_is_summed_gets_no_checksum_of_that() {
     let mut world = World::with_sums();
