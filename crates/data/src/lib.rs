@@ -20,6 +20,7 @@ extern crate alloc;
 mod access;
 mod allocate;
 mod blocks;
+mod closing;
 mod glimpse;
 mod hash;
 mod integrity;
@@ -33,6 +34,7 @@ mod shards;
 mod sums;
 mod unstable;
 mod work;
+mod written;
 
 pub use hash::{Mix, Seed};
 pub use outcome::{Answer, Ask, Damage, Lost, Outcome, Token};

@@ -159,6 +159,7 @@ fn decoded(encoded: &[u8]) -> Vec<SumRange> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn ranges(all: &[(u64, u32)]) -> Vec<u8> {

@@ -199,7 +199,7 @@ impl Plan {
         let call_ns = speeds.request_ns + speeds.reply_ns + speeds.think_ns + speeds.log_ns;
         let lanes = client_count * 2;
         let faults_ns = (call_ns * call_count / crate::number::wide(lanes)).max(MS);
-        let rots = planted.is_none() && dice.clone().throw() % 6 == 0;
+        let rots = planted.is_none() && dice.clone().one_in(6);
         let faults = roll_faults(dice);
         // Disks have more to do when more is done before everything calms down.
         let faults_ns = faults_ns * if faults.disk == DiskMood::Honest { 1 } else { 4 };

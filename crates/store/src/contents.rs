@@ -34,16 +34,14 @@ impl ColdStore {
         let own = Range { from: object, until: Key::object(shard, InodeNo(inode.0 + 1)) };
         for range in [own, Range::sums(shard, inode, 0..u64::MAX)] {
             self.read(&range, |row| {
-                match row {
-                    Row::Object { row, .. } => drop(found.insert(0, row.first_sum)),
-                    Row::Sums { group, sums, .. } => {
-                        let sums = BlockSums::decode_all(sums)
-                            .map_err(|_| Fault::new("a row that does not decode", 0))?;
-                        found.extend(
-                            (group * GROUP_BLOCK_COUNT..).zip(sums.0).filter(|sum| sum.0 > 0),
-                        );
-                    }
-                    _ => {}
+                if let Row::Object { row, .. } = row {
+                    found.insert(0, row.first_sum);
+                }
+                if let Row::Sums { group, sums, .. } = row {
+                    let sums = BlockSums::decode_all(sums)
+                        .map_err(|_| Fault::new("a row that does not decode", 0))?;
+                    let blocks = (group * GROUP_BLOCK_COUNT..).zip(sums.0);
+                    found.extend(blocks.filter(|(block, _)| *block > 0));
                 }
                 Ok(())
             })?;
@@ -79,6 +77,7 @@ pub fn verify_contents(
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
