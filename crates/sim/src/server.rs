@@ -571,29 +571,6 @@ impl World {
             | Flight::Usage { .. } => {}
         }
     }
-
-    /// A disk that lied, or a fault planted into this world.
-    fn lose_what_was_durable(&mut self) {
-        const BATCH_COUNT_MAX: usize = 3;
-        let planted = self.plan.planted == Some(Planted::LostBatch);
-        let lies = self.plan.faults.disk == DiskMood::Lying && self.dice.one_in(2);
-        let count = if lies { 1 + self.choose(BATCH_COUNT_MAX) } else { usize::from(planted) };
-        for _ in 0..count {
-            // What was applied is in the rows as well.
-            let behind = (lies && self.plan.applies).then_some(&self.cold.behind);
-            let lost = self.disk.lose_last_batch(&mut self.dice, |lane, batch| {
-                behind.is_none_or(|behind| {
-                    behind.iter().any(|(at, waits)| *at == lane && waits == batch)
-                })
-            });
-            let Some(batch) = lost else { return };
-            self.tell(|| format!("the disk lied, lost: {}", crate::tap::describe(&batch)));
-            self.tap.on_lost(&batch);
-            if lies {
-                self.lies.lose(self.server.boot_id, &batch);
-            }
-        }
-    }
 }
 
 /// Which lane keeps sockets in this boot. What is said has one way in this world, whoever has the

@@ -19,11 +19,7 @@ fn bytes_of(count: usize) -> Vec<u8> {
 
 fn make(volume: &mut Volume, name: &str, bytes: &[u8]) {
     let file = volume.create(Path::new(name), 0o644, true).unwrap();
-    let pieces: Vec<(u64, &[u8])> = (0..)
-        .step_by(1 << 18)
-        .zip(bytes.chunks(1 << 18))
-        .map(|(at, piece)| (at as u64, piece))
-        .collect();
+    let pieces: Vec<(u64, &[u8])> = (0..).step_by(1 << 18).zip(bytes.chunks(1 << 18)).collect();
     volume.write_pieces(&file, &pieces).unwrap();
     volume.sync_file(&file).unwrap();
     volume.close(file).unwrap();
@@ -32,7 +28,7 @@ fn make(volume: &mut Volume, name: &str, bytes: &[u8]) {
 /// A block of a file.
 fn block(volume: &mut Volume, name: &str, block: usize) -> Result<Vec<u8>, Option<Status>> {
     let file = volume.open(Path::new(name), OpenFor::Read).unwrap();
-    let piece = Piece { file_offset: (block * BLOCK) as u64, piece_bytes: BLOCK as u32 };
+    let piece = Piece { file_offset: (block * BLOCK) as u64, piece_bytes: 64 * 1024 };
     let read = volume.read_at(&file, piece).map_err(|error| error.status());
     volume.close(file).unwrap();
     read
