@@ -205,10 +205,11 @@ impl Line {
                 let (kind, version) = (Kind::of(kind), version.0);
                 Self::Entry { dir: dir.0, name, name_hex, inode: inode.0, kind, cookie, version }
             }
-            Row::Listing { .. } | Row::Log { .. } => return None,
+            // A restored file gets checksums of its own when it is written.
+            Row::Listing { .. } | Row::Log { .. } | Row::Sums { .. } => return None,
             Row::Orphan { inode } => Self::Nameless { inode: inode.0 },
             Row::Object { shard, inode, row } => {
-                let ObjectRow { size_bytes, write_time_ns } = row;
+                let ObjectRow { size_bytes, write_time_ns, first_sum: _ } = row;
                 Self::Object { shard: shard.0, inode: inode.0, size_bytes, write_time_ns }
             }
             Row::Shard { shard, row } => {
@@ -275,6 +276,7 @@ impl Line {
             | Row::Orphan { .. }
             | Row::Shard { .. }
             | Row::Object { .. }
+            | Row::Sums { .. }
             | Row::Log { .. }
             | Row::Export(_) => return None,
         })
@@ -326,7 +328,8 @@ impl Line {
             }
             Self::Nameless { inode } => put(Key::orphan(InodeNo(*inode)), Vec::new()),
             Self::Object { shard, inode, size_bytes, write_time_ns } => {
-                let row = ObjectRow { size_bytes: *size_bytes, write_time_ns: *write_time_ns };
+                let (size_bytes, write_time_ns) = (*size_bytes, *write_time_ns);
+                let row = ObjectRow { size_bytes, write_time_ns, ..ObjectRow::default() };
                 put(Key::object(ShardId(*shard), InodeNo(*inode)), row.to_bytes());
             }
             Self::Shard { shard, lsn, transno, next_count, inode_count } => {

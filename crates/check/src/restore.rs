@@ -119,7 +119,7 @@ fn fill(
         if let Line::Object { shard, inode, size_bytes, write_time_ns } = line
             && size_bytes > 0
         {
-            let row = ObjectRow { size_bytes, write_time_ns };
+            let row = ObjectRow { size_bytes, write_time_ns, ..ObjectRow::default() };
             let shard_index = ShardId(shard).index();
             let name = ObjectName { shard_index, inode: InodeNo(inode), stripe_index: 0 };
             restored.object_count += 1;

@@ -328,6 +328,8 @@ impl Client {
             | Event::LogRoom(_)
             | Event::ObjectRead { .. }
             | Event::ObjectStat { .. }
+            | Event::ObjectSums { .. }
+            | Event::ObjectWritten { .. }
             | Event::ObjectSought { .. }
             | Event::ObjectDone { .. }
             | Event::StoreSpace { .. }

@@ -67,6 +67,10 @@ impl Shards {
     ) {
         let Allocating { token, client, object_offset, range_bytes, allocation, keep_size } =
             *allocating;
+        if allocation != Allocation::Reserve {
+            let end = object_offset.saturating_add(range_bytes);
+            self.cut(turn, inode, &(object_offset..end));
+        }
         let Some(object) = self.objects.get_mut(&inode) else { return };
         object.exclusive = true;
         object.fence_count += 1;
@@ -81,8 +85,8 @@ impl Shards {
             size_bytes,
             write_time_ns,
         };
-        let (answer, transno, place_no) = (Answer::Empty, Transno(0), 0);
-        let effect = Effect { token, change, answer, client, transno, place_no };
+        let (answer, transno, place_no, change_no) = (Answer::Empty, Transno(0), 0, 0);
+        let effect = Effect { token, change, answer, client, transno, place_no, change_no };
         let object = object.name;
         let ticket = self.ticket(Job::Reshape { inode, effect, size_bytes });
         turn.act(Action::ObjectAllocate {

@@ -19,8 +19,11 @@ extern crate alloc;
 
 mod access;
 mod allocate;
+mod blocks;
+mod closing;
 mod glimpse;
 mod hash;
+mod integrity;
 mod list;
 mod object;
 mod order;
@@ -28,13 +31,15 @@ mod outcome;
 mod recorded;
 mod request;
 mod shards;
+mod sums;
 mod unstable;
 mod work;
+mod written;
 
 pub use hash::{Mix, Seed};
-pub use outcome::{Answer, Ask, Lost, Outcome, Token};
+pub use outcome::{Answer, Ask, Damage, Lost, Outcome, Token};
 pub use recorded::Recorded;
-pub use shards::{Shape, Shards};
+pub use shards::{Closes, Shape, Shards};
 pub use unstable::Depends;
 
 #[cfg(test)]

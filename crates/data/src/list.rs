@@ -137,8 +137,8 @@ impl Shards {
             return self.answer(token, Ok(answer));
         };
         let change = list_change(inode, pieces, bulk);
-        let (transno, place_no) = (Transno(0), 0);
-        let effect = Effect { token, change, answer, client, transno, place_no };
+        let (transno, place_no, change_no) = (Transno(0), 0, 0);
+        let effect = Effect { token, change, answer, client, transno, place_no, change_no };
         self.write_list(turn, inode, effect, bulk);
     }
 
@@ -150,6 +150,7 @@ impl Shards {
         effect: Effect,
         bulk: Bulk,
     ) {
+        self.begin_places(turn, inode, &changed_places(&effect.change));
         let Some(object) = self.objects.get_mut(&inode) else { return release(turn, Some(bulk)) };
         object.exclusive = true;
         let object = object.name;
@@ -168,7 +169,8 @@ impl Shards {
             let bulk =
                 Bulk { buf: bulk.buf, start, bulk_bytes: piece_bytes, crc32c: None, mac: NO_MAC };
             start += piece_bytes;
-            turn.act(Action::ObjectWrite { ticket, object, object_offset, bulk });
+            let block_bytes = 0;
+            turn.act(Action::ObjectWrite { ticket, object, object_offset, bulk, block_bytes });
         }
         turn.act(Action::Release { buf: bulk.buf });
     }
@@ -190,7 +192,7 @@ impl Shards {
             return;
         };
         let end = effect.end();
-        self.on_written(turn, inode, effect, result.map(|()| end));
+        self.on_written(turn, inode, effect, (result.map(|()| end), None));
         self.ran_alone(turn, inode);
     }
 }
@@ -202,7 +204,9 @@ pub(crate) fn changed_places(change: &ContentsChange) -> Vec<(u64, u64)> {
         ContentsChange::Write { .. }
         | ContentsChange::Truncate { .. }
         | ContentsChange::Allocate { .. }
-        | ContentsChange::ObjectGone { .. } => Vec::new(),
+        | ContentsChange::ObjectGone { .. }
+        | ContentsChange::Sums { .. }
+        | ContentsChange::SumsGone { .. } => Vec::new(),
     }
 }
 

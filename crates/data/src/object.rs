@@ -10,6 +10,7 @@
 //!         size back that is known: what is longer is cut, what is shorter is recorded.
 //! ```
 
+use crate::blocks::Blocks;
 use crate::request::Pending;
 use crate::unstable::Unstable;
 use crate::{Answer, Token};
@@ -30,6 +31,8 @@ pub(crate) struct Effect {
     pub(crate) transno: Transno,
     /// Its place in its shard's order, once it has one.
     pub(crate) place_no: u64,
+    /// The object's change number when it was in the object.
+    pub(crate) change_no: u64,
 }
 
 impl Effect {
@@ -42,7 +45,9 @@ impl Effect {
             ContentsChange::WriteList { pieces, .. } => pieces.end(),
             ContentsChange::Truncate { .. }
             | ContentsChange::Allocate { .. }
-            | ContentsChange::ObjectGone { .. } => 0,
+            | ContentsChange::ObjectGone { .. }
+            | ContentsChange::Sums { .. }
+            | ContentsChange::SumsGone { .. } => 0,
         }
     }
 
@@ -58,7 +63,9 @@ impl Effect {
                 }
                 *write_time_ns
             }
-            ContentsChange::ObjectGone { .. } => now_ns,
+            ContentsChange::ObjectGone { .. }
+            | ContentsChange::Sums { .. }
+            | ContentsChange::SumsGone { .. } => now_ns,
         }
     }
 }
@@ -101,6 +108,8 @@ pub(crate) struct Object {
     pub(crate) absent: bool,
     /// Used since the cache last looked.
     pub(crate) used: bool,
+    /// Of its checksums what is in motion.
+    pub(crate) blocks: Blocks,
 }
 
 impl Object {
@@ -128,6 +137,7 @@ impl Object {
             unstable: Unstable::new(),
             absent: false,
             used: true,
+            blocks: Blocks::new(),
         }
     }
 
@@ -174,6 +184,7 @@ impl Object {
         let quiet = self.queue.is_empty() && self.running_count == 0 && !self.exclusive;
         let durable = self.written.is_empty() && !self.sync_running && self.fence_count == 0;
         let stable = self.unstable.is_empty();
+        let stable = stable && self.blocks.is_idle();
         quiet && durable && stable && !self.asking && !self.doubtful && !self.lost
     }
 

@@ -2,7 +2,7 @@
 
 use crate::Depends;
 use disk::{Change, ContentsChange};
-use door::{BufId, Bulk};
+use door::{BufId, Bulk, Object};
 use wire::{ClientUuid, Contents, InodeNo, Op, ShardId, Status, Transno, Wire, Writer, Written};
 
 /// The lane's number on a request, given back with its outcome.
@@ -96,6 +96,25 @@ impl Answer {
     }
 }
 
+/// What is wrong with an object's contents.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Damage {
+    /// The file, or a block of it, is not there.
+    Missing,
+    /// The file ends before its recorded end.
+    Short {
+        /// The bytes that it has.
+        found_bytes: u64,
+    },
+    /// A block has other bytes than were recorded.
+    Changed {
+        /// The CRC-32C that was recorded.
+        expected: u32,
+        /// The CRC-32C of what is there.
+        found: u32,
+    },
+}
+
 /// Something the lane has to do.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
@@ -160,12 +179,25 @@ pub enum Outcome {
         change: Change<'static>,
         /// The answer.
         answer: Answer,
+        /// The checksums of blocks that are recorded with it.
+        sums: Option<ContentsChange>,
+    },
+    /// Contents are not as they were recorded.
+    Damaged {
+        /// The object.
+        object: Object,
+        /// Where.
+        object_offset: u64,
+        /// What is wrong.
+        damage: Damage,
+        /// It was not reported in the last minute.
+        is_new: bool,
     },
     /// Record this; nobody waits for an answer.
     Noted {
         /// Where.
         shard: ShardId,
-        /// Its number.
+        /// Its number; 0 of what has no place in the shard's order.
         transno: Transno,
         /// What to record.
         change: Change<'static>,

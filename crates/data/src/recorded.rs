@@ -6,9 +6,10 @@
 //! acknowledged and is cut off. When contents were changed is known from the records alone: redoing
 //! and cutting change the object's own time.
 
+use crate::sums::Sums;
 use alloc::collections::BTreeMap;
 use disk::rows::ObjectRow;
-use disk::{Change, Changes, ContentsChange, Fault};
+use disk::{BlockSums, Change, Changes, ContentsChange, Fault, GROUP_BLOCK_COUNT};
 use wire::{InodeNo, ShardId, Transno};
 
 /// One data shard as its records tell it.
@@ -18,13 +19,20 @@ pub struct Recorded {
     transno_last: Transno,
     boot_id: u64,
     objects: BTreeMap<InodeNo, ObjectRow>,
+    sums: BTreeMap<InodeNo, Sums>,
 }
 
 impl Recorded {
     /// A shard without records.
     #[must_use]
     pub const fn new(shard: ShardId) -> Self {
-        Self { shard, transno_last: Transno(0), boot_id: 0, objects: BTreeMap::new() }
+        Self {
+            shard,
+            transno_last: Transno(0),
+            boot_id: 0,
+            objects: BTreeMap::new(),
+            sums: BTreeMap::new(),
+        }
     }
 
     /// Takes one record in; records come in the order they were written.
@@ -61,14 +69,26 @@ impl Recorded {
     fn redo(&mut self, change: ContentsChange) {
         if let ContentsChange::ObjectGone { inode } = change {
             self.objects.remove(&inode);
+            self.sums.remove(&inode);
         } else {
             self.objects.entry(change.inode()).or_default().redo(&change);
+            if matches!(change, ContentsChange::Sums { .. } | ContentsChange::SumsGone { .. }) {
+                self.sums.entry(change.inode()).or_default().redo(&change);
+            }
         }
     }
 
     /// Takes over what a row of the cold store says of an object.
     pub fn load(&mut self, inode: InodeNo, row: ObjectRow) {
+        if !row.first_sum.is_none() {
+            self.sums.entry(inode).or_default().load_first(&row);
+        }
         self.objects.insert(inode, row);
+    }
+
+    /// Takes over what a row of the cold store says of a group of an object's blocks.
+    pub fn load_sums(&mut self, inode: InodeNo, group: u64, sums: &BlockSums) {
+        self.sums.entry(inode).or_default().load(group * GROUP_BLOCK_COUNT, sums);
     }
 
     /// Takes over which transaction was the last.
@@ -97,7 +117,8 @@ impl Recorded {
     }
 
     /// What is known of every object.
-    pub(crate) fn objects(self) -> impl Iterator<Item = (InodeNo, ObjectRow)> {
-        self.objects.into_iter()
+    pub(crate) fn objects(self) -> impl Iterator<Item = (InodeNo, ObjectRow, Option<Sums>)> {
+        let Self { objects, mut sums, .. } = self;
+        objects.into_iter().map(move |(inode, row)| (inode, row, sums.remove(&inode)))
     }
 }

@@ -7,16 +7,18 @@ use crate::object::Object;
 use crate::order::Order;
 use crate::recorded::Recorded;
 use crate::request::{Glimpsing, Pending, decode};
+use crate::sums::Sums;
 use crate::work::Job;
 use crate::{Ask, Lost, Outcome, Token};
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
+use disk::Change;
 use disk::rows::ObjectRow;
 use door::{Action, Mono, Ticket, Turn};
 use hashbrown::HashMap;
 use wire::{
-    Breach, ClientUuid, Contents, Flaw, Gives, InodeNo, LaneId, Map, Revoke, ShardId, Status,
-    Transno,
+    Breach, ClientUuid, Contents, Flaw, Gives, InodeNo, LaneId, Map, Revoke, Rules, ShardId,
+    Status, Transno,
 };
 
 /// What the shards are told when they begin.
@@ -36,6 +38,25 @@ pub struct Shape {
     pub sync_ms: u64,
     /// Or when this many bytes of an object are not.
     pub unsynced_bytes_max: u64,
+    /// Bytes of a block that has a checksum: [`disk::BLOCK_BYTES`], or fewer in tests.
+    pub block_bytes: u32,
+    /// Touched blocks get their checksums when nobody has written to their object for this long.
+    pub quiet_ms: u64,
+    /// Rules of the protocol that a test may take away.
+    pub rules: Rules,
+}
+
+/// Whether blocks get checksums that wait for them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Closes {
+    /// Those of objects that are quiet.
+    Quiet,
+    /// Not now: the log has no room for what that takes.
+    Later,
+    /// All of them: the lane is about to end.
+    All,
+    /// None of them any more: the lane is about to end, and the log has no room.
+    GiveUp,
 }
 
 /// What is known of an object before the world is asked.
@@ -61,6 +82,13 @@ pub struct Shards {
     pub(crate) writing: HashMap<u64, Writing, Seed>,
     pub(crate) list_count: u64,
     pub(crate) proven: HashMap<InodeNo, Proven, Seed>,
+    /// The checksums of objects that have any.
+    pub(crate) sums: HashMap<InodeNo, Sums, Seed>,
+    /// Objects with blocks that wait for their checksums, and when they are looked at.
+    pub(crate) unbound: BTreeSet<InodeNo>,
+    pub(crate) close_at: Option<Mono>,
+    /// Damaged places that were reported, and when.
+    pub(crate) reports: BTreeMap<(InodeNo, u64), Mono>,
     /// What files give that somebody writes who may not know it.
     gives: HashMap<InodeNo, Gives, Seed>,
     /// What is recorded in which order, by shard index divided by the lane count.
@@ -86,6 +114,7 @@ impl Shards {
     pub fn new(shape: Shape, recorded: Vec<Recorded>) -> Self {
         let seed = Seed(shape.seed);
         let mut proven = HashMap::with_hasher(seed);
+        let mut sums = HashMap::with_hasher(seed);
         let (mut orders, mut durables): (Vec<Order>, Vec<Transno>) = (Vec::new(), Vec::new());
         for shard in recorded {
             assert!(shape.map.lane(shard.shard()) == shape.lane, "a shard of this lane");
@@ -96,10 +125,11 @@ impl Shards {
             }
             orders[index].transno_last = shard.boot_transno();
             durables[index] = shard.boot_transno();
-            proven.extend(shard.objects().map(|(inode, row)| {
-                let ObjectRow { size_bytes, write_time_ns } = row;
-                (inode, Proven { size_bytes: Some(size_bytes), write_time_ns })
-            }));
+            for (inode, row, known) in shard.objects() {
+                let ObjectRow { size_bytes, write_time_ns, first_sum: _ } = row;
+                proven.insert(inode, Proven { size_bytes: Some(size_bytes), write_time_ns });
+                sums.extend(known.filter(|known| !known.is_empty()).map(|known| (inode, known)));
+            }
         }
         Self {
             shape,
@@ -110,6 +140,10 @@ impl Shards {
             writing: HashMap::with_hasher(seed),
             list_count: 0,
             proven,
+            sums,
+            unbound: BTreeSet::new(),
+            close_at: None,
+            reports: BTreeMap::new(),
             gives: HashMap::with_hasher(seed),
             orders,
             durables,
@@ -217,8 +251,9 @@ impl Shards {
     /// Begins the syncs of this turn: at most one per object that was written and has none in flight.
     /// When one's time has come, all others go with it: many are durable with hardly more writes of
     /// the file system's log than one.
-    pub fn settle(&mut self, turn: &mut Turn<'_>) {
-        let time_has_come = self.deadline().is_some_and(|at| at <= turn.now.mono);
+    pub fn settle(&mut self, turn: &mut Turn<'_>, closes: Closes) {
+        self.close_quiet(turn, closes);
+        let time_has_come = self.sync_at().is_some_and(|at| at <= turn.now.mono);
         if !core::mem::take(&mut self.presses) && !time_has_come {
             return;
         }
@@ -254,9 +289,13 @@ impl Shards {
         self.presses |= object.urgent || object.unsynced_bytes >= self.shape.unsynced_bytes_max;
     }
 
-    /// When something has to be made durable at the latest.
+    /// When something has to be made durable or to get its checksums at the latest.
     #[must_use]
     pub fn deadline(&self) -> Option<Mono> {
+        self.sync_at().into_iter().chain(self.close_at).min()
+    }
+
+    fn sync_at(&self) -> Option<Mono> {
         self.unsynced_since.map(|since| since.after_ms(self.shape.sync_ms))
     }
 
@@ -315,7 +354,8 @@ impl Shards {
     /// Whether no action is in flight and nothing waits.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.jobs.is_empty() && self.dirty.is_empty() && self.outcomes.is_empty()
+        let idle = self.jobs.is_empty() && self.dirty.is_empty() && self.outcomes.is_empty();
+        idle && self.unbound.is_empty()
     }
 
     /// Whether nothing of what was written waits for being durable or being recorded.
@@ -368,7 +408,10 @@ impl Shards {
 
     /// Lets be recorded what may be.
     pub(crate) fn record_next(&mut self, shard: ShardId) {
-        while let Some(outcome) = self.order(shard).pop() {
+        while let Some((mut outcome, change_no)) = self.order(shard).pop() {
+            if let Outcome::Changed { change: Change::Contents(change), sums, .. } = &mut outcome {
+                *sums = self.bind(change, change_no);
+            }
             self.outcomes.push_back(outcome);
         }
     }
@@ -466,7 +509,7 @@ impl Shards {
         self.fail_all(turn, inode, waiting, status);
     }
 
-    fn fail_all(
+    pub(crate) fn fail_all(
         &mut self,
         turn: &mut Turn<'_>,
         inode: InodeNo,

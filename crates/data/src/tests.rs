@@ -6,6 +6,7 @@ mod allocate;
 mod gives;
 mod lists;
 mod sizes;
+mod sums;
 mod times;
 
 use super::*;
@@ -32,6 +33,8 @@ struct World {
     actions: Vec<Action>,
     token_count: u64,
     buf_count: u32,
+    /// What takes checksums away stays among the outcomes.
+    holds_intents: bool,
 }
 
 impl World {
@@ -55,6 +58,9 @@ impl World {
             seed: 1,
             sync_ms: 0,
             unsynced_bytes_max: 1 << 30,
+            block_bytes: disk::BLOCK_BYTES,
+            quiet_ms: 3_000,
+            rules: wire::Rules::default(),
         };
         Self {
             shards: Shards::new(shape, shards),
@@ -63,6 +69,7 @@ impl World {
             actions: Vec::new(),
             token_count: 0,
             buf_count: 0,
+            holds_intents: false,
         }
     }
 
@@ -85,7 +92,27 @@ impl World {
         self.token_count += 1;
         let token = Token(self.token_count);
         let ask = Ask { token, op, shard, body, bulk, client: CLIENT };
-        self.with(|shards, turn| shards.ask(turn, &ask)).map(|()| token)
+        let asked = self.with(|shards, turn| shards.ask(turn, &ask)).map(|()| token);
+        if !self.holds_intents {
+            self.log_intents();
+        }
+        asked
+    }
+
+    /// That checksums are taken away becomes durable; how many of such records there were.
+    fn log_intents(&mut self) -> usize {
+        let is_intent = |outcome: &Outcome| {
+            let Outcome::Noted { change: Change::Contents(change), .. } = outcome else {
+                return false;
+            };
+            matches!(change, ContentsChange::SumsGone { .. })
+        };
+        let count = self.shards.outcomes.iter().filter(|outcome| is_intent(outcome)).count();
+        self.shards.outcomes.retain(|outcome| !is_intent(outcome));
+        for _ in 0..count {
+            self.with(|shards, turn| shards.on_logged(turn, FILE));
+        }
+        count
     }
 
     fn bulk(&mut self, bulk_bytes: u32) -> Bulk {
@@ -124,7 +151,7 @@ impl World {
     }
 
     fn settle(&mut self) {
-        self.with(Shards::settle);
+        self.with(|shards, turn| shards.settle(turn, Closes::Quiet));
     }
 
     /// Everything asked for since the last look.
@@ -259,10 +286,13 @@ fn a_write_is_written_synced_and_then_told() {
     let change = written(10, 5, 77, WALL_NS);
     let answer = Answer::Written(Written { file_offset: 10, written_bytes: 5 });
     let transno = Transno((1 << 32) + 1);
-    assert_eq!(world.outcomes(), [Outcome::Changed { token, shard, transno, change, answer }]);
+    assert_eq!(
+        world.outcomes(),
+        [Outcome::Changed { token, shard, transno, change, answer, sums: None }]
+    );
     world.settle();
     assert!(world.take().is_empty());
-    assert!(world.shards.is_idle());
+    assert!(world.shards.is_durable());
     assert_eq!(world.shards.written_bytes(), 5);
 }
 

@@ -1,12 +1,17 @@
 //! What is in flight for an object: how each kind of action begins and what its end means.
 
 use crate::Lost;
-use crate::list::changed_places;
-use crate::object::Effect;
+use crate::blocks::Blocks;
+use crate::closing::Closing;
+use crate::integrity::Verifying;
+use crate::list::ReadingList;
+use crate::object::{Effect, Object};
 use crate::request::{Glimpsing, Pending, SIZE_BYTES_MAX, bulk_bytes, write_change};
 use crate::shards::{Proven, release};
 use crate::unstable::Touch;
-use crate::{Answer, Outcome, Shards, Token};
+use crate::written::one_sum;
+use crate::{Answer, Damage, Outcome, Shards, Token};
+use core::ops::Range;
 use disk::{Change, ContentsChange};
 use door::{Action, Bulk, Errno, ObjectStat, Ticket, Turn};
 use wire::{ClientUuid, InodeNo, Status, Transno, Written};
@@ -15,7 +20,7 @@ use wire::{ClientUuid, InodeNo, Status, Transno, Written};
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Job {
     /// Bytes for an answer.
-    Read { inode: InodeNo, token: Token, shown: Transno },
+    Read { inode: InodeNo, token: Token, shown: Transno, object_offset: u64, read_bytes: u32 },
     /// Bytes of several places for an answer.
     ReadList { inode: InodeNo, token: Token, shown: Transno, size_bytes: u64, list_bytes: u32 },
     /// A piece of a list.
@@ -36,6 +41,10 @@ pub(crate) enum Job {
     Sync { inode: InodeNo },
     /// Taking the object away.
     Remove { inode: InodeNo },
+    /// Checksums, before a read.
+    Verify(Verifying),
+    /// Checksums, to be recorded.
+    Close(Closing),
 }
 
 impl Shards {
@@ -50,13 +59,17 @@ impl Shards {
                 turn.act(Action::ObjectStat { ticket, object });
                 return;
             }
-            let Some(pending) = object.next() else { return };
+            self.open_front(turn, inode);
+            let Some(pending) = self.objects.get_mut(&inode).and_then(Object::next) else { return };
             self.begin(turn, inode, pending);
         }
     }
 
-    fn begin(&mut self, turn: &mut Turn<'_>, inode: InodeNo, pending: Pending) {
+    pub(crate) fn begin(&mut self, turn: &mut Turn<'_>, inode: InodeNo, pending: Pending) {
         match pending {
+            Pending::Read { token, .. } if self.must_verify(turn, inode, (token, &pending)) => {}
+            Pending::ReadList(ReadingList { token, .. })
+                if self.must_verify(turn, inode, (token, &pending)) => {}
             Pending::Read { token, object_offset, read_bytes, client, accesses } => {
                 if accesses {
                     self.access(inode, turn.now.wall_ns);
@@ -118,7 +131,7 @@ impl Shards {
         }
         object.running_count += 1;
         let object = object.name;
-        let ticket = self.ticket(Job::Read { inode, token, shown });
+        let ticket = self.ticket(Job::Read { inode, token, shown, object_offset, read_bytes });
         turn.act(Action::ObjectRead { ticket, object, object_offset, read_bytes });
     }
 
@@ -141,38 +154,55 @@ impl Shards {
             return self.answer(token, if fits { Ok(written) } else { Err(Status::TooLarge) });
         };
         let exclusive = offset.is_none();
+        self.begin_places(turn, inode, &[(object_offset, end)]);
+        let block_bytes = self.asked_block_bytes(object_offset..end);
+        let Some(object) = self.objects.get_mut(&inode) else { return release(turn, Some(bulk)) };
         if exclusive {
             object.exclusive = true;
         } else {
             object.running_count += 1;
         }
         let change = write_change(inode, object_offset, Some(bulk), 0);
-        let (transno, place_no) = (Transno(0), 0);
-        let effect = Effect { token, change, answer: written, client, transno, place_no };
+        let (transno, place_no, change_no) = (Transno(0), 0, 0);
+        let answer = written;
+        let effect = Effect { token, change, answer, client, transno, place_no, change_no };
         let object = object.name;
         let ticket = self.ticket(Job::Write { inode, effect, end, exclusive });
-        turn.act(Action::ObjectWrite { ticket, object, object_offset, bulk });
+        turn.act(Action::ObjectWrite { ticket, object, object_offset, bulk, block_bytes });
         turn.act(Action::Release { buf: bulk.buf });
+    }
+
+    /// The size of the blocks that a write of this range is summed by; 0: it lies in one block, and
+    /// its sum is known.
+    fn asked_block_bytes(&self, bytes: Range<u64>) -> u32 {
+        let block_bytes = self.block_bytes();
+        let one = bytes.start / block_bytes == bytes.end.saturating_sub(1) / block_bytes;
+        if one { 0 } else { self.shape.block_bytes }
     }
 
     /// A write that was lost goes where it went, alone, because those after it may overlap it.
     fn begin_replay(&mut self, turn: &mut Turn<'_>, lost: Lost, place_no: u64) {
         let Lost { token, transno, change, bulk, client } = lost;
         let inode = change.inode();
-        let effect = Effect { token, change, answer: Answer::Empty, client, transno, place_no };
+        let (answer, change_no) = (Answer::Empty, 0);
+        let effect = Effect { token, change, answer, client, transno, place_no, change_no };
         let object_offset = match &effect.change {
             ContentsChange::Write { object_offset, .. } => *object_offset,
             ContentsChange::WriteList { .. } => return self.write_list(turn, inode, effect, bulk),
             ContentsChange::Truncate { .. }
             | ContentsChange::Allocate { .. }
-            | ContentsChange::ObjectGone { .. } => panic!("{:?} is no write", effect.change),
+            | ContentsChange::ObjectGone { .. }
+            | ContentsChange::Sums { .. }
+            | ContentsChange::SumsGone { .. } => panic!("{:?} is no write", effect.change),
         };
+        let end = effect.end();
+        self.begin_places(turn, inode, &[(object_offset, end)]);
         let Some(object) = self.objects.get_mut(&inode) else { return release(turn, Some(bulk)) };
         object.exclusive = true;
-        let end = effect.end();
         let object = object.name;
         let ticket = self.ticket(Job::Write { inode, effect, end, exclusive: true });
-        turn.act(Action::ObjectWrite { ticket, object, object_offset, bulk });
+        let block_bytes = 0;
+        turn.act(Action::ObjectWrite { ticket, object, object_offset, bulk, block_bytes });
         turn.act(Action::Release { buf: bulk.buf });
     }
 
@@ -183,14 +213,15 @@ impl Shards {
         (token, client): (Token, ClientUuid),
         size_bytes: u64,
     ) {
+        self.cut(turn, inode, &(size_bytes..u64::MAX));
         let Some(object) = self.objects.get_mut(&inode) else { return };
         object.exclusive = true;
         object.fence_count += 1;
         let object = object.name;
         let write_time_ns = 0;
         let change = ContentsChange::Truncate { inode, size_bytes, write_time_ns };
-        let (answer, transno, place_no) = (Answer::Empty, Transno(0), 0);
-        let effect = Effect { token, change, answer, client, transno, place_no };
+        let (answer, transno, place_no, change_no) = (Answer::Empty, Transno(0), 0, 0);
+        let effect = Effect { token, change, answer, client, transno, place_no, change_no };
         let ticket = self.ticket(Job::Reshape { inode, effect, size_bytes });
         turn.act(Action::ObjectTruncate { ticket, object, size_bytes });
     }
@@ -220,8 +251,17 @@ impl Shards {
             self.read_bytes += u64::from(bulk_bytes(bulk));
         }
         match self.jobs.remove(&ticket.0) {
-            Some(Job::Read { inode, token, shown }) => {
+            Some(Job::Read { inode, token, shown, object_offset, read_bytes }) => {
                 let result = result.map(Answer::Bytes).map_err(Errno::status);
+                let result = match result {
+                    Ok(Answer::Bytes(bulk)) if bulk_bytes(bulk) < read_bytes => {
+                        release(turn, bulk);
+                        let at = object_offset.saturating_add(u64::from(bulk_bytes(bulk)));
+                        self.damaged(turn, inode, (at, Damage::Missing));
+                        Err(Status::Io)
+                    }
+                    other => other,
+                };
                 self.outcomes.push_back(Outcome::Answered { token, result, shown });
                 self.ran(turn, inode);
             }
@@ -238,7 +278,9 @@ impl Shards {
                 | Job::Seek { .. }
                 | Job::Trim { .. }
                 | Job::Sync { .. }
-                | Job::Remove { .. },
+                | Job::Remove { .. }
+                | Job::Verify(_)
+                | Job::Close(_),
             )
             | None => release(turn, result.ok().flatten()),
         }
@@ -266,7 +308,9 @@ impl Shards {
                 | Job::Reshape { .. }
                 | Job::Trim { .. }
                 | Job::Sync { .. }
-                | Job::Remove { .. },
+                | Job::Remove { .. }
+                | Job::Verify(_)
+                | Job::Close(_),
             )
             | None => {}
         }
@@ -277,12 +321,9 @@ impl Shards {
         let result = result.map_err(Errno::status);
         match self.jobs.remove(&ticket.0) {
             Some(Job::Write { inode, effect, end, exclusive }) => {
-                self.on_written(turn, inode, effect, result.map(|()| end));
-                if exclusive {
-                    self.ran_alone(turn, inode);
-                } else {
-                    self.ran(turn, inode);
-                }
+                let sum = one_sum(&effect.change);
+                let done = (result.map(|()| end), Some(&[sum][..]));
+                self.on_write_ended(turn, (inode, exclusive), effect, done);
             }
             Some(Job::WritePiece { list_no }) => self.on_piece_written(turn, list_no, result),
             Some(Job::Reshape { inode, effect, size_bytes }) => {
@@ -297,7 +338,9 @@ impl Shards {
                 | Job::ReadList { .. }
                 | Job::Seek { .. }
                 | Job::Stat { .. }
-                | Job::Glimpse { .. },
+                | Job::Glimpse { .. }
+                | Job::Verify(_)
+                | Job::Close(_),
             )
             | None => {}
         }
@@ -312,13 +355,14 @@ impl Shards {
         result: Result<Option<ObjectStat>, Errno>,
     ) {
         let Some(object) = self.objects.get_mut(&inode) else { return };
-        let found = match result {
-            Ok(found) => found.unwrap_or(NOTHING),
+        let looked = match result {
+            Ok(found) => found,
             Err(errno) => {
                 object.asking = false;
                 return self.fail_waiting(turn, inode, errno.status());
             }
         };
+        let mut found = looked.unwrap_or(NOTHING);
         let proven = self.proven.get(&inode).map_or(Some(0), |proven| proven.size_bytes);
         let known = object.stat.map_or(proven, |stat| Some(stat.size_bytes));
         if let Some(size_bytes) = known.filter(|known| found.size_bytes > *known) {
@@ -332,10 +376,16 @@ impl Shards {
             turn.act(Action::ObjectTruncate { ticket, object, size_bytes });
             return;
         }
+        if let Some(size_bytes) = self.shortened(turn, inode, (known, looked)) {
+            // It keeps the size that it has to have, and what is missing of it cannot be read.
+            found.size_bytes = size_bytes;
+        }
+        let Some(object) = self.objects.get_mut(&inode) else { return };
         let shorter = known.is_some_and(|known| found.size_bytes < known);
         (object.asking, object.doubtful) = (false, false);
         object.stat = Some(found);
         object.allocated_change_no = object.change_no;
+        self.unbound.extend((!object.blocks.open.is_empty()).then_some(inode));
         let write_time_ns = object.write_time_ns;
         self.proven.insert(inode, Proven { size_bytes: None, write_time_ns });
         if shorter && !self.fenced {
@@ -358,72 +408,11 @@ impl Shards {
         }
         object.doubtful = false;
         object.stat = Some(stat);
+        self.unbound.extend((!object.blocks.open.is_empty()).then_some(inode));
         object.change_no += 1; // The allocated bytes are those from before the cut.
         let write_time_ns = object.write_time_ns;
         self.proven.insert(inode, Proven { size_bytes: None, write_time_ns });
         self.advance(turn, inode);
-    }
-
-    pub(crate) fn on_written(
-        &mut self,
-        turn: &mut Turn<'_>,
-        inode: InodeNo,
-        mut effect: Effect,
-        result: Result<u64, Status>,
-    ) {
-        let fenced = self.fenced && effect.transno == Transno(0);
-        let Some(object) = self.objects.get_mut(&inode) else { return };
-        match result.and_then(|end| if fenced { Err(Status::Io) } else { Ok(end) }) {
-            Ok(end) => {
-                let size_bytes = object.size_bytes();
-                let time_ns = effect.time_ns(object.next_time_ns(turn.now.wall_ns));
-                object.changed(|size| size.max(end), time_ns);
-                if let Answer::Written(written) = effect.answer {
-                    self.written_bytes += u64::from(written.written_bytes);
-                }
-                self.put_in_order(turn, inode, effect, (end, end > size_bytes));
-            }
-            Err(status) => {
-                object.doubtful = true;
-                if effect.transno > Transno(0) {
-                    return self.fail_replay(turn, inode, (effect.token, status));
-                }
-                self.answer(effect.token, Err(status));
-            }
-        }
-    }
-
-    fn on_reshaped(
-        &mut self,
-        turn: &mut Turn<'_>,
-        inode: InodeNo,
-        mut effect: Effect,
-        result: Result<u64, Status>,
-    ) {
-        let fenced = self.fenced;
-        let Some(object) = self.objects.get_mut(&inode) else { return };
-        match result.and_then(|size| if fenced { Err(Status::Io) } else { Ok(size) }) {
-            Ok(size_bytes) => {
-                let time_ns = effect.time_ns(object.next_time_ns(turn.now.wall_ns));
-                let longer = size_bytes > object.size_bytes();
-                object.changed(|_| size_bytes, time_ns);
-                let until = match effect.change {
-                    ContentsChange::Allocate { object_offset, range_bytes, .. } => {
-                        object_offset.saturating_add(range_bytes)
-                    }
-                    ContentsChange::Truncate { .. }
-                    | ContentsChange::Write { .. }
-                    | ContentsChange::WriteList { .. }
-                    | ContentsChange::ObjectGone { .. } => u64::MAX,
-                };
-                self.put_in_order(turn, inode, effect, (until, longer));
-            }
-            Err(status) => {
-                object.doubtful = true;
-                object.fence_count = object.fence_count.saturating_sub(1);
-                self.answer(effect.token, Err(status));
-            }
-        }
     }
 
     /// All that was written before the sync began is durable, or nothing is certain: what was
@@ -454,6 +443,8 @@ impl Shards {
         object.stat = None;
         if result.is_ok() {
             object.write_time_ns = 0;
+            object.blocks = Blocks::new();
+            self.sums.remove(&inode);
         }
         if result.is_ok() && self.proven.remove(&inode).is_some() {
             self.note(inode, Change::Contents(ContentsChange::ObjectGone { inode }));
@@ -466,69 +457,12 @@ impl Shards {
         }
     }
 
-    /// A change is in the object: it has its number and its place among the records.
-    fn put_in_order(
-        &mut self,
-        turn: &Turn<'_>,
-        inode: InodeNo,
-        mut effect: Effect,
-        (until, extends): (u64, bool),
-    ) {
-        let shard = self.shard(inode);
-        // A replay has both.
-        if effect.transno == Transno(0) {
-            effect.transno = self.next_transno(shard);
-            effect.place_no = self.order(shard).push(None);
-        }
-        let durable = self.durable(shard);
-        let Some(object) = self.objects.get_mut(&inode) else { return };
-        let (from, at_end) = match effect.change {
-            ContentsChange::Truncate { size_bytes, .. } => (size_bytes, true),
-            ContentsChange::Write { object_offset, .. } => (object_offset, object.exclusive),
-            // Of each of its places its own.
-            ContentsChange::WriteList { .. } => (0, false),
-            ContentsChange::Allocate { object_offset, .. } => (object_offset, false),
-            ContentsChange::ObjectGone { .. } => (0, true),
-        };
-        let extends = extends || at_end;
-        let touch = Touch { client: effect.client, from, until, extends, at_end };
-        object.unstable.settle(durable);
-        let places = changed_places(&effect.change);
-        let (depends, touched_bytes) = if places.is_empty() {
-            let depends = object.unstable.depends(&touch);
-            object.unstable.add(&touch, effect.transno);
-            (depends, until.saturating_sub(from))
-        } else {
-            let depends = object.unstable.depends_of(effect.client, &places);
-            (depends, object.unstable.add_places(&touch, &places, effect.transno))
-        };
-        if object.written.is_empty() {
-            object.unsynced_since = turn.now.mono;
-            self.dirty.push(inode);
-        }
-        object.unsynced_bytes = object.unsynced_bytes.saturating_add(touched_bytes);
-        // Its turn at the object ends only when it is recorded.
-        object.urgent |= effect.change.fences();
-        object.urgent |= matches!(object.queue.front(), Some(Pending::Remove));
-        let Effect { token, transno, change, answer, .. } = effect.clone();
-        object.written.push(effect);
-        self.waits_for_sync(inode);
-        self.outcomes.push_back(Outcome::Written {
-            token,
-            shard,
-            transno,
-            change: Change::Contents(change),
-            answer,
-            depends,
-        });
-    }
-
     fn changed(&mut self, inode: InodeNo, effect: Effect) {
         let shard = self.shard(inode);
-        let Effect { token, change, answer, transno, place_no, .. } = effect;
-        let change = Change::Contents(change);
-        let outcome = Outcome::Changed { token, shard, transno, change, answer };
-        self.order(shard).ready(place_no, outcome);
+        let Effect { token, change, answer, transno, place_no, change_no, .. } = effect;
+        let (change, sums) = (Change::Contents(change), None);
+        let outcome = Outcome::Changed { token, shard, transno, change, answer, sums };
+        self.order(shard).ready(place_no, (outcome, change_no));
     }
 
     /// Records what size an object was found to have; before a replay that waits for just that. Until

@@ -8,7 +8,7 @@
 //!     9 Write  10 Truncate 11 ObjectGone
 //!    12 DirAttrs 13 SessionGone 14 SessionAway 15 Evicted 16 VbrFailed  18 Accessed
 //!    19 Settled
-//!    36 Allocate 37 WriteList
+//!    36 Allocate 37 WriteList 38 Sums 39 SumsGone
 //!    20 Prepared 21 Decided 22 Done 23 Aborted 24 Forgotten
 //!    25 Export 26 ExportGone
 //! ```

@@ -26,10 +26,12 @@
 //! 14 name                          what can be mounted                 Export
 //! 15 shard                         nothing lost comes back up to this  transno
 //! 16 lane                          what there must be of its log       LogRow
+//! 17 shard inode group             checksums of an object's blocks     BlockSums
 //! ```
 //! All that hangs on an inode, and all entries of a directory, lie side by side.
 
 mod apply;
+mod blocks;
 mod key;
 mod row;
 

@@ -112,6 +112,15 @@ pub(crate) fn changes() -> Vec<Change<'static>> {
             size_bytes: 99,
             write_time_ns: 0x12,
         }),
+        Change::Contents(ContentsChange::Sums {
+            inode,
+            first_block: 3,
+            sums: crate::BlockSums(alloc::vec![
+                crate::BlockSum { crc32c: 0x1122_3344, covered_bytes: crate::BLOCK_BYTES },
+                crate::BlockSum { crc32c: 0x5566_7788, covered_bytes: 9 },
+            ]),
+        }),
+        Change::Contents(ContentsChange::SumsGone { inode, from_block: 0, until_block: 1024 }),
         Change::DirAttrs {
             inode,
             mode: 0o755,

@@ -181,7 +181,8 @@ pub enum Action {
         /// An encoded [`wire::Pieces`], at least one.
         pieces: Span,
     },
-    /// Write into an object, making it if need be. Answered by `ObjectDone`; not durable yet.
+    /// Write into an object, making it if need be. Answered by `ObjectDone`, or by `ObjectWritten` if
+    /// it is summed; not durable yet.
     ObjectWrite {
         /// Given back.
         ticket: Ticket,
@@ -191,6 +192,17 @@ pub enum Action {
         object_offset: u64,
         /// The bytes.
         bulk: Bulk,
+        /// The bytes are summed by aligned blocks of this size; 0: they are not summed.
+        block_bytes: u32,
+    },
+    /// Sum ranges of an object as it is now. Answered by `ObjectSums`.
+    ObjectSums {
+        /// Given back.
+        ticket: Ticket,
+        /// Which.
+        object: Object,
+        /// Encoded [`crate::SumRange`]s, at least one; those that follow each other are read at once.
+        ranges: Span,
     },
     /// Set an object's size, making it if need be. Answered by `ObjectDone`; not durable yet.
     ObjectTruncate {

@@ -1,5 +1,6 @@
 //! Names of bytes that stay in the world.
 
+use core::fmt;
 use wire::InodeNo;
 
 /// A buffer of the world's, or a range of a file that stands for one. The brain that was handed it owns one reference until it says
@@ -45,4 +46,29 @@ pub struct Object {
     pub stripe_index: u32,
     /// The file.
     pub inode: InodeNo,
+}
+
+impl Object {
+    /// The folder of an inode's objects within their shard. Numbers are given in order and spread
+    /// over the shards, so 2^14 of them put some hundreds of objects into a folder: few enough to
+    /// find, and enough that a new file seldom pays for a new folder and its syncs.
+    #[must_use]
+    pub const fn folder(self) -> u8 {
+        const INODES_SHIFT: u32 = 14;
+        let [.., folder] = (self.inode.0 >> INODES_SHIFT).to_be_bytes();
+        folder
+    }
+}
+
+/// Its file in the store.
+impl fmt::Display for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { shard_index, stripe_index, inode } = *self;
+        write!(
+            f,
+            "objects/{shard_index:02x}/{:02x}/{:016x}.{stripe_index:x}",
+            self.folder(),
+            inode.0
+        )
+    }
 }

@@ -1,7 +1,9 @@
 //! What a world tells a brain.
 
 use crate::{Bulk, Mail, Span};
-use wire::{Breach, Channel, LaneId, Secrets, ShardId, Status, Transno};
+use wire::{
+    Breach, Channel, Flaw, LaneId, Reader, Secrets, ShardId, Status, Transno, Wire, Writer,
+};
 
 /// A connection of this lane. Not reused while the process lives.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -93,6 +95,26 @@ pub struct ObjectStat {
     pub size_bytes: u64,
     /// Bytes allocated.
     pub allocated_bytes: u64,
+}
+
+/// A range of an object whose checksum is wanted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SumRange {
+    /// From here.
+    pub object_offset: u64,
+    /// This many bytes, at least 1.
+    pub range_bytes: u32,
+}
+
+impl Wire<'_> for SumRange {
+    fn encode(&self, to: &mut Writer<'_>) {
+        to.write(&self.object_offset);
+        to.write(&self.range_bytes);
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
+        Ok(Self { object_offset: from.read()?, range_bytes: from.read()? })
+    }
 }
 
 /// Space under the store.
@@ -272,6 +294,22 @@ pub enum Event {
         ticket: Ticket,
         /// Where.
         result: Result<Option<u64>, Errno>,
+    },
+    /// The outcome of [`crate::Action::ObjectSums`]: for each range the CRC-32C of the bytes that the
+    /// object has of it and how many those are, 4 bytes each (little-endian).
+    ObjectSums {
+        /// Of the action.
+        ticket: Ticket,
+        /// The sums.
+        result: Result<Span, Errno>,
+    },
+    /// The outcome of an [`crate::Action::ObjectWrite`] that is summed: for each part of a block the
+    /// CRC-32C of its bytes and how many those are, as in `ObjectSums`.
+    ObjectWritten {
+        /// Of the action.
+        ticket: Ticket,
+        /// The sums.
+        result: Result<Span, Errno>,
     },
     /// The outcome of every other action on an object.
     ObjectDone {

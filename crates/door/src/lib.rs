@@ -29,7 +29,7 @@ pub use arena::{Arena, Span};
 pub use buffer::{BufId, Bulk, ContentsMac, NO_MAC, Object, mac_of};
 pub use event::{
     BadCertificate, CertificateFlaw, CloseReason, ConnId, Errno, Event, KernelSlot, LogRoom,
-    ObjectStat, StoreSpace, Ticket, Usage,
+    ObjectStat, StoreSpace, SumRange, Ticket, Usage,
 };
 pub use mail::{LockAsk, Mail};
 pub use scope::{ScopeMail, ScopeQuestion, Use};

@@ -439,6 +439,8 @@ impl Brain for MountLane {
             | Event::LogRoom(_)
             | Event::ObjectRead { .. }
             | Event::ObjectStat { .. }
+            | Event::ObjectSums { .. }
+            | Event::ObjectWritten { .. }
             | Event::ObjectSought { .. }
             | Event::ObjectDone { .. }
             | Event::StoreSpace { .. }

@@ -316,8 +316,10 @@ impl Lane {
         self.commit.push((shard, transno), PreVersions::new(), Origin::Internal, changes);
     }
 
-    /// Records a change nobody asked for.
+    /// Records a change nobody asked for. Without a number it has that of the last transaction that was
+    /// recorded, of which it says nothing.
     pub(crate) fn record_note(&mut self, shard: ShardId, transno: Transno, change: &Change<'_>) {
+        let transno = if transno.0 > 0 { transno } else { self.commit.shard(shard).pushed };
         let mut changes = core::mem::take(&mut self.changes);
         changes.clear();
         change.encode(&mut Writer::new(&mut changes));

@@ -82,6 +82,11 @@ pub struct Limits {
     pub sync_ms: u64,
     /// Or when this many bytes of it are not.
     pub unsynced_bytes_max: u64,
+    /// Bytes of a block that has a checksum.
+    pub block_bytes: u32,
+    /// Blocks that were overwritten get their checksums when nobody has written to their object for
+    /// this long, in milliseconds.
+    pub quiet_ms: u64,
     /// A batch of the log that nobody waits for begins this many milliseconds after its first record,
     /// so that more come into it. One that somebody waits for begins at once.
     pub log_ms: u64,
@@ -120,6 +125,8 @@ impl Default for Limits {
             recovery_hard_ms: 60_000,
             sync_ms: 50,
             unsynced_bytes_max: 8 << 20,
+            block_bytes: disk::BLOCK_BYTES,
+            quiet_ms: 3_000,
             log_ms: 0,
             note_ms: 100,
             token_bytes_max: 16 * 1024,

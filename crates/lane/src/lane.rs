@@ -128,6 +128,9 @@ impl Lane {
             seed: key,
             sync_ms: config.limits.sync_ms,
             unsynced_bytes_max: config.limits.unsynced_bytes_max,
+            block_bytes: config.limits.block_bytes,
+            quiet_ms: config.limits.quiet_ms,
+            rules: config.rules,
         };
         let mut sessions = HashMap::with_hasher(seed);
         let session_count = restored.sessions.iter().map(|(_, session)| session.opened_no).max();
@@ -376,6 +379,14 @@ impl Brain for Lane {
                 self.data.on_sought(turn, ticket, result);
                 self.on_outcomes(turn);
             }
+            Event::ObjectWritten { ticket, result } => {
+                self.data.on_object_written(turn, ticket, result);
+                self.on_outcomes(turn);
+            }
+            Event::ObjectSums { ticket, result } => {
+                self.data.on_sums(turn, ticket, result);
+                self.on_outcomes(turn);
+            }
             Event::ObjectDone { ticket, result } => {
                 self.data.on_done(turn, ticket, result);
                 self.on_outcomes(turn);
@@ -407,7 +418,8 @@ impl Brain for Lane {
         if self.stopping || self.recovery.is_flushing() {
             self.data.urge(None);
         }
-        self.data.settle(turn);
+        let closes = self.closes();
+        self.data.settle(turn, closes);
         self.on_outcomes(turn);
         self.recover(turn);
         self.shrink(turn.now.mono);

@@ -241,7 +241,8 @@ impl Lane {
             }
             self.recovery.phase = Phase::Flushing;
             self.data.urge(None);
-            self.data.settle(turn);
+            let closes = self.closes();
+            self.data.settle(turn, closes);
         }
         if self.recovery.phase == Phase::Flushing {
             let settled = self.replaying.is_empty() && self.data.is_durable();

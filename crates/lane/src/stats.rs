@@ -15,6 +15,7 @@ pub(crate) struct Counters {
     pub(crate) held_count: u64,
     pub(crate) from_slot_count: u64,
     pub(crate) breach_count: u64,
+    pub(crate) damage_count: u64,
     pub(crate) gates: GateCounts,
     pub(crate) recovery: RecoveryCounts,
 }
@@ -62,6 +63,7 @@ impl Lane {
                 thread_count: usage.object_thread_count,
                 under_way_max: usage.object_under_way_max.into(),
                 under_way_one_max: usage.object_under_way_one_max.into(),
+                damage_count: self.stats.damage_count,
             },
         }
     }

@@ -18,7 +18,7 @@ use door::{
 };
 use flights::{File, Flight, allocate, write};
 pub(crate) use flights::{Kind, USAGE};
-use wire::{FsUuid, LaneId, Map, Rules, Secret, Wire as _};
+use wire::{FsUuid, LaneId, Map, Rules, Secret};
 
 const MADE: Made = Made { at_ns: 1_600_000_000_000_000_000, uid: 0, gid: 0, mode: 0o755 };
 
@@ -35,6 +35,8 @@ enum Coming {
     Adopted { conn: ConnId, hello: Vec<u8> },
     Read { ticket: Ticket, bytes: Vec<u8> },
     Rows { ticket: Ticket, rows: Vec<u8> },
+    Sums { ticket: Ticket, sums: Vec<u8> },
+    Written { ticket: Ticket, result: Result<Vec<u8>, Errno> },
     Letter { from: LaneId, body: Vec<u8> },
     Sealed { conn: ConnId, channel: wire::Channel, holder: Option<Vec<u8>> },
     Plain(Event),
@@ -255,6 +257,7 @@ impl Toy {
                         files.remove(&object);
                     }
                     Flight::Read { .. }
+                    | Flight::Sums { .. }
                     | Flight::ReadList { .. }
                     | Flight::Write { .. }
                     | Flight::Truncate { .. }
@@ -434,6 +437,12 @@ impl Toy {
                 Coming::Rows { ticket, rows } => {
                     Event::ColdRows { ticket, result: Ok(arena.put(&rows)) }
                 }
+                Coming::Sums { ticket, sums } => {
+                    Event::ObjectSums { ticket, result: Ok(arena.put(&sums)) }
+                }
+                Coming::Written { ticket, result } => {
+                    Event::ObjectWritten { ticket, result: result.map(|sums| arena.put(&sums)) }
+                }
                 Coming::Read { ticket, bytes } => {
                     let bulk = (!bytes.is_empty()).then(|| buffer(bytes));
                     Event::ObjectRead { ticket, result: Ok(bulk) }
@@ -520,54 +529,6 @@ impl Toy {
             }
             other => self.launch(index, other),
         }
-    }
-
-    /// An action that takes time begins.
-    fn launch(&mut self, index: usize, action: Action) {
-        let place = &mut self.places[index];
-        let flight = match action {
-            Action::LogAppend { ticket, batch } => {
-                let logging =
-                    place.flights.iter().any(|flight| matches!(flight, Flight::Log { .. }));
-                assert!(!logging, "one append at a time");
-                Flight::Log { ticket, bytes: place.arena.get(batch).to_vec() }
-            }
-            Action::ObjectRead { ticket, object, object_offset, read_bytes } => {
-                let (from, count) = (object_offset as usize, read_bytes as usize);
-                Flight::Read { ticket, object, from, count }
-            }
-            Action::ObjectReadList { ticket, object, pieces } => {
-                let pieces = wire::Pieces::decode_all(place.arena.get(pieces)).unwrap();
-                Flight::ReadList { ticket, object, pieces }
-            }
-            Action::ObjectWrite { ticket, object, object_offset, bulk } => {
-                let bytes = bulk_of(place, bulk);
-                // Of a piece of a list nobody has one.
-                assert!(bulk.crc32c.is_none_or(|crc32c| crc32c == wire::crc32c(&bytes)));
-                Flight::Write { ticket, object, from: object_offset as usize, bytes }
-            }
-            Action::ObjectTruncate { ticket, object, size_bytes } => {
-                Flight::Truncate { ticket, object, size: size_bytes as usize }
-            }
-            action @ Action::ObjectAllocate { ticket, .. } => Flight::Allocate { ticket, action },
-            Action::ObjectSeek { ticket, object, object_offset, hole } => {
-                Flight::Seek { ticket, object, from: object_offset as usize, hole }
-            }
-            Action::ObjectSync { ticket, object } => {
-                let snapshot = self.files.get(&object).map(|file| file.seen.clone());
-                Flight::Sync { ticket, object, snapshot }
-            }
-            Action::ObjectStat { ticket, object } => Flight::Stat { ticket, object },
-            Action::ObjectRemove { ticket, object } => Flight::Remove { ticket, object },
-            Action::StoreSpace { ticket } => Flight::Space { ticket },
-            Action::Usage { ticket } => Flight::Usage { ticket },
-            Action::ColdRead { ticket, from, until, row_count_max } => {
-                let [from, until] = [from, until].map(|key| place.arena.get(key).to_vec());
-                Flight::Cold { ticket, from, until, row_count_max }
-            }
-            other => panic!("a server does not do this: {other:?}"),
-        };
-        place.flights.push(flight);
     }
 
     fn mail(&mut self, index: usize, to: LaneId, mail: Mail) {

@@ -131,6 +131,7 @@ impl Lane {
         &mut self,
         (token, shard, transno): (Token, ShardId, Transno),
         (change, answer): (&Change<'_>, Answer),
+        sums: Option<ContentsChange>,
     ) {
         if let Some(replay) = self.replaying.remove(&token.0) {
             return self.record_lost(&replay);
@@ -140,12 +141,19 @@ impl Lane {
             return;
         }
         if !self.sessions.contains_key(&asked.session) {
-            return self.record_note(shard, transno, change); // It left meanwhile.
+            self.record_note(shard, transno, change); // It left meanwhile.
+            if let Some(sums) = sums {
+                self.record_note(shard, Transno(0), &Change::Contents(sums));
+            }
+            return;
         }
         let held = Held { shard, session: asked.session, slot: asked.slot };
         let mut changes = core::mem::take(&mut self.changes);
         changes.clear();
         change.encode(&mut Writer::new(&mut changes));
+        if let Some(sums) = sums {
+            Change::Contents(sums).encode(&mut Writer::new(&mut changes));
+        }
         let mut body = Vec::new();
         answer.encode(&mut body);
         let done = Done { status: Status::Ok, transno, body };
@@ -252,7 +260,9 @@ impl Lane {
             }
             ContentsChange::Truncate { .. }
             | ContentsChange::Allocate { .. }
-            | ContentsChange::ObjectGone { .. } => return None,
+            | ContentsChange::ObjectGone { .. }
+            | ContentsChange::Sums { .. }
+            | ContentsChange::SumsGone { .. } => return None,
         };
         let same = write_bytes == bulk.bulk_bytes && bulk.crc32c == Some(crc32c);
         (same && replay.asked.op == op).then(|| self.as_planted(change))

@@ -22,7 +22,7 @@ pub(crate) struct Waiting {
 
 impl Waiting {
     /// Bytes of a record that a data shard will bring, at most, unless it names many places.
-    const RECORD_BYTES: u64 = 256;
+    const RECORD_BYTES: u64 = 512;
 
     /// Bytes of the record that it will bring, at most.
     fn record_bytes(&self) -> u64 {

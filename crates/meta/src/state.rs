@@ -290,6 +290,7 @@ impl State {
             | Row::Session { .. }
             | Row::Slot { .. }
             | Row::Object { .. }
+            | Row::Sums { .. }
             | Row::Evicted { .. }
             | Row::EvictedLast { .. }
             | Row::Recovered { .. }

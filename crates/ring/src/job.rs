@@ -21,6 +21,7 @@ use crate::number::{errno_of, u32_of, u64_of};
 use crate::objects::{FileState, Objects};
 use crate::path::ObjectPath;
 use crate::segments::Elsewhere;
+use crate::sums::{Chunk, READ_BYTES_MAX};
 use crate::tools::Tools;
 mod far;
 mod kind;
@@ -79,6 +80,8 @@ pub(crate) struct Job {
     opened: Option<OwnedFd>,
     buf: Option<BufId>,
     moved_bytes: usize,
+    /// Of checksums: what is being read.
+    chunk: Option<Chunk>,
     elsewhere: Option<Elsewhere>,
     /// Of an allocation: the file's size before, and why it was refused, if it was.
     before_bytes: u64,
@@ -101,6 +104,7 @@ impl Job {
             opened: None,
             buf: None,
             moved_bytes: 0,
+            chunk: None,
             elsewhere: None,
             before_bytes: 0,
             refused: None,
@@ -260,6 +264,16 @@ impl Job {
                     objects.starve(token.index);
                     return false;
                 }
+                self.go(Step::Move, token, objects, tools)
+            }
+            JobKind::Sum { sums, .. } => {
+                if !tools.pool.has_room(READ_BYTES_MAX) {
+                    self.step = Step::Begin;
+                    objects.starve(token.index);
+                    return false;
+                }
+                self.buf = tools.pool.take(READ_BYTES_MAX);
+                self.chunk = tools.sum_jobs.next(sums);
                 self.go(Step::Move, token, objects, tools)
             }
             JobKind::Write { offset, bulk, .. } => {
@@ -446,6 +460,18 @@ impl Job {
                 tools.end_part(part, read_bytes as usize, Ok(self.moved_bytes));
                 return true;
             }
+            JobKind::Sum { sums, .. } => {
+                if let Some(buf) = self.buf.take() {
+                    tools.pool.release(buf);
+                }
+                tools.end_sums(sums, Ok(()));
+                return true;
+            }
+            JobKind::Write { ticket, offset, bulk, block_bytes } if block_bytes > 0 => {
+                tools.written_sums((ticket, offset), bulk, block_bytes);
+                tools.pool.release(bulk.buf);
+                return true;
+            }
             JobKind::Write { ticket, bulk, .. } => {
                 tools.pool.release(bulk.buf);
                 Event::ObjectDone { ticket, result: Ok(()) }
@@ -491,8 +517,16 @@ impl Job {
                 tools.end_part(part, read_bytes as usize, Err(errno));
                 return true;
             }
+            JobKind::Sum { sums, .. } => {
+                tools.end_sums(sums, Err(errno));
+                return true;
+            }
             JobKind::Stat { ticket } => Event::ObjectStat { ticket, result: Err(errno) },
             JobKind::Seek { ticket, .. } => Event::ObjectSought { ticket, result: Err(errno) },
+            JobKind::Write { ticket, bulk, block_bytes: 1.., .. } => {
+                tools.pool.release(bulk.buf);
+                Event::ObjectWritten { ticket, result: Err(errno) }
+            }
             JobKind::Write { ticket, bulk, .. } => {
                 tools.pool.release(bulk.buf);
                 Event::ObjectDone { ticket, result: Err(errno) }

@@ -50,6 +50,7 @@ mod send;
 mod socket;
 mod spin;
 mod spsc;
+mod sums;
 mod tools;
 mod turn;
 mod usage;

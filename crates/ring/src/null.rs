@@ -308,6 +308,7 @@ impl NullFs {
                         object,
                         object_offset: offset,
                         bulk,
+                        block_bytes: 0,
                     }),
                     None => turn.act(Action::ObjectRead {
                         ticket,
@@ -381,6 +382,8 @@ impl Brain for NullFs {
                 }
             }
             Event::Kernel { slot: None, .. }
+            | Event::ObjectSums { .. }
+            | Event::ObjectWritten { .. }
             | Event::Adopted { .. }
             | Event::Sealed { .. }
             | Event::FromThisHost { .. }

@@ -2,7 +2,6 @@
 
 use door::Object;
 use std::io::Write as _;
-use wire::InodeNo;
 
 /// Where an object lies, relative to the store, NUL-terminated.
 pub(crate) struct ObjectPath {
@@ -16,7 +15,7 @@ pub(crate) struct ObjectPath {
 impl ObjectPath {
     pub(crate) fn new(object: Object) -> Self {
         let shard = object.shard_index;
-        let folder = folder_of(object.inode);
+        let folder = object.folder();
         let mut bytes = [0; 48];
         let mut dir_ends = [0; 2];
         let mut rest = &mut bytes[..];
@@ -42,15 +41,6 @@ impl ObjectPath {
     }
 }
 
-/// The folder of an inode's objects within their shard. Numbers are given in order and spread over
-/// the shards, so 2^14 of them put some hundreds of objects into a folder: few enough to find, and
-/// enough that a new file seldom pays for a new folder and its syncs.
-fn folder_of(inode: InodeNo) -> u8 {
-    const INODES_SHIFT: u32 = 14;
-    let [.., folder] = (inode.0 >> INODES_SHIFT).to_be_bytes();
-    folder
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -63,6 +53,7 @@ mod tests {
         let path = ObjectPath::new(object);
         assert_eq!(path.text(), "05/12/0003000000048234.a");
         assert_eq!(path.dir_ends, [2, 5]);
+        assert_eq!(object.to_string(), format!("objects/{}", path.text()));
     }
 
     #[test]

@@ -18,7 +18,8 @@
 use crate::allocate::{give_back, has_room};
 use crate::number::{errno_of, u64_of, usize_of};
 use crate::path::ObjectPath;
-use door::{Errno, ObjectStat};
+use crate::sums;
+use door::{Errno, ObjectStat, SumRange};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{
     AtFlags, Dir, FallocateFlags, Mode, OFlags, SeekFrom, fallocate, fdatasync, fstat, fsync,
@@ -42,6 +43,10 @@ pub(crate) enum Task {
     Read {
         offset: u64,
         read_bytes: usize,
+    },
+    /// Checksums of ranges.
+    Sum {
+        ranges: Vec<SumRange>,
     },
     Write {
         offset: u64,
@@ -137,6 +142,7 @@ impl Segments {
     pub(crate) fn perform(&self, task: Task) -> io::Result<Outcome> {
         match task {
             Task::Read { offset, read_bytes } => self.read(offset, read_bytes).map(Outcome::Bytes),
+            Task::Sum { ranges } => self.sum(&ranges).map(Outcome::Bytes),
             Task::Write { offset, bytes } => self.write(offset, &bytes).map(|()| Outcome::Done),
             Task::Truncate { size_bytes } => self.truncate(size_bytes).map(|()| Outcome::Done),
             Task::Allocate { offset, range_bytes, mode } => {
@@ -175,6 +181,18 @@ impl Segments {
             }
         }
         Ok(bytes)
+    }
+
+    /// One range's checksum behind the other's.
+    fn sum(&self, ranges: &[SumRange]) -> io::Result<Vec<u8>> {
+        let size_bytes = self.stat()?.size_bytes;
+        let mut found = Vec::new();
+        for range in ranges {
+            let left_bytes = size_bytes.saturating_sub(range.object_offset);
+            let read_bytes = usize_of(left_bytes.min(range.range_bytes.into()));
+            sums::put(&mut found, &self.read(range.object_offset, read_bytes)?);
+        }
+        Ok(found)
     }
 
     fn write(&self, offset: u64, mut bytes: &[u8]) -> io::Result<()> {

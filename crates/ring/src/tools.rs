@@ -5,6 +5,7 @@ use crate::config::{Counters, Fault, FaultPoint};
 use crate::driver::{Driver, Op, Token};
 use crate::job::LEND_BYTES_MIN;
 use crate::lists::Lists;
+use crate::sums::SumJobs;
 use door::{Arena, Bulk, Errno, Event, Now, Span};
 use wire::FrameKind;
 
@@ -17,6 +18,7 @@ pub(crate) struct Tools {
     pub(crate) driver: Driver,
     pub(crate) pool: Pool,
     pub(crate) lists: Lists,
+    pub(crate) sum_jobs: SumJobs,
     pub(crate) arena: Arena,
     /// For the brain, in order.
     pub(crate) events: Vec<Event>,

@@ -27,6 +27,7 @@ use crate::log::Log;
 use crate::mailbox::{Mesh, Post, Relayed, Stopper};
 use crate::objects::Objects;
 use crate::spin::{Patience, Spin};
+use crate::sums::SumJobs;
 use crate::tools::Tools;
 use door::{Action, Arena, Brain, Bulk, Event, NO_MAC, Process, Ticket, Turn};
 use std::io;
@@ -121,6 +122,7 @@ impl Ring {
             driver: Driver::new(config.driver, config.spin_us > 0)?,
             pool: Pool::new(config.limits.buffer_bytes_max),
             lists: Lists::default(),
+            sum_jobs: SumJobs::default(),
             arena: Arena::new(),
             events: Vec::new(),
             counters: Counters::default(),

@@ -235,6 +235,7 @@ impl World {
             | Action::ObjectAllocate { .. }
             | Action::ObjectSeek { .. }
             | Action::ObjectStat { .. }
+            | Action::ObjectSums { .. }
             | Action::ObjectRemove { .. }
             | Action::StoreSpace { .. }
             | Action::Usage { .. }
@@ -359,6 +360,7 @@ impl World {
         let found = Found { from: file_offset, bytes: &carried.bytes, at_end };
         if let Err(line) = explain(&deeds, &found)
             && !self.lies.is_any()
+            && !self.unprotected.contains(&inode)
         {
             self.breaks(format!("read of inode {inode}: {line}"));
         }
@@ -379,6 +381,7 @@ impl World {
         }
         if let Err(line) = explained
             && !self.lies.is_any()
+            && !self.unprotected.contains(&inode)
         {
             self.breaks(format!("list of inode {inode}: {line}"));
         }

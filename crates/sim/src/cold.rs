@@ -3,7 +3,8 @@
 
 use crate::number::narrow;
 use disk::rows::{Key, Range, Row, Rows, ShardRow, apply, begin};
-use disk::{Fault, LogReader, Made, Record};
+use disk::{BlockSum, BlockSums, Fault, GROUP_BLOCK_COUNT, LogReader, Made, Record};
+use door::Object;
 use lane::{Loading, Restore};
 use std::collections::{BTreeMap, VecDeque};
 use wire::{Map, ShardId, Transno, Wire};
@@ -61,6 +62,31 @@ impl Cold {
             return Ok(ShardRow { next_count: 1, ..ShardRow::default() });
         };
         ShardRow::decode_all(value).map_err(|_| Fault::new("a shard's row makes no sense", 0))
+    }
+
+    /// The checksums that the rows have, by object and block.
+    pub(crate) fn sums(&self) -> Vec<(Object, u64, BlockSum)> {
+        let mut all = Vec::new();
+        for (key, value) in &self.rows {
+            let of = |shard: ShardId, inode| Object {
+                shard_index: shard.index(),
+                stripe_index: 0,
+                inode,
+            };
+            match Row::decode(key, value) {
+                Ok(Row::Object { shard, inode, row }) => {
+                    all.push((of(shard, inode), 0, row.first_sum))
+                }
+                Ok(Row::Sums { shard, inode, group, sums }) => {
+                    let sums = BlockSums::decode_all(sums).unwrap_or_default();
+                    let blocks = (group * GROUP_BLOCK_COUNT..).zip(sums.0);
+                    all.extend(blocks.map(|(block, sum)| (of(shard, inode), block, sum)));
+                }
+                Ok(_) | Err(_) => {}
+            }
+        }
+        all.retain(|(_, _, sum)| !sum.is_none());
+        all
     }
 
     /// Everything back into lanes' shards and slots; of names only what a start needs, where they

@@ -13,6 +13,8 @@ pub(crate) enum Coming {
     Read { ticket: Ticket, result: Result<Vec<u8>, Errno> },
     Letter { from: LaneId, body: Vec<u8> },
     Rows { ticket: Ticket, result: Result<Vec<u8>, Errno> },
+    Sums { ticket: Ticket, result: Result<Vec<u8>, Errno> },
+    Written { ticket: Ticket, result: Result<Vec<u8>, Errno> },
     Plain(Event),
 }
 
@@ -102,6 +104,14 @@ impl Desk {
                 Coming::Rows { ticket, result } => {
                     let result = result.map(|rows| self.arena.put(&rows));
                     Event::ColdRows { ticket, result }
+                }
+                Coming::Sums { ticket, result } => {
+                    let result = result.map(|sums| self.arena.put(&sums));
+                    Event::ObjectSums { ticket, result }
+                }
+                Coming::Written { ticket, result } => {
+                    let result = result.map(|sums| self.arena.put(&sums));
+                    Event::ObjectWritten { ticket, result }
                 }
                 Coming::Read { ticket, result } => {
                     let result =

@@ -39,6 +39,19 @@ impl Patch {
         }
     }
 
+    /// The checksums of what a write writes, by blocks.
+    pub(crate) fn sums(&self, block_bytes: u32) -> Vec<u8> {
+        let mut sums = Vec::new();
+        if let (Self::Write { from, bytes }, 1..) = (self, block_bytes) {
+            let block_bytes = narrow(u64::from(block_bytes));
+            let first_bytes = (block_bytes - from % block_bytes).min(bytes.len());
+            let (first, more) = bytes.split_at(first_bytes);
+            put_sum(&mut sums, first);
+            more.chunks(block_bytes).for_each(|piece| put_sum(&mut sums, piece));
+        }
+        sums
+    }
+
     fn apply(&self, bytes: &mut Vec<u8>) {
         match self {
             Self::Write { from, bytes: written } => {
@@ -61,6 +74,12 @@ impl Patch {
             }
         }
     }
+}
+
+/// Appends a checksum and how many bytes it covers.
+pub(crate) fn put_sum(sums: &mut Vec<u8>, bytes: &[u8]) {
+    sums.extend_from_slice(&wire::crc32c(bytes).to_le_bytes());
+    sums.extend_from_slice(&crate::number::narrow_u32(bytes.len()).to_le_bytes());
 }
 
 /// An object.
@@ -146,6 +165,17 @@ impl Disk {
 
     pub(crate) fn remove(&mut self, object: Object) {
         self.files.remove(&object);
+    }
+
+    /// One bit of an object becomes another one.
+    pub(crate) fn rot(&mut self, object: Object, at: usize, dice: &mut Dice) {
+        let bit = 1 << dice.below(8);
+        let Some(file) = self.files.get_mut(&object) else { return };
+        for bytes in [Some(&mut file.seen), file.base.as_mut()].into_iter().flatten() {
+            if let Some(byte) = bytes.get_mut(at) {
+                *byte ^= bit;
+            }
+        }
     }
 
     pub(crate) fn crash_objects(&mut self, dice: &mut Dice) {

@@ -147,6 +147,13 @@ impl Plan {
                 self.dies_along = false;
             }
             Rule::SizeFlag | Rule::SettleDurable => self.meet(&WRITES),
+            Rule::VerifyContents | Rule::OverwriteIntent => {
+                self.meet(&REWRITES);
+                (self.block_bytes, self.quiet_ms) = (16, 1);
+                self.faults.server_crash_count = 3;
+                self.rots = rule == Rule::VerifyContents;
+                self.sync = self.rots;
+            }
             Rule::SettleAsked => {
                 // It ends while a file is open that was closed and is written again; no crash makes
                 // anybody open it anew.
@@ -208,6 +215,9 @@ impl Plan {
         self.log_room_bytes = 1 << 40;
     }
 }
+
+const REWRITES: [(Kind, u64); 4] =
+    [(Kind::Create, 2), (Kind::Open, 4), (Kind::Write, 9), (Kind::Read, 3)];
 
 const WRITES: [(Kind, u64); 5] =
     [(Kind::Create, 3), (Kind::Open, 4), (Kind::Write, 6), (Kind::Close, 3), (Kind::Sync, 2)];

@@ -43,6 +43,7 @@ mod number;
 mod order;
 mod plan;
 mod promise;
+mod rot;
 mod rotation;
 mod rules;
 mod run;

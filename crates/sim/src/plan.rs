@@ -162,6 +162,11 @@ pub(crate) struct Plan {
     pub(crate) applies: bool,
     /// What names may take of each server's memory, if that is limited; 0 lets go whatever it can.
     pub(crate) meta_memory_bytes: Option<u64>,
+    /// Bytes of a block that has a checksum, and after which time a quiet object gets its checksums.
+    pub(crate) block_bytes: u32,
+    pub(crate) quiet_ms: u64,
+    /// At starts of the server a bit of something recorded may be another one.
+    pub(crate) rots: bool,
     /// What happens besides, in this order.
     pub(crate) story: &'static [Act],
     pub(crate) planted: Option<Planted>,
@@ -194,6 +199,7 @@ impl Plan {
         let call_ns = speeds.request_ns + speeds.reply_ns + speeds.think_ns + speeds.log_ns;
         let lanes = client_count * 2;
         let faults_ns = (call_ns * call_count / crate::number::wide(lanes)).max(MS);
+        let rots = planted.is_none() && dice.clone().one_in(6);
         let faults = roll_faults(dice);
         // Disks have more to do when more is done before everything calms down.
         let faults_ns = faults_ns * if faults.disk == DiskMood::Honest { 1 } else { 4 };
@@ -224,11 +230,15 @@ impl Plan {
                 .pick(&[Share::Off, Share::Write, Share::Write, Share::Strict])
                 .unwrap_or_default(),
             share_changes: dice.one_in(6),
-            sync: dice.one_in(8),
+            // A replay does not look at what it leaves of a block.
+            sync: dice.one_in(8) || rots,
             // Thrown aside: what the dice say besides stays as it was.
             log_ms: dice.clone().pick(&[0, 0, 1, 5, 40]).unwrap_or(0),
             applies: planted != Some(Planted::LostBatch) && dice.one_in(2),
             meta_memory_bytes: dice.pick(&[None, None, None, Some(0), Some(8 << 10)]).flatten(),
+            block_bytes: dice.clone().pick(&[16, 16, 512, disk::BLOCK_BYTES]).unwrap_or(16),
+            rots,
+            quiet_ms: dice.clone().pick(&[1, 1, 20, 3_000]).unwrap_or(1),
             story: &[],
             planted,
         }

@@ -2,7 +2,7 @@
 //! sudden end.
 
 use crate::desk::{Coming, Desk};
-use crate::disk::Patch;
+use crate::disk::{Patch, put_sum};
 use crate::liar::Liar;
 use crate::net::{End, Parcel};
 use crate::number::{low_u8, narrow, narrow_u16, wide};
@@ -10,12 +10,12 @@ use crate::plan::{DiskMood, Planted};
 use crate::world::{Due, Place, World};
 use disk::{Fault, Made};
 use door::{
-    Action, Brain, Bulk, Errno, Event, LogRoom, Object, ObjectStat, Point, StoreSpace, Ticket,
-    Turn, Usage,
+    Action, Brain, Bulk, Errno, Event, LogRoom, Object, ObjectStat, Point, StoreSpace, SumRange,
+    Ticket, Turn, Usage,
 };
 use lane::{Affinity, Config, Export, Lane, Limits, Restore, Share};
 use std::collections::BTreeMap;
-use wire::{LaneId, Map, Pieces, Wire as _};
+use wire::{LaneId, Map, Pieces, Reader, Wire as _};
 
 const MADE: Made = Made { at_ns: 1_600_000_000_000_000_000, uid: 0, gid: 0, mode: 0o755 };
 const EIO: Errno = Errno(5);
@@ -26,8 +26,9 @@ pub(crate) enum Flight {
     Log { ticket: Ticket, batch: Vec<u8> },
     ReadList { ticket: Ticket, object: Object, pieces: Pieces },
     Read { ticket: Ticket, object: Object, from: usize, count: usize },
-    Patch { ticket: Ticket, object: Object, patch: Patch },
+    Patch { ticket: Ticket, object: Object, patch: Patch, block_bytes: u32 },
     Sync { ticket: Ticket, object: Object, patch_no: u64 },
+    Sums { ticket: Ticket, object: Object, ranges: Vec<(usize, usize)> },
     Stat { ticket: Ticket, object: Object },
     Seek { ticket: Ticket, object: Object, from: usize, hole: bool },
     Remove { ticket: Ticket, object: Object },
@@ -110,6 +111,8 @@ impl World {
                     share,
                     sync: self.plan.sync,
                     log_ms: self.plan.log_ms,
+                    block_bytes: self.plan.block_bytes,
+                    quiet_ms: self.plan.quiet_ms,
                     ..Limits::default()
                 },
             };
@@ -131,6 +134,7 @@ impl World {
         for log in self.disk.logs() {
             self.cold.redo(log)?;
         }
+        self.check_sums();
         self.cold.restore(map, MADE, self.plan.meta_memory_bytes)
     }
 
@@ -245,6 +249,11 @@ impl World {
             Action::Say { say, line } => {
                 let line = String::from_utf8_lossy(seat.desk.arena.get(line)).into_owned();
                 self.tell(|| format!("server says {say:?}: {line}"));
+                let lies = self.plan.faults.disk == DiskMood::Lying;
+                let rotten = self.rotten.keys().any(|object| line.contains(&object.to_string()));
+                if line.starts_with("contents are damaged") && !lies && !rotten {
+                    self.breaks(format!("server lane {lane}: {line}"));
+                }
             }
             Action::Stopped => seat.desk.stopped = true,
             Action::Letter { to, body } => {
@@ -269,6 +278,7 @@ impl World {
             | Action::ObjectAllocate { .. }
             | Action::ObjectSeek { .. }
             | Action::ObjectStat { .. }
+            | Action::ObjectSums { .. }
             | Action::ObjectRemove { .. }
             | Action::StoreSpace { .. }
             | Action::ColdRead { .. }
@@ -321,14 +331,14 @@ impl World {
                 let pieces = Pieces::decode_all(seat.desk.arena.get(pieces)).ok()?;
                 Flight::ReadList { ticket, object, pieces }
             }
-            Action::ObjectWrite { ticket, object, object_offset, bulk } => {
+            Action::ObjectWrite { ticket, object, object_offset, bulk, block_bytes } => {
                 let bytes = self.server_bulk(lane, bulk)?;
                 let patch = Patch::Write { from: narrow(object_offset), bytes };
-                Flight::Patch { ticket, object, patch }
+                Flight::Patch { ticket, object, patch, block_bytes }
             }
             Action::ObjectTruncate { ticket, object, size_bytes } => {
                 let patch = Patch::Truncate { size: narrow(size_bytes) };
-                Flight::Patch { ticket, object, patch }
+                Flight::Patch { ticket, object, patch, block_bytes: 0 }
             }
             Action::ObjectAllocate {
                 ticket,
@@ -341,13 +351,21 @@ impl World {
                 let (from, count) = (narrow(object_offset), narrow(range_bytes));
                 let zeros = allocation != wire::Allocation::Reserve;
                 let patch = Patch::Allocate { from, count, zeros, keep_size };
-                Flight::Patch { ticket, object, patch }
+                Flight::Patch { ticket, object, patch, block_bytes: 0 }
             }
             Action::ObjectSeek { ticket, object, object_offset, hole } => {
                 Flight::Seek { ticket, object, from: narrow(object_offset), hole }
             }
             Action::ObjectSync { ticket, object } => {
                 Flight::Sync { ticket, object, patch_no: self.disk.patch_count() }
+            }
+            Action::ObjectSums { ticket, object, ranges } => {
+                let mut ranges = Reader::new(seat.desk.arena.get(ranges));
+                let mut all = Vec::new();
+                while let Ok(SumRange { object_offset, range_bytes }) = ranges.read() {
+                    all.push((narrow(object_offset), narrow(u64::from(range_bytes))));
+                }
+                Flight::Sums { ticket, object, ranges: all }
             }
             Action::ObjectStat { ticket, object } => Flight::Stat { ticket, object },
             Action::ObjectRemove { ticket, object } => Flight::Remove { ticket, object },
@@ -381,28 +399,6 @@ impl World {
         Some((flight, object_ns))
     }
 
-    fn disk_fails(&mut self, lane: usize, flight: &Flight) -> bool {
-        let failing = self.plan.faults.disk == DiskMood::Failing && !self.mended;
-        let ails = self.plan.faults.ails;
-        let per_mille = match flight {
-            Flight::Log { .. } => ails.log,
-            Flight::Patch { .. } | Flight::Remove { .. } => ails.change,
-            Flight::Sync { .. } => ails.sync,
-            Flight::Read { .. }
-            | Flight::ReadList { .. }
-            | Flight::Stat { .. }
-            | Flight::Seek { .. }
-            | Flight::Space { .. }
-            | Flight::Cold { .. }
-            | Flight::Usage { .. } => ails.look,
-        };
-        let fails = failing && self.dice.per_mille(per_mille);
-        if fails {
-            self.tell(|| format!("the disk fails server lane {lane}: {flight:?}"));
-        }
-        fails
-    }
-
     /// An action ends.
     pub(crate) fn land(&mut self, lane: usize, life: u64, flight_no: u64) {
         if life != self.server.life {
@@ -430,12 +426,24 @@ impl World {
                 }
                 Coming::Read { ticket, result: result.map(|()| bytes) }
             }
-            Flight::Patch { ticket, object, patch } => {
+            Flight::Sums { ticket, object, ranges } => {
+                let mut sums = Vec::new();
+                for (from, count) in ranges {
+                    put_sum(&mut sums, &self.disk.read(object, from, count));
+                }
+                Coming::Sums { ticket, result: result.map(|()| sums) }
+            }
+            Flight::Patch { ticket, object, patch, block_bytes } => {
                 let patch = if failed { patch.half_done(&mut self.dice) } else { Some(patch) };
+                let mut sums = Vec::new();
                 if let Some(patch) = patch {
+                    sums = patch.sums(block_bytes);
                     self.disk.patch(object, patch);
                 }
-                Coming::Plain(Event::ObjectDone { ticket, result })
+                match block_bytes {
+                    0 => Coming::Plain(Event::ObjectDone { ticket, result }),
+                    _ => Coming::Written { ticket, result: result.map(|()| sums) },
+                }
             }
             Flight::Sync { ticket, object, patch_no } => {
                 match (failed, self.plan.planted) {
@@ -555,34 +563,12 @@ impl World {
             | Flight::Read { .. }
             | Flight::ReadList { .. }
             | Flight::Sync { .. }
+            | Flight::Sums { .. }
             | Flight::Stat { .. }
             | Flight::Seek { .. }
             | Flight::Space { .. }
             | Flight::Cold { .. }
             | Flight::Usage { .. } => {}
-        }
-    }
-
-    /// A disk that lied, or a fault planted into this world.
-    fn lose_what_was_durable(&mut self) {
-        const BATCH_COUNT_MAX: usize = 3;
-        let planted = self.plan.planted == Some(Planted::LostBatch);
-        let lies = self.plan.faults.disk == DiskMood::Lying && self.dice.one_in(2);
-        let count = if lies { 1 + self.choose(BATCH_COUNT_MAX) } else { usize::from(planted) };
-        for _ in 0..count {
-            // What was applied is in the rows as well.
-            let behind = (lies && self.plan.applies).then_some(&self.cold.behind);
-            let lost = self.disk.lose_last_batch(&mut self.dice, |lane, batch| {
-                behind.is_none_or(|behind| {
-                    behind.iter().any(|(at, waits)| *at == lane && waits == batch)
-                })
-            });
-            let Some(batch) = lost else { return };
-            self.tell(|| format!("the disk lied, lost: {}", crate::tap::describe(&batch)));
-            self.tap.on_lost(&batch);
-            if lies {
-                self.lies.lose(self.server.boot_id, &batch);
-            }
         }
     }
 }

@@ -226,8 +226,9 @@ impl Tap {
         for record in records(batch) {
             if let Origin::Session { session, xid, .. } = record.origin {
                 self.by_request.remove(&(session, record.shard, xid));
+                // What nobody asked for may have the number of what is kept.
+                self.kept.remove(&(record.shard, record.transno));
             }
-            self.kept.remove(&(record.shard, record.transno));
             self.decided.remove(&(record.shard, record.transno));
             self.parts.remove(&(record.shard, record.transno));
         }

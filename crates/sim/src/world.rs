@@ -21,7 +21,7 @@ use crate::story::Told;
 use crate::tap::Tap;
 use crate::work::Asked;
 use door::{ConnId, Event, Mono, Now, Ticket};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use wire::{FileKind, FsUuid, InodeNo, Secret, ShardId};
 
 /// Whose desk.
@@ -92,6 +92,10 @@ pub(crate) struct World {
     /// From here on no disk fails any more.
     pub(crate) mended: bool,
     pub(crate) lies: Lies,
+    /// Objects with a bit that nobody wrote.
+    pub(crate) rotten: BTreeMap<door::Object, u64>,
+    /// Of them, those whose checksums a crash took: nobody can tell.
+    pub(crate) unprotected: BTreeSet<wire::InodeNo>,
     /// In some runs.
     pub(crate) liar: Option<Liar>,
     pub(crate) crash_count: u64,
@@ -144,6 +148,8 @@ impl World {
             calm: false,
             mended: false,
             lies: Lies::default(),
+            rotten: BTreeMap::new(),
+            unprotected: BTreeSet::new(),
             liar: Liar::of_seed(seed),
             crash_count: 0,
             fs: FsUuid(dice.bytes()),

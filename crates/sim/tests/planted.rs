@@ -145,6 +145,8 @@ mod rules {
         drain_sisters DrainSisters,
         late_replies LateReplies,
         lists_whole ListsWhole,
+        verify_contents VerifyContents,
+        overwrite_intent OverwriteIntent,
         parties Parties,
     }
 }

@@ -20,6 +20,7 @@
 
 mod applier;
 mod boot;
+mod contents;
 mod create;
 mod error;
 mod files;
@@ -38,6 +39,7 @@ mod tail;
 mod view;
 
 pub use applier::Alarm;
+pub use contents::{DamagedBlock, verify_contents};
 pub use create::{RootDir, Shape, create};
 pub use error::{StoreError, StoreFault};
 pub use keeper::{Keeper, Keeping, Pace};

@@ -52,6 +52,44 @@ pub(crate) fn crc32c_of_two(first: &[u8], second: &[u8]) -> u32 {
     if second.is_empty() { sum::one(first) } else { sum::two(first, second) }
 }
 
+/// CRC-32C of bytes whose first part has the sum `first`, and the `second_bytes` behind it `second`.
+#[must_use]
+pub fn crc32c_combined(first: u32, second: u32, second_bytes: u64) -> u32 {
+    times(first, power_of_x(second_bytes.wrapping_mul(8))) ^ second
+}
+
+/// The polynomial, its highest power in the lowest bit.
+const POLYNOMIAL: u32 = 0x82F6_3B78;
+/// The polynomial 1.
+const ONE: u32 = 1 << 31;
+
+/// The product of two polynomials modulo [`POLYNOMIAL`].
+const fn times(left: u32, mut right: u32) -> u32 {
+    let mut product = 0;
+    let mut bit = ONE;
+    while bit > 0 {
+        if left & bit != 0 {
+            product ^= right;
+        }
+        right = (right >> 1) ^ if right & 1 == 1 { POLYNOMIAL } else { 0 };
+        bit >>= 1;
+    }
+    product
+}
+
+/// x to this power modulo [`POLYNOMIAL`].
+const fn power_of_x(mut power: u64) -> u32 {
+    let (mut product, mut square) = (ONE, ONE >> 1);
+    while power > 0 {
+        if power & 1 == 1 {
+            product = times(square, product);
+        }
+        square = times(square, square);
+        power >>= 1;
+    }
+    product
+}
+
 #[cfg(feature = "std")]
 mod sum {
     use crc_fast::{CrcAlgorithm, Digest, crc32_iscsi};
@@ -111,5 +149,22 @@ mod sum {
 
     pub(super) fn of(running: &Running) -> u32 {
         running.clone().finalize()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_of_parts_make_the_sum_of_all() {
+        let bytes: alloc::vec::Vec<u8> =
+            (0..5000_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+        for cut in [0, 1, 7, 8, 512, 4096, 4999, 5000] {
+            let (first, second) = bytes.split_at(cut);
+            let second_bytes = u64::try_from(second.len()).unwrap_or(u64::MAX);
+            let combined = crc32c_combined(crc32c(first), crc32c(second), second_bytes);
+            assert_eq!(combined, crc32c(&bytes), "cut at {cut}");
+        }
     }
 }

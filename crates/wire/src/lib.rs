@@ -33,7 +33,7 @@ mod stats;
 mod status;
 
 pub use attr::{Attr, FileKind, Gives, Times, Timestamp, attr_flag};
-pub use checksum::{Crc32c, crc32c};
+pub use checksum::{Crc32c, crc32c, crc32c_combined};
 pub use codec::{Bytes, Fixed, Flaw, List, Reader, Wire, Writer};
 pub use contents::*;
 pub use export::*;

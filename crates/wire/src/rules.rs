@@ -56,6 +56,10 @@ rules! {
     LateReplies "late-replies",
     /// Of a list that was lost and is brought back every piece is written.
     ListsWhole "lists-whole",
+    /// A block is compared with its checksum before it is read for the first time.
+    VerifyContents "verify-contents",
+    /// That a block has no checksum any more is durable before a byte that it covers is overwritten.
+    OverwriteIntent "overwrite-intent",
     /// A client is its uuid together with its credential and export.
     Parties "parties",
 }

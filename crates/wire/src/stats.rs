@@ -89,6 +89,8 @@ message! {
         under_way_max: u64,
         /// The same, of one file.
         under_way_one_max: u64,
+        /// Times that contents were not as they were recorded.
+        damage_count: u64,
     }
 }
 message! {

@@ -319,6 +319,7 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
                 thread_count: 39,
                 under_way_max: 40,
                 under_way_one_max: 41,
+                damage_count: 42,
             },
         }
         .to_bytes()

@@ -56,7 +56,7 @@ impl World {
         Pieces::decode_all(self.arena.get(*pieces)).unwrap()
     }
 
-    fn on_read(&mut self, action: &Action, bulk: Option<Bulk>) {
+    pub(super) fn on_read(&mut self, action: &Action, bulk: Option<Bulk>) {
         let ticket = ticket(action);
         self.with(|shards, turn| shards.on_read(turn, ticket, Ok(bulk)));
     }
@@ -103,7 +103,7 @@ fn a_list_is_one_change_when_its_last_piece_is_there() {
     let sync = world.one();
     world.done(&sync);
     let outcomes = world.all_outcomes();
-    assert_eq!(outcomes, [Outcome::Changed { token, shard, transno, change, answer }]);
+    assert_eq!(outcomes, [Outcome::Changed { token, shard, transno, change, answer, sums: None }]);
     let contents = world.shards.known(FILE, false).unwrap();
     assert_eq!(contents.size_bytes, 201);
     assert_eq!(world.shards.written_bytes(), 21);
@@ -127,8 +127,9 @@ fn a_list_is_alone_at_its_object() {
     world.done(&writes[1]);
     let action = world.one();
     assert!(matches!(action, Action::ObjectRead { .. }));
-    world.on_read(&action, None);
-    assert!(world.outcomes().contains(&answered(read, Answer::Bytes(None))));
+    let bulk = world.bulk(10);
+    world.on_read(&action, Some(bulk));
+    assert!(world.outcomes().contains(&answered(read, Answer::Bytes(Some(bulk)))));
     assert!(matches!(world.one(), Action::ObjectWrite { object_offset: 100, .. }), "the append");
 }
 

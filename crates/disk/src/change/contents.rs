@@ -1,5 +1,6 @@
-//! What a record says of the contents of a file: tags 9 to 11, 36 and 37.
+//! What a record says of the contents of a file: tags 9 to 11 and 36 to 39.
 
+use crate::BlockSums;
 use wire::{Allocation, Flaw, InodeNo, Pieces, Reader, Writer};
 
 /// An effect at a data shard.
@@ -59,6 +60,24 @@ pub enum ContentsChange {
         /// The file.
         inode: InodeNo,
     },
+    /// Blocks have these checksums. What they cover was durable before the record.
+    Sums {
+        /// The file.
+        inode: InodeNo,
+        /// The first block.
+        first_block: u64,
+        /// Of it and those behind it; a block without one here keeps what it has.
+        sums: BlockSums,
+    },
+    /// Blocks have no checksums from here on: what they covered may change.
+    SumsGone {
+        /// The file.
+        inode: InodeNo,
+        /// The first block.
+        from_block: u64,
+        /// Behind the last.
+        until_block: u64,
+    },
 }
 
 impl ContentsChange {
@@ -70,17 +89,22 @@ impl ContentsChange {
             | Self::WriteList { inode, .. }
             | Self::Truncate { inode, .. }
             | Self::Allocate { inode, .. }
-            | Self::ObjectGone { inode } => *inode,
+            | Self::ObjectGone { inode }
+            | Self::Sums { inode, .. }
+            | Self::SumsGone { inode, .. } => *inode,
         }
     }
 
     /// Whether other changes of the object wait until its record is durable: what it takes away could
-    /// not be told from what came later.
+    /// not be told from what came later, or what it announces has not begun.
     #[must_use]
     pub const fn fences(&self) -> bool {
         match self {
-            Self::Truncate { .. } | Self::Allocate { .. } => true,
-            Self::Write { .. } | Self::WriteList { .. } | Self::ObjectGone { .. } => false,
+            Self::Truncate { .. } | Self::Allocate { .. } | Self::SumsGone { .. } => true,
+            Self::Write { .. }
+            | Self::WriteList { .. }
+            | Self::ObjectGone { .. }
+            | Self::Sums { .. } => false,
         }
     }
 
@@ -91,6 +115,8 @@ impl ContentsChange {
             Self::ObjectGone { .. } => 11,
             Self::Allocate { .. } => 36,
             Self::WriteList { .. } => 37,
+            Self::Sums { .. } => 38,
+            Self::SumsGone { .. } => 39,
         }
     }
 
@@ -130,6 +156,16 @@ impl ContentsChange {
                 to.write(write_time_ns);
             }
             Self::ObjectGone { inode } => to.write(inode),
+            Self::Sums { inode, first_block, sums } => {
+                to.write(inode);
+                to.write(first_block);
+                to.write(sums);
+            }
+            Self::SumsGone { inode, from_block, until_block } => {
+                to.write(inode);
+                to.write(from_block);
+                to.write(until_block);
+            }
         }
     }
 
@@ -162,6 +198,12 @@ impl ContentsChange {
                 pieces: from.read()?,
                 crc32c: from.read()?,
                 write_time_ns: from.read()?,
+            },
+            38 => Self::Sums { inode: from.read()?, first_block: from.read()?, sums: from.read()? },
+            39 => Self::SumsGone {
+                inode: from.read()?,
+                from_block: from.read()?,
+                until_block: from.read()?,
             },
             _ => return Ok(None),
         }))

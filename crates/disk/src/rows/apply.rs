@@ -1,5 +1,6 @@
 //! What a record does to rows: the same as redoing it does to a shard in memory.
 
+use super::blocks;
 use super::row::{DirentRow, ObjectRow, ShardRow, SlotRow};
 use super::{Key, Range, Rows};
 use crate::{
@@ -127,6 +128,19 @@ impl<R: Rows> Applying<'_, R> {
             }
             ContentsChange::ObjectGone { inode } => {
                 self.rows.delete(Key::object(self.id(), *inode).bytes());
+                self.rows.delete_range(&Range::sums(self.id(), *inode, 0..u64::MAX))?;
+            }
+            ContentsChange::Sums { inode, first_block, sums } => {
+                if *first_block == 0 {
+                    self.change_object(*inode, change)?;
+                }
+                blocks::put(self.rows, (self.id(), *inode), *first_block, sums)?;
+            }
+            ContentsChange::SumsGone { inode, from_block, until_block } => {
+                if *from_block == 0 {
+                    self.change_object(*inode, change)?;
+                }
+                blocks::take(self.rows, (self.id(), *inode), *from_block..*until_block)?;
             }
         }
         Ok(())

@@ -21,7 +21,8 @@ pub(super) mod table {
     pub(crate) const EXPORT: u8 = 14;
     pub(crate) const RECOVERED: u8 = 15;
     pub(crate) const LOG: u8 = 16;
-    pub(crate) const BEHIND: u8 = 17;
+    pub(crate) const SUMS: u8 = 17;
+    pub(crate) const BEHIND: u8 = 18;
 }
 
 /// Parts of an inode.
@@ -134,6 +135,13 @@ impl Key {
     #[must_use]
     pub fn object(shard: ShardId, inode: InodeNo) -> Self {
         Self::of(table::OBJECT, &[&shard.0.to_be_bytes(), &inode.0.to_be_bytes()])
+    }
+
+    /// The checksums of a group of a data shard's object's blocks.
+    #[must_use]
+    pub fn sums(shard: ShardId, inode: InodeNo, group: u64) -> Self {
+        let (shard, inode) = (shard.0.to_be_bytes(), inode.0.to_be_bytes());
+        Self::of(table::SUMS, &[&shard, &inode, &group.to_be_bytes()])
     }
 
     /// That a client was evicted.
@@ -279,6 +287,13 @@ impl Range {
     #[must_use]
     pub const fn logs() -> Self {
         Self { from: Key::new(table::LOG), until: Key::new(table::LOG + 1) }
+    }
+
+    /// The checksums of an object's blocks, from a group on up to another, which is not in it.
+    #[must_use]
+    pub fn sums(shard: ShardId, inode: InodeNo, groups: core::ops::Range<u64>) -> Self {
+        let from = Key::sums(shard, inode, groups.start);
+        Self { from, until: Key::sums(shard, inode, groups.end) }
     }
 
     /// What a start needs: everything but inodes and entries.

@@ -1,7 +1,10 @@
 //! What rows say: keys and values as typed facts.
 
 use super::key::{part, table};
-use crate::{ContentsChange, Fault, InodeRow, LogPlace, REPLY_BYTES_MAX, SessionRow, Share, TxnId};
+use crate::{
+    BlockSum, BlockSums, ContentsChange, Fault, InodeRow, LogPlace, REPLY_BYTES_MAX, SessionRow,
+    Share, TxnId,
+};
 use alloc::vec::Vec;
 use wire::{
     Attr, Breach, Bytes, ClientUuid, Export, FileKind, Flaw, FsUuid, InodeNo, LaneId, List, Name,
@@ -41,11 +44,13 @@ pub struct ObjectRow {
     pub size_bytes: u64,
     /// When it was last changed, in nanoseconds since 1970; 0: never.
     pub write_time_ns: u64,
+    /// The checksum of its first block; of the others there are rows.
+    pub first_sum: BlockSum,
 }
 
 impl ObjectRow {
-    /// Redoes a write, truncation or allocation of this object. Times never go back: replays of several clients
-    /// come in any order.
+    /// Redoes a write, truncation or allocation of this object, or what becomes of its first block's
+    /// checksum. Times never go back: replays of several clients come in any order.
     pub fn redo(&mut self, change: &ContentsChange) {
         if let ContentsChange::WriteList { pieces, write_time_ns, .. } = change {
             self.size_bytes = self.size_bytes.max(pieces.end());
@@ -61,6 +66,21 @@ impl ObjectRow {
         {
             self.size_bytes = size_bytes;
             self.write_time_ns = self.write_time_ns.max(write_time_ns);
+        }
+        match change {
+            ContentsChange::Sums { first_block: 0, sums, .. } if !sums.at(0).is_none() => {
+                self.first_sum = sums.at(0);
+            }
+            ContentsChange::SumsGone { from_block: 0, until_block: 1.., .. } => {
+                self.first_sum = BlockSum::NONE;
+            }
+            ContentsChange::Sums { .. }
+            | ContentsChange::SumsGone { .. }
+            | ContentsChange::Write { .. }
+            | ContentsChange::WriteList { .. }
+            | ContentsChange::Truncate { .. }
+            | ContentsChange::Allocate { .. }
+            | ContentsChange::ObjectGone { .. } => {}
         }
     }
 }
@@ -135,6 +155,9 @@ pub enum Row<'a> {
     Shard { shard: ShardId, row: ShardRow },
     /// An object.
     Object { shard: ShardId, inode: InodeNo, row: ObjectRow },
+    /// Checksums of a group of an object's blocks, encoded [`BlockSums`]; that of its first block is in
+    /// its own row.
+    Sums { shard: ShardId, inode: InodeNo, group: u64, sums: &'a [u8] },
     /// A client that was evicted, and by which boot.
     Evicted { client: ClientUuid, boot_id: u64 },
     /// Up to this boot clients were evicted that are not remembered one by one.
@@ -235,6 +258,11 @@ fn read<'a>(key: &mut Number<'a>, value: &'a [u8]) -> Option<Row<'a>> {
             let (shard, inode) = (key.shard()?, key.inode()?);
             Row::Object { shard, inode, row: whole(value)? }
         }
+        table::SUMS => {
+            let (shard, inode, group) = (key.shard()?, key.inode()?, key.u64()?);
+            let _: BlockSums = whole(value)?;
+            Row::Sums { shard, inode, group, sums: value }
+        }
         table::EVICTED if key.0.is_empty() => Row::EvictedLast { boot_id: whole(value)? },
         table::EVICTED => Row::Evicted { client: ClientUuid(key.array()?), boot_id: whole(value)? },
         table::RECOVERED => Row::Recovered { shard: key.shard()?, transno: whole(value)? },
@@ -326,10 +354,11 @@ impl Wire<'_> for ObjectRow {
     fn encode(&self, to: &mut Writer<'_>) {
         to.write(&self.size_bytes);
         to.write(&self.write_time_ns);
+        to.write(&self.first_sum);
     }
 
     fn decode(from: &mut Reader<'_>) -> Result<Self, Flaw> {
-        Ok(Self { size_bytes: from.read()?, write_time_ns: from.read()? })
+        Ok(Self { size_bytes: from.read()?, write_time_ns: from.read()?, first_sum: from.read()? })
     }
 }
 

@@ -44,7 +44,7 @@ fn random_bytes() {
         let count = dice.below(300);
         let mut bytes = dice.bytes(count);
         if let Some(tag) = bytes.first_mut() {
-            *tag %= 26;
+            *tag %= 40;
         }
         decode_everything(&bytes);
     }

@@ -3,7 +3,10 @@
 
 use super::{row, session_record};
 use crate::rows::{Key, ObjectRow, Range, Row, Rows, ShardRow, SlotRow, apply, begin};
-use crate::{Change, ClientChange, ContentsChange, Fault, Made, Origin, PreVersions, Record};
+use crate::{
+    BlockSum, BlockSums, Change, ClientChange, ContentsChange, Fault, GROUP_BLOCK_COUNT, Made,
+    Origin, PreVersions, Record,
+};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use wire::{Bytes, ClientUuid, InodeNo, Op, SessionId, ShardId, Status, Transno, Wire, Xid};
@@ -71,7 +74,8 @@ fn objects_have_the_size_and_time_that_was_written() {
         Change::Contents(ContentsChange::Truncate { inode, size_bytes, write_time_ns })
     };
     let object = |size_bytes, write_time_ns| {
-        [Row::Object { shard: SHARD, inode, row: ObjectRow { size_bytes, write_time_ns } }]
+        let row = ObjectRow { size_bytes, write_time_ns, ..ObjectRow::default() };
+        [Row::Object { shard: SHARD, inode, row }]
     };
     table.change(SHARD, &[write(100, 50, 4), write(10, 5, 3)]).unwrap();
     assert_eq!(table.all(), object(150, 4));
@@ -89,6 +93,46 @@ fn objects_have_the_size_and_time_that_was_written() {
     assert_eq!(table.all(), []);
     assert!(table.change(ShardId::meta(0), &[write(0, 1, 1)]).is_err());
     assert!(table.change(SHARD, &[Change::Inode { row: row() }]).is_err());
+}
+
+#[test]
+fn blocks_have_the_checksums_that_were_recorded_last() {
+    let mut table = Table::default();
+    let inode = InodeNo(2);
+    let sum = |number: u32| BlockSum { crc32c: number, covered_bytes: 100 };
+    let sums = |first_block, sums: &[BlockSum]| {
+        Change::Contents(ContentsChange::Sums { inode, first_block, sums: BlockSums(sums.into()) })
+    };
+    let gone = |from_block, until_block| {
+        Change::Contents(ContentsChange::SumsGone { inode, from_block, until_block })
+    };
+    let found = |table: &Table| {
+        let mut found = Vec::new();
+        for row in table.all() {
+            if let Row::Object { row, .. } = row {
+                found.push((0, row.first_sum));
+            }
+            if let Row::Sums { group, sums, .. } = row {
+                let sums = BlockSums::decode_all(sums).unwrap();
+                found.extend((group * GROUP_BLOCK_COUNT..).zip(sums.0));
+            }
+        }
+        found.retain(|(_, sum)| !sum.is_none());
+        found
+    };
+    table.change(SHARD, &[sums(0, &[sum(1)])]).unwrap();
+    assert_eq!((table.all().len(), found(&table)), (1, [(0, sum(1))].to_vec()), "one row");
+    table.change(SHARD, &[sums(62, &[sum(2), BlockSum::NONE, sum(3), sum(4)])]).unwrap();
+    assert_eq!(found(&table), [(0, sum(1)), (62, sum(2)), (64, sum(3)), (65, sum(4))]);
+    table.change(SHARD, &[sums(64, &[BlockSum::NONE, sum(5)]), gone(1, 65)]).unwrap();
+    assert_eq!(found(&table), [(0, sum(1)), (65, sum(5))]);
+    table.change(SHARD, &[sums(200, &[sum(6)]), gone(65, u64::MAX)]).unwrap();
+    assert_eq!((table.all().len(), found(&table)), (1, [(0, sum(1))].to_vec()));
+    table.change(SHARD, &[sums(1, &[sum(7)]), gone(0, 1)]).unwrap();
+    assert_eq!(found(&table), [(1, sum(7))]);
+    table.change(SHARD, &[sums(1 << 40, &[sum(8)])]).unwrap();
+    table.change(SHARD, &[Change::Contents(ContentsChange::ObjectGone { inode })]).unwrap();
+    assert_eq!(table.all(), []);
 }
 
 #[test]

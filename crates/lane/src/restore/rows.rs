@@ -5,7 +5,9 @@
 use super::Restore;
 use alloc::vec::Vec;
 use disk::rows::Row;
-use disk::{Change, ClientChange, ExportChange, Fault, Origin, PreVersions, Record, TxnChange};
+use disk::{
+    BlockSums, Change, ClientChange, ExportChange, Fault, Origin, PreVersions, Record, TxnChange,
+};
 use meta::Unit;
 use wire::{Bytes, InodeNo, Op, SessionId, ShardId, Status, Transno, Wire, Xid};
 
@@ -63,6 +65,13 @@ impl Loading {
             Row::Object { shard, inode, row: object } => {
                 self.check(shard)?;
                 self.restore.datas[usize::from(shard.index())].load(inode, object);
+                Ok(())
+            }
+            Row::Sums { shard, inode, group, sums } => {
+                self.check(shard)?;
+                let sums = BlockSums::decode_all(sums)
+                    .map_err(|_| Fault::new("a row that does not decode", 0))?;
+                self.restore.datas[usize::from(shard.index())].load_sums(inode, group, &sums);
                 Ok(())
             }
             Row::Evicted { client, boot_id } => {

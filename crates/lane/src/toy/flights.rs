@@ -1,9 +1,10 @@
 //! Actions in flight in the toy world, and what their end does to its disks.
 
-use super::{Coming, Toy};
+use super::{Coming, Toy, bulk_of};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use door::{Action, Event, LogRoom, Object, ObjectStat, StoreSpace, Ticket, Usage};
+use wire::Wire as _;
 
 /// An object's bytes: what readers see, and what a crash leaves.
 #[derive(Clone, Default, Debug)]
@@ -37,7 +38,8 @@ pub(super) enum Flight {
     Log { ticket: Ticket, bytes: Vec<u8> },
     Read { ticket: Ticket, object: Object, from: usize, count: usize },
     ReadList { ticket: Ticket, object: Object, pieces: wire::Pieces },
-    Write { ticket: Ticket, object: Object, from: usize, bytes: Vec<u8> },
+    Write { ticket: Ticket, object: Object, from: usize, bytes: Vec<u8>, block_bytes: usize },
+    Sums { ticket: Ticket, object: Object, ranges: Vec<door::SumRange> },
     Truncate { ticket: Ticket, object: Object, size: usize },
     Allocate { ticket: Ticket, action: Action },
     Seek { ticket: Ticket, object: Object, from: usize, hole: bool },
@@ -60,6 +62,60 @@ pub(crate) enum Kind {
 }
 
 impl Toy {
+    /// An action that takes time begins.
+    pub(super) fn launch(&mut self, index: usize, action: Action) {
+        let place = &mut self.places[index];
+        let flight = match action {
+            Action::LogAppend { ticket, batch } => {
+                let logging =
+                    place.flights.iter().any(|flight| matches!(flight, Flight::Log { .. }));
+                assert!(!logging, "one append at a time");
+                Flight::Log { ticket, bytes: place.arena.get(batch).to_vec() }
+            }
+            Action::ObjectRead { ticket, object, object_offset, read_bytes } => {
+                let (from, count) = (object_offset as usize, read_bytes as usize);
+                Flight::Read { ticket, object, from, count }
+            }
+            Action::ObjectReadList { ticket, object, pieces } => {
+                let pieces = wire::Pieces::decode_all(place.arena.get(pieces)).unwrap();
+                Flight::ReadList { ticket, object, pieces }
+            }
+            Action::ObjectSums { ticket, object, ranges } => {
+                let mut from = wire::Reader::new(place.arena.get(ranges));
+                let ranges = core::iter::from_fn(|| from.read().ok()).collect();
+                Flight::Sums { ticket, object, ranges }
+            }
+            Action::ObjectWrite { ticket, object, object_offset, bulk, block_bytes } => {
+                let bytes = bulk_of(place, bulk);
+                // Of a piece of a list nobody has one.
+                assert!(bulk.crc32c.is_none_or(|crc32c| crc32c == wire::crc32c(&bytes)));
+                let (from, block_bytes) = (object_offset as usize, block_bytes as usize);
+                Flight::Write { ticket, object, from, bytes, block_bytes }
+            }
+            Action::ObjectTruncate { ticket, object, size_bytes } => {
+                Flight::Truncate { ticket, object, size: size_bytes as usize }
+            }
+            action @ Action::ObjectAllocate { ticket, .. } => Flight::Allocate { ticket, action },
+            Action::ObjectSeek { ticket, object, object_offset, hole } => {
+                Flight::Seek { ticket, object, from: object_offset as usize, hole }
+            }
+            Action::ObjectSync { ticket, object } => {
+                let snapshot = self.files.get(&object).map(|file| file.seen.clone());
+                Flight::Sync { ticket, object, snapshot }
+            }
+            Action::ObjectStat { ticket, object } => Flight::Stat { ticket, object },
+            Action::ObjectRemove { ticket, object } => Flight::Remove { ticket, object },
+            Action::StoreSpace { ticket } => Flight::Space { ticket },
+            Action::Usage { ticket } => Flight::Usage { ticket },
+            Action::ColdRead { ticket, from, until, row_count_max } => {
+                let [from, until] = [from, until].map(|key| place.arena.get(key).to_vec());
+                Flight::Cold { ticket, from, until, row_count_max }
+            }
+            other => panic!("a server does not do this: {other:?}"),
+        };
+        place.flights.push(flight);
+    }
+
     /// A lane's append ends.
     pub(crate) fn land_log(&mut self, index: usize) {
         let flights = &self.places[index].flights;
@@ -98,6 +154,7 @@ impl Toy {
             Flight::Truncate { .. }
             | Flight::Allocate { .. }
             | Flight::Seek { .. }
+            | Flight::Sums { .. }
             | Flight::Stat { .. }
             | Flight::Space { .. }
             | Flight::Cold { .. }
@@ -138,11 +195,26 @@ impl Toy {
                 place.coming.push(Coming::Read { ticket, bytes: all.map(byte).collect() });
                 return;
             }
-            Flight::Write { ticket, object, from, bytes } => {
+            Flight::Write { ticket, object, from, bytes, block_bytes } => {
                 if failed.is_none() {
                     write(files.entry(object).or_default(), from, &bytes);
                 }
+                if block_bytes > 0 {
+                    let sums = written_sums(from, &bytes, block_bytes);
+                    let result = failed.map_or(Ok(sums), Err);
+                    return place.coming.push(Coming::Written { ticket, result });
+                }
                 done(ticket)
+            }
+            Flight::Sums { ticket, object, ranges } => {
+                let seen = files.get(&object).map_or(&[][..], |file| &file.seen);
+                let mut sums = Vec::new();
+                for range in ranges {
+                    let from = (range.object_offset as usize).min(seen.len());
+                    let end = (from + range.range_bytes as usize).min(seen.len());
+                    put_sum(&mut sums, &seen[from..end]);
+                }
+                return place.coming.push(Coming::Sums { ticket, sums });
             }
             Flight::Truncate { ticket, object, size } => {
                 files.entry(object).or_default().seen.resize(size, 0);
@@ -196,6 +268,20 @@ impl Toy {
         };
         place.coming.push(Coming::Plain(event));
     }
+}
+
+fn put_sum(sums: &mut Vec<u8>, bytes: &[u8]) {
+    sums.extend_from_slice(&wire::crc32c(bytes).to_le_bytes());
+    sums.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+}
+
+/// The checksums of what was written, by blocks.
+fn written_sums(from: usize, bytes: &[u8], block_bytes: usize) -> Vec<u8> {
+    let mut sums = Vec::new();
+    let (first, more) = bytes.split_at((block_bytes - from % block_bytes).min(bytes.len()));
+    put_sum(&mut sums, first);
+    more.chunks(block_bytes).for_each(|piece| put_sum(&mut sums, piece));
+    sums
 }
 
 /// Performs an `ObjectAllocate`.

@@ -304,6 +304,7 @@ fn objects(lanes: &[Stats]) -> ObjectCounts {
         thread_count: sum(|lane| lane.thread_count),
         under_way_max: most(|lane| lane.under_way_max).unwrap_or(0),
         under_way_one_max: most(|lane| lane.under_way_one_max).unwrap_or(0),
+        damage_count: sum(|objects| objects.damage_count),
     }
 }
 

@@ -29,7 +29,7 @@ fn ways(stage: &Stage, test: &str) -> Vec<(IoEngine, &'static str)> {
     engines.flat_map(|engine| directs.clone().into_iter().map(move |on| (engine, on))).collect()
 }
 
-fn connect(stage: &Stage, address: &str) -> Volume {
+pub(crate) fn connect(stage: &Stage, address: &str) -> Volume {
     let options = ConnectOptions {
         connect_timeout: PATIENCE,
         export: "up".to_owned(),

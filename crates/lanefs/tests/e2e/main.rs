@@ -17,6 +17,7 @@ mod contents;
 mod copies_hostile;
 mod crash;
 mod crowds;
+mod damage;
 mod death;
 mod drivers;
 mod dump;

@@ -109,6 +109,7 @@ impl State {
             | Row::Slot { .. }
             | Row::Shard { .. }
             | Row::Object { .. }
+            | Row::Sums { .. }
             | Row::Evicted { .. }
             | Row::EvictedLast { .. }
             | Row::Recovered { .. }
@@ -143,6 +144,7 @@ impl State {
             | Row::Session { .. }
             | Row::Slot { .. }
             | Row::Object { .. }
+            | Row::Sums { .. }
             | Row::Evicted { .. }
             | Row::EvictedLast { .. }
             | Row::Recovered { .. }

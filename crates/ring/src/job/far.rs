@@ -16,9 +16,11 @@ const IO: Errno = Errno(5);
 impl JobKind {
     pub(super) const fn point(self) -> FaultPoint {
         match self {
-            Self::Read { .. } | Self::Part { .. } | Self::Stat { .. } | Self::Seek { .. } => {
-                FaultPoint::ObjectRead
-            }
+            Self::Read { .. }
+            | Self::Part { .. }
+            | Self::Sum { .. }
+            | Self::Stat { .. }
+            | Self::Seek { .. } => FaultPoint::ObjectRead,
             Self::Write { .. } => FaultPoint::ObjectWrite,
             Self::Truncate { .. } => FaultPoint::ObjectTruncate,
             Self::Allocate { .. } => FaultPoint::ObjectAllocate,
@@ -43,6 +45,7 @@ impl Job {
             JobKind::Stat { .. } | JobKind::Remove { .. } => false,
             JobKind::Read { .. }
             | JobKind::Part { .. }
+            | JobKind::Sum { .. }
             | JobKind::Write { .. }
             | JobKind::Allocate { .. } => false,
         }
@@ -136,6 +139,7 @@ impl Job {
             JobKind::Read { offset, read_bytes, .. } | JobKind::Part { offset, read_bytes, .. } => {
                 Task::Read { offset, read_bytes: read_bytes as usize }
             }
+            JobKind::Sum { sums, .. } => Task::Sum { ranges: tools.sum_jobs.ranges(sums).to_vec() },
             JobKind::Write { offset, bulk, .. } => {
                 self.keep_lent(offset..self.kind.end(), objects, tools);
                 Task::Write { offset, bytes: tools.bulk_bytes(bulk).to_vec() }
@@ -191,6 +195,10 @@ impl Job {
                 }
                 self.moved_bytes = bytes.len();
                 self.done(tools)
+            }
+            (JobKind::Sum { sums, .. }, Outcome::Bytes(found)) => {
+                tools.end_far_sums(sums, &found);
+                true
             }
             (JobKind::Seek { ticket, .. }, Outcome::Place(place)) => {
                 tools.events.push(Event::ObjectSought { ticket, result: Ok(place) });

@@ -21,6 +21,13 @@ pub(crate) enum JobKind {
         ticket: Ticket,
         offset: u64,
         bulk: Bulk,
+        /// What was written is summed by blocks of this size; 0: it is not.
+        block_bytes: u32,
+    },
+    /// Checksums of ranges, all of which end before this.
+    Sum {
+        sums: u32,
+        end: u64,
     },
     Truncate {
         ticket: Ticket,
@@ -55,6 +62,7 @@ impl JobKind {
         match self {
             Self::Read { .. }
             | Self::Part { .. }
+            | Self::Sum { .. }
             | Self::Write { .. }
             | Self::Stat { .. }
             | Self::Seek { .. } => (false, false),
@@ -70,6 +78,7 @@ impl JobKind {
                 offset.saturating_add(read_bytes as u64)
             }
             Self::Write { offset, bulk, .. } => offset.saturating_add(bulk.bulk_bytes as u64),
+            Self::Sum { end, .. } => end,
             Self::Truncate { size_bytes, .. } => size_bytes,
             Self::Allocate { offset, range_bytes, .. } => offset.saturating_add(range_bytes),
             Self::Seek { .. } | Self::Stat { .. } | Self::Sync { .. } | Self::Remove { .. } => 0,
@@ -81,6 +90,7 @@ impl JobKind {
             Self::Write { .. } | Self::Truncate { .. } | Self::Allocate { .. } => true,
             Self::Read { .. }
             | Self::Part { .. }
+            | Self::Sum { .. }
             | Self::Stat { .. }
             | Self::Seek { .. }
             | Self::Sync { .. }

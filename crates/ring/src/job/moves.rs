@@ -80,7 +80,10 @@ impl Job {
     pub(super) fn end_move(&self, objects: &mut Objects) {
         let moves = matches!(
             self.kind,
-            JobKind::Read { .. } | JobKind::Part { .. } | JobKind::Write { .. }
+            JobKind::Read { .. }
+                | JobKind::Part { .. }
+                | JobKind::Sum { .. }
+                | JobKind::Write { .. }
         );
         if moves && self.step == Step::Move {
             objects.count_moved(self.object_index);
@@ -111,6 +114,7 @@ impl Job {
             JobKind::Read { read_bytes, .. } | JobKind::Part { read_bytes, .. } => {
                 read_bytes as usize
             }
+            JobKind::Sum { .. } => self.chunk.map_or(0, |chunk| chunk.read_bytes),
             JobKind::Write { bulk, .. } => bulk.bulk_bytes as usize,
             JobKind::Truncate { .. }
             | JobKind::Allocate { .. }
@@ -122,8 +126,31 @@ impl Job {
         if self.moved_bytes < wanted_bytes && moved_bytes > 0 {
             return self.go(Step::Move, token, objects, tools);
         }
+        if let JobKind::Sum { sums, .. } = self.kind {
+            return self.on_chunk(sums, token, objects, tools);
+        }
         let written_short = self.kind.creates() && self.moved_bytes < wanted_bytes;
         if written_short { self.fail(IO, objects, tools) } else { self.done(tools) }
+    }
+
+    /// All that is there of a chunk was read.
+    fn on_chunk(
+        &mut self,
+        sums: u32,
+        token: Token,
+        objects: &mut Objects,
+        tools: &mut Tools,
+    ) -> bool {
+        if let (Some(chunk), Some(buf)) = (self.chunk.take(), self.buf) {
+            let bytes = tools.pool.bytes(buf, 0, self.moved_bytes);
+            tools.sum_jobs.sum(sums, chunk, bytes);
+        }
+        self.moved_bytes = 0;
+        self.chunk = tools.sum_jobs.next(sums);
+        if self.chunk.is_none() {
+            return self.done(tools);
+        }
+        self.go(Step::Move, token, objects, tools)
     }
 
     pub(super) fn move_op(&self, objects: &mut Objects, tools: &mut Tools) -> (FaultPoint, Op) {
@@ -144,6 +171,17 @@ impl Job {
                 let Some(buf) = tools.list_buf(part) else { panic!("a list has its buffer") };
                 let at = tools.pool.at(buf, part.start + moved_bytes, rest_bytes);
                 let (read_bytes, offset) = (u32_of(rest_bytes), offset + u64_of(moved_bytes));
+                let piece = (at.cast_const(), rest_bytes, offset);
+                let (file, direct) = self.begin_move(piece, objects, tools);
+                (FaultPoint::ObjectRead, Op::Read { file, at, read_bytes, offset, direct })
+            }
+            JobKind::Sum { .. } => {
+                let (Some(chunk), Some(buf)) = (self.chunk, self.buf) else {
+                    panic!("a chunk is read into its buffer")
+                };
+                let rest_bytes = chunk.read_bytes - moved_bytes;
+                let at = tools.pool.at(buf, moved_bytes, rest_bytes);
+                let (read_bytes, offset) = (u32_of(rest_bytes), chunk.offset + u64_of(moved_bytes));
                 let piece = (at.cast_const(), rest_bytes, offset);
                 let (file, direct) = self.begin_move(piece, objects, tools);
                 (FaultPoint::ObjectRead, Op::Read { file, at, read_bytes, offset, direct })

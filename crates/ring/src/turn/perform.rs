@@ -55,9 +55,13 @@ impl Parts {
             Action::ObjectReadList { ticket, object, pieces } => {
                 self.read_list(ticket, object, pieces);
             }
-            Action::ObjectWrite { ticket, object, object_offset: offset, bulk } => {
+            Action::ObjectWrite { ticket, object, object_offset: offset, bulk, block_bytes } => {
                 tools.pool.hold(bulk.buf);
-                self.begin(object, JobKind::Write { ticket, offset, bulk });
+                self.begin(object, JobKind::Write { ticket, offset, bulk, block_bytes });
+            }
+            Action::ObjectSums { ticket, object, ranges } => {
+                let (sums, end) = tools.sum_jobs.begin(ticket, tools.arena.get(ranges));
+                self.begin(object, JobKind::Sum { sums, end });
             }
             Action::ObjectTruncate { ticket, object, size_bytes } => {
                 self.begin(object, JobKind::Truncate { ticket, size_bytes });

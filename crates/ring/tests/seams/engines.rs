@@ -1,11 +1,11 @@
 //! Every engine, through the page cache and past it, on real files.
 
 use super::support::{Diary, Dir, ask, cores_of, noise, ring_config, takes_direct, turns};
-use door::{Action, Bulk, Errno, Event, Object, Ticket};
+use door::{Action, Bulk, Errno, Event, Object, SumRange, Ticket};
 use ring::{FaultPoint, IoEngine, Ring};
 use std::fs::{self, File};
 use std::sync::{Arc, Mutex};
-use wire::{InodeNo, LaneId};
+use wire::{InodeNo, LaneId, Wire as _};
 
 const PAGE: usize = 4096;
 
@@ -69,7 +69,13 @@ impl Stand {
         let known_count = self.diary.events.len();
         let object_offset = object_offset as u64;
         self.ring.with(|turn| {
-            turn.act(Action::ObjectWrite { ticket: Ticket(1), object, object_offset, bulk });
+            turn.act(Action::ObjectWrite {
+                ticket: Ticket(1),
+                object,
+                object_offset,
+                bulk,
+                block_bytes: 0,
+            });
             turn.act(Action::Release { buf: bulk.buf });
         });
         turns(&mut self.ring, &mut self.diary, |diary| diary.events.len() > known_count);
@@ -282,7 +288,13 @@ fn a_ring_that_ends_waits_for_what_its_engine_has() {
             stand.ring.with(|turn| {
                 for index in 0..64 {
                     let (ticket, object_offset) = (Ticket(1), index * PAGE as u64);
-                    turn.act(Action::ObjectWrite { ticket, object, object_offset, bulk });
+                    turn.act(Action::ObjectWrite {
+                        ticket,
+                        object,
+                        object_offset,
+                        bulk,
+                        block_bytes: 0,
+                    });
                     turn.act(read(object, 2, usize::try_from(index).unwrap() * PAGE, PAGE));
                 }
                 turn.act(Action::Release { buf: bulk.buf });
@@ -315,8 +327,13 @@ fn threads_of_engines_stay_on_the_cores_they_were_given_and_the_lane_on_its_own(
         config.store = Some(File::open(&dir.0).unwrap().into());
         let (mut ring, mut diary) = (Ring::new(config).unwrap(), Diary::default());
         let bulk = ring.bulk_of(&noise(1, PAGE)).unwrap();
-        let action =
-            Action::ObjectWrite { ticket: Ticket(1), object: object(1), object_offset: 0, bulk };
+        let action = Action::ObjectWrite {
+            ticket: Ticket(1),
+            object: object(1),
+            object_offset: 0,
+            bulk,
+            block_bytes: 0,
+        };
         assert_eq!(ask(&mut ring, &mut diary, action), done(Ok(())));
         assert_eq!(ring::usable_cores().unwrap(), cores, "the lane is back where it was");
         if engine == IoEngine::Pool {
@@ -324,4 +341,74 @@ fn threads_of_engines_stay_on_the_cores_they_were_given_and_the_lane_on_its_own(
             assert_eq!(cores_of(&name), [core.to_string()]);
         }
     }
+}
+
+fn sum(bytes: &[u8]) -> (u32, u32) {
+    (wire::crc32c(bytes), u32::try_from(bytes.len()).unwrap())
+}
+
+impl Stand {
+    /// The checksums of ranges.
+    fn sums(&mut self, object: Object, ranges: &[(usize, usize)]) -> Vec<(u32, u32)> {
+        let encoded: Vec<u8> = ranges
+            .iter()
+            .flat_map(|(offset, count)| {
+                let range_bytes = u32::try_from(*count).unwrap();
+                SumRange { object_offset: *offset as u64, range_bytes }.to_bytes()
+            })
+            .collect();
+        let known_count = self.diary.events.len();
+        self.ring.with(|turn| {
+            let ranges = turn.arena.put(&encoded);
+            turn.act(Action::ObjectSums { ticket: Ticket(6), object, ranges });
+        });
+        turns(&mut self.ring, &mut self.diary, |diary| diary.events.len() > known_count);
+        let event = self.diary.events[known_count];
+        assert!(
+            matches!(event, Event::ObjectSums { ticket: Ticket(6), result: Ok(_) }),
+            "{event:?}"
+        );
+        self.diary.sums.pop().unwrap()
+    }
+
+    /// Writes, and the checksums of what was written, by blocks.
+    fn write_summed(&mut self, object: Object, offset: usize, bytes: &[u8]) -> Vec<(u32, u32)> {
+        let bulk = self.ring.bulk_of(bytes).unwrap();
+        let known_count = self.diary.events.len();
+        let (ticket, object_offset, block_bytes) = (Ticket(1), offset as u64, 65_536);
+        self.ring.with(|turn| {
+            turn.act(Action::ObjectWrite { ticket, object, object_offset, bulk, block_bytes });
+            turn.act(Action::Release { buf: bulk.buf });
+        });
+        turns(&mut self.ring, &mut self.diary, |diary| diary.events.len() > known_count);
+        let event = self.diary.events[known_count];
+        assert!(matches!(event, Event::ObjectWritten { result: Ok(_), .. }), "{event:?}");
+        self.diary.sums.pop().unwrap()
+    }
+}
+
+#[test]
+fn checksums_are_those_of_what_was_written_and_of_what_is_there() {
+    on_each("sums", |stand| {
+        const BLOCK: usize = 65_536;
+        let bytes = noise(9, 20 * BLOCK + 77);
+        let first = stand.write_summed(object(1), 0, &bytes[..BLOCK + 100]);
+        assert_eq!(first, [sum(&bytes[..BLOCK]), sum(&bytes[BLOCK..BLOCK + 100])]);
+        let rest = stand.write_summed(object(1), BLOCK + 100, &bytes[BLOCK + 100..16 * BLOCK]);
+        assert_eq!(rest.len(), 15);
+        assert_eq!(rest[0], sum(&bytes[BLOCK + 100..2 * BLOCK]));
+        stand.write_summed(object(1), 16 * BLOCK, &bytes[16 * BLOCK..]);
+        let ranges: Vec<(usize, usize)> = (0..21).map(|block| (block * BLOCK, BLOCK)).collect();
+        let expected: Vec<(u32, u32)> = bytes.chunks(BLOCK).map(sum).collect();
+        assert_eq!(stand.sums(object(1), &ranges), expected, "what is not there is not covered");
+        let few = [(3, 5), (4 * BLOCK, 10), (20 * BLOCK, 50), (30 * BLOCK, 5)];
+        let expected = [
+            sum(&bytes[3..8]),
+            sum(&bytes[4 * BLOCK..4 * BLOCK + 10]),
+            sum(&bytes[20 * BLOCK..20 * BLOCK + 50]),
+            sum(&[]),
+        ];
+        assert_eq!(stand.sums(object(1), &few), expected);
+        assert_eq!(stand.sums(object(2), &[(0, 10)]), [sum(&[])], "there is no such object");
+    });
 }

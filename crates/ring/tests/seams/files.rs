@@ -65,7 +65,13 @@ fn write(ring: &mut Ring, diary: &mut Diary, at: (Object, u64), bytes: &[u8]) ->
     let known_count = diary.events.len();
     let (object, object_offset) = at;
     ring.with(|turn| {
-        turn.act(Action::ObjectWrite { ticket: Ticket(1), object, object_offset, bulk });
+        turn.act(Action::ObjectWrite {
+            ticket: Ticket(1),
+            object,
+            object_offset,
+            bulk,
+            block_bytes: 0,
+        });
         turn.act(Action::Release { buf: bulk.buf });
     });
     turns(ring, diary, |diary| diary.events.len() > known_count);
@@ -271,10 +277,10 @@ fn what_is_asked_in_one_turn_is_done_in_order() {
     let bulk = ring.bulk_of(&noise(1, 1000)).unwrap();
     ring.with(|turn| {
         let ticket = Ticket(1);
-        turn.act(Action::ObjectWrite { ticket, object, object_offset: 0, bulk });
+        turn.act(Action::ObjectWrite { ticket, object, object_offset: 0, bulk, block_bytes: 0 });
         turn.act(Action::ObjectTruncate { ticket, object, size_bytes: 400 });
         turn.act(Action::ObjectSync { ticket, object });
-        turn.act(Action::ObjectWrite { ticket, object, object_offset: 600, bulk });
+        turn.act(Action::ObjectWrite { ticket, object, object_offset: 600, bulk, block_bytes: 0 });
         turn.act(Action::ObjectSync { ticket, object });
         turn.act(Action::ObjectRemove { ticket, object });
         turn.act(Action::ObjectTruncate { ticket, object, size_bytes: 77 });

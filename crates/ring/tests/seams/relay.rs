@@ -610,7 +610,7 @@ fn bulk_that_lies_in_a_file_becomes_bytes() {
     let data = noise(5, READ_BYTES);
     let bulk = rings.rings[1].bulk_of(&data).unwrap();
     let ticket = Ticket(1);
-    rings.act(1, Action::ObjectWrite { ticket, object, object_offset: 0, bulk });
+    rings.act(1, Action::ObjectWrite { ticket, object, object_offset: 0, bulk, block_bytes: 0 });
     rings.act(1, Action::Release { buf: bulk.buf });
     let known = rings.diaries[1].events.len();
     rings.until(1, known + 1);

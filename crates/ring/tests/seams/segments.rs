@@ -1,7 +1,7 @@
 //! Objects of several files, held against bytes in memory.
 
 use super::support::{Diary, Dir, ask, noise, ring_config, turns};
-use door::{Action, Errno, Event, Object, ObjectStat, Ticket};
+use door::{Action, Errno, Event, Object, ObjectStat, SumRange, Ticket};
 use ring::Ring;
 use std::fs::{self, File};
 use std::path::Path;
@@ -37,7 +37,13 @@ impl World {
         let bulk = self.ring.bulk_of(bytes).unwrap();
         let known_count = self.diary.events.len();
         self.ring.with(|turn| {
-            turn.act(Action::ObjectWrite { ticket: TICKET, object: OBJECT, object_offset, bulk });
+            turn.act(Action::ObjectWrite {
+                ticket: TICKET,
+                object: OBJECT,
+                object_offset,
+                bulk,
+                block_bytes: 0,
+            });
             turn.act(Action::Release { buf: bulk.buf });
         });
         turns(&mut self.ring, &mut self.diary, |diary| diary.events.len() > known_count);
@@ -267,4 +273,22 @@ fn leftovers_beside_a_short_object_never_come_back() {
     assert_eq!(world.size(), SEGMENT_BYTES + 13);
     world.truncate(4 * SEGMENT_BYTES);
     assert_eq!(world.read(2 * SEGMENT_BYTES, 3), b"\0\0\0");
+}
+
+#[test]
+fn checksums_go_over_the_ends_of_segments() {
+    let dir = Dir::new("segment-sums");
+    let mut world = World::open(&dir.0);
+    let bytes = noise(3, 20_000);
+    world.write(0, &bytes);
+    let known_count = world.diary.events.len();
+    world.ring.with(|turn| {
+        let ranges = [(100, 10_000), (16_000, 10_000)]
+            .map(|(object_offset, range_bytes)| SumRange { object_offset, range_bytes }.to_bytes());
+        let ranges = turn.arena.put(&ranges.concat());
+        turn.act(Action::ObjectSums { ticket: TICKET, object: OBJECT, ranges });
+    });
+    turns(&mut world.ring, &mut world.diary, |diary| diary.events.len() > known_count);
+    let first = (wire::crc32c(&bytes[100..10_100]), 10_000);
+    assert_eq!(world.diary.sums, [[first, (wire::crc32c(&bytes[16_000..]), 4_000)]]);
 }

@@ -63,6 +63,8 @@ pub fn turns<B: Brain + Debug>(
 pub struct Diary {
     pub events: Vec<Event>,
     pub frames: Vec<Vec<u8>>,
+    /// Checksums, each with how many bytes it covers.
+    pub sums: Vec<Vec<(u32, u32)>>,
 }
 
 impl Debug for Diary {
@@ -76,6 +78,17 @@ impl Brain for Diary {
     fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
         if let Event::Frame { frame, .. } | Event::Adopted { hello: frame, .. } = event {
             self.frames.push(turn.arena.get(frame).to_vec());
+        }
+        if let Event::ObjectSums { result: Ok(sums), .. }
+        | Event::ObjectWritten { result: Ok(sums), .. } = event
+        {
+            let numbers: Vec<u32> = turn
+                .arena
+                .get(sums)
+                .chunks(4)
+                .map(|number| u32::from_le_bytes(number.try_into().unwrap()))
+                .collect();
+            self.sums.push(numbers.chunks(2).map(|sum| (sum[0], sum[1])).collect());
         }
         if !matches!(event, Event::Tick | Event::FromThisHost { .. }) {
             self.events.push(event);

@@ -1,0 +1,278 @@
+//! What becomes of the checksums of an object's blocks while the object is written to.
+//!
+//! ```text
+//! none ─ written from its beginning ─▶ pending ─ recorded ─▶ bound (in the table, and in its row)
+//!  │                                     │ ▲ appended to         │ overwritten: an intent first
+//!  └─ written in the middle ─▶ touched ◀─┴─┴─────────────────────┘
+//!                                 └─ the object is quiet: read and summed ─▶ bound
+//! ```
+//! Invariants: a write that changes a covered byte begins only when the record that takes the
+//! checksum away is durable; a checksum is recorded only when what it covers is synced and no write
+//! that was begun changes it. An *intended* region is one whose rows have no checksums: those that
+//! are in the table are recorded again when it is closed.
+
+use crate::sums::{Entry, Sums};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::ops::Range;
+use disk::{BlockSum, REGION_BLOCK_COUNT};
+use door::Mono;
+
+/// A checksum that waits for the record of the last write that it covers.
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    sum: BlockSum,
+    /// All that it covers was written or compared in this boot.
+    verified: bool,
+    /// That write's number at the object.
+    change_no: u64,
+}
+
+/// Blocks that lie side by side, some of them without a checksum that holds.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Region {
+    touched: Vec<u64>,
+    /// Its rows have no checksums.
+    pub(crate) intended: bool,
+    /// Rises with everything that happens to its touched blocks.
+    pub(crate) stamp: u64,
+}
+
+/// The blocks of an object that are in motion.
+#[derive(Debug)]
+pub(crate) struct Blocks {
+    pending: BTreeMap<u64, Pending>,
+    pub(crate) open: BTreeMap<u64, Region>,
+    /// Byte ranges that are being written.
+    running: Vec<Range<u64>>,
+    /// When a block was last touched.
+    pub(crate) touched_at: Mono,
+    /// A region is being summed.
+    pub(crate) closing: bool,
+    /// The file was found this short when it had to be longer.
+    pub(crate) short_bytes: Option<u64>,
+}
+
+/// A part of one block.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    block: u64,
+    from: u32,
+    until: u32,
+}
+
+/// The parts of blocks that a range of bytes has.
+fn parts(bytes: Range<u64>, block_bytes: u64) -> impl Iterator<Item = Part> {
+    let blocks = bytes.start / block_bytes..bytes.end.div_ceil(block_bytes);
+    let within = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+    blocks.map(move |block| {
+        let start = block * block_bytes;
+        let end = start.saturating_add(block_bytes);
+        let (from, until) = (bytes.start.max(start) - start, bytes.end.min(end) - start);
+        Part { block, from: within(from), until: within(until) }
+    })
+}
+
+impl Blocks {
+    pub(crate) const fn new() -> Self {
+        Self {
+            pending: BTreeMap::new(),
+            open: BTreeMap::new(),
+            running: Vec::new(),
+            touched_at: Mono(0),
+            closing: false,
+            short_bytes: None,
+        }
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        let known = self.pending.is_empty() && self.open.is_empty();
+        known && self.running.is_empty() && !self.closing
+    }
+
+    pub(crate) const fn is_quiet(&self) -> bool {
+        self.running.is_empty() && !self.closing
+    }
+
+    /// The regions that have to be opened before a range is written.
+    pub(crate) fn must_open(&self, sums: &Sums, bytes: &Range<u64>, block_bytes: u64) -> Vec<u64> {
+        let mut regions: Vec<u64> = Vec::new();
+        for (block, _) in sums.covering(bytes.clone(), block_bytes) {
+            let region = block / REGION_BLOCK_COUNT;
+            let intended = self.open.get(&region).is_some_and(|region| region.intended);
+            if !intended && regions.last() != Some(&region) {
+                regions.push(region);
+            }
+        }
+        regions
+    }
+
+    /// The rows have no checksums of a region from here on.
+    pub(crate) fn intend(&mut self, region: u64, now: Mono) {
+        let first = region * REGION_BLOCK_COUNT;
+        let blocks = first..first + REGION_BLOCK_COUNT;
+        let waiting: Vec<u64> = self.pending.range(blocks).map(|(block, _)| *block).collect();
+        waiting.into_iter().for_each(|block| self.touch(block, now));
+        let region = self.open.entry(region).or_default();
+        region.intended = true;
+        region.stamp += 1;
+        self.touched_at = now;
+    }
+
+    /// A write of a range begins.
+    pub(crate) fn begin(
+        &mut self,
+        sums: &mut Sums,
+        bytes: &Range<u64>,
+        (block_bytes, now): (u64, Mono),
+    ) {
+        for part in parts(bytes.clone(), block_bytes) {
+            let start = part.block * block_bytes;
+            let (from, until) = (start + u64::from(part.from), start + u64::from(part.until));
+            let meets = self.running.iter().any(|other| other.start < until && from < other.end);
+            let covers = |sum: BlockSum| sum.covered_bytes > part.from;
+            let overwrites = sums.get(part.block).is_some_and(|entry| covers(entry.sum()));
+            if overwrites {
+                sums.put(part.block, Entry::default());
+            }
+            let pending = self.pending.get(&part.block).is_some_and(|known| covers(known.sum));
+            if meets || overwrites || pending || self.is_touched(part.block) {
+                self.touch(part.block, now);
+            }
+        }
+        self.running.push(bytes.clone());
+    }
+
+    /// It ended. `pieces`: the checksums of its parts of blocks, if they are known and may be
+    /// recorded with it.
+    pub(crate) fn end(
+        &mut self,
+        sums: &Sums,
+        bytes: &Range<u64>,
+        pieces: Option<&[u32]>,
+        (block_bytes, change_no, now): (u64, u64, Mono),
+    ) {
+        if let Some(index) = self.running.iter().position(|other| other == bytes) {
+            self.running.swap_remove(index);
+        }
+        for (index, part) in parts(bytes.clone(), block_bytes).enumerate() {
+            let region = self.open.get(&(part.block / REGION_BLOCK_COUNT));
+            let intended = region.is_some_and(|region| region.intended);
+            let piece = pieces.and_then(|pieces| pieces.get(index).copied());
+            let piece = piece.filter(|_| !intended && !self.is_touched(part.block));
+            match piece.and_then(|crc32c| self.joined(sums, part, crc32c)) {
+                Some((sum, verified)) => {
+                    let pending = Pending { sum, verified, change_no };
+                    self.pending.insert(part.block, pending);
+                }
+                None => self.touch(part.block, now),
+            }
+        }
+    }
+
+    /// The checksum of a block up to the end of a part that was written behind what it covers, and
+    /// whether all of that was written or compared in this boot.
+    fn joined(&self, sums: &Sums, part: Part, crc32c: u32) -> Option<(BlockSum, bool)> {
+        let pending = self.pending.get(&part.block).map(|pending| (pending.sum, pending.verified));
+        let recorded = || sums.get(part.block).map(|entry| (entry.sum(), entry.is_verified()));
+        let (known, verified) = pending.or_else(recorded).unwrap_or((BlockSum::NONE, true));
+        if known.covered_bytes != part.from {
+            return None;
+        }
+        let part_bytes = u64::from(part.until - part.from);
+        let crc32c = match known.covered_bytes {
+            0 => crc32c,
+            _ => wire::crc32c_combined(known.crc32c, crc32c, part_bytes),
+        };
+        Some((BlockSum { crc32c, covered_bytes: part.until }, verified))
+    }
+
+    /// What is behind a place is cut off, or a range is made zeros: what covers any of it is gone.
+    pub(crate) fn cut(
+        &mut self,
+        sums: &mut Sums,
+        bytes: &Range<u64>,
+        (block_bytes, now): (u64, Mono),
+    ) {
+        let covering: Vec<u64> =
+            sums.covering(bytes.clone(), block_bytes).map(|(block, _)| block).collect();
+        for block in &covering {
+            sums.put(*block, Entry::default());
+        }
+        let blocks = bytes.start / block_bytes..bytes.end.div_ceil(block_bytes);
+        let pending = self.pending.range(blocks.clone()).filter(|(block, pending)| {
+            *block * block_bytes + u64::from(pending.sum.covered_bytes) > bytes.start
+        });
+        let mut changed: Vec<u64> = pending.map(|(block, _)| *block).collect();
+        changed.extend(covering);
+        for block in changed {
+            self.pending.remove(&block);
+            // Behind the new end nothing is left to be summed.
+            if bytes.end < u64::MAX || block * block_bytes < bytes.start {
+                self.touch(block, now);
+            }
+        }
+        for (_, region) in self.open.range_mut(blocks.start / REGION_BLOCK_COUNT..) {
+            region.stamp += 1;
+        }
+    }
+
+    /// The record of a write leaves: the checksums that are recorded with it.
+    pub(crate) fn bind(
+        &mut self,
+        sums: &mut Sums,
+        bytes: Range<u64>,
+        (block_bytes, change_no): (u64, u64),
+    ) -> Option<(u64, disk::BlockSums)> {
+        let mut first_block = None;
+        let mut run = disk::BlockSums::default();
+        for part in parts(bytes, block_bytes) {
+            let mine = |pending: &&Pending| pending.change_no == change_no;
+            let pending = self.pending.get(&part.block).filter(mine).copied();
+            let Some(Pending { sum, verified, .. }) = pending else { continue };
+            self.pending.remove(&part.block);
+            let first = *first_block.get_or_insert(part.block);
+            run.put(usize::try_from(part.block - first).unwrap_or(usize::MAX), sum);
+            sums.put(part.block, Entry::new(sum, verified));
+        }
+        first_block.map(|first_block| (first_block, run))
+    }
+
+    /// The touched blocks of a region.
+    pub(crate) fn touched(&self, region: u64) -> impl Iterator<Item = u64> {
+        let words = self.open.get(&region).into_iter().flat_map(|region| &region.touched);
+        let first = region * REGION_BLOCK_COUNT;
+        (first..).step_by(64).zip(words).flat_map(|(first, word)| {
+            (0..64_u64).filter(move |bit| word >> bit & 1 == 1).map(move |bit| first + bit)
+        })
+    }
+
+    /// Whether a block has been written to and waits for its checksum.
+    pub(crate) fn is_moving(&self, block: u64) -> bool {
+        self.pending.contains_key(&block) || self.is_touched(block)
+    }
+
+    fn is_touched(&self, block: u64) -> bool {
+        let (word, bit) = place(block);
+        let region = self.open.get(&(block / REGION_BLOCK_COUNT));
+        region.and_then(|region| region.touched.get(word)).is_some_and(|word| word >> bit & 1 == 1)
+    }
+
+    fn touch(&mut self, block: u64, now: Mono) {
+        self.pending.remove(&block);
+        let (word, bit) = place(block);
+        let region = self.open.entry(block / REGION_BLOCK_COUNT).or_default();
+        if region.touched.len() <= word {
+            region.touched.resize(word + 1, 0);
+        }
+        region.touched[word] |= 1 << bit;
+        region.stamp += 1;
+        self.touched_at = now;
+    }
+}
+
+/// Where a block's mark is in its region.
+fn place(block: u64) -> (usize, u64) {
+    let index = block % REGION_BLOCK_COUNT;
+    (usize::try_from(index / 64).unwrap_or(0), index % 64)
+}

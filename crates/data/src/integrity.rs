@@ -1,0 +1,468 @@
+//! Checksums of blocks at rest: opened before they are overwritten, and compared before a block is
+//! read for the first time. `closing` records them again when the object is quiet.
+
+use crate::Shards;
+use crate::list::places_of;
+use crate::object::Object;
+use crate::request::{Pending, bulk_bytes};
+use crate::sums::{Entry, Sums};
+use crate::work::Job;
+use crate::{Damage, Lost, Outcome, Token};
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::ops::Range;
+use disk::{BlockSum, Change, ContentsChange, REGION_BLOCK_COUNT};
+use door::{Action, Errno, Object as ObjectName, ObjectStat, Span, SumRange, Ticket, Turn};
+use wire::{Allocation, InodeNo, Rule, Status, Transno, Wire, Writer};
+
+/// A damaged block is reported once in this time.
+const REPORT_MS: u64 = 60_000;
+/// Damaged blocks whose reports are remembered.
+const REPORT_COUNT_MAX: usize = 1_024;
+
+/// Blocks that a read, or a change of a part of them, waits for, with what they must have.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Verifying {
+    pub(crate) inode: InodeNo,
+    /// The read; a change waits at the front of its object.
+    read: Option<Pending>,
+    blocks: Vec<(u64, BlockSum)>,
+}
+
+impl Shards {
+    pub(crate) fn block_bytes(&self) -> u64 {
+        u64::from(self.shape.block_bytes)
+    }
+
+    /// Lets the checksums be taken away that the first of those that wait is about to break. Until
+    /// that is durable no change begins.
+    pub(crate) fn open_front(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
+        if self.must_verify_front(turn, inode) {
+            return;
+        }
+        let block_bytes = self.block_bytes();
+        let intends = self.shape.rules.hold(Rule::OverwriteIntent);
+        let Some(sums) = self.sums.get_mut(&inode) else { return };
+        let Some(object) = self.objects.get_mut(&inode).filter(|object| may_open(object)) else {
+            return;
+        };
+        let mut gone: Vec<Range<u64>> = Vec::new();
+        for bytes in object.queue.front().map(|front| written_by(front, object)).unwrap_or_default()
+        {
+            for region in object.blocks.must_open(sums, &bytes, block_bytes) {
+                object.blocks.intend(region, turn.now.mono);
+                gone.push(region * REGION_BLOCK_COUNT..(region + 1) * REGION_BLOCK_COUNT);
+            }
+        }
+        if let Some(bytes) = object.queue.front().and_then(|front| cut_by(front, object))
+            && sums.covering(bytes.clone(), block_bytes).next().is_some()
+        {
+            object.blocks.cut(sums, &bytes, (block_bytes, turn.now.mono));
+            gone.push(bytes.start / block_bytes..bytes.end.div_ceil(block_bytes));
+        }
+        gone.retain(|_| intends);
+        self.unbound.extend((!object.blocks.open.is_empty()).then_some(inode));
+        object.fence_count += u32::try_from(gone.len()).unwrap_or(u32::MAX);
+        let shard = self.shard(inode);
+        for Range { start: from_block, end: until_block } in gone {
+            let change = ContentsChange::SumsGone { inode, from_block, until_block };
+            // It has no place in the shard's order: what it announces was not done.
+            let (transno, change) = (Transno(0), Change::Contents(change));
+            self.outcomes.push_back(Outcome::Noted { shard, transno, change });
+        }
+    }
+
+    /// Whether the first of those that wait changes a part of a block that was not compared with its
+    /// checksum: what it leaves of the block would get a checksum whatever it is. A write that was lost
+    /// and is brought back does not wait for that.
+    fn must_verify_front(&mut self, turn: &mut Turn<'_>, inode: InodeNo) -> bool {
+        let block_bytes = self.block_bytes();
+        if !self.shape.rules.hold(Rule::VerifyContents) {
+            return false;
+        }
+        let Some(sums) = self.sums.get(&inode) else { return false };
+        let Some(object) = self.objects.get_mut(&inode).filter(|object| may_open(object)) else {
+            return false;
+        };
+        let Some(front) = object.queue.front() else { return false };
+        if matches!(front, Pending::Replay { .. }) {
+            return false;
+        }
+        let mut blocks: Vec<(u64, BlockSum)> = Vec::new();
+        for bytes in written_by(front, object).into_iter().chain(cut_by(front, object)) {
+            for (block, entry) in sums.covering(bytes.clone(), block_bytes) {
+                let start = block * block_bytes;
+                let end = start + u64::from(entry.sum().covered_bytes);
+                let leaves = start < bytes.start || bytes.end < end;
+                let is_new = blocks.last().is_none_or(|(last, _)| *last < block);
+                if leaves && is_new && !entry.is_verified() {
+                    blocks.push((block, entry.sum()));
+                }
+            }
+        }
+        if blocks.is_empty() {
+            return false;
+        }
+        object.asking = true;
+        let name = object.name;
+        self.verify(turn, name, Verifying { inode, read: None, blocks });
+        true
+    }
+
+    fn verify(&mut self, turn: &mut Turn<'_>, object: ObjectName, verifying: Verifying) {
+        let blocks = verifying.blocks.iter();
+        let ranges: Vec<(u64, u32)> =
+            blocks.map(|(block, sum)| (*block, sum.covered_bytes)).collect();
+        let ticket = self.ticket(Job::Verify(verifying));
+        ask_sums(turn, (ticket, object), &ranges, self.block_bytes());
+    }
+
+    /// Bytes are about to be written to these places of an object.
+    pub(crate) fn begin_places(&mut self, turn: &Turn<'_>, inode: InodeNo, places: &[(u64, u64)]) {
+        let grid = (self.block_bytes(), turn.now.mono);
+        let sums = self.sums.entry(inode).or_default();
+        let Some(object) = self.objects.get_mut(&inode) else { return };
+        for (from, until) in places {
+            object.blocks.begin(sums, &(*from..*until), grid);
+        }
+        self.unbound.extend((!object.blocks.open.is_empty()).then_some(inode));
+    }
+
+    /// They are written, or not. `pieces`: the checksums of the blocks' parts, where they are known.
+    pub(crate) fn end_places(
+        &mut self,
+        turn: &Turn<'_>,
+        inode: InodeNo,
+        places: &[(u64, u64)],
+        pieces: Option<&[u32]>,
+    ) {
+        let (block_bytes, now) = (self.block_bytes(), turn.now.mono);
+        let sums = self.sums.entry(inode).or_default();
+        let Some(object) = self.objects.get_mut(&inode) else { return };
+        let change_no = object.change_no;
+        for (from, until) in places {
+            object.blocks.end(sums, &(*from..*until), pieces, (block_bytes, change_no, now));
+        }
+        self.unbound.extend((!object.blocks.open.is_empty()).then_some(inode));
+    }
+
+    /// A range is about to be cut off or to become zeros.
+    pub(crate) fn cut(&mut self, turn: &Turn<'_>, inode: InodeNo, bytes: &Range<u64>) {
+        let grid = (self.block_bytes(), turn.now.mono);
+        let sums = self.sums.entry(inode).or_default();
+        let Some(object) = self.objects.get_mut(&inode) else { return };
+        object.blocks.cut(sums, bytes, grid);
+        self.unbound.extend((!object.blocks.open.is_empty()).then_some(inode));
+    }
+
+    /// The checksums that are recorded with a write that is synced.
+    pub(crate) fn bind(
+        &mut self,
+        change: &ContentsChange,
+        change_no: u64,
+    ) -> Option<ContentsChange> {
+        let ContentsChange::Write { inode, object_offset, write_bytes, .. } = *change else {
+            return None;
+        };
+        let bytes = object_offset..object_offset.saturating_add(u64::from(write_bytes));
+        let grid = (self.block_bytes(), change_no);
+        let object = self.objects.get_mut(&inode)?;
+        let (first_block, sums) =
+            object.blocks.bind(self.sums.entry(inode).or_default(), bytes, grid)?;
+        Some(ContentsChange::Sums { inode, first_block, sums })
+    }
+
+    // --- reading ---------------------------------------------------------------------------------
+
+    /// Whether a read has to wait until blocks are compared with their checksums, or fails at once.
+    pub(crate) fn must_verify(
+        &mut self,
+        turn: &mut Turn<'_>,
+        inode: InodeNo,
+        (token, pending): (Token, &Pending),
+    ) -> bool {
+        if !self.shape.rules.hold(Rule::VerifyContents) {
+            return false;
+        }
+        let block_bytes = self.block_bytes();
+        let Some(object) = self.objects.get_mut(&inode) else { return false };
+        let places = read_by(pending, object.size_bytes());
+        let sums = self.sums.get(&inode);
+        if let Some(at) = lacks(object, sums, &places, block_bytes) {
+            let found_bytes = object.blocks.short_bytes.unwrap_or(0);
+            self.damaged(turn, inode, (at, Damage::Short { found_bytes }));
+            self.answer(token, Err(Status::Io));
+            return true;
+        }
+        let Some(sums) = sums else { return false };
+        let mut blocks: Vec<(u64, BlockSum)> = Vec::new();
+        for (from, until) in places {
+            let covering = sums.covering(from..until, block_bytes);
+            for (block, entry) in covering.filter(|(_, entry)| !entry.is_verified()) {
+                if blocks.last().is_none_or(|(last, _)| *last < block) {
+                    blocks.push((block, entry.sum()));
+                }
+            }
+        }
+        if blocks.is_empty() {
+            return false;
+        }
+        object.running_count += 1;
+        let name = object.name;
+        let read = Some(pending.clone());
+        self.verify(turn, name, Verifying { inode, read, blocks });
+        true
+    }
+
+    /// Checksums that were asked for.
+    pub fn on_sums(&mut self, turn: &mut Turn<'_>, ticket: Ticket, result: Result<Span, Errno>) {
+        let found = result.map(|span| decoded(turn.arena.get(span)));
+        match self.jobs.remove(&ticket.0) {
+            Some(Job::Verify(verifying)) => self.on_verified(turn, verifying, found),
+            Some(Job::Close(closing)) => self.on_closed(turn, &closing, found),
+            Some(
+                Job::Read { .. }
+                | Job::ReadList { .. }
+                | Job::Stat { .. }
+                | Job::Glimpse { .. }
+                | Job::Write { .. }
+                | Job::WritePiece { .. }
+                | Job::Reshape { .. }
+                | Job::Seek { .. }
+                | Job::Trim { .. }
+                | Job::Sync { .. }
+                | Job::Remove { .. },
+            )
+            | None => {}
+        }
+    }
+
+    fn on_verified(
+        &mut self,
+        turn: &mut Turn<'_>,
+        Verifying { inode, read, blocks }: Verifying,
+        found: Result<Vec<BlockSum>, Errno>,
+    ) {
+        let block_bytes = self.block_bytes();
+        let mut damage = Vec::new();
+        let result = match found {
+            Ok(found) => {
+                let sums = self.sums.entry(inode).or_default();
+                for (index, (block, expected)) in blocks.iter().enumerate() {
+                    // What was overwritten meanwhile has another checksum, or none.
+                    let same = sums.get(*block).is_some_and(|entry| entry.sum() == *expected);
+                    let found = found.get(index).copied().unwrap_or(BlockSum::NONE);
+                    if same && found == *expected {
+                        sums.put(*block, Entry::new(*expected, true));
+                    } else if same {
+                        damage.push((block * block_bytes, damage_of(*expected, found)));
+                    }
+                }
+                if damage.is_empty() { Ok(()) } else { Err(Status::Io) }
+            }
+            Err(errno) => Err(errno.status()),
+        };
+        for found in damage {
+            self.damaged(turn, inode, found);
+        }
+        let Some(read) = read else { return self.on_front_verified(turn, inode, result) };
+        match result {
+            Ok(()) => self.begin(turn, inode, read),
+            Err(status) => self.fail_all(turn, inode, VecDeque::from([read]), status),
+        }
+        self.ran(turn, inode);
+    }
+
+    /// The blocks that the first of those that wait changes were compared.
+    fn on_front_verified(
+        &mut self,
+        turn: &mut Turn<'_>,
+        inode: InodeNo,
+        result: Result<(), Status>,
+    ) {
+        let Some(object) = self.objects.get_mut(&inode) else { return };
+        object.asking = false;
+        let front = if result.is_err() { object.queue.pop_front() } else { None };
+        if let (Some(front), Err(status)) = (front, result) {
+            self.fail_all(turn, inode, VecDeque::from([front]), status);
+        }
+        self.advance(turn, inode);
+    }
+
+    /// Something recorded is not there as it was.
+    pub(crate) fn damaged(
+        &mut self,
+        turn: &Turn<'_>,
+        inode: InodeNo,
+        (object_offset, damage): (u64, Damage),
+    ) {
+        let now = turn.now.mono;
+        self.reports.retain(|_, at| at.after_ms(REPORT_MS) > now);
+        if self.reports.len() >= REPORT_COUNT_MAX {
+            self.reports.clear();
+        }
+        let is_new = !self.reports.contains_key(&(inode, object_offset));
+        if is_new {
+            self.reports.insert((inode, object_offset), now);
+        }
+        let Some(object) = self.objects.get(&inode) else { return };
+        let object = object.name;
+        self.outcomes.push_back(Outcome::Damaged { object, object_offset, damage, is_new });
+    }
+
+    /// The size that an object has to have whose file was found to be shorter than what its checksums
+    /// cover.
+    pub(crate) fn shortened(
+        &mut self,
+        turn: &Turn<'_>,
+        inode: InodeNo,
+        (known_bytes, found): (Option<u64>, Option<ObjectStat>),
+    ) -> Option<u64> {
+        let found_bytes = found.map_or(0, |found| found.size_bytes);
+        let block_bytes = self.block_bytes();
+        let missing = self.sums.get(&inode)?.covering(found_bytes..u64::MAX, block_bytes);
+        let end = |(block, entry): (u64, Entry)| {
+            block * block_bytes + u64::from(entry.sum().covered_bytes)
+        };
+        let covered_bytes = missing.map(end).max()?;
+        let damage = match found {
+            None => Damage::Missing,
+            Some(_) => Damage::Short { found_bytes },
+        };
+        self.objects.get_mut(&inode)?.blocks.short_bytes = Some(found_bytes);
+        self.damaged(turn, inode, (found_bytes, damage));
+        Some(known_bytes.unwrap_or(0).max(covered_bytes))
+    }
+}
+
+/// Whether what waits at the front of an object may change it when its checksums are gone.
+fn may_open(object: &Object) -> bool {
+    let known = object.stat.is_some() && !object.doubtful && !object.asking;
+    known && object.fence_count == 0 && !object.exclusive
+}
+
+/// The bytes that something will write.
+fn written_by(pending: &Pending, object: &Object) -> Vec<Range<u64>> {
+    let range = |from: u64, bytes: u32| from..from.saturating_add(u64::from(bytes));
+    let one = |from: u64, bytes: u32| core::iter::once(range(from, bytes)).collect();
+    let all = |places: Vec<(u64, u64)>| places.into_iter().map(|(from, until)| from..until);
+    match pending {
+        Pending::Write { object_offset, bulk, .. } => one(*object_offset, bulk_bytes(*bulk)),
+        Pending::Append { bulk, .. } => one(object.size_bytes(), bulk_bytes(*bulk)),
+        Pending::WriteList(writing) => all(places_of(&writing.pieces)).collect(),
+        Pending::Replay { lost: Lost { change, bulk, .. }, .. } => match change {
+            ContentsChange::Write { object_offset, .. } => one(*object_offset, bulk.bulk_bytes),
+            ContentsChange::WriteList { pieces, .. } => all(places_of(pieces)).collect(),
+            ContentsChange::Truncate { .. }
+            | ContentsChange::Allocate { .. }
+            | ContentsChange::ObjectGone { .. }
+            | ContentsChange::Sums { .. }
+            | ContentsChange::SumsGone { .. } => Vec::new(),
+        },
+        Pending::Read { .. }
+        | Pending::ReadList(_)
+        | Pending::Glimpse(_)
+        | Pending::Seek(_)
+        | Pending::Truncate { .. }
+        | Pending::Allocate(_)
+        | Pending::Remove => Vec::new(),
+    }
+}
+
+/// The bytes that something will cut off or make zeros.
+pub(crate) fn cut_by(pending: &Pending, object: &Object) -> Option<Range<u64>> {
+    match pending {
+        Pending::Truncate { size_bytes, .. } => {
+            (*size_bytes < object.size_bytes()).then_some(*size_bytes..u64::MAX)
+        }
+        Pending::Allocate(allocating) => {
+            (allocating.allocation != Allocation::Reserve).then(|| {
+                let from = allocating.object_offset;
+                from..from.saturating_add(allocating.range_bytes)
+            })
+        }
+        Pending::Read { .. }
+        | Pending::ReadList(_)
+        | Pending::Glimpse(_)
+        | Pending::Seek(_)
+        | Pending::Write { .. }
+        | Pending::WriteList(_)
+        | Pending::Append { .. }
+        | Pending::Replay { .. }
+        | Pending::Remove => None,
+    }
+}
+
+/// The places that something will read of an object of this size.
+fn read_by(pending: &Pending, size_bytes: u64) -> Vec<(u64, u64)> {
+    match pending {
+        Pending::Read { object_offset, read_bytes, .. } => {
+            let until = object_offset.saturating_add(u64::from(*read_bytes)).min(size_bytes);
+            if *object_offset < until { Vec::from([(*object_offset, until)]) } else { Vec::new() }
+        }
+        Pending::ReadList(reading) => places_of(&reading.pieces.within(size_bytes)),
+        Pending::Glimpse(_)
+        | Pending::Seek(_)
+        | Pending::Write { .. }
+        | Pending::WriteList(_)
+        | Pending::Append { .. }
+        | Pending::Truncate { .. }
+        | Pending::Allocate(_)
+        | Pending::Replay { .. }
+        | Pending::Remove => Vec::new(),
+    }
+}
+
+/// The first byte of these places that an object was found not to have, if nothing was written there
+/// since and no checksum tells.
+fn lacks(
+    object: &Object,
+    sums: Option<&Sums>,
+    places: &[(u64, u64)],
+    block_bytes: u64,
+) -> Option<u64> {
+    let short_bytes = object.blocks.short_bytes?;
+    let missing = places.iter().filter(|(_, until)| *until > short_bytes);
+    let mut blocks = missing.flat_map(|(from, until)| {
+        (*from).max(short_bytes) / block_bytes..until.div_ceil(block_bytes)
+    });
+    let lacking = |block: &u64| {
+        let is_known = sums.is_some_and(|sums| sums.get(*block).is_some());
+        !is_known && !object.blocks.is_moving(*block)
+    };
+    blocks.find(lacking).map(|block| block * block_bytes)
+}
+
+pub(crate) fn damage_of(expected: BlockSum, found: BlockSum) -> Damage {
+    if found.covered_bytes < expected.covered_bytes {
+        return Damage::Missing;
+    }
+    Damage::Changed { expected: expected.crc32c, found: found.crc32c }
+}
+
+/// Asks for the checksums of blocks' first bytes.
+pub(crate) fn ask_sums(
+    turn: &mut Turn<'_>,
+    (ticket, object): (Ticket, ObjectName),
+    blocks: &[(u64, u32)],
+    block_bytes: u64,
+) {
+    let ranges = turn.arena.write(|out| {
+        let mut to = Writer::new(out);
+        for (block, range_bytes) in blocks {
+            let object_offset = block * block_bytes;
+            to.write(&SumRange { object_offset, range_bytes: *range_bytes });
+        }
+    });
+    turn.act(Action::ObjectSums { ticket, object, ranges });
+}
+
+/// Checksums as [`door::Event::ObjectSums`] has them.
+pub(crate) fn decoded(bytes: &[u8]) -> Vec<BlockSum> {
+    let mut from = wire::Reader::new(bytes);
+    let mut sums = Vec::new();
+    while let Ok(sum) = BlockSum::decode(&mut from) {
+        sums.push(sum);
+    }
+    sums
+}

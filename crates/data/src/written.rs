@@ -1,0 +1,204 @@
+//! What the end of a write, truncation or allocation means: the change has its number and its place
+//! among the records, and its blocks have checksums or wait for them.
+
+use crate::integrity::decoded;
+use crate::list::changed_places;
+use crate::object::Effect;
+use crate::request::Pending;
+use crate::unstable::Touch;
+use crate::work::Job;
+use crate::{Answer, Outcome, Shards};
+use alloc::vec::Vec;
+use disk::{Change, ContentsChange};
+use door::{Errno, Span, Ticket, Turn};
+use wire::{InodeNo, Status, Transno};
+
+impl Shards {
+    /// The outcome of a write whose sums were asked for, block by block.
+    pub fn on_object_written(
+        &mut self,
+        turn: &mut Turn<'_>,
+        ticket: Ticket,
+        result: Result<Span, Errno>,
+    ) {
+        let sums = result.map(|span| decoded(turn.arena.get(span))).map_err(Errno::status);
+        let Some(Job::Write { inode, effect, end, exclusive }) = self.jobs.remove(&ticket.0) else {
+            return;
+        };
+        let pieces = sums.map(|sums| sums.iter().map(|sum| sum.crc32c).collect::<Vec<u32>>());
+        let done = (pieces.as_ref().map(|_| end).map_err(|status| *status), pieces.as_deref().ok());
+        self.on_write_ended(turn, (inode, exclusive), effect, done);
+    }
+
+    pub(crate) fn on_write_ended(
+        &mut self,
+        turn: &mut Turn<'_>,
+        (inode, exclusive): (InodeNo, bool),
+        effect: Effect,
+        done: (Result<u64, Status>, Option<&[u32]>),
+    ) {
+        self.on_written(turn, inode, effect, done);
+        if exclusive {
+            self.ran_alone(turn, inode);
+        } else {
+            self.ran(turn, inode);
+        }
+    }
+
+    pub(crate) fn on_written(
+        &mut self,
+        turn: &mut Turn<'_>,
+        inode: InodeNo,
+        mut effect: Effect,
+        (result, pieces): (Result<u64, Status>, Option<&[u32]>),
+    ) {
+        let is_replay = effect.transno > Transno(0);
+        let fenced = self.fenced && !is_replay;
+        // A replay is recorded as it was then.
+        let pieces = pieces.filter(|_| result.is_ok() && !fenced && !is_replay);
+        let places = written_places(&effect.change);
+        let Some(object) = self.objects.get_mut(&inode) else { return };
+        match result.and_then(|end| if fenced { Err(Status::Io) } else { Ok(end) }) {
+            Ok(end) => {
+                let size_bytes = object.size_bytes();
+                let time_ns = effect.time_ns(object.next_time_ns(turn.now.wall_ns));
+                object.changed(|size| size.max(end), time_ns);
+                effect.change_no = object.change_no;
+                self.end_places(turn, inode, &places, pieces);
+                if let Answer::Written(written) = effect.answer {
+                    self.written_bytes += u64::from(written.written_bytes);
+                }
+                self.put_in_order(turn, inode, effect, (end, end > size_bytes));
+            }
+            Err(status) => {
+                object.doubtful = true;
+                self.end_places(turn, inode, &places, None);
+                if effect.transno > Transno(0) {
+                    return self.fail_replay(turn, inode, (effect.token, status));
+                }
+                self.answer(effect.token, Err(status));
+            }
+        }
+    }
+
+    pub(crate) fn on_reshaped(
+        &mut self,
+        turn: &mut Turn<'_>,
+        inode: InodeNo,
+        mut effect: Effect,
+        result: Result<u64, Status>,
+    ) {
+        let fenced = self.fenced;
+        let Some(object) = self.objects.get_mut(&inode) else { return };
+        match result.and_then(|size| if fenced { Err(Status::Io) } else { Ok(size) }) {
+            Ok(size_bytes) => {
+                let time_ns = effect.time_ns(object.next_time_ns(turn.now.wall_ns));
+                let longer = size_bytes > object.size_bytes();
+                object.changed(|_| size_bytes, time_ns);
+                let until = match effect.change {
+                    ContentsChange::Allocate { object_offset, range_bytes, .. } => {
+                        object_offset.saturating_add(range_bytes)
+                    }
+                    ContentsChange::Truncate { .. }
+                    | ContentsChange::Write { .. }
+                    | ContentsChange::WriteList { .. }
+                    | ContentsChange::ObjectGone { .. }
+                    | ContentsChange::Sums { .. }
+                    | ContentsChange::SumsGone { .. } => u64::MAX,
+                };
+                self.put_in_order(turn, inode, effect, (until, longer));
+            }
+            Err(status) => {
+                object.doubtful = true;
+                object.fence_count = object.fence_count.saturating_sub(1);
+                self.answer(effect.token, Err(status));
+            }
+        }
+    }
+
+    /// A change is in the object: it has its number and its place among the records.
+    fn put_in_order(
+        &mut self,
+        turn: &Turn<'_>,
+        inode: InodeNo,
+        mut effect: Effect,
+        (until, extends): (u64, bool),
+    ) {
+        let shard = self.shard(inode);
+        // A replay has both.
+        if effect.transno == Transno(0) {
+            effect.transno = self.next_transno(shard);
+            effect.place_no = self.order(shard).push(None);
+        }
+        let durable = self.durable(shard);
+        let Some(object) = self.objects.get_mut(&inode) else { return };
+        let (from, at_end) = match effect.change {
+            ContentsChange::Truncate { size_bytes, .. } => (size_bytes, true),
+            ContentsChange::Write { object_offset, .. } => (object_offset, object.exclusive),
+            // Of each of its places its own.
+            ContentsChange::WriteList { .. } => (0, false),
+            ContentsChange::Allocate { object_offset, .. } => (object_offset, false),
+            ContentsChange::ObjectGone { .. }
+            | ContentsChange::Sums { .. }
+            | ContentsChange::SumsGone { .. } => (0, true),
+        };
+        let extends = extends || at_end;
+        let touch = Touch { client: effect.client, from, until, extends, at_end };
+        object.unstable.settle(durable);
+        let places = changed_places(&effect.change);
+        let (depends, touched_bytes) = if places.is_empty() {
+            let depends = object.unstable.depends(&touch);
+            object.unstable.add(&touch, effect.transno);
+            (depends, until.saturating_sub(from))
+        } else {
+            let depends = object.unstable.depends_of(effect.client, &places);
+            (depends, object.unstable.add_places(&touch, &places, effect.transno))
+        };
+        if object.written.is_empty() {
+            object.unsynced_since = turn.now.mono;
+            self.dirty.push(inode);
+        }
+        object.unsynced_bytes = object.unsynced_bytes.saturating_add(touched_bytes);
+        // Its turn at the object ends only when it is recorded.
+        object.urgent |= effect.change.fences();
+        object.urgent |= matches!(object.queue.front(), Some(Pending::Remove));
+        let Effect { token, transno, change, answer, .. } = effect.clone();
+        object.written.push(effect);
+        self.waits_for_sync(inode);
+        self.outcomes.push_back(Outcome::Written {
+            token,
+            shard,
+            transno,
+            change: Change::Contents(change),
+            answer,
+            depends,
+        });
+    }
+}
+
+/// The sum of all bytes of a write.
+pub(crate) const fn one_sum(change: &ContentsChange) -> u32 {
+    match change {
+        ContentsChange::Write { crc32c, .. } | ContentsChange::WriteList { crc32c, .. } => *crc32c,
+        ContentsChange::Truncate { .. }
+        | ContentsChange::Allocate { .. }
+        | ContentsChange::ObjectGone { .. }
+        | ContentsChange::Sums { .. }
+        | ContentsChange::SumsGone { .. } => 0,
+    }
+}
+
+/// Where a write wrote.
+fn written_places(change: &ContentsChange) -> Vec<(u64, u64)> {
+    match change {
+        ContentsChange::Write { object_offset, write_bytes, .. } => {
+            Vec::from([(*object_offset, object_offset.saturating_add(u64::from(*write_bytes)))])
+        }
+        ContentsChange::WriteList { .. }
+        | ContentsChange::Truncate { .. }
+        | ContentsChange::Allocate { .. }
+        | ContentsChange::ObjectGone { .. }
+        | ContentsChange::Sums { .. }
+        | ContentsChange::SumsGone { .. } => changed_places(change),
+    }
+}

@@ -1,0 +1,194 @@
+//! Checksums of ranges of objects that are being read, and of what was written.
+//!
+//! Ranges that lie side by side are read at once, up to [`READ_BYTES_MAX`]; their order and number are
+//! the caller's. Invariant: a result has one checksum for each range, of the bytes that were there.
+
+use crate::number::{u32_of, u64_of};
+use crate::tools::Tools;
+use door::{Bulk, Errno, Event, SumRange, Ticket};
+use wire::{Reader, Wire as _};
+
+/// Read at once.
+pub(crate) const READ_BYTES_MAX: usize = 1 << 20;
+
+struct Sums {
+    ticket: Ticket,
+    ranges: Vec<SumRange>,
+    /// The checksums of the first ranges, as the event has them.
+    found: Vec<u8>,
+    summed_count: usize,
+}
+
+/// What is read at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Chunk {
+    pub(crate) offset: u64,
+    pub(crate) read_bytes: usize,
+    range_count: usize,
+}
+
+/// All of a lane that are being made.
+#[derive(Default)]
+pub(crate) struct SumJobs {
+    slots: Vec<Option<Sums>>,
+    free: Vec<u32>,
+}
+
+impl SumJobs {
+    /// Remembers ranges; their number, and where the last one ends.
+    pub(crate) fn begin(&mut self, ticket: Ticket, encoded: &[u8]) -> (u32, u64) {
+        let ranges = decoded(encoded);
+        let end = |range: &SumRange| range.object_offset.saturating_add(range.range_bytes.into());
+        let end = ranges.iter().map(end).max().unwrap_or(0);
+        let sums = Some(Sums { ticket, ranges, found: Vec::new(), summed_count: 0 });
+        let index = match self.free.pop() {
+            Some(index) => {
+                self.slots[index as usize] = sums;
+                index
+            }
+            None => {
+                self.slots.push(sums);
+                u32_of(self.slots.len() - 1)
+            }
+        };
+        (index, end)
+    }
+
+    fn slot(&mut self, index: u32) -> &mut Sums {
+        let Some(sums) = self.slots[index as usize].as_mut() else {
+            panic!("the sums {index} are made")
+        };
+        sums
+    }
+
+    pub(crate) fn ranges(&mut self, index: u32) -> &[SumRange] {
+        &self.slot(index).ranges
+    }
+
+    /// What is read next, unless all is summed.
+    pub(crate) fn next(&mut self, index: u32) -> Option<Chunk> {
+        let sums = self.slot(index);
+        let mut left = sums.ranges[sums.summed_count..].iter();
+        let first = left.next()?;
+        let (offset, mut range_count) = (first.object_offset, 1);
+        let mut read_bytes = first.range_bytes as usize;
+        for range in left {
+            let joins = range.object_offset == offset.saturating_add(u64_of(read_bytes));
+            let joined_bytes = read_bytes + range.range_bytes as usize;
+            if !joins || joined_bytes > READ_BYTES_MAX {
+                break;
+            }
+            (read_bytes, range_count) = (joined_bytes, range_count + 1);
+        }
+        Some(Chunk { offset, read_bytes, range_count })
+    }
+
+    /// A chunk was read, as far as it is there.
+    pub(crate) fn sum(&mut self, index: u32, chunk: Chunk, mut bytes: &[u8]) {
+        let sums = self.slot(index);
+        for range in &sums.ranges[sums.summed_count..][..chunk.range_count] {
+            let (here, behind) = bytes.split_at(bytes.len().min(range.range_bytes as usize));
+            put(&mut sums.found, here);
+            bytes = behind;
+        }
+        sums.summed_count += chunk.range_count;
+    }
+
+    fn end(&mut self, index: u32) -> Sums {
+        let Some(sums) = self.slots[index as usize].take() else {
+            panic!("the sums {index} are made")
+        };
+        self.free.push(index);
+        sums
+    }
+}
+
+impl Tools {
+    /// All is summed, or it failed; what was not read has nothing.
+    pub(crate) fn end_sums(&mut self, index: u32, result: Result<(), Errno>) {
+        let Sums { ticket, ranges, mut found, summed_count } = self.sum_jobs.end(index);
+        ranges[summed_count..].iter().for_each(|_| put(&mut found, &[]));
+        let result = result.map(|()| self.arena.put(&found));
+        self.events.push(Event::ObjectSums { ticket, result });
+    }
+
+    /// What another thread has summed.
+    pub(crate) fn end_far_sums(&mut self, index: u32, found: &[u8]) {
+        let Sums { ticket, .. } = self.sum_jobs.end(index);
+        let result = Ok(self.arena.put(found));
+        self.events.push(Event::ObjectSums { ticket, result });
+    }
+
+    /// The checksums of what was written, by blocks.
+    pub(crate) fn written_sums(
+        &mut self,
+        (ticket, offset): (Ticket, u64),
+        bulk: Bulk,
+        block_bytes: u32,
+    ) {
+        let block_bytes = u64::from(block_bytes);
+        let mut found = Vec::new();
+        let mut bytes = self.bulk_bytes(bulk);
+        let mut at = offset;
+        while !bytes.is_empty() {
+            let left_bytes = usize::try_from(block_bytes - at % block_bytes).unwrap_or(usize::MAX);
+            let (here, behind) = bytes.split_at(bytes.len().min(left_bytes));
+            put(&mut found, here);
+            at += u64_of(here.len());
+            bytes = behind;
+        }
+        let result = Ok(self.arena.put(&found));
+        self.events.push(Event::ObjectWritten { ticket, result });
+    }
+}
+
+/// Appends a checksum and how many bytes it covers.
+pub(crate) fn put(found: &mut Vec<u8>, bytes: &[u8]) {
+    found.extend_from_slice(&wire::crc32c(bytes).to_le_bytes());
+    found.extend_from_slice(&u32_of(bytes.len()).to_le_bytes());
+}
+
+fn decoded(encoded: &[u8]) -> Vec<SumRange> {
+    let mut from = Reader::new(encoded);
+    let mut ranges = Vec::new();
+    while let Ok(range) = SumRange::decode(&mut from) {
+        ranges.push(range);
+    }
+    ranges
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn ranges(all: &[(u64, u32)]) -> Vec<u8> {
+        let mut encoded = Vec::new();
+        for (object_offset, range_bytes) in all {
+            let range = SumRange { object_offset: *object_offset, range_bytes: *range_bytes };
+            encoded.extend(range.to_bytes());
+        }
+        encoded
+    }
+
+    #[test]
+    fn ranges_side_by_side_are_read_at_once() {
+        let mut jobs = SumJobs::default();
+        let all = [(0, 65_536), (65_536, 65_536), (131_072, 10), (262_144, 5)];
+        let (index, end) = jobs.begin(Ticket(1), &ranges(&all));
+        assert_eq!(end, 262_149);
+        let first = jobs.next(index).unwrap();
+        assert_eq!(first, Chunk { offset: 0, read_bytes: 131_082, range_count: 3 });
+        jobs.sum(index, first, &vec![7; 100_000]);
+        let second = jobs.next(index).unwrap();
+        assert_eq!(second, Chunk { offset: 262_144, read_bytes: 5, range_count: 1 });
+        jobs.sum(index, second, &[]);
+        assert_eq!(jobs.next(index), None);
+        let mut expected = Vec::new();
+        put(&mut expected, &vec![7; 65_536]);
+        put(&mut expected, &vec![7; 100_000 - 65_536]);
+        put(&mut expected, &[]);
+        put(&mut expected, &[]);
+        assert_eq!(jobs.end(index).found, expected);
+    }
+}
