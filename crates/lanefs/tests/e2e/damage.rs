@@ -11,7 +11,7 @@ use wire::Status;
 
 const BLOCK: usize = 64 * 1024;
 /// Nobody of before comes back.
-const SHORT: [&str; 6] = ["--lanes", "2", "--recovery-soft-ms", "1", "--recovery-hard-ms", "1000"];
+const SHORT: [&str; 6] = ["--lanes", "2", "--recovery-soft", "1ms", "--recovery-hard", "1s"];
 
 fn bytes_of(count: usize) -> Vec<u8> {
     (0..count).map(|index| (index * 7 / 3).to_le_bytes()[0] ^ 0x5A).collect()
