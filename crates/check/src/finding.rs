@@ -77,6 +77,8 @@ pub enum Kind {
     ObjectMissing,
     /// An object is shorter than recorded.
     ObjectShort,
+    /// Contents are not what their checksums say.
+    ContentsChanged,
     /// An inode's size is not that of its object.
     SizeWrong,
     /// A file that is no object lies among the objects.
@@ -185,6 +187,9 @@ impl Kind {
             }
             Self::ObjectShort => {
                 ("object-short", Damage, Person("bring the file back from a backup"))
+            }
+            Self::ContentsChanged => {
+                ("contents-changed", Damage, Person("bring the file back from a backup"))
             }
             Self::SizeWrong => ("size-wrong", Warning, Repair("have the server measure it again")),
             Self::ObjectForeign => {

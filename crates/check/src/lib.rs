@@ -28,4 +28,4 @@ pub use json::text_and_hex;
 pub use objects::{is_about_objects, recheck_objects};
 pub use repair::{Repaired, Step, repair};
 pub use restore::{Contents, RestoreError, Restored, restore};
-pub use walk::{FINDING_COUNT_MAX, Outcome, Watch, check};
+pub use walk::{Depth, FINDING_COUNT_MAX, Outcome, Watch, check};

@@ -1,16 +1,16 @@
 //! Objects: what is recorded of them, their files, and whose they are.
 //!
 //! Bytes become durable before their record, so a file that is longer than recorded is well, and one that is
-//! shorter has lost something.
+//! shorter has lost something. So has one whose blocks do not have the checksums that are recorded.
 
 use crate::finding::{Finding, Kind};
 use crate::mend::Mend;
 use crate::names::number;
-use crate::walk::{Outcome, Walk};
+use crate::walk::{Depth, Outcome, Walk};
 use disk::InodeRow;
 use disk::rows::{Key, ObjectRow, Range, Row};
 use std::path::{Path, PathBuf};
-use store::{ObjectFile, ObjectFiles, ObjectName, StoreError, View};
+use store::{Compared, ObjectFile, ObjectFiles, ObjectName, StoreError, View};
 use wire::{FileKind, InodeNo, ShardId, Wire};
 
 /// The folder of the objects, in the store.
@@ -18,14 +18,14 @@ const OBJECTS: &str = "objects";
 
 impl Walk<'_> {
     /// Every recorded object, then every file of one.
-    pub(crate) fn check_objects(&mut self) -> Result<(), StoreError> {
-        self.pass("objects");
+    pub(crate) fn check_objects(&mut self, depth: Depth) -> Result<(), StoreError> {
+        self.pass(if depth == Depth::Contents { "contents" } else { "objects" });
         let files = ObjectFiles::new(self.view.objects_path());
         self.each_row(&Range::start(), |walk, row, key| {
             if let Row::Object { shard, inode, row } = row
                 && walk.map.has(*shard)
             {
-                walk.check_recorded(&files, (*shard, *inode), (row, key))?;
+                walk.check_recorded((&files, depth), (*shard, *inode), (row, key))?;
             }
             Ok(())
         })?;
@@ -49,7 +49,7 @@ impl Walk<'_> {
 
     fn check_recorded(
         &mut self,
-        files: &ObjectFiles,
+        (files, depth): (&ObjectFiles, Depth),
         (shard, inode): (ShardId, InodeNo),
         (row, key): (&ObjectRow, &[u8]),
     ) -> Result<(), StoreError> {
@@ -79,7 +79,27 @@ impl Walk<'_> {
                 let found = (what, Mend::Leave);
                 self.suspect(Kind::ObjectShort, (Some(inode), None), Some(&path), found);
             }
+            Some(_) if depth == Depth::Contents => self.check_contents(files, name, &path)?,
             Some(_) | None => {}
+        }
+        Ok(())
+    }
+
+    fn check_contents(
+        &mut self,
+        files: &ObjectFiles,
+        name: ObjectName,
+        path: &Path,
+    ) -> Result<(), StoreError> {
+        let Compared { block_count, damaged_count, first } =
+            self.reader.compare_contents(files, name)?;
+        if let Some(first) = first {
+            let offset = first.block * u64::from(disk::BLOCK_BYTES);
+            let what = format!(
+                "{damaged_count} of {block_count} blocks do not have their checksums, the first at byte {offset}"
+            );
+            let found = (what, Mend::Leave);
+            self.suspect(Kind::ContentsChanged, (Some(name.inode), None), Some(path), found);
         }
         Ok(())
     }
@@ -162,6 +182,9 @@ fn is_still_wrong(
         let is_named = inode.is_some_and(|inode| inode.nlink > 0);
         let found = file.map(|file| file.size_bytes);
         return Ok(is_named && size_bytes > 0 && found.is_none_or(|found| found < size_bytes));
+    }
+    if finding.kind == Kind::ContentsChanged {
+        return Ok(is_file && reader.compare_contents(files, name)?.first.is_some());
     }
     if finding.kind == Kind::ObjectRowLeft {
         return Ok(!is_file && row.is_some() && file.is_none());

@@ -9,7 +9,7 @@ use crate::edits::{Edits, Rows};
 use crate::finding::Finding;
 use crate::json::hex;
 use crate::mend::Mend;
-use crate::walk::{Outcome, Watch, check};
+use crate::walk::{Depth, Outcome, Watch, check};
 use serde::Serialize;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -61,7 +61,7 @@ pub fn repair(
     let mut mended = Vec::new();
     for _ in 0..ROUND_COUNT_MAX {
         let view = store.view(&cold)?;
-        let outcome = check(&view, watch)?;
+        let outcome = check(&view, Depth::Metadata, watch)?;
         let chosen = choose(&outcome);
         if chosen.is_empty() {
             return Ok(Repaired { mended, left: outcome, report: report.path() });
@@ -90,7 +90,7 @@ pub fn repair(
         observe(Step::Written).map_err(io)?;
         mended.extend(chosen.iter().map(|index| outcome.findings[*index].clone()));
     }
-    let left = check(&store.view(&cold)?, watch)?;
+    let left = check(&store.view(&cold)?, Depth::Contents, watch)?;
     Ok(Repaired { mended, left, report: report.path() })
 }
 

@@ -102,11 +102,20 @@ pub(crate) struct Walk<'a> {
     watch: &'a mut dyn Watch,
 }
 
+/// How far a check goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Depth {
+    /// Rows, and which objects there are and how long.
+    Metadata,
+    /// All contents besides, against their checksums: everything is read.
+    Contents,
+}
+
 /// Checks a store.
 ///
 /// # Errors
 /// [`StoreError`] when the medium fails. What is wrong with the store is no error.
-pub fn check(view: &View, watch: &mut dyn Watch) -> Result<Outcome, StoreError> {
+pub fn check(view: &View, depth: Depth, watch: &mut dyn Watch) -> Result<Outcome, StoreError> {
     let superblock = view.superblock();
     let map = Map {
         lane_count: 1,
@@ -136,7 +145,7 @@ pub fn check(view: &View, watch: &mut dyn Watch) -> Result<Outcome, StoreError> 
     walk.check_inodes()?;
     walk.check_directories()?;
     walk.check_rest()?;
-    walk.check_objects()?;
+    walk.check_objects(depth)?;
     walk.finish()
 }
 

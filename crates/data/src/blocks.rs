@@ -49,6 +49,9 @@ pub(crate) struct Blocks {
     pub(crate) touched_at: Mono,
     /// A region is being summed.
     pub(crate) closing: bool,
+    /// What a change that failed has left may be in the file and not on the disk: no sync that covers it
+    /// has begun since.
+    pub(crate) unsynced: bool,
     /// The file was found this short when it had to be longer.
     pub(crate) short_bytes: Option<u64>,
 }
@@ -81,6 +84,7 @@ impl Blocks {
             running: Vec::new(),
             touched_at: Mono(0),
             closing: false,
+            unsynced: false,
             short_bytes: None,
         }
     }

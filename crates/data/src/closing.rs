@@ -50,6 +50,8 @@ impl Shards {
             };
             // What is not known of it is looked at before it is used again, and it comes back then.
             let is_known = object.stat.is_some() && !object.doubtful && !object.lost;
+            // At the end no sync comes any more.
+            let is_known = is_known && !(hurried && object.blocks.unsynced);
             if object.blocks.open.is_empty() || !is_known {
                 self.unbound.remove(&inode);
                 continue;
@@ -149,7 +151,8 @@ impl Shards {
 /// Whether the touched blocks of an object can be summed: all of it is durable and recorded.
 fn may_close(object: &Object) -> bool {
     let quiet = object.queue.is_empty() && object.running_count == 0 && !object.exclusive;
-    let durable = object.written.is_empty() && !object.sync_running && object.fence_count == 0;
+    let synced = object.written.is_empty() && !object.blocks.unsynced;
+    let durable = synced && !object.sync_running && object.fence_count == 0;
     let known = object.stat.is_some() && !object.asking && !object.doubtful && !object.lost;
     quiet && durable && known && object.unstable.is_empty() && object.blocks.is_quiet()
 }

@@ -233,6 +233,7 @@ impl Shards {
             return;
         }
         object.sync_running = true;
+        object.blocks.unsynced = false;
         (object.unsynced_bytes, object.urgent) = (0, false);
         core::mem::swap(&mut object.written, &mut object.syncing);
         let object = object.name;
@@ -424,6 +425,7 @@ impl Shards {
         if let Err(status) = result {
             // Some of it may have been answered, and nothing behind it can be recorded any more.
             object.doubtful = true;
+            object.blocks.unsynced = true;
             self.outcomes.push_back(Outcome::Failed { status });
         }
         for effect in ended.drain(..).filter(|_| result.is_ok()) {

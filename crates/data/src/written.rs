@@ -72,6 +72,7 @@ impl Shards {
             }
             Err(status) => {
                 object.doubtful = true;
+                object.blocks.unsynced = true;
                 self.end_places(turn, inode, &places, None);
                 if effect.transno > Transno(0) {
                     return self.fail_replay(turn, inode, (effect.token, status));
@@ -110,6 +111,7 @@ impl Shards {
             }
             Err(status) => {
                 object.doubtful = true;
+                object.blocks.unsynced = true;
                 object.fence_count = object.fence_count.saturating_sub(1);
                 self.answer(effect.token, Err(status));
             }

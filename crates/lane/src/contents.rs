@@ -93,7 +93,8 @@ impl Lane {
         let inode = object.inode.0;
         let line = format!(
             "contents are damaged: inode {inode} ({object}): {what}. Reading there gives \
-             EIO. Write the whole block again or restore the file, and look at the disk."
+             EIO. `lanefs check` of the store says its path. Write the whole block again or restore the \
+             file, and look at the disk."
         );
         self.say(turn, Say::Alarm, &line);
     }

@@ -8,7 +8,7 @@ use crate::export::ADDRESS_FILE;
 use crate::online::Hold;
 use crate::out;
 use anyhow::{Result, bail};
-use check::{Finding, Kind, Outcome, Remedy, Severity, Watch};
+use check::{Depth, Finding, Kind, Outcome, Remedy, Severity, Watch};
 use indicatif::{ProgressBar, ProgressStyle};
 use rustix::process::{Signal, getpid, kill_process};
 use serde::Serialize;
@@ -32,7 +32,8 @@ pub(crate) fn run(args: &args::Check) -> Result<()> {
 /// What is wrong.
 fn look(args: &args::Check, progress: &mut Progress) -> Result<Outcome> {
     let (view, is_served) = open(&args.store, &args.serving)?;
-    let mut outcome = check::check(&view, progress)?;
+    let depth = if args.skip_contents { Depth::Metadata } else { Depth::Contents };
+    let mut outcome = check::check(&view, depth, progress)?;
     still_current(&view)?;
     if is_served && check::is_about_objects(&outcome) {
         // Objects went on changing; what was found is looked at while they do not.

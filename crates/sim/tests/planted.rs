@@ -9,7 +9,7 @@ use sim::{Planted, run};
 use std::panic::catch_unwind;
 
 /// Runs that a fault may take to be found.
-const RUN_COUNT_MAX: u64 = 12_000;
+const RUN_COUNT_MAX: u64 = 30_000;
 
 /// The first seeds up to `count`, until one shows a violation.
 fn find(planted: Planted, count: u64) -> Option<String> {

@@ -39,13 +39,13 @@ mod tail;
 mod view;
 
 pub use applier::Alarm;
-pub use contents::{DamagedBlock, verify_contents};
+pub use contents::{Compared, DamagedBlock};
 pub use create::{RootDir, Shape, create};
 pub use error::{StoreError, StoreFault};
 pub use keeper::{Keeper, Keeping, Pace};
 pub use logs::Replayed;
 pub use needed::Needed;
-pub use objects::{ObjectFile, ObjectFiles, ObjectName};
+pub use objects::{ObjectContents, ObjectFile, ObjectFiles, ObjectName};
 pub use rows::ColdStore;
 pub use view::{Going, Reader, View};
 

@@ -3,9 +3,9 @@
 //! The ring lays them out (`docs/formats.md`). What is here never changes one.
 
 use crate::StoreError;
-use std::fs::{self, DirEntry, Metadata};
+use std::fs::{self, DirEntry, File, Metadata};
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use wire::InodeNo;
 
@@ -85,6 +85,12 @@ impl ObjectFiles {
         }
     }
 
+    /// What is in an object, whether there is one or not.
+    #[must_use]
+    pub fn contents(&self, name: ObjectName) -> ObjectContents {
+        ObjectContents { path: self.folder.join(name.path()), open: None }
+    }
+
     /// Tells of every object's file, shard by shard; `foreign` of every name that is none.
     ///
     /// # Errors
@@ -150,6 +156,58 @@ impl ObjectFiles {
             file.allocated_bytes += stat.blocks() * STAT_BLOCK_BYTES;
         }
         Ok(file)
+    }
+}
+
+/// The bytes of an object, for reading.
+#[derive(Debug)]
+pub struct ObjectContents {
+    /// Of its first file.
+    path: PathBuf,
+    /// The segment that was read last; without a file where there is none.
+    open: Option<(u64, Option<File>)>,
+}
+
+impl ObjectContents {
+    /// Reads from an offset on; fewer bytes than there is room for only where the file of that segment
+    /// ends.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the medium fails.
+    pub fn read_at(&mut self, offset: u64, to: &mut [u8]) -> Result<usize, StoreError> {
+        let path = self.path_of(offset / SEGMENT_BYTES);
+        let failed = |error| StoreError::io("read", &path, error);
+        let Some(file) = self.file(offset / SEGMENT_BYTES, &path)? else { return Ok(0) };
+        let mut read_bytes = 0;
+        while let Some(rest) = to.get_mut(read_bytes..).filter(|rest| !rest.is_empty()) {
+            let at = offset % SEGMENT_BYTES + u64::try_from(read_bytes).unwrap_or(u64::MAX);
+            match file.read_at(rest, at) {
+                Ok(0) => break,
+                Ok(count) => read_bytes += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        Ok(read_bytes)
+    }
+
+    fn path_of(&self, segment_no: u64) -> PathBuf {
+        if segment_no == 0 {
+            return self.path.clone();
+        }
+        self.path.with_added_extension("d").join(format!("{segment_no:x}"))
+    }
+
+    fn file(&mut self, segment_no: u64, path: &Path) -> Result<Option<&File>, StoreError> {
+        if self.open.as_ref().is_none_or(|(open_no, _)| *open_no != segment_no) {
+            let file = match File::open(path) {
+                Ok(file) => Some(file),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+                Err(error) => return Err(StoreError::io("open", path, error)),
+            };
+            self.open = Some((segment_no, file));
+        }
+        Ok(self.open.as_ref().and_then(|(_, file)| file.as_ref()))
     }
 }
 

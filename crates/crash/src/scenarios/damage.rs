@@ -1,6 +1,6 @@
 //! Damage at rest: each file of a store is taken away, emptied, cut short, flipped in a bit and
 //! replaced by an older copy, while nobody serves. A start refuses it and names the file, or
-//! everything that was durable is there.
+//! everything that was durable is there. Damaged contents of a file are EIO, and the object is named.
 //!
 //! Places of cuts and flips come from the seed.
 
@@ -27,6 +27,9 @@ const CUT_COUNT: usize = 4;
 const FLIP_COUNT: usize = 20;
 /// In the short form.
 const FEW: usize = 2;
+const OBJECTS: &str = "objects";
+/// A file of three blocks, the last of them not whole, that no part of the work writes twice.
+const LARGE_BYTES: usize = 150_000;
 const PAGE_BYTES: u64 = 4096;
 const SECTOR_BYTES: u64 = 512;
 
@@ -77,6 +80,35 @@ pub(super) fn others(setup: &Setup, length: Length) -> Result<String> {
     run(setup, length, move |_| Ok(names.map(PathBuf::from).to_vec()))
 }
 
+/// Contents: what is damaged of a file is EIO, with a line that names the object; all else is there.
+pub(super) fn objects(setup: &Setup, length: Length) -> Result<String> {
+    run(setup, length, |store| {
+        let mut names = Vec::new();
+        for path in files_below(&store.join("objects"))? {
+            // Many objects have a few bytes: some of them, and the large ones.
+            let is_large = fs::metadata(&path)?.len() > PAGE_BYTES;
+            if is_large || names.len() < FEW {
+                names.push(path.strip_prefix(store)?.to_owned());
+            }
+        }
+        Ok(names)
+    })
+}
+
+fn files_below(dir: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            files.extend(files_below(&path)?);
+        } else {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
 fn run(
     setup: &Setup,
     length: Length,
@@ -108,9 +140,14 @@ fn kind(good: &Path) -> String {
     good.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Logs have many names.
+/// Logs and objects have many names.
 fn shown(name: &Path) -> String {
-    if name.starts_with("log") { "log/*".to_owned() } else { name.display().to_string() }
+    for folder in ["log", OBJECTS] {
+        if name.starts_with(folder) {
+            return format!("{folder}/*");
+        }
+    }
+    name.display().to_string()
 }
 
 impl fmt::Display for Outcomes {
@@ -145,6 +182,14 @@ fn path(index: usize) -> PathBuf {
     PathBuf::from(format!("/d{}/f{index}", index % 3))
 }
 
+fn large_path(part: usize) -> PathBuf {
+    PathBuf::from(format!("/d0/large{part}"))
+}
+
+fn large(part: usize) -> Vec<u8> {
+    (0..LARGE_BYTES).map(|at| (at / 5 + part).to_le_bytes()[0]).collect()
+}
+
 fn target(index: usize) -> String {
     format!("{index}/").repeat(TARGET_BYTES / 4)
 }
@@ -168,13 +213,17 @@ fn work(mut volume: Volume, part: usize) -> Result<()> {
             volume.sync()?;
         }
     }
+    let file = volume.create(&large_path(part), 0o644, true)?;
+    volume.write_at(&file, 0, &large(part))?;
+    volume.close(file)?;
     volume.sync()?;
     // No recovery waits for it.
     Ok(volume.leave()?)
 }
 
-/// Says what is not as it was made.
-fn check(volume: &mut Volume) -> Result<()> {
+/// Says what is not as it was made; how many files cannot be read.
+fn check(volume: &mut Volume) -> Result<u32> {
+    let mut unreadable_count = 0;
     for index in 0..3 * NAME_COUNT {
         if index % 20 == 0 {
             if volume.readlink(&path(index))?.to_string_lossy() != target(index) {
@@ -182,18 +231,28 @@ fn check(volume: &mut Volume) -> Result<()> {
             }
             continue;
         }
-        let file = volume.open(&path(index), OpenFor::Read)?;
-        let wanted = index.to_string();
-        let found = volume.read_at(&file, Piece { file_offset: 0, piece_bytes: 16 })?;
-        volume.close(file)?;
-        if found != wanted.as_bytes() {
-            bail!("{} has other contents", path(index).display());
-        }
+        unreadable_count += check_file(volume, &path(index), index.to_string().as_bytes())?;
+    }
+    for part in 0..3 {
+        unreadable_count += check_file(volume, &large_path(part), &large(part))?;
     }
     // What is there can be added to.
     volume.mkdir(Path::new("/more"), 0o755)?;
     volume.sync()?;
-    Ok(())
+    Ok(unreadable_count)
+}
+
+/// 1 if a file gives EIO, 0 if it has these contents.
+fn check_file(volume: &mut Volume, path: &Path, wanted: &[u8]) -> Result<u32> {
+    let file = volume.open(path, OpenFor::Read)?;
+    let found = volume.read_at(&file, Piece { file_offset: 0, piece_bytes: 1 << 20 });
+    volume.close(file)?;
+    match found {
+        Ok(found) if found == wanted => Ok(0),
+        Ok(_) => bail!("{} has other contents", path.display()),
+        Err(error) if error.status() == Some(library::Status::Io) => Ok(1),
+        Err(error) => Err(error).context(path.display().to_string()),
+    }
 }
 
 fn copy(from: &Path, to: &Path) -> Result<()> {
@@ -278,7 +337,8 @@ fn apply(good: &Path, older: &Path, store: &Path, name: &Path, damage: Damage) -
     Ok(true)
 }
 
-/// Starts a server over it: it refuses by name, or has everything.
+/// Starts a server over it: it refuses by name, has everything, or has everything but the contents of
+/// the object that was damaged, which are EIO.
 fn judge(server: &mut Server, name: &Path, outcomes: &mut Outcomes) -> Result<()> {
     server.launch(&[])?;
     match server.started()? {
@@ -293,10 +353,18 @@ fn judge(server: &mut Server, name: &Path, outcomes: &mut Outcomes) -> Result<()
         }
         Started::Serves { said } => {
             let mut volume = server.volume()?;
-            check(&mut volume)?;
+            let unreadable_count = check(&mut volume)?;
             drop(volume);
+            let said_now = server.running()?.said();
             server.kill()?;
-            if said.contains(&*name.to_string_lossy()) {
+            let named = name.to_string_lossy();
+            if unreadable_count > 0 {
+                if !name.starts_with(OBJECTS) || unreadable_count > 1 || !said_now.contains(&*named)
+                {
+                    bail!("{unreadable_count} files cannot be read: {said_now}");
+                }
+                outcomes.refused_count += 1;
+            } else if said.contains(&*named) {
                 outcomes.repaired_count += 1;
             } else {
                 outcomes.harmless_count += 1;

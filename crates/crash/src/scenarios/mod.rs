@@ -112,6 +112,12 @@ pub(crate) const TABLE: &[Scenario] = &[
         .loud(DAMAGE),
     here("damage-log", "logs damaged at rest: refused by name, or all is there", damage::logs)
         .loud(DAMAGE),
+    here(
+        "damage-objects",
+        "contents damaged at rest: EIO and the object's name, or all is there",
+        damage::objects,
+    )
+    .loud(DAMAGE),
     long(
         "damage-others",
         "other files of a store damaged at rest: refused by name, or all is there",

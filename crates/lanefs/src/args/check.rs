@@ -37,7 +37,7 @@ impl ServedBy {
 
 #[derive(Args, Clone, Debug)]
 #[command(after_help = format!("Examples:
-  lanefs check /srv/store              logs, names, links, objects, also while it is served
+  lanefs check /srv/store              logs, names, links, contents, also while it is served
   lanefs check /srv/store --repair     the same, and mend what can be mended: nobody serves it then
   lanefs check /srv/store --json | jq -r 'select(.severity == \"damage\") | .paths[]'
 
@@ -51,6 +51,9 @@ pub(crate) struct Check {
     /// Mend what can be mended; what is changed is written to STORE.repair-N.jsonl first
     #[arg(long)]
     pub(crate) repair: bool,
+    /// Do not compare contents with their checksums, which reads all of them
+    #[arg(long, conflicts_with = "repair")]
+    pub(crate) skip_contents: bool,
     /// One JSON object a finding and line; the last one sums up
     #[arg(long)]
     pub(crate) json: bool,

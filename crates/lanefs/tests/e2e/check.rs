@@ -7,7 +7,7 @@ use disk::rows::{DirentRow, Key, ObjectRow, Range, Row, ShardRow};
 use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use store::ColdStore;
@@ -388,6 +388,13 @@ fn objects_are_held_against_what_is_recorded() {
     let file = fs::OpenOptions::new().write(true).open(object(&copied, 100_000)).unwrap();
     file.set_len(99_999).unwrap();
     assert_eq!(check(&stage, &copied, &[]), (8, deep("object-short")));
+
+    copy(&store, &copied);
+    let file = fs::OpenOptions::new().write(true).open(object(&copied, 100_000)).unwrap();
+    file.write_all_at(&[8], 70_000).unwrap();
+    assert_eq!(check(&stage, &copied, &[]), (8, deep("contents-changed")));
+    assert_eq!(check(&stage, &copied, &["--skip-contents"]), (0, Vec::new()));
+    assert_eq!(check(&stage, &copied, &["--repair"]), (8, deep("contents-changed")));
 
     // An inode that is gone, with its object: what is recorded of it and its file are left.
     copy(&store, &copied);
