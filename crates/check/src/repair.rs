@@ -64,7 +64,7 @@ pub fn repair(
         let outcome = check(&view, Depth::Metadata, watch)?;
         let chosen = choose(&outcome);
         if chosen.is_empty() {
-            return Ok(Repaired { mended, left: outcome, report: report.path() });
+            break;
         }
         let mut edits = Edits::new(&view)?;
         let mut moves = Vec::new();
@@ -90,6 +90,7 @@ pub fn repair(
         observe(Step::Written).map_err(io)?;
         mended.extend(chosen.iter().map(|index| outcome.findings[*index].clone()));
     }
+    // Nothing that it mends depends on contents, so they are looked at once.
     let left = check(&store.view(&cold)?, Depth::Contents, watch)?;
     Ok(Repaired { mended, left, report: report.path() })
 }

@@ -85,12 +85,13 @@ pub(super) fn objects(setup: &Setup, length: Length) -> Result<String> {
     run(setup, length, |store| {
         let mut names = Vec::new();
         for path in files_below(&store.join("objects"))? {
-            // Many objects have a few bytes: some of them, and the large ones.
+            // Many objects have a few bytes: one of them, and the large ones.
             let is_large = fs::metadata(&path)?.len() > PAGE_BYTES;
-            if is_large || names.len() < FEW {
+            if is_large || names.is_empty() {
                 names.push(path.strip_prefix(store)?.to_owned());
             }
         }
+        names.truncate(if length.every_step { names.len() } else { FEW });
         Ok(names)
     })
 }
