@@ -51,8 +51,8 @@ impl Shards {
             // What is not known of it is looked at before it is used again, and it comes back then.
             let is_known = object.stat.is_some() && !object.doubtful && !object.lost;
             // At the end no sync comes any more.
-            let is_known = is_known && !(hurried && object.blocks.unsynced);
-            if object.blocks.open.is_empty() || !is_known {
+            let is_given_up = hurried && object.blocks.unsynced;
+            if object.blocks.open.is_empty() || !is_known || is_given_up {
                 self.unbound.remove(&inode);
                 continue;
             }

@@ -141,6 +141,12 @@ impl Object {
         }
     }
 
+    /// A change or a sync failed: neither the size is known nor whether what is in the file is on the disk.
+    pub(crate) const fn doubt(&mut self) {
+        self.doubtful = true;
+        self.blocks.unsynced = true;
+    }
+
     /// Whether the first that waits must wait for the size, and the size has to be asked for.
     pub(crate) fn must_ask(&self) -> bool {
         let wanted = self.queue.front().is_some_and(|first| *first != Pending::Remove);

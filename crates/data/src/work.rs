@@ -424,8 +424,7 @@ impl Shards {
         let mut ended = core::mem::take(&mut object.syncing);
         if let Err(status) = result {
             // Some of it may have been answered, and nothing behind it can be recorded any more.
-            object.doubtful = true;
-            object.blocks.unsynced = true;
+            object.doubt();
             self.outcomes.push_back(Outcome::Failed { status });
         }
         for effect in ended.drain(..).filter(|_| result.is_ok()) {

@@ -71,8 +71,7 @@ impl Shards {
                 self.put_in_order(turn, inode, effect, (end, end > size_bytes));
             }
             Err(status) => {
-                object.doubtful = true;
-                object.blocks.unsynced = true;
+                object.doubt();
                 self.end_places(turn, inode, &places, None);
                 if effect.transno > Transno(0) {
                     return self.fail_replay(turn, inode, (effect.token, status));
@@ -110,8 +109,7 @@ impl Shards {
                 self.put_in_order(turn, inode, effect, (until, longer));
             }
             Err(status) => {
-                object.doubtful = true;
-                object.blocks.unsynced = true;
+                object.doubt();
                 object.fence_count = object.fence_count.saturating_sub(1);
                 self.answer(effect.token, Err(status));
             }

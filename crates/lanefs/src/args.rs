@@ -29,10 +29,12 @@ pub(crate) use bench::{
 };
 pub(crate) use cert::{Cert, CertCa, CertClient, CertCommand, CertServer, Validity};
 pub(crate) use certificates::{CertArg, texts as certificate_texts};
-pub(crate) use check::{Backup, Check, Dump, Restore, ServedBy};
+pub(crate) use check::{Backup, Check, Dump, Restore};
 pub(crate) use driver::{Driver, DriverArg, MountDriverArg};
 pub(crate) use engine::{Direct, Io};
-pub(crate) use export::{Export, ExportAdd, ExportCommand, ExportList, ExportName, Server, Squash};
+pub(crate) use export::{
+    AdminLogin, Export, ExportAdd, ExportCommand, ExportList, ExportName, Server, Squash,
+};
 pub(crate) use expression::{Test, What};
 pub(crate) use files::{
     Access, Cat, Chmod, Chown, Cp, Df, Du, Ln, Ls, Mkdir, Mv, Rm, Stat, Sync, Tree,

@@ -87,7 +87,7 @@ pub(crate) fn still_current(view: &View) -> Result<()> {
 }
 
 /// The store as it is at one moment, and whether a server has it open.
-pub(crate) fn open(store: &Path, serving: &args::ServedBy) -> Result<(View, bool)> {
+pub(crate) fn open(store: &Path, serving: &args::AdminLogin) -> Result<(View, bool)> {
     match View::open(store) {
         Ok(view) => Ok((view, false)),
         Err(error) if is_served(store, &error) => {

@@ -12,7 +12,7 @@
 
 use crate::args::Cli;
 use crate::args::units::renamed;
-use crate::exit::{Code, Exit};
+use crate::exit::Exit;
 use anyhow::Result;
 use clap::builder::Resettable;
 use clap::error::{ContextKind, ContextValue};
@@ -102,9 +102,9 @@ impl Source {
     pub(crate) fn read(&self) -> Result<Vec<Pair>> {
         let shown = self.path.display();
         let text = std::fs::read_to_string(&self.path)
-            .map_err(|error| usage(format!("cannot read {shown}: {error}")))?;
+            .map_err(|error| Exit::usage(format!("cannot read {shown}: {error}")))?;
         let pairs = parse(&text, &self.command)
-            .map_err(|Fault { line_no, text }| usage(format!("{shown}:{line_no}: {text}")))?;
+            .map_err(|Fault { line_no, text }| Exit::usage(format!("{shown}:{line_no}: {text}")))?;
         let own = Own { line: &self.line, command: &self.command };
         Ok(pairs.into_iter().filter(|pair| !own.decides(pair)).collect())
     }
@@ -291,10 +291,6 @@ fn check(arg: &Arg, arguments: &[String]) -> Result<(), String> {
         let lines: Vec<&str> = lines.filter(|line| !line.starts_with("For more")).collect();
         lines.join("; ")
     })
-}
-
-fn usage(line: String) -> Exit {
-    Exit::new(Code::Usage, line)
 }
 
 #[cfg(test)]

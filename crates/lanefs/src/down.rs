@@ -42,8 +42,7 @@ fn to_end<'a>(all: &'a [Found], wanted: &Wanted) -> Vec<&'a Found> {
         wanted.means(if entry.kind == Kind::Mount { &by_dir } else { entry })
     };
     let meant = all.iter().filter(|found| is_meant(&found.entry));
-    let pids: Vec<u32> =
-        meant.map(|found| found.entry.parent_pid.unwrap_or(found.entry.pid)).collect();
+    let pids: Vec<u32> = meant.map(|found| found.entry.head_pid()).collect();
     all.iter().filter(|found| pids.contains(&found.entry.pid)).collect()
 }
 

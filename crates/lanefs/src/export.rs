@@ -157,7 +157,7 @@ fn remove(args: &args::ExportName) -> Result<()> {
 }
 
 fn print_secret(args: &args::ExportName) -> Result<()> {
-    if args.server.certificates.cert.is_some() {
+    if args.server.login.certificates.cert.is_some() {
         let line = "an export's secret follows from the store's, which a certificate does not tell: \
                     pass --secret-file, or make a certificate by `lanefs cert client DIR NAME \
                     --export EXPORT`";
@@ -185,9 +185,9 @@ fn check_name(name: &str) -> Result<()> {
 /// Connects to the server as who administers it.
 pub(crate) fn connect(args: &args::Server) -> Result<(Volume, Secret)> {
     let address = address_of(&args.server)?;
-    let secret_file = args.secret.secret_file.as_deref();
+    let args::AdminLogin { secret, seal, certificates, connect_timeout } = &args.login;
     let Login { secrets, certificates, sealing, .. } =
-        Login::read(&address, secret_file, (args.seal, &args.certificates))?;
+        Login::read(&address, secret.secret_file.as_deref(), (*seal, certificates))?;
     let secret = secrets.current;
     if secret.credential() == Credential::Export {
         let line = "this is the secret of an export; exports are defined with the store's";
@@ -203,7 +203,7 @@ pub(crate) fn connect(args: &args::Server) -> Result<(Volume, Secret)> {
         sealing,
         certificates,
         identity: root(),
-        connect_timeout: args.connect_timeout,
+        connect_timeout: *connect_timeout,
     };
     Ok((Volume::connect(&options)?, secret))
 }

@@ -84,6 +84,11 @@ impl Entry {
             log: None,
         }
     }
+
+    /// The process that is asked to end for this one: its `up`, or itself.
+    pub(crate) fn head_pid(&self) -> u32 {
+        self.parent_pid.unwrap_or(self.pid)
+    }
 }
 
 /// A path as it stands in an [`Entry`].

@@ -51,9 +51,9 @@ fn family_of<'a>(all: &'a [Found], target: &str) -> Vec<&'a Entry> {
     let meant: Vec<u32> = all
         .iter()
         .filter(|found| wanted.means(&found.entry))
-        .map(|found| found.entry.parent_pid.unwrap_or(found.entry.pid))
+        .map(|found| found.entry.head_pid())
         .collect();
-    let belongs = |entry: &Entry| meant.contains(&entry.parent_pid.unwrap_or(entry.pid));
+    let belongs = |entry: &Entry| meant.contains(&entry.head_pid());
     all.iter().map(|found| &found.entry).filter(|entry| belongs(entry)).collect()
 }
 

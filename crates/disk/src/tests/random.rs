@@ -50,6 +50,16 @@ fn random_bytes() {
     }
 }
 
+const HEAD: LogHead = LogHead {
+    fs: FsUuid([1; 16]),
+    boot_id: 3,
+    lane: LaneId(0),
+    lane_count: 1,
+    segment_no: 1,
+    file_bytes: 64,
+    is_first: false,
+};
+
 #[test]
 fn mutated_layouts() {
     let mut dice = Dice::new(2);
@@ -59,16 +69,7 @@ fn mutated_layouts() {
     }
     let mut record = Vec::new();
     session_record(7, &encoded_changes).encode(&mut record);
-    let head = LogHead {
-        fs: FsUuid([1; 16]),
-        boot_id: 3,
-        lane: LaneId(0),
-        lane_count: 1,
-        segment_no: 1,
-        file_bytes: 64,
-        is_first: false,
-    };
-    let mut log = Vec::from(head.encode());
+    let mut log = Vec::from(HEAD.encode());
     let mut batch = Batch::new();
     for batch_no in 1..4 {
         batch.push(&session_record(batch_no, &encoded_changes));
@@ -112,16 +113,7 @@ fn a_mutated_record_in_a_good_batch_is_a_fault_or_a_record() {
         let mut payload = record.clone();
         mutate(&mut dice, &mut payload);
         payload.resize(payload.len().next_multiple_of(8), 0);
-        let head = LogHead {
-            fs: FsUuid([1; 16]),
-            boot_id: 3,
-            lane: LaneId(0),
-            lane_count: 1,
-            segment_no: 1,
-            file_bytes: 64,
-            is_first: false,
-        };
-        let mut file = Vec::from(head.encode());
+        let mut file = Vec::from(HEAD.encode());
         let batch_head = crate::BatchHead {
             boot_id: 3,
             batch_no: 1,

@@ -1,8 +1,8 @@
 //! The arguments of `lanefs check`, `backup`, `dump` and `restore`.
 
-use super::{CertArg, EXIT_CODES, SealArg, SecretFile, Server, units};
+use super::{AdminLogin, EXIT_CODES, units};
 use clap::Args;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// What `check` ends with besides.
@@ -10,30 +10,6 @@ const CHECK_CODES: &str = "
   6  --repair has mended all that was found
   7  something is wrong that --repair mends
   8  something is wrong that a person has to mend";
-
-/// How the server of a store is reached, if one has it open.
-#[derive(Args, Clone, Debug)]
-pub(crate) struct ServedBy {
-    /// It must be the store's secret, or a certificate with lanefs:store
-    #[command(flatten)]
-    pub(crate) secret: SecretFile,
-    #[command(flatten)]
-    pub(crate) seal: SealArg,
-    #[command(flatten)]
-    pub(crate) certificates: CertArg,
-    /// How long to wait for the server before giving up
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = units::time)]
-    pub(crate) connect_timeout: Duration,
-}
-
-impl ServedBy {
-    /// The server that has a store open.
-    pub(crate) fn of(&self, store: &Path) -> Server {
-        let Self { secret, seal, certificates, connect_timeout } = self.clone();
-        let server = store.to_string_lossy().into_owned();
-        Server { server, secret, seal, certificates, connect_timeout }
-    }
-}
 
 #[derive(Args, Clone, Debug)]
 #[command(after_help = format!("Examples:
@@ -47,7 +23,7 @@ pub(crate) struct Check {
     #[arg(value_name = "STORE")]
     pub(crate) store: PathBuf,
     #[command(flatten)]
-    pub(crate) serving: ServedBy,
+    pub(crate) serving: AdminLogin,
     /// Mend what can be mended; what is changed is written to STORE.repair-N.jsonl first
     #[arg(long)]
     pub(crate) repair: bool,
@@ -73,7 +49,7 @@ pub(crate) struct Dump {
     #[arg(value_name = "STORE")]
     pub(crate) store: PathBuf,
     #[command(flatten)]
-    pub(crate) serving: ServedBy,
+    pub(crate) serving: AdminLogin,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -94,7 +70,7 @@ pub(crate) struct Backup {
     #[arg(value_name = "DIR")]
     pub(crate) dir: PathBuf,
     #[command(flatten)]
-    pub(crate) serving: ServedBy,
+    pub(crate) serving: AdminLogin,
     /// How long changes of clients may wait at a time
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = units::time)]
     pub(crate) freeze_max: Duration,

@@ -6,7 +6,7 @@ use super::{
     units::{self, UNITS},
 };
 use clap::{Args, Subcommand, ValueEnum};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 #[derive(Args, Clone, Debug)]
@@ -50,6 +50,13 @@ pub(crate) struct Server {
     /// HOST or HOST:PORT, or the directory of the store
     #[arg(value_name = "SERVER")]
     pub(crate) server: String,
+    #[command(flatten)]
+    pub(crate) login: AdminLogin,
+}
+
+/// How who administers a server gets in.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct AdminLogin {
     /// It must be the store's secret, or a certificate with lanefs:store
     #[command(flatten)]
     pub(crate) secret: SecretFile,
@@ -60,6 +67,13 @@ pub(crate) struct Server {
     /// How long to wait for the server before giving up
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = units::time)]
     pub(crate) connect_timeout: Duration,
+}
+
+impl AdminLogin {
+    /// The server that has a store open.
+    pub(crate) fn of(&self, store: &Path) -> Server {
+        Server { server: store.to_string_lossy().into_owned(), login: self.clone() }
+    }
 }
 
 /// Whose ids are not taken from a client.
