@@ -17,14 +17,12 @@ use std::io::{self, BufWriter, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
-use store::{ObjectFiles, ObjectName, StoreError, View};
+use store::{OBJECTS, ObjectFiles, ObjectName, StoreError, View};
 
 /// The mark of a folder that is not whole.
 const UNFINISHED: &str = "unfinished";
 /// All metadata.
 const METADATA: &str = "metadata.jsonl";
-/// The objects, laid out as in a store.
-const OBJECTS: &str = "objects";
 /// Times of files are as exact as this, at worst: what changed so shortly before it was copied may have
 /// changed behind the copy without another time.
 const RACY: Duration = Duration::from_secs(2);

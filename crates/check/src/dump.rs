@@ -9,7 +9,7 @@ use disk::rows::{Key, ObjectRow, Range, Row};
 use std::fmt;
 use std::io::{self, Write};
 use std::path::Path;
-use store::{Going, ObjectFiles, ObjectName, Reader, StoreError, View};
+use store::{Going, OBJECTS, ObjectFiles, ObjectName, Reader, StoreError, View};
 use wire::{InodeNo, ShardId, Wire};
 
 /// The version of what a dump's lines mean.
@@ -99,7 +99,7 @@ fn put_object(
     let lack = lack_of(copies.find(name)?.as_ref(), row.size_bytes);
     let changed = || groups.tally.what().map(|what| (Kind::ContentsChanged, what));
     if let Some((kind, what)) = lack.or_else(changed) {
-        found.add(kind, (name, Path::new("objects").join(name.path())), what);
+        found.add(kind, (name, Path::new(OBJECTS).join(name.path())), what);
     }
     Ok(())
 }

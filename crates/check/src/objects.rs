@@ -11,11 +11,8 @@ use crate::walk::{Depth, Outcome, Walk};
 use disk::InodeRow;
 use disk::rows::{Key, ObjectRow, Range, Row};
 use std::path::{Path, PathBuf};
-use store::{ObjectFile, ObjectFiles, ObjectName, StoreError, View};
+use store::{OBJECTS, ObjectFile, ObjectFiles, ObjectName, StoreError, View};
 use wire::{FileKind, InodeNo, ShardId, Wire};
-
-/// The folder of the objects, in the store.
-const OBJECTS: &str = "objects";
 
 impl Walk<'_> {
     /// Every recorded object, then every file of one.

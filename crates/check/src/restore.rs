@@ -17,7 +17,9 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, BufRead, Seek as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use store::{ColdStore, ObjectContents, ObjectFiles, ObjectName, Shape, Store, StoreError};
+use store::{
+    ColdStore, ObjectContents, ObjectFiles, ObjectName, SEGMENT_BYTES, Shape, Store, StoreError,
+};
 use wire::{InodeNo, ShardId, Wire as _};
 
 /// Rows to be written.
@@ -293,9 +295,6 @@ fn put_zeros(place: &Path, size_bytes: u64) -> io::Result<()> {
     }
     Ok(())
 }
-
-/// Length of a segment of an object.
-const SEGMENT_BYTES: u64 = 1 << 41;
 
 /// The last segment says where an object ends.
 fn put_last_segment(place: &Path, size_bytes: u64) -> io::Result<()> {

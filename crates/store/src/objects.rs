@@ -3,6 +3,7 @@
 //! The ring lays them out (`docs/formats.md`). What is here never changes one.
 
 use crate::StoreError;
+use ring::SEGMENT_BYTES;
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 use std::fs::{self, DirEntry, File, Metadata};
@@ -11,8 +12,6 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use wire::InodeNo;
 
-/// Length of a segment; a longer object has further files.
-const SEGMENT_BYTES: u64 = 1 << 41;
 const STAT_BLOCK_BYTES: u64 = 512;
 
 /// Which object.
