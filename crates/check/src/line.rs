@@ -261,17 +261,13 @@ impl Line {
 
     /// The checksums of an object, or of further blocks of it; `None` if they are none that can be.
     pub(crate) fn group(&self) -> Option<Group> {
-        match self {
-            Self::Object { sums_hex, damaged_blocks, .. } => {
-                Group::of_text(0, sums_hex, damaged_blocks)
-            }
-            Self::Sums { first_block, sums_hex, damaged_blocks } => {
-                let group = first_block / GROUP_BLOCK_COUNT;
-                let is_place = group > 0 && first_block.is_multiple_of(GROUP_BLOCK_COUNT);
-                is_place.then(|| Group::of_text(group, sums_hex, damaged_blocks))?
-            }
-            _ => None,
+        if let Self::Object { sums_hex, damaged_blocks, .. } = self {
+            return Group::of_text(0, sums_hex, damaged_blocks);
         }
+        let Self::Sums { first_block, sums_hex, damaged_blocks } = self else { return None };
+        let group = first_block / GROUP_BLOCK_COUNT;
+        let is_place = group > 0 && first_block.is_multiple_of(GROUP_BLOCK_COUNT);
+        is_place.then(|| Group::of_text(group, sums_hex, damaged_blocks))?
     }
 
     /// A row about clients and what is in the middle.

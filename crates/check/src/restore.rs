@@ -133,11 +133,17 @@ fn fill(
         if !matches!(line, Line::Sums { .. }) {
             objects.end();
         }
-        let is_well = match &line {
-            Line::End { .. } => break lines.end(&line)?,
-            Line::Prepared { .. } => return Err(RestoreError::Pending),
-            Line::Object { .. } | Line::Sums { .. } => objects.put(&line, &mut rows)?,
-            _ => line.put_rows(&mut rows),
+        if let Line::End { .. } = line {
+            lines.end(&line)?;
+            break;
+        }
+        if let Line::Prepared { .. } = line {
+            return Err(RestoreError::Pending);
+        }
+        let is_well = if let Line::Object { .. } | Line::Sums { .. } = line {
+            objects.put(&line, &mut rows)?
+        } else {
+            line.put_rows(&mut rows)
         };
         if is_well.is_none() {
             return Err(lines.wrong("a value is out of its range"));

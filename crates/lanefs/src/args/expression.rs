@@ -58,6 +58,11 @@ impl Expression {
             Self::All(parts) | Self::Any(parts) => parts.iter().any(Self::prints),
         }
     }
+
+    /// What must all hold.
+    fn into_all(self) -> Vec<Self> {
+        if let Self::All(parts) = self { parts } else { vec![self] }
+    }
 }
 
 /// Takes find(1)'s words out of those behind `find`; its options become ours. Without words, all files are asked for.
@@ -136,10 +141,7 @@ fn any(tokens: &mut Tokens, depth: usize) -> Result<Expression, String> {
 fn all(tokens: &mut Tokens, depth: usize) -> Result<Expression, String> {
     let mut parts = Vec::new();
     loop {
-        match one(tokens, depth)? {
-            Expression::All(more) => parts.extend(more),
-            part => parts.push(part),
-        }
+        parts.extend(one(tokens, depth)?.into_all());
         let is_more = tokens.next_if_eq(&Token::And).is_some()
             || tokens.peek().is_some_and(|next| !matches!(next, Token::Or | Token::Close));
         if !is_more {
@@ -158,10 +160,9 @@ fn one(tokens: &mut Tokens, depth: usize) -> Result<Expression, String> {
         Some(Token::Option(_)) => Ok(Expression::All(Vec::new())),
         Some(Token::Not) => match tokens.peek() {
             Some(Token::Option(name)) => Err(format!("! stands before {name}, which is no test")),
-            Some(Token::Part(_) | Token::Open | Token::Not) => Ok(match one(tokens, depth + 1)? {
-                Expression::Not(part) => *part,
-                part => Expression::Not(Box::new(part)),
-            }),
+            Some(Token::Part(_) | Token::Open | Token::Not) => {
+                Ok(Expression::Not(Box::new(one(tokens, depth + 1)?)))
+            }
             Some(Token::Close | Token::And | Token::Or) | None => lacks("!"),
         },
         Some(Token::Open) => {
@@ -297,7 +298,7 @@ mod tests {
         let (left, asked) = taken("u -maxdepth 2 -mindepth 1 -print0 -a -not -empty").unwrap();
         assert_eq!(left, ["u", "--maxdepth=2", "--mindepth=1", "--print0"]);
         assert_eq!(asked, All(vec![Print, not(empty())]));
-        assert_eq!(taken("u ! ! -name -type").unwrap().1, name("-type"));
+        assert_eq!(taken("u ! ! -name -type").unwrap().1, not(not(name("-type"))));
         let (left, asked) = taken("--name -name u -- -type").unwrap();
         assert_eq!((left.len(), asked), (5, All(Vec::new())), "values are left alone");
     }

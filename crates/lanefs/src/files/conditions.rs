@@ -69,10 +69,7 @@ impl<'a> Conditions<'a> {
         if args.empty {
             all.push(Part::Empty);
         }
-        match of_expression(session, &args.expression, now)? {
-            Part::All(parts) => all.extend(parts),
-            part => all.push(part),
-        }
+        all.extend(of_expression(session, &args.expression, now)?.into_all());
         if !args.expression.prints() {
             all.push(Part::Print);
         }

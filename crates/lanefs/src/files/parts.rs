@@ -19,6 +19,11 @@ pub(super) enum Part<'a> {
 }
 
 impl Part<'_> {
+    /// What must all hold.
+    pub(super) fn into_all(self) -> Vec<Self> {
+        if let Self::All(parts) = self { parts } else { vec![self] }
+    }
+
     /// Whether it needs attributes.
     pub(super) fn asks_attrs(&self) -> bool {
         match self {
@@ -50,14 +55,14 @@ pub(super) fn without_known(all: Vec<Part<'_>>) -> (Predicate<'_>, Part<'_>) {
     let (mut known, mut left) = (Predicate::ANY, Vec::new());
     let mut acts = false;
     for part in all {
-        match &part {
-            Part::Predicate(predicate) if !acts && is_whole(&known, predicate) => {
-                known = known.and(predicate);
-            }
-            _ => {
-                acts |= part.acts();
-                left.push(part);
-            }
+        if let Part::Predicate(predicate) = &part
+            && !acts
+            && is_whole(&known, predicate)
+        {
+            known = known.and(predicate);
+        } else {
+            acts |= part.acts();
+            left.push(part);
         }
     }
     (known, Part::All(left))
