@@ -1,13 +1,15 @@
 //! A backup of a store that a server has open: objects in rounds, while they change, and all metadata at the end.
 //!
 //! ```text
-//! round, round, … ─▶ little is left ─▶ [ changes wait: round, view ] ─▶ metadata ─▶ whole
+//! round, round, … ─▶ little is left ─▶ [ changes wait: round, view ] ─▶ copies compared, metadata ─▶ whole
 //! ```
 //! Invariants: a file that changed behind a copy of it is copied again in the next round; the folder has
-//! its metadata when it is whole, not before, and until then a mark.
+//! its metadata when it is whole, not before, and until then a mark; a copy that does not have the store's checksums
+//! is marked in the metadata.
 
-use crate::dump::{DumpError, dump};
+use crate::dump::{DumpError, dump_beside};
 use crate::restore::{copy_sparse, sync_all};
+use crate::sums::Damages;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::fs::{self, DirBuilder, File, FileTimes, OpenOptions};
@@ -15,14 +17,12 @@ use std::io::{self, BufWriter, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
-use store::{ObjectFiles, ObjectName, StoreError, View};
+use store::{OBJECTS, ObjectFiles, ObjectName, StoreError, View};
 
 /// The mark of a folder that is not whole.
 const UNFINISHED: &str = "unfinished";
 /// All metadata.
 const METADATA: &str = "metadata.jsonl";
-/// The objects, laid out as in a store.
-const OBJECTS: &str = "objects";
 /// Times of files are as exact as this, at worst: what changed so shortly before it was copied may have
 /// changed behind the copy without another time.
 const RACY: Duration = Duration::from_secs(2);
@@ -54,6 +54,15 @@ pub struct Round {
     pub copied_count: u64,
     /// It was ended before it had seen everything.
     pub ended_early: bool,
+}
+
+/// What a whole backup has.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Finished {
+    /// Lines of metadata.
+    pub line_count: u64,
+    /// Objects whose copies are not what the store's checksums say; the dump marks their blocks.
+    pub damages: Damages,
 }
 
 /// Why there is no backup.
@@ -184,17 +193,20 @@ impl Backup {
         }
     }
 
-    /// Writes the metadata and takes the mark away. The last round and `view` are of one moment.
+    /// Compares all copies with their checksums, writes the metadata and takes the mark away. The last round
+    /// and `view` are of one moment.
     ///
     /// # Errors
-    /// [`BackupError`] when something cannot be read or written.
-    pub fn finish(self, view: &View) -> Result<u64, BackupError> {
+    /// [`BackupError`] when something cannot be read or written. Damaged contents are no error.
+    pub fn finish(self, view: &View) -> Result<Finished, BackupError> {
         self.remove_others()?;
         let place = self.folder.join(METADATA);
         let unfinished = place.with_added_extension("tmp");
         let io = |error| BackupError::Io(place.clone(), error);
         let mut file = BufWriter::new(create(&unfinished).map_err(io)?);
-        let line_count = dump(view, &mut file).map_err(BackupError::Dump)?;
+        let copies = ObjectFiles::new(self.folder.join(OBJECTS));
+        let dumped = dump_beside(view, &mut file, Some(&copies));
+        let (line_count, damages) = dumped.map_err(BackupError::Dump)?;
         if !view.is_of_same_boot()? {
             return Err(BackupError::OtherBoot);
         }
@@ -204,7 +216,7 @@ impl Backup {
         File::open(&self.folder).and_then(|folder| folder.sync_all()).map_err(io)?;
         fs::remove_file(self.folder.join(UNFINISHED)).map_err(io)?;
         File::open(&self.folder).and_then(|folder| folder.sync_all()).map_err(io)?;
-        Ok(line_count)
+        Ok(Finished { line_count, damages })
     }
 
     /// Removes copies of objects that are gone.

@@ -19,13 +19,15 @@ mod paths;
 mod repair;
 mod rest;
 mod restore;
+mod sums;
 mod walk;
 
-pub use backup::{Backup, BackupError, Round};
+pub use backup::{Backup, BackupError, Finished, Round};
 pub use dump::{DUMP_VERSION, DumpError, dump};
 pub use finding::{Finding, Kind, Remedy, Severity};
 pub use json::text_and_hex;
 pub use objects::{is_about_objects, recheck_objects};
 pub use repair::{Repaired, Step, repair};
-pub use restore::{Contents, RestoreError, Restored, restore};
+pub use restore::{Contents, RestoreError, Restored, Source, restore};
+pub use sums::Damages;
 pub use walk::{Depth, FINDING_COUNT_MAX, Outcome, Watch, check};

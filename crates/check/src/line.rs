@@ -4,8 +4,9 @@
 //! are pairs of seconds since 1970 and nanoseconds, modes are octal text.
 
 use crate::json::{bytes_of, from_hex, hex, text_and_hex};
-use disk::InodeRow;
+use crate::sums::Group;
 use disk::rows::{DirentRow, Key, ObjectRow, Row, ShardRow};
+use disk::{GROUP_BLOCK_COUNT, InodeRow};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use wire::{
@@ -56,11 +57,23 @@ pub(crate) enum Line {
     Nameless {
         inode: u64,
     },
+    /// With the checksums of its first 64 blocks; lines with those of others follow it.
     Object {
         shard: u16,
         inode: u64,
         size_bytes: u64,
         write_time_ns: u64,
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        sums_hex: String,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        damaged_blocks: Vec<u64>,
+    },
+    /// Checksums of up to 64 blocks of the object before it.
+    Sums {
+        first_block: u64,
+        sums_hex: String,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        damaged_blocks: Vec<u64>,
     },
     Shard {
         shard: u16,
@@ -128,9 +141,10 @@ pub(crate) enum Line {
         number: u64,
         shards: Vec<u16>,
     },
-    /// The last one; lines before it, the first one too.
+    /// The last one: how many lines are before it, the first one too, and the BLAKE3 hash of all their bytes.
     End {
         line_count: u64,
+        blake3: String,
     },
 }
 
@@ -187,7 +201,8 @@ pub(crate) enum Who {
 
 impl Line {
     /// A row as a line; `None` for a place in listings, which follows from an
-    /// entry, and for what there must be of logs, which are no metadata.
+    /// entry, for what there must be of logs, which are no metadata, and for an object, which is told
+    /// of with its checksums ([`Self::of_object`]).
     pub(crate) fn of_row(row: &Row<'_>) -> Option<Self> {
         Some(match *row {
             Row::Inode(row) => Self::Inode(Box::new(Inode::of_row(&row))),
@@ -205,13 +220,10 @@ impl Line {
                 let (kind, version) = (Kind::of(kind), version.0);
                 Self::Entry { dir: dir.0, name, name_hex, inode: inode.0, kind, cookie, version }
             }
-            // A restored file gets checksums of its own when it is written.
-            Row::Listing { .. } | Row::Log { .. } | Row::Sums { .. } => return None,
-            Row::Orphan { inode } => Self::Nameless { inode: inode.0 },
-            Row::Object { shard, inode, row } => {
-                let ObjectRow { size_bytes, write_time_ns, first_sum: _ } = row;
-                Self::Object { shard: shard.0, inode: inode.0, size_bytes, write_time_ns }
+            Row::Listing { .. } | Row::Log { .. } | Row::Object { .. } | Row::Sums { .. } => {
+                return None;
             }
+            Row::Orphan { inode } => Self::Nameless { inode: inode.0 },
             Row::Shard { shard, row } => {
                 let ShardRow { lsn, transno, next_count, inode_count } = row;
                 Self::Shard { shard: shard.0, lsn, transno: transno.0, next_count, inode_count }
@@ -227,6 +239,35 @@ impl Line {
             | Row::Prepared { .. }
             | Row::Decided { .. } => Self::of_client(row)?,
         })
+    }
+
+    /// An object with its first group of checksums.
+    pub(crate) fn of_object(
+        (shard, inode): (ShardId, InodeNo),
+        row: &ObjectRow,
+        group: Group,
+    ) -> Self {
+        let ObjectRow { size_bytes, write_time_ns, first_sum: _ } = *row;
+        let (shard, inode, sums_hex) = (shard.0, inode.0, group.text());
+        let damaged_blocks = group.damaged_blocks;
+        Self::Object { shard, inode, size_bytes, write_time_ns, sums_hex, damaged_blocks }
+    }
+
+    /// A further group of an object's checksums.
+    pub(crate) fn of_group(group: Group) -> Self {
+        let (first_block, sums_hex) = (group.group * GROUP_BLOCK_COUNT, group.text());
+        Self::Sums { first_block, sums_hex, damaged_blocks: group.damaged_blocks }
+    }
+
+    /// The checksums of an object, or of further blocks of it; `None` if they are none that can be.
+    pub(crate) fn group(&self) -> Option<Group> {
+        if let Self::Object { sums_hex, damaged_blocks, .. } = self {
+            return Group::of_text(0, sums_hex, damaged_blocks);
+        }
+        let Self::Sums { first_block, sums_hex, damaged_blocks } = self else { return None };
+        let group = first_block / GROUP_BLOCK_COUNT;
+        let is_place = group > 0 && first_block.is_multiple_of(GROUP_BLOCK_COUNT);
+        is_place.then(|| Group::of_text(group, sums_hex, damaged_blocks))?
     }
 
     /// A row about clients and what is in the middle.
@@ -299,7 +340,7 @@ impl Line {
     }
 
     /// The rows of a line, for a new store; `None` if it is none that can be. What is about clients has none:
-    /// nobody is connected to a new store.
+    /// nobody is connected to a new store. Those of objects are made where their contents are.
     pub(crate) fn put_rows(&self, rows: &mut BTreeMap<Vec<u8>, Option<Vec<u8>>>) -> Option<()> {
         let mut put = |key: Key, value: Vec<u8>| {
             rows.insert(key.bytes().to_vec(), Some(value));
@@ -327,11 +368,8 @@ impl Line {
                 put(Key::listing(dir, row.cookie), listing);
             }
             Self::Nameless { inode } => put(Key::orphan(InodeNo(*inode)), Vec::new()),
-            Self::Object { shard, inode, size_bytes, write_time_ns } => {
-                let (size_bytes, write_time_ns) = (*size_bytes, *write_time_ns);
-                let row = ObjectRow { size_bytes, write_time_ns, ..ObjectRow::default() };
-                put(Key::object(ShardId(*shard), InodeNo(*inode)), row.to_bytes());
-            }
+            // With what is found of their contents.
+            Self::Object { .. } | Self::Sums { .. } => {}
             Self::Shard { shard, lsn, transno, next_count, inode_count } => {
                 let transno = Transno(*transno);
                 let (next_count, inode_count) = (*next_count, *inode_count);

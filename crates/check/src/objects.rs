@@ -6,15 +6,13 @@
 use crate::finding::{Finding, Kind};
 use crate::mend::Mend;
 use crate::names::number;
+use crate::sums::{Tally, lack_of};
 use crate::walk::{Depth, Outcome, Walk};
 use disk::InodeRow;
 use disk::rows::{Key, ObjectRow, Range, Row};
 use std::path::{Path, PathBuf};
-use store::{Compared, ObjectFile, ObjectFiles, ObjectName, StoreError, View};
+use store::{OBJECTS, ObjectFile, ObjectFiles, ObjectName, StoreError, View};
 use wire::{FileKind, InodeNo, ShardId, Wire};
-
-/// The folder of the objects, in the store.
-const OBJECTS: &str = "objects";
 
 impl Walk<'_> {
     /// Every recorded object, then every file of one.
@@ -67,20 +65,10 @@ impl Walk<'_> {
         if self.inode(inode)?.is_some_and(|row| row.nlink == 0) {
             return Ok(()); // Its object is removed before it is.
         }
-        match file {
-            None if row.size_bytes > 0 => {
-                let what = format!("{} bytes are recorded, and there is no file", row.size_bytes);
-                let found = (what, Mend::Leave);
-                self.suspect(Kind::ObjectMissing, (Some(inode), None), Some(&path), found);
-            }
-            Some(file) if file.size_bytes < row.size_bytes => {
-                let (size, recorded) = (file.size_bytes, row.size_bytes);
-                let what = format!("{recorded} bytes are recorded, the file has {size}");
-                let found = (what, Mend::Leave);
-                self.suspect(Kind::ObjectShort, (Some(inode), None), Some(&path), found);
-            }
-            Some(_) if depth == Depth::Contents => self.check_contents(files, name, &path)?,
-            Some(_) | None => {}
+        if let Some((kind, what)) = lack_of(file.as_ref(), row.size_bytes) {
+            self.suspect(kind, (Some(inode), None), Some(&path), (what, Mend::Leave));
+        } else if file.is_some() && depth == Depth::Contents {
+            self.check_contents(files, name, &path)?;
         }
         Ok(())
     }
@@ -91,13 +79,13 @@ impl Walk<'_> {
         name: ObjectName,
         path: &Path,
     ) -> Result<(), StoreError> {
-        let Compared { block_count, damaged_count, first } =
-            self.reader.compare_contents(files, name)?;
-        if let Some(first) = first {
-            let offset = first.block * u64::from(disk::BLOCK_BYTES);
-            let what = format!(
-                "{damaged_count} of {block_count} blocks do not have their checksums, the first at byte {offset}"
-            );
+        let compared = self.reader.compare_contents(files, name)?;
+        let tally = Tally {
+            block_count: compared.block_count,
+            damaged_count: compared.damaged_count,
+            first_damaged: compared.first.map(|first| first.block),
+        };
+        if let Some(what) = tally.what() {
             let found = (what, Mend::Leave);
             self.suspect(Kind::ContentsChanged, (Some(name.inode), None), Some(path), found);
         }

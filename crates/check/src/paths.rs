@@ -2,10 +2,11 @@
 
 use crate::mend::Place;
 use crate::walk::Tally;
-use disk::rows::{Range, Row};
+use disk::InodeRow;
+use disk::rows::{Key, Range, Row};
 use hashbrown::{HashMap, HashSet};
 use store::{Going, Reader, StoreError};
-use wire::InodeNo;
+use wire::{InodeNo, Wire as _};
 
 /// Most names of one inode that are told.
 const NAME_COUNT_MAX: usize = 16;
@@ -15,14 +16,20 @@ const DEPTH_MAX: usize = 4096;
 /// Looks up.
 pub(crate) struct Paths<'a> {
     reader: &'a Reader<'a>,
-    tallies: &'a HashMap<InodeNo, Tally>,
+    /// What a check has seen of inodes; without them rows are believed.
+    tallies: Option<&'a HashMap<InodeNo, Tally>>,
     /// Names of directories that were looked up.
     known: HashMap<InodeNo, Vec<u8>>,
 }
 
 impl<'a> Paths<'a> {
     pub(crate) fn new(reader: &'a Reader<'a>, tallies: &'a HashMap<InodeNo, Tally>) -> Self {
-        Self { reader, tallies, known: HashMap::new() }
+        Self { reader, tallies: Some(tallies), known: HashMap::new() }
+    }
+
+    /// By the parents that the rows of inodes have.
+    pub(crate) fn of_rows(reader: &'a Reader<'a>) -> Self {
+        Self { reader, tallies: None, known: HashMap::new() }
     }
 
     /// The names of some inodes, by one look at all entries.
@@ -56,8 +63,9 @@ impl<'a> Paths<'a> {
             if at == InodeNo::ROOT {
                 break None;
             }
-            let within = self.tallies.get(&at).and_then(|tally| tally.within);
-            let Some(within) = within.filter(|_| names.len() < DEPTH_MAX) else { break Some(at) };
+            let Some(within) = self.within(at)?.filter(|_| names.len() < DEPTH_MAX) else {
+                break Some(at);
+            };
             names.push(self.name_in(within, at)?);
             at = within;
         };
@@ -67,6 +75,15 @@ impl<'a> Paths<'a> {
             path.extend_from_slice(name);
         }
         Ok(path)
+    }
+
+    /// The directory that another one is in.
+    fn within(&self, dir: InodeNo) -> Result<Option<InodeNo>, StoreError> {
+        if let Some(tallies) = self.tallies {
+            return Ok(tallies.get(&dir).and_then(|tally| tally.within));
+        }
+        let row = self.reader.get(&Key::inode(dir))?;
+        Ok(row.and_then(|value| InodeRow::decode_all(value).ok()).map(|row| row.parent))
     }
 
     /// What a directory calls another one.

@@ -15,7 +15,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use store::{ColdStore, ObjectName, Store, StoreError};
+use store::{ColdStore, OBJECTS, ObjectName, Store, StoreError};
 
 /// Rounds until a repair gives up: each one mends what the one before left or brought to light.
 const ROUND_COUNT_MAX: usize = 16;
@@ -175,7 +175,7 @@ impl Report {
             put(&mut lines, &Line::Mend { kind, what: &finding.what, remedy, paths });
         }
         for object in moves {
-            let from = Path::new("objects").join(object.path());
+            let from = Path::new(OBJECTS).join(object.path());
             let to = Path::new(QUARANTINE).join(object.path());
             put(&mut lines, &Line::Move { from, to });
         }

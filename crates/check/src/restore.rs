@@ -1,19 +1,29 @@
 //! A store from a dump, with contents from a folder of objects or without.
 //!
-//! It is a new file system: it has an identity of its own, and nobody has a session in it. Invariant: the store has its
-//! name when it is whole, not before.
+//! It is a new file system: it has an identity of its own, and nobody has a session in it. Invariants: the store has its
+//! name when it is whole, not before; what was copied is compared with the dump's checksums, and the store has
+//! these, so that no block that differs is ever read.
 
 use crate::dump::DUMP_VERSION;
+use crate::finding::Kind;
 use crate::line::Line;
-use disk::rows::ObjectRow;
+use crate::sums::{Damages, Found, Tally, lack_of};
+use disk::BlockSum;
+use disk::rows::{Key, ObjectRow};
 use rustix::fs::SeekFrom;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, BufRead, Seek as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use store::{ColdStore, ObjectName, Shape, Store, StoreError};
-use wire::{InodeNo, ShardId};
+use store::{
+    ColdStore, ObjectContents, ObjectFiles, ObjectName, SEGMENT_BYTES, Shape, Store, StoreError,
+};
+use wire::{InodeNo, ShardId, Wire as _};
+
+/// Rows to be written.
+type Rows = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
 /// Rows written at a time.
 const ROW_COUNT_MAX: usize = 65_536;
@@ -21,14 +31,23 @@ const ROW_COUNT_MAX: usize = 65_536;
 /// Where contents come from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Contents<'a> {
-    /// A folder laid out as the objects of a store.
-    Objects(&'a Path),
+    /// Of a folder.
+    Objects(Source<'a>),
     /// Files have their sizes and read as zeros.
     Zeros,
 }
 
+/// A folder laid out as the objects of a store.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Source<'a> {
+    /// The folder.
+    pub folder: &'a Path,
+    /// Restore also when contents are damaged or missing: reading those blocks fails with EIO then.
+    pub takes_damage: bool,
+}
+
 /// What was restored.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Restored {
     /// Inodes.
     pub inode_count: u64,
@@ -36,6 +55,8 @@ pub struct Restored {
     pub object_count: u64,
     /// Bytes of contents that were copied, holes left out.
     pub copied_bytes: u64,
+    /// Contents that are not what the dump says.
+    pub damages: Damages,
 }
 
 /// Why nothing was restored.
@@ -49,8 +70,8 @@ pub enum RestoreError {
     Version(u32),
     /// The dump has a change over several shards in the middle.
     Pending,
-    /// An object has fewer bytes than the dump says.
-    Object(PathBuf, u64),
+    /// Contents are not what the dump says.
+    Damaged(Damages),
     /// There is something where the store is to be, or is to be made.
     Exists(PathBuf),
     /// The file system said no.
@@ -73,7 +94,8 @@ pub fn restore(
             return Err(RestoreError::Exists(place.to_owned()));
         }
     }
-    let mut lines = Lines { lines, line_no: 0, text: String::new() };
+    let hash = blake3::Hasher::new();
+    let mut lines = Lines { lines, line_no: 0, text: String::new(), hash };
     let first = lines.next()?;
     let Line::Dump { version, meta_shard_count, data_shard_count, .. } = first else {
         return Err(lines.wrong("a dump begins with a line of type dump"));
@@ -103,72 +125,155 @@ fn fill(
     contents: Contents<'_>,
 ) -> Result<Restored, RestoreError> {
     let cold = store.open_rows(ColdStore::ROWS_BYTES_MAX)?;
-    let (mut restored, mut rows) = (Restored::default(), std::collections::BTreeMap::new());
+    let mut rows = Rows::new();
+    let mut objects = Objects::new(store.objects_path(), contents);
+    let mut inode_count = 0;
     loop {
         let line = lines.next()?;
-        if let Line::End { line_count } = line {
-            if line_count == lines.line_no - 1 {
-                break;
-            }
-            let why = format!("the dump had {line_count} lines before this one");
-            return Err(lines.wrong(&why));
+        if !matches!(line, Line::Sums { .. }) {
+            objects.end();
+        }
+        if let Line::End { .. } = line {
+            lines.end(&line)?;
+            break;
         }
         if let Line::Prepared { .. } = line {
             return Err(RestoreError::Pending);
         }
-        if let Line::Object { shard, inode, size_bytes, write_time_ns } = line
-            && size_bytes > 0
-        {
-            let row = ObjectRow { size_bytes, write_time_ns, ..ObjectRow::default() };
-            let shard_index = ShardId(shard).index();
-            let name = ObjectName { shard_index, inode: InodeNo(inode), stripe_index: 0 };
-            restored.object_count += 1;
-            let to = store.objects_path();
-            restored.copied_bytes += put_object((&to, contents), (name, &row))?;
-        }
-        restored.inode_count += u64::from(matches!(line, Line::Inode(_)));
-        if line.put_rows(&mut rows).is_none() {
+        let is_well = if let Line::Object { .. } | Line::Sums { .. } = line {
+            objects.put(&line, &mut rows)?
+        } else {
+            line.put_rows(&mut rows)
+        };
+        if is_well.is_none() {
             return Err(lines.wrong("a value is out of its range"));
         }
+        inode_count += u64::from(matches!(line, Line::Inode(_)));
         if rows.len() >= ROW_COUNT_MAX {
             cold.put_all(&std::mem::take(&mut rows))?;
         }
     }
     cold.put_all(&rows)?;
-    let objects = store.objects_path();
-    sync_all(&objects).map_err(|error| RestoreError::Io(objects, error))?;
-    Ok(restored)
+    let Objects { to, restored, found, .. } = objects;
+    sync_all(&to).map_err(|error| RestoreError::Io(to, error))?;
+    let damages = found.named(&store.view(&cold)?.reader())?;
+    match contents {
+        Contents::Objects(Source { takes_damage: false, .. }) if damages.count() > 0 => {
+            Err(RestoreError::Damaged(damages))
+        }
+        Contents::Objects(_) | Contents::Zeros => Ok(Restored { inode_count, damages, ..restored }),
+    }
 }
 
-/// Makes an object's files; how many bytes were copied.
-fn put_object(
-    (to, contents): (&Path, Contents<'_>),
-    (name, row): (ObjectName, &ObjectRow),
-) -> Result<u64, RestoreError> {
-    let place = to.join(name.path());
-    let io = |place: &Path| {
-        let place = place.to_owned();
-        move |error| RestoreError::Io(place, error)
-    };
-    if let Some(folder) = place.parent() {
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
-        made.map_err(io(folder))?;
+/// Objects that are being restored.
+struct Objects<'a> {
+    to: PathBuf,
+    contents: Contents<'a>,
+    /// The object whose checksums may follow.
+    open: Option<Open>,
+    found: Found,
+    restored: Restored,
+}
+
+/// An object whose file is made.
+struct Open {
+    name: ObjectName,
+    shard: ShardId,
+    /// What its checksums are compared with; nothing where files read as zeros.
+    copy: Option<ObjectContents>,
+    lack: Option<(Kind, String)>,
+    tally: Tally,
+    /// Of blocks that the dump does not call damaged.
+    unmarked: Tally,
+}
+
+impl<'a> Objects<'a> {
+    fn new(to: PathBuf, contents: Contents<'a>) -> Self {
+        Self { to, contents, open: None, found: Found::default(), restored: Restored::default() }
     }
-    let Contents::Objects(from) = contents else {
-        let file = create(&place).map_err(io(&place))?;
-        let first_bytes = row.size_bytes.min(SEGMENT_BYTES);
-        file.set_len(first_bytes).map_err(io(&place))?;
-        if row.size_bytes > SEGMENT_BYTES {
-            put_last_segment(&place, row.size_bytes).map_err(io(&place))?;
+
+    /// Makes an object, or compares further blocks of it, and makes the rows; `None` when a value is out of its range.
+    fn put(&mut self, line: &Line, rows: &mut Rows) -> Result<Option<()>, RestoreError> {
+        let Some(group) = line.group() else { return Ok(None) };
+        if let Line::Object { shard, inode, size_bytes, write_time_ns, .. } = *line {
+            let (shard, inode) = (ShardId(shard), InodeNo(inode));
+            let open = self.put_file((shard, inode), size_bytes)?;
+            let first_sum = open.copy.as_ref().map(|_| group.sums.at(0)).unwrap_or_default();
+            let row = ObjectRow { size_bytes, write_time_ns, first_sum };
+            rows.insert(Key::object(shard, inode).bytes().to_vec(), Some(row.to_bytes()));
+            self.open = Some(open);
         }
-        return Ok(0);
-    };
-    let source = from.join(name.path());
-    let found = store::ObjectFiles::new(from.to_owned()).find(name)?;
-    if found.is_none_or(|found| found.size_bytes < row.size_bytes) {
-        return Err(RestoreError::Object(source, row.size_bytes));
+        let Some(open) = &mut self.open else { return Ok(None) };
+        // What reads as zeros has other checksums.
+        let Some(copy) = &mut open.copy else { return Ok(Some(())) };
+        group.hold_against(copy, (&mut open.tally, &mut open.unmarked))?;
+        let mut in_row = group.sums;
+        if group.group == 0 {
+            in_row.put(0, BlockSum::NONE);
+        }
+        if !in_row.0.is_empty() {
+            let key = Key::sums(open.shard, open.name.inode, group.group);
+            rows.insert(key.bytes().to_vec(), Some(in_row.to_bytes()));
+        }
+        Ok(Some(()))
     }
-    let mut copied_bytes = copy_sparse(&source, &place).map_err(io(&place))?;
+
+    /// All checksums of an object were compared.
+    fn end(&mut self) {
+        let (Some(open), Contents::Objects(source)) = (self.open.take(), self.contents) else {
+            return;
+        };
+        let Open { name, lack, tally, unmarked, .. } = open;
+        let changed = || {
+            let what = tally.what()?;
+            let is_marked = unmarked.damaged_count == 0;
+            let mark = if is_marked { "; so it was when the dump was made" } else { "" };
+            Some((Kind::ContentsChanged, format!("{what}{mark}")))
+        };
+        if let Some((kind, what)) = lack.or_else(changed) {
+            self.found.add(kind, (name, source.folder.join(name.path())), what);
+        }
+    }
+
+    /// Makes an object's files.
+    fn put_file(
+        &mut self,
+        (shard, inode): (ShardId, InodeNo),
+        size_bytes: u64,
+    ) -> Result<Open, RestoreError> {
+        let name = ObjectName { shard_index: shard.index(), inode, stripe_index: 0 };
+        let (tally, unmarked) = (Tally::default(), Tally::default());
+        let mut open = Open { name, shard, copy: None, lack: None, tally, unmarked };
+        self.restored.object_count += u64::from(size_bytes > 0);
+        let place = self.to.join(name.path());
+        if size_bytes > 0
+            && let Some(folder) = place.parent()
+        {
+            let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+            made.map_err(io(folder))?;
+        }
+        let Contents::Objects(source) = self.contents else {
+            if size_bytes > 0 {
+                put_zeros(&place, size_bytes).map_err(io(&place))?;
+            }
+            return Ok(open);
+        };
+        open.copy = Some(ObjectFiles::new(self.to.clone()).contents(name));
+        let file = ObjectFiles::new(source.folder.to_owned()).find(name)?;
+        open.lack = lack_of(file.as_ref(), size_bytes);
+        if size_bytes > 0 && file.is_some() {
+            self.restored.copied_bytes += copy_object(&source.folder.join(name.path()), &place)?;
+        }
+        if open.lack.is_some() {
+            put_zeros(&place, size_bytes).map_err(io(&place))?;
+        }
+        Ok(open)
+    }
+}
+
+/// Copies an object's files; how many bytes.
+fn copy_object(source: &Path, place: &Path) -> Result<u64, RestoreError> {
+    let mut copied_bytes = copy_sparse(source, place).map_err(io(place))?;
     let segments = source.with_added_extension("d");
     if segments.is_dir() {
         let folder = place.with_added_extension("d");
@@ -182,15 +287,28 @@ fn put_object(
     Ok(copied_bytes)
 }
 
-/// Length of a segment of an object.
-const SEGMENT_BYTES: u64 = 1 << 41;
+fn io(place: &Path) -> impl FnOnce(io::Error) -> RestoreError {
+    let place = place.to_owned();
+    move |error| RestoreError::Io(place, error)
+}
+
+/// Makes an object as long as it is recorded; what there is of it stays, the rest reads as zeros.
+fn put_zeros(place: &Path, size_bytes: u64) -> io::Result<()> {
+    let file = File::options().write(true).create(true).truncate(false).mode(0o600).open(place)?;
+    file.set_len(size_bytes.min(SEGMENT_BYTES))?;
+    if size_bytes > SEGMENT_BYTES {
+        put_last_segment(place, size_bytes)?;
+    }
+    Ok(())
+}
 
 /// The last segment says where an object ends.
 fn put_last_segment(place: &Path, size_bytes: u64) -> io::Result<()> {
     let folder = place.with_added_extension("d");
-    DirBuilder::new().mode(0o700).create(&folder)?;
+    DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
     let segment_no = (size_bytes - 1) / SEGMENT_BYTES;
-    let file = create(&folder.join(format!("{segment_no:x}")))?;
+    let place = folder.join(format!("{segment_no:x}"));
+    let file = File::options().write(true).create(true).truncate(false).mode(0o600).open(place)?;
     file.set_len(size_bytes - segment_no * SEGMENT_BYTES)
 }
 
@@ -226,19 +344,46 @@ struct Lines<'a, R> {
     lines: &'a mut R,
     line_no: u64,
     text: String,
+    /// Of all lines that were read, without the last one.
+    hash: blake3::Hasher,
 }
 
 impl<R: BufRead> Lines<'_, R> {
     fn next(&mut self) -> Result<Line, RestoreError> {
         self.line_no += 1;
+        if self.read()? == 0 {
+            return Err(self.wrong("the dump ends before its last line"));
+        }
+        let line =
+            serde_json::from_str(&self.text).map_err(|error| self.wrong(&error.to_string()))?;
+        if !matches!(line, Line::End { .. }) {
+            self.hash.update(self.text.as_bytes());
+        }
+        Ok(line)
+    }
+
+    fn read(&mut self) -> Result<usize, RestoreError> {
         self.text.clear();
         let read = self.lines.read_line(&mut self.text);
-        match read {
-            Ok(0) => return Err(self.wrong("the dump ends before its last line")),
-            Ok(_) => {}
-            Err(error) => return Err(self.wrong(&error.to_string())),
+        read.map_err(|error| self.wrong(&error.to_string()))
+    }
+
+    /// Nothing is missing before the last line, nothing was changed, and nothing is behind it.
+    fn end(&mut self, last: &Line) -> Result<(), RestoreError> {
+        let Line::End { line_count, blake3 } = last else {
+            return Err(self.wrong("the dump ends before its last line"));
+        };
+        if *line_count != self.line_no - 1 {
+            return Err(self.wrong(&format!("the dump had {line_count} lines before this one")));
         }
-        serde_json::from_str(&self.text).map_err(|error| self.wrong(&error.to_string()))
+        if *blake3 != self.hash.finalize().to_hex().as_str() {
+            return Err(self
+                .wrong("the dump was changed: its lines do not have the hash that it ends with"));
+        }
+        if self.read()? > 0 {
+            return Err(self.wrong("the dump goes on behind its last line"));
+        }
+        Ok(())
     }
 
     fn wrong(&self, why: &str) -> RestoreError {
@@ -261,11 +406,11 @@ impl fmt::Display for RestoreError {
                 "the dump has a change over several shards in the middle: start and stop the server of \
                  the store that it is of, and dump it again"
             ),
-            Self::Object(path, size_bytes) => write!(
+            Self::Damaged(damages) => write!(
                 f,
-                "{} has not the {size_bytes} bytes that the dump says: the contents are of another \
-                 time than the dump",
-                path.display()
+                "{} files are not what the dump says, and no store was made: take another backup, or pass \
+                 --accept-damage to restore the rest and to have EIO where they are damaged",
+                damages.count()
             ),
             Self::Exists(path) => {
                 write!(f, "{} exists: name a new place, or remove it", path.display())

@@ -6,6 +6,7 @@ use crate::args::units;
 use crate::exit::{Code, Exit};
 use anyhow::Result;
 use std::ffi::{OsStr, OsString};
+use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::PathBuf;
@@ -80,13 +81,25 @@ pub(crate) fn host(full: &str) -> &str {
     host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
 }
 
+/// All socket addresses of `HOST:PORT`, as [`read`] gives it.
+pub(crate) fn all(full: &str) -> io::Result<Vec<SocketAddr>> {
+    let port = full.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+    let (host, port) = (host(full), port.unwrap_or(PORT_DEFAULT));
+    match (host, port).to_socket_addrs() {
+        Ok(found) => Ok(found.collect()),
+        // RFC 6761: it is loopback, also where nothing says so, as on a system that has no /etc/hosts.
+        Err(_) if host.eq_ignore_ascii_case("localhost") => {
+            Ok(vec![(Ipv4Addr::LOCALHOST, port).into(), (Ipv6Addr::LOCALHOST, port).into()])
+        }
+        Err(error) => Err(error),
+    }
+}
+
 /// The socket address of `HOST:PORT`, as [`read`] gives it.
 pub(crate) fn resolve(full: &str) -> Result<SocketAddr> {
-    let port = full.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
-    let found = (host(full), port.unwrap_or(PORT_DEFAULT)).to_socket_addrs().map_err(|error| {
+    let mut found = all(full).map_err(|error| {
         Exit::new(Code::Unreachable, format!("cannot find the address of {full}: {error}"))
     })?;
-    let mut found: Vec<SocketAddr> = found.collect();
     // The server listens on an IPv4 address unless told otherwise, so try those first.
     found.sort_by_key(SocketAddr::is_ipv6);
     let first = found.first().copied();

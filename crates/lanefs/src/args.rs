@@ -35,7 +35,7 @@ pub(crate) use engine::{Direct, Io};
 pub(crate) use export::{
     AdminLogin, Export, ExportAdd, ExportCommand, ExportList, ExportName, Server, Squash,
 };
-pub(crate) use expression::{Test, What};
+pub(crate) use expression::{Expression, What};
 pub(crate) use files::{
     Access, Cat, Chmod, Chown, Cp, Df, Du, Ln, Ls, Mkdir, Mv, Rm, Stat, Sync, Tree,
 };

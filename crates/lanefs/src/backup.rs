@@ -1,11 +1,12 @@
 //! `lanefs backup`: a copy of a store as it was at one moment, while clients use it.
 //!
-//! Rounds of copies make the last one short, and only during that changes of clients wait.
+//! Rounds of copies make the last one short, and only during that changes of clients wait. Copies are compared
+//! with the store's checksums behind it.
 
 use crate::online::Hold;
 use crate::{args, check as checking, out};
 use anyhow::{Result, bail};
-use check::{Backup, Round};
+use check::{Backup, Finished, Round};
 use std::time::Instant;
 use store::View;
 
@@ -62,9 +63,14 @@ fn copy_rest(backup: &mut Backup, args: &args::Backup) -> Result<Option<View>> {
 }
 
 fn finish(backup: Backup, view: &View) -> Result<()> {
-    let line_count = backup.finish(view)?;
-    out::tell(&format!("the backup is whole: {line_count} lines of metadata"));
-    Ok(())
+    let Finished { line_count, damages } = backup.finish(view)?;
+    checking::tell_of(&damages)?;
+    let damaged = match damages.count() {
+        0 => String::new(),
+        count => format!("; {count} files are damaged and marked, see `lanefs check`"),
+    };
+    out::tell(&format!("the backup is whole: {line_count} lines of metadata{damaged}"));
+    checking::end_with_damages(&damages)
 }
 
 fn tell(what: &str, round: &Round) {

@@ -8,7 +8,7 @@ use crate::export::ADDRESS_FILE;
 use crate::online::Hold;
 use crate::out;
 use anyhow::{Result, bail};
-use check::{Depth, Finding, Kind, Outcome, Remedy, Severity, Watch};
+use check::{Damages, Depth, Finding, Kind, Outcome, Remedy, Severity, Watch};
 use indicatif::{ProgressBar, ProgressStyle};
 use rustix::process::{Signal, getpid, kill_process};
 use serde::Serialize;
@@ -163,6 +163,23 @@ fn end_with(outcome: &Outcome) -> Result<()> {
     }
     let all_mendable = wrong.all(Finding::is_mendable);
     Err(Exit::said(if all_mendable { Code::Mendable } else { Code::Damaged }).into())
+}
+
+/// Tells of contents that are not what was recorded of them.
+pub(crate) fn tell_of(damages: &Damages) -> Result<()> {
+    damages.findings.iter().try_for_each(|finding| put(&Row::of(finding, false), false))?;
+    if damages.untold_count > 0 {
+        out::put(format!("{} more are not listed\n", damages.untold_count).as_bytes())?;
+    }
+    Ok(())
+}
+
+/// The exit code of damaged contents.
+pub(crate) fn end_with_damages(damages: &Damages) -> Result<()> {
+    if damages.count() > 0 {
+        return Err(Exit::said(Code::Damaged).into());
+    }
+    Ok(())
 }
 
 fn tell(outcome: &Outcome, json: bool) -> Result<()> {

@@ -3,7 +3,7 @@
 use crate::exit::{Code, Exit};
 use crate::{args, check as checking, out};
 use anyhow::{Context as _, Result};
-use check::{Backup, Contents, DumpError};
+use check::{Backup, Contents, DumpError, RestoreError, Source};
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Write as _};
 
@@ -34,7 +34,7 @@ pub(crate) fn restore(args: &args::Restore) -> Result<()> {
     }
     let contents = match &contents {
         _ if args.zeros => Contents::Zeros,
-        Some(objects) => Contents::Objects(objects),
+        Some(folder) => Contents::Objects(Source { folder, takes_damage: args.accept_damage }),
         None => {
             let line = "this is no folder of a backup: where its contents are says --contents DIR; \
                         --zeros does without";
@@ -42,10 +42,18 @@ pub(crate) fn restore(args: &args::Restore) -> Result<()> {
         }
     };
     let lines = File::open(&dump).with_context(|| format!("cannot open {}", dump.display()))?;
-    let restored = check::restore(&mut BufReader::new(lines), &args.store, contents)?;
+    let restored = match check::restore(&mut BufReader::new(lines), &args.store, contents) {
+        Ok(restored) => restored,
+        Err(RestoreError::Damaged(damages)) => {
+            checking::tell_of(&damages)?;
+            return Err(RestoreError::Damaged(damages).into());
+        }
+        Err(error) => return Err(error.into()),
+    };
+    checking::tell_of(&restored.damages)?;
     out::tell(&format!(
         "{} inodes, {} objects, {} bytes copied",
         restored.inode_count, restored.object_count, restored.copied_bytes
     ));
-    Ok(())
+    checking::end_with_damages(&restored.damages)
 }

@@ -23,7 +23,7 @@ pub(crate) enum Code {
     Repaired = 6,
     /// `check` found what `check --repair` mends.
     Mendable = 7,
-    /// `check` found what a person has to mend.
+    /// `check` found what a person has to mend; `backup` and `restore` met damaged contents.
     Damaged = 8,
 }
 

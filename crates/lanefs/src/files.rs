@@ -19,6 +19,7 @@ pub(crate) mod ls;
 pub(crate) mod mkdir;
 mod mode;
 pub(crate) mod mv;
+mod parts;
 mod pipes;
 pub(crate) mod rm;
 mod show;

@@ -5,7 +5,6 @@ use crate::running::{self, Entry, Found, Kind, text_of};
 use crate::{address, args, mounts, out};
 use anyhow::Result;
 use std::fmt::Write as _;
-use std::net::ToSocketAddrs as _;
 use std::path::Path;
 
 /// Runs the command.
@@ -70,7 +69,7 @@ impl Wanted {
         // A path is no host.
         let host = Some(target).filter(|target| !target.contains('/'));
         let full = host.and_then(|host| address::read(host).ok());
-        let found = full.and_then(|full| full.to_socket_addrs().ok());
+        let found = full.and_then(|full| address::all(&full).ok());
         let addresses = found.into_iter().flatten().map(|address| address.to_string()).collect();
         Self { dir, addresses }
     }

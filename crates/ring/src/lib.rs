@@ -67,5 +67,6 @@ pub use mailbox::{Mesh, Post, Stopper, Waker};
 pub use mount::{MountOptions, is_connected, mount, remount, unmount};
 pub use mount_tool::mount_tool_obstacle;
 pub use pin::{core_count, pin_to_core, raise_fd_limit, usable_cores};
+pub use segments::SEGMENT_BYTES;
 pub use socket::{tune_listener, tune_socket};
 pub use turn::Ring;

@@ -129,7 +129,17 @@ pub(crate) fn unmount_by_tool(dir: &Path, lazy: bool) -> io::Result<()> {
     let text = words(&output);
     let busy = text.ends_with("resource busy");
     let kind = if busy { io::ErrorKind::ResourceBusy } else { io::ErrorKind::PermissionDenied };
-    Err(io::Error::new(kind, text))
+    Err(io::Error::new(kind, unmount_refusal(text)))
+}
+
+/// What the tool said when it did not unmount, and what to do.
+fn unmount_refusal(words: String) -> String {
+    const TABLE: &str = "/etc/mtab";
+    if words.contains(TABLE) && words.contains("No such file") {
+        // A system without systemd that debootstrap has made lacks it.
+        return format!("{words}: make it with `ln -s /proc/self/mounts {TABLE}` as root");
+    }
+    words
 }
 
 /// The tool with nothing to read, speaking the one language that is understood here.
@@ -197,6 +207,15 @@ mod tests {
         let wanted =
             r"fsname=lanefs://a\,b\\c,subtype=lanefs,max_read=1048576,ro,nosuid,noexec,allow_other";
         assert_eq!(settings, wanted);
+    }
+
+    #[test]
+    fn a_missing_table_of_mounts_has_a_remedy() {
+        let words = "fusermount3: failed to open /etc/mtab: No such file or directory";
+        let text = unmount_refusal(words.to_owned());
+        assert!(text.ends_with("`ln -s /proc/self/mounts /etc/mtab` as root"), "{text}");
+        let words = "fusermount3: entry for /mnt not found in /etc/mtab";
+        assert_eq!(unmount_refusal(words.to_owned()), words);
     }
 
     #[test]

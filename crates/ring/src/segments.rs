@@ -33,7 +33,7 @@ use std::sync::{Arc, OnceLock};
 
 /// Length of a segment: the largest power of two that every file system we stand on can hold in one
 /// file, also an ext4 of small blocks.
-pub(crate) const SEGMENT_BYTES: u64 = 1 << 41;
+pub const SEGMENT_BYTES: u64 = 1 << 41;
 const STAT_BLOCK_BYTES: u64 = 512;
 
 /// Something to be done to an object of several segments.

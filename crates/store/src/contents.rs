@@ -1,9 +1,9 @@
 //! Contents at rest against their checksums, without a server.
 
-use crate::{ObjectFiles, ObjectName, Reader, StoreError};
+use crate::{ObjectContents, ObjectFiles, ObjectName, Reader, StoreError};
 use disk::rows::{Key, ObjectRow, Range, Row};
 use disk::{BLOCK_BYTES, BlockSum, BlockSums, GROUP_BLOCK_COUNT};
-use wire::{InodeNo, ShardId, Wire as _};
+use wire::{ShardId, Wire as _};
 
 /// A block that does not have what was recorded of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,60 +38,78 @@ impl Reader<'_> {
         files: &ObjectFiles,
         name: ObjectName,
     ) -> Result<Compared, StoreError> {
-        let mut contents = files.contents(name);
-        let read_at = |offset: u64, to: &mut [u8]| contents.read_at(offset, to);
         let mut comparison =
-            Comparison { read_at, bytes: Vec::new(), compared: Compared::default() };
-        let (shard, inode) = (ShardId::data(name.shard_index), name.inode);
-        let row = self.get(&Key::object(shard, inode))?;
-        if let Some(row) = row.and_then(|value| ObjectRow::decode_all(value).ok()) {
-            comparison.block(0, row.first_sum)?;
+            Comparison { contents: files.contents(name), compared: Compared::default() };
+        for group in self.sum_groups(name)? {
+            let sums = self.sums_of_group(name, group)?;
+            for (block, sum) in (group * GROUP_BLOCK_COUNT..).zip(sums.0) {
+                comparison.block(block, sum)?;
+            }
         }
-        self.each_group(shard, inode, |group, sums| {
-            let blocks = (group * GROUP_BLOCK_COUNT..).zip(sums.0);
-            blocks
-                .filter(|(block, _)| *block > 0)
-                .try_for_each(|(block, sum)| comparison.block(block, sum))
-        })?;
         Ok(comparison.compared)
     }
 
-    fn each_group(
-        &self,
-        shard: ShardId,
-        inode: InodeNo,
-        mut feed: impl FnMut(u64, BlockSums) -> Result<(), StoreError>,
-    ) -> Result<(), StoreError> {
-        self.scan(&Range::sums(shard, inode, 0..u64::MAX), |key, value| {
+    /// The groups of an object's blocks that have checksums; always the first one.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the medium fails.
+    pub fn sum_groups(&self, name: ObjectName) -> Result<Vec<u64>, StoreError> {
+        let shard = ShardId::data(name.shard_index);
+        let mut groups = vec![0];
+        self.scan(&Range::sums(shard, name.inode, 0..u64::MAX), |key, value| {
             // A row that does not decode is a finding of its own.
-            if let Ok(Row::Sums { group, sums, .. }) = Row::decode(key, value)
-                && let Ok(sums) = BlockSums::decode_all(sums)
-            {
-                feed(group, sums)?;
+            if let Ok(Row::Sums { group: group @ 1.., .. }) = Row::decode(key, value) {
+                groups.push(group);
             }
             Ok(crate::Going::On)
-        })
+        })?;
+        Ok(groups)
+    }
+
+    /// The checksums that the rows have of a group of an object's blocks.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the medium fails.
+    pub fn sums_of_group(&self, name: ObjectName, group: u64) -> Result<BlockSums, StoreError> {
+        let (shard, inode) = (ShardId::data(name.shard_index), name.inode);
+        let row = self.get(&Key::sums(shard, inode, group))?;
+        let mut sums = row.and_then(|value| BlockSums::decode_all(value).ok()).unwrap_or_default();
+        if group == 0
+            && let Some(value) = self.get(&Key::object(shard, inode))?
+            && let Ok(row) = ObjectRow::decode_all(value)
+        {
+            sums.put(0, row.first_sum);
+        }
+        Ok(sums)
     }
 }
 
-/// An object under comparison. `read_at` reads from an offset on, fewer bytes than it is given room for
-/// only at the object's end.
-struct Comparison<F> {
-    read_at: F,
-    bytes: Vec<u8>,
+impl ObjectContents {
+    /// The checksum of the first bytes of a block, as they are; it covers fewer where the file ends.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the medium fails.
+    pub fn sum(&mut self, block: u64, covered_bytes: u32) -> Result<BlockSum, StoreError> {
+        let mut bytes = vec![0; usize::try_from(covered_bytes).unwrap_or(0)];
+        let read_bytes = self.read_at(block * u64::from(BLOCK_BYTES), &mut bytes)?;
+        bytes.truncate(read_bytes);
+        let covered_bytes = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        Ok(BlockSum { crc32c: wire::crc32c(&bytes), covered_bytes })
+    }
+}
+
+/// An object under comparison.
+struct Comparison {
+    contents: ObjectContents,
     compared: Compared,
 }
 
-impl<F: FnMut(u64, &mut [u8]) -> Result<usize, StoreError>> Comparison<F> {
+impl Comparison {
     fn block(&mut self, block: u64, expected: BlockSum) -> Result<(), StoreError> {
         if expected.is_none() {
             return Ok(());
         }
-        self.bytes.resize(usize::try_from(expected.covered_bytes).unwrap_or(0), 0);
-        let read_bytes = (self.read_at)(block * u64::from(BLOCK_BYTES), &mut self.bytes)?;
-        let read = self.bytes.get(..read_bytes).unwrap_or(&self.bytes);
-        let covered_bytes = u32::try_from(read.len()).unwrap_or(u32::MAX);
-        let found = BlockSum { crc32c: wire::crc32c(read), covered_bytes };
+        let found = self.contents.sum(block, expected.covered_bytes)?;
         self.compared.block_count += 1;
         if found != expected {
             self.compared.damaged_count += 1;
@@ -116,15 +134,14 @@ mod tests {
         };
         let sums: Vec<BlockSum> =
             bytes.chunks(block_bytes).map(|block| sum(&block[..block_bytes - 9])).collect();
+        let folder = tempfile::tempdir().unwrap();
+        let name = ObjectName { shard_index: 0, inode: wire::InodeNo(7), stripe_index: 0 };
+        let path = folder.path().join(name.path());
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         let compare = |bytes: &[u8]| {
-            let read_at = |offset: u64, to: &mut [u8]| {
-                let rest = bytes.get(usize::try_from(offset).unwrap()..).unwrap_or(&[]);
-                let count = rest.len().min(to.len());
-                to[..count].copy_from_slice(&rest[..count]);
-                Ok(count)
-            };
-            let compared = Compared::default();
-            let mut comparison = Comparison { read_at, bytes: Vec::new(), compared };
+            std::fs::write(&path, bytes).unwrap();
+            let contents = ObjectFiles::new(folder.path().to_owned()).contents(name);
+            let mut comparison = Comparison { contents, compared: Compared::default() };
             for (block, sum) in (0..).zip(&sums) {
                 comparison.block(block, *sum).unwrap();
             }

@@ -46,6 +46,7 @@ pub use keeper::{Keeper, Keeping, Pace};
 pub use logs::Replayed;
 pub use needed::Needed;
 pub use objects::{ObjectContents, ObjectFile, ObjectFiles, ObjectName};
+pub use ring::SEGMENT_BYTES;
 pub use rows::ColdStore;
 pub use view::{Going, Reader, View};
 
@@ -60,8 +61,8 @@ const SUPERBLOCK: &str = "superblock";
 const LOG: &str = "log";
 /// Name of the folder of the rows.
 const ROWS: &str = "rows";
-/// Name of the folder of the objects.
-const OBJECTS: &str = "objects";
+/// Name of the folder of the objects, in a store and in a backup of one.
+pub const OBJECTS: &str = "objects";
 
 /// An open store. Nobody else can open it while this lives, in this process or another.
 #[derive(Debug)]

@@ -3,14 +3,15 @@
 //! The ring lays them out (`docs/formats.md`). What is here never changes one.
 
 use crate::StoreError;
+use ring::SEGMENT_BYTES;
+use rustix::fs::SeekFrom;
+use rustix::io::Errno;
 use std::fs::{self, DirEntry, File, Metadata};
 use std::io;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use wire::InodeNo;
 
-/// Length of a segment; a longer object has further files.
-const SEGMENT_BYTES: u64 = 1 << 41;
 const STAT_BLOCK_BYTES: u64 = 512;
 
 /// Which object.
@@ -191,6 +192,39 @@ impl ObjectContents {
         Ok(read_bytes)
     }
 
+    /// Where bytes lie next, from an offset on: behind it there are only holes up to there; `None`: up to the
+    /// end of the object.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the medium fails.
+    pub fn next_data(&mut self, offset: u64) -> Result<Option<u64>, StoreError> {
+        let mut segments = self.further_segments()?;
+        segments.push(0);
+        segments.retain(|segment_no| *segment_no >= offset / SEGMENT_BYTES);
+        segments.sort_unstable();
+        for segment_no in segments {
+            let path = self.path_of(segment_no);
+            let start = segment_no.saturating_mul(SEGMENT_BYTES);
+            let Some(file) = self.file(segment_no, &path)? else { continue };
+            match rustix::fs::seek(file, SeekFrom::Data(offset.saturating_sub(start))) {
+                Ok(at) => return Ok(Some(start.saturating_add(at))),
+                Err(Errno::NXIO) => {}
+                Err(error) => return Err(StoreError::io("read", &path, error)),
+            }
+        }
+        Ok(None)
+    }
+
+    /// The numbers of the segments behind the first one that there are.
+    fn further_segments(&self) -> Result<Vec<u64>, StoreError> {
+        let folder = self.path.with_added_extension("d");
+        if !folder.exists() {
+            return Ok(Vec::new());
+        }
+        let names = entries(&folder)?.into_iter().map(|entry| entry.file_name());
+        Ok(names.filter_map(|name| u64::from_str_radix(name.to_str()?, 16).ok()).collect())
+    }
+
     fn path_of(&self, segment_no: u64) -> PathBuf {
         if segment_no == 0 {
             return self.path.clone();
@@ -249,5 +283,22 @@ mod tests {
         assert_eq!((found, foreign), (vec![(name, 8)], vec![PathBuf::from("05/12/notes")]));
         let other = ObjectName { stripe_index: 0, ..name };
         assert_eq!(files.find(other).unwrap(), None);
+    }
+
+    #[test]
+    fn holes_are_passed_over_up_to_the_next_bytes() {
+        let folder = tempfile::tempdir().unwrap();
+        let name = ObjectName { shard_index: 0, inode: InodeNo(7), stripe_index: 0 };
+        let path = folder.path().join(name.path());
+        let segments = path.with_added_extension("d");
+        fs::create_dir_all(&segments).unwrap();
+        let first = File::create(&path).unwrap();
+        first.write_all_at(b"x", 4 << 20).unwrap();
+        first.set_len(SEGMENT_BYTES).unwrap();
+        File::create(segments.join("3")).unwrap().write_all_at(b"x", 1 << 20).unwrap();
+        let mut contents = ObjectFiles::new(folder.path().to_owned()).contents(name);
+        let far = 3 * SEGMENT_BYTES + (1 << 20);
+        let found = [0, 4 << 20, 5 << 20, far, far + 1].map(|at| contents.next_data(at).unwrap());
+        assert_eq!(found, [Some(4 << 20), Some(4 << 20), Some(far), Some(far), None]);
     }
 }

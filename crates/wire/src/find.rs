@@ -110,6 +110,18 @@ impl Kinds {
         Self(self.0 | Self::bit(kind))
     }
 
+    /// These and those.
+    #[must_use]
+    pub const fn or(self, others: Self) -> Self {
+        Self(self.0 | others.0)
+    }
+
+    /// What is among both.
+    #[must_use]
+    pub const fn and(self, others: Self) -> Self {
+        Self(self.0 & others.0)
+    }
+
     /// Whether it is among them.
     #[must_use]
     pub const fn has(self, kind: FileKind) -> bool {

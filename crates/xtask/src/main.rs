@@ -7,11 +7,14 @@ mod bench_seam;
 mod bench_statx;
 mod ci;
 mod crash;
+mod debian;
 mod forbidden;
 mod hostile;
 mod needs;
 mod package;
 mod posix;
+#[path = "../../lanefs/tests/e2e/readme.rs"]
+mod readme;
 mod run;
 mod sim;
 mod tidy;
@@ -64,6 +67,8 @@ enum Chore {
     Posix(posix::Posix),
     /// Make a Debian package, and install, use and purge it in an overlay of this machine; needs root, FUSE
     Package(package::Args),
+    /// Follow README in a fresh Debian that debootstrap makes; needs root, FUSE, a network
+    Debian(debian::Args),
     /// Measure
     #[command(subcommand)]
     Bench(Bench),
@@ -105,6 +110,7 @@ fn run(chore: &Chore) -> Result<()> {
         Chore::Hostile(args) => hostile::run(*args),
         Chore::Posix(args) => posix::run_alone(args),
         Chore::Package(args) => package::run_alone(args),
+        Chore::Debian(args) => debian::run_alone(args),
         Chore::Bench(Bench::Seam) => bench_seam::run_measurement(),
         Chore::Bench(Bench::Statx) => bench_statx::run_measurement(),
     }

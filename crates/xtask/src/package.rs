@@ -72,7 +72,7 @@ fn place() -> PathBuf {
 }
 
 /// Installs the program as `cargo install` does, and makes the package with it.
-fn make() -> Result<PathBuf> {
+pub(crate) fn make() -> Result<PathBuf> {
     let place = place();
     if place.exists() {
         fs::remove_dir_all(&place)?;

@@ -59,9 +59,10 @@ pub(crate) struct Dump {
 
 All is copied while clients go on, then what changed meanwhile is copied again while their changes wait.
 What is in the copy is the state of that one moment. One that was interrupted is gone on with by the
-same command.
+same command. The copy is compared with the store's checksums; damaged files are named and marked in it.
 
-{EXIT_CODES}"))]
+{EXIT_CODES}
+  8  the backup is whole, and contents of files are damaged"))]
 pub(crate) struct Backup {
     /// The directory of the store, on the machine that serves it, if it is served
     #[arg(value_name = "STORE")]
@@ -82,9 +83,11 @@ pub(crate) struct Backup {
   lanefs restore store.jsonl /srv/new --contents /srv/store/objects
   lanefs restore store.jsonl /srv/new --zeros     names and attributes; files read as zeros
 
-The store is a new file system: mounts of the old one are made anew.
+The store is a new file system: mounts of the old one are made anew. Contents are compared with the
+dump's checksums; where they differ, files are named and no store is made, unless --accept-damage is given.
 
-{EXIT_CODES}"))]
+{EXIT_CODES}
+  8  restored with damage that was accepted"))]
 pub(crate) struct Restore {
     /// The folder of a backup, or what `lanefs dump` printed
     #[arg(value_name = "DUMP")]
@@ -98,4 +101,7 @@ pub(crate) struct Restore {
     /// No contents: files have their sizes and read as zeros
     #[arg(long)]
     pub(crate) zeros: bool,
+    /// Restore the rest where contents are damaged or missing: what is damaged reads as EIO
+    #[arg(long, conflicts_with = "zeros")]
+    pub(crate) accept_damage: bool,
 }

@@ -1,6 +1,6 @@
 //! The arguments of `lanefs find`.
 
-use super::expression::Test;
+use super::expression::Expression;
 use super::files::{Access, Json, help};
 use crate::files::bounds::{Age, Size};
 use clap::{Args, ValueEnum};
@@ -31,13 +31,14 @@ pub(crate) enum FindKind {
   lanefs find lanefs://host/ --size +100M --mtime +30d    large, and not changed for 30 days
   lanefs find lanefs://host/ --newer 2026-01-31T12:00     changed since then, local time
   lanefs find lanefs://host/log -name '*.old' ! -newer keep -print0 | xargs -0 -r lanefs rm
+  lanefs find lanefs://host/src -name .git -prune -o '(' -name '*.c' -o -name '*.h' ')' -print
 
 Words of find(1), which mean what they mean there:
   -name PATTERN, -type LETTER,..., -size [+-]N[cwbkMG], -mtime [+-]N, -mmin [+-]N,
-  -newer FILE|URL, -newermt TIME, -empty, each with ! or -not before it or without;
-  -maxdepth N, -mindepth N, -print, -print0. There is no -o, and no parenthesis
+  -newer FILE|URL, -newermt TIME, -empty; ! and -not, -a, -o and parentheses; -prune,
+  -print, -print0; -maxdepth N, -mindepth N
 
-All that is asked for must hold. Where a directory may not be read, that is said, and the rest is
+All that options ask for must hold besides. Where a directory may not be read, that is said, and the rest is
 found all the same."))]
 pub(crate) struct Find {
     /// Where to look: lanefs://HOST:PORT/path, itself and what is below it
@@ -79,8 +80,8 @@ pub(crate) struct Find {
     #[arg(long)]
     pub(crate) empty: bool,
     /// What words of find(1) ask for.
-    #[arg(skip)]
-    pub(crate) tests: Vec<Test>,
+    #[arg(skip = Expression::All(Vec::new()))]
+    pub(crate) expression: Expression,
     /// End each path with NUL instead of a newline
     #[arg(short = '0', long = "print0", conflicts_with = "json")]
     pub(crate) print0: bool,

@@ -15,11 +15,11 @@ pub(crate) fn parse(line: Vec<OsString>) -> Result<Cli, clap::Error> {
         return Cli::try_parse_from(line).map_err(explained);
     }
     let (start, words) = line.split_at(2);
-    let (left, tests) = expression::take(words.to_vec())
+    let (left, expression) = expression::take(words.to_vec())
         .map_err(|why| Cli::command().error(ErrorKind::InvalidValue, why))?;
     let mut cli = Cli::try_parse_from(start.iter().chain(&left)).map_err(explained)?;
     if let Command::Find(find) = &mut cli.command {
-        find.tests = tests;
+        find.expression = expression;
     }
     Ok(cli)
 }

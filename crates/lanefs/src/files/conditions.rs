@@ -1,12 +1,14 @@
 //! What `lanefs find` asks of a file: as much of it as possible is held against entries by the server, the rest
 //! here.
 //!
-//! Invariant: all of it must hold, and what holds does not depend on where it is looked at.
+//! Invariant: what is printed and where is gone down does not depend on what the server was asked: its part
+//! ([`super::parts`]) must hold wherever something is printed or a directory is not gone into.
 
 use super::bounds::{self, Age, Size};
+use super::parts::{Part, Together as _, reached, without_known};
 use super::{Session, side};
 use crate::address::{Place, Url};
-use crate::args::{self, FindKind, Test, What};
+use crate::args::{self, Expression, FindKind, What};
 use crate::exit::{Code, Exit};
 use anyhow::Result;
 use library::{
@@ -16,22 +18,21 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// All that must hold.
+/// What is asked.
 pub(super) struct Conditions<'a> {
     /// The server's part.
     pub(super) predicate: Predicate<'a>,
-    /// Ours.
-    here: Vec<Here<'a>>,
+    /// What is left to ask of what fits the server's part.
+    here: Part<'a>,
 }
 
-struct Here<'a> {
-    not: bool,
-    what: Part<'a>,
-}
-
-enum Part<'a> {
-    Predicate(Predicate<'a>),
-    Empty,
+/// What is to be done with an entry.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct Outcome {
+    /// How often its path is printed.
+    pub(super) print_count: usize,
+    /// It is not gone into.
+    pub(super) is_pruned: bool,
 }
 
 /// An entry to judge.
@@ -47,93 +48,115 @@ impl<'a> Conditions<'a> {
     /// What a command line asks for.
     pub(super) fn new(session: &mut Session, args: &'a args::Find) -> Result<Self> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
-        let mut asked = Self { predicate: Predicate::ANY, here: Vec::new() };
+        let mut all = Vec::new();
+        let mut add = |predicate| all.push(Part::Predicate(predicate));
         if let Some(pattern) = &args.name {
-            asked.add(of_name(pattern, "--name")?);
+            add(of_name(pattern, "--name")?);
         }
         if !args.kinds.is_empty() {
-            asked.add(of_kinds(&args.kinds));
+            add(of_kinds(&args.kinds));
         }
-        args.size.iter().for_each(|size| asked.add(of_size(size)));
-        args.mtime.iter().for_each(|age| asked.add(of_age(age, now)));
+        args.size.iter().for_each(|size| add(of_size(size)));
+        args.mtime.iter().for_each(|age| add(of_age(age, now)));
         if let Some(newer) = &args.newer {
             let time = newer.to_str().and_then(bounds::time);
             let time = time.filter(|_| matches!(Place::parse(newer), Ok(Place::Local(_))));
-            asked.add(after(match time {
+            add(after(match time {
                 Some(time) => time,
                 None => changed_at(session, newer, "--newer")?,
             }));
         }
         if args.empty {
-            asked.add_here(false, Part::Empty);
+            all.push(Part::Empty);
         }
-        for Test { not, what } in &args.tests {
-            let predicate = match what {
-                What::Name(pattern) => of_name(pattern, "-name")?,
-                What::Kinds(kinds) => of_kinds(kinds),
-                What::Size(size) => of_size(size),
-                What::Age(age) => of_age(age, now),
-                What::Newer(file) => after(changed_at(session, file, "-newer")?),
-                What::NewerThan(time) => after(time_of(time)?),
-                What::Empty => {
-                    asked.add_here(*not, Part::Empty);
-                    continue;
-                }
-            };
-            if *not {
-                asked.add_here(true, Part::Predicate(predicate));
-            } else {
-                asked.add(predicate);
-            }
+        all.extend(of_expression(session, &args.expression, now)?.into_all());
+        if !args.expression.prints() {
+            all.push(Part::Print);
         }
-        Ok(asked)
-    }
-
-    /// One more for the server, or for us where it takes one of the kind.
-    fn add(&mut self, more: Predicate<'a>) {
-        let all = &mut self.predicate;
-        if all.name.is_some() && more.name.is_some() || all.kinds.is_some() && more.kinds.is_some()
-        {
-            self.here.push(Here { not: false, what: Part::Predicate(more) });
-            return;
-        }
-        all.name = all.name.or(more.name);
-        all.kinds = all.kinds.or(more.kinds);
-        all.size_bytes_min = all.size_bytes_min.max(more.size_bytes_min);
-        all.size_bytes_max = least(all.size_bytes_max, more.size_bytes_max);
-        all.mtime_after = all.mtime_after.max(more.mtime_after);
-        all.mtime_before = least(all.mtime_before, more.mtime_before);
-    }
-
-    fn add_here(&mut self, not: bool, what: Part<'a>) {
-        self.here.push(Here { not, what });
+        let (known, here) = without_known(all);
+        let predicate = known.and(&reached(&here).unwrap_or(Predicate::ANY));
+        Ok(Self { predicate, here })
     }
 
     /// Whether our part needs attributes.
     pub(super) fn asks_attrs(&self) -> bool {
-        self.here.iter().any(|here| match &here.what {
-            Part::Predicate(predicate) => {
-                let of_names =
-                    Predicate { name: predicate.name, kinds: predicate.kinds, ..Predicate::ANY };
-                *predicate != of_names
-            }
-            Part::Empty => true,
-        })
+        self.here.asks_attrs()
     }
 
-    /// Whether an entry that fits the server's part fits ours.
-    pub(super) fn fits_here(&self, session: &mut Session, entry: &Entry<'_>) -> Result<bool> {
-        for here in &self.here {
-            let fits = match &here.what {
-                Part::Predicate(predicate) => fits(predicate, entry),
-                Part::Empty => is_empty(session, entry)?,
-            };
-            if fits == here.not {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+    /// What is to be done with an entry that fits the server's part.
+    pub(super) fn outcome(&self, session: &mut Session, entry: &Entry<'_>) -> Result<Outcome> {
+        let mut outcome = Outcome::default();
+        evaluate(&self.here, session, entry, &mut outcome)?;
+        Ok(outcome)
     }
+}
+
+/// Whether a part holds. What comes behind what decides is not evaluated, as in find(1).
+fn evaluate(
+    part: &Part<'_>,
+    session: &mut Session,
+    entry: &Entry<'_>,
+    outcome: &mut Outcome,
+) -> Result<bool> {
+    match part {
+        Part::Predicate(predicate) => Ok(fits(predicate, entry)),
+        Part::Empty => is_empty(session, entry),
+        Part::Prune => {
+            outcome.is_pruned = true;
+            Ok(true)
+        }
+        Part::Print => {
+            outcome.print_count += 1;
+            Ok(true)
+        }
+        Part::Not(part) => Ok(!evaluate(part, session, entry, outcome)?),
+        Part::All(parts) => {
+            for part in parts {
+                if !evaluate(part, session, entry, outcome)? {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        }
+        Part::Any(parts) => {
+            for part in parts {
+                if evaluate(part, session, entry, outcome)? {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        }
+    }
+}
+
+/// The words of find(1), with the times of files that they name.
+fn of_expression<'a>(
+    session: &mut Session,
+    expression: &'a Expression,
+    now: Duration,
+) -> Result<Part<'a>> {
+    let mut of_all = |parts: &'a [Expression]| {
+        parts.iter().map(|part| of_expression(session, part, now)).collect::<Result<Vec<_>>>()
+    };
+    let what = match expression {
+        Expression::Test(what) => what,
+        Expression::Prune => return Ok(Part::Prune),
+        Expression::Print => return Ok(Part::Print),
+        Expression::Not(part) => {
+            return Ok(Part::Not(Box::new(of_expression(session, part, now)?)));
+        }
+        Expression::All(parts) => return Ok(Part::All(of_all(parts)?)),
+        Expression::Any(parts) => return Ok(Part::Any(of_all(parts)?)),
+    };
+    Ok(Part::Predicate(match what {
+        What::Name(pattern) => of_name(pattern, "-name")?,
+        What::Kinds(kinds) => of_kinds(kinds),
+        What::Size(size) => of_size(size),
+        What::Age(age) => of_age(age, now),
+        What::Newer(file) => after(changed_at(session, file, "-newer")?),
+        What::NewerThan(time) => after(time_of(time)?),
+        What::Empty => return Ok(Part::Empty),
+    }))
 }
 
 /// Whether an entry fits, by what is known of it.
@@ -216,14 +239,6 @@ fn of_age(age: &Age, now: Duration) -> Predicate<'static> {
 
 const fn after(time: Timestamp) -> Predicate<'static> {
     Predicate { mtime_after: Some(time), ..Predicate::ANY }
-}
-
-/// The lower of two bounds, where there is one.
-fn least<T: Ord>(one: Option<T>, two: Option<T>) -> Option<T> {
-    match (one, two) {
-        (Some(one), Some(two)) => Some(one.min(two)),
-        (one, two) => one.or(two),
-    }
 }
 
 /// When a file's contents were changed, here or on a server.

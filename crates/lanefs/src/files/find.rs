@@ -58,11 +58,11 @@ impl Finder<'_> {
             return Ok(());
         };
         let entry = Entry { url: &url, kind: attr.kind, inode: attr.inode, attr: Some(&attr) };
-        if conditions::fits(&self.asked.predicate, &entry) {
-            self.found(&entry, 0)?;
-        }
+        let fits = conditions::fits(&self.asked.predicate, &entry);
+        let is_pruned = fits && self.found(&entry, 0)?;
         let mut levels = Vec::new();
-        if attr.kind == FileKind::Directory && self.args.maxdepth != Some(0) {
+        let is_below = attr.kind == FileKind::Directory && self.args.maxdepth != Some(0);
+        if is_below && !is_pruned {
             levels.push(Level::new(url, &attr.inode));
         }
         while let Some(mut level) = levels.pop() {
@@ -75,19 +75,21 @@ impl Finder<'_> {
             let url = level.url.at(level.url.path.join(&entry.name));
             let may_descend = level.search.may_descend;
             levels.push(level);
+            let mut is_pruned = false;
             match entry.fit {
                 Fit::Yes => {
                     let FoundEntry { kind, inode, attr, .. } = &entry;
                     let entry =
                         Entry { url: &url, kind: *kind, inode: *inode, attr: attr.as_ref() };
-                    self.found(&entry, levels.len())?;
+                    is_pruned = self.found(&entry, levels.len())?;
                 }
                 Fit::No => {}
                 Fit::Denied => {
                     self.session.complain(&format!("'{}': {}", url.text(), Status::Access.text()));
                 }
             }
-            if entry.kind != FileKind::Directory || !self.goes_below(levels.len()) {
+            let is_directory = entry.kind == FileKind::Directory;
+            if !is_directory || is_pruned || !self.goes_below(levels.len()) {
                 continue;
             }
             if may_descend {
@@ -126,13 +128,16 @@ impl Finder<'_> {
         Ok(true)
     }
 
-    /// What fits the server's part, so many levels down.
-    fn found(&mut self, entry: &Entry<'_>, depth: usize) -> Result<()> {
-        let deep = usize::try_from(self.args.mindepth).is_ok_and(|min| depth >= min);
-        if deep && self.asked.fits_here(&mut self.session, entry)? {
+    /// What fits the server's part, so many levels down; whether it is not to be gone into.
+    fn found(&mut self, entry: &Entry<'_>, depth: usize) -> Result<bool> {
+        if usize::try_from(self.args.mindepth).is_ok_and(|min| depth < min) {
+            return Ok(false);
+        }
+        let outcome = self.asked.outcome(&mut self.session, entry)?;
+        for _ in 0..outcome.print_count {
             self.print(entry.url, entry.attr)?;
         }
-        Ok(())
+        Ok(outcome.is_pruned)
     }
 
     fn print(&mut self, url: &Url, attr: Option<&Attr>) -> Result<()> {

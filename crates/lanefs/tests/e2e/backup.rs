@@ -1,5 +1,6 @@
 //! `lanefs backup`: what clients write meanwhile is in the copy as of one moment, and a copy comes back as a store.
 
+use crate::damage::{bytes_of, object_of};
 use crate::stage::{Mount, Process, Server, Stage, failure, must, program, run, texts, until};
 use rustix::process::Signal;
 use std::fs::{self, File};
@@ -8,14 +9,21 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+const BLOCK: usize = 64 * 1024;
+
 /// Serves what a backup comes back as, and mounts it.
 fn restored(stage: &Stage, backup: &Path, name: &str) -> (Server, Mount) {
     let place = stage.path(name);
     must(stage.lanefs(["restore"]).arg(backup).arg(&place));
     must(stage.lanefs(["check"]).arg(&place));
+    served(stage, &place, name)
+}
+
+/// Serves a store, and mounts it.
+fn served(stage: &Stage, place: &Path, name: &str) -> (Server, Mount) {
     let mut command =
         stage.lanefs(["serve", "--export", "up=no-root-squash", "--listen", "127.0.0.1:0"]);
-    let mut process = Process::start(command.arg("--store").arg(&place));
+    let mut process = Process::start(command.arg("--store").arg(place));
     let line = process.line_with("listening on ");
     let address = line.trim_start_matches("listening on ").split(',').next().unwrap().to_owned();
     let server = Server { address, process };
@@ -187,5 +195,121 @@ fn a_store_is_checked_and_dumped_while_it_is_used() {
     must(program("chmod").arg("600").arg(&other));
     let output = run(stage.lanefs(["check"]).arg(&store).arg("--secret-file").arg(&other));
     assert_eq!(failure(&output).0, 4);
+    mount.stop();
+}
+
+/// A store that nobody serves, with files whose lengths tell their objects apart.
+fn store_of(stage: &Stage, files: &[(&str, usize)]) {
+    let mut server = stage.serve("127.0.0.1:0");
+    let mount = stage.mount(&server.address, "mnt", &["--export", "up"]);
+    fs::create_dir(mount.dir.join("dir")).unwrap();
+    for (name, size_bytes) in files {
+        fs::write(mount.dir.join(name), bytes_of(*size_bytes)).unwrap();
+    }
+    mount.stop();
+    server.process.signal(Signal::TERM);
+    assert_eq!(server.process.end().code(), Some(0));
+}
+
+/// Changes a byte of a file where it is.
+fn flip(path: &Path, at: usize) {
+    let file = File::options().read(true).write(true).open(path).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at as u64).unwrap();
+    file.write_all_at(&[byte[0] ^ 4], at as u64).unwrap();
+}
+
+/// Serves what was restored and reads blocks of 64 KiB of a file; `None` where that gives EIO.
+fn blocks(dir: &Path, name: &str, size_bytes: usize) -> Vec<Option<Vec<u8>>> {
+    let file = File::open(dir.join(name)).unwrap();
+    assert_eq!(file.metadata().unwrap().len(), size_bytes as u64, "{name}");
+    let block = |at: usize| {
+        let mut bytes = vec![0; (size_bytes - at).min(BLOCK)];
+        match file.read_exact_at(&mut bytes, at as u64) {
+            Ok(()) => Some(bytes),
+            Err(error) => {
+                assert_eq!(error.raw_os_error(), Some(5), "{name} at {at}: {error}");
+                None
+            }
+        }
+    };
+    (0..size_bytes).step_by(BLOCK).map(block).collect()
+}
+
+/// What a file of [`store_of`] has, but for damaged blocks.
+fn blocks_but(size_bytes: usize, damaged: &[usize]) -> Vec<Option<Vec<u8>>> {
+    let bytes = bytes_of(size_bytes);
+    let blocks = bytes.chunks(BLOCK).enumerate();
+    blocks.map(|(no, block)| (!damaged.contains(&no)).then(|| block.to_vec())).collect()
+}
+
+fn restore(stage: &Stage, backup: &Path, options: &[&str]) -> (i32, String) {
+    let output = run(stage.lanefs(["restore"]).args(options).arg(backup).arg(stage.path("new")));
+    let (stdout, stderr) = texts(&output);
+    (output.status.code().unwrap(), stdout + &stderr)
+}
+
+#[test]
+fn a_block_that_is_damaged_in_the_store_is_named_and_never_restored_in_silence() {
+    let Some(stage) = Stage::new("backup_damaged") else { return };
+    store_of(&stage, &[("dir/flipped", 300_002), ("whole", 300_001)]);
+    flip(&object_of(&stage.path("store/objects"), 300_002), 70_000);
+    let dir = stage.path("backup");
+    let output = run(stage.lanefs(["backup"]).arg(stage.path("store")).arg(&dir));
+    let (stdout, stderr) = texts(&output);
+    assert_eq!(output.status.code(), Some(8), "{stdout}{stderr}");
+    let line = "damage: contents-changed: /dir/flipped, objects/";
+    assert!(stdout.starts_with(line) && stdout.lines().count() == 2, "{stdout}");
+    assert!(stdout.contains("1 of 5 blocks do not have their checksums, the first at byte 65536"));
+    assert!(stdout.contains("the backup is whole"), "it goes on: {stdout}");
+    let lines = fs::read_to_string(dir.join("metadata.jsonl")).unwrap();
+    assert_eq!(lines.matches("\"damaged_blocks\":[1]").count(), 1, "{lines}");
+
+    let (code, said) = restore(&stage, &dir, &[]);
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("/dir/flipped") && said.contains("so it was when the dump was made"));
+    assert!(said.contains("--accept-damage") && !stage.path("new").exists(), "{said}");
+    fs::remove_dir_all(stage.path("new.unfinished")).unwrap();
+    let (code, said) = restore(&stage, &dir, &["--accept-damage"]);
+    assert_eq!(code, 8, "{said}");
+    assert!(said.contains("contents-changed: /dir/flipped"), "{said}");
+    let (_server, mount) = served(&stage, &stage.path("new"), "again");
+    assert!(blocks(&mount.dir, "dir/flipped", 300_002) == blocks_but(300_002, &[1]));
+    assert!(blocks(&mount.dir, "whole", 300_001) == blocks_but(300_001, &[]));
+    mount.stop();
+}
+
+#[test]
+fn objects_of_a_backup_that_are_changed_cut_or_gone_are_named_and_not_restored() {
+    let Some(stage) = Stage::new("backup_rotten") else { return };
+    let sizes = [("whole", 300_001), ("flipped", 300_002), ("cut", 300_003), ("gone", 300_004)];
+    store_of(&stage, &sizes);
+    let dir = stage.path("backup");
+    backup(&stage, &dir);
+    let [_, flipped, cut, gone] = sizes.map(|(_, size)| object_of(&dir.join("objects"), size));
+    flip(&flipped, 70_000);
+    File::options().write(true).open(&cut).unwrap().set_len(100_000).unwrap();
+    fs::remove_file(&gone).unwrap();
+    let (code, said) = restore(&stage, &dir, &[]);
+    assert_eq!(code, 1, "{said}");
+    for (kind, name, object) in [
+        ("contents-changed", "flipped", &flipped),
+        ("object-short", "cut", &cut),
+        ("object-missing", "gone", &gone),
+    ] {
+        let line = format!("damage: {kind}: /{name}, {}: ", object.display());
+        assert!(said.contains(&line), "{line}: {said}");
+    }
+    assert!(said.contains("3 files are not what the dump says") && !said.contains("/whole"));
+    assert!(!stage.path("new").exists(), "there is no store");
+    fs::remove_dir_all(stage.path("new.unfinished")).unwrap();
+    let (code, said) = restore(&stage, &dir, &["--accept-damage"]);
+    assert_eq!(code, 8, "{said}");
+    let (_server, mount) = served(&stage, &stage.path("new"), "again");
+    let damaged: [&[usize]; 4] = [&[], &[1], &[1, 2, 3, 4], &[0, 1, 2, 3, 4]];
+    for ((name, size_bytes), damaged) in sizes.into_iter().zip(damaged) {
+        let read = blocks(&mount.dir, name, size_bytes);
+        assert!(read == blocks_but(size_bytes, damaged), "{name}");
+    }
     mount.stop();
 }

@@ -13,7 +13,7 @@ const BLOCK: usize = 64 * 1024;
 /// Nobody of before comes back.
 const SHORT: [&str; 6] = ["--lanes", "2", "--recovery-soft", "1ms", "--recovery-hard", "1s"];
 
-fn bytes_of(count: usize) -> Vec<u8> {
+pub(crate) fn bytes_of(count: usize) -> Vec<u8> {
     (0..count).map(|index| (index * 7 / 3).to_le_bytes()[0] ^ 0x5A).collect()
 }
 
@@ -42,7 +42,7 @@ fn write(volume: &mut Volume, name: &str, at: usize, bytes: &[u8]) -> Result<(),
 }
 
 /// The file in the store that has the bytes of a file.
-fn object_of(dir: &Path, size_bytes: usize) -> PathBuf {
+pub(crate) fn object_of(dir: &Path, size_bytes: usize) -> PathBuf {
     let mut found = Vec::new();
     let mut dirs = vec![dir.to_owned()];
     while let Some(dir) = dirs.pop() {

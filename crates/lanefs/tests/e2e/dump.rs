@@ -29,6 +29,7 @@ fn a_store_comes_back_with_contents_and_all_attributes() {
     let dir = &mount.dir;
     fs::create_dir_all(dir.join("a/b")).unwrap();
     fs::write(dir.join("a/file"), vec![3; 70_000]).unwrap();
+    fs::write(dir.join("long"), vec![4; 70 * 65_536]).unwrap();
     fs::hard_link(dir.join("a/file"), dir.join("a/b/other")).unwrap();
     fs::write(dir.join(std::ffi::OsStr::from_bytes(b"a/no\xfftext")), b"x").unwrap();
     std::os::unix::fs::symlink("../nowhere", dir.join("a/link")).unwrap();
@@ -50,8 +51,10 @@ fn a_store_comes_back_with_contents_and_all_attributes() {
     assert_eq!(server.process.end().code(), Some(0));
 
     let lines = dump(&stage, &stage.path("store"));
-    assert!(lines.starts_with("{\"type\":\"dump\",\"version\":1,"), "{lines}");
+    assert!(lines.starts_with("{\"type\":\"dump\",\"version\":2,"), "{lines}");
     assert!(lines.contains("\"name_hex\":\"6e6fff74657874\""), "a name that is no text");
+    let sums = lines.lines().find(|line| line.starts_with("{\"type\":\"sums\",\"first_block\":64"));
+    assert_eq!(sums.unwrap().matches("00000100").count(), 6, "whole blocks: {sums:?}");
     let file = stage.path("store.jsonl");
     fs::write(&file, &lines).unwrap();
     fs::rename(stage.path("store"), stage.path("old")).unwrap();
@@ -64,7 +67,7 @@ fn a_store_comes_back_with_contents_and_all_attributes() {
             .arg(stage.path("old/objects")),
     );
     must(stage.lanefs(["check"]).arg(stage.path("store")));
-    // The same but for who the store is and which sessions there were.
+    // The same, checksums too, but for who the store is and which sessions there were.
     let kept = |lines: &str| {
         let gone =
             ["dump", "session", "slot", "store", "recovered", "end", "evicted", "evicted_last"];
@@ -120,10 +123,18 @@ fn what_is_no_whole_dump_makes_no_store() {
     assert_eq!(server.process.end().code(), Some(0));
     let lines = dump(&stage, &stage.path("store"));
     let cut: String = lines.split_inclusive('\n').take(2).collect();
-    let other = lines.replace("\"version\":1,", "\"version\":99,");
+    let other = lines.replace("\"version\":2,", "\"version\":99,");
+    let removed = lines.replacen("{\"type\":\"shard\"", "\n{\"type\":\"shard\"", 1);
+    let removed: Vec<&str> = removed.split("\n\n").collect();
+    let (_, rest) = removed[1].split_once('\n').unwrap();
+    let changed = lines.replacen("\"uid\":0,", "\"uid\":1,", 1);
+    assert_ne!(changed, lines);
     let cases = [
         (cut, "ends before its last line"),
         (other, "version 99"),
+        (format!("{}\n{rest}", removed[0]), "lines before this one"),
+        (changed, "the dump was changed"),
+        (format!("{lines}{{}}\n"), "goes on behind its last line"),
         (lines.replace("\"inode\":1,", "\"inode\":\"one\","), "line 2"),
     ];
     for (lines, why) in cases {

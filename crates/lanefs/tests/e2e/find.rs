@@ -1,6 +1,7 @@
 //! `lanefs find`, `tree` and `du`, held against GNU's of the same tree on a mount.
 
-use crate::stage::{Stage, Up, failure, must, program, texts};
+use crate::stage::{Stage, Up, failure, must, program, roll, texts};
+use crate::twins::Dice;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
@@ -118,6 +119,98 @@ fn find_finds_what_find_finds() {
     }
 }
 
+/// A random expression of find(1). Sizes are asked of files alone: those of directories are each system's own.
+fn expression(dice: &mut Dice, depth: usize, words: &mut Vec<String>) {
+    let choice = dice.below(if depth == 0 { 5 } else { 10 });
+    let text = match choice {
+        0 => format!("-name {}", dice.pick(&["*.c", "a*", "[!.]*", "d1", "?", "*[0-4]*"])),
+        1 => format!("-type {}", dice.pick(&["f", "d", "l", "f,d", "l,p"])),
+        2 => format!("-type f -size {}", dice.pick(&["+1k", "-3k", "2k", "0", "+10c"])),
+        3 => dice.pick(&["-newer d0", "-newermt 2005-01-01", "-empty", "-print"]).to_owned(),
+        4 => dice.pick(&["-prune", "-type d -prune", "-name d* -prune", "-empty"]).to_owned(),
+        5 | 6 => {
+            words.push(dice.pick(&["!", "-not"]).to_owned());
+            words.push("(".to_owned());
+            expression(dice, depth - 1, words);
+            ")".to_owned()
+        }
+        _ => {
+            words.push("(".to_owned());
+            for no in 0..2 + dice.below(2) {
+                if no > 0 {
+                    words.extend(
+                        dice.pick(&["-o", "-o", "-or", "-a", ""])
+                            .split_whitespace()
+                            .map(str::to_owned),
+                    );
+                }
+                expression(dice, depth - 1, words);
+            }
+            ")".to_owned()
+        }
+    };
+    words.extend(text.split(' ').map(str::to_owned));
+}
+
+/// A random tree, and random expressions; how often a path is printed counts.
+#[test]
+fn random_expressions_find_what_find_finds() {
+    let Some(stage) = Stage::new("find_random") else { return };
+    let up = stage.up(&["--lanes", "2"]);
+    let mut dice = Dice::new(roll());
+    // Its name is the same for both.
+    let top = up.dir.join("top");
+    fs::create_dir(&top).unwrap();
+    let mut dirs = vec![top.clone()];
+    for no in 0..60 {
+        let dir = dirs[dice.below(dirs.len())].clone();
+        match dice.below(8) {
+            0..3 => {
+                dirs.push(dir.join(format!("d{no}")));
+                fs::create_dir(dirs.last().unwrap()).unwrap();
+            }
+            3 => std::os::unix::fs::symlink("x", dir.join(format!("l{no}.c"))).unwrap(),
+            4 => drop(must(program("mkfifo").arg(dir.join(format!("p{no}"))))),
+            _ => {
+                let file = dir.join(format!("{}{no}.c", dice.pick(&["a", "b", "."])));
+                fs::write(&file, vec![1; dice.below(4) * 1000]).unwrap();
+                if dice.below(3) == 0 {
+                    must(program("touch").args(["-d", "2001-02-03"]).arg(&file));
+                }
+            }
+        }
+    }
+    fs::create_dir_all(top.join("d0")).unwrap();
+    let newer = top.join("d0").to_str().unwrap().to_owned();
+    let sorted = |output: Vec<u8>, prefix: &str| {
+        let paths = String::from_utf8(output).unwrap();
+        let below = |path: &str| path.strip_prefix(prefix).unwrap().to_owned();
+        let mut paths: Vec<String> = paths.lines().map(below).collect();
+        paths.sort_unstable();
+        paths
+    };
+    let mut found_count = 0;
+    for _ in 0..60 {
+        let mut words = Vec::new();
+        if dice.below(4) == 0 {
+            let (option, levels) = (dice.pick(&["-mindepth", "-maxdepth"]), dice.below(3));
+            words.extend([option.to_owned(), levels.to_string()]);
+        }
+        expression(&mut dice, 3, &mut words);
+        words.iter_mut().filter(|word| *word == "d0").for_each(|word| word.clone_from(&newer));
+        let gnu = crate::stage::run(program("find").arg("top").args(&words).current_dir(&up.dir));
+        assert!(gnu.status.success(), "{words:?}: {}", texts(&gnu).1);
+        let fixed = ["find", "--export", "up", &up.url("/top")].map(str::to_owned);
+        let ours = stage.run(fixed.iter().chain(&words));
+        assert!(ours.status.success(), "{words:?}: {}", texts(&ours).1);
+        let ours = sorted(ours.stdout, &up.url("/"));
+        assert_eq!(ours, sorted(gnu.stdout, ""), "{}", words.join(" "));
+        found_count += ours.len();
+    }
+    assert!(found_count > 60, "{found_count}");
+    up.stop();
+}
+
 /// The same words have the same meaning.
 #[test]
 fn words_of_find_find_what_find_finds() {
@@ -160,6 +253,8 @@ fn words_of_find_find_what_find_finds() {
         "-mindepth 2 -name *.c",
         "-mindepth 1 -maxdepth 2 -type d",
         "-maxdepth 0 -empty",
+        "-type f ( -name *.c -o -name *.h ) ! -name one*",
+        "! ( -type f -o -type l )",
     ] {
         let words: Vec<&str> = words.split_whitespace().collect();
         let path = up.dir.join("b/five.c");
@@ -273,7 +368,8 @@ fn what_find_cannot_read_it_says() {
         (vec!["find", &url, "--name", ""], 2, "a pattern has a byte at least"),
         (vec!["find", &url, "--newer", "yesterday"], 1, "neither a time nor a file"),
         (vec!["find", &url, "-perm", "644"], 2, "there is no -perm here; of find(1)'s words"),
-        (vec!["find", &url, "-name", "a", "-o", "-name", "b"], 2, "there is no -o here"),
+        (vec!["find", &url, "-name", "a", "-o"], 2, "-a or -o stands before no test"),
+        (vec!["find", &url, "(", "-name", "a"], 2, "( has no )"),
         (vec!["find", &url, "-name", ""], 2, "a pattern has a byte at least"),
         (vec!["find", &url, "-size", "1.5M"], 2, "'1.5M' is no size of find(1)"),
         (vec!["find", &url, "-newermt", "yesterday"], 2, "no time, as 2026-01-31"),

@@ -4,6 +4,7 @@
 use crate::certificates::{Authority, shown};
 use crate::networks::Networks;
 use crate::private::{Private, User};
+use crate::readme::blocks;
 use crate::stage::{
     Place, Process, Server, Stage, binary, failure, must, program, run, texts, wrap,
 };
@@ -18,16 +19,6 @@ const ORDINARY: u32 = 5001;
 /// The user is known to the machine: fusermount3 asks for his name.
 const KNOWN: &str = "cp /etc/passwd passwd; echo ordinary:x:5001:5001:::/bin/sh >>passwd
     mount --bind passwd /etc/passwd";
-
-/// The fenced blocks of a section of README.
-fn blocks(section: &str) -> Vec<Vec<String>> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
-    let text = fs::read_to_string(path).unwrap();
-    let (_, section) = text.split_once(&format!("\n## {section}\n")).unwrap();
-    let (section, _) = section.split_once("\n## ").unwrap();
-    let blocks = section.split("```\n").skip(1).step_by(2);
-    blocks.map(|block| block.lines().map(str::to_owned).collect()).collect()
-}
 
 /// Runs as a user, in a folder of his with an empty home.
 struct Walker<'p> {
@@ -65,7 +56,9 @@ fn walk(test: &str, uid: u32) {
     for name in ["home", "home/work"] {
         chown(stage.make_dir(name), Some(uid), Some(uid)).unwrap();
     }
-    let blocks = blocks("First ten minutes");
+    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
+    let readme = fs::read_to_string(readme).unwrap();
+    let blocks = blocks(&readme, "First ten minutes").unwrap();
     let (server, lines) = blocks.split_first().unwrap();
     let [serve] = &server[..] else { panic!("one command starts the server: {server:?}") };
     let mut server = Process::start(&mut walker.command(&format!("exec {serve}")));

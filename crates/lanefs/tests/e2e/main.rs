@@ -58,6 +58,7 @@ mod programs_suites;
 mod programs_trees;
 mod quiet_end;
 mod raw;
+mod readme;
 mod rights;
 mod rights_hostile;
 mod rotation;

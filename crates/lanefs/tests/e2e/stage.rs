@@ -78,7 +78,8 @@ impl Drivers {
     }
 }
 
-fn roll() -> u64 {
+/// The number that this run's choices follow from.
+pub(crate) fn roll() -> u64 {
     std::env::var(ROLL).map_or(0, |text| text.parse().expect(ROLL))
 }
 

@@ -1,6 +1,6 @@
 //! Every engine, through the page cache and past it, on real files.
 
-use super::support::{Diary, Dir, ask, cores_of, noise, ring_config, takes_direct, turns};
+use super::support::{Diary, Dir, ask, cores_of, noise, ring_config, takes_direct, turns, write};
 use door::{Action, Bulk, Errno, Event, Object, SumRange, Ticket};
 use ring::{FaultPoint, IoEngine, Ring};
 use std::fs::{self, File};
@@ -65,21 +65,8 @@ impl Stand {
     }
 
     fn write(&mut self, object: Object, object_offset: usize, bytes: &[u8]) -> Event {
-        let bulk = self.ring.bulk_of(bytes).unwrap();
-        let known_count = self.diary.events.len();
-        let object_offset = object_offset as u64;
-        self.ring.with(|turn| {
-            turn.act(Action::ObjectWrite {
-                ticket: Ticket(1),
-                object,
-                object_offset,
-                bulk,
-                block_bytes: 0,
-            });
-            turn.act(Action::Release { buf: bulk.buf });
-        });
-        turns(&mut self.ring, &mut self.diary, |diary| diary.events.len() > known_count);
-        self.diary.events[known_count]
+        let at = (Ticket(1), object, object_offset as u64);
+        write(&mut self.ring, &mut self.diary, at, 0, bytes)
     }
 
     /// What was read; of what stays in its file, what the file has there.
@@ -373,15 +360,8 @@ impl Stand {
 
     /// Writes, and the checksums of what was written, by blocks.
     fn write_summed(&mut self, object: Object, offset: usize, bytes: &[u8]) -> Vec<(u32, u32)> {
-        let bulk = self.ring.bulk_of(bytes).unwrap();
-        let known_count = self.diary.events.len();
-        let (ticket, object_offset, block_bytes) = (Ticket(1), offset as u64, 65_536);
-        self.ring.with(|turn| {
-            turn.act(Action::ObjectWrite { ticket, object, object_offset, bulk, block_bytes });
-            turn.act(Action::Release { buf: bulk.buf });
-        });
-        turns(&mut self.ring, &mut self.diary, |diary| diary.events.len() > known_count);
-        let event = self.diary.events[known_count];
+        let at = (Ticket(1), object, offset as u64);
+        let event = write(&mut self.ring, &mut self.diary, at, 65_536, bytes);
         assert!(matches!(event, Event::ObjectWritten { result: Ok(_), .. }), "{event:?}");
         self.diary.sums.pop().unwrap()
     }

@@ -61,21 +61,8 @@ fn done(result: Result<(), Errno>) -> Event {
 }
 
 fn write(ring: &mut Ring, diary: &mut Diary, at: (Object, u64), bytes: &[u8]) -> Event {
-    let bulk = ring.bulk_of(bytes).unwrap();
-    let known_count = diary.events.len();
     let (object, object_offset) = at;
-    ring.with(|turn| {
-        turn.act(Action::ObjectWrite {
-            ticket: Ticket(1),
-            object,
-            object_offset,
-            bulk,
-            block_bytes: 0,
-        });
-        turn.act(Action::Release { buf: bulk.buf });
-    });
-    turns(ring, diary, |diary| diary.events.len() > known_count);
-    diary.events[known_count]
+    super::support::write(ring, diary, (Ticket(1), object, object_offset), 0, bytes)
 }
 
 fn read(ring: &mut Ring, diary: &mut Diary, at: (Object, u64), read_bytes: u32) -> Option<Bulk> {

@@ -1,6 +1,6 @@
 //! Objects of several files, held against bytes in memory.
 
-use super::support::{Diary, Dir, ask, noise, ring_config, turns};
+use super::support::{Diary, Dir, ask, noise, ring_config, turns, write};
 use door::{Action, Errno, Event, Object, ObjectStat, SumRange, Ticket};
 use ring::Ring;
 use std::fs::{self, File};
@@ -34,21 +34,10 @@ impl World {
     }
 
     fn write(&mut self, object_offset: u64, bytes: &[u8]) {
-        let bulk = self.ring.bulk_of(bytes).unwrap();
-        let known_count = self.diary.events.len();
-        self.ring.with(|turn| {
-            turn.act(Action::ObjectWrite {
-                ticket: TICKET,
-                object: OBJECT,
-                object_offset,
-                bulk,
-                block_bytes: 0,
-            });
-            turn.act(Action::Release { buf: bulk.buf });
-        });
-        turns(&mut self.ring, &mut self.diary, |diary| diary.events.len() > known_count);
+        let at = (TICKET, OBJECT, object_offset);
+        let written = write(&mut self.ring, &mut self.diary, at, 0, bytes);
         let done = Event::ObjectDone { ticket: TICKET, result: Ok(()) };
-        assert_eq!(self.diary.events[known_count], done);
+        assert_eq!(written, done);
     }
 
     fn read(&mut self, object_offset: u64, read_bytes: u32) -> Vec<u8> {

@@ -1,7 +1,7 @@
 //! What the tests of the ring share: brains made of closures, lanes on threads, frames.
 #![allow(clippy::unwrap_used, dead_code, missing_docs, unreachable_pub)]
 
-use door::{Action, Brain, Event, Turn};
+use door::{Action, Brain, Event, Object, Ticket, Turn};
 use ring::{Config, Counters, DriverChoice, Mesh, Post, Ring, Stopper};
 use std::fmt::Debug;
 use std::fs::{self, File};
@@ -101,6 +101,25 @@ impl Brain for Diary {
 pub fn ask(ring: &mut Ring, diary: &mut Diary, action: Action) -> Event {
     let known_count = diary.events.len();
     ring.with(|turn| turn.act(action));
+    turns(ring, diary, |diary| diary.events.len() > known_count);
+    diary.events[known_count]
+}
+
+/// Writes bytes to an object from an offset on; what became of it. `block_bytes` is that of
+/// [`Action::ObjectWrite`].
+pub fn write(
+    ring: &mut Ring,
+    diary: &mut Diary,
+    (ticket, object, object_offset): (Ticket, Object, u64),
+    block_bytes: u32,
+    bytes: &[u8],
+) -> Event {
+    let bulk = ring.bulk_of(bytes).unwrap();
+    let known_count = diary.events.len();
+    ring.with(|turn| {
+        turn.act(Action::ObjectWrite { ticket, object, object_offset, bulk, block_bytes });
+        turn.act(Action::Release { buf: bulk.buf });
+    });
     turns(ring, diary, |diary| diary.events.len() > known_count);
     diary.events[known_count]
 }
