@@ -7,9 +7,9 @@
 //! row that is given out has its checksum, and nothing is changed.
 
 use super::{
-    BIG, BRANCH, Bounds, Checked, DEPTH_MAX, HEAD_BYTES, Kind, LEAF, META_COUNT, Meta,
-    NODE_HEAD_BYTES, NO_PAGE, Node, OVERFLOW, PAGE_BYTES, Page, Walk, check, in_order, meta, nodes,
-    number, read, read_into, u16_at, u32_at, u64_at,
+    BIG, BRANCH, Bounds, Checked, DEPTH_MAX, HEAD_BYTES, Kind, LEAF, META_COUNT, Meta, NO_PAGE,
+    NODE_HEAD_BYTES, Node, OVERFLOW, PAGE_BYTES, Page, Walk, check, in_order, meta, nodes, number,
+    read, read_into, u16_at, u32_at, u64_at,
 };
 use crate::WRITE_NO_KEY;
 use crate::damage::Damage;
@@ -20,6 +20,13 @@ use std::io;
 
 /// Pages that may be the root when no meta page says which is.
 const ROOT_COUNT_MAX: usize = 64;
+
+/// The number of writes that a first leaf says, and its page.
+type FirstLeaf = (u64, u64);
+/// All branches by their first child.
+type Parents = HashMap<u64, Vec<u64>>;
+/// From a key on, and before another one.
+type KeyRange = (Option<Vec<u8>>, Option<Vec<u8>>);
 
 /// Whether a row is of the newest state of the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,7 +84,9 @@ pub fn salvage(file: &File, feed: &mut Feed<'_>) -> io::Result<Salvaged> {
     let mut reading = Reading { pages, free, page_no_end, used, found: Found::default(), feed };
     match state.root {
         Some(root) => reading.page(root, Bounds::default())?,
-        None => reading.lose(Damage::file("no root of the rows can be found", 0), Bounds::default()),
+        None => {
+            reading.lose(Damage::file("no root of the rows can be found", 0), Bounds::default())
+        }
     }
     let said_count = state.meta.map(|meta| meta.rows.entry_count);
     let is_all = |found: &Found| said_count == Some(found.entry_count);
@@ -198,8 +207,8 @@ impl Pages<'_> {
 
     /// The leaf with the first row that was written last, with the number of writes; and all branches
     /// by their first child.
-    fn first_leaf(&self) -> io::Result<(Option<(u64, u64)>, HashMap<u64, Vec<u64>>)> {
-        let (mut newest, mut parents) = (None, HashMap::<u64, Vec<u64>>::new());
+    fn first_leaf(&self) -> io::Result<(Option<FirstLeaf>, Parents)> {
+        let (mut newest, mut parents) = (None, Parents::new());
         for page_no in META_COUNT..self.file_pages {
             let Ok(page) = read(self.file, page_no) else { continue };
             let flags = u16_at(&page, 10);
@@ -223,7 +232,7 @@ impl Pages<'_> {
 
     /// The root whose first leaf this is: of all branches that may be, the one with the least damage
     /// below it, and of those the one with the most rows.
-    fn root_above(&self, leaf: u64, parents: &HashMap<u64, Vec<u64>>) -> io::Result<(u64, u16)> {
+    fn root_above(&self, leaf: u64, parents: &Parents) -> io::Result<(u64, u16)> {
         let mut roots = vec![(leaf, 1)];
         let mut index = 0;
         while index < roots.len() && roots.len() < ROOT_COUNT_MAX {
@@ -264,7 +273,7 @@ struct Found {
     /// Pages of values, perhaps.
     runs: Vec<(u64, u64)>,
     /// Ranges of keys whose leaves are not reached.
-    subtrees: Vec<(Option<Vec<u8>>, Option<Vec<u8>>)>,
+    subtrees: Vec<KeyRange>,
 }
 
 struct Reading<'r, 'f> {
@@ -304,7 +313,11 @@ impl Reading<'_, '_> {
     /// Reads a page and all below it, `depth` levels, itself included.
     fn page(&mut self, (page_no, depth): (u64, u16), bounds: Bounds<'_>) -> io::Result<()> {
         let damage = |what| Damage::page(what, page_no);
-        if page_no < META_COUNT || page_no >= self.pages.file_pages || depth == 0 || depth > DEPTH_MAX {
+        if page_no < META_COUNT
+            || page_no >= self.pages.file_pages
+            || depth == 0
+            || depth > DEPTH_MAX
+        {
             self.lose(damage("a page that is not in the file"), bounds);
             return Ok(());
         }
@@ -320,7 +333,9 @@ impl Reading<'_, '_> {
         let is_itself = (u64_at(&page, 0), u16_at(&page, 10)) == (page_no, flags);
         match nodes(&page, flags).filter(|_| is_itself) {
             // A page of another place, or the keys above it are damaged.
-            Some(nodes) if is_ordered(&nodes, flags) && !in_order(&nodes, bounds, &Kind::Rows, flags) => {
+            Some(nodes)
+                if is_ordered(&nodes, flags) && !in_order(&nodes, bounds, &Kind::Rows, flags) =>
+            {
                 self.lose(damage("a page whose keys are not those that lead to it"), bounds);
                 Ok(())
             }
@@ -450,7 +465,7 @@ impl Reading<'_, '_> {
                 return reading.rows(nodes, page_no, Bounds::default());
             }
             for node in nodes {
-                let is_within = |(from, until): &(Option<Vec<u8>>, Option<Vec<u8>>)| {
+                let is_within = |(from, until): &KeyRange| {
                     from.as_ref().is_none_or(|from| from.as_slice() <= node.key)
                         && until.as_ref().is_none_or(|until| node.key < until.as_slice())
                 };

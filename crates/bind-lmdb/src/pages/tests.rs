@@ -287,7 +287,11 @@ fn of_a_file_with_a_flipped_bit_all_rows_but_those_of_its_page_are_read() {
             assert!(read.perhaps.is_empty(), "{case}");
             let page_no = at / PAGE_BYTES as u64;
             assert_rest_is_read(&read, &model, &places, |no| no == page_no, &case);
-            *(if read.newest.len() == model.len() { &mut whole_count } else { &mut partly_count }) += 1;
+            *(if read.newest.len() == model.len() {
+                &mut whole_count
+            } else {
+                &mut partly_count
+            }) += 1;
         }
         fs::remove_file(&path).unwrap();
     }

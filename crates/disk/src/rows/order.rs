@@ -16,7 +16,7 @@ pub fn is_later(key: &[u8], value: &[u8], other: &[u8]) -> bool {
 /// of what is no row.
 fn age(key: &[u8], value: &[u8]) -> Option<[u64; 3]> {
     Some(match Row::decode(key, value).ok()? {
-        Row::Inode(row) => [row.version.0.max(row.touched.0), row.ctime.ns(), row.next_cookie],
+        Row::Inode(row) => [row.version.0.max(row.touched.0), row.next_cookie, row.size_bytes],
         Row::Dirent { row, .. } | Row::Listing { row, .. } => [row.version.0, row.cookie, 0],
         Row::Slot { row, .. } => [row.transno.0, row.xid.0, 0],
         Row::Shard { row, .. } => [row.lsn, row.transno.0, row.next_count],
