@@ -135,7 +135,8 @@ impl StoreError {
         let is_part = folder.file_name().is_some_and(|name| name == ROWS || name == LOG);
         let store = if is_part { folder.parent().unwrap_or(folder) } else { folder };
         let (store, backup) = (store.display(), "`lanefs restore` makes a new store of a backup");
-        if folder.file_name().is_some_and(|name| name == ROWS) {
+        let is_damaged = matches!(self.fault, StoreFault::Damage(_));
+        if is_damaged && folder.file_name().is_some_and(|name| name == ROWS) {
             return format!(
                 "`lanefs check {store}` says what can still be read, `lanefs check {store} --repair` goes \
                  on with that and the logs, {backup}"
