@@ -149,7 +149,10 @@ impl Server {
 
     /// Looks through its store, on a disk that is about to go; it must have ended.
     pub(crate) fn check_store(&self) -> Result<()> {
-        stores::check(&self.setup.lanefs, &self.store)
+        for line in stores::check(&self.setup.lanefs, &self.store)? {
+            println!("{}: {line}", self.store.display());
+        }
+        Ok(())
     }
 
     /// Repairs its store; the exit code, and what was said.

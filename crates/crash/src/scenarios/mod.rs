@@ -211,10 +211,13 @@ pub(crate) fn run(setup: &Setup, scenario: &Scenario, length: Length) -> Row {
     let start = Instant::now();
     let outcome = match scenario.shown {
         Shown::Here(run) => setup.part(scenario.name).and_then(|part| {
-            let seen = run(&part, length)?;
+            let mut seen = run(&part, length)?;
             check_logs(&part.folder, scenario.loud)?;
             if !scenario.leaves_damage {
-                stores::check_below(&part.lanefs, &part.folder)?;
+                for line in stores::check_below(&part.lanefs, &part.folder)? {
+                    // Writing to a string cannot fail.
+                    let _infallible = write!(seen, "; {line}");
+                }
             }
             Ok(seen)
         }),
