@@ -87,7 +87,7 @@ fn made(folder: &Path) -> PathBuf {
     rows.insert(Key::shard(InodeNo::ROOT.shard()).bytes().to_vec(), Some(row.to_bytes()));
     drop(view);
     // In two writes, so that pages are free.
-    let later = rows.split_off(&Key::listing(InodeNo::new(0, 4), 1).bytes().to_vec());
+    let later = rows.split_off(Key::listing(InodeNo::new(0, 4), 1).bytes());
     cold.put_all(&rows).unwrap();
     cold.put_all(&later).unwrap();
     path
