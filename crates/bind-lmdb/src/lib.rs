@@ -12,7 +12,7 @@ mod pages;
 mod seal;
 
 pub use damage::Damage;
-pub use pages::{Checked, check};
+pub use pages::{Age, Checked, Feed, Lost, Salvaged, check, damage, salvage};
 
 use heed::types::Bytes;
 use heed::{Database, Env, EnvFlags, EnvOpenOptions, PutFlags, RoTxn, WithoutTls};

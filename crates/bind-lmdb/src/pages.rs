@@ -20,6 +20,10 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
+mod salvage;
+
+pub use salvage::{Age, Feed, Lost, Salvaged, damage, salvage};
+
 const PAGE_BYTES: usize = 4096;
 const HEAD_BYTES: usize = 16;
 const NODE_HEAD_BYTES: usize = 8;
@@ -312,7 +316,7 @@ impl Walk<'_> {
         self.mark(first, count)?;
         counts.overflow += count;
         let mut run = vec![0; usize::try_from(count).unwrap_or(0) * PAGE_BYTES];
-        self.file.read_exact_at(&mut run, first * PAGE_BYTES as u64)?;
+        read_into(self.file, first, &mut run)?;
         let head = (u64_at(&run, 0), u16_at(&run, 10), u64::from(u32_at(&run, 12)));
         if head != (first, OVERFLOW, count) {
             return Err(Damage::page("a long value that is not where it should be", page_no).into());
@@ -449,8 +453,17 @@ fn in_order(nodes: &[Node<'_>], bounds: Bounds<'_>, kind: &Kind, flags: u16) -> 
 
 fn read(file: &File, page_no: u64) -> io::Result<Page> {
     let mut page = [0; PAGE_BYTES];
-    file.read_exact_at(&mut page, page_no * PAGE_BYTES as u64)?;
+    read_into(file, page_no, &mut page)?;
     Ok(page)
+}
+
+/// Reads pages that follow each other. That the medium does not give them is damage.
+fn read_into(file: &File, page_no: u64, pages: &mut [u8]) -> io::Result<()> {
+    let read = file.read_exact_at(pages, page_no * PAGE_BYTES as u64);
+    read.map_err(|error| match error.raw_os_error() {
+        Some(libc::EIO) => Damage::page("a page that the disk does not give", page_no).into(),
+        Some(_) | None => error,
+    })
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> u16 {

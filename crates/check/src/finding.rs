@@ -25,6 +25,12 @@ pub enum Kind {
     StoreDamage,
     /// A log file cannot be read to its end, or does not follow from the rows.
     LogDamage,
+    /// The file of the rows is damaged, so that no server uses it.
+    RowsDamage,
+    /// Rows cannot be read any more.
+    RowsLost,
+    /// Rows may be of an earlier state than the newest.
+    RowsOlder,
     /// A row does not decode.
     RowDamage,
     /// A row is of a shard that the store does not have.
@@ -120,6 +126,22 @@ impl Kind {
                 Damage,
                 Person("bring the store back from a copy or a backup; the rows end before it"),
             ),
+            Self::RowsDamage => (
+                "rows-damage",
+                Damage,
+                Repair(
+                    "make the rows anew of what can be read and of the logs; the damaged file goes to \
+                     the store's quarantine/",
+                ),
+            ),
+            Self::RowsLost => (
+                "rows-lost",
+                Damage,
+                Person("--repair goes on without them; bring what is missing back from a backup"),
+            ),
+            Self::RowsOlder => {
+                ("rows-older", Damage, Person("--repair goes on with them; compare with a backup"))
+            }
             Self::RowDamage => ("row-damage", Damage, Repair("take the row out, into the report")),
             Self::UnknownShard => {
                 ("unknown-shard", Damage, Repair("take the row out, into the report"))

@@ -19,6 +19,7 @@ mod paths;
 mod repair;
 mod rest;
 mod restore;
+mod salvaged;
 mod sums;
 mod walk;
 
@@ -29,5 +30,6 @@ pub use json::text_and_hex;
 pub use objects::{is_about_objects, recheck_objects};
 pub use repair::{Repaired, Step, repair};
 pub use restore::{Contents, RestoreError, Restored, Source, restore};
+pub use salvaged::rows_findings;
 pub use sums::Damages;
 pub use walk::{Depth, FINDING_COUNT_MAX, Outcome, Watch, check};

@@ -1,6 +1,6 @@
 //! A repair: rounds of a check and of what mends what it found, until nothing is left that can be mended.
 //!
-//! First the logs are applied to the rows, as a server's start does, so that rows are all there is. Each round then
+//! Rows whose file is damaged are made anew first, of what can be read of it. Then the logs are applied to the rows, as a server's start does, so that rows are all there is. Each round then
 //! writes a report, moves objects aside and changes the rows in one transaction. Invariants: what
 //! is about to change stands in the report, durably, with what was there before; a repair that is
 //! killed leaves a store that the next repair, or a server, opens.
@@ -9,18 +9,17 @@ use crate::edits::{Edits, Rows};
 use crate::finding::Finding;
 use crate::json::hex;
 use crate::mend::Mend;
+use crate::salvaged::{rows_findings, rows_lost};
 use crate::walk::{Depth, Outcome, Watch, check};
 use serde::Serialize;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use store::{ColdStore, OBJECTS, ObjectName, Store, StoreError};
+use store::{ColdStore, OBJECTS, ObjectName, QUARANTINE, SalvageStep, Store, StoreError};
 
 /// Rounds until a repair gives up: each one mends what the one before left or brought to light.
 const ROUND_COUNT_MAX: usize = 16;
-/// Where objects without an inode go, in the store.
-const QUARANTINE: &str = "quarantine";
 
 /// What a repair came to.
 #[derive(Debug)]
@@ -36,6 +35,8 @@ pub struct Repaired {
 /// A step of a repair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
+    /// New rows are made anew, before anything else.
+    Salvaged(SalvageStep),
     /// The report has what this round changes.
     Reported,
     /// An object was moved.
@@ -54,11 +55,14 @@ pub fn repair(
     mut observe: impl FnMut(Step) -> io::Result<()>,
 ) -> Result<Repaired, StoreError> {
     let mut store = store::open(path)?;
+    let mut mended = Vec::new();
+    let salvaged = store.salvage_rows(&mut |step| observe(Step::Salvaged(step)))?;
+    let lost = salvaged.as_ref().map(rows_lost).unwrap_or_default();
+    mended.extend(salvaged.iter().flat_map(|damaged| rows_findings(damaged).into_iter().take(1)));
     let cold = store.open_rows(ColdStore::ROWS_BYTES_MAX)?;
     store.redo(&cold)?;
     store.remove_earlier_logs()?;
     let mut report = Report::new(&store);
-    let mut mended = Vec::new();
     for _ in 0..ROUND_COUNT_MAX {
         let view = store.view(&cold)?;
         let outcome = check(&view, Depth::Metadata, watch)?;
@@ -91,7 +95,8 @@ pub fn repair(
         mended.extend(chosen.iter().map(|index| outcome.findings[*index].clone()));
     }
     // Nothing that it mends depends on contents, so they are looked at once.
-    let left = check(&store.view(&cold)?, Depth::Contents, watch)?;
+    let mut left = check(&store.view(&cold)?, Depth::Contents, watch)?;
+    left.put_first(lost);
     Ok(Repaired { mended, left, report: report.path() })
 }
 

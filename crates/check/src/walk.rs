@@ -46,6 +46,13 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// Puts findings that a program cannot mend before the others.
+    pub(crate) fn put_first(&mut self, findings: Vec<Finding>) {
+        let mends = findings.iter().map(|_| Mend::Leave);
+        self.mends.splice(0..0, mends);
+        self.findings.splice(0..0, findings);
+    }
+
     /// The worst severity, if there is a finding.
     #[must_use]
     pub fn worst(&self) -> Option<Severity> {

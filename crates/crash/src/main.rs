@@ -10,6 +10,7 @@ mod proxy;
 mod scenarios;
 mod server;
 mod stage;
+mod stores;
 mod torture;
 mod work;
 

@@ -2,6 +2,7 @@
 
 use crate::child::{Process, tied, until};
 use crate::stage::Setup;
+use crate::stores;
 use anyhow::{Context as _, Result, bail};
 use library::{ConnectOptions, Volume};
 use rustix::mount::{UnmountFlags, unmount};
@@ -144,6 +145,19 @@ impl Server {
             bail!("the server ended with {status}:\n{}", process.said());
         }
         Ok(())
+    }
+
+    /// Looks through its store, on a disk that is about to go; it must have ended.
+    pub(crate) fn check_store(&self) -> Result<()> {
+        for line in stores::check(&self.setup.lanefs, &self.store)? {
+            println!("{}: {line}", self.store.display());
+        }
+        Ok(())
+    }
+
+    /// Repairs its store; the exit code, and what was said.
+    pub(crate) fn repair_store(&self) -> Result<(Option<i32>, String)> {
+        stores::repair(&self.setup.lanefs, &self.store)
     }
 
     /// How to reach it, or whoever stands before it.

@@ -82,6 +82,7 @@ pub(crate) fn run(setup: &Setup, torture: &Torture, arguments: &[&str]) -> Resul
     }
     outcome.findings = rounds.crew.check(&rounds.server)?;
     rounds.server.stop()?;
+    rounds.server.check_store()?;
     Ok(outcome)
 }
 

@@ -33,10 +33,12 @@
 mod apply;
 mod blocks;
 mod key;
+mod order;
 mod row;
 
-pub use apply::{apply, begin};
-pub use key::{Key, Range};
+pub use apply::{apply, apply_what_fits, begin};
+pub use key::{Key, Range, table_name};
+pub use order::is_later;
 pub use row::{DirentRow, LogRow, ObjectRow, Row, ShardRow, SlotRow, StoreRow};
 
 use crate::Fault;

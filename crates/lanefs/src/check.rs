@@ -8,12 +8,12 @@ use crate::export::ADDRESS_FILE;
 use crate::online::Hold;
 use crate::out;
 use anyhow::{Result, bail};
-use check::{Damages, Depth, Finding, Kind, Outcome, Remedy, Severity, Watch};
+use check::{Damages, Depth, Finding, Kind, Outcome, Remedy, Severity, Watch, rows_findings};
 use indicatif::{ProgressBar, ProgressStyle};
 use rustix::process::{Signal, getpid, kill_process};
 use serde::Serialize;
 use std::path::Path;
-use store::{StoreError, StoreFault, View};
+use store::{DamagedRows, StoreError, StoreFault, View};
 
 /// Runs the command.
 pub(crate) fn run(args: &args::Check) -> Result<()> {
@@ -33,6 +33,7 @@ pub(crate) fn run(args: &args::Check) -> Result<()> {
 fn look(args: &args::Check, progress: &mut Progress) -> Result<Outcome> {
     let (view, is_served) = open(&args.store, &args.serving)?;
     let depth = if args.skip_contents { Depth::Metadata } else { Depth::Contents };
+    view.check_parts()?;
     let mut outcome = check::check(&view, depth, progress)?;
     still_current(&view)?;
     if is_served && check::is_about_objects(&outcome) {
@@ -50,8 +51,14 @@ fn look(args: &args::Check, progress: &mut Progress) -> Result<Outcome> {
 fn as_finding(error: anyhow::Error, store: &Path) -> Result<Outcome> {
     let Some(found) = error.downcast_ref::<StoreError>() else { return Err(error) };
     match found.fault() {
-        StoreFault::Damage(_)
-        | StoreFault::Missing
+        StoreFault::Damage(_) | StoreFault::Missing => {
+            if let Some(damaged) = damaged_rows(store, found)? {
+                let mut outcome = Outcome::default();
+                outcome.findings = rows_findings(&damaged);
+                return Ok(outcome);
+            }
+        }
+        StoreFault::RowsGone { .. }
         | StoreFault::LogMissing { .. }
         | StoreFault::LogShort { .. }
         | StoreFault::WentBack { .. } => {}
@@ -76,6 +83,12 @@ fn as_finding(error: anyhow::Error, store: &Path) -> Result<Outcome> {
         what: found.to_string(),
     });
     Ok(outcome)
+}
+
+/// What can be read of the rows, if an error is about them.
+fn damaged_rows(store: &Path, error: &StoreError) -> Result<Option<DamagedRows>> {
+    let is_of_rows = error.path().parent().is_some_and(|folder| folder.ends_with("rows"));
+    Ok(if is_of_rows { store::damaged_rows(store)? } else { None })
 }
 
 /// What was read of a served store is what its server had.
@@ -113,24 +126,29 @@ pub(crate) fn is_served(store: &Path, error: &StoreError) -> bool {
     matches!(error.fault(), StoreFault::Locked { .. }) && store.join(ADDRESS_FILE).exists()
 }
 
-/// A repair needs the store alone.
-fn open_alone(store: &Path) -> Result<View> {
-    View::open(store).map_err(|error| {
-        let address = std::fs::read_to_string(store.join(ADDRESS_FILE));
-        let is_locked = matches!(error.fault(), StoreFault::Locked { .. });
-        let Some(address) = address.ok().filter(|_| is_locked) else { return error.into() };
-        let (store, address) = (store.display(), address.trim());
-        anyhow::anyhow!("{store} is served at {address}: stop that server first")
-    })
+/// A repair needs the store alone. What a server would refuse or cut is looked at before anything is touched;
+/// damaged rows are what a repair can begin with.
+fn look_before(store: &Path) -> Result<()> {
+    let error = match View::open(store) {
+        Ok(view) => {
+            let Some(fault) = view.fault() else { return Ok(()) };
+            bail!("{fault}. A log that is damaged cannot be repaired, and nothing was changed");
+        }
+        Err(error) => error,
+    };
+    let address = std::fs::read_to_string(store.join(ADDRESS_FILE));
+    let is_locked = matches!(error.fault(), StoreFault::Locked { .. });
+    if let Some(address) = address.ok().filter(|_| is_locked) {
+        bail!("{} is served at {}: stop that server first", store.display(), address.trim());
+    }
+    match damaged_rows(store, &error)? {
+        Some(_) => Ok(()),
+        None => Err(error.into()),
+    }
 }
 
 fn repair(args: &args::Check, progress: &mut Progress) -> Result<()> {
-    // What a server would refuse or cut is looked at before anything is touched.
-    let view = open_alone(&args.store)?;
-    if let Some(fault) = view.fault() {
-        bail!("{fault}. A log that is damaged cannot be repaired, and nothing was changed");
-    }
-    drop(view);
+    look_before(&args.store)?;
     let mut step_count = 0;
     let repaired = check::repair(&args.store, progress, |_| {
         step_count += 1;

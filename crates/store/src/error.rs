@@ -1,6 +1,7 @@
 //! `StoreError`: what is wrong with a store directory, in words for the person who started the
 //! server: what, which path, why, and what to do about it.
 
+use crate::{LOG, ROWS};
 use disk::{Fault, LogPlace};
 use std::fmt;
 use std::io;
@@ -64,6 +65,11 @@ pub enum StoreFault {
     },
     /// A part that every store has is not there.
     Missing,
+    /// Nothing can be read of the rows, and the logs do not go back to the store's making.
+    RowsGone {
+        /// What is wrong with their file.
+        fault: Fault,
+    },
     /// It is no file or directory, but a symbolic link or something else.
     NoFile,
     /// It belongs to somebody else.
@@ -112,6 +118,33 @@ impl StoreError {
         &self.path
     }
 
+    /// Whether something that was there is missing or older, so that whoever knows that can go on without
+    /// it.
+    pub(crate) const fn is_about_what_is_missing(&self) -> bool {
+        matches!(
+            self.fault,
+            StoreFault::LogMissing { .. }
+                | StoreFault::LogShort { .. }
+                | StoreFault::WentBack { .. }
+        )
+    }
+
+    /// What to do about damage: the commands, with the store they are for.
+    fn remedy(&self) -> String {
+        let folder = self.path.parent().unwrap_or(&self.path);
+        let is_part = folder.file_name().is_some_and(|name| name == ROWS || name == LOG);
+        let store = if is_part { folder.parent().unwrap_or(folder) } else { folder };
+        let (store, backup) = (store.display(), "`lanefs restore` makes a new store of a backup");
+        let is_damaged = matches!(self.fault, StoreFault::Damage(_));
+        if is_damaged && folder.file_name().is_some_and(|name| name == ROWS) {
+            return format!(
+                "`lanefs check {store}` says what can still be read, `lanefs check {store} --repair` goes \
+                 on with that and the logs, {backup}"
+            );
+        }
+        format!("`lanefs check {store}` says what else is wrong, {backup}")
+    }
+
     /// What is wrong.
     #[must_use]
     pub const fn fault(&self) -> &StoreFault {
@@ -151,32 +184,43 @@ impl fmt::Display for StoreError {
             ),
             StoreFault::Damage(fault) => write!(
                 f,
-                "{path} is damaged: {fault}. Nothing was changed; bring the file back from a copy"
+                "{path} is damaged: {fault}. Nothing was changed. Bring the file back from a copy; {}",
+                self.remedy()
             ),
             StoreFault::WentBack { rows, log, what } => write!(
                 f,
                 "{path} went back: it ends with {what} {rows}, the log goes on with {what} {log}. \
-                 Either it was brought back from an older copy or log files are missing. Bring back {path} and the log together, as they were at one time"
+                 Either it was brought back from an older copy or log files are missing. Bring back {path} and the log together, as they were at one time; {}",
+                self.remedy()
             ),
             StoreFault::LogMissing { by } => write!(
                 f,
                 "{path} is missing: {} says that it was made, and what was acknowledged as durable may be in it. \
-                 Bring it back, or all of the store as it was at one time; nothing was changed",
-                by.display()
+                 Nothing was changed. Bring it back, or all of the store as it was at one time; {}",
+                by.display(),
+                self.remedy()
             ),
             StoreFault::LogShort { end, durable, by } => write!(
                 f,
                 "{path} is damaged: its log ends at byte {} of file {}, and was durable up to byte {} of file {}, \
-                 as {} says. Bring it back, or all of the store as it was at one time; nothing was changed",
+                 as {} says. Nothing was changed. Bring it back, or all of the store as it was at one time; {}",
                 end.offset,
                 end.segment_no,
                 durable.offset,
                 durable.segment_no,
-                by.display()
+                by.display(),
+                self.remedy()
             ),
             StoreFault::Missing => write!(
                 f,
-                "{path} is missing from the store: bring it back from a copy; nothing was changed"
+                "{path} is missing from the store. Nothing was changed. Bring it back from a copy; \
+                 `lanefs restore` makes a new store of a backup"
+            ),
+            StoreFault::RowsGone { fault } => write!(
+                f,
+                "nothing can be read of {path}: {fault}. Names and attributes stand nowhere else, and the logs \
+                 do not go back to the making of the store. Nothing was changed. Bring the file back from a \
+                 copy; `lanefs restore` makes a new store of a backup"
             ),
             StoreFault::NoFile => write!(
                 f,

@@ -10,6 +10,8 @@ use std::collections::BTreeSet;
 use std::hash::BuildHasher;
 use std::ops::Bound;
 
+/// Rows gathered before they are written, in bytes.
+const GATHERED_BYTES_MAX: usize = 16 << 20;
 /// What a row takes beside its bytes.
 const ROW_BYTES: usize = 64;
 
@@ -62,8 +64,13 @@ impl Gathered {
     }
 
     /// What it takes.
-    pub(crate) const fn bytes_count(&self) -> usize {
+    const fn bytes_count(&self) -> usize {
         self.bytes.len() + self.rows.len() * ROW_BYTES
+    }
+
+    /// Whether it should be written before more is gathered.
+    pub(crate) const fn is_full(&self) -> bool {
+        self.bytes_count() >= GATHERED_BYTES_MAX
     }
 
     /// Forgets all rows; keeps its memory.

@@ -15,6 +15,7 @@
 //!     rows/               the cold store: an LMDB table
 //!     reserve             space for a start on a full disk
 //!     objects/            file contents, laid out by the ring
+//!     quarantine/         what a repair has put aside
 //! ```
 #![forbid(unsafe_code)]
 
@@ -35,6 +36,7 @@ mod owner;
 mod rebuild;
 mod reserve;
 mod rows;
+mod salvage;
 mod tail;
 mod view;
 
@@ -48,6 +50,7 @@ pub use needed::Needed;
 pub use objects::{ObjectContents, ObjectFile, ObjectFiles, ObjectName};
 pub use ring::SEGMENT_BYTES;
 pub use rows::ColdStore;
+pub use salvage::{DamagedRows, LostRows, SalvageStep, damaged_rows};
 pub use view::{Going, Reader, View};
 
 use disk::Superblock;
@@ -63,6 +66,8 @@ const LOG: &str = "log";
 const ROWS: &str = "rows";
 /// Name of the folder of the objects, in a store and in a backup of one.
 pub const OBJECTS: &str = "objects";
+/// Name of the folder of what a repair has put aside.
+pub const QUARANTINE: &str = "quarantine";
 
 /// An open store. Nobody else can open it while this lives, in this process or another.
 #[derive(Debug)]
@@ -121,6 +126,7 @@ fn open_locked(path: &Path, lock: Lock) -> Result<Store, StoreError> {
     }
     reserve::give_when_full(path);
     logs::remove_unfinished(path)?;
+    salvage::remove_unfinished(path)?;
     let redo_key = keep::redo_key(path, superblock.fs)?;
     // Above every log, and above what the rows say (`Store::open_rows`), whatever the counter says.
     let (counted, logged) = (boot::last(path)?, logs::boot_id_max(path)?);

@@ -4,7 +4,7 @@
 //! as no log file was removed. Invariant: what was found damaged is kept beside the new rows, and
 //! nothing is touched where a record may be missing.
 
-use crate::logs::LogName;
+use crate::logs::{LogName, Logs};
 use crate::rows::{self, Begun};
 use crate::{ROWS, Store, StoreError};
 use disk::rows::{Key, LogRow, StoreRow};
@@ -19,7 +19,7 @@ use wire::{LaneId, Wire as _};
 const DAMAGED: &str = "damaged";
 
 /// The logs of the first boot, all of them.
-struct FirstLogs {
+pub(crate) struct FirstLogs {
     boot_id: u64,
     lane_count: u16,
     /// The last file of each lane.
@@ -30,7 +30,7 @@ impl Store {
     /// Makes the rows anew if the logs have all that ever was in them; what to tell people then. They
     /// are as a new store's, and say which logs they need.
     pub(crate) fn rebuild_rows(&self, why: &StoreError) -> Result<Option<String>, StoreError> {
-        let Some(first) = self.first_logs()? else { return Ok(None) };
+        let Some(first) = self.logs().first()? else { return Ok(None) };
         let path = self.path.join(ROWS).join(bind_lmdb::FILE);
         let aside = path.with_added_extension(DAMAGED);
         if path.exists() {
@@ -66,18 +66,20 @@ impl Store {
             aside.display()
         )))
     }
+}
 
+impl Logs<'_> {
     /// The logs, if they are whole from the first record of the store on.
-    fn first_logs(&self) -> Result<Option<FirstLogs>, StoreError> {
-        let logs = self.logs().all()?;
+    pub(crate) fn first(&self) -> Result<Option<FirstLogs>, StoreError> {
+        let logs = self.all()?;
         let Some(first) = logs.first() else { return Ok(None) };
         let mut found =
             FirstLogs { boot_id: first.boot_id, lane_count: 0, segments: BTreeMap::new() };
         for log in &logs {
-            let Some(head) = read_head(&self.path, log)? else { return Ok(None) };
+            let Some(head) = read_head(self.path, log)? else { return Ok(None) };
             let next_no = found.segments.get(&log.lane).map_or(1, |last| last + 1);
             let is_next = head.is_first
-                && head.fs == self.superblock.fs
+                && head.fs == self.fs
                 && (log.boot_id, log.segment_no) == (found.boot_id, next_no);
             if !is_next {
                 return Ok(None);

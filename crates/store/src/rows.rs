@@ -9,7 +9,9 @@ use crate::gathered::Gathered;
 use crate::needed::Needed;
 use crate::{ROWS, Store, StoreError, StoreFault, boot, files, reserve};
 use bind_lmdb::{Damage, Snapshot, Table};
-use disk::rows::{Key, LogRow, Range, Row, Rows, ShardRow, StoreRow, apply, begin};
+use disk::rows::{
+    Key, LogRow, Range, Row, Rows, ShardRow, StoreRow, apply, apply_what_fits, begin,
+};
 use disk::{Fault, Record, Share, Superblock};
 use rustix::io::Errno;
 use std::borrow::Cow;
@@ -20,8 +22,6 @@ use wire::{LaneId, ShardId, Wire};
 
 /// What there may be in the folder of the rows.
 pub(crate) const FILES: [&str; 2] = [bind_lmdb::FILE, bind_lmdb::LOCK_FILE];
-/// Rows gathered before they are written, in bytes.
-const GATHERED_BYTES_MAX: usize = 16 << 20;
 
 /// An open cold store; clones are the same one.
 #[derive(Clone, Debug)]
@@ -231,7 +231,7 @@ impl ColdStore {
     }
 
     /// Writes what was gathered, durably; with the reserve's space if there is no other.
-    fn write(&self, rows: &mut Gathered) -> io::Result<()> {
+    pub(crate) fn write(&self, rows: &mut Gathered) -> io::Result<()> {
         rows.sort();
         match self.table.write(rows.iter()) {
             Err(error) if is_full(&error) && self.store_path().is_some_and(reserve::give) => {
@@ -320,6 +320,14 @@ impl Gathering<'_> {
         Ok(applied)
     }
 
+    /// Applies what fits of a record to rows that are not whole; how many of its changes do not.
+    pub(crate) fn apply_what_fits(&mut self, record: &Record<'_>) -> Result<u64, Fault> {
+        let mut row = self.shard(record.shard)?;
+        let left_out_count = apply_what_fits(record, &mut row, self)?;
+        self.shards.insert(record.shard, row);
+        Ok(left_out_count)
+    }
+
     /// How far a shard is.
     pub(crate) fn shard(&self, shard: ShardId) -> Result<ShardRow, Fault> {
         match self.shards.get(&shard) {
@@ -336,7 +344,7 @@ impl Gathering<'_> {
 
     /// Whether it should be written before more is gathered.
     pub(crate) const fn is_full(&self) -> bool {
-        self.rows.bytes_count() >= GATHERED_BYTES_MAX
+        self.rows.is_full()
     }
 
     /// Makes everything durable at once. Returns when it is, with memory to gather in again.
@@ -390,7 +398,7 @@ pub(crate) fn error_of(what: &'static str, path: &Path, error: io::Error) -> Sto
     }
 }
 
-fn damaged(damage: &Damage) -> Fault {
+pub(crate) fn damaged(damage: &Damage) -> Fault {
     let what = damage.table.map_or(damage.what, disk::rows::row_damage);
     Fault::new(what, damage.offset).numbers(damage.expected, damage.found)
 }

@@ -569,3 +569,47 @@ fn a_store_of_somebody_else_is_refused() {
     assert!(line.contains("belongs to user 4711"), "{line}");
     assert_eq!(fs::read_dir(&theirs).unwrap().count(), 0, "nothing was made");
 }
+
+/// How far the shards of [`two_lanes`] are.
+fn lsns_of_rows(cold: &ColdStore) -> [u64; 2] {
+    let gathering = cold.gather(gathered::Gathered::default()).unwrap();
+    [0, 1].map(|index| gathering.shard(ShardId::meta(index)).unwrap().lsn)
+}
+
+/// All rows lie on one page, so every flip takes one of them, or the way to them: the store's own, those of
+/// shards, and what is needed of logs among them.
+#[test]
+fn whatever_row_is_lost_the_logs_are_applied_and_the_store_opens() {
+    let folder = Folder::new();
+    two_lanes(&folder);
+    two_lanes(&folder);
+    let path = folder.store().join("rows/data.mdb");
+    let good = fs::read(&path).unwrap();
+    let logs: Vec<(PathBuf, Vec<u8>)> = fs::read_dir(folder.store().join(LOG))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .map(|path| (path.clone(), fs::read(path).unwrap()))
+        .collect();
+    let mut lost_count = 0;
+    for at in (0..good.len()).step_by(173) {
+        for (path, bytes) in &logs {
+            fs::write(path, bytes).unwrap();
+        }
+        let mut bad = good.clone();
+        bad[at] ^= 4;
+        fs::write(&path, &bad).unwrap();
+        let mut store = open(&folder.store()).unwrap();
+        let salvaged = store.salvage_rows(&mut |_| Ok(())).unwrap();
+        lost_count += salvaged.as_ref().map_or(0, |damaged| damaged.lost.len());
+        if let Some(damaged) = &salvaged {
+            assert_eq!((damaged.left_out_count, &damaged.log_gap), (0, &None), "byte {at}");
+        }
+        let cold = store.open_rows(ColdStore::ROWS_BYTES_MAX).unwrap();
+        store.redo(&cold).unwrap();
+        assert_eq!(lsns_of_rows(&cold), [2, 1], "byte {at}: {salvaged:?}");
+        store.remove_earlier_logs().unwrap();
+        drop((cold, store));
+        assert_eq!(start(&folder).unwrap().0, 0, "byte {at}");
+    }
+    assert!(lost_count > 0, "{lost_count}");
+}

@@ -7,7 +7,9 @@
 use crate::lock::Lock;
 use crate::logs::Logs;
 use crate::rows::{Gathering, error_of, needed};
-use crate::{ColdStore, OBJECTS, ROWS, SUPERBLOCK, Store, StoreError, StoreFault, boot, owner};
+use crate::{
+    ColdStore, OBJECTS, ROWS, SUPERBLOCK, Store, StoreError, StoreFault, boot, keep, owner,
+};
 use bind_lmdb::{Snapshot, Table};
 use disk::Superblock;
 use disk::rows::{Key, Range};
@@ -136,6 +138,14 @@ impl View {
     #[must_use]
     pub fn objects_path(&self) -> PathBuf {
         self.path.join(OBJECTS)
+    }
+
+    /// Reads the parts of the store that a server needs besides, and that this view does not.
+    ///
+    /// # Errors
+    /// [`StoreError`] when one is missing or damaged.
+    pub fn check_parts(&self) -> Result<(), StoreError> {
+        keep::redo_key(&self.path, self.superblock.fs).map(drop)
     }
 
     /// Why the logs could not be read to their end; the rows are as they were before that.

@@ -126,7 +126,8 @@ fn chain(setup: &Setup, share: &str) -> Result<()> {
         bail!("{LOST}: {names:?} instead of {whole:?}; the first client heard: {heard}");
     }
     told.context("the first client")?;
-    closed.context("closing the file")
+    closed.context("closing the file")?;
+    server.check_store()
 }
 
 /// Makes a file where all happens, durably: whoever is not known there yet is answered when that is.

@@ -1,6 +1,7 @@
 //! Damage at rest: each file of a store is taken away, emptied, cut short, flipped in a bit and
 //! replaced by an older copy, while nobody serves. A start refuses it and names the file, or
 //! everything that was durable is there. Damaged contents of a file are EIO, and the object is named.
+//! Rows that a start refuses are repaired: then the store is served, with all that is not said to be lost.
 //!
 //! Places of cuts and flips come from the seed.
 
@@ -9,6 +10,7 @@ use crate::child::must;
 use crate::dice::Dice;
 use crate::server::{Server, Started};
 use crate::stage::Setup;
+use crate::stores;
 use anyhow::{Context as _, Result, bail};
 use library::{OpenFor, Piece, Volume};
 use std::collections::BTreeMap;
@@ -30,6 +32,10 @@ const FEW: usize = 2;
 const OBJECTS: &str = "objects";
 /// A file of three blocks, the last of them not whole, that no part of the work writes twice.
 const LARGE_BYTES: usize = 150_000;
+const ROWS_FILE: &str = "rows/data.mdb";
+/// What a repair ends with that leaves nothing wrong, and one that says what is lost.
+const REPAIRED_CODE: i32 = 6;
+const DAMAGED_CODE: i32 = 8;
 const PAGE_BYTES: u64 = 4096;
 const SECTOR_BYTES: u64 = 512;
 
@@ -56,12 +62,17 @@ struct Stores {
 #[derive(Default)]
 struct Outcomes {
     refused_count: u32,
+    /// Of those: rows that were repaired without a loss, those that were with one, and those of which
+    /// nothing can be read.
+    salvaged_count: u32,
+    salvaged_partly_count: u32,
+    gone_count: u32,
     repaired_count: u32,
     harmless_count: u32,
 }
 
 pub(super) fn rows(setup: &Setup, length: Length) -> Result<String> {
-    run(setup, length, |_| Ok(vec!["rows/data.mdb".into(), "rows/lock.mdb".into()]))
+    run(setup, length, |_| Ok(vec![ROWS_FILE.into(), "rows/lock.mdb".into()]))
 }
 
 pub(super) fn logs(setup: &Setup, length: Length) -> Result<String> {
@@ -118,6 +129,9 @@ fn run(
     let store = setup.folder.join("store");
     let mut server = Server::start(setup, store.clone(), &[])?;
     let stores = make(setup, &mut server)?;
+    for store in [&stores.killed, &stores.stopped] {
+        stores::check(&setup.lanefs, store).context("before anything was damaged")?;
+    }
     let mut dice = Dice::new(setup.seed);
     let mut seen: BTreeMap<String, Outcomes> = BTreeMap::new();
     for good in [&stores.killed, &stores.stopped] {
@@ -153,8 +167,17 @@ fn shown(name: &Path) -> String {
 
 impl fmt::Display for Outcomes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { refused_count, repaired_count, harmless_count } = self;
-        write!(f, "{refused_count} refused {repaired_count} repaired {harmless_count} harmless")
+        let Self { refused_count, repaired_count, harmless_count, .. } = self;
+        write!(f, "{refused_count} refused {repaired_count} repaired {harmless_count} harmless")?;
+        let Self { salvaged_count, salvaged_partly_count, gone_count, .. } = self;
+        if salvaged_count + salvaged_partly_count + gone_count > 0 {
+            write!(
+                f,
+                ", of those refused {salvaged_count} salvaged {salvaged_partly_count} salvaged in part \
+                 {gone_count} gone"
+            )?;
+        }
+        Ok(())
     }
 }
 
@@ -351,6 +374,9 @@ fn judge(server: &mut Server, name: &Path, outcomes: &mut Outcomes) -> Result<()
                 bail!("it does not name the file: {said}");
             }
             outcomes.refused_count += 1;
+            if name.ends_with(ROWS_FILE) && said.contains("is damaged") {
+                salvage(server, outcomes)?;
+            }
         }
         Started::Serves { said } => {
             let mut volume = server.volume()?;
@@ -373,4 +399,38 @@ fn judge(server: &mut Server, name: &Path, outcomes: &mut Outcomes) -> Result<()
         }
     }
     Ok(())
+}
+
+/// Repairs a store whose rows a start has refused. It serves then, and if nothing is said to be lost,
+/// everything is there.
+fn salvage(server: &mut Server, outcomes: &mut Outcomes) -> Result<()> {
+    let (code, said) = server.repair_store()?;
+    match code {
+        Some(REPAIRED_CODE) => outcomes.salvaged_count += 1,
+        Some(DAMAGED_CODE) if said.contains("rows-lost") || said.contains("rows-older") => {
+            outcomes.salvaged_partly_count += 1;
+        }
+        Some(1) if said.contains("nothing can be read of") => {
+            outcomes.gone_count += 1;
+            return Ok(());
+        }
+        Some(_) | None => bail!("a repair ended with {code:?}: {said}"),
+    }
+    if code == Some(REPAIRED_CODE) {
+        server.check_store().context("after a repair")?;
+    } else {
+        // What is left is nothing that a repair mends, as a symbolic link whose target is lost.
+        let (again, said) = server.repair_store()?;
+        if ![Some(0), Some(DAMAGED_CODE)].contains(&again) || said.contains("rows-") {
+            bail!("a second repair ended with {again:?}: {said}");
+        }
+    }
+    server.restart().context("after a repair")?;
+    if code == Some(REPAIRED_CODE) {
+        let unreadable_count = check(&mut server.volume()?).context("after a repair")?;
+        if unreadable_count > 0 {
+            bail!("{unreadable_count} files cannot be read after a repair: {said}");
+        }
+    }
+    server.kill()
 }

@@ -14,6 +14,7 @@ mod torn;
 mod torture;
 
 use crate::stage::Setup;
+use crate::stores;
 use anyhow::{Result, bail};
 use std::fmt::Write as _;
 use std::fs;
@@ -52,6 +53,8 @@ pub(crate) struct Scenario {
     pub(crate) short: bool,
     /// What servers and mounts may cry out here; anything else they cry out is a failure.
     loud: &'static [&'static str],
+    /// What is left of its stores is damaged on purpose, or was called durable by a disk that lied.
+    leaves_damage: bool,
     pub(crate) shown: Shown,
 }
 
@@ -60,7 +63,7 @@ const fn here(
     what: &'static str,
     run: fn(&Setup, Length) -> Result<String>,
 ) -> Scenario {
-    Scenario { name, what, short: true, loud: &[], shown: Shown::Here(run) }
+    Scenario { name, what, short: true, loud: &[], leaves_damage: false, shown: Shown::Here(run) }
 }
 
 const fn long(
@@ -68,13 +71,18 @@ const fn long(
     what: &'static str,
     run: fn(&Setup, Length) -> Result<String>,
 ) -> Scenario {
-    Scenario { name, what, short: false, loud: &[], shown: Shown::Here(run) }
+    Scenario { name, what, short: false, loud: &[], leaves_damage: false, shown: Shown::Here(run) }
 }
 
 impl Scenario {
     /// Servers and mounts may cry out so.
     const fn loud(self, loud: &'static [&'static str]) -> Self {
         Self { loud, ..self }
+    }
+
+    /// Its stores are damaged at its end.
+    const fn leaving_damage(self) -> Self {
+        Self { leaves_damage: true, ..self }
     }
 }
 
@@ -87,7 +95,7 @@ const TOLD: &str = "a client was told that";
 const DAMAGE: &[&str] = &["damaged", "went back"];
 
 const fn not(name: &'static str, what: &'static str, why: &'static str) -> Scenario {
-    Scenario { name, what, short: true, loud: &[], shown: Shown::Not(why) }
+    Scenario { name, what, short: true, loud: &[], leaves_damage: false, shown: Shown::Not(why) }
 }
 
 /// All of them.
@@ -101,7 +109,8 @@ pub(crate) const TABLE: &[Scenario] = &[
         .loud(&[FENCED]),
     here("disk", "control: the disk loses what was not synced, keeps what was", storage::disk),
     here("lying-disk", "control: a disk that lies about flushes is noticed", torture::lying_disk)
-        .loud(&[FENCED, TOLD]),
+        .loud(&[FENCED, TOLD])
+        .leaving_damage(),
     here(
         "planted",
         "control: an old copy, a doubled record, a stray name are found",
@@ -109,21 +118,25 @@ pub(crate) const TABLE: &[Scenario] = &[
     )
     .loud(&[TOLD]),
     here("damage-rows", "rows damaged at rest: refused by name, or all is there", damage::rows)
-        .loud(DAMAGE),
+        .loud(DAMAGE)
+        .leaving_damage(),
     here("damage-log", "logs damaged at rest: refused by name, or all is there", damage::logs)
-        .loud(DAMAGE),
+        .loud(DAMAGE)
+        .leaving_damage(),
     here(
         "damage-objects",
         "contents damaged at rest: EIO and the object's name, or all is there",
         damage::objects,
     )
-    .loud(DAMAGE),
+    .loud(DAMAGE)
+    .leaving_damage(),
     long(
         "damage-others",
         "other files of a store damaged at rest: refused by name, or all is there",
         damage::others,
     )
-    .loud(DAMAGE),
+    .loud(DAMAGE)
+    .leaving_damage(),
     here("S1", "server killed, all clients live: all acknowledged is there", restart::s1),
     here("S2", "server and a client killed: the others lose nothing", restart::s2),
     here(
@@ -155,9 +168,11 @@ pub(crate) const TABLE: &[Scenario] = &[
     here("S19", "exclusive creates race, names are used again, then a kill", clients::s19),
     here("S20", "foreign chmod of the parent beside creates, then a kill", clients::s20),
     here("S21", "a disk whose durability froze: the lost words are noticed", storage::s21)
-        .loud(&[TOLD, "is damaged"]),
+        .loud(&[TOLD, "is damaged"])
+        .leaving_damage(),
     here("S22", "torn tail cut; damage in the middle refused with its offset", storage::s22)
-        .loud(&["is damaged"]),
+        .loud(&["is damaged"])
+        .leaving_damage(),
     here("S23", "a new client while the server is away and recovering", restart::s23),
     here("S24", "all clients dead: the server serves again", restart::s24),
     here("S25", "server ended in order under load: clients notice nothing", restart::s25),
@@ -196,8 +211,14 @@ pub(crate) fn run(setup: &Setup, scenario: &Scenario, length: Length) -> Row {
     let start = Instant::now();
     let outcome = match scenario.shown {
         Shown::Here(run) => setup.part(scenario.name).and_then(|part| {
-            let seen = run(&part, length)?;
+            let mut seen = run(&part, length)?;
             check_logs(&part.folder, scenario.loud)?;
+            if !scenario.leaves_damage {
+                for line in stores::check_below(&part.lanefs, &part.folder)? {
+                    // Writing to a string cannot fail.
+                    let _infallible = write!(seen, "; {line}");
+                }
+            }
             Ok(seen)
         }),
         Shown::Not(why) => Ok(format!("left out: {why}")),
@@ -248,7 +269,7 @@ impl std::fmt::Display for Row {
 pub(crate) fn listing() -> String {
     let mut text = String::from("| scenario | what goes wrong, what must come of it | how |\n");
     text += "| --- | --- | --- |\n";
-    for Scenario { name, what, short, shown, loud: _ } in TABLE {
+    for Scenario { name, what, short, shown, loud: _, leaves_damage: _ } in TABLE {
         let how = match shown {
             Shown::Here(_) => {
                 let long = if *short { "" } else { " (not in the short form)" };

@@ -301,6 +301,7 @@ pub(super) fn s26(setup: &Setup, _: Length) -> Result<String> {
     }
     mount.stop()?;
     server.stop()?;
+    server.check_store()?;
     Ok(format!("at most {} MiB in memory, then 200 MiB whole", resident_bytes >> 20))
 }
 
@@ -342,6 +343,7 @@ pub(super) fn s31(setup: &Setup, _: Length) -> Result<String> {
         bail!("{}", findings.details());
     }
     server.stop()?;
+    server.check_store()?;
     drop(filler);
     drop(rig);
     Ok(format!("2 restarts on a full disk: {}", findings.summary()))

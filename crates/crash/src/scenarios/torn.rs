@@ -113,7 +113,8 @@ fn cut_power(part: &Setup, sector_bytes: usize, found: &mut Found) -> Result<()>
     let block_bytes = usize::try_from(rustix::fs::statvfs(&rig.dir)?.f_bsize)?;
     look(part, &server, writers, (sector_bytes.min(block_bytes), found))
         .with_context(|| format!("{counts:?}"))?;
-    server.stop()
+    server.stop()?;
+    server.check_store()
 }
 
 /// Makes files whose old contents are durable, and has each of them overwritten at most so often; returns

@@ -57,6 +57,31 @@ pub fn apply(
     Ok(true)
 }
 
+/// Applies what fits of a record to rows that are not whole, unless they have it already; how many of its
+/// changes do not fit. Records that are missing before it are passed over.
+///
+/// # Errors
+/// [`Fault`] when the record does not decode.
+pub fn apply_what_fits(
+    record: &Record<'_>,
+    shard: &mut ShardRow,
+    rows: &mut impl Rows,
+) -> Result<u64, Fault> {
+    if record.lsn <= shard.lsn {
+        return Ok(0);
+    }
+    let mut applying = Applying { record, shard, rows, value: Vec::new(), dir: None };
+    let mut left_out_count = 0;
+    for change in Changes::new(record.changes) {
+        left_out_count += u64::from(applying.change(&change?).is_err());
+    }
+    applying.put_dir();
+    left_out_count += u64::from(applying.remember().is_err());
+    shard.lsn = record.lsn;
+    shard.transno = shard.transno.max(record.transno);
+    Ok(left_out_count)
+}
+
 struct Applying<'a, R> {
     record: &'a Record<'a>,
     shard: &'a mut ShardRow,

@@ -25,6 +25,31 @@ pub(super) mod table {
     pub(crate) const BEHIND: u8 = 18;
 }
 
+/// What the rows of a table are, for people, by the first byte of their keys.
+#[must_use]
+pub const fn table_name(table: u8) -> &'static str {
+    match table {
+        table::INODE => "inodes",
+        table::DIRENT => "names",
+        table::LISTING => "places in listings",
+        table::ORPHAN => "inodes without a name",
+        table::SESSION => "sessions",
+        table::SLOT => "replies of sessions",
+        table::SHARD => "shards",
+        table::OBJECT => "objects",
+        table::EVICTED => "evicted clients",
+        table::VBR_FAILED => "clients whose replay did not fit",
+        table::STORE => "the store's own row",
+        table::PREPARED => "prepared changes over several shards",
+        table::DECIDED => "decided changes over several shards",
+        table::EXPORT => "exports",
+        table::RECOVERED => "ends of recoveries",
+        table::LOG => "what there must be of logs",
+        table::SUMS => "checksums of contents",
+        _ => "rows of no table",
+    }
+}
+
 /// Parts of an inode.
 pub(super) mod part {
     pub(crate) const ROW: u8 = 0;
@@ -300,6 +325,19 @@ impl Range {
     #[must_use]
     pub fn start() -> Self {
         Self { from: Key::new(table::ORPHAN), until: Key::new(table::BEHIND) }
+    }
+
+    /// The tables whose rows may lie between two keys, by the first byte of their keys.
+    #[must_use]
+    pub fn tables(from: Option<&[u8]>, until: Option<&[u8]>) -> core::ops::RangeInclusive<u8> {
+        let first = from.and_then(|key| key.first().copied()).unwrap_or(0).max(table::INODE);
+        let last = match until {
+            // A key of one byte is the first of its table.
+            Some([table]) => table.saturating_sub(1),
+            Some([table, ..]) => *table,
+            Some([]) | None => table::BEHIND - 1,
+        };
+        first..=last
     }
 
     /// All rows.

@@ -63,6 +63,7 @@ mod rights;
 mod rights_hostile;
 mod rotation;
 mod running;
+mod salvage;
 mod scripts;
 mod seal;
 mod setid;
