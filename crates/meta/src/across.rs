@@ -336,6 +336,7 @@ impl Shard {
             | Op::SetExport
             | Op::Exports
             | Op::Freeze
+            | Op::Inspect
             | Op::Goodbye => Ok(Status::NotImplemented),
         }
     }
