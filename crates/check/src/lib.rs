@@ -19,6 +19,7 @@ mod paths;
 mod repair;
 mod rest;
 mod restore;
+pub mod stream;
 mod walk;
 
 pub use backup::{Backup, BackupError, Round};
