@@ -8,7 +8,7 @@ use anyhow::Result;
 use std::ffi::{OsStr, OsString};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The port when none is named.
 pub(crate) const PORT_DEFAULT: u16 = 7117;
@@ -102,6 +102,43 @@ pub(crate) fn reached_here(mut listens: SocketAddr) -> SocketAddr {
         });
     }
     listens
+}
+
+/// A store: where it lies, or where it is served.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum StorePlace {
+    /// A directory of this machine.
+    Dir(PathBuf),
+    /// `HOST:PORT`.
+    Server(String),
+}
+
+impl StorePlace {
+    /// Reads an argument: what is there is a directory, and so is what has a slash; all else is an address.
+    ///
+    /// # Errors
+    /// What is neither, with what to write.
+    pub(crate) fn read(argument: &Path) -> Result<Self> {
+        let is_url = argument.as_os_str().as_bytes().starts_with(SCHEME.as_bytes());
+        if !is_url && (has_slash(argument.as_os_str()) || argument.exists()) {
+            return Ok(Self::Dir(argument.to_owned()));
+        }
+        let shown = argument.display();
+        let text = argument.to_str();
+        let text = text.ok_or_else(|| Exit::usage(format!("there is no directory {shown}")))?;
+        match read(text) {
+            Ok(address) => Ok(Self::Server(address)),
+            Err(why) if is_url => Err(Exit::usage(why).into()),
+            Err(why) => {
+                Err(Exit::usage(format!("there is no directory {shown}, and {why}")).into())
+            }
+        }
+    }
+}
+
+/// Whether a text is a path rather than an address.
+pub(crate) fn has_slash(text: &OsStr) -> bool {
+    text.as_bytes().contains(&b'/')
 }
 
 /// Where a file is: here, or on a server.

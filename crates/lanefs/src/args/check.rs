@@ -19,8 +19,9 @@ const CHECK_CODES: &str = "
 
 {EXIT_CODES}{CHECK_CODES}"))]
 pub(crate) struct Check {
-    /// The directory of the store, on the machine that serves it, if it is served
-    #[arg(value_name = "STORE")]
+    /// The directory of the store, on the machine that serves it, if it is served; or its server:
+    /// HOST or HOST:PORT
+    #[arg(value_name = "STORE|ADDRESS")]
     pub(crate) store: PathBuf,
     #[command(flatten)]
     pub(crate) serving: AdminLogin,
@@ -45,8 +46,9 @@ pub(crate) struct Check {
 
 {EXIT_CODES}"))]
 pub(crate) struct Dump {
-    /// The directory of the store, on the machine that serves it, if it is served
-    #[arg(value_name = "STORE")]
+    /// The directory of the store, on the machine that serves it, if it is served; or its server:
+    /// HOST or HOST:PORT
+    #[arg(value_name = "STORE|ADDRESS")]
     pub(crate) store: PathBuf,
     #[command(flatten)]
     pub(crate) serving: AdminLogin,
@@ -63,8 +65,9 @@ same command.
 
 {EXIT_CODES}"))]
 pub(crate) struct Backup {
-    /// The directory of the store, on the machine that serves it, if it is served
-    #[arg(value_name = "STORE")]
+    /// The directory of the store, on the machine that serves it, if it is served; or its server:
+    /// HOST or HOST:PORT
+    #[arg(value_name = "STORE|ADDRESS")]
     pub(crate) store: PathBuf,
     /// A new folder for the copy
     #[arg(value_name = "DIR")]
