@@ -127,6 +127,11 @@ impl StorePlace {
         let text = argument.to_str();
         let text = text.ok_or_else(|| Exit::usage(format!("there is no directory {shown}")))?;
         match read(text) {
+            // One word may be meant as either.
+            Ok(address) if !is_url && !text.contains([':', '.']) => match resolve(&address) {
+                Ok(_) => Ok(Self::Server(address)),
+                Err(why) => Err(why.context(format!("there is no directory {shown}"))),
+            },
             Ok(address) => Ok(Self::Server(address)),
             Err(why) if is_url => Err(Exit::usage(why).into()),
             Err(why) => {
@@ -253,6 +258,26 @@ mod tests {
         ] {
             let line = read(text).unwrap_err();
             assert!(line.contains(says) && line.contains(&format!("\"{text}\"")), "{text}: {line}");
+        }
+    }
+
+    #[test]
+    fn a_store_is_a_directory_or_an_address() {
+        let server = |address: &str| StorePlace::Server(address.to_owned());
+        for (text, place) in [
+            ("src", StorePlace::Dir("src".into())),
+            ("nowhere/store", StorePlace::Dir("nowhere/store".into())),
+            ("/nowhere", StorePlace::Dir("/nowhere".into())),
+            ("10.0.0.5", server("10.0.0.5:7117")),
+            ("nowhere:80", server("nowhere:80")),
+            ("::1", server("[::1]:7117")),
+            ("lanefs://nowhere/", server("nowhere:7117")),
+        ] {
+            assert_eq!(StorePlace::read(Path::new(text)).unwrap(), place);
+        }
+        for text in ["80", ":80", "", "nowhere:http"] {
+            let line = StorePlace::read(Path::new(text)).unwrap_err().to_string();
+            assert!(line.starts_with(&format!("there is no directory {text}, and ")), "{line}");
         }
     }
 

@@ -14,6 +14,7 @@ const CHECK_CODES: &str = "
 #[derive(Args, Clone, Debug)]
 #[command(after_help = format!("Examples:
   lanefs check /srv/store              logs, names, links, contents, also while it is served
+  lanefs check host:7117               the same, done by the host of the server
   lanefs check /srv/store --repair     the same, and mend what can be mended: nobody serves it then
   lanefs check /srv/store --json | jq -r 'select(.severity == \"damage\") | .paths[]'
 
@@ -42,6 +43,7 @@ pub(crate) struct Check {
 #[derive(Args, Clone, Debug)]
 #[command(after_help = format!("Examples:
   lanefs dump /srv/store > store.jsonl     also while it is served
+  lanefs dump host:7117 > store.jsonl      of the store of a server
   lanefs dump /srv/store | jq -c 'select(.type == \"entry\")'
 
 {EXIT_CODES}"))]
@@ -57,11 +59,12 @@ pub(crate) struct Dump {
 #[derive(Args, Clone, Debug)]
 #[command(after_help = format!("Examples:
   lanefs backup /srv/store /backup/monday
+  lanefs backup host:7117 /backup/monday     of the store of a server: all contents travel
   lanefs restore /backup/monday /srv/new
 
 All is copied while clients go on, then what changed meanwhile is copied again while their changes wait.
 What is in the copy is the state of that one moment. One that was interrupted is gone on with by the
-same command.
+same command; by the address of a server it begins anew.
 
 {EXIT_CODES}"))]
 pub(crate) struct Backup {

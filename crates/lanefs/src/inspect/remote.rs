@@ -47,7 +47,8 @@ pub(crate) fn backup(server: &args::Server, dir: &Path, freeze_ms_max: u64) -> R
         Ok(folder.take(frame)?)
     })?;
     folder.finish()?;
-    Ok(line_count)
+    // The last one says how many there are before it.
+    Ok(line_count.saturating_sub(1))
 }
 
 /// What a client does with what comes.
