@@ -9,12 +9,13 @@ use crate::{backup, check as checking, signals};
 use anyhow::{Context as _, Result, bail};
 use check::stream::{Frame, PIECE_BYTES_MAX, Source};
 use check::{Depth, DumpError, Round, Watch};
+use rustix::process::setpriority_process;
 use std::fs::File;
 use std::io::{self, BufWriter, Read as _, Write};
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
-/// What the process gives way with to others.
+/// What the process gives way with to others, but not while changes wait for it.
 const NICENESS: i32 = 10;
 /// How likely the kernel takes this process when memory is short: before any that asks for nothing.
 const OOM_SCORE: &str = "500";
@@ -29,7 +30,6 @@ pub(crate) fn run(args: &args::Inspect) -> Result<()> {
         bail!("the server has ended");
     }
     // Where that is not to be had, it is an equal among others.
-    let _equal = rustix::process::setpriority_process(None, NICENESS);
     let _equal = std::fs::write("/proc/self/oom_score_adj", OOM_SCORE);
     let mut frames = Frames::new()?;
     let done = inspect(args, &mut frames);
@@ -143,6 +143,8 @@ impl Watch for Frames {
 
 impl Beside for Frames {
     fn hold(&mut self) -> Result<()> {
+        // Only root gets back what it gave away.
+        let _stays = setpriority_process(None, 0);
         self.send(&Frame::Hold)?;
         self.flush()?;
         let held = io::stdin().read_exact(&mut [0]);
@@ -151,7 +153,10 @@ impl Beside for Frames {
 
     fn release(&mut self) -> Result<()> {
         self.send(&Frame::Release)?;
-        Ok(self.flush()?)
+        self.flush()?;
+        // As at the beginning.
+        let _equal = setpriority_process(None, NICENESS);
+        Ok(())
     }
 
     fn line(&mut self, line: &str) -> Result<()> {
