@@ -22,14 +22,14 @@ use store::{OBJECTS, ObjectFiles, ObjectName, StoreError, View};
 /// The mark of a folder that is not whole.
 const UNFINISHED: &str = "unfinished";
 /// All metadata.
-const METADATA: &str = "metadata.jsonl";
+pub(crate) const METADATA: &str = "metadata.jsonl";
 /// Times of files are as exact as this, at worst: what changed so shortly before it was copied may have
 /// changed behind the copy without another time.
 const RACY: Duration = Duration::from_secs(2);
 
 /// What a file was when its copy began.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Stamp {
+pub(crate) struct Stamp {
     size_bytes: u64,
     mtime: (i64, i64),
     ctime: (i64, i64),
@@ -78,6 +78,8 @@ pub enum BackupError {
     Store(StoreError),
     /// Its metadata cannot be read or written.
     Dump(DumpError),
+    /// What a server sent is no backup.
+    Stream,
     /// The file system said no.
     Io(PathBuf, io::Error),
 }
@@ -88,21 +90,7 @@ impl Backup {
     /// # Errors
     /// [`BackupError`] when the folder has something else, or cannot be made.
     pub fn begin(objects: &Path, folder: &Path) -> Result<Self, BackupError> {
-        let io = |error| BackupError::Io(folder.to_owned(), error);
-        let is_empty = match fs::read_dir(folder) {
-            Ok(mut entries) => entries.next().is_none(),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => true,
-            Err(error) => return Err(io(error)),
-        };
-        let mark = folder.join(UNFINISHED);
-        if !is_empty && !mark.exists() {
-            return Err(BackupError::Exists(folder.to_owned()));
-        }
-        let mut made = DirBuilder::new();
-        let made = made.recursive(true).mode(0o700);
-        made.create(folder).map_err(io)?;
-        create(&mark).map_err(io)?;
-        made.create(folder.join(OBJECTS)).map_err(io)?;
+        begin_folder(folder)?;
         let mut backup = Self {
             from: objects.to_owned(),
             folder: folder.to_owned(),
@@ -199,7 +187,7 @@ impl Backup {
     /// # Errors
     /// [`BackupError`] when something cannot be read or written. Damaged contents are no error.
     pub fn finish(self, view: &View) -> Result<Finished, BackupError> {
-        self.remove_others()?;
+        remove_others(&self.folder, &self.seen)?;
         let place = self.folder.join(METADATA);
         let unfinished = place.with_added_extension("tmp");
         let io = |error| BackupError::Io(place.clone(), error);
@@ -210,36 +198,9 @@ impl Backup {
         if !view.is_of_same_boot()? {
             return Err(BackupError::OtherBoot);
         }
-        file.flush().and_then(|()| file.get_ref().sync_all()).map_err(io)?;
-        sync_all(&self.folder).map_err(io)?;
-        fs::rename(&unfinished, &place).map_err(io)?;
-        File::open(&self.folder).and_then(|folder| folder.sync_all()).map_err(io)?;
-        fs::remove_file(self.folder.join(UNFINISHED)).map_err(io)?;
-        File::open(&self.folder).and_then(|folder| folder.sync_all()).map_err(io)?;
+        file.flush().map_err(io)?;
+        end_folder(&self.folder, file.get_ref())?;
         Ok(Finished { line_count, damages })
-    }
-
-    /// Removes copies of objects that are gone.
-    fn remove_others(&self) -> Result<(), BackupError> {
-        let copies = self.folder.join(OBJECTS);
-        let mut gone = Vec::new();
-        let feed = |file: store::ObjectFile| {
-            if !self.seen.contains(&file.name) {
-                gone.push(copies.join(file.name.path()));
-            }
-            Ok(())
-        };
-        ObjectFiles::new(copies.clone()).each(feed, |_| {})?;
-        for path in gone {
-            let segments = path.with_added_extension("d");
-            if segments.exists() {
-                let removed = fs::remove_dir_all(&segments);
-                removed.map_err(|error| BackupError::Io(segments, error))?;
-            }
-            let removed = fs::remove_file(&path);
-            removed.map_err(|error| BackupError::Io(path, error))?;
-        }
-        Ok(())
     }
 
     /// The metadata and the objects of a whole backup.
@@ -253,6 +214,60 @@ impl Backup {
         }
         Ok((metadata, objects))
     }
+}
+
+/// Makes the folder of a backup, with its mark; one that was interrupted is taken.
+pub(crate) fn begin_folder(folder: &Path) -> Result<(), BackupError> {
+    let io = |error| BackupError::Io(folder.to_owned(), error);
+    let is_empty = match fs::read_dir(folder) {
+        Ok(mut entries) => entries.next().is_none(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => true,
+        Err(error) => return Err(io(error)),
+    };
+    let mark = folder.join(UNFINISHED);
+    if !is_empty && !mark.exists() {
+        return Err(BackupError::Exists(folder.to_owned()));
+    }
+    let mut made = DirBuilder::new();
+    let made = made.recursive(true).mode(0o700);
+    made.create(folder).map_err(io)?;
+    create(&mark).map_err(io)?;
+    made.create(folder.join(OBJECTS)).map_err(io)
+}
+
+/// Makes all durable, puts the metadata in its place and takes the mark away.
+pub(crate) fn end_folder(folder: &Path, metadata: &File) -> Result<(), BackupError> {
+    let place = folder.join(METADATA);
+    let io = |error| BackupError::Io(place.clone(), error);
+    metadata.sync_all().map_err(io)?;
+    sync_all(folder).map_err(io)?;
+    fs::rename(place.with_added_extension("tmp"), &place).map_err(io)?;
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(io)?;
+    fs::remove_file(folder.join(UNFINISHED)).map_err(io)?;
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(io)
+}
+
+/// Removes copies of objects that are gone.
+pub(crate) fn remove_others(folder: &Path, seen: &HashSet<ObjectName>) -> Result<(), BackupError> {
+    let copies = folder.join(OBJECTS);
+    let mut gone = Vec::new();
+    let feed = |file: store::ObjectFile| {
+        if !seen.contains(&file.name) {
+            gone.push(copies.join(file.name.path()));
+        }
+        Ok(())
+    };
+    ObjectFiles::new(copies.clone()).each(feed, |_| {})?;
+    for path in gone {
+        let segments = path.with_added_extension("d");
+        if segments.exists() {
+            let removed = fs::remove_dir_all(&segments);
+            removed.map_err(|error| BackupError::Io(segments, error))?;
+        }
+        let removed = fs::remove_file(&path);
+        removed.map_err(|error| BackupError::Io(path, error))?;
+    }
+    Ok(())
 }
 
 fn copy_object(
@@ -282,7 +297,7 @@ fn copy_object(
     Ok(copied_bytes)
 }
 
-fn stamp(stat: &fs::Metadata) -> Stamp {
+pub(crate) fn stamp(stat: &fs::Metadata) -> Stamp {
     Stamp {
         size_bytes: stat.len(),
         mtime: (stat.mtime(), stat.mtime_nsec()),
@@ -291,13 +306,13 @@ fn stamp(stat: &fs::Metadata) -> Stamp {
 }
 
 /// Whether a file changed so shortly before that it may change again at the same time, as its times go.
-fn is_racy(stat: &fs::Metadata, now: SystemTime) -> bool {
+pub(crate) fn is_racy(stat: &fs::Metadata, now: SystemTime) -> bool {
     let changed =
         SystemTime::UNIX_EPOCH + Duration::from_secs(stat.ctime().try_into().unwrap_or(0));
     now.duration_since(changed).is_ok_and(|since| since < RACY) || changed > now
 }
 
-fn create(place: &Path) -> io::Result<File> {
+pub(crate) fn create(place: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(place)
 }
 
@@ -317,6 +332,7 @@ impl fmt::Display for BackupError {
             Self::OtherBoot => f.write_str(
                 "the server was started again meanwhile: try again; what was copied is used then",
             ),
+            Self::Stream => crate::stream::Malformed.fmt(f),
             Self::Store(error) => error.fmt(f),
             Self::Dump(error) => error.fmt(f),
             Self::Io(path, error) => write!(f, "cannot write {}: {error}", path.display()),

@@ -20,6 +20,7 @@ mod repair;
 mod rest;
 mod restore;
 mod salvaged;
+pub mod stream;
 mod sums;
 mod walk;
 

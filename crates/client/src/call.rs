@@ -247,6 +247,8 @@ pub enum Call<'a> {
     Exports,
     /// [`Answer::Frozen`] of this server lane.
     Freeze(LaneId, wire::Freeze),
+    /// [`Answer::Inspected`] of the first server lane.
+    Inspect(wire::Inspect),
 }
 
 impl Call<'_> {
@@ -294,7 +296,8 @@ impl Call<'_> {
             | Self::Ping(_)
             | Self::SetExport(_)
             | Self::Exports
-            | Self::Freeze(..) => (None, None),
+            | Self::Freeze(..)
+            | Self::Inspect(_) => (None, None),
         };
         for inode in [first, second].into_iter().flatten() {
             if *inode == InodeNo::ROOT {
@@ -362,4 +365,6 @@ pub enum Answer {
     Exports(Span),
     /// Whether a lane's changes wait.
     Frozen(wire::Frozen),
+    /// An encoded [`wire::Inspected`], valid: decode it with `Inspected::decode_all`.
+    Inspected(Span),
 }

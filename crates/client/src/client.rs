@@ -334,6 +334,7 @@ impl Client {
             | Event::ObjectDone { .. }
             | Event::StoreSpace { .. }
             | Event::Usage { .. }
+            | Event::Inspected { .. }
             | Event::Kernel { .. }
             | Event::KernelGone
             | Event::CallerGroups { .. }

@@ -196,7 +196,8 @@ impl Client {
                 | Body::LockCancelled(_)
                 | Body::Stats(_)
                 | Body::Exports(_)
-                | Body::Frozen(_),
+                | Body::Frozen(_)
+                | Body::Inspected(_),
             )
             | None => None,
         };

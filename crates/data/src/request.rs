@@ -157,6 +157,7 @@ pub(crate) fn decode(ask: &Ask<'_>, map: &Map) -> Result<Decoded, Flaw> {
         | Op::SetExport
         | Op::Exports
         | Op::Freeze
+        | Op::Inspect
         | Op::Goodbye
         | Op::Ping => return Err(Flaw::Breach(Breach::Route)),
     };

@@ -1,7 +1,7 @@
 //! What a brain asks of its world.
 
 use crate::{BufId, Bulk, ConnId, KernelSlot, Mail, Mono, Object, Party, Span, Ticket};
-use wire::{Allocation, LaneId, Status};
+use wire::{Allocation, Inspect, LaneId, Status};
 
 /// The process that a request of the kernel is from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -272,6 +272,19 @@ pub enum Action {
     Usage {
         /// Given back.
         ticket: Ticket,
+    },
+    /// Server: a client that administers asks for an inspection of the store. Answered by
+    /// `Inspected`, before the next one of this connection.
+    Inspect {
+        /// Whose inspection.
+        conn: ConnId,
+        /// What is asked.
+        ask: Inspect,
+    },
+    /// Server: the inspection of this connection is to end, if there is one. Nothing more is heard of it.
+    InspectEnd {
+        /// Whose inspection.
+        conn: ConnId,
     },
     /// Mount: answer the kernel.
     KernelReply {

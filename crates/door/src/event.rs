@@ -332,6 +332,16 @@ pub enum Event {
         /// What was used.
         usage: Usage,
     },
+    /// The outcome of [`crate::Action::Inspect`].
+    Inspected {
+        /// Whose inspection.
+        conn: ConnId,
+        /// How it went: `NotFound` where the connection has no inspection, `Busy` where too many are under
+        /// way.
+        status: Status,
+        /// An encoded [`wire::Inspected`] if it went well.
+        reply: Span,
+    },
     /// Mount: the kernel asks. `slot` is `None` for what takes no answer (FORGET, INTERRUPT).
     Kernel {
         /// Where the answer goes.

@@ -231,7 +231,8 @@ impl MountLane {
                 | Answer::LockFound(_)
                 | Answer::Stats(_)
                 | Answer::Exports(_)
-                | Answer::Frozen(_),
+                | Answer::Frozen(_)
+                | Answer::Inspected(_),
             )
             | Err(_) => {}
         }

@@ -445,6 +445,7 @@ impl Brain for MountLane {
             | Event::ObjectDone { .. }
             | Event::StoreSpace { .. }
             | Event::Usage { .. }
+            | Event::Inspected { .. }
             | Event::Letter { .. }
             | Event::ColdRows { .. }
             | Event::Checkpointed { .. }

@@ -136,6 +136,7 @@ impl Lane {
         }
         self.drop_scoped_of(turn, conn);
         self.drop_frozen_of(turn, conn);
+        self.end_inspection_of(turn, conn);
         self.sealed.remove(&conn);
         self.from_this_host.remove(&conn);
         match self.conns.remove(&conn) {

@@ -35,7 +35,7 @@ pub(crate) struct Arrived<'a> {
 
 /// Whether a request is answered while it is looked at: it is never outstanding.
 pub(crate) fn is_answered_at_once(request: &Request) -> bool {
-    let waits = matches!(request.op, Op::Statfs | Op::Stats | Op::ReplayDone);
+    let waits = matches!(request.op, Op::Statfs | Op::Stats | Op::ReplayDone | Op::Inspect);
     let row = request.op.row();
     row.retry == Retry::Repeat && row.route != Route::Data && !waits
 }
@@ -158,6 +158,9 @@ impl Lane {
         }
         if request.op == Op::Freeze {
             return self.on_freeze(turn, arrived);
+        }
+        if request.op == Op::Inspect {
+            return self.on_inspect(turn, arrived);
         }
         if turn.arena.get(arrived.frame).len() != HEAD_BYTES {
             return Err(Breach::Malformed);

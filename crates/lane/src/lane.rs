@@ -9,6 +9,7 @@ use crate::destroy::Destroys;
 use crate::export::Table;
 use crate::freeze::Freezing;
 use crate::greeting::Dice;
+use crate::inspect::Inspecting;
 use crate::keys::Keys;
 use crate::limits::{Limit, Met};
 use crate::merge::Queues;
@@ -91,6 +92,7 @@ pub struct Lane {
     pub(crate) exports: Table,
     pub(crate) scope: Scope,
     pub(crate) freeze: Freezing,
+    pub(crate) inspecting: Inspecting,
     pub(crate) stats: Counters,
     /// Limits that were run against.
     pub(crate) met: Met,
@@ -183,6 +185,7 @@ impl Lane {
             exports: Table::new(&config.exports, &restored.exports),
             scope: Scope::new(seed, config.lane),
             freeze: Freezing::default(),
+            inspecting: Inspecting::default(),
             stats: Counters::default(),
             met: Met::default(),
             wake_at: None,
@@ -393,6 +396,9 @@ impl Brain for Lane {
             }
             Event::StoreSpace { ticket, result } => self.on_space(turn, ticket, result),
             Event::Usage { ticket, usage } => self.on_usage(turn, ticket, &usage),
+            Event::Inspected { conn, status, reply } => {
+                self.on_inspected(turn, conn, (status, reply));
+            }
             Event::Secrets(Some(secrets)) => self.on_secrets(turn, &secrets),
             Event::Tick => {}
             Event::Stop => self.stopping = true,

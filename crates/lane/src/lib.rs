@@ -43,6 +43,7 @@ mod freeze;
 mod gate;
 mod greeting;
 mod identity;
+mod inspect;
 mod keys;
 mod lane;
 mod limits;

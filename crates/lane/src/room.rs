@@ -62,6 +62,7 @@ const fn appetite(op: Op) -> Appetite {
         | Op::SetExport
         | Op::Exports
         | Op::Freeze
+        | Op::Inspect
         | Op::Goodbye
         | Op::Ping => Appetite::None,
     }

@@ -92,7 +92,8 @@ pub(crate) fn named(op: Op, body: &[u8]) -> [Option<Named>; 2] {
         | Op::Goodbye
         | Op::SetExport
         | Op::Exports
-        | Op::Freeze => Names::default(),
+        | Op::Freeze
+        | Op::Inspect => Names::default(),
     };
     names.0
 }
@@ -145,7 +146,8 @@ pub(crate) fn changes(op: Op, body: &[u8]) -> bool {
         | Op::ReplayDone
         | Op::Goodbye
         | Op::Exports
-        | Op::Freeze => false,
+        | Op::Freeze
+        | Op::Inspect => false,
     }
 }
 

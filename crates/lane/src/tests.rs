@@ -13,6 +13,7 @@ mod file_locks;
 mod freeze;
 mod gates;
 mod greetings;
+mod inspect;
 mod lists;
 mod merge;
 mod peer;

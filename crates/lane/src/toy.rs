@@ -18,7 +18,7 @@ use door::{
 };
 use flights::{File, Flight, allocate, write};
 pub(crate) use flights::{Kind, USAGE};
-use wire::{FsUuid, LaneId, Map, Rules, Secret};
+use wire::{FsUuid, Inspect, LaneId, Map, Rules, Secret, Status};
 
 const MADE: Made = Made { at_ns: 1_600_000_000_000_000_000, uid: 0, gid: 0, mode: 0o755 };
 
@@ -39,6 +39,7 @@ enum Coming {
     Written { ticket: Ticket, result: Result<Vec<u8>, Errno> },
     Letter { from: LaneId, body: Vec<u8> },
     Sealed { conn: ConnId, channel: wire::Channel, holder: Option<Vec<u8>> },
+    Inspected { conn: ConnId, status: Status, reply: Vec<u8> },
     Plain(Event),
 }
 
@@ -82,6 +83,8 @@ pub(crate) struct Toy {
     pub(crate) limits: Limits,
     pub(crate) secret: Secret,
     pub(crate) lines: Vec<String>,
+    /// What was asked about inspections; `None`: the connection's is to end.
+    pub(crate) inspects: Vec<(ConnId, Option<Inspect>)>,
     /// The next actions of these kinds fail so.
     pub(crate) failing: Vec<(Kind, Errno)>,
     /// What room there is, is less than the medium has.
@@ -137,6 +140,7 @@ impl Toy {
             limits: Limits::default(),
             secret: Secret::new([3; 32]),
             lines: Vec::new(),
+            inspects: Vec::new(),
             failing: Vec::new(),
             room_bytes: u64::MAX,
             is_behind: false,
@@ -309,6 +313,12 @@ impl Toy {
         self.places[peer.lane].coming.push(Coming::Plain(Event::Closed { conn, reason }));
     }
 
+    /// Answers what was asked last about a connection's inspection.
+    pub(crate) fn inspected(&mut self, conn: ConnId, status: Status, reply: &[u8]) {
+        let coming = Coming::Inspected { conn, status, reply: reply.to_vec() };
+        self.places[self.peers[&conn].lane].coming.push(coming);
+    }
+
     /// What reached a peer since it last looked.
     pub(crate) fn take(&mut self, conn: ConnId) -> Vec<Arrived> {
         self.peers.get_mut(&conn).map(|peer| core::mem::take(&mut peer.inbox)).unwrap_or_default()
@@ -443,6 +453,9 @@ impl Toy {
                 Coming::Written { ticket, result } => {
                     Event::ObjectWritten { ticket, result: result.map(|sums| arena.put(&sums)) }
                 }
+                Coming::Inspected { conn, status, reply } => {
+                    Event::Inspected { conn, status, reply: arena.put(&reply) }
+                }
                 Coming::Read { ticket, bytes } => {
                     let bulk = (!bytes.is_empty()).then(|| buffer(bytes));
                     Event::ObjectRead { ticket, result: Ok(bulk) }
@@ -514,6 +527,8 @@ impl Toy {
                 }
             }
             Action::Point(_) => {}
+            Action::Inspect { conn, ask } => self.inspects.push((conn, Some(ask))),
+            Action::InspectEnd { conn } => self.inspects.push((conn, None)),
             Action::Release { buf } => {
                 assert!(place.bufs.remove(&buf.0).is_some(), "a buffer is released once");
             }

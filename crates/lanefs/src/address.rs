@@ -9,7 +9,7 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The port when none is named.
 pub(crate) const PORT_DEFAULT: u16 = 7117;
@@ -115,6 +115,48 @@ pub(crate) fn reached_here(mut listens: SocketAddr) -> SocketAddr {
         });
     }
     listens
+}
+
+/// A store: where it lies, or where it is served.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum StorePlace {
+    /// A directory of this machine.
+    Dir(PathBuf),
+    /// `HOST:PORT`.
+    Server(String),
+}
+
+impl StorePlace {
+    /// Reads an argument: what is there is a directory, and so is what has a slash; all else is an address.
+    ///
+    /// # Errors
+    /// What is neither, with what to write.
+    pub(crate) fn read(argument: &Path) -> Result<Self> {
+        let is_url = argument.as_os_str().as_bytes().starts_with(SCHEME.as_bytes());
+        if !is_url && (has_slash(argument.as_os_str()) || argument.exists()) {
+            return Ok(Self::Dir(argument.to_owned()));
+        }
+        let shown = argument.display();
+        let text = argument.to_str();
+        let text = text.ok_or_else(|| Exit::usage(format!("there is no directory {shown}")))?;
+        match read(text) {
+            // One word may be meant as either.
+            Ok(address) if !is_url && !text.contains([':', '.']) => match resolve(&address) {
+                Ok(_) => Ok(Self::Server(address)),
+                Err(why) => Err(why.context(format!("there is no directory {shown}"))),
+            },
+            Ok(address) => Ok(Self::Server(address)),
+            Err(why) if is_url => Err(Exit::usage(why).into()),
+            Err(why) => {
+                Err(Exit::usage(format!("there is no directory {shown}, and {why}")).into())
+            }
+        }
+    }
+}
+
+/// Whether a text is a path rather than an address.
+pub(crate) fn has_slash(text: &OsStr) -> bool {
+    text.as_bytes().contains(&b'/')
 }
 
 /// Where a file is: here, or on a server.
@@ -229,6 +271,26 @@ mod tests {
         ] {
             let line = read(text).unwrap_err();
             assert!(line.contains(says) && line.contains(&format!("\"{text}\"")), "{text}: {line}");
+        }
+    }
+
+    #[test]
+    fn a_store_is_a_directory_or_an_address() {
+        let server = |address: &str| StorePlace::Server(address.to_owned());
+        for (text, place) in [
+            ("src", StorePlace::Dir("src".into())),
+            ("nowhere/store", StorePlace::Dir("nowhere/store".into())),
+            ("/nowhere", StorePlace::Dir("/nowhere".into())),
+            ("10.0.0.5", server("10.0.0.5:7117")),
+            ("nowhere:80", server("nowhere:80")),
+            ("::1", server("[::1]:7117")),
+            ("lanefs://nowhere/", server("nowhere:7117")),
+        ] {
+            assert_eq!(StorePlace::read(Path::new(text)).unwrap(), place);
+        }
+        for text in ["80", ":80", "", "nowhere:http"] {
+            let line = StorePlace::read(Path::new(text)).unwrap_err().to_string();
+            assert!(line.starts_with(&format!("there is no directory {text}, and ")), "{line}");
         }
     }
 

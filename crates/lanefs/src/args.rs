@@ -13,6 +13,7 @@ mod export;
 mod expression;
 mod files;
 mod find;
+mod inspect;
 mod line;
 mod log;
 mod papers;
@@ -40,6 +41,7 @@ pub(crate) use files::{
     Access, Cat, Chmod, Chown, Cp, Df, Du, Ln, Ls, Mkdir, Mv, Rm, Stat, Sync, Tree,
 };
 pub(crate) use find::{Find, FindKind};
+pub(crate) use inspect::{Inspect, InspectWhat};
 pub(crate) use line::parse;
 pub(crate) use log::LogArg;
 pub(crate) use papers::{Completions, Man};
@@ -146,6 +148,9 @@ pub(crate) enum Command {
     Dump(Dump),
     /// Make a store of a backup, or of what `dump` printed
     Restore(Restore),
+    /// Read a store beside its server, for a client of that.
+    #[command(hide = true)]
+    Inspect(Inspect),
     /// Measure lanefs, each number beside its limit
     #[command(after_help = units_and_codes())]
     Bench(Bench),

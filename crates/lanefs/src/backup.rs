@@ -3,11 +3,14 @@
 //! Rounds of copies make the last one short, and only during that changes of clients wait. Copies are compared
 //! with the store's checksums behind it.
 
-use crate::online::Hold;
+use crate::address::StorePlace;
+use crate::inspect::remote;
+use crate::online::{Beside, Here};
 use crate::{args, check as checking, out};
 use anyhow::{Result, bail};
 use check::{Backup, Finished, Round};
-use std::time::Instant;
+use std::path::Path;
+use std::time::{Duration, Instant};
 use store::View;
 
 /// A round that copies less is followed by the last one.
@@ -17,62 +20,97 @@ const ROUND_COUNT_MAX: u32 = 6;
 /// Times that changes of clients wait until it is given up.
 const FREEZE_COUNT_MAX: u32 = 3;
 
+/// Where rounds of copies go.
+pub(crate) trait Copies<B> {
+    /// Copies what has changed. `ends` says, after each file, whether to end early.
+    fn round(&mut self, beside: &mut B, ends: &mut dyn FnMut() -> bool) -> Result<Round>;
+}
+
+impl<B> Copies<B> for Backup {
+    fn round(&mut self, _beside: &mut B, ends: &mut dyn FnMut() -> bool) -> Result<Round> {
+        Ok(Self::round(self, ends)?)
+    }
+}
+
 /// Runs the command.
 pub(crate) fn run(args: &args::Backup) -> Result<()> {
-    match View::open(&args.store) {
+    let store = match StorePlace::read(&args.store)? {
+        StorePlace::Dir(store) => store,
+        StorePlace::Server(server) => {
+            let server = args::Server { server, login: args.serving.clone() };
+            let freeze_ms_max = u64::try_from(args.freeze_max.as_millis()).unwrap_or(u64::MAX);
+            return is_whole(&remote::backup(&server, &args.dir, freeze_ms_max)?);
+        }
+    };
+    let mut here = Here::new(&store, &args.serving);
+    match View::open(&store) {
         Ok(view) => {
             let mut backup = Backup::begin(&view.objects_path(), &args.dir)?;
-            tell("copied", &backup.round(|| false)?);
-            return finish(backup, &view);
+            let round = backup.round(|| false)?;
+            here.line(&text("copied", &round))?;
+            return is_whole(&backup.finish(&view)?);
         }
-        Err(error) if checking::is_served(&args.store, &error) => {}
+        Err(error) if checking::is_served(&store, &error) => {}
         Err(error) => return Err(error.into()),
     }
-    let mut backup = Backup::begin(&args.store.join("objects"), &args.dir)?;
+    let mut backup = Backup::begin(&store.join("objects"), &args.dir)?;
+    let view = copy_served(&mut backup, (&store, args.freeze_max), &mut here)?;
+    is_whole(&backup.finish(&view)?)
+}
+
+/// Copies the objects of a store that a server has open, in rounds; the metadata of the moment of the last one.
+pub(crate) fn copy_served<B: Beside>(
+    copies: &mut impl Copies<B>,
+    (store, freeze_max): (&Path, Duration),
+    beside: &mut B,
+) -> Result<View> {
     for _ in 0..FREEZE_COUNT_MAX {
         for _ in 0..ROUND_COUNT_MAX {
-            let round = backup.round(|| false)?;
-            tell("copied", &round);
+            let round = copies.round(beside, &mut || false)?;
+            beside.line(&text("copied", &round))?;
             if round.copied_bytes < LITTLE_BYTES {
                 break;
             }
         }
-        if let Some(view) = copy_rest(&mut backup, args)? {
-            return finish(backup, &view);
+        if let Some(view) = copy_rest(copies, (store, freeze_max), beside)? {
+            return Ok(view);
         }
     }
     bail!(
-        "clients change more than can be copied in {:?}: pass a larger --freeze-max, or try again when \
-         they do less; what was copied is used then",
-        args.freeze_max
+        "clients change more than can be copied in {freeze_max:?}: pass a larger --freeze-max, or try again \
+         when they do less; what was copied is used then"
     )
 }
 
 /// Copies what is left while changes wait; the metadata of that moment, unless it takes too long.
-fn copy_rest(backup: &mut Backup, args: &args::Backup) -> Result<Option<View>> {
-    let hold = Hold::begin(&args.serving.of(&args.store))?;
+fn copy_rest<B: Beside>(
+    copies: &mut impl Copies<B>,
+    (store, freeze_max): (&Path, Duration),
+    beside: &mut B,
+) -> Result<Option<View>> {
+    beside.hold()?;
     let began_at = Instant::now();
-    let copied = backup.round(|| began_at.elapsed() > args.freeze_max);
-    let view = copied.map(|round| (round, View::open_served(&args.store)));
+    let copied = copies.round(beside, &mut || began_at.elapsed() > freeze_max);
+    let view = copied.map(|round| (round, View::open_served(store)));
     let frozen = began_at.elapsed();
-    checking::end(hold)?;
+    beside.release()?;
     let (round, view) = view?;
-    tell("copied while changes waited", &round);
-    out::complain(&format!("changes of clients waited for {} ms", frozen.as_millis()));
+    beside.line(&text("copied while changes waited", &round))?;
+    beside.line(&format!("changes of clients waited for {} ms", frozen.as_millis()))?;
     Ok(if round.ended_early { None } else { Some(view?) })
 }
 
-fn finish(backup: Backup, view: &View) -> Result<()> {
-    let Finished { line_count, damages } = backup.finish(view)?;
-    checking::tell_of(&damages)?;
+fn is_whole(finished: &Finished) -> Result<()> {
+    let Finished { line_count, damages } = finished;
+    checking::tell_of(damages)?;
     let damaged = match damages.count() {
         0 => String::new(),
         count => format!("; {count} files are damaged and marked, see `lanefs check`"),
     };
     out::tell(&format!("the backup is whole: {line_count} lines of metadata{damaged}"));
-    checking::end_with_damages(&damages)
+    checking::end_with_damages(damages)
 }
 
-fn tell(what: &str, round: &Round) {
-    out::complain(&format!("{what} {} bytes of {} files", round.copied_bytes, round.copied_count));
+fn text(what: &str, round: &Round) -> String {
+    format!("{what} {} bytes of {} files", round.copied_bytes, round.copied_count)
 }

@@ -2,53 +2,113 @@
 //!
 //! What is looked at and what is mended is the crate `check`'s; here is how it is told.
 
-use crate::args;
+use crate::address::StorePlace;
 use crate::exit::{Code, Exit};
 use crate::export::ADDRESS_FILE;
-use crate::online::Hold;
-use crate::out;
+use crate::files::json;
+use crate::inspect::remote;
+use crate::online::{Beside, Here};
+use crate::{args, out};
 use anyhow::{Result, bail};
 use check::{Damages, Depth, Finding, Kind, Outcome, Remedy, Severity, Watch, rows_findings};
 use indicatif::{ProgressBar, ProgressStyle};
+use library::Inspection;
 use rustix::process::{Signal, getpid, kill_process};
 use serde::Serialize;
+use std::io::{self, Write};
 use std::path::Path;
 use store::{DamagedRows, StoreError, StoreFault, View};
 
 /// Runs the command.
 pub(crate) fn run(args: &args::Check) -> Result<()> {
-    let mut progress = Progress::new();
+    let store = match StorePlace::read(&args.store)? {
+        StorePlace::Dir(store) => store,
+        StorePlace::Server(address) => return run_at(args, address),
+    };
+    let mut local = Local { progress: Progress::new(), here: Here::new(&store, &args.serving) };
     if args.repair {
-        return repair(args, &mut progress);
+        return repair((args, &store), &mut local.progress);
     }
-    let looked = look(args, &mut progress);
-    progress.end();
-    let outcome = looked.or_else(|error| as_finding(error, &args.store))?;
-    tell(&outcome, args.json)?;
-    sum_up(&outcome, &[], args.json)?;
+    let depth = if args.skip_contents { Depth::Metadata } else { Depth::Contents };
+    let looked = open(&store, &mut local.here)
+        .and_then(|(view, is_served)| look((&store, is_served), view, depth, &mut local));
+    local.progress.end();
+    let outcome = looked.or_else(|error| as_finding(error, &store))?;
+    let mut out = Stdout;
+    tell(&outcome, args.json, &mut out)?;
+    sum_up(&outcome, &[], args.json, &mut out)?;
     end_with(&outcome)
 }
 
-/// What is wrong.
-fn look(args: &args::Check, progress: &mut Progress) -> Result<Outcome> {
-    let (view, is_served) = open(&args.store, &args.serving)?;
-    let depth = if args.skip_contents { Depth::Metadata } else { Depth::Contents };
+/// Checks the store of a server, which its own host does.
+fn run_at(args: &args::Check, address: String) -> Result<()> {
+    if args.repair {
+        let line = format!(
+            "{address} serves its store, and a repair needs a store that nobody serves: stop the server, then \
+             run `lanefs check STORE --repair` on its host"
+        );
+        bail!(Exit::usage(line));
+    }
+    let (json, skip_contents) = (args.json, args.skip_contents);
+    let server = args::Server { server: address, login: args.serving.clone() };
+    remote::print(&server, Inspection::Check { json, skip_contents })
+}
+
+/// A check of a store on this machine.
+struct Local {
+    progress: Progress,
+    here: Here,
+}
+
+impl Watch for Local {
+    fn pass(&mut self, name: &'static str) {
+        self.progress.pass(name);
+    }
+
+    fn looked(&mut self, count: u64) {
+        self.progress.looked(count);
+    }
+}
+
+impl Beside for Local {
+    fn hold(&mut self) -> Result<()> {
+        self.here.hold()
+    }
+
+    fn release(&mut self) -> Result<()> {
+        self.here.release()
+    }
+
+    fn line(&mut self, line: &str) -> Result<()> {
+        self.here.line(line)
+    }
+}
+
+/// What is wrong in a store, and whether it is served.
+pub(crate) fn look<B: Beside + Watch>(
+    (store, is_served): (&Path, bool),
+    view: View,
+    depth: Depth,
+    beside: &mut B,
+) -> Result<Outcome> {
     view.check_parts()?;
-    let mut outcome = check::check(&view, depth, progress)?;
+    let mut outcome = check::check(&view, depth, beside)?;
     still_current(&view)?;
     if is_served && check::is_about_objects(&outcome) {
         // Objects went on changing; what was found is looked at while they do not.
         drop(view);
-        let hold = Hold::begin(&args.serving.of(&args.store))?;
-        let view = View::open_served(&args.store)?;
-        outcome = check::recheck_objects(&view, outcome)?;
-        end(hold)?;
+        beside.hold()?;
+        let rechecked = View::open_served(store)
+            .map_err(anyhow::Error::from)
+            .and_then(|view| Ok(check::recheck_objects(&view, outcome)?));
+        beside.release()?;
+        outcome = rechecked?;
     }
     Ok(outcome)
 }
 
 /// What a store cannot be opened for is a finding, where it is the store's.
-fn as_finding(error: anyhow::Error, store: &Path) -> Result<Outcome> {
+pub(crate) fn as_finding(error: anyhow::Error, store: &Path) -> Result<Outcome> {
     let Some(found) = error.downcast_ref::<StoreError>() else { return Err(error) };
     match found.fault() {
         StoreFault::Damage(_) | StoreFault::Missing => {
@@ -100,25 +160,20 @@ pub(crate) fn still_current(view: &View) -> Result<()> {
 }
 
 /// The store as it is at one moment, and whether a server has it open.
-pub(crate) fn open(store: &Path, serving: &args::AdminLogin) -> Result<(View, bool)> {
+pub(crate) fn open(store: &Path, beside: &mut impl Beside) -> Result<(View, bool)> {
     match View::open(store) {
         Ok(view) => Ok((view, false)),
-        Err(error) if is_served(store, &error) => {
-            let hold = Hold::begin(&serving.of(store))?;
-            let view = View::open_served(store)?;
-            end(hold)?;
-            Ok((view, true))
-        }
+        Err(error) if is_served(store, &error) => Ok((open_served(store, beside)?, true)),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Ends a hold that must have been one moment.
-pub(crate) fn end(hold: Hold) -> Result<()> {
-    if !hold.end()? {
-        bail!("the server was started again, or did not hear from this command: try again");
-    }
-    Ok(())
+/// A store that a server has open, as it is at one moment.
+pub(crate) fn open_served(store: &Path, beside: &mut impl Beside) -> Result<View> {
+    beside.hold()?;
+    let view = View::open_served(store);
+    beside.release()?;
+    Ok(view?)
 }
 
 /// Whether a server that can be asked has the store open.
@@ -147,10 +202,10 @@ fn look_before(store: &Path) -> Result<()> {
     }
 }
 
-fn repair(args: &args::Check, progress: &mut Progress) -> Result<()> {
-    look_before(&args.store)?;
+fn repair((args, store): (&args::Check, &Path), progress: &mut Progress) -> Result<()> {
+    look_before(store)?;
     let mut step_count = 0;
-    let repaired = check::repair(&args.store, progress, |_| {
+    let repaired = check::repair(store, progress, |_| {
         step_count += 1;
         match args.kill_after {
             Some(count) if count == step_count => Ok(kill_process(getpid(), Signal::KILL)?),
@@ -158,11 +213,12 @@ fn repair(args: &args::Check, progress: &mut Progress) -> Result<()> {
         }
     })?;
     progress.end();
+    let mut out = Stdout;
     for finding in &repaired.mended {
-        put(&Row::of(finding, true), args.json)?;
+        put(&Row::of(finding, true), args.json, &mut out)?;
     }
-    tell(&repaired.left, args.json)?;
-    sum_up(&repaired.left, &repaired.mended, args.json)?;
+    tell(&repaired.left, args.json, &mut out)?;
+    sum_up(&repaired.left, &repaired.mended, args.json, &mut out)?;
     if let Some(report) = &repaired.report {
         out::complain(&format!("what was changed is in {}", report.display()));
     }
@@ -173,7 +229,7 @@ fn repair(args: &args::Check, progress: &mut Progress) -> Result<()> {
 }
 
 /// The exit code of what is wrong.
-fn end_with(outcome: &Outcome) -> Result<()> {
+pub(crate) fn end_with(outcome: &Outcome) -> Result<()> {
     let wrong = |finding: &&Finding| finding.severity > Severity::Info;
     let mut wrong = outcome.findings.iter().filter(wrong).peekable();
     if wrong.peek().is_none() {
@@ -185,7 +241,10 @@ fn end_with(outcome: &Outcome) -> Result<()> {
 
 /// Tells of contents that are not what was recorded of them.
 pub(crate) fn tell_of(damages: &Damages) -> Result<()> {
-    damages.findings.iter().try_for_each(|finding| put(&Row::of(finding, false), false))?;
+    damages
+        .findings
+        .iter()
+        .try_for_each(|finding| put(&Row::of(finding, false), false, &mut Stdout))?;
     if damages.untold_count > 0 {
         out::put(format!("{} more are not listed\n", damages.untold_count).as_bytes())?;
     }
@@ -200,8 +259,9 @@ pub(crate) fn end_with_damages(damages: &Damages) -> Result<()> {
     Ok(())
 }
 
-fn tell(outcome: &Outcome, json: bool) -> Result<()> {
-    outcome.findings.iter().try_for_each(|finding| put(&Row::of(finding, false), json))
+/// All findings.
+pub(crate) fn tell(outcome: &Outcome, json: bool, out: &mut impl Write) -> Result<()> {
+    outcome.findings.iter().try_for_each(|finding| put(&Row::of(finding, false), json, out))
 }
 
 /// A finding for scripts.
@@ -267,11 +327,23 @@ impl<'a> Row<'a> {
     }
 }
 
-fn put(row: &Row<'_>, json: bool) -> Result<()> {
-    if json {
-        return crate::files::json::put(row);
+fn put(row: &Row<'_>, json: bool, out: &mut impl Write) -> Result<()> {
+    let line = if json { json::line(row)? } else { format!("{}\n", row.text()).into_bytes() };
+    Ok(out.write_all(&line)?)
+}
+
+/// This process's stdout.
+struct Stdout;
+
+impl Write for Stdout {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        out::put(bytes).map_err(io::Error::other)?;
+        Ok(bytes.len())
     }
-    out::put(format!("{}\n", row.text()).as_bytes())
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// The last line.
@@ -289,7 +361,13 @@ struct Sum {
     mended_count: usize,
 }
 
-fn sum_up(outcome: &Outcome, mended: &[Finding], json: bool) -> Result<()> {
+/// What there was, in a line.
+pub(crate) fn sum_up(
+    outcome: &Outcome,
+    mended: &[Finding],
+    json: bool,
+    out: &mut impl Write,
+) -> Result<()> {
     let count = |severity: Severity| {
         outcome.findings.iter().filter(|finding| finding.severity == severity).count()
     };
@@ -304,7 +382,7 @@ fn sum_up(outcome: &Outcome, mended: &[Finding], json: bool) -> Result<()> {
         mended_count: mended.len(),
     };
     if json {
-        return crate::files::json::put(&sum);
+        return Ok(out.write_all(&json::line(&sum)?)?);
     }
     let Sum { inode_count, name_count, object_count, damage_count, warning_count, .. } = sum;
     let mended =
@@ -313,13 +391,11 @@ fn sum_up(outcome: &Outcome, mended: &[Finding], json: bool) -> Result<()> {
         0 => String::new(),
         count => format!(", {count} more findings that are not listed"),
     };
-    out::put(
-        format!(
-            "{inode_count} inodes, {name_count} names, {object_count} objects: {damage_count} damages, \
-             {warning_count} warnings{mended}{untold}\n"
-        )
-        .as_bytes(),
-    )
+    let line = format!(
+        "{inode_count} inodes, {name_count} names, {object_count} objects: {damage_count} damages, \
+         {warning_count} warnings{mended}{untold}\n"
+    );
+    Ok(out.write_all(line.as_bytes())?)
 }
 
 /// What is under way, on stderr where that is a terminal.
@@ -336,6 +412,17 @@ impl Progress {
         Self { bar }
     }
 
+    /// A pass begins.
+    pub(crate) fn begin(&self, name: &str) {
+        self.bar.set_message(name.to_owned());
+        self.bar.set_position(0);
+    }
+
+    /// So many more were looked at.
+    pub(crate) fn add(&self, count: u64) {
+        self.bar.inc(count);
+    }
+
     pub(crate) fn end(&self) {
         self.bar.finish_and_clear();
     }
@@ -343,11 +430,10 @@ impl Progress {
 
 impl Watch for Progress {
     fn pass(&mut self, name: &'static str) {
-        self.bar.set_message(name);
-        self.bar.set_position(0);
+        self.begin(name);
     }
 
     fn looked(&mut self, count: u64) {
-        self.bar.inc(count);
+        self.add(count);
     }
 }

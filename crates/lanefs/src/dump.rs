@@ -1,15 +1,26 @@
 //! `lanefs dump` and `lanefs restore`: all metadata of a store as lines of JSON, and a store of them.
 
+use crate::address::StorePlace;
 use crate::exit::{Code, Exit};
+use crate::inspect::remote;
+use crate::online::Here;
 use crate::{args, check as checking, out};
 use anyhow::{Context as _, Result};
 use check::{Backup, Contents, DumpError, RestoreError, Source};
+use library::Inspection;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Write as _};
 
 /// Runs `lanefs dump`.
 pub(crate) fn run(args: &args::Dump) -> Result<()> {
-    let (view, _) = checking::open(&args.store, &args.serving)?;
+    let store = match StorePlace::read(&args.store)? {
+        StorePlace::Dir(store) => store,
+        StorePlace::Server(server) => {
+            let server = args::Server { server, login: args.serving.clone() };
+            return remote::print(&server, Inspection::Dump);
+        }
+    };
+    let (view, _) = checking::open(&store, &mut Here::new(&store, &args.serving))?;
     let mut to = BufWriter::new(io::stdout().lock());
     let written = check::dump(&view, &mut to).and_then(|_| Ok(to.flush()?));
     checking::still_current(&view)?;

@@ -28,6 +28,21 @@ pub(crate) enum Code {
 }
 
 impl Code {
+    /// The code of a number that another process ended with.
+    pub(crate) const fn of_number(number: u8) -> Option<Self> {
+        Some(match number {
+            1 => Self::Failed,
+            2 => Self::Usage,
+            3 => Self::Unreachable,
+            4 => Self::Secret,
+            5 => Self::CannotMount,
+            6 => Self::Repaired,
+            7 => Self::Mendable,
+            8 => Self::Damaged,
+            _ => return None,
+        })
+    }
+
     /// The number.
     pub(crate) const fn number(self) -> u8 {
         self as u8

@@ -190,7 +190,7 @@ pub(crate) fn connect(args: &args::Server) -> Result<(Volume, Secret)> {
         Login::read(&address, secret.secret_file.as_deref(), (*seal, certificates))?;
     let secret = secrets.current;
     if secret.credential() == Credential::Export {
-        let line = "this is the secret of an export; exports are defined with the store's";
+        let line = "this is the secret of an export: who administers needs the store's";
         bail!(Exit::new(Code::Secret, line));
     }
     let options = ConnectOptions {

@@ -23,6 +23,7 @@ mod faults;
 mod files;
 mod fuse_device;
 mod holders;
+mod inspect;
 mod lanes;
 #[cfg(test)]
 mod limits;
@@ -117,6 +118,7 @@ fn run(command: Command) -> Result<()> {
         Command::Check(args) => check::run(&args),
         Command::Dump(args) => dump::run(&args),
         Command::Restore(args) => dump::restore(&args),
+        Command::Inspect(args) => inspect::child::run(&args),
         Command::Backup(args) => backup::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Completions(args) => papers::completions(&args),
@@ -155,6 +157,7 @@ const fn name_of(command: &Command) -> &'static str {
         Command::Check(_) => "check",
         Command::Dump(_) => "dump",
         Command::Restore(_) => "restore",
+        Command::Inspect(_) => "inspect",
         Command::Backup(_) => "backup",
         Command::Bench(_) => "bench",
         Command::Completions(_) => "completions",

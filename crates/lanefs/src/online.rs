@@ -4,9 +4,10 @@
 //! Invariant: what [`Hold::end`] says was held on for all of its life was one moment, also if the server was
 //! killed meanwhile.
 
-use crate::{args, export};
+use crate::{args, export, out};
 use anyhow::{Result, bail};
 use library::{FREEZE_MS_MAX, Volume};
+use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -17,6 +18,56 @@ const QUIET_MAX: Duration = Duration::from_secs(20);
 const QUIET_PAUSE: Duration = Duration::from_millis(1);
 /// How often the server is asked to hold on.
 const RENEWAL: Duration = Duration::from_secs(5);
+
+/// What a command has beside it that reads a store while it is served: who lets changes wait, and who is told.
+pub(crate) trait Beside {
+    /// Lets changes of all clients wait. Returns when those that had begun are done and on disk.
+    fn hold(&mut self) -> Result<()>;
+    /// Changes go on.
+    ///
+    /// # Errors
+    /// When they did not wait without a break.
+    fn release(&mut self) -> Result<()>;
+    /// Tells people.
+    fn line(&mut self, line: &str) -> Result<()>;
+}
+
+/// The server of a store on this machine.
+pub(crate) struct Here {
+    server: args::Server,
+    hold: Option<Hold>,
+}
+
+impl Here {
+    /// For the store in a directory.
+    pub(crate) fn new(store: &Path, login: &args::AdminLogin) -> Self {
+        Self { server: login.of(store), hold: None }
+    }
+}
+
+impl Beside for Here {
+    fn hold(&mut self) -> Result<()> {
+        self.hold = Some(Hold::begin(&self.server)?);
+        Ok(())
+    }
+
+    fn release(&mut self) -> Result<()> {
+        self.hold.take().map_or(Ok(()), end)
+    }
+
+    fn line(&mut self, line: &str) -> Result<()> {
+        out::complain(line);
+        Ok(())
+    }
+}
+
+/// Ends a hold that must have been one moment.
+pub(crate) fn end(hold: Hold) -> Result<()> {
+    if !hold.end()? {
+        bail!("the server was started again, or did not hear from this command: try again");
+    }
+    Ok(())
+}
 
 /// Changes wait while this lives.
 pub(crate) struct Hold {

@@ -11,7 +11,7 @@ use crate::lanes::{self, News, count_text};
 use crate::reload::Reload;
 use crate::running::{self, Entry, Kind, Running};
 use crate::secret::{Kept, Poke};
-use crate::{driver, faults, log, notify, out, secret, up};
+use crate::{driver, faults, inspect, log, notify, out, secret, up};
 use anyhow::{Context as _, Result, bail};
 use disk::Made;
 use disk::rows::Range;
@@ -250,6 +250,9 @@ fn start(
     let objects = File::open(store.objects_path()).context("cannot open the objects' folder")?;
     let posts = Mesh::posts(lane_count)?;
     let stoppers = posts.iter().map(ring::Post::stopper).collect();
+    let mut desks =
+        inspect::desk::start(store.path(), posts.iter().map(ring::Post::waker).collect())?
+            .into_iter();
     if let Some(kept) = kept {
         kept.keep(posts.iter().map(ring::Post::waker).collect())?;
     }
@@ -279,6 +282,7 @@ fn start(
         let objects = OwnedFd::from(objects.try_clone()?);
         // One lane listens; the Hello names the lane that a connection is handed to.
         let listener = listener.take();
+        let inspections = desks.next();
         let checksum_reads = args.serving.checksum_reads;
         let io = args.serving.io;
         let fault = fault.clone();
@@ -302,6 +306,7 @@ fn start(
             ring_config.checksum_reads = checksum_reads;
             ring_config.contents_key = Some(config.redo_key.contents_key());
             ring_config.fault = fault;
+            ring_config.inspections = inspections;
             ring_config.recovered = Box::new(move || {
                 let one_less = |count: u16| count.checked_sub(1);
                 recovering.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_less).ok();

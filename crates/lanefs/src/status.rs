@@ -36,8 +36,17 @@ pub(crate) fn run(args: &args::Status) -> Result<()> {
     out::put(text.as_bytes())
 }
 
-/// Says that nothing was found.
+/// Says that nothing was found, or that the target is neither a directory nor an address.
 pub(crate) fn nothing_runs(target: &str) -> Exit {
+    // Nothing is asked of a path: what is mounted there may not answer.
+    if !address::has_slash(target.as_ref())
+        && !matches!(target, "." | "..")
+        && let Err(why) = address::read(target)
+    {
+        return Exit::usage(format!(
+            "nothing of lanefs runs here for a directory {target}, and {why}"
+        ));
+    }
     let line = format!(
         "nothing of lanefs runs here for {target}, as far as this user can see; `lanefs status` names all that does"
     );
@@ -67,7 +76,7 @@ impl Wanted {
     pub(crate) fn of(target: &str) -> Self {
         let dir = mounts::absolute(Path::new(target)).ok().map(|dir| text_of(&dir));
         // A path is no host.
-        let host = Some(target).filter(|target| !target.contains('/'));
+        let host = Some(target).filter(|target| !address::has_slash(target.as_ref()));
         let full = host.and_then(|host| address::read(host).ok());
         let found = full.and_then(|full| address::all(&full).ok());
         let addresses = found.into_iter().flatten().map(|address| address.to_string()).collect();

@@ -88,6 +88,7 @@ fn small_of(answer: &Answer, turn: &Turn<'_>) -> Vec<u8> {
         | Answer::Listing(span)
         | Answer::Found(span)
         | Answer::Exports(span)
+        | Answer::Inspected(span)
         | Answer::Value(span) => turn.arena.get(*span).to_vec(),
         Answer::Done
         | Answer::Entry(_)

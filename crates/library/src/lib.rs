@@ -54,7 +54,7 @@ pub use session::{Export, Fit, FoundEntry, ListRead, NewExport, Removed, Search,
 pub use types::{Dir, DirEntry, File, OpenFor, SetAttr, Special};
 pub use volume::Volume;
 pub use wire::{
-    Attr, BULK_BYTES_MAX, FREEZE_MS_MAX, FileKind, Frozen, InodeNo, Kinds, PATTERN_BYTES_MAX,
-    PIECE_COUNT_MAX, Pattern, Piece, Predicate, Purpose, Secret, SetTime, Space, Squash, Squashed,
-    Stats, Status, Timestamp, Verdict,
+    Attr, BULK_BYTES_MAX, FREEZE_MS_MAX, FileKind, Frozen, InodeNo, Inspect, Inspection, Kinds,
+    PATTERN_BYTES_MAX, PIECE_COUNT_MAX, Pattern, Piece, Predicate, Purpose, Secret, SetTime, Space,
+    Squash, Squashed, Stats, Status, Timestamp, Verdict,
 };

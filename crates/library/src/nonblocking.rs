@@ -18,7 +18,7 @@
 mod runner;
 
 use crate::{
-    Attr, ConnectOptions, Dir, DirEntry, Error, Export, File, FoundEntry, Frozen, InodeNo,
+    Attr, ConnectOptions, Dir, DirEntry, Error, Export, File, FoundEntry, Frozen, InodeNo, Inspect,
     ListRead, NewExport, OpenFor, Piece, Removed, Report, Search, SetAttr, Space, Special, Stats,
     Stride, Wanted,
 };
@@ -426,6 +426,14 @@ impl Volume {
     /// As [`crate::Volume::exports`].
     pub async fn exports(&self) -> Result<Vec<Export>, Error> {
         self.runner.run(|session| async move { session.exports().await }).await
+    }
+
+    /// Asks about an inspection of the store, as [`crate::Volume::inspect`].
+    ///
+    /// # Errors
+    /// As [`crate::Volume::inspect`].
+    pub async fn inspect(&self, ask: Inspect) -> Result<(Vec<u8>, bool), Error> {
+        self.runner.run(move |session| async move { session.inspect(ask).await }).await
     }
 
     /// Lets changes of all clients wait, as [`crate::Volume::freeze`].

@@ -5,7 +5,7 @@
 
 use crate::session::Session;
 use crate::{
-    Attr, ConnectOptions, Dir, DirEntry, Error, Export, File, FoundEntry, Frozen, InodeNo,
+    Attr, ConnectOptions, Dir, DirEntry, Error, Export, File, FoundEntry, Frozen, InodeNo, Inspect,
     ListRead, NewExport, OpenFor, Piece, Removed, Report, Search, SetAttr, Space, Special, Stats,
     Stride, Wanted,
 };
@@ -365,6 +365,17 @@ impl Volume {
     /// `NotPermitted` when this volume does not administer.
     pub fn freeze(&mut self, lease_ms: u32) -> Result<Frozen, Error> {
         self.wait(self.session.freeze(lease_ms))
+    }
+
+    /// Asks about an inspection of the store by the server's host: to begin one, for the next bytes of its output,
+    /// or to go on. Gives bytes of output, and whether there are no more. An inspection belongs to one connection:
+    /// when that is lost, it has ended.
+    ///
+    /// # Errors
+    /// `NotPermitted` when this volume does not administer, `Busy` when the server has as many inspections as
+    /// it allows, `NotFound` when this connection has none, `Invalid` for output that is not next.
+    pub fn inspect(&mut self, ask: Inspect) -> Result<(Vec<u8>, bool), Error> {
+        self.wait(self.session.inspect(ask))
     }
 
     /// Defines an export; it is durable, and every lane of the server knows it.

@@ -279,15 +279,10 @@ impl Shard {
                 let (mut changes, mut reply) = (Vec::new(), Vec::new());
                 let mut at_work = Txn::new(self, ask, &mut changes);
                 at_work.across = Some(Across { txn, view, plan: &mut *plan });
-                let status = match ops::$op::execute(&args, &mut at_work) {
-                    Ok(answer) => {
-                        Writer::new(&mut reply).write(&answer);
-                        Status::Ok
-                    }
-                    Err(status) => status,
-                };
+                let executed = ops::$op::execute(&args, &mut at_work);
+                let failed = executed.map(|answer| Writer::new(&mut reply).write(&answer)).err();
                 plan.reply = reply;
-                Ok(status)
+                Ok(failed.unwrap_or(Status::Ok))
             }};
         }
         match ask.op {
@@ -336,6 +331,7 @@ impl Shard {
             | Op::SetExport
             | Op::Exports
             | Op::Freeze
+            | Op::Inspect
             | Op::Goodbye => Ok(Status::NotImplemented),
         }
     }

@@ -96,6 +96,7 @@ impl Shard {
             | Op::SetExport
             | Op::Exports
             | Op::Freeze
+            | Op::Inspect
             | Op::Goodbye => Ok(Effect::unchanged(Status::NotImplemented)),
             Op::Read
             | Op::Write

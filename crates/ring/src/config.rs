@@ -2,6 +2,7 @@
 
 use crate::driver::{DriverChoice, IoEngine};
 use crate::feed::Feed;
+use crate::inspect::InspectDesk;
 use crate::kernel::KernelChannel;
 use crate::mailbox::Post;
 use door::{Errno, Say};
@@ -262,6 +263,8 @@ pub struct Config {
     pub say: SayFn,
     /// Called for [`door::Action::Recovered`]. Default: nothing.
     pub recovered: Box<dyn FnMut()>,
+    /// Who answers [`door::Action::Inspect`]. Default: there are no inspections.
+    pub inspections: Option<InspectDesk>,
     /// Called on a separate thread for [`door::Action::SecretsWanted`]. Default: there is no secret file.
     pub read_secrets: Option<ReadSecrets>,
 }
@@ -295,6 +298,7 @@ impl Config {
             fault: None,
             say: Box::new(say_to_stderr),
             recovered: Box::new(|| {}),
+            inspections: None,
             read_secrets: None,
         }
     }

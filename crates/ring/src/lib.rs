@@ -28,6 +28,7 @@ pub mod feed;
 pub mod forbidden;
 mod framing;
 pub mod handoff;
+mod inspect;
 mod job;
 mod kept;
 mod kernel;
@@ -62,6 +63,7 @@ pub use config::{
 };
 pub use direct::check_direct;
 pub use driver::{DriverChoice, DriverFound, DriverKind, IoEngine};
+pub use inspect::{InspectAsk, InspectDesk, TakeInspectAsk};
 pub use kernel::{KernelChannel, Transport};
 pub use mailbox::{Mesh, Post, Stopper, Waker};
 pub use mount::{MountOptions, is_connected, mount, remount, unmount};

@@ -400,6 +400,7 @@ impl Brain for NullFs {
             | Event::ObjectStat { .. }
             | Event::StoreSpace { .. }
             | Event::Usage { .. }
+            | Event::Inspected { .. }
             | Event::Secrets(_)
             | Event::CallerGroups { .. }
             | Event::CallerSignals { .. } => {}

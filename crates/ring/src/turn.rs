@@ -5,6 +5,7 @@
 //! operation even if the ring is dropped in the middle.
 
 mod cold;
+mod inspect;
 mod last;
 mod mail;
 mod perform;
@@ -19,6 +20,7 @@ use crate::clock::{Alarms, Clock};
 use crate::config::{Config, Counters, ReadSecrets, SayFn};
 use crate::conn::{Conns, Seals};
 use crate::driver::{Completion, Driver, DriverKind, Kind, Op, Token, Wait};
+use crate::inspect::InspectDesk;
 use crate::kept::Kept;
 use crate::kernel::Kernel;
 use crate::listen::Listener;
@@ -70,6 +72,7 @@ struct Parts {
     kept: Kept,
     say: SayFn,
     recovered: Box<dyn FnMut()>,
+    inspections: Option<InspectDesk>,
     read_secrets: Option<ReadSecrets>,
     life: Life,
     stop_ms_max: u64,
@@ -170,6 +173,7 @@ impl Ring {
             kept: Kept::default(),
             say: config.say,
             recovered: config.recovered,
+            inspections: config.inspections,
             read_secrets: config.read_secrets,
             life: Life::New,
             stop_ms_max: config.limits.stop_ms_max,
@@ -329,6 +333,7 @@ impl Parts {
         }
         if self.post.take_news() {
             self.read_news();
+            self.read_inspected();
             self.take_secrets();
         }
         if self.alarms.ring(self.tools.now.mono) || self.life == Life::New {

@@ -239,6 +239,8 @@ impl World {
             | Action::ObjectRemove { .. }
             | Action::StoreSpace { .. }
             | Action::Usage { .. }
+            | Action::Inspect { .. }
+            | Action::InspectEnd { .. }
             | Action::KernelReply { .. }
             | Action::CallerGroups { .. }
             | Action::CallerSignals { .. }
@@ -444,7 +446,8 @@ fn carried(result: &Result<Answer, Status>, turn: &Turn<'_>, desk: &mut Desk) ->
             | Answer::LockFound(_)
             | Answer::Stats(_)
             | Answer::Exports(_)
-            | Answer::Frozen(_),
+            | Answer::Frozen(_)
+            | Answer::Inspected(_),
         )
         | Err(_) => Carried::default(),
     }
@@ -485,7 +488,8 @@ fn brought(answer: &Answer) -> Brought {
         | Answer::LockFound(_)
         | Answer::Stats(_)
         | Answer::Exports(_)
-        | Answer::Frozen(_) => none,
+        | Answer::Frozen(_)
+        | Answer::Inspected(_) => none,
     }
 }
 

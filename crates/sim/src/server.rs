@@ -284,6 +284,8 @@ impl World {
             | Action::ColdRead { .. }
             | Action::Usage { .. } => self.launch(lane, action),
             Action::Connect { .. }
+            | Action::Inspect { .. }
+            | Action::InspectEnd { .. }
             | Action::SecretsWanted
             | Action::KernelReply { .. }
             | Action::CallerGroups { .. }
@@ -377,6 +379,8 @@ impl World {
                 Flight::Cold { ticket, from, until, row_count_max }
             }
             Action::Connect { .. }
+            | Action::Inspect { .. }
+            | Action::InspectEnd { .. }
             | Action::Admit { .. }
             | Action::Send { .. }
             | Action::Close { .. }

@@ -321,6 +321,7 @@ fn tag_of(op: Op, body: &[u8]) -> Option<Tag> {
         | Op::SetExport
         | Op::Exports
         | Op::Freeze
+        | Op::Inspect
         | Op::Goodbye
         | Op::Ping => None,
     }

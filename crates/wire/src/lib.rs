@@ -19,6 +19,7 @@ mod frame;
 mod greeting;
 mod holder;
 mod id;
+mod inspect;
 mod list;
 mod map;
 mod message;
@@ -54,6 +55,7 @@ pub use holder::{Holder, OPENS_EXPORT, OPENS_STORE};
 pub use id::{
     Breach, ClientUuid, FsUuid, HandleId, InodeNo, LaneId, SessionId, ShardId, Transno, Xid,
 };
+pub use inspect::{INSPECTED_BYTES_MAX, Inspect, Inspected, Inspection};
 pub use list::{FILE_BYTES_MAX, ListRead, PIECE_COUNT_MAX, Piece, Pieces, ReadList, WriteList};
 pub use map::Map;
 pub use message::*;

@@ -176,4 +176,7 @@ ops! {
     Exports = 55, "exports", Repeat, 0, 0, Lane;
     /// Let changes wait for a while, at the lane that is asked. For who administers.
     Freeze = 56, "freeze", Repeat, 0, 0, Lane;
+    /// Have the server's host check, dump or copy the store, and send what comes of it. For who
+    /// administers.
+    Inspect = 57, "inspect", Repeat, 0, 0, Lane;
 }

@@ -226,10 +226,20 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
             Op::ReplayDone => ReplayDone { reopen_count: 3 }.to_bytes(),
             Op::SetExport => SetExport { export: export(), replace: true }.to_bytes(),
             Op::Freeze => Freeze { lease_ms: 30_000 }.to_bytes(),
+            Op::Inspect => Inspect::Read { stream_offset: 1 << 46 }.to_bytes(),
             Op::Stats | Op::Ping | Op::Sync | Op::Goodbye | Op::Exports => Vec::new(),
         };
         all.insert(format!("request {}", op.row().name), body);
     }
+    let check = Inspection::Check { json: true, skip_contents: true };
+    for (what, inspection) in [
+        ("check", check),
+        ("dump", Inspection::Dump),
+        ("backup", Inspection::Backup { freeze_ms_max: 30_000 }),
+    ] {
+        all.insert(format!("request inspect {what}"), Inspect::Start(inspection).to_bytes());
+    }
+    all.insert("request inspect held".to_owned(), Inspect::Held.to_bytes());
     let mut reply = |what: &str, body: Vec<u8>| all.insert(format!("reply {what}"), body);
     let resumed = Resumed { committed: Transno(0x1_0000_0002), recovering: true };
     reply("resumed", resumed.to_bytes());
@@ -265,6 +275,7 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
         }
         .to_bytes()
     });
+    reply("inspected", Inspected { end: true, bytes: Bytes(b"output") }.to_bytes());
     reply("lock_set", LockSet { granted: true, place: 82 }.to_bytes());
     let range = ByteRange::new(4, 5).unwrap();
     let row = LockRow { lock: LockType::Write, range, pid: 83 };
@@ -557,6 +568,9 @@ fn again(what: &str, body: &[u8]) -> Result<Vec<u8>, Flaw> {
         "reply glimpsed" => Glimpsed, "reply space" => Space, "reply stats" => Stats,
         "request set_export" => SetExport, "reply exports" => Exports,
         "request freeze" => Freeze, "reply frozen" => Frozen,
+        "request inspect" => Inspect, "request inspect check" => Inspect,
+        "request inspect dump" => Inspect, "request inspect backup" => Inspect,
+        "request inspect held" => Inspect, "reply inspected" => Inspected,
         "request set_lock" => SetLock, "request get_lock" => GetLock,
         "request cancel_lock" => CancelLock, "request relock" => Relock,
         "reply lock_set" => LockSet, "reply lock_found" => LockFound,

@@ -112,6 +112,10 @@ pub(crate) fn begin(
             to.put(&ask);
             Ok(Begun::new(Plan::Direct, Op::Freeze, Target::Lane(lane)))
         }
+        Call::Inspect(ask) => {
+            to.put(&ask);
+            Ok(Begun::new(Plan::Direct, Op::Inspect, Target::Lane(LaneId(0))))
+        }
         Call::Ping(lane) => Ok(Begun::new(Plan::Direct, Op::Ping, Target::Lane(lane))),
     }
 }

@@ -102,6 +102,7 @@ pub(crate) enum Body {
     Stats(Stats),
     Exports(Span),
     Frozen(wire::Frozen),
+    Inspected(Span),
 }
 
 /// What came back for a plan's request.
@@ -212,6 +213,7 @@ impl Body {
             Self::Stats(stats) => Answer::Stats(stats),
             Self::Exports(exports) => Answer::Exports(exports),
             Self::Frozen(frozen) => Answer::Frozen(frozen),
+            Self::Inspected(inspected) => Answer::Inspected(inspected),
         }
     }
 
@@ -271,6 +273,7 @@ impl Body {
             Op::Stats => Stats::decode_all(bytes).map(Self::Stats),
             Op::Exports => wire::Exports::decode_all(bytes).map(|_| Self::Exports(body)),
             Op::Freeze => wire::Frozen::decode_all(bytes).map(Self::Frozen),
+            Op::Inspect => wire::Inspected::decode_all(bytes).map(|_| Self::Inspected(body)),
             Op::Read => empty(bytes).map(|()| Self::Bytes(None)),
             Op::Unlink
             | Op::Rmdir

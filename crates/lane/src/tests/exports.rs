@@ -289,7 +289,8 @@ fn forged(op: Op, dir: InodeNo, file: InodeNo, own: InodeNo) -> Option<(InodeNo,
         | Op::Goodbye
         | Op::SetExport
         | Op::Exports
-        | Op::Freeze => None,
+        | Op::Freeze
+        | Op::Inspect => None,
     }
 }
 

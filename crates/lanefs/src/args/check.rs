@@ -14,13 +14,15 @@ const CHECK_CODES: &str = "
 #[derive(Args, Clone, Debug)]
 #[command(after_help = format!("Examples:
   lanefs check /srv/store              logs, names, links, contents, also while it is served
+  lanefs check host:7117               the same, done by the host of the server
   lanefs check /srv/store --repair     the same, and mend what can be mended: nobody serves it then
   lanefs check /srv/store --json | jq -r 'select(.severity == \"damage\") | .paths[]'
 
 {EXIT_CODES}{CHECK_CODES}"))]
 pub(crate) struct Check {
-    /// The directory of the store, on the machine that serves it, if it is served
-    #[arg(value_name = "STORE")]
+    /// The directory of the store, on the machine that serves it, if it is served; or its server:
+    /// HOST or HOST:PORT
+    #[arg(value_name = "STORE|ADDRESS")]
     pub(crate) store: PathBuf,
     #[command(flatten)]
     pub(crate) serving: AdminLogin,
@@ -41,12 +43,14 @@ pub(crate) struct Check {
 #[derive(Args, Clone, Debug)]
 #[command(after_help = format!("Examples:
   lanefs dump /srv/store > store.jsonl     also while it is served
+  lanefs dump host:7117 > store.jsonl      of the store of a server
   lanefs dump /srv/store | jq -c 'select(.type == \"entry\")'
 
 {EXIT_CODES}"))]
 pub(crate) struct Dump {
-    /// The directory of the store, on the machine that serves it, if it is served
-    #[arg(value_name = "STORE")]
+    /// The directory of the store, on the machine that serves it, if it is served; or its server:
+    /// HOST or HOST:PORT
+    #[arg(value_name = "STORE|ADDRESS")]
     pub(crate) store: PathBuf,
     #[command(flatten)]
     pub(crate) serving: AdminLogin,
@@ -55,17 +59,20 @@ pub(crate) struct Dump {
 #[derive(Args, Clone, Debug)]
 #[command(after_help = format!("Examples:
   lanefs backup /srv/store /backup/monday
+  lanefs backup host:7117 /backup/monday     of the store of a server: all contents travel
   lanefs restore /backup/monday /srv/new
 
 All is copied while clients go on, then what changed meanwhile is copied again while their changes wait.
 What is in the copy is the state of that one moment. One that was interrupted is gone on with by the
-same command. The copy is compared with the store's checksums; damaged files are named and marked in it.
+same command; by the address of a server it begins anew. The copy is compared with the store's
+checksums; damaged files are named and marked in it.
 
 {EXIT_CODES}
   8  the backup is whole, and contents of files are damaged"))]
 pub(crate) struct Backup {
-    /// The directory of the store, on the machine that serves it, if it is served
-    #[arg(value_name = "STORE")]
+    /// The directory of the store, on the machine that serves it, if it is served; or its server:
+    /// HOST or HOST:PORT
+    #[arg(value_name = "STORE|ADDRESS")]
     pub(crate) store: PathBuf,
     /// A new folder for the copy
     #[arg(value_name = "DIR")]

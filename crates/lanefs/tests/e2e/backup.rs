@@ -31,8 +31,8 @@ fn served(stage: &Stage, place: &Path, name: &str) -> (Server, Mount) {
     (server, mount)
 }
 
-fn backup(stage: &Stage, dir: &Path) -> String {
-    let output = run(stage.lanefs(["backup"]).arg(stage.path("store")).arg(dir));
+fn backup(stage: &Stage, from: &str, dir: &Path) -> String {
+    let output = run(stage.lanefs(["backup", from]).arg(dir));
     let (stdout, stderr) = texts(&output);
     assert!(output.status.success(), "{stdout}{stderr}");
     stdout + &stderr
@@ -79,13 +79,15 @@ fn a_backup_beside_writers_is_of_one_moment() {
         .collect();
     let all_at_least =
         |count: u64| written.iter().all(|written| written.load(Ordering::SeqCst) >= count);
-    for no in 0..2 {
+    let store = stage.path("store");
+    // By its directory, and by its server's address.
+    for (no, from) in [store.to_str().unwrap(), &server.address].into_iter().enumerate() {
         let before = written.iter().map(|written| written.load(Ordering::SeqCst)).max().unwrap();
         until("all writers go on", || all_at_least(before + 2));
         let least: Vec<u64> =
             written.iter().map(|written| written.load(Ordering::SeqCst)).collect();
         let dir = stage.path(&format!("backup{no}"));
-        backup(&stage, &dir);
+        backup(&stage, from, &dir);
         let (mut again, copy) = restored(&stage, &dir, &format!("again{no}"));
         for (pair, least) in least.iter().enumerate() {
             let place = copy.dir.join(format!("{pair}"));
@@ -115,7 +117,8 @@ fn a_backup_of_what_rests_is_the_same_tree() {
     fs::hard_link(mount.dir.join("src/main.rs"), mount.dir.join("again.rs")).unwrap();
     std::os::unix::fs::symlink("again.rs", mount.dir.join("link")).unwrap();
     let dir = stage.path("backup");
-    backup(&stage, &dir);
+    let store = stage.path("store");
+    backup(&stage, store.to_str().unwrap(), &dir);
     let (code, said) = failure(&run(stage.lanefs(["backup"]).arg(stage.path("store")).arg(&dir)));
     assert_eq!(code, 1);
     assert!(said.contains("name a new folder"), "{said}");
@@ -141,7 +144,7 @@ fn an_interrupted_backup_is_recognised_and_gone_on_with() {
     assert_eq!(code, 1);
     assert!(said.contains("no whole backup"), "{said}");
     fs::write(mount.dir.join("file"), vec![6; 300_000]).unwrap();
-    backup(&stage, &dir);
+    backup(&stage, store.to_str().unwrap(), &dir);
     let (_again, copy) = restored(&stage, &dir, "again");
     assert_eq!(fs::read(copy.dir.join("file")).unwrap(), vec![6; 300_000]);
     copy.stop();
@@ -177,15 +180,18 @@ fn a_store_is_checked_and_dumped_while_it_is_used() {
         })
     };
     let store = stage.path("store");
-    for _ in 0..5 {
+    let places = [store.to_str().unwrap(), &server.address];
+    for no in 0..6 {
         let before = round_count.load(Ordering::SeqCst);
         until("the writer goes on", || round_count.load(Ordering::SeqCst) > before);
-        let output = run(stage.lanefs(["check"]).arg(&store));
+        let output = run(&mut stage.lanefs(["check", places[no % 2]]));
         let (stdout, stderr) = texts(&output);
         assert_eq!(output.status.code(), Some(0), "{stdout}{stderr}");
     }
-    let lines = must(stage.lanefs(["dump"]).arg(&store));
-    assert!(lines.lines().last().unwrap().starts_with("{\"type\":\"end\""));
+    for place in places {
+        let lines = must(&mut stage.lanefs(["dump", place]));
+        assert!(lines.lines().last().unwrap().starts_with("{\"type\":\"end\""));
+    }
     over.store(true, Ordering::SeqCst);
     writer.join().unwrap();
     // It needs the store's secret, not to read the files, but to let changes wait.
@@ -285,7 +291,7 @@ fn objects_of_a_backup_that_are_changed_cut_or_gone_are_named_and_not_restored()
     let sizes = [("whole", 300_001), ("flipped", 300_002), ("cut", 300_003), ("gone", 300_004)];
     store_of(&stage, &sizes);
     let dir = stage.path("backup");
-    backup(&stage, &dir);
+    backup(&stage, "store", &dir);
     let [_, flipped, cut, gone] = sizes.map(|(_, size)| object_of(&dir.join("objects"), size));
     flip(&flipped, 70_000);
     File::options().write(true).open(&cut).unwrap().set_len(100_000).unwrap();

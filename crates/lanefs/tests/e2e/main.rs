@@ -33,6 +33,7 @@ mod fuzz;
 mod hostile;
 mod identity;
 mod idle;
+mod inspect;
 mod library_api;
 mod lifecycle;
 mod lines;

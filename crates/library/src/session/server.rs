@@ -4,7 +4,7 @@ use super::{Session, broken};
 use crate::Error;
 use client::{Answer, Call};
 use std::path::Path;
-use wire::{Freeze, Frozen, LaneId, Space, Stats};
+use wire::{Freeze, Frozen, Inspect, Inspected, LaneId, Space, Stats, Wire as _};
 
 impl Session {
     /// Waits until all that anybody was answered, at any shard, is durable.
@@ -45,6 +45,16 @@ impl Session {
             all.change_count += frozen.change_count;
         }
         Ok(all)
+    }
+
+    /// Asks about this connection's inspection of the store; the next bytes of its output, and whether there
+    /// are no more.
+    pub(crate) async fn inspect(&self, ask: Inspect) -> Result<(Vec<u8>, bool), Error> {
+        let root = Path::new("/");
+        let reply = self.ask("inspect", root, &Call::Inspect(ask)).await?;
+        let Answer::Inspected(_) = reply.answer else { return Err(broken("inspect", root)) };
+        let told = Inspected::decode_all(&reply.small).map_err(|_| broken("inspect", root))?;
+        Ok((told.bytes.0.to_vec(), told.end))
     }
 
     /// How many lanes the server has.

@@ -90,6 +90,8 @@ impl Parts {
                 tools.events.push(space);
             }
             Action::Usage { ticket } => self.tell_usage(ticket),
+            Action::Inspect { conn, ask } => self.inspect(conn, Some(ask)),
+            Action::InspectEnd { conn } => self.inspect(conn, None),
             Action::KernelReply { slot, status, payload, bulk } => {
                 self.kernel_reply(Answer { slot, status, payload, bulk });
             }

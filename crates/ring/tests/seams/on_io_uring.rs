@@ -18,6 +18,8 @@ mod counts;
 mod engines;
 #[path = "files.rs"]
 mod files;
+#[path = "inspect.rs"]
+mod inspect;
 #[path = "lists.rs"]
 mod lists;
 #[path = "mesh.rs"]

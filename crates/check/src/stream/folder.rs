@@ -1,0 +1,203 @@
+//! The receiving end of a backup that travels: the folder that it becomes.
+//!
+//! Invariants: an object's copy is replaced when it has wholly come; the folder has its mark until
+//! [`Folder::finish`]; names of files are made here, of numbers.
+
+use super::{FileHead, Frame, ObjectHead};
+use crate::backup::{BackupError, METADATA, begin_folder, create, end_folder, remove_others};
+use std::collections::HashSet;
+use std::fs::{self, DirBuilder, File, FileTimes};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+use store::{OBJECTS, ObjectName};
+
+/// A backup that comes.
+pub struct Folder {
+    folder: PathBuf,
+    metadata: File,
+    /// Objects that this round has seen.
+    seen: HashSet<ObjectName>,
+    coming: Option<Coming>,
+}
+
+/// An object that has not wholly come.
+struct Coming {
+    head: ObjectHead,
+    first: Option<File>,
+    /// The file that comes, and its length.
+    file: Option<(File, u64)>,
+}
+
+impl Folder {
+    /// Begins a backup. What one that was interrupted left in the folder is replaced.
+    ///
+    /// # Errors
+    /// [`BackupError`] when the folder has something else, or cannot be made.
+    pub fn begin(folder: &Path) -> Result<Self, BackupError> {
+        begin_folder(folder)?;
+        let objects = folder.join(OBJECTS);
+        let emptied = fs::remove_dir_all(&objects)
+            .and_then(|()| DirBuilder::new().mode(0o700).create(&objects));
+        emptied.map_err(|error| BackupError::Io(objects, error))?;
+        let place = unfinished(folder);
+        let metadata = create(&place).map_err(|error| BackupError::Io(place, error))?;
+        let (folder, seen) = (folder.to_owned(), HashSet::new());
+        Ok(Self { folder, metadata, seen, coming: None })
+    }
+
+    /// Takes a frame of a backup.
+    ///
+    /// # Errors
+    /// [`BackupError::Stream`] when it does not follow from those before, [`BackupError::Io`] when it cannot be
+    /// kept.
+    pub fn take(&mut self, frame: &Frame<'_>) -> Result<(), BackupError> {
+        match frame {
+            Frame::Round => self.seen.clear(),
+            Frame::Same(name) => drop(self.seen.insert(*name)),
+            Frame::Object(head) => return self.object(*head),
+            Frame::File(head) => return self.file(*head),
+            Frame::Data { file_offset, bytes } => return self.data(*file_offset, bytes),
+            Frame::Whole => return self.whole(),
+            Frame::Gone => {
+                let coming = self.coming.take().ok_or(BackupError::Stream)?;
+                self.seen.remove(&coming.head.name);
+                self.discard(coming.head.name)?;
+            }
+            Frame::Metadata(bytes) => {
+                let written = self.metadata.write_all(bytes);
+                return written.map_err(|error| BackupError::Io(unfinished(&self.folder), error));
+            }
+            Frame::Output(_)
+            | Frame::Line(_)
+            | Frame::Pass(_)
+            | Frame::Looked(_)
+            | Frame::Hold
+            | Frame::Release
+            | Frame::End { .. } => return Err(BackupError::Stream),
+        }
+        Ok(())
+    }
+
+    fn place(&self, name: ObjectName) -> PathBuf {
+        self.folder.join(OBJECTS).join(name.path())
+    }
+
+    fn object(&mut self, head: ObjectHead) -> Result<(), BackupError> {
+        if self.coming.is_some() {
+            return Err(BackupError::Stream);
+        }
+        let place = self.place(head.name);
+        let folder = place.parent().unwrap_or(&place);
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+        made.map_err(|error| BackupError::Io(folder.to_owned(), error))?;
+        self.discard(head.name)?;
+        self.seen.insert(head.name);
+        self.coming = Some(Coming { head, first: None, file: None });
+        Ok(())
+    }
+
+    /// Removes what has come of an object.
+    fn discard(&self, name: ObjectName) -> Result<(), BackupError> {
+        let place = self.place(name);
+        for removed in [fs::remove_file(first_of(&place)), fs::remove_dir_all(further_of(&place))] {
+            match removed {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(BackupError::Io(place, error)),
+            }
+        }
+        Ok(())
+    }
+
+    fn file(&mut self, head: FileHead) -> Result<(), BackupError> {
+        let coming = self.coming.as_mut().ok_or(BackupError::Stream)?;
+        let place = self.folder.join(OBJECTS).join(coming.head.name.path());
+        let opened = match head.segment_no {
+            None if coming.first.is_none() => create(&first_of(&place)).and_then(|file| {
+                coming.first = Some(file.try_clone()?);
+                Ok(file)
+            }),
+            None => return Err(BackupError::Stream),
+            Some(number) => {
+                let folder = further_of(&place);
+                let made = DirBuilder::new().recursive(true).mode(0o700).create(&folder);
+                made.and_then(|()| create(&folder.join(format!("{number:x}"))))
+            }
+        };
+        let file = opened.and_then(|file| file.set_len(head.file_bytes).map(|()| file));
+        let file = file.map_err(|error| BackupError::Io(place, error))?;
+        coming.file = Some((file, head.file_bytes));
+        Ok(())
+    }
+
+    fn data(&mut self, file_offset: u64, bytes: &[u8]) -> Result<(), BackupError> {
+        let coming = self.coming.as_ref().ok_or(BackupError::Stream)?;
+        let (file, file_bytes) = coming.file.as_ref().ok_or(BackupError::Stream)?;
+        let piece_bytes = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+        if file_offset.checked_add(piece_bytes).is_none_or(|end| end > *file_bytes) {
+            return Err(BackupError::Stream);
+        }
+        let written = file.write_all_at(bytes, file_offset);
+        written.map_err(|error| BackupError::Io(self.place(coming.head.name), error))
+    }
+
+    /// An object has come: it takes the place of its earlier copy.
+    fn whole(&mut self) -> Result<(), BackupError> {
+        let coming = self.coming.take().ok_or(BackupError::Stream)?;
+        let place = self.place(coming.head.name);
+        let first = coming.first.ok_or(BackupError::Stream)?;
+        let modified = time_of(coming.head).ok_or(BackupError::Stream)?;
+        let put = || {
+            let to = place.with_added_extension("d");
+            if to.exists() {
+                fs::remove_dir_all(&to)?;
+            }
+            let further = further_of(&place);
+            if further.exists() {
+                fs::rename(further, to)?;
+            }
+            first.set_times(FileTimes::new().set_modified(modified))?;
+            fs::rename(first_of(&place), &place)
+        };
+        put().map_err(|error| BackupError::Io(place.clone(), error))
+    }
+
+    /// Takes the mark away. The stream has ended well.
+    ///
+    /// # Errors
+    /// [`BackupError`] when something cannot be written, or an object has not wholly come.
+    pub fn finish(self) -> Result<(), BackupError> {
+        if self.coming.is_some() {
+            return Err(BackupError::Stream);
+        }
+        remove_others(&self.folder, &self.seen)?;
+        end_folder(&self.folder, &self.metadata)
+    }
+}
+
+fn time_of(head: ObjectHead) -> Option<SystemTime> {
+    let secs = Duration::from_secs(head.mtime_secs.unsigned_abs());
+    let whole = if head.mtime_secs < 0 {
+        SystemTime::UNIX_EPOCH.checked_sub(secs)
+    } else {
+        SystemTime::UNIX_EPOCH.checked_add(secs)
+    };
+    whole?.checked_add(Duration::from_nanos(head.mtime_nanos.into()))
+}
+
+/// Where the metadata lie until they are all there.
+fn unfinished(folder: &Path) -> PathBuf {
+    folder.join(METADATA).with_added_extension("tmp")
+}
+
+/// Where the first file of an object lies until the object is all there.
+fn first_of(place: &Path) -> PathBuf {
+    place.with_added_extension("tmp")
+}
+
+/// Where its further files do.
+fn further_of(place: &Path) -> PathBuf {
+    place.with_added_extension("d.tmp")
+}

@@ -1,0 +1,199 @@
+//! The sending end of a backup that travels: objects in rounds, while they change, then the metadata.
+//!
+//! Invariant: an object that changed behind its sending is sent again in the next round.
+
+use super::{FileHead, Frame, ObjectHead, PIECE_BYTES_MAX};
+use crate::backup::{BackupError, Round, Stamp, is_racy, stamp};
+use crate::dump::dump;
+use rustix::fs::SeekFrom;
+use std::collections::HashMap;
+use std::fs::{self, File, Metadata};
+use std::io::{self, BufWriter, Read as _, Seek as _, Write};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+use store::{ObjectFile, ObjectFiles, ObjectName, View};
+
+/// Takes frames.
+type Send<'a> = &'a mut dyn FnMut(&Frame<'_>) -> io::Result<()>;
+
+/// The objects of a store, on their way.
+pub struct Source {
+    from: PathBuf,
+    /// What was sent and is known to be as its file is, unless that has changed.
+    sent: HashMap<ObjectName, Stamp>,
+}
+
+/// Why an object did not go.
+enum Failed {
+    /// Its files could not be read.
+    Read(io::Error),
+    /// Nobody takes it.
+    Send(io::Error),
+}
+
+impl Source {
+    /// For a store's folder of objects.
+    #[must_use]
+    pub fn new(objects: PathBuf) -> Self {
+        Self { from: objects, sent: HashMap::new() }
+    }
+
+    /// Sends what has changed. `ends` says, after each object, whether to end early.
+    ///
+    /// # Errors
+    /// [`BackupError`] when something cannot be read or sent.
+    pub fn round(
+        &mut self,
+        send: Send<'_>,
+        mut ends: impl FnMut() -> bool,
+    ) -> Result<Round, BackupError> {
+        let mut round = Round::default();
+        let mut failed = None;
+        send(&Frame::Round).map_err(to_client)?;
+        let files = ObjectFiles::new(self.from.clone());
+        let feed = |file: ObjectFile| {
+            if failed.is_some() || round.ended_early {
+                return Ok(());
+            }
+            match self.object(file.name, send) {
+                Ok(None) => {}
+                Ok(Some(sent_bytes)) => {
+                    round.copied_bytes += sent_bytes;
+                    round.copied_count += 1;
+                }
+                Err(error) => failed = Some(error),
+            }
+            round.ended_early = ends();
+            Ok(())
+        };
+        files.each(feed, |_| {})?;
+        failed.map_or(Ok(round), Err)
+    }
+
+    /// Sends an object unless it was sent as it is; how many bytes, if it was sent.
+    fn object(&mut self, name: ObjectName, send: Send<'_>) -> Result<Option<u64>, BackupError> {
+        let path = self.from.join(name.path());
+        let stat = match fs::symlink_metadata(&path) {
+            Ok(stat) => stat,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(BackupError::Io(path, error)),
+        };
+        let segments = path.with_added_extension("d");
+        let is_single = !segments.exists();
+        let now = stamp(&stat);
+        if is_single && self.sent.get(&name) == Some(&now) {
+            send(&Frame::Same(name)).map_err(to_client)?;
+            return Ok(None);
+        }
+        let began_at = SystemTime::now();
+        match files(name, (&path, &stat), &segments, send) {
+            Ok(sent_bytes) => {
+                send(&Frame::Whole).map_err(to_client)?;
+                self.sent.remove(&name);
+                if is_single && !is_racy(&stat, began_at) {
+                    self.sent.insert(name, now);
+                }
+                Ok(Some(sent_bytes))
+            }
+            Err(Failed::Read(_)) if !path.exists() => {
+                send(&Frame::Gone).map_err(to_client)?;
+                Ok(None)
+            }
+            Err(Failed::Read(error)) => Err(BackupError::Io(path, error)),
+            Err(Failed::Send(error)) => Err(to_client(error)),
+        }
+    }
+
+    /// Sends the metadata; how many lines. The last round and `view` are of one moment.
+    ///
+    /// # Errors
+    /// [`BackupError`] when something cannot be read or sent.
+    pub fn finish(self, view: &View, send: Send<'_>) -> Result<u64, BackupError> {
+        let mut pieces = BufWriter::with_capacity(PIECE_BYTES_MAX, Pieces { send });
+        let line_count = dump(view, &mut pieces).map_err(BackupError::Dump)?;
+        pieces.flush().map_err(to_client)?;
+        drop(pieces);
+        if !view.is_of_same_boot()? {
+            return Err(BackupError::OtherBoot);
+        }
+        Ok(line_count)
+    }
+}
+
+fn to_client(error: io::Error) -> BackupError {
+    BackupError::Io(PathBuf::from("the stream to the client"), error)
+}
+
+/// All files of an object; how many bytes.
+fn files(
+    name: ObjectName,
+    (path, stat): (&Path, &Metadata),
+    segments: &Path,
+    send: Send<'_>,
+) -> Result<u64, Failed> {
+    let (mtime_secs, mtime_nanos) = (stat.mtime(), stat.mtime_nsec().try_into().unwrap_or(0));
+    let head = ObjectHead { name, mtime_secs, mtime_nanos };
+    send(&Frame::Object(head)).map_err(Failed::Send)?;
+    let mut sent_bytes = file(path, None, send)?;
+    if !segments.exists() {
+        return Ok(sent_bytes);
+    }
+    for entry in fs::read_dir(segments).map_err(Failed::Read)? {
+        let entry = entry.map_err(Failed::Read)?;
+        let number = entry.file_name().to_str().and_then(|name| u64::from_str_radix(name, 16).ok());
+        if number.is_some() {
+            sent_bytes += file(&entry.path(), number, send)?;
+        }
+    }
+    Ok(sent_bytes)
+}
+
+/// A file without its holes; how many bytes.
+fn file(path: &Path, segment_no: Option<u64>, send: Send<'_>) -> Result<u64, Failed> {
+    let mut source = File::open(path).map_err(Failed::Read)?;
+    let file_bytes = source.metadata().map_err(Failed::Read)?.len();
+    send(&Frame::File(FileHead { segment_no, file_bytes })).map_err(Failed::Send)?;
+    let mut piece = vec![0; PIECE_BYTES_MAX];
+    let (mut at, mut sent_bytes) = (0, 0);
+    while at < file_bytes
+        && let Ok(data) = rustix::fs::seek(&source, SeekFrom::Data(at))
+    {
+        let hole = rustix::fs::seek(&source, SeekFrom::Hole(data)).unwrap_or(file_bytes);
+        let end = hole.min(file_bytes);
+        source.seek(io::SeekFrom::Start(data)).map_err(Failed::Read)?;
+        at = data;
+        while at < end {
+            let want = usize::try_from(end - at).map_or(piece.len(), |left| left.min(piece.len()));
+            let read = source.read(&mut piece[..want]).map_err(Failed::Read)?;
+            if read == 0 {
+                return Ok(sent_bytes); // It became shorter meanwhile.
+            }
+            let data = Frame::Data { file_offset: at, bytes: &piece[..read] };
+            send(&data).map_err(Failed::Send)?;
+            let read_bytes = u64::try_from(read).unwrap_or(u64::MAX);
+            at += read_bytes;
+            sent_bytes += read_bytes;
+        }
+        // What grew meanwhile is sent in the next round.
+        at = at.max(hole);
+    }
+    Ok(sent_bytes)
+}
+
+/// Metadata, as frames.
+struct Pieces<'a> {
+    send: Send<'a>,
+}
+
+impl Write for Pieces<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let piece = &bytes[..bytes.len().min(PIECE_BYTES_MAX)];
+        (self.send)(&Frame::Metadata(piece))?;
+        Ok(piece.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

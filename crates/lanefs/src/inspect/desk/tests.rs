@@ -1,0 +1,176 @@
+//! Real processes behind pipes: output comes when it is asked for, and ends with who asked.
+#![allow(clippy::unwrap_used)]
+
+use super::{COUNT_MAX, Desk, IDLE_MAX, News, Spawn};
+use door::ConnId;
+use ring::InspectAsk;
+use std::collections::BTreeMap;
+use std::io::{self, PipeReader, Read as _};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+use wire::{INSPECTED_BYTES_MAX, Inspect, Inspected, Inspection, LaneId, Status, Wire as _};
+
+/// A desk, and what it answers to whom.
+struct Scene {
+    asks: Sender<News>,
+    answers: Receiver<(ConnId, Status, Box<[u8]>)>,
+    /// Of each process, in the order of their starts: a pipe that is at its end when it has ended.
+    alive: Receiver<PipeReader>,
+}
+
+/// Runs a shell for a check, `cat` for a dump, and for a backup nothing that exists.
+fn scene(shell: &'static str, idle_max: Duration) -> Scene {
+    let (started, alive) = channel();
+    let start = move |name: &str| -> io::Result<Child> {
+        let (reader, writer) = io::pipe()?;
+        let mut command = Command::new(name);
+        if name == "sh" {
+            command.args(["-c", shell]);
+        }
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(writer).spawn()?;
+        started.send(reader).unwrap();
+        Ok(child)
+    };
+    let spawn: Spawn = Box::new(move |inspection| match inspection {
+        Inspection::Check { .. } => start("sh"),
+        Inspection::Dump => start("cat"),
+        Inspection::Backup { .. } => start("/nowhere"),
+    });
+    let ((own, news), (tell, answers)) = (channel(), channel());
+    // A test that ends does not listen any more.
+    let tell = Box::new(move |(_, conn), status, reply| drop(tell.send((conn, status, reply))));
+    let asks = own.clone();
+    let desk = Desk { spawn, tell, idle_max, news, own, running: BTreeMap::new(), count: 0 };
+    std::thread::spawn(move || desk.run());
+    Scene { asks, answers, alive }
+}
+
+const CHECK: Inspect = Inspect::Start(Inspection::Check { json: false, skip_contents: false });
+
+impl Scene {
+    fn say(&self, conn: u64, ask: Option<Inspect>) {
+        let (lane, conn) = (LaneId(3), ConnId(conn));
+        self.asks.send(News::Ask(InspectAsk { lane, conn, ask })).unwrap();
+    }
+
+    /// What it is answered: a status, whether it is the end, and bytes.
+    fn ask(&self, conn: u64, ask: Inspect) -> (Status, bool, Vec<u8>) {
+        self.say(conn, Some(ask));
+        let (answered, status, reply) = self.answers.recv().unwrap();
+        assert_eq!(answered, ConnId(conn));
+        if status != Status::Ok {
+            assert!(reply.is_empty());
+            return (status, false, Vec::new());
+        }
+        let Inspected { end, bytes } = Inspected::decode_all(&reply).unwrap();
+        (status, end, bytes.0.to_vec())
+    }
+
+    fn status(&self, conn: u64, ask: Inspect) -> Status {
+        self.ask(conn, ask).0
+    }
+
+    /// Waits until the first process that was not waited for has ended.
+    fn wait_for_end(&self) {
+        let mut said = Vec::new();
+        self.alive.recv().unwrap().read_to_end(&mut said).unwrap();
+    }
+}
+
+fn read(stream_offset: u64) -> Inspect {
+    Inspect::Read { stream_offset }
+}
+
+#[test]
+fn output_comes_to_its_end_in_pieces_that_fit() {
+    const BYTES: usize = 1_000_000;
+    let scene = scene("head -c 1000000 /dev/zero; echo x", IDLE_MAX);
+    assert_eq!(scene.ask(1, CHECK), (Status::Ok, false, Vec::new()));
+    let mut all = Vec::new();
+    loop {
+        let (status, end, bytes) = scene.ask(1, read(u64::try_from(all.len()).unwrap()));
+        assert_eq!(status, Status::Ok);
+        assert!(bytes.len() <= INSPECTED_BYTES_MAX);
+        assert_eq!(bytes.is_empty(), end);
+        if end {
+            break;
+        }
+        all.extend(bytes);
+    }
+    assert_eq!((all.len(), &all[BYTES..]), (BYTES + 2, &b"x\n"[..]));
+    assert_eq!(scene.status(1, read(0)), Status::NotFound, "it is over");
+}
+
+#[test]
+fn output_that_is_not_next_is_refused() {
+    let scene = scene("echo output", IDLE_MAX);
+    assert_eq!(scene.status(1, read(0)), Status::NotFound);
+    assert_eq!(scene.status(1, Inspect::Held), Status::NotFound);
+    assert_eq!(scene.status(1, CHECK), Status::Ok);
+    assert_eq!(scene.status(1, CHECK), Status::Invalid, "it has one");
+    assert_eq!(scene.status(2, read(0)), Status::NotFound, "it is another's");
+    assert_eq!(scene.status(1, read(1)), Status::Invalid);
+    assert_eq!(scene.ask(1, read(0)), (Status::Ok, false, b"output\n".to_vec()));
+    assert_eq!(scene.status(1, read(0)), Status::Invalid, "that was sent");
+    assert_eq!(scene.ask(1, read(7)), (Status::Ok, true, Vec::new()));
+}
+
+#[test]
+fn a_process_hears_that_changes_wait_and_nobody_waits_for_one_that_does_not_listen() {
+    let scene = scene("head -c 1 | od -An -tu1; exec sleep 1000", IDLE_MAX);
+    assert_eq!(scene.status(1, CHECK), Status::Ok);
+    assert_eq!(scene.status(1, Inspect::Held), Status::Ok);
+    let (_, _, bytes) = scene.ask(1, read(0));
+    assert_eq!(bytes, b"   1\n");
+    let said = (0..1 << 20).map(|_| scene.status(1, Inspect::Held));
+    assert!(said.into_iter().any(|status| status == Status::Invalid), "the pipe is full");
+    scene.say(1, None);
+    scene.wait_for_end();
+}
+
+#[test]
+fn more_than_so_many_at_a_time_are_refused_until_one_has_ended() {
+    let scene = scene("exec sleep 1000", IDLE_MAX);
+    for conn in 0..COUNT_MAX {
+        assert_eq!(scene.status(u64::try_from(conn).unwrap(), CHECK), Status::Ok);
+    }
+    assert_eq!(scene.status(9, CHECK), Status::Busy);
+    scene.say(0, None);
+    // It is waited for before its place is free.
+    while scene.status(9, CHECK) == Status::Busy {
+        std::thread::yield_now();
+    }
+    scene.say(1, None);
+    scene.say(9, None);
+    (0..=COUNT_MAX).for_each(|_| scene.wait_for_end());
+}
+
+#[test]
+fn a_process_ends_with_its_connection_whether_its_output_is_wanted_or_not() {
+    let scene = scene("exec yes", IDLE_MAX);
+    assert_eq!(scene.status(1, CHECK), Status::Ok);
+    assert_eq!(scene.status(2, Inspect::Start(Inspection::Dump)), Status::Ok);
+    scene.say(2, Some(read(0)));
+    scene.say(1, None);
+    scene.say(2, None);
+    scene.wait_for_end();
+    scene.wait_for_end();
+}
+
+#[test]
+fn a_client_that_never_asks_loses_its_process() {
+    let scene = scene("exec yes", Duration::ZERO);
+    assert_eq!(scene.status(1, CHECK), Status::Ok);
+    scene.wait_for_end();
+}
+
+#[test]
+fn a_process_that_cannot_be_started_is_an_error_and_takes_no_place() {
+    let scene = scene("true", IDLE_MAX);
+    let backup = Inspect::Start(Inspection::Backup { freeze_ms_max: 1 });
+    for _ in 0..2 * COUNT_MAX {
+        assert_eq!(scene.status(1, backup), Status::Io);
+    }
+    assert_eq!(scene.status(1, CHECK), Status::Ok);
+}

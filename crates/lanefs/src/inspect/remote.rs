@@ -1,0 +1,172 @@
+//! The client's end: has a server's host read the store, and does with the stream what it says.
+//!
+//! Invariants: what ends without its last frame has failed; changes of clients do not wait any longer than
+//! this process needs.
+
+use crate::check::Progress;
+use crate::exit::{Code, Exit};
+use crate::online::{self, Hold};
+use crate::{args, export, out};
+use anyhow::{Context as _, Result, bail};
+use check::stream::{Folder, Frame, Malformed};
+use check::{Damages, Finished};
+use library::{Error, Inspect, Inspection, Status, Volume};
+use std::path::Path;
+
+/// Checks or dumps the store of a server, as its host would, to stdout.
+pub(crate) fn print(server: &args::Server, inspection: Inspection) -> Result<()> {
+    let client = Client::begin(server, inspection)?;
+    client.run(&mut |frame| match frame {
+        Frame::Output(bytes) => out::put(bytes),
+        Frame::Line(_)
+        | Frame::Pass(_)
+        | Frame::Looked(_)
+        | Frame::Hold
+        | Frame::Release
+        | Frame::Round
+        | Frame::Same(_)
+        | Frame::Object(_)
+        | Frame::File(_)
+        | Frame::Data { .. }
+        | Frame::Whole
+        | Frame::Gone
+        | Frame::Metadata(_)
+        | Frame::End { .. } => Err(Malformed.into()),
+    })
+}
+
+/// Copies the store of a server into a new folder.
+pub(crate) fn backup(server: &args::Server, dir: &Path, freeze_ms_max: u64) -> Result<Finished> {
+    let client = Client::begin(server, Inspection::Backup { freeze_ms_max })?;
+    let mut folder = Folder::begin(dir)?;
+    let mut line_count = 0;
+    client.run(&mut |frame| {
+        if let Frame::Metadata(bytes) = frame {
+            let is_end = |byte: &&u8| **byte == b'\n';
+            line_count += u64::try_from(bytes.iter().filter(is_end).count()).unwrap_or(u64::MAX);
+        }
+        Ok(folder.take(frame)?)
+    })?;
+    folder.finish()?;
+    // The last one says how many there are before it.
+    Ok(Finished { line_count: line_count.saturating_sub(1), damages: Damages::default() })
+}
+
+/// What a client does with what comes.
+struct Client<'a> {
+    server: &'a args::Server,
+    volume: Volume,
+    progress: Progress,
+    /// Changes of clients wait.
+    hold: Option<Hold>,
+}
+
+/// How a stream ended.
+struct End {
+    code: u8,
+    line: String,
+}
+
+impl<'a> Client<'a> {
+    fn begin(server: &'a args::Server, inspection: Inspection) -> Result<Self> {
+        let (mut volume, _) = export::connect(server)?;
+        volume.inspect(Inspect::Start(inspection)).map_err(why)?;
+        Ok(Self { server, volume, progress: Progress::new(), hold: None })
+    }
+
+    /// Takes the stream to its end. `take` gets what is neither progress nor a moment.
+    fn run(mut self, take: &mut dyn FnMut(&Frame<'_>) -> Result<()>) -> Result<()> {
+        let ended = self.read(take);
+        self.progress.end();
+        if let Some(hold) = self.hold.take() {
+            // What failed is said below; here it matters that changes go on.
+            let _over = hold.end();
+        }
+        let End { code, line } = ended?;
+        self.volume.leave()?;
+        match code {
+            0 => Ok(()),
+            code => Err(Exit::new(Code::of_number(code).unwrap_or(Code::Failed), line).into()),
+        }
+    }
+
+    fn read(&mut self, take: &mut dyn FnMut(&Frame<'_>) -> Result<()>) -> Result<End> {
+        let (mut stream_offset, mut unread) = (0, Vec::new());
+        loop {
+            let (bytes, end) = self.volume.inspect(Inspect::Read { stream_offset }).map_err(why)?;
+            stream_offset += u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+            unread.extend_from_slice(&bytes);
+            let mut at = 0;
+            while let Some((frame, frame_bytes)) = Frame::decode(&unread[at..])? {
+                at += frame_bytes;
+                if let Frame::End { code, line } = frame {
+                    return Ok(End { code, line: line.to_owned() });
+                }
+                self.on_frame(&frame, take)?;
+            }
+            unread.drain(..at);
+            if end {
+                bail!(
+                    "the process that read the store at the server ended before it was done: try again; the \
+                     server's log says how it ended"
+                );
+            }
+        }
+    }
+
+    fn on_frame(
+        &mut self,
+        frame: &Frame<'_>,
+        take: &mut dyn FnMut(&Frame<'_>) -> Result<()>,
+    ) -> Result<()> {
+        match frame {
+            Frame::Pass(name) => self.progress.begin(name),
+            Frame::Looked(count) => self.progress.add(*count),
+            Frame::Line(line) => out::complain(line),
+            Frame::Hold => {
+                self.hold = Some(Hold::begin(self.server)?);
+                self.volume.inspect(Inspect::Held).map_err(why)?;
+            }
+            Frame::Release => {
+                let hold = self.hold.take().context("the server ended what was not begun")?;
+                online::end(hold)?;
+            }
+            Frame::Output(_)
+            | Frame::Round
+            | Frame::Same(_)
+            | Frame::Object(_)
+            | Frame::File(_)
+            | Frame::Data { .. }
+            | Frame::Whole
+            | Frame::Gone
+            | Frame::Metadata(_)
+            | Frame::End { .. } => {
+                self.progress.end();
+                take(frame)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A refusal in words.
+fn why(error: Error) -> anyhow::Error {
+    match error.status() {
+        Some(Status::NotPermitted) => anyhow::anyhow!(
+            "the server lets its store be read for who administers it: pass the store's secret, or a \
+             certificate with lanefs:store"
+        ),
+        Some(Status::Busy) => anyhow::anyhow!(
+            "the server's host reads the store for as many clients as it may (check, dump, backup): try again \
+             when one of them is done"
+        ),
+        Some(Status::NotFound) => anyhow::anyhow!(
+            "the server was started again, or lost the connection, or ended what was not asked for in time: \
+             try again"
+        ),
+        Some(Status::Io) => anyhow::anyhow!(
+            "the server cannot start a process that reads its store: its log says why"
+        ),
+        Some(_) | None => error.into(),
+    }
+}

@@ -1,0 +1,48 @@
+//! Inspections: what a brain asks goes out, answers of another thread wake the lane, and without one there are none.
+
+use super::support::{Diary, ask, lonely_post, ring_config, turns};
+use door::{Action, ConnId, Event};
+use ring::{InspectDesk, Ring};
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use wire::{Inspect, LaneId, Status};
+
+const CONN: ConnId = ConnId(7);
+const ASK: Inspect = Inspect::Read { stream_offset: 5 };
+
+#[test]
+fn questions_go_out_and_answers_wake_a_lane() {
+    let mut config = ring_config(LaneId(0));
+    let post = lonely_post();
+    let (asks, asked) = channel();
+    let desk = InspectDesk::new(post.waker(), Arc::new(move |ask| asks.send(ask).unwrap()));
+    config.post = Some(post);
+    config.inspections = Some(desk.clone());
+    let mut ring = Ring::new(config).unwrap();
+    let mut diary = Diary::default();
+    let answering = std::thread::spawn(move || {
+        let first = asked.recv().unwrap();
+        assert_eq!((first.lane, first.conn, first.ask), (LaneId(0), CONN, Some(ASK)));
+        desk.tell(CONN, Status::Ok, b"reply".as_slice().into());
+        let last = asked.recv().unwrap();
+        assert_eq!((last.conn, last.ask), (CONN, None));
+        // What comes too late is the brain's to drop.
+        desk.tell(CONN, Status::NotFound, Box::default());
+    });
+    let event = ask(&mut ring, &mut diary, Action::Inspect { conn: CONN, ask: ASK });
+    let Event::Inspected { conn, status, reply } = event else { panic!("{event:?}") };
+    assert_eq!((conn, status, reply.bytes_count()), (CONN, Status::Ok, 5));
+    ring.with(|turn| turn.act(Action::InspectEnd { conn: CONN }));
+    turns(&mut ring, &mut diary, |diary| diary.events.len() > 1);
+    answering.join().unwrap();
+}
+
+#[test]
+fn without_a_thread_that_keeps_them_there_are_no_inspections() {
+    let mut config = ring_config(LaneId(0));
+    config.post = Some(lonely_post());
+    let mut ring = Ring::new(config).unwrap();
+    let action = Action::Inspect { conn: CONN, ask: ASK };
+    let event = ask(&mut ring, &mut Diary::default(), action);
+    assert!(matches!(event, Event::Inspected { status: Status::NotImplemented, .. }), "{event:?}");
+}
