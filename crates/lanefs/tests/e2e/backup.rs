@@ -291,7 +291,7 @@ fn objects_of_a_backup_that_are_changed_cut_or_gone_are_named_and_not_restored()
     let sizes = [("whole", 300_001), ("flipped", 300_002), ("cut", 300_003), ("gone", 300_004)];
     store_of(&stage, &sizes);
     let dir = stage.path("backup");
-    backup(&stage, "store", &dir);
+    backup(&stage, stage.path("store").to_str().unwrap(), &dir);
     let [_, flipped, cut, gone] = sizes.map(|(_, size)| object_of(&dir.join("objects"), size));
     flip(&flipped, 70_000);
     File::options().write(true).open(&cut).unwrap().set_len(100_000).unwrap();
