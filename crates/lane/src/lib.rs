@@ -49,6 +49,7 @@ mod limits;
 mod marks;
 mod merge;
 mod notes;
+mod ops;
 mod outbox;
 mod recovery;
 mod reopens;

@@ -15,7 +15,7 @@ use alloc::format;
 use alloc::vec::Vec;
 use disk::{Change, ClientChange};
 use door::{Action, Bulk, ConnId, Mono, Party, Shares, Turn};
-use wire::{ClientUuid, Credential, Lengths, Op, SessionId, Status};
+use wire::{ClientUuid, Credential, Lengths, SessionId, Status};
 
 /// A client that has not come back for so long has no answer to expect, in milliseconds: then room for
 /// its own party is worth more.
@@ -147,7 +147,7 @@ impl Lane {
     /// Whether a request would give its party more handles at a metadata shard than it may have: of what
     /// is left when there is little, others have their part.
     pub(crate) fn has_its_handles(&self, arrived: &Arrived<'_>) -> bool {
-        let opens = [Op::Open, Op::Create, Op::Tmpfile, Op::Reopen].contains(&arrived.request.op);
+        let opens = arrived.request.op.row().opens;
         let meta = opens.then(|| &self.metas[self.meta_index(arrived.request.shard)]);
         let Some(crowd) = meta.and_then(meta::Shard::crowd_of_handles) else { return false };
         let mut shares = Shares::new();
