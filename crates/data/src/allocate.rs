@@ -9,7 +9,7 @@ use crate::unstable::Touch;
 use crate::work::Job;
 use crate::{Answer, Outcome, Shards, Token};
 use disk::ContentsChange;
-use door::{Action, Errno, Ticket, Turn};
+use door::{Errno, ObjectAction, Ticket, Turn};
 use wire::{Allocation, ClientUuid, InodeNo, Status, Transno};
 
 /// A range that shall be allocated another way.
@@ -63,7 +63,7 @@ impl Shards {
         let effect = Effect { token, change, answer, client, transno, place_no, change_no };
         let object = object.name;
         let ticket = self.ticket(Job::Reshape { inode, effect, size_bytes });
-        turn.act(Action::ObjectAllocate {
+        turn.act(ObjectAction::Allocate {
             ticket,
             object,
             object_offset,
@@ -87,11 +87,11 @@ impl Shards {
         object.running_count += 1;
         let object = object.name;
         let ticket = self.ticket(Job::Seek { inode, token, shown });
-        turn.act(Action::ObjectSeek { ticket, object, object_offset, hole });
+        turn.act(ObjectAction::Seek { ticket, object, object_offset, hole });
     }
 
     /// The outcome of looking for a place in an object.
-    pub fn on_sought(
+    pub(crate) fn on_sought(
         &mut self,
         turn: &mut Turn<'_>,
         ticket: Ticket,

@@ -12,7 +12,7 @@ use crate::work::Job;
 use crate::{Answer, Outcome, Shards, Token};
 use alloc::vec::Vec;
 use disk::ContentsChange;
-use door::{Action, Bulk, Errno, NO_MAC, Turn};
+use door::{Action, Bulk, Errno, NO_MAC, ObjectAction, Turn};
 use wire::{ClientUuid, InodeNo, Piece, Pieces, Status, Transno, Wire, Writer, Written};
 
 /// A list that is wanted.
@@ -78,7 +78,7 @@ impl Shards {
         let list_bytes = within.total_bytes();
         let ticket = self.ticket(Job::ReadList { inode, token, shown, size_bytes, list_bytes });
         let pieces = turn.arena.write(|out| within.joined().encode(&mut Writer::new(out)));
-        turn.act(Action::ObjectReadList { ticket, object, pieces });
+        turn.act(ObjectAction::ReadList { ticket, object, pieces });
     }
 
     /// The bytes of a list came. The object was as long as was known, so they are all there.
@@ -147,7 +147,7 @@ impl Shards {
                 Bulk { buf: bulk.buf, start, bulk_bytes: piece_bytes, crc32c: None, mac: NO_MAC };
             start += piece_bytes;
             let block_bytes = 0;
-            turn.act(Action::ObjectWrite { ticket, object, object_offset, bulk, block_bytes });
+            turn.act(ObjectAction::Write { ticket, object, object_offset, bulk, block_bytes });
         }
         turn.act(Action::Release { buf: bulk.buf });
     }

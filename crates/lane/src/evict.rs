@@ -9,7 +9,7 @@ use crate::Lane;
 use alloc::format;
 use alloc::vec::Vec;
 use disk::{Change, ClientChange};
-use door::{Action, Say, Turn};
+use door::{PeerAction, Say, Turn};
 use wire::{ClientUuid, LaneId, Reader, SessionId, ShardId, Wire as _, Writer};
 
 /// The first byte of a letter between lanes that tells of an eviction; the uuid follows.
@@ -68,7 +68,7 @@ impl Lane {
                         out.push(EVICTED_LETTER);
                         client.encode(&mut Writer::new(out));
                     });
-                    turn.act(Action::Letter { to: LaneId(lane), body });
+                    turn.act(PeerAction::Letter { to: LaneId(lane), body });
                 }
             }
         }

@@ -11,7 +11,7 @@ use crate::session::Basis;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use disk::{Change, ExportChange};
-use door::{Action, ConnId, Party, Turn};
+use door::{ConnId, Party, PeerAction, Turn};
 use wire::{
     ClientUuid, EXPORT_DEFAULT, LaneId, SetExport, ShardId, Squash, Status, Wire, Writer,
     is_export_name,
@@ -91,7 +91,7 @@ impl Lane {
                     out.push(EXPORT_LETTER);
                     recorded.encode(&mut Writer::new(out));
                 });
-                turn.act(Action::Letter { to: LaneId(lane), body });
+                turn.act(PeerAction::Letter { to: LaneId(lane), body });
             }
         }
         self.take_export(turn, change);

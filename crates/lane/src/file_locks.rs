@@ -10,7 +10,7 @@ use crate::commit::Held;
 use crate::dispatch::Arrived;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
-use door::{Action, Turn};
+use door::{NetAction, Turn};
 use meta::{Effect, FileLocks, Woken};
 use wire::{
     Breach, ClientUuid, Executor, Grant, Head, InodeNo, Op, SetLock, ShardId, Status, Wire,
@@ -117,7 +117,7 @@ impl Lane {
         let Some(conn) = conn else { return };
         let grant = Grant { inode, wait_id, status };
         let frame = turn.arena.write(|out| Head::Grant.encode(out, None, |to| to.write(&grant)));
-        turn.act(Action::Send { conn, frame, bulk: None });
+        turn.act(NetAction::Send { conn, frame, bulk: None });
     }
 }
 

@@ -14,7 +14,7 @@ use crate::session::Session;
 use alloc::format;
 use alloc::vec::Vec;
 use disk::{Change, ClientChange};
-use door::{Action, Bulk, ConnId, Mono, Party, Shares, Turn};
+use door::{Action, Bulk, ConnId, Mono, NetAction, Party, Shares, Turn};
 use wire::{ClientUuid, Credential, Lengths, SessionId, Status};
 
 /// A client that has not come back for so long has no answer to expect, in milliseconds: then room for
@@ -186,7 +186,7 @@ impl Lane {
     /// client would be taken for a forger. Such a replay is refused, but nobody is evicted for it.
     pub(crate) fn admission(&self, conn: ConnId, binding: &Binding, party: Party) -> Action {
         let writes = !binding.read_only || !self.recovery.is_over();
-        Action::Admit { conn, writes, party }
+        Action::Net(NetAction::Admit { conn, writes, party })
     }
 
     /// Recovery is over: who may only read brings nothing more.

@@ -209,7 +209,7 @@ pub struct Config {
     pub post: Option<Post>,
     /// Accepts connections: bound, listening.
     pub listener: Option<OwnedFd>,
-    /// Where [`door::Action::Connect`] connects to.
+    /// Where [`door::NetAction::Connect`] connects to.
     pub server: Option<SocketAddr>,
     /// Which connections are under TLS, accepted ones and others.
     pub sealing: Sealing,
@@ -262,7 +262,7 @@ pub struct Config {
     pub say: SayFn,
     /// Called for [`door::Action::Recovered`]. Default: nothing.
     pub recovered: Box<dyn FnMut()>,
-    /// Called on a separate thread for [`door::Action::SecretsWanted`]. Default: there is no secret file.
+    /// Called on a separate thread for [`door::Action::ReadSecrets`]. Default: there is no secret file.
     pub read_secrets: Option<ReadSecrets>,
 }
 

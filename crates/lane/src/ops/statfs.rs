@@ -5,7 +5,7 @@ use crate::dispatch::Arrived;
 use crate::outbox::Said;
 use crate::waiting::Waiting;
 use data::Token;
-use door::{Action, Errno, StoreSpace, Ticket, Turn};
+use door::{Errno, StoreAction, StoreSpace, Ticket, Turn};
 use wire::{Breach, HEAD_BYTES, Op, Space, Status, Wire, Writer};
 
 /// Bytes a further file is taken to need, for telling how many still fit.
@@ -19,7 +19,7 @@ pub(crate) fn execute(
     let body = &turn.arena.get(arrived.frame)[HEAD_BYTES..];
     wire::Statfs::decode_all(body).map_err(|_| Breach::Malformed)?;
     let Token(number) = lane.wait(arrived);
-    turn.act(Action::StoreSpace { ticket: Ticket(crate::lane::SPACE_TICKET | number) });
+    turn.act(StoreAction::Space { ticket: Ticket(crate::lane::SPACE_TICKET | number) });
     Ok(())
 }
 

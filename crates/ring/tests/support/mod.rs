@@ -1,7 +1,7 @@
 //! What the tests of the ring share: brains made of closures, lanes on threads, frames.
 #![allow(clippy::unwrap_used, dead_code, missing_docs, unreachable_pub)]
 
-use door::{Action, Brain, Event, Turn};
+use door::{Action, Brain, Event, NetAction, NetEvent, ObjectEvent, Turn};
 use ring::{Config, Counters, DriverChoice, Mesh, Post, Ring, Stopper};
 use std::fmt::Debug;
 use std::fs::{self, File};
@@ -22,7 +22,7 @@ pub struct Closure<F>(pub F);
 impl<F: FnMut(&mut Turn<'_>, Event)> Brain for Closure<F> {
     fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
         // Every client of these tests is on this host.
-        if !matches!(event, Event::FromThisHost { .. }) {
+        if !matches!(event, Event::Net(NetEvent::FromThisHost { .. })) {
             (self.0)(turn, event);
         }
     }
@@ -76,11 +76,13 @@ impl Debug for Diary {
 
 impl Brain for Diary {
     fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
-        if let Event::Frame { frame, .. } | Event::Adopted { hello: frame, .. } = event {
+        if let Event::Net(NetEvent::Frame { frame, .. })
+        | Event::Net(NetEvent::HandedOver { hello: frame, .. }) = event
+        {
             self.frames.push(turn.arena.get(frame).to_vec());
         }
-        if let Event::ObjectSums { result: Ok(sums), .. }
-        | Event::ObjectWritten { result: Ok(sums), .. } = event
+        if let Event::Object(ObjectEvent::Sums { result: Ok(sums), .. })
+        | Event::Object(ObjectEvent::Written { result: Ok(sums), .. }) = event
         {
             let numbers: Vec<u32> = turn
                 .arena
@@ -90,7 +92,7 @@ impl Brain for Diary {
                 .collect();
             self.sums.push(numbers.chunks(2).map(|sum| (sum[0], sum[1])).collect());
         }
-        if !matches!(event, Event::Tick | Event::FromThisHost { .. }) {
+        if !matches!(event, Event::Tick | Event::Net(NetEvent::FromThisHost { .. })) {
             self.events.push(event);
         }
     }
@@ -176,17 +178,17 @@ pub fn lonely_post() -> Post {
 /// certificate.
 pub fn echo(ended: Sender<Event>) -> Closure<impl FnMut(&mut Turn<'_>, Event)> {
     Closure(move |turn: &mut Turn<'_>, event| match event {
-        Event::Frame { conn, frame, bulk } => {
-            turn.act(Action::admit(conn));
-            turn.act(Action::Send { conn, frame, bulk });
+        Event::Net(NetEvent::Frame { conn, frame, bulk }) => {
+            turn.act(NetAction::admit(conn));
+            turn.act(NetAction::Send { conn, frame, bulk });
             if let Some(bulk) = bulk {
                 turn.act(Action::Release { buf: bulk.buf });
             }
         }
         Event::Stop => turn.act(Action::Stopped),
-        Event::Closed { .. }
-        | Event::Uncertified { .. }
-        | Event::Sealed { holder: Some(_), .. } => {
+        Event::Net(NetEvent::Closed { .. })
+        | Event::Net(NetEvent::CertificateRefused { .. })
+        | Event::Net(NetEvent::Sealed { holder: Some(_), .. }) => {
             // Not every test listens.
             ended.send(event).ok();
         }
