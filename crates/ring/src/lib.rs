@@ -39,7 +39,6 @@ mod log;
 mod mailbox;
 mod mount;
 mod mount_tool;
-pub mod null;
 mod number;
 mod objects;
 mod path;

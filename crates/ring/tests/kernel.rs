@@ -4,10 +4,10 @@
 
 mod support;
 
+use bench::null::{Before, FILE_BYTES, FILE_NAME, NullFs};
 use door::{
     Brain, ConnId, Event, KernelAction, KernelEvent, NetAction, NetEvent, Object, Ticket, Turn,
 };
-use ring::null::{Before, FILE_BYTES, FILE_NAME, NullFs};
 use ring::{
     Config, DriverChoice, DriverKind, KernelChannel, Mesh, MountOptions, Ring, Transport, mount,
     unmount, usable_cores,

@@ -337,11 +337,11 @@ impl NullFs {
             self.moving.len() - 1
         });
         self.moving[index] = Some(waiting);
-        Ticket(crate::number::u64_of(index))
+        Ticket(u64::try_from(index).unwrap_or(u64::MAX))
     }
 
     fn recall(&mut self, ticket: Ticket) -> Option<Waiting> {
-        self.moving.get_mut(crate::number::usize_of(ticket.0))?.take()
+        self.moving.get_mut(usize::try_from(ticket.0).ok()?)?.take()
     }
 }
 
