@@ -48,7 +48,6 @@ mod segments;
 mod send;
 mod socket;
 mod spin;
-mod spsc;
 mod sums;
 mod tools;
 mod turn;
